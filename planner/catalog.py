@@ -1,0 +1,235 @@
+"""`data/` -> typed records in base units; the only module that knows where `data/` lies."""
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.abc import Traversable
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from planner.cluster import GemmCurve, Gpu
+from planner.errors import UnknownNameError, UnsupportedError, did_you_mean
+from planner.framework import Framework, Optimizer, Precision
+from planner.model import Numerics
+from planner.units import GIB, GIGA, MIB, MICRO, TERA
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRecord:
+    """A config.json that ships with the planner."""
+
+    id: str
+    config: Mapping[str, Any]
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkRecord:
+    """One record of `data/links`, bytes per second and per direction; 0 where unknown."""
+
+    name: str
+    kind: str
+    scope: str
+    bytes_per_second: float
+    achievable_bytes_per_second: float
+    all_reduce_bytes_per_second: float
+    latency_seconds: float
+    source: str
+
+
+@cache
+def data_root() -> Traversable:
+    """Find the records: `planner/data` in an installed wheel, `data/` beside it in a checkout."""
+    packaged = files("planner") / "data"
+    return packaged if packaged.is_dir() else Path(__file__).parents[1] / "data"
+
+
+def _read(folder: str, name: str) -> dict[str, Any]:
+    return tomllib.loads((data_root() / folder / f"{name}.toml").read_text())
+
+
+@cache
+def _names(folder: str, suffix: str) -> tuple[str, ...]:
+    entries = (data_root() / folder).iterdir()
+    return tuple(sorted(e.name.removesuffix(suffix) for e in entries if e.name.endswith(suffix)))
+
+
+def gpu_names() -> tuple[str, ...]:
+    """Return the canonical names of all GPUs."""
+    return _names("gpus", ".toml")
+
+
+def link_names() -> tuple[str, ...]:
+    """Return the names of all links."""
+    return _names("links", ".toml")
+
+
+def model_ids() -> tuple[str, ...]:
+    """Return the Hub ids of all models that ship with the planner."""
+    return tuple(name.replace("--", "/", 1) for name in _names("models", ".json"))
+
+
+@cache
+def gpu(name: str) -> Gpu:
+    """Return a GPU by canonical name, alias or the name NVML reports, in any case.
+
+    Raises:
+        UnknownNameError: no record has that name.
+    """
+    wanted = name.strip().lower()
+    if wanted in gpu_names():
+        return _gpu(_read("gpus", wanted))
+    known: dict[str, str] = {}
+    for canonical in gpu_names():
+        record = _read("gpus", canonical)
+        spellings = [spelling.lower() for spelling in (*record["aliases"], *record["nvml_names"])]
+        if wanted in spellings or f"nvidia {wanted}" in spellings:
+            return _gpu(record)
+        known |= dict.fromkeys([canonical, *spellings], canonical)
+    raise UnknownNameError(
+        f"unknown GPU {name[:60]!r}",
+        hint=did_you_mean(name, known) or "`planner gpus` lists all of them",
+        field="cluster.gpu",
+    )
+
+
+def _gpu(record: Mapping[str, Any]) -> Gpu:
+    peaks = {dtype: tflops * TERA for dtype, tflops in record["peak_tflops"].items()}
+    peaks.setdefault("fp32", min(peaks.values()))
+    capability = record.get("compute_capability", "")
+    return Gpu(
+        name=record["name"],
+        vendor=record["vendor"],
+        nvml_names=tuple(record["nvml_names"]),
+        aliases=tuple(record["aliases"]),
+        memory_bytes=record["memory_gib"] * GIB,
+        peak_flops=peaks,
+        hbm_bytes_per_second=record["hbm_gb_per_s"] * GIGA,
+        compute_capability=capability,
+        pcie_generation=record.get("pcie_generation", 0),
+        pcie_lanes=record.get("pcie_lanes", 0),
+        nvlink_generation=record.get("nvlink_generation", 0),
+        nvlink_links=record.get("nvlink_links", 0),
+        nvlink_bytes_per_second_per_link=record.get("nvlink_gb_per_s_per_link", 0) * GIGA,
+        nvlink_fabric=record.get("nvlink_fabric", ""),
+        fabric_bytes_per_second=record.get("fabric_gb_per_s", 0) * GIGA,
+        has_p2p=record["has_p2p"],
+        source=record["source"],
+        gemm=_gemm_curve(record["name"], capability),
+    )
+
+
+def _gemm_curve(name: str, capability: str) -> GemmCurve:
+    """Return the card's own curve, else one of its compute capability, else the default."""
+    record = _read("calibration", "gemm")
+    own = [curve for curve in record["curve"] if curve["gpu"] == name]
+    kin = [curve for curve in record["curve"] if curve["compute_capability"] == capability]
+    chosen = (own or kin or [record["default"]])[0]
+    source = chosen.get("source") or f"{record['source']}, {chosen['gpu']}"
+    return GemmCurve(
+        overhead_seconds=chosen["overhead_us"] * MICRO,
+        peak_fraction=chosen["peak_fraction"],
+        hbm_fraction=chosen["hbm_fraction"],
+        sharpness=chosen["sharpness"],
+        spread=chosen["median_error"],
+        source=source,
+    )
+
+
+def link(name: str, field: str = "cluster.intra_node") -> LinkRecord:
+    """Return a link by name.
+
+    Raises:
+        UnknownNameError: no record has that name; `field` says which input named it.
+    """
+    wanted = name.strip().lower()
+    if wanted not in link_names():
+        hint = did_you_mean(name, link_names()) or f"known: {', '.join(link_names())}"
+        raise UnknownNameError(f"unknown link {name[:60]!r}", hint=hint, field=field)
+    record = _read("links", wanted)
+    return LinkRecord(
+        name=record["name"],
+        kind=record["kind"],
+        scope=record["scope"],
+        bytes_per_second=record.get("gb_per_s", 0) * GIGA,
+        achievable_bytes_per_second=record.get("achievable_gb_per_s", 0) * GIGA,
+        all_reduce_bytes_per_second=record.get("all_reduce_bus_gb_per_s", 0) * GIGA,
+        latency_seconds=record.get("latency_us", 0) * MICRO,
+        source=record["source"],
+    )
+
+
+def interconnect_defaults() -> Mapping[str, Any]:
+    """Return `data/calibration/interconnect.toml`: shares of a link that collectives reach."""
+    return _read("calibration", "interconnect")
+
+
+@cache
+def model(name: str) -> ModelRecord | None:
+    """Return a shipped model by Hub id or short alias, in any case; None when there is none."""
+    aliases = tomllib.loads((data_root() / "models" / "aliases.toml").read_text())
+    full = aliases.get(name.lower(), name).lower()
+    for stem in _names("models", ".json"):
+        if stem.replace("--", "/", 1).lower() == full:
+            record = json.loads((data_root() / "models" / f"{stem}.json").read_text())
+            return ModelRecord(id=record["id"], config=record["config"], source=record["source"])
+    return None
+
+
+@cache
+def framework(name: str) -> Framework:
+    """Return a training framework by name.
+
+    Raises:
+        UnsupportedError: there is no record of that framework yet.
+    """
+    names = _names("frameworks", ".toml")
+    if name not in names:
+        raise UnsupportedError(
+            f"framework {name!r} is not estimated yet",
+            hint=f"known: {', '.join(names)}",
+            field="recipe.framework",
+        )
+    record = _read("frameworks", name)
+    if "same_as" in record:
+        record = _read("frameworks", record["same_as"]) | record
+    return _framework(record)
+
+
+def _framework(record: Mapping[str, Any]) -> Framework:
+    device, memory_bound = record["device"], record["memory_bound"]
+    uncertainty = {key: value for key, value in record["uncertainty"].items() if key != "source"}
+    return Framework(
+        name=record["name"],
+        zero_stages=tuple(record["zero_stages"]),
+        precisions={name: _precision(entry) for name, entry in record["precision"].items()},
+        optimizers={name: Optimizer(**entry) for name, entry in record["optimizer"].items()},
+        context_bytes=device["context_mib"] * MIB,
+        nccl_bytes=device["nccl_mib"] * MIB,
+        allocator_fraction=device["allocator_fraction"],
+        usable_fraction=device["usable_fraction"],
+        bucket_bytes=record["overlap"]["bucket_mib"] * MIB,
+        backward_overlap_fraction=record["overlap"]["backward_fraction"],
+        host_seconds_per_operation=record["host"]["operation_us"] * MICRO,
+        sustained_fraction=record["sustained"]["fraction"],
+        elementwise_hbm_fraction=memory_bound["hbm_fraction"],
+        forward_passes=memory_bound["forward_passes"],
+        backward_passes=memory_bound["backward_passes"],
+        flash_fraction=record["attention"]["flash_fraction"],
+        spreads=uncertainty,
+        sources={
+            section: entry["source"]
+            for section, entry in record.items()
+            if isinstance(entry, dict) and "source" in entry
+        },
+    )
+
+
+def _precision(entry: Mapping[str, Any]) -> Precision:
+    numerics = {
+        key: Numerics[entry[key].upper()] for key in ("replicated_numerics", "sharded_numerics")
+    }
+    return Precision(**{**entry, **numerics})

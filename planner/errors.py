@@ -1,0 +1,69 @@
+"""What a user can get wrong. Each error says what happened and what to do; the doors choose codes."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+
+class PlannerError(Exception):
+    """A failure that the user can mend: `message` says what, `hint` what to do, `field` where."""
+
+    def __init__(self, message: str, hint: str = "", field: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.field = field
+
+
+class InvalidInputError(PlannerError):
+    """A field of the request, a flag or a pasted text cannot be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One thing that is wrong with a request."""
+
+    field: str
+    message: str
+    hint: str
+
+
+class InvalidRequestError(InvalidInputError):
+    """A request body with one or more problems, all of them listed."""
+
+    def __init__(self, problems: tuple[Problem, ...]) -> None:
+        first = problems[0]
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        super().__init__(first.message + more, first.hint, first.field)
+        self.problems = problems
+
+
+class UnknownNameError(InvalidInputError):
+    """A GPU, link, rule or other catalogue name that does not exist."""
+
+
+class UnsupportedError(PlannerError):
+    """The request is well formed, but this version cannot estimate it."""
+
+
+class ModelNotFoundError(PlannerError):
+    """The model could not be resolved: not in the catalogue, not on the Hub, not on disk."""
+
+
+class ModelAccessError(ModelNotFoundError):
+    """The model exists, but needs a licence accepted or a token."""
+
+
+class HubUnreachableError(ModelNotFoundError):
+    """The Hub gave no answer, and there is no cached copy."""
+
+
+class NothingFitsError(PlannerError):
+    """No layout fits the GPUs; the message says by how much."""
+
+
+def did_you_mean(name: str, known: Iterable[str], most: int = 3) -> str:
+    """Return a hint that lists the nearest known names, or an empty string."""
+    by_lower = {candidate.lower(): candidate for candidate in known}
+    close = get_close_matches(name.lower()[:100], by_lower, n=most, cutoff=0.5)
+    return f"did you mean {' or '.join(by_lower[match] for match in close)}?" if close else ""

@@ -1,0 +1,166 @@
+"""A model as the planner sees it: its matrices, its other parameters, what it keeps for backward.
+
+A model is a list of parts (embeddings, repeated blocks, head). Parameter counts, FLOPs, GEMM shapes
+and activation bytes all come out of the same parts, so they cannot disagree. Nothing here knows
+about GPUs.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+
+class Numerics(IntEnum):
+    """Which dtypes the forward pass really runs in; indexes the per-numerics byte counts."""
+
+    FP32 = 0
+    """Parameters and activations in fp32 (or tf32)."""
+    AUTOCAST = 1
+    """fp32 parameters under `torch.autocast`: matmuls in 16 bit, norms and softmax in fp32."""
+    HALF = 2
+    """16-bit parameters and activations: pure bf16, or FSDP2's mixed-precision policy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Linear:
+    """A matrix multiplication with weights: W[out_features, in_features] and perhaps a bias."""
+
+    name: str
+    in_features: int
+    out_features: int
+    has_bias: bool = False
+    is_tied: bool = False
+    """The weight is another part's tensor: it costs FLOPs, but no parameters."""
+
+    @property
+    def parameters(self) -> int:
+        """Return the parameters that this layer adds to the model."""
+        weight = 0 if self.is_tied else self.in_features * self.out_features
+        return weight + (self.out_features if self.has_bias else 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A tensor that autograd keeps for backward: bytes per token in each `Numerics`."""
+
+    name: str
+    bytes_per_token: tuple[float, float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attention:
+    """The weightless half of attention: scores, softmax, weighted sum."""
+
+    num_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    is_causal: bool
+    eager_bytes_per_score: tuple[float, float, float]
+    """Kept bytes per head, query and key when the scores are materialised (attention="eager")."""
+
+    @property
+    def query_size(self) -> int:
+        """Return the width of all query heads together."""
+        return self.num_heads * self.head_dim
+
+    @property
+    def key_value_size(self) -> int:
+        """Return the width of all key (or value) heads together."""
+        return self.num_key_value_heads * self.head_dim
+
+    def flops_per_token(self, sequence_length: int) -> float:
+        """Forward FLOPs per token, the causal half left out where there is one.
+
+            flops = 4 * s * q, halved when causal
+
+        Notation: s sequence length (keys per query); q query_size.
+        Source: scores and weighted sum are 2*s*q each; Kaplan et al., arXiv:2001.08361, table 1.
+        Leaves out: the softmax itself; the diagonal (s + 1 keys on average instead of s).
+        """
+        return (2 if self.is_causal else 4) * sequence_length * self.query_size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A piece of the model that occurs `count` times."""
+
+    name: str
+    count: int = 1
+    linears: tuple[Linear, ...] = ()
+    tables: Mapping[str, int] = field(default_factory=dict)
+    """Embedding tables: name -> parameters. Looked up, never multiplied."""
+    vectors: Mapping[str, int] = field(default_factory=dict)
+    """Norm weights and lone biases: name -> parameters."""
+    kept: tuple[Kept, ...] = ()
+    attention: Attention | None = None
+
+    @property
+    def parameters(self) -> int:
+        """Return the parameters of one occurrence."""
+        linear = sum(layer.parameters for layer in self.linears)
+        return linear + sum(self.tables.values()) + sum(self.vectors.values())
+
+    @property
+    def linear_weights(self) -> int:
+        """Return the elements of all weight matrices, tied ones too: what autocast copies."""
+        return sum(layer.in_features * layer.out_features for layer in self.linears)
+
+    def kept_bytes_per_token(self, numerics: Numerics) -> float:
+        """Bytes per token that one occurrence keeps for backward, attention scores left out."""
+        return sum(kept.bytes_per_token[numerics] for kept in self.kept)
+
+    def flops_per_token(self, sequence_length: int) -> float:
+        """Forward FLOPs per token of one occurrence: 2 per weight, plus attention."""
+        attention = self.attention.flops_per_token(sequence_length) if self.attention else 0
+        return 2 * self.linear_weights + attention
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """An architecture with its sizes, read from a config.json."""
+
+    name: str
+    model_type: str
+    task: str
+    """What the head is trained for: "causal-lm", "masked-lm" or "none"."""
+    parts: tuple[Part, ...]
+    vocab_size: int
+    hidden_size: int
+    max_position_embeddings: int
+    config: Mapping[str, object]
+    """The config.json itself, for the files that build the model."""
+    is_pretrained: bool = True
+    """Weights can be loaded by name; False for a bare config.json."""
+
+    @property
+    def block(self) -> Part:
+        """Return the repeated block (the largest repeated part)."""
+        return max(self.parts, key=lambda part: (part.count, part.parameters))
+
+    @property
+    def parameters(self) -> int:
+        """Return the exact number of parameters, tied weights counted once."""
+        return sum(part.count * part.parameters for part in self.parts)
+
+    @property
+    def outer_parameters(self) -> int:
+        """Return the parameters outside the repeated block: embeddings, head, final norm."""
+        return self.parameters - self.block.count * self.block.parameters
+
+    @property
+    def largest_layer_parameters(self) -> int:
+        """Return the parameters of the largest part: what one GPU must be able to gather."""
+        return max(part.parameters for part in self.parts)
+
+    @property
+    def linear_weights(self) -> int:
+        """Return the elements of all weight matrices of the model."""
+        return sum(part.count * part.linear_weights for part in self.parts)
+
+    def flops_per_token(self, sequence_length: int) -> float:
+        """Forward FLOPs per token: 2 per matmul weight (the head's too) plus causal attention.
+
+        Training costs three times that (backward is twice the forward). The embedding look-up,
+        norms and activations are left out, as in Kaplan et al., arXiv:2001.08361.
+        """
+        return sum(part.count * part.flops_per_token(sequence_length) for part in self.parts)

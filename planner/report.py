@@ -1,0 +1,219 @@
+"""Plan -> text for a terminal. The recommendation first, then what it rests on."""
+
+from collections.abc import Callable, Sequence
+from textwrap import fill
+
+from planner.candidate import Candidate
+from planner.job import Job
+from planner.memory import PHASES
+from planner.plan import Plan
+from planner.request import Assumption
+from planner.strategy import Strategy
+from planner.term import Term
+from planner.units import format_bytes, format_count, format_fraction, format_seconds
+
+WIDTH = 100
+
+FAMILY_NAMES = {
+    "ddp": "DDP",
+    "zero-1": "ZeRO-1",
+    "zero-2": "ZeRO-2 (FSDP, parameters kept through backward)",
+    "zero-3": "ZeRO-3 (FSDP, full shard)",
+}
+
+FLAGS = {
+    "model": "MODEL",
+    "cluster.gpu": "--gpu NAME",
+    "cluster.gpus_per_node": "--gpus N",
+    "cluster.nodes": "--nodes N",
+    "cluster.topology": "--topology FILE",
+    "cluster.intra_node": "--intra-node LINK",
+    "cluster.inter_node": "--inter-node LINK",
+    "recipe.sequence_length": "--seq-len N",
+    "recipe.global_batch_size": "--global-batch-size N",
+    "recipe.precision": "--precision NAME",
+    "recipe.optimizer": "--optimizer NAME",
+    "recipe.method": "--method NAME",
+    "recipe.attention": "--attention NAME",
+    "recipe.framework": "--framework NAME",
+    "strategy.zero_stage": "--strategy NAME",
+    "strategy.micro_batch_size": "--micro-batch-size N",
+    "strategy.gradient_accumulation_steps": "--accumulation-steps N",
+    "strategy.recompute": "--recompute NAME",
+}
+"""The flag that sets each field of a request."""
+
+Emphasis = Callable[[str], str]
+
+
+def plan_text(plan: Plan, assumptions: Sequence[Assumption], command: str, bold: Emphasis) -> str:
+    """Return the whole report.
+
+    Args:
+        plan: what to show.
+        assumptions: what the request left open, shown first.
+        command: the command line that asked, to which `--out` can be added.
+        bold: how the terminal emphasises, or the identity.
+    """
+    chosen = plan.chosen
+    sections = [
+        assumptions_text(assumptions),
+        bold(recommendation(plan.job, chosen)) + "\n" + totals(plan.job, chosen),
+        _ledger(
+            f"Memory of one GPU at its peak ({PHASES[chosen.memory.phase]})",
+            chosen.memory.terms,
+            format_bytes,
+            bold,
+        ),
+        _ledger("Time of one optimizer step", chosen.step_time.terms, format_seconds, bold),
+        _why(plan, bold),
+        _alternatives(plan, bold),
+        _rejected(plan, bold),
+        _how_to_run(command, bold),
+    ]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def estimate_text(
+    job: Job, candidate: Candidate, assumptions: Sequence[Assumption], bold: Emphasis
+) -> str:
+    """Return the report of one layout that the user chose."""
+    verdict = "fits" if candidate.fits else "does not fit"
+    memory = f"Memory of one GPU at its peak ({PHASES[int(candidate.memory.phase)]})"
+    sections = [
+        assumptions_text(assumptions),
+        bold(f"It {verdict}: {layout(candidate.strategy)}") + "\n" + totals(job, candidate),
+        _ledger(memory, candidate.memory.terms, format_bytes, bold),
+        _ledger("Time of one optimizer step", candidate.step_time.terms, format_seconds, bold),
+    ]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def assumptions_text(assumptions: Sequence[Assumption]) -> str:
+    """Return one line per assumption with the flag that changes it."""
+    return "\n".join(f"Assumed: {a.text} (change: {FLAGS[a.field]})" for a in assumptions)
+
+
+def recommendation(job: Job, candidate: Candidate) -> str:
+    """Return the plan in one sentence."""
+    return f"Train {job.model.name} on {machine(job)} with {layout(candidate.strategy)}."
+
+
+def machine(job: Job) -> str:
+    """Return the cluster as 'M nodes x N GPUs = W'."""
+    cluster = job.cluster
+    nodes = f"{cluster.nodes} node{'s' if cluster.nodes > 1 else ''}"
+    return (
+        f"{nodes} x {cluster.gpus_per_node} {cluster.gpu.name} = {cluster.world_size}"
+        f" GPU{'s' if cluster.world_size > 1 else ''}"
+    )
+
+
+def layout(strategy: Strategy) -> str:
+    """Return a layout in words, with the batch arithmetic."""
+    ranks = strategy.data_parallel_size
+    name = FAMILY_NAMES[strategy.family] if ranks > 1 else "no parallelism"
+    micro_batch, steps = strategy.micro_batch_size, strategy.gradient_accumulation_steps
+    recompute = ", full activation recompute" if strategy.recompute == "full" else ""
+    return (
+        f"{name}{recompute}, micro-batch {micro_batch} x {steps} accumulation x {ranks}"
+        f" rank{'s' if ranks > 1 else ''} = {micro_batch * steps * ranks} sequences per step"
+    )
+
+
+def totals(job: Job, candidate: Candidate) -> str:
+    """Return the two totals: memory of a GPU, time of a step."""
+    memory, step_time = candidate.memory, candidate.step_time
+    tokens_per_second = step_time.tokens_per_second_per_gpu * job.cluster.world_size
+    return (
+        f"Memory  {format_bytes(memory.reserved_bytes)} of {format_bytes(job.usable_bytes)} per GPU"
+        f" ({format_bytes(memory.low_bytes)} to {format_bytes(memory.high_bytes)})\n"
+        f"Time    {format_seconds(step_time.step_seconds)} per step"
+        f" ({format_seconds(step_time.low_seconds)} to {format_seconds(step_time.high_seconds)}):"
+        f" {format_count(tokens_per_second)} tokens/s,"
+        f" {format_fraction(step_time.model_flops_utilization)} MFU"
+    )
+
+
+def _ledger(
+    title: str, terms: Sequence[Term], unit: Callable[[float], str], bold: Emphasis
+) -> str:
+    """Return one line per term that is not zero: name, amount, arithmetic; then the total."""
+    rows = [(t.name.replace("_", " "), unit(t.amount), t.how) for t in terms if t.amount]
+    rows.append(("total", unit(sum(term.amount for term in terms)), ""))
+    names = max(len(name) for name, _, _ in rows)
+    amounts = max(len(amount) for _, amount, _ in rows)
+    indent = " " * (names + amounts + 6)
+    lines = [
+        fill(
+            f"  {name:<{names}}  {amount:>{amounts}}  {how}".rstrip(),
+            WIDTH,
+            subsequent_indent=indent,
+            drop_whitespace=True,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for name, amount, how in rows
+    ]
+    return "\n".join((bold(title), *lines))
+
+
+def _why(plan: Plan, bold: Emphasis) -> str:
+    lines = [_paragraph(f"{finding.code}  {finding.message}") for finding in plan.findings]
+    return "\n".join((bold("Why") + " (planner explain CODE says more)", *lines))
+
+
+def _paragraph(text: str) -> str:
+    return fill(
+        text,
+        WIDTH,
+        initial_indent="  ",
+        subsequent_indent=" " * 10,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _alternatives(plan: Plan, bold: Emphasis) -> str:
+    """Return the ranked table: the choice with a tick, then the best of each other family."""
+    header = ("", "strategy", "micro-batch", "recompute", "memory", "step", "compared")
+    rows = [("*", plan.chosen, "chosen")]
+    rows += [("", other.candidate, other.reason) for other in plan.alternatives]
+    cells = [
+        (
+            mark,
+            row.strategy.family,
+            f"{row.strategy.micro_batch_size} x {row.strategy.gradient_accumulation_steps}",
+            row.strategy.recompute,
+            format_bytes(row.memory.reserved_bytes),
+            format_seconds(row.step_time.step_seconds),
+            reason,
+        )
+        for mark, row, reason in rows
+    ]
+    return bold("Alternatives") + "\n" + table((header, *cells))
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows as aligned columns, two spaces apart."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = (
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )
+    return "\n".join(f"  {line}" for line in lines)
+
+
+def _rejected(plan: Plan, bold: Emphasis) -> str:
+    if not plan.rejected:
+        return ""
+    lines = [
+        _paragraph(f"{row.candidate.strategy.family}  {finding.code}  {finding.message}")
+        for row in plan.rejected
+        for finding in row.findings
+    ]
+    return "\n".join((bold("Rejected"), *lines))
+
+
+def _how_to_run(command: str, bold: Emphasis) -> str:
+    return f"{bold('Run it')}\n  {command} --out DIR    writes launch files, a training script and a README"

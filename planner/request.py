@@ -1,0 +1,301 @@
+"""The wire schema that serves every door, and its way to a Job.
+
+Field names are the contract: one may be added, none renamed. Unknown fields are errors that name
+the nearest known one.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from planner import catalog, hub, wiring
+from planner.architectures import read_model
+from planner.cluster import Cluster, Gpu
+from planner.errors import InvalidInputError, InvalidRequestError, Problem, did_you_mean
+from planner.job import Job, Recipe
+from planner.model import Model
+from planner.topology import LARGEST_TEXT, parse_topology
+
+ASSUMED_GPU = "a100-sxm-80gb"
+ASSUMED_TOKENS_PER_STEP = 524_288
+"""Brown et al., arXiv:2005.14165, table 2.1: 0.5 M tokens for models up to 760M parameters."""
+ASSUMED_SEQUENCE_LENGTH = 4096
+"""At most; a model with fewer positions gets as many as it has."""
+
+
+class _Wire(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class IntraNodeLink(_Wire):
+    """A measured link between the GPUs of one node."""
+
+    bus_gb_per_s: float = Field(gt=0, le=1e5)
+    latency_us: float = Field(default=15, ge=0, le=1e6)
+
+
+class InterNodeLink(_Wire):
+    """A measured link between nodes."""
+
+    gb_per_s_per_node: float = Field(gt=0, le=1e5)
+    latency_us: float = Field(default=30, ge=0, le=1e6)
+
+
+class ClusterRequest(_Wire):
+    """The GPUs and how they are wired."""
+
+    gpu: str | None = Field(default=None, max_length=100, examples=["h100-sxm-80gb"])
+    gpus_per_node: int = Field(default=1, ge=1, le=1024)
+    nodes: int = Field(default=1, ge=1, le=65536)
+    topology: str | None = Field(default=None, max_length=LARGEST_TEXT)
+    intra_node: str | IntraNodeLink | None = None
+    inter_node: str | InterNodeLink | None = None
+
+
+class RecipeRequest(_Wire):
+    """The training run, independent of its layout."""
+
+    sequence_length: int | None = Field(default=None, ge=1, le=2**24)
+    global_batch_size: int | None = Field(default=None, ge=1, le=2**24)
+    precision: Literal["fp32", "tf32", "fp16-mixed", "bf16-mixed", "bf16", "fp8"] | None = None
+    optimizer: str = Field(default="adamw", max_length=40)
+    method: Literal["full", "lora", "qlora"] = "full"
+    lora: dict[str, Any] | None = None
+    attention: Literal["eager", "sdpa", "flash"] = "sdpa"
+    framework: str = Field(default="torch", max_length=40)
+
+
+class StrategyRequest(_Wire):
+    """A layout: whole for an estimate, a partial wish for a suggestion."""
+
+    data_parallel_replicate_size: int | None = Field(default=None, ge=1)
+    data_parallel_shard_size: int | None = Field(default=None, ge=1)
+    tensor_parallel_size: int = Field(default=1, ge=1)
+    sequence_parallel: bool = False
+    pipeline_parallel_size: int = Field(default=1, ge=1)
+    virtual_pipeline_size: int = Field(default=1, ge=1)
+    pipeline_schedule: str = Field(default="1f1b", max_length=40)
+    context_parallel_size: int = Field(default=1, ge=1)
+    expert_parallel_size: int = Field(default=1, ge=1)
+    zero_stage: int | None = Field(default=None, ge=0, le=3)
+    micro_batch_size: int | None = Field(default=None, ge=1)
+    gradient_accumulation_steps: int | None = Field(default=None, ge=1)
+    recompute: Literal["none", "selective", "full"] | None = None
+    offload: Literal["none", "optimizer", "optimizer+parameters"] = "none"
+    synchronize_every: int = Field(default=1, ge=1)
+
+
+class Request(_Wire):
+    """One question to the planner."""
+
+    id: str | int | None = None
+    model: str | dict[str, Any] = Field(examples=["gpt2"])
+    cluster: ClusterRequest = Field(default_factory=ClusterRequest)
+    recipe: RecipeRequest = Field(default_factory=RecipeRequest)
+    strategy: StrategyRequest | None = None
+
+
+_SECTIONS: Mapping[str, type[BaseModel]] = {
+    "": Request,
+    "cluster": ClusterRequest,
+    "recipe": RecipeRequest,
+    "strategy": StrategyRequest,
+    "intra_node": IntraNodeLink,
+    "inter_node": InterNodeLink,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assumption:
+    """Something the user did not say and the planner took; said first, with what changes it."""
+
+    text: str
+    field: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """A request with every name looked up and every gap filled."""
+
+    job: Job
+    assumptions: tuple[Assumption, ...]
+
+
+def parse_request(payload: object) -> Request:
+    """Return the request that a JSON value holds.
+
+    Raises:
+        InvalidRequestError: with every problem at once, each with its field and a hint.
+    """
+    try:
+        return Request.model_validate(payload)
+    except ValidationError as error:
+        problems = tuple(_problem(detail) for detail in error.errors(include_url=False))
+        raise InvalidRequestError(problems) from None
+
+
+def _problem(detail: Any) -> Problem:
+    path = [str(step) for step in detail["loc"] if not str(step)[:1].isupper() and step != "str"]
+    field = ".".join(path)
+    if detail["type"] != "extra_forbidden":
+        shown = f", not {detail['input']!r:.40}" if detail["type"] != "missing" else ""
+        return Problem(field=field, message=f"{field}: {detail['msg']}{shown}", hint="")
+    parent = path[-2] if len(path) > 1 else ""
+    known = _SECTIONS.get(parent, Request).model_fields
+    hint = did_you_mean(path[-1], known) or f"known: {', '.join(known)}"
+    return Problem(field=field, message=f"unknown field {field[:80]!r}", hint=hint)
+
+
+def resolve(request: Request, *, allow_paths: bool) -> Resolved:
+    """Return the Job that a request describes, with what had to be assumed.
+
+    Args:
+        request: a parsed request.
+        allow_paths: whether `model` may name a file of this machine.
+
+    Raises:
+        PlannerError: a name is unknown, a wish cannot be estimated, or the batch does not split.
+    """
+    _refuse_unsupported(request.recipe)
+    assumptions: list[Assumption] = []
+    model = _model(request.model, allow_paths=allow_paths)
+    cluster = _cluster(request.cluster, assumptions)
+    framework = catalog.framework(request.recipe.framework)
+    recipe = _recipe(request, model, cluster, assumptions)
+    for name, value, known in (
+        ("precision", recipe.precision, framework.precisions),
+        ("optimizer", recipe.optimizer, framework.optimizers),
+    ):
+        if value not in known:
+            raise InvalidInputError(
+                f"{name} {value!r} is not estimated for {framework.name} yet",
+                hint=f"known: {', '.join(known)}",
+                field=f"recipe.{name}",
+            )
+    job = Job(model=model, cluster=cluster, recipe=recipe, framework=framework)
+    return Resolved(job=job, assumptions=tuple(assumptions))
+
+
+def _refuse_unsupported(recipe: RecipeRequest) -> None:
+    if recipe.method != "full":
+        raise InvalidInputError(
+            f"method {recipe.method!r} is not estimated yet",
+            hint='only "full" fine-tuning is',
+            field="recipe.method",
+        )
+
+
+def _model(wanted: str | dict[str, Any], *, allow_paths: bool) -> Model:
+    if isinstance(wanted, dict):
+        name = wanted.get("_name_or_path")
+        return read_model(name if isinstance(name, str) and name else "config.json", wanted)
+    found = hub.find_model(wanted, allow_paths=allow_paths)
+    model = read_model(found.name, found.config)
+    return model if found.is_pretrained else _without_weights(model)
+
+
+def _cluster(wanted: ClusterRequest, assumptions: list[Assumption]) -> Cluster:
+    if wanted.gpu is None:
+        assumptions.append(
+            Assumption(
+                text=f"{ASSUMED_GPU} GPUs, as none was named and none was found",
+                field="cluster.gpu",
+            )
+        )
+    gpu = catalog.gpu(wanted.gpu or ASSUMED_GPU)
+    topology = parse_topology(wanted.topology) if wanted.topology else None
+    if topology is None and wanted.intra_node is not None:
+        intra_node = wiring.named_link(_wish(wanted.intra_node), "cluster.intra_node")
+    else:
+        intra_node = wiring.intra_node_link(gpu, wanted.gpus_per_node, topology)
+    inter_node = None
+    if wanted.nodes > 1 and wanted.inter_node is not None:
+        inter_node = wiring.named_link(_wish(wanted.inter_node), "cluster.inter_node")
+    elif wanted.nodes > 1:
+        inter_node = wiring.assumed_network()
+        assumptions.append(
+            Assumption(text=f"{inter_node.name} between nodes", field="cluster.inter_node")
+        )
+    return Cluster(
+        gpu=gpu,
+        gpus_per_node=wanted.gpus_per_node,
+        nodes=wanted.nodes,
+        intra_node=intra_node,
+        inter_node=inter_node,
+    )
+
+
+def _wish(link: str | BaseModel) -> str | dict[str, float]:
+    return link if isinstance(link, str) else link.model_dump()
+
+
+def _recipe(
+    request: Request, model: Model, cluster: Cluster, assumptions: list[Assumption]
+) -> Recipe:
+    wanted = request.recipe
+    sequence_length = wanted.sequence_length
+    if sequence_length is None:
+        sequence_length = min(model.max_position_embeddings, ASSUMED_SEQUENCE_LENGTH)
+        assumptions.append(
+            Assumption(
+                text=f"sequences of {sequence_length:,} tokens", field="recipe.sequence_length"
+            )
+        )
+    precision = wanted.precision or _best_precision(cluster.gpu)
+    return Recipe(
+        sequence_length=sequence_length,
+        global_batch_size=_global_batch(request, sequence_length, cluster, assumptions),
+        precision=precision,
+        optimizer=wanted.optimizer,
+        attention=wanted.attention,
+    )
+
+
+def _best_precision(gpu: Gpu) -> str:
+    if "bf16" in gpu.peak_flops:
+        return "bf16-mixed"
+    return "fp16-mixed" if "fp16" in gpu.peak_flops else "fp32"
+
+
+def _global_batch(
+    request: Request, sequence_length: int, cluster: Cluster, assumptions: list[Assumption]
+) -> int:
+    """Return the global batch: as wished, as the strategy implies, or the assumed one."""
+    world_size = cluster.world_size
+    wanted = request.recipe.global_batch_size
+    if wanted is None:
+        wanted = _implied_batch(request.strategy, world_size)
+    if wanted is None:
+        per_rank = max(1, round(ASSUMED_TOKENS_PER_STEP / sequence_length / world_size))
+        assumptions.append(
+            Assumption(
+                text=f"{per_rank * world_size} sequences"
+                f" ({per_rank * world_size * sequence_length:,} tokens) per optimizer step",
+                field="recipe.global_batch_size",
+            )
+        )
+        return per_rank * world_size
+    return wanted
+
+
+def _implied_batch(strategy: StrategyRequest | None, world_size: int) -> int | None:
+    if strategy is None or strategy.micro_batch_size is None:
+        return None
+    if strategy.gradient_accumulation_steps is None:
+        return None
+    model_parallel = math.prod(
+        (
+            strategy.tensor_parallel_size,
+            strategy.pipeline_parallel_size,
+            strategy.context_parallel_size,
+        )
+    )
+    replicas = max(1, world_size // model_parallel)
+    return strategy.micro_batch_size * strategy.gradient_accumulation_steps * replicas
+
+
+def _without_weights(model: Model) -> Model:
+    return replace(model, is_pretrained=False)

@@ -1,0 +1,275 @@
+"""Time of an optimizer step: one function per term, seconds, for one layout or a table of them.
+
+A step is `gradient_accumulation_steps` micro-batches of compute, the communication that does not
+hide behind it, and the optimizer.
+
+Notation: A accumulation steps; P parameters; N ranks; g, r bytes per parameter on the wire when
+gathered and reduced; F, Bw the forward and backward time of a micro-batch.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner import collectives, compute
+from planner.cluster import Link, Provenance
+from planner.job import Job
+from planner.model import Numerics
+from planner.strategy import Strategy
+from planner.term import Amount, Term, pick, total
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTime:
+    """The ledger of one step, or of a table of layouts."""
+
+    terms: tuple[Term, ...]
+    """They sum to `step_seconds`."""
+    step_seconds: Amount
+    low_seconds: Amount
+    high_seconds: Amount
+    tokens_per_second_per_gpu: Amount
+    model_flops_utilization: Amount
+    """Fraction of the card's dense peak, recompute not counted."""
+
+    def at(self, row: int) -> "StepTime":
+        """Return the ledger of one row of a table."""
+        return StepTime(
+            terms=tuple(term.at(row) for term in self.terms),
+            step_seconds=pick(self.step_seconds, row),
+            low_seconds=pick(self.low_seconds, row),
+            high_seconds=pick(self.high_seconds, row),
+            tokens_per_second_per_gpu=pick(self.tokens_per_second_per_gpu, row),
+            model_flops_utilization=pick(self.model_flops_utilization, row),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _MicroBatch:
+    """What one micro-batch takes on the GPU, before communication."""
+
+    tokens: Amount
+    forward_seconds: Amount
+    backward_seconds: Amount
+    """Recompute included."""
+
+
+def estimate_step_time(job: Job, s: Strategy) -> StepTime:
+    """Return the time ledger of one optimizer step, in seconds."""
+    micro_batch = _micro_batch(job, s)
+    terms = (
+        _forward(job, s, micro_batch),
+        _backward(job, s, micro_batch),
+        _gradient_reduction(job, s, micro_batch),
+        _parameter_gather(job, s, micro_batch),
+        _optimizer(job, s),
+    )
+    seconds = total(terms)
+    tokens_per_gpu = job.tokens_per_step / job.cluster.world_size
+    flops = 3 * job.model.flops_per_token(job.recipe.sequence_length) * tokens_per_gpu
+    spread = sum(term.spread * term.amount for term in terms)
+    return StepTime(
+        terms=terms,
+        step_seconds=seconds,
+        low_seconds=seconds - spread,
+        high_seconds=seconds + spread,
+        tokens_per_second_per_gpu=tokens_per_gpu / seconds,
+        model_flops_utilization=flops / (seconds * job.peak_flops_per_second),
+    )
+
+
+def _micro_batch(job: Job, s: Strategy) -> _MicroBatch:
+    tokens = s.micro_batch_size * job.recipe.sequence_length
+    is_sharded = s.zero_stage >= 2  # noqa: PLR2004 - fully_shard computes in the gathered dtype
+    replicated = _passes(job, tokens, job.precision.replicated_numerics)
+    sharded = _passes(job, tokens, job.precision.sharded_numerics)
+    forward, backward, blocks = (
+        np.where(is_sharded, here, there) for here, there in zip(sharded, replicated, strict=True)
+    )
+    recompute = np.where(s.recompute == "full", blocks, 0.0)
+    backward = backward + recompute
+    host = sum(part.count * compute.launches(job, part) for part in job.model.parts)
+    stretch = compute.at_least(host, forward + backward) / (forward + backward)
+    return _MicroBatch(
+        tokens=tokens, forward_seconds=forward * stretch, backward_seconds=backward * stretch
+    )
+
+
+def _passes(job: Job, tokens: Amount, numerics: Numerics) -> tuple[Amount, Amount, Amount]:
+    """Seconds of forward, of backward without recompute, and of the blocks' share of forward."""
+    forward = backward = blocks = 0.0 * tokens
+    for part in job.model.parts:
+        there = part.count * compute.forward(job, part, tokens, numerics)
+        forward = forward + there
+        backward = backward + part.count * compute.backward(job, part, tokens, numerics)
+        if part is job.model.block:
+            blocks = there
+    loss = compute.loss(job, tokens)
+    return forward + loss / 3, backward + 2 * loss / 3, blocks
+
+
+def _forward(job: Job, s: Strategy, micro_batch: _MicroBatch) -> Term:
+    """Forward of all micro-batches.
+
+        seconds = A * F
+
+    Source: matmuls by the GPU's measured curve; the rest by HBM bandwidth (planner/compute.py).
+    """
+    return Term(
+        name="forward",
+        amount=s.gradient_accumulation_steps * micro_batch.forward_seconds,
+        formula="{steps} micro-batches x {each:seconds} for {tokens:,} tokens"
+        " ({flops:flops} each on {gpu})",
+        numbers={
+            "steps": s.gradient_accumulation_steps,
+            "each": micro_batch.forward_seconds,
+            "tokens": micro_batch.tokens,
+            "flops": micro_batch.tokens * job.model.flops_per_token(job.recipe.sequence_length),
+            "gpu": job.cluster.gpu.name,
+        },
+        source=job.cluster.gpu.gemm.source,
+        spread=max(job.cluster.gpu.gemm.spread, job.framework.spreads["compute"]),
+    )
+
+
+def _backward(job: Job, s: Strategy, micro_batch: _MicroBatch) -> Term:
+    """Backward of all micro-batches, with the forward that recompute repeats.
+
+        seconds = A * Bw
+
+    Source: as `_forward`; two matmuls per forward matmul.
+    """
+    return Term(
+        name="backward",
+        amount=s.gradient_accumulation_steps * micro_batch.backward_seconds,
+        formula="{steps} micro-batches x {each:seconds} (recompute: {recompute})",
+        numbers={
+            "steps": s.gradient_accumulation_steps,
+            "each": micro_batch.backward_seconds,
+            "recompute": s.recompute,
+        },
+        source=job.cluster.gpu.gemm.source,
+        spread=max(job.cluster.gpu.gemm.spread, job.framework.spreads["compute"]),
+    )
+
+
+def _gradient_reduction(job: Job, s: Strategy, micro_batch: _MicroBatch) -> Term:
+    """What the gradients' reduction adds to the step after hiding behind backward.
+
+        exposed = max(tail, reduction - overlap * Bw), once per step for DDP and ZeRO-1 (no_sync
+        on the other micro-batches), every micro-batch for ZeRO-2 and 3
+
+    Notation: reduction: all-reduce of r * P (DDP, ZeRO-1) or its reduce-scatter (ZeRO-2, 3);
+    tail: the last bucket or block, which no compute follows.
+    Source: planner/collectives.py; overlap: the framework record.
+    Leaves out: what the overlapped collective takes from the compute (SMs, HBM).
+    """
+    link = job.cluster.slowest_link
+    ranks = s.data_parallel_size
+    size = job.precision.reduce_bytes * job.model.parameters
+    is_sharded = s.zero_stage >= 2  # noqa: PLR2004
+    buckets = max(1, round(size / job.framework.bucket_bytes))
+    groups = job.model.block.count + 1
+    reduction = np.where(
+        is_sharded,
+        collectives.reduce_scatter(link, ranks, size, groups),
+        collectives.all_reduce(link, ranks, size, buckets),
+    )
+    tail = reduction / np.where(is_sharded, groups, buckets)
+    hidden = job.framework.backward_overlap_fraction * micro_batch.backward_seconds
+    exposed = np.where(ranks > 1, np.maximum(tail, reduction - hidden), 0.0)
+    times = np.where(is_sharded, s.gradient_accumulation_steps, 1)
+    return Term(
+        name="gradient_reduction",
+        amount=times * exposed,
+        formula="{times} x {exposed:seconds} exposed of {reduction:seconds}"
+        " ({size:bytes} over {ranks} ranks at {rate:rate}, {link})",
+        numbers={
+            "times": times,
+            "exposed": exposed,
+            "reduction": np.where(ranks > 1, reduction, 0.0),
+            "size": size,
+            "ranks": ranks,
+            "rate": link.bytes_per_second,
+            "link": link.name,
+        },
+        source=link.source,
+        spread=_link_spread(job, link),
+    )
+
+
+def _parameter_gather(job: Job, s: Strategy, micro_batch: _MicroBatch) -> Term:
+    """What gathering parameters adds: ZeRO-1 after its step, ZeRO-2 and 3 every micro-batch.
+
+        ZeRO-1: all-gather of parameter_bytes * P once, exposed
+        ZeRO-2: A * max(first, gather - F), gathered once per micro-batch
+        ZeRO-3: A * (max(first, gather - F) + max(0, gather - Bw)), again in backward
+
+    Notation: gather: all-gather of g * P; first: the first block's, which nothing hides.
+    Source: ZeRO, arXiv:1910.02054, section 7; fully_shard prefetches one block ahead.
+    """
+    link = job.cluster.slowest_link
+    ranks = s.data_parallel_size
+    groups = job.model.block.count + 1
+    size = job.precision.gather_bytes * job.model.parameters
+    gather = collectives.all_gather(link, ranks, size, groups)
+    first = gather / groups
+    in_forward = np.maximum(first, gather - micro_batch.forward_seconds)
+    in_backward = np.where(
+        s.zero_stage == 3,  # noqa: PLR2004
+        np.maximum(0.0, gather - micro_batch.backward_seconds),
+        0.0,
+    )
+    whole = job.precision.parameter_bytes * job.model.parameters
+    exposed = np.select(
+        [s.zero_stage == 0, s.zero_stage == 1],
+        [0.0, collectives.all_gather(link, ranks, whole)],
+        s.gradient_accumulation_steps * (in_forward + in_backward),
+    )
+    exposed = np.where(ranks > 1, exposed, 0.0)
+    return Term(
+        name="parameter_gather",
+        amount=exposed if np.ndim(exposed) else float(exposed),
+        formula="{exposed:seconds} exposed; one gather of {size:bytes} takes {gather:seconds}",
+        numbers={
+            "exposed": exposed,
+            "size": np.where(s.zero_stage == 1, whole, size),
+            "gather": np.where(
+                s.zero_stage == 1, collectives.all_gather(link, ranks, whole), gather
+            ),
+        },
+        source=link.source,
+        spread=_link_spread(job, link),
+    )
+
+
+def _optimizer(job: Job, s: Strategy) -> Term:
+    """The optimizer's update of the parameters that a rank owns.
+
+        seconds = passes * parameter_bytes * P / N / hbm
+
+    Source: the framework record's optimizer section.
+    """
+    shards = np.where(s.zero_stage >= 1, s.data_parallel_shard_size, 1)
+    parameters = job.model.parameters / shards
+    return Term(
+        name="optimizer",
+        amount=compute.optimizer_step(job, parameters),
+        formula="{passes} passes over {size} B x {parameters:count} parameters",
+        numbers={
+            "passes": job.optimizer.passes,
+            "size": job.precision.parameter_bytes,
+            "parameters": parameters,
+        },
+        source=job.optimizer.source,
+        spread=job.framework.spreads["compute"],
+    )
+
+
+def _link_spread(job: Job, link: Link) -> float:
+    kind = {
+        Provenance.MEASURED: "communication_measured",
+        Provenance.DERIVED: "communication_derived",
+        Provenance.ASSUMED: "communication_assumed",
+    }[link.provenance]
+    return job.framework.spreads[kind]

@@ -1,0 +1,85 @@
+"""Base units inside (bytes, seconds, FLOPs, tokens), and how they are shown to a person."""
+
+from string import Formatter
+from typing import Any
+
+KIB = 2**10
+MIB = 2**20
+GIB = 2**30
+KILO = 10**3
+MEGA = 10**6
+GIGA = 10**9
+TERA = 10**12
+MICRO = 1e-6
+MILLI = 1e-3
+
+_BINARY = ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"))
+_RATES = ((TERA, "TB/s"), (GIGA, "GB/s"), (MEGA, "MB/s"))
+_FLOPS = ((10**15, "PFLOP"), (TERA, "TFLOP"), (GIGA, "GFLOP"), (MEGA, "MFLOP"))
+_SECONDS = ((86400, "d"), (3600, "h"), (1, "s"), (MILLI, "ms"), (MICRO, "us"))
+_COUNTS = ((10**12, "T"), (GIGA, "B"), (MEGA, "M"))
+
+
+def _scaled(amount: float, scales: tuple[tuple[float, str], ...], unit: str) -> str:
+    for scale, name in scales:
+        if abs(amount) >= scale:
+            return f"{_significant(amount / scale)} {name}"
+    return f"{amount:.3g} {unit}"
+
+
+def _significant(amount: float) -> str:
+    """Three significant digits without an exponent: 1.23, 12.3, 123, 1234."""
+    digits = 2 if abs(amount) < 10 else 1 if abs(amount) < 100 else 0  # noqa: PLR2004
+    return f"{amount:.{digits}f}"
+
+
+def format_bytes(amount: float) -> str:
+    """Show bytes in binary units: 1.25 GiB."""
+    return _scaled(amount, _BINARY, "B")
+
+
+def format_rate(bytes_per_second: float) -> str:
+    """Show a bandwidth in decimal units, as vendors state it: 300 GB/s."""
+    return _scaled(bytes_per_second, _RATES, "B/s")
+
+
+def format_flops(amount: float) -> str:
+    """Show a number of floating-point operations: 3.52 TFLOP."""
+    return _scaled(amount, _FLOPS, "FLOP")
+
+
+def format_seconds(amount: float) -> str:
+    """Show a duration in the unit that leaves it readable: 35.2 ms."""
+    if amount == 0:
+        return "0 s"
+    return _scaled(amount, _SECONDS, "s")
+
+
+def format_count(amount: float) -> str:
+    """Show a large count: 124 M, 6.74 B; small ones in full."""
+    return _scaled(amount, _COUNTS, "").strip() if abs(amount) >= MEGA else f"{amount:,.0f}"
+
+
+def format_fraction(amount: float) -> str:
+    """Show a fraction as a percentage: 41 %."""
+    return f"{100 * amount:.0f} %"
+
+
+_FORMATS = {
+    "bytes": format_bytes,
+    "rate": format_rate,
+    "flops": format_flops,
+    "seconds": format_seconds,
+    "count": format_count,
+    "percent": format_fraction,
+}
+
+
+class UnitFormatter(Formatter):
+    """`str.format` whose format specs may name a unit: `{size:bytes}`, `{time:seconds}`."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        """Format one field; an unknown spec means what it means to `format()`."""
+        if format_spec in _FORMATS:
+            return _FORMATS[format_spec](float(value))
+        return str(super().format_field(value, format_spec))

@@ -1,0 +1,201 @@
+"""Requests in, answers out: the contract's JSON objects, the same for every door."""
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+from planner.candidate import Candidate, estimate
+from planner.errors import InvalidRequestError, PlannerError
+from planner.job import Job
+from planner.layout import partial_wish, whole_strategy
+from planner.memory import PHASES
+from planner.model import Model
+from planner.plan import Plan, make_plan
+from planner.request import Request, Resolved, parse_request, resolve
+from planner.rules import Finding
+from planner.term import Term
+
+SCHEMA_VERSION = "1.0"
+"""Minor: fields were added. Major: fields changed."""
+
+
+def answer_estimate(request: Request, *, allow_paths: bool) -> dict[str, Any]:
+    """Return the estimate of one layout.
+
+    Raises:
+        PlannerError: see `resolve` and `whole_strategy`.
+    """
+    resolved, candidate = estimate_request(request, allow_paths=allow_paths)
+    head = {"id": request.id, "ok": True, "schema_version": SCHEMA_VERSION}
+    return {
+        **head,
+        **_estimate(resolved.job, candidate),
+        "assumptions": [asdict(assumption) for assumption in resolved.assumptions],
+    }
+
+
+def estimate_request(request: Request, *, allow_paths: bool) -> tuple[Resolved, Candidate]:
+    """Return the estimate of the request's layout, with its job and assumptions.
+
+    Raises:
+        PlannerError: see `resolve` and `whole_strategy`.
+    """
+    resolved = resolve(request, allow_paths=allow_paths)
+    return resolved, estimate(resolved.job, whole_strategy(request.strategy, resolved.job))
+
+
+def suggest(request: Request, *, allow_paths: bool) -> tuple[Resolved, Plan]:
+    """Return the plan for a request, with the request's job and assumptions.
+
+    Raises:
+        PlannerError: see `resolve`, `partial_wish` and `make_plan`.
+    """
+    resolved = resolve(request, allow_paths=allow_paths)
+    return resolved, make_plan(resolved.job, partial_wish(request.strategy))
+
+
+def answer_plan(resolved: Resolved, plan: Plan, request_id: str | int | None) -> dict[str, Any]:
+    """Return the contract's answer to a suggestion."""
+    job = plan.job
+    return {
+        "id": request_id,
+        "ok": True,
+        "schema_version": SCHEMA_VERSION,
+        "job": _job(job),
+        "chosen": _estimate(job, plan.chosen),
+        "alternatives": [
+            {**_estimate(job, other.candidate), "reason": other.reason}
+            for other in plan.alternatives
+        ],
+        "rejected": [
+            {
+                "strategy": asdict(row.candidate.strategy),
+                "family": row.candidate.strategy.family,
+                "codes": [finding.code for finding in row.findings],
+                "reasons": [finding.message for finding in row.findings],
+            }
+            for row in plan.rejected
+        ],
+        "findings": [_finding(finding) for finding in plan.findings],
+        "assumptions": [asdict(assumption) for assumption in resolved.assumptions],
+        "search": asdict(plan.search),
+    }
+
+
+def answer_error(error: PlannerError, request_id: str | int | None = None) -> dict[str, Any]:
+    """Return a failed line of a batch."""
+    return {"id": request_id, "ok": False, "error": describe_error(error)}
+
+
+def describe_error(error: PlannerError) -> dict[str, Any]:
+    """Return what is wrong, where, and what to do; every problem of a request body."""
+    described: dict[str, Any] = {
+        "type": type(error).__name__,
+        "message": error.message,
+        "hint": error.hint,
+        "field": error.field,
+    }
+    if isinstance(error, InvalidRequestError):
+        described["problems"] = [asdict(problem) for problem in error.problems]
+    return described
+
+
+def answer_batch(payloads: Iterable[object], *, allow_paths: bool) -> Iterable[dict[str, Any]]:
+    """Yield one answer per payload, in order; a bad one yields its error and the rest go on."""
+    for payload in payloads:
+        request_id = payload.get("id") if isinstance(payload, dict) else None
+        request_id = request_id if isinstance(request_id, str | int) else None
+        try:
+            yield answer_estimate(parse_request(payload), allow_paths=allow_paths)
+        except PlannerError as error:
+            yield answer_error(error, request_id)
+
+
+def answer_model(model: Model) -> dict[str, Any]:
+    """Return what the planner knows of a model."""
+    return {
+        "name": model.name,
+        "model_type": model.model_type,
+        "parameters": model.parameters,
+        "active_parameters": model.parameters,
+        "largest_layer_parameters": model.largest_layer_parameters,
+        "flops_per_token_forward": model.flops_per_token(model.max_position_embeddings),
+        "parts": [
+            {
+                "name": part.name,
+                "count": part.count,
+                "parameters": part.parameters,
+                "linears": [asdict(linear) for linear in part.linears],
+            }
+            for part in model.parts
+        ],
+    }
+
+
+def _job(job: Job) -> dict[str, Any]:
+    cluster = job.cluster
+    return {
+        "model": {"name": job.model.name, "parameters": job.model.parameters},
+        "cluster": {
+            "gpu": cluster.gpu.name,
+            "gpus_per_node": cluster.gpus_per_node,
+            "nodes": cluster.nodes,
+            "world_size": cluster.world_size,
+            "intra_node": asdict(cluster.intra_node),
+            "inter_node": asdict(cluster.inter_node) if cluster.inter_node else None,
+        },
+        "recipe": {**asdict(job.recipe), "framework": job.framework.name},
+    }
+
+
+def _estimate(job: Job, candidate: Candidate) -> dict[str, Any]:
+    memory, step_time = candidate.memory, candidate.step_time
+    peak = float(memory.peak_bytes)
+    return {
+        "model": {"name": job.model.name, "parameters": job.model.parameters},
+        "strategy": asdict(candidate.strategy),
+        "fits": bool(candidate.fits),
+        "memory": {
+            "peak_bytes": round(peak),
+            "reserved_bytes": round(float(memory.reserved_bytes)),
+            "low_bytes": round(float(memory.low_bytes)),
+            "high_bytes": round(float(memory.high_bytes)),
+            "usable_bytes": round(job.usable_bytes),
+            "phase": PHASES[int(memory.phase)],
+            "stages": [{"stage": 0, "peak_bytes": round(peak)}],
+            "terms": [_term(term, "bytes") for term in memory.terms],
+        },
+        "time": {
+            "step_seconds": float(step_time.step_seconds),
+            "low_seconds": float(step_time.low_seconds),
+            "high_seconds": float(step_time.high_seconds),
+            "terms": [_term(term, "seconds") for term in step_time.terms],
+        },
+        "tokens_per_second_per_gpu": float(step_time.tokens_per_second_per_gpu),
+        "model_flops_utilization": float(step_time.model_flops_utilization),
+        "host_memory_bytes": _host_memory_bytes(job),
+    }
+
+
+def _host_memory_bytes(job: Job) -> int:
+    """Bytes of host memory per node while loading: one fp32 copy per rank, at the worst."""
+    return 4 * job.model.parameters * job.cluster.gpus_per_node
+
+
+def _term(term: Term, unit: str) -> dict[str, Any]:
+    amount = float(term.amount)
+    return {
+        "name": term.name,
+        unit: round(amount) if unit == "bytes" else amount,
+        "how": term.how,
+        "source": term.source,
+    }
+
+
+def _finding(finding: Finding) -> dict[str, str]:
+    return {
+        "code": finding.code,
+        "name": finding.name,
+        "severity": str(finding.severity),
+        "message": finding.message,
+    }

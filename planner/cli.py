@@ -85,14 +85,14 @@ def cli() -> None:
 @click.option("--force", is_flag=True, help="Let --out replace an existing folder.")
 def suggest(model: str, out: str | None, *, force: bool, as_json: bool, **flags: Any) -> None:
     """Recommend a strategy for MODEL and explain it."""
-    from planner import wire  # noqa: PLC0415 - `--help` needs none of it
-    from planner.report import plan_text  # noqa: PLC0415
+    from planner import wire
+    from planner.report import plan_text
 
     request = _request(model, flags)
     resolved, plan = wire.suggest(request, allow_paths=True)
     answer = wire.answer_plan(resolved, plan, request.id)
     if out is not None:
-        from planner.bundle import write_bundle  # noqa: PLC0415 - jinja2 is slow to import
+        from planner.bundle import write_bundle
 
         write_bundle(Path(out), plan, answer, force=force)
     if as_json:
@@ -114,8 +114,8 @@ def suggest(model: str, out: str | None, *, force: bool, as_json: bool, **flags:
 )
 def estimate(model: str | None, batch: Any, *, as_json: bool, **flags: Any) -> None:
     """Estimate one layout of MODEL, or every line of a --batch."""
-    from planner import wire  # noqa: PLC0415 - `--help` needs none of it
-    from planner.report import estimate_text  # noqa: PLC0415
+    from planner import wire
+    from planner.report import estimate_text
 
     if batch is not None:
         for answer in wire.answer_batch(_json_lines(batch), allow_paths=True):
@@ -129,7 +129,9 @@ def estimate(model: str | None, batch: Any, *, as_json: bool, **flags: Any) -> N
         return
     resolved, candidate = wire.estimate_request(request, allow_paths=True)
     click.echo(
-        estimate_text(resolved.job, candidate, resolved.assumptions, _bold), nl=False, color=_color()
+        estimate_text(resolved.job, candidate, resolved.assumptions, _bold),
+        nl=False,
+        color=_color(),
     )
 
 
@@ -137,8 +139,8 @@ def estimate(model: str | None, batch: Any, *, as_json: bool, **flags: Any) -> N
 @click.argument("code", required=False)
 def explain(code: str | None) -> None:
     """Explain the rule CODE; without one, list all rules."""
-    from planner.rules import RULES, find_rule  # noqa: PLC0415
-    from planner.report import table  # noqa: PLC0415
+    from planner.report import table
+    from planner.rules import RULES, find_rule
 
     if code is None:
         rows = [(rule.code, str(rule.severity), rule.text.splitlines()[0]) for rule in RULES]
@@ -151,7 +153,7 @@ def explain(code: str | None) -> None:
 @cli.command()
 def models() -> None:
     """List the models that need no network."""
-    from planner import catalog  # noqa: PLC0415
+    from planner import catalog
 
     click.echo("\n".join(catalog.model_ids()))
 
@@ -159,9 +161,9 @@ def models() -> None:
 @cli.command()
 def gpus() -> None:
     """List the known GPUs."""
-    from planner import catalog  # noqa: PLC0415
-    from planner.report import table  # noqa: PLC0415
-    from planner.units import GIB, format_bytes, format_flops, format_rate  # noqa: PLC0415
+    from planner import catalog
+    from planner.report import table
+    from planner.units import GIB, format_bytes, format_flops, format_rate
 
     records = [catalog.gpu(name) for name in catalog.gpu_names()]
     rows = [("name", "memory", "HBM", "dense peak", "aliases")]
@@ -181,7 +183,7 @@ def gpus() -> None:
 
 def _request(model: str, flags: dict[str, Any]) -> Any:
     """Return the wire request that the flags describe."""
-    from planner.request import parse_request  # noqa: PLC0415
+    from planner.request import parse_request
 
     cluster = _given(flags, _CLUSTER)
     if flags["topology"]:
@@ -219,7 +221,7 @@ def _fill_from_machine(cluster: dict[str, Any]) -> None:
     """Take the GPUs of this machine where the command names none."""
     if "gpu" in cluster:
         return
-    from planner.probe import local_gpus  # noqa: PLC0415
+    from planner.probe import local_gpus
 
     found = local_gpus()
     if found:
@@ -267,7 +269,7 @@ def main() -> None:
 
 
 def _fail(error: PlannerError) -> None:
-    from planner.report import FLAGS  # noqa: PLC0415
+    from planner.report import FLAGS
 
     flag = FLAGS.get(error.field, error.field)
     where = f" ({flag})" if flag else ""

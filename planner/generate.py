@@ -213,9 +213,7 @@ def _one_line(text: str) -> str:
 def _docstring(text: str) -> str:
     r"""Return lines that can stand inside a docstring: no `\` escape and no closing quotes."""
     harmless = _one_line(text).replace("\\", "\\\\").replace('"""', "'''")
-    return textwrap.fill(
-        harmless, _LINE_LENGTH, break_long_words=False, break_on_hyphens=False
-    )
+    return textwrap.fill(harmless, _LINE_LENGTH, break_long_words=False, break_on_hyphens=False)
 
 
 def _markdown(text: str) -> str:

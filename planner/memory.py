@@ -27,6 +27,7 @@ PHASES = (
     "reduction of the outer gradients",
     "optimizer step",
 )
+_SHORT_NAMES = ("forward", "loss", "last_block", "first_block", "outer", "step")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,25 +77,20 @@ def estimate_memory(job: Job, s: Strategy) -> Memory:
     )
 
 
-def _moments(  # noqa: PLR0913 - one amount per phase
-    *,
-    forward: Amount,
-    loss: Amount,
-    last_block: Amount,
-    first_block: Amount,
-    outer: Amount,
-    step: Amount,
-) -> Column:
-    """Stack the amounts of the six phases: [phase] or [phase, layout]."""
-    parts = np.broadcast_arrays(forward, loss, last_block, first_block, outer, step)
-    return np.stack([np.asarray(part, dtype=float) for part in parts])
+def _moments(*, like: Amount, **amounts: Amount) -> Column:
+    """Stack one amount per phase, 0 where none is given: [phase] or [phase, layout].
+
+    Args:
+        like: an amount with the shape of the layouts.
+        amounts: by the short names of `_SHORT_NAMES`.
+    """
+    parts = np.broadcast_arrays(like, *(amounts.get(name, 0.0) for name in _SHORT_NAMES))
+    return np.stack([np.asarray(part, dtype=float) for part in parts[1:]])
 
 
 def _always(amount: Amount) -> Column:
     """Stack an amount that every phase holds."""
-    return _moments(
-        forward=amount, loss=amount, last_block=amount, first_block=amount, outer=amount, step=amount
-    )
+    return _moments(like=amount, **dict.fromkeys(_SHORT_NAMES, amount))
 
 
 def _at_phase(term: Term, phase: Amount) -> Term:
@@ -114,10 +110,9 @@ def _tokens(job: Job, s: Strategy) -> Amount:
 
 
 def _numerics(job: Job, s: Strategy) -> Amount:
+    """Which numerics each layout computes in: fully_shard computes in the gathered dtype."""
     return np.where(
-        s.zero_stage >= 2,  # noqa: PLR2004 - fully_shard computes in the gathered dtype
-        job.precision.sharded_numerics,
-        job.precision.replicated_numerics,
+        s.shards_parameters, job.precision.sharded_numerics, job.precision.replicated_numerics
     )
 
 
@@ -135,12 +130,12 @@ def _parameters(job: Job, s: Strategy) -> Term:
     ZeRO-2 up (reshard_after_forward only says for how long the gathered copy stays).
     Leaves out: padding of FSDP2's first dimension to a multiple of N.
     """
-    shards = np.where(s.zero_stage >= 2, s.data_parallel_shard_size, 1)  # noqa: PLR2004
+    shards = s.parameter_shards
     held = job.precision.parameter_bytes * job.model.parameters / shards
     return Term(
         name="parameters",
         amount=_always(held),
-        formula="{size} B x {parameters:,} parameters / {shards} shards",
+        formula="{size} B x {parameters:,} parameters / {shards} sharing ranks",
         numbers={
             "size": job.precision.parameter_bytes,
             "parameters": job.model.parameters,
@@ -159,15 +154,16 @@ def _gradients(job: Job, s: Strategy) -> Term:
     accumulation spans micro-batches; otherwise they appear during backward.
     Source: torch.nn.parallel.DistributedDataParallel; FSDP2 reduce-scatters every micro-batch.
     """
-    shards = np.where(s.zero_stage >= 2, s.data_parallel_shard_size, 1)  # noqa: PLR2004
+    shards = s.parameter_shards
     whole = job.precision.gradient_bytes * job.model.parameters / shards
     outlives_step = (s.gradient_accumulation_steps > 1) | (
-        (s.zero_stage < 2) & (s.data_parallel_size > 1)  # noqa: PLR2004
+        np.logical_not(s.shards_parameters) & (s.data_parallel_size > 1)
     )
     early = np.where(outlives_step, whole, 0.0)
     return Term(
         name="gradients",
         amount=_moments(
+            like=early,
             forward=early,
             loss=early,
             last_block=early,
@@ -175,7 +171,7 @@ def _gradients(job: Job, s: Strategy) -> Term:
             outer=whole,
             step=whole,
         ),
-        formula="{size} B x {parameters:,} parameters / {shards} shards",
+        formula="{size} B x {parameters:,} parameters / {shards} sharing ranks",
         numbers={
             "size": job.precision.gradient_bytes,
             "parameters": job.model.parameters,
@@ -186,36 +182,46 @@ def _gradients(job: Job, s: Strategy) -> Term:
 
 
 def _optimizer_states(job: Job, s: Strategy) -> Term:
-    """Adam's two moments, sharded from ZeRO-1 up, and the temporaries of its step.
+    """Adam's two moments, sharded from ZeRO-1 up.
 
-        bytes = optimizer_bytes * P / N, at the step plus temporary_fraction * parameter_bytes * P / N
+        bytes = optimizer_bytes * P / (N if zero_stage >= 1 else 1)
 
-    Source: ZeRO, arXiv:1910.02054, section 3.1; temporaries: the framework record.
+    Source: ZeRO, arXiv:1910.02054, section 3.1.
     Leaves out: ZeroRedundancyOptimizer deals out whole tensors, so its shares are uneven.
     """
-    shards = np.where(s.zero_stage >= 1, s.data_parallel_shard_size, 1)
-    stepped = job.model.parameters / shards
-    states = job.precision.optimizer_bytes * stepped
-    temporaries = job.optimizer.temporary_fraction * job.precision.parameter_bytes * stepped
+    states = job.precision.optimizer_bytes * job.model.parameters / s.optimizer_shards
     return Term(
         name="optimizer_states",
-        amount=_moments(
-            forward=states,
-            loss=states,
-            last_block=states,
-            first_block=states,
-            outer=states,
-            step=states + temporaries,
-        ),
-        formula="{size} B x {parameters:,} parameters / {shards} shards"
-        " (+ {temporaries:bytes} of temporaries during the step)",
+        amount=_always(states),
+        formula="{size} B x {parameters:,} parameters / {shards} sharing ranks",
         numbers={
             "size": job.precision.optimizer_bytes,
             "parameters": job.model.parameters,
-            "shards": shards,
-            "temporaries": temporaries,
+            "shards": s.optimizer_shards,
         },
-        source="ZeRO, arXiv:1910.02054, section 3.1; " + job.optimizer.source,
+        source="ZeRO, arXiv:1910.02054, section 3.1",
+    )
+
+
+def _optimizer_temporaries(job: Job, s: Strategy) -> Term:
+    """What the optimizer's step allocates for its own duration.
+
+        bytes = temporary_fraction * parameter_bytes * P / (N if zero_stage >= 1 else 1)
+
+    Source: the framework record's optimizer section.
+    """
+    stepped = job.precision.parameter_bytes * job.model.parameters / s.optimizer_shards
+    return Term(
+        name="optimizer_temporaries",
+        amount=_moments(step=job.optimizer.temporary_fraction * stepped, like=stepped),
+        formula="{fraction:g} x {size} B x {parameters:,} parameters / {shards} sharing ranks",
+        numbers={
+            "fraction": job.optimizer.temporary_fraction,
+            "size": job.precision.parameter_bytes,
+            "parameters": job.model.parameters,
+            "shards": s.optimizer_shards,
+        },
+        source=job.optimizer.source,
     )
 
 
@@ -233,10 +239,9 @@ def _kept_per_token(job: Job, part: Part, numerics: Numerics) -> float:
 
 
 def _activations(job: Job, s: Strategy) -> Term:
-    """What autograd keeps for backward, the logits left out.
+    """What autograd keeps from forward to backward, the logits left out.
 
         bytes = T * (L * block + outer), or with recompute="full": T * (L * checkpoint + outer)
-        plus one block's working set while that block is recomputed
 
     Notation: block, outer: the kept bytes per token of `Part`; checkpoint: one hidden state.
     Source: operation counts in planner/architectures/kept.py; Chen et al., arXiv:1604.06174.
@@ -244,40 +249,55 @@ def _activations(job: Job, s: Strategy) -> Term:
     """
     tokens = _tokens(job, s)
     block = job.model.block
-    one_block = tokens * _by_numerics(job, s, lambda n: _kept_per_token(job, block, n))
+    one_block = _block_bytes(job, s)
+    others = [part for part in job.model.parts if part is not block]
     outer = tokens * _by_numerics(
-        job,
-        s,
-        lambda n: sum(
-            p.count * _kept_per_token(job, p, n) for p in job.model.parts if p is not block
-        ),
+        job, s, lambda n: sum(part.count * _kept_per_token(job, part, n) for part in others)
     )
     hidden = job.model.hidden_size
     checkpoint = tokens * _by_numerics(job, s, lambda n: hidden * (2 if n == Numerics.HALF else 4))
     is_recomputed = s.recompute == "full"
     per_block = np.where(is_recomputed, checkpoint, one_block)
     blocks = block.count * per_block
-    working = np.where(is_recomputed, one_block, 0.0)
     return Term(
         name="activations",
         amount=_moments(
+            like=blocks,
             forward=blocks + outer,
             loss=blocks + outer,
-            last_block=blocks + working,
-            first_block=one_block,
-            outer=0.0,
-            step=0.0,
+            last_block=blocks,
+            first_block=per_block,
         ),
-        formula="{tokens:,} tokens x {count} blocks x {each:bytes}/token, plus {outer:bytes} outside"
-        " and {working:bytes} of a block being recomputed",
+        formula="{tokens:,} tokens x {count} blocks x {each:bytes}/token + {outer:bytes} outside them",
         numbers={
             "tokens": tokens,
             "count": block.count,
             "each": per_block / tokens,
             "outer": outer,
-            "working": working,
         },
         source="autograd's saved tensors, operation by operation (planner/architectures/kept.py)",
+    )
+
+
+def _block_bytes(job: Job, s: Strategy) -> Amount:
+    block = job.model.block
+    return _tokens(job, s) * _by_numerics(job, s, lambda n: _kept_per_token(job, block, n))
+
+
+def _recomputed_block(job: Job, s: Strategy) -> Term:
+    """One block's activations, while backward has it recomputed.
+
+        bytes = T * block, with recompute="full"
+
+    Source: Chen et al., arXiv:1604.06174, section 4.
+    """
+    working = np.where(s.recompute == "full", _block_bytes(job, s), 0.0)
+    return Term(
+        name="recomputed_block",
+        amount=_moments(like=working, last_block=working, first_block=working),
+        formula="{tokens:,} tokens x {each:bytes}/token of one block",
+        numbers={"tokens": _tokens(job, s), "each": working / _tokens(job, s)},
+        source="Chen et al., arXiv:1604.06174, section 4",
     )
 
 
@@ -298,12 +318,11 @@ def _autocast_weight_copies(job: Job, s: Strategy) -> Term:
     return Term(
         name="autocast_weight_copies",
         amount=_moments(
+            like=everything,
             forward=everything,
             loss=np.where(is_recomputed, outer, everything),
             last_block=backward,
             first_block=one_block,
-            outer=0.0,
-            step=0.0,
         ),
         formula="2 B x {weights:,} matmul weights, while autocast or autograd holds them",
         numbers={"weights": job.model.linear_weights},
@@ -326,14 +345,7 @@ def _logits_and_loss(job: Job, s: Strategy) -> Term:
     forward = _by_numerics(job, s, lambda n: 8.0 if n == Numerics.FP32 else 10.0)
     return Term(
         name="logits_and_loss",
-        amount=_moments(
-            forward=forward * logits,
-            loss=12.0 * logits,
-            last_block=0.0,
-            first_block=0.0,
-            outer=0.0,
-            step=0.0,
-        ),
+        amount=_moments(like=logits, forward=forward * logits, loss=12.0 * logits),
         formula="{tokens:,} tokens x {vocabulary:,} words x {forward:.0f} B after forward,"
         " 12 B in the loss's backward",
         numbers={
@@ -362,22 +374,22 @@ def _communication_buffers(job: Job, s: Strategy) -> Term:
     block = job.model.block.parameters
     outer = job.model.outer_parameters
     head = job.model.linear_weights - job.model.block.count * job.model.block.linear_weights
-    is_zero_3 = s.zero_stage == 3  # noqa: PLR2004
-    is_sharded = np.where(s.zero_stage >= 2, 1.0, 0.0)  # noqa: PLR2004
+    is_zero_3 = s.gathers_twice
+    is_sharded = np.where(s.shards_parameters, 1.0, 0.0)
     held = np.where(is_zero_3, outer, job.model.parameters) * g
     gradients = (g + r) * block + g * head
     return Term(
         name="communication_buffers",
         amount=_moments(
+            like=is_sharded,
             forward=is_sharded * (held + g * block),
             loss=is_sharded * held,
             last_block=is_sharded * (held + np.where(is_zero_3, 2 * g * block, 0) + gradients),
             first_block=is_sharded * (g * outer + g * block + gradients),
             outer=is_sharded * (2 * g + r) * outer,
-            step=0.0,
         ),
-        formula="{held:bytes} gathered, {block:bytes} a block in flight,"
-        " {gradients:bytes} of gradients before they are scattered",
+        formula="{held:bytes} of gathered parameters; around a block's backward {block:bytes} of it"
+        " in flight and {gradients:bytes} of gradients not yet scattered",
         numbers={
             "held": is_sharded * held,
             "block": is_sharded * g * block,
@@ -417,7 +429,9 @@ _TERMS: tuple[Callable[[Job, Strategy], Any], ...] = (
     _parameters,
     _gradients,
     _optimizer_states,
+    _optimizer_temporaries,
     _activations,
+    _recomputed_block,
     _autocast_weight_copies,
     _logits_and_loss,
     _communication_buffers,

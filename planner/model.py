@@ -127,6 +127,8 @@ class Model:
     vocab_size: int
     hidden_size: int
     max_position_embeddings: int
+    has_learned_positions: bool = False
+    """Positions are looked up in a table, so a longer sequence cannot run at all."""
     config: Mapping[str, object]
     """The config.json itself, for the files that build the model."""
     is_pretrained: bool = True

@@ -116,7 +116,9 @@ def _best_of_each_family(table: Candidate) -> dict[str, Candidate]:
         tiers = (rows[table.is_comfortable[rows]], rows[table.fits[rows]])
         ranked = next((tier for tier in tiers if len(tier)), None)
         row = (
-            rows[np.argmin(reserved[rows])] if ranked is None else ranked[np.argmin(seconds[ranked])]
+            rows[np.argmin(reserved[rows])]
+            if ranked is None
+            else ranked[np.argmin(seconds[ranked])]
         )
         best[family] = table.at(int(row))
     return best
@@ -171,7 +173,7 @@ def _reason(chosen: Candidate, other: Candidate) -> str:
 
 def _rejected(situation: Situation, best: dict[str, Candidate]) -> tuple[Rejected, ...]:
     return tuple(
-        Rejected(candidate=row, findings=rules.judge(replace(situation, candidate=row)))
+        Rejected(candidate=row, findings=rules.blockers(replace(situation, candidate=row)))
         for row in best.values()
         if not row.fits
     )

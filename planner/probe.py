@@ -1,5 +1,6 @@
 """The GPUs of this machine, through NVML; the only module that asks it."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 
@@ -20,12 +21,12 @@ def local_gpus() -> LocalGpus | None:
         return None
     try:
         handles = (
-            pynvml.nvmlDeviceGetHandleByIndex(index)
-            for index in range(pynvml.nvmlDeviceGetCount())
+            pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())
         )
         names = tuple(str(pynvml.nvmlDeviceGetName(handle)) for handle in handles)
     except pynvml.NVMLError:
         return None
     finally:
-        pynvml.nvmlShutdown()
+        with suppress(pynvml.NVMLError):
+            pynvml.nvmlShutdown()
     return LocalGpus(names=names) if names else None

@@ -135,9 +135,7 @@ def totals(job: Job, candidate: Candidate) -> str:
     )
 
 
-def _ledger(
-    title: str, terms: Sequence[Term], unit: Callable[[float], str], bold: Emphasis
-) -> str:
+def _ledger(title: str, terms: Sequence[Term], unit: Callable[[float], str], bold: Emphasis) -> str:
     """Return one line per term that is not zero: name, amount, arithmetic; then the total."""
     rows = [(t.name.replace("_", " "), unit(t.amount), t.how) for t in terms if t.amount]
     rows.append(("total", unit(sum(term.amount for term in terms)), ""))

@@ -191,10 +191,10 @@ def _refuse_unsupported(recipe: RecipeRequest) -> None:
 def _model(wanted: str | dict[str, Any], *, allow_paths: bool) -> Model:
     if isinstance(wanted, dict):
         name = wanted.get("_name_or_path")
-        return read_model(name if isinstance(name, str) and name else "config.json", wanted)
+        name = name if isinstance(name, str) and name else "config.json"
+        return replace(read_model(name, wanted), is_pretrained=False)
     found = hub.find_model(wanted, allow_paths=allow_paths)
-    model = read_model(found.name, found.config)
-    return model if found.is_pretrained else _without_weights(model)
+    return replace(read_model(found.name, found.config), is_pretrained=found.is_pretrained)
 
 
 def _cluster(wanted: ClusterRequest, assumptions: list[Assumption]) -> Cluster:
@@ -243,6 +243,13 @@ def _recipe(
             Assumption(
                 text=f"sequences of {sequence_length:,} tokens", field="recipe.sequence_length"
             )
+        )
+    elif sequence_length > model.max_position_embeddings and model.has_learned_positions:
+        raise InvalidInputError(
+            f"{model.name} has {model.max_position_embeddings:,} learned positions,"
+            f" so sequences of {sequence_length:,} tokens cannot run",
+            hint=f"at most {model.max_position_embeddings:,}",
+            field="recipe.sequence_length",
         )
     precision = wanted.precision or _best_precision(cluster.gpu)
     return Recipe(
@@ -296,6 +303,3 @@ def _implied_batch(strategy: StrategyRequest | None, world_size: int) -> int | N
     replicas = max(1, world_size // model_parallel)
     return strategy.micro_batch_size * strategy.gradient_accumulation_steps * replicas
 
-
-def _without_weights(model: Model) -> Model:
-    return replace(model, is_pretrained=False)

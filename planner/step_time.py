@@ -80,11 +80,11 @@ def estimate_step_time(job: Job, s: Strategy) -> StepTime:
 
 def _micro_batch(job: Job, s: Strategy) -> _MicroBatch:
     tokens = s.micro_batch_size * job.recipe.sequence_length
-    is_sharded = s.zero_stage >= 2  # noqa: PLR2004 - fully_shard computes in the gathered dtype
     replicated = _passes(job, tokens, job.precision.replicated_numerics)
     sharded = _passes(job, tokens, job.precision.sharded_numerics)
     forward, backward, blocks = (
-        np.where(is_sharded, here, there) for here, there in zip(sharded, replicated, strict=True)
+        np.where(s.shards_parameters, here, there)
+        for here, there in zip(sharded, replicated, strict=True)
     )
     recompute = np.where(s.recompute == "full", blocks, 0.0)
     backward = backward + recompute
@@ -167,7 +167,7 @@ def _gradient_reduction(job: Job, s: Strategy, micro_batch: _MicroBatch) -> Term
     link = job.cluster.slowest_link
     ranks = s.data_parallel_size
     size = job.precision.reduce_bytes * job.model.parameters
-    is_sharded = s.zero_stage >= 2  # noqa: PLR2004
+    is_sharded = s.shards_parameters
     buckets = max(1, round(size / job.framework.bucket_bytes))
     groups = job.model.block.count + 1
     reduction = np.where(
@@ -216,27 +216,21 @@ def _parameter_gather(job: Job, s: Strategy, micro_batch: _MicroBatch) -> Term:
     first = gather / groups
     in_forward = np.maximum(first, gather - micro_batch.forward_seconds)
     in_backward = np.where(
-        s.zero_stage == 3,  # noqa: PLR2004
-        np.maximum(0.0, gather - micro_batch.backward_seconds),
-        0.0,
+        s.gathers_twice, np.maximum(0.0, gather - micro_batch.backward_seconds), 0.0
     )
     whole = job.precision.parameter_bytes * job.model.parameters
-    exposed = np.select(
-        [s.zero_stage == 0, s.zero_stage == 1],
-        [0.0, collectives.all_gather(link, ranks, whole)],
-        s.gradient_accumulation_steps * (in_forward + in_backward),
-    )
+    after_step = np.where(s.shards_optimizer, collectives.all_gather(link, ranks, whole), 0.0)
+    every_micro_batch = s.gradient_accumulation_steps * (in_forward + in_backward)
+    exposed = np.where(s.shards_parameters, every_micro_batch, after_step)
     exposed = np.where(ranks > 1, exposed, 0.0)
     return Term(
         name="parameter_gather",
-        amount=exposed if np.ndim(exposed) else float(exposed),
+        amount=exposed,
         formula="{exposed:seconds} exposed; one gather of {size:bytes} takes {gather:seconds}",
         numbers={
             "exposed": exposed,
-            "size": np.where(s.zero_stage == 1, whole, size),
-            "gather": np.where(
-                s.zero_stage == 1, collectives.all_gather(link, ranks, whole), gather
-            ),
+            "size": np.where(s.shards_parameters, size, whole),
+            "gather": np.where(s.shards_parameters, gather, after_step),
         },
         source=link.source,
         spread=_link_spread(job, link),
@@ -250,8 +244,7 @@ def _optimizer(job: Job, s: Strategy) -> Term:
 
     Source: the framework record's optimizer section.
     """
-    shards = np.where(s.zero_stage >= 1, s.data_parallel_shard_size, 1)
-    parameters = job.model.parameters / shards
+    parameters = job.model.parameters / s.optimizer_shards
     return Term(
         name="optimizer",
         amount=compute.optimizer_step(job, parameters),

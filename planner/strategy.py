@@ -13,12 +13,15 @@ import numpy as np
 
 from planner.errors import InvalidInputError
 from planner.job import Job
-from planner.term import pick
+from planner.term import Amount, pick
 
 Whole: TypeAlias = Any
 """A whole number, or a column of them."""
 
-FAMILIES = {0: "ddp", 1: "zero-1", 2: "zero-2", 3: "zero-3"}
+ZERO_1, ZERO_2, ZERO_3 = 1, 2, 3
+
+FAMILIES = {0: "ddp", ZERO_1: "zero-1", ZERO_2: "zero-2", ZERO_3: "zero-3"}
+"""By ZeRO stage."""
 
 RECOMPUTE = ("none", "full")
 
@@ -47,6 +50,31 @@ class Strategy:
     def data_parallel_size(self) -> Whole:
         """Return the ranks that see different data."""
         return self.data_parallel_replicate_size * self.data_parallel_shard_size
+
+    @property
+    def shards_optimizer(self) -> Any:
+        """Return whether each rank steps its own share of the parameters: ZeRO-1 and up."""
+        return self.zero_stage >= ZERO_1
+
+    @property
+    def shards_parameters(self) -> Any:
+        """Return whether parameters and gradients are sharded too: ZeRO-2 and 3, both FSDP."""
+        return self.zero_stage >= ZERO_2
+
+    @property
+    def gathers_twice(self) -> Any:
+        """Return whether backward gathers the parameters again: ZeRO-3."""
+        return self.zero_stage == ZERO_3
+
+    @property
+    def optimizer_shards(self) -> Amount:
+        """Return over how many ranks the optimizer states are divided."""
+        return np.where(self.shards_optimizer, self.data_parallel_shard_size, 1)
+
+    @property
+    def parameter_shards(self) -> Amount:
+        """Return over how many ranks parameters and gradients are divided."""
+        return np.where(self.shards_parameters, self.data_parallel_shard_size, 1)
 
     @property
     def family(self) -> str:

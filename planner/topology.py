@@ -12,9 +12,11 @@ LARGEST_TEXT = 64 * 1024
 PCIE_CLASSES = ("PIX", "PXB", "PHB", "NODE", "SYS")
 """From near to far, as nvidia-smi's legend defines them."""
 
-_ANSI = re.compile(r"\x1b\[[0-9;]*m")
-_GPU = re.compile(r"GPU\d+$")
-_CELL = re.compile(r"(X|NV\d{1,2}|PIX|PXB|PHB|NODE|SYS)$")
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_GPU = re.compile(r"GPU[0-9]+$")
+_CELL = re.compile(r"(X|NV[1-9][0-9]?|PIX|PXB|PHB|NODE|SYS)$")
+_OLD_NAMES = {"SOC": "SYS"}
+"""What drivers before 2017 print."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +64,7 @@ def _rows(lines: list[list[str]], header: int, num_gpus: int) -> list[list[str]]
     for index, tokens in enumerate(lines[header + 1 :], start=header + 1):
         if not tokens or not _GPU.match(tokens[0]) or len(rows) == num_gpus:
             continue
-        cells = tokens[1 : num_gpus + 1]
+        cells = [_OLD_NAMES.get(token, token) for token in tokens[1 : num_gpus + 1]]
         if tokens[0] != f"GPU{len(rows)}" or len(cells) < num_gpus:
             raise _invalid(f"line {index + 1}: expected GPU{len(rows)} with {num_gpus} cells")
         unknown = next((cell for cell in cells if not _CELL.match(cell)), None)
@@ -78,6 +80,8 @@ def _topology(rows: list[list[str]]) -> Topology:
     nvlink: dict[tuple[int, int], int] = {}
     pcie: dict[tuple[int, int], str] = {}
     for low, row in enumerate(rows):
+        if row[low] != "X":
+            raise _invalid(f"GPU{low} reads {row[low]!r} to itself, not X")
         for high in range(low + 1, len(rows)):
             cell = row[high]
             if cell != rows[high][low] or cell == "X":

@@ -12,11 +12,18 @@ GIGA = 10**9
 TERA = 10**12
 MICRO = 1e-6
 MILLI = 1e-3
+NANO = 1e-9
 
 _BINARY = ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"))
-_RATES = ((TERA, "TB/s"), (GIGA, "GB/s"), (MEGA, "MB/s"))
-_FLOPS = ((10**15, "PFLOP"), (TERA, "TFLOP"), (GIGA, "GFLOP"), (MEGA, "MFLOP"))
-_SECONDS = ((86400, "d"), (3600, "h"), (1, "s"), (MILLI, "ms"), (MICRO, "us"))
+_RATES = ((TERA, "TB/s"), (GIGA, "GB/s"), (MEGA, "MB/s"), (KILO, "kB/s"))
+_FLOPS = (
+    (10**15, "PFLOP"),
+    (TERA, "TFLOP"),
+    (GIGA, "GFLOP"),
+    (MEGA, "MFLOP"),
+    (KILO, "kFLOP"),
+)
+_SECONDS = ((86400, "d"), (3600, "h"), (1, "s"), (MILLI, "ms"), (MICRO, "us"), (NANO, "ns"))
 _COUNTS = ((10**12, "T"), (GIGA, "B"), (MEGA, "M"))
 
 
@@ -24,12 +31,13 @@ def _scaled(amount: float, scales: tuple[tuple[float, str], ...], unit: str) -> 
     for scale, name in scales:
         if abs(amount) >= scale:
             return f"{_significant(amount / scale)} {name}"
-    return f"{amount:.3g} {unit}"
+    return f"{_significant(amount) if amount % 1 else f'{amount:.0f}'} {unit}"
 
 
 def _significant(amount: float) -> str:
     """Three significant digits without an exponent: 1.23, 12.3, 123, 1234."""
-    digits = 2 if abs(amount) < 10 else 1 if abs(amount) < 100 else 0  # noqa: PLR2004
+    size = abs(amount)
+    digits = 2 if round(size, 2) < 10 else 1 if round(size, 1) < 100 else 0  # noqa: PLR2004
     return f"{amount:.{digits}f}"
 
 

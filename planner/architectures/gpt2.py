@@ -32,6 +32,7 @@ def read(name: str, config: Config) -> Model:
         vocab_size=vocabulary,
         hidden_size=hidden,
         max_position_embeddings=positions,
+        has_learned_positions=True,
         config=config.values,
     )
 

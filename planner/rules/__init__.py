@@ -1,7 +1,7 @@
 """What an expert would say, as a table of coded rules; no arithmetic about memory or time."""
 
 from planner.errors import UnknownNameError, did_you_mean
-from planner.rules import memory, single_node
+from planner.rules import memory, shape, single_node
 from planner.rules.base import Finding, Rule, Severity, Situation
 from planner.rules.single_node import follows_search
 
@@ -22,6 +22,7 @@ BRANCHES: tuple[tuple[Rule, tuple[str, ...]], ...] = (
 CHECKS: tuple[Rule, ...] = (
     Rule("MEM001", Severity.BLOCKER, memory.out_of_memory),
     Rule("MEM002", Severity.WARNING, memory.tight_memory),
+    Rule("SHP001", Severity.WARNING, shape.sequence_exceeds_positions),
 )
 """What is asked of every layout that is shown."""
 
@@ -39,6 +40,7 @@ __all__ = [
     "Rule",
     "Severity",
     "Situation",
+    "blockers",
     "branch",
     "find_rule",
     "follows_search",
@@ -59,6 +61,11 @@ def judge(situation: Situation) -> tuple[Finding, ...]:
     """Return what the checks find in the situation's layout."""
     found = (rule.find(situation) for rule in CHECKS)
     return tuple(finding for finding in found if finding)
+
+
+def blockers(situation: Situation) -> tuple[Finding, ...]:
+    """Return why the situation's layout cannot run."""
+    return tuple(f for f in judge(situation) if f.severity == Severity.BLOCKER)
 
 
 def find_rule(code: str) -> Rule:

@@ -49,7 +49,9 @@ def model_exceeds_one_gpu_on_fast_links(situation: Situation) -> str | None:
     """
     if not _exceeds(situation) or not situation.job.cluster.slowest_link.is_fast:
         return None
-    return f"{_shortfall(situation)}; {_link(situation)} is fast: ZeRO, tensor and pipeline are alike"
+    return (
+        f"{_shortfall(situation)}; {_link(situation)} is fast: ZeRO, tensor and pipeline are alike"
+    )
 
 
 def model_exceeds_one_gpu_on_slow_links(situation: Situation) -> str | None:

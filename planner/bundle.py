@@ -1,0 +1,110 @@
+"""Plan -> files on disk: fills the generator's bundle, and writes all of it or nothing."""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from planner.errors import InvalidInputError
+from planner.generate import TARGETS, Bundle, generate
+from planner.plan import Plan
+from planner.report import recommendation
+
+CHECKED_WITH = {"torch": "2.13.0", "transformers": "5.23.0", "accelerate": "1.15.0"}
+"""Versions that the generated files were executed with."""
+
+
+def bundle_files(plan: Plan, answer: Mapping[str, Any]) -> dict[str, str]:
+    """Return the files of a plan: relative path to text.
+
+    Args:
+        plan: what to write.
+        answer: the contract's JSON of the same plan, written as plan.json.
+
+    Raises:
+        PlannerError: the plan asks for what no template can write.
+    """
+    job, chosen = plan.job, plan.chosen
+    strategy, recipe = chosen.strategy, job.recipe
+    bundle = Bundle(
+        model=job.model.name,
+        model_config=job.model.config,
+        is_pretrained=job.model.is_pretrained,
+        task=job.model.task,
+        nodes=job.cluster.nodes,
+        gpus_per_node=job.cluster.gpus_per_node,
+        zero_stage=strategy.zero_stage,
+        micro_batch_size=strategy.micro_batch_size,
+        gradient_accumulation_steps=strategy.gradient_accumulation_steps,
+        global_batch_size=recipe.global_batch_size,
+        sequence_length=recipe.sequence_length,
+        precision=recipe.precision,
+        attention=recipe.attention,
+        recompute=strategy.recompute,
+        optimizer=recipe.optimizer,
+        expected_peak_bytes=round(chosen.memory.peak_bytes),
+        expected_reserved_bytes=round(chosen.memory.reserved_bytes),
+        expected_step_seconds=chosen.step_time.step_seconds,
+        expected_tokens_per_second_per_gpu=chosen.step_time.tokens_per_second_per_gpu,
+        flops_per_token=3 * job.model.flops_per_token(recipe.sequence_length),
+        peak_flops_per_second=job.peak_flops_per_second,
+        plan_summary=recommendation(job, chosen),
+        plan_json=json.dumps(answer, indent=2) + "\n",
+        versions=CHECKED_WITH,
+    )
+    return generate(bundle, tuple(TARGETS))
+
+
+def write_bundle(folder: Path, plan: Plan, answer: Mapping[str, Any], *, force: bool) -> None:
+    """Write the files of a plan into a folder.
+
+    A new folder appears whole or not at all. With `force`, files of an existing folder are
+    replaced one by one, each atomically; files that the plan does not write stay.
+
+    Raises:
+        InvalidInputError: the folder exists and `force` is not given, or it cannot be written.
+    """
+    exists = folder.is_dir() and any(folder.iterdir())
+    if exists and not force:
+        raise InvalidInputError(
+            f"{str(folder)!r} exists and is not empty",
+            hint="choose another folder, or replace the plan's files in it with --force",
+            field="out",
+        )
+    files = bundle_files(plan, answer)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        try:
+            _write_all(staging, files)
+            _publish(staging, folder, files)
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+    except OSError as error:
+        raise InvalidInputError(
+            f"cannot write {str(folder)!r}: {error.strerror}", field="out"
+        ) from None
+
+
+def _write_all(folder: Path, files: Mapping[str, str]) -> None:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        if path.suffix == ".sh":
+            path.chmod(0o755)
+
+
+def _publish(staging: Path, folder: Path, files: Mapping[str, str]) -> None:
+    if not folder.is_dir() or not any(folder.iterdir()):
+        umask = os.umask(0)
+        os.umask(umask)
+        staging.chmod(0o777 & ~umask)
+        staging.replace(folder)
+        return
+    for name in files:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (staging / name).replace(folder / name)

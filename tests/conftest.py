@@ -1,0 +1,61 @@
+"""Shared by all tests: golden files, common jobs, and CI's rule that nothing is skipped."""
+
+import os
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.job import Job
+from planner.request import parse_request, resolve
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden", action="store_true", help="rewrite tests/golden; read the diff"
+    )
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """`golden("case/train.py", text)`: text equals the committed file, byte for byte."""
+
+    def check(name: str, text: str) -> None:
+        path = GOLDEN / name
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        assert text == path.read_text(encoding="utf-8")
+
+    return check
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """In CI a skipped test is a failed one, unless it needs a GPU."""
+    report = yield
+    if os.environ.get("CI") == "true" and report.skipped and "gpu" not in item.keywords:
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} was skipped in CI ({call.when})"
+    return report
+
+
+JobMaker = Callable[..., Job]
+
+
+@pytest.fixture
+def make_job() -> JobMaker:
+    """`make_job("gpt2", gpus=4, gpu="h100", recipe={...})`: a Job by way of the wire request."""
+
+    def make(model: Any = "gpt2", *, gpus: int = 4, **parts: Any) -> Job:
+        cluster = {"gpu": parts.pop("gpu", "a100"), "gpus_per_node": gpus}
+        cluster |= parts.pop("cluster", {})
+        payload = {"model": model, "cluster": cluster, **parts}
+        return resolve(parse_request(payload), allow_paths=False).job
+
+    return make

@@ -1,0 +1,90 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import planner.bundle
+from planner import wire
+from planner.bundle import bundle_files, write_bundle
+from planner.errors import InvalidInputError
+from planner.plan import Plan
+from planner.request import parse_request
+
+FILES = {
+    "README.md",
+    "plan.json",
+    *(f"torchrun/{name}" for name in ("train.py", "launch.sh", "config.json", "requirements.txt")),
+    *(f"accelerate/{name}" for name in ("train.py", "launch.sh", "accelerate.yaml", "config.json")),
+    "accelerate/requirements.txt",
+}
+
+
+@pytest.fixture
+def planned() -> tuple[Plan, dict[str, Any]]:
+    request = parse_request({"model": "gpt2", "cluster": {"gpus_per_node": 2}})
+    resolved, plan = wire.suggest(request, allow_paths=False)
+    return plan, wire.answer_plan(resolved, plan, None)
+
+
+def written(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_new_folder_holds_every_file(tmp_path: Path, planned: tuple[Plan, Any]) -> None:
+    folder = tmp_path / "deep" / "plan"
+    write_bundle(folder, *planned, force=False)
+    assert written(folder) == FILES
+    assert (folder / "torchrun/launch.sh").stat().st_mode & 0o100
+    assert json.loads((folder / "plan.json").read_text()) == planned[1]
+    assert [path.name for path in folder.parent.iterdir()] == ["plan"]
+
+
+def test_an_empty_folder_may_be_filled(tmp_path: Path, planned: tuple[Plan, Any]) -> None:
+    (tmp_path / "plan").mkdir()
+    write_bundle(tmp_path / "plan", *planned, force=False)
+    assert written(tmp_path / "plan") == FILES
+
+
+def test_an_existing_folder_is_kept_unless_forced(
+    tmp_path: Path, planned: tuple[Plan, Any]
+) -> None:
+    mine = tmp_path / "mine.txt"
+    mine.write_text("mine")
+    (tmp_path / "README.md").write_text("mine too")
+    with pytest.raises(InvalidInputError, match="not empty") as caught:
+        write_bundle(tmp_path, *planned, force=False)
+    assert "--force" in caught.value.hint
+    assert written(tmp_path) == {"mine.txt", "README.md"}
+    write_bundle(tmp_path, *planned, force=True)
+    assert written(tmp_path) == {*FILES, "mine.txt"}
+    assert mine.read_text() == "mine"
+    assert (tmp_path / "README.md").read_text() != "mine too"
+
+
+def test_a_failure_leaves_no_half_written_folder(
+    tmp_path: Path, planned: tuple[Plan, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full_disk(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(planner.bundle, "_publish", full_disk)
+    with pytest.raises(InvalidInputError, match="No space left"):
+        write_bundle(tmp_path / "plan", *planned, force=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made_is_an_error(
+    tmp_path: Path, planned: tuple[Plan, Any]
+) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidInputError, match="cannot write"):
+        write_bundle(tmp_path / "file" / "plan", *planned, force=False)
+
+
+def test_the_files_carry_the_plans_numbers(planned: tuple[Plan, Any]) -> None:
+    plan, answer = planned
+    files = bundle_files(plan, answer)
+    strategy = plan.chosen.strategy
+    assert f"MICRO_BATCH_SIZE = {strategy.micro_batch_size}" in files["torchrun/train.py"]
+    assert "Train openai-community/gpt2" in files["README.md"]

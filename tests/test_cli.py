@@ -1,0 +1,171 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from planner import cli
+
+TOPOLOGY = "\tGPU0\tGPU1\nGPU0\t X \tNV4\nGPU1\tNV4\t X \n"
+
+
+def run(*arguments: str, stdin: str = "") -> Result:
+    """Run the command group in this process; PlannerErrors stay exceptions."""
+    return CliRunner().invoke(cli.cli, arguments, input=stdin)
+
+
+def process(*arguments: str, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from planner.cli import main; main()", *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, input=stdin, env=os.environ | env, check=False
+    )
+
+
+def test_suggest_prints_a_plan() -> None:
+    result = run("suggest", "gpt2", "--gpus", "4")
+    assert result.exit_code == 0
+    assert "with DDP" in result.stdout
+    assert result.stdout.startswith("Assumed: a100-sxm-80gb")
+
+
+def test_json_is_one_document_on_stdout() -> None:
+    answer = json.loads(run("suggest", "gpt2", "--gpus", "4", "--json").stdout)
+    assert answer["chosen"]["strategy"]["zero_stage"] == 0
+
+
+def test_flags_reach_the_request() -> None:
+    arguments = ["--gpus", "2", "--gpu", "v100", "--nodes", "2", "--inter-node", "roce-200g"]
+    arguments += ["--seq-len", "256", "--global-batch-size", "32", "--strategy", "zero-3"]
+    arguments += ["--recompute", "full", "--micro-batch-size", "2", "--json"]
+    answer = json.loads(run("suggest", "gpt2", *arguments).stdout)
+    assert answer["job"]["cluster"]["world_size"] == 4
+    assert answer["job"]["recipe"]["sequence_length"] == 256
+    strategy = answer["chosen"]["strategy"]
+    assert (strategy["zero_stage"], strategy["recompute"], strategy["micro_batch_size"]) == (
+        3,
+        "full",
+        2,
+    )
+    assert answer["assumptions"] == []
+
+
+def test_a_topology_file_decides_the_link(tmp_path: Path) -> None:
+    file = tmp_path / "topo.txt"
+    file.write_text(TOPOLOGY)
+    arguments = ["suggest", "gpt2", "--gpus", "2", "--gpu", "rtx-3090", "--json", "--topology"]
+    for source, stdin in ((str(file), ""), ("-", TOPOLOGY)):
+        answer = json.loads(run(*arguments, source, stdin=stdin).stdout)
+        assert answer["job"]["cluster"]["intra_node"]["name"] == "NVLink 3 x 4"
+
+
+def test_estimate_takes_a_family_or_json() -> None:
+    base = ["estimate", "gpt2", "--gpus", "4", "--json", "--strategy"]
+    by_name = json.loads(run(*base, "ZeRO-2", "--micro-batch-size", "4").stdout)
+    by_json = json.loads(run(*base, '{"zero_stage": 2, "micro_batch_size": 4}').stdout)
+    assert by_name == by_json
+    assert "It fits" in run(*base[:4], "--strategy", "ddp").stdout
+
+
+def test_a_batch_answers_every_line_in_order() -> None:
+    lines = [{"id": 1, "model": "gpt2"}, {"id": 2, "model": "no/such"}, {"id": 3, "model": "gpt2"}]
+    stdin = "\n".join((*map(json.dumps, lines), "", "{broken", ""))
+    result = run("estimate", "--batch", "-", stdin=stdin)
+    answers = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [(a["id"], a["ok"]) for a in answers] == [
+        (1, True),
+        (2, False),
+        (3, True),
+        (None, False),
+    ]
+
+
+def test_out_writes_the_bundle_once(tmp_path: Path) -> None:
+    out = str(tmp_path / "plan")
+    first = run("suggest", "gpt2", "--gpus", "2", "--out", out)
+    assert first.exit_code == 0
+    assert "README.md" in first.stderr
+    assert (tmp_path / "plan/torchrun/train.py").is_file()
+    again = process("suggest", "gpt2", "--gpus", "2", "--out", out)
+    assert again.returncode == 2
+    assert "--force" in again.stderr
+    assert run("suggest", "gpt2", "--gpus", "2", "--out", out, "--force").exit_code == 0
+
+
+def test_rules_gpus_and_models_are_listed() -> None:
+    assert "ONE002" in run("explain").stdout
+    assert "Why:" in run("explain", "one002").stdout
+    assert "h100-sxm-80gb" in run("gpus").stdout
+    assert "openai-community/gpt2" in run("models").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["suggest", "gpt2", "--gpus", "0"], 2, "--gpus N"),
+        (["suggest", "gpt2", "--gpus", "-4"], 2, "--gpus N"),
+        (["suggest", "gpt2", "--gpus", "four"], 2, "--gpus"),
+        (["suggest", "gpt2", "--gpus", "3", "--global-batch-size", "16"], 2, "15 or 18"),
+        (["suggest", "gpt2", "--gpu", "h101"], 2, "did you mean h100"),
+        (["suggest", "gpt2", "--strategy", "zero-9"], 2, "one of ddp"),
+        (["suggest", "gpt2", "--strategy", "[1]"], 2, "one of ddp"),
+        (["suggest", "../../etc/passwd"], 5, "MODEL"),
+        (["suggest", "$(reboot)"], 2, "MODEL"),
+        (["suggest", "gpt2\nreboot"], 2, "MODEL"),
+        (["suggest", "meta-llama/Llama-2-70b-hf", "--gpus", "2", "--gpu", "4090"], 3, "too much"),
+        (["explain", "XXX"], 2, "unknown rule"),
+        (["estimate"], 2, "--batch"),
+    ],
+)
+def test_every_failure_is_one_message_and_the_contracts_code(
+    arguments: list[str], code: int, said: str, tmp_path: Path
+) -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", "from planner.cli import main; main()", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env=os.environ | {"HF_HUB_OFFLINE": "1"},
+    )
+    assert result.returncode == code
+    assert said in result.stderr
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+
+
+def test_an_unknown_model_names_the_nearest_and_exits_five() -> None:
+    result = process("suggest", "gpt3", HF_HUB_OFFLINE="1")
+    assert result.returncode == 5
+    assert "did you mean gpt2" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("env", "coloured"),
+    [({}, False), ({"FORCE_COLOR": "1"}, True), ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False)],
+)
+def test_colour_follows_the_environment(env: dict[str, str], *, coloured: bool) -> None:
+    stdout = process("suggest", "gpt2", "--gpus", "2", **env).stdout
+    assert ("\x1b[" in stdout) is coloured
+
+
+def test_a_closed_pipe_is_no_error() -> None:
+    command = f"{sys.executable} -c 'from planner.cli import main; main()' models | head -1"
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert result.stdout.strip()
+    assert result.stderr == ""
+
+
+def test_gpus_of_this_machine_are_taken_where_none_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import planner.probe
+
+    found = planner.probe.LocalGpus(names=("NVIDIA L4",) * 3)
+    monkeypatch.setattr(planner.probe, "local_gpus", lambda: found)
+    result = run("suggest", "gpt2", "--json")
+    cluster = json.loads(result.stdout)["job"]["cluster"]
+    assert (cluster["gpu"], cluster["gpus_per_node"]) == ("l4", 3)
+    assert "found 3 x NVIDIA L4" in result.stderr

@@ -1,0 +1,103 @@
+"""What must hold for every strategy, whatever the model and the cluster."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.candidate import Candidate, estimate
+from planner.job import Job
+from planner.request import parse_request, resolve
+from planner.strategy import Strategy
+
+MODELS = ("gpt2", "google-bert/bert-base-uncased", "meta-llama/Llama-3.2-1B", "Qwen/Qwen2-7B")
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> Job:
+    gpus = draw(st.sampled_from([1, 2, 4, 8]))
+    recipe = {
+        "sequence_length": draw(st.sampled_from([64, 256, 512])),
+        "global_batch_size": gpus * draw(st.sampled_from([1, 4, 12])),
+        "precision": draw(st.sampled_from(["fp32", "bf16-mixed", "bf16"])),
+        "attention": draw(st.sampled_from(["eager", "sdpa"])),
+    }
+    cluster = {"gpu": draw(st.sampled_from(["a100", "4090", "h100"])), "gpus_per_node": gpus}
+    payload = {"model": draw(st.sampled_from(MODELS)), "cluster": cluster, "recipe": recipe}
+    return resolve(parse_request(payload), allow_paths=False).job
+
+
+def layout(job: Job, stage: int, recompute: str = "none", micro_batch: int = 1) -> Strategy:
+    ranks = job.cluster.world_size
+    return Strategy(
+        data_parallel_replicate_size=1 if stage else ranks,
+        data_parallel_shard_size=ranks if stage else 1,
+        zero_stage=stage,
+        micro_batch_size=micro_batch,
+        gradient_accumulation_steps=job.recipe.global_batch_size // ranks // micro_batch,
+        recompute=recompute,
+    )
+
+
+def peak(candidate: Candidate) -> float:
+    return float(candidate.memory.peak_bytes)
+
+
+@settings(deadline=None, max_examples=60)
+@given(jobs(), st.integers(0, 3), st.sampled_from(["none", "full"]))
+def test_every_amount_is_finite_and_not_negative(job: Job, stage: int, recompute: str) -> None:
+    candidate = estimate(job, layout(job, stage, recompute))
+    for term in (*candidate.memory.terms, *candidate.step_time.terms):
+        assert 0 <= float(term.amount) < 1e16
+        assert term.how
+    assert 0 < float(candidate.step_time.model_flops_utilization) < 1
+
+
+@settings(deadline=None, max_examples=60)
+@given(jobs(), st.integers(0, 3))
+def test_larger_micro_batches_and_longer_sequences_never_need_less(job: Job, stage: int) -> None:
+    one = estimate(job, layout(job, stage))
+    recipe = replace(job.recipe, global_batch_size=4 * job.recipe.global_batch_size)
+    larger = replace(job, recipe=recipe)
+    assert peak(estimate(larger, layout(larger, stage, micro_batch=4))) >= peak(one)
+    longer = replace(job, recipe=replace(job.recipe, sequence_length=512))
+    assert peak(estimate(longer, layout(longer, stage))) >= peak(one)
+    assert estimate(longer, layout(longer, stage)).step_time.step_seconds >= (
+        one.step_time.step_seconds * 0.999
+    )
+
+
+@settings(deadline=None, max_examples=60)
+@given(jobs(), st.integers(1, 3))
+def test_more_shards_never_need_more(job: Job, stage: int) -> None:
+    previous = float("inf")
+    for gpus in (2, 4, 8, 16):
+        cluster = replace(job.cluster, gpus_per_node=gpus)
+        recipe = replace(job.recipe, global_batch_size=gpus)
+        wider = replace(job, cluster=cluster, recipe=recipe)
+        now = peak(estimate(wider, layout(wider, stage)))
+        assert now <= previous
+        previous = now
+
+
+@settings(deadline=None, max_examples=60)
+@given(jobs(), st.integers(0, 3))
+def test_recompute_never_keeps_more_activations(job: Job, stage: int) -> None:
+    def kept(recompute: str) -> float:
+        terms = estimate(job, layout(job, stage, recompute)).memory.terms
+        names = {"activations", "recomputed_block"}
+        return sum(float(term.amount) for term in terms if term.name in names)
+
+    assert kept("full") <= kept("none") or kept("none") == pytest.approx(0)
+
+
+@settings(deadline=None, max_examples=40)
+@given(jobs())
+def test_a_faster_link_never_slows_a_step(job: Job) -> None:
+    link = job.cluster.intra_node
+    faster = replace(link, bytes_per_second=2 * link.bytes_per_second)
+    quick = replace(job, cluster=replace(job.cluster, intra_node=faster))
+    for stage in range(4):
+        before, after = (estimate(j, layout(j, stage)).step_time.step_seconds for j in (job, quick))
+        assert after <= before

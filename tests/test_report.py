@@ -1,0 +1,93 @@
+import pytest
+from conftest import JobMaker
+
+from planner.candidate import estimate
+from planner.plan import Plan, make_plan
+from planner.report import FLAGS, WIDTH, estimate_text, layout, plan_text, table
+from planner.request import (
+    Assumption,
+    ClusterRequest,
+    RecipeRequest,
+    StrategyRequest,
+    parse_request,
+    resolve,
+)
+from planner.strategy import Strategy
+
+
+def text_of(plan: Plan, assumptions: tuple[Assumption, ...] = ()) -> str:
+    return plan_text(plan, assumptions, "planner suggest gpt2", str)
+
+
+def test_the_recommendation_and_its_two_totals_come_first(make_job: JobMaker) -> None:
+    lines = text_of(make_plan(make_job("gpt2", gpus=4))).splitlines()
+    assert lines[0].startswith("Train openai-community/gpt2 on 1 node x 4 a100-sxm-80gb = 4 GPUs")
+    assert "with DDP" in lines[0]
+    assert lines[1].startswith("Memory ")
+    assert lines[2].startswith("Time ")
+
+
+def test_assumptions_stand_before_everything_with_their_flag() -> None:
+    resolved = resolve(parse_request({"model": "gpt2"}), allow_paths=False)
+    text = text_of(make_plan(resolved.job), resolved.assumptions)
+    first = text.splitlines()[0]
+    assert "a100-sxm-80gb" in first
+    assert "--gpu NAME" in first
+
+
+def test_sections_stand_in_the_promised_order(make_job: JobMaker) -> None:
+    text = text_of(make_plan(make_job("meta-llama/Llama-2-7b-hf", gpus=8)))
+    titles = ["Memory of one GPU", "Time of one", "Why", "Alternatives", "Rejected", "Run it"]
+    positions = [text.index(f"\n{title}") for title in titles]
+    assert positions == sorted(positions)
+
+
+def test_ledger_lines_keep_to_the_width_and_hide_zeros(make_job: JobMaker) -> None:
+    text = text_of(make_plan(make_job("gpt2", gpus=4)))
+    ledger = text[text.index("Memory of one GPU") : text.index("Alternatives")]
+    assert all(len(line) <= WIDTH for line in ledger.splitlines())
+    assert "communication buffers" not in ledger
+
+
+def test_a_roomy_plan_rejects_nothing_and_says_nothing_of_it(make_job: JobMaker) -> None:
+    assert "Rejected" not in text_of(make_plan(make_job("gpt2", gpus=4)))
+
+
+def test_one_gpu_is_said_to_need_no_parallelism(make_job: JobMaker) -> None:
+    text = text_of(make_plan(make_job("gpt2", gpus=1)))
+    assert "= 1 GPU with no parallelism, micro-batch" in text
+    assert "1 rank =" in text
+
+
+def test_an_estimate_says_whether_it_fits(make_job: JobMaker) -> None:
+    job = make_job("gpt2", gpus=1)
+    for size, verdict in ((8, "It fits: "), (256, "It does not fit: ")):
+        candidate = estimate(job, Strategy(micro_batch_size=size))
+        assert estimate_text(job, candidate, (), str).startswith(verdict)
+
+
+def test_layout_spells_out_the_batch_arithmetic() -> None:
+    strategy = Strategy(
+        data_parallel_shard_size=8,
+        zero_stage=3,
+        micro_batch_size=2,
+        gradient_accumulation_steps=4,
+        recompute="full",
+    )
+    assert layout(strategy) == (
+        "ZeRO-3 (FSDP, full shard), full activation recompute,"
+        " micro-batch 2 x 4 accumulation x 8 ranks = 64 sequences per step"
+    )
+
+
+def test_tables_are_aligned() -> None:
+    assert table([("a", "bb"), ("ccc", "d")]) == "  a    bb\n  ccc  d"
+
+
+@pytest.mark.parametrize(
+    ("section", "schema"),
+    [("cluster", ClusterRequest), ("recipe", RecipeRequest), ("strategy", StrategyRequest)],
+)
+def test_flags_name_fields_of_the_schema(section: str, schema: type[ClusterRequest]) -> None:
+    named = {field.split(".")[1] for field in FLAGS if field.startswith(f"{section}.")}
+    assert named <= set(schema.model_fields)

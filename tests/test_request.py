@@ -1,0 +1,152 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.cluster import Provenance
+from planner.errors import InvalidInputError, InvalidRequestError, PlannerError, UnsupportedError
+from planner.request import Request, Resolved, parse_request, resolve
+
+GPT2: dict[str, Any] = {"model": "gpt2", "cluster": {"gpu": "h100", "gpus_per_node": 4}}
+
+
+def resolved(**parts: Any) -> Resolved:
+    return resolve(parse_request({**GPT2, **parts}), allow_paths=False)
+
+
+def problem(payload: object) -> InvalidRequestError:
+    with pytest.raises(InvalidRequestError) as caught:
+        parse_request(payload)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("payload", "field", "hint"),
+    [
+        ({"modle": "gpt2"}, "modle", "did you mean model?"),
+        ({**GPT2, "cluster": {"gpus": 4}}, "cluster.gpus", "did you mean gpu?"),
+        ({**GPT2, "recipe": {"seqence_length": 4}}, "recipe.seqence_length", "sequence_length"),
+        ({**GPT2, "strategy": {"zero": 3}}, "strategy.zero", "zero_stage"),
+        ({**GPT2, "strategy": {"qqq": 3}}, "strategy.qqq", "known: data_parallel"),
+    ],
+)
+def test_an_unknown_field_names_the_nearest_known_one(
+    payload: dict[str, Any], field: str, hint: str
+) -> None:
+    problems = {p.field: p.hint for p in problem(payload).problems}
+    assert hint in problems[field]
+
+
+@pytest.mark.parametrize(
+    ("payload", "field"),
+    [
+        ({**GPT2, "cluster": {"gpus_per_node": 0}}, "cluster.gpus_per_node"),
+        ({**GPT2, "cluster": {"gpus_per_node": -3}}, "cluster.gpus_per_node"),
+        ({**GPT2, "cluster": {"gpus_per_node": "4"}}, "cluster.gpus_per_node"),
+        ({**GPT2, "cluster": {"nodes": 10**9}}, "cluster.nodes"),
+        ({**GPT2, "recipe": {"global_batch_size": 0}}, "recipe.global_batch_size"),
+        ({**GPT2, "recipe": {"precision": "bf17"}}, "recipe.precision"),
+        ({**GPT2, "strategy": {"zero_stage": 4}}, "strategy.zero_stage"),
+        ({"model": 7}, "model"),
+        ({}, "model"),
+        ([], ""),
+        ("gpt2", ""),
+        (None, ""),
+    ],
+)
+def test_a_value_out_of_range_names_its_field(payload: object, field: str) -> None:
+    assert field in [p.field for p in problem(payload).problems]
+
+
+def test_all_problems_are_listed_at_once() -> None:
+    error = problem({"cluster": {"nodes": 0}, "recipe": {"x": 1}})
+    assert {p.field for p in error.problems} == {"model", "cluster.nodes", "recipe.x"}
+    assert "(and 2 more)" in error.message
+
+
+def test_gaps_are_filled_and_each_is_said() -> None:
+    job = resolve(parse_request({"model": "gpt2", "cluster": {"nodes": 2}}), allow_paths=False)
+    assert [a.field for a in job.assumptions] == [
+        "cluster.gpu",
+        "cluster.inter_node",
+        "recipe.sequence_length",
+        "recipe.global_batch_size",
+    ]
+    assert job.job.recipe.sequence_length == 1024
+    assert job.job.recipe.global_batch_size == 512
+
+
+def test_what_is_said_is_not_assumed() -> None:
+    recipe = {"sequence_length": 512, "global_batch_size": 8}
+    assert resolved(recipe=recipe).assumptions == ()
+
+
+@pytest.mark.parametrize(
+    ("gpu", "precision"), [("h100", "bf16-mixed"), ("v100", "fp16-mixed"), ("p40", "fp32")]
+)
+def test_precision_defaults_to_the_best_the_card_has(gpu: str, precision: str) -> None:
+    cluster = {"gpu": gpu}
+    assert resolved(cluster=cluster).job.recipe.precision == precision
+
+
+def test_a_strategy_implies_its_batch() -> None:
+    strategy = {"micro_batch_size": 2, "gradient_accumulation_steps": 3}
+    assert resolved(strategy=strategy).job.recipe.global_batch_size == 2 * 3 * 4
+    assert resolved(strategy={"micro_batch_size": 2}).job.recipe.global_batch_size == 512
+
+
+@pytest.mark.parametrize(
+    ("parts", "kind", "field"),
+    [
+        ({"recipe": {"method": "lora"}}, InvalidInputError, "recipe.method"),
+        ({"recipe": {"precision": "fp8"}}, InvalidInputError, "recipe.precision"),
+        ({"recipe": {"optimizer": "lion"}}, InvalidInputError, "recipe.optimizer"),
+        ({"recipe": {"framework": "megatron"}}, UnsupportedError, "recipe.framework"),
+        ({"recipe": {"sequence_length": 4096}}, InvalidInputError, "recipe.sequence_length"),
+        ({"cluster": {"gpu": "h101"}}, InvalidInputError, "cluster.gpu"),
+        ({"cluster": {"intra_node": "pcie-9"}}, InvalidInputError, "cluster.intra_node"),
+        ({"cluster": {"nodes": 2, "inter_node": "x"}}, InvalidInputError, "cluster.inter_node"),
+        ({"cluster": {"topology": "none"}}, InvalidInputError, "cluster.topology"),
+        ({"model": {"model_type": "mamba"}}, UnsupportedError, "model"),
+    ],
+)
+def test_what_cannot_be_estimated_is_refused_by_field(
+    parts: dict[str, Any], kind: type[PlannerError], field: str
+) -> None:
+    with pytest.raises(kind) as caught:
+        resolved(**parts)
+    assert caught.value.field == field
+
+
+def test_links_may_be_named_or_measured() -> None:
+    cluster = {"gpu": "a100", "gpus_per_node": 8, "nodes": 2}
+    named = resolved(cluster={**cluster, "inter_node": "infiniband-ndr"}).job.cluster
+    assert named.inter_node is not None
+    assert named.inter_node.name == "infiniband-ndr"
+    measured = {"intra_node": {"bus_gb_per_s": 200}, "inter_node": {"gb_per_s_per_node": 50}}
+    both = resolved(cluster={**cluster, **measured}).job.cluster
+    assert both.intra_node.provenance == Provenance.MEASURED
+    assert both.slowest_link.bytes_per_second == 50e9
+
+
+def test_a_config_object_is_a_model_without_weights() -> None:
+    config = {"model_type": "gpt2", "n_layer": 2}
+    model = resolved(model=config).job.model
+    assert model.block.count == 2
+    assert not model.is_pretrained
+    assert resolved(model={**config, "_name_or_path": "mine"}).job.model.name == "mine"
+
+
+def test_a_path_is_a_model_without_weights(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", "n_layer": 3}))
+    request = parse_request({**GPT2, "model": str(tmp_path)})
+    model = resolve(request, allow_paths=True).job.model
+    assert (model.block.count, model.is_pretrained) == (3, False)
+    with pytest.raises(InvalidInputError):
+        resolve(request, allow_paths=False)
+
+
+def test_the_schema_keeps_the_contract_names() -> None:
+    fields = set(Request.model_fields)
+    assert fields == {"id", "model", "cluster", "recipe", "strategy"}

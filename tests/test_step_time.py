@@ -1,0 +1,117 @@
+from dataclasses import replace
+
+import pytest
+from conftest import JobMaker
+
+from planner.candidate import estimate
+from planner.step_time import StepTime, estimate_step_time
+from planner.strategy import Strategy, num_rows, strategies
+
+TITAN_RTX_NV2 = "\tGPU0\tGPU1\nGPU0\t X \tNV2\nGPU1\tNV2\t X \n"
+
+
+def ddp(ranks: int, **fields: object) -> Strategy:
+    return Strategy(data_parallel_replicate_size=ranks, **fields)
+
+
+def amounts(time: StepTime) -> dict[str, float]:
+    return {term.name: float(term.amount) for term in time.terms}
+
+
+def test_terms_sum_to_the_step(make_job: JobMaker) -> None:
+    job = make_job(gpu="4090")
+    table = estimate(job, strategies(job))
+    for row in range(num_rows(table.strategy)):
+        time = table.at(row).step_time
+        assert sum(amounts(time).values()) == pytest.approx(time.step_seconds)
+        assert time.low_seconds < time.step_seconds < time.high_seconds
+
+
+def test_gpt2_on_two_titan_rtx_takes_what_the_hf_guide_measured(make_job: JobMaker) -> None:
+    # Hugging Face, Efficient Training on Multiple GPUs: 200 steps in 101.9 s, micro-batch 4, fp32,
+    # attention of 2021 (eager), NVLink pair NV2.
+    job = make_job(
+        gpus=2,
+        gpu="titan-rtx",
+        cluster={"topology": TITAN_RTX_NV2},
+        recipe={"precision": "fp32", "attention": "eager", "global_batch_size": 8},
+    )
+    step = estimate_step_time(job, ddp(2, micro_batch_size=4)).step_seconds
+    assert step == pytest.approx(101.9003 / 200, rel=0.2)
+
+
+def test_ddp_reduces_gradients_once_per_step_whatever_the_accumulation(make_job: JobMaker) -> None:
+    job = make_job(gpu="4090", recipe={"global_batch_size": 64})
+    many = estimate_step_time(job, ddp(4, gradient_accumulation_steps=16))
+    few = estimate_step_time(job, ddp(4, micro_batch_size=16))
+    assert amounts(many)["gradient_reduction"] < 1.5 * amounts(few)["gradient_reduction"] + 0.2
+    assert "1 x" in next(t.how for t in many.terms if t.name == "gradient_reduction")
+
+
+def test_zero_3_gathers_and_scatters_every_micro_batch(make_job: JobMaker) -> None:
+    job = make_job("meta-llama/Llama-2-7b-hf", gpu="4090", recipe={"global_batch_size": 64})
+    sharded = Strategy(data_parallel_shard_size=4, zero_stage=3, gradient_accumulation_steps=16)
+    once = replace(sharded, micro_batch_size=16, gradient_accumulation_steps=1)
+    slow, fast = (amounts(estimate_step_time(job, s)) for s in (sharded, once))
+    assert slow["gradient_reduction"] > fast["gradient_reduction"]
+    assert slow["parameter_gather"] > fast["parameter_gather"]
+
+
+def test_zero_2_gathers_half_as_often_as_zero_3(make_job: JobMaker) -> None:
+    job = make_job("meta-llama/Llama-2-7b-hf", gpu="4090", recipe={"global_batch_size": 4})
+    stage_3 = Strategy(data_parallel_shard_size=4, zero_stage=3)
+    stage_2 = replace(stage_3, zero_stage=2)
+    gathers = [amounts(estimate_step_time(job, s))["parameter_gather"] for s in (stage_2, stage_3)]
+    assert 0 < gathers[0] < gathers[1]
+
+
+def test_zero_1_pays_for_its_gather_after_the_step(make_job: JobMaker) -> None:
+    job = make_job(recipe={"global_batch_size": 4})
+    zero_1 = Strategy(data_parallel_shard_size=4, zero_stage=1)
+    assert amounts(estimate_step_time(job, zero_1))["parameter_gather"] > 0
+    assert amounts(estimate_step_time(job, ddp(4)))["parameter_gather"] == 0
+
+
+def test_one_gpu_communicates_nothing(make_job: JobMaker) -> None:
+    time = amounts(estimate_step_time(make_job(gpus=1), ddp(1)))
+    assert time["gradient_reduction"] == time["parameter_gather"] == 0
+
+
+def test_recompute_repeats_the_blocks_forward(make_job: JobMaker) -> None:
+    job = make_job("meta-llama/Llama-2-7b-hf", gpus=8, recipe={"global_batch_size": 8})
+    plain = Strategy(data_parallel_shard_size=8, zero_stage=3)
+    without, with_it = (
+        estimate_step_time(job, s) for s in (plain, replace(plain, recompute="full"))
+    )
+    assert 1.2 < float(with_it.step_seconds) / float(without.step_seconds) < 1.4
+    assert with_it.model_flops_utilization < without.model_flops_utilization
+
+
+def test_a_slow_link_costs_more_the_more_there_is_to_send(make_job: JobMaker) -> None:
+    recipe = {"global_batch_size": 4, "sequence_length": 256}
+    slowdowns = []
+    for model in ("gpt2", "gpt2-xl"):
+        slow = make_job(model, cluster={"intra_node": "pcie-3-x8"}, recipe=recipe)
+        fast = make_job(model, recipe=recipe)
+        times = [float(estimate_step_time(job, ddp(4)).step_seconds) for job in (slow, fast)]
+        slowdowns.append(times[0] / times[1])
+    assert 1 < slowdowns[0] < slowdowns[1]
+
+
+def test_a_measured_link_narrows_the_range(make_job: JobMaker) -> None:
+    recipe = {"global_batch_size": 4, "sequence_length": 128}
+    widths = []
+    for link in ({"bus_gb_per_s": 5.0}, "pcie-3-x8"):
+        job = make_job("gpt2-xl", cluster={"intra_node": link}, recipe=recipe)
+        reduction = estimate_step_time(job, ddp(4)).terms[2]
+        assert reduction.name == "gradient_reduction"
+        widths.append(reduction.spread)
+    assert widths[0] < widths[1]
+
+
+def test_utilisation_is_model_flops_over_peak(make_job: JobMaker) -> None:
+    job = make_job(recipe={"global_batch_size": 4})
+    time = estimate_step_time(job, ddp(4))
+    flops = 3 * job.model.flops_per_token(1024) * 1024
+    assert time.model_flops_utilization == pytest.approx(flops / time.step_seconds / 312e12)
+    assert time.tokens_per_second_per_gpu == pytest.approx(1024 / time.step_seconds)

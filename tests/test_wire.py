@@ -1,0 +1,91 @@
+import json
+from typing import Any
+
+import pytest
+
+from planner import wire
+from planner.architectures import read_model
+from planner.errors import InvalidRequestError, PlannerError
+from planner.request import parse_request
+
+REQUEST: dict[str, Any] = {
+    "id": "row-17",
+    "model": "gpt2",
+    "cluster": {"gpu": "h100", "gpus_per_node": 4},
+    "recipe": {"global_batch_size": 64},
+}
+
+
+def estimate(**parts: Any) -> dict[str, Any]:
+    return wire.answer_estimate(parse_request({**REQUEST, **parts}), allow_paths=False)
+
+
+def test_an_estimate_has_the_contracts_fields() -> None:
+    answer = estimate(strategy={"zero_stage": 3, "micro_batch_size": 4})
+    assert answer["id"] == "row-17"
+    assert answer["ok"] is True
+    assert answer["schema_version"] == wire.SCHEMA_VERSION
+    assert answer["model"]["parameters"] == 124_439_808
+    assert answer["fits"] is True
+    memory, time = answer["memory"], answer["time"]
+    assert memory["reserved_bytes"] > memory["peak_bytes"] > 0
+    assert memory["stages"] == [{"stage": 0, "peak_bytes": memory["peak_bytes"]}]
+    total = sum(term["bytes"] for term in memory["terms"])
+    assert total == pytest.approx(memory["reserved_bytes"], abs=len(memory["terms"]))
+    assert time["low_seconds"] < time["step_seconds"] < time["high_seconds"]
+    assert sum(term["seconds"] for term in time["terms"]) == pytest.approx(time["step_seconds"])
+    assert 0 < answer["model_flops_utilization"] < 1
+    assert answer["tokens_per_second_per_gpu"] > 0
+    assert answer["host_memory_bytes"] == 4 * 4 * 124_439_808
+
+
+def test_a_plan_has_the_contracts_fields() -> None:
+    resolved, plan = wire.suggest(parse_request(REQUEST), allow_paths=False)
+    answer = wire.answer_plan(resolved, plan, "row-17")
+    assert {"schema_version", "job", "chosen", "alternatives", "rejected", "findings"} <= set(
+        answer
+    )
+    assert answer["chosen"]["strategy"]["zero_stage"] == 0
+    assert answer["search"].keys() == {"strategies", "feasible", "seconds"}
+    assert [f["code"] for f in answer["findings"]][0] == "ONE002"
+    assert answer["job"]["cluster"]["world_size"] == 4
+    assert json.loads(json.dumps(answer)) == answer
+
+
+def test_rejected_layouts_carry_their_codes() -> None:
+    request = parse_request({"model": "meta-llama/Llama-2-7b-hf", "cluster": {"gpus_per_node": 8}})
+    resolved, plan = wire.suggest(request, allow_paths=False)
+    rejected = wire.answer_plan(resolved, plan, None)["rejected"]
+    assert {"family": "ddp", "codes": ["MEM001"]}.items() <= rejected[0].items()
+
+
+def test_a_bad_line_does_not_end_the_batch() -> None:
+    lines = [
+        REQUEST,
+        {"id": 2, "model": "gpt9"},
+        {"id": {"x": 1}, "model": "gpt2"},
+        "not an object",
+        {**REQUEST, "id": 5, "strategy": {"tensor_parallel_size": 2}},
+        {**REQUEST, "id": 6},
+    ]
+    answers = list(wire.answer_batch(lines, allow_paths=False))
+    assert [a["ok"] for a in answers] == [True, False, False, False, False, True]
+    assert [a["id"] for a in answers] == ["row-17", 2, None, None, 5, 6]
+    assert answers[4]["error"]["field"] == "strategy.tensor_parallel_size"
+
+
+def test_an_error_is_described_with_every_problem() -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        parse_request({"modle": "gpt2"})
+    described = wire.describe_error(caught.value)
+    assert described["type"] == "InvalidRequestError"
+    assert {p["field"] for p in described["problems"]} == {"model", "modle"}
+    plain = wire.describe_error(PlannerError("what", "do", "where"))
+    assert plain == {"type": "PlannerError", "message": "what", "hint": "do", "field": "where"}
+
+
+def test_a_model_answer_sums_to_its_parameters() -> None:
+    answer = wire.answer_model(read_model("gpt2", {"model_type": "gpt2"}))
+    assert answer["parameters"] == answer["active_parameters"] == 124_439_808
+    assert sum(part["count"] * part["parameters"] for part in answer["parts"]) == 124_439_808
+    assert answer["largest_layer_parameters"] == (50257 + 1024) * 768

@@ -47,8 +47,9 @@ def data_root() -> Traversable:
     return packaged if packaged.is_dir() else Path(__file__).parents[1] / "data"
 
 
+@cache
 def _read(folder: str, name: str) -> dict[str, Any]:
-    return tomllib.loads((data_root() / folder / f"{name}.toml").read_text())
+    return tomllib.loads((data_root() / folder / f"{name}.toml").read_text(encoding="utf-8"))
 
 
 @cache
@@ -72,7 +73,6 @@ def model_ids() -> tuple[str, ...]:
     return tuple(name.replace("--", "/", 1) for name in _names("models", ".json"))
 
 
-@cache
 def gpu(name: str) -> Gpu:
     """Return a GPU by canonical name, alias or the name NVML reports, in any case.
 
@@ -81,22 +81,32 @@ def gpu(name: str) -> Gpu:
     """
     wanted = name.strip().lower()
     if wanted in gpu_names():
-        return _gpu(_read("gpus", wanted))
-    known: dict[str, str] = {}
+        return _gpu(wanted)
+    spellings = _gpu_spellings()
+    canonical = spellings.get(wanted) or spellings.get(f"nvidia {wanted}")
+    if canonical is None:
+        raise UnknownNameError(
+            f"unknown GPU {name[:60]!r}",
+            hint=did_you_mean(name, spellings) or "`planner gpus` lists all of them",
+            field="cluster.gpu",
+        )
+    return _gpu(canonical)
+
+
+@cache
+def _gpu_spellings() -> Mapping[str, str]:
+    """Return every name of every GPU in lower case, and the canonical name it stands for."""
+    spellings: dict[str, str] = {}
     for canonical in gpu_names():
         record = _read("gpus", canonical)
-        spellings = [spelling.lower() for spelling in (*record["aliases"], *record["nvml_names"])]
-        if wanted in spellings or f"nvidia {wanted}" in spellings:
-            return _gpu(record)
-        known |= dict.fromkeys([canonical, *spellings], canonical)
-    raise UnknownNameError(
-        f"unknown GPU {name[:60]!r}",
-        hint=did_you_mean(name, known) or "`planner gpus` lists all of them",
-        field="cluster.gpu",
-    )
+        for spelling in (canonical, *record["aliases"], *record["nvml_names"]):
+            spellings[spelling.lower()] = canonical
+    return spellings
 
 
-def _gpu(record: Mapping[str, Any]) -> Gpu:
+@cache
+def _gpu(canonical: str) -> Gpu:
+    record = _read("gpus", canonical)
     peaks = {dtype: tflops * TERA for dtype, tflops in record["peak_tflops"].items()}
     peaks.setdefault("fp32", min(peaks.values()))
     capability = record.get("compute_capability", "")
@@ -167,16 +177,17 @@ def interconnect_defaults() -> Mapping[str, Any]:
     return _read("calibration", "interconnect")
 
 
-@cache
 def model(name: str) -> ModelRecord | None:
     """Return a shipped model by Hub id or short alias, in any case; None when there is none."""
-    aliases = tomllib.loads((data_root() / "models" / "aliases.toml").read_text())
-    full = aliases.get(name.lower(), name).lower()
-    for stem in _names("models", ".json"):
-        if stem.replace("--", "/", 1).lower() == full:
-            record = json.loads((data_root() / "models" / f"{stem}.json").read_text())
-            return ModelRecord(id=record["id"], config=record["config"], source=record["source"])
-    return None
+    full = _read("models", "aliases").get(name.lower(), name).lower()
+    return next((_model(known) for known in model_ids() if known.lower() == full), None)
+
+
+@cache
+def _model(model_id: str) -> ModelRecord:
+    file = data_root() / "models" / f"{model_id.replace('/', '--')}.json"
+    record = json.loads(file.read_text(encoding="utf-8"))
+    return ModelRecord(id=record["id"], config=record["config"], source=record["source"])
 
 
 @cache
@@ -189,7 +200,7 @@ def framework(name: str) -> Framework:
     names = _names("frameworks", ".toml")
     if name not in names:
         raise UnsupportedError(
-            f"framework {name!r} is not estimated yet",
+            f"framework {name[:60]!r} is not estimated yet",
             hint=f"known: {', '.join(names)}",
             field="recipe.framework",
         )

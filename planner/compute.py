@@ -6,7 +6,7 @@ Notation: T tokens of the micro-batch (a number or a column); all results in sec
 import numpy as np
 
 from planner.job import Job
-from planner.model import Numerics, Part
+from planner.model import Attention, Numerics, Part
 from planner.term import Amount
 
 _BACKWARD_GEMMS = 2
@@ -58,7 +58,7 @@ def attention(job: Job, part: Part, tokens: Amount) -> Amount:
     sequence_length = job.recipe.sequence_length
     flops = tokens * part.attention.flops_per_token(sequence_length)
     peak = _sustained_peak(job)
-    if job.recipe.attention != "eager":
+    if not _materialises_scores(job, part.attention):
         return flops / (job.framework.flash_fraction * peak)
     scores_bytes = 4.0 * tokens * part.attention.num_heads * sequence_length
     skipped = 2 if part.attention.is_causal else 1
@@ -124,7 +124,8 @@ def forward(job: Job, part: Part, tokens: Amount, numerics: Numerics) -> Amount:
 
 def backward(job: Job, part: Part, tokens: Amount, numerics: Numerics) -> Amount:
     """Seconds of one occurrence of the part in backward, recompute left out."""
-    attention_factor = _BACKWARD_GEMMS if job.recipe.attention == "eager" else _FLASH_BACKWARD
+    is_eager = part.attention is not None and _materialises_scores(job, part.attention)
+    attention_factor = _BACKWARD_GEMMS if is_eager else _FLASH_BACKWARD
     return (
         _BACKWARD_GEMMS * matmuls(job, part, tokens)
         + attention_factor * attention(job, part, tokens)
@@ -135,6 +136,10 @@ def backward(job: Job, part: Part, tokens: Amount, numerics: Numerics) -> Amount
 def at_least(host_seconds: float, gpu_seconds: Amount) -> Amount:
     """Return the GPU's time, or the host's where launching takes longer."""
     return np.maximum(gpu_seconds, host_seconds)
+
+
+def _materialises_scores(job: Job, attention: Attention) -> bool:
+    return attention.materialises_scores(job.recipe.attention, job.precision.replicated_numerics)
 
 
 def _sustained_peak(job: Job) -> float:

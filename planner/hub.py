@@ -1,12 +1,14 @@
 """A model's name, path or Hub id -> its config.json; the only module that uses the network."""
 
 import json
-import os
 import re
 import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -21,8 +23,8 @@ from planner.errors import (
 
 LARGEST_CONFIG_BYTES = 2**20
 CONNECT_TIMEOUT_SECONDS = 3.0
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
-_DEFAULT_ENDPOINT = "https://huggingface.co"
+_WEBSITE = "https://huggingface.co"
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +54,7 @@ def find_model(name: str, *, allow_paths: bool) -> ModelSource:
     if allow_paths and _is_path(name):
         return ModelSource(name=name, config=_read_path(Path(name)), is_pretrained=False)
     if not _HUB_ID.fullmatch(name) or ".." in name or "--" in name:
-        raise InvalidInputError(
-            f"{name[:80]!r} is not a model id",
-            hint="an id reads organisation/name; "
-            + (did_you_mean(name, catalog.model_ids()) or "`planner models` lists the known ones"),
-            field="model",
-        )
+        raise _not_an_id(name)
     return ModelSource(name=name, config=_read_hub(name), is_pretrained=True)
 
 
@@ -78,27 +75,43 @@ def parse_config(text: str, where: str) -> dict[str, Any]:
     return config
 
 
+def _not_an_id(name: str) -> InvalidInputError:
+    similar = did_you_mean(name, catalog.model_ids()) or "`planner models` lists the known ones"
+    return InvalidInputError(
+        f"{name[:80]!r} is not a model id",
+        hint=f"an id reads organisation/name; {similar}",
+        field="model",
+    )
+
+
 def _is_path(name: str) -> bool:
-    looks_like_one = name.startswith((".", "/", "~")) or name.endswith(".json")
-    return "\0" not in name and (looks_like_one or Path(name).is_dir())
+    if name.startswith((".", "/", "~")) or name.endswith(".json"):
+        return "\0" not in name
+    with suppress(OSError):
+        return bool(name) and Path(name).is_dir()
+    return False
 
 
 def _read_path(path: Path) -> dict[str, Any]:
-    path = path.expanduser()
-    file = path / "config.json" if path.is_dir() else path
+    """Read at most the largest config, so that no device and no growing file can hold us."""
     try:
-        if file.stat().st_size > LARGEST_CONFIG_BYTES:
-            raise InvalidInputError(f"{file} is larger than 1 MiB", field="model")
-        text = file.read_text(encoding="utf-8")
-    except OSError as error:
+        path = path.expanduser()
+        path = path / "config.json" if path.is_dir() else path
+        with path.open("rb") as file:
+            content = file.read(LARGEST_CONFIG_BYTES + 1)
+    except (OSError, RuntimeError, UnicodeEncodeError) as error:
         raise ModelNotFoundError(
-            f"cannot read {str(file)!r}: {error.strerror}",
+            f"cannot read {str(path)[:200]!r}: {getattr(error, 'strerror', None) or error}",
             hint="give the path of a config.json, or of the folder that holds it",
             field="model",
         ) from None
+    if len(content) > LARGEST_CONFIG_BYTES:
+        raise InvalidInputError(f"{str(path)!r} is larger than 1 MiB", field="model")
+    try:
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise InvalidInputError(f"{str(file)!r} is not a text file", field="model") from None
-    return parse_config(text, str(file))
+        raise InvalidInputError(f"{str(path)!r} is not a text file", field="model") from None
+    return parse_config(text, repr(str(path)))
 
 
 def _read_hub(name: str) -> dict[str, Any]:
@@ -112,28 +125,60 @@ def _read_hub(name: str) -> dict[str, Any]:
         ) from None
     try:
         cached = hub.try_to_load_from_cache(name, "config.json")
-        if not isinstance(cached, str):
-            _require_network(name)
-            cached = hub.hf_hub_download(name, "config.json")
-    except (OSError, ValueError) as error:
+    except hub.errors.HFValidationError:
+        raise _not_an_id(name) from None
+    path = cached if isinstance(cached, str) else _download(name)
+    return _read_path(Path(path))
+
+
+def _download(name: str) -> str:
+    import huggingface_hub as hub  # noqa: PLC0415 - only importable where hub is installed
+
+    _require_network(name)
+    try:
+        # Asked without retries, and before anything of any size is written to the disk.
+        size = hub.get_hf_file_metadata(hub.hf_hub_url(name, "config.json")).size or 0
+        if size <= LARGEST_CONFIG_BYTES:
+            return hub.hf_hub_download(name, "config.json")
+    except Exception as error:  # noqa: BLE001 - the client's transport errors share no public base
         raise _hub_error(name, error) from None
-    return _read_path(Path(cached))
+    raise InvalidInputError(f"config.json of {name!r} is larger than 1 MiB", field="model")
 
 
 def _require_network(name: str) -> None:
     """Fail within seconds where the Hub cannot be reached; the client itself retries for 23 s."""
-    if os.environ.get("HF_HUB_OFFLINE", "") in {"1", "ON", "YES", "TRUE"}:
+    from urllib.request import getproxies  # noqa: PLC0415 - slow to import, and seldom needed
+
+    from huggingface_hub import constants  # noqa: PLC0415 - only importable where hub is installed
+
+    if constants.HF_HUB_OFFLINE:
         raise _unreachable(name, "HF_HUB_OFFLINE is set")
-    if any(os.environ.get(key) for key in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY")):
-        return
-    endpoint = urlsplit(os.environ.get("HF_ENDPOINT") or _DEFAULT_ENDPOINT)
-    port = endpoint.port or (80 if endpoint.scheme == "http" else 443)
     try:
-        socket.create_connection(
-            (endpoint.hostname or "", port), timeout=CONNECT_TIMEOUT_SECONDS
-        ).close()
-    except OSError:
-        raise _unreachable(name, f"no connection to {endpoint.hostname}") from None
+        endpoint = urlsplit(constants.ENDPOINT)
+        port = endpoint.port or (80 if endpoint.scheme == "http" else 443)
+    except ValueError:
+        raise _unreachable(name, "HF_ENDPOINT is not a URL") from None
+    if not endpoint.hostname:
+        raise _unreachable(name, "HF_ENDPOINT is not a URL")
+    if not getproxies().keys().isdisjoint({endpoint.scheme, "all"}):
+        return
+    if not _connects(endpoint.hostname, port):
+        raise _unreachable(name, f"no connection to {endpoint.hostname}")
+
+
+def _connects(host: str, port: int) -> bool:
+    """Return whether the host answers in time, all its addresses and the look-up included."""
+    has_answered = Event()
+
+    def connect() -> None:
+        with suppress(OSError, UnicodeError):
+            socket.create_connection((host, port), timeout=CONNECT_TIMEOUT_SECONDS).close()
+            has_answered.set()
+
+    attempt = Thread(target=connect, daemon=True)
+    attempt.start()
+    attempt.join(CONNECT_TIMEOUT_SECONDS)
+    return has_answered.is_set()
 
 
 def _hub_error(name: str, error: Exception) -> ModelNotFoundError:
@@ -142,7 +187,7 @@ def _hub_error(name: str, error: Exception) -> ModelNotFoundError:
     if isinstance(error, errors.GatedRepoError):
         return ModelAccessError(
             f"{name!r} is gated",
-            hint=f"accept its terms at {_DEFAULT_ENDPOINT}/{name}, then set HF_TOKEN",
+            hint=f"accept its terms at {_WEBSITE}/{name}, then set HF_TOKEN",
             field="model",
         )
     if isinstance(error, errors.RepositoryNotFoundError):
@@ -151,14 +196,20 @@ def _hub_error(name: str, error: Exception) -> ModelNotFoundError:
             hint=_similar(name, "a private model needs HF_TOKEN"),
             field="model",
         )
-    is_missing_file = isinstance(error, errors.RemoteEntryNotFoundError)
-    if is_missing_file:
+    if isinstance(error, errors.RemoteEntryNotFoundError):
         return ModelNotFoundError(
             f"{name!r} has no config.json",
             hint="is it an adapter, a GGUF file or a data set? plan for its base model",
             field="model",
         )
-    return _unreachable(name, type(error.__cause__ or error).__name__)
+    status = error.response.status_code if isinstance(error, errors.HfHubHTTPError) else None
+    if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+        return ModelAccessError(
+            f"the Hub refused access to {name!r} (HTTP {status})",
+            hint="is HF_TOKEN still valid, and may it read this model?",
+            field="model",
+        )
+    return _unreachable(name, f"HTTP {status}" if status else type(error).__name__)
 
 
 def _unreachable(name: str, reason: str) -> HubUnreachableError:

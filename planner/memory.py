@@ -226,16 +226,21 @@ def _optimizer_temporaries(job: Job, s: Strategy) -> Term:
 
 
 def _kept_per_token(job: Job, part: Part, numerics: Numerics) -> float:
-    """Bytes per token that a part keeps, with the attention implementation's share."""
+    """Bytes per token that a part keeps, with the attention implementation's share.
+
+    Fused attention keeps a log-sum-exp per head; materialised scores keep themselves, and keys and
+    values expanded to all heads.
+    """
     kept = part.kept_bytes_per_token(numerics)
     attention = part.attention
     if attention is None:
         return kept
-    if job.recipe.attention == "eager":
-        scores = attention.num_heads * job.recipe.sequence_length
-        return kept + attention.eager_bytes_per_score[numerics] * scores
-    log_sum_exp = 4 * attention.num_heads
-    return kept + log_sum_exp
+    if not attention.materialises_scores(job.recipe.attention, numerics):
+        return kept + 4 * attention.num_heads
+    scores = attention.num_heads * job.recipe.sequence_length
+    expanded = 2 * (attention.query_size - attention.key_value_size)
+    element_bytes = 4 if numerics == Numerics.FP32 else 2
+    return kept + attention.eager_bytes_per_score[numerics] * scores + element_bytes * expanded
 
 
 def _activations(job: Job, s: Strategy) -> Term:

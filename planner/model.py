@@ -68,6 +68,16 @@ class Attention:
         """Return the width of all key (or value) heads together."""
         return self.num_key_value_heads * self.head_dim
 
+    def materialises_scores(self, implementation: str, numerics: Numerics) -> bool:
+        """Return whether the scores are kept in memory: eager, or SDPA's fallback to math.
+
+        PyTorch's fused fp32 kernel knows no grouped queries, and flash kernels no fp32.
+        """
+        is_grouped = self.num_key_value_heads < self.num_heads
+        return implementation == "eager" or (
+            implementation == "sdpa" and is_grouped and numerics == Numerics.FP32
+        )
+
     def flops_per_token(self, sequence_length: int) -> float:
         """Forward FLOPs per token, the causal half left out where there is one.
 
@@ -136,8 +146,8 @@ class Model:
 
     @property
     def block(self) -> Part:
-        """Return the repeated block (the largest repeated part)."""
-        return max(self.parts, key=lambda part: (part.count, part.parameters))
+        """Return the repeated block: the part that occurs most often, or the one with attention."""
+        return max(self.parts, key=lambda part: (part.count, part.attention is not None))
 
     @property
     def parameters(self) -> int:

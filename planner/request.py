@@ -302,4 +302,3 @@ def _implied_batch(strategy: StrategyRequest | None, world_size: int) -> int | N
     )
     replicas = max(1, world_size // model_parallel)
     return strategy.micro_batch_size * strategy.gradient_accumulation_steps * replicas
-

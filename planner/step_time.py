@@ -153,32 +153,49 @@ def _backward(job: Job, s: Strategy, micro_batch: _MicroBatch) -> Term:
     )
 
 
+def _gather_seconds(job: Job, s: Strategy) -> Amount:
+    """Seconds to gather all parameters of ZeRO-2 or 3 once, g * P in one operation per block."""
+    size = job.precision.gather_bytes * job.model.parameters
+    return collectives.all_gather(
+        job.cluster.slowest_link, s.data_parallel_size, size, _groups(job)
+    )
+
+
+def _groups(job: Job) -> int:
+    """Return the collectives per pass of fully_shard: one per block, one for the rest."""
+    return job.model.block.count + 1
+
+
+def _hidden(job: Job, seconds: Amount) -> Amount:
+    """Return how much communication can hide behind that much compute."""
+    return job.framework.backward_overlap_fraction * seconds
+
+
 def _gradient_reduction(job: Job, s: Strategy, micro_batch: _MicroBatch) -> Term:
     """What the gradients' reduction adds to the step after hiding behind backward.
 
-        exposed = max(tail, reduction - overlap * Bw), once per step for DDP and ZeRO-1 (no_sync
-        on the other micro-batches), every micro-batch for ZeRO-2 and 3
+        exposed = max(tail, reduction - hidden), once per step for DDP and ZeRO-1 (no_sync on the
+        other micro-batches), every micro-batch for ZeRO-2 and 3
 
     Notation: reduction: all-reduce of r * P (DDP, ZeRO-1) or its reduce-scatter (ZeRO-2, 3);
-    tail: the last bucket or block, which no compute follows.
+    tail: the last bucket or block, which no compute follows; hidden: overlap * Bw, less what
+    ZeRO-3's gather takes of it on the same link.
     Source: planner/collectives.py; overlap: the framework record.
     Leaves out: what the overlapped collective takes from the compute (SMs, HBM).
     """
-    link = job.cluster.slowest_link
-    ranks = s.data_parallel_size
+    link, ranks = job.cluster.slowest_link, s.data_parallel_size
     size = job.precision.reduce_bytes * job.model.parameters
-    is_sharded = s.shards_parameters
     buckets = max(1, round(size / job.framework.bucket_bytes))
-    groups = job.model.block.count + 1
     reduction = np.where(
-        is_sharded,
-        collectives.reduce_scatter(link, ranks, size, groups),
+        s.shards_parameters,
+        collectives.reduce_scatter(link, ranks, size, _groups(job)),
         collectives.all_reduce(link, ranks, size, buckets),
     )
-    tail = reduction / np.where(is_sharded, groups, buckets)
-    hidden = job.framework.backward_overlap_fraction * micro_batch.backward_seconds
+    tail = reduction / np.where(s.shards_parameters, _groups(job), buckets)
+    gathered = np.where(s.gathers_twice, _gather_seconds(job, s), 0.0)
+    hidden = np.maximum(0.0, _hidden(job, micro_batch.backward_seconds) - gathered)
     exposed = np.where(ranks > 1, np.maximum(tail, reduction - hidden), 0.0)
-    times = np.where(is_sharded, s.gradient_accumulation_steps, 1)
+    times = np.where(s.shards_parameters, s.gradient_accumulation_steps, 1)
     return Term(
         name="gradient_reduction",
         amount=times * exposed,
@@ -202,35 +219,35 @@ def _parameter_gather(job: Job, s: Strategy, micro_batch: _MicroBatch) -> Term:
     """What gathering parameters adds: ZeRO-1 after its step, ZeRO-2 and 3 every micro-batch.
 
         ZeRO-1: all-gather of parameter_bytes * P once, exposed
-        ZeRO-2: A * max(first, gather - F), gathered once per micro-batch
-        ZeRO-3: A * (max(first, gather - F) + max(0, gather - Bw)), again in backward
+        ZeRO-2: A * max(first, gather - overlap * F), gathered once per micro-batch
+        ZeRO-3: A * (max(first, gather - overlap * F) + max(0, gather - overlap * Bw))
 
     Notation: gather: all-gather of g * P; first: the first block's, which nothing hides.
     Source: ZeRO, arXiv:1910.02054, section 7; fully_shard prefetches one block ahead.
     """
-    link = job.cluster.slowest_link
-    ranks = s.data_parallel_size
-    groups = job.model.block.count + 1
-    size = job.precision.gather_bytes * job.model.parameters
-    gather = collectives.all_gather(link, ranks, size, groups)
-    first = gather / groups
-    in_forward = np.maximum(first, gather - micro_batch.forward_seconds)
-    in_backward = np.where(
-        s.gathers_twice, np.maximum(0.0, gather - micro_batch.backward_seconds), 0.0
-    )
+    link, ranks = job.cluster.slowest_link, s.data_parallel_size
+    gather = _gather_seconds(job, s)
+    first = gather / _groups(job)
+    in_forward = np.maximum(first, gather - _hidden(job, micro_batch.forward_seconds))
+    in_backward = np.maximum(0.0, gather - _hidden(job, micro_batch.backward_seconds))
+    each = in_forward + np.where(s.gathers_twice, in_backward, 0.0)
     whole = job.precision.parameter_bytes * job.model.parameters
     after_step = np.where(s.shards_optimizer, collectives.all_gather(link, ranks, whole), 0.0)
-    every_micro_batch = s.gradient_accumulation_steps * (in_forward + in_backward)
-    exposed = np.where(s.shards_parameters, every_micro_batch, after_step)
-    exposed = np.where(ranks > 1, exposed, 0.0)
+    exposed = np.where(ranks > 1, np.where(s.shards_parameters, each, after_step), 0.0)
+    times = np.where(s.shards_parameters, s.gradient_accumulation_steps, 1)
     return Term(
         name="parameter_gather",
-        amount=exposed,
-        formula="{exposed:seconds} exposed; one gather of {size:bytes} takes {gather:seconds}",
+        amount=times * exposed,
+        formula="{times} x {exposed:seconds} exposed; one gather of {size:bytes} takes"
+        " {gather:seconds} ({link})",
         numbers={
+            "times": times,
             "exposed": exposed,
-            "size": np.where(s.shards_parameters, size, whole),
+            "size": np.where(
+                s.shards_parameters, job.precision.gather_bytes * job.model.parameters, whole
+            ),
             "gather": np.where(s.shards_parameters, gather, after_step),
+            "link": link.name,
         },
         source=link.source,
         spread=_link_spread(job, link),

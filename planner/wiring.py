@@ -1,6 +1,7 @@
 """Which link a group of GPUs gets: from the topology, a named link, or the GPU's own record."""
 
 from collections.abc import Mapping
+from itertools import pairwise, permutations
 from typing import Any
 
 from planner import catalog
@@ -45,21 +46,43 @@ def _link_of_record(gpu: Gpu, gpus_per_node: int) -> Link:
     # Bridges between pairs of cards are optional: they count only where a topology shows them.
     spans = {"nvswitch": _LARGEST_SWITCH, "mesh": _LARGEST_MESH}.get(gpu.nvlink_fabric, 0)
     if gpus_per_node <= spans:
-        return _nvlink(gpu, gpu.nvlink_links)
+        return _nvlink(gpu, _links_of_record(gpu, gpus_per_node))
     return _pcie(gpu, far=gpus_per_node > 4)  # noqa: PLR2004 - two sockets from 8 GPUs on
 
 
+def _links_of_record(gpu: Gpu, gpus_per_node: int) -> int:
+    """Return how many links a GPU has to the others: all through a switch, few in a small mesh."""
+    if gpu.nvlink_fabric != "mesh":
+        return gpu.nvlink_links
+    links_per_pair = gpu.nvlink_links // 3  # a GPU has three neighbours in its half of the cube
+    return min(gpu.nvlink_links, links_per_pair * max(1, gpus_per_node - 1))
+
+
 def _link_of_topology(gpu: Gpu, gpus_per_node: int, topology: Topology) -> Link:
-    """Return NVLink where every pair has it, else PCIe of the worst pair's class."""
+    """Return NVLink where it joins the GPUs to a ring, else PCIe of the worst pair's class.
+
+    A node with more GPUs than are used lends its first ones.
+    """
     pairs = [(low, high) for high in range(gpus_per_node) for low in range(high)]
-    links = [topology.nvlink.get(pair, 0) for pair in pairs]
-    if pairs and all(links):
-        per_gpu = min(
-            sum(topology.nvlink[min(a, b), max(a, b)] for b in range(gpus_per_node) if b != a)
-            for a in range(gpus_per_node)
-        )
-        return _nvlink(gpu, min(per_gpu, max(gpu.nvlink_links, *links)))
-    return _pcie(gpu, far=topology.farthest == "SYS")
+    nvlink = {pair: topology.nvlink[pair] for pair in pairs if pair in topology.nvlink}
+    if not _has_ring(gpus_per_node, nvlink):
+        return _pcie(gpu, far="SYS" in [topology.pcie.get(pair) for pair in pairs])
+    links_of_each = [
+        sum(links for pair, links in nvlink.items() if index in pair)
+        for index in range(gpus_per_node)
+    ]
+    # Through a switch every pair shows all the links that a GPU has, so their sum says too much.
+    return _nvlink(gpu, min(*links_of_each, max(gpu.nvlink_links, *nvlink.values())))
+
+
+def _has_ring(num_gpus: int, nvlink: Mapping[tuple[int, int], int]) -> bool:
+    """Return whether a ring through all GPUs finds NVLink on every hop, as a cube mesh offers."""
+    if len(nvlink) == num_gpus * (num_gpus - 1) // 2:
+        return num_gpus > 1
+    if num_gpus > _LARGEST_MESH:
+        return False
+    rings = ((0, *order, 0) for order in permutations(range(1, num_gpus)))
+    return any(all((min(hop), max(hop)) in nvlink for hop in pairwise(ring)) for ring in rings)
 
 
 def _nvlink(gpu: Gpu, links: int) -> Link:
@@ -103,20 +126,24 @@ def _derived(name: str, bytes_per_second: float, source: str, *, is_fast: bool =
     )
 
 
-def named_link(wish: str | Mapping[str, float], field: str) -> Link:
+def named_link(wish: str | Mapping[str, float], field: str, gpu: Gpu | None = None) -> Link:
     """Return the link that the user named or measured.
 
     Args:
         wish: a name of `data/links`, or `bus_gb_per_s` (GPUs of a node) or `gb_per_s_per_node`
             with an optional `latency_us`.
         field: where the wish was made, for the error.
+        gpu: whose links are meant; a named NVLink generation then counts all of them.
 
     Raises:
         UnknownNameError: no link has that name.
     """
     defaults = catalog.interconnect_defaults()
     if isinstance(wish, str):
-        return _link_of_name(catalog.link(wish, field), defaults)
+        record = catalog.link(wish, field)
+        is_one_of_many = record.kind == "nvlink" and record.scope == "link"
+        links = gpu.nvlink_links if gpu and is_one_of_many else 1
+        return _link_of_name(record, defaults, links or 1)
     bandwidth = wish.get("bus_gb_per_s") or wish["gb_per_s_per_node"]
     return Link(
         name=f"as given, {format_rate(bandwidth * GIGA)}",
@@ -128,15 +155,15 @@ def named_link(wish: str | Mapping[str, float], field: str) -> Link:
     )
 
 
-def _link_of_name(record: LinkRecord, defaults: Mapping[str, Any]) -> Link:
+def _link_of_name(record: LinkRecord, defaults: Mapping[str, Any], links: int = 1) -> Link:
     measured = record.all_reduce_bytes_per_second
     reached = record.achievable_bytes_per_second or (
         record.bytes_per_second * defaults["network"]["achievable_fraction"]
     )
     section = defaults["network"] if record.kind == "network" else defaults
     return Link(
-        name=record.name,
-        bytes_per_second=measured or reached,
+        name=record.name if links == 1 else f"{record.name} x {links}",
+        bytes_per_second=measured or links * reached,
         latency_seconds=record.latency_seconds or section["latency_us"] * MICRO,
         provenance=Provenance.MEASURED if measured else Provenance.DERIVED,
         source=record.source,

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+import planner.probe
 from planner import cli
 
 TOPOLOGY = "\tGPU0\tGPU1\nGPU0\t X \tNV4\nGPU1\tNV4\t X \n"
@@ -153,7 +154,7 @@ def test_colour_follows_the_environment(env: dict[str, str], *, coloured: bool) 
 
 def test_a_closed_pipe_is_no_error() -> None:
     command = f"{sys.executable} -c 'from planner.cli import main; main()' models | head -1"
-    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    result = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
     assert result.stdout.strip()
     assert result.stderr == ""
 
@@ -161,8 +162,6 @@ def test_a_closed_pipe_is_no_error() -> None:
 def test_gpus_of_this_machine_are_taken_where_none_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    import planner.probe
-
     found = planner.probe.LocalGpus(names=("NVIDIA L4",) * 3)
     monkeypatch.setattr(planner.probe, "local_gpus", lambda: found)
     result = run("suggest", "gpt2", "--json")

@@ -1,3 +1,7 @@
+import tomllib
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 from conftest import JobMaker
@@ -59,75 +63,26 @@ def test_terms_sum_to_reserved_and_all_but_the_context_to_the_peak(make_job: Job
         assert sum(amounts.values()) == pytest.approx(memory.peak_bytes)
 
 
-PEAKS = [
-    # model, batch, length, precision, attention, recompute: GiB that PyTorch allocates at its peak.
-    # Measured with the real transformers 5.23 models in PyTorch 2.13 under fake tensors.
-    ("gpt2", 8, 1024, "fp32", "sdpa", "none", 14.0662),
-    ("gpt2", 8, 1024, "fp32", "eager", "none", 24.1868),
-    ("gpt2", 8, 1024, "bf16-mixed", "sdpa", "none", 12.3159),
-    ("gpt2", 8, 1024, "bf16-mixed", "sdpa", "full", 6.3862),
-    ("gpt2", 16, 512, "bf16", "sdpa", "none", 9.4099),
-    ("gpt2", 2, 256, "fp32", "sdpa", "none", 2.3179),
-    ("gpt2-medium", 4, 1024, "bf16-mixed", "eager", "none", 25.5158),
-    ("Qwen/Qwen2.5-0.5B", 2, 2048, "bf16-mixed", "sdpa", "none", 19.5078),
-    ("Qwen/Qwen2.5-0.5B", 2, 4096, "bf16", "sdpa", "full", 17.0548),
-    ("meta-llama/Llama-3.2-1B", 1, 4096, "bf16", "sdpa", "none", 19.4736),
-]
+MEASURED = tomllib.loads(Path("data/measurements/pytorch_peaks.toml").read_text())
 
 
-@pytest.mark.parametrize(
-    ("model", "batch", "length", "precision", "attention", "recompute", "gib"), PEAKS
-)
-def test_peak_is_what_pytorch_allocates_for_the_real_model(  # noqa: PLR0913 - one row of the table
-    make_job: JobMaker,
-    model: str,
-    batch: int,
-    length: int,
-    precision: str,
-    attention: str,
-    recompute: str,
-    gib: float,
+@pytest.mark.parametrize("row", MEASURED["rows"], ids=lambda row: "-".join(map(str, row[:-1])))
+def test_peak_is_what_pytorch_allocates_for_the_real_model(
+    make_job: JobMaker, row: list[Any]
 ) -> None:
-    recipe = {
-        "precision": precision,
-        "attention": attention,
-        "sequence_length": length,
-        "global_batch_size": batch,
-    }
-    job = make_job(model, gpus=1, recipe=recipe)
-    memory = estimate_memory(job, one_gpu(batch, recompute))
-    assert memory.peak_bytes / GIB == pytest.approx(gib, rel=0.01)
-
-
-SHARDED_PEAKS = [
-    # model, ranks, ZeRO stage, batch, length, recompute, GiB; fp32 shards, bf16 compute.
-    ("gpt2-medium", 4, 3, 4, 1024, "none", 8.8777),
-    ("Qwen/Qwen2.5-0.5B", 2, 3, 2, 2048, "none", 15.2809),
-]
-
-
-@pytest.mark.parametrize(
-    ("model", "ranks", "stage", "batch", "length", "recompute", "gib"), SHARDED_PEAKS
-)
-def test_sharded_peak_is_what_fully_shard_allocates(  # noqa: PLR0913 - one row of the table
-    make_job: JobMaker,
-    model: str,
-    ranks: int,
-    stage: int,
-    batch: int,
-    length: int,
-    recompute: str,
-    gib: float,
-) -> None:
-    recipe = {"sequence_length": length, "global_batch_size": batch * ranks}
-    job = make_job(model, gpus=ranks, recipe=recipe)
+    run = dict(zip(MEASURED["columns"], row, strict=True))
+    ranks, batch, stage = run["ranks"], run["micro_batch_size"], run["zero_stage"]
+    recipe = {name: run[name] for name in ("precision", "attention", "sequence_length")}
+    job = make_job(run["model"], gpus=ranks, recipe=recipe | {"global_batch_size": batch * ranks})
     strategy = Strategy(
-        data_parallel_shard_size=ranks,
+        data_parallel_replicate_size=1 if stage else ranks,
+        data_parallel_shard_size=ranks if stage else 1,
         zero_stage=stage,
         micro_batch_size=batch,
-        recompute=recompute,
+        recompute=run["recompute"],
     )
-    assert estimate_memory(job, strategy).peak_bytes / GIB == pytest.approx(gib, rel=0.01)
+    peak = estimate_memory(job, strategy).peak_bytes / GIB
+    assert peak == pytest.approx(run["peak_gib"], rel=0.01)
 
 
 def test_small_batches_peak_at_the_optimizer_step_and_large_ones_at_the_loss(

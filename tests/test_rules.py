@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -92,16 +92,14 @@ def test_the_search_is_followed_only_beyond_the_estimates_error(make_job: JobMak
     base = situation(make_job, 1)
     assert not rules.follows_search(base)
     faster = estimate(base.job, Strategy(micro_batch_size=8)).at(0)
-    quick: Callable[[float], Situation] = lambda factor: _sped_up(base, faster, factor)  # noqa: E731
-    assert not rules.follows_search(quick(1.1))
-    assert "simpler ddp is followed" in (rules.DISAGREEMENT.judge(quick(1.1)) or "")
-    assert rules.follows_search(quick(1.5))
-    assert "so ddp is followed" in (rules.DISAGREEMENT.judge(quick(1.5)) or "")
+    a_little, a_lot = (_sped_up(base, faster, factor) for factor in (1.1, 1.5))
+    assert not rules.follows_search(a_little)
+    assert "simpler ddp is followed" in (rules.DISAGREEMENT.judge(a_little) or "")
+    assert rules.follows_search(a_lot)
+    assert "so ddp is followed" in (rules.DISAGREEMENT.judge(a_lot) or "")
 
 
 def _sped_up(base: Situation, other: Any, factor: float) -> Situation:
-    from dataclasses import replace
-
     seconds = base.candidate.step_time.step_seconds / factor
     time = replace(other.step_time, step_seconds=seconds)
     return replace(base, fastest=replace(other, step_time=time))

@@ -1,4 +1,7 @@
+import tomllib
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import JobMaker
@@ -6,8 +9,6 @@ from conftest import JobMaker
 from planner.candidate import estimate
 from planner.step_time import StepTime, estimate_step_time
 from planner.strategy import Strategy, num_rows, strategies
-
-TITAN_RTX_NV2 = "\tGPU0\tGPU1\nGPU0\t X \tNV2\nGPU1\tNV2\t X \n"
 
 
 def ddp(ranks: int, **fields: object) -> Strategy:
@@ -27,17 +28,23 @@ def test_terms_sum_to_the_step(make_job: JobMaker) -> None:
         assert time.low_seconds < time.step_seconds < time.high_seconds
 
 
-def test_gpt2_on_two_titan_rtx_takes_what_the_hf_guide_measured(make_job: JobMaker) -> None:
-    # Hugging Face, Efficient Training on Multiple GPUs: 200 steps in 101.9 s, micro-batch 4, fp32,
-    # attention of 2021 (eager), NVLink pair NV2.
+RUNS = tomllib.loads(Path("data/measurements/published_steps.toml").read_text())["run"]
+
+
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: run["name"])
+def test_published_steps_take_what_was_measured(make_job: JobMaker, run: dict[str, Any]) -> None:
+    ranks, batch = run["gpus_per_node"], run["micro_batch_size"]
+    recipe = {"precision": run["precision"], "attention": run["attention"]}
     job = make_job(
-        gpus=2,
-        gpu="titan-rtx",
-        cluster={"topology": TITAN_RTX_NV2},
-        recipe={"precision": "fp32", "attention": "eager", "global_batch_size": 8},
+        run["model"],
+        gpus=ranks,
+        gpu=run["gpu"],
+        cluster={"topology": run["topology"]},
+        recipe=recipe | {"global_batch_size": batch * ranks},
     )
-    step = estimate_step_time(job, ddp(2, micro_batch_size=4)).step_seconds
-    assert step == pytest.approx(101.9003 / 200, rel=0.2)
+    time = estimate_step_time(job, ddp(ranks, micro_batch_size=batch))
+    assert time.step_seconds == pytest.approx(run["seconds"], rel=0.2)
+    assert time.low_seconds < run["seconds"] < time.high_seconds
 
 
 def test_ddp_reduces_gradients_once_per_step_whatever_the_accumulation(make_job: JobMaker) -> None:

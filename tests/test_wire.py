@@ -47,7 +47,7 @@ def test_a_plan_has_the_contracts_fields() -> None:
     )
     assert answer["chosen"]["strategy"]["zero_stage"] == 0
     assert answer["search"].keys() == {"strategies", "feasible", "seconds"}
-    assert [f["code"] for f in answer["findings"]][0] == "ONE002"
+    assert answer["findings"][0]["code"] == "ONE002"
     assert answer["job"]["cluster"]["world_size"] == 4
     assert json.loads(json.dumps(answer)) == answer
 

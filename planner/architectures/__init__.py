@@ -10,6 +10,9 @@ from planner.model import Model
 
 Reader: TypeAlias = Callable[[str, Config], Model]
 
+LARGEST_MODEL = 10**15
+"""Parameters; a thousand times the largest published model."""
+
 READERS: Mapping[str, Reader] = {
     "bert": bert.read,
     "gpt2": gpt2.read,
@@ -23,13 +26,13 @@ def read_model(name: str, config: Mapping[str, Any]) -> Model:
     """Return the Model that a config.json describes.
 
     Raises:
-        InvalidInputError: the config has no model_type, or a field that cannot be.
-        UnsupportedError: no reader knows this model_type.
+        InvalidInputError: the config has no model_type, a field that cannot be, or absurd sizes.
+        UnsupportedError: no reader knows this model_type, or the model attends to an encoder.
     """
     model_type = config.get("model_type")
     if not isinstance(model_type, str):
         raise InvalidInputError(
-            f"config.json of {name!r} has no model_type",
+            f"config.json of {name[:80]!r} has no model_type",
             hint=f"known model types: {', '.join(sorted(READERS))}",
             field="model",
         )
@@ -39,4 +42,14 @@ def read_model(name: str, config: Mapping[str, Any]) -> Model:
         raise UnsupportedError(
             f"model_type {model_type[:60]!r} is not known yet", hint=hint, field="model"
         )
-    return reader(name, Config(name, config))
+    reading = Config(name, config)
+    if reading.flag("add_cross_attention", default=False):
+        raise UnsupportedError("cross attention is not known yet", field="model")
+    model = reader(name, reading)
+    if model.parameters > LARGEST_MODEL:
+        raise InvalidInputError(
+            f"config.json of {name[:80]!r} describes a model of {model.parameters:.1e} parameters",
+            hint="is one of its sizes too large?",
+            field="model",
+        )
+    return model

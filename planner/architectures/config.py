@@ -1,5 +1,6 @@
 """Typed access to a config.json that may hold anything."""
 
+import reprlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,7 +19,7 @@ class Config:
     """
 
     def __init__(self, name: str, values: Mapping[str, Any]) -> None:
-        self.name = name
+        self.name = name[:80]
         self.values = values
 
     def size(self, key: str, default: int | None = None) -> int:
@@ -31,8 +32,10 @@ class Config:
         return value
 
     def probability(self, key: str, default: float = 0.0) -> float:
-        """Return a number in [0, 1)."""
-        value = self.values.get(key, default)
+        """Return a number in [0, 1). A null counts as missing."""
+        value = self.values.get(key)
+        if value is None:
+            value = default
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
             raise self._invalid(key, value, "a number from 0 to below 1")
         return float(value)
@@ -72,7 +75,15 @@ class Config:
         return value // by
 
     def _invalid(self, key: str, value: object, wanted: str) -> InvalidInputError:
-        shown = "missing" if value is None else f"{value!r:.60}"
+        shown = "missing" if value is None else _shown(value)
         return InvalidInputError(
             f"config.json of {self.name!r}: {key} is {shown}; it must be {wanted}", field="model"
         )
+
+
+def _shown(value: object) -> str:
+    """Return the beginning of a value that may be of any size and depth."""
+    try:
+        return reprlib.repr(value)[:60]
+    except ValueError:
+        return "a number of thousands of digits"

@@ -6,10 +6,10 @@ from planner.model import Attention, Linear, Model, Part
 
 
 def read(name: str, config: Config) -> Model:
-    """Return the Model of a gpt2 config.json."""
-    hidden = config.size("n_embd", 768)
+    """Return the Model of a gpt2 config.json, whose sizes may go by their common names too."""
+    hidden = config.size("n_embd", config.size("hidden_size", 768))
     vocabulary = config.size("vocab_size", 50257)
-    positions = config.size("n_positions", 1024)
+    positions = config.size("n_positions", config.size("max_position_embeddings", 1024))
     is_tied = config.flag("tie_word_embeddings", default=True)
     embeddings = Part(
         name="embeddings",
@@ -38,7 +38,7 @@ def read(name: str, config: Config) -> Model:
 
 
 def _block(config: Config, hidden: int) -> Part:
-    heads = config.size("n_head", 12)
+    heads = config.size("n_head", config.size("num_attention_heads", 12))
     inner = config.size("n_inner", 4 * hidden)
     resid_dropout = config.probability("resid_pdrop", 0.1)
     attention = Attention(
@@ -50,7 +50,7 @@ def _block(config: Config, hidden: int) -> Part:
     )
     return Part(
         name="block",
-        count=config.size("n_layer", 12),
+        count=config.size("n_layer", config.size("num_hidden_layers", 12)),
         linears=(
             Linear(name="c_attn", in_features=hidden, out_features=3 * hidden, has_bias=True),
             Linear(name="attn_c_proj", in_features=hidden, out_features=hidden, has_bias=True),

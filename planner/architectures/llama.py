@@ -6,7 +6,10 @@ from planner.model import Attention, Linear, Model, Part
 
 _HIDDEN = 4096
 _DEFAULT_VOCABULARY = {"llama": 32000, "mistral": 32000, "qwen2": 151936}
+_DEFAULT_INTERMEDIATE = {"llama": 11008, "mistral": 14336, "qwen2": 22016}
 _DEFAULT_POSITIONS = {"llama": 2048, "mistral": 131072, "qwen2": 32768}
+_DEFAULT_GROUPS = {"mistral": 8, "qwen2": 32}
+"""Key-value heads where the field is missing; a null, and llama, mean one per attention head."""
 
 
 def read(name: str, config: Config) -> Model:
@@ -38,10 +41,14 @@ def read(name: str, config: Config) -> Model:
 
 def _attention(config: Config, family: str, hidden: int) -> Attention:
     heads = config.size("num_attention_heads", 32)
-    default_groups = 8 if family == "mistral" else heads
+    is_given = "num_key_value_heads" in config.values
+    default_groups = heads if is_given else _DEFAULT_GROUPS.get(family, heads)
     groups = config.size("num_key_value_heads", default_groups)
     config.divided("num_attention_heads", heads, "num_key_value_heads", groups)
-    head_dim = config.size("head_dim", max(1, hidden // heads))
+    if config.values.get("head_dim") is None:
+        head_dim = config.divided("hidden_size", hidden, "num_attention_heads", heads)
+    else:
+        head_dim = config.size("head_dim")
     return Attention(
         num_heads=heads,
         num_key_value_heads=groups,
@@ -53,7 +60,7 @@ def _attention(config: Config, family: str, hidden: int) -> Attention:
 
 def _linears(config: Config, family: str, attention: Attention) -> tuple[Linear, ...]:
     hidden = config.size("hidden_size", _HIDDEN)
-    inner = config.size("intermediate_size", 11008)
+    inner = config.size("intermediate_size", _DEFAULT_INTERMEDIATE[family])
     has_bias = config.flag("attention_bias", default=False) and family == "llama"
     has_qkv_bias = has_bias or family == "qwen2"
     has_mlp_bias = config.flag("mlp_bias", default=False) and family == "llama"
@@ -74,7 +81,7 @@ def _linears(config: Config, family: str, attention: Attention) -> tuple[Linear,
 
 def _block(config: Config, family: str, hidden: int) -> Part:
     attention = _attention(config, family, hidden)
-    inner = config.size("intermediate_size", 11008)
+    inner = config.size("intermediate_size", _DEFAULT_INTERMEDIATE[family])
     return Part(
         name="block",
         count=config.size("num_hidden_layers", 32),

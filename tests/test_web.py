@@ -1,0 +1,379 @@
+import json
+import re
+import shlex
+from html import escape, unescape
+from html.parser import HTMLParser
+from io import BytesIO
+from typing import Any
+from zipfile import ZipFile
+
+import pytest
+from click.testing import CliRunner
+from fastapi.testclient import TestClient
+from huggingface_hub import constants
+
+from api.main import app
+from planner import rules, wire
+from planner.bundle import bundle_files
+from planner.cli import cli
+from planner.report import FLAGS, recommendation
+from planner.request import parse_request
+from planner.units import format_bytes, format_seconds
+from web.chart import Scale, meter, rows, stacked_bar
+from web.controls import EXAMPLES, groups, labels
+from web.form import control_of, read_question
+from web.pages import rule_sections
+
+GPT2 = {"model": "gpt2", "gpus_per_node": "4"}
+TOPOLOGY = "        GPU0    GPU1\nGPU0     X      NV12\nGPU1    NV12     X"
+HTML = {"accept": "text/html"}
+MARKUP = "\"><script>alert(1)</script>'"
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> TestClient:
+    """A client of the app, with the Hub out of reach."""
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    return TestClient(app, raise_server_exceptions=False)
+
+
+class Page(HTMLParser):
+    """What a test asks of a page: its elements with their attributes, and its text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        self.words: list[str] = []
+        self.feed(html)
+        self.text = " ".join(" ".join(self.words).split())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, {name: value or "" for name, value in attrs}))
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    def all(self, *tags: str) -> list[dict[str, str]]:
+        return [attributes for tag, attributes in self.elements if tag in tags]
+
+
+def pinned(answer: dict[str, Any]) -> dict[str, Any]:
+    """The answer without what no two runs share."""
+    return {**answer, "id": None, "search": {**answer["search"], "seconds": 0}}
+
+
+def test_form_labels_every_control(client: TestClient) -> None:
+    page = Page(client.get("/").text)
+    controls = page.all("input", "select", "textarea")
+    assert {control["id"] for control in controls} == {label["for"] for label in page.all("label")}
+    assert {control["name"] for control in controls} == set(labels())
+    described = {i for c in controls for i in c.get("aria-describedby", "").split()}
+    assert described <= {attributes.get("id") for _, attributes in page.elements}
+
+
+def test_form_has_a_control_for_every_field_that_can_be_assumed() -> None:
+    reachable = {control_of(field) for field in FLAGS} - {"optimizer", "method"}
+    assert reachable <= set(labels())
+
+
+def test_form_offers_the_catalogue(client: TestClient) -> None:
+    options = {option["value"] for option in Page(client.get("/").text).all("option")}
+    assert {"openai-community/gpt2", "h100-sxm-80gb", "infiniband-ndr", "zero-3"} <= options
+
+
+def test_no_page_runs_scripts_or_leaves_the_origin(client: TestClient) -> None:
+    for path in ("/", f"/plan?{'&'.join(f'{k}={v}' for k, v in GPT2.items())}", "/rules", "/docs"):
+        page = Page(client.get(path).text)
+        assert not page.all("script", "iframe", "style")
+        for _, attributes in page.elements:
+            assert not any(name.startswith("on") or name == "style" for name in attributes)
+            for name in ("href", "src", "action"):
+                assert attributes.get(name, "/").startswith(("/", "#"))
+
+
+def test_examples_give_plans(client: TestClient) -> None:
+    links = [link["href"] for link in Page(client.get("/").text).all("a")]
+    examples = [link for link in links if link.startswith("/plan?")]
+    assert len(examples) == len(EXAMPLES)
+    for link in examples:
+        assert client.get(link).status_code == 200
+
+
+def test_empty_fields_mean_nothing(client: TestClient) -> None:
+    empty = dict.fromkeys(labels(), " ")
+    plain = client.get("/plan", params=GPT2)
+    padded = client.get("/plan", params={**empty, **GPT2})
+    assert padded.status_code == 200
+    assert padded.text == plain.text
+
+
+def test_result_page_says_what_the_library_says(client: TestClient) -> None:
+    html = client.get("/plan", params=GPT2).text
+    request = parse_request({"model": "gpt2", "cluster": {"gpus_per_node": 4}})
+    resolved, plan = wire.suggest(request, allow_paths=False)
+    page = Page(html)
+    chosen = plan.chosen
+    assert page.text.index(recommendation(plan.job, chosen)) < page.text.index("Memory")
+    for assumption in resolved.assumptions:
+        assert assumption.text in page.text
+        assert f'href="/?model=gpt2&amp;gpus_per_node=4#{control_of(assumption.field)}"' in html
+    ledgers = ((chosen.memory.terms, format_bytes), (chosen.step_time.terms, format_seconds))
+    for terms, show in ledgers:
+        for term in terms:
+            if term.amount:
+                name = term.name.replace("_", " ")
+                assert f"{name} {show(term.amount)} {term.how}" in page.text
+                assert term.source in page.text
+    for finding in plan.findings:
+        assert finding.message in page.text
+        assert f'href="/rules/{finding.code}"' in html
+    for other in plan.alternatives:
+        assert other.reason in page.text
+
+
+def test_result_page_says_what_was_rejected(client: TestClient) -> None:
+    query = {"model": "meta-llama/Llama-2-7b-hf", "gpu": "a100-80gb", "gpus_per_node": "8"}
+    page = Page(client.get("/plan", params=query).text)
+    assert "Rejected MEM001 ddp needs" in page.text
+
+
+def test_json_is_what_rest_answers(client: TestClient) -> None:
+    body = {"model": "gpt2", "cluster": {"gpus_per_node": 4}, "strategy": {"zero_stage": 2}}
+    rest = client.post("/v1/suggest", json=body).json()
+    page = client.get("/plan.json", params={**GPT2, "strategy": "ZeRO-2"}).json()
+    assert pinned(page) == pinned(rest)
+    assert page["chosen"]["strategy"]["zero_stage"] == 2
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        GPT2,
+        {"model": "gpt2"},
+        {**GPT2, "strategy": "zero-2", "data_parallel_shard_size": "4", "recompute": "full"},
+        {"model": "google-bert/bert-base-uncased", "gpu": "v100", "gpus_per_node": "8"},
+        {
+            **GPT2,
+            "nodes": "2",
+            "inter_node": "infiniband-ndr",
+            "sequence_length": "512",
+            "global_batch_size": "64",
+            "precision": "bf16",
+            "attention": "eager",
+            "framework": "accelerate",
+            "strategy": "zero-3",
+            "micro_batch_size": "2",
+            "recompute": "full",
+        },
+    ],
+)
+def test_commands_on_the_page_give_the_same_plan(client: TestClient, query: Any) -> None:
+    html = client.get("/plan", params=query).text
+    expected = pinned(client.get("/plan.json", params=query).json())
+    command, curl = (
+        shlex.split(unescape(code))
+        for code in re.findall(r'<code id="(?:command|curl)">(.*?)</code>', html, re.DOTALL)
+    )
+    printed = CliRunner().invoke(cli, [*command[1:], "--json"])
+    assert command[0] == "planner"
+    by_command = pinned(json.loads(printed.stdout))
+    assert by_command["chosen"] == expected["chosen"]
+    by_rest = client.post(curl[2].removeprefix("http://testserver"), content=curl[-1]).json()
+    assert pinned(by_rest) == expected
+
+
+def test_topology_is_read_however_the_browser_ends_lines(client: TestClient) -> None:
+    query = {"model": "gpt2", "gpus_per_node": "2", "topology": TOPOLOGY.replace("\n", "\r\n")}
+    html = client.get("/plan", params=query).text
+    assert "--topology topology.txt" in html
+    assert "Save the topology" in html
+    body = {"model": "gpt2", "cluster": {"gpus_per_node": 2, "topology": TOPOLOGY}}
+    rest = client.post("/v1/suggest", json=body).json()
+    assert pinned(client.get("/plan.json", params=query).json()) == pinned(rest)
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "control", "says"),
+    [
+        ({}, 422, "model", "Field required"),
+        ({"model": "openai/gtp2"}, 502, "model", "did you mean openai-community/gpt2"),
+        ({"model": "../../etc/passwd"}, 422, "model", "is not a model id"),
+        ({"model": "$(reboot)"}, 422, "model", "is not a model id"),
+        ({"model": "a\nb"}, 422, "model", "is not a model id"),
+        ({"model": "gpt2", "gpu": "h1000"}, 422, "gpu", "did you mean"),
+        ({"model": "gpt2", "gpus_per_node": "0"}, 422, "gpus_per_node", "not 0"),
+        ({"model": "gpt2", "nodes": "many"}, 422, "nodes", "valid integer, not 'many'"),
+        ({**GPT2, "global_batch_size": "10"}, 422, "global_batch_size", "8 or 12"),
+        ({"model": "gpt2", "topology": "GPU1 X"}, 422, "topology", "no header line"),
+        ({**GPT2, "strategy": "zero-4"}, 422, "strategy", "did you mean zero-"),
+        ({**GPT2, "strategy": "?"}, 422, "strategy", "known: ddp"),
+        ({**GPT2, "attention": "fast"}, 422, "attention", "flash"),
+        ({"model": "gpt2", "intra_node": "string"}, 422, "intra_node", "unknown link"),
+    ],
+)
+def test_error_is_shown_above_the_form_and_at_its_control(
+    client: TestClient, query: Any, status: int, control: str, says: str
+) -> None:
+    answer = client.get("/plan", params=query)
+    page = Page(answer.text)
+    assert answer.status_code == status
+    assert answer.headers["content-type"].startswith("text/html")
+    alert = page.text.index("Plan a training run")
+    assert says in page.text[alert : page.text.index("Model and GPUs")]
+    wrong = {c["name"] for c in page.all("input", "select", "textarea") if "aria-invalid" in c}
+    assert wrong == {control}
+    assert any(attributes.get("id") == f"{control}-problem" for _, attributes in page.elements)
+
+
+def test_error_keeps_what_was_typed(client: TestClient) -> None:
+    query = {
+        "model": "my/model",
+        "gpu": "h1000",
+        "topology": TOPOLOGY,
+        "recompute": "sometimes",
+        "precision": "bf16",
+    }
+    html = client.get("/plan", params=query).text
+    values = [control.get("value") for control in Page(html).all("input")]
+    assert {"my/model", "h1000"} <= set(values)
+    assert TOPOLOGY in html
+    selected = [o["value"] for o in Page(html).all("option") if "selected" in o]
+    assert selected == ["bf16", "sometimes"]
+    assert html.count("<details open>") == 2
+
+
+def test_unknown_parameters_are_all_named_with_the_nearest(client: TestClient) -> None:
+    text = Page(client.get("/plan", params={"modle": "gpt2", "gpsu": "4", "zzzzz": "1"}).text).text
+    for says in ("unknown field 'modle'", "did you mean model", "unknown field 'gpsu'", "known: "):
+        assert says in text
+
+
+def test_nothing_fits_is_a_conflict_with_a_way_out(client: TestClient) -> None:
+    query = {"model": "meta-llama/Llama-2-70b-hf", "gpu": "t4", "gpus_per_node": "2"}
+    answer = client.get("/plan", params=query)
+    assert answer.status_code == 409
+    assert "would fit" in answer.text
+    assert "aria-invalid" not in answer.text
+
+
+@pytest.mark.parametrize("name", [*labels(), MARKUP])
+def test_markup_is_escaped_in_every_field(client: TestClient, name: str) -> None:
+    for path in ("/", "/plan", "/plan.zip"):
+        html = client.get(path, params={**GPT2, name: MARKUP}, headers=HTML).text
+        assert "<script" not in html
+        assert path != "/" or name == MARKUP or escape("<script>alert(1)</script>") in html
+
+
+def test_markup_is_escaped_in_paths(client: TestClient) -> None:
+    for path in ("/rules/<script>", "/<script>", "/static/<script>"):
+        answer = client.get(path, headers=HTML)
+        assert answer.status_code == 404
+        assert "<script" not in answer.text
+
+
+def test_yes_and_no_and_fields_without_a_control_are_understood() -> None:
+    query = {**GPT2, "sequence_parallel": "False", "tensor_parallel_size": "1", "zero_stage": "1"}
+    question = read_question(query.items())
+    expected = {"sequence_parallel": False, "tensor_parallel_size": 1, "zero_stage": 1}
+    assert question.payload["strategy"] == expected
+
+
+def test_zip_holds_the_bundle_and_is_the_same_every_time(client: TestClient) -> None:
+    first, second = (client.get("/plan.zip", params=GPT2) for _ in range(2))
+    assert first.content == second.content
+    assert first.headers["content-type"] == "application/zip"
+    assert 'filename="plan.zip"' in first.headers["content-disposition"]
+    request = parse_request({"model": "gpt2", "cluster": {"gpus_per_node": 4}})
+    resolved, plan = wire.suggest(request, allow_paths=False)
+    expected = bundle_files(plan, wire.answer_plan(resolved, plan, None))
+    with ZipFile(BytesIO(first.content)) as archive:
+        assert archive.namelist() == sorted(f"plan/{name}" for name in expected)
+        for entry in archive.infolist():
+            text = archive.read(entry).decode()
+            if not entry.filename.endswith("plan.json"):
+                assert text == expected[entry.filename.removeprefix("plan/")]
+            mode = entry.external_attr >> 16
+            assert mode == (0o100755 if entry.filename.endswith(".sh") else 0o100644)
+        plan_json = json.loads(archive.read("plan/plan.json"))
+    assert plan_json["chosen"] == client.get("/plan.json", params=GPT2).json()["chosen"]
+    assert "seconds" not in plan_json["search"]
+
+
+def test_error_of_a_download_is_a_page_for_a_browser_and_a_problem_for_a_program(
+    client: TestClient,
+) -> None:
+    query = {"model": "gpt2", "gpus_per_node": "0"}
+    page = client.get("/plan.zip", params=query, headers=HTML)
+    problem = client.get("/plan.zip", params=query)
+    data = client.get("/plan.json", params=query, headers=HTML)
+    assert page.status_code == problem.status_code == data.status_code == 422
+    assert "Plan a training run" in page.text
+    assert problem.json()["field"] == data.json()["field"] == "cluster.gpus_per_node"
+
+
+def test_every_rule_has_a_page(client: TestClient) -> None:
+    links = {link["href"] for link in Page(client.get("/rules").text).all("a")}
+    for rule in rules.RULES:
+        assert f"/rules/{rule.code}" in links
+        text = Page(client.get(f"/rules/{rule.code}").text).text
+        for heading in ("Why", "Instead", "Source"):
+            assert heading in text
+        assert " ".join(rule.text.split("\n\n")[-1].split()).removeprefix("Source: ") in text
+
+
+def test_unknown_rule_is_a_page_with_a_hint(client: TestClient) -> None:
+    answer = client.get("/rules/ONE09")
+    assert answer.status_code == 404
+    assert "did you mean ONE00" in answer.text
+
+
+def test_sections_of_a_rule_keep_their_headings() -> None:
+    text = "It is so.\n\nWhy: because\nof that.\n\nSource: a book: page 2."
+    assert rule_sections(text) == [
+        ("", "It is so."),
+        ("Why", "because of that."),
+        ("Source", "a book: page 2."),
+    ]
+
+
+def test_docs_list_every_route_of_the_description(client: TestClient) -> None:
+    text = Page(client.get("/docs").text).text
+    for path, methods in client.get("/openapi.json").json()["paths"].items():
+        for method in methods:
+            assert f"{method.upper()} {path}" in text
+
+
+def test_head_is_answered(client: TestClient) -> None:
+    assert client.head("/").status_code == 200
+
+
+def test_controls_share_no_name() -> None:
+    names = [control.name for group in groups() for control in group.controls]
+    assert len(names) == len(set(names)) == len(labels())
+
+
+@pytest.mark.parametrize("ledger", ["memory", "step_time"])
+def test_bar_is_as_long_as_its_terms_and_letters_them(ledger: str) -> None:
+    request = parse_request({"model": "gpt2", "cluster": {"gpus_per_node": 4}})
+    _, plan = wire.suggest(request, allow_paths=False)
+    terms = getattr(plan.chosen, ledger).terms
+    total = sum(term.amount for term in terms)
+    parts = rows(terms, format_bytes)
+    svg = str(stacked_bar(parts, Scale(full=2 * total, low=total, high=total)))
+    lengths = [float(width) for width in re.findall(r' width="([\d.]+)%" height="44"/>', svg)]
+    starts = [float(x) for x in re.findall(r'<rect x="([\d.]+)%"', svg)]
+    assert sum(lengths) == pytest.approx(50, abs=0.01)
+    ends = [start + length for start, length in zip(starts, lengths, strict=True)]
+    assert ends[:-1] == pytest.approx(starts[1:], abs=0.002)
+    assert [part.letter for part in parts] == list("ABCDEFGHIJKL"[: len(parts)])
+    assert "limit" not in svg
+    for part in parts:
+        assert f"{part.letter}: {part.name} {part.shown}" in svg
+
+
+def test_meter_shows_the_range_and_the_limit() -> None:
+    svg = str(meter(40, "<40>", Scale(full=80, low=20, high=60, limit=72)))
+    assert '<line x1="25.000%" x2="75.000%"' in svg
+    assert 'class="limit" x1="90.000%"' in svg
+    assert 'cx="50.000%"' in svg
+    assert 'aria-label="&lt;40&gt;"' in svg

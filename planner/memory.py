@@ -135,7 +135,7 @@ def _parameters(job: Job, s: Strategy) -> Term:
     return Term(
         name="parameters",
         amount=_always(held),
-        formula="{size} B x {parameters:,} parameters / {shards} sharing ranks",
+        formula="{size} B x {parameters:,} parameters / {shards:ranks}",
         numbers={
             "size": job.precision.parameter_bytes,
             "parameters": job.model.parameters,
@@ -171,7 +171,7 @@ def _gradients(job: Job, s: Strategy) -> Term:
             outer=whole,
             step=whole,
         ),
-        formula="{size} B x {parameters:,} parameters / {shards} sharing ranks",
+        formula="{size} B x {parameters:,} parameters / {shards:ranks}",
         numbers={
             "size": job.precision.gradient_bytes,
             "parameters": job.model.parameters,
@@ -193,7 +193,7 @@ def _optimizer_states(job: Job, s: Strategy) -> Term:
     return Term(
         name="optimizer_states",
         amount=_always(states),
-        formula="{size} B x {parameters:,} parameters / {shards} sharing ranks",
+        formula="{size} B x {parameters:,} parameters / {shards:ranks}",
         numbers={
             "size": job.precision.optimizer_bytes,
             "parameters": job.model.parameters,
@@ -214,7 +214,7 @@ def _optimizer_temporaries(job: Job, s: Strategy) -> Term:
     return Term(
         name="optimizer_temporaries",
         amount=_moments(step=job.optimizer.temporary_fraction * stepped, like=stepped),
-        formula="{fraction:g} x {size} B x {parameters:,} parameters / {shards} sharing ranks",
+        formula="{fraction:g} x {size} B x {parameters:,} parameters / {shards:ranks}",
         numbers={
             "fraction": job.optimizer.temporary_fraction,
             "size": job.precision.parameter_bytes,

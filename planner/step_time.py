@@ -118,7 +118,7 @@ def _forward(job: Job, s: Strategy, micro_batch: _MicroBatch) -> Term:
     return Term(
         name="forward",
         amount=s.gradient_accumulation_steps * micro_batch.forward_seconds,
-        formula="{steps} micro-batches x {each:seconds} for {tokens:,} tokens"
+        formula="{steps:micro-batches} x {each:seconds} for {tokens:,} tokens"
         " ({flops:flops} each on {gpu})",
         numbers={
             "steps": s.gradient_accumulation_steps,
@@ -142,7 +142,7 @@ def _backward(job: Job, s: Strategy, micro_batch: _MicroBatch) -> Term:
     return Term(
         name="backward",
         amount=s.gradient_accumulation_steps * micro_batch.backward_seconds,
-        formula="{steps} micro-batches x {each:seconds} (recompute: {recompute})",
+        formula="{steps:micro-batches} x {each:seconds} (recompute: {recompute})",
         numbers={
             "steps": s.gradient_accumulation_steps,
             "each": micro_batch.backward_seconds,
@@ -200,7 +200,7 @@ def _gradient_reduction(job: Job, s: Strategy, micro_batch: _MicroBatch) -> Term
         name="gradient_reduction",
         amount=times * exposed,
         formula="{times} x {exposed:seconds} exposed of {reduction:seconds}"
-        " ({size:bytes} over {ranks} ranks at {rate:rate}, {link})",
+        " ({size:bytes} over {ranks:ranks} at {rate:rate}, {link})",
         numbers={
             "times": times,
             "exposed": exposed,

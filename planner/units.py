@@ -73,6 +73,16 @@ def format_fraction(amount: float) -> str:
     return f"{100 * amount:.0f} %"
 
 
+def format_ranks(amount: float) -> str:
+    """Show a number of ranks: 1 rank, 8 ranks."""
+    return f"{amount:,.0f} rank{'' if amount == 1 else 's'}"
+
+
+def format_micro_batches(amount: float) -> str:
+    """Show a number of micro-batches: 1 micro-batch, 4 micro-batches."""
+    return f"{amount:,.0f} micro-batch{'' if amount == 1 else 'es'}"
+
+
 _FORMATS = {
     "bytes": format_bytes,
     "rate": format_rate,
@@ -80,6 +90,8 @@ _FORMATS = {
     "seconds": format_seconds,
     "count": format_count,
     "percent": format_fraction,
+    "ranks": format_ranks,
+    "micro-batches": format_micro_batches,
 }
 
 

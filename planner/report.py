@@ -5,7 +5,7 @@ from textwrap import fill
 
 from planner.candidate import Candidate
 from planner.job import Job
-from planner.memory import PHASES
+from planner.phases import PHASES
 from planner.plan import Plan
 from planner.request import Assumption
 from planner.strategy import Strategy

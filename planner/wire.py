@@ -8,8 +8,8 @@ from planner.candidate import Candidate, estimate
 from planner.errors import InvalidRequestError, PlannerError
 from planner.job import Job
 from planner.layout import partial_wish, whole_strategy
-from planner.memory import PHASES
 from planner.model import Model
+from planner.phases import PHASES
 from planner.plan import Plan, make_plan
 from planner.request import Request, Resolved, parse_request, resolve
 from planner.rules import Finding

@@ -63,10 +63,10 @@ def _link_of_topology(gpu: Gpu, gpus_per_node: int, topology: Topology) -> Link:
 
     A node with more GPUs than are used lends its first ones.
     """
-    pairs = [(low, high) for high in range(gpus_per_node) for low in range(high)]
-    nvlink = {pair: topology.nvlink[pair] for pair in pairs if pair in topology.nvlink}
+    nvlink = {pair: n for pair, n in topology.nvlink.items() if max(pair) < gpus_per_node}
+    classes = {name for pair, name in topology.pcie.items() if max(pair) < gpus_per_node}
     if not _has_ring(gpus_per_node, nvlink):
-        return _pcie(gpu, far="SYS" in [topology.pcie.get(pair) for pair in pairs])
+        return _pcie(gpu, far="SYS" in classes)
     links_of_each = [
         sum(links for pair, links in nvlink.items() if index in pair)
         for index in range(gpus_per_node)

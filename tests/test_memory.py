@@ -7,7 +7,8 @@ import pytest
 from conftest import JobMaker
 
 from planner.candidate import estimate
-from planner.memory import PHASES, estimate_memory
+from planner.memory import estimate_memory
+from planner.phases import PHASES
 from planner.strategy import Strategy, num_rows, strategies
 from planner.units import GIB
 

@@ -1,0 +1,167 @@
+"""What forward leaves behind for backward: activations, weight copies, logits. Bytes per rank.
+
+Notation: L blocks; T = micro_batch_size * sequence_length tokens of a micro-batch; V vocabulary.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from planner.job import Job
+from planner.model import Numerics, Part
+from planner.phases import moments
+from planner.strategy import Strategy
+from planner.term import Amount, Term
+
+
+def _tokens(job: Job, s: Strategy) -> Amount:
+    return s.micro_batch_size * job.recipe.sequence_length
+
+
+def _numerics(job: Job, s: Strategy) -> Amount:
+    """Which numerics each layout computes in: fully_shard computes in the gathered dtype."""
+    return np.where(
+        s.shards_parameters, job.precision.sharded_numerics, job.precision.replicated_numerics
+    )
+
+
+def _by_numerics(job: Job, s: Strategy, amount: Callable[[Numerics], float]) -> Amount:
+    """Evaluate an amount for the numerics that each layout computes in."""
+    return np.array([amount(numerics) for numerics in Numerics])[_numerics(job, s)]
+
+
+def _kept_per_token(job: Job, part: Part, numerics: Numerics) -> float:
+    """Bytes per token that a part keeps, with the attention implementation's share.
+
+    Fused attention keeps a log-sum-exp per head; materialised scores keep themselves, and keys and
+    values expanded to all heads.
+    """
+    kept = part.kept_bytes_per_token(numerics)
+    attention = part.attention
+    if attention is None:
+        return kept
+    if not attention.materialises_scores(job.recipe.attention, numerics):
+        return kept + 4 * attention.num_heads
+    scores = attention.num_heads * job.recipe.sequence_length
+    expanded = 2 * (attention.query_size - attention.key_value_size)
+    element_bytes = 4 if numerics == Numerics.FP32 else 2
+    return kept + attention.eager_bytes_per_score[numerics] * scores + element_bytes * expanded
+
+
+def activations(job: Job, s: Strategy) -> Term:
+    """What autograd keeps from forward to backward, the logits left out.
+
+        bytes = T * (L * block + outer), or with recompute="full": T * (L * checkpoint + outer)
+
+    Notation: block, outer: the kept bytes per token of `Part`; checkpoint: one hidden state.
+    Source: operation counts in planner/architectures/kept.py; Chen et al., arXiv:1604.06174.
+    Leaves out: transient outputs that no operation keeps; alignment to 512 bytes.
+    """
+    tokens = _tokens(job, s)
+    block = job.model.block
+    one_block = _block_bytes(job, s)
+    others = [part for part in job.model.parts if part is not block]
+    outer = tokens * _by_numerics(
+        job, s, lambda n: sum(part.count * _kept_per_token(job, part, n) for part in others)
+    )
+    hidden = job.model.hidden_size
+    checkpoint = tokens * _by_numerics(job, s, lambda n: hidden * (2 if n == Numerics.HALF else 4))
+    is_recomputed = s.recompute == "full"
+    per_block = np.where(is_recomputed, checkpoint, one_block)
+    blocks = block.count * per_block
+    return Term(
+        name="activations",
+        amount=moments(
+            like=blocks,
+            forward=blocks + outer,
+            loss=blocks + outer,
+            last_block=blocks,
+            first_block=per_block,
+        ),
+        formula="{tokens:,} tokens x {count} blocks x {each:bytes}/token + {outer:bytes} outside them",
+        numbers={
+            "tokens": tokens,
+            "count": block.count,
+            "each": per_block / tokens,
+            "outer": outer,
+        },
+        source="autograd's saved tensors, operation by operation (planner/architectures/kept.py)",
+    )
+
+
+def _block_bytes(job: Job, s: Strategy) -> Amount:
+    block = job.model.block
+    return _tokens(job, s) * _by_numerics(job, s, lambda n: _kept_per_token(job, block, n))
+
+
+def recomputed_block(job: Job, s: Strategy) -> Term:
+    """One block's activations, while backward has it recomputed.
+
+        bytes = T * block, with recompute="full"
+
+    Source: Chen et al., arXiv:1604.06174, section 4.
+    """
+    working = np.where(s.recompute == "full", _block_bytes(job, s), 0.0)
+    return Term(
+        name="recomputed_block",
+        amount=moments(like=working, last_block=working, first_block=working),
+        formula="{tokens:,} tokens x {each:bytes}/token of one block",
+        numbers={"tokens": _tokens(job, s), "each": working / _tokens(job, s)},
+        source="Chen et al., arXiv:1604.06174, section 4",
+    )
+
+
+def autocast_weight_copies(job: Job, s: Strategy) -> Term:
+    """The 16-bit copy of every weight matrix that autocast makes and backward needs.
+
+        bytes = 2 * (weights of the blocks and the head)
+
+    With recompute="full" the blocks' copies die with the autocast cache at the end of forward.
+    Source: torch.autocast caches weight casts until its context ends; autograd keeps them.
+    """
+    is_autocast = _numerics(job, s) == Numerics.AUTOCAST
+    everything = np.where(is_autocast, 2.0 * job.model.linear_weights, 0.0)
+    one_block = np.where(is_autocast, 2.0 * job.model.block.linear_weights, 0.0)
+    outer = everything - job.model.block.count * one_block
+    is_recomputed = s.recompute == "full"
+    backward = np.where(is_recomputed, one_block, everything - outer)
+    return Term(
+        name="autocast_weight_copies",
+        amount=moments(
+            like=everything,
+            forward=everything,
+            loss=np.where(is_recomputed, outer, everything),
+            last_block=backward,
+            first_block=one_block,
+        ),
+        formula="2 B x {weights:,} matmul weights, while autocast or autograd holds them",
+        numbers={"weights": job.model.linear_weights},
+        source="torch.autocast weight cache, PyTorch 2.13",
+    )
+
+
+def logits_and_loss(job: Job, s: Strategy) -> Term:
+    """Logits, their fp32 copy, log-softmax and gradients around the cross-entropy.
+
+        bytes = T * V * (4 + 6) at the end of forward (4 + 4 in fp32), T * V * (4 + 8) in its backward
+
+    The 4 is the log-softmax that backward needs; forward also holds the logits in compute dtype
+    and in fp32, backward the gradients into and out of the log-softmax.
+    Source: transformers' ForCausalLMLoss over torch.nn.functional.cross_entropy.
+    Leaves out: fused or chunked cross-entropy.
+    """
+    has_loss = job.model.task != "none"
+    logits = _tokens(job, s) * job.model.vocab_size * (1.0 if has_loss else 0.0)
+    forward = _by_numerics(job, s, lambda n: 8.0 if n == Numerics.FP32 else 10.0)
+    return Term(
+        name="logits_and_loss",
+        amount=moments(like=logits, forward=forward * logits, loss=12.0 * logits),
+        formula="{tokens:,} tokens x {vocabulary:,} words x {forward:.0f} B after forward,"
+        " 12 B in the loss's backward",
+        numbers={
+            "tokens": _tokens(job, s),
+            "vocabulary": job.model.vocab_size,
+            "forward": forward,
+        },
+        source="transformers ForCausalLMLoss (fp32 upcast) over torch cross_entropy",
+    )

@@ -52,10 +52,16 @@ def bundle_files(plan: Plan, answer: Mapping[str, Any]) -> dict[str, str]:
         flops_per_token=3 * job.model.flops_per_token(recipe.sequence_length),
         peak_flops_per_second=job.peak_flops_per_second,
         plan_summary=recommendation(job, chosen),
-        plan_json=json.dumps(answer, indent=2) + "\n",
+        plan_json=json.dumps(_untimed(answer), indent=2) + "\n",
         versions=CHECKED_WITH,
     )
     return generate(bundle, tuple(TARGETS))
+
+
+def _untimed(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the answer without how long it took, so that the same question gives the same files."""
+    search = {name: value for name, value in answer["search"].items() if name != "seconds"}
+    return {**answer, "search": search}
 
 
 def write_bundle(folder: Path, plan: Plan, answer: Mapping[str, Any], *, force: bool) -> None:

@@ -68,6 +68,11 @@ def link_names() -> tuple[str, ...]:
     return _names("links", ".toml")
 
 
+def framework_names() -> tuple[str, ...]:
+    """Return the names of all training frameworks."""
+    return _names("frameworks", ".toml")
+
+
 def model_ids() -> tuple[str, ...]:
     """Return the Hub ids of all models that ship with the planner."""
     return tuple(name.replace("--", "/", 1) for name in _names("models", ".json"))
@@ -197,7 +202,7 @@ def framework(name: str) -> Framework:
     Raises:
         UnsupportedError: there is no record of that framework yet.
     """
-    names = _names("frameworks", ".toml")
+    names = framework_names()
     if name not in names:
         raise UnsupportedError(
             f"framework {name[:60]!r} is not estimated yet",

@@ -33,7 +33,6 @@ _RECIPE = (
     "framework",
 )
 _STRATEGY = ("micro_batch_size", "gradient_accumulation_steps", "recompute")
-_STAGES = {"ddp": 0, "zero-1": 1, "zero-2": 2, "zero-3": 3}
 
 
 def _job_options(command: F) -> F:
@@ -202,8 +201,10 @@ def _given(flags: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
 def _strategy(text: str | None) -> dict[str, Any]:
     if text is None:
         return {}
-    if text.lower() in _STAGES:
-        return {"zero_stage": _STAGES[text.lower()]}
+    from planner.strategy import STAGES
+
+    if text.lower() in STAGES:
+        return {"zero_stage": STAGES[text.lower()]}
     try:
         value = json.loads(text)
     except ValueError:
@@ -211,7 +212,7 @@ def _strategy(text: str | None) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidInputError(
             f"unknown strategy {text[:60]!r}",
-            hint=f"one of {', '.join(_STAGES)}, or a JSON object with the contract's fields",
+            hint=f"one of {', '.join(STAGES)}, or a JSON object with the contract's fields",
             field="strategy.zero_stage",
         )
     return value

@@ -33,14 +33,14 @@ class _Wire(BaseModel):
 class IntraNodeLink(_Wire):
     """A measured link between the GPUs of one node."""
 
-    bus_gb_per_s: float = Field(gt=0, le=1e5)
+    bus_gb_per_s: float = Field(ge=1e-3, le=1e5)
     latency_us: float = Field(default=15, ge=0, le=1e6)
 
 
 class InterNodeLink(_Wire):
     """A measured link between nodes."""
 
-    gb_per_s_per_node: float = Field(gt=0, le=1e5)
+    gb_per_s_per_node: float = Field(ge=1e-3, le=1e5)
     latency_us: float = Field(default=30, ge=0, le=1e6)
 
 
@@ -142,7 +142,9 @@ def _problem(detail: Any) -> Problem:
     field = ".".join(path)
     if detail["type"] != "extra_forbidden":
         shown = f", not {detail['input']!r:.40}" if detail["type"] != "missing" else ""
-        return Problem(field=field, message=f"{field}: {detail['msg']}{shown}", hint="")
+        return Problem(
+            field=field, message=f"{field or 'the request'}: {detail['msg']}{shown}", hint=""
+        )
     parent = path[-2] if len(path) > 1 else ""
     known = _SECTIONS.get(parent, Request).model_fields
     hint = did_you_mean(path[-1], known) or f"known: {', '.join(known)}"
@@ -205,6 +207,8 @@ def _cluster(wanted: ClusterRequest, assumptions: list[Assumption]) -> Cluster:
                 field="cluster.gpu",
             )
         )
+    if "gpus_per_node" not in wanted.model_fields_set:
+        assumptions.append(Assumption(text="1 GPU per node", field="cluster.gpus_per_node"))
     gpu = catalog.gpu(wanted.gpu or ASSUMED_GPU)
     topology = parse_topology(wanted.topology) if wanted.topology else None
     if topology is None and wanted.intra_node is not None:

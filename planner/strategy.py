@@ -23,6 +23,8 @@ ZERO_1, ZERO_2, ZERO_3 = 1, 2, 3
 FAMILIES = {0: "ddp", ZERO_1: "zero-1", ZERO_2: "zero-2", ZERO_3: "zero-3"}
 """By ZeRO stage."""
 
+STAGES = {family: stage for stage, family in FAMILIES.items()}
+
 RECOMPUTE = ("none", "full")
 
 

@@ -84,6 +84,13 @@ def test_tables_are_aligned() -> None:
     assert table([("a", "bb"), ("ccc", "d")]) == "  a    bb\n  ccc  d"
 
 
+def test_every_assumption_has_a_flag() -> None:
+    request = parse_request({"model": "gpt2", "cluster": {"nodes": 2}})
+    fields = [assumption.field for assumption in resolve(request, allow_paths=False).assumptions]
+    assert len(fields) == 5
+    assert set(fields) <= set(FLAGS)
+
+
 @pytest.mark.parametrize(
     ("section", "schema"),
     [("cluster", ClusterRequest), ("recipe", RecipeRequest), ("strategy", StrategyRequest)],

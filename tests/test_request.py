@@ -50,6 +50,7 @@ def test_an_unknown_field_names_the_nearest_known_one(
         ({**GPT2, "strategy": {"zero_stage": 4}}, "strategy.zero_stage"),
         ({"model": 7}, "model"),
         ({}, "model"),
+        ({**GPT2, "cluster": {"intra_node": {"bus_gb_per_s": 1e-320}}}, "cluster.intra_node"),
         ([], ""),
         ("gpt2", ""),
         (None, ""),
@@ -69,6 +70,7 @@ def test_gaps_are_filled_and_each_is_said() -> None:
     job = resolve(parse_request({"model": "gpt2", "cluster": {"nodes": 2}}), allow_paths=False)
     assert [a.field for a in job.assumptions] == [
         "cluster.gpu",
+        "cluster.gpus_per_node",
         "cluster.inter_node",
         "recipe.sequence_length",
         "recipe.global_batch_size",

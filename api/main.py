@@ -1,0 +1,121 @@
+"""The app: REST under /v1, probes, and the pages. Run it with `uvicorn api.main:app`."""
+
+from dataclasses import asdict
+from http import HTTPStatus
+from importlib.metadata import version
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends
+from fastapi.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException
+
+from api.body import read_request
+from api.headers import SecurityHeaders
+from api.problems import Answer, install
+from api.schema import PROBLEMS, App, estimate_body, suggest_body
+from planner import catalog, hub, rules, wire
+from planner.architectures import read_model
+from planner.request import Request
+from web.pages import STATIC
+from web.routes import router as pages
+
+router = APIRouter(default_response_class=Answer, responses=PROBLEMS)
+
+Asked = Annotated[Request, Depends(read_request)]
+
+
+@router.post("/v1/suggest", openapi_extra=suggest_body())
+def suggest(asked: Asked) -> Answer:
+    """Recommend a strategy, with its estimates, the rules that fired and the alternatives."""
+    resolved, plan = wire.suggest(asked, allow_paths=False)
+    return Answer(wire.answer_plan(resolved, plan, asked.id))
+
+
+@router.post("/v1/estimate", openapi_extra=estimate_body())
+def estimate(asked: Asked) -> Answer:
+    """Estimate the memory and step time of one strategy."""
+    return Answer(wire.answer_estimate(asked, allow_paths=False))
+
+
+@router.get("/v1/models")
+def models() -> Answer:
+    """List the models that need no network."""
+    return Answer({"models": catalog.model_ids()})
+
+
+@router.get("/v1/models/{name:path}")
+def model(name: str) -> Answer:
+    """Describe a model: its parameters and parts."""
+    found = hub.find_model(name, allow_paths=False)
+    return Answer(wire.answer_model(read_model(found.name, found.config)))
+
+
+@router.get("/v1/gpus")
+def gpus() -> Answer:
+    """List the known GPUs, in base units."""
+    return Answer({"gpus": [asdict(catalog.gpu(name)) for name in catalog.gpu_names()]})
+
+
+@router.get("/v1/gpus/{name}")
+def gpu(name: str) -> Answer:
+    """Describe a GPU, by its name, an alias, or the name NVML reports."""
+    return Answer(asdict(catalog.gpu(name)))
+
+
+@router.get("/v1/rules")
+def list_rules() -> Answer:
+    """List the rules."""
+    return Answer({"rules": [_rule(each) for each in rules.RULES]})
+
+
+@router.get("/v1/rules/{code}")
+def rule(code: str) -> Answer:
+    """Explain a rule."""
+    return Answer(_rule(rules.find_rule(code)))
+
+
+@router.get("/healthz")
+def healthz() -> Answer:
+    """Say that the process answers."""
+    return Answer({"status": "ok"})
+
+
+@router.get("/readyz")
+def readyz() -> Answer:
+    """Say whether the catalogue can be read."""
+    try:
+        counts = {"gpus": len(catalog.gpu_names()), "models": len(catalog.model_ids())}
+    except OSError as error:
+        raise HTTPException(
+            HTTPStatus.SERVICE_UNAVAILABLE, "the catalogue cannot be read"
+        ) from error
+    return Answer({"status": "ok", **counts})
+
+
+def create_app() -> App:
+    """Return the app. Its /docs is a page of ours, as FastAPI's loads scripts from elsewhere."""
+    app = App(
+        title="planner",
+        summary="Plans how to train a model on several GPUs.",
+        version=version("planner"),
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.include_router(router)
+    app.include_router(pages)
+    app.mount("/static", StaticFiles(directory=STATIC))
+    app.add_middleware(SecurityHeaders)
+    install(app)
+    return app
+
+
+def _rule(each: rules.Rule) -> dict[str, Any]:
+    return {
+        "code": each.code,
+        "name": each.name,
+        "severity": str(each.severity),
+        "text": each.text,
+    }
+
+
+app = create_app()

@@ -1,0 +1,131 @@
+"""Failures -> application/problem+json (RFC 9457), or the same as a page for a reader."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import HTMLResponse, JSONResponse
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+
+from api.headers import SECURITY_HEADERS
+from planner.errors import (
+    HubUnreachableError,
+    ModelAccessError,
+    ModelNotFoundError,
+    NothingFitsError,
+    PlannerError,
+    UnknownNameError,
+)
+from web.form import problems_of
+from web.routes import error_page, wants_page
+
+STATUSES: Mapping[type[PlannerError], HTTPStatus] = {
+    PlannerError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    ModelNotFoundError: HTTPStatus.NOT_FOUND,
+    ModelAccessError: HTTPStatus.FORBIDDEN,
+    HubUnreachableError: HTTPStatus.BAD_GATEWAY,
+    NothingFitsError: HTTPStatus.CONFLICT,
+}
+"""The nearest class of an error decides."""
+
+
+class ErrorItem(BaseModel):
+    """One thing that is wrong."""
+
+    field: str
+    message: str
+    hint: str
+
+
+class Problem(BaseModel):
+    """What went wrong, as RFC 9457 has it, with what to do about it."""
+
+    type: str
+    """Names the kind of error; stable, for programs."""
+    title: str
+    status: int
+    detail: str
+    instance: str
+    """The path that was asked for."""
+    hint: str = ""
+    field: str = ""
+    """The field of the request that is to blame, if one is."""
+    errors: list[ErrorItem] = []
+    """Every problem of the request."""
+
+
+class Answer(JSONResponse):
+    """JSON in ASCII: a request may hold half of a surrogate pair, and answers echo it."""
+
+    def render(self, content: Any) -> bytes:
+        """Return the body."""
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
+class ProblemAnswer(Answer):
+    """A failure."""
+
+    media_type = "application/problem+json"
+
+
+def install(app: FastAPI) -> None:
+    """Make the app answer every failure with a problem."""
+    for kind in (PlannerError, HTTPException, Exception):
+        app.add_exception_handler(kind, answer_failure)
+
+
+def answer_failure(request: Request, error: Exception) -> Response:
+    """Return the answer to a failed request; an unexpected error says nothing of itself."""
+    problem = _problem(request, error)
+    headers = {**SECURITY_HEADERS, **(getattr(error, "headers", None) or {})}
+    if wants_page(request):
+        shown = error if isinstance(error, PlannerError) else PlannerError(problem.detail)
+        return HTMLResponse(error_page(request, shown, problem.title), problem.status, headers)
+    return ProblemAnswer(problem.model_dump(), problem.status, headers)
+
+
+def _problem(request: Request, error: Exception) -> Problem:
+    if isinstance(error, PlannerError):
+        return _planner_problem(request, error)
+    if isinstance(error, HTTPException):
+        return _plain_problem(request, error.status_code, str(error.detail))
+    reason = "this is a fault of the planner; its log says more"
+    return _plain_problem(request, HTTPStatus.INTERNAL_SERVER_ERROR, reason)
+
+
+def _planner_problem(request: Request, error: PlannerError) -> Problem:
+    words = re.findall(r"[A-Z][a-z]*", type(error).__name__.removesuffix("Error"))
+    return Problem(
+        type=f"urn:planner:{'-'.join(words).lower()}",
+        title=" ".join(words).capitalize(),
+        status=_status(request, error),
+        detail=error.message,
+        instance=request.url.path,
+        hint=error.hint,
+        field=error.field,
+        errors=[ErrorItem(**asdict(problem)) for problem in problems_of(error)],
+    )
+
+
+def _plain_problem(request: Request, status: int, detail: str) -> Problem:
+    title = HTTPStatus(status).phrase
+    return Problem(
+        type="about:blank",
+        title=title,
+        status=status,
+        detail=detail
+        if detail != title
+        else f"{request.method} {request.url.path}: {title.lower()}",
+        instance=request.url.path,
+    )
+
+
+def _status(request: Request, error: PlannerError) -> HTTPStatus:
+    if isinstance(error, UnknownNameError) and request.path_params:
+        return HTTPStatus.NOT_FOUND
+    return next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)

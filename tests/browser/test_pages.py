@@ -1,0 +1,155 @@
+"""The pages in a real browser: what a person sees, clicks and downloads."""
+
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from io import BytesIO
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+import uvicorn
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from api.main import app
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """The service, on a port that the system chose."""
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        thread.join(0.05)
+        assert thread.is_alive()
+    port = server.servers[0].sockets[0].getsockname()[1]
+    yield f"http://127.0.0.1:{port}"
+    server.should_exit = True
+    thread.join()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    executable = os.environ.get("CHROMIUM") or shutil.which("chromium")
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@dataclass
+class Visit:
+    """A page, and what must not happen while it is used."""
+
+    page: Page
+    origin: str
+    console_errors: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.page.on("pageerror", lambda error: self.console_errors.append(str(error)))
+        self.page.on("console", self._note)
+        self.page.on("request", lambda request: self.requests.append(request.url))
+
+    def _note(self, message: object) -> None:
+        kind, text = getattr(message, "type", ""), getattr(message, "text", "")
+        if kind in {"error", "warning"}:
+            self.console_errors.append(text)
+
+    def check(self) -> None:
+        assert self.console_errors == []
+        assert self.requests
+        assert all(url.startswith(self.origin) for url in self.requests)
+
+
+Visitor = Callable[..., Visit]
+
+
+@pytest.fixture
+def visit(browser: Browser, address: str) -> Iterator[Visitor]:
+    """`visit(java_script_enabled=False)`: the form in a fresh browser context."""
+    contexts = []
+
+    def open_form(**options: object) -> Visit:
+        context = browser.new_context(**options)  # type: ignore[arg-type]
+        contexts.append(context)
+        opened = Visit(context.new_page(), address)
+        opened.page.goto(address)
+        return opened
+
+    yield open_form
+    for context in contexts:
+        context.close()
+
+
+@pytest.mark.parametrize("java_script_enabled", [True, False])
+def test_form_leads_to_a_plan_and_its_files(
+    visit: Visitor, tmp_path: Path, *, java_script_enabled: bool
+) -> None:
+    opened = visit(java_script_enabled=java_script_enabled)
+    page = opened.page
+    page.get_by_label("Model", exact=True).fill("gpt2")
+    page.get_by_label("GPUs per node").fill("4")
+    page.get_by_role("button", name="Plan it").click()
+    heading = page.get_by_role("heading", level=1).inner_text()
+    assert "openai-community/gpt2" in heading
+    assert "= 4 GPUs with DDP" in heading
+    with page.expect_download() as download:
+        page.get_by_text("Download the files").click()
+    saved = tmp_path / "plan.zip"
+    download.value.save_as(saved)
+    with ZipFile(BytesIO(saved.read_bytes())) as archive:
+        assert archive.testzip() is None
+        assert {"plan/plan.json", "plan/README.md"} <= set(archive.namelist())
+        assert any(name.endswith("/launch.sh") for name in archive.namelist())
+    opened.check()
+
+
+def test_keyboard_reaches_the_plan_and_its_rule(visit: Visitor) -> None:
+    opened = visit()
+    page = opened.page
+    page.get_by_label("Model", exact=True).focus()
+    page.keyboard.type("gpt2")
+    page.keyboard.press("Enter")
+    code = page.locator("a.code").first
+    code.focus()
+    name = code.inner_text()
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/rules/{name}")
+    assert name in page.get_by_role("heading", level=1).inner_text()
+    opened.check()
+
+
+def test_assumption_leads_back_to_its_control(visit: Visitor) -> None:
+    opened = visit()
+    page = opened.page
+    page.get_by_role("link", name="GPT-2 on 4 GPUs").click()
+    page.get_by_role("link", name="change", exact=True).first.click()
+    assert page.url.endswith("#gpu")
+    assert page.get_by_label("GPUs per node").input_value() == "4"
+    opened.check()
+
+
+def test_pasted_topology_survives_an_error(visit: Visitor) -> None:
+    opened = visit(java_script_enabled=False)
+    page = opened.page
+    page.get_by_label("Model", exact=True).fill("gpt2")
+    page.get_by_label("GPU", exact=True).fill("h1000")
+    page.get_by_text("Wiring of the GPUs").click()
+    page.get_by_label("Topology").fill("      GPU0\nGPU0   X")
+    page.get_by_role("button", name="Plan it").click()
+    assert "unknown GPU 'h1000'" in page.get_by_role("alert").inner_text()
+    assert page.get_by_label("Topology").input_value().split("\n")[1] == "GPU0   X"
+    assert page.get_by_label("GPU", exact=True).get_attribute("aria-invalid") == "true"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("path", ["/", "/plan?model=gpt2&gpus_per_node=4", "/rules", "/docs"])
+def test_pages_fit_a_narrow_screen(visit: Visitor, path: str, scheme: str) -> None:
+    opened = visit(viewport={"width": 360, "height": 740}, color_scheme=scheme)
+    opened.page.goto(opened.origin + path)
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= 360
+    opened.check()

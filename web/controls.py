@@ -1,0 +1,221 @@
+"""The controls of the form, as data: one per query parameter that a person would set."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import get_args
+
+from planner import catalog
+from planner.report import FAMILY_NAMES
+from planner.request import (
+    ASSUMED_GPU,
+    ASSUMED_SEQUENCE_LENGTH,
+    ASSUMED_TOKENS_PER_STEP,
+    ClusterRequest,
+    RecipeRequest,
+)
+from planner.strategy import RECOMPUTE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Control:
+    """One input of the form."""
+
+    name: str
+    label: str
+    kind: str = "text"
+    """`text`, `number`, `select` or `textarea`."""
+    placeholder: str = ""
+    """What an empty input means; of a select, the text of its empty option."""
+    note: str = ""
+    choices: Mapping[str, str] | None = None
+    """Value to label: the options of a select, the suggestions of a text."""
+    is_required: bool = False
+    columns: int = 4
+    """Of the form's twelve, on a wide screen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """A fieldset; a folded one opens when any of its controls has a value."""
+
+    legend: str
+    controls: tuple[Control, ...]
+    is_folded: bool = False
+
+
+EXAMPLES: Mapping[str, Mapping[str, str]] = {
+    "GPT-2 on 4 GPUs": {"model": "gpt2", "gpus_per_node": "4"},
+    "Llama-2-7b on 8 A100": {
+        "model": "meta-llama/Llama-2-7b-hf",
+        "gpu": "a100-sxm-80gb",
+        "gpus_per_node": "8",
+    },
+    "Llama-3.1-8B on 2 nodes of 8 H100": {
+        "model": "meta-llama/Llama-3.1-8B",
+        "gpu": "h100-sxm-80gb",
+        "gpus_per_node": "8",
+        "nodes": "2",
+        "inter_node": "infiniband-ndr",
+    },
+}
+"""Questions that show what can be asked."""
+
+
+@cache
+def groups() -> tuple[Group, ...]:
+    """Return the fieldsets of the form, in reading order."""
+    return (
+        Group(legend="Model and GPUs", controls=_what()),
+        Group(legend="Training run", controls=_run()),
+        Group(legend="Wiring of the GPUs", controls=_wiring(), is_folded=True),
+        Group(legend="Strategy you want", controls=_wish(), is_folded=True),
+    )
+
+
+def _what() -> tuple[Control, ...]:
+    cluster = ClusterRequest.model_fields
+    return (
+        Control(
+            name="model",
+            label="Model",
+            placeholder="gpt2",
+            note="a Hugging Face id",
+            choices=_plain(catalog.model_ids()),
+            is_required=True,
+        ),
+        Control(
+            name="gpu",
+            label="GPU",
+            placeholder=ASSUMED_GPU,
+            note="a name, or what nvidia-smi calls it",
+            choices=_plain(catalog.gpu_names()),
+        ),
+        Control(
+            name="gpus_per_node",
+            label="GPUs per node",
+            kind="number",
+            columns=2,
+            placeholder=str(cluster["gpus_per_node"].default),
+        ),
+        Control(
+            name="nodes",
+            label="Nodes",
+            kind="number",
+            columns=2,
+            placeholder=str(cluster["nodes"].default),
+        ),
+    )
+
+
+def _run() -> tuple[Control, ...]:
+    recipe = RecipeRequest.model_fields
+    precisions = catalog.framework(recipe["framework"].default).precisions
+    return (
+        Control(
+            name="sequence_length",
+            label="Sequence length",
+            kind="number",
+            columns=6,
+            placeholder=f"the model's, up to {ASSUMED_SEQUENCE_LENGTH:,}",
+            note="tokens",
+        ),
+        Control(
+            name="global_batch_size",
+            label="Global batch size",
+            kind="number",
+            columns=6,
+            placeholder=f"about {ASSUMED_TOKENS_PER_STEP:,} tokens",
+            note="sequences per optimizer step, over all GPUs",
+        ),
+        _select("precision", "Precision", "the best the GPU has", precisions),
+        _select(
+            "attention",
+            "Attention",
+            f"default ({recipe['attention'].default})",
+            get_args(recipe["attention"].annotation),
+        ),
+        _select(
+            "framework",
+            "Framework",
+            f"default ({recipe['framework'].default})",
+            catalog.framework_names(),
+        ),
+    )
+
+
+def _wiring() -> tuple[Control, ...]:
+    return (
+        Control(
+            name="topology",
+            label="Topology",
+            columns=12,
+            kind="textarea",
+            placeholder="        GPU0    GPU1\nGPU0     X      NV12\nGPU1    NV12     X",
+            note="the output of nvidia-smi topo -m",
+        ),
+        Control(
+            name="intra_node",
+            label="Link inside a node",
+            columns=6,
+            placeholder="the GPU's own",
+            choices=_plain(catalog.link_names()),
+        ),
+        Control(
+            name="inter_node",
+            label="Link between nodes",
+            columns=6,
+            placeholder="a stated default",
+            choices=_plain(catalog.link_names()),
+        ),
+    )
+
+
+def _wish() -> tuple[Control, ...]:
+    return (
+        Control(
+            name="strategy",
+            label="Strategy",
+            columns=6,
+            kind="select",
+            placeholder="the planner chooses",
+            choices=FAMILY_NAMES,
+        ),
+        Control(
+            name="micro_batch_size",
+            label="Micro-batch size",
+            kind="number",
+            columns=6,
+            placeholder="the planner chooses",
+            note="sequences per GPU and pass",
+        ),
+        Control(
+            name="gradient_accumulation_steps",
+            label="Accumulation steps",
+            kind="number",
+            columns=6,
+            placeholder="the planner chooses",
+        ),
+        _select("recompute", "Activation recompute", "the planner chooses", RECOMPUTE, columns=6),
+    )
+
+
+def _select(name: str, label: str, empty: str, choices: Iterable[str], columns: int = 4) -> Control:
+    return Control(
+        name=name,
+        label=label,
+        kind="select",
+        placeholder=empty,
+        choices=_plain(choices),
+        columns=columns,
+    )
+
+
+def _plain(names: Iterable[str]) -> dict[str, str]:
+    return {name: name for name in names}
+
+
+@cache
+def labels() -> Mapping[str, str]:
+    """Return the label of each control by its name."""
+    return {control.name: control.label for group in groups() for control in group.controls}

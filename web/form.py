@@ -1,0 +1,157 @@
+"""The query string of a page <-> a request of the wire contract."""
+
+import json
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, get_args
+from urllib.parse import urlencode
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from planner.errors import InvalidRequestError, PlannerError, Problem, did_you_mean
+from planner.report import FLAGS
+from planner.request import ClusterRequest, RecipeRequest, Request, StrategyRequest, parse_request
+from planner.strategy import FAMILIES, STAGES
+
+_SECTIONS: Mapping[str, type[BaseModel]] = {
+    "cluster": ClusterRequest,
+    "recipe": RecipeRequest,
+    "strategy": StrategyRequest,
+}
+_FIELDS: Mapping[str, tuple[str, FieldInfo]] = {
+    name: (section, info)
+    for section, schema in _SECTIONS.items()
+    for name, info in schema.model_fields.items()
+}
+"""A query parameter is the last part of a field's name; the contract repeats none."""
+_WHOLE_NUMBER = re.compile(r"[+-]?\d{1,18}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What a query string asks: the text as typed, and the request that it means."""
+
+    values: Mapping[str, str]
+    """Query parameters that are not empty."""
+    payload: Mapping[str, Any]
+    """The body of the same question over REST."""
+    request: Request
+
+    @property
+    def query(self) -> str:
+        """Return the shortest query string that asks the same."""
+        return urlencode(self.values)
+
+    def query_with(self, **changed: str) -> str:
+        """Return the query string of the same question with other values."""
+        return urlencode({**self.values, **changed})
+
+
+def filled(query: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return the parameters that are not empty; of a repeated one, the last."""
+    texts = {name: text.replace("\r\n", "\n") for name, text in query if text.strip()}
+    return {
+        name: text.strip("\n") if name == "topology" else text.strip()
+        for name, text in texts.items()
+    }
+
+
+def read_question(query: Iterable[tuple[str, str]]) -> Question:
+    """Return the question that a query string asks; empty parameters mean nothing.
+
+    Raises:
+        InvalidRequestError: with every parameter that is unknown, else every one that is wrong.
+    """
+    values = filled(query)
+    unknown = [name for name in values if name not in _known()]
+    if unknown:
+        raise InvalidRequestError(tuple(_unknown_parameter(name) for name in unknown))
+    payload: dict[str, Any] = {}
+    for name, text in values.items():
+        if name == "model":
+            payload["model"] = text
+        elif name == "strategy":
+            payload.setdefault("strategy", {})["zero_stage"] = _zero_stage(text)
+        else:
+            section, info = _FIELDS[name]
+            payload.setdefault(section, {})[name] = _value(text, info)
+    return Question(values=values, payload=payload, request=parse_request(payload))
+
+
+def control_of(field: str) -> str:
+    """Return the query parameter that sets a field of the contract, or an empty string."""
+    name = field.rpartition(".")[2]
+    if field in {"strategy", "strategy.zero_stage"}:
+        return "strategy"
+    return name if name in _known() else ""
+
+
+def problems_of(error: PlannerError) -> tuple[Problem, ...]:
+    """Return every problem that an error holds."""
+    if isinstance(error, InvalidRequestError):
+        return error.problems
+    return (Problem(field=error.field, message=error.message, hint=error.hint),)
+
+
+def command_line(question: Question, gpu: str, gpus_per_node: int) -> str:
+    """Return the command that asks the same; a pasted topology is read from `topology.txt`.
+
+    Args:
+        question: what was asked.
+        gpu: named even where the question left it open, as a terminal would look for local ones.
+        gpus_per_node: likewise.
+    """
+    payload = question.payload
+    cluster = {"gpu": gpu, "gpus_per_node": gpus_per_node, **payload.get("cluster", {})}
+    if "topology" in cluster:
+        cluster["topology"] = "topology.txt"
+    words = ["planner", "suggest", str(payload["model"])]
+    for section in _SECTIONS:
+        words += _flags(section, {**payload, "cluster": cluster}.get(section, {}))
+    return shlex.join(words)
+
+
+def _flags(section: str, values: Mapping[str, Any]) -> list[str]:
+    """Return the flags that set a section's fields; a strategy with a field that has none is JSON."""
+    flags = {name: FLAGS.get(f"{section}.{name}", "") for name in values}
+    if not all(flags.values()):
+        return ["--strategy", json.dumps(values)]
+    words = []
+    for name, value in values.items():
+        words += [flags[name].split()[0], FAMILIES[value] if name == "zero_stage" else str(value)]
+    return words
+
+
+@cache
+def _known() -> frozenset[str]:
+    return frozenset({"model", "strategy", *_FIELDS})
+
+
+def _unknown_parameter(name: str) -> Problem:
+    hint = did_you_mean(name, _known()) or f"known: {', '.join(sorted(_known()))}"
+    return Problem(field=name[:80], message=f"unknown field {name[:80]!r}", hint=hint)
+
+
+def _zero_stage(text: str) -> int:
+    if text.lower() not in STAGES:
+        problem = Problem(
+            field="strategy.zero_stage",
+            message=f"unknown strategy {text[:60]!r}",
+            hint=did_you_mean(text, STAGES) or f"known: {', '.join(STAGES)}",
+        )
+        raise InvalidRequestError((problem,))
+    return STAGES[text.lower()]
+
+
+def _value(text: str, info: FieldInfo) -> object:
+    """Return the JSON value that a text means; what cannot be read stays text, to be refused."""
+    types = get_args(info.annotation) or (info.annotation,)
+    if int in types and _WHOLE_NUMBER.fullmatch(text):
+        return int(text)
+    if bool in types:
+        return {"true": True, "false": False}.get(text.lower(), text)
+    return text

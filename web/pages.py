@@ -1,0 +1,57 @@
+"""Template -> HTML, with the planner's own formats as filters."""
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from planner.errors import Problem
+from planner.units import format_bytes, format_count, format_rate, format_seconds
+from web.form import control_of
+
+STATIC = Path(__file__).parent / "static"
+_TEMPLATES = Path(__file__).parent / "templates"
+_HEADING = re.compile(r"([A-Z]\w+): ")
+
+
+def render(template: str, **context: Any) -> str:
+    """Return a page; every text in it is escaped."""
+    return _environment().get_template(template).render(context)
+
+
+def rule_sections(text: str) -> list[tuple[str, str]]:
+    """Return the paragraphs of a rule's documentation as (heading, text); the first has none."""
+    sections = []
+    for paragraph in text.split("\n\n"):
+        line = " ".join(paragraph.split())
+        heading = _HEADING.match(line)
+        sections.append((heading[1], line[heading.end() :]) if heading else ("", line))
+    return sections
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        undefined=StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.policies["json.dumps_kwargs"] = {}
+    environment.filters |= {
+        "bytes": format_bytes,
+        "count": format_count,
+        "rate": format_rate,
+        "seconds": format_seconds,
+        "control": control_of,
+        "without_field": _without_field,
+    }
+    return environment
+
+
+def _without_field(problem: Problem) -> str:
+    """Return the message without the field's name, for a place that shows its label."""
+    return problem.message.removeprefix(f"{problem.field}: ")

@@ -1,0 +1,103 @@
+"""Plan -> what the result page shows; every number and sentence is the planner's."""
+
+import json
+import shlex
+from typing import Any
+
+from planner.candidate import Candidate
+from planner.phases import PHASES
+from planner.plan import Plan
+from planner.report import FLAGS, recommendation, totals
+from planner.request import Resolved
+from planner.units import format_bytes, format_seconds
+from web.chart import Scale, meter, rows, stacked_bar
+from web.form import Question, command_line
+
+
+def result(question: Question, resolved: Resolved, plan: Plan, *, base_url: str) -> dict[str, Any]:
+    """Return the context of the result page.
+
+    Args:
+        question: what was asked.
+        resolved: with what was assumed.
+        plan: the answer.
+        base_url: where this service is reached, with a closing slash.
+    """
+    return {
+        "question": question,
+        "plan": plan,
+        "recommendation": recommendation(plan.job, plan.chosen),
+        "totals": _totals(plan),
+        "ledgers": (_memory(plan), _time(plan)),
+        "assumptions": resolved.assumptions,
+        "flags": FLAGS,
+        "compared": _compared(plan),
+        "links": [
+            link for link in (plan.job.cluster.intra_node, plan.job.cluster.inter_node) if link
+        ],
+        "command": command_line(
+            question, plan.job.cluster.gpu.name, plan.job.cluster.gpus_per_node
+        ),
+        "curl": _curl(question, base_url),
+    }
+
+
+def _totals(plan: Plan) -> list[tuple[str, str, str]]:
+    """Return (label, amount with unit, the rest of the line) of each total."""
+    lines = [line.split(maxsplit=3) for line in totals(plan.job, plan.chosen).splitlines()]
+    return [(label, f"{amount} {unit}", rest) for label, amount, unit, rest in lines]
+
+
+def _memory(plan: Plan) -> dict[str, Any]:
+    memory, job = plan.chosen.memory, plan.job
+    card, usable = job.cluster.gpu.memory_bytes, job.usable_bytes
+    parts = rows(memory.terms, format_bytes)
+    scale = Scale(
+        full=max(card, memory.high_bytes),
+        low=memory.low_bytes,
+        high=memory.high_bytes,
+        limit=usable,
+    )
+    total = format_bytes(memory.reserved_bytes)
+    return {
+        "id": "memory",
+        "title": "Memory of one GPU at its peak",
+        "moment": PHASES[int(memory.phase)],
+        "meter": meter(memory.reserved_bytes, total, scale),
+        "key": f"Bar: the card's {format_bytes(card)}. Dashed: what a process can take."
+        " Bracket: likely range.",
+        "bar": stacked_bar(parts, scale),
+        "rows": parts,
+        "total": total,
+        "range": (format_bytes(memory.low_bytes), format_bytes(memory.high_bytes)),
+    }
+
+
+def _time(plan: Plan) -> dict[str, Any]:
+    step_time = plan.chosen.step_time
+    parts = rows(step_time.terms, format_seconds)
+    low, high = step_time.low_seconds, step_time.high_seconds
+    total = format_seconds(step_time.step_seconds)
+    return {
+        "id": "time",
+        "title": "Time of one optimizer step",
+        "moment": "",
+        "meter": meter(step_time.step_seconds, total, Scale(full=high, low=low, high=high)),
+        "key": "Bracket: likely range.",
+        "bar": stacked_bar(parts, Scale(full=step_time.step_seconds, low=low, high=high)),
+        "rows": parts,
+        "total": total,
+        "range": (format_seconds(low), format_seconds(high)),
+    }
+
+
+def _compared(plan: Plan) -> list[tuple[Candidate, str]]:
+    """Return the choice and its alternatives, each with what sets it apart."""
+    others = [(other.candidate, other.reason) for other in plan.alternatives]
+    return [(plan.chosen, "chosen"), *others]
+
+
+def _curl(question: Question, base_url: str) -> str:
+    body = json.dumps(question.payload)
+    header = "content-type: application/json"
+    return shlex.join(["curl", "-s", f"{base_url}v1/suggest", "-H", header, "-d", body])

@@ -1,0 +1,105 @@
+"""The pages, and the plan as JSON and as a zip. Errors are raised; the app shows `error_page`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import HTMLResponse, JSONResponse
+
+from planner import rules, wire
+from planner.bundle import bundle_files
+from planner.errors import PlannerError
+from planner.plan import Plan
+from planner.request import Resolved
+from web.archive import zip_files
+from web.controls import EXAMPLES, groups, labels
+from web.form import Question, filled, problems_of, read_question
+from web.pages import render, rule_sections
+from web.result import result
+
+router = APIRouter(include_in_schema=False)
+
+_FORM_PATHS = frozenset({"/", "/plan", "/plan.zip"})
+"""Where an error belongs above the form that caused it."""
+_PAGE_PATHS = frozenset({*_FORM_PATHS, "/rules", "/docs"})
+
+
+@router.get("/")
+def form_page(request: Request) -> HTMLResponse:
+    """Show the form, filled in from the query string."""
+    return HTMLResponse(render("form.html", **_form(request), title="", problems=()))
+
+
+@router.get("/plan")
+def plan_page(request: Request) -> HTMLResponse:
+    """Show the plan that the query string asks for."""
+    question, resolved, plan = _plan(request)
+    page = result(question, resolved, plan, base_url=str(request.base_url))
+    return HTMLResponse(render("plan.html", **page))
+
+
+@router.get("/plan.json")
+def plan_json(request: Request) -> JSONResponse:
+    """Return what POST /v1/suggest answers to the same question."""
+    _, resolved, plan = _plan(request)
+    return JSONResponse(wire.answer_plan(resolved, plan, None))
+
+
+@router.get("/plan.zip")
+def plan_zip(request: Request) -> Response:
+    """Return the plan's files; the same question gives the same bytes."""
+    _, resolved, plan = _plan(request)
+    answer = wire.answer_plan(resolved, plan, None)
+    return Response(
+        zip_files(bundle_files(plan, answer), folder="plan"),
+        media_type="application/zip",
+        headers={"Content-Disposition": 'attachment; filename="plan.zip"'},
+    )
+
+
+@router.get("/rules")
+def rules_page() -> HTMLResponse:
+    """List the rules."""
+    return HTMLResponse(render("rules.html", rules=rules.RULES))
+
+
+@router.get("/rules/{code}")
+def rule_page(code: str) -> HTMLResponse:
+    """Show what a rule says and why."""
+    rule = rules.find_rule(code)
+    return HTMLResponse(render("rule.html", rule=rule, sections=rule_sections(rule.text)))
+
+
+@router.get("/docs")
+def docs_page(request: Request) -> HTMLResponse:
+    """Show the REST door's routes, from its own OpenAPI description."""
+    schema: dict[str, Any] = request.app.openapi()
+    return HTMLResponse(render("docs.html", paths=schema["paths"], base_url=str(request.base_url)))
+
+
+def wants_page(request: Request) -> bool:
+    """Return whether an error should be shown as a page, for a reader, and not as JSON."""
+    path = request.url.path
+    if path.startswith("/v1/") or path.endswith(".json"):
+        return False
+    is_page = path in _PAGE_PATHS - {"/plan.zip"} or path.startswith("/rules/")
+    return is_page or "text/html" in request.headers.get("accept", "")
+
+
+def error_page(request: Request, error: PlannerError, title: str) -> str:
+    """Return the page for an error: the form with what was typed, where the form caused it."""
+    context = {"title": title, "problems": problems_of(error), "labels": {}}
+    if request.url.path not in _FORM_PATHS:
+        return render("error.html", **context)
+    return render("form.html", **{**context, **_form(request)})
+
+
+def _plan(request: Request) -> tuple[Question, Resolved, Plan]:
+    question = read_question(request.query_params.multi_items())
+    resolved, plan = wire.suggest(question.request, allow_paths=False)
+    return question, resolved, plan
+
+
+def _form(request: Request) -> Mapping[str, Any]:
+    values = filled(request.query_params.multi_items())
+    return {"groups": groups(), "labels": labels(), "values": values, "examples": EXAMPLES}

@@ -150,6 +150,23 @@ def explain(code: str | None) -> None:
 
 
 @cli.command()
+@click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="Print the contract's JSON.")
+def model(name: str, *, as_json: bool) -> None:
+    """Show the parameters and parts of the model NAME."""
+    from planner import hub, wire
+    from planner.architectures import read_model
+    from planner.report import model_text
+
+    found = hub.find_model(name, allow_paths=True)
+    described = read_model(found.name, found.config)
+    if as_json:
+        click.echo(json.dumps(wire.answer_model(described), indent=2))
+    else:
+        click.echo(model_text(described, _bold), color=_color())
+
+
+@cli.command()
 def models() -> None:
     """List the models that need no network."""
     from planner import catalog

@@ -5,12 +5,19 @@ from textwrap import fill
 
 from planner.candidate import Candidate
 from planner.job import Job
+from planner.model import Model
 from planner.phases import PHASES
 from planner.plan import Plan
 from planner.request import Assumption
 from planner.strategy import Strategy
 from planner.term import Term
-from planner.units import format_bytes, format_count, format_fraction, format_seconds
+from planner.units import (
+    format_bytes,
+    format_count,
+    format_flops,
+    format_fraction,
+    format_seconds,
+)
 
 WIDTH = 100
 
@@ -132,6 +139,27 @@ def totals(job: Job, candidate: Candidate) -> str:
         f" ({format_seconds(step_time.low_seconds)} to {format_seconds(step_time.high_seconds)}):"
         f" {format_count(tokens_per_second)} tokens/s,"
         f" {format_fraction(step_time.model_flops_utilization)} MFU"
+    )
+
+
+def model_text(model: Model, bold: Emphasis) -> str:
+    """Return what the planner knows of a model: totals, then one line per part."""
+    length = model.max_position_embeddings
+    rows = [("part", "count", "parameters each", "matrices")]
+    rows += [
+        (
+            part.name,
+            str(part.count),
+            f"{part.parameters:,}",
+            ", ".join(f"{m.name} {m.in_features} x {m.out_features}" for m in part.linears),
+        )
+        for part in model.parts
+    ]
+    flops = format_flops(model.flops_per_token(length))
+    return (
+        f"{bold(model.name)} ({model.model_type}): {model.parameters:,} parameters\n"
+        f"{flops} per token in forward at {length:,} tokens, causal attention counted as half\n\n"
+        f"{table(rows)}"
     )
 
 

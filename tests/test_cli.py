@@ -102,6 +102,43 @@ def test_rules_gpus_and_models_are_listed() -> None:
     assert "openai-community/gpt2" in run("models").stdout
 
 
+def test_a_model_is_described_in_text_and_json() -> None:
+    text = run("model", "gpt2").stdout
+    assert "124,439,808 parameters" in text
+    assert "c_attn 768 x 2304" in text
+    assert json.loads(run("model", "gpt2", "--json").stdout)["parameters"] == 124_439_808
+
+
+def test_main_turns_errors_into_exit_codes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cases = {
+        ("explain", "XXX"): 2,
+        ("suggest", "/no/such/config.json"): 5,
+        ("suggest", "meta-llama/Llama-2-70b-hf", "--gpu", "4090"): 3,
+        ("estimate", "gpt2", "--strategy", "[1]"): 2,
+        ("suggest",): 2,
+    }
+    for arguments, code in cases.items():
+        monkeypatch.setattr("sys.argv", ["planner", *arguments])
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+        assert caught.value.code == code
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert "rror" in captured.err
+
+
+def test_an_interrupt_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(**_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli.cli, "main", interrupted)
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert caught.value.code == 130
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [

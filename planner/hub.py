@@ -1,6 +1,7 @@
 """A model's name, path or Hub id -> its config.json; the only module that uses the network."""
 
 import json
+import os
 import re
 import socket
 from collections.abc import Mapping
@@ -10,7 +11,7 @@ from http import HTTPStatus
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from planner import catalog
 from planner.errors import (
@@ -123,18 +124,31 @@ def _read_hub(name: str) -> dict[str, Any]:
             hint=_similar(name, "to ask the Hub: pip install 'planner[hub]'"),
             field="model",
         ) from None
+    endpoint = _endpoint(name)
     try:
         cached = hub.try_to_load_from_cache(name, "config.json")
     except hub.errors.HFValidationError:
         raise _not_an_id(name) from None
-    path = cached if isinstance(cached, str) else _download(name)
+    path = cached if isinstance(cached, str) else _download(name, endpoint)
     return _read_path(Path(path))
 
 
-def _download(name: str) -> str:
+def _endpoint(name: str) -> SplitResult:
+    """Return the Hub's address, checked: the client breaks while importing if it is no URL."""
+    try:
+        endpoint = urlsplit(os.environ.get("HF_ENDPOINT", _WEBSITE))
+        is_url = bool(endpoint.hostname) and endpoint.port != 0
+    except ValueError:
+        is_url = False
+    if not is_url:
+        raise _unreachable(name, "HF_ENDPOINT is not a URL")
+    return endpoint
+
+
+def _download(name: str, endpoint: SplitResult) -> str:
     import huggingface_hub as hub  # noqa: PLC0415 - only importable where hub is installed
 
-    _require_network(name)
+    _require_network(name, endpoint)
     try:
         # Asked without retries, and before anything of any size is written to the disk.
         size = hub.get_hf_file_metadata(hub.hf_hub_url(name, "config.json")).size or 0
@@ -145,7 +159,7 @@ def _download(name: str) -> str:
     raise InvalidInputError(f"config.json of {name!r} is larger than 1 MiB", field="model")
 
 
-def _require_network(name: str) -> None:
+def _require_network(name: str, endpoint: SplitResult) -> None:
     """Fail within seconds where the Hub cannot be reached; the client itself retries for 23 s."""
     from urllib.request import getproxies  # noqa: PLC0415 - slow to import, and seldom needed
 
@@ -153,16 +167,10 @@ def _require_network(name: str) -> None:
 
     if constants.HF_HUB_OFFLINE:
         raise _unreachable(name, "HF_HUB_OFFLINE is set")
-    try:
-        endpoint = urlsplit(constants.ENDPOINT)
-        port = endpoint.port or (80 if endpoint.scheme == "http" else 443)
-    except ValueError:
-        raise _unreachable(name, "HF_ENDPOINT is not a URL") from None
-    if not endpoint.hostname:
-        raise _unreachable(name, "HF_ENDPOINT is not a URL")
     if not getproxies().keys().isdisjoint({endpoint.scheme, "all"}):
         return
-    if not _connects(endpoint.hostname, port):
+    port = endpoint.port or (80 if endpoint.scheme == "http" else 443)
+    if not _connects(endpoint.hostname or "", port):
         raise _unreachable(name, f"no connection to {endpoint.hostname}")
 
 

@@ -212,7 +212,7 @@ def _cluster(wanted: ClusterRequest, assumptions: list[Assumption]) -> Cluster:
     gpu = catalog.gpu(wanted.gpu or ASSUMED_GPU)
     topology = parse_topology(wanted.topology) if wanted.topology else None
     if topology is None and wanted.intra_node is not None:
-        intra_node = wiring.named_link(_wish(wanted.intra_node), "cluster.intra_node")
+        intra_node = wiring.named_link(_wish(wanted.intra_node), "cluster.intra_node", gpu)
     else:
         intra_node = wiring.intra_node_link(gpu, wanted.gpus_per_node, topology)
     inter_node = None

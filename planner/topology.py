@@ -29,16 +29,6 @@ class Topology:
     pcie: Mapping[tuple[int, int], str]
     """One of `PCIE_CLASSES` for each pair without NVLink."""
 
-    @property
-    def is_all_nvlink(self) -> bool:
-        """Return whether every pair of GPUs has NVLink."""
-        return self.num_gpus > 1 and not self.pcie
-
-    @property
-    def farthest(self) -> str:
-        """Return the PCIe class of the worst pair, or an empty string without PCIe pairs."""
-        return max(self.pcie.values(), key=PCIE_CLASSES.index, default="")
-
 
 def parse_topology(text: str) -> Topology:
     """Read a well-formed `nvidia-smi topo -m`.

@@ -6,9 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from planner.job import Job
 from planner.request import parse_request, resolve
+
+# Durations on shared machines say nothing about the code: no deadline for an example.
+settings.register_profile("planner", deadline=None)
+settings.load_profile("planner")
 
 GOLDEN = Path(__file__).parent / "golden"
 

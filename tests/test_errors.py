@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner import errors
@@ -60,6 +60,7 @@ def test_nothing_near_is_no_hint() -> None:
     assert did_you_mean("gpt2", []) == ""
 
 
+@settings(deadline=None)
 @given(st.text(max_size=3000))
 def test_any_text_gets_a_hint_or_none(name: str) -> None:
     assert did_you_mean(name, ["gpt2", "h100"]) in {

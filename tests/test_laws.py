@@ -44,7 +44,7 @@ def peak(candidate: Candidate) -> float:
     return float(candidate.memory.peak_bytes)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(jobs(), st.integers(0, 3), st.sampled_from(["none", "full"]))
 def test_every_amount_is_finite_and_not_negative(job: Job, stage: int, recompute: str) -> None:
     candidate = estimate(job, layout(job, stage, recompute))
@@ -54,7 +54,7 @@ def test_every_amount_is_finite_and_not_negative(job: Job, stage: int, recompute
     assert 0 < float(candidate.step_time.model_flops_utilization) < 1
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(jobs(), st.integers(0, 3))
 def test_larger_micro_batches_and_longer_sequences_never_need_less(job: Job, stage: int) -> None:
     one = estimate(job, layout(job, stage))
@@ -68,7 +68,7 @@ def test_larger_micro_batches_and_longer_sequences_never_need_less(job: Job, sta
     )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(jobs(), st.integers(1, 3))
 def test_more_shards_never_need_more(job: Job, stage: int) -> None:
     previous = float("inf")
@@ -81,7 +81,7 @@ def test_more_shards_never_need_more(job: Job, stage: int) -> None:
         previous = now
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(jobs(), st.integers(0, 3))
 def test_recompute_never_keeps_more_activations(job: Job, stage: int) -> None:
     def kept(recompute: str) -> float:
@@ -92,7 +92,7 @@ def test_recompute_never_keeps_more_activations(job: Job, stage: int) -> None:
     assert kept("full") <= kept("none") or kept("none") == pytest.approx(0)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(jobs())
 def test_a_faster_link_never_slows_a_step(job: Job) -> None:
     link = job.cluster.intra_node

@@ -46,7 +46,8 @@ class FakeNvml:
 
     def nvmlDeviceGetName(self, handle: SimpleNamespace) -> str:  # noqa: N802 - NVML's own name
         self._call(f"name {handle.index}")
-        return self.names[handle.index]
+        index: int = handle.index
+        return self.names[index]
 
 
 def _probe(monkeypatch: pytest.MonkeyPatch, nvml: FakeNvml) -> LocalGpus | None:

@@ -2,7 +2,7 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import InvalidInputError
@@ -19,6 +19,13 @@ def _pairs(num_gpus: int) -> list[tuple[int, int]]:
     return list(combinations(range(num_gpus), 2))
 
 
+def _read_or_refuse(text: str) -> Topology | None:
+    try:
+        return parse_topology(text)
+    except InvalidInputError:
+        return None
+
+
 def _matrix(rows: list[list[str]]) -> str:
     header = "\t".join(f"GPU{index}" for index in range(len(rows)))
     lines = ["\t".join([f"GPU{index}", *row]) for index, row in enumerate(rows)]
@@ -30,16 +37,12 @@ def test_a_switch_links_every_pair_with_all_links() -> None:
     assert topology.num_gpus == 8
     assert topology.nvlink == dict.fromkeys(_pairs(8), 12)
     assert not topology.pcie
-    assert topology.is_all_nvlink
-    assert topology.farthest == ""
 
 
 def test_bridges_link_pairs_and_leave_pcie_between_them() -> None:
     topology = _published("a30-two-bridged-pairs")
     assert topology.nvlink == {(0, 1): 4, (2, 3): 4}
     assert topology.pcie == dict.fromkeys([(0, 2), (0, 3), (1, 2), (1, 3)], "SYS")
-    assert not topology.is_all_nvlink
-    assert topology.farthest == "SYS"
 
 
 def test_a_cube_mesh_keeps_its_single_and_double_links() -> None:
@@ -74,8 +77,6 @@ def test_escape_codes_of_a_terminal_are_not_read() -> None:
 def test_one_gpu_has_no_pairs() -> None:
     topology = _published("single-gpu")
     assert (topology.num_gpus, dict(topology.nvlink), dict(topology.pcie)) == (1, {}, {})
-    assert not topology.is_all_nvlink
-    assert topology.farthest == ""
 
 
 def test_an_old_drivers_word_for_the_socket_is_understood() -> None:
@@ -90,12 +91,7 @@ def test_text_around_the_matrix_and_its_indentation_do_not_matter() -> None:
     assert parse_topology(pasted) == parse_topology(matrix)
 
 
-@pytest.mark.parametrize("farthest", PCIE_CLASSES)
-def test_the_farthest_pair_is_the_worst_class(farthest: str) -> None:
-    rows = [["X", "PIX", farthest], ["PIX", "X", "PIX"], [farthest, "PIX", "X"]]
-    assert parse_topology(_matrix(rows)).farthest == farthest
-
-
+@settings(deadline=None)
 @given(st.data())
 def test_any_well_formed_matrix_is_read_as_it_is(data: st.DataObject) -> None:
     num_gpus = data.draw(st.integers(1, 12))
@@ -144,6 +140,7 @@ def test_a_malformed_matrix_says_what_is_wrong_with_it(text: str, says: str) -> 
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in PUBLISHED.glob("*.txt")))
+@settings(deadline=None)
 @given(data=st.data())
 def test_a_damaged_paste_is_read_or_refused_but_never_breaks(
     name: str, data: st.DataObject
@@ -152,20 +149,15 @@ def test_a_damaged_paste_is_read_or_refused_but_never_breaks(
     start = data.draw(st.integers(0, len(text)))
     end = data.draw(st.integers(start, min(len(text), start + 200)))
     damage = data.draw(st.text(alphabet="GPUNVX SYS0123456789\n\t\x1b[m", max_size=20))
-    try:
-        topology = parse_topology(text[:start] + damage + text[end:])
-    except InvalidInputError as error:
-        assert error.field == "cluster.topology"
-    else:
+    topology = _read_or_refuse(text[:start] + damage + text[end:])
+    if topology:
         assert {*topology.nvlink, *topology.pcie} == set(_pairs(topology.num_gpus))
 
 
+@settings(deadline=None)
 @given(st.text(max_size=500))
 def test_any_text_is_read_or_refused(text: str) -> None:
-    try:
-        parse_topology(text)
-    except InvalidInputError as error:
-        assert error.field == "cluster.topology"
+    assert _read_or_refuse(text) is None or "GPU0" in text
 
 
 def test_every_published_matrix_has_a_source() -> None:

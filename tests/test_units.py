@@ -10,6 +10,8 @@ from planner.units import (
     format_count,
     format_flops,
     format_fraction,
+    format_micro_batches,
+    format_ranks,
     format_rate,
     format_seconds,
 )
@@ -103,9 +105,17 @@ def test_no_amount_is_shown_with_an_exponent(show: object, amount: float) -> Non
     assert "e" not in number
 
 
+def test_one_is_no_plural() -> None:
+    assert (format_ranks(1), format_ranks(2048)) == ("1 rank", "2,048 ranks")
+    assert (format_micro_batches(1), format_micro_batches(4)) == (
+        "1 micro-batch",
+        "4 micro-batches",
+    )
+
+
 def test_format_specs_may_name_a_unit() -> None:
     text = UnitFormatter().format(
-        "{a:bytes} {b:rate} {c:flops} {d:seconds} {e:count} {f:percent} {g:,}",
+        "{a:bytes} {b:rate} {c:flops} {d:seconds} {e:count} {f:percent} {g:ranks} {g:,}",
         a=GIB,
         b=GIGA,
         c=1e12,
@@ -114,4 +124,4 @@ def test_format_specs_may_name_a_unit() -> None:
         f=0.5,
         g=1234,
     )
-    assert text == "1.00 GiB 1.00 GB/s 1.00 TFLOP 1.00 ms 1.00 B 50 % 1,234"
+    assert text == "1.00 GiB 1.00 GB/s 1.00 TFLOP 1.00 ms 1.00 B 50 % 1,234 ranks 1,234"

@@ -50,6 +50,8 @@ def _pooler(hidden: int) -> Part:
 
 def _masked_lm_head(config: Config, hidden: int, vocabulary: int) -> Part:
     is_tied = config.flag("tie_word_embeddings", default=True)
+    # The head's own bias is tied to the decoder's together with the weight.
+    second_bias = {} if is_tied else {"bias": vocabulary}
     return Part(
         name="head",
         linears=(
@@ -62,7 +64,7 @@ def _masked_lm_head(config: Config, hidden: int, vocabulary: int) -> Part:
                 is_tied=is_tied,
             ),
         ),
-        vectors={"LayerNorm": 2 * hidden},
+        vectors={"LayerNorm": 2 * hidden} | second_bias,
         kept=(
             kept.operand("transform_input", hidden),
             *kept.activation(config.text("hidden_act", "gelu"), hidden),

@@ -1,0 +1,139 @@
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner import catalog
+from planner.errors import PlannerError, UnknownNameError, UnsupportedError
+from planner.model import Numerics
+from planner.units import GIB, GIGA, MIB, MICRO, TERA
+
+
+@pytest.mark.parametrize(
+    "name", ["h100-sxm-80gb", "h100", "H100-SXM5", "NVIDIA H100 80GB HBM3", " h100 80gb hbm3 "]
+)
+def test_a_gpu_goes_by_many_names(name: str) -> None:
+    assert catalog.gpu(name) is catalog.gpu("h100-sxm-80gb")
+
+
+def test_a_gpu_is_in_base_units() -> None:
+    gpu = catalog.gpu("h100")
+    assert gpu.memory_bytes == 80 * GIB
+    assert gpu.peak_flops["bf16"] == 989 * TERA
+    assert gpu.hbm_bytes_per_second == 3350 * GIGA
+    assert gpu.nvlink_bytes_per_second_per_link == 25 * GIGA
+    assert (gpu.nvlink_links, gpu.nvlink_fabric, gpu.has_p2p) == (18, "nvswitch", True)
+
+
+def test_what_a_gpu_does_not_have_is_zero() -> None:
+    gpu = catalog.gpu("rtx-4090")
+    assert (gpu.nvlink_generation, gpu.nvlink_links, gpu.nvlink_fabric) == (0, 0, "")
+    assert gpu.fabric_bytes_per_second == 0
+
+
+def test_a_gpu_without_a_known_fp32_peak_gets_the_least_of_its_others() -> None:
+    gpu = catalog.gpu("gaudi2")
+    assert gpu.peak_flops["fp32"] == gpu.peak_flops["bf16"] == 432 * TERA
+
+
+def test_an_unknown_gpu_names_the_nearest() -> None:
+    with pytest.raises(UnknownNameError, match="unknown GPU 'h1000'") as caught:
+        catalog.gpu("h1000")
+    assert caught.value.field == "cluster.gpu"
+    assert "h100" in caught.value.hint
+
+
+def test_a_gpu_like_no_other_points_to_the_list() -> None:
+    with pytest.raises(UnknownNameError) as caught:
+        catalog.gpu("\0" * 10_000)
+    assert caught.value.hint == "`planner gpus` lists all of them"
+    assert len(caught.value.message) < 300
+
+
+def test_a_measured_gpu_has_its_own_gemm_curve() -> None:
+    curve = catalog.gpu("h100").gemm
+    assert curve.overhead_seconds == pytest.approx(3.66 * MICRO)
+    assert (curve.peak_fraction, curve.spread) == (0.812, 0.071)
+    assert curve.source.endswith("h100-sxm-80gb")
+
+
+def test_a_relative_of_a_measured_gpu_borrows_its_curve() -> None:
+    assert catalog.gpu("gh200").gemm == catalog.gpu("h100").gemm
+
+
+def test_any_other_gpu_has_the_default_curve() -> None:
+    assert catalog.gpu("mi300x").gemm.source.startswith("assumed")
+
+
+def test_a_link_is_in_base_units_and_zero_where_unknown() -> None:
+    link = catalog.link("nvswitch-h100")
+    assert (link.kind, link.scope) == ("nvlink", "gpu")
+    assert link.bytes_per_second == 450 * GIGA
+    assert link.all_reduce_bytes_per_second == pytest.approx(367.5 * GIGA)
+    assert (link.achievable_bytes_per_second, link.latency_seconds) == (0, 0)
+
+
+@pytest.mark.parametrize("name", ["../gpus/h100-sxm-80gb", "", "nvlink-9", "\0"])
+def test_an_unknown_link_says_which_input_named_it(name: str) -> None:
+    with pytest.raises(UnknownNameError) as caught:
+        catalog.link(name, "cluster.inter_node")
+    assert caught.value.field == "cluster.inter_node"
+    assert "nvlink" in caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["gpt2", "GPT2", "openai-community/gpt2", "OpenAI-Community/GPT2"])
+def test_a_model_goes_by_its_hub_id_or_a_short_one(name: str) -> None:
+    record = catalog.model(name)
+    assert record is catalog.model("gpt2")
+    assert record
+    assert record.id == "openai-community/gpt2"
+    assert record.config["n_embd"] == 768
+
+
+@pytest.mark.parametrize("name", ["", "gpt", "openai-community--gpt2", "aliases", "../gpt2", "\0"])
+def test_there_is_no_model_of_another_name(name: str) -> None:
+    assert catalog.model(name) is None
+
+
+def test_a_framework_is_in_base_units() -> None:
+    torch = catalog.framework("torch")
+    assert torch.context_bytes == 520 * MIB
+    assert torch.bucket_bytes == 25 * MIB
+    assert torch.host_seconds_per_operation == pytest.approx(10 * MICRO)
+    mixed = torch.precisions["bf16-mixed"]
+    assert (mixed.parameter_bytes, mixed.gather_bytes) == (4, 2)
+    assert (mixed.replicated_numerics, mixed.sharded_numerics) == (
+        Numerics.AUTOCAST,
+        Numerics.HALF,
+    )
+    assert "source" not in torch.spreads
+    assert torch.sources["device"]
+
+
+def test_a_framework_may_be_another_one_under_its_own_name() -> None:
+    torch, accelerate = catalog.framework("torch"), catalog.framework("accelerate")
+    assert accelerate.name == "accelerate"
+    assert accelerate.precisions == torch.precisions
+
+
+@pytest.mark.parametrize("name", ["jax", "Torch", "../gpus/t4", "x" * 10_000])
+def test_an_unknown_framework_lists_the_known_ones(name: str) -> None:
+    with pytest.raises(UnsupportedError) as caught:
+        catalog.framework(name)
+    assert caught.value.field == "recipe.framework"
+    assert "accelerate, torch" in caught.value.hint
+    assert len(caught.value.message) < 200
+
+
+@pytest.mark.parametrize("look_up", [catalog.gpu, catalog.link, catalog.model, catalog.framework])
+@settings(deadline=None)
+@given(name=st.text(max_size=300))
+def test_any_name_is_found_or_refused(look_up: Callable[[str], object], name: str) -> None:
+    try:
+        look_up(name)
+    except PlannerError as error:
+        refusal = error
+    else:
+        return
+    assert refusal.hint

@@ -4,6 +4,8 @@ Notation: L blocks; T = micro_batch_size * sequence_length tokens of a micro-bat
 """
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import reduce
 
 import numpy as np
 
@@ -42,7 +44,7 @@ def _kept_per_token(job: Job, part: Part, numerics: Numerics) -> float:
         return kept
     if not attention.materialises_scores(job.recipe.attention, numerics):
         return kept + 4 * attention.num_heads
-    scores = attention.num_heads * job.recipe.sequence_length
+    scores = attention.num_heads * part.tokens(job.recipe.sequence_length)
     expanded = 2 * (attention.query_size - attention.key_value_size)
     element_bytes = 4 if numerics == Numerics.FP32 else 2
     return kept + attention.eager_bytes_per_score[numerics] * scores + element_bytes * expanded
@@ -51,24 +53,21 @@ def _kept_per_token(job: Job, part: Part, numerics: Numerics) -> float:
 def activations(job: Job, s: Strategy) -> Term:
     """What autograd keeps from forward to backward, the logits left out.
 
-        bytes = T * (L * block + outer), or with recompute="full": T * (L * checkpoint + outer)
+        bytes = blocks + outer, or with recompute="full": L * T * checkpoint + outer
 
-    Notation: block, outer: the kept bytes per token of `Part`; checkpoint: one hidden state.
+    Notation: blocks, outer: tokens times kept bytes per token, over the parts inside and outside
+    the trunk; checkpoint: one hidden state.
     Source: operation counts in planner/architectures/kept.py; Chen et al., arXiv:1604.06174.
     Leaves out: transient outputs that no operation keeps; alignment to 512 bytes.
     """
-    tokens = _tokens(job, s)
-    block = job.model.block
-    one_block = _block_bytes(job, s)
-    others = [part for part in job.model.parts if part is not block]
-    outer = tokens * _by_numerics(
-        job, s, lambda n: sum(part.count * _kept_per_token(job, part, n) for part in others)
-    )
-    hidden = job.model.hidden_size
+    model, tokens = job.model, _tokens(job, s)
+    kept = _kept(job, s, model.blocks)
+    outer = _kept(job, s, model.others)
+    hidden = model.hidden_size
     checkpoint = tokens * _by_numerics(job, s, lambda n: hidden * (2 if n == Numerics.HALF else 4))
     is_recomputed = s.recompute == "full"
-    per_block = np.where(is_recomputed, checkpoint, one_block)
-    blocks = block.count * per_block
+    blocks = np.where(is_recomputed, model.num_blocks * checkpoint, kept)
+    first = np.where(is_recomputed, checkpoint, _largest_block(job, s))
     return Term(
         name="activations",
         amount=moments(
@@ -76,22 +75,33 @@ def activations(job: Job, s: Strategy) -> Term:
             forward=blocks + outer,
             loss=blocks + outer,
             last_block=blocks,
-            first_block=per_block,
+            first_block=first,
         ),
         formula="{tokens:,} tokens x {count} blocks x {each:bytes}/token + {outer:bytes} outside them",
         numbers={
             "tokens": tokens,
-            "count": block.count,
-            "each": per_block / tokens,
+            "count": model.num_blocks,
+            "each": blocks / tokens / max(1, model.num_blocks),
             "outer": outer,
         },
         source="autograd's saved tensors, operation by operation (planner/architectures/kept.py)",
     )
 
 
-def _block_bytes(job: Job, s: Strategy) -> Amount:
-    block = job.model.block
-    return _tokens(job, s) * _by_numerics(job, s, lambda n: _kept_per_token(job, block, n))
+def _kept(job: Job, s: Strategy, parts: tuple[Part, ...]) -> Amount:
+    """Bytes that all occurrences of the parts keep for one micro-batch."""
+    length = job.recipe.sequence_length
+
+    def per_sequence(numerics: Numerics) -> float:
+        return sum(p.count * p.tokens(length) * _kept_per_token(job, p, numerics) for p in parts)
+
+    return s.micro_batch_size * _by_numerics(job, s, per_sequence)
+
+
+def _largest_block(job: Job, s: Strategy) -> Amount:
+    """Bytes that the hungriest kind of block keeps, one occurrence of it."""
+    single = (_kept(job, s, (replace(part, count=1),)) for part in job.model.blocks)
+    return reduce(np.maximum, single, 0.0 * _tokens(job, s))
 
 
 def recomputed_block(job: Job, s: Strategy) -> Term:
@@ -101,7 +111,7 @@ def recomputed_block(job: Job, s: Strategy) -> Term:
 
     Source: Chen et al., arXiv:1604.06174, section 4.
     """
-    working = np.where(s.recompute == "full", _block_bytes(job, s), 0.0)
+    working = np.where(s.recompute == "full", _largest_block(job, s), 0.0)
     return Term(
         name="recomputed_block",
         amount=moments(like=working, last_block=working, first_block=working),
@@ -120,22 +130,24 @@ def autocast_weight_copies(job: Job, s: Strategy) -> Term:
     Source: torch.autocast caches weight casts until its context ends; autograd keeps them.
     """
     is_autocast = _numerics(job, s) == Numerics.AUTOCAST
-    everything = np.where(is_autocast, 2.0 * job.model.linear_weights, 0.0)
-    one_block = np.where(is_autocast, 2.0 * job.model.block.linear_weights, 0.0)
-    outer = everything - job.model.block.count * one_block
+    weights = job.model.linear_weights
+    outer_weights = sum(part.count * part.linear_weights for part in job.model.others)
+    block_weights = max((part.linear_weights for part in job.model.blocks), default=0)
+    everything = np.where(is_autocast, 2.0 * weights, 0.0)
+    outer = np.where(is_autocast, 2.0 * outer_weights, 0.0)
+    one_block = np.where(is_autocast, 2.0 * block_weights, 0.0)
     is_recomputed = s.recompute == "full"
-    backward = np.where(is_recomputed, one_block, everything - outer)
     return Term(
         name="autocast_weight_copies",
         amount=moments(
             like=everything,
             forward=everything,
             loss=np.where(is_recomputed, outer, everything),
-            last_block=backward,
+            last_block=np.where(is_recomputed, one_block, everything - outer),
             first_block=one_block,
         ),
         formula="2 B x {weights:,} matmul weights, while autocast or autograd holds them",
-        numbers={"weights": job.model.linear_weights},
+        numbers={"weights": weights},
         source="torch.autocast weight cache, PyTorch 2.13",
     )
 

@@ -6,7 +6,7 @@ Notation: T tokens of the micro-batch (a number or a column); all results in sec
 import numpy as np
 
 from planner.job import Job
-from planner.model import Attention, Numerics, Part
+from planner.model import Attention, Linear, Numerics, Part
 from planner.term import Amount
 
 _BACKWARD_GEMMS = 2
@@ -39,8 +39,19 @@ def gemm(job: Job, rows: Amount, columns: int, depth: int) -> Amount:
 
 def matmuls(job: Job, part: Part, tokens: Amount) -> Amount:
     """Seconds of the part's weight matmuls in forward."""
-    shapes = ((layer.out_features, layer.in_features) for layer in part.linears)
-    return sum((gemm(job, tokens, columns, depth) for columns, depth in shapes), 0.0 * tokens)
+    return sum((linear(job, layer, tokens) for layer in part.linears), 0.0 * tokens)
+
+
+def linear(job: Job, layer: Linear, tokens: Amount) -> Amount:
+    """Seconds of one weight matmul in forward; one per expert, where there are several.
+
+        seconds = E * gemm(T * k / E, out_features, in_features)
+
+    Notation: E num_experts; k experts_per_token.
+    Leaves out: uneven loads of the experts; grouped kernels that launch all experts at once.
+    """
+    rows = tokens * layer.experts_per_token / layer.num_experts
+    return layer.num_experts * gemm(job, rows, layer.out_features, layer.in_features)
 
 
 def attention(job: Job, part: Part, tokens: Amount) -> Amount:
@@ -55,7 +66,7 @@ def attention(job: Job, part: Part, tokens: Amount) -> Amount:
     """
     if part.attention is None:
         return 0.0 * tokens
-    sequence_length = job.recipe.sequence_length
+    sequence_length = part.tokens(job.recipe.sequence_length)
     flops = tokens * part.attention.flops_per_token(sequence_length)
     peak = _sustained_peak(job)
     if not _materialises_scores(job, part.attention):

@@ -4,7 +4,7 @@ Memory is followed through the phases of a step (`planner.phases`); the peak is 
 largest sum, and the ledger shows every term as it stands then. All formulas are for ZeRO-style
 data parallelism over `shard` ranks.
 
-Notation: P parameters; B parameters of one block; O parameters outside the blocks; L blocks;
+Notation: P parameters; B parameters of the largest block; O parameters outside the blocks; L blocks;
 T = micro_batch_size * sequence_length tokens of a micro-batch; V vocabulary; N shard size.
 """
 
@@ -186,9 +186,9 @@ def _communication_buffers(job: Job, s: Strategy) -> Term:
     Leaves out: DDP's buckets, which are the gradients themselves here, and NCCL's own buffers.
     """
     g, r = job.precision.gather_bytes, job.precision.reduce_bytes
-    block = job.model.block.parameters
+    block = job.model.largest_block_parameters
     outer = job.model.outer_parameters
-    head = job.model.linear_weights - job.model.block.count * job.model.block.linear_weights
+    head = sum(part.count * part.linear_weights for part in job.model.others)
     is_zero_3 = s.gathers_twice
     is_sharded = np.where(s.shards_parameters, 1.0, 0.0)
     held = np.where(is_zero_3, outer, job.model.parameters) * g

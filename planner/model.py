@@ -31,12 +31,30 @@ class Linear:
     has_bias: bool = False
     is_tied: bool = False
     """The weight is another part's tensor: it costs FLOPs, but no parameters."""
+    num_experts: int = 1
+    """Copies of the layer, of which a router picks some for each token."""
+    experts_per_token: int = 1
 
     @property
     def parameters(self) -> int:
-        """Return the parameters that this layer adds to the model."""
+        """Return the parameters that this layer adds to the model, all experts together."""
         weight = 0 if self.is_tied else self.in_features * self.out_features
-        return weight + (self.out_features if self.has_bias else 0)
+        return self.num_experts * (weight + (self.out_features if self.has_bias else 0))
+
+    @property
+    def active_parameters(self) -> int:
+        """Return the parameters that one token meets."""
+        return self.parameters // self.num_experts * self.experts_per_token
+
+    @property
+    def weights(self) -> int:
+        """Return the elements of the weight matrices, tied ones too."""
+        return self.num_experts * self.in_features * self.out_features
+
+    @property
+    def flops_per_token(self) -> int:
+        """Return the forward FLOPs of one token: 2 per weight that it meets."""
+        return 2 * self.experts_per_token * self.in_features * self.out_features
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +75,8 @@ class Attention:
     is_causal: bool
     eager_bytes_per_score: tuple[float, float, float]
     """Kept bytes per head, query and key when the scores are materialised (attention="eager")."""
+    window: int | None = None
+    """Keys that a query sees at most; None for all of them."""
 
     @property
     def query_size(self) -> int:
@@ -83,10 +103,12 @@ class Attention:
 
             flops = 4 * s * q, halved when causal
 
-        Notation: s sequence length (keys per query); q query_size.
+        Notation: s keys per query: the sequence length, or the sliding window; q query_size.
         Source: scores and weighted sum are 2*s*q each; Kaplan et al., arXiv:2001.08361, table 1.
         Leaves out: the softmax itself; the diagonal (s + 1 keys on average instead of s).
         """
+        if self.window is not None and self.window < sequence_length:
+            return 4 * self.window * self.query_size
         return (2 if self.is_causal else 4) * sequence_length * self.query_size
 
 
@@ -96,6 +118,10 @@ class Part:
 
     name: str
     count: int = 1
+    is_block: bool = False
+    """A layer of the trunk: what recompute repeats and FSDP gathers as one."""
+    tokens_per_sequence: int | None = None
+    """Tokens that the part sees of each sequence; None for the sequence's own length."""
     linears: tuple[Linear, ...] = ()
     tables: Mapping[str, int] = field(default_factory=dict)
     """Embedding tables: name -> parameters. Looked up, never multiplied."""
@@ -111,18 +137,29 @@ class Part:
         return linear + sum(self.tables.values()) + sum(self.vectors.values())
 
     @property
+    def active_parameters(self) -> int:
+        """Return the parameters of one occurrence that one token meets."""
+        idle = sum(layer.parameters - layer.active_parameters for layer in self.linears)
+        return self.parameters - idle
+
+    @property
     def linear_weights(self) -> int:
         """Return the elements of all weight matrices, tied ones too: what autocast copies."""
-        return sum(layer.in_features * layer.out_features for layer in self.linears)
+        return sum(layer.weights for layer in self.linears)
+
+    def tokens(self, sequence_length: int) -> int:
+        """Return how many tokens the part sees of one sequence."""
+        return self.tokens_per_sequence or sequence_length
 
     def kept_bytes_per_token(self, numerics: Numerics) -> float:
         """Bytes per token that one occurrence keeps for backward, attention scores left out."""
         return sum(kept.bytes_per_token[numerics] for kept in self.kept)
 
     def flops_per_token(self, sequence_length: int) -> float:
-        """Forward FLOPs per token of one occurrence: 2 per weight, plus attention."""
-        attention = self.attention.flops_per_token(sequence_length) if self.attention else 0
-        return 2 * self.linear_weights + attention
+        """Forward FLOPs per token of one occurrence: 2 per weight it meets, plus attention."""
+        keys = self.tokens(sequence_length)
+        attention = self.attention.flops_per_token(keys) if self.attention else 0
+        return sum(layer.flops_per_token for layer in self.linears) + attention
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,9 +182,24 @@ class Model:
     """Weights can be loaded by name; False for a bare config.json."""
 
     @property
-    def block(self) -> Part:
-        """Return the repeated block: the part that occurs most often, or the one with attention."""
-        return max(self.parts, key=lambda part: (part.count, part.attention is not None))
+    def blocks(self) -> tuple[Part, ...]:
+        """Return the distinct kinds of trunk layers."""
+        return tuple(part for part in self.parts if part.is_block)
+
+    @property
+    def others(self) -> tuple[Part, ...]:
+        """Return what stands outside the trunk: embeddings, heads, final norms."""
+        return tuple(part for part in self.parts if not part.is_block)
+
+    @property
+    def num_blocks(self) -> int:
+        """Return the number of trunk layers of all kinds."""
+        return sum(part.count for part in self.blocks)
+
+    @property
+    def largest_block_parameters(self) -> int:
+        """Return the parameters of the largest trunk layer."""
+        return max((part.parameters for part in self.blocks), default=0)
 
     @property
     def parameters(self) -> int:
@@ -156,8 +208,13 @@ class Model:
 
     @property
     def outer_parameters(self) -> int:
-        """Return the parameters outside the repeated block: embeddings, head, final norm."""
-        return self.parameters - self.block.count * self.block.parameters
+        """Return the parameters outside the trunk: embeddings, head, final norm."""
+        return sum(part.count * part.parameters for part in self.others)
+
+    @property
+    def active_parameters(self) -> int:
+        """Return the parameters that one token meets: all but the experts it is not sent to."""
+        return sum(part.count * part.active_parameters for part in self.parts)
 
     @property
     def largest_layer_parameters(self) -> int:
@@ -170,9 +227,15 @@ class Model:
         return sum(part.count * part.linear_weights for part in self.parts)
 
     def flops_per_token(self, sequence_length: int) -> float:
-        """Forward FLOPs per token: 2 per matmul weight (the head's too) plus causal attention.
+        """Forward FLOPs per token of the sequence: 2 per matmul weight, plus causal attention.
 
         Training costs three times that (backward is twice the forward). The embedding look-up,
         norms and activations are left out, as in Kaplan et al., arXiv:2001.08361.
         """
-        return sum(part.count * part.flops_per_token(sequence_length) for part in self.parts)
+        return sum(
+            part.count
+            * part.flops_per_token(sequence_length)
+            * part.tokens(sequence_length)
+            / sequence_length
+            for part in self.parts
+        )

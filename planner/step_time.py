@@ -98,12 +98,14 @@ def _micro_batch(job: Job, s: Strategy) -> _MicroBatch:
 def _passes(job: Job, tokens: Amount, numerics: Numerics) -> tuple[Amount, Amount, Amount]:
     """Seconds of forward, of backward without recompute, and of the blocks' share of forward."""
     forward = backward = blocks = 0.0 * tokens
+    length = job.recipe.sequence_length
     for part in job.model.parts:
-        there = part.count * compute.forward(job, part, tokens, numerics)
+        seen = tokens * part.tokens(length) / length
+        there = part.count * compute.forward(job, part, seen, numerics)
         forward = forward + there
-        backward = backward + part.count * compute.backward(job, part, tokens, numerics)
-        if part is job.model.block:
-            blocks = there
+        backward = backward + part.count * compute.backward(job, part, seen, numerics)
+        if part.is_block:
+            blocks = blocks + there
     loss = compute.loss(job, tokens)
     return forward + loss / 3, backward + 2 * loss / 3, blocks
 
@@ -163,7 +165,7 @@ def _gather_seconds(job: Job, s: Strategy) -> Amount:
 
 def _groups(job: Job) -> int:
     """Return the collectives per pass of fully_shard: one per block, one for the rest."""
-    return job.model.block.count + 1
+    return job.model.num_blocks + 1
 
 
 def _hidden(job: Job, seconds: Amount) -> Amount:

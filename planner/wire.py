@@ -117,7 +117,7 @@ def answer_model(model: Model) -> dict[str, Any]:
         "name": model.name,
         "model_type": model.model_type,
         "parameters": model.parameters,
-        "active_parameters": model.parameters,
+        "active_parameters": model.active_parameters,
         "largest_layer_parameters": model.largest_layer_parameters,
         "flops_per_token_forward": model.flops_per_token(model.max_position_embeddings),
         "parts": [

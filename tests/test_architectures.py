@@ -161,7 +161,7 @@ def test_what_a_config_leaves_out_is_what_transformers_takes(model_type: str) ->
     defaults = transformers.AutoConfig.for_model(model_type)
     assert model.max_position_embeddings == defaults.max_position_embeddings
     assert model.hidden_size == defaults.hidden_size
-    assert model.block.count == defaults.num_hidden_layers
+    assert model.blocks[0].count == defaults.num_hidden_layers
 
 
 def test_gpt2s_sizes_may_go_by_their_common_names() -> None:
@@ -185,15 +185,15 @@ def test_a_reader_tells_what_the_planner_asks_of_a_model(config: dict[str, Any])
     assert (model.name, model.model_type) == ("tiny", config["model_type"])
     assert model.task == ("masked-lm" if is_bert else "causal-lm")
     assert (model.vocab_size, model.hidden_size, model.max_position_embeddings) == (100, 16, 32)
-    assert model.block.count == 3
-    assert model.block.attention
-    assert model.block.attention.is_causal is not is_bert
-    assert model.block.attention.query_size == 16
+    assert model.blocks[0].count == 3
+    assert model.blocks[0].attention
+    assert model.blocks[0].attention.is_causal is not is_bert
+    assert model.blocks[0].attention.query_size == 16
     assert model.config == config
     for numerics in Numerics:
         assert all(part.kept_bytes_per_token(numerics) >= 0 for part in model.parts)
-        assert model.block.kept_bytes_per_token(numerics) > 0
-        assert model.block.attention.eager_bytes_per_score[numerics] > 0
+        assert model.blocks[0].kept_bytes_per_token(numerics) > 0
+        assert model.blocks[0].attention.eager_bytes_per_score[numerics] > 0
 
 
 def test_bert_without_a_head_is_trained_for_nothing_of_its_own() -> None:
@@ -224,9 +224,9 @@ def test_an_activation_spelled_out_in_python_keeps_more_than_a_kernel() -> None:
     python = read_model("tiny", GPT2)
     kernel = read_model("tiny", GPT2 | {"activation_function": "gelu"})
     for numerics in Numerics:
-        assert python.block.kept_bytes_per_token(numerics) > kernel.block.kept_bytes_per_token(
-            numerics
-        )
+        assert python.blocks[0].kept_bytes_per_token(numerics) > kernel.blocks[
+            0
+        ].kept_bytes_per_token(numerics)
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
@@ -349,7 +349,7 @@ def test_any_config_is_read_or_refused(
         refusal = error
     else:
         assert 0 < model.parameters <= LARGEST_MODEL
-        assert model.block.attention
+        assert model.blocks[0].attention
         return
     assert isinstance(refusal, InvalidInputError | UnsupportedError)
     assert refusal.field == "model"
@@ -383,12 +383,12 @@ def _saved_bytes(block: torch.nn.Module, forward: Callable[[], object], *shared:
 
 def _expected_bytes(model: Model, implementation: str, numerics: Numerics) -> float:
     """Return what the planner says that the block of this model keeps."""
-    attention = model.block.attention
+    attention = model.blocks[0].attention
     assert attention
     per_head = 4.0  # the log of each row's sum, fp32
     if implementation == "eager":
         per_head = attention.eager_bytes_per_score[numerics] * TOKENS
-    kept = model.block.kept_bytes_per_token(numerics) + attention.num_heads * per_head
+    kept = model.blocks[0].kept_bytes_per_token(numerics) + attention.num_heads * per_head
     return kept * BATCH * TOKENS
 
 

@@ -29,7 +29,7 @@ def test_fp32_is_slower_than_bf16(make_job: JobMaker) -> None:
 
 def test_eager_attention_costs_more_than_fused(make_job: JobMaker) -> None:
     eager = make_job(recipe={"attention": "eager"})
-    block = eager.model.block
+    block = eager.model.blocks[0]
     assert compute.attention(eager, block, 8192) > compute.attention(make_job(), block, 8192)
     embeddings = eager.model.parts[0]
     assert compute.attention(eager, embeddings, 8192) == 0
@@ -37,7 +37,7 @@ def test_eager_attention_costs_more_than_fused(make_job: JobMaker) -> None:
 
 def test_backward_costs_about_twice_the_forward(make_job: JobMaker) -> None:
     job = make_job("meta-llama/Llama-2-7b-hf", gpus=8)
-    block = job.model.block
+    block = job.model.blocks[0]
     forward = compute.forward(job, block, 8192, Numerics.HALF)
     backward = compute.backward(job, block, 8192, Numerics.HALF)
     assert 1.8 < backward / forward < 2.3

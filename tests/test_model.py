@@ -16,6 +16,7 @@ ATTENTION = Attention(
 EMBEDDINGS = Part(name="embeddings", tables={"tokens": 1000})
 BLOCK = Part(
     name="block",
+    is_block=True,
     count=2,
     linears=(
         Linear(name="up", in_features=10, out_features=40, has_bias=True),
@@ -113,11 +114,34 @@ def test_a_tied_head_costs_flops() -> None:
     assert model.flops_per_token(64) == 2 * (2 * 800 + 1000) + 2 * (2 * 64 * 32)
 
 
-def test_the_block_is_the_part_that_occurs_most_often() -> None:
-    assert _model(EMBEDDINGS, BLOCK, HEAD).block is BLOCK
+def test_blocks_are_the_trunk_and_the_rest_stands_outside() -> None:
+    model = _model(EMBEDDINGS, BLOCK, HEAD)
+    assert model.blocks == (BLOCK,)
+    assert model.others == (EMBEDDINGS, HEAD)
+    assert model.num_blocks == BLOCK.count
+    assert model.largest_block_parameters == BLOCK.parameters
+    assert model.outer_parameters + BLOCK.count * BLOCK.parameters == model.parameters
 
 
-def test_the_block_of_a_single_layer_model_is_the_part_with_attention() -> None:
-    single = Part(name="block", linears=BLOCK.linears, attention=ATTENTION)
-    assert single.parameters < EMBEDDINGS.parameters
-    assert _model(EMBEDDINGS, single, HEAD).block is single
+def test_experts_add_parameters_but_only_some_of_them_flops() -> None:
+    layer = Linear(
+        name="up", in_features=8, out_features=16, has_bias=True, num_experts=4, experts_per_token=2
+    )
+    assert layer.parameters == 4 * (8 * 16 + 16)
+    assert layer.active_parameters == 2 * (8 * 16 + 16)
+    assert layer.flops_per_token == 2 * 2 * 8 * 16
+    part = Part(name="block", linears=(layer,), vectors={"norm": 8})
+    assert part.active_parameters == layer.active_parameters + 8
+
+
+def test_a_sliding_window_bounds_the_keys() -> None:
+    windowed = replace(ATTENTION, window=16)
+    assert windowed.flops_per_token(64) == 4 * 16 * windowed.query_size
+    assert windowed.flops_per_token(8) == ATTENTION.flops_per_token(8)
+
+
+def test_a_part_with_its_own_tokens_counts_them_per_sequence() -> None:
+    tower = replace(BLOCK, tokens_per_sequence=10)
+    assert tower.tokens(100) == 10
+    alone = _model(tower).flops_per_token(100)
+    assert alone == tower.count * tower.flops_per_token(100) * 10 / 100

@@ -135,7 +135,7 @@ def test_links_may_be_named_or_measured() -> None:
 def test_a_config_object_is_a_model_without_weights() -> None:
     config = {"model_type": "gpt2", "n_layer": 2}
     model = resolved(model=config).job.model
-    assert model.block.count == 2
+    assert model.blocks[0].count == 2
     assert not model.is_pretrained
     assert resolved(model={**config, "_name_or_path": "mine"}).job.model.name == "mine"
 
@@ -144,7 +144,7 @@ def test_a_path_is_a_model_without_weights(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", "n_layer": 3}))
     request = parse_request({**GPT2, "model": str(tmp_path)})
     model = resolve(request, allow_paths=True).job.model
-    assert (model.block.count, model.is_pretrained) == (3, False)
+    assert (model.blocks[0].count, model.is_pretrained) == (3, False)
     with pytest.raises(InvalidInputError):
         resolve(request, allow_paths=False)
 

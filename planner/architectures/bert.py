@@ -95,6 +95,7 @@ def _block(config: Config, hidden: int, hidden_dropout: float) -> Part:
     )
     return Part(
         name="block",
+        is_block=True,
         count=config.size("num_hidden_layers", 12),
         linears=tuple(
             Linear(name=name, in_features=rows, out_features=columns, has_bias=True)

@@ -50,6 +50,7 @@ def _block(config: Config, hidden: int) -> Part:
     )
     return Part(
         name="block",
+        is_block=True,
         count=config.size("n_layer", config.size("num_hidden_layers", 12)),
         linears=(
             Linear(name="c_attn", in_features=hidden, out_features=3 * hidden, has_bias=True),

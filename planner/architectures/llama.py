@@ -84,6 +84,7 @@ def _block(config: Config, family: str, hidden: int) -> Part:
     inner = config.size("intermediate_size", _DEFAULT_INTERMEDIATE[family])
     return Part(
         name="block",
+        is_block=True,
         count=config.size("num_hidden_layers", 32),
         linears=_linears(config, family, attention),
         vectors={"input_layernorm": hidden, "post_attention_layernorm": hidden},

@@ -162,8 +162,8 @@ def logits_and_loss(job: Job, s: Strategy) -> Term:
     Source: transformers' ForCausalLMLoss over torch.nn.functional.cross_entropy.
     Leaves out: fused or chunked cross-entropy.
     """
-    has_loss = job.model.task != "none"
-    logits = _tokens(job, s) * job.model.vocab_size * (1.0 if has_loss else 0.0)
+    has_loss = 1.0 if job.model.has_token_loss else 0.0
+    logits = _tokens(job, s) * job.model.vocab_size * has_loss
     forward = _by_numerics(job, s, lambda n: 8.0 if n == Numerics.FP32 else 10.0)
     return Term(
         name="logits_and_loss",

@@ -99,7 +99,7 @@ def loss(job: Job, tokens: Amount) -> Amount:
     Leaves out: fused cross-entropy.
     """
     moved = 34.0 * tokens * job.model.vocab_size
-    return moved / _elementwise_bandwidth(job) if job.model.task != "none" else 0.0 * tokens
+    return moved / _elementwise_bandwidth(job) if job.model.has_token_loss else 0.0 * tokens
 
 
 def launches(job: Job, part: Part) -> float:

@@ -169,7 +169,8 @@ class Model:
     name: str
     model_type: str
     task: str
-    """What the head is trained for: "causal-lm", "masked-lm" or "none"."""
+    """What the head is trained for: "causal-lm", "masked-lm", "seq2seq-lm", "image-classification"
+    or "none"."""
     parts: tuple[Part, ...]
     vocab_size: int
     hidden_size: int
@@ -180,6 +181,11 @@ class Model:
     """The config.json itself, for the files that build the model."""
     is_pretrained: bool = True
     """Weights can be loaded by name; False for a bare config.json."""
+
+    @property
+    def has_token_loss(self) -> bool:
+        """Return whether every token has logits over the vocabulary."""
+        return self.task.endswith("-lm")
 
     @property
     def blocks(self) -> tuple[Part, ...]:

@@ -105,7 +105,7 @@ def test_rules_gpus_and_models_are_listed() -> None:
 def test_a_model_is_described_in_text_and_json() -> None:
     text = run("model", "gpt2").stdout
     assert "124,439,808 parameters" in text
-    assert "c_attn 768 x 2304" in text
+    assert "qkv_proj 768 x 2304" in text
     assert json.loads(run("model", "gpt2", "--json").stdout)["parameters"] == 124_439_808
 
 

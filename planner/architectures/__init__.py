@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from planner.architectures import bert, gpt2, llama
+from planner.architectures import bert, decoder, experts, falcon, families, multimodal
 from planner.architectures.config import Config
 from planner.errors import InvalidInputError, UnsupportedError, did_you_mean
 from planner.model import Model
@@ -15,10 +15,11 @@ LARGEST_MODEL = 10**15
 
 READERS: Mapping[str, Reader] = {
     "bert": bert.read,
-    "gpt2": gpt2.read,
-    "llama": llama.read,
-    "mistral": llama.read,
-    "qwen2": llama.read,
+    "falcon": falcon.read_falcon,
+    **{model_type: decoder.reader(family) for model_type, family in families.DENSE.items()},
+    **experts.READERS,
+    **multimodal.TEXT_READERS,
+    **multimodal.READERS,
 }
 
 

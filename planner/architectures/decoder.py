@@ -1,0 +1,387 @@
+"""Decoder-only models, read by structure: what a family does is a record, sizes come from the config.
+
+A `Family` says what the config.json leaves to the modelling code (norms, biases, ties, gates), and
+the values that the code takes where the config is silent. `planner.architectures.families` lists
+them; mixtures of experts add their own MLP in `planner.architectures.experts`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import partial
+from typing import TypeAlias
+
+from planner.architectures import kept
+from planner.architectures.config import Config
+from planner.model import Attention, Kept, Linear, Model, Part
+
+Flag: TypeAlias = bool | tuple[str, bool]
+"""A fact of the family, or the config's key with the value where it is missing."""
+
+SPELLINGS: Mapping[str, tuple[str, ...]] = {
+    "vocabulary": ("vocab_size",),
+    "hidden": ("hidden_size", "n_embd", "d_model", "n_embed"),
+    "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
+    "heads": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
+    "groups": ("num_key_value_heads", "num_kv_heads"),
+    "inner": ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"),
+    "positions": ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"),
+}
+"""The names that families give to the same size."""
+
+
+class Norm(StrEnum):
+    """What normalises hidden states, and what it keeps for backward."""
+
+    RMS = "rms"
+    """An fp32 copy, and the normalised input in the compute dtype."""
+    RMS_FP32 = "rms-fp32"
+    """Gemma's: both in fp32."""
+    LAYER = "layer"
+    """Weight and bias."""
+    LAYER_NO_BIAS = "layer-no-bias"
+    LAYER_BARE = "layer-bare"
+    """No parameters."""
+
+    @property
+    def parameters_per_channel(self) -> int:
+        """Return the parameters of the norm for each channel."""
+        return {Norm.LAYER: 2, Norm.LAYER_BARE: 0}.get(self, 1)
+
+    def kept(self, name: str, size: int) -> Kept:
+        """Return what the norm keeps for a hidden state of that size."""
+        if self is Norm.RMS:
+            return kept.rms_norm(name, size)
+        if self is Norm.RMS_FP32:
+            return Kept(name=name, bytes_per_token=(8 * size + 4, 8 * size + 4, 8 * size + 4))
+        return kept.layer_norm(name, size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """What the modelling code of a family fixes."""
+
+    defaults: Mapping[str, int]
+    """Sizes of `SPELLINGS` that transformers takes where the config has none."""
+    norm: Norm = Norm.RMS
+    norms: tuple[str, ...] = ("input_layernorm", "post_attention_layernorm")
+    """Norms of a block over the hidden size."""
+    has_final_norm: bool = True
+    has_embedding_norm: bool = False
+    is_parallel: bool = False
+    """Attention and MLP read the same normalised input."""
+    is_gated: bool = True
+    is_fused: bool = False
+    """One matrix for query, key and value, and one for gate and up."""
+    qkv_bias: Flag = False
+    output_bias: Flag = False
+    mlp_bias: Flag = False
+    head_bias: bool = False
+    query_key_norm: str = ""
+    """"head": over each head's channels; "all": over all heads together; "" none."""
+    query_key_norm_flag: str = ""
+    """The config's key that turns those norms on; "" where they are always there."""
+    is_tied: bool = False
+    """Where the config does not say."""
+    positions_offset: int | None = None
+    """Extra rows of a learned position table; None without one."""
+    activation: str = "silu"
+    dropouts: tuple[str, str, str] = ("", "", "attention_dropout")
+    """The config's keys for embedding, residual and attention dropout."""
+    default_dropout: float = 0.0
+    upcasts_softmax: bool = True
+    sliding_period: int = 0
+    """Every n-th layer attends to everything, the others to a window; 0 all alike."""
+    extra_block_vectors: Callable[[Config, Attention], Mapping[str, int]] = field(
+        default=lambda _config, _attention: {}
+    )
+    """Parameters of a block that no other field covers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """Half of a block: attention, or the MLP."""
+
+    linears: tuple[Linear, ...]
+    kept: tuple[Kept, ...]
+    vectors: Mapping[str, int] = field(default_factory=dict)
+
+
+Mixer: TypeAlias = Callable[[Family, Config, int], tuple[Attention | None, Piece]]
+"""Builds what mixes tokens, for a hidden size: the scores, if any, and the matrices around them."""
+
+Mlp: TypeAlias = Callable[[Family, Config, int], Piece]
+"""Builds the MLP of a block, for a hidden size."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """Layers of one kind."""
+
+    count: int
+    mixer: Mixer
+    mlp: Mlp
+    name: str = "block"
+
+
+def size(family: Family, config: Config, name: str, default: int | None = None) -> int:
+    """Return a size under any of its spellings, else the family's default."""
+    for key in SPELLINGS[name]:
+        if config.values.get(key) is not None:
+            return config.size(key)
+    return config.size(SPELLINGS[name][0], family.defaults.get(name, default))
+
+
+def flag(config: Config, value: Flag) -> bool:
+    """Return a fact of the family, or what the config says."""
+    return value if isinstance(value, bool) else config.flag(value[0], default=value[1])
+
+
+def read(family: Family, name: str, config: Config) -> Model:
+    """Return the Model of a dense decoder-only config.json."""
+    count = size(family, config, "layers")
+    stack = Stack(count=count, mixer=grouped_attention, mlp=dense_mlp)
+    return assemble(family, name, config, [stack])
+
+
+def assemble(family: Family, name: str, config: Config, stacks: list[Stack]) -> Model:
+    """Return the Model whose trunk is made of these stacks of layers."""
+    hidden = size(family, config, "hidden")
+    vocabulary = size(family, config, "vocabulary")
+    blocks = [part for stack in stacks if stack.count for part in _blocks(family, config, stack)]
+    return Model(
+        name=name,
+        model_type=config.text("model_type", ""),
+        task="causal-lm",
+        parts=(
+            _embeddings(family, config, hidden, vocabulary),
+            *blocks,
+            _head(family, config, hidden, vocabulary),
+        ),
+        vocab_size=vocabulary,
+        hidden_size=hidden,
+        max_position_embeddings=size(family, config, "positions", 2048),
+        has_learned_positions=family.positions_offset is not None,
+        config=config.values,
+    )
+
+
+def _dropout(family: Family, config: Config, index: int) -> float:
+    key = family.dropouts[index]
+    return config.probability(key, family.default_dropout) if key else 0.0
+
+
+def _embeddings(family: Family, config: Config, hidden: int, vocabulary: int) -> Part:
+    width = config.size("word_embed_proj_dim", hidden)
+    tables = {"word_embeddings": vocabulary * width}
+    if family.positions_offset is not None:
+        rows = size(family, config, "positions") + family.positions_offset
+        tables["position_embeddings"] = rows * hidden
+    norm = family.norm
+    has_norm = family.has_embedding_norm
+    project = Linear(name="project_in", in_features=width, out_features=hidden)
+    return Part(
+        name="embeddings",
+        linears=(project,) if width != hidden else (),
+        tables=tables,
+        vectors={"embedding_norm": norm.parameters_per_channel * hidden} if has_norm else {},
+        kept=(
+            *((norm.kept("embedding_norm", hidden),) if has_norm else ()),
+            *kept.dropout("dropout_mask", hidden, _dropout(family, config, 0)),
+        ),
+    )
+
+
+def _head(family: Family, config: Config, hidden: int, vocabulary: int) -> Part:
+    width = config.size("word_embed_proj_dim", hidden)
+    is_tied = config.flag("tie_word_embeddings", default=family.is_tied)
+    lm_head = Linear(
+        name="lm_head",
+        in_features=width,
+        out_features=vocabulary,
+        has_bias=family.head_bias,
+        is_tied=is_tied,
+    )
+    project = Linear(name="project_out", in_features=hidden, out_features=width)
+    norm = family.norm
+    # OPT's one post-norm member has no final norm.
+    has_norm = family.has_final_norm and config.flag("do_layer_norm_before", default=True)
+    return Part(
+        name="head",
+        linears=(project, lm_head) if width != hidden else (lm_head,),
+        vectors={"norm": norm.parameters_per_channel * hidden} if has_norm else {},
+        kept=(
+            *((norm.kept("norm", hidden),) if has_norm else ()),
+            kept.operand("lm_head_input", width),
+        ),
+    )
+
+
+def grouped_attention(family: Family, config: Config, hidden: int) -> tuple[Attention, Piece]:
+    """Return attention with one key-value head per group of query heads."""
+    attention = scores(family, config, hidden)
+    return attention, attention_piece(family, config, attention, hidden)
+
+
+def scores(family: Family, config: Config, hidden: int) -> Attention:
+    """Return the heads that the config names."""
+    heads = size(family, config, "heads")
+    is_silent = all(key not in config.values for key in SPELLINGS["groups"])
+    groups = size(replace(family, defaults={}), config, "groups", heads)
+    if not config.flag("multi_query", default=True):
+        groups = heads
+    elif is_silent:
+        groups = family.defaults.get("groups", heads)
+    config.divided("num_attention_heads", heads, "num_key_value_heads", groups)
+    if config.values.get("head_dim") is None and "head_dim" not in family.defaults:
+        head_dim = config.divided("hidden_size", hidden, "num_attention_heads", heads)
+    else:
+        head_dim = config.size("head_dim", family.defaults.get("head_dim"))
+    return Attention(
+        num_heads=heads,
+        num_key_value_heads=groups,
+        head_dim=head_dim,
+        is_causal=True,
+        eager_bytes_per_score=kept.scores(
+            _dropout(family, config, 2), is_upcast=family.upcasts_softmax
+        ),
+    )
+
+
+def attention_piece(family: Family, config: Config, attention: Attention, hidden: int) -> Piece:
+    """Return the matrices around the scores, and what they keep."""
+    query, key_value = attention.query_size, attention.key_value_size
+    has_bias = flag(config, family.qkv_bias)
+    shapes = [("q_proj", query), ("k_proj", key_value), ("v_proj", key_value)]
+    if family.is_fused:
+        shapes = [("qkv_proj", query + 2 * key_value)]
+    inputs = tuple(
+        Linear(name=name, in_features=hidden, out_features=columns, has_bias=has_bias)
+        for name, columns in shapes
+    )
+    output = Linear(
+        name="o_proj",
+        in_features=query,
+        out_features=hidden,
+        has_bias=flag(config, family.output_bias),
+    )
+    norms = _query_key_norms(family, config, attention)
+    return Piece(
+        linears=(*inputs, output),
+        vectors={
+            f"{name}_norm": family.norm.parameters_per_channel * channels
+            for name, channels, _ in norms
+        }
+        | dict(family.extra_block_vectors(config, attention)),
+        kept=(
+            kept.operand("qkv_input", hidden, copies=len(inputs)),
+            *(family.norm.kept(f"{name}_norm", width) for name, _, width in norms),
+            kept.operand("query", query),
+            kept.operand("key_value", 2 * key_value),
+            kept.operand("attention_output", query),
+            *kept.dropout("attention_dropout_mask", hidden, _dropout(family, config, 1)),
+        ),
+    )
+
+
+def _query_key_norms(
+    family: Family, config: Config, attention: Attention
+) -> list[tuple[str, int, int]]:
+    """Return name, channels and normalised width of the norms on queries and keys."""
+    widths = {"query": attention.query_size, "key": attention.key_value_size}
+    is_off = family.query_key_norm_flag and not config.flag(
+        family.query_key_norm_flag, default=False
+    )
+    if not family.query_key_norm or is_off:
+        return []
+    is_per_head = family.query_key_norm == "head"
+    return [(name, attention.head_dim if is_per_head else w, w) for name, w in widths.items()]
+
+
+def dense_mlp(family: Family, config: Config, hidden: int) -> Piece:
+    """Return the family's own MLP, gated or plain."""
+    inner = size(family, config, "inner", 4 * hidden)
+    return mlp(family, config, hidden, inner)
+
+
+def mlp(family: Family, config: Config, hidden: int, inner: int, prefix: str = "") -> Piece:
+    """Return an MLP of that inner size."""
+    has_bias = flag(config, family.mlp_bias)
+    first = [("gate_proj", inner), ("up_proj", inner)] if family.is_gated else [("fc_in", inner)]
+    if family.is_gated and family.is_fused:
+        first = [("gate_up_proj", 2 * inner)]
+    inputs = tuple(
+        Linear(name=prefix + name, in_features=hidden, out_features=columns, has_bias=has_bias)
+        for name, columns in first
+    )
+    output = Linear(
+        name=prefix + ("down_proj" if family.is_gated else "fc_out"),
+        in_features=inner,
+        out_features=hidden,
+        has_bias=has_bias,
+    )
+    gate = (kept.operand("activated_gate", inner), kept.operand("up", inner))
+    function = config.text("hidden_act", config.text("activation_function", family.activation))
+    return Piece(
+        linears=(*inputs, output),
+        kept=(
+            kept.operand("mlp_input", hidden, copies=len(inputs)),
+            *kept.activation(function, inner),
+            *(gate if family.is_gated else ()),
+            kept.operand("mlp_inner", inner),
+            *kept.dropout("mlp_dropout_mask", hidden, _dropout(family, config, 1)),
+        ),
+    )
+
+
+def _blocks(family: Family, config: Config, stack: Stack) -> list[Part]:
+    """Return the kinds of blocks of a stack: with full attention, and with a sliding window."""
+    hidden = size(family, config, "hidden")
+    attention, outer = stack.mixer(family, config, hidden)
+    mlp_piece = stack.mlp(family, config, hidden)
+    norm = family.norm
+    whole = Part(
+        name=stack.name,
+        is_block=True,
+        count=stack.count,
+        linears=(*outer.linears, *mlp_piece.linears),
+        vectors=dict.fromkeys(family.norms, norm.parameters_per_channel * hidden)
+        | dict(outer.vectors)
+        | dict(mlp_piece.vectors),
+        attention=attention,
+        kept=(
+            *(norm.kept(name, hidden) for name in family.norms),
+            *outer.kept,
+            *mlp_piece.kept,
+        ),
+    )
+    sliding, window = _sliding_layers(family, config, stack.count)
+    if attention is None or not sliding:
+        return [whole]
+    windowed = replace(
+        whole,
+        name=f"sliding_{stack.name}",
+        count=sliding,
+        attention=replace(attention, window=window),
+    )
+    return [replace(whole, count=stack.count - sliding), windowed][sliding == stack.count :]
+
+
+def _sliding_layers(family: Family, config: Config, count: int) -> tuple[int, int]:
+    """Return how many layers see only a window, and its size."""
+    if config.values.get("sliding_window") in (None, 0) or not config.flag(
+        "use_sliding_window", default=True
+    ):
+        return 0, 0
+    window = config.size("sliding_window")
+    kinds = config.values.get("layer_types")
+    if isinstance(kinds, list) and kinds:
+        share = sum(kind == "sliding_attention" for kind in kinds) / len(kinds)
+        return round(share * count), window
+    period = config.size("sliding_window_pattern", family.sliding_period or 1)
+    return count - (count // period if period > 1 else 0), window
+
+
+def reader(family: Family) -> Callable[[str, Config], Model]:
+    """Return the reader of a family."""
+    return partial(read, family)

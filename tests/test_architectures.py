@@ -1,6 +1,9 @@
 """Counts worked by hand, and the same models built and run by transformers itself."""
 
+import random
+import tomllib
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +15,7 @@ from transformers.models.bert.modeling_bert import BertLayer
 from transformers.models.gpt2.modeling_gpt2 import GPT2Block
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
 
+from planner import catalog
 from planner.architectures import (
     LARGEST_MODEL,
     experts,
@@ -502,3 +506,69 @@ def test_a_dropout_mask_is_one_byte_where_a_cpu_keeps_a_float(family: str) -> No
     masks = BATCH * TOKENS * (2 * 16 + 4 * TOKENS)  # two of hidden size, one of 4 heads' scores
     saved = run(base, "eager", torch.float32)
     assert saved == pytest.approx(expected + (4 - 1) * masks, rel=0.001)
+
+
+UTILIZATION = tomllib.loads(Path("data/measurements/published_utilization.toml").read_text())
+
+
+@pytest.mark.parametrize("run", UTILIZATION["run"], ids=lambda run: run["name"])
+def test_flops_give_the_utilization_that_authors_print(run: dict[str, Any]) -> None:
+    model, length = read_model("published", run["config"]), run["sequence_length"]
+    flops = model.flops_per_token(length)
+    # They count the causal half of attention that the planner leaves out.
+    flops += sum(b.count * b.attention.flops_per_token(length) for b in model.blocks if b.attention)
+    if run["counts_embeddings"]:
+        flops += 2 * sum(sum(part.tables.values()) for part in model.others)
+    utilization = 3 * flops * run["tokens_per_second_per_gpu"] / (run["peak_tflops"] * 1e12)
+    assert utilization == pytest.approx(run["utilization"], rel=0.01)
+
+
+@pytest.mark.parametrize("model_id", ["gpt2", "meta-llama/Llama-2-7b-hf"])
+def test_training_flops_are_six_per_parameter_plus_attention(model_id: str) -> None:
+    record = catalog.model(model_id)
+    assert record
+    model = read_model(model_id, record.config)
+    looked_up = sum(sum(part.tables.values()) for part in model.others)
+    tied = sum(layer.weights for part in model.others for layer in part.linears if layer.is_tied)
+    attention = sum(
+        b.count * b.attention.flops_per_token(1024) for b in model.blocks if b.attention
+    )
+    expected = 6 * (model.parameters - looked_up + tied) + 3 * attention
+    assert 3 * model.flops_per_token(1024) == pytest.approx(expected, rel=0.01)
+
+
+def test_ten_thousand_mutated_configs_are_read_or_refused() -> None:
+    dice = random.Random(20261121)
+    odd: list[Any] = [
+        None,
+        -1,
+        0,
+        1,
+        3,
+        2**40,
+        10**400,
+        0.5,
+        float("nan"),
+        "",
+        "x",
+        True,
+        [],
+        [1],
+        {},
+    ]
+    bases = [dict(record.config) for i in catalog.model_ids() if (record := catalog.model(i))]
+    for _ in range(10_000):
+        config = dict(dice.choice(bases))
+        for key in dice.sample(sorted(config), k=min(len(config), dice.randint(1, 4))):
+            if dice.random() < 0.3:
+                del config[key]
+            elif isinstance(config[key], dict) and config[key] and dice.random() < 0.7:
+                config[key] = {**config[key], dice.choice(sorted(config[key])): dice.choice(odd)}
+            else:
+                config[key] = dice.choice(odd)
+        try:
+            model = read_model("mutated", config)
+        except PlannerError:
+            continue
+        assert model.parameters > 0
+        assert model.flops_per_token(128) >= 0

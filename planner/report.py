@@ -5,7 +5,7 @@ from textwrap import fill
 
 from planner.candidate import Candidate
 from planner.job import Job
-from planner.model import Model
+from planner.model import Linear, Model
 from planner.phases import PHASES
 from planner.plan import Plan
 from planner.request import Assumption
@@ -151,16 +151,23 @@ def model_text(model: Model, bold: Emphasis) -> str:
             part.name,
             str(part.count),
             f"{part.parameters:,}",
-            ", ".join(f"{m.name} {m.in_features} x {m.out_features}" for m in part.linears),
+            ", ".join(_matrix(layer) for layer in part.linears),
         )
         for part in model.parts
     ]
     flops = format_flops(model.flops_per_token(length))
+    active = model.active_parameters
+    of_them = f", {active:,} active per token" if active < model.parameters else ""
     return (
-        f"{bold(model.name)} ({model.model_type}): {model.parameters:,} parameters\n"
+        f"{bold(model.name)} ({model.model_type}): {model.parameters:,} parameters{of_them}\n"
         f"{flops} per token in forward at {length:,} tokens, causal attention counted as half\n\n"
         f"{table(rows)}"
     )
+
+
+def _matrix(layer: Linear) -> str:
+    experts = f"{layer.experts_per_token} of {layer.num_experts} x " if layer.num_experts > 1 else ""
+    return f"{experts}{layer.name} {layer.in_features} x {layer.out_features}"
 
 
 def _ledger(title: str, terms: Sequence[Term], unit: Callable[[float], str], bold: Emphasis) -> str:

@@ -40,8 +40,11 @@ def activation(function: str, size: int) -> tuple[Kept, ...]:
     """Build the entries of an elementwise activation.
 
     `gelu_new` and its relatives are spelled out in Python and keep every intermediate (autocast
-    raises to the third power in fp32); the rest are single kernels that keep their input.
+    raises to the third power in fp32). `relu` keeps its output, which the next matmul keeps anyway.
+    The rest are single kernels that keep their input.
     """
+    if function == "relu":
+        return ()
     if function not in {"gelu_new", "gelu_fast"}:
         return (operand(f"{function}_input", size),)
     return (

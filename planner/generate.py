@@ -8,6 +8,7 @@ import shlex
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -138,13 +139,18 @@ def _check(bundle: Bundle, targets: Sequence[str]) -> None:
 def _context(bundle: Bundle, targets: Sequence[str]) -> dict[str, Any]:
     """Return the bundle's fields and what the templates would otherwise have to compute."""
     world_size = bundle.nodes * bundle.gpus_per_node
+    is_alone = world_size == 1 and bundle.zero_stage == 0
+    is_sharded = bundle.zero_stage >= 2  # noqa: PLR2004 -- stages 2 and 3 shard the model
     tokens_per_step = bundle.global_batch_size * bundle.sequence_length
     return asdict(bundle) | {
         "targets": tuple(targets),
         "world_size": world_size,
         "last_node": bundle.nodes - 1,
-        "strategy": _STRATEGIES[bundle.zero_stage],
-        "is_sharded": bundle.zero_stage >= 2,  # noqa: PLR2004 -- stages 2 and 3 shard the model
+        "gpus": "1 GPU" if world_size == 1 else f"{bundle.nodes} x {bundle.gpus_per_node} GPUs",
+        "strategy": "no parallelism" if is_alone else _STRATEGIES[bundle.zero_stage],
+        "is_alone": is_alone,
+        "is_replicated": not is_alone and not is_sharded,
+        "is_sharded": is_sharded,
         "is_masked": bundle.task == "masked-lm",
         "is_recomputed": bundle.recompute == "full",
         "needs_scaler": bundle.precision == "fp16-mixed",
@@ -164,6 +170,7 @@ def _context(bundle: Bundle, targets: Sequence[str]) -> dict[str, Any]:
     }
 
 
+@cache
 def _environment() -> "Environment":
     # Imported here: it would slow the start of every command that writes no files.
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415

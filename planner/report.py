@@ -166,7 +166,9 @@ def model_text(model: Model, bold: Emphasis) -> str:
 
 
 def _matrix(layer: Linear) -> str:
-    experts = f"{layer.experts_per_token} of {layer.num_experts} x " if layer.num_experts > 1 else ""
+    experts = (
+        f"{layer.experts_per_token} of {layer.num_experts} x " if layer.num_experts > 1 else ""
+    )
     return f"{experts}{layer.name} {layer.in_features} x {layer.out_features}"
 
 

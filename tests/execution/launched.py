@@ -1,0 +1,146 @@
+"""Tiny plans, started through their own launch.sh on two CPU processes."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file
+from torch import Tensor
+
+from planner.generate import Bundle, generate
+
+GPT2 = {
+    "model_type": "gpt2",
+    "architectures": ["GPT2LMHeadModel"],
+    "vocab_size": 96,
+    "n_positions": 16,
+    "n_embd": 32,
+    "n_layer": 2,
+    "n_head": 2,
+    "bos_token_id": 0,
+    "eos_token_id": 0,
+}
+LLAMA = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "vocab_size": 96,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "max_position_embeddings": 16,
+}
+BERT = {
+    "model_type": "bert",
+    "architectures": ["BertForMaskedLM"],
+    "vocab_size": 96,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 16,
+}
+
+TINY = Bundle(
+    model="example/tiny",
+    model_config=GPT2,
+    is_pretrained=False,
+    task="causal-lm",
+    nodes=1,
+    gpus_per_node=2,
+    zero_stage=0,
+    micro_batch_size=8,
+    gradient_accumulation_steps=1,
+    global_batch_size=16,
+    sequence_length=16,
+    precision="fp32",
+    attention="sdpa",
+    recompute="none",
+    optimizer="adamw",
+    expected_peak_bytes=2**30,
+    expected_reserved_bytes=2**31,
+    expected_step_seconds=0.5,
+    expected_tokens_per_second_per_gpu=1000.0,
+    flops_per_token=1e5,
+    peak_flops_per_second=1e12,
+    plan_summary="Two processes, because a test has no more.",
+    plan_json="{}\n",
+    versions={"torch": "2.13.0+cpu"},
+)
+ACCUMULATED = replace(TINY, micro_batch_size=2, gradient_accumulation_steps=4)
+STEPS = 3
+HYPERPARAMETERS = ("--steps", str(STEPS), "--lr", "1e-3", "--warmup", "1")
+SECONDS = 120
+TIMED_OUT = 124
+ENVIRONMENT = {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
+
+
+@dataclass
+class Run:
+    """A launched plan; `finish` waits for it."""
+
+    folder: Path
+    process: subprocess.Popen[str]
+
+    def finish(self) -> "Run":
+        output, _ = self.process.communicate()
+        assert self.process.returncode == 0, output
+        return self
+
+    def fail(self) -> str:
+        output, _ = self.process.communicate()
+        assert self.process.returncode not in {0, TIMED_OUT}, output
+        return output
+
+    @property
+    def log(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.folder / "log.jsonl").read_text().splitlines()]
+
+    @property
+    def losses(self) -> list[float]:
+        return [record["loss"] for record in self.log]
+
+    @property
+    def weights(self) -> dict[str, Tensor]:
+        return load_file(self.folder / "model" / "model.safetensors")
+
+
+def write(folder: Path, bundle: Bundle, *targets: str) -> Path:
+    for name, text in generate(bundle, targets).items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return folder
+
+
+def launch(folder: Path, bundle: Bundle, *arguments: str, target: str = "torchrun") -> Run:
+    """Write the plan's files into the folder and start its launch.sh."""
+    write(folder, bundle, target)
+    return start(folder, "bash", f"{target}/launch.sh", *arguments)
+
+
+def start(folder: Path, *command: str, **environment: str) -> Run:
+    """Start a script offline on CPUs; its log and its weights go into the folder."""
+    results = ("--log", str(folder / "log.jsonl"), "--save-model", str(folder / "model"))
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    process = subprocess.Popen(
+        ["timeout", str(SECONDS), *command, *HYPERPARAMETERS, *results],  # noqa: S607
+        cwd=folder,
+        env={**os.environ, **ENVIRONMENT, "PATH": path, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    return Run(folder, process)
+
+
+def unused_port() -> str:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return str(listener.getsockname()[1])

@@ -1,0 +1,104 @@
+"""The training that every target must repeat: one process, one batch, plain PyTorch.
+
+Written from the documentation of the generated script, without its code.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+import transformers
+from launched import BERT, GPT2, LLAMA, STEPS
+from torch import Tensor
+
+SEQUENCE_LENGTH = 16
+GLOBAL_BATCH_SIZE = 16
+PEAK_LEARNING_RATE = 1e-3
+
+
+@dataclass
+class Reference:
+    """What a run without parallelism gives."""
+
+    initial: dict[str, Tensor]
+    weights: dict[str, Tensor]
+    losses: list[float]
+
+
+def causal_sample(index: int, vocabulary: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(index)
+    tokens = torch.randint(vocabulary, (SEQUENCE_LENGTH,), generator=generator)
+    return tokens, tokens
+
+
+def masked_sample(index: int, vocabulary: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(index)
+    tokens = torch.randint(vocabulary, (SEQUENCE_LENGTH,), generator=generator)
+    positions = torch.randperm(SEQUENCE_LENGTH, generator=generator)[:2].tolist()  # 15 % of 16
+    fates = torch.rand(2, generator=generator).tolist()
+    drawn = torch.randint(vocabulary, (2,), generator=generator).tolist()
+    inputs, labels = tokens.clone(), torch.full_like(tokens, -100)
+    for position, fate, token in zip(positions, fates, drawn, strict=True):
+        labels[position] = tokens[position]
+        if fate < 0.8:
+            inputs[position] = vocabulary - 1
+        elif fate < 0.9:
+            inputs[position] = token
+    return inputs, labels
+
+
+def learning_rate(step: int) -> float:
+    """One step of warm-up, then a cosine from the peak to a tenth of it."""
+    if step == 0:
+        return PEAK_LEARNING_RATE
+    cosine = math.cos(math.pi * (step - 1) / (STEPS - 1))
+    return PEAK_LEARNING_RATE * (0.1 + 0.9 * (1 + cosine) / 2)
+
+
+@cache
+def expected(architecture: str) -> Reference:
+    """Train "gpt2", "llama" or "bert", once per session."""
+    return train({"gpt2": GPT2, "llama": LLAMA, "bert": BERT}[architecture])
+
+
+def distance(some: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> float:
+    """Return the largest difference between two sets of weights."""
+    return max((some[name] - others[name]).abs().max().item() for name in some)
+
+
+def mean_distance(some: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> float:
+    return sum((some[name] - others[name]).abs().mean().item() for name in some) / len(some)
+
+
+def train(model_config: Mapping[str, Any]) -> Reference:
+    is_masked = model_config["model_type"] == "bert"
+    config = transformers.AutoConfig.for_model(**model_config)
+    for name in ("resid_pdrop", "embd_pdrop", "attn_pdrop"):
+        setattr(config, name, 0.0)
+    config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.0
+    torch.manual_seed(0)
+    auto: Any = (
+        transformers.AutoModelForMaskedLM if is_masked else transformers.AutoModelForCausalLM
+    )
+    model = auto.from_config(config, attn_implementation="sdpa").train()
+    initial = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    optimizer = torch.optim.AdamW(model.parameters())
+    losses = []
+    for step in range(STEPS):
+        indices = range(step * GLOBAL_BATCH_SIZE, (step + 1) * GLOBAL_BATCH_SIZE)
+        sample = masked_sample if is_masked else causal_sample
+        pairs = [sample(index, config.vocab_size) for index in indices]
+        inputs, labels = (torch.stack(tensors) for tensors in zip(*pairs, strict=True))
+        loss = model(input_ids=inputs, labels=labels).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(step)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    return Reference(initial, weights, losses)

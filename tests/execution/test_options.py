@@ -1,0 +1,84 @@
+"""Reduced precision, recomputation, text and mistakes, each in a real run."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from launched import BERT, TINY, launch, start, write
+from reference import expected, mean_distance
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from transformers import PreTrainedTokenizerFast
+
+WORDS = 80
+
+
+@pytest.mark.parametrize(
+    "cases",
+    [{0: "bf16-mixed", 3: "bf16-mixed"}, {1: "bf16", 2: "fp16-mixed"}],
+    ids=["bf16", "others"],
+)
+def test_reduced_precision_with_recomputation_stays_close(
+    cases: dict[int, str], tmp_path: Path
+) -> None:
+    reference = expected("gpt2")
+    moved = mean_distance(reference.initial, reference.weights)
+    runs = [
+        launch(
+            tmp_path / str(stage),
+            replace(TINY, zero_stage=stage, precision=precision, recompute="full"),
+            "--no-dropout",
+        )
+        for stage, precision in cases.items()
+    ]
+    for run in runs:
+        assert run.finish().losses == pytest.approx(reference.losses, abs=0.02)
+        weights = {name: weight.float() for name, weight in run.weights.items()}
+        assert mean_distance(weights, reference.weights) < 0.5 * moved
+
+
+def write_tokenizer(folder: Path) -> Path:
+    vocabulary = {"<unk>": 0, "<end>": 1, "<mask>": 2} | {f"w{i}": i + 3 for i in range(WORDS)}
+    words = Tokenizer(WordLevel(vocabulary, unk_token="<unk>"))  # noqa: S106
+    words.pre_tokenizer = Whitespace()
+    special = {"unk_token": "<unk>", "eos_token": "<end>", "mask_token": "<mask>"}
+    fast: Any = PreTrainedTokenizerFast
+    fast(tokenizer_object=words, **special).save_pretrained(folder)
+    return folder
+
+
+def test_text_gives_the_same_losses_on_any_number_of_processes(tmp_path: Path) -> None:
+    text = [" ".join(f"w{line * word % WORDS}" for word in range(20)) for line in range(40)]
+    lines, rows = tmp_path / "text.txt", tmp_path / "rows" / "text.jsonl"
+    lines.write_text("\n".join(text))
+    rows.parent.mkdir()
+    rows.write_text("".join(json.dumps({"text": line}) + "\n" for line in text))
+    bert = replace(TINY, model_config=BERT, task="masked-lm")
+    options = ("--no-dropout", "--tokenizer", str(write_tokenizer(tmp_path / "tokenizer")))
+
+    def train(name: str, *command: str) -> list[float]:
+        folder = write(tmp_path / name, bert, "torchrun")
+        return start(folder, *command, *options, HF_HOME=f"{folder}/home").finish().losses
+
+    losses = train("two", "bash", "torchrun/launch.sh", "--dataset", str(rows.parent))
+    for data in (lines, rows):
+        alone = train(f"one{data.suffix}", "python", "torchrun/train.py", "--data", str(data))
+        assert alone == pytest.approx(losses, abs=1e-5, rel=0)
+    assert losses != pytest.approx(expected("bert").losses, abs=1e-3)
+
+
+def test_a_batch_that_the_processes_do_not_divide_ends_the_job(tmp_path: Path) -> None:
+    three = replace(TINY, gpus_per_node=3, global_batch_size=24)
+    folder = write(tmp_path, three, "torchrun")
+    run = start(folder, "bash", "torchrun/launch.sh", NPROC_PER_NODE="2")
+    assert "24 sequences are not a multiple of 16" in run.fail()
+
+
+@pytest.mark.parametrize("target", ["torchrun", "accelerate"])
+def test_a_node_without_its_number_is_told_to_set_it(target: str, tmp_path: Path) -> None:
+    folder = write(tmp_path, replace(TINY, nodes=2, gpus_per_node=1), target)
+    run = start(folder, "bash", f"{target}/launch.sh", MASTER_ADDR="127.0.0.1")
+    assert "NODE_RANK: set it to the number of this node, 0 to 1" in run.fail()

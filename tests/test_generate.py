@@ -1,0 +1,288 @@
+"""The generated files: complete, well formed, and closed to whatever a user's text contains."""
+
+import ast
+import io
+import json
+import subprocess
+import sys
+import tokenize
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from planner.errors import PlannerError
+from planner.generate import TARGETS, Bundle, generate
+
+BUNDLE = Bundle(
+    model="openai-community/gpt2",
+    model_config={"model_type": "gpt2", "n_layer": 12, "note": 'it\'s <b>"fine"</b> & {{ so }}'},
+    is_pretrained=True,
+    task="causal-lm",
+    nodes=1,
+    gpus_per_node=8,
+    zero_stage=0,
+    micro_batch_size=4,
+    gradient_accumulation_steps=8,
+    global_batch_size=256,
+    sequence_length=1024,
+    precision="bf16-mixed",
+    attention="sdpa",
+    recompute="none",
+    optimizer="adamw",
+    expected_peak_bytes=5 * 2**30,
+    expected_reserved_bytes=6 * 2**30,
+    expected_step_seconds=0.75,
+    expected_tokens_per_second_per_gpu=43_690.6,
+    flops_per_token=8.6e8,
+    peak_flops_per_second=312e12,
+    plan_summary="DDP on 8 GPUs, 4 sequences each, because the model fits with room to spare.",
+    plan_json='{"schema_version": "1.0"}\n',
+    versions={"torch": "2.13.0+cpu", "transformers": "5.23.0", "accelerate": "1.15.0"},
+)
+MANY_NODES = replace(BUNDLE, nodes=6, gradient_accumulation_steps=1, global_batch_size=192)
+ONE_GPU = replace(BUNDLE, gpus_per_node=1, global_batch_size=32)
+ALL = tuple(TARGETS)
+TOOLS = Path(sys.executable).parent
+FORMAT = (TOOLS / "ruff", "format", "--isolated", "--line-length=100", "--diff")
+LINT = (
+    TOOLS / "ruff",
+    "check",
+    "--isolated",
+    "--select=E4,E7,E9,F,I,B,UP,D1",
+    "--ignore=D105,D107",
+)
+HOSTILE = (
+    "$(reboot)",
+    "`reboot`; rm -rf ~ #",
+    "'; reboot; '",
+    '"""\nimport os; os.system("reboot")\n"""',
+    "a\nreboot\n",
+    "a\r\x0breboot\u2028reboot\x85",
+    "../../etc/passwd",
+    "{{ 7*7 }}{% raw %}",
+    "back\\slash\\",
+    "a'b\"c",
+    "\u202egnp.exe\x00\ud800",
+    "# shellcheck disable=all",
+    "-*- coding: utf-7 -*-",
+    "[click](http://example.com)<script>alert(1)</script>|`x`",
+)
+
+
+def variants() -> Iterator[Bundle]:
+    precisions = ("fp32", "tf32", "fp16-mixed", "bf16-mixed", "bf16")
+    for zero_stage, precision, recompute, task in product(
+        range(4), precisions, ("none", "full"), ("causal-lm", "masked-lm")
+    ):
+        yield replace(
+            BUNDLE, zero_stage=zero_stage, precision=precision, recompute=recompute, task=task
+        )
+        if zero_stage == 0:
+            yield replace(
+                ONE_GPU, precision=precision, recompute=recompute, task=task, is_pretrained=False
+            )
+    yield replace(BUNDLE, attention="flash")
+    yield MANY_NODES
+
+
+def test_a_bundle_has_every_file_of_its_targets() -> None:
+    files = generate(BUNDLE, ALL)
+    wanted = {f"{target}/{name}" for target, names in TARGETS.items() for name in names}
+    assert files.keys() == {"README.md", "plan.json"} | wanted
+    assert files["plan.json"] == BUNDLE.plan_json
+    assert json.loads(files["torchrun/config.json"]) == BUNDLE.model_config
+    assert files["torchrun/config.json"] == files["accelerate/config.json"]
+    assert generate(BUNDLE, ["torchrun"]).keys() == {
+        name for name in files if not name.startswith("accelerate/")
+    }
+
+
+def test_every_variant_is_formatted_linted_and_typed_python(tmp_path: Path) -> None:
+    for number, bundle in enumerate(variants()):
+        files = generate(bundle, ALL)
+        for target in ALL:
+            text = files[f"{target}/train.py"]
+            compile(text, f"{target}/train.py", "exec")
+            (tmp_path / f"{number}_{target}.py").write_text(text, encoding="utf-8")
+    for command in (FORMAT, LINT):
+        done = subprocess.run([*command, tmp_path], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_function_is_annotated() -> None:
+    for text in (
+        generate(bundle, ALL)[f"{target}/train.py"] for bundle in variants() for target in ALL
+    ):
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef):
+                arguments = [a for a in node.args.args if a.arg != "self"]
+                assert node.returns is not None, node.name
+                assert all(argument.annotation for argument in arguments), node.name
+
+
+def test_only_the_chosen_strategy_is_in_the_script() -> None:
+    names = (
+        "DistributedDataParallel",
+        "ZeroRedundancyOptimizer",
+        "fully_shard",
+        "GradScaler",
+        "mask",
+    )
+    found = {
+        stage: [
+            name in generate(replace(BUNDLE, zero_stage=stage), ALL)["torchrun/train.py"]
+            for name in names
+        ]
+        for stage in range(4)
+    }
+    alone = generate(ONE_GPU, ALL)["torchrun/train.py"]
+    assert not any(name in alone for name in names)
+    assert found == {
+        0: [True, False, False, False, False],
+        1: [True, True, False, False, False],
+        2: [False, False, True, False, False],
+        3: [False, False, True, False, False],
+    }
+
+
+@pytest.mark.parametrize("bundle", [BUNDLE, MANY_NODES], ids=["one-node", "many-nodes"])
+@pytest.mark.parametrize("target", ALL)
+def test_launchers_pass_shellcheck(target: str, bundle: Bundle, tmp_path: Path) -> None:
+    script = tmp_path / "launch.sh"
+    for summary in (BUNDLE.plan_summary, *HOSTILE):
+        script.write_text(
+            generate(replace(bundle, plan_summary=summary), [target])[f"{target}/launch.sh"],
+            encoding="utf-8",
+        )
+        done = subprocess.run(
+            [TOOLS / "shellcheck", script], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout
+
+
+def test_the_readme_has_the_plans_numbers() -> None:
+    readme = generate(BUNDLE, ALL)["README.md"]
+    assert "4 sequences x 8 micro-batches x 8 GPUs = 256 sequences" in readme
+    for number in ("5.00 GiB", "6.00 GiB", "750 ms", "43,691", "349,525", "262,144 tokens"):
+        assert number in readme
+    assert readme.count("bash launch.sh --data") == 2
+    nodes = generate(MANY_NODES, ALL)["README.md"]
+    assert "NODE_RANK=1 MASTER_ADDR=node0 bash launch.sh" in nodes
+    assert "up to NODE_RANK=5 on node 5" in nodes
+
+
+def test_requirements_are_the_checked_versions_without_local_parts() -> None:
+    files = generate(BUNDLE, ALL)
+    assert files["torchrun/requirements.txt"].split() == [
+        "torch==2.13.0",
+        "transformers==5.23.0",
+        "datasets",
+        "tqdm",
+    ]
+    assert files["accelerate/requirements.txt"].split()[0] == "accelerate==1.15.0"
+
+
+def test_a_bare_configuration_starts_from_random_weights() -> None:
+    for is_pretrained, default in ((True, '"pretrained"'), (False, '"random"')):
+        script = generate(replace(BUNDLE, is_pretrained=is_pretrained), ALL)["torchrun/train.py"]
+        assert f'add("--init", choices=["pretrained", "random"], default={default})' in script
+
+
+def test_an_unknown_target_is_refused_with_a_near_one() -> None:
+    with pytest.raises(PlannerError, match="unknown target 'torchrum'") as caught:
+        generate(BUNDLE, ["torchrum"])
+    assert caught.value.hint == "did you mean torchrun?"
+    with pytest.raises(PlannerError) as caught:
+        generate(BUNDLE, ["slurm"])
+    assert caught.value.hint == "known targets: torchrun, accelerate"
+
+
+@pytest.mark.parametrize(
+    "bundle",
+    [
+        replace(BUNDLE, zero_stage=4),
+        replace(BUNDLE, precision="fp8"),
+        replace(BUNDLE, task="seq2seq"),
+        replace(BUNDLE, attention="ring"),
+        replace(BUNDLE, recompute="selective"),
+        replace(BUNDLE, optimizer="lion"),
+    ],
+)
+def test_what_no_template_can_write_is_refused(bundle: Bundle) -> None:
+    with pytest.raises(PlannerError, match="no launch files for"):
+        generate(bundle, ALL)
+
+
+def test_a_batch_that_does_not_multiply_out_is_refused() -> None:
+    with pytest.raises(PlannerError, match="micro batch 4 x accumulation 8 x 8 GPUs = 256, not"):
+        generate(replace(BUNDLE, global_batch_size=255), ALL)
+
+
+def texts() -> st.SearchStrategy[str]:
+    return st.one_of(
+        st.sampled_from(HOSTILE),
+        st.text(max_size=60),
+        st.text(alphabet="\"'\\`$(){}%;|&<>\n\r #!*[]", max_size=30),
+    )
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(model=texts(), summary=texts(), config=st.dictionaries(texts(), texts(), max_size=2))
+@example(model=HOSTILE[0], summary=HOSTILE[3], config={HOSTILE[4]: HOSTILE[5]})
+def test_no_text_escapes_its_place(model: str, summary: str, config: dict[str, str]) -> None:
+    for plain in (BUNDLE, MANY_NODES):
+        hostile = replace(plain, model=model, plan_summary=summary, model_config=config)
+        quiet = replace(plain, model="m", plan_summary="s", model_config=config)
+        files, expected = generate(hostile, ALL), generate(quiet, ALL)
+        assert files.keys() == expected.keys()
+        for target in ALL:
+            assert_same_python(files[f"{target}/train.py"], expected[f"{target}/train.py"], model)
+            for name in ("launch.sh", "accelerate.yaml"):
+                if f"{target}/{name}" in files:
+                    assert_same_lines(files[f"{target}/{name}"], expected[f"{target}/{name}"])
+            assert json.loads(files[f"{target}/config.json"]) == config
+        assert_same_markdown(files["README.md"], expected["README.md"])
+        assert yaml.safe_load(files["accelerate/accelerate.yaml"]) == yaml.safe_load(
+            expected["accelerate/accelerate.yaml"]
+        )
+
+
+def assert_same_python(script: str, expected: str, model: str) -> None:
+    """The module docstring and the value of MODEL differ, and no other code does."""
+    tree, expected_tree = ast.parse(script), ast.parse(expected)
+    for one in (tree, expected_tree):
+        assert ast.get_docstring(one) is not None
+        del one.body[0]
+    names = [node for node in tree.body if isinstance(node, ast.Assign)]
+    (assignment,) = (node for node in names if ast.unparse(node.targets[0]) == "MODEL")
+    assert ast.literal_eval(assignment.value) == model
+    assignment.value = ast.Constant("m")
+    assert ast.dump(tree) == ast.dump(expected_tree)
+    encoding, _ = tokenize.detect_encoding(io.BytesIO(script.encode()).readline)
+    assert encoding == "utf-8"
+
+
+def assert_same_lines(text: str, expected: str) -> None:
+    """One comment differs, and stays on its line."""
+    lines = zip(text.splitlines(), expected.splitlines(), strict=True)
+    different = [line for line, other in lines if line != other]
+    assert all(line.startswith("# Plan: ") for line in different)
+    assert len(different) <= 1
+
+
+def assert_same_markdown(text: str, expected: str) -> None:
+    """The title and the summary differ, and neither becomes markup, HTML or a link."""
+    pairs = list(enumerate(zip(text.split("\n"), expected.split("\n"), strict=True)))
+    different = [number for number, (line, other) in pairs if line != other]
+    assert set(different) <= {0, 2}
+    for number in different:
+        line = text.split("\n")[number].replace("\\\\", "")
+        assert "<" not in line
+        assert "://" not in line
+        assert all(line[i - 1] == "\\" for i, c in enumerate(line) if c in "`*_[|$" and i)

@@ -77,6 +77,8 @@ class Attention:
     """Kept bytes per head, query and key when the scores are materialised (attention="eager")."""
     window: int | None = None
     """Keys that a query sees at most; None for all of them."""
+    has_fused_kernel: bool = True
+    """The modelling code can use SDPA or flash attention at all."""
 
     @property
     def query_size(self) -> int:
@@ -94,9 +96,8 @@ class Attention:
         PyTorch's fused fp32 kernel knows no grouped queries, and flash kernels no fp32.
         """
         is_grouped = self.num_key_value_heads < self.num_heads
-        return implementation == "eager" or (
-            implementation == "sdpa" and is_grouped and numerics == Numerics.FP32
-        )
+        falls_back = implementation == "sdpa" and is_grouped and numerics == Numerics.FP32
+        return implementation == "eager" or falls_back or not self.has_fused_kernel
 
     def flops_per_token(self, sequence_length: int) -> float:
         """Forward FLOPs per token, the causal half left out where there is one.

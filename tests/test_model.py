@@ -108,6 +108,11 @@ def test_scores_are_materialised_where_no_fused_kernel_fits(
     assert attention.materialises_scores(implementation, numerics) is materialises
 
 
+def test_code_without_a_fused_kernel_always_materialises_its_scores() -> None:
+    attention = replace(ATTENTION, has_fused_kernel=False)
+    assert attention.materialises_scores("flash", Numerics.HALF)
+
+
 def test_a_tied_head_costs_flops() -> None:
     model = _model(EMBEDDINGS, BLOCK, HEAD)
     # 2 per weight: two blocks of 800, the head's 1000; causal attention 2 * 64 * 32 per block.

@@ -3,7 +3,23 @@
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from planner.architectures import bert, decoder, experts, falcon, families, multimodal
+from planner.architectures import (
+    bart,
+    bert,
+    clip,
+    deberta,
+    decoder,
+    experts,
+    falcon,
+    families,
+    modernbert,
+    multimodal,
+    resnet,
+    swin,
+    t5,
+    vit,
+    whisper,
+)
 from planner.architectures.config import Config
 from planner.errors import InvalidInputError, UnsupportedError, did_you_mean
 from planner.model import Model
@@ -14,8 +30,29 @@ LARGEST_MODEL = 10**15
 """Parameters; a thousand times the largest published model."""
 
 READERS: Mapping[str, Reader] = {
-    "bert": bert.read,
+    **dict.fromkeys(
+        (
+            "albert",
+            "bert",
+            "camembert",
+            "distilbert",
+            "electra",
+            "mpnet",
+            "roberta",
+            "xlm-roberta",
+        ),
+        bert.read,
+    ),
+    **dict.fromkeys(("bart", "mbart", "pegasus"), bart.read),
+    **dict.fromkeys(("clip", "siglip"), clip.read),
+    **dict.fromkeys(("deit", "dinov2", "vit"), vit.read),
+    **dict.fromkeys(("mt5", "t5"), t5.read),
+    "deberta-v2": deberta.read,
     "falcon": falcon.read_falcon,
+    "modernbert": modernbert.read,
+    "resnet": resnet.read,
+    "swin": swin.read,
+    "whisper": whisper.read,
     **{model_type: decoder.reader(family) for model_type, family in families.DENSE.items()},
     **experts.READERS,
     **multimodal.TEXT_READERS,

@@ -82,6 +82,34 @@ def ratio(config: Config, key: str, default: float) -> float:
     return float(value)
 
 
+def count(config: Config, key: str, default: int) -> int:
+    """Return a whole number that may be missing, zero or negative: 0 for all of these.
+
+    Raises:
+        InvalidInputError: the field holds something else, or a number too large.
+    """
+    value = config.values.get(key)
+    if value is None:
+        value = default
+    if isinstance(value, int) and not isinstance(value, bool) and value <= 0:
+        return 0
+    return config.size(key, default)
+
+
+def texts(config: Config, key: str) -> tuple[str, ...]:
+    """Return a list of words, which may be one string with bars between them.
+
+    Raises:
+        InvalidInputError: the field holds something else.
+    """
+    value = config.values.get(key) or []
+    if isinstance(value, str):
+        value = [word.strip() for word in value.lower().split("|")]
+    if not isinstance(value, list | tuple) or not all(isinstance(word, str) for word in value):
+        raise _invalid(config, key, "a list of words")
+    return tuple(value)
+
+
 def _invalid(config: Config, key: str, wanted: str) -> InvalidInputError:
     return InvalidInputError(
         f"config.json of {config.name!r}: {key} must be {wanted}", field="model"

@@ -13,9 +13,8 @@ from api.body import read_request
 from api.headers import SecurityHeaders
 from api.problems import Answer, install
 from api.schema import PROBLEMS, App, estimate_body, suggest_body
-from planner import catalog, hub, rules, wire
-from planner.architectures import read_model
-from planner.request import Request
+from planner import catalog, rules, wire
+from planner.request import Request, load_model
 from web.pages import STATIC
 from web.routes import router as pages
 
@@ -46,8 +45,8 @@ def models() -> Answer:
 @router.get("/v1/models/{name:path}")
 def model(name: str) -> Answer:
     """Describe a model: its parameters and parts."""
-    found = hub.find_model(name, allow_paths=False)
-    return Answer(wire.answer_model(read_model(found.name, found.config)))
+    described, notes = load_model(name, allow_paths=False)
+    return Answer({**wire.answer_model(described), "notes": notes})
 
 
 @router.get("/v1/gpus")

@@ -4,7 +4,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from shlex import join
 from typing import Any, TypeVar
@@ -89,6 +89,7 @@ def suggest(model: str, out: str | None, *, force: bool, as_json: bool, **flags:
 
     request = _request(model, flags)
     resolved, plan = wire.suggest(request, allow_paths=True)
+    _say(resolved.notes)
     answer = wire.answer_plan(resolved, plan, request.id)
     if out is not None:
         from planner.bundle import write_bundle
@@ -127,6 +128,7 @@ def estimate(model: str | None, batch: Any, *, as_json: bool, **flags: Any) -> N
         click.echo(json.dumps(wire.answer_estimate(request, allow_paths=True), indent=2))
         return
     resolved, candidate = wire.estimate_request(request, allow_paths=True)
+    _say(resolved.notes)
     click.echo(
         estimate_text(resolved.job, candidate, resolved.assumptions, _bold),
         nl=False,
@@ -154,12 +156,12 @@ def explain(code: str | None) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the contract's JSON.")
 def model(name: str, *, as_json: bool) -> None:
     """Show the parameters and parts of the model NAME."""
-    from planner import hub, wire
-    from planner.architectures import read_model
+    from planner import wire
     from planner.report import model_text
+    from planner.request import load_model
 
-    found = hub.find_model(name, allow_paths=True)
-    described = read_model(found.name, found.config)
+    described, notes = load_model(name, allow_paths=True)
+    _say(notes)
     if as_json:
         click.echo(json.dumps(wire.answer_model(described), indent=2))
     else:
@@ -245,7 +247,7 @@ def _fill_from_machine(cluster: dict[str, Any]) -> None:
     if found:
         cluster["gpu"] = found.names[0]
         cluster.setdefault("gpus_per_node", len(found.names))
-        click.echo(f"note: found {len(found.names)} x {found.names[0]} here", err=True)
+        _say([f"found {len(found.names)} x {found.names[0]} here"])
 
 
 def _json_lines(file: Any) -> Iterator[object]:
@@ -256,6 +258,11 @@ def _json_lines(file: Any) -> Iterator[object]:
                 yield json.loads(line)
             except (ValueError, RecursionError):
                 yield line.strip()[:200]
+
+
+def _say(notes: Iterable[str]) -> None:
+    for note in notes:
+        click.echo(f"note: {note}", err=True)
 
 
 def _color() -> bool | None:

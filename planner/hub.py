@@ -1,31 +1,33 @@
-"""A model's name, path or Hub id -> its config.json; the only module that uses the network."""
+"""A model's name, path or Hub id -> its config.json: from the catalogue, the disk or the Hub."""
 
 import json
-import os
 import re
-import socket
+import time
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from http import HTTPStatus
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
 
-from planner import catalog
+from planner import catalog, hub_cache
+from planner.architectures import READERS
 from planner.errors import (
     HubUnreachableError,
     InvalidInputError,
-    ModelAccessError,
     ModelNotFoundError,
     did_you_mean,
 )
+from planner.hub_cache import Entry
+from planner.hub_client import LARGEST_FILE_BYTES, FileMissingError, Repository
 
-LARGEST_CONFIG_BYTES = 2**20
-CONNECT_TIMEOUT_SECONDS = 3.0
-_WEBSITE = "https://huggingface.co"
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?", re.ASCII)
+LARGEST_CONFIG_BYTES = LARGEST_FILE_BYTES
+_MAIN = "main"
+_PART = r"[A-Za-z0-9](?:[\w.-]{0,94}\w)?"
+_HUB_ID = re.compile(rf"{_PART}(?:/{_PART})?", re.ASCII)
+_REVISION = re.compile(r"\w[\w./-]{0,127}", re.ASCII)
+_BASE_TAG = "base_model:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,28 +37,47 @@ class ModelSource:
     name: str
     config: Mapping[str, Any]
     is_pretrained: bool
-    """Weights can be loaded from the Hub under `name`."""
+    """Weights can be loaded from the Hub under `name`, at `revision`."""
+    revision: str = _MAIN
+    note: str = ""
+    """What the user should know about it: how old it is, or that it stands for another model."""
+    safetensors_parameters: int | None = None
+    """How many the Hub counts in the weights, where it does."""
+    safetensors_dtype: str = ""
+    """The dtype of most of them, such as BF16."""
 
 
-def find_model(name: str, *, allow_paths: bool) -> ModelSource:
+def find_model(name: str, *, allow_paths: bool, revision: str | None = None) -> ModelSource:
     """Return the config.json of a model: from the catalogue, a local path, or the Hub.
 
     Args:
         name: catalogue name, Hub id, or path of a config.json or of the folder that holds one.
+            `id@revision` names a revision too.
         allow_paths: whether the file system may be read (never for a request from elsewhere).
+        revision: branch, tag or commit of the Hub's repository; main where it is None.
 
     Raises:
         ModelNotFoundError: or one of its children; each hint says what to do.
         InvalidInputError: the name can be neither an id nor a path.
     """
-    record = catalog.model(name) if len(name) <= 200 else None  # noqa: PLR2004 - no id is longer
+    model_id = name
+    if revision is None:
+        model_id, at, named = name.partition("@")
+        revision = named if at else _MAIN
+    record = _shipped(model_id) if revision == _MAIN else None
     if record:
-        return ModelSource(name=record.id, config=record.config, is_pretrained=True)
+        return record
     if allow_paths and _is_path(name):
         return ModelSource(name=name, config=_read_path(Path(name)), is_pretrained=False)
-    if not _HUB_ID.fullmatch(name) or ".." in name or "--" in name:
+    if not _is_id(model_id):
         raise _not_an_id(name)
-    return ModelSource(name=name, config=_read_hub(name), is_pretrained=True)
+    if not _REVISION.fullmatch(revision) or ".." in revision:
+        raise InvalidInputError(
+            f"{revision[:80]!r} is not a revision",
+            hint="name a branch, a tag or a commit; the default is main",
+            field="model",
+        )
+    return _from_hub(Repository(model_id, revision))
 
 
 def parse_config(text: str, where: str) -> dict[str, Any]:
@@ -74,6 +95,19 @@ def parse_config(text: str, where: str) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise InvalidInputError(f"{where} holds no JSON object", field="model")
     return config
+
+
+def _shipped(name: str) -> ModelSource | None:
+    record = catalog.model(name) if len(name) <= 200 else None  # noqa: PLR2004 - no id is longer
+    if record is None:
+        return None
+    return ModelSource(name=record.id, config=record.config, is_pretrained=True)
+
+
+def _is_id(name: str) -> bool:
+    if ".." in name or "--" in name or name.endswith(".git"):
+        return False
+    return bool(_HUB_ID.fullmatch(name))
 
 
 def _not_an_id(name: str) -> InvalidInputError:
@@ -106,129 +140,143 @@ def _read_path(path: Path) -> dict[str, Any]:
             hint="give the path of a config.json, or of the folder that holds it",
             field="model",
         ) from None
+    return _parse(content, repr(str(path)))
+
+
+def _parse(content: bytes, where: str) -> dict[str, Any]:
     if len(content) > LARGEST_CONFIG_BYTES:
-        raise InvalidInputError(f"{str(path)!r} is larger than 1 MiB", field="model")
+        raise InvalidInputError(f"{where} is larger than 1 MiB", field="model")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise InvalidInputError(f"{str(path)!r} is not a text file", field="model") from None
-    return parse_config(text, repr(str(path)))
+        raise InvalidInputError(f"{where} is not a text file", field="model") from None
+    return parse_config(text, where)
 
 
-def _read_hub(name: str) -> dict[str, Any]:
+def _from_hub(repository: Repository) -> ModelSource:
+    entry, note = _entry(repository)
+    if entry.config is not None:
+        return _source(repository, entry, entry.config, note)
+    about = f"{repository.name!r} {entry.kind}"
+    notes = f"{note}; {about}" if note else about
+    shipped = _shipped(entry.base)
+    if shipped:
+        return replace(shipped, note=f"{notes}: this is its base model {shipped.name!r}")
+    base = repository.sibling(entry.base)
     try:
-        import huggingface_hub as hub  # noqa: PLC0415 - an optional extra, and slow to import
-    except ImportError:
+        found, note = _entry(base)
+    except ModelNotFoundError as error:
+        raise type(error)(f"{about}, and {error.message}", error.hint, error.field) from None
+    if found.config is None:
         raise ModelNotFoundError(
-            f"{name!r} is not among the models that ship with the planner",
-            hint=_similar(name, "to ask the Hub: pip install 'planner[hub]'"),
+            f"{about}, and its base model {base.name!r} {found.kind} too",
+            hint="give the id of the model that both were made from",
             field="model",
-        ) from None
-    endpoint = _endpoint(name)
+        )
+    source = _source(base, found, found.config, note)
+    notes = f"{notes}: this is its base model {base.name!r}"
+    return replace(source, note=f"{notes}; {source.note}" if source.note else notes)
+
+
+def _source(
+    repository: Repository, entry: Entry, config: Mapping[str, Any], note: str
+) -> ModelSource:
+    notes = [note, _custom_code(repository.name, config)]
+    return ModelSource(
+        name=repository.name,
+        config=config,
+        is_pretrained=True,
+        revision=repository.revision,
+        note="; ".join(text for text in notes if text),
+        safetensors_parameters=entry.safetensors_parameters,
+        safetensors_dtype=entry.safetensors_dtype,
+    )
+
+
+def _custom_code(name: str, config: Mapping[str, Any]) -> str:
+    model_type = config.get("model_type")
+    is_known = isinstance(model_type, str) and model_type in READERS
+    if "auto_map" not in config or is_known:
+        return ""
+    return (
+        f"{name!r} ships its own code (auto_map), which the planner never runs;"
+        " if it cannot be planned, try a model of a known architecture and the same sizes"
+    )
+
+
+def _entry(repository: Repository) -> tuple[Entry, str]:
+    """Return what is known about a repository, and a note where that may be out of date."""
+    place = (repository.endpoint, repository.name, repository.revision)
+    kept = hub_cache.read(*place)
+    if kept and kept.is_fresh:
+        return kept, ""
+    repository.require_client()
     try:
-        cached = hub.try_to_load_from_cache(name, "config.json")
-    except hub.errors.HFValidationError:
-        raise _not_an_id(name) from None
-    path = cached if isinstance(cached, str) else _download(name, endpoint)
-    return _read_path(Path(path))
+        entry = _ask(repository, kept)
+    except HubUnreachableError:
+        if kept:
+            day = datetime.fromtimestamp(kept.checked_at, UTC).date()
+            return kept, f"the Hub did not answer: {repository.name!r} is shown as of {day}"
+        copy = repository.copy_of_client()
+        if copy is None:
+            raise
+        entry = Entry(config=_read_path(copy), checked_at=0)
+        return entry, f"the Hub did not answer: {repository.name!r} is shown as last downloaded"
+    hub_cache.write(*place, entry)
+    return entry, ""
 
 
-def _endpoint(name: str) -> SplitResult:
-    """Return the Hub's address, checked: the client breaks while importing if it is no URL."""
+def _ask(repository: Repository, kept: Entry | None) -> Entry:
+    now = time.time()
     try:
-        endpoint = urlsplit(os.environ.get("HF_ENDPOINT", _WEBSITE))
-        is_url = bool(endpoint.hostname) and endpoint.port != 0
-    except ValueError:
-        is_url = False
-    if not is_url:
-        raise _unreachable(name, "HF_ENDPOINT is not a URL")
-    return endpoint
+        if kept and repository.is_unchanged("config.json", kept.etag):
+            return replace(kept, checked_at=now)
+        file = repository.fetch("config.json")
+    except FileMissingError as error:
+        return _made_from(repository, error)
+    config = _parse(file.content, f"config.json of {repository.name!r}")
+    weights = repository.weights()
+    return Entry(
+        config=config,
+        etag=file.etag,
+        safetensors_parameters=weights.parameters if weights else None,
+        safetensors_dtype=weights.dtype if weights else "",
+        checked_at=now,
+    )
 
 
-def _download(name: str, endpoint: SplitResult) -> str:
-    import huggingface_hub as hub  # noqa: PLC0415 - only importable where hub is installed
-
-    _require_network(name, endpoint)
-    try:
-        # Asked without retries, and before anything of any size is written to the disk.
-        size = hub.get_hf_file_metadata(hub.hf_hub_url(name, "config.json")).size or 0
-        if size <= LARGEST_CONFIG_BYTES:
-            return hub.hf_hub_download(name, "config.json")
-    except Exception as error:  # noqa: BLE001 - the client's transport errors share no public base
-        raise _hub_error(name, error) from None
-    raise InvalidInputError(f"config.json of {name!r} is larger than 1 MiB", field="model")
-
-
-def _require_network(name: str, endpoint: SplitResult) -> None:
-    """Fail within seconds where the Hub cannot be reached; the client itself retries for 23 s."""
-    from urllib.request import getproxies  # noqa: PLC0415 - slow to import, and seldom needed
-
-    from huggingface_hub import constants  # noqa: PLC0415 - only importable where hub is installed
-
-    if constants.HF_HUB_OFFLINE:
-        raise _unreachable(name, "HF_HUB_OFFLINE is set")
-    if not getproxies().keys().isdisjoint({endpoint.scheme, "all"}):
-        return
-    port = endpoint.port or (80 if endpoint.scheme == "http" else 443)
-    if not _connects(endpoint.hostname or "", port):
-        raise _unreachable(name, f"no connection to {endpoint.hostname}")
-
-
-def _connects(host: str, port: int) -> bool:
-    """Return whether the host answers in time, all its addresses and the look-up included."""
-    has_answered = Event()
-
-    def connect() -> None:
-        with suppress(OSError, UnicodeError):
-            socket.create_connection((host, port), timeout=CONNECT_TIMEOUT_SECONDS).close()
-            has_answered.set()
-
-    attempt = Thread(target=connect, daemon=True)
-    attempt.start()
-    attempt.join(CONNECT_TIMEOUT_SECONDS)
-    return has_answered.is_set()
-
-
-def _hub_error(name: str, error: Exception) -> ModelNotFoundError:
-    from huggingface_hub import errors  # noqa: PLC0415 - only importable where hub is installed
-
-    if isinstance(error, errors.GatedRepoError):
-        return ModelAccessError(
-            f"{name!r} is gated",
-            hint=f"accept its terms at {_WEBSITE}/{name}, then set HF_TOKEN",
-            field="model",
-        )
-    if isinstance(error, errors.RepositoryNotFoundError):
-        return ModelNotFoundError(
-            f"there is no model {name!r} on the Hub, or it is private",
-            hint=_similar(name, "a private model needs HF_TOKEN"),
-            field="model",
-        )
-    if isinstance(error, errors.RemoteEntryNotFoundError):
-        return ModelNotFoundError(
-            f"{name!r} has no config.json",
-            hint="is it an adapter, a GGUF file or a data set? plan for its base model",
-            field="model",
-        )
-    status = error.response.status_code if isinstance(error, errors.HfHubHTTPError) else None
-    if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-        return ModelAccessError(
-            f"the Hub refused access to {name!r} (HTTP {status})",
-            hint="is HF_TOKEN still valid, and may it read this model?",
-            field="model",
-        )
-    return _unreachable(name, f"HTTP {status}" if status else type(error).__name__)
-
-
-def _unreachable(name: str, reason: str) -> HubUnreachableError:
-    return HubUnreachableError(
-        f"{name!r} does not ship with the planner, and the Hub did not answer ({reason})",
-        hint=_similar(name, "or give the path of its config.json"),
+def _made_from(repository: Repository, missing: FileMissingError) -> Entry:
+    """Return the base model of a repository without a config.json: an adapter, or GGUF files."""
+    with suppress(FileMissingError):
+        file = repository.fetch("adapter_config.json")
+        where = f"adapter_config.json of {repository.name!r}"
+        adapter = _parse(file.content, where)
+        kind = "is a LoRA adapter" if adapter.get("peft_type") == "LORA" else "is an adapter"
+        return _based_on(repository, kind, adapter.get("base_model_name_or_path"))
+    files, tags = repository.files_and_tags()
+    kinds = _kinds(files)
+    if any(file.endswith(".gguf") for file in files):
+        bases = [tag.rpartition(":")[2] for tag in tags if tag.startswith(_BASE_TAG)]
+        kind = f"has no config.json, only GGUF weights ({kinds})"
+        return _based_on(repository, kind, bases[0] if bases else None)
+    raise ModelNotFoundError(
+        missing.message + (f", only {kinds}" if kinds else ""),
+        hint="is it a model of another library? Plan for its base model, or give a config.json",
         field="model",
     )
 
 
-def _similar(name: str, otherwise: str) -> str:
-    aliases = (*catalog.model_ids(), *(i.split("/")[1] for i in catalog.model_ids()))
-    close = did_you_mean(name, aliases)
-    return f"{close} {otherwise}" if close else otherwise
+def _based_on(repository: Repository, kind: str, base: object) -> Entry:
+    if isinstance(base, str) and _is_id(base) and base != repository.name:
+        return Entry(base=base, kind=kind, checked_at=time.time())
+    raise ModelNotFoundError(
+        f"{repository.name!r} {kind}, and names no base model on the Hub",
+        hint="plan for the model that it was made from: give its id",
+        field="model",
+    )
+
+
+def _kinds(files: tuple[str, ...]) -> str:
+    """Say which kinds of files there are, the most frequent first, such as "3 .gguf, 1 .md"."""
+    counts = Counter(Path(file).suffix[:20] or "other" for file in files)
+    return ", ".join(f"{count} {suffix}" for suffix, count in counts.most_common(6))

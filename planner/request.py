@@ -12,10 +12,11 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from planner import catalog, hub, wiring
-from planner.architectures import read_model
+from planner.architectures import READERS, read_model
 from planner.cluster import Cluster, Gpu
 from planner.errors import InvalidInputError, InvalidRequestError, Problem, did_you_mean
 from planner.job import Job, Recipe
+from planner.meta import read_with_transformers
 from planner.model import Model
 from planner.topology import LARGEST_TEXT, parse_topology
 
@@ -122,6 +123,8 @@ class Resolved:
 
     job: Job
     assumptions: tuple[Assumption, ...]
+    notes: tuple[str, ...] = ()
+    """What the user should know about the model's source."""
 
 
 def parse_request(payload: object) -> Request:
@@ -163,7 +166,7 @@ def resolve(request: Request, *, allow_paths: bool) -> Resolved:
     """
     _refuse_unsupported(request.recipe)
     assumptions: list[Assumption] = []
-    model = _model(request.model, allow_paths=allow_paths)
+    model, notes = load_model(request.model, allow_paths=allow_paths)
     cluster = _cluster(request.cluster, assumptions)
     framework = catalog.framework(request.recipe.framework)
     recipe = _recipe(request, model, cluster, assumptions)
@@ -178,7 +181,7 @@ def resolve(request: Request, *, allow_paths: bool) -> Resolved:
                 field=f"recipe.{name}",
             )
     job = Job(model=model, cluster=cluster, recipe=recipe, framework=framework)
-    return Resolved(job=job, assumptions=tuple(assumptions))
+    return Resolved(job=job, assumptions=tuple(assumptions), notes=notes)
 
 
 def _refuse_unsupported(recipe: RecipeRequest) -> None:
@@ -190,13 +193,41 @@ def _refuse_unsupported(recipe: RecipeRequest) -> None:
         )
 
 
-def _model(wanted: str | dict[str, Any], *, allow_paths: bool) -> Model:
-    if isinstance(wanted, dict):
+def load_model(
+    wanted: str | Mapping[str, Any], *, allow_paths: bool
+) -> tuple[Model, tuple[str, ...]]:
+    """Return a model by name, path or config.json, and what the user should know about it.
+
+    Args:
+        wanted: catalogue name, Hub id, path, or the config.json itself.
+        allow_paths: whether the caller sits at this machine: only then may files be read, and a
+            model type without a reader be built by transformers.
+
+    Raises:
+        PlannerError: the model cannot be found, or not be read.
+    """
+    if isinstance(wanted, Mapping):
         name = wanted.get("_name_or_path")
         name = name if isinstance(name, str) and name else "config.json"
-        return replace(read_model(name, wanted), is_pretrained=False)
+        model = _read(name, wanted, may_build=allow_paths)
+        return replace(model, is_pretrained=False), ()
     found = hub.find_model(wanted, allow_paths=allow_paths)
-    return replace(read_model(found.name, found.config), is_pretrained=found.is_pretrained)
+    model = _read(found.name, found.config, may_build=allow_paths)
+    notes = [found.note] if found.note else []
+    if found.safetensors_parameters not in (None, model.parameters):
+        notes.append(
+            f"the weights on the Hub hold {found.safetensors_parameters:,} elements,"
+            f" the config gives {model.parameters:,} parameters"
+        )
+    return replace(model, is_pretrained=found.is_pretrained), tuple(notes)
+
+
+def _read(name: str, config: Mapping[str, Any], *, may_build: bool) -> Model:
+    """Return the Model of a config, with transformers' help where no reader knows its type."""
+    model_type = config.get("model_type")
+    if may_build and isinstance(model_type, str) and model_type not in READERS:
+        return read_with_transformers(name, config)
+    return read_model(name, config)
 
 
 def _cluster(wanted: ClusterRequest, assumptions: list[Assumption]) -> Cluster:

@@ -31,6 +31,7 @@ def answer_estimate(request: Request, *, allow_paths: bool) -> dict[str, Any]:
         **head,
         **_estimate(resolved.job, candidate),
         "assumptions": [asdict(assumption) for assumption in resolved.assumptions],
+        "notes": list(resolved.notes),
     }
 
 
@@ -78,6 +79,7 @@ def answer_plan(resolved: Resolved, plan: Plan, request_id: str | int | None) ->
         ],
         "findings": [_finding(finding) for finding in plan.findings],
         "assumptions": [asdict(assumption) for assumption in resolved.assumptions],
+        "notes": list(resolved.notes),
         "search": asdict(plan.search),
     }
 

@@ -50,6 +50,14 @@ def pytest_runtest_makereport(
     return report
 
 
+@pytest.fixture(autouse=True, scope="session")
+def private_cache(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
+    """No test reads or fills the user's own cache of the Hub."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PLANNER_CACHE_DIR", str(tmp_path_factory.mktemp("hub")))
+        yield
+
+
 JobMaker = Callable[..., Job]
 
 

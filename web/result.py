@@ -30,6 +30,7 @@ def result(question: Question, resolved: Resolved, plan: Plan, *, base_url: str)
         "totals": _totals(plan),
         "ledgers": (_memory(plan), _time(plan)),
         "assumptions": resolved.assumptions,
+        "notes": resolved.notes,
         "flags": FLAGS,
         "compared": _compared(plan),
         "links": [

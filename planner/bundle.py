@@ -31,6 +31,7 @@ def bundle_files(plan: Plan, answer: Mapping[str, Any]) -> dict[str, str]:
     strategy, recipe = chosen.strategy, job.recipe
     bundle = Bundle(
         model=job.model.name,
+        revision=job.model.revision,
         model_config=job.model.config,
         is_pretrained=job.model.is_pretrained,
         task=job.model.task,

@@ -48,6 +48,7 @@ def _job_options(command: F) -> F:
         ),
         click.option("--intra-node", metavar="LINK", help="Link between the GPUs of a node."),
         click.option("--inter-node", metavar="LINK", help="Link between nodes."),
+        click.option("--revision", help="Branch, tag or commit of the model on the Hub."),
         click.option("--seq-len", "sequence_length", type=int, help="Tokens per sequence."),
         click.option("--global-batch-size", type=int, help="Sequences per optimizer step."),
         click.option("--precision", help="fp32, tf32, fp16-mixed, bf16-mixed or bf16."),
@@ -153,14 +154,15 @@ def explain(code: str | None) -> None:
 
 @cli.command()
 @click.argument("name")
+@click.option("--revision", help="Branch, tag or commit on the Hub.")
 @click.option("--json", "as_json", is_flag=True, help="Print the contract's JSON.")
-def model(name: str, *, as_json: bool) -> None:
+def model(name: str, revision: str | None, *, as_json: bool) -> None:
     """Show the parameters and parts of the model NAME."""
     from planner import wire
     from planner.report import model_text
     from planner.request import load_model
 
-    described, notes = load_model(name, allow_paths=True)
+    described, notes = load_model(f"{name}@{revision}" if revision else name, allow_paths=True)
     _say(notes)
     if as_json:
         click.echo(json.dumps(wire.answer_model(described), indent=2))
@@ -203,6 +205,8 @@ def _request(model: str, flags: dict[str, Any]) -> Any:
     """Return the wire request that the flags describe."""
     from planner.request import parse_request
 
+    if flags["revision"] is not None:
+        model = f"{model}@{flags['revision']}"
     cluster = _given(flags, _CLUSTER)
     if flags["topology"]:
         with click.open_file(flags["topology"], encoding="utf-8", errors="replace") as file:

@@ -43,6 +43,8 @@ class Bundle:
 
     model: str
     """Hub id, or the name the user gave; untrusted text."""
+    revision: str
+    """Branch, tag or commit of the Hub's repository; untrusted text."""
     model_config: Mapping[str, object]
     """The model's config.json."""
     is_pretrained: bool

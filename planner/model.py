@@ -182,6 +182,8 @@ class Model:
     """The config.json itself, for the files that build the model."""
     is_pretrained: bool = True
     """Weights can be loaded by name; False for a bare config.json."""
+    revision: str = "main"
+    """Of the Hub's repository that the config came from."""
 
     @property
     def has_token_loss(self) -> bool:

@@ -219,7 +219,8 @@ def load_model(
             f"the weights on the Hub hold {found.safetensors_parameters:,} elements,"
             f" the config gives {model.parameters:,} parameters"
         )
-    return replace(model, is_pretrained=found.is_pretrained), tuple(notes)
+    model = replace(model, is_pretrained=found.is_pretrained, revision=found.revision)
+    return model, tuple(notes)
 
 
 def _read(name: str, config: Mapping[str, Any], *, may_build: bool) -> Model:

@@ -9,6 +9,7 @@ from click.testing import CliRunner, Result
 
 import planner.probe
 from planner import cli
+from planner.errors import InvalidInputError, ModelNotFoundError
 
 TOPOLOGY = "\tGPU0\tGPU1\nGPU0\t X \tNV4\nGPU1\tNV4\t X \n"
 
@@ -127,6 +128,19 @@ def test_main_turns_errors_into_exit_codes(
         captured = capsys.readouterr()
         assert captured.out == ""
         assert "rror" in captured.err
+
+
+def test_a_revision_is_asked_of_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    for command in (["model"], ["suggest", "--gpus", "2"]):
+        result = run(command[0], "gpt2", *command[1:], "--revision", "v2")
+        assert isinstance(result.exception, ModelNotFoundError)
+        assert "gpt2" in result.exception.message
+
+
+def test_a_strategy_that_is_no_json_object_is_refused() -> None:
+    result = run("estimate", "gpt2", "--strategy", "{broken")
+    assert isinstance(result.exception, InvalidInputError)
 
 
 def test_an_interrupt_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

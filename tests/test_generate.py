@@ -21,6 +21,7 @@ from planner.generate import TARGETS, Bundle, generate
 
 BUNDLE = Bundle(
     model="openai-community/gpt2",
+    revision="main",
     model_config={"model_type": "gpt2", "n_layer": 12, "note": 'it\'s <b>"fine"</b> & {{ so }}'},
     is_pretrained=True,
     task="causal-lm",

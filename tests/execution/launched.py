@@ -49,6 +49,7 @@ BERT = {
 
 TINY = Bundle(
     model="example/tiny",
+    revision="main",
     model_config=GPT2,
     is_pretrained=False,
     task="causal-lm",

@@ -42,11 +42,11 @@ def _kept_per_token(job: Job, part: Part, numerics: Numerics) -> float:
     attention = part.attention
     if attention is None:
         return kept
+    element_bytes = 4 if numerics == Numerics.FP32 else 2
     if not attention.materialises_scores(job.recipe.attention, numerics):
-        return kept + 4 * attention.num_heads
+        return kept + 4 * attention.num_heads + element_bytes * attention.retained_size
     scores = attention.num_heads * part.tokens(job.recipe.sequence_length)
     expanded = 2 * (attention.query_size - attention.key_value_size)
-    element_bytes = 4 if numerics == Numerics.FP32 else 2
     return kept + attention.eager_bytes_per_score[numerics] * scores + element_bytes * expanded
 
 

@@ -77,6 +77,8 @@ class Attention:
     """Kept bytes per head, query and key when the scores are materialised (attention="eager")."""
     window: int | None = None
     """Keys that a query sees at most; None for all of them."""
+    retained_size: int = 0
+    """Channels that fused kernels keep alive unused: values are a view of a wider projection."""
     has_fused_kernel: bool = True
     """The modelling code can use SDPA or flash attention at all."""
 

@@ -7,12 +7,12 @@ them; mixtures of experts add their own MLP in `planner.architectures.experts`.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from functools import partial
 from typing import TypeAlias
 
 from planner.architectures import kept
 from planner.architectures.config import Config
+from planner.architectures.norms import Norm
 from planner.model import Attention, Kept, Linear, Model, Part
 
 Flag: TypeAlias = bool | tuple[str, bool]
@@ -28,33 +28,6 @@ SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "positions": ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"),
 }
 """The names that families give to the same size."""
-
-
-class Norm(StrEnum):
-    """What normalises hidden states, and what it keeps for backward."""
-
-    RMS = "rms"
-    """An fp32 copy, and the normalised input in the compute dtype."""
-    RMS_FP32 = "rms-fp32"
-    """Gemma's: both in fp32."""
-    LAYER = "layer"
-    """Weight and bias."""
-    LAYER_NO_BIAS = "layer-no-bias"
-    LAYER_BARE = "layer-bare"
-    """No parameters."""
-
-    @property
-    def parameters_per_channel(self) -> int:
-        """Return the parameters of the norm for each channel."""
-        return {Norm.LAYER: 2, Norm.LAYER_BARE: 0}.get(self, 1)
-
-    def kept(self, name: str, size: int) -> Kept:
-        """Return what the norm keeps for a hidden state of that size."""
-        if self is Norm.RMS:
-            return kept.rms_norm(name, size)
-        if self is Norm.RMS_FP32:
-            return Kept(name=name, bytes_per_token=(8 * size + 4, 8 * size + 4, 8 * size + 4))
-        return kept.layer_norm(name, size)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +46,8 @@ class Family:
     is_gated: bool = True
     is_fused: bool = False
     """One matrix for query, key and value, and one for gate and up."""
+    keeps_fused_projection: bool = False
+    """Values stay a view of that one matrix's output, while queries and keys are rotated copies."""
     qkv_bias: Flag = False
     output_bias: Flag = False
     mlp_bias: Flag = False
@@ -242,6 +217,7 @@ def scores(family: Family, config: Config, hidden: int) -> Attention:
         num_key_value_heads=groups,
         head_dim=head_dim,
         is_causal=True,
+        retained_size=(heads + groups) * head_dim if family.keeps_fused_projection else 0,
         eager_bytes_per_score=kept.scores(
             _dropout(family, config, 2), is_upcast=family.upcasts_softmax
         ),
@@ -325,13 +301,24 @@ def mlp(family: Family, config: Config, hidden: int, inner: int, prefix: str = "
     return Piece(
         linears=(*inputs, output),
         kept=(
-            kept.operand("mlp_input", hidden, copies=len(inputs)),
+            _mlp_input(family, hidden, copies=len(inputs)),
             *kept.activation(function, inner),
             *(gate if family.is_gated else ()),
             kept.operand("mlp_inner", inner),
             *kept.dropout("mlp_dropout_mask", hidden, _dropout(family, config, 1)),
         ),
     )
+
+
+def _mlp_input(family: Family, hidden: int, copies: int) -> Kept:
+    """Return what the MLP's matrices keep of their input.
+
+    Where attention reads the very same tensor, only autocast's own casts are added.
+    """
+    entry = kept.operand("mlp_input", hidden, copies=copies)
+    if family.is_parallel and len(family.norms) == 1:
+        return replace(entry, bytes_per_token=(0, entry.bytes_per_token[1], 0))
+    return entry
 
 
 def _blocks(family: Family, config: Config, stack: Stack) -> list[Part]:

@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from planner.architectures.config import Config
-from planner.architectures.decoder import Family, Norm, read, size
+from planner.architectures.decoder import Family, read, size
+from planner.architectures.norms import Norm
 from planner.model import Model
 
 FAMILY = Family(
@@ -11,6 +12,7 @@ FAMILY = Family(
     norm=Norm.LAYER,
     is_gated=False,
     is_fused=True,
+    keeps_fused_projection=True,
     qkv_bias=("bias", False),
     output_bias=("bias", False),
     mlp_bias=("bias", False),

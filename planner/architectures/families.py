@@ -5,7 +5,8 @@ The defaults are the config classes' own, for configs that leave a key out.
 
 from collections.abc import Mapping
 
-from planner.architectures.decoder import Family, Norm
+from planner.architectures.decoder import Family
+from planner.architectures.norms import Norm
 
 
 def _sizes(  # noqa: PLR0913, PLR0917 - the seven sizes of a decoder
@@ -105,6 +106,7 @@ PHI = Family(
 PHI3 = Family(
     defaults=_sizes(32064, 3072, 32, 32, 8192, 4096),
     is_fused=True,
+    keeps_fused_projection=True,
     dropouts=("embd_pdrop", "resid_pdrop", "attention_dropout"),
 )
 OLMO = Family(
@@ -115,6 +117,7 @@ OLMO = Family(
 )
 OLMO2 = Family(
     defaults=_sizes(50304, 4096, 32, 32, 11008, 2048),
+    norm=Norm.RMS_FP32,
     norms=("post_attention_layernorm", "post_feedforward_layernorm"),
     qkv_bias=_ATTENTION_BIAS,
     output_bias=_ATTENTION_BIAS,
@@ -168,6 +171,7 @@ GPT_NEOX = Family(
     is_parallel=True,
     is_gated=False,
     is_fused=True,
+    keeps_fused_projection=True,
     qkv_bias=("attention_bias", True),
     output_bias=("attention_bias", True),
     mlp_bias=True,
@@ -245,7 +249,7 @@ MPT = Family(
 )
 COHERE = Family(
     defaults=_sizes(256000, 8192, 40, 64, 22528, 8192),
-    norm=Norm.LAYER_NO_BIAS,
+    norm=Norm.LAYER_SPELLED_OUT,
     norms=("input_layernorm",),
     is_parallel=True,
     qkv_bias=_ATTENTION_BIAS,
@@ -277,6 +281,7 @@ DENSE: Mapping[str, Family] = {
     "granite": LLAMA,
     "helium": Family(
         defaults=_sizes(48000, 2560, 24, 20, 7040, 4096, 20, 128),
+        norm=Norm.RMS_FP32,
         qkv_bias=_ATTENTION_BIAS,
         mlp_bias=_MLP_BIAS,
     ),

@@ -8,7 +8,6 @@ from planner.architectures.config import Config
 from planner.architectures.decoder import (
     Family,
     Mlp,
-    Norm,
     Piece,
     Stack,
     assemble,
@@ -18,6 +17,7 @@ from planner.architectures.decoder import (
     size,
 )
 from planner.architectures.experts import Routing, expert_mlp
+from planner.architectures.norms import Norm
 from planner.model import Attention, Linear, Model
 
 FAMILY = Family(

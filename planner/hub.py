@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from planner import catalog, hub_cache
-from planner.architectures import READERS
+from planner.architectures import MODEL_TYPES
 from planner.errors import (
     HubUnreachableError,
     InvalidInputError,
@@ -195,7 +195,7 @@ def _source(
 
 def _custom_code(name: str, config: Mapping[str, Any]) -> str:
     model_type = config.get("model_type")
-    is_known = isinstance(model_type, str) and model_type in READERS
+    is_known = isinstance(model_type, str) and model_type in MODEL_TYPES
     if "auto_map" not in config or is_known:
         return ""
     return (

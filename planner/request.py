@@ -12,11 +12,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from planner import catalog, hub, wiring
-from planner.architectures import READERS, read_model
+from planner.architectures import MODEL_TYPES, read_model
 from planner.cluster import Cluster, Gpu
 from planner.errors import InvalidInputError, InvalidRequestError, Problem, did_you_mean
 from planner.job import Job, Recipe
-from planner.meta import read_with_transformers
 from planner.model import Model
 from planner.topology import LARGEST_TEXT, parse_topology
 
@@ -226,7 +225,9 @@ def load_model(
 def _read(name: str, config: Mapping[str, Any], *, may_build: bool) -> Model:
     """Return the Model of a config, with transformers' help where no reader knows its type."""
     model_type = config.get("model_type")
-    if may_build and isinstance(model_type, str) and model_type not in READERS:
+    if may_build and isinstance(model_type, str) and model_type not in MODEL_TYPES:
+        from planner.meta import read_with_transformers  # noqa: PLC0415 - for few models only
+
         return read_with_transformers(name, config)
     return read_model(name, config)
 

@@ -3,6 +3,7 @@
 import random
 import tomllib
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRot
 from planner import catalog
 from planner.architectures import (
     LARGEST_MODEL,
+    MODEL_TYPES,
     experts,
     families,
     multimodal,
@@ -161,6 +163,15 @@ def test_the_count_worked_by_hand_is_read_and_built(
 ) -> None:
     assert read_model("tiny", config).parameters == parameters
     assert _built(config) == parameters
+
+
+def test_every_reader_is_listed_under_its_module() -> None:
+    listed = {
+        model_type: module
+        for module in set(MODEL_TYPES.values())
+        for model_type in import_module(f"planner.architectures.{module}").READERS
+    }
+    assert listed == dict(MODEL_TYPES)
 
 
 NO_DEFAULTS = {

@@ -148,3 +148,6 @@ def _embeddings(config: Config, family: _Family, side: str, tables: Mapping[str,
 def _final_norm(family: _Family, side: str, hidden: int) -> tuple[Part, ...]:
     norm = encoders.norm_part(f"{side}_layer_norm", hidden)
     return (norm,) if family.has_final_norm else ()
+
+
+READERS = dict.fromkeys(("bart", "mbart", "pegasus"), read)

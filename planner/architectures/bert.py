@@ -266,3 +266,9 @@ def _discriminator(hidden: int, function: str) -> Part:
             kept.operand("dense_prediction_input", hidden),
         ),
     )
+
+
+READERS = dict.fromkeys(
+    ("albert", "bert", "camembert", "distilbert", "electra", "mpnet", "roberta", "xlm-roberta"),
+    read,
+)

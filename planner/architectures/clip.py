@@ -188,3 +188,6 @@ def _pooling(config: Config, text_hidden: int, vision_hidden: int) -> tuple[Part
         vectors={"probe": vision_hidden, "layernorm": 2 * vision_hidden},
     )
     return pooled, attention_pooling, scale
+
+
+READERS = dict.fromkeys(("clip", "siglip"), read)

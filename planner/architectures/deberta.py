@@ -205,3 +205,6 @@ def _head(config: Config, hidden: int, vocabulary: int) -> Part:
         is_tied=is_tied,
         second_bias={} if is_tied else {"bias": vocabulary},
     )
+
+
+READERS = {"deberta-v2": read}

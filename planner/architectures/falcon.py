@@ -42,3 +42,6 @@ def read_falcon(name: str, config: Config) -> Model:
     family = replace(FAMILY, norms=norms, is_parallel=is_parallel)
     model = read(family, name, Config(name, values))
     return replace(model, config=config.values)
+
+
+READERS = {"falcon": read_falcon}

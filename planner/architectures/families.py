@@ -5,7 +5,7 @@ The defaults are the config classes' own, for configs that leave a key out.
 
 from collections.abc import Mapping
 
-from planner.architectures.decoder import Family
+from planner.architectures.decoder import Family, reader
 from planner.architectures.norms import Norm
 
 
@@ -317,3 +317,5 @@ DENSE: Mapping[str, Family] = {
     "starcoder2": STARCODER2,
 }
 """By model_type. Families that need more than a record have a reader of their own."""
+
+READERS = {model_type: reader(family) for model_type, family in DENSE.items()}

@@ -169,3 +169,6 @@ def _head(config: Config, hidden: int, vocabulary: int) -> Part:
         ),
         vectors={"norm": _norm_parameters(config, hidden)},
     )
+
+
+READERS = {"modernbert": read}

@@ -174,6 +174,7 @@ TEXT_READERS: Mapping[str, Reader] = {
 """Text halves that are also models of their own."""
 
 READERS: Mapping[str, Reader] = {
+    **TEXT_READERS,
     "gemma3": partial(read, partial(read_dense, GEMMA3), siglip_tower),
     "qwen3_5": partial(read, hybrid.read_dense, qwen_tower),
     "qwen3_5_moe": partial(read, hybrid.read_mixture, qwen_tower),

@@ -211,3 +211,6 @@ def _layer(
         )
         for index, (before, after, kernel, step) in enumerate(shapes, start=1)
     )
+
+
+READERS = {"resnet": read}

@@ -251,3 +251,6 @@ def _gate_kept(sizes: _Sizes) -> tuple[Kept, ...]:
     activated = Kept(name="wi_0_activated", bytes_per_token=(4 * inner, wide * inner, 2 * inner))
     inputs = () if sizes.function == "relu" else kept.activation(sizes.function, inner)
     return (*inputs, activated, kept.operand("wi_1", inner))
+
+
+READERS = dict.fromkeys(("mt5", "t5"), read)

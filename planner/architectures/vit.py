@@ -185,3 +185,6 @@ def _head(config: Config, family: _Family, hidden: int, *, is_bare: bool) -> tup
         return (encoders.classifier("pooler", hidden, pooled),) if pooled else ()
     features = 2 * hidden if family.is_dino else hidden
     return (encoders.classifier("classifier", features, labels(config)),)
+
+
+READERS = dict.fromkeys(("deit", "dinov2", "vit"), read)

@@ -184,7 +184,10 @@ def test_swins_stages_halve_the_resolution_and_double_the_channels() -> None:
 def test_the_flops_of_a_resnet_are_those_that_torchvision_lists(
     config: dict[str, Any], flops: float
 ) -> None:
-    """Its `_ops` are multiplications with their additions, two FLOPs each."""
+    """Its GFLOPS are multiplications with their additions, two FLOPs each.
+
+    ResNet-18's figure was read on torchvision's page; the other two were not looked up again.
+    """
     model = read_model("resnet", {"model_type": "resnet", "num_labels": 1000} | config)
     positions = model.max_position_embeddings
     assert positions == 56 * 56
@@ -202,6 +205,7 @@ def test_the_flops_of_a_resnet_are_those_that_torchvision_lists(
 def test_the_flops_of_a_transformer_are_those_that_torchvision_lists(
     config: dict[str, Any], flops: float
 ) -> None:
+    """Swin-T's figure was read on torchvision's page; ViT-B/16's was not looked up again."""
     model = read_model("vision", config | {"num_labels": 1000})
     tokens = model.max_position_embeddings
     assert model.flops_per_token(tokens) * tokens / 2 == pytest.approx(flops, rel=0.01)

@@ -1,8 +1,11 @@
 """GPUs and the links between them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+
+from planner.term import Amount
+from planner.topology.graph import Topology
 
 
 class Provenance(StrEnum):
@@ -69,6 +72,46 @@ class Link:
     source: str
     is_fast: bool = False
     """NVLink or NVSwitch, in the sense of the HF guide's decision tree."""
+    medium: str = "given"
+    """What carries it: nvswitch, nvlink, pcie, host (PCIe staged through host memory), xgmi,
+    fabric, network, or given by the user."""
+    system: str = ""
+    """The measured system of `data/calibration/collectives` that this link belongs to, if any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """One record of `data/instances`: a cloud machine by name."""
+
+    name: str
+    cloud: str
+    gpu: str
+    gpus_per_node: int
+    intra_node: str
+    """A link name, or "" for what the GPU's record says."""
+    topology: str
+    """Text of `nvidia-smi topo -m`, or ""."""
+    network_bytes_per_second: float
+    """Of one node, per direction; 0 where unknown."""
+    host_memory_bytes: float
+    """0 where unknown."""
+    usd_per_hour: float
+    """On demand, one instance; 0 where unknown."""
+    price_source: str
+    """With its date."""
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Ranks that communicate: `ranks` of them, `stride` global ranks apart; may be columns.
+
+    Local ranks run first within a node, so a group keeps inside its node while
+    `ranks * stride <= gpus_per_node`.
+    """
+
+    ranks: Amount
+    stride: Amount = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +124,19 @@ class Cluster:
     intra_node: Link
     inter_node: Link | None
     """None on a single node."""
+    group_links: Mapping[tuple[int, int], Link] = field(default_factory=dict)
+    """By (ranks in a node, stride): what a group of local ranks 0, stride, 2 stride ... gets, the
+    slowest such group of the node."""
+    gpu_order: tuple[int, ...] = ()
+    """Physical GPU index of each local rank; empty: in index order."""
+    topology: Topology | None = None
+    instance: Instance | None = None
+    host_memory_bytes: float = 0.0
+    """Of one node; 0 where unknown."""
+
+    def link(self, ranks: int, stride: int = 1) -> Link:
+        """Return the link among `ranks` GPUs of a node, `stride` local ranks apart."""
+        return self.group_links.get((ranks, stride), self.intra_node)
 
     @property
     def world_size(self) -> int:

@@ -1,33 +1,18 @@
 """The matrix that `nvidia-smi topo -m` prints -> how each pair of GPUs is connected."""
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
 
 from planner.errors import InvalidInputError
+from planner.topology.graph import Topology
 
 LARGEST_TEXT = 64 * 1024
 """Characters; a real matrix has at most a few thousand."""
-
-PCIE_CLASSES = ("PIX", "PXB", "PHB", "NODE", "SYS")
-"""From near to far, as nvidia-smi's legend defines them."""
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _GPU = re.compile(r"GPU[0-9]+$")
 _CELL = re.compile(r"(X|NV[1-9][0-9]?|PIX|PXB|PHB|NODE|SYS)$")
 _OLD_NAMES = {"SOC": "SYS"}
 """What drivers before 2017 print."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Topology:
-    """Connections between the GPUs of one node. Pairs are (low, high) GPU indices."""
-
-    num_gpus: int
-    nvlink: Mapping[tuple[int, int], int]
-    """Bonded NVLinks of each pair that has any."""
-    pcie: Mapping[tuple[int, int], str]
-    """One of `PCIE_CLASSES` for each pair without NVLink."""
 
 
 def parse_topology(text: str) -> Topology:

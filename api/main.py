@@ -61,6 +61,19 @@ def gpu(name: str) -> Answer:
     return Answer(asdict(catalog.gpu(name)))
 
 
+@router.get("/v1/instances")
+def instances() -> Answer:
+    """List the known cloud instances, in base units; null is not known."""
+    known = [catalog.instance(name) for name in catalog.instance_names()]
+    return Answer({"instances": [wire.answer_instance(instance) for instance in known]})
+
+
+@router.get("/v1/instances/{name}")
+def instance(name: str) -> Answer:
+    """Describe a cloud instance, by its name in any case."""
+    return Answer(wire.answer_instance(catalog.instance(name)))
+
+
 @router.get("/v1/rules")
 def list_rules() -> Answer:
     """List the rules."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from planner.errors import InvalidInputError
 from planner.generate import TARGETS, Bundle, generate
+from planner.placement import cuda_visible_devices
 from planner.plan import Plan
 from planner.report import recommendation
 
@@ -37,6 +38,7 @@ def bundle_files(plan: Plan, answer: Mapping[str, Any]) -> dict[str, str]:
         task=job.model.task,
         nodes=job.cluster.nodes,
         gpus_per_node=job.cluster.gpus_per_node,
+        cuda_visible_devices=cuda_visible_devices(job.cluster.gpu_order),
         zero_stage=strategy.zero_stage,
         micro_batch_size=strategy.micro_batch_size,
         gradient_accumulation_steps=strategy.gradient_accumulation_steps,

@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from planner.cluster import GemmCurve, Gpu
+from planner.cluster import GemmCurve, Gpu, Instance
 from planner.errors import UnknownNameError, UnsupportedError, did_you_mean
 from planner.framework import Framework, Optimizer, Precision
 from planner.model import Numerics
@@ -113,7 +113,6 @@ def _gpu_spellings() -> Mapping[str, str]:
 def _gpu(canonical: str) -> Gpu:
     record = _read("gpus", canonical)
     peaks = {dtype: tflops * TERA for dtype, tflops in record["peak_tflops"].items()}
-    peaks.setdefault("fp32", min(peaks.values()))
     capability = record.get("compute_capability", "")
     return Gpu(
         name=record["name"],
@@ -121,6 +120,7 @@ def _gpu(canonical: str) -> Gpu:
         nvml_names=tuple(record["nvml_names"]),
         aliases=tuple(record["aliases"]),
         memory_bytes=record["memory_gib"] * GIB,
+        usable_bytes=record.get("usable_gib", 0) * GIB,
         peak_flops=peaks,
         hbm_bytes_per_second=record["hbm_gb_per_s"] * GIGA,
         compute_capability=capability,
@@ -175,6 +175,60 @@ def link(name: str, field: str = "cluster.intra_node") -> LinkRecord:
         latency_seconds=record.get("latency_us", 0) * MICRO,
         source=record["source"],
     )
+
+
+@cache
+def instance_names() -> tuple[str, ...]:
+    """Return the names of all cloud instances as their clouds spell them: by family, then size."""
+    records = [_read("instances", name) for name in _names("instances", ".toml")]
+    records.sort(key=lambda r: (r["cloud"], r["name"].partition(".")[0], r.get("vcpus", 0)))
+    return tuple(record["name"] for record in records)
+
+
+def instance(name: str) -> Instance:
+    """Return a cloud instance by name, in any case.
+
+    Raises:
+        UnknownNameError: no record has that name.
+    """
+    wanted = name.strip().lower()
+    if wanted not in _names("instances", ".toml"):
+        near = did_you_mean(name, instance_names())
+        raise UnknownNameError(
+            f"unknown instance {name[:60]!r}",
+            hint=near or "`planner instances` lists all of them",
+            field="cluster.instance",
+        )
+    return _instance(wanted)
+
+
+@cache
+def _instance(name: str) -> Instance:
+    record = _read("instances", name)
+    return Instance(
+        name=record["name"],
+        cloud=record["cloud"],
+        gpu=record["gpu"],
+        gpus_per_node=record["gpus_per_node"],
+        intra_node=record.get("intra_node", ""),
+        topology=record.get("topology", ""),
+        network_bytes_per_second=record.get("network_gbit_per_s", 0) * GIGA / 8,
+        host_memory_bytes=record.get("host_memory_gib", 0) * GIB,
+        usd_per_hour=record.get("usd_per_hour", 0.0),
+        price_source=record.get("price_source", ""),
+        source=record["source"],
+        wiring=record.get("wiring", ""),
+        vcpus=record.get("vcpus", 0),
+        price_date=record.get("price_date", ""),
+        notes=record.get("notes", ""),
+    )
+
+
+@cache
+def cube_mesh() -> Mapping[tuple[int, int], int]:
+    """Return the links of each pair of a hybrid cube mesh, the lower index first."""
+    pairs = _read("links", "nvlink-mesh-v100-8gpu")["pairs"]
+    return {(int(name[0]), int(name[-1])): links for name, links in pairs.items()}
 
 
 def interconnect_defaults() -> Mapping[str, Any]:

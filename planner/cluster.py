@@ -40,6 +40,8 @@ class Gpu:
     nvml_names: tuple[str, ...]
     aliases: tuple[str, ...]
     memory_bytes: int
+    usable_bytes: float
+    """What a process was seen to have of it; 0 where nobody said."""
     peak_flops: Mapping[str, float]
     """Dense FLOPs per second by dtype, fp32 accumulation."""
     hbm_bytes_per_second: float
@@ -100,6 +102,12 @@ class Instance:
     price_source: str
     """With its date."""
     source: str
+    wiring: str = ""
+    """In a word, for people: NVSwitch, NVLink mesh, PCIe ...; "" for a single GPU."""
+    vcpus: int = 0
+    """0 where unknown."""
+    price_date: str = ""
+    notes: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,6 +53,8 @@ class Bundle:
     """`causal-lm` or `masked-lm`."""
     nodes: int
     gpus_per_node: int
+    cuda_visible_devices: str
+    """The order in which a node's GPUs become ranks; "" for that of their indices."""
     zero_stage: int
     """0 DDP, 1 ZeroRedundancyOptimizer, 2 and 3 fully_shard without and with resharding."""
     micro_batch_size: int

@@ -42,7 +42,8 @@ class Job:
     @property
     def usable_bytes(self) -> float:
         """Return the memory of one card that a process can take."""
-        return self.cluster.gpu.memory_bytes * self.framework.usable_fraction
+        gpu = self.cluster.gpu
+        return gpu.usable_bytes or gpu.memory_bytes * self.framework.usable_fraction
 
     @property
     def peak_flops_per_second(self) -> float:

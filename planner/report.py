@@ -4,14 +4,18 @@ from collections.abc import Callable, Sequence
 from textwrap import fill
 
 from planner.candidate import Candidate
+from planner.cluster import Instance
+from planner.cluster_request import Assumption
 from planner.job import Job
 from planner.model import Linear, Model
 from planner.phases import PHASES
+from planner.placement import cuda_visible_devices
 from planner.plan import Plan
-from planner.request import Assumption
 from planner.strategy import Strategy
 from planner.term import Term
 from planner.units import (
+    GIB,
+    format_bit_rate,
     format_bytes,
     format_count,
     format_flops,
@@ -30,12 +34,14 @@ FAMILY_NAMES = {
 
 FLAGS = {
     "model": "MODEL",
+    "cluster.instance": "--instance NAME",
     "cluster.gpu": "--gpu NAME",
     "cluster.gpus_per_node": "--gpus N",
     "cluster.nodes": "--nodes N",
     "cluster.topology": "--topology FILE",
     "cluster.intra_node": "--intra-node LINK",
     "cluster.inter_node": "--inter-node LINK",
+    "cluster.peer_to_peer": "--peer-to-peer",
     "recipe.sequence_length": "--seq-len N",
     "recipe.global_batch_size": "--global-batch-size N",
     "recipe.precision": "--precision NAME",
@@ -138,8 +144,14 @@ def totals(job: Job, candidate: Candidate) -> str:
         f"Time    {format_seconds(step_time.step_seconds)} per step"
         f" ({format_seconds(step_time.low_seconds)} to {format_seconds(step_time.high_seconds)}):"
         f" {format_count(tokens_per_second)} tokens/s,"
-        f" {format_fraction(step_time.model_flops_utilization)} MFU"
+        f" {format_fraction(step_time.model_flops_utilization)} MFU" + _ranks(job)
     )
+
+
+def _ranks(job: Job) -> str:
+    """Return the line that says which GPU is which rank, where that is not the order of indices."""
+    order = cuda_visible_devices(job.cluster.gpu_order)
+    return f"\nRanks   CUDA_VISIBLE_DEVICES={order}: neighbours on the fastest links" if order else ""
 
 
 def model_text(model: Model, bold: Emphasis) -> str:
@@ -163,6 +175,41 @@ def model_text(model: Model, bold: Emphasis) -> str:
         f"{flops} per token in forward at {length:,} tokens, causal attention counted as half\n\n"
         f"{table(rows)}"
     )
+
+
+def instances_text(instances: Sequence[Instance]) -> str:
+    """Return cloud instances as a table; a blank is not known."""
+    header = ("cloud", "name", "GPUs", "wiring", "network", "host RAM", "$/hour", "as of")
+    rows = [(each.cloud, each.name, *_instance_cells(each).values()) for each in instances]
+    return table([header, *rows])
+
+
+def instance_text(instance: Instance, bold: Emphasis) -> str:
+    """Return what is known of a cloud instance, with its sources."""
+    cells = _instance_cells(instance)
+    cells |= {
+        "vCPUs": str(instance.vcpus or ""),
+        "price from": instance.price_source,
+        "source": instance.source,
+        "notes": instance.notes,
+    }
+    known = [(label, text) for label, text in cells.items() if text]
+    lines = (
+        fill(f"  {label:<12}{text}", WIDTH, subsequent_indent=" " * 14) for label, text in known
+    )
+    return "\n".join((f"{bold(instance.name)} ({instance.cloud})", *lines))
+
+
+def _instance_cells(instance: Instance) -> dict[str, str]:
+    network, memory = instance.network_bytes_per_second, instance.host_memory_bytes
+    return {
+        "GPUs": f"{instance.gpus_per_node} x {instance.gpu}",
+        "wiring": instance.wiring,
+        "network": format_bit_rate(network) if network else "",
+        "host RAM": f"{memory / GIB:,.0f} GiB" if memory else "",
+        "$/hour": f"{instance.usd_per_hour:.2f}" if instance.usd_per_hour else "",
+        "as of": instance.price_date,
+    }
 
 
 def _matrix(layer: Linear) -> str:

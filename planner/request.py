@@ -9,53 +9,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
-from planner import catalog, hub, wiring
+from planner import catalog, hub
 from planner.architectures import MODEL_TYPES, read_model
 from planner.cluster import Cluster, Gpu
+from planner.cluster_request import (
+    Assumption,
+    ClusterRequest,
+    InterNodeLink,
+    IntraNodeLink,
+    WireModel,
+    resolve_cluster,
+)
 from planner.errors import InvalidInputError, InvalidRequestError, Problem, did_you_mean
 from planner.job import Job, Recipe
 from planner.model import Model
-from planner.topology import LARGEST_TEXT, parse_topology
 
-ASSUMED_GPU = "a100-sxm-80gb"
 ASSUMED_TOKENS_PER_STEP = 524_288
 """Brown et al., arXiv:2005.14165, table 2.1: 0.5 M tokens for models up to 760M parameters."""
 ASSUMED_SEQUENCE_LENGTH = 4096
 """At most; a model with fewer positions gets as many as it has."""
 
 
-class _Wire(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class IntraNodeLink(_Wire):
-    """A measured link between the GPUs of one node."""
-
-    bus_gb_per_s: float = Field(ge=1e-3, le=1e5)
-    latency_us: float = Field(default=15, ge=0, le=1e6)
-
-
-class InterNodeLink(_Wire):
-    """A measured link between nodes."""
-
-    gb_per_s_per_node: float = Field(ge=1e-3, le=1e5)
-    latency_us: float = Field(default=30, ge=0, le=1e6)
-
-
-class ClusterRequest(_Wire):
-    """The GPUs and how they are wired."""
-
-    gpu: str | None = Field(default=None, max_length=100, examples=["h100-sxm-80gb"])
-    gpus_per_node: int = Field(default=1, ge=1, le=1024)
-    nodes: int = Field(default=1, ge=1, le=65536)
-    topology: str | None = Field(default=None, max_length=LARGEST_TEXT)
-    intra_node: str | IntraNodeLink | None = None
-    inter_node: str | InterNodeLink | None = None
-
-
-class RecipeRequest(_Wire):
+class RecipeRequest(WireModel):
     """The training run, independent of its layout."""
 
     sequence_length: int | None = Field(default=None, ge=1, le=2**24)
@@ -68,7 +45,7 @@ class RecipeRequest(_Wire):
     framework: str = Field(default="torch", max_length=40)
 
 
-class StrategyRequest(_Wire):
+class StrategyRequest(WireModel):
     """A layout: whole for an estimate, a partial wish for a suggestion."""
 
     data_parallel_replicate_size: int | None = Field(default=None, ge=1)
@@ -88,7 +65,7 @@ class StrategyRequest(_Wire):
     synchronize_every: int = Field(default=1, ge=1)
 
 
-class Request(_Wire):
+class Request(WireModel):
     """One question to the planner."""
 
     id: str | int | None = None
@@ -109,21 +86,13 @@ _SECTIONS: Mapping[str, type[BaseModel]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assumption:
-    """Something the user did not say and the planner took; said first, with what changes it."""
-
-    text: str
-    field: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
     """A request with every name looked up and every gap filled."""
 
     job: Job
     assumptions: tuple[Assumption, ...]
     notes: tuple[str, ...] = ()
-    """What the user should know about the model's source."""
+    """What the user should know about the model's source and the cluster."""
 
 
 def parse_request(payload: object) -> Request:
@@ -164,9 +133,9 @@ def resolve(request: Request, *, allow_paths: bool) -> Resolved:
         PlannerError: a name is unknown, a wish cannot be estimated, or the batch does not split.
     """
     _refuse_unsupported(request.recipe)
-    assumptions: list[Assumption] = []
     model, notes = load_model(request.model, allow_paths=allow_paths)
-    cluster = _cluster(request.cluster, assumptions)
+    found = resolve_cluster(request.cluster)
+    cluster, assumptions = found.cluster, list(found.assumptions)
     framework = catalog.framework(request.recipe.framework)
     recipe = _recipe(request, model, cluster, assumptions)
     for name, value, known in (
@@ -180,7 +149,7 @@ def resolve(request: Request, *, allow_paths: bool) -> Resolved:
                 field=f"recipe.{name}",
             )
     job = Job(model=model, cluster=cluster, recipe=recipe, framework=framework)
-    return Resolved(job=job, assumptions=tuple(assumptions), notes=notes)
+    return Resolved(job=job, assumptions=tuple(assumptions), notes=notes + found.notes)
 
 
 def _refuse_unsupported(recipe: RecipeRequest) -> None:
@@ -230,43 +199,6 @@ def _read(name: str, config: Mapping[str, Any], *, may_build: bool) -> Model:
 
         return read_with_transformers(name, config)
     return read_model(name, config)
-
-
-def _cluster(wanted: ClusterRequest, assumptions: list[Assumption]) -> Cluster:
-    if wanted.gpu is None:
-        assumptions.append(
-            Assumption(
-                text=f"{ASSUMED_GPU} GPUs, as none was named and none was found",
-                field="cluster.gpu",
-            )
-        )
-    if "gpus_per_node" not in wanted.model_fields_set:
-        assumptions.append(Assumption(text="1 GPU per node", field="cluster.gpus_per_node"))
-    gpu = catalog.gpu(wanted.gpu or ASSUMED_GPU)
-    topology = parse_topology(wanted.topology) if wanted.topology else None
-    if topology is None and wanted.intra_node is not None:
-        intra_node = wiring.named_link(_wish(wanted.intra_node), "cluster.intra_node", gpu)
-    else:
-        intra_node = wiring.intra_node_link(gpu, wanted.gpus_per_node, topology)
-    inter_node = None
-    if wanted.nodes > 1 and wanted.inter_node is not None:
-        inter_node = wiring.named_link(_wish(wanted.inter_node), "cluster.inter_node")
-    elif wanted.nodes > 1:
-        inter_node = wiring.assumed_network()
-        assumptions.append(
-            Assumption(text=f"{inter_node.name} between nodes", field="cluster.inter_node")
-        )
-    return Cluster(
-        gpu=gpu,
-        gpus_per_node=wanted.gpus_per_node,
-        nodes=wanted.nodes,
-        intra_node=intra_node,
-        inter_node=inter_node,
-    )
-
-
-def _wish(link: str | BaseModel) -> str | dict[str, float]:
-    return link if isinstance(link, str) else link.model_dump()
 
 
 def _recipe(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner import collectives, compute
-from planner.cluster import Link, Provenance
+from planner.cluster import Group, Provenance
 from planner.job import Job
 from planner.model import Numerics
 from planner.strategy import Strategy
@@ -158,9 +158,12 @@ def _backward(job: Job, s: Strategy, micro_batch: _MicroBatch) -> Term:
 def _gather_seconds(job: Job, s: Strategy) -> Amount:
     """Seconds to gather all parameters of ZeRO-2 or 3 once, g * P in one operation per block."""
     size = job.precision.gather_bytes * job.model.parameters
-    return collectives.all_gather(
-        job.cluster.slowest_link, s.data_parallel_size, size, _groups(job)
-    )
+    return collectives.all_gather(job.cluster, _data_parallel(s), size, _groups(job))
+
+
+def _data_parallel(s: Strategy) -> Group:
+    """Return the ranks that hold the same part of the model: neighbours, so far all of them."""
+    return Group(ranks=s.data_parallel_size)
 
 
 def _groups(job: Job) -> int:
@@ -185,13 +188,13 @@ def _gradient_reduction(job: Job, s: Strategy, micro_batch: _MicroBatch) -> Term
     Source: planner/collectives.py; overlap: the framework record.
     Leaves out: what the overlapped collective takes from the compute (SMs, HBM).
     """
-    link, ranks = job.cluster.slowest_link, s.data_parallel_size
+    group, ranks = _data_parallel(s), s.data_parallel_size
     size = job.precision.reduce_bytes * job.model.parameters
     buckets = max(1, round(size / job.framework.bucket_bytes))
     reduction = np.where(
         s.shards_parameters,
-        collectives.reduce_scatter(link, ranks, size, _groups(job)),
-        collectives.all_reduce(link, ranks, size, buckets),
+        collectives.reduce_scatter(job.cluster, group, size, _groups(job)),
+        collectives.all_reduce(job.cluster, group, size, buckets),
     )
     tail = reduction / np.where(s.shards_parameters, _groups(job), buckets)
     gathered = np.where(s.gathers_twice, _gather_seconds(job, s), 0.0)
@@ -206,14 +209,14 @@ def _gradient_reduction(job: Job, s: Strategy, micro_batch: _MicroBatch) -> Term
         numbers={
             "times": times,
             "exposed": exposed,
-            "reduction": np.where(ranks > 1, reduction, 0.0),
+            "reduction": reduction,
             "size": size,
             "ranks": ranks,
-            "rate": link.bytes_per_second,
-            "link": link.name,
+            "rate": size / np.where(ranks > 1, reduction, np.inf),
+            "link": job.cluster.slowest_link.name,
         },
-        source=link.source,
-        spread=_link_spread(job, link),
+        source=collectives.source(job.cluster, _everyone(job)),
+        spread=_communication_spread(job),
     )
 
 
@@ -227,14 +230,16 @@ def _parameter_gather(job: Job, s: Strategy, micro_batch: _MicroBatch) -> Term:
     Notation: gather: all-gather of g * P; first: the first block's, which nothing hides.
     Source: ZeRO, arXiv:1910.02054, section 7; fully_shard prefetches one block ahead.
     """
-    link, ranks = job.cluster.slowest_link, s.data_parallel_size
+    group, ranks = _data_parallel(s), s.data_parallel_size
     gather = _gather_seconds(job, s)
     first = gather / _groups(job)
     in_forward = np.maximum(first, gather - _hidden(job, micro_batch.forward_seconds))
     in_backward = np.maximum(0.0, gather - _hidden(job, micro_batch.backward_seconds))
     each = in_forward + np.where(s.gathers_twice, in_backward, 0.0)
     whole = job.precision.parameter_bytes * job.model.parameters
-    after_step = np.where(s.shards_optimizer, collectives.all_gather(link, ranks, whole), 0.0)
+    after_step = np.where(
+        s.shards_optimizer, collectives.all_gather(job.cluster, group, whole), 0.0
+    )
     exposed = np.where(ranks > 1, np.where(s.shards_parameters, each, after_step), 0.0)
     times = np.where(s.shards_parameters, s.gradient_accumulation_steps, 1)
     return Term(
@@ -249,10 +254,10 @@ def _parameter_gather(job: Job, s: Strategy, micro_batch: _MicroBatch) -> Term:
                 s.shards_parameters, job.precision.gather_bytes * job.model.parameters, whole
             ),
             "gather": np.where(s.shards_parameters, gather, after_step),
-            "link": link.name,
+            "link": job.cluster.slowest_link.name,
         },
-        source=link.source,
-        spread=_link_spread(job, link),
+        source=collectives.source(job.cluster, _everyone(job)),
+        spread=_communication_spread(job),
     )
 
 
@@ -278,10 +283,15 @@ def _optimizer(job: Job, s: Strategy) -> Term:
     )
 
 
-def _link_spread(job: Job, link: Link) -> float:
+def _everyone(job: Job) -> Group:
+    """Return the group of all ranks, whose sources stand for those of every group."""
+    return Group(ranks=job.cluster.world_size)
+
+
+def _communication_spread(job: Job) -> float:
     kind = {
         Provenance.MEASURED: "communication_measured",
         Provenance.DERIVED: "communication_derived",
         Provenance.ASSUMED: "communication_assumed",
-    }[link.provenance]
+    }[collectives.provenance(job.cluster, _everyone(job))]
     return job.framework.spreads[kind]

@@ -51,6 +51,11 @@ def format_rate(bytes_per_second: float) -> str:
     return _scaled(bytes_per_second, _RATES, "B/s")
 
 
+def format_bit_rate(bytes_per_second: float) -> str:
+    """Show a network's bandwidth in bits, as clouds state it: 400 Gbit/s."""
+    return f"{8 * bytes_per_second / GIGA:g} Gbit/s"
+
+
 def format_flops(amount: float) -> str:
     """Show a number of floating-point operations: 3.52 TFLOP."""
     return _scaled(amount, _FLOPS, "FLOP")

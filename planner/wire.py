@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from planner.candidate import Candidate, estimate
+from planner.cluster import Instance
 from planner.errors import InvalidRequestError, PlannerError
 from planner.job import Job
 from planner.layout import partial_wish, whole_strategy
@@ -134,6 +135,14 @@ def answer_model(model: Model) -> dict[str, Any]:
     }
 
 
+def answer_instance(instance: Instance) -> dict[str, Any]:
+    """Return what the planner knows of a cloud instance; what is not known is null."""
+    described = asdict(instance)
+    # Wiring may be empty and still known: that of the GPU's own record.
+    filled = {"intra_node", "topology", "wiring", "notes"}
+    return {key: value if value or key in filled else None for key, value in described.items()}
+
+
 def _job(job: Job) -> dict[str, Any]:
     cluster = job.cluster
     return {
@@ -143,6 +152,8 @@ def _job(job: Job) -> dict[str, Any]:
             "gpus_per_node": cluster.gpus_per_node,
             "nodes": cluster.nodes,
             "world_size": cluster.world_size,
+            "instance": cluster.instance.name if cluster.instance else None,
+            "gpu_order": list(cluster.gpu_order),
             "intra_node": asdict(cluster.intra_node),
             "inter_node": asdict(cluster.inter_node) if cluster.inter_node else None,
         },

@@ -215,6 +215,7 @@ def test_half_a_surrogate_pair_is_echoed_or_refused(client: TestClient) -> None:
         ("/v1", 404),
         ("/v1/rules/XYZ999", 404),
         ("/v1/gpus/h1000", 404),
+        ("/v1/instances/p9.xlarge", 404),
         ("/v1/suggest", 405),
         ("/static/../main.py", 404),
     ],
@@ -292,6 +293,24 @@ def test_gpus_are_listed_and_described_by_any_name(client: TestClient) -> None:
     described = client.get("/v1/gpus/NVIDIA H100 80GB HBM3").json()
     assert described["name"] == "h100-sxm-80gb"
     assert described in listed
+
+
+def test_instances_are_listed_and_described_in_any_case(client: TestClient) -> None:
+    listed = client.get("/v1/instances").json()["instances"]
+    assert [instance["name"] for instance in listed] == list(catalog.instance_names())
+    described = client.get("/v1/instances/STANDARD_nd96isr_h100_v5").json()
+    assert described["gpu"] == "h100-sxm-80gb"
+    assert described["usd_per_hour"] is None
+    assert described in listed
+
+
+def test_a_plan_for_an_instance_by_name(client: TestClient) -> None:
+    body = {"model": "gpt2", "cluster": {"instance": "p4d.24xlarge", "nodes": 2}}
+    answer = client.post("/v1/suggest", json=body).json()
+    assert answer["job"]["cluster"]["gpu"] == "a100-sxm-40gb"
+    assert answer["job"]["cluster"]["inter_node"]["name"] == "p4d.24xlarge network, 400 Gbit/s"
+    fields = {assumption["field"] for assumption in answer["assumptions"]}
+    assert not any(field.startswith("cluster.") for field in fields)
 
 
 def test_rules_are_listed_and_explained(client: TestClient) -> None:

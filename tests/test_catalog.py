@@ -32,11 +32,6 @@ def test_what_a_gpu_does_not_have_is_zero() -> None:
     assert gpu.fabric_bytes_per_second == 0
 
 
-def test_a_gpu_without_a_known_fp32_peak_gets_the_least_of_its_others() -> None:
-    gpu = catalog.gpu("gaudi2")
-    assert gpu.peak_flops["fp32"] == gpu.peak_flops["bf16"] == 432 * TERA
-
-
 def test_an_unknown_gpu_names_the_nearest() -> None:
     with pytest.raises(UnknownNameError, match="unknown GPU 'h1000'") as caught:
         catalog.gpu("h1000")
@@ -126,7 +121,50 @@ def test_an_unknown_framework_lists_the_known_ones(name: str) -> None:
     assert len(caught.value.message) < 200
 
 
-@pytest.mark.parametrize("look_up", [catalog.gpu, catalog.link, catalog.model, catalog.framework])
+@pytest.mark.parametrize("name", ["p4d.24xlarge", "P4D.24XLARGE", " p4d.24xlarge "])
+def test_an_instance_is_in_base_units(name: str) -> None:
+    instance = catalog.instance(name)
+    assert (instance.name, instance.cloud) == ("p4d.24xlarge", "AWS")
+    assert (instance.gpu, instance.gpus_per_node) == ("a100-sxm-40gb", 8)
+    assert instance.network_bytes_per_second == 50 * GIGA
+    assert instance.host_memory_bytes == 1152 * GIB
+    assert (instance.usd_per_hour, instance.price_date) == (32.77, "Q1 2026")
+    assert "us-east-1" in instance.price_source
+
+
+def test_what_nobody_says_of_an_instance_is_zero() -> None:
+    instance = catalog.instance("a2-highgpu-8g")
+    assert instance.usd_per_hour == instance.host_memory_bytes == instance.vcpus == 0
+    assert instance.network_bytes_per_second == 0
+    assert (instance.price_source, instance.price_date) == ("", "")
+
+
+def test_instances_are_listed_by_cloud_family_and_size() -> None:
+    names = catalog.instance_names()
+    first, second = names.index("g5.xlarge"), names.index("g5.2xlarge")
+    assert first + 1 == second
+    assert names.index("p5.48xlarge") < names.index("Standard_ND96isr_H100_v5")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("p4d.24xlrge", "did you mean p4d.24xlarge"),
+        ("standard_nd96isr_h100", "Standard_ND96isr_H100_v5"),
+        ("../gpus/t4\0", "`planner instances` lists all of them"),
+        ("", "`planner instances` lists all of them"),
+    ],
+)
+def test_an_unknown_instance_names_the_nearest(name: str, hint: str) -> None:
+    with pytest.raises(UnknownNameError) as caught:
+        catalog.instance(name)
+    assert caught.value.field == "cluster.instance"
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "look_up", [catalog.gpu, catalog.link, catalog.model, catalog.framework, catalog.instance]
+)
 @settings(deadline=None)
 @given(name=st.text(max_size=300))
 def test_any_name_is_found_or_refused(look_up: Callable[[str], object], name: str) -> None:

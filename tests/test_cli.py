@@ -2,6 +2,7 @@ import json
 import os
 import subprocess
 import sys
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,9 @@ from click.testing import CliRunner, Result
 
 import planner.probe
 from planner import cli
-from planner.errors import InvalidInputError, ModelNotFoundError
+from planner.errors import InvalidInputError, ModelNotFoundError, UnsupportedError
+from planner.probe import Machine
+from planner.topology import Topology, parse_topology
 
 TOPOLOGY = "\tGPU0\tGPU1\nGPU0\t X \tNV4\nGPU1\tNV4\t X \n"
 
@@ -24,6 +27,17 @@ def process(*arguments: str, stdin: str = "", **env: str) -> subprocess.Complete
     return subprocess.run(
         command, capture_output=True, text=True, input=stdin, env=os.environ | env, check=False
     )
+
+
+def machine(name: str, gpus: int) -> Machine:
+    """A machine without NVLink, as the probe would describe it."""
+    topology = Topology(
+        num_gpus=gpus,
+        nvlink={},
+        pcie=dict.fromkeys(combinations(range(gpus), 2), "NODE"),
+        gpu_names=(name,) * gpus,
+    )
+    return Machine(gpus=(), topology=topology, driver_version="580.95", findings=())
 
 
 def test_suggest_prints_a_plan() -> None:
@@ -103,6 +117,40 @@ def test_rules_gpus_and_models_are_listed() -> None:
     assert "openai-community/gpt2" in run("models").stdout
 
 
+def test_instances_are_listed_and_shown() -> None:
+    assert "p4d.24xlarge" in run("instances").stdout
+    shown = run("instances", "P4D.24xlarge").stdout
+    assert shown.startswith("p4d.24xlarge (AWS)")
+    assert "400 Gbit/s" in shown
+    assert json.loads(run("instances", "p4d.24xlarge", "--json").stdout)["usd_per_hour"] == 32.77
+    listed = json.loads(run("instances", "--json").stdout)["instances"]
+    assert len(listed) == len(run("instances").stdout.splitlines()) - 1
+
+
+def test_an_instance_stands_for_its_gpus_and_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planner.probe, "probe", lambda: machine("NVIDIA L4", 1))
+    result = run("suggest", "gpt2", "--instance", "p4d.24xlarge", "--nodes", "2", "--json")
+    cluster = json.loads(result.stdout)["job"]["cluster"]
+    assert (cluster["gpu"], cluster["world_size"]) == ("a100-sxm-40gb", 16)
+    assert cluster["inter_node"]["name"] == "p4d.24xlarge network, 400 Gbit/s"
+    assert result.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("flag", "way"), [("--peer-to-peer", "with P2P"), ("--no-peer-to-peer", "through host memory")]
+)
+def test_peer_access_is_a_switch(flag: str, way: str) -> None:
+    result = run("suggest", "gpt2", "--gpu", "4090:2", flag, "--json")
+    link = json.loads(result.stdout)["job"]["cluster"]["intra_node"]["name"]
+    assert link.endswith(way)
+
+
+def test_mixed_gpus_are_a_list_and_their_waste_a_note() -> None:
+    result = run("suggest", "gpt2", "--gpu", "3090:2,3060:1")
+    assert "2 x rtx-3090 + 1 x rtx-3060 = 3 GPUs" in result.stdout
+    assert result.stderr.startswith("note: every rank is planned as the smallest")
+
+
 def test_a_model_is_described_in_text_and_json() -> None:
     text = run("model", "gpt2").stdout
     assert "124,439,808 parameters" in text
@@ -161,6 +209,10 @@ def test_an_interrupt_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
         (["suggest", "gpt2", "--gpus", "four"], 2, "--gpus"),
         (["suggest", "gpt2", "--gpus", "3", "--global-batch-size", "16"], 2, "15 or 18"),
         (["suggest", "gpt2", "--gpu", "h101"], 2, "did you mean h100"),
+        (["suggest", "gpt2", "--gpu", "3090:2,3060:1", "--gpus", "2"], 2, "--gpus 3"),
+        (["suggest", "gpt2", "--instance", "p4d.24xlarg"], 2, "did you mean p4d.24xlarge"),
+        (["suggest", "gpt2", "--instance", "g5.xlarge", "--gpus", "2"], 2, "--gpus 1"),
+        (["instances", "p9"], 2, "unknown instance"),
         (["suggest", "gpt2", "--strategy", "zero-9"], 2, "one of ddp"),
         (["suggest", "gpt2", "--strategy", "[1]"], 2, "one of ddp"),
         (["suggest", "../../etc/passwd"], 5, "MODEL"),
@@ -213,9 +265,69 @@ def test_a_closed_pipe_is_no_error() -> None:
 def test_gpus_of_this_machine_are_taken_where_none_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    found = planner.probe.LocalGpus(names=("NVIDIA L4",) * 3)
-    monkeypatch.setattr(planner.probe, "local_gpus", lambda: found)
+    monkeypatch.setattr(planner.probe, "probe", lambda: machine("NVIDIA L4", 3))
     result = run("suggest", "gpt2", "--json")
     cluster = json.loads(result.stdout)["job"]["cluster"]
     assert (cluster["gpu"], cluster["gpus_per_node"]) == ("l4", 3)
     assert "found 3 x NVIDIA L4" in result.stderr
+
+
+def test_the_probe_shows_what_it_found_and_writes_what_suggest_reads(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found = machine("NVIDIA L40S", 4)
+    monkeypatch.setattr(planner.probe, "probe", lambda: found)
+    file = tmp_path / "node.json"
+    result = run("probe", "--json", "--out", str(file))
+    assert json.loads(result.stdout)["driver_version"] == "580.95"
+    assert parse_topology(file.read_text()) == found.topology
+    assert "580.95" in run("probe").stdout
+    error = run("probe", "--out", str(file)).exception
+    assert isinstance(error, InvalidInputError)
+    assert error.message.endswith("exists")
+    assert run("probe", "--out", str(file), "--force").exit_code == 0
+    monkeypatch.setattr(planner.probe, "probe", lambda: None)
+    answer = json.loads(run("suggest", "gpt2", "--topology", str(file), "--json").stdout)
+    cluster = answer["job"]["cluster"]
+    assert (cluster["gpu"], cluster["gpus_per_node"]) == ("l40s", 4)
+
+
+def test_a_file_that_cannot_be_written_is_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(planner.probe, "probe", lambda: machine("NVIDIA L40S", 1))
+    error = run("probe", "--out", str(tmp_path / "no" / "node.json")).exception
+    assert isinstance(error, InvalidInputError)
+    assert "cannot write" in error.message
+
+
+def test_without_a_gpu_the_probe_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planner.probe, "probe", lambda: None)
+    monkeypatch.setattr(planner.probe, "why_none", lambda: "no NVIDIA GPU here: asleep")
+    error = run("probe").exception
+    assert isinstance(error, UnsupportedError)
+    assert error.message.endswith("asleep")
+
+
+DUMPS = Path(__file__).parent / "topologies"
+
+
+def test_a_topology_is_drawn_with_the_ranks_that_suit_it() -> None:
+    bridged = str(DUMPS / "a100_pcie80_2bridged_pairs_2numa_tabs.txt")
+    shown = run("topology", bridged, "--gpu", "a100-pcie-80gb", "--tp", "2").stdout
+    assert "GPU0-1: NV12" in shown
+    assert "data 0  [GPU0 GPU1]" in shown
+    mesh = str(DUMPS / "dgx1_v100_pytorch_ddp_spaces.txt")
+    assert "CUDA_VISIBLE_DEVICES=0,3,2,1,4,7,6,5" in run("topology", mesh, "--gpu", "v100").stdout
+    single = run("topology", "-", stdin=(DUMPS / "single_gpu_lmdeploy_tabs.txt").read_text())
+    assert "What a ring" not in single.stdout
+    answer = json.loads(run("topology", bridged, "--json").stdout)
+    assert answer["islands"] == [[0, 1], [2, 3]]
+    error = run("topology", bridged, "--tp", "3").exception
+    assert isinstance(error, InvalidInputError)
+    assert "3 does not divide 4 GPUs" in error.message
+
+
+def test_findings_are_explained_like_rules() -> None:
+    assert "Why:" in run("explain", "top001").stdout
+    assert "PRB005" in run("explain").stdout

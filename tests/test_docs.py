@@ -41,7 +41,7 @@ def update(request: pytest.FixtureRequest) -> bool:
 def test_the_terminal_block_is_the_commands_real_output(
     monkeypatch: pytest.MonkeyPatch, *, update: bool
 ) -> None:
-    monkeypatch.setattr(planner.probe, "local_gpus", lambda: None)
+    monkeypatch.setattr(planner.probe, "probe", lambda: None)
     monkeypatch.setattr("sys.argv", ["planner", *DEMO])
     output = CliRunner().invoke(cli.cli, DEMO).stdout.rstrip()
     check_block("demo", f"```console\n$ planner {' '.join(DEMO)}\n{output}\n```\n", update=update)

@@ -20,6 +20,7 @@ from planner.errors import PlannerError
 from planner.generate import TARGETS, Bundle, generate
 
 BUNDLE = Bundle(
+    cuda_visible_devices="",
     model="openai-community/gpt2",
     revision="main",
     model_config={"model_type": "gpt2", "n_layer": 12, "note": 'it\'s <b>"fine"</b> & {{ so }}'},
@@ -287,3 +288,10 @@ def assert_same_markdown(text: str, expected: str) -> None:
         assert "<" not in line
         assert "://" not in line
         assert all(line[i - 1] == "\\" for i, c in enumerate(line) if c in "`*_[|$" and i)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_ranks_follow_the_wiring_unless_the_user_says_otherwise(target: str) -> None:
+    crossed = generate(replace(BUNDLE, cuda_visible_devices="0,2,1,3"), [target])
+    assert '"${CUDA_VISIBLE_DEVICES:-0,2,1,3}"' in crossed[f"{target}/launch.sh"]
+    assert "CUDA_VISIBLE_DEVICES" not in generate(BUNDLE, [target])[f"{target}/launch.sh"]

@@ -1,17 +1,21 @@
 import pytest
 from conftest import JobMaker
 
+from planner import catalog
 from planner.candidate import estimate
+from planner.cluster_request import Assumption, ClusterRequest
 from planner.plan import Plan, make_plan
-from planner.report import FLAGS, WIDTH, estimate_text, layout, plan_text, table
-from planner.request import (
-    Assumption,
-    ClusterRequest,
-    RecipeRequest,
-    StrategyRequest,
-    parse_request,
-    resolve,
+from planner.report import (
+    FLAGS,
+    WIDTH,
+    estimate_text,
+    instance_text,
+    instances_text,
+    layout,
+    plan_text,
+    table,
 )
+from planner.request import RecipeRequest, StrategyRequest, parse_request, resolve
 from planner.strategy import Strategy
 
 
@@ -98,3 +102,48 @@ def test_every_assumption_has_a_flag() -> None:
 def test_flags_name_fields_of_the_schema(section: str, schema: type[ClusterRequest]) -> None:
     named = {field.split(".")[1] for field in FLAGS if field.startswith(f"{section}.")}
     assert named <= set(schema.model_fields)
+
+
+def test_instances_are_a_table_with_blanks_where_nothing_is_known() -> None:
+    header, known, blank = instances_text(
+        [catalog.instance("p5.48xlarge"), catalog.instance("a2-highgpu-8g")]
+    ).splitlines()
+    assert header.split() == [
+        "cloud",
+        "name",
+        "GPUs",
+        "wiring",
+        "network",
+        "host",
+        "RAM",
+        "$/hour",
+        "as",
+        "of",
+    ]
+    assert known.split() == (
+        [
+            "AWS",
+            "p5.48xlarge",
+            "8",
+            "x",
+            "h100-sxm-80gb",
+            "NVSwitch",
+            "3200",
+            "Gbit/s",
+            "2,048",
+            "GiB",
+            "98.32",
+            "Q1",
+            "2026",
+        ]
+    )
+    assert blank.split() == ["GCP", "a2-highgpu-8g", "8", "x", "a100-sxm-40gb", "NVSwitch"]
+
+
+def test_an_instance_is_shown_with_its_price_and_sources() -> None:
+    text = instance_text(catalog.instance("p5.48xlarge"), str.upper)
+    assert text.startswith("P5.48XLARGE (AWS)")
+    assert "us-east-1" in text
+    assert "likely stale" in text
+    assert all(len(line) <= WIDTH for line in text.splitlines())
+    assert "$/hour" not in instance_text(catalog.instance("a2-highgpu-8g"), str)

@@ -45,6 +45,9 @@ def test_an_unknown_field_names_the_nearest_known_one(
         ({**GPT2, "cluster": {"gpus_per_node": -3}}, "cluster.gpus_per_node"),
         ({**GPT2, "cluster": {"gpus_per_node": "4"}}, "cluster.gpus_per_node"),
         ({**GPT2, "cluster": {"nodes": 10**9}}, "cluster.nodes"),
+        ({**GPT2, "cluster": {"gpu": "t4," * 200}}, "cluster.gpu"),
+        ({**GPT2, "cluster": {"instance": 4}}, "cluster.instance"),
+        ({**GPT2, "cluster": {"peer_to_peer": "yes"}}, "cluster.peer_to_peer"),
         ({**GPT2, "recipe": {"global_batch_size": 0}}, "recipe.global_batch_size"),
         ({**GPT2, "recipe": {"precision": "bf17"}}, "recipe.precision"),
         ({**GPT2, "strategy": {"zero_stage": 4}}, "strategy.zero_stage"),
@@ -107,6 +110,8 @@ def test_a_strategy_implies_its_batch() -> None:
         ({"recipe": {"framework": "megatron"}}, UnsupportedError, "recipe.framework"),
         ({"recipe": {"sequence_length": 4096}}, InvalidInputError, "recipe.sequence_length"),
         ({"cluster": {"gpu": "h101"}}, InvalidInputError, "cluster.gpu"),
+        ({"cluster": {"gpu": "h100:0"}}, InvalidInputError, "cluster.gpu"),
+        ({"cluster": {"instance": "p4"}}, InvalidInputError, "cluster.instance"),
         ({"cluster": {"intra_node": "pcie-9"}}, InvalidInputError, "cluster.intra_node"),
         ({"cluster": {"nodes": 2, "inter_node": "x"}}, InvalidInputError, "cluster.inter_node"),
         ({"cluster": {"topology": "none"}}, InvalidInputError, "cluster.topology"),
@@ -119,6 +124,19 @@ def test_what_cannot_be_estimated_is_refused_by_field(
     with pytest.raises(kind) as caught:
         resolved(**parts)
     assert caught.value.field == field
+
+
+def test_an_instance_leaves_nothing_of_the_cluster_open() -> None:
+    recipe = {"sequence_length": 512, "global_batch_size": 16}
+    found = resolved(cluster={"instance": "p4d.24xlarge", "nodes": 2}, recipe=recipe)
+    assert (found.assumptions, found.notes) == ((), ())
+    assert found.job.cluster.world_size == 16
+
+
+def test_the_waste_of_mixed_gpus_is_a_note() -> None:
+    found = resolved(cluster={"gpu": "3090:2,3060:1"})
+    assert found.job.cluster.world_size == 3
+    assert any("without the rtx-3060" in note for note in found.notes)
 
 
 def test_links_may_be_named_or_measured() -> None:

@@ -31,18 +31,31 @@ def test_terms_sum_to_the_step(make_job: JobMaker) -> None:
 RUNS = tomllib.loads(Path("data/measurements/published_steps.toml").read_text())["run"]
 
 
-@pytest.mark.parametrize("run", RUNS, ids=lambda run: run["name"])
-def test_published_steps_take_what_was_measured(make_job: JobMaker, run: dict[str, Any]) -> None:
+def published(make_job: JobMaker, run: dict[str, Any]) -> StepTime:
     ranks, batch = run["gpus_per_node"], run["micro_batch_size"]
     recipe = {"precision": run["precision"], "attention": run["attention"]}
     job = make_job(
         run["model"],
         gpus=ranks,
         gpu=run["gpu"],
-        cluster={"topology": run["topology"]},
+        cluster={"topology": run["topology"], "peer_to_peer": run.get("peer_to_peer")},
         recipe=recipe | {"global_batch_size": batch * ranks},
     )
-    time = estimate_step_time(job, ddp(ranks, micro_batch_size=batch))
+    return estimate_step_time(job, ddp(ranks, micro_batch_size=batch))
+
+
+def test_nvlink_beats_copies_through_host_memory_as_published(make_job: JobMaker) -> None:
+    with_nvlink, without = (
+        next(run for run in RUNS if run.get("peer_to_peer") is peers) for peers in (None, False)
+    )
+    assert with_nvlink["seconds"] < without["seconds"]
+    fast, slow = (published(make_job, run) for run in (with_nvlink, without))
+    assert float(fast.step_seconds) < float(slow.step_seconds)
+
+
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: run["name"])
+def test_published_steps_take_what_was_measured(make_job: JobMaker, run: dict[str, Any]) -> None:
+    time = published(make_job, run)
     assert time.step_seconds == pytest.approx(run["seconds"], rel=0.2)
     assert time.low_seconds < run["seconds"] < time.high_seconds
 
@@ -114,6 +127,17 @@ def test_a_measured_link_narrows_the_range(make_job: JobMaker) -> None:
         assert reduction.name == "gradient_reduction"
         widths.append(reduction.spread)
     assert widths[0] < widths[1]
+
+
+def test_a_measured_machine_takes_its_curve_and_a_reduction_states_its_rate(
+    make_job: JobMaker,
+) -> None:
+    job = make_job(recipe={"global_batch_size": 4})
+    reduction = estimate_step_time(job, ddp(4)).terms[2]
+    numbers = reduction.numbers
+    assert numbers["size"] / numbers["rate"] == pytest.approx(numbers["reduction"])
+    assert "a100_sxm" in reduction.source
+    assert reduction.spread == job.framework.spreads["communication_measured"]
 
 
 def test_utilisation_is_model_flops_over_peak(make_job: JobMaker) -> None:

@@ -6,6 +6,7 @@ from planner.units import (
     GIB,
     GIGA,
     UnitFormatter,
+    format_bit_rate,
     format_bytes,
     format_count,
     format_flops,
@@ -36,6 +37,13 @@ from planner.units import (
 )
 def test_bytes_are_binary_with_three_digits(amount: float, shown: str) -> None:
     assert format_bytes(amount) == shown
+
+
+@pytest.mark.parametrize(
+    ("amount", "shown"), [(50 * GIGA, "400 Gbit/s"), (3.125 * GIGA, "25 Gbit/s"), (0, "0 Gbit/s")]
+)
+def test_networks_are_shown_in_bits(amount: float, shown: str) -> None:
+    assert format_bit_rate(amount) == shown
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from planner.request import parse_request
 from planner.units import format_bytes, format_seconds
 from web.chart import Scale, meter, rows, stacked_bar
 from web.controls import EXAMPLES, groups, labels
-from web.form import control_of, read_question
+from web.form import command_line, control_of, read_question
 from web.pages import rule_sections
 
 GPT2 = {"model": "gpt2", "gpus_per_node": "4"}
@@ -165,6 +165,8 @@ def test_json_is_what_rest_answers(client: TestClient) -> None:
             "micro_batch_size": "2",
             "recompute": "full",
         },
+        {"model": "gpt2", "instance": "p4d.24xlarge", "nodes": "2"},
+        {"model": "gpt2", "gpu": "3090:2,3060:1"},
     ],
 )
 def test_commands_on_the_page_give_the_same_plan(client: TestClient, query: Any) -> None:
@@ -180,6 +182,14 @@ def test_commands_on_the_page_give_the_same_plan(client: TestClient, query: Any)
     assert by_command["chosen"] == expected["chosen"]
     by_rest = client.post(curl[2].removeprefix("http://testserver"), content=curl[-1]).json()
     assert pinned(by_rest) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "flag"), [("true", "--peer-to-peer"), ("false", "--no-peer-to-peer")]
+)
+def test_a_switch_becomes_its_flag(value: str, flag: str) -> None:
+    question = read_question([("model", "gpt2"), ("peer_to_peer", value)])
+    assert command_line(question, "t4", 2).split()[-1] == flag
 
 
 def test_topology_is_read_however_the_browser_ends_lines(client: TestClient) -> None:

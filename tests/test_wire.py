@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from planner import wire
+from planner import catalog, wire
 from planner.architectures import read_model
 from planner.errors import InvalidRequestError, PlannerError
 from planner.request import parse_request
@@ -89,3 +89,20 @@ def test_a_model_answer_sums_to_its_parameters() -> None:
     assert answer["parameters"] == answer["active_parameters"] == 124_439_808
     assert sum(part["count"] * part["parameters"] for part in answer["parts"]) == 124_439_808
     assert answer["largest_layer_parameters"] == (50257 + 1024) * 768
+
+
+def test_an_instance_answer_has_null_where_nothing_is_known() -> None:
+    known = wire.answer_instance(catalog.instance("p4d.24xlarge"))
+    assert (known["gpu"], known["gpus_per_node"]) == ("a100-sxm-40gb", 8)
+    assert (known["usd_per_hour"], known["price_date"]) == (32.77, "Q1 2026")
+    blank = wire.answer_instance(catalog.instance("a2-highgpu-1g"))
+    unknown = {name for name, value in blank.items() if value is None}
+    assert unknown == {
+        "network_bytes_per_second",
+        "host_memory_bytes",
+        "usd_per_hour",
+        "price_source",
+        "vcpus",
+        "price_date",
+    }
+    assert (blank["wiring"], blank["topology"]) == ("", "")

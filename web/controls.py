@@ -6,12 +6,11 @@ from functools import cache
 from typing import get_args
 
 from planner import catalog
+from planner.cluster_request import ASSUMED_GPU, ClusterRequest
 from planner.report import FAMILY_NAMES
 from planner.request import (
-    ASSUMED_GPU,
     ASSUMED_SEQUENCE_LENGTH,
     ASSUMED_TOKENS_PER_STEP,
-    ClusterRequest,
     RecipeRequest,
 )
 from planner.strategy import RECOMPUTE
@@ -165,8 +164,24 @@ def _wiring() -> tuple[Control, ...]:
             name="inter_node",
             label="Link between nodes",
             columns=6,
-            placeholder="a stated default",
+            placeholder="the instance's, or a stated default",
             choices=_plain(catalog.link_names()),
+        ),
+        Control(
+            name="instance",
+            label="Cloud instance",
+            columns=6,
+            placeholder="none",
+            note="fills in the GPUs, their wiring and the network",
+            choices=_plain(catalog.instance_names()),
+        ),
+        Control(
+            name="peer_to_peer",
+            label="Direct copies between GPUs",
+            columns=6,
+            kind="select",
+            placeholder="what the driver allows",
+            choices={"true": "on", "false": "off"},
         ),
     )
 

@@ -12,9 +12,10 @@ from urllib.parse import urlencode
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from planner.cluster_request import ClusterRequest
 from planner.errors import InvalidRequestError, PlannerError, Problem, did_you_mean
 from planner.report import FLAGS
-from planner.request import ClusterRequest, RecipeRequest, Request, StrategyRequest, parse_request
+from planner.request import RecipeRequest, Request, StrategyRequest, parse_request
 from planner.strategy import FAMILIES, STAGES
 
 _SECTIONS: Mapping[str, type[BaseModel]] = {
@@ -122,6 +123,9 @@ def _flags(section: str, values: Mapping[str, Any]) -> list[str]:
         return ["--strategy", json.dumps(values)]
     words = []
     for name, value in values.items():
+        if isinstance(value, bool):
+            words.append(flags[name] if value else flags[name].replace("--", "--no-", 1))
+            continue
         words += [flags[name].split()[0], FAMILIES[value] if name == "zero_stage" else str(value)]
     return words
 

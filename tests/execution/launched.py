@@ -48,6 +48,7 @@ BERT = {
 }
 
 TINY = Bundle(
+    cuda_visible_devices="",
     model="example/tiny",
     revision="main",
     model_config=GPT2,

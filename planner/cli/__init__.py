@@ -1,0 +1,67 @@
+"""The terminal's door: parse, call, print, write. No arithmetic, no decisions."""
+
+import contextlib
+import os
+import sys
+
+import click
+
+from planner.cli import knowledge, machine, plans
+from planner.errors import ModelNotFoundError, NothingFitsError, PlannerError
+
+EXIT_USAGE, EXIT_NOTHING_FITS, EXIT_MODEL = 2, 3, 5
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(None, "-V", "--version", package_name="planner")
+def cli() -> None:
+    """Plan how to train a model on several GPUs.
+
+    \b
+    planner suggest gpt2 --gpus 4
+    planner suggest meta-llama/Llama-2-7b-hf --gpus 8 --gpu a100-80gb --out plan
+    """  # noqa: D301 - click reads \b as "keep these lines"
+
+
+for command in (
+    plans.suggest,
+    plans.estimate,
+    knowledge.explain,
+    knowledge.model,
+    knowledge.models,
+    knowledge.gpus,
+    knowledge.instances,
+    machine.topology,
+    machine.probe,
+):
+    cli.add_command(command)
+
+
+def main() -> None:
+    """Run the command line; every failure ends in one message and the contract's exit code."""
+    try:
+        cli.main(standalone_mode=False)
+    except PlannerError as error:
+        _fail(error)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except BrokenPipeError:
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+def _fail(error: PlannerError) -> None:
+    from planner.report import FLAGS
+
+    flag = FLAGS.get(error.field, error.field)
+    where = f" ({flag})" if flag else ""
+    click.echo(f"error: {error.message}{where}", err=True)
+    if error.hint:
+        click.echo(f"hint: {error.hint}", err=True)
+    if isinstance(error, NothingFitsError):
+        sys.exit(EXIT_NOTHING_FITS)
+    sys.exit(EXIT_MODEL if isinstance(error, ModelNotFoundError) else EXIT_USAGE)

@@ -1,0 +1,95 @@
+"""Commands that look things up: rules, models, GPUs and cloud instances."""
+
+import json
+
+import click
+
+from planner.cli.output import bold, color, say
+
+
+@click.command()
+@click.argument("code", required=False)
+def explain(code: str | None) -> None:
+    """Explain the rule or finding CODE; without one, list them all."""
+    from planner import probe, topology
+    from planner.report import table
+    from planner.rules import RULES, find_rule
+
+    seen = {**topology.FINDINGS, **probe.FINDINGS}
+    if code is None:
+        rows = [(rule.code, str(rule.severity), rule.text.splitlines()[0]) for rule in RULES]
+        rows += [(each, "finding", text.splitlines()[0]) for each, text in seen.items()]
+        click.echo(table(rows))
+        return
+    if code.upper() in seen:
+        click.echo(f"{bold(code.upper())}\n\n{seen[code.upper()]}", color=color())
+        return
+    rule = find_rule(code)
+    click.echo(f"{bold(rule.code)} {rule.name} ({rule.severity})\n\n{rule.text}", color=color())
+
+
+@click.command()
+@click.argument("name")
+@click.option("--revision", help="Branch, tag or commit on the Hub.")
+@click.option("--json", "as_json", is_flag=True, help="Print the contract's JSON.")
+def model(name: str, revision: str | None, *, as_json: bool) -> None:
+    """Show the parameters and parts of the model NAME."""
+    from planner import wire
+    from planner.report import model_text
+    from planner.request import load_model
+
+    described, notes = load_model(f"{name}@{revision}" if revision else name, allow_paths=True)
+    say(notes)
+    if as_json:
+        click.echo(json.dumps(wire.answer_model(described), indent=2))
+    else:
+        click.echo(model_text(described, bold), color=color())
+
+
+@click.command()
+def models() -> None:
+    """List the models that need no network."""
+    from planner import catalog
+
+    click.echo("\n".join(catalog.model_ids()))
+
+
+@click.command()
+def gpus() -> None:
+    """List the known GPUs."""
+    from planner import catalog
+    from planner.report import table
+    from planner.units import GIB, format_bytes, format_flops, format_rate
+
+    records = [catalog.gpu(name) for name in catalog.gpu_names()]
+    rows = [("name", "memory", "HBM", "dense peak", "aliases")]
+    for gpu in records:
+        peak = gpu.peak_flops.get("bf16") or gpu.peak_flops.get("fp16") or gpu.peak_flops["fp32"]
+        rows.append(
+            (
+                gpu.name,
+                format_bytes(gpu.memory_bytes) if gpu.memory_bytes >= GIB else "",
+                format_rate(gpu.hbm_bytes_per_second),
+                format_flops(peak) + "/s",
+                " ".join(gpu.aliases),
+            )
+        )
+    click.echo(table(rows))
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print what GET /v1/instances answers.")
+def instances(name: str | None, *, as_json: bool) -> None:
+    """List the known cloud instances, or show the instance NAME."""
+    from planner import catalog, wire
+    from planner.report import instance_text, instances_text
+
+    if name is not None:
+        found = catalog.instance(name)
+        text, answer = instance_text(found, bold), wire.answer_instance(found)
+    else:
+        known = [catalog.instance(each) for each in catalog.instance_names()]
+        text = instances_text(known)
+        answer = {"instances": [wire.answer_instance(each) for each in known]}
+    click.echo(json.dumps(answer, indent=2) if as_json else text, color=color())

@@ -1,0 +1,70 @@
+"""Commands that look at machines: this one, or one whose `nvidia-smi topo -m` was saved."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from planner.cli.output import say
+from planner.errors import InvalidInputError, UnsupportedError
+
+
+@click.command()
+@click.argument("file", type=click.File("r", encoding="utf-8", errors="replace"))
+@click.option("--gpu", metavar="NAME", help="GPU, where the file does not name it.")
+@click.option("--tp", "tensor", type=click.IntRange(1), default=1, help="Tensor parallel size.")
+@click.option("--pp", "pipeline", type=click.IntRange(1), default=1, help="Pipeline stages.")
+@click.option("--json", "as_json", is_flag=True, help="Print the contract's JSON.")
+def topology(file: Any, gpu: str | None, tensor: int, pipeline: int, *, as_json: bool) -> None:
+    """Draw the links in FILE (`nvidia-smi topo -m`; - is stdin), and which GPU is which rank."""
+    from planner.cluster_report import placement_text
+    from planner.topology import LARGEST_TEXT, draw, parse_topology
+
+    found = parse_topology(file.read(LARGEST_TEXT + 1))
+    if as_json:
+        click.echo(json.dumps(found.to_wire(), indent=2))
+        return
+    click.echo(draw(found))
+    click.echo(placement_text(found, gpu, {"tensor": tensor, "pipeline": pipeline}))
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the file that --topology reads, for a machine without these GPUs.",
+)
+@click.option("--force", is_flag=True, help="Let --out replace an existing file.")
+def probe(*, as_json: bool, out: Path | None, force: bool) -> None:
+    """Show the GPUs of this machine and how they are connected."""
+    from planner import probe as machines
+    from planner.report import table
+    from planner.topology import dump
+
+    found = machines.probe()
+    if found is None:
+        raise UnsupportedError(
+            machines.why_none(), hint="name the GPUs with --gpu NAME, or give --topology FILE"
+        )
+    if out is not None:
+        _write(out, dump(found.topology), force=force)
+    text = json.dumps(machines.to_wire(found), indent=2) if as_json else ""
+    click.echo(text or machines.describe(found, table))
+    if out is not None:
+        say([f"wrote {out}: use it as --topology {out}"])
+
+
+def _write(file: Path, text: str, *, force: bool) -> None:
+    try:
+        with file.open("w" if force else "x", encoding="utf-8") as stream:
+            stream.write(text)
+    except FileExistsError:
+        raise InvalidInputError(
+            f"{file} exists", hint="choose another name, or add --force", field="--out"
+        ) from None
+    except OSError as error:
+        raise InvalidInputError(
+            f"cannot write {file}: {error.strerror}", hint="", field="--out"
+        ) from None

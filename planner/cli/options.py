@@ -1,0 +1,128 @@
+"""The flags that describe a job, and the wire request that they make."""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from planner.cli.output import say
+from planner.errors import InvalidInputError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_CLUSTER = (
+    "instance",
+    "gpu",
+    "gpus_per_node",
+    "nodes",
+    "intra_node",
+    "inter_node",
+    "peer_to_peer",
+)
+_RECIPE = (
+    "sequence_length",
+    "global_batch_size",
+    "precision",
+    "optimizer",
+    "method",
+    "attention",
+    "framework",
+)
+_STRATEGY = ("micro_batch_size", "gradient_accumulation_steps", "recompute")
+
+
+def job_options(command: F) -> F:
+    """Add the flags that describe a job; their names are the fields of the wire contract."""
+    options = (
+        click.option("--gpus", "gpus_per_node", type=int, help="GPUs per node."),
+        click.option("--nodes", type=int, default=1, show_default=True, help="Nodes."),
+        click.option(
+            "--gpu", metavar="NAME", help="GPU, such as h100, or 3090:2,3060:1 for several."
+        ),
+        click.option("--instance", metavar="NAME", help="Cloud instance, such as p4d.24xlarge."),
+        click.option(
+            "--topology",
+            type=click.Path(exists=True, dir_okay=False, allow_dash=True),
+            help="File with the output of `nvidia-smi topo -m`.",
+        ),
+        click.option("--intra-node", metavar="LINK", help="Link between the GPUs of a node."),
+        click.option("--inter-node", metavar="LINK", help="Link between nodes."),
+        click.option(
+            "--peer-to-peer/--no-peer-to-peer",
+            default=None,
+            help="Whether GPUs copy to each other directly, not through host memory.",
+        ),
+        click.option("--revision", help="Branch, tag or commit of the model on the Hub."),
+        click.option("--seq-len", "sequence_length", type=int, help="Tokens per sequence."),
+        click.option("--global-batch-size", type=int, help="Sequences per optimizer step."),
+        click.option("--precision", help="fp32, tf32, fp16-mixed, bf16-mixed or bf16."),
+        click.option("--optimizer", help="adamw."),
+        click.option("--method", help="full."),
+        click.option("--attention", help="eager, sdpa or flash."),
+        click.option("--framework", help="torch or accelerate."),
+        click.option("--strategy", metavar="NAME", help="ddp, zero-1, zero-2, zero-3, or JSON."),
+        click.option("--micro-batch-size", type=int, help="Sequences per GPU and pass."),
+        click.option("--accumulation-steps", "gradient_accumulation_steps", type=int),
+        click.option("--recompute", help="none or full."),
+        click.option("--json", "as_json", is_flag=True, help="Print the contract's JSON."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def build_request(model: str, flags: dict[str, Any]) -> Any:
+    """Return the wire request that the flags describe."""
+    from planner.request import parse_request
+
+    if flags["revision"] is not None:
+        model = f"{model}@{flags['revision']}"
+    cluster = _given(flags, _CLUSTER)
+    if flags["topology"]:
+        with click.open_file(flags["topology"], encoding="utf-8", errors="replace") as file:
+            cluster["topology"] = file.read(2**17)
+    _fill_from_machine(cluster)
+    strategy = {**_strategy(flags["strategy"]), **_given(flags, _STRATEGY)}
+    payload = {"model": model, "cluster": cluster, "recipe": _given(flags, _RECIPE)}
+    return parse_request({**payload, "strategy": strategy} if strategy else payload)
+
+
+def _given(flags: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: flags[name] for name in names if flags[name] is not None}
+
+
+def _strategy(text: str | None) -> dict[str, Any]:
+    if text is None:
+        return {}
+    from planner.strategy import STAGES
+
+    if text.lower() in STAGES:
+        return {"zero_stage": STAGES[text.lower()]}
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise InvalidInputError(
+            f"unknown strategy {text[:60]!r}",
+            hint=f"one of {', '.join(STAGES)}, or a JSON object with the contract's fields",
+            field="strategy.zero_stage",
+        )
+    return value
+
+
+def _fill_from_machine(cluster: dict[str, Any]) -> None:
+    """Take the GPUs of this machine, and how they are wired, where the command names none."""
+    if {"gpu", "instance", "topology"} & cluster.keys():
+        return
+    from planner.probe import probe
+    from planner.topology import dump
+
+    found = probe()
+    if found:
+        cluster["topology"] = dump(found.topology)
+        names = Counter(found.topology.gpu_names).items()
+        kinds = " and ".join(f"{count} x {name}" for name, count in names)
+        say([f"found {kinds} here", *(f"{f.message} ({f.code})" for f in found.findings)])

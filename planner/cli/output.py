@@ -1,0 +1,24 @@
+"""How the commands print: notes aside, colours only where they are wanted."""
+
+import os
+from collections.abc import Iterable
+
+import click
+
+
+def say(notes: Iterable[str]) -> None:
+    """Print notes where they do not mix with the answer."""
+    for note in notes:
+        click.echo(f"note: {note}", err=True)
+
+
+def color() -> bool | None:
+    """Return whether to colour: NO_COLOR and FORCE_COLOR win over what the terminal can do."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return True if os.environ.get("FORCE_COLOR") else None
+
+
+def bold(text: str) -> str:
+    """Return the text in bold, for a terminal that shows it."""
+    return click.style(text, bold=True)

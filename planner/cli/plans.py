@@ -1,0 +1,82 @@
+"""Commands that plan: suggest and estimate."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from shlex import join
+from typing import Any
+
+import click
+
+from planner.cli.options import build_request, job_options
+from planner.cli.output import bold, color, say
+
+
+@click.command()
+@click.argument("model")
+@job_options
+@click.option("--out", type=click.Path(file_okay=False), help="Write launch files there.")
+@click.option("--force", is_flag=True, help="Let --out replace an existing folder.")
+def suggest(model: str, out: str | None, *, force: bool, as_json: bool, **flags: Any) -> None:
+    """Recommend a strategy for MODEL and explain it."""
+    from planner import wire
+    from planner.report import plan_text
+
+    request = build_request(model, flags)
+    resolved, plan = wire.suggest(request, allow_paths=True)
+    say(resolved.notes)
+    answer = wire.answer_plan(resolved, plan, request.id)
+    if out is not None:
+        from planner.bundle import write_bundle
+
+        write_bundle(Path(out), plan, answer, force=force)
+    if as_json:
+        click.echo(json.dumps(answer, indent=2))
+    else:
+        command = join(["planner", *sys.argv[1:]])
+        click.echo(plan_text(plan, resolved.assumptions, command, bold), color=color())
+    if out is not None:
+        click.echo(f"wrote {out}: read {Path(out) / 'README.md'} first", err=True)
+
+
+@click.command()
+@click.argument("model", required=False)
+@job_options
+@click.option(
+    "--batch",
+    type=click.File("r", encoding="utf-8"),
+    help="File with one JSON request a line; - is stdin.",
+)
+def estimate(model: str | None, batch: Any, *, as_json: bool, **flags: Any) -> None:
+    """Estimate one layout of MODEL, or every line of a --batch."""
+    from planner import wire
+    from planner.report import estimate_text
+
+    if batch is not None:
+        for answer in wire.answer_batch(_json_lines(batch), allow_paths=True):
+            click.echo(json.dumps(answer))
+        return
+    if model is None:
+        raise click.UsageError("give a MODEL, or --batch FILE")
+    request = build_request(model, flags)
+    if as_json:
+        click.echo(json.dumps(wire.answer_estimate(request, allow_paths=True), indent=2))
+        return
+    resolved, candidate = wire.estimate_request(request, allow_paths=True)
+    say(resolved.notes)
+    click.echo(
+        estimate_text(resolved.job, candidate, resolved.assumptions, bold),
+        nl=False,
+        color=color(),
+    )
+
+
+def _json_lines(file: Any) -> Iterator[object]:
+    """Yield each line's value; a line that is no JSON becomes the string it is."""
+    for line in file:
+        if line.strip():
+            try:
+                yield json.loads(line)
+            except (ValueError, RecursionError):
+                yield line.strip()[:200]

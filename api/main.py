@@ -9,12 +9,14 @@ from fastapi import APIRouter, Depends
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
-from api.body import read_request
+from api.body import TopologyRequest, read_request, read_topology_request
 from api.headers import SecurityHeaders
 from api.problems import Answer, install
-from api.schema import PROBLEMS, App, estimate_body, suggest_body
+from api.schema import PROBLEMS, App, estimate_body, suggest_body, topology_body
 from planner import catalog, rules, wire
+from planner.errors import InvalidInputError
 from planner.request import Request, load_model
+from planner.topology import parse_topology
 from web.pages import STATIC
 from web.routes import router as pages
 
@@ -34,6 +36,16 @@ def suggest(asked: Asked) -> Answer:
 def estimate(asked: Asked) -> Answer:
     """Estimate the memory and step time of one strategy."""
     return Answer(wire.answer_estimate(asked, allow_paths=False))
+
+
+@router.post("/v1/topology", openapi_extra=topology_body())
+def topology(asked: Annotated[TopologyRequest, Depends(read_topology_request)]) -> Answer:
+    """Read how the GPUs of one node are connected from what nvidia-smi printed."""
+    try:
+        found = parse_topology(asked.text)
+    except InvalidInputError as error:
+        raise InvalidInputError(error.message, error.hint, field="text") from None
+    return Answer(found.to_wire())
 
 
 @router.get("/v1/models")

@@ -5,6 +5,7 @@ from typing import Any
 from fastapi import FastAPI
 from pydantic import BaseModel
 
+from api.body import TopologyRequest
 from api.problems import Problem
 from planner.request import Request
 
@@ -16,6 +17,7 @@ _LLAMA = {
     "cluster": {"gpu": "a100-sxm-80gb", "gpus_per_node": 8},
     "recipe": {"sequence_length": 4096, "global_batch_size": 128},
 }
+_PAIR = "        GPU0    GPU1    CPU Affinity\nGPU0     X      NV12    0-31\nGPU1    NV12     X      0-31"
 _LLAMA_LAYOUT = {"zero_stage": 3, "micro_batch_size": 1, "recompute": "full"}
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
@@ -35,7 +37,7 @@ class App(FastAPI):
         """Return the description with the contract's schemas."""
         description = super().openapi()
         schemas = description.setdefault("components", {}).setdefault("schemas", {})
-        for model in (Request, Problem):
+        for model in (Request, TopologyRequest, Problem):
             schemas |= _schemas(model)
         return description
 
@@ -54,9 +56,16 @@ def estimate_body() -> dict[str, Any]:
     )
 
 
-def _body(examples: dict[str, tuple[str, dict[str, Any]]]) -> dict[str, Any]:
+def topology_body() -> dict[str, Any]:
+    """Return the description of a body to /v1/topology."""
+    return _body({"pair": ("two GPUs joined by NVLink", {"text": _PAIR})}, "TopologyRequest")
+
+
+def _body(
+    examples: dict[str, tuple[str, dict[str, Any]]], model: str = "Request"
+) -> dict[str, Any]:
     content = {
-        "schema": {"$ref": _REFERENCE.format(model="Request")},
+        "schema": {"$ref": _REFERENCE.format(model=model)},
         "examples": {
             name: {"summary": summary, "value": value}
             for name, (summary, value) in examples.items()

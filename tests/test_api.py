@@ -13,9 +13,11 @@ from api.main import app, create_app
 from planner import catalog, hub, rules, wire
 from planner.errors import PlannerError
 from planner.request import parse_request
+from planner.topology import LARGEST_TEXT, parse_topology
 
 GPT2 = {"model": "gpt2", "cluster": {"gpus_per_node": 4}}
 PROBLEM = "application/problem+json"
+PAIR = "        GPU0    GPU1\nGPU0     X      NV12\nGPU1    NV12     X"
 
 
 @pytest.fixture
@@ -65,18 +67,18 @@ def test_estimate_answers_what_the_library_answers(client: TestClient) -> None:
 
 def test_every_example_of_the_description_gives_an_answer(client: TestClient) -> None:
     paths = client.get("/openapi.json").json()["paths"]
-    for path in ("/v1/suggest", "/v1/estimate"):
+    for path, number in (("/v1/suggest", 2), ("/v1/estimate", 2), ("/v1/topology", 1)):
         content = paths[path]["post"]["requestBody"]["content"]["application/json"]
-        assert len(content["examples"]) == 2
+        assert len(content["examples"]) == number
         for example in content["examples"].values():
-            assert client.post(path, json=example["value"]).json()["ok"], example
+            assert client.post(path, json=example["value"]).status_code == 200, example
 
 
 def test_description_holds_every_schema_that_it_names(client: TestClient) -> None:
     text = client.get("/openapi.json").text
     schemas = json.loads(text)["components"]["schemas"]
     named = set(re.findall(r"#/components/schemas/(\w+)", text))
-    assert {"Request", "ClusterRequest", "StrategyRequest", "Problem"} <= named <= set(schemas)
+    assert {"Request", "StrategyRequest", "TopologyRequest", "Problem"} <= named <= set(schemas)
 
 
 def test_description_is_not_shared_between_apps() -> None:
@@ -139,6 +141,71 @@ def test_every_problem_of_a_body_is_listed(client: TestClient) -> None:
     fields = {"model", "cluster.gpus_per_node", "cluster.nodes", "recipe.precison"}
     assert {item["field"] for item in errors} == fields
     assert any("precision" in item["hint"] for item in errors)
+
+
+def test_topology_answers_what_the_library_answers(client: TestClient) -> None:
+    answer = client.post("/v1/topology", json={"text": PAIR})
+    assert answer.status_code == 200
+    assert answer.json() == json.loads(json.dumps(parse_topology(PAIR).to_wire()))
+    assert answer.json()["nvlink"] == {"0-1": 12}
+    assert answer.json()["islands"] == [[0, 1]]
+
+
+def test_findings_of_a_topology_are_named(client: TestClient) -> None:
+    text = PAIR.replace("NV12", "SYS").replace("GPU1    SYS     X", "")
+    findings = client.post("/v1/topology", json={"text": text}).json()["findings"]
+    assert [finding["code"] for finding in findings] == ["TOP001"]
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "says"),
+    [
+        ({"texts": PAIR}, "texts", "did you mean text?"),
+        ({"text": PAIR, "q" * 200: 1}, "q", "known: text"),
+        ({}, "text", "Field required"),
+        ({"text": 5}, "text", "valid string"),
+        ({"text": None}, "text", "valid string"),
+        ({"text": "x" * (LARGEST_TEXT + 1)}, "text", f"at most {LARGEST_TEXT}"),
+        ({"text": ""}, "text", "no header line with GPU0"),
+        ({"text": "no matrix"}, "text", "nvidia-smi topo -m"),
+        ({"text": PAIR.replace("NV12     X", "NVX    X")}, "text", "lines 2 and 3"),
+        ({"text": "{"}, "text", "is not JSON"),
+        ({"text": '{"gpuss": 2}'}, "text", "did you mean gpus"),
+        ([PAIR], "", "valid dictionary"),
+        (None, "", "valid dictionary"),
+    ],
+)
+def test_topology_that_cannot_be_read_is_a_problem_with_a_hint(
+    client: TestClient, body: object, field: str, says: str
+) -> None:
+    answer = client.post("/v1/topology", content=json.dumps(body))
+    problem = answer.json()
+    assert answer.status_code == problem["status"] == 422
+    assert answer.headers["content-type"] == PROBLEM
+    assert says in problem["detail"] + problem["hint"] + str(problem["errors"])
+    assert any(item["field"].startswith(field) and item["hint"] for item in problem["errors"])
+
+
+def test_every_problem_of_a_topology_body_is_listed(client: TestClient) -> None:
+    errors = client.post("/v1/topology", json={"txt": PAIR, "gpu": "t4"}).json()["errors"]
+    assert {item["field"] for item in errors} == {"text", "txt", "gpu"}
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[" * 100_000, b"\xff", b"text=GPU0"])
+def test_topology_body_that_is_no_json_is_a_bad_request(client: TestClient, body: bytes) -> None:
+    answer = client.post("/v1/topology", content=body)
+    assert answer.status_code == 400
+    assert answer.headers["content-type"] == PROBLEM
+
+
+def test_topology_body_over_a_mebibyte_is_refused(client: TestClient) -> None:
+    body = json.dumps({"text": PAIR}).encode().ljust(LARGEST_BODY_BYTES + 1)
+    assert client.post("/v1/topology", content=body).status_code == 413
+
+
+def test_topology_with_half_a_surrogate_pair_is_answered(client: TestClient) -> None:
+    body = b'{"text": "{\\"gpus\\": 1, \\"nics\\": [\\"\\ud800\\"]}"}'
+    assert client.post("/v1/topology", content=body).status_code in {200, 422}
 
 
 def test_unknown_model_is_not_found_and_names_similar_ones(
@@ -217,6 +284,7 @@ def test_half_a_surrogate_pair_is_echoed_or_refused(client: TestClient) -> None:
         ("/v1/gpus/h1000", 404),
         ("/v1/instances/p9.xlarge", 404),
         ("/v1/suggest", 405),
+        ("/v1/topology", 405),
         ("/static/../main.py", 404),
     ],
 )

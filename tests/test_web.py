@@ -4,6 +4,7 @@ import shlex
 from html import escape, unescape
 from html.parser import HTMLParser
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
 
@@ -18,7 +19,8 @@ from planner.bundle import bundle_files
 from planner.cli import cli
 from planner.report import FLAGS, recommendation
 from planner.request import parse_request
-from planner.units import format_bytes, format_seconds
+from planner.topology import FINDINGS, Nic, Topology, dump, parse_topology
+from planner.units import format_bytes, format_rate, format_seconds
 from web.chart import Scale, meter, rows, stacked_bar
 from web.controls import EXAMPLES, groups, labels
 from web.form import command_line, control_of, read_question
@@ -27,6 +29,7 @@ from web.pages import rule_sections
 GPT2 = {"model": "gpt2", "gpus_per_node": "4"}
 TOPOLOGY = "        GPU0    GPU1\nGPU0     X      NV12\nGPU1    NV12     X"
 HTML = {"accept": "text/html"}
+TOPOLOGIES = Path(__file__).parent / "topologies"
 MARKUP = "\"><script>alert(1)</script>'"
 
 
@@ -329,6 +332,73 @@ def test_every_rule_has_a_page(client: TestClient) -> None:
         for heading in ("Why", "Instead", "Source"):
             assert heading in text
         assert " ".join(rule.text.split("\n\n")[-1].split()).removeprefix("Source: ") in text
+
+
+def test_every_finding_about_a_topology_has_a_page(client: TestClient) -> None:
+    listed = client.get("/rules").text
+    for code, text in FINDINGS.items():
+        assert f'href="/rules/{code}"' in listed
+        page = client.get(f"/rules/{code.lower()}")
+        assert page.status_code == 200
+        assert " ".join(text.split("\n\n")[0].split()) in Page(page.text).text
+
+
+def node_section(page: str) -> str:
+    """The part of a result page that shows a node's wiring, or nothing."""
+    return page.partition('<section aria-labelledby="node">')[2].partition("</section>")[0]
+
+
+def test_topology_is_shown_with_what_it_is_worth(client: TestClient) -> None:
+    matrix = (TOPOLOGIES / "dgx1-v100-cube-mesh.txt").read_text()
+    query = {"model": "gpt2", "gpu": "v100-sxm2-32gb", "topology": matrix}
+    section = node_section(client.get("/plan", params=query).text)
+    body = {"model": "gpt2", "cluster": {"gpu": "v100-sxm2-32gb", "topology": matrix}}
+    cluster = wire.suggest(parse_request(body), allow_paths=False)[1].job.cluster
+    text = Page(section).text
+    assert section.count('role="img"') == 2
+    for ranks in (2, 4, 8):
+        link = cluster.link(ranks)
+        rate = format_rate(link.bytes_per_second)
+        assert f"{ranks} GPUs {link.name} {rate} {link.provenance}" in text
+    devices = ",".join(map(str, cluster.gpu_order))
+    assert cluster.gpu_order != tuple(range(8))
+    assert f"CUDA_VISIBLE_DEVICES={devices}" in text
+
+
+def test_topology_of_an_instance_is_shown(client: TestClient) -> None:
+    page = client.get("/plan", params={"model": "gpt2", "instance": "p3.8xlarge"}).text
+    assert "GPU3" in node_section(page)
+
+
+def test_plan_without_a_topology_shows_no_wiring(client: TestClient) -> None:
+    page = client.get("/plan", params=GPT2).text
+    assert node_section(page) == ""
+    assert "<figure" not in page
+
+
+def test_findings_of_a_topology_are_said_once_with_a_link(client: TestClient) -> None:
+    matrix = (TOPOLOGIES / "rtx5060ti_4gpu_phb_tabs.txt").read_text()
+    (finding,) = parse_topology(matrix).findings
+    page = client.get("/plan", params={"model": "gpt2", "topology": matrix}).text
+    assert Page(page).text.count(finding.message) == 1
+    assert f'href="/rules/{finding.code}"' in node_section(page)
+    assert "Local rank and GPU index are the same." in page
+
+
+def test_one_gpu_has_no_rings(client: TestClient) -> None:
+    matrix = (TOPOLOGIES / "single-gpu.txt").read_text()
+    section = node_section(client.get("/plan", params={"model": "gpt2", "topology": matrix}).text)
+    assert "GPU0" in section
+    assert "<table" not in section
+
+
+def test_markup_in_a_pasted_topology_is_escaped(client: TestClient) -> None:
+    nics = (Nic(name=MARKUP, pcie={0: "PIX"}),)
+    pasted = dump(Topology(num_gpus=1, nvlink={}, pcie={}, nics=nics))
+    page = client.get("/plan", params={"model": "gpt2", "topology": pasted})
+    assert page.status_code == 200
+    assert "<script" not in page.text
+    assert escape(MARKUP, quote=False).split("'")[0].replace('"', "&#34;") in page.text
 
 
 def test_unknown_rule_is_a_page_with_a_hint(client: TestClient) -> None:

@@ -151,7 +151,8 @@ def _wiring() -> tuple[Control, ...]:
             columns=12,
             kind="textarea",
             placeholder="        GPU0    GPU1\nGPU0     X      NV12\nGPU1    NV12     X",
-            note="the output of nvidia-smi topo -m",
+            note="what nvidia-smi topo -m, topo -p2p or nvlink -s printed, in any order, or the"
+            " file of planner probe --out",
         ),
         Control(
             name="intra_node",

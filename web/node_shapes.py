@@ -2,17 +2,18 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from markupsafe import Markup
 
-from planner.topology.words import ranges
+from web.node_text import some_names
 from web.node_tree import Near
 
 PADDING = 8
-CHARACTER = 6.4
+CHARACTER = 6.7
 """Width of one in the small type of the drawing, which is monospaced."""
 PILL = 18
+LINE_GAP = 12
+"""Between blocks of a row."""
 _CHIP = 17
 _CHIP_GAP = 4
 _MOST_CHIP_LINES = 3
@@ -39,6 +40,8 @@ class Block:
     width: float
     height: float
     inside: Markup
+    rows: int = 1
+    """Rows of blocks in it."""
 
     def at(self, x: float, y: float) -> Markup:
         """Return the part, moved."""
@@ -109,6 +112,11 @@ def pill(css: str, x: float, y: float, words: str) -> Markup:
     return rectangle(f"pill {css}", box, PILL // 2) + text(f"pill {css}", x, y, words)
 
 
+def line_label(css: str, x: float, y: float, words: str) -> Markup:
+    """Return a label on a line, with a halo in the colour of what is behind it."""
+    return text(f"line-label {css}", x, y, words)
+
+
 def rail(
     css: str, y: float, above: Sequence[tuple[float, float]], below: Sequence[tuple[float, float]]
 ) -> Markup:
@@ -135,11 +143,10 @@ def gpu_cell(css: str, box: Box, name: str, role: str) -> Markup:
 
 def chips(near: Near, width: float) -> Block:
     """Return network adapters as chips in lines that fit a width, and their PCIe class."""
-    nics, pcie = near
-    names = [nic.name for nic in nics]
+    names, pcie = near
     lines = _lines([*names, pcie], width)
     if len(lines) > _MOST_CHIP_LINES:
-        lines = _lines([ranges(names), pcie], width)
+        lines = _lines([some_names(names), pcie], width)
     shapes = []
     for number, line in enumerate(lines):
         y = number * (_CHIP + _CHIP_GAP) + _CHIP_GAP
@@ -148,7 +155,9 @@ def chips(near: Near, width: float) -> Block:
         for word, wide in zip(line, taken, strict=True):
             is_class = word == pcie and number == len(lines) - 1 and word is line[-1]
             box = Box(x=x, y=y, width=wide, height=_CHIP)
-            shapes.append(text("class", box.middle, y + _CHIP / 2, word) if is_class else _chip(word, box))
+            shapes.append(
+                text("class", box.middle, y + _CHIP / 2, word) if is_class else _chip(word, box)
+            )
             x += wide + _CHIP_GAP
     return Block(
         width=width, height=len(lines) * (_CHIP + _CHIP_GAP) + _CHIP_GAP, inside=join(shapes)
@@ -173,7 +182,9 @@ def _chip_width(word: str) -> float:
 
 
 def _chip(word: str, box: Box) -> Markup:
-    """Return one chip; what does not fit is cut off, and the title holds it all."""
+    """Return one chip; of a name that does not fit the title holds all."""
+    most = int((box.width - 8) / CHARACTER)
+    shown = word if len(word) <= most else f"{word[: most - 1]}\u2026"
     inside = Box(x=0.5, y=0.5, width=box.width - 1, height=box.height - 1)
     return _CLIPPED.format(
         x=box.x,
@@ -181,7 +192,7 @@ def _chip(word: str, box: Box) -> Markup:
         width=box.width,
         height=box.height,
         title=word,
-        inside=rectangle("chip", inside, 4) + text("chip", 5, box.height / 2, word),
+        inside=rectangle("chip", inside, 4) + text("chip", box.width / 2, box.height / 2, shown),
     )
 
 
@@ -213,9 +224,9 @@ def with_frame(block: Block) -> Block:
     return Block(width=box.width, height=box.height, inside=inside)
 
 
-def stacked(rows: Sequence[Sequence[Block]], gap: float, css: str, word: str) -> Block:
+def stacked(rows: Sequence[Sequence[Block]], css: str, word: str) -> Block:
     """Return blocks in rows, joined by rails: between the rows, or under the only one."""
-    widths = [sum(b.width for b in row) + gap * (len(row) - 1) for row in rows]
+    widths = [sum(b.width for b in row) + LINE_GAP * (len(row) - 1) for row in rows]
     width, y = max(widths), 0.0
     placed: list[list[Box]] = []
     shapes = []
@@ -224,21 +235,16 @@ def stacked(rows: Sequence[Sequence[Block]], gap: float, css: str, word: str) ->
         for block in row:
             boxes.append(Box(x=x, y=y, width=block.width, height=block.height))
             shapes.append(block.at(x, y))
-            x += block.width + gap
+            x += block.width + LINE_GAP
         placed.append(boxes)
         y = max(box.bottom for box in boxes) + 2 * PILL
-    rails = [
-        _joint(css, upper, lower, width, word) for upper, lower in pairwise([*placed, []])
-    ] if len(placed) == 1 else [
-        _joint(css, upper, lower, width, word) for upper, lower in pairwise(placed)
-    ]
+    lower = placed[1:] or [[]]
+    rails = [_joint(css, *joined, width, word) for joined in zip(placed, lower, strict=False)]
     height = y - PILL / 2 if len(placed) == 1 else y - 2 * PILL
-    return Block(width=width, height=height, inside=join([*rails, *shapes]))
+    return Block(width=width, height=height, rows=len(rows), inside=join([*rails, *shapes]))
 
 
-def _joint(
-    css: str, upper: Sequence[Box], lower: Sequence[Box], width: float, word: str
-) -> Markup:
+def _joint(css: str, upper: Sequence[Box], lower: Sequence[Box], width: float, word: str) -> Markup:
     y = max(box.bottom for box in upper) + PILL
     above = [(box.middle, box.bottom) for box in upper]
     below = [(box.middle, box.y) for box in lower]

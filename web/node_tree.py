@@ -1,16 +1,19 @@
 """Topology -> nested parts: what NVLink joins, then what each PCIe class joins, from near to far."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations, groupby
 from typing import TypeVar
 
-from planner.topology import PCIE_CLASSES, Nic, Pair, Topology
+from planner.topology import PCIE_CLASSES, Pair, Topology
 
 _Item = TypeVar("_Item")
 
-Near = tuple[tuple[Nic, ...], str]
-"""Network adapters, and their PCIe class to a GPU."""
+_FARTHEST = PCIE_CLASSES[-1]
+
+Near = tuple[tuple[str, ...], str]
+"""Names of network adapters, and their PCIe class to a GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +62,8 @@ class Node:
     gpu_order: tuple[int, ...]
     """GPU of each local rank."""
     root: Part
+    adapters: tuple[Near | None, ...]
+    """What is near to each GPU."""
 
     @property
     def is_in_index_order(self) -> bool:
@@ -71,16 +76,9 @@ class Node:
         return nodes.pop() if len(nodes) == 1 else None
 
     def near(self, gpus: Iterable[int]) -> Near | None:
-        """Return the nearest network adapters, if they are the same for all of these GPUs."""
-        found = {self._near_names(gpu): gpu for gpu in gpus}
-        if len(found) != 1:
-            return None
-        gpu = found.popitem()[1]
-        nics = self.topology.nics_near(gpu)
-        return (nics, nics[0].pcie[gpu]) if nics else None
-
-    def _near_names(self, gpu: int) -> tuple[tuple[str, str], ...]:
-        return tuple((nic.name, nic.pcie[gpu]) for nic in self.topology.nics_near(gpu))
+        """Return the network adapters near these GPUs, if they are the same for all of them."""
+        first, *others = (self.adapters[gpu] for gpu in gpus)
+        return first if all(other == first for other in others) else None
 
 
 def node_tree(topology: Topology, gpu_order: Sequence[int]) -> Node:
@@ -96,18 +94,31 @@ def node_tree(topology: Topology, gpu_order: Sequence[int]) -> Node:
 
     parts: list[Part] = list(_fabrics(topology, place))
     for level in range(len(PCIE_CLASSES)):
-        parts = [
-            _group(topology, joined)
-            for joined in _components(parts, lambda a, b, at=level: _distance(topology, a, b) <= at)
-        ]
+        are_near = partial(_are_near, topology, level)
+        parts = [_group(topology, joined) for joined in _components(parts, are_near)]
     root = parts[0] if len(parts) == 1 else _group(topology, parts)
-    return Node(topology=topology, gpu_order=tuple(gpu_order), root=root)
+    return Node(
+        topology=topology,
+        gpu_order=tuple(gpu_order),
+        root=root,
+        adapters=tuple(_adapters(topology)),
+    )
 
 
 def links_word(links: Collection[int]) -> str:
     """Return numbers of NVLinks as nvidia-smi spells them: NV12, or NV1 to NV2."""
     low, high = min(links), max(links)
     return f"NV{low}" if low == high else f"NV{low} to NV{high}"
+
+
+def _adapters(topology: Topology) -> Iterator[Near | None]:
+    """Yield what is near to each GPU: nothing across sockets, unless all adapters of all are."""
+    has_nearer = any(set(nic.pcie.values()) - {_FARTHEST} for nic in topology.nics)
+    for gpu in range(topology.num_gpus):
+        nics = topology.nics_near(gpu)
+        pcie = nics[0].pcie[gpu] if nics else _FARTHEST
+        is_near = nics and not (has_nearer and pcie == _FARTHEST)
+        yield (tuple(nic.name for nic in nics), pcie) if is_near else None
 
 
 def _fabrics(topology: Topology, place: Callable[[int], int]) -> list[Fabric]:
@@ -137,7 +148,9 @@ def _group(topology: Topology, parts: Sequence[Part]) -> Part:
     if 1 < len(by_numa) < len(parts):
         parts = [_group(topology, same) for same in by_numa]
     pairs = [
-        pair for first, second in combinations(parts, 2) for pair in _across(first.gpus, second.gpus)
+        pair
+        for first, second in combinations(parts, 2)
+        for pair in _across(first.gpus, second.gpus)
     ]
     return Group(parts=tuple(parts), word=_classes(topology, pairs))
 
@@ -153,11 +166,10 @@ def _classes(topology: Topology, pairs: Iterable[Pair]) -> str:
     return ", ".join(sorted(found, key=PCIE_CLASSES.index))
 
 
-def _distance(topology: Topology, first: Part, second: Part) -> int:
-    found = [topology.pcie.get(pair) for pair in _across(first.gpus, second.gpus)]
-    return min(
-        (PCIE_CLASSES.index(name) for name in found if name), default=len(PCIE_CLASSES)
-    )
+def _are_near(topology: Topology, level: int, first: Part, second: Part) -> bool:
+    """Return whether any pair across has that class or a nearer one."""
+    near = PCIE_CLASSES[: level + 1]
+    return any(topology.pcie.get(pair) in near for pair in _across(first.gpus, second.gpus))
 
 
 def _across(first: Iterable[int], second: Collection[int]) -> list[Pair]:

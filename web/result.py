@@ -5,13 +5,18 @@ import shlex
 from typing import Any
 
 from planner.candidate import Candidate
+from planner.cluster import Cluster
 from planner.phases import PHASES
+from planner.placement import cuda_visible_devices
 from planner.plan import Plan
 from planner.report import FLAGS, recommendation, totals
 from planner.request import Resolved
 from planner.units import format_bytes, format_seconds
 from web.chart import Scale, meter, rows, stacked_bar
 from web.form import Question, command_line
+from web.islands import picture
+from web.node_text import legend, title
+from web.node_tree import node_tree
 
 
 def result(question: Question, resolved: Resolved, plan: Plan, *, base_url: str) -> dict[str, Any]:
@@ -30,7 +35,8 @@ def result(question: Question, resolved: Resolved, plan: Plan, *, base_url: str)
         "totals": _totals(plan),
         "ledgers": (_memory(plan), _time(plan)),
         "assumptions": resolved.assumptions,
-        "notes": resolved.notes,
+        "notes": _notes(resolved, plan),
+        "node": _node(plan.job.cluster),
         "flags": FLAGS,
         "compared": _compared(plan),
         "links": [
@@ -44,9 +50,38 @@ def result(question: Question, resolved: Resolved, plan: Plan, *, base_url: str)
 
 
 def _totals(plan: Plan) -> list[tuple[str, str, str]]:
-    """Return (label, amount with unit, the rest of the line) of each total."""
-    lines = [line.split(maxsplit=3) for line in totals(plan.job, plan.chosen).splitlines()]
+    """Return (label, amount with unit, the rest of the line) of each total with a ledger."""
+    lines = [line.split(maxsplit=3) for line in totals(plan.job, plan.chosen).splitlines()[:2]]
     return [(label, f"{amount} {unit}", rest) for label, amount, unit, rest in lines]
+
+
+def _notes(resolved: Resolved, plan: Plan) -> list[str]:
+    """Return the notes, without what the section on the topology says."""
+    topology = plan.job.cluster.topology
+    findings = topology.findings if topology else ()
+    shown = {f"{finding.message} ({finding.code})" for finding in findings}
+    return [note for note in resolved.notes if note not in shown]
+
+
+def _node(cluster: Cluster) -> dict[str, Any] | None:
+    """Return how a node is wired and what that is worth to its ranks, if a topology was read."""
+    if cluster.topology is None:
+        return None
+    order = cluster.gpu_order or tuple(range(cluster.gpus_per_node))
+    node = node_tree(cluster.topology, order)
+    return {
+        "title": title(node),
+        "picture": picture(node),
+        "legend": tuple(legend(node)),
+        "rings": [
+            (ranks, link)
+            for (ranks, stride), link in sorted(cluster.group_links.items())
+            if stride == 1 and cluster.gpus_per_node % ranks == 0
+        ],
+        "order": [f"GPU{gpu}" for gpu in order],
+        "devices": cuda_visible_devices(order),
+        "findings": cluster.topology.findings,
+    }
 
 
 def _memory(plan: Plan) -> dict[str, Any]:

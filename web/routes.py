@@ -11,6 +11,7 @@ from planner.bundle import bundle_files
 from planner.errors import PlannerError
 from planner.plan import Plan
 from planner.request import Resolved
+from planner.topology import FINDINGS
 from web.archive import zip_files
 from web.controls import EXAMPLES, groups, labels
 from web.form import Question, filled, problems_of, read_question
@@ -60,14 +61,20 @@ def plan_zip(request: Request) -> Response:
 @router.get("/rules")
 def rules_page() -> HTMLResponse:
     """List the rules."""
-    return HTMLResponse(render("rules.html", rules=rules.RULES))
+    return HTMLResponse(render("rules.html", rules=rules.RULES, findings=FINDINGS))
 
 
 @router.get("/rules/{code}")
 def rule_page(code: str) -> HTMLResponse:
-    """Show what a rule says and why."""
-    rule = rules.find_rule(code)
-    return HTMLResponse(render("rule.html", rule=rule, sections=rule_sections(rule.text)))
+    """Show what a rule, or a finding in a topology, says and why."""
+    name = code.strip().upper()
+    if name in FINDINGS:
+        kind, text = "found in a topology", FINDINGS[name]
+    else:
+        rule = rules.find_rule(code)
+        name, text = rule.code, rule.text
+        kind = f"{rule.name.replace('-', ' ')}, {rule.severity}"
+    return HTMLResponse(render("rule.html", code=name, kind=kind, sections=rule_sections(text)))
 
 
 @router.get("/docs")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
+from urllib.parse import urlencode
 from zipfile import ZipFile
 
 import pytest
@@ -14,6 +15,8 @@ import uvicorn
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from api.main import app
+
+TOPOLOGIES = Path(__file__).parents[1] / "topologies"
 
 
 @pytest.fixture(scope="module")
@@ -144,6 +147,24 @@ def test_pasted_topology_survives_an_error(visit: Visitor) -> None:
     assert "unknown GPU 'h1000'" in page.get_by_role("alert").inner_text()
     assert page.get_by_label("Topology").input_value().split("\n")[1] == "GPU0   X"
     assert page.get_by_label("GPU", exact=True).get_attribute("aria-invalid") == "true"
+
+
+@pytest.mark.parametrize(("width", "shown"), [(320, "narrow"), (800, "narrow"), (1200, "wide")])
+@pytest.mark.parametrize("name", ["dgxa100_40gb_12mlx5_tabs", "dgx1-v100-cube-mesh", "single-gpu"])
+def test_one_drawing_of_the_topology_is_shown_and_fits(
+    visit: Visitor, name: str, width: int, shown: str
+) -> None:
+    opened = visit(viewport={"width": width, "height": 740}, java_script_enabled=False)
+    topology = (TOPOLOGIES / f"{name}.txt").read_text()
+    opened.page.goto(f"{opened.origin}/plan?{urlencode({'model': 'gpt2', 'topology': topology})}")
+    picture = opened.page.get_by_role("img", name="GPU").and_(opened.page.locator("svg.node"))
+    assert picture.count() == 1
+    assert shown in (picture.get_attribute("class") or "").split()
+    box = picture.bounding_box()
+    assert box is not None
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= width
+    opened.check()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

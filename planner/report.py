@@ -151,7 +151,9 @@ def totals(job: Job, candidate: Candidate) -> str:
 def _ranks(job: Job) -> str:
     """Return the line that says which GPU is which rank, where that is not the order of indices."""
     order = cuda_visible_devices(job.cluster.gpu_order)
-    return f"\nRanks   CUDA_VISIBLE_DEVICES={order}: neighbours on the fastest links" if order else ""
+    return (
+        f"\nRanks   CUDA_VISIBLE_DEVICES={order}: neighbours on the fastest links" if order else ""
+    )
 
 
 def model_text(model: Model, bold: Emphasis) -> str:

@@ -1,6 +1,8 @@
 """What forward leaves behind for backward: activations, weight copies, logits. Bytes per rank.
 
-Notation: L blocks; T = micro_batch_size * sequence_length tokens of a micro-batch; V vocabulary.
+Notation: T = micro_batch_size * sequence_length / context_parallel_size tokens of a micro-batch on
+a rank; t tensor parallel size; q = t under sequence parallelism, else 1; F micro-batches in flight;
+V vocabulary.
 """
 
 from collections.abc import Callable
@@ -9,119 +11,213 @@ from functools import reduce
 
 import numpy as np
 
+from planner import adapters
 from planner.job import Job
-from planner.model import Numerics, Part
+from planner.model import Numerics, Part, Share
+from planner.partition import Stage, occurrences, rank_weights, stage_parameters
 from planner.phases import moments
 from planner.strategy import Strategy
 from planner.term import Amount, Term
 
 
-def _tokens(job: Job, s: Strategy) -> Amount:
-    return s.micro_batch_size * job.recipe.sequence_length
+def tokens(job: Job, s: Strategy) -> Amount:
+    """Return T, the tokens of a micro-batch that a rank sees."""
+    return s.micro_batch_size * job.recipe.sequence_length / s.context_parallel_size
+
+
+def sequence_split(s: Strategy) -> Amount:
+    """Return q, over how many ranks what lies between the parallel regions is divided."""
+    return np.where(s.sequence_parallel, s.tensor_parallel_size, 1)
+
+
+def shards_parameters(job: Job, s: Strategy) -> Amount:
+    """Return whether ranks hold a share of the parameters and gather the rest when needed."""
+    return s.zero_stage >= job.framework.parameters_sharded_from
 
 
 def _numerics(job: Job, s: Strategy) -> Amount:
     """Which numerics each layout computes in: fully_shard computes in the gathered dtype."""
     return np.where(
-        s.shards_parameters, job.precision.sharded_numerics, job.precision.replicated_numerics
+        shards_parameters(job, s),
+        job.precision.sharded_numerics,
+        job.precision.replicated_numerics,
     )
 
 
-def _by_numerics(job: Job, s: Strategy, amount: Callable[[Numerics], float]) -> Amount:
+def _by_numerics(job: Job, s: Strategy, amount: Callable[[Numerics], Amount]) -> Amount:
     """Evaluate an amount for the numerics that each layout computes in."""
-    return np.array([amount(numerics) for numerics in Numerics])[_numerics(job, s)]
+    replicated, sharded = job.precision.replicated_numerics, job.precision.sharded_numerics
+    if replicated == sharded:
+        return amount(replicated)
+    return np.where(shards_parameters(job, s), amount(sharded), amount(replicated))
 
 
-def _kept_per_token(job: Job, part: Part, numerics: Numerics) -> float:
-    """Bytes per token that a part keeps, with the attention implementation's share.
+def kept_per_token(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Amount:
+    """Bytes per token that a rank keeps of a part.
+
+        bytes = split / t + between / q + inputs / (1 if the framework keeps them gathered else q)
 
     Fused attention keeps a log-sum-exp per head; materialised scores keep themselves, and keys and
     values expanded to all heads.
     """
-    kept = part.kept_bytes_per_token(numerics)
+    is_fused = job.framework.fuses_norms and numerics == Numerics.HALF
+    of_norms = Numerics.FUSED if is_fused else numerics
+    by_share = dict.fromkeys(Share, 0.0)
+    for kept in part.kept:
+        runs_in = of_norms if kept.name in part.vectors else numerics
+        if kept.name in job.framework.spelled_out:
+            runs_in = min(numerics, Numerics.HALF)
+        size = adapters.kept_bytes(job, s, part, kept, runs_in)
+        by_share[kept.share] += size * (job.precision.operand_fraction if kept.operand_of else 1)
+    by_share[Share.INPUT] += adapters.added_bytes(job, s, part)
+    split = by_share[Share.SPLIT] + attention_bytes(job, s, part, numerics)
+    between = by_share[Share.SEQUENCE] / sequence_split(s)
+    gathered = 1 if job.framework.keeps_gathered_inputs else sequence_split(s)
+    return split / s.tensor_parallel_size + between + by_share[Share.INPUT] / gathered
+
+
+def attention_bytes(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Amount:
+    """Bytes per token that attention itself keeps over all heads."""
     attention = part.attention
     if attention is None:
-        return kept
+        return 0.0
     element_bytes = 4 if numerics == Numerics.FP32 else 2
-    if not attention.materialises_scores(job.recipe.attention, numerics):
-        return kept + 4 * attention.num_heads + element_bytes * attention.retained_size
-    scores = attention.num_heads * part.tokens(job.recipe.sequence_length)
     expanded = 2 * (attention.query_size - attention.key_value_size)
-    return kept + attention.eager_bytes_per_score[numerics] * scores + element_bytes * expanded
+    if not attention.materialises_scores(job.recipe.attention, numerics):
+        mask = attention.mask_size(job.recipe.attention, part.tokens(job.recipe.sequence_length))
+        is_repeated = job.framework.repeats_key_values or (
+            mask > 0 and attention.num_key_value_heads > 1
+        )
+        size = attention.retained_size + (expanded if is_repeated else 0) + mask
+        return 4 * attention.num_heads + element_bytes * size
+    per_score = attention.eager_bytes_per_score
+    scores = attention.num_heads * part.tokens(job.recipe.sequence_length)
+    kept: Amount = per_score[min(numerics, len(per_score) - 1)] * scores
+    if job.framework.selective_recompute == "attention":
+        kept = np.where(s.recompute == "selective", 0.0, kept)
+    return kept + element_bytes * expanded
 
 
-def activations(job: Job, s: Strategy) -> Term:
+def _kept(job: Job, s: Strategy, part: Part) -> Amount:
+    """Bytes that one occurrence of a part keeps for one micro-batch."""
+    seen = tokens(job, s) * part.tokens(job.recipe.sequence_length) / job.recipe.sequence_length
+    return seen * _by_numerics(job, s, lambda n: kept_per_token(job, s, part, n))
+
+
+def _retained(job: Job, s: Strategy, part: Part) -> Amount:
+    """Bytes that one occurrence of a block keeps for one micro-batch, given what is recomputed."""
+    kept = _kept(job, s, part)
+    if job.framework.selective_recompute == "matmuls" and np.any(s.recompute == "selective"):
+        saved = np.minimum(kept, _checkpoint(job, s) + _matmul_outputs(job, s, part))
+        kept = np.where(s.recompute == "selective", saved, kept)
+    return np.where(s.recompute == "full", _checkpoint(job, s), kept)
+
+
+def _checkpoint(job: Job, s: Strategy) -> Amount:
+    """Bytes of one hidden state, which is all that recompute="full" keeps of a block."""
+    is_half = job.precision.copy_bytes == 0
+    each = job.model.hidden_size * _by_numerics(
+        job, s, lambda n: 2 if n in {Numerics.HALF, Numerics.FUSED} or is_half else 4
+    )
+    return tokens(job, s) * each / sequence_split(s)
+
+
+def _matmul_outputs(job: Job, s: Strategy, part: Part) -> Amount:
+    """Bytes that selective recompute by operation saves of a block beside its input.
+
+        bytes = T * (every second matmul's output + attention's output and log-sum-exp
+                     + the reduce-scattered outputs of matmuls split by their inputs)
+
+    Matmuls are counted in the order they run, the first one saved; all that lies between them is
+    run again in backward. What follows a matmul split by its inputs is whole on every rank until
+    it is reduced.
+    Source: torchtitan distributed/activation_checkpoint.py, policy of the "op" option.
+    Leaves out: the grouped matmuls of routed experts, which are not on its list.
+    """
+    split = s.tensor_parallel_size
+    attention = part.attention
+    layers = [layer for layer in part.linears if layer.num_experts == 1]
+    elements: Amount = sum(
+        layer.out_features / (1 if layer.cuts_inputs else np.minimum(split, layer.most_splits))
+        for layer in layers[::2]
+    )
+    reduced = sum(layer.out_features for layer in layers if layer.cuts_inputs)
+    elements = elements + np.where(s.sequence_parallel & (split > 1), reduced / split, 0.0)
+    log_sum_exp = 0.0
+    if attention is not None and job.recipe.attention != "eager":
+        elements = elements + attention.query_size / split
+        log_sum_exp = 4 * attention.num_heads / split
+    size = _by_numerics(job, s, lambda n: 4 if n == Numerics.FP32 else 2)
+    return tokens(job, s) * (size * elements + log_sum_exp)
+
+
+def activations(job: Job, s: Strategy, at: Stage) -> Term:
     """What autograd keeps from forward to backward, the logits left out.
 
-        bytes = blocks + outer, or with recompute="full": L * T * checkpoint + outer
+        bytes = F * (blocks + outer)
 
-    Notation: blocks, outer: tokens times kept bytes per token, over the parts inside and outside
-    the trunk; checkpoint: one hidden state.
-    Source: operation counts in planner/architectures/kept.py; Chen et al., arXiv:1604.06174.
+    Notation: blocks, outer: tokens times kept bytes per token, over the stage's parts inside and
+    outside the trunk; with recompute="full" a block keeps one hidden state, its input, and with
+    "selective" what the framework saves of it.
+    Source: operation counts in planner/architectures/kept.py; Chen et al., arXiv:1604.06174;
+    division over tensor-parallel ranks: Korthikanti et al., arXiv:2205.05198, section 4.
     Leaves out: transient outputs that no operation keeps; alignment to 512 bytes.
     """
-    model, tokens = job.model, _tokens(job, s)
-    kept = _kept(job, s, model.blocks)
-    outer = _kept(job, s, model.others)
-    hidden = model.hidden_size
-    checkpoint = tokens * _by_numerics(job, s, lambda n: hidden * (2 if n == Numerics.HALF else 4))
-    is_recomputed = s.recompute == "full"
-    blocks = np.where(is_recomputed, model.num_blocks * checkpoint, kept)
-    first = np.where(is_recomputed, checkpoint, _largest_block(job, s))
+    none = 0.0 * tokens(job, s)
+    others = [(part, n) for part, n in occurrences(job.model, at) if not part.is_block]
+    outer = sum((n * _kept(job, s, part) for part, n in others), start=none)
+    retained = [_retained(job, s, part) for part in job.model.blocks]
+    blocks = sum((n * one for one, n in zip(retained, at.blocks, strict=True)), start=none)
+    first = reduce(np.maximum, retained, none)
+    waiting = (at.in_flight - 1) * (blocks + outer)
     return Term(
         name="activations",
         amount=moments(
             like=blocks,
-            forward=blocks + outer,
-            loss=blocks + outer,
-            last_block=blocks,
-            first_block=first,
+            forward=waiting + blocks + outer,
+            loss=waiting + blocks + outer,
+            last_block=waiting + blocks,
+            first_block=waiting + first,
+            outer=waiting,
         ),
-        formula="{tokens:,} tokens x {count} blocks x {each:bytes}/token + {outer:bytes} outside them",
+        formula="{tokens:,.0f} tokens x ({count:g} blocks x {each:bytes}/token + {outer:bytes}/token"
+        " outside them) x {flying:g} in flight",
         numbers={
-            "tokens": tokens,
-            "count": model.num_blocks,
-            "each": blocks / tokens / max(1, model.num_blocks),
-            "outer": outer,
+            "tokens": tokens(job, s),
+            "count": at.num_blocks,
+            "each": blocks / tokens(job, s) / np.maximum(1, at.num_blocks),
+            "outer": outer / tokens(job, s),
+            "flying": at.in_flight,
         },
         source="autograd's saved tensors, operation by operation (planner/architectures/kept.py)",
     )
 
 
-def _kept(job: Job, s: Strategy, parts: tuple[Part, ...]) -> Amount:
-    """Bytes that all occurrences of the parts keep for one micro-batch."""
-    length = job.recipe.sequence_length
-
-    def per_sequence(numerics: Numerics) -> float:
-        return sum(p.count * p.tokens(length) * _kept_per_token(job, p, numerics) for p in parts)
-
-    return s.micro_batch_size * _by_numerics(job, s, per_sequence)
-
-
-def _largest_block(job: Job, s: Strategy) -> Amount:
-    """Bytes that the hungriest kind of block keeps, one occurrence of it."""
-    single = (_kept(job, s, (replace(part, count=1),)) for part in job.model.blocks)
-    return reduce(np.maximum, single, 0.0 * _tokens(job, s))
-
-
-def recomputed_block(job: Job, s: Strategy) -> Term:
+def recomputed_block(job: Job, s: Strategy, at: Stage) -> Term:
     """One block's activations, while backward has it recomputed.
 
-        bytes = T * block, with recompute="full"
+        bytes = T * block with recompute="full", T * (block - saved) with "selective"
 
     Source: Chen et al., arXiv:1604.06174, section 4.
     """
-    working = np.where(s.recompute == "full", _largest_block(job, s), 0.0)
+    none, whole = 0.0 * tokens(job, s), replace(s, recompute="none")
+    working = none
+    if np.any(s.recompute != "none"):
+        for part in job.model.blocks:
+            everything = _kept(job, whole, part)
+            saved = np.where(s.recompute == "full", 0.0, _retained(job, s, part))
+            working = np.maximum(working, everything - saved)
+        working = np.where(at.num_blocks > 0, working, 0.0)
     return Term(
         name="recomputed_block",
         amount=moments(like=working, last_block=working, first_block=working),
-        formula="{tokens:,} tokens x {each:bytes}/token of one block",
-        numbers={"tokens": _tokens(job, s), "each": working / _tokens(job, s)},
+        formula="{tokens:,.0f} tokens x {each:bytes}/token of one block",
+        numbers={"tokens": tokens(job, s), "each": working / tokens(job, s)},
         source="Chen et al., arXiv:1604.06174, section 4",
     )
 
 
-def autocast_weight_copies(job: Job, s: Strategy) -> Term:
+def autocast_weight_copies(job: Job, s: Strategy, at: Stage) -> Term:
     """The 16-bit copy of every weight matrix that autocast makes and backward needs.
 
         bytes = 2 * (weights of the blocks and the head)
@@ -129,13 +225,14 @@ def autocast_weight_copies(job: Job, s: Strategy) -> Term:
     With recompute="full" the blocks' copies die with the autocast cache at the end of forward.
     Source: torch.autocast caches weight casts until its context ends; autograd keeps them.
     """
-    is_autocast = _numerics(job, s) == Numerics.AUTOCAST
-    weights = job.model.linear_weights
-    outer_weights = sum(part.count * part.linear_weights for part in job.model.others)
-    block_weights = max((part.linear_weights for part in job.model.blocks), default=0)
-    everything = np.where(is_autocast, 2.0 * weights, 0.0)
-    outer = np.where(is_autocast, 2.0 * outer_weights, 0.0)
-    one_block = np.where(is_autocast, 2.0 * block_weights, 0.0)
+    size = np.where(_numerics(job, s) == Numerics.AUTOCAST, job.precision.copy_bytes, 0.0)
+    modes = {job.precision.replicated_numerics, job.precision.sharded_numerics}
+    parts = occurrences(job.model, at) if Numerics.AUTOCAST in modes else []
+    held = [(part, count * rank_weights(part, s)) for part, count in parts]
+    weights = sum(amount for _, amount in held)
+    outer_weights = sum(amount for part, amount in held if not part.is_block)
+    block_weights = reduce(np.maximum, (rank_weights(p, s) for p in job.model.blocks), 0.0)
+    everything, outer, one_block = size * weights, size * outer_weights, size * block_weights
     is_recomputed = s.recompute == "full"
     return Term(
         name="autocast_weight_copies",
@@ -146,34 +243,93 @@ def autocast_weight_copies(job: Job, s: Strategy) -> Term:
             last_block=np.where(is_recomputed, one_block, everything - outer),
             first_block=one_block,
         ),
-        formula="2 B x {weights:,} matmul weights, while autocast or autograd holds them",
-        numbers={"weights": weights},
+        formula="{size:g} B x {weights:,.0f} matmul weights, while autocast or autograd holds them",
+        numbers={"size": size, "weights": weights},
         source="torch.autocast weight cache, PyTorch 2.13",
     )
 
 
-def logits_and_loss(job: Job, s: Strategy) -> Term:
+def logits_and_loss(job: Job, s: Strategy, at: Stage) -> Term:
     """Logits, their fp32 copy, log-softmax and gradients around the cross-entropy.
 
-        bytes = T * V * (4 + 6) at the end of forward (4 + 4 in fp32), T * V * (4 + 8) in its backward
+        bytes = T * V * forward at the end of forward, T * V * backward in the loss's backward
 
-    The 4 is the log-softmax that backward needs; forward also holds the logits in compute dtype
-    and in fp32, backward the gradients into and out of the log-softmax.
-    Source: transformers' ForCausalLMLoss over torch.nn.functional.cross_entropy.
-    Leaves out: fused or chunked cross-entropy.
+    divided by t where the framework splits the loss by vocabulary. With torch, forward is 4 for
+    the log-softmax that backward needs, 4 for the logits in fp32 and 2 in the compute dtype (none
+    when that is fp32); backward adds the gradients into and out of the log-softmax.
+    Source: the framework record's activations section.
+    Leaves out: chunked cross-entropy.
     """
-    has_loss = 1.0 if job.model.has_token_loss else 0.0
-    logits = _tokens(job, s) * job.model.vocab_size * has_loss
-    forward = _by_numerics(job, s, lambda n: 8.0 if n == Numerics.FP32 else 10.0)
+    has_loss = at.is_last * (1.0 if job.model.has_token_loss else 0.0)
+    split = s.tensor_parallel_size if job.framework.splits_loss else 1
+    logits = has_loss * tokens(job, s) * job.model.vocab_size / split
+    forward, backward = job.framework.loss_bytes
+    forward = _by_numerics(job, s, lambda n: forward - (2.0 if n == Numerics.FP32 else 0.0))
     return Term(
         name="logits_and_loss",
-        amount=moments(like=logits, forward=forward * logits, loss=12.0 * logits),
-        formula="{tokens:,} tokens x {vocabulary:,} words x {forward:.0f} B after forward,"
-        " 12 B in the loss's backward",
+        amount=moments(like=logits, forward=forward * logits, loss=backward * logits),
+        formula="{logits:,.0f} logits x {forward:g} B after forward,"
+        " {backward:g} B in the loss's backward",
+        numbers={"logits": logits, "forward": forward, "backward": backward},
+        source=job.framework.sources["activations"],
+    )
+
+
+def tensor_parallel_buffers(job: Job, s: Strategy, at: Stage) -> Term:
+    """The gathered input and the unreduced output around a region that is split by tensors.
+
+        bytes = 2 * T * hidden state, under sequence parallelism
+
+    Source: Megatron-LM's GlobalMemoryBuffer for the all-gather, nanotron's MemoryBuffer; the
+    reduce-scatter reads the whole output of the matmul before it.
+    Leaves out: where the framework keeps gathered inputs, they are among the activations.
+    """
+    has_buffers = not job.framework.keeps_gathered_inputs
+    is_split = has_buffers & s.sequence_parallel & (s.tensor_parallel_size > 1)
+    each = _by_numerics(job, s, lambda n: 4 if n == Numerics.FP32 else 2)
+    whole = tokens(job, s) * each * job.model.hidden_size
+    size = np.where(is_split & (at.num_blocks > 0), 2.0 * whole, 0.0)
+    return Term(
+        name="tensor_parallel_buffers",
+        amount=moments(like=size, forward=size, loss=size, last_block=size, first_block=size),
+        formula="{size:bytes}: a gathered input and an unreduced output of {tokens:,.0f} tokens"
+        " where they are divided in between",
+        numbers={"size": size, "tokens": tokens(job, s)},
+        source=job.framework.sources["activations"],
+    )
+
+
+def passing_gradients(job: Job, s: Strategy, at: Stage) -> Term:
+    """Gradients in the compute dtype, on their way to an accumulator of their own.
+
+        bytes = g * P when backward is through, and again for the whole step in DDP's buckets
+
+    Notation: g passing_gradient_bytes, 0 where backward adds to the accumulator itself; P the
+    stage's parameters on a rank.
+    Source: nanotron's FP32GradientAccumulator, which adds them after backward; ZeRO-0 wraps the
+    model in DistributedDataParallel without gradient_as_bucket_view.
+    """
+    each = job.precision.passing_gradient_bytes
+    parameters = sum(stage_parameters(job, s, at)) if each else 0.0 * at.num_blocks
+    size = each * parameters
+    buckets = np.where(s.zero_stage == 0, size, 0.0)
+    return Term(
+        name="passing_gradients",
+        amount=moments(
+            like=size,
+            forward=buckets,
+            loss=buckets,
+            last_block=buckets,
+            first_block=buckets + size,
+            outer=buckets + size,
+            step=buckets,
+        ),
+        formula="{each:g} B x {parameters:,.0f} parameters as backward ends,"
+        " and {buckets:bytes} in DDP's buckets",
         numbers={
-            "tokens": _tokens(job, s),
-            "vocabulary": job.model.vocab_size,
-            "forward": forward,
+            "each": each,
+            "parameters": parameters,
+            "buckets": buckets,
         },
-        source="transformers ForCausalLMLoss (fp32 upcast) over torch cross_entropy",
+        source=job.framework.sources["sharding"],
     )

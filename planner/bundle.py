@@ -17,6 +17,9 @@ from planner.report import recommendation
 CHECKED_WITH = {"torch": "2.13.0", "transformers": "5.23.0", "accelerate": "1.15.0"}
 """Versions that the generated files were executed with."""
 
+_WRITTEN_FOR = ("torch", "accelerate")
+"""Frameworks whose estimates hold for the files."""
+
 
 def bundle_files(plan: Plan, answer: Mapping[str, Any]) -> dict[str, str]:
     """Return the files of a plan: relative path to text.
@@ -30,6 +33,19 @@ def bundle_files(plan: Plan, answer: Mapping[str, Any]) -> dict[str, str]:
     """
     job, chosen = plan.job, plan.chosen
     strategy, recipe = chosen.strategy, job.recipe
+    if job.framework.name not in _WRITTEN_FOR:
+        raise InvalidInputError(
+            f"no launch files for {job.framework.name} yet",
+            hint=f"they are written for {' and '.join(_WRITTEN_FOR)}; the plan holds",
+            field="recipe.framework",
+        )
+    if recipe.lora is not None or job.is_in_config_dtype:
+        what = "adapters" if recipe.lora is not None else "weights in the config's dtype"
+        raise InvalidInputError(
+            f"no launch files for {what}",
+            hint="the targets train all weights, in fp32 under mixed precision; the plan holds",
+            field="recipe.method" if recipe.lora is not None else "recipe.weights_dtype",
+        )
     bundle = Bundle(
         model=job.model.name,
         revision=job.model.revision,

@@ -263,18 +263,34 @@ def framework(name: str) -> Framework:
             hint=f"known: {', '.join(names)}",
             field="recipe.framework",
         )
+    return _framework(_framework_record(name))
+
+
+_KEY_BY_KEY = ("sharding", "activations", "precision", "optimizer", "device", "uncertainty")
+
+
+def _framework_record(name: str) -> dict[str, Any]:
+    """Return a framework's record on top of the one it names as `same_as`, section by section.
+
+    Sections that many records share are taken key by key.
+    """
     record = _read("frameworks", name)
-    if "same_as" in record:
-        record = _read("frameworks", record["same_as"]) | record
-    return _framework(record)
+    if "same_as" not in record:
+        return record
+    inherited = _framework_record(record["same_as"])
+    nested = {key: inherited[key] | record.get(key, {}) for key in _KEY_BY_KEY}
+    return inherited | record | nested
 
 
 def _framework(record: Mapping[str, Any]) -> Framework:
     device, memory_bound = record["device"], record["memory_bound"]
-    uncertainty = {key: value for key, value in record["uncertainty"].items() if key != "source"}
+    uncertainty = _without_source(record["uncertainty"])
+    slower_factor = uncertainty.pop("slower_factor")
     return Framework(
         name=record["name"],
         zero_stages=tuple(record["zero_stages"]),
+        **_without_source(record["sharding"]),
+        **_without_source(record["activations"]),
         precisions={name: _precision(entry) for name, entry in record["precision"].items()},
         optimizers={name: Optimizer(**entry) for name, entry in record["optimizer"].items()},
         context_bytes=device["context_mib"] * MIB,
@@ -283,13 +299,18 @@ def _framework(record: Mapping[str, Any]) -> Framework:
         usable_fraction=device["usable_fraction"],
         bucket_bytes=record["overlap"]["bucket_mib"] * MIB,
         backward_overlap_fraction=record["overlap"]["backward_fraction"],
+        overlaps_from=record["overlap"]["overlaps_from"],
         host_seconds_per_operation=record["host"]["operation_us"] * MICRO,
+        host_seconds_per_micro_batch=record["host"]["micro_batch_us"] * MICRO,
         sustained_fraction=record["sustained"]["fraction"],
         elementwise_hbm_fraction=memory_bound["hbm_fraction"],
         forward_passes=memory_bound["forward_passes"],
         backward_passes=memory_bound["backward_passes"],
-        flash_fraction=record["attention"]["flash_fraction"],
+        attention_kernel=record["attention"]["kernel"],
+        tensor_overlap_fraction=record["overlap"]["tensor_fraction"],
+        scatters_transfers=record["pipeline"]["scatters_transfers"],
         spreads=uncertainty,
+        slower_factor=slower_factor,
         sources={
             section: entry["source"]
             for section, entry in record.items()
@@ -298,8 +319,28 @@ def _framework(record: Mapping[str, Any]) -> Framework:
     )
 
 
+def _without_source(section: Mapping[str, Any]) -> dict[str, Any]:
+    values = {key: value for key, value in section.items() if key != "source"}
+    return {
+        key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
+    }
+
+
 def _precision(entry: Mapping[str, Any]) -> Precision:
     numerics = {
         key: Numerics[entry[key].upper()] for key in ("replicated_numerics", "sharded_numerics")
     }
     return Precision(**{**entry, **numerics})
+
+
+def adapter_targets(model_type: str) -> tuple[tuple[str, ...], Mapping[str, tuple[str, ...]]]:
+    """Return PEFT's default targets of a model type, and its module names in the planner's words.
+
+    Both are empty where PEFT has no default, or the names are the planner's own.
+    """
+    record = _read("adapters", "peft")
+    modules = record["modules"].get(model_type, {})
+    return (
+        tuple(record["targets"].get(model_type, ())),
+        {name: tuple(linears) for name, linears in modules.items()},
+    )

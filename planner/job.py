@@ -1,10 +1,27 @@
 """What is to be trained, on what, and how: the input of every estimate."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.cluster import Cluster
 from planner.framework import Framework, Optimizer, Precision
 from planner.model import Model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lora:
+    """Adapters of low rank beside frozen weights: only they are trained."""
+
+    rank: int
+    alpha: float
+    dropout: float
+    targets: tuple[str, ...]
+    """The model's linears that have an adapter."""
+    base_bits: int
+    """Of a frozen weight of the blocks' linears: 32, 16, 8 (LLM.int8) or 4 (NF4)."""
+    has_double_quantization: bool = False
+    """The constants of NF4 blocks are quantised too."""
+    adapter_bytes: float
+    """Of an adapter's parameter: 4 where PEFT casts them to fp32."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +35,12 @@ class Recipe:
     optimizer: str
     attention: str
     """"eager", "sdpa" or "flash"."""
+    weights_dtype: str = "fp32"
+    """Of the parameters in mixed precision: "fp32", or "config" for what config.json names."""
+    lora: Lora | None = None
+    """The adapters, where all other weights are frozen; None trains everything."""
+    training_tokens: int = 0
+    """Of the whole run; 0 where it was not said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +54,23 @@ class Job:
 
     @property
     def precision(self) -> Precision:
-        """Return how the recipe's precision stores a parameter in this framework."""
-        return self.framework.precisions[self.recipe.precision]
+        """Return how the recipe's precision stores a trained parameter in this framework."""
+        precision, lora = self.framework.precisions[self.recipe.precision], self.recipe.lora
+        if lora is not None:
+            return _beside_frozen(precision, lora, normalises_in_fp32=self.model.normalises_in_fp32)
+        if not self.is_in_config_dtype:
+            return precision
+        return precision.with_16_bit_weights(
+            is_matmul_dtype=self.model.weights_dtype == precision.matmul_dtype,
+            normalises_in_fp32=self.model.normalises_in_fp32,
+        )
+
+    @property
+    def is_in_config_dtype(self) -> bool:
+        """Return whether mixed precision runs on parameters in 16 bit, as config.json says."""
+        precision = self.framework.precisions[self.recipe.precision]
+        wants_config = self.recipe.weights_dtype == "config"
+        return wants_config and precision.follows_config and self.model.weights_dtype != "fp32"
 
     @property
     def optimizer(self) -> Optimizer:
@@ -55,3 +93,16 @@ class Job:
     def tokens_per_step(self) -> int:
         """Return the tokens of one optimizer step."""
         return self.recipe.global_batch_size * self.recipe.sequence_length
+
+
+def _beside_frozen(precision: Precision, lora: Lora, *, normalises_in_fp32: bool) -> Precision:
+    """Return how adapters are stored, and what frozen 16-bit weights compute in."""
+    if lora.base_bits < 32 and precision.follows_config:  # noqa: PLR2004 - fp32
+        precision = precision.with_16_bit_weights(
+            is_matmul_dtype=True, normalises_in_fp32=normalises_in_fp32
+        )
+    if precision.master_bytes:
+        return precision
+    size = lora.adapter_bytes
+    reduced = max(size, precision.reduce_bytes)
+    return replace(precision, parameter_bytes=size, gradient_bytes=size, reduce_bytes=reduced)

@@ -7,7 +7,7 @@ about GPUs.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 
 
 class Numerics(IntEnum):
@@ -19,6 +19,19 @@ class Numerics(IntEnum):
     """fp32 parameters under `torch.autocast`: matmuls in 16 bit, norms and softmax in fp32."""
     HALF = 2
     """16-bit parameters and activations: pure bf16, or FSDP2's mixed-precision policy."""
+    FUSED = 3
+    """16 bit with fused norms, gates and softmax, as Megatron and its relatives run."""
+
+
+class Share(StrEnum):
+    """How tensor parallelism divides what a layer keeps."""
+
+    SEQUENCE = "sequence"
+    """Between the parallel regions: whole on every rank, unless sequence parallelism divides it."""
+    INPUT = "input"
+    """Input of column-parallel matmuls: as SEQUENCE, or kept as gathered, as the framework does."""
+    SPLIT = "split"
+    """Inside a parallel region: each rank has its heads or channels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +44,11 @@ class Linear:
     has_bias: bool = False
     is_tied: bool = False
     """The weight is another part's tensor: it costs FLOPs, but no parameters."""
+    most_splits: int = 1
+    """Into how many parts tensor parallelism can cut the weight: heads, inner channels or
+    vocabulary entries; 1 where every rank holds it whole."""
+    cuts_inputs: bool = False
+    """Row-parallel: tensor parallelism cuts the input features and sums the partial outputs."""
     num_experts: int = 1
     """Copies of the layer, of which a router picks some for each token."""
     experts_per_token: int = 1
@@ -62,7 +80,24 @@ class Kept:
     """A tensor that autograd keeps for backward: bytes per token in each `Numerics`."""
 
     name: str
-    bytes_per_token: tuple[float, float, float]
+    bytes_per_token: tuple[float, ...]
+    """By `Numerics`; the last entry serves those beyond it."""
+    share: Share = Share.SEQUENCE
+    operand_of: tuple[str, ...] = ()
+    """The linears whose weight gradient is all that needs it; frozen ones let it go."""
+    frozen_bytes_per_token: tuple[float, ...] = ()
+    """What stays of it beside frozen weights, by `Numerics`; empty for all of it."""
+    is_normalised_in_fp32: bool = False
+    """Of a norm that autocast runs in fp32, and whose output is fp32 whatever came in."""
+
+    def bytes_in(self, numerics: Numerics) -> float:
+        """Return the bytes per token under those numerics."""
+        return self.bytes_per_token[min(numerics, len(self.bytes_per_token) - 1)]
+
+    def frozen_bytes_in(self, numerics: Numerics) -> float:
+        """Return the bytes per token beside frozen weights, were no linear's input needed."""
+        sizes = self.frozen_bytes_per_token or self.bytes_per_token
+        return 0 if self.operand_of else sizes[min(numerics, len(sizes) - 1)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +108,7 @@ class Attention:
     num_key_value_heads: int
     head_dim: int
     is_causal: bool
-    eager_bytes_per_score: tuple[float, float, float]
+    eager_bytes_per_score: tuple[float, ...]
     """Kept bytes per head, query and key when the scores are materialised (attention="eager")."""
     window: int | None = None
     """Keys that a query sees at most; None for all of them."""
@@ -100,6 +135,16 @@ class Attention:
         is_grouped = self.num_key_value_heads < self.num_heads
         falls_back = implementation == "sdpa" and is_grouped and numerics == Numerics.FP32
         return implementation == "eager" or falls_back or not self.has_fused_kernel
+
+    def mask_size(self, implementation: str, sequence_length: int) -> int:
+        """Return the keys of a window's mask that SDPA keeps for each token; 0 without one.
+
+        transformers leaves the mask out where the window exceeds the sequence. With one, SDPA keeps
+        its 16- or 32-bit form in every layer, and takes keys and values repeated for all heads
+        (which costs nothing for a single one: it is a view).
+        """
+        has_mask = self.window is not None and sequence_length >= self.window
+        return sequence_length if has_mask and implementation == "sdpa" else 0
 
     def flops_per_token(self, sequence_length: int) -> float:
         """Forward FLOPs per token, the causal half left out where there is one.
@@ -128,6 +173,8 @@ class Part:
     linears: tuple[Linear, ...] = ()
     tables: Mapping[str, int] = field(default_factory=dict)
     """Embedding tables: name -> parameters. Looked up, never multiplied."""
+    split_tables: tuple[str, ...] = ()
+    """The tables that tensor parallelism cuts by vocabulary."""
     vectors: Mapping[str, int] = field(default_factory=dict)
     """Norm weights and lone biases: name -> parameters."""
     kept: tuple[Kept, ...] = ()
@@ -156,13 +203,16 @@ class Part:
 
     def kept_bytes_per_token(self, numerics: Numerics) -> float:
         """Bytes per token that one occurrence keeps for backward, attention scores left out."""
-        return sum(kept.bytes_per_token[numerics] for kept in self.kept)
+        return sum(kept.bytes_in(numerics) for kept in self.kept)
 
     def flops_per_token(self, sequence_length: int) -> float:
         """Forward FLOPs per token of one occurrence: 2 per weight it meets, plus attention."""
         keys = self.tokens(sequence_length)
         attention = self.attention.flops_per_token(keys) if self.attention else 0
         return sum(layer.flops_per_token for layer in self.linears) + attention
+
+
+_DTYPES = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,6 +243,21 @@ class Model:
         return self.task.endswith("-lm")
 
     @property
+    def weights_dtype(self) -> str:
+        """Return the dtype that config.json names for the weights: "bf16", "fp16", else "fp32"."""
+        inner = self.config.get("text_config")
+        for values in (self.config, inner if isinstance(inner, Mapping) else {}):
+            named = values.get("dtype") or values.get("torch_dtype")
+            if isinstance(named, str):
+                return _DTYPES.get(named.removeprefix("torch."), "fp32")
+        return "fp32"
+
+    @property
+    def normalises_in_fp32(self) -> bool:
+        """Return whether autocast runs the norms of the trunk in fp32, and hands fp32 on."""
+        return any(kept.is_normalised_in_fp32 for part in self.blocks for kept in part.kept)
+
+    @property
     def blocks(self) -> tuple[Part, ...]:
         """Return the distinct kinds of trunk layers."""
         return tuple(part for part in self.parts if part.is_block)
@@ -201,6 +266,16 @@ class Model:
     def others(self) -> tuple[Part, ...]:
         """Return what stands outside the trunk: embeddings, heads, final norms."""
         return tuple(part for part in self.parts if not part.is_block)
+
+    @property
+    def is_decoder(self) -> bool:
+        """Return whether it is a decoder-only language model, whose trunk is one chain of layers."""
+        return self.task == "causal-lm"
+
+    @property
+    def has_experts(self) -> bool:
+        """Return whether a router picks some of several experts for each token."""
+        return any(layer.num_experts > 1 for part in self.parts for layer in part.linears)
 
     @property
     def num_blocks(self) -> int:

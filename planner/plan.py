@@ -10,10 +10,9 @@ from planner.candidate import Candidate, estimate
 from planner.errors import InvalidInputError, NothingFitsError
 from planner.job import Job
 from planner.rules import DISAGREEMENT, Finding, Situation
+from planner.solve import MOST_GPUS, fits_somehow, with_gpus
 from planner.strategy import FAMILIES, Strategy, num_rows, strategies
 from planner.units import format_bytes
-
-_MOST_GPUS_TRIED = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,33 +197,23 @@ def _remedies(job: Job, wish: dict[str, object] | None) -> list[str]:
     """Return changes that were tried and make the job fit, each on its own."""
     recipe = job.recipe
     found = []
-    if wish and _fits_somehow(job):
+    if wish and fits_somehow(job):
         found.append("without the pinned strategy it fits")
     nodes = job.cluster.nodes
-    while nodes * job.cluster.gpus_per_node < _MOST_GPUS_TRIED:
+    while nodes * job.cluster.gpus_per_node < MOST_GPUS:
         nodes *= 2
-        cluster = replace(
-            job.cluster, nodes=nodes, inter_node=job.cluster.inter_node or job.cluster.intra_node
-        )
-        if _fits_somehow(replace(job, cluster=cluster)):
-            found.append(f"{cluster.world_size} GPUs would fit")
+        larger = with_gpus(job, job.cluster.gpus_per_node, nodes)
+        if fits_somehow(larger):
+            found.append(f"{larger.cluster.world_size} GPUs would fit")
             break
     if recipe.precision.endswith("-mixed") and "bf16" in job.cluster.gpu.peak_flops:
         pure = replace(recipe, precision="bf16")
-        if _fits_somehow(replace(job, recipe=pure)):
+        if fits_somehow(replace(job, recipe=pure)):
             found.append("pure bf16 (--precision bf16) would fit")
     length = recipe.sequence_length // 2
     while length >= 128:  # noqa: PLR2004 - shorter is no longer the same job
-        if _fits_somehow(replace(job, recipe=replace(recipe, sequence_length=length))):
+        if fits_somehow(replace(job, recipe=replace(recipe, sequence_length=length))):
             found.append(f"sequences of {length:,} tokens would fit")
             break
         length //= 2
     return found
-
-
-def _fits_somehow(job: Job) -> bool:
-    """Return whether the smallest layout of the job fits, its batch rounded up to the GPUs."""
-    world_size = job.cluster.world_size
-    batch = -(-job.recipe.global_batch_size // world_size) * world_size
-    rounded = replace(job, recipe=replace(job.recipe, global_batch_size=batch))
-    return bool(np.any(estimate(rounded, strategies(rounded)).fits))

@@ -6,6 +6,7 @@ from textwrap import fill
 from planner.candidate import Candidate
 from planner.cluster import Instance
 from planner.cluster_request import Assumption
+from planner.framework import Framework
 from planner.job import Job
 from planner.model import Linear, Model
 from planner.phases import PHASES
@@ -13,17 +14,20 @@ from planner.placement import cuda_visible_devices
 from planner.plan import Plan
 from planner.strategy import Strategy
 from planner.term import Term
+from planner.training import training
 from planner.units import (
     GIB,
     format_bit_rate,
     format_bytes,
     format_count,
+    format_duration,
     format_flops,
     format_fraction,
     format_seconds,
 )
 
 WIDTH = 100
+_HALF_BITS = 16
 
 FAMILY_NAMES = {
     "ddp": "DDP",
@@ -47,9 +51,24 @@ FLAGS = {
     "recipe.precision": "--precision NAME",
     "recipe.optimizer": "--optimizer NAME",
     "recipe.method": "--method NAME",
+    "recipe.lora": "--lora-rank N",
+    "recipe.lora.rank": "--lora-rank N",
+    "recipe.lora.targets": "--lora-targets NAMES",
+    "recipe.weights_dtype": "--weights NAME",
     "recipe.attention": "--attention NAME",
     "recipe.framework": "--framework NAME",
+    "recipe.training_tokens": "--tokens N",
+    "strategy": "--strategy NAME",
     "strategy.zero_stage": "--strategy NAME",
+    "strategy.tensor_parallel_size": "--tp N",
+    "strategy.sequence_parallel": "--sequence-parallel",
+    "strategy.pipeline_parallel_size": "--pp N",
+    "strategy.pipeline_schedule": "--schedule NAME",
+    "strategy.virtual_pipeline_size": "--virtual-stages N",
+    "strategy.context_parallel_size": "--cp N",
+    "strategy.expert_parallel_size": "--ep N",
+    "strategy.offload": "--offload NAME",
+    "strategy.synchronize_every": "--synchronize-every K",
     "strategy.micro_batch_size": "--micro-batch-size N",
     "strategy.gradient_accumulation_steps": "--accumulation-steps N",
     "strategy.recompute": "--recompute NAME",
@@ -72,13 +91,13 @@ def plan_text(plan: Plan, assumptions: Sequence[Assumption], command: str, bold:
     sections = [
         assumptions_text(assumptions),
         bold(recommendation(plan.job, chosen)) + "\n" + totals(plan.job, chosen),
-        _ledger(
+        ledger(
             f"Memory of one GPU at its peak ({PHASES[chosen.memory.phase]})",
             chosen.memory.terms,
             format_bytes,
             bold,
         ),
-        _ledger("Time of one optimizer step", chosen.step_time.terms, format_seconds, bold),
+        ledger("Time of one optimizer step", chosen.step_time.terms, format_seconds, bold),
         _why(plan, bold),
         _alternatives(plan, bold),
         _rejected(plan, bold),
@@ -95,21 +114,36 @@ def estimate_text(
     memory = f"Memory of one GPU at its peak ({PHASES[int(candidate.memory.phase)]})"
     sections = [
         assumptions_text(assumptions),
-        bold(f"It {verdict}: {layout(candidate.strategy)}") + "\n" + totals(job, candidate),
-        _ledger(memory, candidate.memory.terms, format_bytes, bold),
-        _ledger("Time of one optimizer step", candidate.step_time.terms, format_seconds, bold),
+        bold(f"It {verdict}: {layout(candidate.strategy, job.framework)}")
+        + "\n"
+        + totals(job, candidate),
+        ledger(memory, candidate.memory.terms, format_bytes, bold),
+        ledger("Time of one optimizer step", candidate.step_time.terms, format_seconds, bold),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
 def assumptions_text(assumptions: Sequence[Assumption]) -> str:
     """Return one line per assumption with the flag that changes it."""
-    return "\n".join(f"Assumed: {a.text} (change: {FLAGS[a.field]})" for a in assumptions)
+    return "\n".join(
+        f"Assumed: {a.text} (change: {FLAGS.get(a.field, a.field)})" for a in assumptions
+    )
 
 
 def recommendation(job: Job, candidate: Candidate) -> str:
     """Return the plan in one sentence."""
-    return f"Train {job.model.name} on {machine(job)} with {layout(candidate.strategy)}."
+    return (
+        f"Train {_subject(job)} on {machine(job)} with {layout(candidate.strategy, job.framework)}."
+    )
+
+
+def _subject(job: Job) -> str:
+    """Return what is trained: the model, or adapters beside it."""
+    lora = job.recipe.lora
+    if lora is None:
+        return job.model.name
+    base = f" beside {lora.base_bits}-bit weights" if lora.base_bits < _HALF_BITS else ""
+    return f"LoRA adapters of rank {lora.rank}{base} of {job.model.name}"
 
 
 def machine(job: Job) -> str:
@@ -122,16 +156,43 @@ def machine(job: Job) -> str:
     )
 
 
-def layout(strategy: Strategy) -> str:
+def layout(strategy: Strategy, framework: Framework) -> str:
     """Return a layout in words, with the batch arithmetic."""
     ranks = strategy.data_parallel_size
-    name = FAMILY_NAMES[strategy.family] if ranks > 1 else "no parallelism"
+    name = ", ".join(_techniques(strategy, framework)) or "no parallelism"
     micro_batch, steps = strategy.micro_batch_size, strategy.gradient_accumulation_steps
-    recompute = ", full activation recompute" if strategy.recompute == "full" else ""
     return (
-        f"{name}{recompute}, micro-batch {micro_batch} x {steps} accumulation x {ranks}"
+        f"{name}, micro-batch {micro_batch} x {steps} accumulation x {ranks}"
         f" rank{'s' if ranks > 1 else ''} = {micro_batch * steps * ranks} sequences per step"
     )
+
+
+def _techniques(s: Strategy, framework: Framework) -> list[str]:
+    """Return the name of everything that a layout does beyond plain training."""
+    family = FAMILY_NAMES[s.family]
+    if not framework.gathers_blocks:
+        family = family.partition(" (")[0]
+    schedule = f"{s.pipeline_schedule}, {s.virtual_pipeline_size} chunks each"
+    sequence = " with sequence parallelism" if s.sequence_parallel else ""
+    wanted = {
+        family: s.data_parallel_size > 1,
+        f"{s.data_parallel_replicate_size} replicas of the shards": (
+            s.zero_stage > 0 and s.data_parallel_replicate_size > 1
+        ),
+        f"tensor parallel {s.tensor_parallel_size}{sequence}": s.tensor_parallel_size > 1,
+        f"pipeline parallel {s.pipeline_parallel_size} ({schedule})": (
+            s.pipeline_parallel_size > 1 and s.virtual_pipeline_size > 1
+        ),
+        f"pipeline parallel {s.pipeline_parallel_size} ({s.pipeline_schedule})": (
+            s.pipeline_parallel_size > 1 and s.virtual_pipeline_size == 1
+        ),
+        f"context parallel {s.context_parallel_size}": s.context_parallel_size > 1,
+        f"expert parallel {s.expert_parallel_size}": s.expert_parallel_size > 1,
+        f"{s.recompute} activation recompute": s.recompute != "none",
+        f"local SGD, averaged every {s.synchronize_every} steps": s.synchronize_every > 1,
+        f"offload of {s.offload.replace('+', ' and ')}": s.offload != "none",
+    }
+    return [name for name, holds in wanted.items() if holds]
 
 
 def totals(job: Job, candidate: Candidate) -> str:
@@ -144,7 +205,22 @@ def totals(job: Job, candidate: Candidate) -> str:
         f"Time    {format_seconds(step_time.step_seconds)} per step"
         f" ({format_seconds(step_time.low_seconds)} to {format_seconds(step_time.high_seconds)}):"
         f" {format_count(tokens_per_second)} tokens/s,"
-        f" {format_fraction(step_time.model_flops_utilization)} MFU" + _ranks(job)
+        f" {format_fraction(step_time.model_flops_utilization)} MFU"
+        + _ranks(job)
+        + ("\n" + run if (run := whole_run(job, candidate)) else "")
+    )
+
+
+def whole_run(job: Job, candidate: Candidate) -> str:
+    """Return the line about the run that the recipe's tokens make, where it names any."""
+    run = training(job, candidate.step_time)
+    if run is None:
+        return ""
+    price = f", ${run.usd:,.0f} on demand ({run.price_date})" if run.usd else ""
+    return (
+        f"Run     {format_count(run.tokens)} tokens in {run.steps:,} steps:"
+        f" {format_duration(run.seconds)} ({format_duration(run.low_seconds)} to"
+        f" {format_duration(run.high_seconds)}), {run.gpu_hours:,.0f} GPU-hours{price}"
     )
 
 
@@ -221,7 +297,7 @@ def _matrix(layer: Linear) -> str:
     return f"{experts}{layer.name} {layer.in_features} x {layer.out_features}"
 
 
-def _ledger(title: str, terms: Sequence[Term], unit: Callable[[float], str], bold: Emphasis) -> str:
+def ledger(title: str, terms: Sequence[Term], unit: Callable[[float], str], bold: Emphasis) -> str:
     """Return one line per term that is not zero: name, amount, arithmetic; then the total."""
     rows = [(t.name.replace("_", " "), unit(t.amount), t.how) for t in terms if t.amount]
     rows.append(("total", unit(sum(term.amount for term in terms)), ""))

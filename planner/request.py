@@ -22,8 +22,15 @@ from planner.cluster_request import (
     WireModel,
     resolve_cluster,
 )
-from planner.errors import InvalidInputError, InvalidRequestError, Problem, did_you_mean
+from planner.errors import (
+    InvalidInputError,
+    InvalidRequestError,
+    Problem,
+    UnsupportedError,
+    did_you_mean,
+)
 from planner.job import Job, Recipe
+from planner.lora import LoraRequest, find_lora
 from planner.model import Model
 
 ASSUMED_TOKENS_PER_STEP = 524_288
@@ -40,9 +47,12 @@ class RecipeRequest(WireModel):
     precision: Literal["fp32", "tf32", "fp16-mixed", "bf16-mixed", "bf16", "fp8"] | None = None
     optimizer: str = Field(default="adamw", max_length=40)
     method: Literal["full", "lora", "qlora"] = "full"
-    lora: dict[str, Any] | None = None
+    lora: LoraRequest | None = None
+    weights_dtype: Literal["config", "fp32"] | None = None
     attention: Literal["eager", "sdpa", "flash"] = "sdpa"
     framework: str = Field(default="torch", max_length=40)
+    training_tokens: int | None = Field(default=None, ge=1, le=10**18)
+    training_samples: int | None = Field(default=None, ge=1, le=10**15)
 
 
 class StrategyRequest(WireModel):
@@ -79,6 +89,7 @@ _SECTIONS: Mapping[str, type[BaseModel]] = {
     "": Request,
     "cluster": ClusterRequest,
     "recipe": RecipeRequest,
+    "lora": LoraRequest,
     "strategy": StrategyRequest,
     "intra_node": IntraNodeLink,
     "inter_node": InterNodeLink,
@@ -122,17 +133,18 @@ def _problem(detail: Any) -> Problem:
     return Problem(field=field, message=f"unknown field {field[:80]!r}", hint=hint)
 
 
-def resolve(request: Request, *, allow_paths: bool) -> Resolved:
+def resolve(request: Request, *, allow_paths: bool, weights_dtype: str = "fp32") -> Resolved:
     """Return the Job that a request describes, with what had to be assumed.
 
     Args:
         request: a parsed request.
         allow_paths: whether `model` may name a file of this machine.
+        weights_dtype: of mixed precision's parameters where the recipe says nothing: "config" for a
+            model loaded as transformers loads it, "fp32" for the files that are written here.
 
     Raises:
         PlannerError: a name is unknown, a wish cannot be estimated, or the batch does not split.
     """
-    _refuse_unsupported(request.recipe)
     model, notes = load_model(request.model, allow_paths=allow_paths)
     found = resolve_cluster(request.cluster)
     cluster, assumptions = found.cluster, list(found.assumptions)
@@ -145,20 +157,44 @@ def resolve(request: Request, *, allow_paths: bool) -> Resolved:
         if value not in known:
             raise InvalidInputError(
                 f"{name} {value!r} is not estimated for {framework.name} yet",
-                hint=f"known: {', '.join(known)}",
+                hint=did_you_mean(value, known) or f"known: {', '.join(known)}",
                 field=f"recipe.{name}",
             )
+    lora, taken = find_lora(request.recipe.method, request.recipe.lora, recipe.precision, model)
+    assumptions.extend(Assumption(text=text, field=field) for text, field in taken)
+    if lora is not None:
+        _refuse_split_adapters(request.strategy)
+    recipe = replace(
+        recipe,
+        weights_dtype=request.recipe.weights_dtype or weights_dtype,
+        lora=lora,
+    )
     job = Job(model=model, cluster=cluster, recipe=recipe, framework=framework)
+    if request.recipe.weights_dtype is None and recipe.lora is None:
+        assumptions.extend(_weights_assumption(job))
     return Resolved(job=job, assumptions=tuple(assumptions), notes=notes + found.notes)
 
 
-def _refuse_unsupported(recipe: RecipeRequest) -> None:
-    if recipe.method != "full":
-        raise InvalidInputError(
-            f"method {recipe.method!r} is not estimated yet",
-            hint='only "full" fine-tuning is',
-            field="recipe.method",
-        )
+def _weights_assumption(job: Job) -> list[Assumption]:
+    """Return what was taken for the weights' dtype, where the config names 16 bit."""
+    in_config = replace(job, recipe=replace(job.recipe, weights_dtype="config"))
+    if not in_config.is_in_config_dtype:
+        return []
+    named = job.model.weights_dtype
+    taken = f"weights in {named}, as the config says, gradients and optimizer states with them"
+    if not job.is_in_config_dtype:
+        taken = f"weights in fp32, though the config says {named}"
+    return [Assumption(text=taken, field="recipe.weights_dtype")]
+
+
+def _refuse_split_adapters(strategy: StrategyRequest | None) -> None:
+    for name in ("tensor_parallel_size", "expert_parallel_size"):
+        if strategy is not None and getattr(strategy, name) > 1:
+            raise UnsupportedError(
+                f"{name} is not estimated with adapters: PEFT does not split them",
+                hint="data parallelism, ZeRO and pipelines are",
+                field=f"strategy.{name}",
+            )
 
 
 def load_model(
@@ -227,7 +263,18 @@ def _recipe(
         precision=precision,
         optimizer=wanted.optimizer,
         attention=wanted.attention,
+        training_tokens=_training_tokens(wanted, sequence_length),
     )
+
+
+def _training_tokens(wanted: RecipeRequest, sequence_length: int) -> int:
+    if wanted.training_tokens and wanted.training_samples:
+        raise InvalidInputError(
+            "the run's length is given in tokens and in samples",
+            hint="give one of them",
+            field="recipe.training_samples",
+        )
+    return wanted.training_tokens or (wanted.training_samples or 0) * sequence_length
 
 
 def _best_precision(gpu: Gpu) -> str:

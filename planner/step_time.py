@@ -1,20 +1,24 @@
 """Time of an optimizer step: one function per term, seconds, for one layout or a table of them.
 
-A step is `gradient_accumulation_steps` micro-batches of compute, the communication that does not
-hide behind it, and the optimizer.
+A step is A micro-batches through the pipeline, the communication that does not hide behind them,
+and the optimizer. The slowest stage sets the pace; the others' share of one micro-batch is the
+bubble.
 
-Notation: A accumulation steps; P parameters; N ranks; g, r bytes per parameter on the wire when
-gathered and reduced; F, Bw the forward and backward time of a micro-batch.
+Notation: A gradient accumulation steps; p pipeline stages, v chunks of layers on each; F, Bw forward
+and backward seconds of a micro-batch on the slowest stage.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import reduce
 
 import numpy as np
 
-from planner import collectives, compute
-from planner.cluster import Group, Provenance
+from planner import communication, compute, data_parallel, partition
+from planner.activations import shards_parameters
 from planner.job import Job
-from planner.model import Numerics
+from planner.model import Numerics, Part
+from planner.partition import Stage
 from planner.strategy import Strategy
 from planner.term import Amount, Term, pick, total
 
@@ -45,24 +49,55 @@ class StepTime:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _MicroBatch:
-    """What one micro-batch takes on the GPU, before communication."""
+class _Pass:
+    """Seconds of one micro-batch through a part, a stage, or the model."""
 
-    tokens: Amount
-    forward_seconds: Amount
-    backward_seconds: Amount
+    forward: Amount = 0.0
+    backward: Amount = 0.0
     """Recompute included."""
+    tensor: Amount = 0.0
+    """Exposed communication, forward and backward together, by kind."""
+    context: Amount = 0.0
+    expert: Amount = 0.0
+
+    @property
+    def seconds(self) -> Amount:
+        return self.forward + self.backward + self.tensor + self.context + self.expert
+
+    def plus(self, times: Amount, other: "_Pass") -> "_Pass":
+        return _Pass(
+            forward=self.forward + times * other.forward,
+            backward=self.backward + times * other.backward,
+            tensor=self.tensor + times * other.tensor,
+            context=self.context + times * other.context,
+            expert=self.expert + times * other.expert,
+        )
+
+    def where(self, condition: Amount, other: "_Pass") -> "_Pass":
+        return _Pass(
+            forward=np.where(condition, self.forward, other.forward),
+            backward=np.where(condition, self.backward, other.backward),
+            tensor=np.where(condition, self.tensor, other.tensor),
+            context=np.where(condition, self.context, other.context),
+            expert=np.where(condition, self.expert, other.expert),
+        )
 
 
 def estimate_step_time(job: Job, s: Strategy) -> StepTime:
     """Return the time ledger of one optimizer step, in seconds."""
-    micro_batch = _micro_batch(job, s)
+    passes = [(part, _pass(job, s, part)) for part in job.model.parts]
+    whole, slowest, at = _pace(job, s, passes)
+    reduced = data_parallel.reduction(job, s, at, slowest.backward)
+    gathered = data_parallel.gather(job, s, at, slowest.forward, slowest.backward)
     terms = (
-        _forward(job, s, micro_batch),
-        _backward(job, s, micro_batch),
-        _gradient_reduction(job, s, micro_batch),
-        _parameter_gather(job, s, micro_batch),
-        _optimizer(job, s),
+        _forward(job, s, slowest),
+        _backward(job, s, slowest),
+        *_model_parallel(job, s, slowest),
+        *_pipeline(job, s, whole, slowest),
+        data_parallel.reduction_term(job, s, reduced),
+        data_parallel.gather_term(job, gathered),
+        data_parallel.slowdown_term(job, s, reduced, gathered),
+        _optimizer(job, s, at),
     )
     seconds = total(terms)
     tokens_per_gpu = job.tokens_per_step / job.cluster.world_size
@@ -72,82 +107,107 @@ def estimate_step_time(job: Job, s: Strategy) -> StepTime:
         terms=terms,
         step_seconds=seconds,
         low_seconds=seconds - spread,
-        high_seconds=seconds + spread,
+        high_seconds=seconds + job.framework.slower_factor * spread,
         tokens_per_second_per_gpu=tokens_per_gpu / seconds,
         model_flops_utilization=flops / (seconds * job.peak_flops_per_second),
     )
 
 
-def _micro_batch(job: Job, s: Strategy) -> _MicroBatch:
-    tokens = s.micro_batch_size * job.recipe.sequence_length
-    replicated = _passes(job, tokens, job.precision.replicated_numerics)
-    sharded = _passes(job, tokens, job.precision.sharded_numerics)
-    forward, backward, blocks = (
-        np.where(s.shards_parameters, here, there)
-        for here, there in zip(sharded, replicated, strict=True)
-    )
-    recompute = np.where(s.recompute == "full", blocks, 0.0)
-    backward = backward + recompute
-    host = sum(part.count * compute.launches(job, part) for part in job.model.parts)
-    stretch = compute.at_least(host, forward + backward) / (forward + backward)
-    return _MicroBatch(
-        tokens=tokens, forward_seconds=forward * stretch, backward_seconds=backward * stretch
-    )
+def _pass(job: Job, s: Strategy, part: Part) -> _Pass:
+    """Seconds of a micro-batch through one occurrence of a part, the host's floor included."""
+    precision = job.precision
+    replicated = _pass_in(job, s, part, precision.replicated_numerics)
+    if precision.sharded_numerics == precision.replicated_numerics:
+        return replicated
+    sharded = _pass_in(job, s, part, precision.sharded_numerics)
+    return sharded.where(shards_parameters(job, s), replicated)
 
 
-def _passes(job: Job, tokens: Amount, numerics: Numerics) -> tuple[Amount, Amount, Amount]:
-    """Seconds of forward, of backward without recompute, and of the blocks' share of forward."""
-    forward = backward = blocks = 0.0 * tokens
-    length = job.recipe.sequence_length
-    for part in job.model.parts:
-        seen = tokens * part.tokens(length) / length
-        there = part.count * compute.forward(job, part, seen, numerics)
-        forward = forward + there
-        backward = backward + part.count * compute.backward(job, part, seen, numerics)
-        if part.is_block:
-            blocks = blocks + there
-    loss = compute.loss(job, tokens)
-    return forward + loss / 3, backward + 2 * loss / 3, blocks
+def _pass_in(job: Job, s: Strategy, part: Part, numerics: Numerics) -> _Pass:
+    """Compute stretched to the host's pace, and what is exposed of the exchanges within the part.
 
+        tensor = (1 + r + 1 - o) * exchange;  expert = (2 + r) * exchange
+        context = max(0, ring - attention) forward, max(0, 2 ring - attention) backward
 
-def _forward(job: Job, s: Strategy, micro_batch: _MicroBatch) -> Term:
-    """Forward of all micro-batches.
-
-        seconds = A * F
-
-    Source: matmuls by the GPU's measured curve; the rest by HBM bandwidth (planner/compute.py).
+    Notation: r 1 where recompute repeats the forward pass; o the framework's tensor_overlap_fraction.
     """
+    forward = compute.forward(job, s, part, numerics)
+    backward = compute.backward(job, s, part, numerics)
+    exchange = communication.tensor_parallel(job, s, part)
+    experts = communication.expert_parallel(job, s, part)
+    again: Amount = 0.0
+    if part.is_block:
+        is_full = s.recompute == "full"
+        selective = compute.selective_recompute(job, s, part, numerics)
+        again = np.where(is_full, 1.0, 0.0)
+        backward = backward + np.where(
+            is_full, forward, np.where(s.recompute == "selective", selective, 0.0)
+        )
+    idle = 0.0
+    if part.name == "head":
+        loss = compute.loss(job, s)
+        forward, backward = forward + loss / 3, backward + 2 * loss / 3
+        idle = job.framework.host_seconds_per_micro_batch
+    ring = communication.context_parallel(job, s, part)
+    hidden = compute.attention(job, s, part), compute.attention_backward(job, s, part)
+    tensor = (1 + again + 1 - job.framework.tensor_overlap_fraction) * exchange
+    expert = (2 + again) * experts
+    stretch = compute.host_stretch(job, s, part, forward + backward, tensor + expert)
+    return _Pass(
+        forward=forward * stretch + idle,
+        backward=backward * stretch,
+        tensor=tensor,
+        context=np.maximum(0.0, ring - hidden[0]) + np.maximum(0.0, 2 * ring - hidden[1]),
+        expert=expert,
+    )
+
+
+def _pace(job: Job, s: Strategy, passes: list[tuple[Part, _Pass]]) -> tuple[_Pass, _Pass, Stage]:
+    """Return one micro-batch through the whole model, through the slowest stage, and that stage."""
+    whole = _Pass()
+    for part, one in passes:
+        whole = whole.plus(part.count, one)
+    by_part = {id(part): one for part, one in passes}
+    heaviest = partition.heaviest_stages(job, s)
+    stages = [(_through(job, at, by_part), at) for at in heaviest]
+    slowest, busiest = reduce(_slower, stages)
+    return whole, slowest, busiest
+
+
+def _through(job: Job, at: Stage, by_part: Mapping[int, _Pass]) -> _Pass:
+    """Seconds of one micro-batch through a stage."""
+    parts = partition.occurrences(job.model, at)
+    return reduce(lambda sum_, one: sum_.plus(one[1], by_part[id(one[0])]), parts, _Pass())
+
+
+def _slower(one: tuple[_Pass, Stage], other: tuple[_Pass, Stage]) -> tuple[_Pass, Stage]:
+    """Return the slower of two stages, row by row; the first of equals."""
+    is_slower = other[0].seconds > one[0].seconds
+    return other[0].where(is_slower, one[0]), _choose(is_slower, other[1], one[1])
+
+
+def _choose(condition: Amount, one: Stage, other: Stage) -> Stage:
+    return replace(
+        one,
+        index=np.where(condition, one.index, other.index),
+        blocks=tuple(
+            np.where(condition, a, b) for a, b in zip(one.blocks, other.blocks, strict=True)
+        ),
+        is_first=np.where(condition, one.is_first, other.is_first),
+        is_last=np.where(condition, one.is_last, other.is_last),
+        in_flight=np.where(condition, one.in_flight, other.in_flight),
+    )
+
+
+def _compute_term(job: Job, s: Strategy, name: str, each: Amount) -> Term:
     return Term(
-        name="forward",
-        amount=s.gradient_accumulation_steps * micro_batch.forward_seconds,
-        formula="{steps:micro-batches} x {each:seconds} for {tokens:,} tokens"
-        " ({flops:flops} each on {gpu})",
+        name=name,
+        amount=s.gradient_accumulation_steps * each,
+        formula="{steps:micro-batches} x {each:seconds} on {gpu} (recompute: {recompute})",
         numbers={
             "steps": s.gradient_accumulation_steps,
-            "each": micro_batch.forward_seconds,
-            "tokens": micro_batch.tokens,
-            "flops": micro_batch.tokens * job.model.flops_per_token(job.recipe.sequence_length),
+            "each": each,
             "gpu": job.cluster.gpu.name,
-        },
-        source=job.cluster.gpu.gemm.source,
-        spread=max(job.cluster.gpu.gemm.spread, job.framework.spreads["compute"]),
-    )
-
-
-def _backward(job: Job, s: Strategy, micro_batch: _MicroBatch) -> Term:
-    """Backward of all micro-batches, with the forward that recompute repeats.
-
-        seconds = A * Bw
-
-    Source: as `_forward`; two matmuls per forward matmul.
-    """
-    return Term(
-        name="backward",
-        amount=s.gradient_accumulation_steps * micro_batch.backward_seconds,
-        formula="{steps:micro-batches} x {each:seconds} (recompute: {recompute})",
-        numbers={
-            "steps": s.gradient_accumulation_steps,
-            "each": micro_batch.backward_seconds,
             "recompute": s.recompute,
         },
         source=job.cluster.gpu.gemm.source,
@@ -155,143 +215,108 @@ def _backward(job: Job, s: Strategy, micro_batch: _MicroBatch) -> Term:
     )
 
 
-def _gather_seconds(job: Job, s: Strategy) -> Amount:
-    """Seconds to gather all parameters of ZeRO-2 or 3 once, g * P in one operation per block."""
-    size = job.precision.gather_bytes * job.model.parameters
-    return collectives.all_gather(job.cluster, _data_parallel(s), size, _groups(job))
+def _forward(job: Job, s: Strategy, slowest: _Pass) -> Term:
+    """Forward of all micro-batches on the slowest stage: A * F."""
+    return _compute_term(job, s, "forward", slowest.forward)
 
 
-def _data_parallel(s: Strategy) -> Group:
-    """Return the ranks that hold the same part of the model: neighbours, so far all of them."""
-    return Group(ranks=s.data_parallel_size)
+def _backward(job: Job, s: Strategy, slowest: _Pass) -> Term:
+    """Backward of all micro-batches, with the forward that recompute repeats: A * Bw."""
+    return _compute_term(job, s, "backward", slowest.backward)
 
 
-def _groups(job: Job) -> int:
-    """Return the collectives per pass of fully_shard: one per block, one for the rest."""
-    return job.model.num_blocks + 1
+def _model_parallel(job: Job, s: Strategy, slowest: _Pass) -> tuple[Term, ...]:
+    """What tensor, context and expert parallelism exchange within each micro-batch."""
+    kinds = (
+        ("tensor_parallel_exchange", slowest.tensor, communication.tensor_group(s)),
+        ("context_parallel_exchange", slowest.context, communication.context_group(s)),
+        ("expert_parallel_exchange", slowest.expert, communication.expert_group(s)),
+    )
+    return tuple(
+        Term(
+            name=name,
+            amount=s.gradient_accumulation_steps * each,
+            formula="{steps:micro-batches} x {each:seconds} among {ranks:ranks}",
+            numbers={
+                "steps": s.gradient_accumulation_steps,
+                "each": each,
+                "ranks": group.ranks,
+            },
+            source="planner/communication.py",
+            spread=data_parallel.communication_spread(job),
+        )
+        for name, each, group in kinds
+        if np.any(np.asarray(group.ranks) > 1)
+    )
 
 
-def _hidden(job: Job, seconds: Amount) -> Amount:
-    """Return how much communication can hide behind that much compute."""
-    return job.framework.backward_overlap_fraction * seconds
+def _pipeline(job: Job, s: Strategy, whole: _Pass, slowest: _Pass) -> tuple[Term, ...]:
+    """The bubble while the pipeline fills and drains, and the hand-overs between stages.
 
+        bubble = (whole - slowest) / v
+        transfers = 2 (A + p - 1) * send, or 2 v (p - 1) * send with several chunks on each stage
 
-def _gradient_reduction(job: Job, s: Strategy, micro_batch: _MicroBatch) -> Term:
-    """What the gradients' reduction adds to the step after hiding behind backward.
-
-        exposed = max(tail, reduction - hidden), once per step for DDP and ZeRO-1 (no_sync on the
-        other micro-batches), every micro-batch for ZeRO-2 and 3
-
-    Notation: reduction: all-reduce of r * P (DDP, ZeRO-1) or its reduce-scatter (ZeRO-2, 3);
-    tail: the last bucket or block, which no compute follows; hidden: overlap * Bw, less what
-    ZeRO-3's gather takes of it on the same link.
-    Source: planner/collectives.py; overlap: the framework record.
-    Leaves out: what the overlapped collective takes from the compute (SMs, HBM).
+    Notation: whole, slowest: seconds of a micro-batch through all stages, through the slowest.
+    Interleaved schedules have another chunk to work on while a hand-over travels, but for filling
+    and draining.
+    Source: Narayanan et al., arXiv:2104.04473, section 2.2; Megatron-LM overlaps the interleaved
+    schedule's hand-overs (--no-overlap-p2p-communication turns it off).
     """
-    group, ranks = _data_parallel(s), s.data_parallel_size
-    size = job.precision.reduce_bytes * job.model.parameters
-    buckets = max(1, round(size / job.framework.bucket_bytes))
-    reduction = np.where(
-        s.shards_parameters,
-        collectives.reduce_scatter(job.cluster, group, size, _groups(job)),
-        collectives.all_reduce(job.cluster, group, size, buckets),
+    if np.all(np.asarray(s.pipeline_parallel_size) == 1):
+        return ()
+    virtual = s.virtual_pipeline_size
+    one = communication.pipeline_transfer(job, s)
+    filling = s.pipeline_parallel_size - 1
+    times = np.where(
+        virtual > 1, 2 * virtual * filling, 2 * (s.gradient_accumulation_steps + filling)
     )
-    tail = reduction / np.where(s.shards_parameters, _groups(job), buckets)
-    gathered = np.where(s.gathers_twice, _gather_seconds(job, s), 0.0)
-    hidden = np.maximum(0.0, _hidden(job, micro_batch.backward_seconds) - gathered)
-    exposed = np.where(ranks > 1, np.maximum(tail, reduction - hidden), 0.0)
-    times = np.where(s.shards_parameters, s.gradient_accumulation_steps, 1)
-    return Term(
-        name="gradient_reduction",
-        amount=times * exposed,
-        formula="{times} x {exposed:seconds} exposed of {reduction:seconds}"
-        " ({size:bytes} over {ranks:ranks} at {rate:rate}, {link})",
-        numbers={
-            "times": times,
-            "exposed": exposed,
-            "reduction": reduction,
-            "size": size,
-            "ranks": ranks,
-            "rate": size / np.where(ranks > 1, reduction, np.inf),
-            "link": job.cluster.slowest_link.name,
-        },
-        source=collectives.source(job.cluster, _everyone(job)),
-        spread=_communication_spread(job),
-    )
-
-
-def _parameter_gather(job: Job, s: Strategy, micro_batch: _MicroBatch) -> Term:
-    """What gathering parameters adds: ZeRO-1 after its step, ZeRO-2 and 3 every micro-batch.
-
-        ZeRO-1: all-gather of parameter_bytes * P once, exposed
-        ZeRO-2: A * max(first, gather - overlap * F), gathered once per micro-batch
-        ZeRO-3: A * (max(first, gather - overlap * F) + max(0, gather - overlap * Bw))
-
-    Notation: gather: all-gather of g * P; first: the first block's, which nothing hides.
-    Source: ZeRO, arXiv:1910.02054, section 7; fully_shard prefetches one block ahead.
-    """
-    group, ranks = _data_parallel(s), s.data_parallel_size
-    gather = _gather_seconds(job, s)
-    first = gather / _groups(job)
-    in_forward = np.maximum(first, gather - _hidden(job, micro_batch.forward_seconds))
-    in_backward = np.maximum(0.0, gather - _hidden(job, micro_batch.backward_seconds))
-    each = in_forward + np.where(s.gathers_twice, in_backward, 0.0)
-    whole = job.precision.parameter_bytes * job.model.parameters
-    after_step = np.where(
-        s.shards_optimizer, collectives.all_gather(job.cluster, group, whole), 0.0
-    )
-    exposed = np.where(ranks > 1, np.where(s.shards_parameters, each, after_step), 0.0)
-    times = np.where(s.shards_parameters, s.gradient_accumulation_steps, 1)
-    return Term(
-        name="parameter_gather",
-        amount=times * exposed,
-        formula="{times} x {exposed:seconds} exposed; one gather of {size:bytes} takes"
-        " {gather:seconds} ({link})",
-        numbers={
-            "times": times,
-            "exposed": exposed,
-            "size": np.where(
-                s.shards_parameters, job.precision.gather_bytes * job.model.parameters, whole
+    return (
+        Term(
+            name="pipeline_bubble",
+            amount=np.where(
+                s.pipeline_parallel_size > 1, (whole.seconds - slowest.seconds) / virtual, 0.0
             ),
-            "gather": np.where(s.shards_parameters, gather, after_step),
-            "link": job.cluster.slowest_link.name,
-        },
-        source=collectives.source(job.cluster, _everyone(job)),
-        spread=_communication_spread(job),
+            formula="({whole:seconds} through all stages - {slowest:seconds} on the slowest)"
+            " / {virtual} chunks",
+            numbers={
+                "whole": whole.seconds,
+                "slowest": slowest.seconds,
+                "virtual": virtual,
+            },
+            source="Narayanan et al., arXiv:2104.04473, section 2.2",
+            spread=job.framework.spreads["compute"],
+        ),
+        Term(
+            name="pipeline_transfer",
+            amount=times * one,
+            formula="{times} x {one:seconds}",
+            numbers={"times": times, "one": one},
+            source="planner/communication.py",
+            spread=data_parallel.communication_spread(job),
+        ),
     )
 
 
-def _optimizer(job: Job, s: Strategy) -> Term:
+def _optimizer(job: Job, s: Strategy, at: Stage) -> Term:
     """The optimizer's update of the parameters that a rank owns.
 
-        seconds = passes * parameter_bytes * P / N / hbm
+        seconds = passes * stepped_bytes * (D / N + E / M) / hbm
 
     Source: the framework record's optimizer section.
     """
-    parameters = job.model.parameters / s.optimizer_shards
+    dense, experts = partition.stage_parameters(job, s, at)
+    shards = np.where(s.shards_optimizer, partition.dense_shards(s), 1)
+    expert_shards = np.where(s.shards_optimizer, partition.expert_shards(s), 1)
+    parameters = dense / shards + experts / expert_shards
     return Term(
         name="optimizer",
         amount=compute.optimizer_step(job, parameters),
-        formula="{passes} passes over {size} B x {parameters:count} parameters",
+        formula="{passes} passes over {size:g} B x {parameters:count} parameters",
         numbers={
             "passes": job.optimizer.passes,
-            "size": job.precision.parameter_bytes,
+            "size": job.precision.stepped_bytes,
             "parameters": parameters,
         },
         source=job.optimizer.source,
         spread=job.framework.spreads["compute"],
     )
-
-
-def _everyone(job: Job) -> Group:
-    """Return the group of all ranks, whose sources stand for those of every group."""
-    return Group(ranks=job.cluster.world_size)
-
-
-def _communication_spread(job: Job) -> float:
-    kind = {
-        Provenance.MEASURED: "communication_measured",
-        Provenance.DERIVED: "communication_derived",
-        Provenance.ASSUMED: "communication_assumed",
-    }[collectives.provenance(job.cluster, _everyone(job))]
-    return job.framework.spreads[kind]

@@ -13,7 +13,7 @@ import numpy as np
 
 from planner.errors import InvalidInputError
 from planner.job import Job
-from planner.term import Amount, pick
+from planner.term import Amount, Column, pick
 
 Whole: TypeAlias = Any
 """A whole number, or a column of them."""
@@ -69,6 +69,16 @@ class Strategy:
         return self.zero_stage == ZERO_3
 
     @property
+    def offloads_optimizer(self) -> Any:
+        """Return whether the optimizer's states, and its step, are in host memory."""
+        return self.offload != "none"
+
+    @property
+    def offloads_parameters(self) -> Any:
+        """Return whether a rank's parameters wait in host memory until they are gathered."""
+        return self.offload == "optimizer+parameters"
+
+    @property
     def optimizer_shards(self) -> Amount:
         """Return over how many ranks the optimizer states are divided."""
         return np.where(self.shards_optimizer, self.data_parallel_shard_size, 1)
@@ -87,6 +97,13 @@ class Strategy:
         """Return one row of a table."""
         values = {field.name: pick(getattr(self, field.name), row) for field in fields(self)}
         return Strategy(**values)
+
+
+def vary(s: Strategy, **columns: Column) -> Strategy:
+    """Return a table of one layout with some fields varied, row by row."""
+    length = len(next(iter(columns.values())))
+    values = {field.name: np.full(length, getattr(s, field.name)) for field in fields(s)}
+    return Strategy(**values | columns)
 
 
 def strategies(job: Job, wish: dict[str, object] | None = None) -> Strategy:

@@ -68,6 +68,14 @@ def format_seconds(amount: float) -> str:
     return _scaled(amount, _SECONDS, "s")
 
 
+def format_duration(amount: float) -> str:
+    """Show how long a run takes: 43.0 s, 12.5 h, 3.2 days."""
+    for size, name in ((86_400, "days"), (3600, "h"), (60, "min")):
+        if amount >= 2 * size:
+            return f"{amount / size:,.1f} {name}"
+    return f"{amount:,.1f} s"
+
+
 def format_count(amount: float) -> str:
     """Show a large count: 124 M, 6.74 B; small ones in full."""
     return _scaled(amount, _COUNTS, "").strip() if abs(amount) >= MEGA else f"{amount:,.0f}"

@@ -1,20 +1,26 @@
 """Requests in, answers out: the contract's JSON objects, the same for every door."""
 
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from planner.candidate import Candidate, estimate
 from planner.cluster import Instance
-from planner.errors import InvalidRequestError, PlannerError
+from planner.errors import InvalidRequestError, NothingFitsError, PlannerError
+from planner.host_memory import estimate_host_memory
 from planner.job import Job
 from planner.layout import partial_wish, whole_strategy
+from planner.memory import stage_memories
 from planner.model import Model
 from planner.phases import PHASES
 from planner.plan import Plan, make_plan
 from planner.request import Request, Resolved, parse_request, resolve
 from planner.rules import Finding
+from planner.solve import smallest_layout
 from planner.term import Term
+from planner.training import training
+
+_OFFLOAD_IS_FREE = "the step time leaves out copies to host memory and the optimizer on the CPU"
 
 SCHEMA_VERSION = "1.0"
 """Minor: fields were added. Major: fields changed."""
@@ -42,8 +48,28 @@ def estimate_request(request: Request, *, allow_paths: bool) -> tuple[Resolved, 
     Raises:
         PlannerError: see `resolve` and `whole_strategy`.
     """
+    resolved = resolve(request, allow_paths=allow_paths, weights_dtype="config")
+    strategy = whole_strategy(request.strategy, resolved.job)
+    if strategy.offload != "none":
+        resolved = replace(resolved, notes=(*resolved.notes, _OFFLOAD_IS_FREE))
+    return resolved, estimate(resolved.job, strategy)
+
+
+def memory_request(request: Request, *, allow_paths: bool) -> tuple[Resolved, Candidate]:
+    """Return the layout whose memory a request asks about: the one it gives, else the suggested.
+
+    Where nothing fits, the suggested layout is the smallest there is.
+
+    Raises:
+        PlannerError: see `resolve`, `whole_strategy` and `strategies`.
+    """
+    if request.strategy is not None:
+        return estimate_request(request, allow_paths=allow_paths)
     resolved = resolve(request, allow_paths=allow_paths)
-    return resolved, estimate(resolved.job, whole_strategy(request.strategy, resolved.job))
+    try:
+        return resolved, make_plan(resolved.job).chosen
+    except NothingFitsError:
+        return resolved, smallest_layout(resolved.job)
 
 
 def suggest(request: Request, *, allow_paths: bool) -> tuple[Resolved, Plan]:
@@ -164,6 +190,7 @@ def _job(job: Job) -> dict[str, Any]:
 def _estimate(job: Job, candidate: Candidate) -> dict[str, Any]:
     memory, step_time = candidate.memory, candidate.step_time
     peak = float(memory.peak_bytes)
+    host = estimate_host_memory(job, candidate.strategy)
     return {
         "model": {"name": job.model.name, "parameters": job.model.parameters},
         "strategy": asdict(candidate.strategy),
@@ -175,7 +202,14 @@ def _estimate(job: Job, candidate: Candidate) -> dict[str, Any]:
             "high_bytes": round(float(memory.high_bytes)),
             "usable_bytes": round(job.usable_bytes),
             "phase": PHASES[int(memory.phase)],
-            "stages": [{"stage": 0, "peak_bytes": round(peak)}],
+            "stages": [
+                {
+                    "stage": index,
+                    "peak_bytes": round(float(stage.peak_bytes)),
+                    "reserved_bytes": round(float(stage.reserved_bytes)),
+                }
+                for index, stage in enumerate(stage_memories(job, candidate.strategy))
+            ],
             "terms": [_term(term, "bytes") for term in memory.terms],
         },
         "time": {
@@ -184,15 +218,25 @@ def _estimate(job: Job, candidate: Candidate) -> dict[str, Any]:
             "high_seconds": float(step_time.high_seconds),
             "terms": [_term(term, "seconds") for term in step_time.terms],
         },
+        "training": _training(job, candidate),
         "tokens_per_second_per_gpu": float(step_time.tokens_per_second_per_gpu),
         "model_flops_utilization": float(step_time.model_flops_utilization),
-        "host_memory_bytes": _host_memory_bytes(job),
+        "host_memory_bytes": round(host.peak_bytes),
+        "host_memory": {
+            "training_bytes": round(host.training_bytes),
+            "loading_bytes": round(host.loading.amount),
+            "available_bytes": round(host.available_bytes) or None,
+            "fits": host.fits,
+            "terms": [_term(term, "bytes") for term in (*host.terms, host.loading)],
+        },
     }
 
 
-def _host_memory_bytes(job: Job) -> int:
-    """Bytes of host memory per node while loading: one fp32 copy per rank, at the worst."""
-    return 4 * job.model.parameters * job.cluster.gpus_per_node
+def _training(job: Job, candidate: Candidate) -> dict[str, Any] | None:
+    run = training(job, candidate.step_time)
+    if run is None:
+        return None
+    return {**asdict(run), "usd": run.usd or None, "price_date": run.price_date or None}
 
 
 def _term(term: Term, unit: str) -> dict[str, Any]:

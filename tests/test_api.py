@@ -110,7 +110,7 @@ def test_description_is_not_shared_between_apps() -> None:
             "cluster.topology",
             "nvidia-smi topo -m",
         ),
-        ({**GPT2, "strategy": {"tensor_parallel_size": 2}}, 422, "strategy", "not estimated yet"),
+        ({**GPT2, "strategy": {"tensor_parallel_size": 2}}, 422, "strategy", "not searched for"),
         ({"model": "openai/gtp2"}, 502, "model", "did you mean"),
         (
             {"model": "meta-llama/Llama-2-70b-hf", "cluster": {"gpu": "t4", "gpus_per_node": 2}},

@@ -90,3 +90,19 @@ def test_the_files_carry_the_plans_numbers(planned: tuple[Plan, Any]) -> None:
     strategy = plan.chosen.strategy
     assert f"MICRO_BATCH_SIZE = {strategy.micro_batch_size}" in files["torchrun/train.py"]
     assert "Train openai-community/gpt2" in files["README.md"]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "field"),
+    [
+        ({"method": "lora"}, "recipe.method"),
+        ({"weights_dtype": "config"}, "recipe.weights_dtype"),
+        ({"framework": "deepspeed"}, "recipe.framework"),
+    ],
+)
+def test_what_the_files_would_not_train_is_refused(recipe: dict[str, Any], field: str) -> None:
+    request = parse_request({"model": "TinyLlama/TinyLlama-1.1B-Chat-v1.0", "recipe": recipe})
+    resolved, plan = wire.suggest(request, allow_paths=False)
+    with pytest.raises(InvalidInputError) as caught:
+        bundle_files(plan, wire.answer_plan(resolved, plan, None))
+    assert caught.value.field == field

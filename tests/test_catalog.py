@@ -117,7 +117,7 @@ def test_an_unknown_framework_lists_the_known_ones(name: str) -> None:
     with pytest.raises(UnsupportedError) as caught:
         catalog.framework(name)
     assert caught.value.field == "recipe.framework"
-    assert "accelerate, torch" in caught.value.hint
+    assert "accelerate, composer, deepspeed" in caught.value.hint
     assert len(caught.value.message) < 200
 
 

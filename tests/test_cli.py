@@ -331,3 +331,54 @@ def test_a_topology_is_drawn_with_the_ranks_that_suit_it() -> None:
 def test_findings_are_explained_like_rules() -> None:
     assert "Why:" in run("explain", "top001").stdout
     assert "PRB005" in run("explain").stdout
+
+
+def test_memory_shows_the_suggested_layout_or_the_one_that_is_given() -> None:
+    suggested = run("memory", "gpt2", "--gpus", "4")
+    assert suggested.stdout.startswith("Assumed: ")
+    assert "It fits: DDP" in suggested.stdout
+    flags = ["--gpus", "8", "--gpu", "h100", "--tp", "2", "--sequence-parallel", "--pp", "4"]
+    flags += ["--framework", "megatron", "--seq-len", "1024", "--global-batch-size", "8"]
+    given = run("memory", "gpt2-large", *flags, "--strategy", "ddp", "--json")
+    assert [stage["stage"] for stage in json.loads(given.stdout)["stages"]] == [0, 1, 2, 3]
+
+
+def test_memory_of_what_fits_nowhere_is_the_smallest_layout() -> None:
+    result = run("memory", "meta-llama/Llama-2-70b-hf", "--gpus", "2", "--gpu", "t4")
+    assert "It does not fit" in result.stdout
+
+
+def test_adapters_are_flags() -> None:
+    flags = ["--gpus", "1", "--gpu", "4090", "--method", "qlora", "--seq-len", "512"]
+    flags += ["--lora-rank", "8", "--lora-targets", "q_proj,k_proj", "--global-batch-size", "4"]
+    result = run("memory", "meta-llama/Llama-2-7b-hf", *flags)
+    assert "of frozen weights" in result.stdout
+    assert "Assumed" not in result.stdout
+    everything = run("memory", "meta-llama/Llama-2-7b-hf", *flags, "--lora-targets", "all-linear")
+    assert everything.stdout != result.stdout
+
+
+def test_the_length_of_a_run_gives_its_hours_and_price() -> None:
+    flags = ["--instance", "p4d.24xlarge", "--seq-len", "1024", "--global-batch-size", "512"]
+    shown = run("suggest", "gpt2", *flags, "--tokens", "10B").stdout
+    assert "Run     10.0 B tokens in 19,074 steps: " in shown
+    assert "on demand (Q1 2026)" in shown
+    answer = json.loads(run("suggest", "gpt2", *flags, "--tokens", "10B", "--json").stdout)
+    assert answer["chosen"]["training"]["steps"] == 19_074
+    epochs = run("suggest", "gpt2", *flags, "--samples", "1000", "--epochs", "2.5").stdout
+    assert "tokens in 5 steps" in epochs
+    assert "GPU-hours" not in run("suggest", "gpt2", *flags).stdout
+
+
+@pytest.mark.parametrize(
+    ("flags", "what"),
+    [
+        (["--tokens", "many"], "cannot read 'many'"),
+        (["--epochs", "3"], "--epochs needs the size"),
+        (["--tokens", "1B", "--samples", "5"], "in tokens and in samples"),
+    ],
+)
+def test_a_run_that_cannot_be_read_is_refused(flags: list[str], what: str) -> None:
+    error = run("suggest", "gpt2", "--gpus", "1", *flags).exception
+    assert isinstance(error, InvalidInputError)
+    assert what in error.message

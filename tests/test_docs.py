@@ -23,12 +23,12 @@ README = ROOT / "README.md"
 DEMO = ("suggest", "gpt2", "--gpus", "4")
 
 
-def check_block(marker: str, body: str, *, update: bool) -> None:
-    text = README.read_text(encoding="utf-8")
+def check_block(marker: str, body: str, *, update: bool, page: Path = README) -> None:
+    text = page.read_text(encoding="utf-8")
     pattern = re.compile(f"(<!-- {marker} -->\n).*?(<!-- /{marker} -->)", re.DOTALL)
     expected = pattern.sub(lambda match: match[1] + body + match[2], text)
     if update:
-        README.write_text(expected, encoding="utf-8")
+        page.write_text(expected, encoding="utf-8")
         text = expected
     assert text == expected
 

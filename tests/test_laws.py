@@ -28,6 +28,26 @@ def jobs(draw: st.DrawFn) -> Job:
     return resolve(parse_request(payload), allow_paths=False).job
 
 
+@st.composite
+def adapter_jobs(draw: st.DrawFn) -> Job:
+    gpus = draw(st.sampled_from([1, 2, 8]))
+    recipe = {
+        "sequence_length": draw(st.sampled_from([64, 256, 512])),
+        "global_batch_size": gpus * draw(st.sampled_from([1, 4])),
+        "precision": draw(st.sampled_from(["fp32", "bf16-mixed", "bf16"])),
+        "attention": draw(st.sampled_from(["eager", "sdpa"])),
+        "method": "lora",
+        "lora": {
+            "rank": draw(st.sampled_from([1, 16, 64])),
+            "targets": draw(st.sampled_from([None, "all-linear"])),
+        },
+    }
+    cluster = {"gpu": "a100", "gpus_per_node": gpus}
+    name = draw(st.sampled_from(["gpt2", "meta-llama/Llama-3.2-1B", "Qwen/Qwen2-7B"]))
+    payload = {"model": name, "cluster": cluster, "recipe": recipe}
+    return resolve(parse_request(payload), allow_paths=False).job
+
+
 def layout(job: Job, stage: int, recompute: str = "none", micro_batch: int = 1) -> Strategy:
     ranks = job.cluster.world_size
     return Strategy(
@@ -90,6 +110,52 @@ def test_recompute_never_keeps_more_activations(job: Job, stage: int) -> None:
         return sum(float(term.amount) for term in terms if term.name in names)
 
     assert kept("full") <= kept("none") or kept("none") == pytest.approx(0)
+
+
+@settings(max_examples=60)
+@given(adapter_jobs(), st.integers(0, 3), st.sampled_from(["none", "full"]))
+def test_qlora_needs_no_more_than_lora_and_lora_no_more_than_full(
+    job: Job, stage: int, recompute: str
+) -> None:
+    lora = job.recipe.lora
+    assert lora is not None
+    quantised = replace(job, recipe=replace(job.recipe, lora=replace(lora, base_bits=4)))
+    full = replace(job, recipe=replace(job.recipe, lora=None))
+    needs = [peak(estimate(j, layout(j, stage, recompute))) for j in (quantised, job, full)]
+    assert needs == sorted(needs)
+
+
+@settings(max_examples=60)
+@given(adapter_jobs(), st.integers(0, 3), st.sampled_from(["none", "full"]))
+def test_the_ledger_of_adapters_adds_up(job: Job, stage: int, recompute: str) -> None:
+    memory = estimate(job, layout(job, stage, recompute)).memory
+    assert sum(float(term.amount) for term in memory.terms) == pytest.approx(memory.reserved_bytes)
+    assert all(0 <= float(term.amount) < 1e16 for term in memory.terms)
+
+
+@settings(max_examples=60)
+@given(adapter_jobs(), st.integers(1, 3))
+def test_more_shards_never_need_more_beside_adapters(job: Job, stage: int) -> None:
+    previous = float("inf")
+    for gpus in (2, 4, 8):
+        cluster = replace(job.cluster, gpus_per_node=gpus)
+        wider = replace(job, cluster=cluster, recipe=replace(job.recipe, global_batch_size=gpus))
+        now = peak(estimate(wider, layout(wider, stage)))
+        assert now <= previous
+        previous = now
+
+
+@settings(max_examples=60)
+@given(adapter_jobs(), st.integers(0, 3))
+def test_adapters_with_larger_batches_longer_sequences_and_no_recompute_need_no_less(
+    job: Job, stage: int
+) -> None:
+    one = peak(estimate(job, layout(job, stage)))
+    recipe = replace(job.recipe, global_batch_size=4 * job.recipe.global_batch_size)
+    larger = replace(job, recipe=recipe)
+    assert peak(estimate(larger, layout(larger, stage, micro_batch=4))) >= one
+    longer = replace(job, recipe=replace(job.recipe, sequence_length=512))
+    assert peak(estimate(longer, layout(longer, stage))) >= one
 
 
 @settings(max_examples=40)

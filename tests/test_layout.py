@@ -52,28 +52,115 @@ def test_sums_that_do_not_add_up_are_errors(
     assert caught.value.field == field
 
 
+def test_local_sgd_is_for_whole_replicas(make_job: JobMaker) -> None:
+    job = make_job(recipe=BATCH)
+    assert whole_strategy(wish(synchronize_every=8), job).synchronize_every == 8
+    for divided in ({"zero_stage": 1}, {"tensor_parallel_size": 2}):
+        with pytest.raises(InvalidInputError) as caught:
+            whole_strategy(wish(synchronize_every=8, **divided), job)
+        assert caught.value.field == "strategy.synchronize_every"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tensor_parallel_size": 2},
+        {"pipeline_parallel_size": 4},
+        {"context_parallel_size": 2},
+        {"expert_parallel_size": 2},
+        {"offload": "optimizer"},
+        {"synchronize_every": 8},
+        {"recompute": "selective"},
+    ],
+    ids=lambda fields: next(iter(fields)),
+)
+def test_what_is_not_searched_yet_is_said(fields: dict[str, Any]) -> None:
+    with pytest.raises(UnsupportedError) as caught:
+        partial_wish(wish(**fields))
+    assert caught.value.field == f"strategy.{next(iter(fields))}"
+
+
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
-        ({"tensor_parallel_size": 2}, "strategy.tensor_parallel_size"),
-        ({"pipeline_parallel_size": 4}, "strategy.pipeline_parallel_size"),
-        ({"context_parallel_size": 2}, "strategy.context_parallel_size"),
+        ({"tensor_parallel_size": 8}, "strategy.tensor_parallel_size"),
         ({"expert_parallel_size": 2}, "strategy.expert_parallel_size"),
-        ({"offload": "optimizer"}, "strategy.offload"),
-        ({"synchronize_every": 8}, "strategy.synchronize_every"),
-        ({"recompute": "selective"}, "strategy.recompute"),
-        (
-            {"zero_stage": 3, "data_parallel_replicate_size": 2, "data_parallel_shard_size": 2},
-            "strategy.data_parallel_replicate_size",
-        ),
+        ({"context_parallel_size": 3}, "strategy.context_parallel_size"),
+        ({"pipeline_parallel_size": 16}, "strategy.pipeline_parallel_size"),
+        ({"pipeline_parallel_size": 3}, "strategy"),
     ],
 )
-def test_what_is_not_estimated_yet_is_said(
+def test_sizes_divide_the_model_and_the_cluster(
     make_job: JobMaker, fields: dict[str, Any], field: str
 ) -> None:
-    with pytest.raises(UnsupportedError) as caught:
-        whole_strategy(wish(**fields), make_job(recipe=BATCH))
+    """gpt2 has 12 heads, 12 layers and no experts; the cluster 4 GPUs."""
+    with pytest.raises(InvalidInputError) as caught:
+        whole_strategy(wish(**fields), make_job(recipe=BATCH | {"sequence_length": 1024}))
     assert caught.value.field == field
+
+
+def test_only_decoders_are_split(make_job: JobMaker) -> None:
+    with pytest.raises(UnsupportedError) as caught:
+        whole_strategy(wish(tensor_parallel_size=2), make_job("google-t5/t5-small", recipe=BATCH))
+    assert caught.value.field == "strategy"
+
+
+def test_shards_may_be_replicated(make_job: JobMaker) -> None:
+    hybrid = wish(zero_stage=3, data_parallel_replicate_size=2, data_parallel_shard_size=2)
+    s = whole_strategy(hybrid, make_job(recipe=BATCH))
+    assert (s.data_parallel_replicate_size, s.data_parallel_shard_size) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("framework", "offload", "stage"),
+    [
+        ("torch", "optimizer+parameters", 2),
+        ("torchtitan", "optimizer+parameters", 3),
+        ("deepspeed", "optimizer", 1),
+        ("deepspeed", "optimizer+parameters", 3),
+        ("megatron", "optimizer", 1),
+    ],
+)
+def test_offload_passes_where_the_framework_has_it(
+    make_job: JobMaker, framework: str, offload: str, stage: int
+) -> None:
+    job = make_job(recipe=BATCH | {"framework": framework, "precision": "bf16-mixed"})
+    assert whole_strategy(wish(zero_stage=stage, offload=offload), job).offload == offload
+
+
+@pytest.mark.parametrize(
+    ("framework", "offload", "hint"),
+    [
+        ("torch", "optimizer", "deepspeed, megatron can; torch knows optimizer+parameters"),
+        ("composer", "optimizer", "deepspeed, megatron can"),
+        ("megatron", "optimizer+parameters", "megatron knows optimizer"),
+    ],
+)
+def test_an_offload_that_a_framework_lacks_names_those_that_have_it(
+    make_job: JobMaker, framework: str, offload: str, hint: str
+) -> None:
+    job = make_job(recipe=BATCH | {"framework": framework, "precision": "bf16-mixed"})
+    with pytest.raises(UnsupportedError) as caught:
+        whole_strategy(wish(zero_stage=3, offload=offload), job)
+    assert caught.value.hint.endswith(hint)
+    assert caught.value.field == "strategy.offload"
+
+
+@pytest.mark.parametrize(
+    ("framework", "offload", "stage", "least"),
+    [
+        ("torch", "optimizer+parameters", 1, 2),
+        ("deepspeed", "optimizer", 0, 1),
+        ("deepspeed", "optimizer+parameters", 2, 3),
+    ],
+)
+def test_offload_needs_shards(
+    make_job: JobMaker, framework: str, offload: str, *, stage: int, least: int
+) -> None:
+    job = make_job(recipe=BATCH | {"framework": framework, "precision": "bf16-mixed"})
+    with pytest.raises(InvalidInputError) as caught:
+        whole_strategy(wish(zero_stage=stage, offload=offload), job)
+    assert caught.value.hint == f"use zero_stage {least} or more"
 
 
 def test_a_partial_wish_holds_only_what_was_said() -> None:

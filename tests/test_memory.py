@@ -1,3 +1,4 @@
+import statistics
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from planner.candidate import estimate
 from planner.memory import estimate_memory
 from planner.phases import PHASES
 from planner.strategy import Strategy, num_rows, strategies
-from planner.units import GIB
+from planner.units import GIB, MIB
 
 GPT2 = 124_439_808
 """12 blocks of 7,087,872, plus (50,257 + 1,024) x 768 embeddings and a final norm."""
@@ -84,6 +85,113 @@ def test_peak_is_what_pytorch_allocates_for_the_real_model(
     )
     peak = estimate_memory(job, strategy).peak_bytes / GIB
     assert peak == pytest.approx(run["peak_gib"], rel=0.01)
+
+
+LOADED = tomllib.loads(Path("data/measurements/pytorch_peaks_loaded.toml").read_text())
+
+
+@pytest.mark.parametrize("row", LOADED["rows"], ids=lambda row: "-".join(map(str, row[:-1])))
+def test_peak_is_what_pytorch_allocates_for_weights_in_the_config_dtype(
+    make_job: JobMaker, row: list[Any]
+) -> None:
+    run = dict(zip(LOADED["columns"], row, strict=True))
+    ranks, batch, stage = run["ranks"], run["micro_batch_size"], run["zero_stage"]
+    names = ("precision", "attention", "sequence_length", "optimizer")
+    recipe = {name: run[name] for name in names} | {"weights_dtype": "config"}
+    job = make_job(run["model"], gpus=ranks, recipe=recipe | {"global_batch_size": batch * ranks})
+    strategy = Strategy(
+        data_parallel_replicate_size=1 if stage else ranks,
+        data_parallel_shard_size=ranks if stage else 1,
+        zero_stage=stage,
+        micro_batch_size=batch,
+        recompute=run["recompute"],
+    )
+    peak = estimate_memory(job, strategy).peak_bytes / GIB
+    assert peak == pytest.approx(run["peak_gib"], rel=0.01)
+
+
+FINETUNED = tomllib.loads(Path("data/measurements/published_finetuning.toml").read_text())
+BERT_LARGE = {
+    "model_type": "bert",
+    "architectures": ["BertForSequenceClassification"],
+    "hidden_size": 1024,
+    "intermediate_size": 4096,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "vocab_size": 30522,
+    "max_position_embeddings": 512,
+}
+
+
+def test_a_published_ablation_of_optimizers_is_met_in_the_median(make_job: JobMaker) -> None:
+    errors = []
+    for row in FINETUNED["rows"]:
+        run = dict(zip(FINETUNED["columns"], row, strict=True))
+        batch, steps = run["micro_batch_size"], run["gradient_accumulation_steps"]
+        recipe = {"precision": run["precision"], "optimizer": run["optimizer"]}
+        recipe |= {"attention": "eager", "sequence_length": 512, "global_batch_size": batch * steps}
+        job = make_job(BERT_LARGE, gpus=1, recipe=recipe)
+        strategy = Strategy(
+            micro_batch_size=batch, gradient_accumulation_steps=steps, recompute=run["recompute"]
+        )
+        reserved = 1.06 * estimate_memory(job, strategy).peak_bytes / MIB
+        errors.append(abs((reserved + FINETUNED["context_mib"]) / run["used_mib"] - 1))
+    assert statistics.median(errors) < 0.055
+
+
+PER_PARAMETER = {
+    "adamw": 8,
+    "adamw-fused": 8,
+    "adamw-for-loop": 8,
+    "sgd": 0,
+    "sgd-momentum": 4,
+    "lion": 4,
+    "adagrad": 4,
+    "rmsprop": 4,
+    "paged-adamw": 0,
+    "paged-adamw-8bit": 0,
+}
+
+
+@pytest.mark.parametrize(("optimizer", "size"), PER_PARAMETER.items())
+def test_an_optimizer_keeps_its_states(make_job: JobMaker, optimizer: str, size: int) -> None:
+    job = make_job(gpus=1, recipe={"precision": "fp32", "optimizer": optimizer})
+    assert terms(estimate_memory(job, one_gpu(1)))["optimizer_states"] == size * GPT2
+
+
+def states_of(make_job: JobMaker, optimizer: str) -> float:
+    job = make_job(gpus=1, recipe={"precision": "fp32", "optimizer": optimizer})
+    return terms(estimate_memory(job, one_gpu(1)))["optimizer_states"]
+
+
+def test_8_bit_adam_keeps_small_tensors_in_fp32(make_job: JobMaker) -> None:
+    # Vectors under 4,096 elements: biases 2,304 + 768 + 3,072 + 768 and two norms of 2 x 768 in
+    # each of 12 blocks, and the final norm.
+    small = 12 * (2304 + 768 + 3072 + 768 + 2 * 1536) + 1536
+    expected = (2 + 2 * 4 / 256) * (GPT2 - small) + 8 * small
+    # A norm's weight and bias are one vector here, which changes nothing below 4,096.
+    assert states_of(make_job, "adamw-8bit") == pytest.approx(expected)
+
+
+def test_adafactor_keeps_a_row_and_a_column(make_job: JobMaker) -> None:
+    rows = 12 * (2304 + 768 + 768 + 768 + 3072 + 768 + 768 + 3072) + 50257 + 768 + 1024 + 768
+    vectors = 12 * (2304 + 768 + 3072 + 768 + 2 * 1536) + 1536
+    assert states_of(make_job, "adafactor") == pytest.approx(4 * (rows + vectors))
+
+
+def test_muon_leaves_what_is_no_matrix_of_a_block_to_adam(make_job: JobMaker) -> None:
+    matrices = 12 * 12 * 768 * 768
+    assert states_of(make_job, "muon") == pytest.approx(4 * matrices + 8 * (GPT2 - matrices))
+
+
+def test_an_optimizer_that_goes_tensor_by_tensor_needs_the_largest_alone(
+    make_job: JobMaker,
+) -> None:
+    recipe = {"precision": "fp32", "optimizer": "adamw-for-loop", "sequence_length": 64}
+    whole = estimate_memory(make_job(gpus=1, recipe=recipe), one_gpu(1))
+    assert PHASES[int(whole.phase)] == "optimizer step"
+    assert terms(whole)["optimizer_temporaries"] == 2 * 4 * 50257 * 768
+    assert any("largest tensor" in term.how for term in whole.terms)
 
 
 def test_small_batches_peak_at_the_optimizer_step_and_large_ones_at_the_loss(

@@ -13,6 +13,7 @@ from planner.report import (
     instances_text,
     layout,
     plan_text,
+    recommendation,
     table,
 )
 from planner.request import RecipeRequest, StrategyRequest, parse_request, resolve
@@ -78,10 +79,11 @@ def test_layout_spells_out_the_batch_arithmetic() -> None:
         gradient_accumulation_steps=4,
         recompute="full",
     )
-    assert layout(strategy) == (
+    assert layout(strategy, catalog.framework("torch")) == (
         "ZeRO-3 (FSDP, full shard), full activation recompute,"
         " micro-batch 2 x 4 accumulation x 8 ranks = 64 sequences per step"
     )
+    assert layout(strategy, catalog.framework("deepspeed")).startswith("ZeRO-3, full activation")
 
 
 def test_tables_are_aligned() -> None:
@@ -147,3 +149,10 @@ def test_an_instance_is_shown_with_its_price_and_sources() -> None:
     assert "likely stale" in text
     assert all(len(line) <= WIDTH for line in text.splitlines())
     assert "$/hour" not in instance_text(catalog.instance("a2-highgpu-8g"), str)
+
+
+def test_adapters_are_what_is_trained(make_job: JobMaker) -> None:
+    recipe = {"method": "qlora", "lora": {"rank": 8}}
+    job = make_job("meta-llama/Llama-2-7b-hf", gpus=1, recipe=recipe)
+    sentence = recommendation(job, make_plan(job).chosen)
+    assert sentence.startswith("Train LoRA adapters of rank 8 beside 4-bit weights of meta-llama/")

@@ -104,10 +104,10 @@ def test_a_strategy_implies_its_batch() -> None:
 @pytest.mark.parametrize(
     ("parts", "kind", "field"),
     [
-        ({"recipe": {"method": "lora"}}, InvalidInputError, "recipe.method"),
+        ({"recipe": {"lora": {}}}, InvalidInputError, "recipe.lora"),
         ({"recipe": {"precision": "fp8"}}, InvalidInputError, "recipe.precision"),
-        ({"recipe": {"optimizer": "lion"}}, InvalidInputError, "recipe.optimizer"),
-        ({"recipe": {"framework": "megatron"}}, UnsupportedError, "recipe.framework"),
+        ({"recipe": {"optimizer": "lionn"}}, InvalidInputError, "recipe.optimizer"),
+        ({"recipe": {"framework": "maxtext"}}, UnsupportedError, "recipe.framework"),
         ({"recipe": {"sequence_length": 4096}}, InvalidInputError, "recipe.sequence_length"),
         ({"cluster": {"gpu": "h101"}}, InvalidInputError, "cluster.gpu"),
         ({"cluster": {"gpu": "h100:0"}}, InvalidInputError, "cluster.gpu"),
@@ -137,6 +137,57 @@ def test_the_waste_of_mixed_gpus_is_a_note() -> None:
     found = resolved(cluster={"gpu": "3090:2,3060:1"})
     assert found.job.cluster.world_size == 3
     assert any("without the rtx-3060" in note for note in found.notes)
+
+
+def test_an_unknown_optimizer_names_the_nearest() -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        resolved(recipe={"optimizer": "adamw-8bits"})
+    assert "adamw-8bit" in caught.value.hint
+
+
+TINYLLAMA = {"model": "TinyLlama/TinyLlama-1.1B-Chat-v1.0", "cluster": {"gpu": "a100"}}
+
+
+@pytest.mark.parametrize(
+    ("default", "wished", "bytes_each", "said"),
+    [
+        ("config", None, 2, "weights in bf16"),
+        ("fp32", None, 4, "weights in fp32"),
+        ("fp32", "config", 2, None),
+        ("config", "fp32", 4, None),
+    ],
+)
+def test_the_dtype_of_the_weights_is_as_wished_or_said(
+    default: str, wished: str | None, bytes_each: int, said: str | None
+) -> None:
+    request = parse_request({**TINYLLAMA, "recipe": {"weights_dtype": wished}})
+    found = resolve(request, allow_paths=False, weights_dtype=default)
+    assert found.job.precision.parameter_bytes == bytes_each
+    texts = [a.text for a in found.assumptions if a.field == "recipe.weights_dtype"]
+    assert [text.split(",")[0] for text in texts] == ([said] if said else [])
+
+
+@pytest.mark.parametrize(
+    ("model", "precision", "framework"),
+    [
+        ("gpt2", "bf16-mixed", "torch"),
+        ("TinyLlama/TinyLlama-1.1B-Chat-v1.0", "fp32", "torch"),
+        ("TinyLlama/TinyLlama-1.1B-Chat-v1.0", "bf16-mixed", "deepspeed"),
+    ],
+)
+def test_the_config_dtype_says_nothing_where_it_makes_no_difference(
+    model: str, precision: str, framework: str
+) -> None:
+    recipe = {"precision": precision, "framework": framework}
+    request = parse_request({**TINYLLAMA, "model": model, "recipe": recipe})
+    found = resolve(request, allow_paths=False, weights_dtype="config")
+    assert "recipe.weights_dtype" not in [a.field for a in found.assumptions]
+
+
+def test_weights_of_the_other_16_bit_dtype_are_cast_by_every_matmul() -> None:
+    request = parse_request({**TINYLLAMA, "recipe": {"precision": "fp16-mixed"}})
+    job = resolve(request, allow_paths=False, weights_dtype="config").job
+    assert (job.precision.copy_bytes, job.precision.parameter_bytes) == (2, 2)
 
 
 def test_links_may_be_named_or_measured() -> None:

@@ -3,16 +3,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import JobMaker
 
 from planner.candidate import estimate
 from planner.step_time import StepTime, estimate_step_time
 from planner.strategy import Strategy, num_rows, strategies
+from planner.term import Term
 
 
 def ddp(ranks: int, **fields: object) -> Strategy:
     return Strategy(data_parallel_replicate_size=ranks, **fields)
+
+
+def term(time: StepTime, name: str) -> Term:
+    return next(each for each in time.terms if each.name == name)
 
 
 def amounts(time: StepTime) -> dict[str, float]:
@@ -65,7 +71,7 @@ def test_ddp_reduces_gradients_once_per_step_whatever_the_accumulation(make_job:
     many = estimate_step_time(job, ddp(4, gradient_accumulation_steps=16))
     few = estimate_step_time(job, ddp(4, micro_batch_size=16))
     assert amounts(many)["gradient_reduction"] < 1.5 * amounts(few)["gradient_reduction"] + 0.2
-    assert "1 x" in next(t.how for t in many.terms if t.name == "gradient_reduction")
+    assert "1 x" in term(many, "gradient_reduction").how
 
 
 def test_zero_3_gathers_and_scatters_every_micro_batch(make_job: JobMaker) -> None:
@@ -123,9 +129,7 @@ def test_a_measured_link_narrows_the_range(make_job: JobMaker) -> None:
     widths = []
     for link in ({"bus_gb_per_s": 5.0}, "pcie-3-x8"):
         job = make_job("gpt2-xl", cluster={"intra_node": link}, recipe=recipe)
-        reduction = estimate_step_time(job, ddp(4)).terms[2]
-        assert reduction.name == "gradient_reduction"
-        widths.append(reduction.spread)
+        widths.append(term(estimate_step_time(job, ddp(4)), "gradient_reduction").spread)
     assert widths[0] < widths[1]
 
 
@@ -133,7 +137,7 @@ def test_a_measured_machine_takes_its_curve_and_a_reduction_states_its_rate(
     make_job: JobMaker,
 ) -> None:
     job = make_job(recipe={"global_batch_size": 4})
-    reduction = estimate_step_time(job, ddp(4)).terms[2]
+    reduction = term(estimate_step_time(job, ddp(4)), "gradient_reduction")
     numbers = reduction.numbers
     assert numbers["size"] / numbers["rate"] == pytest.approx(numbers["reduction"])
     assert "a100_sxm" in reduction.source
@@ -146,3 +150,109 @@ def test_utilisation_is_model_flops_over_peak(make_job: JobMaker) -> None:
     flops = 3 * job.model.flops_per_token(1024) * 1024
     assert time.model_flops_utilization == pytest.approx(flops / time.step_seconds / 312e12)
     assert time.tokens_per_second_per_gpu == pytest.approx(1024 / time.step_seconds)
+
+
+MEGATRON = {"framework": "megatron", "sequence_length": 2048, "global_batch_size": 64}
+
+
+def test_a_pipeline_waits_for_its_other_stages_once(make_job: JobMaker) -> None:
+    job = make_job("meta-llama/Llama-2-7b-hf", gpus=8, recipe=MEGATRON)
+    s = Strategy(pipeline_parallel_size=8, gradient_accumulation_steps=64)
+    time = estimate_step_time(job, s)
+    slowest = (amounts(time)["forward"] + amounts(time)["backward"]) / 64
+    whole = amounts(time)["pipeline_bubble"] + slowest
+    assert 7 * slowest < 8 * whole / 1.05
+    assert whole == pytest.approx(term(time, "pipeline_bubble").numbers["whole"])
+    assert "pipeline_bubble" not in amounts(estimate_step_time(job, ddp(8)))
+
+
+def test_chunks_shorten_the_bubble_and_hide_the_hand_overs(make_job: JobMaker) -> None:
+    job = make_job("meta-llama/Llama-2-7b-hf", gpus=8, recipe=MEGATRON)
+    one = Strategy(pipeline_parallel_size=8, gradient_accumulation_steps=64)
+    plain, chunked = (
+        amounts(estimate_step_time(job, replace(one, virtual_pipeline_size=v))) for v in (1, 4)
+    )
+    assert plain["pipeline_bubble"] == pytest.approx(4 * chunked["pipeline_bubble"])
+    assert chunked["pipeline_transfer"] == pytest.approx(
+        plain["pipeline_transfer"] * (2 * 4 * 7) / (2 * (64 + 7))
+    )
+
+
+def test_the_host_holds_up_every_micro_batch(make_job: JobMaker) -> None:
+    job = make_job(gpus=1, recipe={"global_batch_size": 64})
+    slow = replace(job, framework=replace(job.framework, host_seconds_per_micro_batch=1.0))
+    steps = [
+        float(estimate_step_time(each, ddp(1, gradient_accumulation_steps=64)).step_seconds)
+        for each in (job, slow)
+    ]
+    waits = 64 * (1.0 - job.framework.host_seconds_per_micro_batch)
+    assert steps[1] - steps[0] == pytest.approx(waits)
+
+
+def test_part_of_backwards_exchange_hides_behind_weight_gradients(make_job: JobMaker) -> None:
+    job = make_job("meta-llama/Llama-2-7b-hf", gpus=8, recipe=MEGATRON)
+    s = Strategy(tensor_parallel_size=8, gradient_accumulation_steps=64)
+    hidden = job.framework.tensor_overlap_fraction
+    assert 0 < hidden < 1
+    whole = replace(job, framework=replace(job.framework, tensor_overlap_fraction=0.0))
+    exchanges = [
+        amounts(estimate_step_time(each, s))["tensor_parallel_exchange"] for each in (job, whole)
+    ]
+    assert exchanges[0] == pytest.approx(exchanges[1] * (2 - hidden) / 2)
+
+
+def test_a_ring_hides_behind_attention_where_there_is_enough(make_job: JobMaker) -> None:
+    recipe = {"global_batch_size": 1, "sequence_length": 131072, "attention": "flash"}
+    model = "meta-llama/Meta-Llama-3.1-8B"
+    s = Strategy(context_parallel_size=8)
+    long = amounts(estimate_step_time(make_job(model, gpus=8, recipe=recipe), s))
+    assert long["context_parallel_exchange"] == 0
+    slow = {"intra_node": {"bus_gb_per_s": 0.1}}
+    job = make_job(model, gpus=8, recipe=recipe, cluster=slow)
+    assert amounts(estimate_step_time(job, s))["context_parallel_exchange"] > 1
+
+
+def test_experts_exchange_tokens_in_every_pass(make_job: JobMaker) -> None:
+    job = make_job("mistralai/Mixtral-8x7B-v0.1", gpus=8, recipe={"global_batch_size": 8})
+    s = Strategy(data_parallel_shard_size=8, zero_stage=3, expert_parallel_size=8)
+    plain, again = (
+        amounts(estimate_step_time(job, each))["expert_parallel_exchange"]
+        for each in (s, replace(s, recompute="full"))
+    )
+    assert again == pytest.approx(1.5 * plain)
+
+
+def test_selective_recompute_is_between_none_and_full(make_job: JobMaker) -> None:
+    for framework in ("torch", "megatron"):
+        recipe = MEGATRON | {"framework": framework, "attention": "eager"}
+        job = make_job("gpt2-xl", gpus=8, recipe=recipe | {"sequence_length": 1024})
+        s = ddp(8, micro_batch_size=8)
+        none, selective, full = (
+            float(estimate_step_time(job, replace(s, recompute=kind)).step_seconds)
+            for kind in ("none", "selective", "full")
+        )
+        assert none < selective < full
+
+
+def test_a_range_reaches_further_up_than_down(make_job: JobMaker) -> None:
+    time = estimate_step_time(make_job(recipe={"global_batch_size": 4}), ddp(4))
+    up, down = time.high_seconds - time.step_seconds, time.step_seconds - time.low_seconds
+    assert up == pytest.approx(2 * down)
+
+
+def test_a_table_gives_what_its_rows_give(make_job: JobMaker) -> None:
+    job = make_job("meta-llama/Llama-2-7b-hf", gpus=8, recipe=MEGATRON)
+    table = Strategy(
+        data_parallel_shard_size=np.array([8, 4, 2, 1]),
+        tensor_parallel_size=np.array([1, 2, 2, 1]),
+        pipeline_parallel_size=np.array([1, 1, 2, 8]),
+        zero_stage=np.array([1, 0, 1, 0]),
+        sequence_parallel=np.array([False, True, False, False]),
+        micro_batch_size=np.array([1, 2, 4, 1]),
+        gradient_accumulation_steps=np.array([8, 8, 8, 64]),
+        recompute=np.array(["none", "full", "selective", "none"]),
+    )
+    together = estimate_step_time(job, table)
+    for row in range(4):
+        alone = estimate_step_time(job, table.at(row))
+        assert float(alone.step_seconds) == pytest.approx(float(together.step_seconds[row]))

@@ -9,6 +9,7 @@ from planner.units import (
     format_bit_rate,
     format_bytes,
     format_count,
+    format_duration,
     format_flops,
     format_fraction,
     format_micro_batches,
@@ -133,3 +134,17 @@ def test_format_specs_may_name_a_unit() -> None:
         g=1234,
     )
     assert text == "1.00 GiB 1.00 GB/s 1.00 TFLOP 1.00 ms 1.00 B 50 % 1,234 ranks 1,234"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (43, "43.0 s"),
+        (119, "119.0 s"),
+        (180, "3.0 min"),
+        (45_000, "12.5 h"),
+        (864_000, "10.0 days"),
+    ],
+)
+def test_durations_are_in_the_unit_that_reads_best(seconds: float, shown: str) -> None:
+    assert format_duration(seconds) == shown

@@ -1,9 +1,11 @@
 import json
 import re
 import shlex
+from dataclasses import replace
 from html import escape, unescape
 from html.parser import HTMLParser
 from io import BytesIO
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -14,17 +16,20 @@ from fastapi.testclient import TestClient
 from huggingface_hub import constants
 
 from api.main import app
-from planner import rules, wire
+from planner import catalog, rules, wire
 from planner.bundle import bundle_files
+from planner.candidate import estimate
 from planner.cli import cli
 from planner.report import FLAGS, recommendation
 from planner.request import parse_request
+from planner.strategy import Strategy
 from planner.topology import FINDINGS, Nic, Topology, dump, parse_topology
 from planner.units import format_bytes, format_rate, format_seconds
 from web.chart import Scale, meter, rows, stacked_bar
 from web.controls import EXAMPLES, groups, labels
 from web.form import command_line, control_of, read_question
-from web.pages import rule_sections
+from web.pages import render, rule_sections
+from web.result import result
 
 GPT2 = {"model": "gpt2", "gpus_per_node": "4"}
 TOPOLOGY = "        GPU0    GPU1\nGPU0     X      NV12\nGPU1    NV12     X"
@@ -75,8 +80,23 @@ def test_form_labels_every_control(client: TestClient) -> None:
 
 
 def test_form_has_a_control_for_every_field_that_can_be_assumed() -> None:
-    reachable = {control_of(field) for field in FLAGS} - {"optimizer", "method"}
-    assert reachable <= set(labels())
+    layout = {field for field in FLAGS if field.startswith("strategy.")} - {
+        "strategy.zero_stage",
+        "strategy.micro_batch_size",
+        "strategy.gradient_accumulation_steps",
+        "strategy.recompute",
+    }
+    assert {control_of(field) for field in set(FLAGS) - layout} == set(labels())
+
+
+def test_form_offers_what_is_estimated(client: TestClient) -> None:
+    selects = {group.name: group.choices for group in chain(*(g.controls for g in groups()))}
+    torch = catalog.framework("torch")
+    assert list(selects["framework"] or ()) == list(catalog.framework_names())
+    assert list(selects["optimizer"] or ()) == list(torch.optimizers)
+    assert {*torch.precisions, "fp8"} == set(selects["precision"] or ())
+    options = {option["value"] for option in Page(client.get("/").text).all("option")}
+    assert {"megatron", "adamw-8bit", "qlora", "config", "all-linear"} <= options
 
 
 def test_form_offers_the_catalogue(client: TestClient) -> None:
@@ -169,6 +189,9 @@ def test_json_is_what_rest_answers(client: TestClient) -> None:
             "recompute": "full",
         },
         {"model": "gpt2", "instance": "p4d.24xlarge", "nodes": "2"},
+        {**GPT2, "method": "lora", "lora_rank": "8", "lora_targets": "c_attn, c_proj"},
+        {**GPT2, "method": "qlora", "lora_targets": "all-linear", "optimizer": "paged-adamw"},
+        {**GPT2, "weights_dtype": "config", "framework": "deepspeed"},
         {"model": "gpt2", "gpu": "3090:2,3060:1"},
     ],
 )
@@ -222,6 +245,17 @@ def test_topology_is_read_however_the_browser_ends_lines(client: TestClient) -> 
         ({**GPT2, "strategy": "?"}, 422, "strategy", "known: ddp"),
         ({**GPT2, "attention": "fast"}, 422, "attention", "flash"),
         ({"model": "gpt2", "intra_node": "string"}, 422, "intra_node", "unknown link"),
+        ({**GPT2, "framework": "tensorflow"}, 422, "framework", "known: accelerate"),
+        ({**GPT2, "optimizer": "adam"}, 422, "optimizer", "did you mean adamw"),
+        ({**GPT2, "precision": "fp8"}, 422, "precision", "not estimated for torch"),
+        ({**GPT2, "method": "dora"}, 422, "method", "'lora'"),
+        ({**GPT2, "weights_dtype": "fp8"}, 422, "weights_dtype", "config"),
+        ({**GPT2, "lora_rank": "8"}, 422, "lora_rank", "has no adapters"),
+        ({**GPT2, "method": "lora", "lora_rank": "0"}, 422, "lora_rank", "not 0"),
+        ({**GPT2, "method": "lora", "lora_rank": "r"}, 422, "lora_rank", "integer, not 'r'"),
+        ({**GPT2, "method": "lora", "lora_targets": "nope"}, 422, "lora_targets", "c_attn"),
+        ({**GPT2, "method": "lora", "lora_targets": ","}, 422, "lora_targets", "no linear ''"),
+        ({**GPT2, "lora_targets": ",".join("q" * 65)}, 422, "lora_targets", "at most 64"),
     ],
 )
 def test_error_is_shown_above_the_form_and_at_its_control(
@@ -312,6 +346,24 @@ def test_zip_holds_the_bundle_and_is_the_same_every_time(client: TestClient) -> 
     assert "seconds" not in plan_json["search"]
 
 
+@pytest.mark.parametrize(
+    "choice", [{"optimizer": "lion"}, {"framework": "torchtitan", "precision": "fp8"}]
+)
+def test_page_says_why_there_are_no_files_to_download(
+    client: TestClient, choice: dict[str, str]
+) -> None:
+    query = {**GPT2, "gpu": "h100", **choice}
+    answer = client.get("/plan", params=query)
+    refused = client.get("/plan.zip", params=query)
+    problem = refused.json()
+    assert answer.status_code == 200
+    assert refused.status_code == 422
+    page = Page(answer.text)
+    assert f"Nothing to download: {problem['detail']}" in page.text
+    assert not [link for link in page.all("a") if link["href"].startswith("/plan.zip")]
+    assert "--out DIR" not in page.text
+
+
 def test_error_of_a_download_is_a_page_for_a_browser_and_a_problem_for_a_program(
     client: TestClient,
 ) -> None:
@@ -373,7 +425,7 @@ def test_topology_of_an_instance_is_shown(client: TestClient) -> None:
 def test_plan_without_a_topology_shows_no_wiring(client: TestClient) -> None:
     page = client.get("/plan", params=GPT2).text
     assert node_section(page) == ""
-    assert "<figure" not in page
+    assert 'class="wiring"' not in page
 
 
 def test_findings_of_a_topology_are_said_once_with_a_link(client: TestClient) -> None:
@@ -432,6 +484,50 @@ def test_controls_share_no_name() -> None:
     assert len(names) == len(set(names)) == len(labels())
 
 
+def pipeline_page(stages: int) -> str:
+    """The page of a layout that nobody would suggest yet."""
+    query = {"model": "meta-llama/Llama-2-7b-hf", "gpu": "a100", "gpus_per_node": "8", "nodes": "2"}
+    question = read_question(query.items())
+    resolved, plan = wire.suggest(question.request, allow_paths=False)
+    s = Strategy(
+        data_parallel_replicate_size=16 // stages,
+        pipeline_parallel_size=stages,
+        gradient_accumulation_steps=256 * stages // 16,
+    )
+    chosen = estimate(plan.job, s)
+    shown = replace(plan, chosen=chosen)
+    return render("plan.html", **result(question, resolved, shown, refusal=None, base_url="/"))
+
+
+@pytest.mark.parametrize("stages", [2, 4, 16])
+def test_every_pipeline_stage_has_its_bar_and_its_bytes(stages: int) -> None:
+    html = pipeline_page(stages)
+    page = Page(html)
+    bars = [svg["aria-label"] for svg in page.all("svg") if "stage" in svg.get("class", "")]
+    assert [label.split(":")[0] for label in bars] == [f"stage {n}" for n in range(stages)]
+    assert f"Memory of one GPU at its peak {stages} pipeline stages" in page.text
+    table = html.partition('<details class="exact">')[2].partition("</details>")[0]
+    assert table.count('scope="col" class="number">stage ') == stages
+    assert re.search(r"Stage \d+, the fullest: ", page.text)
+    assert ("Does not fit: stage" in page.text) == any("does not fit" in bar for bar in bars)
+
+
+def test_one_stage_is_shown_without_a_number(client: TestClient) -> None:
+    page = Page(client.get("/plan", params=GPT2).text)
+    (bar,) = (svg for svg in page.all("svg") if "stage" in svg.get("class", ""))
+    assert "usable" in page.text
+    request = parse_request({"model": "gpt2", "cluster": {"gpus_per_node": 4}})
+    memory = wire.suggest(request, allow_paths=False)[1].chosen.memory
+    low, likely, high = map(
+        format_bytes, (memory.low_bytes, memory.reserved_bytes, memory.high_bytes)
+    )
+    assert bar["aria-label"].startswith(f"{likely}, likely {low} to {high}, of ")
+    assert "stage 0" not in page.text
+    assert "Beside the training peak" in page.text
+    for heading in ("One GPU, between two steps", "Host memory of a node", "What would fit"):
+        assert heading in page.text
+
+
 @pytest.mark.parametrize("ledger", ["memory", "step_time"])
 def test_bar_is_as_long_as_its_terms_and_letters_them(ledger: str) -> None:
     request = parse_request({"model": "gpt2", "cluster": {"gpus_per_node": 4}})
@@ -457,3 +553,10 @@ def test_meter_shows_the_range_and_the_limit() -> None:
     assert 'class="limit" x1="90.000%"' in svg
     assert 'cx="50.000%"' in svg
     assert 'aria-label="&lt;40&gt;"' in svg
+
+
+def test_a_run_of_some_tokens_has_hours_and_a_price(client: TestClient) -> None:
+    page = client.get("/plan?model=gpt2&instance=p4d.24xlarge&training_tokens=10000000000").text
+    assert "10.0 B tokens in" in page
+    assert "GPU-hours" in page
+    assert "on demand (Q1 2026)" in page

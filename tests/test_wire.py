@@ -29,14 +29,16 @@ def test_an_estimate_has_the_contracts_fields() -> None:
     assert answer["fits"] is True
     memory, time = answer["memory"], answer["time"]
     assert memory["reserved_bytes"] > memory["peak_bytes"] > 0
-    assert memory["stages"] == [{"stage": 0, "peak_bytes": memory["peak_bytes"]}]
+    (stage,) = memory["stages"]
+    assert stage == {"stage": 0} | {key: memory[key] for key in ("peak_bytes", "reserved_bytes")}
     total = sum(term["bytes"] for term in memory["terms"])
     assert total == pytest.approx(memory["reserved_bytes"], abs=len(memory["terms"]))
     assert time["low_seconds"] < time["step_seconds"] < time["high_seconds"]
     assert sum(term["seconds"] for term in time["terms"]) == pytest.approx(time["step_seconds"])
     assert 0 < answer["model_flops_utilization"] < 1
     assert answer["tokens_per_second_per_gpu"] > 0
-    assert answer["host_memory_bytes"] == 4 * 4 * 124_439_808
+    assert answer["host_memory_bytes"] == answer["host_memory"]["loading_bytes"]
+    assert answer["host_memory_bytes"] == 4 * 124_439_808
 
 
 def test_a_plan_has_the_contracts_fields() -> None:
@@ -65,7 +67,7 @@ def test_a_bad_line_does_not_end_the_batch() -> None:
         {"id": 2, "model": "gpt9"},
         {"id": {"x": 1}, "model": "gpt2"},
         "not an object",
-        {**REQUEST, "id": 5, "strategy": {"tensor_parallel_size": 2}},
+        {**REQUEST, "id": 5, "strategy": {"tensor_parallel_size": 5}},
         {**REQUEST, "id": 6},
     ]
     answers = list(wire.answer_batch(lines, allow_paths=False))
@@ -106,3 +108,18 @@ def test_an_instance_answer_has_null_where_nothing_is_known() -> None:
         "price_date",
     }
     assert (blank["wiring"], blank["topology"]) == ("", "")
+
+
+def test_an_estimate_lists_every_pipeline_stage() -> None:
+    strategy = {"pipeline_parallel_size": 4, "gradient_accumulation_steps": 64}
+    memory = estimate(recipe={"global_batch_size": 64}, strategy=strategy)["memory"]
+    assert [stage["stage"] for stage in memory["stages"]] == [0, 1, 2, 3]
+    peaks = [stage["reserved_bytes"] for stage in memory["stages"]]
+    assert max(peaks) == memory["reserved_bytes"]
+    assert len(set(peaks)) > 1
+
+
+def test_offload_says_what_its_time_leaves_out() -> None:
+    strategy = {"zero_stage": 3, "offload": "optimizer+parameters"}
+    assert "leaves out copies to host memory" in estimate(strategy=strategy)["notes"][-1]
+    assert estimate(strategy={"zero_stage": 3})["notes"] == []

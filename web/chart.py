@@ -4,7 +4,7 @@ Positions are percentages, so the drawing follows the page's width and its text 
 Every segment carries the letter of its row in the table beside it: colour is never the only key.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from string import ascii_uppercase
 
@@ -14,8 +14,8 @@ from planner.term import Term
 
 _HEIGHT = 44
 _RULER_HEIGHT = 14
-_NARROWEST_LABEL_PERCENT = 3.5
-"""Below this a letter does not fit into its segment on a narrow screen."""
+ROOM_PERCENT = (1.5, 3.5)
+"""What a letter needs of the width on a wide and on a narrow screen, of a bar as wide as the page."""
 
 _SVG = Markup(
     '<svg class="bar" role="img" aria-label="{label}" width="100%" height="{height}">{inside}</svg>'
@@ -25,14 +25,17 @@ _SEGMENT = Markup(
     '<rect x="{x:.3f}%" y="0" width="{width:.3f}%" height="{height}"/>{letter}</g>'
 )
 _TOTAL = Markup('<rect class="part-total" x="0" y="0" width="{width:.3f}%" height="{height}"/>')
-_LETTER = Markup('<text x="{x:.3f}%" y="{y}">{letter}</text>')
+_LETTER = Markup('<text x="{x:.3f}%" y="{y}"{css}>{letter}</text>')
+_ONLY_WIDE = Markup(' class="only-wide"')
 _MARK = Markup('<line class="limit" x1="{x:.3f}%" x2="{x:.3f}%" y1="0" y2="{height}"/>')
 _RULER = Markup(
-    '<svg class="ruler" aria-hidden="true" width="100%" height="{height}">'
-    '<line x1="{low:.3f}%" x2="{high:.3f}%" y1="7" y2="7"/>'
-    '<line x1="{low:.3f}%" x2="{low:.3f}%" y1="2" y2="12"/>'
-    '<line x1="{high:.3f}%" x2="{high:.3f}%" y1="2" y2="12"/>'
-    '<circle cx="{at:.3f}%" cy="7" r="3"/></svg>'
+    '<svg class="ruler" aria-hidden="true" width="100%" height="{height}">{inside}</svg>'
+)
+_WHISKER = Markup(
+    '<line x1="{low:.3f}%" x2="{high:.3f}%" y1="{y}" y2="{y}"/>'
+    '<line x1="{low:.3f}%" x2="{low:.3f}%" y1="{top}" y2="{bottom}"/>'
+    '<line x1="{high:.3f}%" x2="{high:.3f}%" y1="{top}" y2="{bottom}"/>'
+    '<circle cx="{at:.3f}%" cy="{y}" r="{radius}"/>'
 )
 
 
@@ -50,20 +53,43 @@ class Row:
     source: str
 
 
-def rows(terms: Sequence[Term], show: Callable[[float], str]) -> tuple[Row, ...]:
-    """Return one row per term that is not zero, each with its letter."""
-    present = [term for term in terms if term.amount]
+def letters(ledgers: Iterable[Sequence[Term]]) -> dict[str, str]:
+    """Return the letter of every term, by name, that is not zero in one of the ledgers at least.
+
+    Args:
+        ledgers: of the same terms in the same order.
+    """
+    present = [
+        same[0].name for same in zip(*ledgers, strict=True) if any(term.amount for term in same)
+    ]
+    return dict(zip(present, ascii_uppercase, strict=False))
+
+
+def rows(
+    terms: Sequence[Term],
+    show: Callable[[float], str],
+    keys: Mapping[str, str] | None = None,
+) -> tuple[Row, ...]:
+    """Return one row per term that is not zero, each with its letter.
+
+    Args:
+        terms: of one ledger.
+        show: an amount with its unit.
+        keys: letters that the ledger shares with others; None for letters of its own.
+    """
+    keys = letters([terms]) if keys is None else keys
     return tuple(
         Row(
-            letter=letter,
-            css=f"part-{letter.lower()}",
+            letter=keys[term.name],
+            css=f"part-{keys[term.name].lower()}",
             name=term.name.replace("_", " "),
             amount=float(term.amount),
             shown=show(term.amount),
             how=term.how,
             source=term.source,
         )
-        for letter, term in zip(ascii_uppercase, present, strict=False)
+        for term in terms
+        if term.amount
     )
 
 
@@ -86,42 +112,78 @@ class Scale:
 
 def stacked_bar(parts: Sequence[Row], scale: Scale) -> Markup:
     """Return one segment per part, from left to right, on the scale."""
-    inside = []
-    start = 0.0
-    for part in parts:
-        inside.append(_segment(part, start, scale))
-        start += part.amount
     label = ", ".join(f"{part.name} {part.shown}" for part in parts)
-    return _bar(inside, label, scale)
+    return _bar(segments(parts, scale, _HEIGHT), label, scale)
 
 
 def meter(amount: float, label: str, scale: Scale) -> Markup:
     """Return the total as one segment and, below it, its range."""
     segment = _TOTAL.format(width=scale.percent(amount), height=_HEIGHT)
-    return _bar([segment], label, scale) + _RULER.format(
+    ruler = whisker(amount, scale, top=2, height=10)
+    return _bar(segment, label, scale) + _RULER.format(inside=ruler, height=_RULER_HEIGHT)
+
+
+def segments(
+    parts: Sequence[Row],
+    scale: Scale,
+    height: int,
+    room: tuple[float, float] = ROOM_PERCENT,
+) -> Markup:
+    """Return one segment per part, end to end from the left.
+
+    Args:
+        parts: from left to right.
+        scale: of the drawing.
+        height: of a segment.
+        room: percent of the width that a letter needs on a wide and on a narrow screen.
+    """
+    drawn = []
+    start = 0.0
+    for part in parts:
+        drawn.append(_segment(part, start, scale, height, room))
+        start += part.amount
+    return Markup("").join(drawn)
+
+
+def whisker(amount: float, scale: Scale, *, top: int, height: int) -> Markup:
+    """Return the scale's range as a bracket, with a dot at the amount."""
+    return _WHISKER.format(
         low=scale.percent(scale.low),
         high=scale.percent(scale.high),
         at=scale.percent(amount),
-        height=_RULER_HEIGHT,
+        top=top,
+        bottom=top + height,
+        y=top + height / 2,
+        radius=min(3, height / 2),
     )
 
 
-def _bar(inside: list[Markup], label: str, scale: Scale) -> Markup:
-    if scale.limit is not None:
-        inside.append(_MARK.format(x=scale.percent(scale.limit), height=_HEIGHT))
-    return _SVG.format(label=label, height=_HEIGHT, inside=Markup("").join(inside))
+def limit_line(scale: Scale, height: int) -> Markup:
+    """Return the line that should not be crossed, if the scale has one."""
+    if scale.limit is None:
+        return Markup("")
+    return _MARK.format(x=scale.percent(scale.limit), height=height)
 
 
-def _segment(part: Row, start: float, scale: Scale) -> Markup:
+def _bar(inside: Markup, label: str, scale: Scale) -> Markup:
+    drawn = inside + limit_line(scale, _HEIGHT)
+    return _SVG.format(label=label, height=_HEIGHT, inside=drawn)
+
+
+def _segment(
+    part: Row, start: float, scale: Scale, height: int, room: tuple[float, float]
+) -> Markup:
+    wide, narrow = room
     x, width = scale.percent(start), scale.percent(part.amount)
     letter = Markup("")
-    if width >= _NARROWEST_LABEL_PERCENT:
-        letter = _LETTER.format(x=x + width / 2, y=_HEIGHT // 2, letter=part.letter)
+    if width >= wide:
+        css = "" if width >= narrow else _ONLY_WIDE
+        letter = _LETTER.format(x=x + width / 2, y=height / 2, css=css, letter=part.letter)
     return _SEGMENT.format(
         css=part.css,
         title=f"{part.letter}: {part.name} {part.shown}",
         x=x,
         width=width,
-        height=_HEIGHT,
+        height=height,
         letter=letter,
     )

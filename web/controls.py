@@ -6,7 +6,9 @@ from functools import cache
 from typing import get_args
 
 from planner import catalog
+from planner.adapters import ALL_LINEAR
 from planner.cluster_request import ASSUMED_GPU, ClusterRequest
+from planner.lora import LoraRequest
 from planner.report import FAMILY_NAMES
 from planner.request import (
     ASSUMED_SEQUENCE_LENGTH,
@@ -66,7 +68,7 @@ def groups() -> tuple[Group, ...]:
     """Return the fieldsets of the form, in reading order."""
     return (
         Group(legend="Model and GPUs", controls=_what()),
-        Group(legend="Training run", controls=_run()),
+        Group(legend="Training run", controls=(*_run(), *_method())),
         Group(legend="Wiring of the GPUs", controls=_wiring(), is_folded=True),
         Group(legend="Strategy you want", controls=_wish(), is_folded=True),
     )
@@ -109,7 +111,8 @@ def _what() -> tuple[Control, ...]:
 
 def _run() -> tuple[Control, ...]:
     recipe = RecipeRequest.model_fields
-    precisions = catalog.framework(recipe["framework"].default).precisions
+    frameworks = [catalog.framework(name) for name in catalog.framework_names()]
+    precisions = dict.fromkeys(name for each in frameworks for name in each.precisions)
     return (
         Control(
             name="sequence_length",
@@ -127,7 +130,23 @@ def _run() -> tuple[Control, ...]:
             placeholder=f"about {ASSUMED_TOKENS_PER_STEP:,} tokens",
             note="sequences per optimizer step, over all GPUs",
         ),
+        Control(
+            name="training_tokens",
+            label="Tokens of the run",
+            kind="number",
+            columns=14,
+            placeholder="not said",
+            note="for hours, GPU-hours and, with an instance, the price",
+        ),
         _select("precision", "Precision", "the best the GPU has", precisions),
+        Control(
+            name="weights_dtype",
+            label="Weights",
+            kind="select",
+            placeholder="default (fp32)",
+            note="parameters under mixed precision",
+            choices={"fp32": "fp32", "config": "as the model's config says"},
+        ),
         _select(
             "attention",
             "Attention",
@@ -139,6 +158,40 @@ def _run() -> tuple[Control, ...]:
             "Framework",
             f"default ({recipe['framework'].default})",
             catalog.framework_names(),
+            columns=6,
+        ),
+        _select(
+            "optimizer",
+            "Optimizer",
+            f"default ({recipe['optimizer'].default})",
+            catalog.framework(recipe["framework"].default).optimizers,
+            columns=6,
+        ),
+    )
+
+
+def _method() -> tuple[Control, ...]:
+    return (
+        Control(
+            name="method",
+            label="Method",
+            kind="select",
+            placeholder="default (full)",
+            choices={"full": "full", "lora": "LoRA", "qlora": "QLoRA"},
+        ),
+        Control(
+            name="lora_rank",
+            label="LoRA rank",
+            kind="number",
+            placeholder=str(LoraRequest.model_fields["rank"].default),
+            note="of LoRA and QLoRA alone",
+        ),
+        Control(
+            name="lora_targets",
+            label="LoRA targets",
+            placeholder="as PEFT has them",
+            note="linears, comma-separated",
+            choices=_plain([ALL_LINEAR, "q_proj,v_proj", "q_proj,k_proj,v_proj,o_proj"]),
         ),
     )
 

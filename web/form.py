@@ -12,8 +12,10 @@ from urllib.parse import urlencode
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from planner.adapters import ALL_LINEAR
 from planner.cluster_request import ClusterRequest
 from planner.errors import InvalidRequestError, PlannerError, Problem, did_you_mean
+from planner.lora import LoraRequest
 from planner.report import FLAGS
 from planner.request import RecipeRequest, Request, StrategyRequest, parse_request
 from planner.strategy import FAMILIES, STAGES
@@ -23,12 +25,26 @@ _SECTIONS: Mapping[str, type[BaseModel]] = {
     "recipe": RecipeRequest,
     "strategy": StrategyRequest,
 }
+_NESTED: dict[str, tuple[str, FieldInfo]] = {
+    f"lora_{name}": (f"recipe.lora.{name}", LoraRequest.model_fields[name])
+    for name in ("rank", "targets")
+}
 _FIELDS: Mapping[str, tuple[str, FieldInfo]] = {
-    name: (section, info)
+    name: (f"{section}.{name}", info)
     for section, schema in _SECTIONS.items()
     for name, info in schema.model_fields.items()
+    if name != "lora"
+} | _NESTED
+"""A query parameter is the last part of a field's name, which the contract does not repeat.
+
+Adapters are a part of the recipe: of them, the parameter is the name of the flag.
+"""
+_PARAMETERS: Mapping[str, str] = {path: name for name, (path, _) in _FIELDS.items()} | {
+    "recipe.lora": "lora_rank",
+    "strategy": "strategy",
+    "strategy.zero_stage": "strategy",
 }
-"""A query parameter is the last part of a field's name; the contract repeats none."""
+"""The parameter that sets a field."""
 _WHOLE_NUMBER = re.compile(r"[+-]?\d{1,18}")
 
 
@@ -78,17 +94,22 @@ def read_question(query: Iterable[tuple[str, str]]) -> Question:
         elif name == "strategy":
             payload.setdefault("strategy", {})["zero_stage"] = _zero_stage(text)
         else:
-            section, info = _FIELDS[name]
-            payload.setdefault(section, {})[name] = _value(text, info)
+            path, info = _FIELDS[name]
+            *parts, last = path.split(".")
+            section = payload
+            for part in parts:
+                section = section.setdefault(part, {})
+            section[last] = _value(text, info)
     return Question(values=values, payload=payload, request=parse_request(payload))
 
 
 def control_of(field: str) -> str:
     """Return the query parameter that sets a field of the contract, or an empty string."""
-    name = field.rpartition(".")[2]
-    if field in {"strategy", "strategy.zero_stage"}:
-        return "strategy"
-    return name if name in _known() else ""
+    if field in _known():
+        return field
+    while field and field not in _PARAMETERS:
+        field = field.rpartition(".")[0]
+    return _PARAMETERS.get(field, "")
 
 
 def problems_of(error: PlannerError) -> tuple[Problem, ...]:
@@ -118,6 +139,7 @@ def command_line(question: Question, gpu: str, gpus_per_node: int) -> str:
 
 def _flags(section: str, values: Mapping[str, Any]) -> list[str]:
     """Return the flags that set a section's fields; a strategy with a field that has none is JSON."""
+    values = _flat(values)
     flags = {name: FLAGS.get(f"{section}.{name}", "") for name in values}
     if not all(flags.values()):
         return ["--strategy", json.dumps(values)]
@@ -126,8 +148,26 @@ def _flags(section: str, values: Mapping[str, Any]) -> list[str]:
         if isinstance(value, bool):
             words.append(flags[name] if value else flags[name].replace("--", "--no-", 1))
             continue
-        words += [flags[name].split()[0], FAMILIES[value] if name == "zero_stage" else str(value)]
+        words += [flags[name].split()[0], _word(name, value)]
     return words
+
+
+def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values with those of a nested object beside them, under dotted names."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{name}.{inner}": each for inner, each in value.items()}
+        else:
+            flat[name] = value
+    return flat
+
+
+def _word(name: str, value: object) -> str:
+    """Return a value as its flag takes it."""
+    if name == "zero_stage":
+        return FAMILIES[value] if isinstance(value, int) else str(value)
+    return ",".join(value) if isinstance(value, list) else str(value)
 
 
 @cache
@@ -158,4 +198,6 @@ def _value(text: str, info: FieldInfo) -> object:
         return int(text)
     if bool in types:
         return {"true": True, "false": False}.get(text.lower(), text)
+    if list[str] in types and text != ALL_LINEAR:
+        return [name.strip() for name in text.split(",")]
     return text

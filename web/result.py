@@ -6,34 +6,48 @@ from typing import Any
 
 from planner.candidate import Candidate
 from planner.cluster import Cluster
+from planner.errors import PlannerError
+from planner.memory import stage_memories
 from planner.phases import PHASES
 from planner.placement import cuda_visible_devices
 from planner.plan import Plan
-from planner.report import FLAGS, recommendation, totals
+from planner.report import FLAGS, recommendation, totals, whole_run
 from planner.request import Resolved
 from planner.units import format_bytes, format_seconds
+from web.beside import beside_training
 from web.chart import Scale, meter, rows, stacked_bar
 from web.form import Question, command_line
 from web.islands import picture
 from web.node_text import legend, title
 from web.node_tree import node_tree
+from web.stages import draw_stages
 
 
-def result(question: Question, resolved: Resolved, plan: Plan, *, base_url: str) -> dict[str, Any]:
+def result(
+    question: Question,
+    resolved: Resolved,
+    plan: Plan,
+    *,
+    refusal: PlannerError | None,
+    base_url: str,
+) -> dict[str, Any]:
     """Return the context of the result page.
 
     Args:
         question: what was asked.
         resolved: with what was assumed.
         plan: the answer.
+        refusal: why no files can be written for the plan, if so.
         base_url: where this service is reached, with a closing slash.
     """
     return {
         "question": question,
         "plan": plan,
+        "refusal": refusal,
         "recommendation": recommendation(plan.job, plan.chosen),
         "totals": _totals(plan),
         "ledgers": (_memory(plan), _time(plan)),
+        "beside": beside_training(plan.job, plan.chosen),
         "assumptions": resolved.assumptions,
         "notes": _notes(resolved, plan),
         "node": _node(plan.job.cluster),
@@ -60,7 +74,8 @@ def _notes(resolved: Resolved, plan: Plan) -> list[str]:
     topology = plan.job.cluster.topology
     findings = topology.findings if topology else ()
     shown = {f"{finding.message} ({finding.code})" for finding in findings}
-    return [note for note in resolved.notes if note not in shown]
+    run = whole_run(plan.job, plan.chosen).removeprefix("Run").strip()
+    return [*([run] if run else []), *(note for note in resolved.notes if note not in shown)]
 
 
 def _node(cluster: Cluster) -> dict[str, Any] | None:
@@ -87,7 +102,10 @@ def _node(cluster: Cluster) -> dict[str, Any] | None:
 def _memory(plan: Plan) -> dict[str, Any]:
     memory, job = plan.chosen.memory, plan.job
     card, usable = job.cluster.gpu.memory_bytes, job.usable_bytes
-    parts = rows(memory.terms, format_bytes)
+    stages = draw_stages(
+        stage_memories(job, plan.chosen.strategy), card_bytes=card, usable_bytes=usable
+    )
+    parts = rows(memory.terms, format_bytes, stages.letters)
     scale = Scale(
         full=max(card, memory.high_bytes),
         low=memory.low_bytes,
@@ -99,10 +117,11 @@ def _memory(plan: Plan) -> dict[str, Any]:
         "id": "memory",
         "title": "Memory of one GPU at its peak",
         "moment": PHASES[int(memory.phase)],
+        "stage": int(memory.stage),
+        "stages": stages,
         "meter": meter(memory.reserved_bytes, total, scale),
         "key": f"Bar: the card's {format_bytes(card)}. Dashed: what a process can take."
         " Bracket: likely range.",
-        "bar": stacked_bar(parts, scale),
         "rows": parts,
         "total": total,
         "range": (format_bytes(memory.low_bytes), format_bytes(memory.high_bytes)),
@@ -118,6 +137,7 @@ def _time(plan: Plan) -> dict[str, Any]:
         "id": "time",
         "title": "Time of one optimizer step",
         "moment": "",
+        "stages": None,
         "meter": meter(step_time.step_seconds, total, Scale(full=high, low=low, high=high)),
         "key": "Bracket: likely range.",
         "bar": stacked_bar(parts, Scale(full=step_time.step_seconds, low=low, high=high)),

@@ -35,7 +35,13 @@ def form_page(request: Request) -> HTMLResponse:
 def plan_page(request: Request) -> HTMLResponse:
     """Show the plan that the query string asks for."""
     question, resolved, plan = _plan(request)
-    page = result(question, resolved, plan, base_url=str(request.base_url))
+    refusal = None
+    try:
+        _files(resolved, plan)
+    except PlannerError as error:
+        refusal = error
+    base_url = str(request.base_url)
+    page = result(question, resolved, plan, refusal=refusal, base_url=base_url)
     return HTMLResponse(render("plan.html", **page))
 
 
@@ -50,9 +56,8 @@ def plan_json(request: Request) -> JSONResponse:
 def plan_zip(request: Request) -> Response:
     """Return the plan's files; the same question gives the same bytes."""
     _, resolved, plan = _plan(request)
-    answer = wire.answer_plan(resolved, plan, None)
     return Response(
-        zip_files(bundle_files(plan, answer), folder="plan"),
+        zip_files(_files(resolved, plan), folder="plan"),
         media_type="application/zip",
         headers={"Content-Disposition": 'attachment; filename="plan.zip"'},
     )
@@ -105,6 +110,11 @@ def _plan(request: Request) -> tuple[Question, Resolved, Plan]:
     question = read_question(request.query_params.multi_items())
     resolved, plan = wire.suggest(question.request, allow_paths=False)
     return question, resolved, plan
+
+
+def _files(resolved: Resolved, plan: Plan) -> dict[str, str]:
+    """Return the plan's files, or raise the PlannerError that says why none can be written."""
+    return bundle_files(plan, wire.answer_plan(resolved, plan, None))
 
 
 def _form(request: Request) -> Mapping[str, Any]:

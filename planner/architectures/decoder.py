@@ -12,8 +12,9 @@ from typing import TypeAlias
 
 from planner.architectures import kept
 from planner.architectures.config import Config
-from planner.architectures.norms import Norm
-from planner.model import Attention, Kept, Linear, Model, Part
+from planner.architectures.norms import Norm, query_key_norms
+from planner.architectures.windows import sliding_layers
+from planner.model import Attention, Kept, Linear, Model, Part, Share
 
 Flag: TypeAlias = bool | tuple[str, bool]
 """A fact of the family, or the config's key with the value where it is missing."""
@@ -65,6 +66,8 @@ class Family:
     """The config's keys for embedding, residual and attention dropout."""
     default_dropout: float = 0.0
     upcasts_softmax: bool = True
+    default_window: int = 0
+    """Of a config without the key; 0 for no window."""
     sliding_period: int = 0
     """Every n-th layer attends to everything, the others to a window; 0 all alike."""
     extra_block_vectors: Callable[[Config, Attention], Mapping[str, int]] = field(
@@ -159,6 +162,7 @@ def _embeddings(family: Family, config: Config, hidden: int, vocabulary: int) ->
         name="embeddings",
         linears=(project,) if width != hidden else (),
         tables=tables,
+        split_tables=("word_embeddings",),
         vectors={"embedding_norm": norm.parameters_per_channel * hidden} if has_norm else {},
         kept=(
             *((norm.kept("embedding_norm", hidden),) if has_norm else ()),
@@ -176,6 +180,7 @@ def _head(family: Family, config: Config, hidden: int, vocabulary: int) -> Part:
         out_features=vocabulary,
         has_bias=family.head_bias,
         is_tied=is_tied,
+        most_splits=vocabulary,
     )
     project = Linear(name="project_out", in_features=hidden, out_features=width)
     norm = family.norm
@@ -187,7 +192,7 @@ def _head(family: Family, config: Config, hidden: int, vocabulary: int) -> Part:
         vectors={"norm": norm.parameters_per_channel * hidden} if has_norm else {},
         kept=(
             *((norm.kept("norm", hidden),) if has_norm else ()),
-            kept.operand("lm_head_input", width),
+            kept.operand("lm_head_input", width, share=Share.INPUT, of=("lm_head",)),
         ),
     )
 
@@ -232,16 +237,26 @@ def attention_piece(family: Family, config: Config, attention: Attention, hidden
     if family.is_fused:
         shapes = [("qkv_proj", query + 2 * key_value)]
     inputs = tuple(
-        Linear(name=name, in_features=hidden, out_features=columns, has_bias=has_bias)
+        Linear(
+            name=name,
+            in_features=hidden,
+            out_features=columns,
+            has_bias=has_bias,
+            most_splits=attention.num_heads if name[0] == "q" else attention.num_key_value_heads,
+        )
         for name, columns in shapes
     )
     output = Linear(
         name="o_proj",
         in_features=query,
         out_features=hidden,
+        most_splits=attention.num_heads,
+        cuts_inputs=True,
         has_bias=flag(config, family.output_bias),
     )
-    norms = _query_key_norms(family, config, attention)
+    flag_name = family.query_key_norm_flag
+    has_norms = not flag_name or config.flag(flag_name, default=False)
+    norms = query_key_norms(family.query_key_norm if has_norms else "", attention)
     return Piece(
         linears=(*inputs, output),
         vectors={
@@ -250,28 +265,23 @@ def attention_piece(family: Family, config: Config, attention: Attention, hidden
         }
         | dict(family.extra_block_vectors(config, attention)),
         kept=(
-            kept.operand("qkv_input", hidden, copies=len(inputs)),
-            *(family.norm.kept(f"{name}_norm", width) for name, _, width in norms),
-            kept.operand("query", query),
-            kept.operand("key_value", 2 * key_value),
-            kept.operand("attention_output", query),
+            kept.operand(
+                "qkv_input",
+                hidden,
+                copies=len(inputs),
+                share=Share.INPUT,
+                of=tuple(name for name, _ in shapes),
+            ),
+            *(
+                replace(family.norm.kept(f"{name}_norm", width), share=Share.SPLIT)
+                for name, _, width in norms
+            ),
+            kept.operand("query", query, share=Share.SPLIT),
+            kept.operand("key_value", 2 * key_value, share=Share.SPLIT),
+            kept.operand("attention_output", query, share=Share.SPLIT, of=("o_proj",)),
             *kept.dropout("attention_dropout_mask", hidden, _dropout(family, config, 1)),
         ),
     )
-
-
-def _query_key_norms(
-    family: Family, config: Config, attention: Attention
-) -> list[tuple[str, int, int]]:
-    """Return name, channels and normalised width of the norms on queries and keys."""
-    widths = {"query": attention.query_size, "key": attention.key_value_size}
-    is_off = family.query_key_norm_flag and not config.flag(
-        family.query_key_norm_flag, default=False
-    )
-    if not family.query_key_norm or is_off:
-        return []
-    is_per_head = family.query_key_norm == "head"
-    return [(name, attention.head_dim if is_per_head else w, w) for name, w in widths.items()]
 
 
 def dense_mlp(family: Family, config: Config, hidden: int) -> Piece:
@@ -287,7 +297,13 @@ def mlp(family: Family, config: Config, hidden: int, inner: int, prefix: str = "
     if family.is_gated and family.is_fused:
         first = [("gate_up_proj", 2 * inner)]
     inputs = tuple(
-        Linear(name=prefix + name, in_features=hidden, out_features=columns, has_bias=has_bias)
+        Linear(
+            name=prefix + name,
+            in_features=hidden,
+            out_features=columns,
+            has_bias=has_bias,
+            most_splits=inner,
+        )
         for name, columns in first
     )
     output = Linear(
@@ -295,29 +311,45 @@ def mlp(family: Family, config: Config, hidden: int, inner: int, prefix: str = "
         in_features=inner,
         out_features=hidden,
         has_bias=has_bias,
+        most_splits=inner,
+        cuts_inputs=True,
     )
-    gate = (kept.operand("activated_gate", inner), kept.operand("up", inner))
     function = config.text("hidden_act", config.text("activation_function", family.activation))
     return Piece(
         linears=(*inputs, output),
         kept=(
-            _mlp_input(family, hidden, copies=len(inputs)),
+            _mlp_input(family, config, hidden, inputs),
             *kept.activation(function, inner),
-            *(gate if family.is_gated else ()),
-            kept.operand("mlp_inner", inner),
+            *(kept.gate(inner) if family.is_gated else ()),
+            # relu keeps its output itself.
+            kept.operand(
+                "mlp_inner",
+                inner,
+                share=Share.SPLIT,
+                of=() if function == "relu" else (output.name,),
+            ),
             *kept.dropout("mlp_dropout_mask", hidden, _dropout(family, config, 1)),
         ),
     )
 
 
-def _mlp_input(family: Family, hidden: int, copies: int) -> Kept:
+def _mlp_input(family: Family, config: Config, hidden: int, inputs: tuple[Linear, ...]) -> Kept:
     """Return what the MLP's matrices keep of their input.
 
-    Where attention reads the very same tensor, only autocast's own casts are added.
+    Where attention reads the very same tensor, only autocast's own casts are added. Where two norms
+    read it they keep it once, but attention's output is kept in the layout of its heads besides.
     """
-    entry = kept.operand("mlp_input", hidden, copies=copies)
+    entry = kept.operand(
+        "mlp_input",
+        hidden,
+        copies=len(inputs),
+        share=Share.INPUT,
+        of=tuple(layer.name for layer in inputs),
+    )
     if family.is_parallel and len(family.norms) == 1:
         return replace(entry, bytes_per_token=(0, entry.bytes_per_token[1], 0))
+    if family.is_parallel and config.flag("use_parallel_residual", default=True):
+        return replace(entry, bytes_per_token=(4 * hidden, 0, 2 * hidden))
     return entry
 
 
@@ -342,7 +374,9 @@ def _blocks(family: Family, config: Config, stack: Stack) -> list[Part]:
             *mlp_piece.kept,
         ),
     )
-    sliding, window = _sliding_layers(family, config, stack.count)
+    sliding, window = sliding_layers(
+        config, stack.count, family.sliding_period, family.default_window
+    )
     if attention is None or not sliding:
         return [whole]
     windowed = replace(
@@ -352,21 +386,6 @@ def _blocks(family: Family, config: Config, stack: Stack) -> list[Part]:
         attention=replace(attention, window=window),
     )
     return [replace(whole, count=stack.count - sliding), windowed][sliding == stack.count :]
-
-
-def _sliding_layers(family: Family, config: Config, count: int) -> tuple[int, int]:
-    """Return how many layers see only a window, and its size."""
-    if config.values.get("sliding_window") in (None, 0) or not config.flag(
-        "use_sliding_window", default=True
-    ):
-        return 0, 0
-    window = config.size("sliding_window")
-    kinds = config.values.get("layer_types")
-    if isinstance(kinds, list) and kinds:
-        share = sum(kind == "sliding_attention" for kind in kinds) / len(kinds)
-        return round(share * count), window
-    period = config.size("sliding_window_pattern", family.sliding_period or 1)
-    return count - (count // period if period > 1 else 0), window
 
 
 def reader(family: Family) -> Callable[[str, Config], Model]:

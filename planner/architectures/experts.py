@@ -79,8 +79,7 @@ def expert_mlp(routing: Routing, family: Family, config: Config, hidden: int) ->
 
 def _times(entry: Kept, chosen: int) -> Kept:
     """Return what an operation keeps when each token meets it that many times."""
-    fp32, autocast, half = entry.bytes_per_token
-    return Kept(name=entry.name, bytes_per_token=(chosen * fp32, chosen * autocast, chosen * half))
+    return replace(entry, bytes_per_token=tuple(chosen * each for each in entry.bytes_per_token))
 
 
 def _shared_expert(

@@ -51,7 +51,7 @@ LLAMA = Family(
     output_bias=_ATTENTION_BIAS,
     mlp_bias=_MLP_BIAS,
 )
-MISTRAL = Family(defaults=_sizes(32000, 4096, 32, 32, 14336, 131072, 8))
+MISTRAL = Family(defaults=_sizes(32000, 4096, 32, 32, 14336, 131072, 8), default_window=4096)
 QWEN2 = Family(defaults=_sizes(151936, 4096, 32, 32, 22016, 32768, 32), qkv_bias=True)
 QWEN3 = Family(
     defaults=_sizes(151936, 4096, 32, 32, 22016, 32768, 32, 128),

@@ -1,9 +1,11 @@
 """Multi-head latent attention: queries, keys and values grow out of small latent vectors."""
 
+from dataclasses import replace
+
 from planner.architectures import kept
 from planner.architectures.config import Config
 from planner.architectures.decoder import Family, Piece, size
-from planner.model import Attention, Kept, Linear
+from planner.model import Attention, Kept, Linear, Share
 
 
 def latent_attention(family: Family, config: Config, hidden: int) -> tuple[Attention, Piece]:
@@ -19,12 +21,15 @@ def latent_attention(family: Family, config: Config, hidden: int) -> tuple[Atten
     value = config.size("v_head_dim", 128)
     latent = config.size("kv_lora_rank", 512)
     has_bias = config.flag("attention_bias", default=False)
-    query_linears, query_kept, vectors = _queries(config, hidden, heads * (plain + rotary))
+    query_linears, query_kept, vectors = _queries(config, hidden, heads, plain + rotary)
     linears = (
         *query_linears,
         _linear("kv_a_proj_with_mqa", hidden, latent + rotary, has_bias=has_bias),
-        _linear("kv_b_proj", latent, heads * (plain + value)),
-        _linear("o_proj", heads * value, hidden, has_bias=has_bias),
+        _linear("kv_b_proj", latent, heads * (plain + value), splits=heads),
+        replace(
+            _linear("o_proj", heads * value, hidden, has_bias=has_bias, splits=heads),
+            cuts_inputs=True,
+        ),
     )
     attention = Attention(
         num_heads=heads,
@@ -38,27 +43,28 @@ def latent_attention(family: Family, config: Config, hidden: int) -> tuple[Atten
         linears=linears,
         vectors=vectors | {"kv_a_layernorm": latent},
         kept=(
-            kept.operand("attention_input", hidden, copies=2),
+            kept.operand("attention_input", hidden, copies=2, share=Share.INPUT),
             *query_kept,
             kept.rms_norm("kv_a_layernorm", latent),
             kept.operand("kv_b_proj_input", latent),
-            kept.operand("query_key", 2 * heads * (plain + rotary)),
-            kept.operand("value_and_output", 2 * heads * value),
+            kept.operand("query_key", 2 * heads * (plain + rotary), share=Share.SPLIT),
+            kept.operand("value_and_output", 2 * heads * value, share=Share.SPLIT),
         ),
     )
 
 
 def _queries(
-    config: Config, hidden: int, width: int
+    config: Config, hidden: int, heads: int, head_size: int
 ) -> tuple[tuple[Linear, ...], tuple[Kept, ...], dict[str, int]]:
     """Return the matrices that make queries, what they keep, and their norm's parameters."""
+    width = heads * head_size
     if "q_lora_rank" in config.values and config.values["q_lora_rank"] is None:
-        return (_linear("q_proj", hidden, width),), (), {}
+        return (_linear("q_proj", hidden, width, splits=heads),), (), {}
     rank = config.size("q_lora_rank", 1536)
     has_bias = config.flag("attention_bias", default=False)
     linears = (
         _linear("q_a_proj", hidden, rank, has_bias=has_bias),
-        _linear("q_b_proj", rank, width),
+        _linear("q_b_proj", rank, width, splits=heads),
     )
     entries = (kept.rms_norm("q_a_layernorm", rank), kept.operand("q_b_proj_input", rank))
     return linears, entries, {"q_a_layernorm": rank}
@@ -84,5 +90,13 @@ def sparse_latent_attention(family: Family, config: Config, hidden: int) -> tupl
     )
 
 
-def _linear(name: str, rows: int, columns: int, *, has_bias: bool = False) -> Linear:
-    return Linear(name=name, in_features=rows, out_features=columns, has_bias=has_bias)
+def _linear(
+    name: str, rows: int, columns: int, *, has_bias: bool = False, splits: int = 1
+) -> Linear:
+    return Linear(
+        name=name,
+        in_features=rows,
+        out_features=columns,
+        has_bias=has_bias,
+        most_splits=splits,
+    )

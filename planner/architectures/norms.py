@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 from planner.architectures import kept
-from planner.model import Kept
+from planner.model import Attention, Kept
 
 
 class Norm(StrEnum):
@@ -37,4 +37,27 @@ class Norm(StrEnum):
         }.get(self)
         if fp32 is None:
             return kept.layer_norm(name, size)
-        return Kept(name=name, bytes_per_token=(fp32, fp32, fp32))
+        fused = 2 * size + kept.STATISTICS
+        # The normalised input serves the norm's own weight.
+        frozen = fp32 - (4 * size if self.parameters_per_channel else 0)
+        return Kept(
+            name=name,
+            bytes_per_token=(fp32, fp32, fp32, fused),
+            frozen_bytes_per_token=(frozen, frozen, frozen, fused),
+        )
+
+
+def query_key_norms(scope: str, attention: Attention) -> list[tuple[str, int, int]]:
+    """Return name, channels and normalised width of the norms on queries and keys.
+
+    Args:
+        scope: "head" for one norm per head, "all" for one over all of them, "" for none.
+        attention: the heads.
+    """
+    if not scope:
+        return []
+    widths = {"query": attention.query_size, "key": attention.key_value_size}
+    return [
+        (name, attention.head_dim if scope == "head" else width, width)
+        for name, width in widths.items()
+    ]

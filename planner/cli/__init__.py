@@ -26,11 +26,13 @@ def cli() -> None:
 for command in (
     plans.suggest,
     plans.estimate,
+    plans.memory,
     knowledge.explain,
     knowledge.model,
     knowledge.models,
     knowledge.gpus,
     knowledge.instances,
+    knowledge.accuracy,
     machine.topology,
     machine.probe,
 ):

@@ -1,4 +1,4 @@
-"""Commands that look things up: rules, models, GPUs and cloud instances."""
+"""Commands that look things up: rules, models, GPUs, cloud instances, published runs."""
 
 import json
 
@@ -93,3 +93,25 @@ def instances(name: str | None, *, as_json: bool) -> None:
         text = instances_text(known)
         answer = {"instances": [wire.answer_instance(each) for each in known]}
     click.echo(json.dumps(answer, indent=2) if as_json else text, color=color())
+
+
+@click.command()
+@click.option("--source", help="Only the runs of this source.")
+@click.option("--worst", default=0, type=click.IntRange(0, 10_000), help="Also list the N worst.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def accuracy(source: str | None, worst: int, *, as_json: bool) -> None:
+    """Predict every published run again, and say how far off that is."""
+    from planner import accuracy as measured
+    from planner.accuracy_report import accuracy_answer, accuracy_text
+    from planner.accuracy_runs import run_source, source_names
+    from planner.wire import SCHEMA_VERSION
+
+    sources = [run_source(name) for name in ([source] if source else source_names())]
+    results = {each.name: measured.predict(each) for each in sources}
+    figures = [measured.summarize(each, results[each.name]) for each in sources]
+    listed = {name: measured.worst(found, worst) for name, found in results.items() if worst}
+    if as_json:
+        answer = {"schema_version": SCHEMA_VERSION, "sources": accuracy_answer(figures, listed)}
+        click.echo(json.dumps(answer, indent=2))
+    else:
+        click.echo(accuracy_text(figures, listed, bold), color=color())

@@ -1,6 +1,7 @@
 """The flags that describe a job, and the wire request that they make."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -27,10 +28,24 @@ _RECIPE = (
     "precision",
     "optimizer",
     "method",
+    "weights_dtype",
     "attention",
     "framework",
 )
-_STRATEGY = ("micro_batch_size", "gradient_accumulation_steps", "recompute")
+_STRATEGY = (
+    "tensor_parallel_size",
+    "sequence_parallel",
+    "pipeline_parallel_size",
+    "pipeline_schedule",
+    "virtual_pipeline_size",
+    "context_parallel_size",
+    "expert_parallel_size",
+    "micro_batch_size",
+    "gradient_accumulation_steps",
+    "recompute",
+    "offload",
+    "synchronize_every",
+)
 
 
 def job_options(command: F) -> F:
@@ -58,14 +73,35 @@ def job_options(command: F) -> F:
         click.option("--seq-len", "sequence_length", type=int, help="Tokens per sequence."),
         click.option("--global-batch-size", type=int, help="Sequences per optimizer step."),
         click.option("--precision", help="fp32, tf32, fp16-mixed, bf16-mixed or bf16."),
-        click.option("--optimizer", help="adamw."),
-        click.option("--method", help="full."),
+        click.option("--optimizer", help="adamw, adamw-8bit, sgd, adafactor, lion, muon ..."),
+        click.option("--method", help="full, lora or qlora."),
+        click.option("--lora-rank", type=int, help="Rank of the adapters."),
+        click.option(
+            "--lora-targets", metavar="NAMES", help="Linears with adapters, or all-linear."
+        ),
+        click.option(
+            "--weights", "weights_dtype", help="fp32, or config: as the model's config says."
+        ),
         click.option("--attention", help="eager, sdpa or flash."),
-        click.option("--framework", help="torch or accelerate."),
+        click.option(
+            "--framework", help="torch, accelerate, deepspeed, megatron, torchtitan, nanotron ..."
+        ),
         click.option("--strategy", metavar="NAME", help="ddp, zero-1, zero-2, zero-3, or JSON."),
+        click.option("--tp", "tensor_parallel_size", type=int, help="Tensor parallel size."),
+        click.option("--sequence-parallel/--no-sequence-parallel", default=None, help="With --tp."),
+        click.option("--pp", "pipeline_parallel_size", type=int, help="Pipeline stages."),
+        click.option("--schedule", "pipeline_schedule", help="gpipe, 1f1b, interleaved-1f1b ..."),
+        click.option("--virtual-stages", "virtual_pipeline_size", type=int, help="Per stage."),
+        click.option("--cp", "context_parallel_size", type=int, help="Context parallel size."),
+        click.option("--ep", "expert_parallel_size", type=int, help="Expert parallel size."),
         click.option("--micro-batch-size", type=int, help="Sequences per GPU and pass."),
         click.option("--accumulation-steps", "gradient_accumulation_steps", type=int),
-        click.option("--recompute", help="none or full."),
+        click.option("--recompute", help="none, selective or full."),
+        click.option("--offload", help="none, optimizer or optimizer+parameters."),
+        click.option("--synchronize-every", type=int, help="Local SGD: average every K steps."),
+        click.option("--tokens", metavar="N", help="Of the whole run, such as 20B or 1.5T."),
+        click.option("--samples", type=int, help="Sequences of the data set, in place of tokens."),
+        click.option("--epochs", type=float, help="Times that --samples are seen."),
         click.option("--json", "as_json", is_flag=True, help="Print the contract's JSON."),
     )
     for option in reversed(options):
@@ -85,12 +121,52 @@ def build_request(model: str, flags: dict[str, Any]) -> Any:
             cluster["topology"] = file.read(2**17)
     _fill_from_machine(cluster)
     strategy = {**_strategy(flags["strategy"]), **_given(flags, _STRATEGY)}
-    payload = {"model": model, "cluster": cluster, "recipe": _given(flags, _RECIPE)}
+    recipe = _given(flags, _RECIPE)
+    recipe |= _run(flags["tokens"], flags["samples"], flags["epochs"])
+    lora = _lora(flags["lora_rank"], flags["lora_targets"])
+    if lora:
+        recipe["lora"] = lora
+    payload = {"model": model, "cluster": cluster, "recipe": recipe}
     return parse_request({**payload, "strategy": strategy} if strategy else payload)
 
 
 def _given(flags: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     return {name: flags[name] for name in names if flags[name] is not None}
+
+
+def _run(tokens: str | None, samples: int | None, epochs: float | None) -> dict[str, Any]:
+    """Return how long the run is, in the request's words."""
+    if epochs is not None and samples is None:
+        raise InvalidInputError(
+            "--epochs needs the size of the data set", hint="add --samples N", field="--epochs"
+        )
+    found: dict[str, Any] = {}
+    if samples is not None:
+        found["training_samples"] = round(samples * (1.0 if epochs is None else epochs))
+    if tokens is not None:
+        found["training_tokens"] = _count(tokens)
+    return found
+
+
+def _count(text: str) -> int:
+    """Return the number that `20B`, `1.5T` or `300000000` stands for."""
+    match = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)([KMBT]?)", text.strip().upper())
+    if match is None:
+        raise InvalidInputError(
+            f"cannot read {text[:40]!r} as a number of tokens",
+            hint="such as 20B, 1.5T or 300000000",
+            field="recipe.training_tokens",
+        )
+    scale = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}[match[2]]
+    return round(float(match[1]) * scale)
+
+
+def _lora(rank: int | None, targets: str | None) -> dict[str, Any]:
+    found: dict[str, Any] = {} if rank is None else {"rank": rank}
+    if targets is not None:
+        names = [name.strip() for name in targets.split(",")]
+        found["targets"] = names[0] if names == ["all-linear"] else names
+    return found
 
 
 def _strategy(text: str | None) -> dict[str, Any]:

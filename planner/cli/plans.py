@@ -72,6 +72,29 @@ def estimate(model: str | None, batch: Any, *, as_json: bool, **flags: Any) -> N
     )
 
 
+@click.command()
+@click.argument("model")
+@job_options
+def memory(model: str, *, as_json: bool, **flags: Any) -> None:
+    """Show where the memory of MODEL goes, stage by stage, and what would fit.
+
+    Without a strategy, the one that `suggest` recommends is shown.
+    """
+    from planner import wire
+    from planner.memory_report import memory_answer, memory_text
+    from planner.report import assumptions_text
+
+    request = build_request(model, flags)
+    resolved, candidate = wire.memory_request(request, allow_paths=True)
+    say(resolved.notes)
+    if as_json:
+        click.echo(json.dumps(memory_answer(resolved.job, candidate), indent=2))
+        return
+    assumed = assumptions_text(resolved.assumptions)
+    click.echo(f"{assumed}\n" if assumed else "", nl=bool(assumed))
+    click.echo(memory_text(resolved.job, candidate, bold), nl=False, color=color())
+
+
 def _json_lines(file: Any) -> Iterator[object]:
     """Yield each line's value; a line that is no JSON becomes the string it is."""
     for line in file:

@@ -91,7 +91,7 @@ def search_disagrees_with_tree(situation: Situation) -> str | None:
     if gain <= SHOWN_FRACTION:
         return None
     fastest, candidate = situation.fastest.strategy.family, situation.candidate.strategy.family
-    error = situation.job.framework.spreads["compute"]
+    error = _error(situation)
     verdict = (
         f"more than the estimate's own error of {error:.0%}, so {fastest} is followed"
         if follows_search(situation)
@@ -109,7 +109,13 @@ def search_gain(situation: Situation) -> float:
 def follows_search(situation: Situation) -> bool:
     """Return whether the search's gain is beyond what the estimate can be wrong by."""
     is_roomier = situation.fastest.is_comfortable and not situation.candidate.is_comfortable
-    return is_roomier or search_gain(situation) > situation.job.framework.spreads["compute"]
+    return is_roomier or search_gain(situation) > _error(situation)
+
+
+def _error(situation: Situation) -> float:
+    """Return by what fraction a step may take longer than estimated."""
+    framework = situation.job.framework
+    return framework.slower_factor * framework.spreads["compute"]
 
 
 def _exceeds(situation: Situation) -> bool:

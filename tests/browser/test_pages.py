@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from io import BytesIO
+from itertools import combinations
 from pathlib import Path
 from urllib.parse import urlencode
 from zipfile import ZipFile
@@ -15,6 +16,11 @@ import uvicorn
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from api.main import app
+from planner.memory import stage_memories
+from planner.request import parse_request, resolve
+from planner.strategy import Strategy
+from web.pages import render
+from web.stages import draw_stages
 
 TOPOLOGIES = Path(__file__).parents[1] / "topologies"
 
@@ -164,6 +170,76 @@ def test_one_drawing_of_the_topology_is_shown_and_fits(
     assert box is not None
     assert box["x"] >= 0
     assert box["x"] + box["width"] <= width
+    opened.check()
+
+
+def stages_page(num_stages: int) -> str:
+    """The picture of a pipeline by itself: no door suggests one yet."""
+    payload = {
+        "model": "meta-llama/Llama-2-70b-hf",
+        "cluster": {"gpu": "a100-80gb", "gpus_per_node": 8, "nodes": num_stages},
+        "recipe": {"framework": "megatron", "global_batch_size": 256},
+    }
+    job = resolve(parse_request(payload), allow_paths=False).job
+    s = Strategy(
+        tensor_parallel_size=8,
+        sequence_parallel=True,
+        pipeline_parallel_size=num_stages,
+        micro_batch_size=2,
+        gradient_accumulation_steps=128,
+    )
+    memories = stage_memories(job, s)
+    stages = draw_stages(
+        memories, card_bytes=job.cluster.gpu.memory_bytes, usable_bytes=job.usable_bytes
+    )
+    head = '<!doctype html><link rel="stylesheet" href="/static/style.css"><link rel="icon" href="data:,">'
+    return f"{head}<main>{render('_stages.html', stages=stages)}</main>"
+
+
+TEXTS_OF_THE_PICTURE = """() => {
+  const parts = document.querySelectorAll("figure .stage-name, figure .stage-total, figure text,"
+    + " figure .legend li, figcaption p");
+  return [...parts].filter(part => getComputedStyle(part).display !== "none").map(part => {
+    const range = document.createRange();
+    if (part.matches(".stage-name")) range.selectNode(part.lastChild);
+    else range.selectNodeContents(part);
+    const {left, right, top, bottom} = range.getBoundingClientRect();
+    return {text: part.textContent.trim(), left, right, top, bottom};
+  });
+}"""
+
+
+@pytest.mark.parametrize("width", [360, 375, 704, 1200])
+@pytest.mark.parametrize("num_stages", [1, 4, 8, 16, 40])
+def test_no_text_of_the_memory_picture_overlaps(
+    visit: Visitor, num_stages: int, width: int
+) -> None:
+    opened = visit(viewport={"width": width, "height": 740}, java_script_enabled=True)
+    html = stages_page(num_stages)
+    opened.page.route(
+        "**/picture", lambda route: route.fulfill(body=html, content_type="text/html")
+    )
+    opened.page.goto(f"{opened.origin}/picture")
+    boxes = opened.page.evaluate(TEXTS_OF_THE_PICTURE)
+    assert len(boxes) > num_stages
+    for one, other in combinations(boxes, 2):
+        is_beside = one["right"] <= other["left"] + 1 or other["right"] <= one["left"] + 1
+        is_above = one["bottom"] <= other["top"] + 4 or other["bottom"] <= one["top"] + 4
+        assert is_beside or is_above, (one, other)
+    assert all(box["left"] >= 0 and box["right"] <= width for box in boxes)
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_exact_bytes_open_without_script_and_stay_on_the_screen(visit: Visitor) -> None:
+    opened = visit(viewport={"width": 360, "height": 740}, java_script_enabled=False)
+    opened.page.goto(f"{opened.origin}/plan?model=gpt2&gpus_per_node=4")
+    table = opened.page.get_by_role("region", name="Exact bytes")
+    assert not table.is_visible()
+    opened.page.get_by_text("Exact bytes").click()
+    assert table.get_by_role("row", name="reserved, high").is_visible()
+    box = table.bounding_box()
+    assert box is not None
+    assert box["x"] + box["width"] <= 360
     opened.check()
 
 

@@ -1,0 +1,117 @@
+"""Host memory of a node: what is offloaded to it, and the weights while they are read."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner import memory, partition
+from planner.activations import shards_parameters
+from planner.job import Job
+from planner.strategy import Strategy
+from planner.term import Term, total
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostMemory:
+    """The ledger of one node's host memory, for one layout."""
+
+    terms: tuple[Term, ...]
+    """Of training; they sum to `training_bytes`."""
+    training_bytes: float
+    loading: Term
+    """What reading the weights takes, before training."""
+    peak_bytes: float
+    """The larger of the two."""
+    available_bytes: float
+    """0 where unknown."""
+    fits: bool | None
+    """None where the node's memory is unknown."""
+
+
+def estimate_host_memory(job: Job, s: Strategy) -> HostMemory:
+    """Return the host memory that one layout takes of a node, in bytes.
+
+        peak = max(training, loading);  training = (1 + pinned_fraction) * what is offloaded
+
+    Source: the framework record's sharding section.
+    Leaves out: the processes themselves (2 to 4 GB a rank), data loaders and the page cache.
+    """
+    moved = _offloaded(job, s)
+    terms = (*moved, _pinning(job, moved))
+    training, loading = float(total(terms)), _loading(job, s)
+    peak, available = max(training, float(loading.amount)), job.cluster.host_memory_bytes
+    return HostMemory(
+        terms=terms,
+        training_bytes=training,
+        loading=loading,
+        peak_bytes=peak,
+        available_bytes=available,
+        fits=peak <= available if available else None,
+    )
+
+
+def _offloaded(job: Job, s: Strategy) -> tuple[Term, ...]:
+    """Return what the ranks of a node keep in its memory in place of their GPUs'.
+
+    The optimizer steps on the host, so its share of the gradients is there too, in the dtype of
+    what it steps.
+    """
+    precision, framework = job.precision, job.framework
+    on_gpu = replace(s, offload="none")
+    scattered = replace(on_gpu, zero_stage=max(s.zero_stage, framework.gradients_sharded_from))
+    is_stepped = 1.0 if s.offloads_optimizer else 0.0
+    per_gradient = is_stepped * precision.stepped_bytes / precision.gradient_bytes
+    at = max(
+        partition.heaviest_stages(job, s),
+        key=lambda stage: float(sum(partition.stage_parameters(job, s, stage))),
+    )
+    return (
+        _of_a_node(job, memory.parameters(job, on_gpu, at), 1.0 if s.offloads_parameters else 0.0),
+        _of_a_node(job, memory.gradients(job, scattered, at), per_gradient),
+        _of_a_node(job, memory.optimizer_states(job, on_gpu, at), is_stepped),
+    )
+
+
+def _of_a_node(job: Job, term: Term, factor: float) -> Term:
+    """Return factor * what a GPU would hold * the GPUs of a node."""
+    gpus = job.cluster.gpus_per_node
+    return Term(
+        name=f"host_{term.name}",
+        amount=gpus * factor * float(np.max(term.amount)),
+        formula="{gpus} GPUs x {factor:g} x (" + term.formula + ")",
+        numbers={"gpus": gpus, "factor": factor, **term.numbers},
+        source=job.framework.sources["sharding"],
+    )
+
+
+def _pinning(job: Job, moved: tuple[Term, ...]) -> Term:
+    """Return what pinned memory takes beyond what is kept in it."""
+    fraction, kept = job.framework.pinned_fraction, total(moved)
+    return Term(
+        name="host_pinned_buffers",
+        amount=fraction * kept,
+        formula="{fraction:percent} of {kept:bytes}",
+        numbers={"fraction": fraction, "kept": kept},
+        source=job.framework.sources["sharding"],
+    )
+
+
+def _loading(job: Job, s: Strategy) -> Term:
+    """The whole model on every rank, or on the first, while weights are read or initialised.
+
+        bytes = ranks of the node that hold it * stepped_bytes * parameters
+
+    Source: the framework record's sharding section; one copy a rank is what runs out of host memory
+    before the first step in Lightning-AI/litgpt#456 and huggingface/accelerate#2037.
+    Leaves out: checkpoints of another dtype, which are cast tensor by tensor.
+    """
+    copies = {"every": job.cluster.gpus_per_node, "first": 1, "none": 0}
+    held = copies[job.framework.loading[bool(shards_parameters(job, s))]]
+    size, parameters = job.precision.stepped_bytes, job.model.parameters
+    return Term(
+        name="host_loading",
+        amount=float(held * size * parameters),
+        formula="{copies} x {size:g} B x {parameters:,.0f} parameters",
+        numbers={"copies": held, "size": size, "parameters": parameters},
+        source=job.framework.sources["sharding"],
+    )

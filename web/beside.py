@@ -1,0 +1,93 @@
+"""What interrupts training, what the host holds, and how far a layout reaches, as lines of a table."""
+
+from dataclasses import dataclass
+
+from planner.candidate import Candidate
+from planner.host_memory import estimate_host_memory
+from planner.job import Job
+from planner.pauses import checkpoint_peak_bytes, evaluation_peak_bytes
+from planner.solve import fewest_gpus, largest_micro_batch, longest_sequence
+from planner.strategy import Strategy
+from planner.units import format_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One figure, and what to make of it."""
+
+    name: str
+    shown: str
+    note: str
+
+
+def beside_training(job: Job, candidate: Candidate) -> tuple[tuple[str, tuple[Line, ...]], ...]:
+    """Return the groups of lines, each with its heading."""
+    s = candidate.strategy
+    return (
+        ("One GPU, between two steps", _pauses(job, s)),
+        ("Host memory of a node", _host(job, s)),
+        ("What would fit", _bounds(job, s)),
+    )
+
+
+def _pauses(job: Job, s: Strategy) -> tuple[Line, ...]:
+    evaluation = evaluation_peak_bytes(job, s)
+    sharded, full = (checkpoint_peak_bytes(job, s, is_full=is_full) for is_full in (False, True))
+    return (
+        _of_card(job, "evaluation", evaluation, "a forward pass on the same micro-batch"),
+        _of_card(job, "checkpoint, sharded", sharded, "every rank saves its share"),
+        _of_card(job, "checkpoint, whole", full, "rank 0 gathers it tensor by tensor"),
+    )
+
+
+def _of_card(job: Job, name: str, peak: float, what: str) -> Line:
+    room = "" if peak <= job.usable_bytes else f": more than {format_bytes(job.usable_bytes)}"
+    return Line(name=name, shown=format_bytes(peak), note=what + room)
+
+
+def _host(job: Job, s: Strategy) -> tuple[Line, ...]:
+    host = estimate_host_memory(job, s)
+    reading = host.loading.how if host.loading.amount else "every rank reads its own share alone"
+    lines = [Line(name="loading", shown=_bytes(host.loading.amount), note=reading)]
+    if host.training_bytes:
+        note = " + ".join(_source(term.name) for term in host.terms if term.amount)
+        lines.append(Line(name="offloaded", shown=_bytes(host.training_bytes), note=note))
+    if host.fits is None:
+        there = Line(name="available", shown="unknown", note="known of cloud instances alone")
+    else:
+        verdict = "enough" if host.fits else f"{_bytes(host.peak_bytes)} are needed: does not fit"
+        there = Line(name="available", shown=_bytes(host.available_bytes), note=verdict)
+    return (*lines, there)
+
+
+def _source(name: str) -> str:
+    return name.removeprefix("host_").replace("_", " ")
+
+
+def _bytes(amount: float) -> str:
+    return format_bytes(float(amount)) if amount else "none"
+
+
+def _bounds(job: Job, s: Strategy) -> tuple[Line, ...]:
+    length, gpus = longest_sequence(job, s), fewest_gpus(job, s)
+    is_split = s.tensor_parallel_size * s.pipeline_parallel_size * s.context_parallel_size > 1
+    held = "with this layout's model-parallel sizes" if is_split else "in some layout"
+    is_learned = job.model.has_learned_positions and length == job.model.max_position_embeddings
+    return (
+        Line(
+            name="largest micro-batch",
+            shown=f"{largest_micro_batch(job, s):,}",
+            note=f"sequences with this layout, now {s.micro_batch_size:,}",
+        ),
+        Line(
+            name="longest sequence",
+            shown=f"{length:,}",
+            note=f"tokens with this layout, now {job.recipe.sequence_length:,}"
+            + (": the model has no more positions" if is_learned else ""),
+        ),
+        Line(
+            name="fewest GPUs",
+            shown=f"{gpus:,}" if gpus else "none",
+            note=f"hold the job {held}" if gpus else "no number of them holds the job",
+        ),
+    )

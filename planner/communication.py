@@ -11,6 +11,7 @@ import numpy as np
 
 from planner import collectives
 from planner.activations import sequence_split, shards_parameters, tokens
+from planner.adapters import trained_parameters
 from planner.catalog import interconnect_defaults
 from planner.cluster import Group
 from planner.job import Job
@@ -152,8 +153,9 @@ def reduce_gradients(job: Job, s: Strategy, at: Stage) -> Amount:
 
     DDP, torch's ZeRO-1: all_reduce over N * R ranks
     sharded: reduce_scatter over the shards, then all_reduce of a shard over the replicas
+    Frozen parameters have no gradients.
     """
-    dense, experts = stage_parameters(job, s, at)
+    dense, experts = trained_parameters(job, s, at)
     size = job.precision.reduce_bytes
     parts = [(size * dense, shard_group(s))]
     if job.model.has_experts:
@@ -168,7 +170,7 @@ def average_parameters(job: Job, s: Strategy, at: Stage) -> Amount:
 
     Source: Stich, local SGD, arXiv:1805.09767.
     """
-    dense, experts = stage_parameters(job, s, at)
+    dense, experts = trained_parameters(job, s, at)
     group = shard_group(s)
     everyone = Group(ranks=group.ranks * s.data_parallel_replicate_size, stride=group.stride)
     size = job.precision.parameter_bytes * (dense + experts)

@@ -238,11 +238,14 @@ def backward(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Amount:
     """Seconds of one occurrence of the part in backward, recompute left out.
 
     Two matmuls per forward matmul, one for the gradient of its input and one for that of its
-    weight, which is added to the gradients in their own dtype.
+    weight, which is added to the gradients in their own dtype. Frozen weights have none.
+    Leaves out: the adapters' own matmuls; dequantising frozen weights.
     """
-    accumulated = 2 * job.precision.gradient_bytes * sum(rank_parameters(part, s))
+    is_frozen = job.recipe.lora is not None
+    held = 0.0 if is_frozen else sum(rank_parameters(part, s))
+    accumulated = 2 * job.precision.gradient_bytes * held
     return (
-        2 * matmuls(job, s, part)
+        (1 if is_frozen else 2) * matmuls(job, s, part)
         + accumulated / _elementwise_bandwidth(job)
         + attention_backward(job, s, part)
         + elementwise(job, s, part, numerics, (job.framework.backward_passes, _SCORE_BACKWARD))

@@ -10,6 +10,7 @@ import numpy as np
 
 from planner import collectives, communication
 from planner.activations import shards_parameters
+from planner.adapters import trained_parameters
 from planner.cluster import Group, Provenance
 from planner.job import Job
 from planner.partition import Stage, stage_parameters
@@ -50,12 +51,13 @@ def reduction(job: Job, s: Strategy, at: Stage, backward: Amount) -> Beside:
     exposed = np.maximum(whole / communication.blocks_of(at), whole - hidden)
     every = s.zero_stage >= job.framework.reduces_every_micro_batch_from
     times = np.where(every, s.gradient_accumulation_steps, 1)
-    size = job.precision.reduce_bytes * sum(stage_parameters(job, s, at))
+    trained = sum(trained_parameters(job, s, at))
+    size = job.precision.reduce_bytes * trained
     if np.all(np.asarray(s.synchronize_every) == 1):
         return Beside(times=times, size_bytes=size, seconds=whole, exposed=exposed)
     is_local = s.synchronize_every > 1
     average = communication.average_parameters(job, s, at) / s.synchronize_every
-    averaged = job.precision.parameter_bytes * sum(stage_parameters(job, s, at))
+    averaged = job.precision.parameter_bytes * trained
     return Beside(
         times=np.where(is_local, 1, times),
         size_bytes=np.where(is_local, averaged / s.synchronize_every, size),

@@ -283,19 +283,9 @@ class Model:
         return sum(part.count for part in self.blocks)
 
     @property
-    def largest_block_parameters(self) -> int:
-        """Return the parameters of the largest trunk layer."""
-        return max((part.parameters for part in self.blocks), default=0)
-
-    @property
     def parameters(self) -> int:
         """Return the exact number of parameters, tied weights counted once."""
         return sum(part.count * part.parameters for part in self.parts)
-
-    @property
-    def outer_parameters(self) -> int:
-        """Return the parameters outside the trunk: embeddings, head, final norm."""
-        return sum(part.count * part.parameters for part in self.others)
 
     @property
     def active_parameters(self) -> int:

@@ -16,6 +16,7 @@ import numpy as np
 
 from planner import communication, compute, data_parallel, partition
 from planner.activations import shards_parameters
+from planner.adapters import trained_parameters
 from planner.job import Job
 from planner.model import Numerics, Part
 from planner.partition import Stage
@@ -298,13 +299,13 @@ def _pipeline(job: Job, s: Strategy, whole: _Pass, slowest: _Pass) -> tuple[Term
 
 
 def _optimizer(job: Job, s: Strategy, at: Stage) -> Term:
-    """The optimizer's update of the parameters that a rank owns.
+    """The optimizer's update of the trained parameters that a rank owns.
 
         seconds = passes * stepped_bytes * (D / N + E / M) / hbm
 
     Source: the framework record's optimizer section.
     """
-    dense, experts = partition.stage_parameters(job, s, at)
+    dense, experts = trained_parameters(job, s, at)
     shards = np.where(s.shards_optimizer, partition.dense_shards(s), 1)
     expert_shards = np.where(s.shards_optimizer, partition.expert_shards(s), 1)
     parameters = dense / shards + experts / expert_shards

@@ -13,7 +13,7 @@ import numpy as np
 
 from planner.errors import InvalidInputError
 from planner.job import Job
-from planner.term import Amount, Column, pick
+from planner.term import Column, pick
 
 Whole: TypeAlias = Any
 """A whole number, or a column of them."""
@@ -77,16 +77,6 @@ class Strategy:
     def offloads_parameters(self) -> Any:
         """Return whether a rank's parameters wait in host memory until they are gathered."""
         return self.offload == "optimizer+parameters"
-
-    @property
-    def optimizer_shards(self) -> Amount:
-        """Return over how many ranks the optimizer states are divided."""
-        return np.where(self.shards_optimizer, self.data_parallel_shard_size, 1)
-
-    @property
-    def parameter_shards(self) -> Amount:
-        """Return over how many ranks parameters and gradients are divided."""
-        return np.where(self.shards_parameters, self.data_parallel_shard_size, 1)
 
     @property
     def family(self) -> str:

@@ -68,7 +68,6 @@ def test_a_part_adds_up_its_layers_tables_and_vectors() -> None:
 def test_a_model_counts_each_block_as_often_as_it_occurs() -> None:
     model = _model(EMBEDDINGS, BLOCK, HEAD)
     assert model.parameters == 1000 + 2 * 850
-    assert model.outer_parameters == 1000
     assert model.largest_layer_parameters == 1000
     assert model.linear_weights == 2 * 800 + 1000
 
@@ -124,8 +123,6 @@ def test_blocks_are_the_trunk_and_the_rest_stands_outside() -> None:
     assert model.blocks == (BLOCK,)
     assert model.others == (EMBEDDINGS, HEAD)
     assert model.num_blocks == BLOCK.count
-    assert model.largest_block_parameters == BLOCK.parameters
-    assert model.outer_parameters + BLOCK.count * BLOCK.parameters == model.parameters
 
 
 def test_experts_add_parameters_but_only_some_of_them_flops() -> None:

@@ -256,3 +256,15 @@ def test_a_table_gives_what_its_rows_give(make_job: JobMaker) -> None:
     for row in range(4):
         alone = estimate_step_time(job, table.at(row))
         assert float(alone.step_seconds) == pytest.approx(float(together.step_seconds[row]))
+
+
+def test_adapters_alone_are_reduced_and_stepped(make_job: JobMaker) -> None:
+    recipe = {"global_batch_size": 8, "sequence_length": 512}
+    full, lora = (
+        make_job("meta-llama/Llama-2-7b-hf", gpus=8, recipe={**recipe, "method": method})
+        for method in ("full", "lora")
+    )
+    whole, part = (amounts(estimate_step_time(job, ddp(8))) for job in (full, lora))
+    for name in ("gradient_reduction", "optimizer"):
+        assert part[name] < whole[name] / 100
+    assert part["backward"] < 0.8 * whole["backward"]

@@ -12,7 +12,7 @@ from typing import Any
 
 from planner.cluster import GemmCurve, Gpu, Instance
 from planner.errors import UnknownNameError, UnsupportedError, did_you_mean
-from planner.framework import Framework, Optimizer, Precision
+from planner.framework import Capabilities, Framework, Optimizer, Precision
 from planner.model import Numerics
 from planner.units import GIB, GIGA, MIB, MICRO, TERA
 
@@ -289,6 +289,7 @@ def _framework(record: Mapping[str, Any]) -> Framework:
     return Framework(
         name=record["name"],
         zero_stages=tuple(record["zero_stages"]),
+        capabilities=Capabilities(**_tuples(record["capabilities"])),
         **_without_source(record["sharding"]),
         **_without_source(record["activations"]),
         precisions={name: _precision(entry) for name, entry in record["precision"].items()},
@@ -320,9 +321,12 @@ def _framework(record: Mapping[str, Any]) -> Framework:
 
 
 def _without_source(section: Mapping[str, Any]) -> dict[str, Any]:
-    values = {key: value for key, value in section.items() if key != "source"}
+    return _tuples({key: value for key, value in section.items() if key != "source"})
+
+
+def _tuples(section: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
+        key: tuple(value) if isinstance(value, list) else value for key, value in section.items()
     }
 
 

@@ -86,11 +86,42 @@ class Optimizer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """Which layouts a framework can run, whatever they would cost."""
+
+    tensor_parallel: bool
+    sequence_parallel: bool
+    """Between the matmuls that tensor parallelism divides, tokens are divided in their place."""
+    pipeline_schedules: tuple[str, ...]
+    """Names in `planner.schedule_orders.SCHEDULES`; none: it has no pipelines."""
+    virtual_stages: bool
+    """A rank may hold several stages of a pipeline."""
+    context_parallel: bool
+    """Tokens of one sequence are divided through attention, too: ring attention or Ulysses."""
+    expert_parallel: bool
+    zero_with_pipeline: int
+    """The highest ZeRO stage that goes with pipelines."""
+    hybrid_shard: bool
+    """Sharding within groups of ranks that replicate each other: HSDP."""
+    local_sgd: bool
+    replicates_with_tensor_parallel: bool
+    """Parameters divided by tensor parallelism may be replicated without ZeRO, as by DDP."""
+    recompute: tuple[str, ...]
+    """Values of a strategy's `recompute` that it has."""
+    version: str
+    """Release, or commit, that was looked at."""
+    date: str
+    """When that was; year-month-day."""
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Framework:
     """One record of `data/frameworks`, in base units."""
 
     name: str
     zero_stages: tuple[int, ...]
+    capabilities: Capabilities
     parameters_sharded_from: int
     """The ZeRO stage from which a rank holds only its share of the parameters."""
     gradients_sharded_from: int

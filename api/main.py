@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from http import HTTPStatus
 from importlib.metadata import version
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends
 from fastapi.staticfiles import StaticFiles
@@ -13,7 +13,7 @@ from api.body import TopologyRequest, read_request, read_topology_request
 from api.headers import SecurityHeaders
 from api.problems import Answer, install
 from api.schema import PROBLEMS, App, estimate_body, suggest_body, topology_body
-from planner import catalog, rules, wire
+from planner import catalog, glossary, wire
 from planner.errors import InvalidInputError
 from planner.request import Request, load_model
 from planner.topology import parse_topology
@@ -88,14 +88,26 @@ def instance(name: str) -> Answer:
 
 @router.get("/v1/rules")
 def list_rules() -> Answer:
-    """List the rules."""
-    return Answer({"rules": [_rule(each) for each in rules.RULES]})
+    """List the rules, and the findings about topologies and machines."""
+    return Answer({"rules": [asdict(each) for each in glossary.codes()]})
 
 
 @router.get("/v1/rules/{code}")
 def rule(code: str) -> Answer:
-    """Explain a rule."""
-    return Answer(_rule(rules.find_rule(code)))
+    """Explain a rule, or a finding about a topology or a machine."""
+    return Answer(asdict(glossary.find_code(code)))
+
+
+@router.get("/v1/terms")
+def terms() -> Answer:
+    """List the terms and strategies, group by group."""
+    return Answer({"terms": [asdict(each) for each in glossary.entries()]})
+
+
+@router.get("/v1/terms/{name}")
+def term(name: str) -> Answer:
+    """Explain a term or strategy, by its name, title or a synonym."""
+    return Answer(asdict(glossary.find_term(name)))
 
 
 @router.get("/healthz")
@@ -131,15 +143,6 @@ def create_app() -> App:
     app.add_middleware(SecurityHeaders)
     install(app)
     return app
-
-
-def _rule(each: rules.Rule) -> dict[str, Any]:
-    return {
-        "code": each.code,
-        "name": each.name,
-        "severity": str(each.severity),
-        "text": each.text,
-    }
 
 
 app = create_app()

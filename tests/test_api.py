@@ -10,7 +10,7 @@ from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
 from api.body import LARGEST_BODY_BYTES
 from api.main import app, create_app
-from planner import catalog, hub, rules, wire
+from planner import catalog, hub, probe, rules, topology, wire
 from planner.errors import PlannerError
 from planner.request import parse_request
 from planner.topology import LARGEST_TEXT, parse_topology
@@ -281,6 +281,7 @@ def test_half_a_surrogate_pair_is_echoed_or_refused(client: TestClient) -> None:
         ("/nowhere", 404),
         ("/v1", 404),
         ("/v1/rules/XYZ999", 404),
+        ("/v1/terms/nothing-like-it", 404),
         ("/v1/gpus/h1000", 404),
         ("/v1/instances/p9.xlarge", 404),
         ("/v1/suggest", 405),
@@ -383,8 +384,30 @@ def test_a_plan_for_an_instance_by_name(client: TestClient) -> None:
 
 def test_rules_are_listed_and_explained(client: TestClient) -> None:
     listed = client.get("/v1/rules").json()["rules"]
-    assert [rule["code"] for rule in listed] == [rule.code for rule in rules.RULES]
-    assert client.get(f"/v1/rules/{listed[0]['code'].lower()}").json() == listed[0]
+    assert [rule["code"] for rule in listed] == [
+        *(rule.code for rule in rules.RULES),
+        *topology.FINDINGS,
+        *probe.FINDINGS,
+    ]
+    for rule in listed:
+        assert client.get(f"/v1/rules/{rule['code'].lower()}").json() == rule
+        assert set(rule) == {"code", "name", "severity", "text"}
+
+
+def test_terms_are_listed_and_explained(client: TestClient) -> None:
+    listed = client.get("/v1/terms").json()["terms"]
+    by_name = {term["name"]: term for term in listed}
+    assert {"ddp", "zero-3", "tensor-parallelism"} <= set(by_name)
+    assert client.get("/v1/terms/Activation%20checkpointing").json() == by_name["recompute"]
+    assert client.get("/v1/terms/sharded").json() == by_name["zero"]
+    torch = {"framework": "torch", "version": "2.13.0", "text": "Schedule1F1B"}
+    assert torch in by_name["1f1b"]["names"]
+
+
+def test_an_unknown_term_names_the_nearest(client: TestClient) -> None:
+    answer = client.get("/v1/terms/tensor-paralelism")
+    assert answer.status_code == 404
+    assert "tensor parallel" in answer.json()["hint"]
 
 
 def test_paths_are_never_allowed(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:

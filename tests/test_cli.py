@@ -117,6 +117,37 @@ def test_rules_gpus_and_models_are_listed() -> None:
     assert "openai-community/gpt2" in run("models").stdout
 
 
+def test_terms_are_listed_beside_rules_and_explained() -> None:
+    listed = run("explain").stdout
+    rules, _, terms = listed.partition("\nTerms\n")
+    assert rules.startswith("Rules and findings\n")
+    assert "ONE001" in rules
+    assert "zero-3" in terms
+    shown = run("explain", "tensor", "parallelism").stdout
+    assert shown == run("explain", "Tensor_Parallelism").stdout
+    assert shown.startswith("Tensor parallelism (TP)\n")
+    assert "  megatron      0.16.1   --tensor-model-parallel-size\n" in shown
+    assert run("explain", "ONE001").stdout.startswith("ONE001 one-gpu-only (advice)\n\n")
+    assert run("explain", "TOP001").stdout.startswith("TOP001\n\n")
+
+
+@pytest.mark.parametrize("columns", ["40", "72", "200"])
+def test_a_term_is_wrapped_to_the_terminal(monkeypatch: pytest.MonkeyPatch, columns: str) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    prose = run("explain", "zero").stdout.partition("\nNames\n")[0]
+    longest = max(len(line) for line in prose.splitlines())
+    assert int(columns) - 20 < longest <= int(columns)
+
+
+def test_explain_prints_what_rest_answers() -> None:
+    term = json.loads(run("explain", "sharded", "--json").stdout)
+    assert (term["name"], term["see"][0]) == ("zero", "zero-1")
+    rule = json.loads(run("explain", "one001", "--json").stdout)
+    everything = json.loads(run("explain", "--json").stdout)
+    assert rule in everything["rules"]
+    assert term in everything["terms"]
+
+
 def test_instances_are_listed_and_shown() -> None:
     assert "p4d.24xlarge" in run("instances").stdout
     shown = run("instances", "P4D.24xlarge").stdout
@@ -219,7 +250,7 @@ def test_an_interrupt_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
         (["suggest", "$(reboot)"], 2, "MODEL"),
         (["suggest", "gpt2\nreboot"], 2, "MODEL"),
         (["suggest", "meta-llama/Llama-2-70b-hf", "--gpus", "2", "--gpu", "4090"], 3, "too much"),
-        (["explain", "XXX"], 2, "unknown rule"),
+        (["explain", "XXX"], 2, "unknown code or term"),
         (["estimate"], 2, "--batch"),
     ],
 )

@@ -16,14 +16,14 @@ from fastapi.testclient import TestClient
 from huggingface_hub import constants
 
 from api.main import app
-from planner import catalog, rules, wire
+from planner import catalog, glossary, probe, rules, topology, wire
 from planner.bundle import bundle_files
 from planner.candidate import estimate
 from planner.cli import cli
 from planner.report import FLAGS, recommendation
 from planner.request import parse_request
 from planner.strategy import Strategy
-from planner.topology import FINDINGS, Nic, Topology, dump, parse_topology
+from planner.topology import Nic, Topology, dump, parse_topology
 from planner.units import format_bytes, format_rate, format_seconds
 from web.chart import Scale, meter, rows, stacked_bar
 from web.controls import EXAMPLES, groups, labels
@@ -105,7 +105,14 @@ def test_form_offers_the_catalogue(client: TestClient) -> None:
 
 
 def test_no_page_runs_scripts_or_leaves_the_origin(client: TestClient) -> None:
-    for path in ("/", f"/plan?{'&'.join(f'{k}={v}' for k, v in GPT2.items())}", "/rules", "/docs"):
+    for path in (
+        "/",
+        f"/plan?{'&'.join(f'{k}={v}' for k, v in GPT2.items())}",
+        "/rules",
+        "/terms",
+        "/terms/zero",
+        "/docs",
+    ):
         page = Page(client.get(path).text)
         assert not page.all("script", "iframe", "style")
         for _, attributes in page.elements:
@@ -312,7 +319,7 @@ def test_markup_is_escaped_in_every_field(client: TestClient, name: str) -> None
 
 
 def test_markup_is_escaped_in_paths(client: TestClient) -> None:
-    for path in ("/rules/<script>", "/<script>", "/static/<script>"):
+    for path in ("/rules/<script>", "/terms/<script>", "/<script>", "/static/<script>"):
         answer = client.get(path, headers=HTML)
         assert answer.status_code == 404
         assert "<script" not in answer.text
@@ -386,9 +393,33 @@ def test_every_rule_has_a_page(client: TestClient) -> None:
         assert " ".join(rule.text.split("\n\n")[-1].split()).removeprefix("Source: ") in text
 
 
-def test_every_finding_about_a_topology_has_a_page(client: TestClient) -> None:
+def test_every_term_has_a_page(client: TestClient) -> None:
+    links = {link["href"] for link in Page(client.get("/terms").text).all("a")}
+    assert "/terms" in {link["href"] for link in Page(client.get("/rules").text).all("a")}
+    for entry in glossary.entries():
+        assert f"/terms/{entry.name}" in links
+        answer = client.get(f"/terms/{entry.name}")
+        assert answer.status_code == 200
+        page = Page(answer.text)
+        for text in ("Why", "When", "Costs", "Watch out", entry.title, entry.source):
+            assert text in page.text
+        for name in entry.names:
+            assert name.text in page.text
+        for link in page.all("a"):
+            if link["href"].startswith(("/terms/", "/rules/")):
+                assert client.get(link["href"]).status_code == 200
+
+
+def test_an_unknown_term_is_a_page_with_the_nearest(client: TestClient) -> None:
+    answer = client.get("/terms/tensor-paralelism")
+    assert answer.status_code == 404
+    assert "tensor parallel" in answer.text
+    assert answer.headers["content-type"].startswith("text/html")
+
+
+def test_every_finding_has_a_page(client: TestClient) -> None:
     listed = client.get("/rules").text
-    for code, text in FINDINGS.items():
+    for code, text in {**topology.FINDINGS, **probe.FINDINGS}.items():
         assert f'href="/rules/{code}"' in listed
         page = client.get(f"/rules/{code.lower()}")
         assert page.status_code == 200

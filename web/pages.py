@@ -13,7 +13,7 @@ from web.form import control_of
 
 STATIC = Path(__file__).parent / "static"
 _TEMPLATES = Path(__file__).parent / "templates"
-_HEADING = re.compile(r"([A-Z]\w+): ")
+_HEADING = re.compile(r"([A-Z]\w+(?: out)?): ")
 
 
 def render(template: str, **context: Any) -> str:

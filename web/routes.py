@@ -1,17 +1,18 @@
 """The pages, and the plan as JSON and as a zip. Errors are raised; the app shows `error_page`."""
 
 from collections.abc import Mapping
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
 
-from planner import rules, wire
+from planner import glossary, wire
 from planner.bundle import bundle_files
 from planner.errors import PlannerError
 from planner.plan import Plan
 from planner.request import Resolved
-from planner.topology import FINDINGS
 from web.archive import zip_files
 from web.controls import EXAMPLES, groups, labels
 from web.form import Question, filled, problems_of, read_question
@@ -22,7 +23,11 @@ router = APIRouter(include_in_schema=False)
 
 _FORM_PATHS = frozenset({"/", "/plan", "/plan.zip"})
 """Where an error belongs above the form that caused it."""
-_PAGE_PATHS = frozenset({*_FORM_PATHS, "/rules", "/docs"})
+_PAGE_PATHS = frozenset({*_FORM_PATHS, "/rules", "/terms", "/docs"})
+_FINDINGS = {"TOP": "Found in a topology", "PRB": "Found on a machine"}
+"""What stands over the findings of a list, by how their codes begin."""
+
+_group = attrgetter("group")
 
 
 @router.get("/")
@@ -65,21 +70,44 @@ def plan_zip(request: Request) -> Response:
 
 @router.get("/rules")
 def rules_page() -> HTMLResponse:
-    """List the rules."""
-    return HTMLResponse(render("rules.html", rules=rules.RULES, findings=FINDINGS))
+    """List the rules, and what can be found in a topology or on a machine."""
+    kinds = [
+        (heading, [each for each in glossary.codes() if each.code.startswith(prefix)])
+        for prefix, heading in _FINDINGS.items()
+    ]
+    judged = [each for each in glossary.codes() if not each.code.startswith(tuple(_FINDINGS))]
+    return HTMLResponse(render("rules.html", rules=judged, kinds=kinds))
 
 
 @router.get("/rules/{code}")
 def rule_page(code: str) -> HTMLResponse:
-    """Show what a rule, or a finding in a topology, says and why."""
-    name = code.strip().upper()
-    if name in FINDINGS:
-        kind, text = "found in a topology", FINDINGS[name]
-    else:
-        rule = rules.find_rule(code)
-        name, text = rule.code, rule.text
-        kind = f"{rule.name.replace('-', ' ')}, {rule.severity}"
-    return HTMLResponse(render("rule.html", code=name, kind=kind, sections=rule_sections(text)))
+    """Show what a rule, or a finding, says and why."""
+    found = glossary.find_code(code)
+    kind = found.name.replace("-", " ")
+    if found.severity != "finding":
+        kind += f", {found.severity}"
+    sections = rule_sections(found.text)
+    return HTMLResponse(render("rule.html", code=found.code, kind=kind, sections=sections))
+
+
+@router.get("/terms")
+def terms_page() -> HTMLResponse:
+    """List the terms and strategies by subject."""
+    groups = [(title, list(found)) for title, found in groupby(glossary.entries(), _group)]
+    return HTMLResponse(render("terms.html", groups=groups))
+
+
+@router.get("/terms/{name}")
+def term_page(name: str) -> HTMLResponse:
+    """Explain a term or strategy, and what each framework calls it."""
+    entry = glossary.find_term(name)
+    titles = {each.name: each.title for each in glossary.entries()}
+    see = [
+        (f"/terms/{each}", titles[each]) if each in titles else (f"/rules/{each}", each)
+        for each in entry.see
+    ]
+    sections = rule_sections(entry.text)
+    return HTMLResponse(render("term.html", entry=entry, sections=sections, see=see))
 
 
 @router.get("/docs")
@@ -94,7 +122,7 @@ def wants_page(request: Request) -> bool:
     path = request.url.path
     if path.startswith("/v1/") or path.endswith(".json"):
         return False
-    is_page = path in _PAGE_PATHS - {"/plan.zip"} or path.startswith("/rules/")
+    is_page = path in _PAGE_PATHS - {"/plan.zip"} or path.startswith(("/rules/", "/terms/"))
     return is_page or "text/html" in request.headers.get("accept", "")
 
 

@@ -1,31 +1,38 @@
-"""Commands that look things up: rules, models, GPUs, cloud instances, published runs."""
+"""Commands that look things up: rules and terms, models, GPUs, cloud instances, published runs."""
 
 import json
+from dataclasses import asdict
+from shutil import get_terminal_size
 
 import click
 
 from planner.cli.output import bold, color, say
 
+WIDTH = 100
+"""Of a text where no terminal says how wide it is, in characters."""
+
 
 @click.command()
-@click.argument("code", required=False)
-def explain(code: str | None) -> None:
-    """Explain the rule or finding CODE; without one, list them all."""
-    from planner import probe, topology
-    from planner.report import table
-    from planner.rules import RULES, find_rule
+@click.argument("name", nargs=-1)
+@click.option("--json", "as_json", is_flag=True, help="Print what /v1/rules and /v1/terms answer.")
+def explain(name: tuple[str, ...], *, as_json: bool) -> None:
+    """Explain the code of a rule or finding, a term or a strategy; without one, list them all."""
+    from planner import glossary
+    from planner.glossary_report import entry_text, list_text
 
-    seen = {**topology.FINDINGS, **probe.FINDINGS}
-    if code is None:
-        rows = [(rule.code, str(rule.severity), rule.text.splitlines()[0]) for rule in RULES]
-        rows += [(each, "finding", text.splitlines()[0]) for each, text in seen.items()]
-        click.echo(table(rows))
-        return
-    if code.upper() in seen:
-        click.echo(f"{bold(code.upper())}\n\n{seen[code.upper()]}", color=color())
-        return
-    rule = find_rule(code)
-    click.echo(f"{bold(rule.code)} {rule.name} ({rule.severity})\n\n{rule.text}", color=color())
+    if not name:
+        known, terms = glossary.codes(), glossary.entries()
+        answer = {"rules": [asdict(each) for each in known], "terms": [asdict(e) for e in terms]}
+        text = list_text(known, terms, bold)
+    else:
+        found = glossary.explain(" ".join(name))
+        answer = asdict(found)
+        if isinstance(found, glossary.Entry):
+            text = entry_text(found, bold, get_terminal_size((WIDTH, 24)).columns)
+        else:
+            kind = "" if found.severity == "finding" else f" {found.name} ({found.severity})"
+            text = f"{bold(found.code)}{kind}\n\n{found.text}"
+    click.echo(json.dumps(answer, indent=2) if as_json else text, color=color())
 
 
 @click.command()

@@ -244,7 +244,9 @@ def test_exact_bytes_open_without_script_and_stay_on_the_screen(visit: Visitor) 
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("path", ["/", "/plan?model=gpt2&gpus_per_node=4", "/rules", "/docs"])
+@pytest.mark.parametrize(
+    "path", ["/", "/plan?model=gpt2&gpus_per_node=4", "/rules", "/terms", "/terms/zero-3", "/docs"]
+)
 def test_pages_fit_a_narrow_screen(visit: Visitor, path: str, scheme: str) -> None:
     opened = visit(viewport={"width": 360, "height": 740}, color_scheme=scheme)
     opened.page.goto(opened.origin + path)

@@ -106,9 +106,7 @@ def _by_spelling() -> dict[str, Entry]:
 
 
 def _spellings() -> tuple[str, ...]:
-    return tuple(
-        spelling for entry in entries() for spelling in (entry.name, entry.title, *entry.synonyms)
-    )
+    return tuple(spelling for entry in entries() for spelling in (entry.name, *entry.synonyms))
 
 
 def _unknown(what: str, name: str, known: Iterable[str]) -> UnknownNameError:

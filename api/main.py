@@ -29,7 +29,7 @@ Asked = Annotated[Request, Depends(read_request)]
 def suggest(asked: Asked) -> Answer:
     """Recommend a strategy, with its estimates, the rules that fired and the alternatives."""
     resolved, plan = wire.suggest(asked, allow_paths=False)
-    return Answer(wire.answer_plan(resolved, plan, asked.id))
+    return Answer(wire.answer_suggestion(asked, resolved, plan))
 
 
 @router.post("/v1/estimate", openapi_extra=estimate_body())

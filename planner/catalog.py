@@ -236,6 +236,12 @@ def interconnect_defaults() -> Mapping[str, Any]:
     return _read("calibration", "interconnect")
 
 
+def usual_batches() -> tuple[tuple[int, int], ...]:
+    """Return `data/calibration/batches.toml`: parameters and tokens per optimizer step, ascending."""
+    found = _read("calibration", "batches")["batch"]
+    return tuple(sorted((each["parameters"], each["tokens"]) for each in found))
+
+
 def model(name: str) -> ModelRecord | None:
     """Return a shipped model by Hub id or short alias, in any case; None when there is none."""
     full = _read("models", "aliases").get(name.lower(), name).lower()

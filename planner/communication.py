@@ -7,6 +7,8 @@ Notation: t, c, e, p tensor, context, expert and pipeline parallel sizes; N shar
 T tokens of a micro-batch on a rank; h hidden size; A micro-batches of a step; a bytes per element.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from planner import collectives
@@ -16,9 +18,18 @@ from planner.catalog import interconnect_defaults
 from planner.cluster import Group
 from planner.job import Job
 from planner.model import Part
-from planner.partition import Stage, expert_shards, stage_parameters
+from planner.partition import Stage, dense_shards, expert_shards, stage_parameters
 from planner.strategy import Strategy
 from planner.term import Amount
+
+
+class _Holders(NamedTuple):
+    """Who holds the same parameters."""
+
+    shards: Group
+    """The ranks that ZeRO divides them over."""
+    replicas: Amount
+    """Of those shards."""
 
 
 def tensor_group(s: Strategy) -> Group:
@@ -157,10 +168,12 @@ def reduce_gradients(job: Job, s: Strategy, at: Stage) -> Amount:
     """
     dense, experts = trained_parameters(job, s, at)
     size = job.precision.reduce_bytes
-    parts = [(size * dense, shard_group(s))]
+    parts = [(size * dense, _Holders(shard_group(s), s.data_parallel_replicate_size))]
     if job.model.has_experts:
-        parts.append((size * experts, _expert_shard_group(s)))
-    return sum(_reduce(job, s, amount, group, at) for amount, group in parts)
+        group = _expert_shard_group(s)
+        ranks = s.data_parallel_replicate_size * dense_shards(s) / s.expert_parallel_size
+        parts.append((size * experts, _Holders(group, np.maximum(1, ranks // group.ranks))))
+    return sum(_reduce(job, s, amount, holders, at) for amount, holders in parts)
 
 
 def average_parameters(job: Job, s: Strategy, at: Stage) -> Amount:
@@ -196,12 +209,13 @@ def scatters(job: Job, s: Strategy) -> Amount:
     return s.zero_stage >= job.framework.scatters_gradients_from
 
 
-def _reduce(job: Job, s: Strategy, size: Amount, group: Group, at: Stage) -> Amount:
-    everyone = Group(ranks=group.ranks * s.data_parallel_replicate_size, stride=group.stride)
+def _reduce(job: Job, s: Strategy, size: Amount, holders: _Holders, at: Stage) -> Amount:
+    group, replicas = holders
+    everyone = Group(ranks=group.ranks * replicas, stride=group.stride)
     buckets = np.maximum(1, np.round(size / job.framework.bucket_bytes))
     operations = np.where(shards_parameters(job, s), blocks_of(at), buckets)
     whole = collectives.all_reduce(job.cluster, everyone, size, operations)
-    outer = Group(ranks=s.data_parallel_replicate_size, stride=group.ranks * group.stride)
+    outer = Group(ranks=replicas, stride=group.ranks * group.stride)
     parted = collectives.reduce_scatter(
         job.cluster, group, size, operations
     ) + collectives.all_reduce(job.cluster, outer, size / group.ranks, operations)

@@ -108,6 +108,8 @@ class Capabilities:
     """Parameters divided by tensor parallelism may be replicated without ZeRO, as by DDP."""
     recompute: tuple[str, ...]
     """Values of a strategy's `recompute` that it has."""
+    changes_model: tuple[str, ...]
+    """Techniques (tensor, pipeline, context, expert) that take changes of the model's own code."""
     version: str
     """Release, or commit, that was looked at."""
     date: str

@@ -8,7 +8,8 @@ from functools import cache
 from planner import probe, topology
 from planner.catalog_glossary import Entry, entries
 from planner.errors import UnknownNameError, did_you_mean
-from planner.rules import RULES
+from planner.limits import LIMITS, Limit
+from planner.rules import RULES, Rule
 
 __all__ = ["Code", "Entry", "codes", "entries", "explain", "find_code", "find_term"]
 
@@ -17,7 +18,7 @@ _LONGEST_NAME = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Code:
-    """A rule, or a finding about a topology or a machine, with its documentation."""
+    """A rule, a limit of layouts, or a finding about a topology or a machine, with its documentation."""
 
     code: str
     name: str
@@ -27,10 +28,11 @@ class Code:
 
 @cache
 def codes() -> tuple[Code, ...]:
-    """Return all rules, then the findings about a topology, then those about a machine."""
+    """Return all rules and limits, then the findings about a topology, then those about a machine."""
+    coded: tuple[Rule | Limit, ...] = (*RULES, *LIMITS)
     judged = tuple(
-        Code(code=rule.code, name=rule.name, severity=str(rule.severity), text=rule.text)
-        for rule in RULES
+        Code(code=each.code, name=each.name, severity=str(each.severity), text=each.text)
+        for each in coded
     )
     found = {"found-in-a-topology": topology.FINDINGS, "found-by-the-probe": probe.FINDINGS}
     return judged + tuple(

@@ -8,28 +8,28 @@ from planner import memory, partition
 from planner.activations import shards_parameters
 from planner.job import Job
 from planner.strategy import Strategy
-from planner.term import Term, total
+from planner.term import Amount, Term, total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostMemory:
-    """The ledger of one node's host memory, for one layout."""
+    """The ledger of one node's host memory, for one layout or a table of them."""
 
     terms: tuple[Term, ...]
     """Of training; they sum to `training_bytes`."""
-    training_bytes: float
+    training_bytes: Amount
     loading: Term
     """What reading the weights takes, before training."""
-    peak_bytes: float
+    peak_bytes: Amount
     """The larger of the two."""
     available_bytes: float
     """0 where unknown."""
-    fits: bool | None
+    fits: Amount | None
     """None where the node's memory is unknown."""
 
 
 def estimate_host_memory(job: Job, s: Strategy) -> HostMemory:
-    """Return the host memory that one layout takes of a node, in bytes.
+    """Return the host memory that a layout takes of a node, in bytes.
 
         peak = max(training, loading);  training = (1 + pinned_fraction) * what is offloaded
 
@@ -38,8 +38,8 @@ def estimate_host_memory(job: Job, s: Strategy) -> HostMemory:
     """
     moved = _offloaded(job, s)
     terms = (*moved, _pinning(job, moved))
-    training, loading = float(total(terms)), _loading(job, s)
-    peak, available = max(training, float(loading.amount)), job.cluster.host_memory_bytes
+    training, loading = total(terms), _loading(job, s)
+    peak, available = np.maximum(training, loading.amount), job.cluster.host_memory_bytes
     return HostMemory(
         terms=terms,
         training_bytes=training,
@@ -50,6 +50,14 @@ def estimate_host_memory(job: Job, s: Strategy) -> HostMemory:
     )
 
 
+def fits_host(job: Job, s: Strategy) -> Amount:
+    """Return whether a node's memory holds what is offloaded to it; so where it is unknown."""
+    available = job.cluster.host_memory_bytes
+    if not available or not np.any(s.offloads_optimizer):
+        return True
+    return estimate_host_memory(job, s).training_bytes <= available
+
+
 def _offloaded(job: Job, s: Strategy) -> tuple[Term, ...]:
     """Return what the ranks of a node keep in its memory in place of their GPUs'.
 
@@ -58,26 +66,29 @@ def _offloaded(job: Job, s: Strategy) -> tuple[Term, ...]:
     """
     precision, framework = job.precision, job.framework
     on_gpu = replace(s, offload="none")
-    scattered = replace(on_gpu, zero_stage=max(s.zero_stage, framework.gradients_sharded_from))
-    is_stepped = 1.0 if s.offloads_optimizer else 0.0
+    stage = np.maximum(s.zero_stage, framework.gradients_sharded_from)
+    scattered = replace(on_gpu, zero_stage=stage)
+    is_stepped = np.where(s.offloads_optimizer, 1.0, 0.0)
     per_gradient = is_stepped * precision.stepped_bytes / precision.gradient_bytes
-    at = max(
-        partition.heaviest_stages(job, s),
-        key=lambda stage: float(sum(partition.stage_parameters(job, s, stage))),
+    stages = partition.heaviest_stages(job, s)
+    held = [np.asarray(sum(partition.stage_parameters(job, s, each))) for each in stages]
+    at = partition.stage(
+        job, s, np.choose(np.argmax(held, axis=0), [each.index for each in stages])
     )
+    is_moved = np.where(s.offloads_parameters, 1.0, 0.0)
     return (
-        _of_a_node(job, memory.parameters(job, on_gpu, at), 1.0 if s.offloads_parameters else 0.0),
+        _of_a_node(job, memory.parameters(job, on_gpu, at), is_moved),
         _of_a_node(job, memory.gradients(job, scattered, at), per_gradient),
         _of_a_node(job, memory.optimizer_states(job, on_gpu, at), is_stepped),
     )
 
 
-def _of_a_node(job: Job, term: Term, factor: float) -> Term:
+def _of_a_node(job: Job, term: Term, factor: Amount) -> Term:
     """Return factor * what a GPU would hold * the GPUs of a node."""
     gpus = job.cluster.gpus_per_node
     return Term(
         name=f"host_{term.name}",
-        amount=gpus * factor * float(np.max(term.amount)),
+        amount=gpus * factor * np.max(term.amount, axis=0),
         formula="{gpus} GPUs x {factor:g} x (" + term.formula + ")",
         numbers={"gpus": gpus, "factor": factor, **term.numbers},
         source=job.framework.sources["sharding"],
@@ -106,11 +117,12 @@ def _loading(job: Job, s: Strategy) -> Term:
     Leaves out: checkpoints of another dtype, which are cast tensor by tensor.
     """
     copies = {"every": job.cluster.gpus_per_node, "first": 1, "none": 0}
-    held = copies[job.framework.loading[bool(shards_parameters(job, s))]]
+    whole, sharded = (copies[kind] for kind in job.framework.loading)
+    held = np.where(shards_parameters(job, s), sharded, whole)
     size, parameters = job.precision.stepped_bytes, job.model.parameters
     return Term(
         name="host_loading",
-        amount=float(held * size * parameters),
+        amount=held * (size * parameters),
         formula="{copies} x {size:g} B x {parameters:,.0f} parameters",
         numbers={"copies": held, "size": size, "parameters": parameters},
         source=job.framework.sources["sharding"],

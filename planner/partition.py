@@ -73,12 +73,14 @@ def heaviest_stages(job: Job, s: Strategy) -> tuple[Stage, ...]:
 def in_flight(s: Strategy, index: Amount) -> Amount:
     """Micro-batches whose activations a stage holds at once.
 
-        gpipe: m;  1f1b and zero-bubble H1: min(m, p - i)
+        naive: 1;  gpipe: m;  1f1b: min(m, p - i);  zb-h1, zbv: min(m, p)
         interleaved-1f1b: min(m, (2 * (p - i - 1) + (v - 1) * p + 1) / v), in whole stages' worth
 
     Notation: i the stage's index.
     Source: Narayanan et al., arXiv:2104.04473, section 2.2 and figure 4; for interleaving at i = 0
-    this is p * (1 + (p - 1) / (p * v)) micro-batches, Korthikanti et al., arXiv:2205.05198, eq. 5.
+    this is p * (1 + (p - 1) / (p * v)) micro-batches, Korthikanti et al., arXiv:2205.05198, eq. 5;
+    Qi et al., zero bubble, arXiv:2401.10241 and arXiv:2405.15362: activations wait for the weight
+    gradients, so that every stage holds as many as 1f1b's first.
     """
     size, steps, virtual = (
         s.pipeline_parallel_size,
@@ -88,8 +90,10 @@ def in_flight(s: Strategy, index: Amount) -> Amount:
     warm = np.where(
         virtual > 1, (2 * (size - index - 1) + (virtual - 1) * size + 1) / virtual, size - index
     )
-    held = np.where(s.pipeline_schedule == "gpipe", steps, np.minimum(steps, warm))
-    return np.where(size > 1, held, 1.0)
+    is_zero_bubble = np.isin(s.pipeline_schedule, ("zb-h1", "zbv"))
+    held = np.minimum(steps, np.where(is_zero_bubble, size, warm))
+    held = np.where(s.pipeline_schedule == "gpipe", steps, held)
+    return np.where((size > 1) & (s.pipeline_schedule != "naive"), held, 1.0)
 
 
 def rank_parameters(part: Part, s: Strategy) -> tuple[Amount, Amount]:

@@ -116,13 +116,7 @@ class RankGrid:
         Raises:
             InvalidInputError: there is no such kind, or there are too many ranks to list.
         """
-        strides = {
-            "tensor": (self.tensor, 1),
-            "context": (self.context, self.tensor),
-            "expert": (self.expert, self.tensor),
-            "data": (self.data, self.tensor * self.context),
-            "pipeline": (self.pipeline, self.tensor * self.context * self.data),
-        }
+        strides = self._sizes_and_strides()
         if kind not in strides:
             raise _no_such_kind(kind)
         if self.world_size > _MOST_RANKS:
@@ -137,6 +131,27 @@ class RankGrid:
             for first in range(0, self.world_size, size * stride)
             for offset in range(stride)
         )
+
+    def strides(self) -> dict[str, str]:
+        """Return, for each kind with several ranks, the first of its groups in words."""
+        return {
+            kind: f"{size} ranks, {stride} apart: {self._first(size, stride)}"
+            for kind, (size, stride) in self._sizes_and_strides().items()
+            if size > 1
+        }
+
+    def _first(self, size: int, stride: int) -> str:
+        ranks = [str(rank * stride) for rank in range(min(size, 3))]
+        return ", ".join([*ranks, *(["..."] if size > len(ranks) else [])])
+
+    def _sizes_and_strides(self) -> dict[str, tuple[int, int]]:
+        return {
+            "tensor": (self.tensor, 1),
+            "context": (self.context, self.tensor),
+            "expert": (self.expert, self.tensor),
+            "data": (self.data, self.tensor * self.context),
+            "pipeline": (self.pipeline, self.tensor * self.context * self.data),
+        }
 
     def picture(self) -> str:
         """Return a text picture: a row per copy of the model, a column per pipeline stage.

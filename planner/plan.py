@@ -1,6 +1,7 @@
-"""Job -> Plan: enumerate, estimate, let the rules name the family, let the cost model choose."""
+"""Job -> Plan: search every layout, let the rules name what they admit, let the cost model choose."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,10 +10,21 @@ from planner import rules
 from planner.candidate import Candidate, estimate
 from planner.errors import InvalidInputError, NothingFitsError
 from planner.job import Job
-from planner.rules import DISAGREEMENT, Finding, Situation
-from planner.solve import MOST_GPUS, fits_somehow, with_gpus
-from planner.strategy import FAMILIES, Strategy, num_rows, strategies
+from planner.layout import filled
+from planner.limits import violations
+from planner.memory import estimate_memory
+from planner.rules import DISAGREEMENT, Finding, Preference, Severity, Situation
+from planner.search import Found, search
+from planner.solve import remedies, with_gpus
+from planner.space import Wish
+from planner.strategy import TECHNIQUES, Strategy, nearest_multiples, rows
+from planner.term import Column
 from planner.units import format_bytes
+
+MOST_ALTERNATIVES = 12
+"""Families that are shown beside the choice, and as many that do not fit."""
+_ROOMIER = 0.95
+"""A point of the Pareto front needs 5 % less memory than the one before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,10 +37,34 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected:
-    """A family of which nothing fits: its smallest layout, and what the rules say of it."""
+    """A family of which no layout is proposed: its nearest one, and what forbids it."""
 
-    candidate: Candidate
+    family: str
+    strategy: Strategy
     findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """A layout than which none is both faster and smaller on as many GPUs."""
+
+    gpus: int
+    candidate: Candidate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """What the job takes on some of the GPUs."""
+
+    gpus: int
+    nodes: int
+    step_seconds: float
+    gpu_seconds_per_step: float
+    run_seconds: float
+    """Of the recipe's tokens; 0 where it names none."""
+    usd: float
+    """Of the run, or of a step where its length is unknown; 0 where no price is known."""
+    is_in_time: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,83 +86,118 @@ class Plan:
     """The branch of the tree first, then what the checks say of the choice."""
     alternatives: tuple[Alternative, ...]
     rejected: tuple[Rejected, ...]
+    pareto: tuple[Point, ...]
+    """The fastest first."""
     search: Search
+    options: tuple[Option, ...] = ()
+    """By number of GPUs, those that fit; only where their number was open."""
 
 
-def make_plan(job: Job, wish: dict[str, object] | None = None) -> Plan:
+def make_plan(job: Job, wish: Wish | None = None, objective: str = "time") -> Plan:
     """Return the plan for a job.
 
     Args:
         job: what is to be trained, on what.
         wish: values of `Strategy` fields that every considered layout must have.
+        objective: "time", or "memory" for the smallest layout.
 
     Raises:
         InvalidInputError: the batch does not split over the GPUs, or no layout meets the wish.
         NothingFitsError: no layout fits; says by how much and what would fit.
     """
     started = time.perf_counter()
-    table = estimate(job, strategies(job, wish))
-    if not num_rows(table.strategy):
-        raise InvalidInputError(
-            "no layout meets the wish: " + ", ".join(f"{k}={v}" for k, v in (wish or {}).items()),
-            hint="micro_batch_size must divide the global batch of a rank",
-            field="strategy",
-        )
-    best = _best_of_each_family(table)
-    fitting = {family: row for family, row in best.items() if row.fits}
-    smallest = table.at(int(np.argmin(table.memory.reserved_bytes)))
-    if not fitting:
-        raise _nothing_fits(job, smallest, wish)
-    fastest = min(fitting.values(), key=_preference)
-    situation = Situation(
-        job=job,
-        candidate=fastest,
-        smallest_replica=_smallest_replica(job),
-        fastest=fastest,
-    )
-    finding, chosen, disagreement = _choose(situation, fitting)
-    checks = rules.judge(replace(situation, candidate=chosen))
-    seconds = time.perf_counter() - started
+    found = search(job, wish)
+    if not found.size:
+        raise _no_layout(job, wish or {})
+    ordinary = ordinary_rows(found, wish or {})
+    if not len(ordinary):
+        raise _nothing_fits(found, wish)
+    situation = _situation(found, ordinary, wish or {})
+    finding, chosen, disagreement = _choose(situation, found, ordinary, wish, objective)
+    situation = replace(situation, candidate=chosen)
+    best = _best_of_families(found)
     return Plan(
         job=job,
         chosen=chosen,
-        findings=(finding, *disagreement, *checks),
-        alternatives=_alternatives(chosen, fitting),
-        rejected=_rejected(situation, best),
+        findings=(finding, *disagreement, *rules.judge(situation)),
+        alternatives=_alternatives(found, chosen, best),
+        rejected=(*_too_large(situation, found, best), *_forbidden(job, wish)),
+        pareto=_pareto(situation, found, ordinary),
         search=Search(
-            strategies=num_rows(table.strategy), feasible=int(np.sum(table.fits)), seconds=seconds
+            strategies=found.size,
+            feasible=int(np.sum(found.fits)),
+            seconds=time.perf_counter() - started,
         ),
     )
 
 
-def _preference(candidate: Candidate) -> tuple[bool, float]:
-    """Order by comfort first, then by speed."""
-    return not candidate.is_comfortable, candidate.step_time.step_seconds
+def ordinary_rows(found: Found, wish: Wish) -> Column:
+    """Return the rows that may be proposed: those that fit, train as DDP does, and use the GPU.
+
+    Local SGD trains another way and offload is slow, so both are proposed where they are wished for;
+    offload also where nothing else fits and the host's memory is known.
+    """
+    fits = found.fits.copy()
+    if "synchronize_every" not in wish:
+        fits &= np.logical_not(found.table.is_local)
+    on_gpu = fits & np.logical_not(found.table.offloads_optimizer)
+    is_known = found.job.cluster.host_memory_bytes > 0
+    is_needed = "offload" in wish or (is_known and not np.any(on_gpu))
+    return np.flatnonzero(fits if is_needed else on_gpu)
 
 
-def _best_of_each_family(table: Candidate) -> dict[str, Candidate]:
-    """Return each family's fastest comfortable layout; else its fastest that fits; else smallest."""
-    best: dict[str, Candidate] = {}
-    reserved, seconds = table.memory.reserved_bytes, table.step_time.step_seconds
-    for stage, family in FAMILIES.items():
-        rows = np.flatnonzero(table.strategy.zero_stage == stage)
-        if not len(rows):
-            continue
-        tiers = (rows[table.is_comfortable[rows]], rows[table.fits[rows]])
-        ranked = next((tier for tier in tiers if len(tier)), None)
-        row = (
-            rows[np.argmin(reserved[rows])]
-            if ranked is None
-            else ranked[np.argmin(seconds[ranked])]
-        )
-        best[family] = table.at(int(row))
-    return best
+def _situation(found: Found, ordinary: Column, wish: Wish) -> Situation:
+    job = found.job
+    fastest = found.candidate(_best(found, ordinary, found.weighted_seconds))
+    return Situation(
+        job=job,
+        candidate=fastest,
+        smallest_replica=_smallest_replica(job),
+        fastest=fastest,
+        simplest=_simplest(found, ordinary, wish),
+        fewer=_fewer(job),
+        largest_layer_bytes=_largest_layer_bytes(job),
+    )
+
+
+def _simplest(found: Found, ordinary: Column, wish: Wish) -> Candidate | None:
+    """Return the fastest of plain DDP that fits, whatever was wished for."""
+    if wish:
+        sizes = {f"{technique}_parallel_size": 1 for technique in TECHNIQUES}
+        found = search(found.job, {**sizes, "zero_stage": 0, "synchronize_every": 1})
+        ordinary = np.flatnonzero(found.fits)
+    plain = ordinary[rules.PLAIN.admits(rows(found.table, ordinary))]
+    row = found.best(plain, found.step_seconds)
+    return None if row is None else found.candidate(row)
+
+
+def _best(found: Found, among: Column, by: Column) -> int:
+    row = found.best(among, by)
+    if row is None:
+        raise AssertionError("rows that fit have a best")
+    return row
+
+
+def _fewer(job: Job) -> dict[str, Candidate]:
+    """Return the fastest layout on one GPU and on one node, where they are fewer and it fits."""
+    sizes = {}
+    if job.cluster.world_size > 1:
+        sizes["one GPU"] = with_gpus(job, 1, 1)
+    if job.cluster.nodes > 1:
+        sizes["one node"] = with_gpus(job, job.cluster.gpus_per_node, 1)
+    fastest = {}
+    for name, smaller in sizes.items():
+        found = search(smaller)
+        ordinary = ordinary_rows(found, {})
+        if len(ordinary) and not np.all(found.table.offloads_optimizer[ordinary]):
+            fastest[name] = found.candidate(_best(found, ordinary, found.weighted_seconds))
+    return fastest
 
 
 def _smallest_replica(job: Job) -> Candidate:
     """Return the layout with a whole replica on each GPU that needs the least memory."""
     world_size = job.cluster.world_size
-    steps = job.recipe.global_batch_size // world_size
+    steps = max(1, job.recipe.global_batch_size // world_size)
     return estimate(
         job,
         Strategy(
@@ -138,26 +209,81 @@ def _smallest_replica(job: Job) -> Candidate:
     )
 
 
+def _largest_layer_bytes(job: Job) -> float:
+    """Return what the fullest stage takes when every stage is a single layer, ZeRO-1 over all GPUs."""
+    if not job.model.is_decoder:
+        return 0.0
+    layers = Strategy(
+        data_parallel_shard_size=job.cluster.world_size,
+        pipeline_parallel_size=job.model.num_blocks,
+        zero_stage=1 if 1 in job.framework.zero_stages else 0,
+        recompute="full",
+    )
+    return float(estimate_memory(job, layers).reserved_bytes)
+
+
 def _choose(
-    situation: Situation, fitting: dict[str, Candidate]
+    situation: Situation, found: Found, ordinary: Column, wish: Wish | None, objective: str
 ) -> tuple[Finding, Candidate, tuple[Finding, ...]]:
     """Return the branch taken, the choice, and the finding where search overrules the tree."""
-    finding, families = rules.branch(situation)
-    preferred = [fitting[family] for family in families if family in fitting]
-    if not preferred:
+    finding, preference = rules.branch(situation)
+    if objective == "memory":
+        return finding, found.candidate(found.smallest(ordinary)), ()
+    preferred = ordinary[preference.admits(rows(found.table, ordinary))]
+    if not len(preferred):
+        _check_batch(situation, preference, wish or {})
         return finding, situation.fastest, ()
-    choice = min(preferred, key=_preference)
+    choice = found.candidate(_best(found, preferred, found.weighted_seconds))
     contest = replace(situation, candidate=choice)
     disagreement = DISAGREEMENT.find(contest)
     winner = situation.fastest if rules.follows_search(contest) else choice
     return finding, winner, (disagreement,) if disagreement else ()
 
 
-def _alternatives(chosen: Candidate, fitting: dict[str, Candidate]) -> tuple[Alternative, ...]:
-    others = [c for c in fitting.values() if c.strategy.family != chosen.strategy.family]
+def _check_batch(situation: Situation, preference: Preference, wish: Wish) -> None:
+    """Refuse a batch that only dividing the model could split, where the model needs no division."""
+    job = situation.job
+    batch, world_size = job.recipe.global_batch_size, job.cluster.world_size
+    if preference == rules.PLAIN and not wish and batch % world_size:
+        raise _unsplit(batch, world_size)
+
+
+def _unsplit(batch: int, world_size: int) -> InvalidInputError:
+    return InvalidInputError(
+        f"a global batch of {batch} does not split over {world_size} GPUs",
+        hint=nearest_multiples(batch, world_size),
+        field="recipe.global_batch_size",
+    )
+
+
+def _best_of_families(found: Found) -> dict[str, int]:
+    """Return the fastest row of each family that fits."""
+    best = {
+        name: found.best(members, found.step_seconds) for name, members in found.families.items()
+    }
+    return {name: row for name, row in best.items() if row is not None}
+
+
+def _candidates(job: Job, table: Strategy, which: Sequence[int]) -> list[Candidate]:
+    """Return the full estimates of some rows."""
+    if not which:
+        return []
+    together = estimate(job, rows(table, np.array(which)))
+    return [together.at(index) for index in range(len(which))]
+
+
+def _alternatives(found: Found, chosen: Candidate, best: dict[str, int]) -> tuple[Alternative, ...]:
+    """Return the next best family's fastest layouts; offload only of what does not fit without."""
+    own = chosen.strategy.family
+    others = [
+        row
+        for name, row in best.items()
+        if name != own and name.removesuffix("+offload") not in best.keys() - {name}
+    ]
+    others.sort(key=lambda row: (not found.is_comfortable[row], found.step_seconds[row]))
     return tuple(
         Alternative(candidate=other, reason=_reason(chosen, other))
-        for other in sorted(others, key=_preference)
+        for other in _candidates(found.job, found.table, others[:MOST_ALTERNATIVES])
     )
 
 
@@ -166,54 +292,118 @@ def _reason(chosen: Candidate, other: Candidate) -> str:
     slower = other.step_time.step_seconds / chosen.step_time.step_seconds - 1
     saved = chosen.memory.reserved_bytes - other.memory.reserved_bytes
     pace = f"{abs(slower):.1%} {'slower' if slower >= 0 else 'faster'}"
-    room = f"{format_bytes(abs(saved))} {'less' if saved >= 0 else 'more'} memory"
+    room = f"{format_bytes(abs(saved))} {'less' if saved >= 0 else 'more'}"
     return f"{pace}, {room}"
 
 
-def _rejected(situation: Situation, best: dict[str, Candidate]) -> tuple[Rejected, ...]:
+def _too_large(situation: Situation, found: Found, best: dict[str, int]) -> tuple[Rejected, ...]:
+    """Return families of which nothing fits: the smallest layout of each, the nearest first."""
+    smallest = [
+        found.smallest(members) for name, members in found.families.items() if name not in best
+    ]
+    smallest.sort(key=lambda row: found.reserved_bytes[row])
     return tuple(
-        Rejected(candidate=row, findings=rules.blockers(replace(situation, candidate=row)))
-        for row in best.values()
-        if not row.fits
+        Rejected(
+            family=row.strategy.family,
+            strategy=row.strategy,
+            findings=rules.blockers(replace(situation, candidate=row)),
+        )
+        for row in _candidates(found.job, found.table, smallest[:MOST_ALTERNATIVES])
     )
 
 
-def _nothing_fits(
-    job: Job, smallest: Candidate, wish: dict[str, object] | None
-) -> NothingFitsError:
-    needed, usable = smallest.memory.reserved_bytes, job.usable_bytes
-    strategy = smallest.strategy
+def _forbidden(job: Job, wish: Wish | None) -> tuple[Rejected, ...]:
+    """Return techniques that no proposed layout has, each by the smallest layout that had it."""
+    if wish or job.cluster.world_size == 1:
+        return ()
+    gpus = job.cluster.gpus_per_node
+    tried: dict[str, dict[str, object]] = {
+        f"tp={2 * gpus}": {"tensor_parallel_size": 2 * gpus},
+        "tp": {"tensor_parallel_size": 2},
+        "pp": {"pipeline_parallel_size": 2},
+        "pp+zero-3": {"pipeline_parallel_size": 2, "zero_stage": 3},
+        "cp": {"context_parallel_size": 2},
+        "ep": {"expert_parallel_size": 2, "zero_stage": 1},
+        "hsdp": {"data_parallel_replicate_size": 2, "zero_stage": 3},
+        "local-sgd": {"synchronize_every": 8},
+    }
+    if not job.model.has_experts:
+        tried.pop("ep")
+    if job.cluster.nodes == 1:
+        tried.pop(f"tp={2 * gpus}")
+    found = [(name, filled(job, values)) for name, values in tried.items()]
+    judged = [(name, s, _judged(job, s)) for name, s in found]
+    return tuple(
+        Rejected(family=name, strategy=s, findings=findings)
+        for name, s, findings in judged
+        if findings
+    )
+
+
+def _judged(job: Job, s: Strategy) -> tuple[Finding, ...]:
+    """Return the limits that a layout breaks for what it is, whatever the batch."""
+    of_sizes = {"LAY010", "LAY011", "LAY012"}
+    return tuple(
+        _limit_finding(limit.code, limit.name, breach.reason)
+        for limit, breach in violations(job, s)
+        if limit.code not in of_sizes
+    )
+
+
+def _limit_finding(code: str, name: str, message: str) -> Finding:
+    return Finding(code=code, name=name, severity=Severity.BLOCKER, message=message)
+
+
+def _pareto(situation: Situation, found: Found, ordinary: Column) -> tuple[Point, ...]:
+    """Return the layouts that are the fastest in their memory, and the fastest on fewer GPUs."""
+    order = ordinary[np.lexsort((found.reserved_bytes[ordinary], found.step_seconds[ordinary]))]
+    front: list[int] = []
+    for row in order[_drops(found.reserved_bytes[order])]:
+        if not front or found.reserved_bytes[row] <= _ROOMIER * found.reserved_bytes[front[-1]]:
+            front.append(int(row))
+    gpus = found.job.cluster.world_size
+    points = [Point(gpus=gpus, candidate=c) for c in _candidates(found.job, found.table, front)]
+    sizes = {"one node": found.job.cluster.gpus_per_node, "one GPU": 1}
+    fewer = [
+        Point(gpus=size, candidate=situation.fewer[name])
+        for name, size in sizes.items()
+        if name in situation.fewer
+    ]
+    return (*points, *fewer)
+
+
+def _drops(values: Column) -> Column:
+    """Return where a value is below all before it."""
+    before = np.concatenate(([np.inf], np.minimum.accumulate(values)[:-1]))
+    return values < before
+
+
+def _no_layout(job: Job, wish: Wish) -> InvalidInputError:
+    """Return what forbids the wish, or the batch."""
+    s = filled(job, wish)
+    broken = violations(job, s)
+    if not broken:
+        named = ", ".join(f"{name}={value}" for name, value in wish.items())
+        return InvalidInputError(
+            f"no layout meets the wish: {named}",
+            hint="leave one of them out; --why NAME=VALUE says what a value meets",
+            field="strategy",
+        )
+    limit, breach = broken[0]
+    return InvalidInputError(
+        f"{breach.reason} ({limit.code})", hint=breach.advice, field=breach.field
+    )
+
+
+def _nothing_fits(found: Found, wish: Wish | None) -> NothingFitsError:
+    on_gpu = np.flatnonzero(np.logical_not(found.table.offloads_optimizer))
+    job, row = found.job, found.smallest(on_gpu if len(on_gpu) else np.arange(found.size))
+    needed, usable, strategy = found.reserved_bytes[row], job.usable_bytes, found.table.at(row)
     return NothingFitsError(
         f"nothing fits: the smallest layout ({strategy.family}, micro-batch"
         f" {strategy.micro_batch_size}, recompute {strategy.recompute}) needs"
         f" {format_bytes(needed)} per GPU of {format_bytes(usable)},"
         f" {format_bytes(needed - usable)} too much",
-        hint="; ".join(_remedies(job, wish)) or "use a smaller model or larger GPUs",
+        hint="; ".join(remedies(job, wish)) or "use a smaller model or larger GPUs",
         field="cluster",
     )
-
-
-def _remedies(job: Job, wish: dict[str, object] | None) -> list[str]:
-    """Return changes that were tried and make the job fit, each on its own."""
-    recipe = job.recipe
-    found = []
-    if wish and fits_somehow(job):
-        found.append("without the pinned strategy it fits")
-    nodes = job.cluster.nodes
-    while nodes * job.cluster.gpus_per_node < MOST_GPUS:
-        nodes *= 2
-        larger = with_gpus(job, job.cluster.gpus_per_node, nodes)
-        if fits_somehow(larger):
-            found.append(f"{larger.cluster.world_size} GPUs would fit")
-            break
-    if recipe.precision.endswith("-mixed") and "bf16" in job.cluster.gpu.peak_flops:
-        pure = replace(recipe, precision="bf16")
-        if fits_somehow(replace(job, recipe=pure)):
-            found.append("pure bf16 (--precision bf16) would fit")
-    length = recipe.sequence_length // 2
-    while length >= 128:  # noqa: PLR2004 - shorter is no longer the same job
-        if fits_somehow(replace(job, recipe=replace(recipe, sequence_length=length))):
-            found.append(f"sequences of {length:,} tokens would fit")
-            break
-        length //= 2
-    return found

@@ -1,4 +1,4 @@
-"""Plan -> text for a terminal. The recommendation first, then what it rests on."""
+"""Estimates, models and machines -> text for a terminal."""
 
 from collections.abc import Callable, Sequence
 from textwrap import fill
@@ -11,8 +11,7 @@ from planner.job import Job
 from planner.model import Linear, Model
 from planner.phases import PHASES
 from planner.placement import cuda_visible_devices
-from planner.plan import Plan
-from planner.strategy import Strategy
+from planner.strategy import DATA_NAMES, Strategy
 from planner.term import Term
 from planner.training import training
 from planner.units import (
@@ -78,34 +77,6 @@ FLAGS = {
 Emphasis = Callable[[str], str]
 
 
-def plan_text(plan: Plan, assumptions: Sequence[Assumption], command: str, bold: Emphasis) -> str:
-    """Return the whole report.
-
-    Args:
-        plan: what to show.
-        assumptions: what the request left open, shown first.
-        command: the command line that asked, to which `--out` can be added.
-        bold: how the terminal emphasises, or the identity.
-    """
-    chosen = plan.chosen
-    sections = [
-        assumptions_text(assumptions),
-        bold(recommendation(plan.job, chosen)) + "\n" + totals(plan.job, chosen),
-        ledger(
-            f"Memory of one GPU at its peak ({PHASES[chosen.memory.phase]})",
-            chosen.memory.terms,
-            format_bytes,
-            bold,
-        ),
-        ledger("Time of one optimizer step", chosen.step_time.terms, format_seconds, bold),
-        _why(plan, bold),
-        _alternatives(plan, bold),
-        _rejected(plan, bold),
-        _how_to_run(command, bold),
-    ]
-    return "\n\n".join(section for section in sections if section) + "\n"
-
-
 def estimate_text(
     job: Job, candidate: Candidate, assumptions: Sequence[Assumption], bold: Emphasis
 ) -> str:
@@ -169,7 +140,7 @@ def layout(strategy: Strategy, framework: Framework) -> str:
 
 def _techniques(s: Strategy, framework: Framework) -> list[str]:
     """Return the name of everything that a layout does beyond plain training."""
-    family = FAMILY_NAMES[s.family]
+    family = FAMILY_NAMES[DATA_NAMES[s.zero_stage]]
     if not framework.gathers_blocks:
         family = family.partition(" (")[0]
     schedule = f"{s.pipeline_schedule}, {s.virtual_pipeline_size} chunks each"
@@ -318,42 +289,6 @@ def ledger(title: str, terms: Sequence[Term], unit: Callable[[float], str], bold
     return "\n".join((bold(title), *lines))
 
 
-def _why(plan: Plan, bold: Emphasis) -> str:
-    lines = [_paragraph(f"{finding.code}  {finding.message}") for finding in plan.findings]
-    return "\n".join((bold("Why") + " (planner explain CODE says more)", *lines))
-
-
-def _paragraph(text: str) -> str:
-    return fill(
-        text,
-        WIDTH,
-        initial_indent="  ",
-        subsequent_indent=" " * 10,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-
-
-def _alternatives(plan: Plan, bold: Emphasis) -> str:
-    """Return the ranked table: the choice with a tick, then the best of each other family."""
-    header = ("", "strategy", "micro-batch", "recompute", "memory", "step", "compared")
-    rows = [("*", plan.chosen, "chosen")]
-    rows += [("", other.candidate, other.reason) for other in plan.alternatives]
-    cells = [
-        (
-            mark,
-            row.strategy.family,
-            f"{row.strategy.micro_batch_size} x {row.strategy.gradient_accumulation_steps}",
-            row.strategy.recompute,
-            format_bytes(row.memory.reserved_bytes),
-            format_seconds(row.step_time.step_seconds),
-            reason,
-        )
-        for mark, row, reason in rows
-    ]
-    return bold("Alternatives") + "\n" + table((header, *cells))
-
-
 def table(rows: Sequence[Sequence[str]]) -> str:
     """Return rows as aligned columns, two spaces apart."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
@@ -362,18 +297,3 @@ def table(rows: Sequence[Sequence[str]]) -> str:
         for row in rows
     )
     return "\n".join(f"  {line}" for line in lines)
-
-
-def _rejected(plan: Plan, bold: Emphasis) -> str:
-    if not plan.rejected:
-        return ""
-    lines = [
-        _paragraph(f"{row.candidate.strategy.family}  {finding.code}  {finding.message}")
-        for row in plan.rejected
-        for finding in row.findings
-    ]
-    return "\n".join((bold("Rejected"), *lines))
-
-
-def _how_to_run(command: str, bold: Emphasis) -> str:
-    return f"{bold('Run it')}\n  {command} --out DIR    writes launch files, a training script and a README"

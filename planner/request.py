@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from planner import catalog, hub
 from planner.architectures import MODEL_TYPES, read_model
+from planner.batches import usual_tokens_per_step
 from planner.cluster import Cluster, Gpu
 from planner.cluster_request import (
     Assumption,
@@ -26,12 +27,12 @@ from planner.errors import (
     InvalidInputError,
     InvalidRequestError,
     Problem,
-    UnsupportedError,
     did_you_mean,
 )
 from planner.job import Job, Recipe
 from planner.lora import LoraRequest, find_lora
 from planner.model import Model
+from planner.strategy import divisors
 
 ASSUMED_TOKENS_PER_STEP = 524_288
 """Brown et al., arXiv:2005.14165, table 2.1: 0.5 M tokens for models up to 760M parameters."""
@@ -83,6 +84,10 @@ class Request(WireModel):
     cluster: ClusterRequest = Field(default_factory=ClusterRequest)
     recipe: RecipeRequest = Field(default_factory=RecipeRequest)
     strategy: StrategyRequest | None = None
+    objective: Literal["time", "memory", "gpus", "cost"] = "time"
+    max_gpus: int | None = Field(default=None, ge=1, le=2**20)
+    deadline_hours: float | None = Field(default=None, gt=0, le=10**6)
+    why: StrategyRequest | None = None
 
 
 _SECTIONS: Mapping[str, type[BaseModel]] = {
@@ -91,6 +96,7 @@ _SECTIONS: Mapping[str, type[BaseModel]] = {
     "recipe": RecipeRequest,
     "lora": LoraRequest,
     "strategy": StrategyRequest,
+    "why": StrategyRequest,
     "intra_node": IntraNodeLink,
     "inter_node": InterNodeLink,
 }
@@ -162,8 +168,6 @@ def resolve(request: Request, *, allow_paths: bool, weights_dtype: str = "fp32")
             )
     lora, taken = find_lora(request.recipe.method, request.recipe.lora, recipe.precision, model)
     assumptions.extend(Assumption(text=text, field=field) for text, field in taken)
-    if lora is not None:
-        _refuse_split_adapters(request.strategy)
     recipe = replace(
         recipe,
         weights_dtype=request.recipe.weights_dtype or weights_dtype,
@@ -185,16 +189,6 @@ def _weights_assumption(job: Job) -> list[Assumption]:
     if not job.is_in_config_dtype:
         taken = f"weights in fp32, though the config says {named}"
     return [Assumption(text=taken, field="recipe.weights_dtype")]
-
-
-def _refuse_split_adapters(strategy: StrategyRequest | None) -> None:
-    for name in ("tensor_parallel_size", "expert_parallel_size"):
-        if strategy is not None and getattr(strategy, name) > 1:
-            raise UnsupportedError(
-                f"{name} is not estimated with adapters: PEFT does not split them",
-                hint="data parallelism, ZeRO and pipelines are",
-                field=f"strategy.{name}",
-            )
 
 
 def load_model(
@@ -259,7 +253,7 @@ def _recipe(
     precision = wanted.precision or _best_precision(cluster.gpu)
     return Recipe(
         sequence_length=sequence_length,
-        global_batch_size=_global_batch(request, sequence_length, cluster, assumptions),
+        global_batch_size=_global_batch(request, model, sequence_length, cluster, assumptions),
         precision=precision,
         optimizer=wanted.optimizer,
         attention=wanted.attention,
@@ -284,7 +278,11 @@ def _best_precision(gpu: Gpu) -> str:
 
 
 def _global_batch(
-    request: Request, sequence_length: int, cluster: Cluster, assumptions: list[Assumption]
+    request: Request,
+    model: Model,
+    sequence_length: int,
+    cluster: Cluster,
+    assumptions: list[Assumption],
 ) -> int:
     """Return the global batch: as wished, as the strategy implies, or the assumed one."""
     world_size = cluster.world_size
@@ -292,16 +290,27 @@ def _global_batch(
     if wanted is None:
         wanted = _implied_batch(request.strategy, world_size)
     if wanted is None:
-        per_rank = max(1, round(ASSUMED_TOKENS_PER_STEP / sequence_length / world_size))
+        wanted = _assumed_batch(model, sequence_length, world_size)
         assumptions.append(
             Assumption(
-                text=f"{per_rank * world_size} sequences"
-                f" ({per_rank * world_size * sequence_length:,} tokens) per optimizer step",
+                text=f"{wanted} sequences ({wanted * sequence_length:,} tokens) per optimizer step",
                 field="recipe.global_batch_size",
             )
         )
-        return per_rank * world_size
     return wanted
+
+
+def _assumed_batch(model: Model, sequence_length: int, world_size: int) -> int:
+    """Return half a million tokens in equal shares of the GPUs, or what large models are used to.
+
+    Where one sequence per GPU is over twice what models of this size are trained with, several GPUs
+    have to share one: the batch is then the largest divisor of the GPUs that is not.
+    """
+    per_rank = max(1, round(ASSUMED_TOKENS_PER_STEP / sequence_length / world_size))
+    usual = usual_tokens_per_step(model.parameters) // sequence_length
+    if per_rank > 1 or world_size <= 2 * usual or not model.is_decoder:
+        return per_rank * world_size
+    return max(size for size in divisors(world_size) if size <= max(1, usual))
 
 
 def _implied_batch(strategy: StrategyRequest | None, world_size: int) -> int | None:

@@ -12,12 +12,23 @@ from planner.candidate import Candidate, estimate
 from planner.job import Job, Lora, Recipe
 from planner.lora import find_lora
 from planner.memory import estimate_memory
-from planner.strategy import ZERO_1, Strategy, strategies, vary
+from planner.space import Wish, strategies
+from planner.strategy import ZERO_1, Strategy, num_rows, vary
 from planner.term import Column
 
 MOST_SEQUENCES = 2**20
 LONGEST_SEQUENCE = 2**24
 MOST_GPUS = 4096
+SHORTEST_SEQUENCE = 128
+"""Tokens; shorter is no longer the same job."""
+
+_SMALLEST: Wish = {
+    "micro_batch_size": 1,
+    "recompute": "full",
+    "offload": "none",
+    "synchronize_every": 1,
+}
+"""What layouts have in common among which the smallest is found."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,14 +135,43 @@ def fits_somehow(job: Job) -> bool:
     world_size = job.cluster.world_size
     batch = -(-job.recipe.global_batch_size // world_size) * world_size
     rounded = replace(job, recipe=replace(job.recipe, global_batch_size=batch))
-    reserved = estimate_memory(rounded, strategies(rounded)).reserved_bytes
-    return bool(np.any(reserved <= job.usable_bytes))
+    table = strategies(rounded, _SMALLEST)
+    if not num_rows(table):
+        return False
+    return bool(np.any(estimate_memory(rounded, table).reserved_bytes <= job.usable_bytes))
 
 
 def smallest_layout(job: Job) -> Candidate:
-    """Return the layout of the job that needs the least memory."""
-    table = estimate(job, strategies(job))
-    return table.at(int(np.argmin(table.memory.reserved_bytes)))
+    """Return the layout of the job that needs the least memory of the GPUs, nothing offloaded."""
+    table = strategies(job, {"offload": "none"})
+    reserved = estimate_memory(job, table).reserved_bytes
+    return estimate(job, table.at(int(np.argmin(reserved))))
+
+
+def remedies(job: Job, wish: Wish | None) -> list[str]:
+    """Return changes that were tried and make the job fit, each on its own."""
+    recipe = job.recipe
+    found = []
+    if wish and fits_somehow(job):
+        found.append("without the pinned strategy it fits")
+    nodes = job.cluster.nodes
+    while nodes * job.cluster.gpus_per_node < MOST_GPUS:
+        nodes *= 2
+        larger = with_gpus(job, job.cluster.gpus_per_node, nodes)
+        if fits_somehow(larger):
+            found.append(f"{larger.cluster.world_size} GPUs would fit")
+            break
+    pure = replace(job, recipe=replace(recipe, precision="bf16"))
+    is_open = recipe.precision.endswith("-mixed") and "bf16" in job.cluster.gpu.peak_flops
+    if is_open and fits_somehow(pure):
+        found.append("pure bf16 (--precision bf16) would fit")
+    length = recipe.sequence_length // 2
+    while length >= SHORTEST_SEQUENCE:
+        if fits_somehow(replace(job, recipe=replace(recipe, sequence_length=length))):
+            found.append(f"sequences of {length:,} tokens would fit")
+            break
+        length //= 2
+    return found
 
 
 def changes_that_fit(job: Job, s: Strategy) -> tuple[Change, ...]:

@@ -56,6 +56,8 @@ class _Pass:
     forward: Amount = 0.0
     backward: Amount = 0.0
     """Recompute included."""
+    weight: Amount = 0.0
+    """The part of backward that zero-bubble schedules put off: weight gradients."""
     tensor: Amount = 0.0
     """Exposed communication, forward and backward together, by kind."""
     context: Amount = 0.0
@@ -69,6 +71,7 @@ class _Pass:
         return _Pass(
             forward=self.forward + times * other.forward,
             backward=self.backward + times * other.backward,
+            weight=self.weight + times * other.weight,
             tensor=self.tensor + times * other.tensor,
             context=self.context + times * other.context,
             expert=self.expert + times * other.expert,
@@ -78,6 +81,7 @@ class _Pass:
         return _Pass(
             forward=np.where(condition, self.forward, other.forward),
             backward=np.where(condition, self.backward, other.backward),
+            weight=np.where(condition, self.weight, other.weight),
             tensor=np.where(condition, self.tensor, other.tensor),
             context=np.where(condition, self.context, other.context),
             expert=np.where(condition, self.expert, other.expert),
@@ -157,6 +161,7 @@ def _pass_in(job: Job, s: Strategy, part: Part, numerics: Numerics) -> _Pass:
     return _Pass(
         forward=forward * stretch + idle,
         backward=backward * stretch,
+        weight=compute.matmuls(job, s, part) * stretch,
         tensor=tensor,
         context=np.maximum(0.0, ring - hidden[0]) + np.maximum(0.0, 2 * ring - hidden[1]),
         expert=expert,
@@ -254,13 +259,17 @@ def _model_parallel(job: Job, s: Strategy, slowest: _Pass) -> tuple[Term, ...]:
 def _pipeline(job: Job, s: Strategy, whole: _Pass, slowest: _Pass) -> tuple[Term, ...]:
     """The bubble while the pipeline fills and drains, and the hand-overs between stages.
 
-        bubble = (whole - slowest) / v
+        bubble = (whole - slowest) / v;  naive: A * (whole - slowest)
+        zb-h1: (whole - slowest) * (whole - 2 W) / whole
+        zbv: (whole - slowest) * max(F / 2, B / 2, B - W) / whole
         transfers = 2 (A + p - 1) * send, or 2 v (p - 1) * send with several chunks on each stage
 
-    Notation: whole, slowest: seconds of a micro-batch through all stages, through the slowest.
+    Notation: whole, slowest: seconds of a micro-batch through all stages, through the slowest; F, B,
+    W of the whole: forward, backward and the weight gradients that zero-bubble schedules put off.
     Interleaved schedules have another chunk to work on while a hand-over travels, but for filling
     and draining.
-    Source: Narayanan et al., arXiv:2104.04473, section 2.2; Megatron-LM overlaps the interleaved
+    Source: Narayanan et al., arXiv:2104.04473, section 2.2; Qi et al., arXiv:2401.10241, table 1;
+    for zbv what `planner.schedule` simulates (Qi et al., arXiv:2405.15362, has the order); Megatron-LM overlaps the interleaved
     schedule's hand-overs (--no-overlap-p2p-communication turns it off).
     """
     if np.all(np.asarray(s.pipeline_parallel_size) == 1):
@@ -268,20 +277,21 @@ def _pipeline(job: Job, s: Strategy, whole: _Pass, slowest: _Pass) -> tuple[Term
     virtual = s.virtual_pipeline_size
     one = communication.pipeline_transfer(job, s)
     filling = s.pipeline_parallel_size - 1
+    idle = (whole.seconds - slowest.seconds) * _bubble_share(s, whole)
     times = np.where(
         virtual > 1, 2 * virtual * filling, 2 * (s.gradient_accumulation_steps + filling)
     )
     return (
         Term(
             name="pipeline_bubble",
-            amount=np.where(
-                s.pipeline_parallel_size > 1, (whole.seconds - slowest.seconds) / virtual, 0.0
-            ),
+            amount=np.where(s.pipeline_parallel_size > 1, idle, 0.0),
             formula="({whole:seconds} through all stages - {slowest:seconds} on the slowest)"
-            " / {virtual} chunks",
+            " x {share:.3g} ({schedule}, {virtual} chunks)",
             numbers={
                 "whole": whole.seconds,
                 "slowest": slowest.seconds,
+                "share": _bubble_share(s, whole),
+                "schedule": s.pipeline_schedule,
                 "virtual": virtual,
             },
             source="Narayanan et al., arXiv:2104.04473, section 2.2",
@@ -296,6 +306,22 @@ def _pipeline(job: Job, s: Strategy, whole: _Pass, slowest: _Pass) -> tuple[Term
             spread=data_parallel.communication_spread(job),
         ),
     )
+
+
+def _bubble_share(s: Strategy, whole: _Pass) -> Amount:
+    """Return what a schedule leaves idle of a micro-batch through the other stages."""
+    seconds, weight = np.maximum(whole.seconds, 1e-12), whole.weight
+    share = 1 / np.asarray(s.virtual_pipeline_size)
+    inputs = seconds - whole.forward - weight
+    longest = np.maximum(np.maximum(whole.forward, inputs) / 2, inputs - weight)
+    by_schedule = {
+        "zb-h1": np.maximum(0.0, seconds - 2 * weight) / seconds,
+        "zbv": longest / seconds,
+        "naive": s.gradient_accumulation_steps,
+    }
+    for schedule, left in by_schedule.items():
+        share = np.where(s.pipeline_schedule == schedule, left, share)
+    return share
 
 
 def _optimizer(job: Job, s: Strategy, at: Stage) -> Term:

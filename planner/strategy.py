@@ -1,18 +1,16 @@
-"""How a job is laid out over the GPUs, one layout or a table of all of them.
+"""How a job is laid out over the GPUs: one layout, or a table of them.
 
 Sizes multiply: replicate x shard x tensor x pipeline x context = world size, and
 micro batch x accumulation steps x replicate x shard = global batch.
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from itertools import product
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from planner.errors import InvalidInputError
-from planner.job import Job
 from planner.term import Column, pick
 
 Whole: TypeAlias = Any
@@ -20,12 +18,17 @@ Whole: TypeAlias = Any
 
 ZERO_1, ZERO_2, ZERO_3 = 1, 2, 3
 
-FAMILIES = {0: "ddp", ZERO_1: "zero-1", ZERO_2: "zero-2", ZERO_3: "zero-3"}
-"""By ZeRO stage."""
+DATA_NAMES = {0: "ddp", ZERO_1: "zero-1", ZERO_2: "zero-2", ZERO_3: "zero-3"}
+"""What data parallelism is called, by ZeRO stage."""
 
-STAGES = {family: stage for stage, family in FAMILIES.items()}
+STAGES = {name: stage for stage, name in DATA_NAMES.items()}
 
-RECOMPUTE = ("none", "full")
+RECOMPUTE = ("none", "selective", "full")
+
+TECHNIQUES = ("tensor", "pipeline", "context", "expert")
+"""Ways to divide the model itself; each has a size, `<technique>_parallel_size`."""
+
+SHORT_NAMES = {"tensor": "tp", "pipeline": "pp", "context": "cp", "expert": "ep"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,9 +82,30 @@ class Strategy:
         return self.offload == "optimizer+parameters"
 
     @property
+    def is_hybrid(self) -> Any:
+        """Return whether shards of parameters are replicated: HSDP."""
+        return self.shards_parameters & (self.data_parallel_replicate_size > 1)
+
+    @property
+    def is_local(self) -> Any:
+        """Return whether replicas drift apart between averages: local SGD."""
+        return self.synchronize_every > 1
+
+    def uses(self, technique: str) -> Any:
+        """Return whether the layout divides the model by a technique of `TECHNIQUES`."""
+        return getattr(self, f"{technique}_parallel_size") > 1
+
+    @property
     def family(self) -> str:
-        """Return the name of a single layout's family: ddp, zero-1, zero-2 or zero-3."""
-        return FAMILIES[self.zero_stage]
+        """Return the name of a single layout's family, such as ddp, hsdp or tp+pp+zero-1."""
+        names = [SHORT_NAMES[each] for each in TECHNIQUES if self.uses(each)]
+        data = "hsdp" if self.is_hybrid else DATA_NAMES[self.zero_stage]
+        data = "local-sgd" if self.is_local else data
+        if not names or self.data_parallel_size > 1 or self.zero_stage:
+            names.append(data)
+        if self.offload != "none":
+            names.append("offload")
+        return "+".join(names)
 
     def at(self, row: int) -> "Strategy":
         """Return one row of a table."""
@@ -96,41 +120,6 @@ def vary(s: Strategy, **columns: Column) -> Strategy:
     return Strategy(**values | columns)
 
 
-def strategies(job: Job, wish: dict[str, object] | None = None) -> Strategy:
-    """Return the table of every legal layout: ZeRO stage x micro-batch x recompute.
-
-    Args:
-        job: supplies the world size and the global batch, which the layouts split exactly.
-        wish: values of `Strategy` fields that every returned row must have.
-
-    Raises:
-        InvalidInputError: the global batch is not a multiple of the world size.
-    """
-    world_size = job.cluster.world_size
-    per_rank, rest = divmod(job.recipe.global_batch_size, world_size)
-    if rest:
-        raise InvalidInputError(
-            f"a global batch of {job.recipe.global_batch_size} does not split over"
-            f" {world_size} GPUs",
-            hint=nearest_multiples(job.recipe.global_batch_size, world_size),
-            field="recipe.global_batch_size",
-        )
-    micro_batches = divisors(per_rank)
-    stages = [stage for stage in job.framework.zero_stages if stage == 0 or world_size > 1]
-    rows = list(product(stages, micro_batches, RECOMPUTE))
-    stage, micro_batch, recompute = (np.array(column) for column in zip(*rows, strict=True))
-    is_sharded = stage > 0
-    table = Strategy(
-        data_parallel_replicate_size=np.where(is_sharded, 1, world_size),
-        data_parallel_shard_size=np.where(is_sharded, world_size, 1),
-        zero_stage=stage,
-        micro_batch_size=micro_batch,
-        gradient_accumulation_steps=per_rank // micro_batch,
-        recompute=recompute,
-    )
-    return _only(table, len(rows), wish or {})
-
-
 def nearest_multiples(number: int, of: int) -> str:
     """Return a hint with the nearest multiples below and above."""
     below, above = number // of * of, -(-number // of) * of
@@ -143,18 +132,34 @@ def divisors(number: int) -> list[int]:
     return sorted({*small, *(number // size for size in small)})
 
 
-def _only(table: Strategy, num_rows: int, wish: dict[str, object]) -> Strategy:
-    keep = np.ones(num_rows, dtype=bool)
-    for name, value in wish.items():
-        keep &= np.broadcast_to(getattr(table, name) == value, num_rows)
-    columns = {
-        field.name: value[keep] if isinstance(value, np.ndarray) else value
-        for field in fields(table)
-        for value in (getattr(table, field.name),)
-    }
-    return Strategy(**columns)
-
-
 def num_rows(table: Strategy) -> int:
     """Return how many layouts the table holds."""
     return len(table.zero_stage)
+
+
+def rows(table: Strategy, which: Column) -> Strategy:
+    """Return the rows of a table at these indices, or where a mask holds."""
+    return Strategy(**{field.name: getattr(table, field.name)[which] for field in fields(table)})
+
+
+def join(tables: Iterable[Strategy]) -> Strategy:
+    """Return one table with the rows of several."""
+    parts = list(tables)
+    return Strategy(
+        **{
+            field.name: np.concatenate([getattr(part, field.name) for part in parts])
+            for field in fields(Strategy)
+        }
+    )
+
+
+def family_keys(table: Strategy) -> Column:
+    """Return a number per row that is the same for layouts of the same `Strategy.family`."""
+    flags = [table.uses(each) for each in TECHNIQUES]
+    is_replicated = (table.data_parallel_size > 1) & np.logical_or.reduce(flags)
+    flags += [is_replicated & (table.zero_stage == 0), table.is_hybrid, table.is_local]
+    flags += [table.offloads_optimizer]
+    key = np.where(table.is_hybrid, ZERO_3, table.zero_stage)
+    for flag in flags:
+        key = 2 * key + np.where(flag, 1, 0)
+    return key

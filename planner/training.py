@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from planner.job import Job
 from planner.step_time import StepTime
 
-_HOUR_SECONDS = 3600
+HOUR_SECONDS = 3600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ def training(job: Job, step_time: StepTime) -> Training | None:
         return None
     steps = math.ceil(tokens / job.tokens_per_step)
     seconds = steps * float(step_time.step_seconds)
-    hours = seconds / _HOUR_SECONDS
+    hours = seconds / HOUR_SECONDS
     return Training(
         tokens=tokens,
         steps=steps,

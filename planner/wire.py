@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, replace
 from typing import Any
 
+from planner.budget import plan_within
 from planner.candidate import Candidate, estimate
 from planner.cluster import Instance
 from planner.errors import InvalidRequestError, NothingFitsError, PlannerError
@@ -18,7 +19,8 @@ from planner.request import Request, Resolved, parse_request, resolve
 from planner.rules import Finding
 from planner.solve import smallest_layout
 from planner.term import Term
-from planner.training import training
+from planner.training import HOUR_SECONDS, training
+from planner.why import Why, why
 
 _OFFLOAD_IS_FREE = "the step time leaves out copies to host memory and the optimizer on the CPU"
 
@@ -79,7 +81,31 @@ def suggest(request: Request, *, allow_paths: bool) -> tuple[Resolved, Plan]:
         PlannerError: see `resolve`, `partial_wish` and `make_plan`.
     """
     resolved = resolve(request, allow_paths=allow_paths)
-    return resolved, make_plan(resolved.job, partial_wish(request.strategy))
+    wish = partial_wish(request.strategy)
+    is_open = request.objective in {"gpus", "cost"} or request.max_gpus or request.deadline_hours
+    if not is_open:
+        return resolved, make_plan(resolved.job, wish, request.objective)
+    plan = plan_within(
+        resolved.job,
+        wish,
+        request.objective,
+        max_gpus=request.max_gpus,
+        deadline_seconds=(request.deadline_hours or 0) * HOUR_SECONDS or None,
+    )
+    return replace(resolved, job=plan.job), plan
+
+
+def answer_suggestion(request: Request, resolved: Resolved, plan: Plan) -> dict[str, Any]:
+    """Return the contract's answer to a suggestion, and to the wish that it asks about."""
+    answer = answer_plan(resolved, plan, request.id)
+    if request.why is None:
+        return answer
+    return {**answer, "why": answer_why(ask_why(request, plan))}
+
+
+def ask_why(request: Request, plan: Plan) -> Why:
+    """Return what stands against the wish that a request asks about."""
+    return why(plan, partial_wish(request.why))
 
 
 def answer_plan(resolved: Resolved, plan: Plan, request_id: str | int | None) -> dict[str, Any]:
@@ -97,17 +123,41 @@ def answer_plan(resolved: Resolved, plan: Plan, request_id: str | int | None) ->
         ],
         "rejected": [
             {
-                "strategy": asdict(row.candidate.strategy),
-                "family": row.candidate.strategy.family,
+                "strategy": asdict(row.strategy),
+                "family": row.family,
                 "codes": [finding.code for finding in row.findings],
                 "reasons": [finding.message for finding in row.findings],
             }
             for row in plan.rejected
         ],
+        "pareto": [
+            {
+                "gpus": point.gpus,
+                "strategy": asdict(point.candidate.strategy),
+                "family": point.candidate.strategy.family,
+                "step_seconds": float(point.candidate.step_time.step_seconds),
+                "reserved_bytes": round(float(point.candidate.memory.reserved_bytes)),
+            }
+            for point in plan.pareto
+        ],
         "findings": [_finding(finding) for finding in plan.findings],
         "assumptions": [asdict(assumption) for assumption in resolved.assumptions],
         "notes": list(resolved.notes),
+        "options": [asdict(option) for option in plan.options],
         "search": asdict(plan.search),
+    }
+
+
+def answer_why(answer: Why) -> dict[str, Any]:
+    """Return what stands against a wish, or what it would cost."""
+    candidate = answer.candidate
+    return {
+        "wish": dict(answer.wish),
+        "strategy": None if candidate is None else asdict(candidate.strategy),
+        "step_seconds": None if candidate is None else float(candidate.step_time.step_seconds),
+        "layouts": answer.layouts,
+        "findings": [_finding(finding) for finding in answer.findings],
+        "comparison": answer.comparison,
     }
 
 
@@ -194,6 +244,7 @@ def _estimate(job: Job, candidate: Candidate) -> dict[str, Any]:
     return {
         "model": {"name": job.model.name, "parameters": job.model.parameters},
         "strategy": asdict(candidate.strategy),
+        "family": candidate.strategy.family,
         "fits": bool(candidate.fits),
         "memory": {
             "peak_bytes": round(peak),
@@ -221,12 +272,12 @@ def _estimate(job: Job, candidate: Candidate) -> dict[str, Any]:
         "training": _training(job, candidate),
         "tokens_per_second_per_gpu": float(step_time.tokens_per_second_per_gpu),
         "model_flops_utilization": float(step_time.model_flops_utilization),
-        "host_memory_bytes": round(host.peak_bytes),
+        "host_memory_bytes": round(float(host.peak_bytes)),
         "host_memory": {
-            "training_bytes": round(host.training_bytes),
+            "training_bytes": round(float(host.training_bytes)),
             "loading_bytes": round(host.loading.amount),
             "available_bytes": round(host.available_bytes) or None,
-            "fits": host.fits,
+            "fits": None if host.fits is None else bool(host.fits),
             "terms": [_term(term, "bytes") for term in (*host.terms, host.loading)],
         },
     }

@@ -11,7 +11,8 @@ import numpy as np
 
 from planner.candidate import estimate
 from planner.request import parse_request, resolve
-from planner.strategy import Strategy, strategies
+from planner.space import strategies
+from planner.strategy import Strategy
 
 RUNS = 7
 PLAN = [

@@ -12,6 +12,7 @@ from api.body import LARGEST_BODY_BYTES
 from api.main import app, create_app
 from planner import catalog, hub, probe, rules, topology, wire
 from planner.errors import PlannerError
+from planner.limits import LIMITS
 from planner.request import parse_request
 from planner.topology import LARGEST_TEXT, parse_topology
 
@@ -110,7 +111,12 @@ def test_description_is_not_shared_between_apps() -> None:
             "cluster.topology",
             "nvidia-smi topo -m",
         ),
-        ({**GPT2, "strategy": {"tensor_parallel_size": 2}}, 422, "strategy", "not searched for"),
+        (
+            {**GPT2, "strategy": {"tensor_parallel_size": 5}},
+            422,
+            "strategy.tensor_parallel_size",
+            "attention heads",
+        ),
         ({"model": "openai/gtp2"}, 502, "model", "did you mean"),
         (
             {"model": "meta-llama/Llama-2-70b-hf", "cluster": {"gpu": "t4", "gpus_per_node": 2}},
@@ -386,6 +392,7 @@ def test_rules_are_listed_and_explained(client: TestClient) -> None:
     listed = client.get("/v1/rules").json()["rules"]
     assert [rule["code"] for rule in listed] == [
         *(rule.code for rule in rules.RULES),
+        *(limit.code for limit in LIMITS),
         *topology.FINDINGS,
         *probe.FINDINGS,
     ]

@@ -14,7 +14,7 @@ from planner.errors import UnknownNameError
 from planner.glossary import Entry, codes, entries, explain, find_code, find_term
 from planner.schedule import StageSeconds, simulate
 from planner.schedule_orders import SCHEDULES, Kind, Shape
-from planner.strategy import FAMILIES
+from planner.strategy import DATA_NAMES
 from planner.units import GIGA
 
 ENTRIES = entries()
@@ -119,7 +119,7 @@ def test_synonyms_lead_to_the_strategy_they_mean() -> None:
 
 
 def test_every_strategy_and_schedule_of_the_planner_is_explained() -> None:
-    for name in (*FAMILIES.values(), *SCHEDULES):
+    for name in (*DATA_NAMES.values(), *SCHEDULES):
         assert find_term(name)
 
 

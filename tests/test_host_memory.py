@@ -127,6 +127,6 @@ def test_more_nodes_never_need_more_of_each(framework: str, power: int) -> None:
         job = resolve(parse_request(payload), allow_paths=False).job
         offload = catalog.framework(framework).offloads[-1]
         s = sharded(3, 8 * nodes, offload=offload)
-        return estimate_host_memory(job, s).training_bytes
+        return float(estimate_host_memory(job, s).training_bytes)
 
     assert training(2**power) == pytest.approx(training(1) / 2**power)

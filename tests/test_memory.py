@@ -10,7 +10,8 @@ from conftest import JobMaker
 from planner.candidate import estimate
 from planner.memory import estimate_memory
 from planner.phases import PHASES
-from planner.strategy import Strategy, num_rows, strategies
+from planner.space import strategies
+from planner.strategy import Strategy, num_rows
 from planner.units import GIB, MIB
 
 GPT2 = 124_439_808

@@ -5,6 +5,7 @@ from planner import catalog
 from planner.candidate import estimate
 from planner.cluster_request import Assumption, ClusterRequest
 from planner.plan import Plan, make_plan
+from planner.plan_report import plan_text
 from planner.report import (
     FLAGS,
     WIDTH,
@@ -12,7 +13,6 @@ from planner.report import (
     instance_text,
     instances_text,
     layout,
-    plan_text,
     recommendation,
     table,
 )
@@ -54,8 +54,35 @@ def test_ledger_lines_keep_to_the_width_and_hide_zeros(make_job: JobMaker) -> No
     assert "communication buffers" not in ledger
 
 
-def test_a_roomy_plan_rejects_nothing_and_says_nothing_of_it(make_job: JobMaker) -> None:
-    assert "Rejected" not in text_of(make_plan(make_job("gpt2", gpus=4)))
+def test_only_one_gpu_has_nothing_to_reject(make_job: JobMaker) -> None:
+    assert "Rejected" not in text_of(make_plan(make_job("gpt2", gpus=1)))
+    text = text_of(make_plan(make_job("gpt2", gpus=4)))
+    assert "pp+zero-3  LAY022  ZeRO-3 would reduce-scatter" in text
+
+
+def test_ranks_are_a_picture_or_strides_where_the_model_is_divided(make_job: JobMaker) -> None:
+    """The guide's picture of 4 GPUs: pipelines 0 -> 2 and 1 -> 3, replicas beside each other."""
+    job = make_job("gpt2", gpus=4)
+    wish = {"pipeline_parallel_size": 2, "tensor_parallel_size": 1, "context_parallel_size": 1}
+    picture = text_of(make_plan(job, wish))
+    assert "data 0  [GPU0]   [GPU2]" in picture
+    assert "data 1  [GPU1]   [GPU3]" in picture
+    assert "Ranks\n" not in text_of(make_plan(job))
+    large = make_job("meta-llama/Llama-2-70b-hf", gpus=8, cluster={"nodes": 8}, gpu="h100")
+    text = text_of(make_plan(large, {"tensor_parallel_size": 4, "pipeline_parallel_size": 4}))
+    assert "tensor    4 ranks, 1 apart: 0, 1, 2, ..." in text
+    assert "pipeline  4 ranks, 16 apart: 0, 16, 32, ..." in text
+
+
+def test_the_plan_is_no_wider_than_a_terminal_where_it_is_prose(make_job: JobMaker) -> None:
+    text = text_of(make_plan(make_job("meta-llama/Llama-2-70b-hf", gpus=8, cluster={"nodes": 4})))
+    assert "Trade-offs" in text
+    assert "layouts, every legal one" in text
+    tables = ("Alternatives", "Trade-offs")
+    prose = [part for part in text.split("\n\n") if not part.startswith(tables)]
+    command = "planner suggest gpt2 --out"
+    wide = [line for part in prose for line in part.splitlines() if len(line) > WIDTH]
+    assert all(command in line or line.startswith("Train") for line in wide)
 
 
 def test_one_gpu_is_said_to_need_no_parallelism(make_job: JobMaker) -> None:

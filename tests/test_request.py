@@ -220,4 +220,9 @@ def test_a_path_is_a_model_without_weights(tmp_path: Path) -> None:
 
 def test_the_schema_keeps_the_contract_names() -> None:
     fields = set(Request.model_fields)
-    assert fields == {"id", "model", "cluster", "recipe", "strategy"}
+    assert fields == {"id", "model", "cluster", "recipe", "strategy"} | {
+        "objective",
+        "max_gpus",
+        "deadline_hours",
+        "why",
+    }

@@ -8,8 +8,9 @@ import pytest
 from conftest import JobMaker
 
 from planner.candidate import estimate
+from planner.space import strategies
 from planner.step_time import StepTime, estimate_step_time
-from planner.strategy import Strategy, num_rows, strategies
+from planner.strategy import Strategy, num_rows
 from planner.term import Term
 
 

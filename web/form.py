@@ -18,7 +18,7 @@ from planner.errors import InvalidRequestError, PlannerError, Problem, did_you_m
 from planner.lora import LoraRequest
 from planner.report import FLAGS
 from planner.request import RecipeRequest, Request, StrategyRequest, parse_request
-from planner.strategy import FAMILIES, STAGES
+from planner.strategy import DATA_NAMES, STAGES
 
 _SECTIONS: Mapping[str, type[BaseModel]] = {
     "cluster": ClusterRequest,
@@ -166,7 +166,7 @@ def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
 def _word(name: str, value: object) -> str:
     """Return a value as its flag takes it."""
     if name == "zero_stage":
-        return FAMILIES[value] if isinstance(value, int) else str(value)
+        return DATA_NAMES[value] if isinstance(value, int) else str(value)
     return ",".join(value) if isinstance(value, list) else str(value)
 
 

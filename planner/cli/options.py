@@ -109,6 +109,24 @@ def job_options(command: F) -> F:
     return command
 
 
+def goal_options(command: F) -> F:
+    """Add the flags of a suggestion alone: what is held fixed, what is best, what is asked about."""
+    options = (
+        click.option(
+            "--pin", multiple=True, metavar="NAME=VALUE", help="Hold a field of the strategy fixed."
+        ),
+        click.option("--why", metavar="NAME=VALUE", help="Ask why not that, such as tp=16."),
+        click.option(
+            "--objective", help="time (default), memory, gpus (the fewest) or cost (the cheapest)."
+        ),
+        click.option("--max-gpus", type=int, help="Plan on any number of GPUs up to that."),
+        click.option("--deadline", metavar="T", help="Of the whole run, such as 36h or 7d."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 def build_request(model: str, flags: dict[str, Any]) -> Any:
     """Return the wire request that the flags describe."""
     from planner.request import parse_request
@@ -126,8 +144,38 @@ def build_request(model: str, flags: dict[str, Any]) -> Any:
     lora = _lora(flags["lora_rank"], flags["lora_targets"])
     if lora:
         recipe["lora"] = lora
-    payload = {"model": model, "cluster": cluster, "recipe": recipe}
+    payload = {"model": model, "cluster": cluster, "recipe": recipe, **_goal(flags)}
+    for pinned in flags.get("pin", ()):
+        strategy |= _wish(pinned)
     return parse_request({**payload, "strategy": strategy} if strategy else payload)
+
+
+def _goal(flags: dict[str, Any]) -> dict[str, Any]:
+    """Return what a suggestion is to be best at, and what it is asked about."""
+    goal = {name: flags[name] for name in ("objective", "max_gpus") if flags.get(name)}
+    if flags.get("deadline"):
+        goal["deadline_hours"] = _hours(flags["deadline"])
+    if flags.get("why"):
+        goal["why"] = _wish(flags["why"])
+    return goal
+
+
+def _wish(text: str) -> dict[str, Any]:
+    from planner.why import read_wish
+
+    return read_wish(text)
+
+
+def _hours(text: str) -> float:
+    """Return the hours that `36h`, `7d` or `90m` stand for."""
+    match = re.fullmatch(r"([0-9]{1,7}(?:\.[0-9]{1,6})?)([mhd])", text.strip().lower())
+    if match is None:
+        raise InvalidInputError(
+            f"cannot read {text[:40]!r} as a time",
+            hint="such as 36h, 7d or 90m",
+            field="--deadline",
+        )
+    return float(match[1]) * {"m": 1 / 60, "h": 1, "d": 24}[match[2]]
 
 
 def _given(flags: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from planner.cli.options import build_request, job_options
+from planner.cli.options import build_request, goal_options, job_options
 from planner.cli.output import bold, color, say
 
 
@@ -18,21 +18,25 @@ from planner.cli.output import bold, color, say
 @job_options
 @click.option("--out", type=click.Path(file_okay=False), help="Write launch files there.")
 @click.option("--force", is_flag=True, help="Let --out replace an existing folder.")
+@goal_options
 def suggest(model: str, out: str | None, *, force: bool, as_json: bool, **flags: Any) -> None:
     """Recommend a strategy for MODEL and explain it."""
     from planner import wire
-    from planner.report import plan_text
+    from planner.plan_report import plan_text
+    from planner.why import why_text
 
     request = build_request(model, flags)
     resolved, plan = wire.suggest(request, allow_paths=True)
     say(resolved.notes)
-    answer = wire.answer_plan(resolved, plan, request.id)
+    answer = wire.answer_suggestion(request, resolved, plan)
     if out is not None:
         from planner.bundle import write_bundle
 
         write_bundle(Path(out), plan, answer, force=force)
     if as_json:
         click.echo(json.dumps(answer, indent=2))
+    elif request.why is not None:
+        click.echo(why_text(wire.ask_why(request, plan), flags["why"]))
     else:
         command = join(["planner", *sys.argv[1:]])
         click.echo(plan_text(plan, resolved.assumptions, command, bold), color=color())

@@ -1,12 +1,16 @@
 """What a rule is, what it looks at, and what it finds."""
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
+
+import numpy as np
 
 from planner.candidate import Candidate
 from planner.job import Job
+from planner.strategy import TECHNIQUES, Strategy
+from planner.term import Column
 
 
 class Severity(StrEnum):
@@ -31,11 +35,28 @@ class Situation:
     """The layout with a whole replica per GPU (DDP) that needs the least memory."""
     fastest: Candidate
     """The fastest layout that fits, whatever the rules prefer; the candidate if none fits."""
+    simplest: Candidate | None = None
+    """The fastest of plain DDP that fits."""
+    fewer: Mapping[str, Candidate] = field(default_factory=dict)
+    """The fastest layouts on fewer GPUs that fit: of "one GPU", of "one node"."""
+    largest_layer_bytes: float = 0.0
+    """What a GPU must hold at least that runs the largest layer whole."""
 
     @property
     def fits_on_one_gpu(self) -> bool:
         """Return whether one GPU can hold and train a whole replica with room to spare."""
         return bool(self.smallest_replica.is_comfortable)
+
+    @property
+    def is_multi_node(self) -> bool:
+        """Return whether the job spans nodes."""
+        return self.job.cluster.nodes > 1
+
+    def share(self, *terms: str) -> float:
+        """Return the share of the candidate's step that terms of its step time take."""
+        step_time = self.candidate.step_time
+        seconds = sum(float(term.amount) for term in step_time.terms if term.name in terms)
+        return seconds / float(step_time.step_seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +67,23 @@ class Finding:
     name: str
     severity: Severity
     message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preference:
+    """What a branch of the decision tree admits: ZeRO stages, and techniques beside them."""
+
+    zero_stages: frozenset[int]
+    techniques: frozenset[str]
+    """Of `planner.strategy.TECHNIQUES`."""
+
+    def admits(self, table: Strategy) -> Column:
+        """Return which layouts of a table the branch admits."""
+        admitted = np.isin(table.zero_stage, list(self.zero_stages))
+        for technique in TECHNIQUES:
+            if technique not in self.techniques:
+                admitted &= np.logical_not(table.uses(technique))
+        return admitted
 
 
 @dataclass(frozen=True, slots=True)

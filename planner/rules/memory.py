@@ -41,3 +41,19 @@ def tight_memory(situation: Situation) -> str | None:
         return None
     share = situation.candidate.memory.reserved_bytes / situation.job.usable_bytes
     return f"takes {share:.0%} of the card's memory; above {COMFORTABLE_FRACTION:.0%} is tight"
+
+
+def states_wait_in_host_memory(situation: Situation) -> str | None:
+    """States are offloaded to host memory, as a last resort.
+
+    Why: they cross PCIe every step, and the CPU steps the optimizer.
+
+    Instead: more GPUs, recompute, an 8-bit optimizer or adapters, each of which keeps training on
+    the GPUs.
+
+    Source: Ren et al., ZeRO-Offload, arXiv:2101.06840.
+    """
+    offload = situation.candidate.strategy.offload
+    if offload == "none":
+        return None
+    return f"{offload.replace('+', ' and ')} in host memory: the layout would not fit, or not with room"

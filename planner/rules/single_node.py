@@ -27,7 +27,8 @@ def model_fits_on_one_gpu(situation: Situation) -> str | None:
 
     Source: Hugging Face, Efficient Training on Multiple GPUs, section Scalability strategy, case 1.
     """
-    if situation.job.cluster.world_size == 1 or not situation.fits_on_one_gpu:
+    cluster = situation.job.cluster
+    if cluster.world_size == 1 or cluster.nodes > 1 or not situation.fits_on_one_gpu:
         return None
     replica = situation.smallest_replica.memory.reserved_bytes
     return (
@@ -37,92 +38,92 @@ def model_fits_on_one_gpu(situation: Situation) -> str | None:
     )
 
 
+def largest_layer_exceeds_one_gpu(situation: Situation) -> str | None:
+    """Not even the largest layer fits onto one GPU (case 3): tensor parallelism, or ZeRO.
+
+    Why: a pipeline gives each GPU whole layers, so it cannot divide the one that is too large;
+    tensor parallelism divides every matrix, ZeRO-3 gathers one layer at a time.
+
+    Instead: with ZeRO, techniques of a single GPU on top: recompute, smaller micro-batches,
+    offload.
+
+    Source: Hugging Face, Efficient Training on Multiple GPUs, section Scalability strategy, case 3.
+    """
+    needed, usable = situation.largest_layer_bytes, situation.job.usable_bytes
+    if situation.job.cluster.world_size == 1 or needed <= usable:
+        return None
+    return (
+        f"the largest layer alone needs {format_bytes(needed)} of {format_bytes(usable)}: tensor"
+        " parallelism divides it, or ZeRO with the techniques of a single GPU"
+    )
+
+
 def model_exceeds_one_gpu_on_fast_links(situation: Situation) -> str | None:
     """The model does not fit onto one GPU, and NVLink or NVSwitch joins the GPUs (case 2).
 
     Why: the replica must be divided; with very fast links pipeline, ZeRO and tensor parallelism
     perform alike, and ZeRO asks for no change to the model.
 
-    Instead: the lowest ZeRO stage that fits, as each rung up moves more bytes per step.
+    Instead: whichever of them comes out fastest, after what its changes to the model cost.
 
     Source: Hugging Face, Efficient Training on Multiple GPUs, section Scalability strategy, case 2.
     """
     if not _exceeds(situation) or not situation.job.cluster.slowest_link.is_fast:
         return None
-    return (
-        f"{_shortfall(situation)}; {_link(situation)} is fast: ZeRO, tensor and pipeline are alike"
-    )
+    return f"{shortfall(situation)}; {link(situation)} is fast: ZeRO, tensor and pipeline are alike"
 
 
 def model_exceeds_one_gpu_on_slow_links(situation: Situation) -> str | None:
-    """The model does not fit onto one GPU, and only PCIe or a network joins the GPUs (case 2).
+    """The model does not fit onto one GPU, and no NVLink joins the GPUs (case 2).
 
     Why: ZeRO and tensor parallelism cross the link in every layer; a pipeline crosses it once per
     stage, so without NVLink it is the faster way to divide the model.
 
-    Instead: ZeRO with few, large micro-batches, so that each gather serves more tokens.
+    Instead: ZeRO with few, large micro-batches, so that each gather serves more tokens, where a
+    pipeline is not worth its changes to the model.
 
     Source: Hugging Face, Efficient Training on Multiple GPUs, section Scalability strategy, case 2.
     """
     if not _exceeds(situation) or situation.job.cluster.slowest_link.is_fast:
         return None
     return (
-        f"{_shortfall(situation)}; {_link(situation)} is slow: a pipeline would be faster than ZeRO,"
-        " but this version does not estimate pipelines yet"
+        f"{shortfall(situation)}; {link(situation)} is slow: a pipeline, or ZeRO with large"
+        " micro-batches, but no tensor parallelism"
     )
 
 
-SHOWN_FRACTION = 0.05
-"""How much faster the search's choice must be for the answer to show both."""
+def single_gpu_techniques_come_first(situation: Situation) -> str | None:
+    """Step 0: what one GPU can do comes before any parallelism.
 
+    Why: 16-bit precision, recompute, accumulation of small micro-batches and an 8-bit optimizer
+    shrink a replica two- to fourfold; a replica that then fits needs no exchange but gradients.
 
-def search_disagrees_with_tree(situation: Situation) -> str | None:
-    """The cost model finds another family more than 5 % faster than the one the tree prefers.
+    Instead: nothing; they go with every kind of parallelism too.
 
-    Why: the guide's order is a rule of thumb, and here the arithmetic is in; but a gain within the
-    estimate's own error is no reason to leave the simpler strategy.
-
-    Instead: the answer follows the search where the gain exceeds that error, else the tree; a
-    short run of both settles it.
-
-    Source: Hugging Face, Efficient Training on Multiple GPUs: "it's best to experiment".
+    Source: Hugging Face, Efficient Training on Multiple GPUs, introduction; Methods and tools for
+    efficient training on a single GPU.
     """
-    gain = search_gain(situation)
-    if gain <= SHOWN_FRACTION:
+    recipe, precision = situation.job.recipe, situation.job.recipe.precision
+    techniques = {
+        "16-bit precision (--precision bf16-mixed)": precision in {"fp32", "tf32"},
+        "recompute (--recompute full)": situation.candidate.strategy.recompute == "none",
+        "an 8-bit optimizer (--optimizer adamw-8bit)": recipe.optimizer == "adamw"
+        and "adamw-8bit" in situation.job.framework.optimizers,
+        "accumulation of smaller micro-batches": situation.candidate.strategy.micro_batch_size > 1,
+    }
+    left = [name for name, is_open in techniques.items() if is_open]
+    if situation.fits_on_one_gpu and situation.candidate.is_comfortable:
         return None
-    fastest, candidate = situation.fastest.strategy.family, situation.candidate.strategy.family
-    error = _error(situation)
-    verdict = (
-        f"more than the estimate's own error of {error:.0%}, so {fastest} is followed"
-        if follows_search(situation)
-        else f"within the estimate's own error of {error:.0%}, so the simpler {candidate} is followed"
-    )
-    return f"the tree prefers {candidate}; the search finds {fastest} {gain:.0%} faster, {verdict}"
-
-
-def search_gain(situation: Situation) -> float:
-    """Return how much less time the search's choice takes, as a fraction of its own."""
-    tree, search = situation.candidate.step_time, situation.fastest.step_time
-    return float(tree.step_seconds / search.step_seconds - 1)
-
-
-def follows_search(situation: Situation) -> bool:
-    """Return whether the search's gain is beyond what the estimate can be wrong by."""
-    is_roomier = situation.fastest.is_comfortable and not situation.candidate.is_comfortable
-    return is_roomier or search_gain(situation) > _error(situation)
-
-
-def _error(situation: Situation) -> float:
-    """Return by what fraction a step may take longer than estimated."""
-    framework = situation.job.framework
-    return framework.slower_factor * framework.spreads["compute"]
+    return f"still open on each single GPU: {', '.join(left)}" if left else None
 
 
 def _exceeds(situation: Situation) -> bool:
-    return situation.job.cluster.world_size > 1 and not situation.fits_on_one_gpu
+    cluster = situation.job.cluster
+    return cluster.world_size > 1 and cluster.nodes == 1 and not situation.fits_on_one_gpu
 
 
-def _shortfall(situation: Situation) -> str:
+def shortfall(situation: Situation) -> str:
+    """Return by how much one GPU is too small, in words."""
     needed = situation.smallest_replica.memory.reserved_bytes
     return (
         f"one GPU cannot hold a replica ({format_bytes(needed)} at the least, of"
@@ -130,6 +131,7 @@ def _shortfall(situation: Situation) -> str:
     )
 
 
-def _link(situation: Situation) -> str:
-    link = situation.job.cluster.slowest_link
-    return f"{link.name} ({format_rate(link.bytes_per_second)})"
+def link(situation: Situation) -> str:
+    """Return the link that bounds the job, with its speed."""
+    slowest = situation.job.cluster.slowest_link
+    return f"{slowest.name} ({format_rate(slowest.bytes_per_second)})"

@@ -1,0 +1,205 @@
+"""Plan -> text for a terminal. The recommendation first, then what it rests on."""
+
+from collections.abc import Sequence
+from textwrap import fill
+
+from planner.candidate import Candidate
+from planner.cluster_request import Assumption
+from planner.phases import PHASES
+from planner.placement import RankGrid, rank_grid
+from planner.plan import Plan
+from planner.report import (
+    WIDTH,
+    Emphasis,
+    assumptions_text,
+    ledger,
+    recommendation,
+    table,
+    totals,
+)
+from planner.strategy import SHORT_NAMES, Strategy
+from planner.units import format_bytes, format_duration, format_seconds
+
+_MOST_ROWS = 8
+
+
+def plan_text(plan: Plan, assumptions: Sequence[Assumption], command: str, bold: Emphasis) -> str:
+    """Return the whole report.
+
+    Args:
+        plan: what to show.
+        assumptions: what the request left open, shown first.
+        command: the command line that asked, to which `--out` can be added.
+        bold: how the terminal emphasises, or the identity.
+    """
+    chosen = plan.chosen
+    sections = [
+        assumptions_text(assumptions),
+        bold(recommendation(plan.job, chosen)) + "\n" + totals(plan.job, chosen),
+        ledger(
+            f"Memory of one GPU at its peak ({PHASES[chosen.memory.phase]})",
+            chosen.memory.terms,
+            format_bytes,
+            bold,
+        ),
+        ledger("Time of one optimizer step", chosen.step_time.terms, format_seconds, bold),
+        _why(plan, bold),
+        _options(plan, bold),
+        _ranks_of(plan, bold),
+        _alternatives(plan, bold),
+        _trade_offs(plan, bold),
+        _rejected(plan, bold),
+        _searched(plan),
+        _how_to_run(command, bold),
+    ]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _why(plan: Plan, bold: Emphasis) -> str:
+    lines = [_paragraph(f"{finding.code}  {finding.message}") for finding in plan.findings]
+    return "\n".join((bold("Why") + " (planner explain CODE says more)", *lines))
+
+
+def _paragraph(text: str) -> str:
+    return fill(
+        text,
+        WIDTH,
+        initial_indent="  ",
+        subsequent_indent=" " * 10,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _alternatives(plan: Plan, bold: Emphasis) -> str:
+    """Return the ranked table: the choice with a tick, then the best of each other family."""
+    header = ("", "strategy", "sizes", "micro-batch", "recompute", "memory", "step", "compared")
+    shown = plan.alternatives[:_MOST_ROWS]
+    rows = [("*", plan.chosen, "chosen")]
+    rows += [("", other.candidate, other.reason) for other in shown]
+    cells = [(mark, *layout_cells(row), reason) for mark, row, reason in rows]
+    left = len(plan.alternatives) - len(shown)
+    more = f"\n  and {left} more families (--json lists them)" if left else ""
+    return bold("Alternatives") + "\n" + table((header, *cells)) + more
+
+
+def layout_cells(candidate: Candidate) -> tuple[str, ...]:
+    """Return a layout's family, sizes, micro-batches, recompute, memory and step as text."""
+    s = candidate.strategy
+    return (
+        s.family,
+        sizes(s),
+        f"{s.micro_batch_size} x {s.gradient_accumulation_steps}",
+        s.recompute,
+        format_bytes(candidate.memory.reserved_bytes),
+        format_seconds(candidate.step_time.step_seconds),
+    )
+
+
+def sizes(s: Strategy) -> str:
+    """Return the sizes above 1 in short, such as `dp 4 tp 8 pp 2 (1f1b)`; HSDP as replicas x shards."""
+    data = (
+        f"{s.data_parallel_replicate_size}x{s.data_parallel_shard_size}"
+        if s.is_hybrid
+        else str(s.data_parallel_size)
+    )
+    named = [f"dp {data}"] if s.data_parallel_size > 1 else []
+    named += [
+        f"{short} {getattr(s, f'{technique}_parallel_size')}"
+        for technique, short in SHORT_NAMES.items()
+        if s.uses(technique)
+    ]
+    if s.pipeline_parallel_size > 1:
+        chunks = f" x{s.virtual_pipeline_size}" if s.virtual_pipeline_size > 1 else ""
+        named.append(f"({s.pipeline_schedule}{chunks})")
+    return " ".join(named) or "-"
+
+
+def _trade_offs(plan: Plan, bold: Emphasis) -> str:
+    """Return the Pareto front: what is faster, smaller, or on fewer GPUs."""
+    header = ("GPUs", "strategy", "sizes", "micro-batch", "recompute", "memory", "step")
+    points = plan.pareto
+    if len(points) > _MOST_ROWS:
+        points = (*points[: _MOST_ROWS - 2], *points[-2:])
+    rows = [(str(point.gpus), *layout_cells(point.candidate)) for point in points]
+    if len(rows) == 1:
+        return ""
+    title = bold("Trade-offs") + " (none is both faster and smaller on as many GPUs)"
+    return title + "\n" + table((header, *rows))
+
+
+def _options(plan: Plan, bold: Emphasis) -> str:
+    """Return what other numbers of GPUs would take."""
+    if not plan.options:
+        return ""
+    chosen = plan.job.cluster.world_size
+    header = ("", "GPUs", "step", "GPU time", "run", "price", "in time")
+    rows = [
+        (
+            "*" if option.gpus == chosen else "",
+            f"{option.gpus:,}",
+            format_seconds(option.step_seconds),
+            format_seconds(option.gpu_seconds_per_step),
+            format_duration(option.run_seconds) if option.run_seconds else "",
+            f"${option.usd:,.2f}" if option.usd else "",
+            "yes" if option.is_in_time else "no",
+        )
+        for option in plan.options
+    ]
+    return bold("Numbers of GPUs") + "\n" + table((header, *rows))
+
+
+def _ranks_of(plan: Plan, bold: Emphasis) -> str:
+    """Return which GPUs stand where: a picture, or the strides of each kind of group."""
+    grid = plan_grid(plan)
+    if plan.chosen.strategy.data_parallel_size == plan.job.cluster.world_size:
+        return ""
+    picture = grid.picture()
+    if picture:
+        body = "\n".join(f"  {line}" for line in picture.splitlines())
+    else:
+        body = table([(kind, text) for kind, text in grid.strides().items()])
+    return bold("Ranks") + "\n" + body
+
+
+def plan_grid(plan: Plan) -> RankGrid:
+    """Return the map of the plan's ranks."""
+    s, cluster = plan.chosen.strategy, plan.job.cluster
+    return rank_grid(
+        {
+            "tensor": s.tensor_parallel_size,
+            "context": s.context_parallel_size,
+            "expert": s.expert_parallel_size,
+            "data": s.data_parallel_size,
+            "pipeline": s.pipeline_parallel_size,
+        },
+        gpus_per_node=cluster.gpus_per_node,
+        nodes=cluster.nodes,
+        gpu_order=cluster.gpu_order,
+    )
+
+
+def _rejected(plan: Plan, bold: Emphasis) -> str:
+    if not plan.rejected:
+        return ""
+    first = [(row.family, row.findings[0]) for row in plan.rejected]
+    too_large = [each for each in first if each[1].code == "MEM001"][: _MOST_ROWS // 2]
+    others = [each for each in first if each[1].code != "MEM001"]
+    lines = [
+        _paragraph(f"{family}  {finding.code}  {finding.message}")
+        for family, finding in (*too_large, *others)
+    ]
+    left = len(first) - len(lines)
+    more = f"  and {left} more families (--json lists them)" if left else ""
+    return "\n".join(
+        line for line in (bold("Rejected") + " (--why tp=16 asks for one)", *lines, more) if line
+    )
+
+
+def _searched(plan: Plan) -> str:
+    found = plan.search
+    return f"Searched {found.strategies:,} layouts, every legal one; {found.feasible:,} fit."
+
+
+def _how_to_run(command: str, bold: Emphasis) -> str:
+    return f"{bold('Run it')}\n  {command} --out DIR    writes launch files, a training script and a README"

@@ -7,7 +7,7 @@ from planner.candidate import Candidate
 from planner.cluster_request import Assumption
 from planner.phases import PHASES
 from planner.placement import RankGrid, rank_grid
-from planner.plan import Plan
+from planner.plan import Plan, Point, Rejected
 from planner.report import (
     WIDTH,
     Emphasis,
@@ -20,7 +20,8 @@ from planner.report import (
 from planner.strategy import SHORT_NAMES, Strategy
 from planner.units import format_bytes, format_duration, format_seconds
 
-_MOST_ROWS = 8
+MOST_ROWS = 8
+"""Of a table."""
 
 
 def plan_text(plan: Plan, assumptions: Sequence[Assumption], command: str, bold: Emphasis) -> str:
@@ -74,7 +75,7 @@ def _paragraph(text: str) -> str:
 def _alternatives(plan: Plan, bold: Emphasis) -> str:
     """Return the ranked table: the choice with a tick, then the best of each other family."""
     header = ("", "strategy", "sizes", "micro-batch", "recompute", "memory", "step", "compared")
-    shown = plan.alternatives[:_MOST_ROWS]
+    shown = plan.alternatives[:MOST_ROWS]
     rows = [("*", plan.chosen, "chosen")]
     rows += [("", other.candidate, other.reason) for other in shown]
     cells = [(mark, *layout_cells(row), reason) for mark, row, reason in rows]
@@ -118,10 +119,7 @@ def sizes(s: Strategy) -> str:
 def _trade_offs(plan: Plan, bold: Emphasis) -> str:
     """Return the Pareto front: what is faster, smaller, or on fewer GPUs."""
     header = ("GPUs", "strategy", "sizes", "micro-batch", "recompute", "memory", "step")
-    points = plan.pareto
-    if len(points) > _MOST_ROWS:
-        points = (*points[: _MOST_ROWS - 2], *points[-2:])
-    rows = [(str(point.gpus), *layout_cells(point.candidate)) for point in points]
+    rows = [(str(point.gpus), *layout_cells(point.candidate)) for point in shown_points(plan)]
     if len(rows) == 1:
         return ""
     title = bold("Trade-offs") + " (none is both faster and smaller on as many GPUs)"
@@ -147,6 +145,19 @@ def _options(plan: Plan, bold: Emphasis) -> str:
         for option in plan.options
     ]
     return bold("Numbers of GPUs") + "\n" + table((header, *rows))
+
+
+def shown_points(plan: Plan) -> tuple[Point, ...]:
+    """Return the fastest points of the front and its last two, the smallest or on fewer GPUs."""
+    points = plan.pareto
+    return points if len(points) <= MOST_ROWS else (*points[: MOST_ROWS - 2], *points[-2:])
+
+
+def shown_rejected(plan: Plan) -> tuple[Rejected, ...]:
+    """Return the families that nearly fit, and those that break a limit."""
+    too_large = [row for row in plan.rejected if row.findings[0].code == "MEM001"]
+    others = [row for row in plan.rejected if row.findings[0].code != "MEM001"]
+    return (*too_large[: MOST_ROWS // 2], *others)
 
 
 def _ranks_of(plan: Plan, bold: Emphasis) -> str:
@@ -182,14 +193,12 @@ def plan_grid(plan: Plan) -> RankGrid:
 def _rejected(plan: Plan, bold: Emphasis) -> str:
     if not plan.rejected:
         return ""
-    first = [(row.family, row.findings[0]) for row in plan.rejected]
-    too_large = [each for each in first if each[1].code == "MEM001"][: _MOST_ROWS // 2]
-    others = [each for each in first if each[1].code != "MEM001"]
+    shown = shown_rejected(plan)
     lines = [
-        _paragraph(f"{family}  {finding.code}  {finding.message}")
-        for family, finding in (*too_large, *others)
+        _paragraph(f"{row.family}  {row.findings[0].code}  {row.findings[0].message}")
+        for row in shown
     ]
-    left = len(first) - len(lines)
+    left = len(plan.rejected) - len(shown)
     more = f"  and {left} more families (--json lists them)" if left else ""
     return "\n".join(
         line for line in (bold("Rejected") + " (--why tp=16 asks for one)", *lines, more) if line

@@ -146,7 +146,7 @@ def _techniques(s: Strategy, framework: Framework) -> list[str]:
     schedule = f"{s.pipeline_schedule}, {s.virtual_pipeline_size} chunks each"
     sequence = " with sequence parallelism" if s.sequence_parallel else ""
     wanted = {
-        family: s.data_parallel_size > 1,
+        family: s.data_parallel_size > 1 or s.zero_stage > 0,
         f"{s.data_parallel_replicate_size} replicas of the shards": (
             s.zero_stage > 0 and s.data_parallel_replicate_size > 1
         ),

@@ -8,6 +8,7 @@ from io import BytesIO
 from itertools import chain
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 from zipfile import ZipFile
 
 import pytest
@@ -20,9 +21,10 @@ from planner import catalog, glossary, probe, rules, topology, wire
 from planner.bundle import bundle_files
 from planner.candidate import estimate
 from planner.cli import cli
+from planner.plan_report import MOST_ROWS
 from planner.report import FLAGS, recommendation
 from planner.request import parse_request
-from planner.strategy import Strategy
+from planner.strategy import DATA_NAMES, TECHNIQUES, Strategy
 from planner.topology import Nic, Topology, dump, parse_topology
 from planner.units import format_bytes, format_rate, format_seconds
 from web.chart import Scale, meter, rows, stacked_bar
@@ -85,6 +87,7 @@ def test_form_has_a_control_for_every_field_that_can_be_assumed() -> None:
         "strategy.micro_batch_size",
         "strategy.gradient_accumulation_steps",
         "strategy.recompute",
+        *(f"strategy.{technique}_parallel_size" for technique in TECHNIQUES),
     }
     assert {control_of(field) for field in set(FLAGS) - layout} == set(labels())
 
@@ -157,8 +160,22 @@ def test_result_page_says_what_the_library_says(client: TestClient) -> None:
     for finding in plan.findings:
         assert finding.message in page.text
         assert f'href="/rules/{finding.code}"' in html
-    for other in plan.alternatives:
+    for other in plan.alternatives[:MOST_ROWS]:
         assert other.reason in page.text
+        assert f"/plan?{escape(question_for(other.candidate.strategy))}" in html
+
+
+def question_for(s: Strategy) -> str:
+    """Return the query that asks for a layout's family and sizes, as the page links it."""
+    values = {"model": "gpt2", "gpus_per_node": "4"}
+    for technique in TECHNIQUES:
+        values[f"{technique}_parallel_size"] = str(getattr(s, f"{technique}_parallel_size"))
+    values["strategy"] = DATA_NAMES[s.zero_stage]
+    if s.is_hybrid:
+        values["data_parallel_shard_size"] = str(s.data_parallel_shard_size)
+    if s.is_local:
+        values["synchronize_every"] = str(s.synchronize_every)
+    return urlencode(values)
 
 
 def test_result_page_says_what_was_rejected(client: TestClient) -> None:

@@ -15,7 +15,7 @@ from planner.request import (
     ASSUMED_TOKENS_PER_STEP,
     RecipeRequest,
 )
-from planner.strategy import RECOMPUTE
+from planner.strategy import RECOMPUTE, TECHNIQUES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,6 +266,16 @@ def _wish() -> tuple[Control, ...]:
             placeholder="the planner chooses",
         ),
         _select("recompute", "Activation recompute", "the planner chooses", RECOMPUTE, columns=6),
+        *(
+            Control(
+                name=f"{technique}_parallel_size",
+                label=f"{technique.capitalize()} parallel",
+                kind="number",
+                columns=3,
+                placeholder="any",
+            )
+            for technique in TECHNIQUES
+        ),
     )
 
 

@@ -11,8 +11,17 @@ from planner.memory import stage_memories
 from planner.phases import PHASES
 from planner.placement import cuda_visible_devices
 from planner.plan import Plan
+from planner.plan_report import (
+    MOST_ROWS,
+    layout_cells,
+    plan_grid,
+    shown_points,
+    shown_rejected,
+    sizes,
+)
 from planner.report import FLAGS, recommendation, totals, whole_run
 from planner.request import Resolved
+from planner.strategy import DATA_NAMES, TECHNIQUES, Strategy
 from planner.units import format_bytes, format_seconds
 from web.beside import beside_training
 from web.chart import Scale, meter, rows, stacked_bar
@@ -52,7 +61,12 @@ def result(
         "notes": _notes(resolved, plan),
         "node": _node(plan.job.cluster),
         "flags": FLAGS,
-        "compared": _compared(plan),
+        "compared": _compared(question, plan),
+        "trade_offs": [
+            (point.gpus, *layout_cells(point.candidate)) for point in shown_points(plan)
+        ],
+        "rejected": shown_rejected(plan),
+        "ranks": _ranks(plan),
         "links": [
             link for link in (plan.job.cluster.intra_node, plan.job.cluster.inter_node) if link
         ],
@@ -147,10 +161,37 @@ def _time(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _compared(plan: Plan) -> list[tuple[Candidate, str]]:
-    """Return the choice and its alternatives, each with what sets it apart."""
-    others = [(other.candidate, other.reason) for other in plan.alternatives]
-    return [(plan.chosen, "chosen"), *others]
+def _compared(question: Question, plan: Plan) -> list[tuple[Candidate, str, str, str]]:
+    """Return the choice and its alternatives: sizes, what sets each apart, and the query for it."""
+    others = [(other.candidate, other.reason) for other in plan.alternatives[:MOST_ROWS]]
+    return [
+        (each, sizes(each.strategy), reason, question.query_with(**_pins(each.strategy)))
+        for each, reason in ((plan.chosen, "chosen"), *others)
+    ]
+
+
+def _pins(s: Strategy) -> dict[str, str]:
+    """Return the parameters that ask for a layout's family in its sizes."""
+    pinned = {
+        f"{technique}_parallel_size": str(getattr(s, f"{technique}_parallel_size"))
+        for technique in TECHNIQUES
+    }
+    pinned["strategy"] = DATA_NAMES[s.zero_stage]
+    if s.is_hybrid:
+        pinned["data_parallel_shard_size"] = str(s.data_parallel_shard_size)
+    if s.is_local:
+        pinned["synchronize_every"] = str(s.synchronize_every)
+    if s.offload != "none":
+        pinned["offload"] = s.offload
+    return pinned
+
+
+def _ranks(plan: Plan) -> dict[str, Any] | None:
+    """Return which GPUs stand where, if the model is divided at all."""
+    if plan.chosen.strategy.data_parallel_size == plan.job.cluster.world_size:
+        return None
+    grid = plan_grid(plan)
+    return {"picture": grid.picture(), "strides": grid.strides()}
 
 
 def _curl(question: Question, base_url: str) -> str:

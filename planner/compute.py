@@ -133,7 +133,7 @@ def _eager_attention(job: Job, s: Strategy, part: Part, layer: Attention) -> Amo
 
 
 def elementwise(
-    job: Job, s: Strategy, part: Part, numerics: Numerics, passes: tuple[float, float]
+    job: Job, s: Strategy, part: Part, numerics: Numerics, passes: tuple[Amount, Amount]
 ) -> Amount:
     """Seconds of norms, activations, dropouts, softmax and casts: bytes kept, times passes over them.
 
@@ -150,6 +150,21 @@ def elementwise(
     each, of_scores = passes
     moved = each * (kept - scores) + of_scores * scores
     return tokens(job, s) * moved / _elementwise_bandwidth(job)
+
+
+def memory_bound(job: Job, s: Strategy, part: Part, numerics: Numerics, again: Amount) -> Amount:
+    """Seconds of a part's elementwise work in forward, in backward, and `again` in recompute."""
+    forward, scores = _forward_passes(job)
+    return elementwise(
+        job,
+        s,
+        part,
+        numerics,
+        (
+            (1 + again) * forward + job.framework.backward_passes,
+            (1 + again) * scores + _SCORE_BACKWARD,
+        ),
+    )
 
 
 def _forward_passes(job: Job) -> tuple[float, float]:

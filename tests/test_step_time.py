@@ -268,3 +268,28 @@ def test_adapters_alone_are_reduced_and_stepped(make_job: JobMaker) -> None:
     for name in ("gradient_reduction", "optimizer"):
         assert part[name] < whole[name] / 100
     assert part["backward"] < 0.8 * whole["backward"]
+
+
+def test_what_waits_for_the_host_has_the_widest_range(make_job: JobMaker) -> None:
+    job = make_job(gpus=1, recipe={"global_batch_size": 64})
+    s = ddp(1, micro_batch_size=64)
+    spreads = job.framework.spreads
+    none = replace(job.framework, host_seconds_per_operation=0.0, host_seconds_per_micro_batch=0.0)
+    much = replace(job.framework, host_seconds_per_operation=1.0)
+    busy, waiting = (
+        term(estimate_step_time(replace(job, framework=framework), s), "backward").spread
+        for framework in (none, much)
+    )
+    assert spreads["compute"] < busy < spreads["memory_bound"]
+    assert waiting == pytest.approx(spreads["host"], rel=0.01)
+
+
+def test_memory_bound_time_has_its_own_range(make_job: JobMaker) -> None:
+    job = make_job(gpus=1, recipe={"global_batch_size": 64})
+    quick = replace(job.framework, forward_passes=1e-9, backward_passes=1e-9)
+    s = ddp(1, micro_batch_size=64)
+    usual, matmuls = (
+        term(estimate_step_time(replace(job, framework=framework), s), "forward").spread
+        for framework in (job.framework, quick)
+    )
+    assert matmuls < usual

@@ -308,6 +308,8 @@ def _framework(record: Mapping[str, Any]) -> Framework:
         backward_passes=memory_bound["backward_passes"],
         attention_kernel=record["attention"]["kernel"],
         tensor_overlap_fraction=record["overlap"]["tensor_fraction"],
+        host_parameters_per_second=record["offload"]["parameters_per_s"],
+        offload_overlaps=record["offload"]["overlaps"],
         scatters_transfers=record["pipeline"]["scatters_transfers"],
         spreads=uncertainty,
         slower_factor=slower_factor,

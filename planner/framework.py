@@ -157,6 +157,10 @@ class Framework:
     backward_passes: float
     attention_kernel: str
     """The fused attention kernels it runs: a name in `data/calibration/attention.toml`."""
+    host_parameters_per_second: float
+    """That the CPUs of a node step where the optimizer is offloaded."""
+    offload_overlaps: bool
+    """Gradients leave for host memory during backward."""
     tensor_overlap_fraction: float
     """Share of tensor parallelism's exchange in backward that hides behind weight gradients."""
     scatters_transfers: bool

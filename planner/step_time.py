@@ -14,7 +14,7 @@ from functools import reduce
 
 import numpy as np
 
-from planner import communication, compute, data_parallel, partition
+from planner import communication, compute, data_parallel, offload, partition
 from planner.activations import shards_parameters
 from planner.adapters import trained_parameters
 from planner.job import Job
@@ -108,6 +108,7 @@ def estimate_step_time(job: Job, s: Strategy) -> StepTime:
         data_parallel.gather_term(job, gathered),
         data_parallel.slowdown_term(job, s, reduced, gathered),
         _optimizer(job, s, at),
+        *offload.terms(job, s, at, slowest.forward, slowest.backward),
     )
     seconds = total(terms)
     tokens_per_gpu = job.tokens_per_step / job.cluster.world_size
@@ -338,7 +339,7 @@ def _pipeline(job: Job, s: Strategy, whole: _Pass, slowest: _Pass) -> tuple[Term
 
 
 def _optimizer(job: Job, s: Strategy, at: Stage) -> Term:
-    """The optimizer's update of the trained parameters that a rank owns.
+    """The optimizer's update of the trained parameters that a rank owns, where the GPU makes it.
 
         seconds = passes * stepped_bytes * (D / N + E / M) / hbm
 
@@ -347,7 +348,8 @@ def _optimizer(job: Job, s: Strategy, at: Stage) -> Term:
     dense, experts = trained_parameters(job, s, at)
     shards = np.where(s.shards_optimizer, partition.dense_shards(s), 1)
     expert_shards = np.where(s.shards_optimizer, partition.expert_shards(s), 1)
-    parameters = dense / shards + experts / expert_shards
+    on_gpu = np.where(s.offloads_optimizer, 0, 1)
+    parameters = on_gpu * (dense / shards + experts / expert_shards)
     return Term(
         name="optimizer",
         amount=compute.optimizer_step(job, parameters),

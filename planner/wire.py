@@ -1,7 +1,7 @@
 """Requests in, answers out: the contract's JSON objects, the same for every door."""
 
 from collections.abc import Iterable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from planner.candidate import Candidate, estimate
@@ -19,8 +19,6 @@ from planner.rules import Finding
 from planner.solve import smallest_layout
 from planner.term import Term
 from planner.training import training
-
-_OFFLOAD_IS_FREE = "the step time leaves out copies to host memory and the optimizer on the CPU"
 
 SCHEMA_VERSION = "1.0"
 """Minor: fields were added. Major: fields changed."""
@@ -50,8 +48,6 @@ def estimate_request(request: Request, *, allow_paths: bool) -> tuple[Resolved, 
     """
     resolved = resolve(request, allow_paths=allow_paths, weights_dtype="config")
     strategy = whole_strategy(request.strategy, resolved.job)
-    if strategy.offload != "none":
-        resolved = replace(resolved, notes=(*resolved.notes, _OFFLOAD_IS_FREE))
     return resolved, estimate(resolved.job, strategy)
 
 

@@ -163,6 +163,13 @@ class Framework:
     """Gradients leave for host memory during backward."""
     tensor_overlap_fraction: float
     """Share of tensor parallelism's exchange in backward that hides behind weight gradients."""
+    start_seconds: float
+    """From the launch to a process that has a model's data and a CUDA context."""
+    nccl_start_seconds: float
+    """Of the first collective among several GPUs."""
+    nccl_start_seconds_per_gpu: float
+    load_bytes_per_second: float
+    """Of weights, from disk to the GPU."""
     scatters_transfers: bool
     """Between pipeline stages each tensor-parallel rank sends its share of what all of them hold."""
     spreads: Mapping[str, float]

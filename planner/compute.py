@@ -181,15 +181,15 @@ def _score_bytes(job: Job, whole: Strategy, part: Part, numerics: Numerics) -> A
 def loss(job: Job, s: Strategy) -> Amount:
     """Seconds of the cross-entropy, forward and backward.
 
-        seconds = 34 * T * V / (hbm_fraction * hbm)
+        seconds = l * T * V / (hbm_fraction * hbm)
 
     divided by t where the framework splits the loss by vocabulary.
-    Notation: V vocabulary; the logits cross HBM about 34 bytes per element: cast (2 + 4),
-    log-softmax (4 + 4), its gradient (4 + 4 + 4) and the cast back (4 + 2), and the head's reads.
+    Notation: V vocabulary; l bytes per logit that cross HBM.
+    Source: the framework record's memory_bound section.
     Leaves out: fused cross-entropy.
     """
     split = s.tensor_parallel_size if job.framework.splits_loss else 1
-    moved = 34.0 * tokens(job, s) * job.model.vocab_size / split
+    moved = job.framework.loss_passes * tokens(job, s) * job.model.vocab_size / split
     has_loss = 1.0 if job.model.has_token_loss else 0.0
     return has_loss * moved / _elementwise_bandwidth(job)
 

@@ -3,13 +3,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test serve bench fit-collectives clean
+.PHONY: help demo test serve bench fit-collectives accuracy-cross clean
 
 help:
 	@echo "make demo    install the planner and plan gpt2 on 4 GPUs"
 	@echo "make test    install everything, then lint, types, layers and tests"
 	@echo "make serve   web form and REST on http://127.0.0.1:8000"
 	@echo "make bench   time the command line and the search"
+	@echo "make accuracy-cross   predict each source of published runs from fits on the others"
 	@echo "make fit-collectives   print the constants of data/calibration/interconnect.toml"
 
 $(BIN)/python:
@@ -49,6 +50,9 @@ bench: $(VENV)/test.stamp
 
 fit-collectives: $(VENV)/test.stamp
 	$(BIN)/python tests/fits/collectives.py
+
+accuracy-cross: $(VENV)/test.stamp
+	$(BIN)/python tests/fits/step_time.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage

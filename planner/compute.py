@@ -133,7 +133,7 @@ def _eager_attention(job: Job, s: Strategy, part: Part, layer: Attention) -> Amo
 
 
 def elementwise(
-    job: Job, s: Strategy, part: Part, numerics: Numerics, passes: tuple[float, float]
+    job: Job, s: Strategy, part: Part, numerics: Numerics, passes: tuple[Amount, Amount]
 ) -> Amount:
     """Seconds of norms, activations, dropouts, softmax and casts: bytes kept, times passes over them.
 
@@ -152,6 +152,21 @@ def elementwise(
     return tokens(job, s) * moved / _elementwise_bandwidth(job)
 
 
+def memory_bound(job: Job, s: Strategy, part: Part, numerics: Numerics, again: Amount) -> Amount:
+    """Seconds of a part's elementwise work in forward, in backward, and `again` in recompute."""
+    forward, scores = _forward_passes(job)
+    return elementwise(
+        job,
+        s,
+        part,
+        numerics,
+        (
+            (1 + again) * forward + job.framework.backward_passes,
+            (1 + again) * scores + _SCORE_BACKWARD,
+        ),
+    )
+
+
 def _forward_passes(job: Job) -> tuple[float, float]:
     return job.framework.forward_passes, _SCORE_FORWARD
 
@@ -166,15 +181,15 @@ def _score_bytes(job: Job, whole: Strategy, part: Part, numerics: Numerics) -> A
 def loss(job: Job, s: Strategy) -> Amount:
     """Seconds of the cross-entropy, forward and backward.
 
-        seconds = 34 * T * V / (hbm_fraction * hbm)
+        seconds = l * T * V / (hbm_fraction * hbm)
 
     divided by t where the framework splits the loss by vocabulary.
-    Notation: V vocabulary; the logits cross HBM about 34 bytes per element: cast (2 + 4),
-    log-softmax (4 + 4), its gradient (4 + 4 + 4) and the cast back (4 + 2), and the head's reads.
+    Notation: V vocabulary; l bytes per logit that cross HBM.
+    Source: the framework record's memory_bound section.
     Leaves out: fused cross-entropy.
     """
     split = s.tensor_parallel_size if job.framework.splits_loss else 1
-    moved = 34.0 * tokens(job, s) * job.model.vocab_size / split
+    moved = job.framework.loss_passes * tokens(job, s) * job.model.vocab_size / split
     has_loss = 1.0 if job.model.has_token_loss else 0.0
     return has_loss * moved / _elementwise_bandwidth(job)
 

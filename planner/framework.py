@@ -165,6 +165,8 @@ class Framework:
     """Its models repeat keys and values for all heads before fused attention."""
     splits_loss: bool
     """Tensor parallelism divides the logits and their loss by vocabulary."""
+    loss_passes: float
+    """Bytes per logit that cross HBM around the loss, forward and backward."""
     loss_bytes: tuple[float, float]
     """Per logit around the loss, in its forward with 16-bit logits and in its backward."""
     precisions: Mapping[str, Precision]
@@ -190,8 +192,25 @@ class Framework:
     backward_passes: float
     attention_kernel: str
     """The fused attention kernels it runs: a name in `data/calibration/attention.toml`."""
+    host_parameters_per_second: float
+    """That the CPUs of a node step where the optimizer is offloaded."""
+    offload_overlaps: bool
+    """Gradients leave for host memory during backward."""
     tensor_overlap_fraction: float
     """Share of tensor parallelism's exchange in backward that hides behind weight gradients."""
+    compiles: bool
+    """torch.compile is estimated for it."""
+    compiled_passes_fraction: float
+    """Share of the passes over memory that remain of elementwise work once it is fused."""
+    compiled_operations_fraction: float
+    """Share of the operations that the host still launches."""
+    start_seconds: float
+    """From the launch to a process that has a model's data and a CUDA context."""
+    nccl_start_seconds: float
+    """Of the first collective among several GPUs."""
+    nccl_start_seconds_per_gpu: float
+    load_bytes_per_second: float
+    """Of weights, from disk to the GPU."""
     scatters_transfers: bool
     """Between pipeline stages each tensor-parallel rank sends its share of what all of them hold."""
     spreads: Mapping[str, float]
@@ -200,3 +219,19 @@ class Framework:
     """How much further a step's range reaches up than down."""
     sources: Mapping[str, str]
     """Where each section of the record comes from."""
+
+    def compiled(self) -> "Framework":
+        """Return the framework as it runs a model through torch.compile.
+
+        Elementwise work is fused: fewer passes over memory, fewer launches. Memory stays as it is.
+        Source: the record's compile section.
+        """
+        passes = self.compiled_passes_fraction
+        launched = self.compiled_operations_fraction
+        return replace(
+            self,
+            forward_passes=passes * self.forward_passes,
+            backward_passes=passes * self.backward_passes,
+            loss_passes=passes * self.loss_passes,
+            host_seconds_per_operation=launched * self.host_seconds_per_operation,
+        )

@@ -39,6 +39,8 @@ class Recipe:
     """Of the parameters in mixed precision: "fp32", or "config" for what config.json names."""
     lora: Lora | None = None
     """The adapters, where all other weights are frozen; None trains everything."""
+    compile: bool = False
+    """The model runs through torch.compile."""
     training_tokens: int = 0
     """Of the whole run; 0 where it was not said."""
 

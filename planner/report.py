@@ -26,6 +26,8 @@ from planner.units import (
 )
 
 WIDTH = 100
+_NOTABLE_START = 0.05
+"""Share of a run that start-up must take to be said."""
 _HALF_BITS = 16
 
 FAMILY_NAMES = {
@@ -146,7 +148,7 @@ def _techniques(s: Strategy, framework: Framework) -> list[str]:
     schedule = f"{s.pipeline_schedule}, {s.virtual_pipeline_size} chunks each"
     sequence = " with sequence parallelism" if s.sequence_parallel else ""
     wanted = {
-        family: s.data_parallel_size > 1 or s.zero_stage > 0,
+        family: s.data_parallel_size * s.context_parallel_size > 1,
         f"{s.data_parallel_replicate_size} replicas of the shards": (
             s.zero_stage > 0 and s.data_parallel_replicate_size > 1
         ),
@@ -187,11 +189,13 @@ def whole_run(job: Job, candidate: Candidate) -> str:
     run = training(job, candidate.step_time)
     if run is None:
         return ""
+    starting = f", {format_duration(run.start_up_seconds)} of them before the first step"
+    starting = starting if run.start_up_seconds > _NOTABLE_START * run.seconds else ""
     price = f", ${run.usd:,.0f} on demand ({run.price_date})" if run.usd else ""
     return (
         f"Run     {format_count(run.tokens)} tokens in {run.steps:,} steps:"
         f" {format_duration(run.seconds)} ({format_duration(run.low_seconds)} to"
-        f" {format_duration(run.high_seconds)}), {run.gpu_hours:,.0f} GPU-hours{price}"
+        f" {format_duration(run.high_seconds)}){starting}, {run.gpu_hours:,.0f} GPU-hours{price}"
     )
 
 

@@ -27,8 +27,10 @@ from planner.errors import (
     InvalidInputError,
     InvalidRequestError,
     Problem,
+    UnsupportedError,
     did_you_mean,
 )
+from planner.framework import Framework
 from planner.job import Job, Recipe
 from planner.lora import LoraRequest, find_lora
 from planner.model import Model
@@ -36,6 +38,7 @@ from planner.strategy import divisors
 
 ASSUMED_TOKENS_PER_STEP = 524_288
 """Brown et al., arXiv:2005.14165, table 2.1: 0.5 M tokens for models up to 760M parameters."""
+_NOT_COMPILED = "files that are written here do not compile the model: add torch.compile to them"
 ASSUMED_SEQUENCE_LENGTH = 4096
 """At most; a model with fewer positions gets as many as it has."""
 
@@ -52,6 +55,7 @@ class RecipeRequest(WireModel):
     weights_dtype: Literal["config", "fp32"] | None = None
     attention: Literal["eager", "sdpa", "flash"] = "sdpa"
     framework: str = Field(default="torch", max_length=40)
+    compile: bool = False
     training_tokens: int | None = Field(default=None, ge=1, le=10**18)
     training_samples: int | None = Field(default=None, ge=1, le=10**15)
 
@@ -154,7 +158,7 @@ def resolve(request: Request, *, allow_paths: bool, weights_dtype: str = "fp32")
     model, notes = load_model(request.model, allow_paths=allow_paths)
     found = resolve_cluster(request.cluster)
     cluster, assumptions = found.cluster, list(found.assumptions)
-    framework = catalog.framework(request.recipe.framework)
+    framework = _framework(request.recipe)
     recipe = _recipe(request, model, cluster, assumptions)
     for name, value, known in (
         ("precision", recipe.precision, framework.precisions),
@@ -176,7 +180,8 @@ def resolve(request: Request, *, allow_paths: bool, weights_dtype: str = "fp32")
     job = Job(model=model, cluster=cluster, recipe=recipe, framework=framework)
     if request.recipe.weights_dtype is None and recipe.lora is None:
         assumptions.extend(_weights_assumption(job))
-    return Resolved(job=job, assumptions=tuple(assumptions), notes=notes + found.notes)
+    told = (_NOT_COMPILED,) if recipe.compile else ()
+    return Resolved(job=job, assumptions=tuple(assumptions), notes=notes + found.notes + told)
 
 
 def _weights_assumption(job: Job) -> list[Assumption]:
@@ -257,8 +262,24 @@ def _recipe(
         precision=precision,
         optimizer=wanted.optimizer,
         attention=wanted.attention,
+        compile=wanted.compile,
         training_tokens=_training_tokens(wanted, sequence_length),
     )
+
+
+def _framework(wanted: RecipeRequest) -> Framework:
+    """Return the framework, as it runs compiled models where that is wished."""
+    framework = catalog.framework(wanted.framework)
+    if not wanted.compile:
+        return framework
+    if not framework.compiles:
+        names = (catalog.framework(name) for name in catalog.framework_names())
+        raise UnsupportedError(
+            f"torch.compile is not estimated for {framework.name}",
+            hint=f"it is for {', '.join(each.name for each in names if each.compiles)}",
+            field="recipe.compile",
+        )
+    return framework.compiled()
 
 
 def _training_tokens(wanted: RecipeRequest, sequence_length: int) -> int:

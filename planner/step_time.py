@@ -14,7 +14,7 @@ from functools import reduce
 
 import numpy as np
 
-from planner import communication, compute, data_parallel, partition
+from planner import communication, compute, data_parallel, offload, partition
 from planner.activations import shards_parameters
 from planner.adapters import trained_parameters
 from planner.job import Job
@@ -62,6 +62,13 @@ class _Pass:
     """Exposed communication, forward and backward together, by kind."""
     context: Amount = 0.0
     expert: Amount = 0.0
+    doubt: Amount = 0.0
+    """How far forward and backward together may be off to each side."""
+
+    @property
+    def spread(self) -> Amount:
+        """Half-width of the range of forward and backward, as a fraction of them."""
+        return self.doubt / np.maximum(self.forward + self.backward, 1e-12)
 
     @property
     def seconds(self) -> Amount:
@@ -75,6 +82,7 @@ class _Pass:
             tensor=self.tensor + times * other.tensor,
             context=self.context + times * other.context,
             expert=self.expert + times * other.expert,
+            doubt=self.doubt + times * other.doubt,
         )
 
     def where(self, condition: Amount, other: "_Pass") -> "_Pass":
@@ -85,6 +93,7 @@ class _Pass:
             tensor=np.where(condition, self.tensor, other.tensor),
             context=np.where(condition, self.context, other.context),
             expert=np.where(condition, self.expert, other.expert),
+            doubt=np.where(condition, self.doubt, other.doubt),
         )
 
 
@@ -103,6 +112,7 @@ def estimate_step_time(job: Job, s: Strategy) -> StepTime:
         data_parallel.gather_term(job, gathered),
         data_parallel.slowdown_term(job, s, reduced, gathered),
         _optimizer(job, s, at),
+        *offload.terms(job, s, at, slowest.forward, slowest.backward),
     )
     seconds = total(terms)
     tokens_per_gpu = job.tokens_per_step / job.cluster.world_size
@@ -132,7 +142,6 @@ def _pass_in(job: Job, s: Strategy, part: Part, numerics: Numerics) -> _Pass:
     """Compute stretched to the host's pace, and what is exposed of the exchanges within the part.
 
         tensor = (1 + r + 1 - o) * exchange;  expert = (2 + r) * exchange
-        context = max(0, ring - attention) forward, max(0, 2 ring - attention) backward
 
     Notation: r 1 where recompute repeats the forward pass; o the framework's tensor_overlap_fraction.
     """
@@ -142,30 +151,61 @@ def _pass_in(job: Job, s: Strategy, part: Part, numerics: Numerics) -> _Pass:
     experts = communication.expert_parallel(job, s, part)
     again: Amount = 0.0
     if part.is_block:
-        is_full = s.recompute == "full"
-        selective = compute.selective_recompute(job, s, part, numerics)
-        again = np.where(is_full, 1.0, 0.0)
-        backward = backward + np.where(
-            is_full, forward, np.where(s.recompute == "selective", selective, 0.0)
-        )
+        again = np.where(s.recompute == "full", 1.0, 0.0)
+        backward = backward + again * forward + _selective(job, s, part, numerics)
+    moving = compute.memory_bound(job, s, part, numerics, again)
     idle = 0.0
     if part.name == "head":
         loss = compute.loss(job, s)
-        forward, backward = forward + loss / 3, backward + 2 * loss / 3
+        forward, backward, moving = forward + loss / 3, backward + 2 * loss / 3, moving + loss
         idle = job.framework.host_seconds_per_micro_batch
-    ring = communication.context_parallel(job, s, part)
-    hidden = compute.attention(job, s, part), compute.attention_backward(job, s, part)
     tensor = (1 + again + 1 - job.framework.tensor_overlap_fraction) * exchange
     expert = (2 + again) * experts
-    stretch = compute.host_stretch(job, s, part, forward + backward, tensor + expert)
+    busy = forward + backward
+    stretch = compute.host_stretch(job, s, part, busy, tensor + expert)
     return _Pass(
         forward=forward * stretch + idle,
         backward=backward * stretch,
         weight=compute.matmuls(job, s, part) * stretch,
         tensor=tensor,
-        context=np.maximum(0.0, ring - hidden[0]) + np.maximum(0.0, 2 * ring - hidden[1]),
+        context=_context(job, s, part),
         expert=expert,
+        doubt=_doubt(job, busy, moving, (stretch - 1) * busy + idle),
     )
+
+
+def _selective(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Amount:
+    """Seconds that recompute="selective" adds to backward."""
+    is_selective = np.asarray(s.recompute) == "selective"
+    if not np.any(is_selective):
+        return 0.0
+    return np.where(is_selective, compute.selective_recompute(job, s, part, numerics), 0.0)
+
+
+def _context(job: Job, s: Strategy, part: Part) -> Amount:
+    """Seconds of the ring of keys and values that attention does not hide.
+
+    max(0, ring - attention) forward, max(0, 2 ring - attention) backward
+    """
+    if np.all(np.asarray(s.context_parallel_size) == 1):
+        return 0.0
+    ring = communication.context_parallel(job, s, part)
+    forward, backward = compute.attention(job, s, part), compute.attention_backward(job, s, part)
+    return np.maximum(0.0, ring - forward) + np.maximum(0.0, 2 * ring - backward)
+
+
+def _doubt(job: Job, busy: Amount, moving: Amount, waiting: Amount) -> Amount:
+    """Return how far a part's seconds may be off, by what they are spent on.
+
+        seconds = compute * (busy - moving) + memory_bound * moving + host * waiting
+
+    Notation: moving: the part of the GPU's busy time that is memory-bound; waiting: for the host;
+    compute (at least the matmul curve's median error), memory_bound, host: the record's spreads.
+    Source: the framework record's uncertainty section.
+    """
+    spreads = job.framework.spreads
+    matmuls = max(job.cluster.gpu.gemm.spread, spreads["compute"])
+    return matmuls * (busy - moving) + spreads["memory_bound"] * moving + spreads["host"] * waiting
 
 
 def _pace(job: Job, s: Strategy, passes: list[tuple[Part, _Pass]]) -> tuple[_Pass, _Pass, Stage]:
@@ -205,7 +245,7 @@ def _choose(condition: Amount, one: Stage, other: Stage) -> Stage:
     )
 
 
-def _compute_term(job: Job, s: Strategy, name: str, each: Amount) -> Term:
+def _compute_term(job: Job, s: Strategy, name: str, each: Amount, spread: Amount) -> Term:
     return Term(
         name=name,
         amount=s.gradient_accumulation_steps * each,
@@ -217,18 +257,18 @@ def _compute_term(job: Job, s: Strategy, name: str, each: Amount) -> Term:
             "recompute": s.recompute,
         },
         source=job.cluster.gpu.gemm.source,
-        spread=max(job.cluster.gpu.gemm.spread, job.framework.spreads["compute"]),
+        spread=spread,
     )
 
 
 def _forward(job: Job, s: Strategy, slowest: _Pass) -> Term:
     """Forward of all micro-batches on the slowest stage: A * F."""
-    return _compute_term(job, s, "forward", slowest.forward)
+    return _compute_term(job, s, "forward", slowest.forward, slowest.spread)
 
 
 def _backward(job: Job, s: Strategy, slowest: _Pass) -> Term:
     """Backward of all micro-batches, with the forward that recompute repeats: A * Bw."""
-    return _compute_term(job, s, "backward", slowest.backward)
+    return _compute_term(job, s, "backward", slowest.backward, slowest.spread)
 
 
 def _model_parallel(job: Job, s: Strategy, slowest: _Pass) -> tuple[Term, ...]:
@@ -295,7 +335,7 @@ def _pipeline(job: Job, s: Strategy, whole: _Pass, slowest: _Pass) -> tuple[Term
                 "virtual": virtual,
             },
             source="Narayanan et al., arXiv:2104.04473, section 2.2",
-            spread=job.framework.spreads["compute"],
+            spread=slowest.spread,
         ),
         Term(
             name="pipeline_transfer",
@@ -325,7 +365,7 @@ def _bubble_share(s: Strategy, whole: _Pass) -> Amount:
 
 
 def _optimizer(job: Job, s: Strategy, at: Stage) -> Term:
-    """The optimizer's update of the trained parameters that a rank owns.
+    """The optimizer's update of the trained parameters that a rank owns, where the GPU makes it.
 
         seconds = passes * stepped_bytes * (D / N + E / M) / hbm
 
@@ -334,7 +374,8 @@ def _optimizer(job: Job, s: Strategy, at: Stage) -> Term:
     dense, experts = trained_parameters(job, s, at)
     shards = np.where(s.shards_optimizer, partition.dense_shards(s), 1)
     expert_shards = np.where(s.shards_optimizer, partition.expert_shards(s), 1)
-    parameters = dense / shards + experts / expert_shards
+    on_gpu = np.where(s.offloads_optimizer, 0, 1)
+    parameters = on_gpu * (dense / shards + experts / expert_shards)
     return Term(
         name="optimizer",
         amount=compute.optimizer_step(job, parameters),
@@ -345,5 +386,5 @@ def _optimizer(job: Job, s: Strategy, at: Stage) -> Term:
             "parameters": parameters,
         },
         source=job.optimizer.source,
-        spread=job.framework.spreads["compute"],
+        spread=job.framework.spreads["memory_bound"],
     )

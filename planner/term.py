@@ -33,7 +33,7 @@ class Term:
     numbers: Mapping[str, Amount] = field(default_factory=dict)
     source: str
     """Paper, file or measurement that the formula and its constants come from."""
-    spread: float = 0.0
+    spread: Amount = 0.0
     """How far the likely error reaches to each side, as a fraction of the amount."""
 
     @property
@@ -49,7 +49,7 @@ class Term:
             formula=self.formula,
             numbers={name: pick(value, row) for name, value in self.numbers.items()},
             source=self.source,
-            spread=self.spread,
+            spread=pick(self.spread, row),
         )
 
 

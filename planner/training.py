@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from planner.job import Job
 from planner.step_time import StepTime
+from planner.term import Term
 
 HOUR_SECONDS = 3600
 
@@ -17,6 +18,8 @@ class Training:
     steps: int
     """Optimizer steps; the last one may be part of a batch."""
     seconds: float
+    """Start-up included."""
+    start_up_seconds: float
     low_seconds: float
     high_seconds: float
     gpu_hours: float
@@ -28,24 +31,57 @@ class Training:
 def training(job: Job, step_time: StepTime) -> Training | None:
     """Return what the recipe's tokens take; None where it names none.
 
-        steps = ceil(tokens / tokens_per_step);  usd = nodes * usd_per_hour * hours
+        steps = ceil(tokens / tokens_per_step);  seconds = start_up + steps * step_seconds
+        usd = nodes * usd_per_hour * hours
 
     Source: the instance's record for the price and its date.
-    Leaves out: start-up, evaluation, checkpoints, and hours lost to failures.
+    Leaves out: evaluation, checkpoints, and hours lost to failures.
     """
     tokens, instance = job.recipe.training_tokens, job.cluster.instance
     if not tokens:
         return None
     steps = math.ceil(tokens / job.tokens_per_step)
-    seconds = steps * float(step_time.step_seconds)
+    starting = start_up(job)
+    before, doubt = float(starting.amount), starting.spread * float(starting.amount)
+    seconds = before + steps * float(step_time.step_seconds)
     hours = seconds / HOUR_SECONDS
     return Training(
         tokens=tokens,
         steps=steps,
         seconds=seconds,
-        low_seconds=steps * float(step_time.low_seconds),
-        high_seconds=steps * float(step_time.high_seconds),
+        start_up_seconds=before,
+        low_seconds=before - doubt + steps * float(step_time.low_seconds),
+        high_seconds=before + doubt + steps * float(step_time.high_seconds),
         gpu_hours=hours * job.cluster.world_size,
         usd=hours * job.cluster.nodes * instance.usd_per_hour if instance else 0.0,
         price_date=instance.price_date if instance else "",
+    )
+
+
+def start_up(job: Job) -> Term:
+    """Seconds from the launch to the first step.
+
+        seconds = process + (nccl + nccl_per_gpu * W where W > 1) + stepped_bytes * P / disk
+
+    Notation: W GPUs; P parameters.
+    Source: the framework record's start section.
+    Leaves out: waiting in a queue, pulling an image, downloading weights, compiling.
+    """
+    framework, gpus = job.framework, job.cluster.world_size
+    joining = framework.nccl_start_seconds + framework.nccl_start_seconds_per_gpu * gpus
+    joining = joining if gpus > 1 else 0.0
+    loading = job.precision.stepped_bytes * job.model.parameters / framework.load_bytes_per_second
+    return Term(
+        name="start_up",
+        amount=framework.start_seconds + joining + loading,
+        formula="{process:seconds} for a process + {joining:seconds} to join {gpus} GPUs"
+        " + {loading:seconds} to load the model",
+        numbers={
+            "process": framework.start_seconds,
+            "joining": joining,
+            "gpus": gpus,
+            "loading": loading,
+        },
+        source=framework.sources["start"],
+        spread=framework.spreads["host"],
     )

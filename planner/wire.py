@@ -22,8 +22,6 @@ from planner.term import Term
 from planner.training import HOUR_SECONDS, training
 from planner.why import Why, why
 
-_OFFLOAD_IS_FREE = "the step time leaves out copies to host memory and the optimizer on the CPU"
-
 SCHEMA_VERSION = "1.0"
 """Minor: fields were added. Major: fields changed."""
 
@@ -52,8 +50,6 @@ def estimate_request(request: Request, *, allow_paths: bool) -> tuple[Resolved, 
     """
     resolved = resolve(request, allow_paths=allow_paths, weights_dtype="config")
     strategy = whole_strategy(request.strategy, resolved.job)
-    if strategy.offload != "none":
-        resolved = replace(resolved, notes=(*resolved.notes, _OFFLOAD_IS_FREE))
     return resolved, estimate(resolved.job, strategy)
 
 

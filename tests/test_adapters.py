@@ -11,8 +11,10 @@ from planner.activations import kept_per_token
 from planner.architectures import read_model
 from planner.errors import InvalidInputError, InvalidRequestError, PlannerError, UnsupportedError
 from planner.job import Job
+from planner.layout import whole_strategy
 from planner.memory import estimate_memory
 from planner.partition import stage
+from planner.request import StrategyRequest
 from planner.strategy import Strategy
 from planner.units import GIB
 
@@ -209,8 +211,9 @@ def test_adapters_are_validated_strictly(make_job: JobMaker, lora: object) -> No
 
 
 def test_adapters_are_not_split_by_tensor_parallelism(make_job: JobMaker) -> None:
+    job = make_job(LLAMA, gpus=2, recipe={"method": "lora"})
     with pytest.raises(UnsupportedError) as caught:
-        make_job(LLAMA, gpus=2, recipe={"method": "lora"}, strategy={"tensor_parallel_size": 2})
+        whole_strategy(StrategyRequest(tensor_parallel_size=2), job)
     assert caught.value.field == "strategy.tensor_parallel_size"
 
 

@@ -77,27 +77,6 @@ def test_local_sgd_averages_now_and_then(make_job: JobMaker) -> None:
     assert exposed.size_bytes[1] == pytest.approx(4 * exposed.size_bytes[2])
 
 
-def test_boytsovs_timings_of_local_sgd(make_job: JobMaker) -> None:
-    """Four GPUs on PCIe 3 without P2P, K = 1 to 16: speed-ups of 2.4, 2.8, 3.2, 3.4 and 3.6.
-
-    A step of one GPU takes a third of a second, one of four a tenth more and the exchange.
-    """
-    job = make_job(
-        "google-bert/bert-large-uncased",
-        gpu="titan-rtx",
-        cluster={"peer_to_peer": False},
-        recipe={"precision": "bf16", "sequence_length": 384},
-    )
-    column = replace(
-        DDP,
-        data_parallel_replicate_size=np.full(5, 4),
-        synchronize_every=np.array([1, 2, 4, 8, 16]),
-    )
-    exchange = data_parallel.reduction(job, column, stage(job, DDP, 0), NEVER).exposed
-    speedups = 4 / (1.1 + exchange / 0.333)
-    assert speedups == pytest.approx([2.4, 2.8, 3.2, 3.4, 3.6], rel=0.05)
-
-
 def test_the_ledger_says_what_is_hidden_and_what_it_costs(make_job: JobMaker) -> None:
     job = make_job(LLAMA, gpus=8)
     at = stage(job, DDP, 0)

@@ -5,8 +5,9 @@ from conftest import JobMaker
 
 from planner.candidate import estimate
 from planner.job import Job
+from planner.report import whole_run
 from planner.strategy import Strategy
-from planner.training import Training, training
+from planner.training import Training, start_up, training
 
 DDP = Strategy(data_parallel_replicate_size=8, micro_batch_size=8)
 
@@ -33,7 +34,7 @@ def test_hours_and_price_follow_from_the_step(job: Job) -> None:
     run = of(job, 10**9)
     assert run is not None
     step = estimate(job, DDP).step_time
-    assert run.seconds == pytest.approx(run.steps * float(step.step_seconds))
+    assert run.seconds == pytest.approx(run.start_up_seconds + run.steps * float(step.step_seconds))
     assert run.low_seconds < run.seconds < run.high_seconds
     assert run.gpu_hours == pytest.approx(8 * run.seconds / 3600)
     assert run.usd == pytest.approx(32.77 * run.seconds / 3600)
@@ -56,3 +57,22 @@ def test_without_tokens_there_is_no_run_and_without_a_price_no_cost(make_job: Jo
     run = of(job, 10**9)
     assert run is not None
     assert (run.usd, run.price_date) == (0.0, "")
+
+
+def test_start_up_is_a_process_joining_and_loading(make_job: JobMaker) -> None:
+    """20 s; 2 s and 0.03 a GPU where there are several; 4 B a parameter at 1 GB/s."""
+    one = make_job(gpus=1, recipe={"precision": "fp32"})
+    assert float(start_up(one).amount) == pytest.approx(20 + 0.124439808 * 4, rel=1e-6)
+    eight = make_job(gpus=8, recipe={"precision": "fp32"})
+    assert float(start_up(eight).amount - start_up(one).amount) == pytest.approx(2 + 0.03 * 8)
+    assert "to join 8 GPUs" in start_up(eight).how
+
+
+def test_short_runs_say_what_passes_before_the_first_step(job: Job) -> None:
+    candidate = estimate(job, DDP)
+    short, long = (
+        whole_run(replace(job, recipe=replace(job.recipe, training_tokens=tokens)), candidate)
+        for tokens in (65_536, 10**12)
+    )
+    assert "before the first step" in short
+    assert "before the first step" not in long

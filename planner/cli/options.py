@@ -31,6 +31,7 @@ _RECIPE = (
     "weights_dtype",
     "attention",
     "framework",
+    "compile",
 )
 _STRATEGY = (
     "tensor_parallel_size",
@@ -85,6 +86,9 @@ def job_options(command: F) -> F:
         click.option("--attention", help="eager, sdpa or flash."),
         click.option(
             "--framework", help="torch, accelerate, deepspeed, megatron, torchtitan, nanotron ..."
+        ),
+        click.option(
+            "--compile/--no-compile", default=None, help="Run the model through torch.compile."
         ),
         click.option("--strategy", metavar="NAME", help="ddp, zero-1, zero-2, zero-3, or JSON."),
         click.option("--tp", "tensor_parallel_size", type=int, help="Tensor parallel size."),

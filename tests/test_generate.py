@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from bundles import with_layout
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from planner.errors import PlannerError
+from planner.errors import InvalidInputError
 from planner.generate import TARGETS, Bundle, generate
 
 BUNDLE = Bundle(
@@ -28,6 +29,8 @@ BUNDLE = Bundle(
     task="causal-lm",
     nodes=1,
     gpus_per_node=8,
+    data_parallel_replicate_size=8,
+    data_parallel_shard_size=1,
     zero_stage=0,
     micro_batch_size=4,
     gradient_accumulation_steps=8,
@@ -47,8 +50,8 @@ BUNDLE = Bundle(
     plan_json='{"schema_version": "1.0"}\n',
     versions={"torch": "2.13.0+cpu", "transformers": "5.23.0", "accelerate": "1.15.0"},
 )
-MANY_NODES = replace(BUNDLE, nodes=6, gradient_accumulation_steps=1, global_batch_size=192)
-ONE_GPU = replace(BUNDLE, gpus_per_node=1, global_batch_size=32)
+MANY_NODES = with_layout(BUNDLE, nodes=6, gradient_accumulation_steps=1, global_batch_size=192)
+ONE_GPU = with_layout(BUNDLE, gpus_per_node=1, global_batch_size=32)
 ALL = tuple(TARGETS)
 TOOLS = Path(sys.executable).parent
 FORMAT = (TOOLS / "ruff", "format", "--isolated", "--line-length=100", "--diff")
@@ -82,20 +85,20 @@ def variants() -> Iterator[Bundle]:
     for zero_stage, precision, recompute, task in product(
         range(4), precisions, ("none", "full"), ("causal-lm", "masked-lm")
     ):
-        yield replace(
+        yield with_layout(
             BUNDLE, zero_stage=zero_stage, precision=precision, recompute=recompute, task=task
         )
         if zero_stage == 0:
-            yield replace(
+            yield with_layout(
                 ONE_GPU, precision=precision, recompute=recompute, task=task, is_pretrained=False
             )
-    yield replace(BUNDLE, attention="flash")
+    yield with_layout(BUNDLE, attention="flash")
     yield MANY_NODES
 
 
 def test_a_bundle_has_every_file_of_its_targets() -> None:
     files = generate(BUNDLE, ALL)
-    wanted = {f"{target}/{name}" for target, names in TARGETS.items() for name in names}
+    wanted = {f"{target}/{name}" for target in TARGETS for name in TARGETS[target].templates}
     assert files.keys() == {"README.md", "plan.json"} | wanted
     assert files["plan.json"] == BUNDLE.plan_json
     assert json.loads(files["torchrun/config.json"]) == BUNDLE.model_config
@@ -138,7 +141,7 @@ def test_only_the_chosen_strategy_is_in_the_script() -> None:
     )
     found = {
         stage: [
-            name in generate(replace(BUNDLE, zero_stage=stage), ALL)["torchrun/train.py"]
+            name in generate(with_layout(BUNDLE, zero_stage=stage), ALL)["torchrun/train.py"]
             for name in names
         ]
         for stage in range(4)
@@ -192,15 +195,17 @@ def test_requirements_are_the_checked_versions_without_local_parts() -> None:
 
 def test_a_bare_configuration_starts_from_random_weights() -> None:
     for is_pretrained, default in ((True, '"pretrained"'), (False, '"random"')):
-        script = generate(replace(BUNDLE, is_pretrained=is_pretrained), ALL)["torchrun/train.py"]
+        script = generate(with_layout(BUNDLE, is_pretrained=is_pretrained), ALL)[
+            "torchrun/train.py"
+        ]
         assert f'add("--init", choices=["pretrained", "random"], default={default})' in script
 
 
 def test_an_unknown_target_is_refused_with_a_near_one() -> None:
-    with pytest.raises(PlannerError, match="unknown target 'torchrum'") as caught:
+    with pytest.raises(InvalidInputError, match="unknown target 'torchrum'") as caught:
         generate(BUNDLE, ["torchrum"])
     assert caught.value.hint == "did you mean torchrun?"
-    with pytest.raises(PlannerError) as caught:
+    with pytest.raises(InvalidInputError) as caught:
         generate(BUNDLE, ["slurm"])
     assert caught.value.hint == "known targets: torchrun, accelerate"
 
@@ -208,22 +213,24 @@ def test_an_unknown_target_is_refused_with_a_near_one() -> None:
 @pytest.mark.parametrize(
     "bundle",
     [
-        replace(BUNDLE, zero_stage=4),
-        replace(BUNDLE, precision="fp8"),
-        replace(BUNDLE, task="seq2seq"),
-        replace(BUNDLE, attention="ring"),
-        replace(BUNDLE, recompute="selective"),
-        replace(BUNDLE, optimizer="lion"),
+        with_layout(BUNDLE, zero_stage=4),
+        with_layout(BUNDLE, precision="fp8"),
+        with_layout(BUNDLE, task="seq2seq"),
+        with_layout(BUNDLE, attention="ring"),
+        with_layout(BUNDLE, recompute="selective"),
+        with_layout(BUNDLE, optimizer="lion"),
     ],
 )
 def test_what_no_template_can_write_is_refused(bundle: Bundle) -> None:
-    with pytest.raises(PlannerError, match="no launch files for"):
+    with pytest.raises(InvalidInputError, match="no launch files for"):
         generate(bundle, ALL)
 
 
 def test_a_batch_that_does_not_multiply_out_is_refused() -> None:
-    with pytest.raises(PlannerError, match="micro batch 4 x accumulation 8 x 8 GPUs = 256, not"):
-        generate(replace(BUNDLE, global_batch_size=255), ALL)
+    with pytest.raises(
+        InvalidInputError, match="micro batch 4 x accumulation 8 x 8 GPUs = 256, not"
+    ):
+        generate(with_layout(BUNDLE, global_batch_size=255), ALL)
 
 
 def texts() -> st.SearchStrategy[str]:
@@ -292,6 +299,6 @@ def assert_same_markdown(text: str, expected: str) -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_ranks_follow_the_wiring_unless_the_user_says_otherwise(target: str) -> None:
-    crossed = generate(replace(BUNDLE, cuda_visible_devices="0,2,1,3"), [target])
+    crossed = generate(with_layout(BUNDLE, cuda_visible_devices="0,2,1,3"), [target])
     assert '"${CUDA_VISIBLE_DEVICES:-0,2,1,3}"' in crossed[f"{target}/launch.sh"]
     assert "CUDA_VISIBLE_DEVICES" not in generate(BUNDLE, [target])[f"{target}/launch.sh"]

@@ -5,10 +5,11 @@ import os
 import socket
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bundles import with_layout
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -56,6 +57,8 @@ TINY = Bundle(
     task="causal-lm",
     nodes=1,
     gpus_per_node=2,
+    data_parallel_replicate_size=2,
+    data_parallel_shard_size=1,
     zero_stage=0,
     micro_batch_size=8,
     gradient_accumulation_steps=1,
@@ -75,7 +78,7 @@ TINY = Bundle(
     plan_json="{}\n",
     versions={"torch": "2.13.0+cpu"},
 )
-ACCUMULATED = replace(TINY, micro_batch_size=2, gradient_accumulation_steps=4)
+ACCUMULATED = with_layout(TINY, micro_batch_size=2, gradient_accumulation_steps=4)
 STEPS = 3
 HYPERPARAMETERS = ("--steps", str(STEPS), "--lr", "1e-3", "--warmup", "1")
 SECONDS = 120

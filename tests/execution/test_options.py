@@ -1,11 +1,11 @@
 """Reduced precision, recomputation, text and mistakes, each in a real run."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from bundles import with_layout
 from launched import BERT, TINY, launch, start, write
 from reference import expected, mean_distance
 from tokenizers import Tokenizer
@@ -29,7 +29,7 @@ def test_reduced_precision_with_recomputation_stays_close(
     runs = [
         launch(
             tmp_path / str(stage),
-            replace(TINY, zero_stage=stage, precision=precision, recompute="full"),
+            with_layout(TINY, zero_stage=stage, precision=precision, recompute="full"),
             "--no-dropout",
         )
         for stage, precision in cases.items()
@@ -56,7 +56,7 @@ def test_text_gives_the_same_losses_on_any_number_of_processes(tmp_path: Path) -
     lines.write_text("\n".join(text))
     rows.parent.mkdir()
     rows.write_text("".join(json.dumps({"text": line}) + "\n" for line in text))
-    bert = replace(TINY, model_config=BERT, task="masked-lm")
+    bert = with_layout(TINY, model_config=BERT, task="masked-lm")
     options = ("--no-dropout", "--tokenizer", str(write_tokenizer(tmp_path / "tokenizer")))
 
     def train(name: str, *command: str) -> list[float]:
@@ -71,7 +71,7 @@ def test_text_gives_the_same_losses_on_any_number_of_processes(tmp_path: Path) -
 
 
 def test_a_batch_that_the_processes_do_not_divide_ends_the_job(tmp_path: Path) -> None:
-    three = replace(TINY, gpus_per_node=3, global_batch_size=24)
+    three = with_layout(TINY, gpus_per_node=3, global_batch_size=24)
     folder = write(tmp_path, three, "torchrun")
     run = start(folder, "bash", "torchrun/launch.sh", NPROC_PER_NODE="2")
     assert "24 sequences are not a multiple of 16" in run.fail()
@@ -79,6 +79,6 @@ def test_a_batch_that_the_processes_do_not_divide_ends_the_job(tmp_path: Path) -
 
 @pytest.mark.parametrize("target", ["torchrun", "accelerate"])
 def test_a_node_without_its_number_is_told_to_set_it(target: str, tmp_path: Path) -> None:
-    folder = write(tmp_path, replace(TINY, nodes=2, gpus_per_node=1), target)
+    folder = write(tmp_path, with_layout(TINY, nodes=2, gpus_per_node=1), target)
     run = start(folder, "bash", f"{target}/launch.sh", MASTER_ADDR="127.0.0.1")
     assert "NODE_RANK: set it to the number of this node, 0 to 1" in run.fail()

@@ -1,23 +1,23 @@
 """A run that stops and resumes has the losses of one that never stopped, dropout included."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from bundles import with_layout
 from launched import TINY, launch
 
 from planner.generate import Bundle
 
 SAVE = ("--save-every", "1", "--output", "checkpoints")
-FP16 = replace(TINY, precision="fp16-mixed")
+FP16 = with_layout(TINY, precision="fp16-mixed")
 
 
 @pytest.mark.parametrize(
     "cases",
     [
-        {"torchrun": replace(TINY, zero_stage=3), "accelerate": TINY},
-        {"torchrun": FP16, "accelerate": replace(TINY, zero_stage=1)},
-        {"torchrun": replace(FP16, zero_stage=1)},
+        {"torchrun": with_layout(TINY, zero_stage=3), "accelerate": TINY},
+        {"torchrun": FP16, "accelerate": with_layout(TINY, zero_stage=1)},
+        {"torchrun": with_layout(FP16, zero_stage=1)},
     ],
     ids=["sharded", "replicated", "scaled"],
 )

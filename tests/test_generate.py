@@ -217,7 +217,9 @@ def test_an_unknown_target_is_refused_with_a_near_one() -> None:
         with_layout(BUNDLE, precision="fp8"),
         with_layout(BUNDLE, task="seq2seq"),
         with_layout(BUNDLE, attention="ring"),
-        with_layout(BUNDLE, recompute="selective"),
+        with_layout(BUNDLE, recompute="some"),
+        with_layout(BUNDLE, offload="disk"),
+        with_layout(BUNDLE, pipeline_schedule="2f2b"),
         with_layout(BUNDLE, optimizer="lion"),
     ],
 )

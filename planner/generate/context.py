@@ -19,7 +19,7 @@ ZERO = {
 }
 """By ZeRO stage."""
 
-_COMPUTE_DTYPES = {"fp16-mixed": "float16", "bf16-mixed": "bfloat16"}
+COMPUTE_DTYPES = {"fp16-mixed": "float16", "bf16-mixed": "bfloat16"}
 
 
 def common_context(bundle: Bundle) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def common_context(bundle: Bundle) -> dict[str, Any]:
         "auto_class": AUTO_CLASSES[bundle.task],
         "attention": ATTENTION[bundle.attention],
         "weight_dtype": "bfloat16" if bundle.precision == "bf16" else "float32",
-        "compute_dtype": _COMPUTE_DTYPES.get(bundle.precision),
+        "compute_dtype": COMPUTE_DTYPES.get(bundle.precision),
         "versions": {name: text.partition("+")[0] for name, text in bundle.versions.items()},
         "tokens_per_step": format_count(bundle.global_batch_size * bundle.sequence_length),
         "expected_peak_gib": round(bundle.expected_peak_bytes / GIB, 2),

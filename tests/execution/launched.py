@@ -1,10 +1,12 @@
 """Tiny plans, started through their own launch.sh on two CPU processes."""
 
 import json
+import math
 import os
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,13 @@ LLAMA = {
     "num_attention_heads": 2,
     "num_key_value_heads": 1,
     "max_position_embeddings": 16,
+}
+DEEP_GPT2 = GPT2 | {"n_layer": 4}
+DEEP_LLAMA = LLAMA | {
+    "num_hidden_layers": 4,
+    "num_key_value_heads": 2,
+    # AdamW turns the rounding of gradients near zero into steps; large weights have few of those.
+    "initializer_range": 0.2,
 }
 BERT = {
     "model_type": "bert",
@@ -81,9 +90,14 @@ TINY = Bundle(
 ACCUMULATED = with_layout(TINY, micro_batch_size=2, gradient_accumulation_steps=4)
 STEPS = 3
 HYPERPARAMETERS = ("--steps", str(STEPS), "--lr", "1e-3", "--warmup", "1")
-SECONDS = 120
+SECONDS = 300
 TIMED_OUT = 124
-ENVIRONMENT = {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
+ENVIRONMENT = {
+    "ACCELERATE_USE_CPU": "true",
+    "CUDA_VISIBLE_DEVICES": "",
+    "HF_HUB_OFFLINE": "1",
+    "OMP_NUM_THREADS": "1",
+}
 
 
 @dataclass
@@ -116,6 +130,25 @@ class Run:
         return load_file(self.folder / "model" / "model.safetensors")
 
 
+def divided(model_config: dict[str, Any], **layout: Any) -> Bundle:
+    """Return a plan that splits the model, on as many processes as it needs at least.
+
+    16 sequences a step in micro-batches of 2; the pipeline's stages have equal layers.
+    """
+    sizes = ("tensor_parallel_size", "pipeline_parallel_size", "context_parallel_size")
+    split = math.prod(layout.get(size, 1) for size in sizes)
+    stages = layout.get("pipeline_parallel_size", 1)
+    data = layout.pop("data_parallel_size", 1)
+    return with_layout(
+        TINY,
+        model_config=model_config,
+        gpus_per_node=split * data,
+        micro_batch_size=2,
+        gradient_accumulation_steps=8 // data,
+        **{"layers_per_stage": (4 // stages,) * stages} | layout,
+    )
+
+
 def write(folder: Path, bundle: Bundle, *targets: str) -> Path:
     for name, text in generate(bundle, targets).items():
         path = folder / name
@@ -133,16 +166,34 @@ def launch(folder: Path, bundle: Bundle, *arguments: str, target: str = "torchru
 def start(folder: Path, *command: str, **environment: str) -> Run:
     """Start a script offline on CPUs; its log and its weights go into the folder."""
     results = ("--log", str(folder / "log.jsonl"), "--save-model", str(folder / "model"))
+    return Run(folder, _run(folder, *command, *HYPERPARAMETERS, *results, **environment))
+
+
+def _run(folder: Path, *command: str, **environment: str) -> subprocess.Popen[str]:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    process = subprocess.Popen(
-        ["timeout", str(SECONDS), *command, *HYPERPARAMETERS, *results],  # noqa: S607
+    return subprocess.Popen(
+        ["timeout", str(SECONDS), *command],  # noqa: S607
         cwd=folder,
         env={**os.environ, **ENVIRONMENT, "PATH": path, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
-    return Run(folder, process)
+
+
+def launch_several(folder: Path, bundles: Mapping[str, Bundle], *arguments: str) -> dict[str, Run]:
+    """Train plans of equal world size in one launch of torchrun; wait for the results.
+
+    Each has its own folder, whose path replaces FOLDER in the arguments, and its name NAME.
+    """
+    folders = {name: write(folder / name, bundle, "torchrun") for name, bundle in bundles.items()}
+    (processes,) = {bundle.world_size for bundle in bundles.values()}
+    launcher = ("torchrun", "--standalone", f"--nproc_per_node={processes}", "--")
+    driver = (str(Path(__file__).with_name("several.py")), *map(str, folders.values()), "--")
+    results = ("--log", "FOLDER/log.jsonl", "--save-model", "FOLDER/model")
+    process = _run(folder, *launcher, *driver, *HYPERPARAMETERS, *results, *arguments)
+    Run(folder, process).finish()
+    return {name: Run(path, process) for name, path in folders.items()}
 
 
 def unused_port() -> str:

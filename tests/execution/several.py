@@ -13,8 +13,8 @@ import torch.distributed as dist
 
 
 def load(script: Path) -> ModuleType:
-    """Import a generated train.py under a name of its own."""
-    spec = importlib.util.spec_from_file_location(f"train_{id(script)}", script)
+    """Import a generated train.py."""
+    spec = importlib.util.spec_from_file_location("train", script)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -23,16 +23,18 @@ def load(script: Path) -> ModuleType:
 
 
 def main() -> None:
-    """Train in each folder named before `--`, with the arguments after it."""
+    """Train in each folder named before `--`, with the arguments after it.
+
+    In those, FOLDER is its path, and NAME its last part.
+    """
     split = sys.argv.index("--")
     folders, arguments = sys.argv[1:split], sys.argv[split + 1 :]
     device = None
-    for folder in map(Path, folders):
-        module = load(folder / "torchrun" / "train.py")
+    for folder in folders:
+        module = load(Path(folder) / "torchrun" / "train.py")
         device = device or module.join()
-        results = ["--log", str(folder / "log.jsonl"), "--save-model", str(folder / "model")]
-        sys.argv[1:] = [*arguments, *results]
-        print(f"training {folder.name}", flush=True)
+        name = Path(folder).name
+        sys.argv[1:] = [a.replace("FOLDER", folder).replace("NAME", name) for a in arguments]
         module.train(module.parse_arguments(), device)
         gc.collect()
     dist.destroy_process_group()

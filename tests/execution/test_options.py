@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from bundles import with_layout
-from launched import BERT, TINY, launch, start, write
+from launched import BERT, DEEP_LLAMA, TINY, divided, launch, start, write
 from reference import expected, mean_distance
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
@@ -82,3 +82,22 @@ def test_a_node_without_its_number_is_told_to_set_it(target: str, tmp_path: Path
     folder = write(tmp_path, with_layout(TINY, nodes=2, gpus_per_node=1), target)
     run = start(folder, "bash", f"{target}/launch.sh", MASTER_ADDR="127.0.0.1")
     assert "NODE_RANK: set it to the number of this node, 0 to 1" in run.fail()
+
+
+@pytest.mark.parametrize("layout", ["tensor_parallel_size", "pipeline_parallel_size"])
+def test_an_error_on_one_process_ends_the_job(layout: str, tmp_path: Path) -> None:
+    folder = write(tmp_path, divided(DEEP_LLAMA, **{layout: 2}), "torchrun")
+    script = folder / "torchrun" / "train.py"
+    start_of_step = "    total = accumulate(args, training, batch)\n"
+    fault = '    assert dist.get_rank() == 0 or training.step == 0, "lost a GPU"\n'
+    text = script.read_text()
+    assert text.count(start_of_step) == 1
+    script.write_text(text.replace(start_of_step, fault + start_of_step))
+    output = start(folder, "bash", "torchrun/launch.sh", "--no-dropout").fail()
+    assert "lost a GPU" in output
+
+
+def test_a_profile_is_written_for_every_process(tmp_path: Path) -> None:
+    launch(tmp_path, TINY, "--profile", str(tmp_path / "trace")).finish()
+    traces = {path.name.partition(".")[0] for path in (tmp_path / "trace").glob("*.json")}
+    assert traces == {"rank-0", "rank-1"}

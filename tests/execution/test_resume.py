@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 from bundles import with_layout
-from launched import TINY, launch
+from launched import DEEP_GPT2, DEEP_LLAMA, TINY, divided, launch, launch_several
+from reference import distance, expected
 
 from planner.generate import Bundle
 
@@ -39,3 +40,42 @@ def test_resuming_repeats_the_uninterrupted_run(cases: dict[str, Bundle], tmp_pa
         assert part.losses == whole.losses[1:]
         assert part.weights.keys() == whole.weights.keys()
         assert all(weight.equal(whole.weights[name]) for name, weight in part.weights.items())
+
+
+def test_divided_models_resume_exactly(tmp_path: Path) -> None:
+    tensor = {"tensor_parallel_size": 2, "sequence_parallel": True, "data_parallel_size": 2}
+    pipeline = {"pipeline_parallel_size": 2, "data_parallel_size": 2}
+    v_shaped = {"pipeline_schedule": "zbv", "virtual_pipeline_size": 2}
+    bundles = {
+        "zero1-pipeline": divided(DEEP_GPT2, zero_stage=1, **pipeline),
+        "zero3-tensor": divided(DEEP_GPT2, zero_stage=3, **tensor),
+        "zero2-zbv": divided(DEEP_GPT2, zero_stage=2, **pipeline, **v_shaped),
+        "local": with_layout(TINY, gpus_per_node=4, micro_batch_size=4, synchronize_every=2),
+    }
+    wholes = launch_several(
+        tmp_path / "whole", bundles, "--save-every", "1", "--output", "FOLDER/checkpoints"
+    )
+    checkpoint = str(tmp_path / "whole" / "NAME" / "checkpoints" / "step-1")
+    parts = launch_several(tmp_path / "part", bundles, "--resume", checkpoint)
+    for name, part in parts.items():
+        whole = wholes[name]
+        assert [record["step"] for record in part.log] == [2, 3]
+        assert part.losses == whole.losses[1:]
+        assert all(weight.equal(whole.weights[key]) for key, weight in part.weights.items())
+
+
+def test_a_checkpoint_loads_into_another_layout_of_another_size(tmp_path: Path) -> None:
+    keep = ("--no-dropout", "--save-every", "1", "--output", "FOLDER/checkpoints")
+    tensor = divided(DEEP_LLAMA, tensor_parallel_size=2)
+    launch_several(tmp_path, {"two": tensor}, *keep)
+    checkpoint = str(tmp_path / "two" / "checkpoints" / "step-1")
+    pipeline = {"pipeline_parallel_size": 2, "data_parallel_size": 2}
+    layouts = {
+        "zero1": divided(DEEP_LLAMA, zero_stage=1, **pipeline),
+        "zero3": divided(DEEP_LLAMA, zero_stage=3, **pipeline),
+    }
+    runs = launch_several(tmp_path, layouts, "--no-dropout", "--resume", checkpoint)
+    reference = expected("deep-llama")
+    for run in runs.values():
+        assert run.losses == pytest.approx(reference.losses[1:], abs=1e-5, rel=0)
+        assert distance(run.weights, reference.weights) <= 1e-5

@@ -120,7 +120,7 @@ def network_kind(cluster: Cluster) -> str:
         return ""
     if (
         instance
-        and instance.cloud == "aws"
+        and instance.cloud == "AWS"
         and (instance.network_bytes_per_second >= _LEAST_EFA_BYTES_PER_SECOND)
     ):
         return "efa"

@@ -1,5 +1,6 @@
 """Bundles by their layout, for the tests that write files without a plan."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -25,4 +26,23 @@ def with_layout(bundle: Bundle, **changes: Any) -> Bundle:
         changed,
         data_parallel_replicate_size=1 if is_sharded else size,
         data_parallel_shard_size=size if is_sharded else 1,
+    )
+
+
+def divided(bundle: Bundle, **layout: Any) -> Bundle:
+    """Return the plan that splits its model of 4 layers, on the GPUs of one node that this takes.
+
+    16 sequences a step in micro-batches of 2; the pipeline's stages have equal layers.
+    """
+    sizes = ("tensor_parallel_size", "pipeline_parallel_size", "context_parallel_size")
+    split = math.prod(layout.get(size, 1) for size in sizes)
+    stages = layout.get("pipeline_parallel_size", 1)
+    data = layout.pop("data_parallel_size", 1)
+    return with_layout(
+        bundle,
+        gpus_per_node=split * data,
+        micro_batch_size=2,
+        gradient_accumulation_steps=8 // data,
+        global_batch_size=16,
+        **{"layers_per_stage": (4 // stages,) * stages} | layout,
     )

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
-from bundles import with_layout
+from bundles import divided, with_layout
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -50,6 +51,7 @@ BUNDLE = Bundle(
     plan_json='{"schema_version": "1.0"}\n',
     versions={"torch": "2.13.0+cpu", "transformers": "5.23.0", "accelerate": "1.15.0"},
 )
+GPT2 = {"model_type": "gpt2", "n_head": 4}
 MANY_NODES = with_layout(BUNDLE, nodes=6, gradient_accumulation_steps=1, global_batch_size=192)
 ONE_GPU = with_layout(BUNDLE, gpus_per_node=1, global_batch_size=32)
 ALL = tuple(TARGETS)
@@ -93,7 +95,40 @@ def variants() -> Iterator[Bundle]:
                 ONE_GPU, precision=precision, recompute=recompute, task=task, is_pretrained=False
             )
     yield with_layout(BUNDLE, attention="flash")
+    yield with_layout(BUNDLE, synchronize_every=4)
+    hybrid = {"data_parallel_replicate_size": 2, "data_parallel_shard_size": 4, "zero_stage": 3}
+    yield with_layout(BUNDLE, **hybrid, offload="optimizer+parameters", recompute="selective")
+    yield from divided_variants()
     yield MANY_NODES
+
+
+LLAMA = {"model_type": "llama", "num_attention_heads": 4, "num_key_value_heads": 2}
+TENSOR = {"tensor_parallel_size": 2}
+PIPELINE = {"pipeline_parallel_size": 2}
+CONTEXT = {"context_parallel_size": 2}
+V_SHAPED = {"pipeline_schedule": "zbv", "virtual_pipeline_size": 2}
+
+
+def divided_variants() -> Iterator[Bundle]:
+    """Yield plans that split the model: every axis with every way to reduce gradients."""
+    splits: tuple[dict[str, Any], ...] = (
+        TENSOR,
+        TENSOR | {"sequence_parallel": True, "recompute": "selective"},
+        PIPELINE | {"attention": "eager"},
+        PIPELINE | V_SHAPED,
+        CONTEXT | {"recompute": "full"},
+        CONTEXT | PIPELINE,
+        CONTEXT | PIPELINE | V_SHAPED | TENSOR | {"sequence_parallel": True},
+    )
+    for split, zero_stage, data, precision, config in product(
+        splits, range(4), (1, 2), ("fp32", "bf16-mixed"), (LLAMA, GPT2)
+    ):
+        layout = split | {"zero_stage": zero_stage, "data_parallel_size": data}
+        yield divided(replace(BUNDLE, model_config=config, precision=precision), **layout)
+    hybrid = {"data_parallel_replicate_size": 2, "data_parallel_shard_size": 2}
+    for zero_stage, split in product((1, 3), splits[:3]):
+        layout = split | hybrid | {"data_parallel_size": 4, "zero_stage": zero_stage}
+        yield divided(replace(BUNDLE, model_config=LLAMA), **layout)
 
 
 def test_a_bundle_has_every_file_of_its_targets() -> None:
@@ -108,10 +143,15 @@ def test_a_bundle_has_every_file_of_its_targets() -> None:
     }
 
 
+def written(files: dict[str, str]) -> list[str]:
+    """Return the targets that did not refuse the plan."""
+    return [target for target in ALL if f"{target}/train.py" in files]
+
+
 def test_every_variant_is_formatted_linted_and_typed_python(tmp_path: Path) -> None:
     for number, bundle in enumerate(variants()):
         files = generate(bundle, ALL)
-        for target in ALL:
+        for target in written(files):
             text = files[f"{target}/train.py"]
             compile(text, f"{target}/train.py", "exec")
             (tmp_path / f"{number}_{target}.py").write_text(text, encoding="utf-8")
@@ -121,9 +161,13 @@ def test_every_variant_is_formatted_linted_and_typed_python(tmp_path: Path) -> N
 
 
 def test_every_function_is_annotated() -> None:
-    for text in (
-        generate(bundle, ALL)[f"{target}/train.py"] for bundle in variants() for target in ALL
-    ):
+    texts = {
+        text
+        for bundle in variants()
+        for name, text in generate(bundle, ALL).items()
+        if name.endswith(".py")
+    }
+    for text in texts:
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.FunctionDef):
                 arguments = [a for a in node.args.args if a.arg != "self"]
@@ -304,3 +348,95 @@ def test_ranks_follow_the_wiring_unless_the_user_says_otherwise(target: str) -> 
     crossed = generate(with_layout(BUNDLE, cuda_visible_devices="0,2,1,3"), [target])
     assert '"${CUDA_VISIBLE_DEVICES:-0,2,1,3}"' in crossed[f"{target}/launch.sh"]
     assert "CUDA_VISIBLE_DEVICES" not in generate(BUNDLE, [target])[f"{target}/launch.sh"]
+
+
+def test_a_target_that_cannot_write_a_plan_is_left_out_with_its_reason() -> None:
+    files = generate(divided(replace(BUNDLE, model_config=LLAMA), **TENSOR), ALL)
+    assert written(files) == ["torchrun"]
+    assert "No files for **accelerate**: its script divides the data" in files["README.md"]
+
+
+@pytest.mark.parametrize(
+    ("layout", "reason"),
+    [
+        ({"model_config": {"model_type": "bert"}, **TENSOR}, "not models of type bert"),
+        ({"model_config": LLAMA, "tensor_parallel_size": 4}, "do not divide 4 heads, 2 of keys"),
+        ({"model_config": LLAMA, "precision": "fp16-mixed", **TENSOR}, "loss scale"),
+        ({"model_config": LLAMA, "expert_parallel_size": 2, **TENSOR}, "experts"),
+        ({"model_config": LLAMA, "pipeline_schedule": "naive", **PIPELINE}, "naive"),
+        ({"model_config": LLAMA, "pipeline_schedule": "zbv", **PIPELINE}, "1 chunks"),
+        ({"model_config": LLAMA, "recompute": "full", **PIPELINE, **V_SHAPED}, "put off"),
+        ({"model_config": LLAMA, "data_parallel_size": 8, **PIPELINE}, "at least 2 micro-batches"),
+        (
+            {"model_config": LLAMA | {"model_type": "mistral", "sliding_window": 512}, **TENSOR},
+            "the last 512 tokens",
+        ),
+        ({"model_config": LLAMA, "attention": "eager", **CONTEXT}, "eager"),
+        ({"model_config": LLAMA, "offload": "optimizer", "zero_stage": 3}, "host memory together"),
+        ({"model_config": LLAMA, "synchronize_every": 4, **TENSOR}, "whole replicas"),
+        ({"synchronize_every": 4, "zero_stage": 1, "data_parallel_size": 2}, "whole replicas"),
+    ],
+)
+def test_what_no_target_can_run_is_refused_with_each_ones_reason(
+    layout: dict[str, Any], reason: str
+) -> None:
+    config = layout.pop("model_config", LLAMA)
+    bundle = divided(replace(BUNDLE, model_config=config), **layout)
+    with pytest.raises(InvalidInputError) as caught:
+        generate(bundle, ALL)
+    assert caught.value.message.startswith("no launch files for this plan: torchrun: ")
+    assert reason in caught.value.message
+    assert "; accelerate: " in caught.value.message
+
+
+def test_sizes_and_stages_must_multiply_out() -> None:
+    with pytest.raises(InvalidInputError, match="8 x 1 x 2 x 1 x 1 = 16, not the 8 GPUs"):
+        generate(replace(BUNDLE, tensor_parallel_size=2), ALL)
+    with pytest.raises(InvalidInputError, match="3 stages have layers, not the 2"):
+        generate(divided(BUNDLE, layers_per_stage=(1, 1, 1), **PIPELINE), ALL)
+
+
+def test_chunks_lie_on_the_stages_as_their_schedule_says() -> None:
+    interleaved = {"pipeline_schedule": "interleaved-1f1b", "virtual_pipeline_size": 2}
+    plan = replace(BUNDLE, model_config=LLAMA)
+    dealt = {
+        name: generate(divided(plan, layers_per_stage=(3, 4), **PIPELINE, **schedule), ["torchrun"])
+        for name, schedule in (("interleaved", interleaved), ("v", V_SHAPED))
+    }
+    # Stage 0 has 2 + 1 layers, stage 1 has 2 + 2; in a V the second chunks run backwards.
+    assert "LAYERS_PER_STAGE = (2, 2, 1, 2)" in dealt["interleaved"]["torchrun/train.py"]
+    assert "LAYERS_PER_STAGE = (2, 2, 2, 1)" in dealt["v"]["torchrun/train.py"]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_environment_follows_the_wiring(target: str) -> None:
+    def launcher(**facts: Any) -> str:
+        return generate(replace(MANY_NODES, **facts), [target])[f"{target}/launch.sh"]
+
+    assert "expandable_segments:True" in launcher()
+    assert "NCCL_" not in launcher()
+    assert "NCCL_P2P_DISABLE:-1" in launcher(has_peer_to_peer=False)
+    assert "NCCL_IB_DISABLE:-1" in launcher(network="ethernet")
+    assert "NCCL_IB_HCA" in launcher(network="infiniband")
+    assert "FI_PROVIDER:-efa" in launcher(network="efa")
+
+
+def test_the_readme_says_who_does_what() -> None:
+    layout = {"sequence_parallel": True, "zero_stage": 1, "data_parallel_size": 2}
+    plan = divided(replace(BUNDLE, model_config=LLAMA), **TENSOR, **PIPELINE, **layout)
+    readme = generate(plan, ALL)["README.md"]
+    for words in (
+        "| Strategy | DDP and ZeRO-1, tensor parallelism, a pipeline |",
+        "| Tensor parallel | 2 GPUs divide each matrix, and the sequence between them |",
+        "| Pipeline | 1f1b over stages of 2, 2 layers |",
+        "2 sequences x 4 micro-batches x 2 data-parallel ranks = 16 sequences",
+        "4 GPUs compute each of those sequences together",
+        "N is a multiple of 4",
+        "resumes on\nanother number of GPUs and on another layout",
+    ):
+        assert words in readme
+    local = generate(with_layout(BUNDLE, synchronize_every=4), ["torchrun"])
+    assert "| Parameters averaged | every 4 steps; gradients are not |" in local["README.md"]
+    assert "DistributedDataParallel" not in local["torchrun/train.py"]
+    once = generate(with_layout(BUNDLE, synchronize_every=1), ["torchrun"])["torchrun/train.py"]
+    assert "average_parameters" not in once

@@ -3,14 +3,14 @@
 from planner.generate.bundle import Bundle
 from planner.generate.families import heads, undividable
 from planner.generate.target import Target
-from planner.generate.torchrun_script import script_context, splits
+from planner.generate.torchrun_script import script_context
 from planner.schedule_orders import SCHEDULES
 
 
 def _refusal(bundle: Bundle) -> str | None:
     """Return the first reason that applies."""
     reasons = _data_parallel(bundle)
-    if splits(bundle):
+    if bundle.splits_the_model:
         reasons |= _divided(bundle)
     if bundle.pipeline_parallel_size > 1:
         reasons |= _pipelined(bundle)
@@ -29,9 +29,9 @@ def _data_parallel(bundle: Bundle) -> dict[str, bool]:
             offload != "none" and not bundle.shards_parameters
         ),
         "parameters are averaged between whole replicas, without ZeRO": is_local
-        and (stage > 0 or splits(bundle)),
+        and (stage > 0 or bundle.splits_the_model),
         "ZeRO-1 divides the optimizer's states over all data-parallel ranks": (
-            stage == 1 and replicas > 1 and shards > 1 and not splits(bundle)
+            stage == 1 and replicas > 1 and shards > 1 and not bundle.splits_the_model
         ),
         "shards need a ZeRO stage": stage == 0 and shards > 1,
         "selective recompute keeps what PyTorch's own attention returns": (

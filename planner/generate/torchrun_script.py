@@ -19,18 +19,11 @@ _OF_ONE_STAGE = ("gpipe", "1f1b")
 """Schedules whose class takes one stage, not a list."""
 
 
-def splits(bundle: Bundle) -> bool:
-    """Return whether the script divides the model, not the data alone."""
-    return bundle.splits_the_model
-
-
 def script_context(bundle: Bundle) -> dict[str, Any]:
     """Return the template variables of the script."""
     is_local = bundle.synchronize_every > 1
     is_hybrid = bundle.data_parallel_replicate_size > 1 and bundle.data_parallel_shard_size > 1
-    context = {
-        "is_split": splits(bundle),
-        "is_local": is_local,
+    context: dict[str, Any] = {
         "has_shard_axis": is_hybrid,
         "shards_replicas": is_hybrid and bundle.shards_parameters,
         "offloads": bundle.offload != "none",
@@ -40,7 +33,7 @@ def script_context(bundle: Bundle) -> dict[str, Any]:
     }
     if is_local:
         context["is_replicated"] = False
-    return context | (_split_context(bundle) if splits(bundle) else {})
+    return context | (_split_context(bundle) if bundle.splits_the_model else {})
 
 
 def _fsdp_names(bundle: Bundle) -> list[str]:

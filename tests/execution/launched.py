@@ -1,17 +1,16 @@
 """Tiny plans, started through their own launch.sh on two CPU processes."""
 
 import json
-import math
 import os
 import socket
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bundles import with_layout
+from bundles import divided, with_layout
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -130,23 +129,9 @@ class Run:
         return load_file(self.folder / "model" / "model.safetensors")
 
 
-def divided(model_config: dict[str, Any], **layout: Any) -> Bundle:
-    """Return a plan that splits the model, on as many processes as it needs at least.
-
-    16 sequences a step in micro-batches of 2; the pipeline's stages have equal layers.
-    """
-    sizes = ("tensor_parallel_size", "pipeline_parallel_size", "context_parallel_size")
-    split = math.prod(layout.get(size, 1) for size in sizes)
-    stages = layout.get("pipeline_parallel_size", 1)
-    data = layout.pop("data_parallel_size", 1)
-    return with_layout(
-        TINY,
-        model_config=model_config,
-        gpus_per_node=split * data,
-        micro_batch_size=2,
-        gradient_accumulation_steps=8 // data,
-        **{"layers_per_stage": (4 // stages,) * stages} | layout,
-    )
+def deep(model_config: dict[str, Any], **layout: Any) -> Bundle:
+    """Return a tiny plan that splits a model of four layers."""
+    return divided(replace(TINY, model_config=model_config), **layout)
 
 
 def write(folder: Path, bundle: Bundle, *targets: str) -> Path:

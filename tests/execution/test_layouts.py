@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from bundles import with_layout
-from launched import ACCUMULATED, DEEP_GPT2, DEEP_LLAMA, Run, divided, launch_several
+from launched import ACCUMULATED, DEEP_GPT2, DEEP_LLAMA, Run, deep, launch_several
 from reference import Reference, distance, expected, mean_distance, train
 
 from planner.generate import Bundle
@@ -57,7 +57,7 @@ def assert_parity(run: Run, reference: Reference) -> None:
 def plans(layouts: Mapping[str, Mapping[str, Any]], shapes: Mapping[str, Any]) -> dict[str, Bundle]:
     """Return a plan for every layout of every shape."""
     return {
-        f"{layout}@{shape}": divided(shapes[shape], **layouts[layout])
+        f"{layout}@{shape}": deep(shapes[shape], **layouts[layout])
         for shape in shapes
         for layout in layouts
     }
@@ -105,7 +105,7 @@ def relatives() -> dict[str, Bundle]:
         "gpt2": DEEP_GPT2 | {"vocab_size": 97},
     }
     return {
-        name: divided(shape | {"model_type": name, "architectures": None}, **layout)
+        name: deep(shape | {"model_type": name, "architectures": None}, **layout)
         for name, shape in shapes.items()
     }
 

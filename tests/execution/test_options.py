@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from bundles import with_layout
-from launched import BERT, DEEP_LLAMA, TINY, divided, launch, start, write
+from launched import BERT, DEEP_LLAMA, TINY, deep, launch, start, write
 from reference import expected, mean_distance
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
@@ -86,7 +86,7 @@ def test_a_node_without_its_number_is_told_to_set_it(target: str, tmp_path: Path
 
 @pytest.mark.parametrize("layout", ["tensor_parallel_size", "pipeline_parallel_size"])
 def test_an_error_on_one_process_ends_the_job(layout: str, tmp_path: Path) -> None:
-    folder = write(tmp_path, divided(DEEP_LLAMA, **{layout: 2}), "torchrun")
+    folder = write(tmp_path, deep(DEEP_LLAMA, **{layout: 2}), "torchrun")
     script = folder / "torchrun" / "train.py"
     start_of_step = "    total = accumulate(args, training, batch)\n"
     fault = '    assert dist.get_rank() == 0 or training.step == 0, "lost a GPU"\n'

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from bundles import with_layout
-from launched import DEEP_GPT2, DEEP_LLAMA, TINY, divided, launch, launch_several
+from launched import DEEP_GPT2, DEEP_LLAMA, TINY, deep, launch, launch_several
 from reference import distance, expected
 
 from planner.generate import Bundle
@@ -47,9 +47,9 @@ def test_divided_models_resume_exactly(tmp_path: Path) -> None:
     pipeline = {"pipeline_parallel_size": 2, "data_parallel_size": 2}
     v_shaped = {"pipeline_schedule": "zbv", "virtual_pipeline_size": 2}
     bundles = {
-        "zero1-pipeline": divided(DEEP_GPT2, zero_stage=1, **pipeline),
-        "zero3-tensor": divided(DEEP_GPT2, zero_stage=3, **tensor),
-        "zero2-zbv": divided(DEEP_GPT2, zero_stage=2, **pipeline, **v_shaped),
+        "zero1-pipeline": deep(DEEP_GPT2, zero_stage=1, **pipeline),
+        "zero3-tensor": deep(DEEP_GPT2, zero_stage=3, **tensor),
+        "zero2-zbv": deep(DEEP_GPT2, zero_stage=2, **pipeline, **v_shaped),
         "local": with_layout(TINY, gpus_per_node=4, micro_batch_size=4, synchronize_every=2),
     }
     wholes = launch_several(
@@ -66,13 +66,13 @@ def test_divided_models_resume_exactly(tmp_path: Path) -> None:
 
 def test_a_checkpoint_loads_into_another_layout_of_another_size(tmp_path: Path) -> None:
     keep = ("--no-dropout", "--save-every", "1", "--output", "FOLDER/checkpoints")
-    tensor = divided(DEEP_LLAMA, tensor_parallel_size=2)
+    tensor = deep(DEEP_LLAMA, tensor_parallel_size=2)
     launch_several(tmp_path, {"two": tensor}, *keep)
     checkpoint = str(tmp_path / "two" / "checkpoints" / "step-1")
     pipeline = {"pipeline_parallel_size": 2, "data_parallel_size": 2}
     layouts = {
-        "zero1": divided(DEEP_LLAMA, zero_stage=1, **pipeline),
-        "zero3": divided(DEEP_LLAMA, zero_stage=3, **pipeline),
+        "zero1": deep(DEEP_LLAMA, zero_stage=1, **pipeline),
+        "zero3": deep(DEEP_LLAMA, zero_stage=3, **pipeline),
     }
     runs = launch_several(tmp_path, layouts, "--no-dropout", "--resume", checkpoint)
     reference = expected("deep-llama")

@@ -118,13 +118,11 @@ def network_kind(cluster: Cluster) -> str:
     link, instance = cluster.inter_node, cluster.instance
     if link is None or link.provenance is Provenance.ASSUMED:
         return ""
-    if (
-        instance
-        and instance.cloud == "AWS"
-        and (instance.network_bytes_per_second >= _LEAST_EFA_BYTES_PER_SECOND)
-    ):
-        return "efa"
-    return next((kind for part, kind in _NETWORKS.items() if part in link.name), "")
+    named = next((kind for part, kind in _NETWORKS.items() if part in link.name), "")
+    if named or instance is None or instance.name not in link.name or instance.cloud != "AWS":
+        return named
+    is_fast = instance.network_bytes_per_second >= _LEAST_EFA_BYTES_PER_SECOND
+    return "efa" if is_fast else ""
 
 
 def _untimed(answer: Mapping[str, Any]) -> dict[str, Any]:

@@ -200,6 +200,21 @@ def test_only_the_chosen_strategy_is_in_the_script() -> None:
     }
 
 
+def test_only_the_chosen_division_is_in_the_script() -> None:
+    words = ("parallelize_module", "PipelineStage", "all_gather_tensor", "fully_shard", "deal(")
+    plan = replace(BUNDLE, model_config=LLAMA)
+
+    def found(**layout: Any) -> list[bool]:
+        script = generate(divided(plan, **layout), ["torchrun"])["torchrun/train.py"]
+        return [word in script for word in words]
+
+    assert found(**TENSOR) == [True, False, False, False, False]
+    assert found(**PIPELINE) == [False, True, False, False, False]
+    assert found(**CONTEXT) == [False, False, True, False, False]
+    assert found(**TENSOR, zero_stage=3) == [True, False, False, True, False]
+    assert found(**PIPELINE, zero_stage=1) == [False, True, False, False, True]
+
+
 @pytest.mark.parametrize("bundle", [BUNDLE, MANY_NODES], ids=["one-node", "many-nodes"])
 @pytest.mark.parametrize("target", ALL)
 def test_launchers_pass_shellcheck(target: str, bundle: Bundle, tmp_path: Path) -> None:

@@ -5,20 +5,39 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from planner.cluster import Cluster, Provenance
 from planner.errors import InvalidInputError
 from planner.generate import TARGETS, Bundle, generate
+from planner.job import Job
+from planner.partition import stage
 from planner.placement import cuda_visible_devices
 from planner.plan import Plan
 from planner.report import recommendation
+from planner.strategy import Strategy
 
 CHECKED_WITH = {"torch": "2.13.0", "transformers": "5.23.0", "accelerate": "1.15.0"}
 """Versions that the generated files were executed with."""
 
 _WRITTEN_FOR = ("torch", "accelerate")
 """Frameworks whose estimates hold for the files."""
+
+_NETWORKS = {
+    "infiniband": "infiniband",
+    "roce": "infiniband",
+    "dgx": "infiniband",
+    "efa": "efa",
+    "ethernet": "ethernet",
+}
+"""By a part of the link's name."""
+
+_LEAST_EFA_BYTES_PER_SECOND = 50e9
+"""AWS gives 400 Gbit/s and more to one node through EFA alone."""
 
 
 def bundle_files(plan: Plan, answer: Mapping[str, Any]) -> dict[str, str]:
@@ -55,14 +74,14 @@ def bundle_files(plan: Plan, answer: Mapping[str, Any]) -> dict[str, str]:
         nodes=job.cluster.nodes,
         gpus_per_node=job.cluster.gpus_per_node,
         cuda_visible_devices=cuda_visible_devices(job.cluster.gpu_order),
-        zero_stage=strategy.zero_stage,
-        micro_batch_size=strategy.micro_batch_size,
-        gradient_accumulation_steps=strategy.gradient_accumulation_steps,
+        **_layout(strategy),
+        layers_per_stage=_layers_per_stage(job, strategy),
+        has_peer_to_peer=has_peer_to_peer(job.cluster),
+        network=network_kind(job.cluster),
         global_batch_size=recipe.global_batch_size,
         sequence_length=recipe.sequence_length,
         precision=recipe.precision,
         attention=recipe.attention,
-        recompute=strategy.recompute,
         optimizer=recipe.optimizer,
         expected_peak_bytes=round(chosen.memory.peak_bytes),
         expected_reserved_bytes=round(chosen.memory.reserved_bytes),
@@ -75,6 +94,35 @@ def bundle_files(plan: Plan, answer: Mapping[str, Any]) -> dict[str, str]:
         versions=CHECKED_WITH,
     )
     return generate(bundle, tuple(TARGETS))
+
+
+def _layout(strategy: Strategy) -> dict[str, Any]:
+    """Return the layout's fields, which the bundle has under the same names, as plain values."""
+    return {
+        field.name: np.asarray(getattr(strategy, field.name)).item() for field in fields(strategy)
+    }
+
+
+def _layers_per_stage(job: Job, strategy: Strategy) -> tuple[int, ...]:
+    size = int(strategy.pipeline_parallel_size)
+    return tuple(round(float(stage(job, strategy, index).num_blocks)) for index in range(size))
+
+
+def has_peer_to_peer(cluster: Cluster) -> bool:
+    """Return whether the GPUs of a node reach each other without host memory, as far as is known."""
+    return cluster.intra_node.medium != "host"
+
+
+def network_kind(cluster: Cluster) -> str:
+    """Return what NCCL talks over between nodes: "infiniband" (RoCE too), "efa", "ethernet" or ""."""
+    link, instance = cluster.inter_node, cluster.instance
+    if link is None or link.provenance is Provenance.ASSUMED:
+        return ""
+    named = next((kind for part, kind in _NETWORKS.items() if part in link.name), "")
+    if named or instance is None or instance.name not in link.name or instance.cloud != "AWS":
+        return named
+    is_fast = instance.network_bytes_per_second >= _LEAST_EFA_BYTES_PER_SECOND
+    return "efa" if is_fast else ""
 
 
 def _untimed(answer: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,5 @@
 import json
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -6,10 +7,12 @@ import pytest
 
 import planner.bundle
 from planner import wire
-from planner.bundle import bundle_files, write_bundle
+from planner.bundle import bundle_files, has_peer_to_peer, network_kind, write_bundle
 from planner.errors import InvalidInputError
+from planner.generate import Bundle
 from planner.plan import Plan
-from planner.request import parse_request
+from planner.request import parse_request, resolve
+from planner.strategy import Strategy
 
 FILES = {
     "README.md",
@@ -106,3 +109,50 @@ def test_what_the_files_would_not_train_is_refused(recipe: dict[str, Any], field
     with pytest.raises(InvalidInputError) as caught:
         bundle_files(plan, wire.answer_plan(resolved, plan, None))
     assert caught.value.field == field
+
+
+def test_the_bundle_has_every_field_of_the_layout(
+    planned: tuple[Plan, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the search proposes reaches the files, or is refused there."""
+    seen: list[Bundle] = []
+
+    def keep(bundle: Bundle, _targets: object) -> dict[str, str]:
+        seen.append(bundle)
+        return {}
+
+    monkeypatch.setattr(planner.bundle, "generate", keep)
+    plan, answer = planned
+    pipeline = Strategy(
+        pipeline_parallel_size=2, tensor_parallel_size=3, zero_stage=1, recompute="full"
+    )
+    chosen = replace(plan.chosen, strategy=pipeline)
+    bundle_files(replace(plan, chosen=chosen), answer)
+    for field in fields(Strategy):
+        assert getattr(seen[0], field.name) == getattr(pipeline, field.name)
+    assert seen[0].layers_per_stage == (6, 6)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "network", "is_direct"),
+    [
+        ({"gpu": "a100-sxm-80gb", "gpus_per_node": 8}, "", True),
+        ({"gpu": "rtx-4090", "gpus_per_node": 4}, "", False),
+        ({"nodes": 2, "inter_node": "ethernet-10g"}, "ethernet", True),
+        ({"nodes": 2, "inter_node": "infiniband-ndr"}, "infiniband", True),
+        ({"nodes": 2, "inter_node": "roce-400g"}, "infiniband", True),
+        ({"nodes": 2, "inter_node": "aws-efa-v2"}, "efa", True),
+        ({"nodes": 2}, "", True),
+    ],
+)
+def test_what_nccl_talks_over(cluster: dict[str, Any], network: str, *, is_direct: bool) -> None:
+    request = parse_request({"model": "gpt2", "cluster": {"gpu": "a100", **cluster}})
+    found = resolve(request, allow_paths=False).job.cluster
+    assert network_kind(found) == network
+    assert has_peer_to_peer(found) is is_direct
+
+
+def test_the_network_of_a_large_aws_instance_is_efa() -> None:
+    payload = {"model": "gpt2", "cluster": {"instance": "p4d.24xlarge", "nodes": 2}}
+    found = resolve(parse_request(payload), allow_paths=False).job.cluster
+    assert network_kind(found) == "efa"

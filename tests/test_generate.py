@@ -10,13 +10,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from bundles import divided, with_layout
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from planner.errors import PlannerError
+from planner.errors import InvalidInputError
 from planner.generate import TARGETS, Bundle, generate
 
 BUNDLE = Bundle(
@@ -28,6 +30,8 @@ BUNDLE = Bundle(
     task="causal-lm",
     nodes=1,
     gpus_per_node=8,
+    data_parallel_replicate_size=8,
+    data_parallel_shard_size=1,
     zero_stage=0,
     micro_batch_size=4,
     gradient_accumulation_steps=8,
@@ -47,8 +51,9 @@ BUNDLE = Bundle(
     plan_json='{"schema_version": "1.0"}\n',
     versions={"torch": "2.13.0+cpu", "transformers": "5.23.0", "accelerate": "1.15.0"},
 )
-MANY_NODES = replace(BUNDLE, nodes=6, gradient_accumulation_steps=1, global_batch_size=192)
-ONE_GPU = replace(BUNDLE, gpus_per_node=1, global_batch_size=32)
+GPT2 = {"model_type": "gpt2", "n_head": 4}
+MANY_NODES = with_layout(BUNDLE, nodes=6, gradient_accumulation_steps=1, global_batch_size=192)
+ONE_GPU = with_layout(BUNDLE, gpus_per_node=1, global_batch_size=32)
 ALL = tuple(TARGETS)
 TOOLS = Path(sys.executable).parent
 FORMAT = (TOOLS / "ruff", "format", "--isolated", "--line-length=100", "--diff")
@@ -82,20 +87,53 @@ def variants() -> Iterator[Bundle]:
     for zero_stage, precision, recompute, task in product(
         range(4), precisions, ("none", "full"), ("causal-lm", "masked-lm")
     ):
-        yield replace(
+        yield with_layout(
             BUNDLE, zero_stage=zero_stage, precision=precision, recompute=recompute, task=task
         )
         if zero_stage == 0:
-            yield replace(
+            yield with_layout(
                 ONE_GPU, precision=precision, recompute=recompute, task=task, is_pretrained=False
             )
-    yield replace(BUNDLE, attention="flash")
+    yield with_layout(BUNDLE, attention="flash")
+    yield with_layout(BUNDLE, synchronize_every=4)
+    hybrid = {"data_parallel_replicate_size": 2, "data_parallel_shard_size": 4, "zero_stage": 3}
+    yield with_layout(BUNDLE, **hybrid, offload="optimizer+parameters", recompute="selective")
+    yield from divided_variants()
     yield MANY_NODES
+
+
+LLAMA = {"model_type": "llama", "num_attention_heads": 4, "num_key_value_heads": 2}
+TENSOR = {"tensor_parallel_size": 2}
+PIPELINE = {"pipeline_parallel_size": 2}
+CONTEXT = {"context_parallel_size": 2}
+V_SHAPED = {"pipeline_schedule": "zbv", "virtual_pipeline_size": 2}
+
+
+def divided_variants() -> Iterator[Bundle]:
+    """Yield plans that split the model: every axis with every way to reduce gradients."""
+    splits: tuple[dict[str, Any], ...] = (
+        TENSOR,
+        TENSOR | {"sequence_parallel": True, "recompute": "selective"},
+        PIPELINE | {"attention": "eager"},
+        PIPELINE | V_SHAPED,
+        CONTEXT | {"recompute": "full"},
+        CONTEXT | PIPELINE,
+        CONTEXT | PIPELINE | V_SHAPED | TENSOR | {"sequence_parallel": True},
+    )
+    for split, zero_stage, data, precision, config in product(
+        splits, range(4), (1, 2), ("fp32", "bf16-mixed"), (LLAMA, GPT2)
+    ):
+        layout = split | {"zero_stage": zero_stage, "data_parallel_size": data}
+        yield divided(replace(BUNDLE, model_config=config, precision=precision), **layout)
+    hybrid = {"data_parallel_replicate_size": 2, "data_parallel_shard_size": 2}
+    for zero_stage, split in product((1, 3), splits[:3]):
+        layout = split | hybrid | {"data_parallel_size": 4, "zero_stage": zero_stage}
+        yield divided(replace(BUNDLE, model_config=LLAMA), **layout)
 
 
 def test_a_bundle_has_every_file_of_its_targets() -> None:
     files = generate(BUNDLE, ALL)
-    wanted = {f"{target}/{name}" for target, names in TARGETS.items() for name in names}
+    wanted = {f"{target}/{name}" for target in TARGETS for name in TARGETS[target].templates}
     assert files.keys() == {"README.md", "plan.json"} | wanted
     assert files["plan.json"] == BUNDLE.plan_json
     assert json.loads(files["torchrun/config.json"]) == BUNDLE.model_config
@@ -105,10 +143,15 @@ def test_a_bundle_has_every_file_of_its_targets() -> None:
     }
 
 
+def written(files: dict[str, str]) -> list[str]:
+    """Return the targets that did not refuse the plan."""
+    return [target for target in ALL if f"{target}/train.py" in files]
+
+
 def test_every_variant_is_formatted_linted_and_typed_python(tmp_path: Path) -> None:
     for number, bundle in enumerate(variants()):
         files = generate(bundle, ALL)
-        for target in ALL:
+        for target in written(files):
             text = files[f"{target}/train.py"]
             compile(text, f"{target}/train.py", "exec")
             (tmp_path / f"{number}_{target}.py").write_text(text, encoding="utf-8")
@@ -118,9 +161,13 @@ def test_every_variant_is_formatted_linted_and_typed_python(tmp_path: Path) -> N
 
 
 def test_every_function_is_annotated() -> None:
-    for text in (
-        generate(bundle, ALL)[f"{target}/train.py"] for bundle in variants() for target in ALL
-    ):
+    texts = {
+        text
+        for bundle in variants()
+        for name, text in generate(bundle, ALL).items()
+        if name.endswith(".py")
+    }
+    for text in texts:
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.FunctionDef):
                 arguments = [a for a in node.args.args if a.arg != "self"]
@@ -138,7 +185,7 @@ def test_only_the_chosen_strategy_is_in_the_script() -> None:
     )
     found = {
         stage: [
-            name in generate(replace(BUNDLE, zero_stage=stage), ALL)["torchrun/train.py"]
+            name in generate(with_layout(BUNDLE, zero_stage=stage), ALL)["torchrun/train.py"]
             for name in names
         ]
         for stage in range(4)
@@ -151,6 +198,21 @@ def test_only_the_chosen_strategy_is_in_the_script() -> None:
         2: [False, False, True, False, False],
         3: [False, False, True, False, False],
     }
+
+
+def test_only_the_chosen_division_is_in_the_script() -> None:
+    words = ("parallelize_module", "PipelineStage", "all_gather_tensor", "fully_shard", "deal(")
+    plan = replace(BUNDLE, model_config=LLAMA)
+
+    def found(**layout: Any) -> list[bool]:
+        script = generate(divided(plan, **layout), ["torchrun"])["torchrun/train.py"]
+        return [word in script for word in words]
+
+    assert found(**TENSOR) == [True, False, False, False, False]
+    assert found(**PIPELINE) == [False, True, False, False, False]
+    assert found(**CONTEXT) == [False, False, True, False, False]
+    assert found(**TENSOR, zero_stage=3) == [True, False, False, True, False]
+    assert found(**PIPELINE, zero_stage=1) == [False, True, False, False, True]
 
 
 @pytest.mark.parametrize("bundle", [BUNDLE, MANY_NODES], ids=["one-node", "many-nodes"])
@@ -192,15 +254,17 @@ def test_requirements_are_the_checked_versions_without_local_parts() -> None:
 
 def test_a_bare_configuration_starts_from_random_weights() -> None:
     for is_pretrained, default in ((True, '"pretrained"'), (False, '"random"')):
-        script = generate(replace(BUNDLE, is_pretrained=is_pretrained), ALL)["torchrun/train.py"]
+        script = generate(with_layout(BUNDLE, is_pretrained=is_pretrained), ALL)[
+            "torchrun/train.py"
+        ]
         assert f'add("--init", choices=["pretrained", "random"], default={default})' in script
 
 
 def test_an_unknown_target_is_refused_with_a_near_one() -> None:
-    with pytest.raises(PlannerError, match="unknown target 'torchrum'") as caught:
+    with pytest.raises(InvalidInputError, match="unknown target 'torchrum'") as caught:
         generate(BUNDLE, ["torchrum"])
     assert caught.value.hint == "did you mean torchrun?"
-    with pytest.raises(PlannerError) as caught:
+    with pytest.raises(InvalidInputError) as caught:
         generate(BUNDLE, ["slurm"])
     assert caught.value.hint == "known targets: torchrun, accelerate"
 
@@ -208,22 +272,26 @@ def test_an_unknown_target_is_refused_with_a_near_one() -> None:
 @pytest.mark.parametrize(
     "bundle",
     [
-        replace(BUNDLE, zero_stage=4),
-        replace(BUNDLE, precision="fp8"),
-        replace(BUNDLE, task="seq2seq"),
-        replace(BUNDLE, attention="ring"),
-        replace(BUNDLE, recompute="selective"),
-        replace(BUNDLE, optimizer="lion"),
+        with_layout(BUNDLE, zero_stage=4),
+        with_layout(BUNDLE, precision="fp8"),
+        with_layout(BUNDLE, task="seq2seq"),
+        with_layout(BUNDLE, attention="ring"),
+        with_layout(BUNDLE, recompute="some"),
+        with_layout(BUNDLE, offload="disk"),
+        with_layout(BUNDLE, pipeline_schedule="2f2b"),
+        with_layout(BUNDLE, optimizer="lion"),
     ],
 )
 def test_what_no_template_can_write_is_refused(bundle: Bundle) -> None:
-    with pytest.raises(PlannerError, match="no launch files for"):
+    with pytest.raises(InvalidInputError, match="no launch files for"):
         generate(bundle, ALL)
 
 
 def test_a_batch_that_does_not_multiply_out_is_refused() -> None:
-    with pytest.raises(PlannerError, match="micro batch 4 x accumulation 8 x 8 GPUs = 256, not"):
-        generate(replace(BUNDLE, global_batch_size=255), ALL)
+    with pytest.raises(
+        InvalidInputError, match="micro batch 4 x accumulation 8 x 8 GPUs = 256, not"
+    ):
+        generate(with_layout(BUNDLE, global_batch_size=255), ALL)
 
 
 def texts() -> st.SearchStrategy[str]:
@@ -292,6 +360,98 @@ def assert_same_markdown(text: str, expected: str) -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_ranks_follow_the_wiring_unless_the_user_says_otherwise(target: str) -> None:
-    crossed = generate(replace(BUNDLE, cuda_visible_devices="0,2,1,3"), [target])
+    crossed = generate(with_layout(BUNDLE, cuda_visible_devices="0,2,1,3"), [target])
     assert '"${CUDA_VISIBLE_DEVICES:-0,2,1,3}"' in crossed[f"{target}/launch.sh"]
     assert "CUDA_VISIBLE_DEVICES" not in generate(BUNDLE, [target])[f"{target}/launch.sh"]
+
+
+def test_a_target_that_cannot_write_a_plan_is_left_out_with_its_reason() -> None:
+    files = generate(divided(replace(BUNDLE, model_config=LLAMA), **TENSOR), ALL)
+    assert written(files) == ["torchrun"]
+    assert "No files for **accelerate**: its script divides the data" in files["README.md"]
+
+
+@pytest.mark.parametrize(
+    ("layout", "reason"),
+    [
+        ({"model_config": {"model_type": "bert"}, **TENSOR}, "not models of type bert"),
+        ({"model_config": LLAMA, "tensor_parallel_size": 4}, "do not divide 4 heads, 2 of keys"),
+        ({"model_config": LLAMA, "precision": "fp16-mixed", **TENSOR}, "loss scale"),
+        ({"model_config": LLAMA, "expert_parallel_size": 2, **TENSOR}, "experts"),
+        ({"model_config": LLAMA, "pipeline_schedule": "naive", **PIPELINE}, "naive"),
+        ({"model_config": LLAMA, "pipeline_schedule": "zbv", **PIPELINE}, "1 chunks"),
+        ({"model_config": LLAMA, "recompute": "full", **PIPELINE, **V_SHAPED}, "put off"),
+        ({"model_config": LLAMA, "data_parallel_size": 8, **PIPELINE}, "at least 2 micro-batches"),
+        (
+            {"model_config": LLAMA | {"model_type": "mistral", "sliding_window": 512}, **TENSOR},
+            "the last 512 tokens",
+        ),
+        ({"model_config": LLAMA, "attention": "eager", **CONTEXT}, "eager"),
+        ({"model_config": LLAMA, "offload": "optimizer", "zero_stage": 3}, "host memory together"),
+        ({"model_config": LLAMA, "synchronize_every": 4, **TENSOR}, "whole replicas"),
+        ({"synchronize_every": 4, "zero_stage": 1, "data_parallel_size": 2}, "whole replicas"),
+    ],
+)
+def test_what_no_target_can_run_is_refused_with_each_ones_reason(
+    layout: dict[str, Any], reason: str
+) -> None:
+    config = layout.pop("model_config", LLAMA)
+    bundle = divided(replace(BUNDLE, model_config=config), **layout)
+    with pytest.raises(InvalidInputError) as caught:
+        generate(bundle, ALL)
+    assert caught.value.message.startswith("no launch files for this plan: torchrun: ")
+    assert reason in caught.value.message
+    assert "; accelerate: " in caught.value.message
+
+
+def test_sizes_and_stages_must_multiply_out() -> None:
+    with pytest.raises(InvalidInputError, match="8 x 1 x 2 x 1 x 1 = 16, not the 8 GPUs"):
+        generate(replace(BUNDLE, tensor_parallel_size=2), ALL)
+    with pytest.raises(InvalidInputError, match="3 stages have layers, not the 2"):
+        generate(divided(BUNDLE, layers_per_stage=(1, 1, 1), **PIPELINE), ALL)
+
+
+def test_chunks_lie_on_the_stages_as_their_schedule_says() -> None:
+    interleaved = {"pipeline_schedule": "interleaved-1f1b", "virtual_pipeline_size": 2}
+    plan = replace(BUNDLE, model_config=LLAMA)
+    dealt = {
+        name: generate(divided(plan, layers_per_stage=(3, 4), **PIPELINE, **schedule), ["torchrun"])
+        for name, schedule in (("interleaved", interleaved), ("v", V_SHAPED))
+    }
+    # Stage 0 has 2 + 1 layers, stage 1 has 2 + 2; in a V the second chunks run backwards.
+    assert "LAYERS_PER_STAGE = (2, 2, 1, 2)" in dealt["interleaved"]["torchrun/train.py"]
+    assert "LAYERS_PER_STAGE = (2, 2, 2, 1)" in dealt["v"]["torchrun/train.py"]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_environment_follows_the_wiring(target: str) -> None:
+    def launcher(**facts: Any) -> str:
+        return generate(replace(MANY_NODES, **facts), [target])[f"{target}/launch.sh"]
+
+    assert "expandable_segments:True" in launcher()
+    assert "NCCL_" not in launcher()
+    assert "NCCL_P2P_DISABLE:-1" in launcher(has_peer_to_peer=False)
+    assert "NCCL_IB_DISABLE:-1" in launcher(network="ethernet")
+    assert "NCCL_IB_HCA" in launcher(network="infiniband")
+    assert "FI_PROVIDER:-efa" in launcher(network="efa")
+
+
+def test_the_readme_says_who_does_what() -> None:
+    layout = {"sequence_parallel": True, "zero_stage": 1, "data_parallel_size": 2}
+    plan = divided(replace(BUNDLE, model_config=LLAMA), **TENSOR, **PIPELINE, **layout)
+    readme = generate(plan, ALL)["README.md"]
+    for words in (
+        "| Strategy | DDP and ZeRO-1, tensor parallelism, a pipeline |",
+        "| Tensor parallel | 2 GPUs divide each matrix, and the sequence between them |",
+        "| Pipeline | 1f1b over stages of 2, 2 layers |",
+        "2 sequences x 4 micro-batches x 2 data-parallel ranks = 16 sequences",
+        "4 GPUs compute each of those sequences together",
+        "N is a multiple of 4",
+        "resumes on\nanother number of GPUs and on another layout",
+    ):
+        assert words in readme
+    local = generate(with_layout(BUNDLE, synchronize_every=4), ["torchrun"])
+    assert "| Parameters averaged | every 4 steps; gradients are not |" in local["README.md"]
+    assert "DistributedDataParallel" not in local["torchrun/train.py"]
+    once = generate(with_layout(BUNDLE, synchronize_every=1), ["torchrun"])["torchrun/train.py"]
+    assert "average_parameters" not in once

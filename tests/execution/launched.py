@@ -5,10 +5,12 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from bundles import divided, with_layout
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -36,6 +38,13 @@ LLAMA = {
     "num_key_value_heads": 1,
     "max_position_embeddings": 16,
 }
+DEEP_GPT2 = GPT2 | {"n_layer": 4}
+DEEP_LLAMA = LLAMA | {
+    "num_hidden_layers": 4,
+    "num_key_value_heads": 2,
+    # AdamW turns the rounding of gradients near zero into steps; large weights have few of those.
+    "initializer_range": 0.2,
+}
 BERT = {
     "model_type": "bert",
     "architectures": ["BertForMaskedLM"],
@@ -56,6 +65,8 @@ TINY = Bundle(
     task="causal-lm",
     nodes=1,
     gpus_per_node=2,
+    data_parallel_replicate_size=2,
+    data_parallel_shard_size=1,
     zero_stage=0,
     micro_batch_size=8,
     gradient_accumulation_steps=1,
@@ -75,12 +86,17 @@ TINY = Bundle(
     plan_json="{}\n",
     versions={"torch": "2.13.0+cpu"},
 )
-ACCUMULATED = replace(TINY, micro_batch_size=2, gradient_accumulation_steps=4)
+ACCUMULATED = with_layout(TINY, micro_batch_size=2, gradient_accumulation_steps=4)
 STEPS = 3
 HYPERPARAMETERS = ("--steps", str(STEPS), "--lr", "1e-3", "--warmup", "1")
-SECONDS = 120
+SECONDS = 300
 TIMED_OUT = 124
-ENVIRONMENT = {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
+ENVIRONMENT = {
+    "ACCELERATE_USE_CPU": "true",
+    "CUDA_VISIBLE_DEVICES": "",
+    "HF_HUB_OFFLINE": "1",
+    "OMP_NUM_THREADS": "1",
+}
 
 
 @dataclass
@@ -113,6 +129,11 @@ class Run:
         return load_file(self.folder / "model" / "model.safetensors")
 
 
+def deep(model_config: dict[str, Any], **layout: Any) -> Bundle:
+    """Return a tiny plan that splits a model of four layers."""
+    return divided(replace(TINY, model_config=model_config), **layout)
+
+
 def write(folder: Path, bundle: Bundle, *targets: str) -> Path:
     for name, text in generate(bundle, targets).items():
         path = folder / name
@@ -130,16 +151,34 @@ def launch(folder: Path, bundle: Bundle, *arguments: str, target: str = "torchru
 def start(folder: Path, *command: str, **environment: str) -> Run:
     """Start a script offline on CPUs; its log and its weights go into the folder."""
     results = ("--log", str(folder / "log.jsonl"), "--save-model", str(folder / "model"))
+    return Run(folder, _run(folder, *command, *HYPERPARAMETERS, *results, **environment))
+
+
+def _run(folder: Path, *command: str, **environment: str) -> subprocess.Popen[str]:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    process = subprocess.Popen(
-        ["timeout", str(SECONDS), *command, *HYPERPARAMETERS, *results],  # noqa: S607
+    return subprocess.Popen(
+        ["timeout", str(SECONDS), *command],  # noqa: S607
         cwd=folder,
         env={**os.environ, **ENVIRONMENT, "PATH": path, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
-    return Run(folder, process)
+
+
+def launch_several(folder: Path, bundles: Mapping[str, Bundle], *arguments: str) -> dict[str, Run]:
+    """Train plans of equal world size in one launch of torchrun; wait for the results.
+
+    Each has its own folder, whose path replaces FOLDER in the arguments, and its name NAME.
+    """
+    folders = {name: write(folder / name, bundle, "torchrun") for name, bundle in bundles.items()}
+    (processes,) = {bundle.world_size for bundle in bundles.values()}
+    launcher = ("torchrun", "--standalone", f"--nproc_per_node={processes}", "--")
+    driver = (str(Path(__file__).with_name("several.py")), *map(str, folders.values()), "--")
+    results = ("--log", "FOLDER/log.jsonl", "--save-model", "FOLDER/model")
+    process = _run(folder, *launcher, *driver, *HYPERPARAMETERS, *results, *arguments)
+    Run(folder, process).finish()
+    return {name: Run(path, process) for name, path in folders.items()}
 
 
 def unused_port() -> str:

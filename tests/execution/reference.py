@@ -11,12 +11,19 @@ from typing import Any
 
 import torch
 import transformers
-from launched import BERT, GPT2, LLAMA, STEPS
+from launched import BERT, DEEP_GPT2, DEEP_LLAMA, GPT2, LLAMA, STEPS
 from torch import Tensor
 
 SEQUENCE_LENGTH = 16
 GLOBAL_BATCH_SIZE = 16
 PEAK_LEARNING_RATE = 1e-3
+SHAPES: Mapping[str, Mapping[str, Any]] = {
+    "gpt2": GPT2,
+    "llama": LLAMA,
+    "bert": BERT,
+    "deep-gpt2": DEEP_GPT2,
+    "deep-llama": DEEP_LLAMA,
+}
 
 
 @dataclass
@@ -50,18 +57,18 @@ def masked_sample(index: int, vocabulary: int) -> tuple[Tensor, Tensor]:
     return inputs, labels
 
 
-def learning_rate(step: int) -> float:
+def learning_rate(step: int, steps: int = STEPS) -> float:
     """One step of warm-up, then a cosine from the peak to a tenth of it."""
     if step == 0:
         return PEAK_LEARNING_RATE
-    cosine = math.cos(math.pi * (step - 1) / (STEPS - 1))
+    cosine = math.cos(math.pi * (step - 1) / (steps - 1))
     return PEAK_LEARNING_RATE * (0.1 + 0.9 * (1 + cosine) / 2)
 
 
 @cache
 def expected(architecture: str) -> Reference:
-    """Train "gpt2", "llama" or "bert", once per session."""
-    return train({"gpt2": GPT2, "llama": LLAMA, "bert": BERT}[architecture])
+    """Train one of the shapes, once per session."""
+    return train(SHAPES[architecture])
 
 
 def distance(some: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> float:
@@ -73,32 +80,63 @@ def mean_distance(some: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> f
     return sum((some[name] - others[name]).abs().mean().item() for name in some) / len(some)
 
 
-def train(model_config: Mapping[str, Any]) -> Reference:
-    is_masked = model_config["model_type"] == "bert"
+def build(model_config: Mapping[str, Any]) -> Any:
+    """Return the model that every script starts from, without dropout."""
     config = transformers.AutoConfig.for_model(**model_config)
     for name in ("resid_pdrop", "embd_pdrop", "attn_pdrop"):
         setattr(config, name, 0.0)
     config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.0
     torch.manual_seed(0)
+    is_masked = model_config["model_type"] == "bert"
     auto: Any = (
         transformers.AutoModelForMaskedLM if is_masked else transformers.AutoModelForCausalLM
     )
-    model = auto.from_config(config, attn_implementation="sdpa").train()
+    return auto.from_config(config, attn_implementation="sdpa").train()
+
+
+def take_step(model: Any, optimizer: Any, indices: range, rate: float) -> Any:
+    """Train on the samples as one batch; return its loss."""
+    sample = masked_sample if model.config.model_type == "bert" else causal_sample
+    pairs = [sample(index, model.config.vocab_size) for index in indices]
+    inputs, labels = (torch.stack(tensors) for tensors in zip(*pairs, strict=True))
+    loss = model(input_ids=inputs, labels=labels).loss
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss.item()
+
+
+def train(model_config: Mapping[str, Any]) -> Reference:
+    model = build(model_config)
     initial = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     optimizer = torch.optim.AdamW(model.parameters())
     losses = []
     for step in range(STEPS):
         indices = range(step * GLOBAL_BATCH_SIZE, (step + 1) * GLOBAL_BATCH_SIZE)
-        sample = masked_sample if is_masked else causal_sample
-        pairs = [sample(index, config.vocab_size) for index in indices]
-        inputs, labels = (torch.stack(tensors) for tensors in zip(*pairs, strict=True))
-        loss = model(input_ids=inputs, labels=labels).loss
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate(step)
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
+        losses.append(take_step(model, optimizer, indices, learning_rate(step)))
     weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    return Reference(initial, weights, losses)
+
+
+def train_apart(model_config: Mapping[str, Any], *, every: int, steps: int) -> Reference:
+    """Train two replicas on half of each batch, and average their parameters every few steps."""
+    replicas = [build(model_config) for _ in range(2)]
+    initial = {name: value.detach().clone() for name, value in replicas[0].named_parameters()}
+    optimizers = [torch.optim.AdamW(replica.parameters()) for replica in replicas]
+    half, losses = GLOBAL_BATCH_SIZE // 2, []
+    for step in range(steps):
+        first, rate = step * GLOBAL_BATCH_SIZE, learning_rate(step, steps)
+        halves = (range(first, first + half), range(first + half, first + 2 * half))
+        pairs = zip(replicas, optimizers, halves, strict=True)
+        losses.append(sum(take_step(*pair, rate) for pair in pairs) / 2)
+        if (step + 1) % every == 0:
+            with torch.no_grad():
+                for some, other in zip(*(r.parameters() for r in replicas), strict=True):
+                    mean = (some + other) / 2
+                    some.copy_(mean)
+                    other.copy_(mean)
+    weights = {name: value.detach() for name, value in replicas[0].named_parameters()}
     return Reference(initial, weights, losses)

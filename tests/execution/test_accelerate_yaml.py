@@ -1,7 +1,7 @@
 """What Accelerate makes of accelerate.yaml: its loader checks neither keys nor values of FSDP's."""
 
 from argparse import Namespace
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -9,13 +9,14 @@ from accelerate.commands.config.config_args import ClusterConfig, load_config_fr
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser  # type: ignore[import-untyped]
 from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin  # type: ignore[import-untyped]
 from accelerate.utils.launch import prepare_multi_gpu_env  # type: ignore[import-untyped]
+from bundles import with_layout
 from launched import TINY, write
 from torch.distributed.fsdp import StateDictType
 from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
 
 from planner.generate import Bundle
 
-SHARDED = replace(TINY, zero_stage=3, nodes=2, global_batch_size=32, precision="bf16-mixed")
+SHARDED = with_layout(TINY, zero_stage=3, nodes=2, global_batch_size=32, precision="bf16-mixed")
 FIELD_OF_KEY = {"fsdp_version": "fsdp_version", "fsdp_offload_params": "cpu_offload"}
 
 
@@ -39,9 +40,9 @@ def launch_arguments(bundle: Bundle, folder: Path, *flags: str) -> Namespace:
     ("bundle", "kind", "precision"),
     [
         (TINY, DistributedType.MULTI_GPU, "no"),
-        (replace(TINY, zero_stage=1, precision="tf32"), DistributedType.MULTI_GPU, "no"),
-        (replace(TINY, gpus_per_node=1, global_batch_size=8), DistributedType.NO, "no"),
-        (replace(TINY, zero_stage=2, precision="fp16-mixed"), DistributedType.FSDP, "fp16"),
+        (with_layout(TINY, zero_stage=1, precision="tf32"), DistributedType.MULTI_GPU, "no"),
+        (with_layout(TINY, gpus_per_node=1, global_batch_size=8), DistributedType.NO, "no"),
+        (with_layout(TINY, zero_stage=2, precision="fp16-mixed"), DistributedType.FSDP, "fp16"),
         (SHARDED, DistributedType.FSDP, "bf16"),
     ],
 )
@@ -68,7 +69,7 @@ def test_every_fsdp_key_is_known_to_the_launcher_and_to_the_plugin(tmp_path: Pat
 def test_the_launcher_hands_the_plan_to_the_plugin(
     zero_stage: int, recompute: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bundle = replace(SHARDED, zero_stage=zero_stage, recompute=recompute)
+    bundle = with_layout(SHARDED, zero_stage=zero_stage, recompute=recompute)
     arguments = launch_arguments(bundle, tmp_path, "--main_process_port", "0")
     for name, value in prepare_multi_gpu_env(arguments).items():
         monkeypatch.setenv(name, value)

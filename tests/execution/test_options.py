@@ -1,12 +1,12 @@
 """Reduced precision, recomputation, text and mistakes, each in a real run."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from launched import BERT, TINY, launch, start, write
+from bundles import with_layout
+from launched import BERT, DEEP_LLAMA, TINY, deep, launch, start, write
 from reference import expected, mean_distance
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
@@ -29,7 +29,7 @@ def test_reduced_precision_with_recomputation_stays_close(
     runs = [
         launch(
             tmp_path / str(stage),
-            replace(TINY, zero_stage=stage, precision=precision, recompute="full"),
+            with_layout(TINY, zero_stage=stage, precision=precision, recompute="full"),
             "--no-dropout",
         )
         for stage, precision in cases.items()
@@ -56,7 +56,7 @@ def test_text_gives_the_same_losses_on_any_number_of_processes(tmp_path: Path) -
     lines.write_text("\n".join(text))
     rows.parent.mkdir()
     rows.write_text("".join(json.dumps({"text": line}) + "\n" for line in text))
-    bert = replace(TINY, model_config=BERT, task="masked-lm")
+    bert = with_layout(TINY, model_config=BERT, task="masked-lm")
     options = ("--no-dropout", "--tokenizer", str(write_tokenizer(tmp_path / "tokenizer")))
 
     def train(name: str, *command: str) -> list[float]:
@@ -71,7 +71,7 @@ def test_text_gives_the_same_losses_on_any_number_of_processes(tmp_path: Path) -
 
 
 def test_a_batch_that_the_processes_do_not_divide_ends_the_job(tmp_path: Path) -> None:
-    three = replace(TINY, gpus_per_node=3, global_batch_size=24)
+    three = with_layout(TINY, gpus_per_node=3, global_batch_size=24)
     folder = write(tmp_path, three, "torchrun")
     run = start(folder, "bash", "torchrun/launch.sh", NPROC_PER_NODE="2")
     assert "24 sequences are not a multiple of 16" in run.fail()
@@ -79,6 +79,25 @@ def test_a_batch_that_the_processes_do_not_divide_ends_the_job(tmp_path: Path) -
 
 @pytest.mark.parametrize("target", ["torchrun", "accelerate"])
 def test_a_node_without_its_number_is_told_to_set_it(target: str, tmp_path: Path) -> None:
-    folder = write(tmp_path, replace(TINY, nodes=2, gpus_per_node=1), target)
+    folder = write(tmp_path, with_layout(TINY, nodes=2, gpus_per_node=1), target)
     run = start(folder, "bash", f"{target}/launch.sh", MASTER_ADDR="127.0.0.1")
     assert "NODE_RANK: set it to the number of this node, 0 to 1" in run.fail()
+
+
+@pytest.mark.parametrize("layout", ["tensor_parallel_size", "pipeline_parallel_size"])
+def test_an_error_on_one_process_ends_the_job(layout: str, tmp_path: Path) -> None:
+    folder = write(tmp_path, deep(DEEP_LLAMA, **{layout: 2}), "torchrun")
+    script = folder / "torchrun" / "train.py"
+    start_of_step = "    total = accumulate(args, training, batch)\n"
+    fault = '    assert dist.get_rank() == 0 or training.step == 0, "lost a GPU"\n'
+    text = script.read_text()
+    assert text.count(start_of_step) == 1
+    script.write_text(text.replace(start_of_step, fault + start_of_step))
+    output = start(folder, "bash", "torchrun/launch.sh", "--no-dropout").fail()
+    assert "lost a GPU" in output
+
+
+def test_a_profile_is_written_for_every_process(tmp_path: Path) -> None:
+    launch(tmp_path, TINY, "--profile", str(tmp_path / "trace")).finish()
+    traces = {path.name.partition(".")[0] for path in (tmp_path / "trace").glob("*.json")}
+    assert traces == {"rank-0", "rank-1"}

@@ -1,9 +1,9 @@
 """Every strategy of every target trains like one process on the same global batch."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from bundles import with_layout
 from launched import ACCUMULATED, BERT, LLAMA, TINY, Run, launch, start, unused_port, write
 from reference import Reference, distance, expected
 
@@ -21,7 +21,7 @@ def assert_parity(run: Run, reference: Reference, world_size: int = 2) -> None:
 
 @pytest.mark.parametrize("zero_stage", [0, 1, 2, 3])
 def test_torchrun_trains_like_one_process(zero_stage: int, tmp_path: Path) -> None:
-    once, often = (replace(bundle, zero_stage=zero_stage) for bundle in (TINY, ACCUMULATED))
+    once, often = (with_layout(bundle, zero_stage=zero_stage) for bundle in (TINY, ACCUMULATED))
     runs = [
         launch(tmp_path / "once", once, "--no-dropout"),
         launch(tmp_path / "often", often, "--no-dropout"),
@@ -42,8 +42,8 @@ def test_accelerate_trains_like_one_process(tmp_path: Path) -> None:
 def test_accelerate_trains_zero_plans_like_one_process(tmp_path: Path) -> None:
     """Without GPUs Accelerate does not shard stage 3; test_accelerate_yaml.py checks that it would."""
     bundles = {
-        "gpt2": replace(ACCUMULATED, zero_stage=1),
-        "llama": replace(ACCUMULATED, model_config=LLAMA, zero_stage=3),
+        "gpt2": with_layout(ACCUMULATED, zero_stage=1),
+        "llama": with_layout(ACCUMULATED, model_config=LLAMA, zero_stage=3),
     }
     runs = {
         name: launch(tmp_path / name, bundle, "--no-dropout", target="accelerate")
@@ -54,17 +54,17 @@ def test_accelerate_trains_zero_plans_like_one_process(tmp_path: Path) -> None:
 
 
 def test_masked_models_train_like_one_process(tmp_path: Path) -> None:
-    bert = replace(ACCUMULATED, model_config=BERT, task="masked-lm")
+    bert = with_layout(ACCUMULATED, model_config=BERT, task="masked-lm")
     runs = [
         launch(tmp_path / "0", bert, "--no-dropout"),
-        launch(tmp_path / "3", replace(bert, zero_stage=3), "--no-dropout"),
+        launch(tmp_path / "3", with_layout(bert, zero_stage=3), "--no-dropout"),
     ]
     for run in runs:
         assert_parity(run.finish(), expected("bert"))
 
 
 def test_one_gpu_needs_no_process_group_of_several(tmp_path: Path) -> None:
-    bundle = replace(TINY, gpus_per_node=1, gradient_accumulation_steps=2)
+    bundle = with_layout(TINY, gpus_per_node=1, gradient_accumulation_steps=2)
     runs = [
         launch(tmp_path / target, bundle, "--no-dropout", target=target)
         for target in ("torchrun", "accelerate")
@@ -74,7 +74,7 @@ def test_one_gpu_needs_no_process_group_of_several(tmp_path: Path) -> None:
 
 
 def test_llama_trains_like_one_process(tmp_path: Path) -> None:
-    llama = replace(ACCUMULATED, model_config=LLAMA, zero_stage=3)
+    llama = with_layout(ACCUMULATED, model_config=LLAMA, zero_stage=3)
     alone = write(tmp_path / "alone", llama, "torchrun")
     runs = {
         2: launch(tmp_path / "no-sync", llama, "--no-dropout", "--no-sync"),
@@ -86,7 +86,7 @@ def test_llama_trains_like_one_process(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("target", ["torchrun", "accelerate"])
 def test_two_nodes_train_like_one_process(target: str, tmp_path: Path) -> None:
-    bundle = replace(TINY, nodes=2, gpus_per_node=1)
+    bundle = with_layout(TINY, nodes=2, gpus_per_node=1)
     command = ("bash", f"{target}/launch.sh", "--no-dropout")
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": unused_port()}
     nodes = [

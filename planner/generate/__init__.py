@@ -1,0 +1,57 @@
+"""Write a plan as files that run: a training script, its launcher and a README for each target."""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from planner.errors import InvalidInputError, did_you_mean
+from planner.generate import accelerate, torchrun
+from planner.generate.bundle import Bundle
+from planner.generate.checks import check
+from planner.generate.context import common_context
+from planner.generate.quoting import render
+from planner.generate.target import Target
+
+__all__ = ["TARGETS", "Bundle", "Target", "generate"]
+
+TARGETS: Mapping[str, Target] = MappingProxyType(
+    {target.name: target for target in (torchrun.TARGET, accelerate.TARGET)}
+)
+
+
+def generate(bundle: Bundle, targets: Sequence[str]) -> dict[str, str]:
+    """Return the files of a plan: relative path to text.
+
+    A target that cannot write the plan is left out, and the README says why.
+
+    Raises:
+        InvalidInputError: a target does not exist, the bundle contradicts itself, or none of the
+            targets can write it.
+    """
+    for name in targets:
+        if name not in TARGETS:
+            raise InvalidInputError(
+                f"unknown target {name!r}",
+                hint=did_you_mean(name, TARGETS) or f"known targets: {', '.join(TARGETS)}",
+                field="target",
+            )
+    check(bundle)
+    refusals = {name: TARGETS[name].refusal(bundle) for name in targets}
+    refused = {name: reason for name, reason in refusals.items() if reason is not None}
+    written = [TARGETS[name] for name in targets if name not in refused]
+    if not written:
+        raise InvalidInputError(
+            "no launch files for this plan: "
+            + "; ".join(f"{name}: {reason}" for name, reason in refused.items()),
+            hint="the plan holds; another layout can be written",
+            field="strategy",
+        )
+    context = common_context(bundle)
+    files = {
+        "README.md": render("README.md", context | {"targets": written, "refused": refused}),
+        "plan.json": bundle.plan_json,
+    }
+    for target in written:
+        own = {**context, **target.context(bundle)}
+        for name, template in target.templates.items():
+            files[f"{target.name}/{name}"] = render(template, own)
+    return files

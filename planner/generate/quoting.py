@@ -1,0 +1,76 @@
+"""How a value becomes text of a generated file: every text is quoted for that file's language."""
+
+import json
+import shlex
+import textwrap
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+_TEMPLATES = Path(__file__).parents[1] / "templates"
+_LINE_LENGTH = 100
+
+
+def render(template: str, context: Mapping[str, Any]) -> str:
+    """Return the text of a template, named without its `.j2`."""
+    return _environment().get_template(f"{template}.j2").render(context)
+
+
+@cache
+def _environment() -> "Environment":
+    # Imported here: it would slow the start of every command that writes no files.
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415
+
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701 -- no template is HTML; each language has its own filter
+    )
+    environment.filters |= {
+        "python": _python,
+        "shell": shlex.quote,
+        "tojson": _json,
+        "comment": _one_line,
+        "docstring": _docstring,
+        "markdown": _markdown,
+    }
+    return environment
+
+
+def _python(value: object) -> str:
+    """Return a Python literal, with the quotes that formatters prefer."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return f"{value:_}" if isinstance(value, int) else repr(value)
+    literal = repr(value)
+    if literal.startswith("'") and '"' not in literal and "\\'" not in literal:
+        return f'"{literal[1:-1]}"'
+    return literal
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, indent=2, default=str)
+
+
+def _one_line(text: str) -> str:
+    """Return the text without line breaks, control, bidirectional or other invisible characters."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def _docstring(text: str) -> str:
+    r"""Return lines that can stand inside a docstring: no `\` escape and no closing quotes."""
+    harmless = _one_line(text).replace("\\", "\\\\").replace('"""', "'''")
+    return textwrap.fill(harmless, _LINE_LENGTH, break_long_words=False, break_on_hyphens=False)
+
+
+def _markdown(text: str) -> str:
+    """Return text that Markdown shows as it is, on one line: no markup, HTML or links."""
+    escaped = _one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    escaped = "".join(f"\\{c}" if c in "\\`*_[]|~$!#" else c for c in escaped)
+    return escaped.replace("://", "&#58;//")

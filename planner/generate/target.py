@@ -1,0 +1,28 @@
+"""What one target is: its files, the plans that it cannot write, and the words of its templates."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from planner.generate.bundle import Bundle
+
+
+def _nothing_more(_bundle: Bundle) -> dict[str, Any]:
+    return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """One way to run a plan: a folder of files in the bundle."""
+
+    name: str
+    summary: str
+    """One sentence for the README, after the name and a colon; Markdown."""
+    templates: Mapping[str, str]
+    """File name to the template that writes it."""
+    refusal: Callable[[Bundle], str | None]
+    """Why the target cannot write this plan; None where it can."""
+    context: Callable[[Bundle], Mapping[str, Any]] = _nothing_more
+    """Template variables beside the common ones."""
+    launch_template: str = "common/launch.md"
+    """The commands that the README shows."""

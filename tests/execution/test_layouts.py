@@ -1,0 +1,132 @@
+"""Every layout that divides a model trains like one process on the same global batch."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bundles import with_layout
+from launched import ACCUMULATED, DEEP_GPT2, DEEP_LLAMA, Run, deep, launch_several
+from reference import Reference, distance, expected, mean_distance, train
+
+from planner.generate import Bundle
+
+TOLERANCE = 1e-5
+SHAPES = {"deep-gpt2": DEEP_GPT2, "deep-llama": DEEP_LLAMA}
+TENSOR: dict[str, Any] = {"tensor_parallel_size": 2}
+SEQUENCE = TENSOR | {"sequence_parallel": True}
+PIPELINE: dict[str, Any] = {"pipeline_parallel_size": 2}
+CONTEXT: dict[str, Any] = {"context_parallel_size": 2}
+INTERLEAVED = {"pipeline_schedule": "interleaved-1f1b", "virtual_pipeline_size": 2}
+V_SHAPED = {"pipeline_schedule": "zbv", "virtual_pipeline_size": 2}
+ON_TWO: Mapping[str, Mapping[str, Any]] = {
+    "tensor": TENSOR,
+    "sequence": SEQUENCE | {"recompute": "selective"},
+    "sequence-eager": SEQUENCE | {"attention": "eager"},
+    "context": CONTEXT | {"recompute": "full"},
+    "1f1b": PIPELINE | {"recompute": "full"},
+    "gpipe-uneven": PIPELINE | {"pipeline_schedule": "gpipe", "layers_per_stage": (3, 1)},
+    "interleaved": PIPELINE | INTERLEAVED,
+    "zb-h1": PIPELINE | {"pipeline_schedule": "zb-h1"},
+    "zbv": PIPELINE | V_SHAPED,
+}
+DATA: dict[str, Any] = {"data_parallel_size": 2}
+HYBRID = {"data_parallel_replicate_size": 2, "data_parallel_shard_size": 2, "zero_stage": 3}
+ON_FOUR: Mapping[str, Mapping[str, Any]] = {
+    "data-tensor": DATA | TENSOR,
+    "zero1-tensor": DATA | SEQUENCE | {"zero_stage": 1},
+    "zero3-tensor": DATA | SEQUENCE | {"zero_stage": 3},
+    "zero3-tensor-offload": DATA | TENSOR | {"zero_stage": 3, "offload": "optimizer+parameters"},
+    "data-pipeline": DATA | PIPELINE,
+    "zero1-pipeline": DATA | PIPELINE | {"zero_stage": 1},
+    "zero2-zbv": DATA | PIPELINE | V_SHAPED | {"zero_stage": 2},
+    "zero3-interleaved": DATA | PIPELINE | INTERLEAVED | {"zero_stage": 3},
+    "pipeline-4": {"pipeline_parallel_size": 4},
+    "zero3-context": DATA | CONTEXT | {"zero_stage": 3},
+}
+
+
+def assert_parity(run: Run, reference: Reference) -> None:
+    assert run.losses == pytest.approx(reference.losses, abs=TOLERANCE, rel=0)
+    assert run.weights.keys() == reference.weights.keys()
+    assert distance(run.weights, reference.weights) <= TOLERANCE
+    assert distance(reference.initial, reference.weights) > 100 * TOLERANCE
+
+
+def plans(layouts: Mapping[str, Mapping[str, Any]], shapes: Mapping[str, Any]) -> dict[str, Bundle]:
+    """Return a plan for every layout of every shape."""
+    return {
+        f"{layout}@{shape}": deep(shapes[shape], **layouts[layout])
+        for shape in shapes
+        for layout in layouts
+    }
+
+
+def assert_all(folder: Path, bundles: Mapping[str, Bundle]) -> None:
+    for name, run in launch_several(folder, bundles, "--no-dropout").items():
+        assert_parity(run, expected(name.partition("@")[2]))
+
+
+def test_two_processes_train_like_one(tmp_path: Path) -> None:
+    assert_all(tmp_path, plans(ON_TWO, SHAPES))
+
+
+def test_four_processes_train_like_one(tmp_path: Path) -> None:
+    """Layouts, and replicas of shards, which need not divide the model."""
+    hybrid = with_layout(ACCUMULATED, gpus_per_node=4, gradient_accumulation_steps=2, **HYBRID)
+    gpt2 = replace(hybrid, model_config=DEEP_GPT2)
+    bundles = {
+        "hybrid@deep-llama": replace(hybrid, model_config=DEEP_LLAMA),
+        "hybrid-selective@deep-gpt2": replace(gpt2, recompute="selective"),
+        "hybrid-offload@deep-gpt2": replace(gpt2, zero_stage=2, offload="optimizer+parameters"),
+    }
+    assert_all(tmp_path, bundles | plans(ON_FOUR, SHAPES))
+
+
+def test_eight_processes_train_like_one(tmp_path: Path) -> None:
+    layout = DATA | SEQUENCE | PIPELINE
+    layouts = {"0": layout | {"zero_stage": 0}, "1": layout | {"zero_stage": 1}}
+    bundles = {
+        **plans({"0": layouts["0"]}, {"deep-llama": DEEP_LLAMA}),
+        **plans({"1": layouts["1"]}, {"deep-gpt2": DEEP_GPT2}),
+    }
+    assert_all(tmp_path, bundles)
+
+
+def relatives() -> dict[str, Bundle]:
+    """Return relatives of llama, with what sets them apart; and vocabularies that do not divide."""
+    layout = TENSOR | PIPELINE
+    shapes = {
+        "mistral": DEEP_LLAMA | {"sliding_window": None},
+        "qwen2": DEEP_LLAMA,
+        "qwen3": DEEP_LLAMA | {"head_dim": 16},
+        "llama": DEEP_LLAMA | {"tie_word_embeddings": True, "vocab_size": 97},
+        "gpt2": DEEP_GPT2 | {"vocab_size": 97},
+    }
+    return {
+        name: deep(shape | {"model_type": name, "architectures": None}, **layout)
+        for name, shape in shapes.items()
+    }
+
+
+def test_relatives_and_mixed_precision_stay_close(tmp_path: Path) -> None:
+    """Keys' biases have gradients of rounding alone, which AdamW turns into steps: means, there."""
+    mixed = {
+        "tensor-pipeline": TENSOR | PIPELINE | {"precision": "bf16-mixed"},
+        "zero3-sequence": DATA | SEQUENCE | {"zero_stage": 3, "precision": "bf16-mixed"},
+        "zero2-pipeline": DATA | PIPELINE | {"zero_stage": 2, "precision": "bf16-mixed"},
+        "pure": TENSOR | PIPELINE | {"precision": "bf16"},
+    }
+    close, exact = plans(mixed, {"deep-gpt2": DEEP_GPT2}), relatives()
+    runs = launch_several(tmp_path, close | exact, "--no-dropout")
+    for name, bundle in exact.items():
+        reference = train(bundle.model_config)
+        assert runs[name].losses == pytest.approx(reference.losses, abs=TOLERANCE, rel=0)
+        assert mean_distance(runs[name].weights, reference.weights) < TOLERANCE / 100
+    reference = expected("deep-gpt2")
+    moved = mean_distance(reference.initial, reference.weights)
+    for name in close:
+        assert runs[name].losses == pytest.approx(reference.losses, abs=0.02)
+        weights = {key: weight.float() for key, weight in runs[name].weights.items()}
+        assert mean_distance(weights, reference.weights) < 0.5 * moved

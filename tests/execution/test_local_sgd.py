@@ -1,0 +1,28 @@
+"""Replicas that meet every few steps: equal then, apart between, and as two loops would have it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from bundles import with_layout
+from launched import DEEP_LLAMA, TINY, launch_several
+from reference import distance, train_apart
+
+TOLERANCE = 1e-5
+STEPS = 8
+
+
+def test_replicas_meet_every_few_steps(tmp_path: Path) -> None:
+    apart = with_layout(TINY, model_config=DEEP_LLAMA, synchronize_every=4)
+    bundles = {"4": apart, "2": replace(apart, synchronize_every=2)}
+    arguments = ("--no-dropout", "--steps", str(STEPS), "--save-every", "1")
+    runs = launch_several(tmp_path, bundles, *arguments, "--output", "FOLDER/checkpoints")
+    for every, run in runs.items():
+        reference = train_apart(DEEP_LLAMA, every=int(every), steps=STEPS)
+        assert run.losses == pytest.approx(reference.losses, abs=TOLERANCE, rel=0)
+        assert distance(run.weights, reference.weights) <= TOLERANCE
+        for step in range(1, STEPS + 1):
+            folder = run.folder / "checkpoints" / f"step-{step}"
+            some, other = (torch.load(folder / f"rank-{rank}.pt")["model"] for rank in (0, 1))
+            assert (distance(some, other) == 0) is (step % int(every) == 0)

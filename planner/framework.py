@@ -106,6 +106,8 @@ class Capabilities:
     local_sgd: bool
     replicates_with_tensor_parallel: bool
     """Parameters divided by tensor parallelism may be replicated without ZeRO, as by DDP."""
+    replicates_key_values: bool
+    """Several tensor-parallel ranks may hold the same key-value head."""
     recompute: tuple[str, ...]
     """Values of a strategy's `recompute` that it has."""
     changes_model: tuple[str, ...]

@@ -48,6 +48,15 @@ BREAKS: dict[str, Case] = {
     "LAY024": (job_of(), {**PP2, "virtual_pipeline_size": 5}),
     "LAY025": (in_framework("megatron", model=MIXTRAL), {"expert_parallel_size": 8}),
     "LAY026": (job_of(recipe={"sequence_length": 512}), {"context_parallel_size": 4}),
+    "LAY027": (
+        job_of(),
+        {
+            **PP2,
+            "pipeline_schedule": "zb-h1",
+            "recompute": "full",
+            "gradient_accumulation_steps": 8,
+        },
+    ),
     "LAY030": (in_framework("accelerate"), {"pipeline_parallel_size": 2}),
     "LAY031": (in_framework("megatron"), {"zero_stage": 3, "data_parallel_shard_size": 4}),
     "LAY032": (in_framework("megatron"), {**PP2, "pipeline_schedule": "zbv"}),

@@ -32,6 +32,7 @@ LIMITS: tuple[Limit, ...] = (
     Limit(code="LAY024", judge=customs.chunks_do_not_interleave),
     Limit(code="LAY025", judge=customs.experts_do_not_spread),
     Limit(code="LAY026", judge=customs.context_pieces_are_short),
+    Limit(code="LAY027", judge=customs.put_off_gradients_are_recomputed),
     Limit(code="LAY030", judge=abilities.technique_is_missing, is_ability=True),
     Limit(code="LAY031", judge=abilities.zero_stage_is_missing, is_ability=True),
     Limit(code="LAY032", judge=abilities.schedule_is_missing, is_ability=True),

@@ -94,24 +94,48 @@ def most_zero_with_pipeline(job: Job) -> int:
 
 
 def stages_take_turns(_job: Job, s: Strategy) -> Breach:
-    """A pipeline has at least two micro-batches: naive model parallelism is never proposed.
+    """A pipeline has a micro-batch for every stage at least: naive model parallelism is never proposed.
 
     Why: with one micro-batch (chunks = 1) all stages but one are idle at any time, so p GPUs work
-    like one with p times the memory.
+    like one with p times the memory; with fewer than stages some never work together.
 
     Instead: more, smaller micro-batches; four per stage leave a bubble below a fifth.
 
-    Source: Hugging Face, Efficient Training on Multiple GPUs, section Naive Model Parallelism.
+    Source: Hugging Face, Efficient Training on Multiple GPUs, section Naive Model Parallelism;
+    torch.distributed.pipelining refuses 1F1B with fewer micro-batches than stages.
     """
-    is_alone = np.asarray(s.gradient_accumulation_steps) == 1
-    is_naive = is_alone | (np.asarray(s.pipeline_schedule) == "naive")
+    stages, steps = s.pipeline_parallel_size, s.gradient_accumulation_steps
+    is_naive = (np.asarray(steps) < stages) | (np.asarray(s.pipeline_schedule) == "naive")
     return Breach(
-        broken=(np.asarray(s.pipeline_parallel_size) > 1) & is_naive,
-        message="with micro-batches one at a time {stages} stages take turns: {idle} of {stages}"
-        " GPUs are idle",
+        broken=(np.asarray(stages) > 1) & is_naive,
+        message="{steps} micro-batches do not fill {stages} stages ({schedule}): they take turns, and"
+        " most GPUs idle",
         hint="a smaller micro_batch_size makes more micro-batches",
-        numbers={"stages": s.pipeline_parallel_size, "idle": s.pipeline_parallel_size - 1},
+        numbers={"stages": stages, "steps": steps, "schedule": s.pipeline_schedule},
         field="strategy.gradient_accumulation_steps",
+    )
+
+
+def put_off_gradients_are_recomputed(_job: Job, s: Strategy) -> Breach:
+    """Zero-bubble schedules keep all activations.
+
+    Why: weight gradients are put off until the bubble, and need what recompute has thrown away
+    again by then.
+
+    Instead: 1f1b or interleaved chunks with recompute, or a zero-bubble schedule without.
+
+    Source: torch.distributed.pipelining, PyTorch 2.13: stages under activation checkpointing do
+    not split their backward; Qi et al., zero bubble, arXiv:2401.10241, section 4.
+    """
+    is_put_off = np.isin(s.pipeline_schedule, ("zb-h1", "zbv"))
+    is_recomputed = np.asarray(s.recompute) != "none"
+    return Breach(
+        broken=(np.asarray(s.pipeline_parallel_size) > 1) & is_put_off & is_recomputed,
+        message="{schedule} puts off weight gradients, which need what recompute={recompute} throws"
+        " away",
+        hint="use recompute none, or 1f1b",
+        numbers={"schedule": s.pipeline_schedule, "recompute": s.recompute},
+        field="strategy.pipeline_schedule",
     )
 
 

@@ -53,25 +53,26 @@ def heads_do_not_divide(job: Job, s: Strategy) -> Breach:
 
 
 def key_value_heads_do_not_divide(job: Job, s: Strategy) -> Breach:
-    """Tensor parallelism divides the key-value heads, or gives each rank a whole one.
+    """Tensor parallelism divides the key-value heads, or replicates each where the framework can.
 
     Why: a rank needs the keys that its query heads look at; where the two do not divide each
-    other, some keys would be split.
+    other, some keys would be split, and only some frameworks hold a head on several ranks.
 
-    Instead: a size that divides the key-value heads, or a multiple of them, which replicates each.
+    Instead: a size that divides the key-value heads; in Megatron-LM also a multiple of them.
 
-    Source: Megatron-LM core/transformer/attention.py, num_query_groups_per_partition.
+    Source: Megatron-LM core/transformer/attention.py, num_query_groups_per_partition; torchtitan and
+    transformers' tensor-parallel plans shard the key projection evenly.
     """
     heads = [p.attention.num_key_value_heads for p in job.model.blocks if p.attention]
-    whole = math.gcd(*heads) if heads else 1
-    size = s.tensor_parallel_size
-    fits = divides(size, whole) | divides(whole, size) | (np.asarray(size) == 1)
+    whole, size = math.gcd(*heads) if heads else 1, s.tensor_parallel_size
+    is_able = job.framework.capabilities.replicates_key_values
+    fits = divides(size, whole) | (is_able & divides(whole, size)) | (np.asarray(size) == 1)
     return Breach(
         broken=np.logical_not(fits),
-        message="tensor_parallel_size {size} neither divides the {heads:,} key-value heads nor is a"
-        " multiple of them",
-        hint="use a divisor or a multiple of {heads:,}",
-        numbers={"size": size, "heads": whole},
+        message="tensor_parallel_size {size} does not divide the {heads:,} key-value heads"
+        + (" nor is a multiple of them" if is_able else ", which {framework} does not replicate"),
+        hint="use a divisor of {heads:,}",
+        numbers={"size": size, "heads": whole, "framework": job.framework.name},
         field="strategy.tensor_parallel_size",
     )
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from planner import rules
 from planner.candidate import Candidate, estimate
+from planner.confidence import Confidence, confidence
 from planner.errors import InvalidInputError, NothingFitsError
 from planner.job import Job
 from planner.layout import filled
@@ -89,6 +90,7 @@ class Plan:
     pareto: tuple[Point, ...]
     """The fastest first."""
     search: Search
+    confidence: Confidence
     options: tuple[Option, ...] = ()
     """By number of GPUs, those that fit; only where their number was open."""
 
@@ -128,6 +130,7 @@ def make_plan(job: Job, wish: Wish | None = None, objective: str = "time") -> Pl
             feasible=int(np.sum(found.fits)),
             seconds=time.perf_counter() - started,
         ),
+        confidence=confidence(job, chosen),
     )
 
 

@@ -36,7 +36,7 @@ def plan_text(plan: Plan, assumptions: Sequence[Assumption], command: str, bold:
     chosen = plan.chosen
     sections = [
         assumptions_text(assumptions),
-        bold(recommendation(plan.job, chosen)) + "\n" + totals(plan.job, chosen),
+        bold(recommendation(plan.job, chosen)) + "\n" + totals(plan.job, chosen) + _doubt(plan),
         ledger(
             f"Memory of one GPU at its peak ({PHASES[chosen.memory.phase]})",
             chosen.memory.terms,
@@ -54,6 +54,10 @@ def plan_text(plan: Plan, assumptions: Sequence[Assumption], command: str, bold:
         _how_to_run(command, bold),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _doubt(plan: Plan) -> str:
+    return f"\nTrust   {plan.confidence.level}: {plan.confidence.reason}"
 
 
 def _why(plan: Plan, bold: Emphasis) -> str:

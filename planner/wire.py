@@ -140,6 +140,7 @@ def answer_plan(resolved: Resolved, plan: Plan, request_id: str | int | None) ->
         "assumptions": [asdict(assumption) for assumption in resolved.assumptions],
         "notes": list(resolved.notes),
         "options": [asdict(option) for option in plan.options],
+        "confidence": asdict(plan.confidence),
         "search": asdict(plan.search),
     }
 

@@ -157,6 +157,7 @@ def test_result_page_says_what_the_library_says(client: TestClient) -> None:
                 name = term.name.replace("_", " ")
                 assert f"{name} {show(term.amount)} {term.how}" in page.text
                 assert term.source in page.text
+    assert f"Trust: {plan.confidence.level}, {plan.confidence.reason}." in page.text
     for finding in plan.findings:
         assert finding.message in page.text
         assert f'href="/rules/{finding.code}"' in html

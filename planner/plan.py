@@ -16,7 +16,7 @@ from planner.limits import violations
 from planner.memory import estimate_memory
 from planner.rules import DISAGREEMENT, Finding, Preference, Severity, Situation
 from planner.search import Found, search
-from planner.solve import remedies, with_gpus
+from planner.solve import SHORTEST_SEQUENCE, remedies, with_gpus
 from planner.space import Wish
 from planner.strategy import TECHNIQUES, Strategy, nearest_multiples, rows
 from planner.term import Column
@@ -213,9 +213,13 @@ def _smallest_replica(job: Job) -> Candidate:
 
 
 def _largest_layer_bytes(job: Job) -> float:
-    """Return what the fullest stage takes when every stage is a single layer, ZeRO-1 over all GPUs."""
+    """Return what the fullest stage takes when every stage is a single layer, ZeRO-1 over all GPUs.
+
+    Of short sequences: it is the layer's own size that no pipeline divides.
+    """
     if not job.model.is_decoder:
         return 0.0
+    job = replace(job, recipe=replace(job.recipe, sequence_length=SHORTEST_SEQUENCE))
     layers = Strategy(
         data_parallel_shard_size=job.cluster.world_size,
         pipeline_parallel_size=job.model.num_blocks,

@@ -13,11 +13,12 @@ from planner.job import Job
 from planner.memory import estimate_memory
 from planner.space import Wish, tables
 from planner.step_time import estimate_step_time
-from planner.strategy import TECHNIQUES, Strategy, family_keys, join, num_rows, rows
+from planner.strategy import RECOMPUTE, TECHNIQUES, Strategy, family_keys, join, num_rows, rows
 from planner.term import Column
 
 TIE = 1.02
-"""Layouts within 2 % are alike: of them the simplest is proposed, and of those the roomiest."""
+"""Layouts within 2 % are alike: of them the simplest is proposed, then one that recomputes least, then
+the roomiest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,14 +77,16 @@ class Found:
         Args:
             among: indices of rows.
             by: the column; of rows within 2 % of its least, one with the fewest techniques is taken,
-                and of those the one with the most room.
+                of those one that recomputes least, and of those the one with the most room.
         """
         tiers = (among[self.is_comfortable[among]], among[self.fits[among]])
         eligible = next((tier for tier in tiers if len(tier)), None)
         if eligible is None:
             return None
         alike = eligible[by[eligible] <= TIE * by[eligible].min()]
-        order = np.lexsort((self.reserved_bytes[alike], self.techniques[alike]))
+        kinds = self.table.recompute[alike]
+        again = np.select([kinds == kind for kind in RECOMPUTE], range(len(RECOMPUTE)))
+        order = np.lexsort((self.reserved_bytes[alike], again, self.techniques[alike]))
         return int(alike[order[0]])
 
     def smallest(self, among: Column) -> int:

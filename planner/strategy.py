@@ -24,6 +24,7 @@ DATA_NAMES = {0: "ddp", ZERO_1: "zero-1", ZERO_2: "zero-2", ZERO_3: "zero-3"}
 STAGES = {name: stage for stage, name in DATA_NAMES.items()}
 
 RECOMPUTE = ("none", "selective", "full")
+"""What backward computes again, the least first."""
 
 TECHNIQUES = ("tensor", "pipeline", "context", "expert")
 """Ways to divide the model itself; each has a size, `<technique>_parallel_size`."""

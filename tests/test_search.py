@@ -44,6 +44,17 @@ def test_the_best_is_comfortable_and_as_fast_as_any_but_for_a_tie(make_job: JobM
     assert found.techniques[row] == found.techniques[alike].min()
 
 
+def test_nothing_is_recomputed_that_need_not_be(make_job: JobMaker) -> None:
+    """On 1,024 GPUs the host sets the pace of gpt2, so recompute would cost less than a tie."""
+    found = search(make_job("gpt2", gpus=8, gpu="h100", cluster={"nodes": 128}))
+    plain = found.families["ddp"]
+    row = found.best(plain, found.step_seconds)
+    assert row is not None
+    assert found.table.recompute[row] == "none"
+    alike = plain[found.step_seconds[plain] <= TIE * found.step_seconds[plain].min()]
+    assert "full" in found.table.recompute[alike]
+
+
 def test_where_nothing_fits_there_is_no_best(make_job: JobMaker) -> None:
     found = search(make_job("meta-llama/Llama-2-70b-hf", gpus=2, gpu="t4"), {"offload": "none"})
     assert not np.any(found.fits)

@@ -18,8 +18,11 @@ from planner.report import (
     totals,
 )
 from planner.strategy import SHORT_NAMES, Strategy
+from planner.timeline import timeline, timeline_text
 from planner.units import format_bytes, format_duration, format_seconds
 
+_BESIDE_TIMELINE = 12
+"""Characters before a stage's row."""
 MOST_ROWS = 8
 """Of a table."""
 
@@ -47,6 +50,7 @@ def plan_text(plan: Plan, assumptions: Sequence[Assumption], command: str, bold:
         _why(plan, bold),
         _options(plan, bold),
         _ranks_of(plan, bold),
+        _pipeline(plan, bold),
         _alternatives(plan, bold),
         _trade_offs(plan, bold),
         _rejected(plan, bold),
@@ -175,6 +179,18 @@ def _ranks_of(plan: Plan, bold: Emphasis) -> str:
     else:
         body = table([(kind, text) for kind, text in grid.strides().items()])
     return bold("Ranks") + "\n" + body
+
+
+def _pipeline(plan: Plan, bold: Emphasis) -> str:
+    """Return who works when, of a pipeline that is not too long to show."""
+    s = plan.chosen.strategy
+    found = timeline(plan.job, s)
+    if found is None:
+        return ""
+    shown = 1 + max(span.operation.micro_batch for span in found.spans)
+    title = bold("Pipeline") + f" ({s.pipeline_schedule}, the first {shown} micro-batches)"
+    legend = "  digits: forward, letters: backward, -: weight gradients put off, dots: idle"
+    return "\n".join((title, timeline_text(found, WIDTH - _BESIDE_TIMELINE), legend))
 
 
 def plan_grid(plan: Plan) -> RankGrid:

@@ -22,6 +22,7 @@ from planner.plan_report import (
 from planner.report import FLAGS, recommendation, totals, whole_run
 from planner.request import Resolved
 from planner.strategy import DATA_NAMES, TECHNIQUES, Strategy
+from planner.timeline import timeline
 from planner.units import format_bytes, format_seconds
 from web.beside import beside_training
 from web.chart import Scale, meter, rows, stacked_bar
@@ -30,6 +31,7 @@ from web.islands import picture
 from web.node_text import legend, title
 from web.node_tree import node_tree
 from web.stages import draw_stages
+from web.timeline import draw
 
 
 def result(
@@ -67,6 +69,7 @@ def result(
         ],
         "rejected": shown_rejected(plan),
         "ranks": _ranks(plan),
+        "pipeline": _pipeline(plan),
         "links": [
             link for link in (plan.job.cluster.intra_node, plan.job.cluster.inter_node) if link
         ],
@@ -184,6 +187,18 @@ def _pins(s: Strategy) -> dict[str, str]:
     if s.offload != "none":
         pinned["offload"] = s.offload
     return pinned
+
+
+def _pipeline(plan: Plan) -> dict[str, Any] | None:
+    """Return the picture of who works when, if there is a pipeline of few enough stages."""
+    found = timeline(plan.job, plan.chosen.strategy)
+    if found is None:
+        return None
+    return {
+        "picture": draw(found),
+        "shown": 1 + max(span.operation.micro_batch for span in found.spans),
+        "idle": found.bubble_fraction,
+    }
 
 
 def _ranks(plan: Plan) -> dict[str, Any] | None:

@@ -138,11 +138,15 @@ def _options(plan: Plan, bold: Emphasis) -> str:
     """Return what other numbers of GPUs would take."""
     if not plan.options:
         return ""
-    chosen = plan.job.cluster.world_size
     header = ("", "GPUs", "step", "GPU time", "run", "price", "in time")
-    rows = [
+    return bold("Numbers of GPUs") + "\n" + table((header, *option_rows(plan)))
+
+
+def option_rows(plan: Plan) -> list[tuple[str, ...]]:
+    """Return what each number of GPUs would take as text, after a mark at the chosen one."""
+    return [
         (
-            "*" if option.gpus == chosen else "",
+            "*" if option.gpus == plan.job.cluster.world_size else "",
             f"{option.gpus:,}",
             format_seconds(option.step_seconds),
             format_seconds(option.gpu_seconds_per_step),
@@ -152,7 +156,6 @@ def _options(plan: Plan, bold: Emphasis) -> str:
         )
         for option in plan.options
     ]
-    return bold("Numbers of GPUs") + "\n" + table((header, *rows))
 
 
 def shown_points(plan: Plan) -> tuple[Point, ...]:

@@ -179,6 +179,17 @@ def question_for(s: Strategy) -> str:
     return urlencode(values)
 
 
+def test_an_open_number_of_gpus_is_a_table_of_them(client: TestClient) -> None:
+    query = {"model": "gpt2", "gpu": "a100", "gpus_per_node": "4", "objective": "gpus"}
+    query |= {"training_tokens": "3000000000", "deadline_hours": "2"}
+    page = Page(client.get("/plan", params=query).text)
+    plan = client.get("/plan.json", params=query).json()
+    assert "Numbers of GPUs" in page.text
+    for option in plan["options"]:
+        assert format_seconds(option["step_seconds"]) in page.text
+    assert f"= {plan['job']['cluster']['world_size']} GPU" in page.text
+
+
 def test_result_page_says_what_was_rejected(client: TestClient) -> None:
     query = {"model": "meta-llama/Llama-2-7b-hf", "gpu": "a100-80gb", "gpus_per_node": "8"}
     page = Page(client.get("/plan", params=query).text)
@@ -218,6 +229,16 @@ def test_json_is_what_rest_answers(client: TestClient) -> None:
         {**GPT2, "method": "qlora", "lora_targets": "all-linear", "optimizer": "paged-adamw"},
         {**GPT2, "weights_dtype": "config", "framework": "deepspeed"},
         {"model": "gpt2", "gpu": "3090:2,3060:1"},
+        {**GPT2, "tensor_parallel_size": "2", "objective": "memory"},
+        {**GPT2, "objective": "cost", "max_gpus": "8"},
+        {
+            "model": "gpt2",
+            "gpu": "a100",
+            "gpus_per_node": "8",
+            "objective": "gpus",
+            "training_tokens": "3000000000",
+            "deadline_hours": "1.5",
+        },
     ],
 )
 def test_commands_on_the_page_give_the_same_plan(client: TestClient, query: Any) -> None:

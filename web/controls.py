@@ -276,6 +276,22 @@ def _wish() -> tuple[Control, ...]:
             )
             for technique in TECHNIQUES
         ),
+        _select("objective", "Best at", "time", ("memory", "gpus", "cost"), columns=4),
+        Control(
+            name="max_gpus",
+            label="At most so many GPUs",
+            kind="number",
+            columns=4,
+            placeholder="those named above",
+            note="the number is open up to it",
+        ),
+        Control(
+            name="deadline_hours",
+            label="Deadline",
+            columns=4,
+            placeholder="none",
+            note="hours; needs the tokens of the run",
+        ),
     )
 
 

@@ -29,12 +29,18 @@ _NESTED: dict[str, tuple[str, FieldInfo]] = {
     f"lora_{name}": (f"recipe.lora.{name}", LoraRequest.model_fields[name])
     for name in ("rank", "targets")
 }
-_FIELDS: Mapping[str, tuple[str, FieldInfo]] = {
-    name: (f"{section}.{name}", info)
-    for section, schema in _SECTIONS.items()
-    for name, info in schema.model_fields.items()
-    if name != "lora"
-} | _NESTED
+_GOALS = ("objective", "max_gpus", "deadline_hours")
+"""Fields of the request itself that the form sets."""
+_FIELDS: Mapping[str, tuple[str, FieldInfo]] = (
+    {
+        name: (f"{section}.{name}", info)
+        for section, schema in _SECTIONS.items()
+        for name, info in schema.model_fields.items()
+        if name != "lora"
+    }
+    | _NESTED
+    | {name: (name, Request.model_fields[name]) for name in _GOALS}
+)
 """A query parameter is the last part of a field's name, which the contract does not repeat.
 
 Adapters are a part of the recipe: of them, the parameter is the name of the flag.
@@ -45,6 +51,7 @@ _PARAMETERS: Mapping[str, str] = {path: name for name, (path, _) in _FIELDS.item
     "strategy.zero_stage": "strategy",
 }
 """The parameter that sets a field."""
+_NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
 _WHOLE_NUMBER = re.compile(r"[+-]?\d{1,18}")
 
 
@@ -134,6 +141,10 @@ def command_line(question: Question, gpu: str, gpus_per_node: int) -> str:
     words = ["planner", "suggest", str(payload["model"])]
     for section in _SECTIONS:
         words += _flags(section, {**payload, "cluster": cluster}.get(section, {}))
+    for name in _GOALS:
+        if name in payload:
+            unit = "h" if name == "deadline_hours" else ""
+            words += [FLAGS[name].split()[0], f"{payload[name]}{unit}"]
     return shlex.join(words)
 
 
@@ -196,6 +207,8 @@ def _value(text: str, info: FieldInfo) -> object:
     types = get_args(info.annotation) or (info.annotation,)
     if int in types and _WHOLE_NUMBER.fullmatch(text):
         return int(text)
+    if float in types and _NUMBER.fullmatch(text):
+        return float(text)
     if bool in types:
         return {"true": True, "false": False}.get(text.lower(), text)
     if list[str] in types and text != ALL_LINEAR:

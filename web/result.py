@@ -14,6 +14,7 @@ from planner.plan import Plan
 from planner.plan_report import (
     MOST_ROWS,
     layout_cells,
+    option_rows,
     plan_grid,
     shown_points,
     shown_rejected,
@@ -68,6 +69,7 @@ def result(
             (point.gpus, *layout_cells(point.candidate)) for point in shown_points(plan)
         ],
         "rejected": shown_rejected(plan),
+        "options": option_rows(plan),
         "ranks": _ranks(plan),
         "pipeline": _pipeline(plan),
         "links": [

@@ -16,7 +16,7 @@ from planner.limits import violations
 from planner.memory import estimate_memory
 from planner.rules import DISAGREEMENT, Finding, Preference, Severity, Situation
 from planner.search import Found, search
-from planner.solve import SHORTEST_SEQUENCE, remedies, with_gpus
+from planner.solve import remedies, with_gpus
 from planner.space import Wish
 from planner.strategy import TECHNIQUES, Strategy, nearest_multiples, rows
 from planner.term import Column
@@ -215,18 +215,18 @@ def _smallest_replica(job: Job) -> Candidate:
 def _largest_layer_bytes(job: Job) -> float:
     """Return what the fullest stage takes when every stage is a single layer, ZeRO-1 over all GPUs.
 
-    Of short sequences: it is the layer's own size that no pipeline divides.
+    Of one token: what longer sequences add is no property of the layer, and is divided by context.
     """
     if not job.model.is_decoder:
         return 0.0
-    job = replace(job, recipe=replace(job.recipe, sequence_length=SHORTEST_SEQUENCE))
+    of_one_token = replace(job, recipe=replace(job.recipe, sequence_length=1))
     layers = Strategy(
         data_parallel_shard_size=job.cluster.world_size,
         pipeline_parallel_size=job.model.num_blocks,
         zero_stage=1 if 1 in job.framework.zero_stages else 0,
         recompute="full",
     )
-    return float(estimate_memory(job, layers).reserved_bytes)
+    return float(estimate_memory(of_one_token, layers).reserved_bytes)
 
 
 def _choose(

@@ -1,16 +1,20 @@
 """Time what a user waits for: `make bench`. Medians of several runs; never part of the tests."""
 
+import resource
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 
 import numpy as np
 
 from planner.candidate import estimate
+from planner.job import Job
 from planner.request import parse_request, resolve
+from planner.search import search
 from planner.space import strategies
 from planner.strategy import Strategy
 
@@ -24,6 +28,10 @@ PLAN = [
     "--gpus",
     "4",
 ]
+SIZES = (8, 64, 512, 4096, 16384)
+"""GPUs that the search is timed on."""
+MOST_SECONDS = 0.5
+MOST_MIB = 200
 TORCH = [sys.executable, "-c", "import torch, transformers.models.gpt2.modeling_gpt2"]
 
 
@@ -54,6 +62,48 @@ def widened(table: Strategy, rows: int) -> Strategy:
     )
 
 
+def llama_job(gpus: int) -> Job:
+    """Return Llama-3.1-405B on as many H100s."""
+    cluster = {"gpu": "h100-sxm-80gb", "gpus_per_node": 8, "nodes": gpus // 8}
+    network = {"inter_node": "infiniband-ndr"} if gpus > 8 else {}
+    recipe = {"framework": "megatron", "sequence_length": 8192, "global_batch_size": 2048}
+    model = "meta-llama/Meta-Llama-3.1-405B"
+    request = {"model": model, "cluster": cluster | network, "recipe": recipe}
+    return resolve(parse_request(request), allow_paths=False).job
+
+
+def peak_mib(gpus: int) -> float:
+    """Return the most memory that a fresh process held that searched on as many GPUs, in MiB."""
+    child = [sys.executable, __file__, "--search", str(gpus)]
+    return float(subprocess.run(child, capture_output=True, check=True, text=True).stdout)
+
+
+def search_alone(gpus: int) -> None:
+    """Search, and print this process's peak in MiB."""
+    search(llama_job(gpus))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(peak / (2**20 if sys.platform == "darwin" else 2**10))
+
+
+def search_figures() -> None:
+    """Print what the search takes, by number of GPUs."""
+    sizes = {}
+    for gpus in SIZES:
+        job = llama_job(gpus)
+        seconds = median_seconds(partial(search, job), runs=3)
+        found = search(job)
+        sizes[gpus] = found.size
+        print(
+            f"Llama-3.1-405B on {gpus:6,} H100: {found.size:6,} layouts, {np.sum(found.fits):6,} fit"
+            f" {seconds:6.3f} s   (at most {MOST_SECONDS}); {1e4 * seconds / found.size:5.3f} s per 10,000"
+        )
+    largest = max(SIZES, key=lambda gpus: sizes[gpus])
+    print(
+        f"peak of a process that searches {largest:,} GPUs {peak_mib(largest):6.0f} MiB"
+        f" (at most {MOST_MIB})"
+    )
+
+
 def main() -> None:
     """Print the figures."""
     plan, torch = median_seconds(process(PLAN)), median_seconds(process(TORCH), runs=3)
@@ -67,7 +117,11 @@ def main() -> None:
     many = median_seconds(lambda: estimate(job, widened(table, 100_000)), runs=3)
     print(f"one layout in process                          {1e3 * one:6.3f} ms")
     print(f"100,000 layouts in process                     {many:6.3f} s")
+    search_figures()
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["--search"]:
+        search_alone(int(sys.argv[2]))
+    else:
+        main()

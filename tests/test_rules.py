@@ -37,6 +37,13 @@ WIDE = {
     "vocab_size": 1024,
 }
 
+LONG: Case = {
+    "model": "meta-llama/Llama-3.1-8B",
+    "gpus": 8,
+    "gpu": "h100",
+    "recipe": {"framework": "megatron", "sequence_length": 131072, "global_batch_size": 4},
+}
+"""Its layers are small; only a sequence's activations exceed a card."""
 
 WHOLE = {"tensor_parallel_size": 1, "pipeline_parallel_size": 1, "context_parallel_size": 1}
 
@@ -89,6 +96,7 @@ SILENT: dict[str, Case] = {
     "ONE002": LARGE,
     "ONE004": LARGE,
     "ONE005": FIRES["ONE001"],
+    "ONE006": LONG,
     "MUL001": NODES,
     "MUL002": SLOW_NODES,
     "MUL003": NODES,

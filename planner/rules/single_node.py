@@ -42,7 +42,8 @@ def largest_layer_exceeds_one_gpu(situation: Situation) -> str | None:
     """Not even the largest layer fits onto one GPU (case 3): tensor parallelism, or ZeRO.
 
     Why: a pipeline gives each GPU whole layers, so it cannot divide the one that is too large;
-    tensor parallelism divides every matrix, ZeRO-3 gathers one layer at a time.
+    tensor parallelism divides every matrix, expert parallelism deals out a layer's experts, ZeRO-3
+    gathers one layer at a time.
 
     Instead: with ZeRO, techniques of a single GPU on top: recompute, smaller micro-batches,
     offload.
@@ -52,8 +53,9 @@ def largest_layer_exceeds_one_gpu(situation: Situation) -> str | None:
     needed, usable = situation.largest_layer_bytes, situation.job.usable_bytes
     if situation.job.cluster.world_size == 1 or needed <= usable:
         return None
+    kind = "tensor or expert" if situation.job.model.has_experts else "tensor"
     return (
-        f"the largest layer alone needs {format_bytes(needed)} of {format_bytes(usable)}: tensor"
+        f"the largest layer alone needs {format_bytes(needed)} of {format_bytes(usable)}: {kind}"
         " parallelism divides it, or ZeRO with the techniques of a single GPU"
     )
 

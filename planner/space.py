@@ -29,7 +29,7 @@ _DOMINATED = ("naive", "gpipe")
 """Schedules that are only looked at where they are wished for: 1f1b takes as long in less memory."""
 
 
-_CHUNK = 2048
+_CHUNK = 1024
 """Bases of a table, each of which makes up to a dozen rows."""
 
 

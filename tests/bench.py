@@ -1,5 +1,6 @@
 """Time what a user waits for: `make bench`. Medians of several runs; never part of the tests."""
 
+import re
 import resource
 import statistics
 import subprocess
@@ -8,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -81,8 +83,15 @@ def peak_mib(gpus: int) -> float:
 def search_alone(gpus: int) -> None:
     """Search, and print this process's peak in MiB."""
     search(llama_job(gpus))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(peak / (2**20 if sys.platform == "darwin" else 2**10))
+    print(_peak_kib() / 2**10)
+
+
+def _peak_kib() -> float:
+    """Return this process's own peak; getrusage would count its parent's before exec on Linux."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        return float(re.search(r"VmHWM:\s+([0-9]+) kB", status.read_text())[1])  # type: ignore[index]
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10  # bytes on macOS
 
 
 def search_figures() -> None:

@@ -5,9 +5,10 @@ from textwrap import fill
 
 from planner.candidate import Candidate
 from planner.cluster_request import Assumption
+from planner.comparison import Point, Rejected
 from planner.phases import PHASES
 from planner.placement import RankGrid, rank_grid
-from planner.plan import Plan, Point, Rejected
+from planner.plan import Plan
 from planner.report import (
     WIDTH,
     Emphasis,

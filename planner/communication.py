@@ -60,12 +60,12 @@ def replica_group(s: Strategy) -> Group:
     return Group(ranks=s.data_parallel_replicate_size, stride=shard.ranks * shard.stride)
 
 
-def pipeline_group(s: Strategy) -> Group:
-    """Return a stage's rank and its neighbour's."""
+def pipeline_group(job: Job, s: Strategy) -> Group:
+    """Return the ranks of a pipeline up to the first hop that leaves a node, the slowest of its hops."""
     replica = replica_group(s)
-    return Group(
-        ranks=np.minimum(2, s.pipeline_parallel_size), stride=replica.ranks * replica.stride
-    )
+    stride = replica.ranks * replica.stride
+    in_node = np.maximum(1, job.cluster.gpus_per_node // stride)
+    return Group(ranks=np.minimum(s.pipeline_parallel_size, in_node + 1), stride=stride)
 
 
 def activation_bytes(job: Job, s: Strategy) -> Amount:
@@ -143,7 +143,7 @@ def pipeline_transfer(job: Job, s: Strategy) -> Amount:
         gathered = np.where(
             is_whole, collectives.all_gather(job.cluster, tensor_group(s), size), 0.0
         )
-    hop = collectives.send(job.cluster, pipeline_group(s), share)
+    hop = collectives.send(job.cluster, pipeline_group(job, s), share)
     return np.where(s.pipeline_parallel_size > 1, hop + gathered, 0.0)
 
 

@@ -19,6 +19,7 @@ from planner.comparison import (
 )
 from planner.confidence import Confidence, confidence
 from planner.errors import InvalidInputError, NothingFitsError
+from planner.host_memory import estimate_host_memory
 from planner.job import Job
 from planner.layout import filled
 from planner.limits import violations
@@ -268,6 +269,19 @@ def _nothing_fits(found: Found, wish: Wish | None) -> NothingFitsError:
         f" {strategy.micro_batch_size}, recompute {strategy.recompute}) needs"
         f" {format_bytes(needed)} per GPU of {format_bytes(usable)},"
         f" {format_bytes(needed - usable)} too much",
-        hint="; ".join(remedies(job, wish)) or "use a smaller model or larger GPUs",
+        hint="; ".join([*_offload(found), *remedies(job, wish)])
+        or "use a smaller model or larger GPUs",
         field="cluster",
     )
+
+
+def _offload(found: Found) -> list[str]:
+    """Return the offload that fits on the GPUs, with what it needs of a node, where that is unknown."""
+    fitting = np.flatnonzero(found.fits & found.table.offloads_optimizer)
+    if found.job.cluster.host_memory_bytes or not len(fitting):
+        return []
+    needed = estimate_host_memory(found.job, rows(found.table, fitting)).training_bytes
+    s = found.table.at(int(fitting[np.argmin(needed)]))
+    return [
+        f"--offload {s.offload} would fit, in {format_bytes(np.min(needed))} of each node's memory"
+    ]

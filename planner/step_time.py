@@ -134,15 +134,18 @@ def _pipeline(job: Job, s: Strategy, whole: Pass, slowest: Pass) -> tuple[Term, 
         bubble = (whole - slowest) / v;  naive: A * (whole - slowest)
         zb-h1: (whole - slowest) * (whole - 2 W) / whole
         zbv: (whole - slowest) * max(F / 2, B / 2, B - W) / whole
-        transfers = 2 (A + p - 1) * send, or 2 v (p - 1) * send with several chunks on each stage
+        transfers = 2 (A + p - 1) * send, or with several chunks on each stage
+            2 v (p - 1) * send + A * max(0, v * send - slowest)
 
     Notation: whole, slowest: seconds of a micro-batch through all stages, through the slowest; F, B,
     W of the whole: forward, backward and the weight gradients that zero-bubble schedules put off.
     Interleaved schedules have another chunk to work on while a hand-over travels, but for filling
-    and draining.
+    and draining, and as long as a micro-batch's hand-overs, one per chunk each way, are quicker
+    than its compute.
     Source: Narayanan et al., arXiv:2104.04473, section 2.2; Qi et al., arXiv:2401.10241, table 1;
-    for zbv what `planner.schedule` simulates (Qi et al., arXiv:2405.15362, has the order); Megatron-LM overlaps the interleaved
-    schedule's hand-overs (--no-overlap-p2p-communication turns it off).
+    for zbv what `planner.schedule` simulates (Qi et al., arXiv:2405.15362, has the order);
+    Megatron-LM overlaps the interleaved schedule's hand-overs (--no-overlap-p2p-communication
+    turns it off).
     """
     if np.all(np.asarray(s.pipeline_parallel_size) == 1):
         return ()
@@ -150,9 +153,9 @@ def _pipeline(job: Job, s: Strategy, whole: Pass, slowest: Pass) -> tuple[Term, 
     one = communication.pipeline_transfer(job, s)
     filling = s.pipeline_parallel_size - 1
     idle = (whole.seconds - slowest.seconds) * _bubble_share(s, whole)
-    times = np.where(
-        virtual > 1, 2 * virtual * filling, 2 * (s.gradient_accumulation_steps + filling)
-    )
+    steps = s.gradient_accumulation_steps
+    times = np.where(virtual > 1, 2 * virtual * filling, 2 * (steps + filling))
+    behind = np.where(virtual > 1, np.maximum(0.0, virtual * one - slowest.seconds), 0.0)
     return (
         Term(
             name="pipeline_bubble",
@@ -171,9 +174,10 @@ def _pipeline(job: Job, s: Strategy, whole: Pass, slowest: Pass) -> tuple[Term, 
         ),
         Term(
             name="pipeline_transfer",
-            amount=times * one,
-            formula="{times} x {one:seconds}",
-            numbers={"times": times, "one": one},
+            amount=times * one + steps * behind,
+            formula="{times} x {one:seconds} + {steps:micro-batches} x {behind:seconds} that their"
+            " chunks' hand-overs take longer than they compute",
+            numbers={"times": times, "one": one, "steps": steps, "behind": behind},
             source="planner/communication.py",
             spread=data_parallel.communication_spread(job),
         ),

@@ -19,7 +19,7 @@ def block(job: Job) -> Part:
     return job.model.blocks[0]
 
 
-def test_groups_are_numbered_as_megatron_numbers_them() -> None:
+def test_groups_are_numbered_as_megatron_numbers_them(make_job: JobMaker) -> None:
     s = Strategy(
         tensor_parallel_size=2,
         context_parallel_size=3,
@@ -31,10 +31,19 @@ def test_groups_are_numbered_as_megatron_numbers_them() -> None:
     assert communication.context_group(s) == Group(ranks=3, stride=2)
     assert communication.shard_group(s) == Group(ranks=12, stride=2)
     assert communication.replica_group(s) == Group(ranks=5, stride=24)
-    assert communication.pipeline_group(s) == Group(ranks=2, stride=120)
+    assert communication.pipeline_group(make_job(gpus=8), s) == Group(ranks=2, stride=120)
     assert communication.expert_group(replace(s, expert_parallel_size=4)) == Group(
         ranks=4, stride=2
     )
+
+
+def test_a_pipeline_over_nodes_waits_for_the_hop_that_leaves_one(make_job: JobMaker) -> None:
+    s = Strategy(pipeline_parallel_size=4, data_parallel_replicate_size=4)
+    job = make_job(LLAMA, gpus=8, cluster=NETWORK, recipe={"sequence_length": 2048})
+    assert communication.pipeline_group(job, s) == Group(ranks=3, stride=4)
+    # Four pipelines share the node's 100 GB/s, and each hands on 2 B x 2,048 tokens x 4,096.
+    least = 2 * 2048 * 4096 / (100e9 / 4)
+    assert communication.pipeline_transfer(job, s) > least
 
 
 def test_tensor_parallel_layers_sum_twice(make_job: JobMaker) -> None:

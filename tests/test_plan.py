@@ -136,6 +136,11 @@ def test_what_is_not_proposed_names_the_limit(make_job: JobMaker) -> None:
 
 TOO_LARGE: list[tuple[dict[str, Any], dict[str, object] | None, str]] = [
     ({"model": "meta-llama/Llama-2-70b-hf", "gpus": 8, "gpu": "4090"}, None, "GPUs would fit"),
+    (
+        {"model": "meta-llama/Llama-2-70b-hf", "gpus": 8, "gpu": "a100-80gb"},
+        None,
+        "--offload optimizer+parameters would fit, in",
+    ),
     ({"model": LLAMA, "gpus": 1, "gpu": "a100"}, None, "pure bf16"),
     (
         {"model": LLAMA, "gpus": 8},

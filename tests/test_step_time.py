@@ -5,6 +5,7 @@ import pytest
 from conftest import JobMaker
 
 from planner.candidate import estimate
+from planner.communication import pipeline_transfer
 from planner.space import strategies
 from planner.step_time import StepTime, estimate_step_time
 from planner.strategy import Strategy, num_rows
@@ -259,3 +260,27 @@ def test_memory_bound_time_has_its_own_range(make_job: JobMaker) -> None:
         for framework in (job.framework, quick)
     )
     assert matmuls < usual
+
+
+def test_chunks_wait_for_hand_overs_that_take_longer_than_they_compute(make_job: JobMaker) -> None:
+    """The more chunks, the more a slow network carries; NVLink hides all of it."""
+    recipe = {"framework": "megatron", "global_batch_size": 64, "sequence_length": 2048}
+    bounds = {}
+    for link in ("ethernet-1g", "infiniband-ndr"):
+        cluster = {"nodes": 2, "inter_node": link}
+        job = make_job("meta-llama/Llama-2-7b-hf", gpus=8, cluster=cluster, recipe=recipe)
+        s = Strategy(
+            tensor_parallel_size=8,
+            pipeline_parallel_size=2,
+            virtual_pipeline_size=8,
+            pipeline_schedule="interleaved-1f1b",
+            gradient_accumulation_steps=64,
+        )
+        terms = {t.name: t for t in estimate_step_time(job, s).terms}
+        bounds[link] = (
+            float(terms["pipeline_transfer"].amount),
+            64 * 8 * pipeline_transfer(job, s),
+        )
+    slow, hidden = bounds["ethernet-1g"], bounds["infiniband-ndr"]
+    assert slow[0] > 0.5 * slow[1]
+    assert hidden[0] < 0.1 * hidden[1]

@@ -9,6 +9,8 @@ from planner.job import Job
 from planner.limits.base import Breach, divides
 from planner.strategy import TECHNIQUES, Strategy, nearest_multiples
 
+_OUTER_BLOCKS = 5
+"""What nanotron deals to stages beside the layers."""
 _SIZES = tuple(f"{technique}_parallel_size" for technique in TECHNIQUES)
 
 
@@ -120,15 +122,18 @@ def sequence_does_not_divide(job: Job, s: Strategy) -> Breach:
 def layers_do_not_fill_stages(job: Job, s: Strategy) -> Breach:
     """Every pipeline stage runs a layer; with chunks, the ends may hold embeddings or head alone.
 
-    Why: a stage without layers waits and computes nothing.
+    Why: a stage without layers waits and computes nothing. nanotron deals embeddings, final norm,
+    head, cast and loss out as blocks of their own, so its last stages may be without layers.
 
     Instead: fewer stages, or fewer chunks on each.
 
     Source: Megatron-LM --num-layers-per-virtual-pipeline-stage; Dubey et al., Llama 3,
-    arXiv:2407.21783, section 3.3.2, for the first and last chunk without layers.
+    arXiv:2407.21783, section 3.3.2, for the first and last chunk without layers; nanotron
+    models/llama.py, its PipelineBlocks.
     """
     stages = s.pipeline_parallel_size * s.virtual_pipeline_size
-    spare = np.where(np.asarray(s.virtual_pipeline_size) > 1, 2, 0)
+    alone = _OUTER_BLOCKS if job.framework.stage_balance == "cost" else 0
+    spare = np.where(np.asarray(s.virtual_pipeline_size) > 1, 2, alone)
     too_many = stages > job.model.num_blocks + spare
     return Breach(
         broken=too_many & (np.asarray(s.pipeline_parallel_size) > 1),

@@ -28,6 +28,7 @@ $(VENV)/serve.stamp: pyproject.toml | $(BIN)/python
 $(VENV)/test.stamp: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	DS_BUILD_OPS=0 $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation deepspeed==0.19.8
 	@touch $@
 
 demo: $(VENV)/base.stamp
@@ -35,6 +36,7 @@ demo: $(VENV)/base.stamp
 
 test: $(VENV)/test.stamp
 	tests/install-browser
+	tests/install-engines
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy

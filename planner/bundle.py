@@ -13,7 +13,7 @@ import numpy as np
 
 from planner.cluster import Cluster, Provenance
 from planner.errors import InvalidInputError
-from planner.generate import TARGETS, Bundle, generate
+from planner.generate import Bundle, generate
 from planner.job import Job
 from planner.partition import stage
 from planner.placement import cuda_visible_devices
@@ -21,11 +21,20 @@ from planner.plan import Plan
 from planner.report import recommendation
 from planner.strategy import Strategy
 
-CHECKED_WITH = {"torch": "2.13.0", "transformers": "5.23.0", "accelerate": "1.15.0"}
+CHECKED_WITH = {
+    "torch": "2.13.0",
+    "transformers": "5.23.0",
+    "accelerate": "1.15.0",
+    "deepspeed": "0.19.8",
+}
 """Versions that the generated files were executed with."""
 
-_WRITTEN_FOR = ("torch", "accelerate")
-"""Frameworks whose estimates hold for the files."""
+_TARGETS = {
+    "torch": ("torchrun", "accelerate"),
+    "accelerate": ("accelerate", "torchrun"),
+    "deepspeed": ("deepspeed",),
+}
+"""By framework: the targets that its estimates hold for, the one that launchers start first."""
 
 _NETWORKS = {
     "infiniband": "infiniband",
@@ -52,10 +61,10 @@ def bundle_files(plan: Plan, answer: Mapping[str, Any]) -> dict[str, str]:
     """
     job, chosen = plan.job, plan.chosen
     strategy, recipe = chosen.strategy, job.recipe
-    if job.framework.name not in _WRITTEN_FOR:
+    if job.framework.name not in _TARGETS:
         raise InvalidInputError(
             f"no launch files for {job.framework.name} yet",
-            hint=f"they are written for {' and '.join(_WRITTEN_FOR)}; the plan holds",
+            hint=f"they are written for {', '.join(_TARGETS)}; the plan holds",
             field="recipe.framework",
         )
     if recipe.lora is not None or job.is_in_config_dtype:
@@ -71,6 +80,7 @@ def bundle_files(plan: Plan, answer: Mapping[str, Any]) -> dict[str, str]:
         model_config=job.model.config,
         is_pretrained=job.model.is_pretrained,
         task=job.model.task,
+        framework=job.framework.name,
         nodes=job.cluster.nodes,
         gpus_per_node=job.cluster.gpus_per_node,
         cuda_visible_devices=cuda_visible_devices(job.cluster.gpu_order),
@@ -93,7 +103,7 @@ def bundle_files(plan: Plan, answer: Mapping[str, Any]) -> dict[str, str]:
         plan_json=json.dumps(_untimed(answer), indent=2) + "\n",
         versions=CHECKED_WITH,
     )
-    return generate(bundle, tuple(TARGETS))
+    return generate(bundle, _TARGETS[job.framework.name])
 
 
 def _layout(strategy: Strategy) -> dict[str, Any]:

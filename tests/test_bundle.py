@@ -20,6 +20,7 @@ FILES = {
     *(f"torchrun/{name}" for name in ("train.py", "launch.sh", "config.json", "requirements.txt")),
     *(f"accelerate/{name}" for name in ("train.py", "launch.sh", "accelerate.yaml", "config.json")),
     "accelerate/requirements.txt",
+    *(f"launchers/{name}" for name in ("README.md", "slurm.sh", "docker.sh", "Dockerfile")),
 }
 
 
@@ -96,11 +97,25 @@ def test_the_files_carry_the_plans_numbers(planned: tuple[Plan, Any]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("framework", "first"),
+    [("torch", "torchrun"), ("accelerate", "accelerate"), ("deepspeed", "deepspeed")],
+)
+def test_a_framework_has_the_targets_that_its_estimates_hold_for(
+    framework: str, first: str
+) -> None:
+    request = parse_request({"model": "gpt2", "recipe": {"framework": framework}})
+    resolved, plan = wire.suggest(request, allow_paths=False)
+    files = bundle_files(plan, wire.answer_plan(resolved, plan, None))
+    assert f"${{TARGET:-{first}}}" in files["launchers/slurm.sh"]
+    assert ("deepspeed/train.py" in files) == (framework == "deepspeed")
+
+
+@pytest.mark.parametrize(
     ("recipe", "field"),
     [
         ({"method": "lora"}, "recipe.method"),
         ({"weights_dtype": "config"}, "recipe.weights_dtype"),
-        ({"framework": "deepspeed"}, "recipe.framework"),
+        ({"framework": "nanotron"}, "recipe.framework"),
     ],
 )
 def test_what_the_files_would_not_train_is_refused(recipe: dict[str, Any], field: str) -> None:

@@ -2,19 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 from planner.errors import InvalidInputError, did_you_mean
-from planner.generate import accelerate, torchrun
+from planner.generate import accelerate, deepspeed, torchrun
 from planner.generate.bundle import Bundle
 from planner.generate.checks import check
 from planner.generate.context import common_context
+from planner.generate.launchers import LAUNCHERS, Launcher, launcher_context, launchers_of
 from planner.generate.quoting import render
 from planner.generate.target import Target
 
-__all__ = ["TARGETS", "Bundle", "Target", "generate"]
+__all__ = ["LAUNCHERS", "TARGETS", "Bundle", "Launcher", "Target", "generate"]
 
 TARGETS: Mapping[str, Target] = MappingProxyType(
-    {target.name: target for target in (torchrun.TARGET, accelerate.TARGET)}
+    {target.name: target for target in (torchrun.TARGET, accelerate.TARGET, deepspeed.TARGET)}
 )
 
 
@@ -54,4 +56,11 @@ def generate(bundle: Bundle, targets: Sequence[str]) -> dict[str, str]:
         own = {**context, **target.context(bundle)}
         for name, template in target.templates.items():
             files[f"{target.name}/{name}"] = render(template, own)
-    return files
+    return files | _launchers(bundle, context | launcher_context(bundle, written))
+
+
+def _launchers(bundle: Bundle, context: Mapping[str, Any]) -> dict[str, str]:
+    templates = {"README.md": "launchers/README.md"}
+    for launcher in launchers_of(bundle):
+        templates |= launcher.templates
+    return {f"launchers/{name}": render(template, context) for name, template in templates.items()}

@@ -22,6 +22,8 @@ class Bundle:
     """Whether `model` has weights to load; else training starts from random ones."""
     task: str
     """`causal-lm` or `masked-lm`."""
+    framework: str = "torch"
+    """What the estimates hold for: a name of data/frameworks."""
     nodes: int
     gpus_per_node: int
     cuda_visible_devices: str

@@ -21,6 +21,13 @@ ZERO = {
 
 COMPUTE_DTYPES = {"fp16-mixed": "float16", "bf16-mixed": "bfloat16"}
 
+_DEEPSPEED = {
+    0: "DeepSpeed's data parallelism",
+    1: "DeepSpeed ZeRO-1",
+    2: "DeepSpeed ZeRO-2",
+    3: "DeepSpeed ZeRO-3",
+}
+
 
 def common_context(bundle: Bundle) -> dict[str, Any]:
     """Return the bundle's fields and what the templates would otherwise have to compute."""
@@ -67,7 +74,7 @@ def strategy_name(bundle: Bundle) -> str:
         f"HSDP (ZeRO-{bundle.zero_stage})": (
             bundle.shards_parameters and bundle.data_parallel_replicate_size > 1
         ),
-        ZERO[bundle.zero_stage]: bundle.data_parallel_size > 1 or bundle.zero_stage > 0,
+        _data_parallel(bundle): bundle.data_parallel_size > 1 or bundle.zero_stage > 0,
     }
     first = next((name for name, applies in names.items() if applies), None)
     others = {
@@ -77,6 +84,11 @@ def strategy_name(bundle: Bundle) -> str:
     }
     parts = [first, *(name for name, size in others.items() if size > 1)]
     return ", ".join(part for part in parts if part)
+
+
+def _data_parallel(bundle: Bundle) -> str:
+    """Return how the data-parallel ranks divide the training state, in the framework's words."""
+    return (_DEEPSPEED if bundle.framework == "deepspeed" else ZERO)[bundle.zero_stage]
 
 
 def _layout(bundle: Bundle) -> dict[str, str]:

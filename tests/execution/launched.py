@@ -107,9 +107,13 @@ class Run:
     process: subprocess.Popen[str]
 
     def finish(self) -> "Run":
+        self.output()
+        return self
+
+    def output(self) -> str:
         output, _ = self.process.communicate()
         assert self.process.returncode == 0, output
-        return self
+        return output
 
     def fail(self) -> str:
         output, _ = self.process.communicate()

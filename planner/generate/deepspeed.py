@@ -1,0 +1,85 @@
+"""DeepSpeed's ZeRO, started by torchrun."""
+
+from dataclasses import replace
+from typing import Any
+
+from planner.generate.bundle import Bundle
+from planner.generate.context import strategy_name
+from planner.generate.target import Target
+
+_SIXTEEN_BIT = {"bf16": "bf16", "bf16-mixed": "bf16", "fp16-mixed": "fp16"}
+"""DeepSpeed's section by precision; it always keeps an fp32 copy in the optimizer."""
+
+
+def settings(bundle: Bundle) -> dict[str, Any]:
+    """Return ds_config.json: the batch, what ZeRO shards, what is offloaded, the precision.
+
+    Notation: train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x GPUs.
+    Source: https://www.deepspeed.ai/docs/config-json/
+    """
+    zero: dict[str, Any] = {"stage": bundle.zero_stage}
+    if bundle.offload != "none":
+        zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
+    if bundle.offload == "optimizer+parameters":
+        zero["offload_param"] = {"device": "cpu", "pin_memory": True}
+    sections: dict[str, Any] = {
+        "train_batch_size": bundle.global_batch_size,
+        "train_micro_batch_size_per_gpu": bundle.micro_batch_size,
+        "gradient_accumulation_steps": bundle.gradient_accumulation_steps,
+        "gradient_clipping": 1.0,
+        "zero_optimization": zero,
+    }
+    if bundle.precision in _SIXTEEN_BIT:
+        sections[_SIXTEEN_BIT[bundle.precision]] = {"enabled": True}
+    if bundle.offload != "none":
+        # The optimizer is PyTorch's: its fused AdamW needs no compiler on the user's machine.
+        sections["zero_force_ds_cpu_optimizer"] = False
+    return sections
+
+
+def refusal(bundle: Bundle) -> str | None:
+    """Return why DeepSpeed's ZeRO cannot run the plan; None where it can."""
+    stage, offload = bundle.zero_stage, bundle.offload
+    reasons = {
+        "DeepSpeed's pipelines need the model rewritten as a list of layers": (
+            bundle.pipeline_parallel_size > 1
+        ),
+        "its script divides the data, not the model, over GPUs": bundle.splits_the_model,
+        "ZeRO shards over all GPUs, without replicas": (
+            stage > 0 and bundle.data_parallel_replicate_size > 1
+        ),
+        "transformers recomputes whole blocks or nothing": bundle.recompute == "selective",
+        "DeepSpeed offloads what ZeRO shards, and here nothing is sharded": (
+            offload != "none" and stage == 0
+        ),
+        "DeepSpeed offloads parameters with ZeRO-3 alone": (
+            offload == "optimizer+parameters" and stage in {1, 2}
+        ),
+        "it averages gradients every step": bundle.synchronize_every > 1,
+    }
+    return next((reason for reason, applies in reasons.items() if applies), None)
+
+
+def _context(bundle: Bundle) -> dict[str, Any]:
+    # Without "is_sharded" the script has no --no-sync: ZeRO decides when gradients are reduced.
+    return {
+        "strategy": strategy_name(replace(bundle, framework="deepspeed")),
+        "is_sharded": False,
+        "weight_dtype": "float32",
+        "settings": settings(bundle),
+    }
+
+
+TARGET = Target(
+    name="deepspeed",
+    summary="the same training; what is sharded and offloaded is in `ds_config.json`.",
+    templates={
+        "train.py": "deepspeed/train.py",
+        "launch.sh": "torchrun/launch.sh",
+        "ds_config.json": "deepspeed/ds_config.json",
+        "config.json": "common/config.json",
+        "requirements.txt": "deepspeed/requirements.txt",
+    },
+    refusal=refusal,
+    context=_context,
+)

@@ -1,0 +1,11 @@
+"""On a CPU DeepSpeed first compiles collectives of its own, for minutes: leave them to gloo.
+
+Python imports this module at its start when the folder is in PYTHONPATH.
+"""
+
+import os
+
+if "LOCAL_RANK" in os.environ:
+    import deepspeed.ops
+
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False

@@ -1,0 +1,66 @@
+"""The generated batch script, submitted to a real Slurm."""
+
+import subprocess
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+import slurm
+from bundles import with_layout
+from launched import SECONDS, TINY, start, write
+from reference import expected
+
+TWO_NODES = with_layout(TINY, nodes=2, gpus_per_node=1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
+    with slurm.cluster(tmp_path_factory.mktemp("slurm")):
+        yield
+
+
+def test_a_job_on_two_nodes_trains_like_one_process(tmp_path: Path) -> None:
+    folder = write(tmp_path, TWO_NODES, "torchrun")
+    submitted = start(folder, "sbatch", "--parsable", "launchers/slurm.sh", "--no-dropout")
+    job = submitted.output().strip()
+    ended = "COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL"
+    question = ("squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T")
+    state = slurm.wait_for(ended, *question, seconds=SECONDS).strip()
+    assert state == "COMPLETED", (folder / f"train-tiny-{job}.out").read_text()
+    assert {record["world_size"] for record in submitted.log} == {2}
+    assert submitted.losses == pytest.approx(expected("gpt2").losses, abs=1e-5, rel=0)
+
+
+def test_a_failing_node_ends_the_job(tmp_path: Path) -> None:
+    folder = write(tmp_path, TWO_NODES, "torchrun")
+    (folder / "torchrun" / "launch.sh").write_text(
+        'if [ "$NODE_RANK" = 1 ]; then exit 3; else exec sleep 300; fi\n'
+    )
+    job = start(folder, "sbatch", "--parsable", "launchers/slurm.sh").output().strip()
+    question = ("squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T")
+    slurm.wait_for("FAILED", *question, seconds=60)
+
+
+@pytest.mark.parametrize("gpus", [1, 2, 8])
+def test_slurm_accepts_the_script(gpus: int, tmp_path: Path) -> None:
+    folder = write(
+        tmp_path,
+        with_layout(TWO_NODES, gpus_per_node=gpus, global_batch_size=16 * gpus),
+        "torchrun",
+    )
+    slurm.run("sbatch", "--test-only", f"--chdir={folder}", str(folder / "launchers" / "slurm.sh"))
+
+
+def test_slurm_refuses_what_the_cluster_does_not_have(tmp_path: Path) -> None:
+    """The check above can fail: more GPUs or nodes than there are, or an option with a typo."""
+    folder = write(tmp_path, TWO_NODES, "torchrun")
+    script = folder / "launchers" / "slurm.sh"
+    text = script.read_text()
+    for right, wrong in (
+        ("--gpus-per-node=1", "--gpus-per-node=9"),
+        ("--nodes=2", "--nodes=3"),
+        ("--exclusive", "--exclusiv-nodes"),
+    ):
+        script.write_text(text.replace(right, wrong))
+        done = subprocess.run(["sbatch", "--test-only", script], capture_output=True, check=False)  # noqa: S607
+        assert done.returncode != 0, wrong

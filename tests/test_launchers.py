@@ -1,0 +1,193 @@
+"""The launchers' files: accepted by their consumers, for every network and number of nodes."""
+
+import contextlib
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from bundles import with_layout
+from hypothesis import given
+from hypothesis import strategies as st
+from kubeflow.training.api_client import ApiClient
+from kubeflow_trainer_api.models import TrainerV1alpha1TrainJob
+from test_generate import BUNDLE, HOSTILE, MANY_NODES
+
+from planner.generate import LAUNCHERS, generate
+from planner.generate.launchers import job_name
+
+NETWORKS = ("", "ethernet", "infiniband", "efa")
+SHELLCHECK = Path(sys.executable).parent / "shellcheck"
+
+
+def launchers(network: str = "", **changes: Any) -> dict[str, str]:
+    files = generate(replace(MANY_NODES, network=network, **changes), ["torchrun"])
+    prefix = "launchers/"
+    return {name.removeprefix(prefix): text for name, text in files.items() if prefix in name}
+
+
+def test_many_nodes_have_every_launcher_and_one_node_those_that_need_no_other() -> None:
+    every = {name for launcher in LAUNCHERS.values() for name in launcher.templates}
+    assert launchers().keys() == every | {"README.md"}
+    alone = {name for name in generate(BUNDLE, ["torchrun"]) if name.startswith("launchers/")}
+    assert alone == {
+        f"launchers/{name}" for name in ("README.md", "slurm.sh", "docker.sh", "Dockerfile")
+    }
+
+
+def test_the_readme_shows_how_each_is_started() -> None:
+    text = launchers()["README.md"]
+    for launcher in LAUNCHERS.values():
+        assert launcher.usage in text
+        assert any(name in text for name in launcher.templates)
+
+
+def test_the_first_target_that_is_written_is_started() -> None:
+    files = generate(MANY_NODES, ["deepspeed", "torchrun"])
+    assert '"${SLURM_SUBMIT_DIR}/${TARGET:-deepspeed}"' in files["launchers/slurm.sh"]
+    assert "starts another: deepspeed, torchrun" in files["launchers/README.md"]
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("bundle", [BUNDLE, MANY_NODES], ids=["one-node", "many-nodes"])
+def test_scripts_pass_shellcheck(bundle: Any, network: str, tmp_path: Path) -> None:
+    for summary in (BUNDLE.plan_summary, *HOSTILE):
+        hostile = replace(bundle, plan_summary=summary, model=summary, network=network)
+        for name, text in generate(hostile, ["torchrun"]).items():
+            if name.startswith("launchers/") and name.endswith(".sh"):
+                (tmp_path / f"{abs(hash(summary))}-{Path(name).name}").write_text(text, "utf-8")
+    scripts = sorted(tmp_path.iterdir())
+    done = subprocess.run([SHELLCHECK, *scripts], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("meta-llama/Llama-3.1-8B", "train-llama-3-1-8b"),
+        ("gpt2", "train-gpt2"),
+        ("../../etc", "train-etc"),
+        ("$(reboot)", "train-reboot"),
+        ("", "train"),
+        ("a/" + "x" * 90, "train-" + "x" * 34),
+    ],
+)
+def test_a_job_is_named_after_its_model(model: str, name: str) -> None:
+    assert job_name(model) == name
+
+
+@given(st.text(max_size=80))
+def test_every_job_name_is_a_dns_label(model: str) -> None:
+    assert re.fullmatch(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?", job_name(model))
+
+
+class Answer:
+    """What the Kubernetes client expects of an HTTP answer."""
+
+    def __init__(self, document: object) -> None:
+        self.data = json.dumps(document)
+
+
+def as_job(document: dict[str, Any]) -> dict[str, Any]:
+    """Return what Kubeflow's PyTorchJob keeps of a document: unknown keys are dropped, in silence."""
+    client = ApiClient()
+    job = client.deserialize(Answer(document), "KubeflowOrgV1PyTorchJob")
+    return dict(client.sanitize_for_serialization(job))
+
+
+def as_train_job(document: dict[str, Any]) -> dict[str, Any]:
+    """Return what Kubeflow Trainer's TrainJob keeps of a document: unknown keys are dropped."""
+    job = TrainerV1alpha1TrainJob.from_dict(document)
+    assert job is not None
+    return dict(job.to_dict())
+
+
+JOBS = pytest.mark.parametrize(
+    ("name", "kept"), [("pytorchjob.yaml", as_job), ("trainjob.yaml", as_train_job)]
+)
+
+
+@JOBS
+@pytest.mark.parametrize("network", NETWORKS)
+def test_kubeflow_knows_every_key(name: str, kept: Callable[..., Any], network: str) -> None:
+    document = yaml.safe_load(launchers(network)[name])
+    assert kept(document) == document
+
+
+@JOBS
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("metadata:\n  name:", "metadata:\n  nam:"),
+        ("mountPath:", "mountpath:"),
+        ("resources", "resource"),
+        ("emptyDir", "emptydir"),
+        ("value: WARN", "valeu: WARN"),
+    ],
+)
+def test_a_wrong_key_would_be_seen(
+    name: str, kept: Callable[..., Any], right: str, wrong: str
+) -> None:
+    text = launchers()[name]
+    assert right in text
+    document = yaml.safe_load(text.replace(right, wrong))
+    with contextlib.suppress(ValueError):  # raised where the key must be there
+        assert kept(document) != document
+
+
+@pytest.mark.parametrize("nodes", [2, 6])
+def test_a_job_starts_one_pod_per_node_with_all_its_gpus(nodes: int) -> None:
+    bundle = with_layout(
+        MANY_NODES, nodes=nodes, gradient_accumulation_steps=1, global_batch_size=32 * nodes
+    )
+    files = generate(bundle, ["torchrun"])
+    job = yaml.safe_load(files["launchers/pytorchjob.yaml"])["spec"]
+    replicas = job["pytorchReplicaSpecs"].values()
+    assert sum(replica["replicas"] for replica in replicas) == nodes
+    containers = [replica["template"]["spec"]["containers"][0] for replica in replicas]
+    assert [one["resources"]["limits"]["nvidia.com/gpu"] for one in containers] == ["8", "8"]
+    trainer = yaml.safe_load(files["launchers/trainjob.yaml"])["spec"]["trainer"]
+    assert (trainer["numNodes"], trainer["numProcPerNode"]) == (nodes, 8)
+    assert trainer["resourcesPerNode"]["limits"]["nvidia.com/gpu"] == "8"
+
+
+def test_pods_hand_their_rank_and_their_meeting_point_to_the_launch_script(tmp_path: Path) -> None:
+    """The command of both jobs, run by a shell with the variables that their operators set."""
+    for name in ("pytorchjob.yaml", "trainjob.yaml"):
+        document = yaml.safe_load(launchers()[name])["spec"]
+        if "trainer" in document:
+            container = document["trainer"]
+        else:
+            container = document["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][
+                0
+            ]
+        (tmp_path / "launch.sh").write_text('echo "$NODE_RANK $MASTER_ADDR $MASTER_PORT $*"\n')
+        command = [part.replace("/bundle/torchrun/", "") for part in container["command"]]
+        variables = {"PET_NODE_RANK": "3", "PET_MASTER_ADDR": "job-0", "PET_MASTER_PORT": "2"}
+        done = subprocess.run(
+            [*command, *container["args"], "a b"],
+            cwd=tmp_path,
+            env={"PATH": "/usr/bin:/bin", **variables},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout == "3 job-0 2 --steps 1000 a b\n"
+
+
+@given(summary=st.one_of(st.sampled_from(HOSTILE), st.text(max_size=60)))
+def test_no_text_escapes_its_place(summary: str) -> None:
+    plain = launchers(model="m", plan_summary="s")
+    for name, text in launchers(model=summary, plan_summary=summary).items():
+        quiet = plain[name].replace("train-m", job_name(summary)).split("\n")
+        different = [a for a, b in zip(text.split("\n"), quiet, strict=True) if a != b]
+        assert all(line.startswith("# Plan: ") for line in different)
+        assert len(different) <= 1
+        if name.endswith(".yaml"):
+            assert yaml.safe_load(text)["metadata"]["name"] == job_name(summary)

@@ -30,9 +30,10 @@ CHECKED_WITH = {
 """Versions that the generated files were executed with."""
 
 _TARGETS = {
-    "torch": ("torchrun", "accelerate"),
-    "accelerate": ("accelerate", "torchrun"),
-    "deepspeed": ("deepspeed",),
+    "torch": ("torchrun", "accelerate", "trainer"),
+    "accelerate": ("accelerate", "torchrun", "trainer"),
+    "deepspeed": ("deepspeed", "trainer"),
+    "megatron": ("megatron",),
 }
 """By framework: the targets that its estimates hold for, the one that launchers start first."""
 

@@ -20,6 +20,8 @@ FILES = {
     *(f"torchrun/{name}" for name in ("train.py", "launch.sh", "config.json", "requirements.txt")),
     *(f"accelerate/{name}" for name in ("train.py", "launch.sh", "accelerate.yaml", "config.json")),
     "accelerate/requirements.txt",
+    *(f"trainer/{name}" for name in ("train.py", "launch.sh", "training_arguments.json")),
+    *(f"trainer/{name}" for name in ("config.json", "requirements.txt")),
     *(f"launchers/{name}" for name in ("README.md", "slurm.sh", "docker.sh", "Dockerfile")),
 }
 

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Any
 
 from planner.errors import InvalidInputError, did_you_mean
-from planner.generate import accelerate, deepspeed, torchrun
+from planner.generate import accelerate, deepspeed, megatron, torchrun, trainer
 from planner.generate.bundle import Bundle
 from planner.generate.checks import check
 from planner.generate.context import common_context
@@ -16,7 +16,10 @@ from planner.generate.target import Target
 __all__ = ["LAUNCHERS", "TARGETS", "Bundle", "Launcher", "Target", "generate"]
 
 TARGETS: Mapping[str, Target] = MappingProxyType(
-    {target.name: target for target in (torchrun.TARGET, accelerate.TARGET, deepspeed.TARGET)}
+    {
+        module.TARGET.name: module.TARGET
+        for module in (torchrun, accelerate, trainer, deepspeed, megatron)
+    }
 )
 
 

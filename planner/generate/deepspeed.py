@@ -18,6 +18,8 @@ def settings(bundle: Bundle) -> dict[str, Any]:
     Source: https://www.deepspeed.ai/docs/config-json/
     """
     zero: dict[str, Any] = {"stage": bundle.zero_stage}
+    if bundle.zero_stage == 3:  # noqa: PLR2004 -- the stages' numbers are their names
+        zero["stage3_gather_16bit_weights_on_model_save"] = True
     if bundle.offload != "none":
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
     if bundle.offload == "optimizer+parameters":

@@ -1,0 +1,120 @@
+"""A Hugging Face config.json as Megatron-LM's arguments, for the shapes of GPT-2 and Llama."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from planner.generate.bundle import Bundle
+
+Options = dict[str, str | int | float | None]
+"""Option to its value; None for one that has none."""
+
+_LLAMA_FIELDS = (
+    "num_hidden_layers",
+    "hidden_size",
+    "intermediate_size",
+    "num_attention_heads",
+    "max_position_embeddings",
+    "vocab_size",
+)
+_FIELDS = {
+    "gpt2": ("n_layer", "n_embd", "n_head", "n_positions", "vocab_size"),
+    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), _LLAMA_FIELDS),
+}
+"""What config.json must say, by model type."""
+
+
+def model_refusal(bundle: Bundle) -> str | None:
+    """Return what of the model has no arguments here; None where all of it has."""
+    config: Mapping[str, Any] = bundle.model_config
+    tensor = bundle.tensor_parallel_size
+    needed = _FIELDS.get(str(config.get("model_type")))
+    if needed is None:
+        return "its arguments are known for models like GPT-2 and Llama"
+    missing = [name for name in needed if not isinstance(config.get(name), int)]
+    if missing:
+        return f"config.json does not say {', '.join(missing)}"
+    options = model_options(bundle)
+    heads, groups = options["--num-attention-heads"], options.get("--num-query-groups")
+    rope_type = _rope(config)["rope_type"]
+    window = config.get("sliding_window") if config.get("use_sliding_window", True) else None
+    reasons = {
+        "its kind of rotary embedding has other arguments": rope_type not in {"default", "llama3"},
+        "attention within a window has other arguments": (
+            isinstance(window, int) and window < bundle.sequence_length
+        ),
+        "biases of attention's output have no argument": bool(config.get("attention_bias")),
+        f"{heads} attention heads are not shared out evenly by {tensor}": any(
+            int(count) % tensor > 0 for count in (heads, groups) if count is not None
+        ),
+    }
+    return next((reason for reason, applies in reasons.items() if applies), None)
+
+
+def model_options(bundle: Bundle) -> Options:
+    """Return the model's shape, with the fields of its config.json."""
+    config: Mapping[str, Any] = bundle.model_config
+    options = _gpt2(config) if config["model_type"] == "gpt2" else _llama(config)
+    positions = int(options.pop("--max-position-embeddings") or 0)
+    return {
+        "--use-mcore-models": None,
+        **options,
+        "--max-position-embeddings": max(positions, bundle.sequence_length),
+        "--init-method-std": config.get("initializer_range", 0.02),
+        "--make-vocab-size-divisible-by": 128,
+    }
+
+
+def _gpt2(config: Mapping[str, Any]) -> Options:
+    hidden = config["n_embd"]
+    return {
+        "--num-layers": config["n_layer"],
+        "--hidden-size": hidden,
+        "--ffn-hidden-size": config.get("n_inner") or 4 * hidden,
+        "--num-attention-heads": config["n_head"],
+        "--max-position-embeddings": config["n_positions"],
+        "--position-embedding-type": "learned_absolute",
+        "--normalization": "LayerNorm",
+        "--norm-epsilon": config.get("layer_norm_epsilon", 1e-5),
+        "--attention-dropout": config.get("attn_pdrop", 0.1),
+        "--hidden-dropout": config.get("resid_pdrop", 0.1),
+    }
+
+
+def _llama(config: Mapping[str, Any]) -> Options:
+    heads = config["num_attention_heads"]
+    groups = config.get("num_key_value_heads") or heads
+    options: Options = {
+        "--num-layers": config["num_hidden_layers"],
+        "--hidden-size": config["hidden_size"],
+        "--ffn-hidden-size": config["intermediate_size"],
+        "--num-attention-heads": heads,
+        "--kv-channels": config.get("head_dim") or config["hidden_size"] // heads,
+        "--max-position-embeddings": config["max_position_embeddings"],
+        "--position-embedding-type": "rope",
+        "--rotary-base": round(_rope(config).get("rope_theta", 10_000)),
+        "--normalization": "RMSNorm",
+        "--norm-epsilon": config.get("rms_norm_eps", 1e-6),
+        "--swiglu": None,
+        "--disable-bias-linear": None,
+        "--attention-dropout": config.get("attention_dropout", 0.0),
+        "--hidden-dropout": 0.0,
+    }
+    if groups != heads:
+        options |= {"--group-query-attention": None, "--num-query-groups": groups}
+    if config["model_type"] == "qwen2":
+        options["--add-qkv-bias"] = None
+    if config["model_type"] == "qwen3":
+        options["--qk-layernorm"] = None
+    if not config.get("tie_word_embeddings"):
+        options["--untie-embeddings-and-output-weights"] = None
+    if _rope(config).get("rope_type") == "llama3":
+        options |= {"--use-rope-scaling": None, "--rope-scaling-factor": _rope(config)["factor"]}
+    return options
+
+
+def _rope(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the model says of its rotary embedding, under the names of transformers 5."""
+    rope = {"rope_theta": config.get("rope_theta") or 10_000}
+    rope |= config.get("rope_scaling") or {}
+    rope |= config.get("rope_parameters") or {}
+    return rope | {"rope_type": rope.get("rope_type", rope.get("type", "default"))}

@@ -1,0 +1,297 @@
+"""Megatron-LM's arguments: every name is one it has, and megatron-core accepts the values."""
+
+import json
+import re
+import shlex
+import subprocess
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import Field, fields
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from bundles import with_layout
+from conftest import JobMaker
+from launched import GPT2, LLAMA, TINY, start, write
+
+from planner.errors import InvalidInputError
+from planner.generate import Bundle, generate
+from planner.placement import RankGrid
+
+with warnings.catch_warnings():  # it misses Transformer Engine and Apex, which need a GPU
+    warnings.simplefilter("ignore")
+    from megatron.core.model_parallel_config import ModelParallelConfig
+    from megatron.core.parallel_state import RankGenerator
+    from megatron.core.transformer import TransformerConfig
+    from megatron.core.transformer.enums import AttnBackend
+
+FACTS = Path(__file__).parents[1] / "facts" / "megatron_options.txt"
+KINDS = {"tensor": "tp", "context": "cp", "expert": "ep", "data": "dp", "pipeline": "pp"}
+BIG = with_layout(
+    TINY,
+    nodes=2,
+    gpus_per_node=8,
+    model_config={
+        **LLAMA,
+        "num_hidden_layers": 8,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+    },
+    precision="bf16-mixed",
+)
+
+
+def options(bundle: Bundle) -> dict[str, str | None]:
+    """Return the arguments that the launch script passes, as a shell reads its arrays."""
+    script = generate(bundle, ["megatron"])["megatron/launch.sh"]
+    arrays = re.findall(
+        r"^(?:model|parallelism|training)=\((.*?)^\)", script, re.DOTALL | re.MULTILINE
+    )
+    assert len(arrays) == 3
+    found: dict[str, str | None] = {}
+    name = ""
+    for word in shlex.split(" ".join(arrays)):
+        if word.startswith("--"):
+            name = word
+            assert name not in found
+            found[name] = None
+        else:
+            assert found[name] is None
+            found[name] = word
+    return found
+
+
+def option_names(field: Field[Any]) -> list[str]:
+    """Return the options that Megatron-LM makes of a field (megatron/training/argument_utils.py)."""
+    given = field.metadata.get("argparse_meta", {}).get("arg_names")
+    if given:
+        return list(given)
+    name = field.name.replace("_", "-")
+    if field.type is bool and field.default is True:
+        return [f"--no-{name}", f"--disable-{name}"]
+    return [f"--{name}"]
+
+
+CORE = {
+    option: field
+    for config in (TransformerConfig, ModelParallelConfig)
+    for field in fields(config)
+    for option in option_names(field)
+}
+
+
+def layouts() -> Iterator[Bundle]:
+    def batch(**layout: Any) -> Bundle:
+        bundle = with_layout(BIG, **layout)
+        size = bundle.micro_batch_size * bundle.gradient_accumulation_steps
+        return with_layout(
+            bundle,
+            global_batch_size=size * bundle.data_parallel_size,
+            data_parallel_replicate_size=bundle.data_parallel_replicate_size,
+        )
+
+    for tensor, stages, context, stage in product((1, 2, 4), (1, 2), (1, 2), (0, 1)):
+        yield batch(
+            tensor_parallel_size=tensor,
+            sequence_parallel=tensor > 1,
+            pipeline_parallel_size=stages,
+            layers_per_stage=(8 // stages,) * stages if stages > 1 else (),
+            context_parallel_size=context,
+            zero_stage=stage,
+            gradient_accumulation_steps=4,
+        )
+    for virtual, layers in ((2, (2, 2, 2, 2)), (1, (1, 3, 3, 1))):
+        yield batch(
+            pipeline_parallel_size=4,
+            virtual_pipeline_size=virtual,
+            pipeline_schedule="interleaved-1f1b" if virtual > 1 else "1f1b",
+            layers_per_stage=layers,
+            gradient_accumulation_steps=8,
+            zero_stage=1,
+            offload="optimizer",
+        )
+    for precision, recompute, attention in product(
+        ("fp32", "fp16-mixed", "bf16-mixed"), ("none", "selective", "full"), ("eager", "flash")
+    ):
+        yield batch(precision=precision, recompute=recompute, attention=attention)
+    yield batch(model_config=GPT2)
+
+
+def test_every_option_is_one_that_megatron_has() -> None:
+    explicit = {line for line in FACTS.read_text().splitlines() if line.startswith("--")}
+    assert len(explicit) > 500
+    for bundle in layouts():
+        assert options(bundle).keys() <= explicit | CORE.keys()
+
+
+def value_of(field: Field[Any], text: str | None) -> object:
+    """Return what argparse would put into the field."""
+    if text is None:
+        return field.default is not True
+    if field.name == "attention_backend":
+        return AttnBackend[text]
+    if isinstance(field.default, int | float):
+        return type(field.default)(text)
+    return int(text) if text.isdigit() else text
+
+
+def core_config(given: Mapping[str, str | None]) -> TransformerConfig:
+    values = {
+        CORE[name].name: value_of(CORE[name], text) for name, text in given.items() if name in CORE
+    }
+    if given.get("--decoder-first-pipeline-num-layers"):
+        values["num_layers_in_first_pipeline_stage"] = int(
+            given["--decoder-first-pipeline-num-layers"] or 0
+        )
+        values["num_layers_in_last_pipeline_stage"] = int(
+            given["--decoder-last-pipeline-num-layers"] or 0
+        )
+    if "--num-virtual-stages-per-pipeline-rank" in given:
+        values["virtual_pipeline_model_parallel_size"] = int(
+            given["--num-virtual-stages-per-pipeline-rank"] or 0
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return TransformerConfig(pipeline_dtype=torch.bfloat16, **values)
+
+
+def test_megatron_core_accepts_every_layout_as_it_is_meant() -> None:
+    for bundle in layouts():
+        config = core_config(options(bundle))
+        assert config.tensor_model_parallel_size == bundle.tensor_parallel_size
+        assert config.pipeline_model_parallel_size == bundle.pipeline_parallel_size
+        assert config.context_parallel_size == bundle.context_parallel_size
+        assert config.sequence_parallel == bundle.sequence_parallel
+        assert config.bf16 == (bundle.precision == "bf16-mixed")
+        assert config.fp16 == (bundle.precision == "fp16-mixed")
+        assert config.recompute_granularity == (
+            None if bundle.recompute == "none" else bundle.recompute
+        )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"--sequence-parallel": None},
+        {"--tensor-model-parallel-size": "3"},
+        {"--recompute-granularity": "some"},
+        {"--num-query-groups": "3", "--tensor-model-parallel-size": "2"},
+    ],
+)
+def test_megatron_core_would_refuse_a_contradiction(change: dict[str, str | None]) -> None:
+    with pytest.raises((ValueError, AssertionError)):
+        core_config(options(with_layout(BIG, global_batch_size=128)) | change)
+
+
+@pytest.mark.parametrize(
+    "model", ["meta-llama/Llama-3.1-8B", "Qwen/Qwen3-0.6B", "openai-community/gpt2"]
+)
+def test_published_models_keep_their_parameters(model: str, make_job: JobMaker) -> None:
+    """Counted from Megatron's shapes: what its arguments build is the model of the plan."""
+    published = make_job(model).model
+    given = options(with_layout(TINY, model_config=published.config, sequence_length=1024))
+    config = core_config(given)
+    hidden, layers = config.hidden_size, config.num_layers
+    attention = (
+        2 * hidden * config.kv_channels * (config.num_attention_heads + config.num_query_groups)
+    )
+    mlp = (3 if "--swiglu" in given else 2) * hidden * config.ffn_hidden_size
+    is_tied = "--untie-embeddings-and-output-weights" not in given
+    embeddings = published.config["vocab_size"] * hidden * (1 if is_tied else 2)
+    matrices = layers * (attention + mlp) + embeddings
+    # Biases, norms and learned positions are what is left.
+    assert matrices <= published.parameters <= 1.01 * matrices
+
+
+@pytest.mark.parametrize(
+    ("tensor", "context", "data", "pipeline"),
+    [(2, 2, 4, 2), (4, 1, 8, 1), (1, 2, 2, 4), (8, 1, 1, 2)],
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_planners_groups_of_ranks_are_megatrons(
+    kind: str, tensor: int, context: int, data: int, pipeline: int
+) -> None:
+    grid = RankGrid(
+        tensor=tensor, context=context, expert=1, data=data, pipeline=pipeline, gpus_per_node=8
+    )
+    sizes = {"tp": tensor, "cp": context, "dp": data, "pp": pipeline, "ep": 1}
+    theirs = RankGenerator(**sizes, order="tp-cp-ep-dp-pp").get_ranks(KINDS[kind])
+    assert sorted(map(list, grid.groups(kind))) == sorted(theirs)
+
+
+@pytest.mark.parametrize(("expert", "data"), [(2, 4), (4, 4)])
+def test_the_planners_groups_of_experts_are_megatrons(expert: int, data: int) -> None:
+    grid = RankGrid(tensor=1, context=1, expert=expert, data=data, pipeline=2, gpus_per_node=8)
+    sizes = {"tp": 1, "cp": 1, "dp": data // expert, "pp": 2, "ep": expert}
+    theirs = RankGenerator(**sizes, order="tp-cp-ep-dp-pp").get_ranks("ep")
+    assert sorted(map(list, grid.groups("expert"))) == sorted(theirs)
+
+
+@pytest.mark.parametrize(
+    ("layout", "reason"),
+    [
+        ({"zero_stage": 3}, "ZeRO-1"),
+        ({"precision": "bf16"}, "32-bit copy"),
+        ({"model_config": {"model_type": "bloom"}}, "models like GPT-2 and Llama"),
+        ({"model_config": {**GPT2, "n_embd": "$(reboot)"}}, "config.json does not say n_embd"),
+        ({"model_config": {**LLAMA, "sliding_window": 4}}, "within a window"),
+        (
+            {"model_config": {**LLAMA, "rope_scaling": {"rope_type": "yarn"}}},
+            "kind of rotary embedding",
+        ),
+        ({"model_config": {**LLAMA, "attention_bias": True}}, "biases of attention's output"),
+        ({"tensor_parallel_size": 2, "global_batch_size": 8}, "1 attention heads|not shared out"),
+        ({"synchronize_every": 2}, "averages gradients every step"),
+        ({"offload": "optimizer"}, "offloads the optimizer's states alone"),
+        ({"task": "masked-lm"}, "predicts the next token"),
+    ],
+)
+def test_what_megatron_cannot_run_is_refused_with_the_reason(
+    layout: dict[str, Any], reason: str
+) -> None:
+    bundle = with_layout(TINY, **({"model_config": LLAMA} | layout))
+    with pytest.raises(InvalidInputError, match=reason):
+        generate(bundle, ["megatron"])
+
+
+PRETRAIN = """
+import json, os, sys
+with open(f"{os.environ['RECORD']}-{os.environ['RANK']}", "w") as record:
+    json.dump(sys.argv[1:], record)
+"""
+
+
+@pytest.mark.parametrize("data", [(), ("--data-path", "corpus $(touch pwned)")])
+def test_the_script_hands_the_arguments_to_every_process(
+    data: tuple[str, ...], tmp_path: Path
+) -> None:
+    model = 'it\'s/a "model"; $(touch pwned)'
+    bundle = with_layout(TINY, model=model, zero_stage=1)
+    folder = write(tmp_path / "bundle", bundle, "megatron")
+    (tmp_path / "pretrain_gpt.py").write_text(PRETRAIN)
+    variables = {"MEGATRON_PATH": str(tmp_path), "RECORD": str(tmp_path / "arguments")}
+    start(folder, "bash", "megatron/launch.sh", *data, **variables).finish()
+    first, second = (json.loads((tmp_path / f"arguments-{rank}").read_text()) for rank in range(2))
+    assert first == second
+    assert first[: first.index("--lr")].count("--use-distributed-optimizer") == 1
+    if data:
+        assert first[first.index("--tokenizer-model") + 1] == model
+        assert first[first.index("--data-path") + 1] == data[1]
+    else:
+        assert "--mock-data" in first
+    assert not list(tmp_path.rglob("pwned"))
+
+
+def test_a_missing_checkout_is_asked_for(tmp_path: Path) -> None:
+    folder = write(tmp_path, TINY, "megatron")
+    done = subprocess.run(
+        ["bash", folder / "megatron" / "launch.sh"],  # noqa: S607
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "MEGATRON_PATH: set it to a checkout" in done.stderr

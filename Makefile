@@ -29,6 +29,7 @@ $(VENV)/test.stamp: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
 	DS_BUILD_OPS=0 $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation deepspeed==0.19.8
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps torchtitan==0.3.0
 	@touch $@
 
 demo: $(VENV)/base.stamp

@@ -26,6 +26,7 @@ CHECKED_WITH = {
     "transformers": "5.23.0",
     "accelerate": "1.15.0",
     "deepspeed": "0.19.8",
+    "torchtitan": "0.3.0",
 }
 """Versions that the generated files were executed with."""
 
@@ -34,6 +35,7 @@ _TARGETS = {
     "accelerate": ("accelerate", "torchrun", "trainer"),
     "deepspeed": ("deepspeed", "trainer"),
     "megatron": ("megatron",),
+    "torchtitan": ("torchtitan",),
 }
 """By framework: the targets that its estimates hold for, the one that launchers start first."""
 

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Any
 
 from planner.errors import InvalidInputError, did_you_mean
-from planner.generate import accelerate, deepspeed, megatron, torchrun, trainer
+from planner.generate import accelerate, deepspeed, megatron, torchrun, torchtitan, trainer
 from planner.generate.bundle import Bundle
 from planner.generate.checks import check
 from planner.generate.context import common_context
@@ -18,7 +18,7 @@ __all__ = ["LAUNCHERS", "TARGETS", "Bundle", "Launcher", "Target", "generate"]
 TARGETS: Mapping[str, Target] = MappingProxyType(
     {
         module.TARGET.name: module.TARGET
-        for module in (torchrun, accelerate, trainer, deepspeed, megatron)
+        for module in (torchrun, accelerate, trainer, deepspeed, megatron, torchtitan)
     }
 )
 

@@ -1,0 +1,215 @@
+"""plan.py as torchtitan's own ConfigManager and ParallelDims read it, and its launch script."""
+
+import ast
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bundles import with_layout
+from launched import TINY, start, write
+from test_generate import FORMAT, HOSTILE, LINT
+
+from planner.errors import InvalidInputError
+from planner.generate import Bundle, generate
+from planner.generate.torchtitan import FLAVORS
+
+SHELLCHECK = Path(sys.executable).parent / "shellcheck"
+READ_PLAN = Path(__file__).parent / "titan" / "read_plan.py"
+CONFIG = {
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 14336,
+    "vocab_size": 128256,
+}
+LLAMA = with_layout(TINY, model_config=CONFIG, gpus_per_node=8, global_batch_size=64)
+
+
+def on_eight_gpus(**layout: Any) -> Bundle:
+    """Return the plan with that layout, and the global batch that follows from it."""
+    bundle = with_layout(LLAMA, **layout)
+    size = bundle.micro_batch_size * bundle.gradient_accumulation_steps * bundle.data_parallel_size
+    return replace(bundle, global_batch_size=size)
+
+
+PIPELINE = {
+    "pipeline_parallel_size": 2,
+    "layers_per_stage": (16, 16),
+    "gradient_accumulation_steps": 8,
+}
+LAYOUTS = {
+    "ddp": LLAMA,
+    "sharded": on_eight_gpus(zero_stage=3, precision="bf16-mixed", recompute="full"),
+    "gathered": on_eight_gpus(zero_stage=2, precision="bf16", recompute="selective"),
+    "hybrid": on_eight_gpus(
+        zero_stage=3, data_parallel_replicate_size=2, data_parallel_shard_size=4
+    ),
+    "offloaded": on_eight_gpus(zero_stage=3, offload="optimizer+parameters"),
+    "tensor": on_eight_gpus(zero_stage=2, tensor_parallel_size=2, sequence_parallel=True),
+    "context": on_eight_gpus(zero_stage=3, context_parallel_size=2),
+    "pipeline": on_eight_gpus(zero_stage=2, **PIPELINE),
+    "interleaved": on_eight_gpus(
+        virtual_pipeline_size=2, pipeline_schedule="interleaved-1f1b", **PIPELINE
+    ),
+}
+
+
+def read(folder: Path, jobs: list[list[Any]]) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", READ_PLAN],
+        cwd=folder,
+        input=json.dumps(jobs),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+MISTAKES = {
+    ("tensor_parallel_degree=1", "tensor_parallel_degre=1"): "TypeError",
+    ("tensor_parallel_degree=1", "tensor_parallel_degree=3"): "Invalid parallel dims",
+    ("seq_len=", "sequence_length="): "TypeError",
+}
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What torchtitan makes of all layouts, in one process: its imports take seconds."""
+    folder = tmp_path_factory.mktemp("plans")
+    jobs = [
+        [str(write(folder / name, bundle, "torchtitan") / "torchtitan"), bundle.world_size]
+        for name, bundle in LAYOUTS.items()
+    ]
+    for number, (right, wrong) in enumerate(MISTAKES):
+        path = write(folder / str(number), LLAMA, "torchtitan") / "torchtitan" / "plan.py"
+        text = path.read_text()
+        assert right in text
+        path.write_text(text.replace(right, wrong))
+        jobs.append([str(path.parent), LLAMA.world_size])
+    return read(folder, jobs)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_torchtitan_reads_every_layout_as_it_is_meant(name: str, answers: dict[str, Any]) -> None:
+    bundle, plan = LAYOUTS[name], answers["plans"][list(LAYOUTS).index(name)]
+    training, parallelism = plan["training"], plan["parallelism"]
+    assert plan["flavor"] == "8B"
+    assert plan["dims"] == {
+        "dp_replicate": bundle.data_parallel_replicate_size,
+        "dp_shard": bundle.data_parallel_shard_size,
+        "tp": bundle.tensor_parallel_size,
+        "pp": bundle.pipeline_parallel_size,
+    }
+    assert parallelism["context_parallel_degree"] == bundle.context_parallel_size
+    assert parallelism["enable_sequence_parallel"] == bundle.sequence_parallel
+    policy = {0: "default", 2: "never", 3: "always"}[bundle.zero_stage]
+    assert parallelism["fsdp_reshard_after_forward"] == policy
+    assert training["global_batch_size"] == bundle.global_batch_size
+    assert training["seq_len"] == bundle.sequence_length
+    assert training["enable_cpu_offload"] == (bundle.offload != "none")
+    assert training["dtype"] == ("bfloat16" if bundle.precision == "bf16" else "float32")
+    assert training["mixed_precision_param"] == (
+        "float32" if bundle.precision == "fp32" else "bfloat16"
+    )
+    assert (
+        plan["recompute"]
+        == {"none": None, "full": "FullAC", "selective": "SelectiveAC"}[bundle.recompute]
+    )
+
+
+@pytest.mark.parametrize("name", ["pipeline", "interleaved"])
+def test_a_pipeline_has_the_plans_micro_batches_and_stages(
+    name: str, answers: dict[str, Any]
+) -> None:
+    bundle, plan = LAYOUTS[name], answers["plans"][list(LAYOUTS).index(name)]
+    training, parallelism = plan["training"], plan["parallelism"]
+    size = parallelism["pipeline_parallel_microbatch_size"]
+    assert size == bundle.micro_batch_size
+    assert training["local_batch_size"] // size == bundle.gradient_accumulation_steps
+    chunks = bundle.pipeline_parallel_size * bundle.virtual_pipeline_size
+    assert parallelism["pipeline_parallel_layers_per_stage"] * chunks == 32
+    schedule = {"pipeline": "1F1B", "interleaved": "Interleaved1F1B"}[name]
+    assert parallelism["pipeline_parallel_schedule"] == schedule
+
+
+def test_every_flavor_has_the_shape_it_is_told_by(answers: dict[str, Any]) -> None:
+    theirs = {tuple(shape): name for name, shape in answers["shapes"].items()}
+    del theirs[tuple(answers["shapes"]["debugmodel"])]
+    assert dict(FLAVORS) == theirs
+
+
+def test_a_mistake_would_be_seen(answers: dict[str, Any]) -> None:
+    found = answers["plans"][len(LAYOUTS) :]
+    for error, answer in zip(MISTAKES.values(), found, strict=True):
+        assert error in answer["error"]
+
+
+@pytest.mark.parametrize(
+    ("layout", "reason"),
+    [
+        ({"model_config": {**CONFIG, "hidden_size": 2048}}, "Llama 3 of 1B"),
+        ({"model_config": {**CONFIG, "model_type": "mistral"}}, "Llama 3 of 1B"),
+        ({"zero_stage": 1}, "not ZeRO-1"),
+        ({"precision": "fp16-mixed"}, "fp32 computed with in bf16"),
+        ({"attention": "eager"}, "masks documents"),
+        ({"offload": "optimizer", "zero_stage": 3}, "with the parameters"),
+        ({"offload": "optimizer+parameters"}, "what FSDP shards"),
+        ({"synchronize_every": 2}, "averages gradients every step"),
+    ],
+)
+def test_what_torchtitan_cannot_run_is_refused_with_the_reason(
+    layout: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=reason):
+        generate(with_layout(LLAMA, **layout), ["torchtitan"])
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_no_text_escapes_its_place(nodes: int, tmp_path: Path) -> None:
+    bundle = with_layout(LLAMA, nodes=nodes, global_batch_size=64 * nodes)
+    quiet = generate(bundle, ["torchtitan"])
+    expected = ast.parse(quiet["torchtitan/plan.py"])
+    for number, text in enumerate(HOSTILE):
+        hostile = replace(bundle, plan_summary=text, model=text, revision=text)
+        files = generate(hostile, ["torchtitan"])
+        tree = ast.parse(files["torchtitan/plan.py"])
+        assert [*map(ast.dump, tree.body[1:])] == [*map(ast.dump, expected.body[1:])]
+        assert files["torchtitan/requirements.txt"] == quiet["torchtitan/requirements.txt"]
+        (tmp_path / f"{number}.sh").write_text(files["torchtitan/launch.sh"])
+        (tmp_path / f"{number}.py").write_text(files["torchtitan/plan.py"])
+    scripts = sorted(tmp_path.glob("*.sh"))
+    subprocess.run([SHELLCHECK, *scripts], check=True)
+    for command in (FORMAT, LINT):
+        subprocess.run([*command, tmp_path], check=True)
+
+
+TRAIN = """
+import json, os, sys
+import plan
+with open(f"{os.environ['RECORD']}-{os.environ['RANK']}", "w") as record:
+    json.dump(sys.argv[1:], record)
+"""
+
+
+def test_every_process_starts_torchtitan_with_the_plan(tmp_path: Path) -> None:
+    bundle = with_layout(LLAMA, gpus_per_node=2, global_batch_size=16)
+    folder = write(tmp_path / "a folder", bundle, "torchtitan")
+    package = tmp_path / "torchtitan"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "train.py").write_text(TRAIN)
+    (folder / "torchtitan" / "plan.py").write_text("")
+    variables = {"PYTHONPATH": str(tmp_path), "RECORD": str(tmp_path / "arguments")}
+    start(folder, "bash", "torchtitan/launch.sh", "--a", "b c", **variables).finish()
+    for rank in range(2):
+        arguments = json.loads((tmp_path / f"arguments-{rank}").read_text())
+        assert arguments[:6] == ["--module", "plan", "--config", "plan", "--a", "b c"]

@@ -1,0 +1,59 @@
+"""Print what torchtitan's ConfigManager and ParallelDims make of plan.py, as JSON.
+
+In a process of its own: torchtitan's kernels import Triton, which a CPU build of PyTorch lacks. They
+are not called here, so an empty stand-in does, put there after PyTorch has looked for the real one.
+"""
+
+import json
+import sys
+from dataclasses import asdict
+from unittest.mock import MagicMock
+
+import torch._functorch.partitioners
+import torch._inductor.codecache
+import torch._inductor.compile_fx
+import torch.distributed.pipelining
+import torch.nn.attention.flex_attention  # noqa: F401
+
+for name in ("triton", "triton.language"):
+    sys.modules[name] = MagicMock()
+
+from torchtitan.config import ConfigManager  # noqa: E402
+from torchtitan.distributed import ParallelDims  # noqa: E402
+from torchtitan.models.llama3 import llama3_configs  # noqa: E402
+
+
+def shape(flavor: str) -> list[int]:
+    """Return what planner.generate.torchtitan tells flavors apart by."""
+    model = llama3_configs[flavor](attn_backend="flex")
+    first = model.layers[0]
+    heads = (first.attention.n_heads, first.attention.n_kv_heads)
+    inner = first.feed_forward.w1.out_features
+    return [model.dim, len(model.layers), *heads, inner, model.vocab_size]
+
+
+def read(path: str, world_size: int, *arguments: str) -> dict[str, object]:
+    sys.path.insert(0, path)
+    sys.modules.pop("plan", None)
+    config = ConfigManager().parse_args(["--module", "plan", "--config", "plan", *arguments])
+    sys.path.pop(0)
+    dims = ParallelDims.from_config(config.parallelism, world_size)
+    recompute = config.activation_checkpoint
+    return {
+        "training": asdict(config.training),
+        "parallelism": asdict(config.parallelism),
+        "dims": {name: getattr(dims, name) for name in ("dp_replicate", "dp_shard", "tp", "pp")},
+        "recompute": type(recompute).__qualname__.partition(".")[0] if recompute else None,
+        "flavor": config.model_spec.flavor,
+    }
+
+
+def answer(path: str, world_size: int, *arguments: str) -> dict[str, object]:
+    try:
+        return read(path, world_size, *arguments)
+    except (AssertionError, TypeError) as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+answers = [answer(*job) for job in json.load(sys.stdin)]
+print(json.dumps({"plans": answers, "shapes": {name: shape(name) for name in llama3_configs}}))

@@ -1,5 +1,6 @@
 """The launchers' files: accepted by their consumers, for every network and number of nodes."""
 
+import ast
 import contextlib
 import json
 import re
@@ -181,10 +182,24 @@ def test_pods_hand_their_rank_and_their_meeting_point_to_the_launch_script(tmp_p
         assert done.stdout == "3 job-0 2 --steps 1000 a b\n"
 
 
+def test_ray_starts_only_scripts_that_need_no_launcher_of_their_own() -> None:
+    for target, is_plain in (("accelerate", False), ("megatron", False), ("trainer", True)):
+        assert ("launchers/ray_train.py" in generate(MANY_NODES, [target])) is is_plain
+    both = generate(MANY_NODES, ["accelerate", "deepspeed"])
+    assert 'os.environ.get("TARGET", "deepspeed")' in both["launchers/ray_train.py"]
+    assert "${TARGET:-accelerate}" in both["launchers/slurm.sh"]
+
+
 @given(summary=st.one_of(st.sampled_from(HOSTILE), st.text(max_size=60)))
 def test_no_text_escapes_its_place(summary: str) -> None:
     plain = launchers(model="m", plan_summary="s")
-    for name, text in launchers(model=summary, plan_summary=summary).items():
+    files = launchers(model=summary, plan_summary=summary)
+    trees = [
+        ast.parse(one.pop("ray_train.py").replace(job_name(model), "train"))
+        for one, model in ((files, summary), (plain, "m"))
+    ]
+    assert [*map(ast.dump, trees[0].body[1:])] == [*map(ast.dump, trees[1].body[1:])]
+    for name, text in files.items():
         quiet = plain[name].replace("train-m", job_name(summary)).split("\n")
         different = [a for a, b in zip(text.split("\n"), quiet, strict=True) if a != b]
         assert all(line.startswith("# Plan: ") for line in different)

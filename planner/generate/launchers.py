@@ -13,6 +13,9 @@ from planner.generate.target import Target
 _LONGEST_JOB_NAME = 40
 """Kubernetes appends to the name of a job, and gives a pod's name 63 characters in all."""
 
+_PLAIN_SCRIPTS = ("torchrun", "deepspeed", "trainer")
+"""Targets whose train.py needs no more than the variables that torchrun sets."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launcher:
@@ -26,6 +29,8 @@ class Launcher:
     usage: str
     """The command that starts it, from the folder of the bundle."""
     least_nodes: int = 1
+    targets: tuple[str, ...] = ()
+    """Those it can start; empty for all of them."""
 
 
 LAUNCHERS: Mapping[str, Launcher] = MappingProxyType(
@@ -67,20 +72,36 @@ LAUNCHERS: Mapping[str, Launcher] = MappingProxyType(
                 usage="kubectl apply -f launchers/pytorchjob.yaml",
                 least_nodes=2,
             ),
+            Launcher(
+                name="ray",
+                summary="a worker of Ray Train per GPU, which runs `train.py` itself; the folder lies"
+                " under the same path everywhere.",
+                templates={"ray_train.py": "launchers/ray_train.py"},
+                usage="ray job submit --working-dir . -- python launchers/ray_train.py --steps 1000",
+                least_nodes=2,
+                targets=_PLAIN_SCRIPTS,
+            ),
         )
     }
 )
 
 
-def launchers_of(bundle: Bundle) -> list[Launcher]:
-    """Return the launchers that a plan of so many nodes can use."""
-    return [one for one in LAUNCHERS.values() if bundle.nodes >= one.least_nodes]
+def launchers_of(bundle: Bundle, written: Sequence[Target]) -> list[Launcher]:
+    """Return the launchers that a plan of so many nodes, with those targets, can use."""
+    names = {target.name for target in written}
+    return [
+        one
+        for one in LAUNCHERS.values()
+        if bundle.nodes >= one.least_nodes and (not one.targets or names & set(one.targets))
+    ]
 
 
 def launcher_context(bundle: Bundle, written: Sequence[Target]) -> dict[str, Any]:
     """Return what the launchers' templates need beside the common variables."""
+    scripts = (target.name for target in written if target.name in _PLAIN_SCRIPTS)
     return {
-        "launchers": launchers_of(bundle),
+        "launchers": launchers_of(bundle, written),
+        "script_target": next(scripts, None),
         "job_name": job_name(bundle.model),
         "default_target": written[0].name,
         "targets": written,

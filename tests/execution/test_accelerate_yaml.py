@@ -5,13 +5,14 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from accelerate import ParallelismConfig  # type: ignore[import-untyped]
 from accelerate.commands.config.config_args import ClusterConfig, load_config_from_file  # type: ignore[import-untyped]
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser  # type: ignore[import-untyped]
 from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin  # type: ignore[import-untyped]
 from accelerate.utils.launch import prepare_multi_gpu_env  # type: ignore[import-untyped]
 from bundles import with_layout
 from launched import TINY, write
-from torch.distributed.fsdp import StateDictType
+from torch.distributed.fsdp import CPUOffloadPolicy, StateDictType
 from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
 
 from planner.generate import Bundle
@@ -80,6 +81,43 @@ def test_the_launcher_hands_the_plan_to_the_plugin(
     assert plugin.auto_wrap_policy is transformer_auto_wrap_policy
     assert plugin.state_dict_type is StateDictType.SHARDED_STATE_DICT
     assert plugin.cpu_ram_efficient_loading is True
+    assert not isinstance(plugin.cpu_offload, CPUOffloadPolicy)
+
+
+def test_offloaded_plans_offload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bundle = with_layout(SHARDED, offload="optimizer+parameters")
+    arguments = launch_arguments(bundle, tmp_path, "--main_process_port", "0")
+    for name, value in prepare_multi_gpu_env(arguments).items():
+        monkeypatch.setenv(name, value)
+    assert isinstance(FullyShardedDataParallelPlugin().cpu_offload, CPUOffloadPolicy)
+
+
+HYBRID = with_layout(
+    SHARDED,
+    gpus_per_node=4,
+    global_batch_size=64,
+    data_parallel_replicate_size=2,
+    data_parallel_shard_size=4,
+)
+
+
+def test_replicas_of_shards_have_a_mesh_of_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = launch_arguments(HYBRID, tmp_path, "--main_process_port", "0")
+    for name, value in prepare_multi_gpu_env(arguments).items():
+        monkeypatch.setenv(name, value)
+    config = ParallelismConfig()
+    assert (config.dp_replicate_size, config.dp_shard_size) == (2, 4)
+    assert (config.tp_size, config.cp_size) == (1, 1)
+    assert config.total_size == HYBRID.world_size
+
+
+def test_every_parallelism_key_is_known_to_the_launcher_and_to_the_config(tmp_path: Path) -> None:
+    keys = loaded(HYBRID, tmp_path).parallelism_config.keys()
+    assert keys <= {action.dest for action in launch_command_parser()._actions}  # noqa: SLF001
+    known = {field.name for field in fields(ParallelismConfig)}
+    assert {key.removeprefix("parallelism_config_") for key in keys} <= known
 
 
 def test_a_second_node_joins_the_first(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""ssh.sh and docker.sh on hosts of their own: network namespaces that only a virtual cable joins."""
+"""ssh.sh, docker.sh and ray_train.py; hosts are network namespaces that only a virtual cable joins."""
 
 import os
 import subprocess
@@ -107,3 +107,11 @@ def test_docker_gets_the_gpus_the_shared_memory_and_the_arguments(tmp_path: Path
     )
     for option in ("--gpus all", "--ipc=host", "--network=host", "--ulimit memlock=-1"):
         assert option in started
+
+
+def test_workers_of_ray_train_like_one_process(tmp_path: Path) -> None:
+    folder = write(tmp_path, TWO_NODES, "torchrun")
+    variables = {"USE_GPU": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+    run = start(folder, "python", "launchers/ray_train.py", "--no-dropout", **variables).finish()
+    assert {record["world_size"] for record in run.log} == {2}
+    assert run.losses == pytest.approx(expected("gpt2").losses, abs=1e-5, rel=0)

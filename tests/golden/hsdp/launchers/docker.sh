@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Plan: Train tiny-llama on 2 nodes x 4 h100-sxm-80gb = 8 GPUs with ZeRO-3 (FSDP, full shard), 2 replicas of the shards, micro-batch 8 x 1 accumulation x 8 ranks = 64 sequences per step.
+#
+# On every node: NODE_RANK=0..1 MASTER_ADDR=<address of node 0> bash launchers/docker.sh [arguments of train.py]
+# TARGET=<folder> starts another one than torchrun. Paths in the arguments are relative to that
+# folder, and what the run writes there stays.
+set -euo pipefail
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
+target="${TARGET:-torchrun}"
+image="${IMAGE:-train-tiny-llama:${target}}"
+
+docker build --build-arg "TARGET=${target}" --file launchers/Dockerfile --tag "${image}" .
+# NCCL and data loaders pass tensors through /dev/shm, of which a container has 64 MB by itself.
+exec docker run --rm --gpus all --ipc=host --network=host \
+  --ulimit memlock=-1 --ulimit stack=67108864 \
+  --cap-add=IPC_LOCK --device=/dev/infiniband \
+  --env NODE_RANK --env MASTER_ADDR --env MASTER_PORT --env HF_TOKEN \
+  --volume "${PWD}:/bundle" \
+  --volume "${HF_HOME:-${HOME}/.cache/huggingface}:/root/.cache/huggingface" \
+  "${image}" "$@"

@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Plan: Train openai-community/gpt2 on 1 node x 4 rtx-3090 = 4 GPUs with DDP, local SGD, averaged every 8 steps, micro-batch 8 x 2 accumulation x 4 ranks = 64 sequences per step.
+#
+# bash launch.sh [arguments of train.py]
+set -euo pipefail
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")"
+
+export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
+# Memory that PyTorch frees can be joined into larger pieces: less is lost between them.
+export PYTORCH_ALLOC_CONF="${PYTORCH_ALLOC_CONF:-expandable_segments:True}"
+# These GPUs cannot read each other's memory: NCCL need not try, and goes through the host's.
+export NCCL_P2P_DISABLE="${NCCL_P2P_DISABLE:-1}"
+
+exec torchrun \
+  --standalone \
+  --nproc_per_node="${NPROC_PER_NODE:-4}" \
+  -- train.py "$@"

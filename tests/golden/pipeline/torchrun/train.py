@@ -1,0 +1,545 @@
+"""Train a causal-lm model with a pipeline on 1 x 4 GPUs, by PyTorch alone.
+
+Train openai-community/gpt2 on 1 node x 4 a100-sxm-80gb = 4 GPUs with pipeline parallel 4 (1f1b),
+micro-batch 4 x 16 accumulation x 1 rank = 64 sequences per step.
+
+Start it with launch.sh beside it.
+"""
+
+import argparse
+import contextlib
+import datetime
+import functools
+import gc
+import itertools
+import json
+import math
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+import torch.distributed.checkpoint.state_dict as sharded
+import transformers
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining.schedules import Schedule1F1B
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.utils.data import Dataset
+from tqdm import tqdm
+
+HERE = Path(__file__).resolve().parent
+MODEL = "openai-community/gpt2"
+REVISION = "main"
+MODEL_OPTIONS = {"dtype": torch.float32, "attn_implementation": "sdpa"}
+SEQUENCE_LENGTH = 512
+MICRO_BATCH_SIZE = 4  # sequences per process in one forward pass
+GLOBAL_BATCH_SIZE = 64  # sequences per optimizer step
+FLOPS_PER_TOKEN = 769503744.0  # forward and backward
+PEAK_FLOPS_PER_SECOND = 312_000_000_000_000  # of one GPU
+EXPECTED_TOKENS_PER_SECOND = np.float64(57238.30832760342)  # of one GPU
+EXPECTED_PEAK_GIB = 2.54
+PIPELINE_PARALLEL_SIZE = 4
+LAYERS_PER_STAGE = (3, 3, 3, 3)
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Read the command line; the defaults are the plan's."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    add = parser.add_argument
+    add("--model", default=MODEL, help="Hub id or local folder")
+    add("--revision", default=REVISION, help="branch, tag or commit of the model on the Hub")
+    add("--init", choices=["pretrained", "random"], default="pretrained")
+    text = parser.add_mutually_exclusive_group()
+    text.add_argument("--data", type=Path, help="local .txt, or .jsonl with a text field")
+    text.add_argument("--dataset", help="Hub dataset with a text column, NAME[:CONFIG]")
+    add("--tokenizer", help="default: the model's")
+    add("--steps", "--max-steps", type=int, default=100, help="optimizer steps in all")
+    add("--lr", type=float, default=3e-4, help="learning rate after the warm-up")
+    add("--warmup", type=int, default=10, help="steps of linear warm-up")
+    add("--weight-decay", type=float, default=0.01)
+    add("--clip", type=float, default=1.0, help="largest norm of the gradient")
+    add("--seed", type=int, default=0)
+    add("--no-dropout", action="store_true")
+    add("--profile", help="folder for a trace of the third to fifth step")
+    add("--log", type=Path, help="append one JSON line per step")
+    add("--save-every", type=int, default=0, help="steps between checkpoints; 0: none")
+    add("--output", type=Path, default=Path("checkpoints"), help="where checkpoints go")
+    add("--resume", type=Path, help="a checkpoint, such as checkpoints/step-100")
+    add("--save-model", type=Path, help="where the final weights go, as safetensors")
+    return parser.parse_args()
+
+
+class Samples(Dataset[dict[str, torch.Tensor]]):
+    """Samples in training order; sample i is a pure function of (seed, i) on every process.
+
+    Synthetic tokens are `randint(vocabulary)` of a generator seeded with `seed * 1_000_003 + i`.
+    Text is read in another random order every epoch.
+    """
+
+    def __init__(self, blocks: Any, vocabulary: int, seed: int) -> None:
+        self.blocks = blocks
+        self.vocabulary = vocabulary
+        self.seed = seed
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + index)
+        if self.blocks is None:
+            tokens = torch.randint(self.vocabulary, (SEQUENCE_LENGTH,), generator=generator)
+        else:
+            epoch, position = divmod(index, len(self.blocks))
+            order = shuffled(len(self.blocks), self.seed + epoch)
+            tokens = torch.tensor(self.blocks[int(order[position])]["input_ids"])
+        return {"input_ids": tokens, "labels": tokens}
+
+
+@functools.lru_cache(maxsize=2)
+def shuffled(length: int, seed: int) -> torch.Tensor:
+    """Return the order in which an epoch reads the blocks of text."""
+    return torch.randperm(length, generator=torch.Generator().manual_seed(seed))
+
+
+def read_blocks(args: argparse.Namespace, tokenizer: Any) -> Any:
+    """Tokenize the text and pack it into blocks of SEQUENCE_LENGTH tokens, cached on disk."""
+    from datasets import load_dataset
+
+    if args.dataset:
+        name, _, config = args.dataset.partition(":")
+        rows = load_dataset(name, config or None, split="train")
+    else:
+        kind = "text" if args.data.suffix == ".txt" else "json"
+        rows = load_dataset(kind, data_files=str(args.data), split="train")
+    end = tokenizer.convert_tokens_to_ids(tokenizer.eos_token or tokenizer.sep_token)
+
+    def pack(batch: dict[str, list[str]]) -> dict[str, list[list[int]]]:
+        rows = tokenizer(batch["text"], add_special_tokens=False)["input_ids"]
+        stream = list(itertools.chain.from_iterable([*row, end] for row in rows if row))
+        starts = range(0, len(stream) - SEQUENCE_LENGTH + 1, SEQUENCE_LENGTH)
+        return {"input_ids": [stream[start : start + SEQUENCE_LENGTH] for start in starts]}
+
+    blocks = rows.map(pack, batched=True, batch_size=10_000, remove_columns=rows.column_names)
+    if len(blocks) == 0:
+        raise SystemExit(f"the text has fewer than the {SEQUENCE_LENGTH} tokens of one sequence")
+    return blocks
+
+
+def read_samples(args: argparse.Namespace, vocabulary: int) -> Samples:
+    """Return the training data: packed text, or synthetic tokens when none was named."""
+    if not args.data and not args.dataset:
+        return Samples(None, vocabulary, args.seed)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(
+        args.tokenizer or args.model, revision="main" if args.tokenizer else args.revision
+    )
+    return Samples(read_blocks(args, tokenizer), vocabulary, args.seed)
+
+
+def read_config(args: argparse.Namespace) -> Any:
+    """Return the model's configuration; random weights take theirs from config.json."""
+    source = HERE if args.init == "random" else args.model
+    config = transformers.AutoConfig.from_pretrained(source, revision=args.revision)
+    for name, value in config.to_dict().items():
+        if args.no_dropout and ("dropout" in name or name.endswith("pdrop")) and value:
+            setattr(config, name, 0.0)
+    return config
+
+
+def build_model(args: argparse.Namespace, config: Any) -> Any:
+    """Return the model with pretrained weights, or random ones that depend on the seed alone."""
+    auto = transformers.AutoModelForCausalLM
+    torch.manual_seed(args.seed)
+    if args.init == "random":
+        return auto.from_config(config, **MODEL_OPTIONS).train()
+    model = auto.from_pretrained(args.model, config=config, revision=args.revision, **MODEL_OPTIONS)
+    return model.train()
+
+
+class Grid:
+    """The processes by what they share; the last axis joins those with the fastest links."""
+
+    def __init__(self, device: torch.device) -> None:
+        world_size = dist.get_world_size()
+        if world_size != 4:
+            raise SystemExit(f"this plan is for 4 processes, not {world_size}")
+        self.mesh = init_device_mesh(
+            device.type,
+            (PIPELINE_PARALLEL_SIZE,),
+            mesh_dim_names=("pipeline",),
+        )
+        self.data_size, self.data_rank = 1, 0
+
+
+class Stage(torch.nn.Module):
+    """Consecutive layers, with the embeddings before the first and the head after the last."""
+
+    def __init__(self, model: Any, number: int) -> None:
+        super().__init__()
+        self.number = number
+        last = sum(LAYERS_PER_STAGE[: number + 1])
+        first = last - LAYERS_PER_STAGE[number]
+        trunk = model.transformer
+        self.layers = trunk.h[first:last]
+        self.embeddings = torch.nn.ModuleList([trunk.wte, trunk.wpe]) if first == 0 else None
+        self.drop = trunk.drop
+        is_last = last == len(trunk.h)
+        self.head = torch.nn.Sequential(trunk.ln_f, model.lm_head) if is_last else None
+        self.kept = range(first, last)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return the hidden states after the layers, of tokens or of hidden states; or the logits."""
+        with torch.autocast(hidden.device.type, dtype=torch.bfloat16):
+            return self.compute(hidden)
+
+    def compute(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Do what `forward` says, in the precision that it sets."""
+        places = torch.arange(SEQUENCE_LENGTH, device=hidden.device)[None]
+        mask = None  # without padding the kernels are told to be causal
+        if self.embeddings is not None:
+            tokens, offsets = self.embeddings
+            hidden = self.drop(tokens(hidden) + offsets(places))
+        for layer in self.layers:
+            hidden = layer(hidden, attention_mask=mask)
+        return hidden if self.head is None else self.head(hidden)
+
+
+def cut(model: Any, numbers: Iterable[int]) -> list[Stage]:
+    """Return the stages of these numbers, and take from the model all that is in none of them."""
+    trunk = model.transformer
+    stages = [Stage(model, number) for number in numbers]
+    kept = set(itertools.chain.from_iterable(stage.kept for stage in stages))
+    for number in range(len(trunk.h)):
+        if number not in kept:
+            trunk.h[number] = torch.nn.Identity()
+    if all(stage.embeddings is None for stage in stages):
+        trunk.wte, trunk.wpe = torch.nn.Identity(), torch.nn.Identity()
+    if all(stage.head is None for stage in stages):
+        trunk.ln_f, model.lm_head = torch.nn.Identity(), torch.nn.Identity()
+    return stages
+
+
+def next_token_loss(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    """Return the mean cross-entropy of each token given those before it, in fp32."""
+    predicted = logits[:, :-1].flatten(0, 1).float()
+    return torch.nn.functional.cross_entropy(predicted, tokens[:, 1:].flatten())
+
+
+def assemble(args: argparse.Namespace, config: Any, grid: Grid, device: torch.device) -> Any:
+    """Return the model and its stages here; only rank 0 ever holds it whole, in host memory."""
+    source = build_model(args, config) if dist.get_rank() == 0 else None
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(config, **MODEL_OPTIONS).train()
+    shapes = dict(model.state_dict()) | dict(model.named_buffers())
+    # The two ends of the pipeline each have a copy of the embeddings.
+    model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())
+    rank = grid.mesh.get_local_rank("pipeline")
+    numbers = range(rank, len(LAYERS_PER_STAGE), PIPELINE_PARALLEL_SIZE)
+    stages = cut(model, numbers)
+    model.to_empty(device=device)
+    fill(model, shapes, source, device)
+    return model, stages
+
+
+@torch.no_grad()
+def fill(model: Any, shapes: dict[str, Any], source: Any, device: torch.device) -> None:
+    """Give every process its parts of rank 0's weights, one tensor after the other."""
+    parts = dict(model.state_dict()) | dict(model.named_buffers())
+    weights = dict(source.state_dict()) | dict(source.named_buffers()) if source else {}
+    for name, like in shapes.items():
+        empty = torch.empty(like.shape, dtype=like.dtype, device=device)
+        whole = weights[name].to(device) if source else empty
+        dist.broadcast(whole, src=0)
+        part = parts.get(name)
+        if isinstance(part, DTensor):
+            placed = distribute_tensor(whole, part.device_mesh, part.placements, src_data_rank=None)
+            part.to_local().copy_(placed.to_local())
+        elif part is not None:
+            part.copy_(whole)
+
+
+def build_schedule(
+    stages: list[Stage], hidden_size: int, micro_batches: int, grid: Grid, device: torch.device
+) -> Any:
+    """Return the schedule that runs micro-batches through the stages here and elsewhere."""
+    tokens = torch.empty(MICRO_BATCH_SIZE, SEQUENCE_LENGTH, dtype=torch.long, device="meta")
+    hidden = torch.empty(
+        MICRO_BATCH_SIZE,
+        SEQUENCE_LENGTH,
+        hidden_size,
+        dtype=torch.float32,
+        device="meta",
+        requires_grad=True,
+    )
+    group = grid.mesh["pipeline"].get_group()
+    pieces = [
+        PipelineStage(
+            stage,
+            stage.number,
+            len(LAYERS_PER_STAGE),
+            device,
+            input_args=hidden if stage.embeddings is None else tokens,
+            output_args=hidden,
+            group=group,
+        )
+        for stage in stages
+    ]
+    return Schedule1F1B(pieces[0], micro_batches, next_token_loss)
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """Return this process's part of a tensor."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def add_copies(model: Any, grid: Grid) -> None:
+    """Add up the gradients of the two copies of the embeddings."""
+    group = grid.mesh["pipeline"].get_group()
+    rank = dist.get_rank(group)
+    if rank not in (0, PIPELINE_PARALLEL_SIZE - 1):
+        return
+    end = model.transformer.wte if rank == 0 else model.lm_head
+    mine = local(end.weight.grad)
+    theirs, peer = torch.empty_like(mine), PIPELINE_PARALLEL_SIZE - 1 - rank
+    exchange = [
+        dist.P2POp(dist.isend, mine.clone(), group=group, group_peer=peer),
+        dist.P2POp(dist.irecv, theirs, group=group, group_peer=peer),
+    ]
+    for handle in dist.batch_isend_irecv(exchange):
+        handle.wait()
+    mine += theirs
+
+
+def clip(model: Any, most: float, device: torch.device) -> None:
+    """Scale the gradients so that their norm over all processes is `most`, if it is more.
+
+    Each process adds up the squares of its parts, divided by how many processes have the same.
+    """
+    total = torch.zeros((), device=device)
+    for name, parameter in model.named_parameters():
+        if name == "lm_head.weight":
+            continue  # the gradient of its copy is the same
+        copies = dist.get_world_size() // PIPELINE_PARALLEL_SIZE
+        if isinstance(parameter, DTensor):
+            sizes = zip(parameter.device_mesh.shape, parameter.placements, strict=True)
+            copies //= math.prod(size for size, kind in sizes if not kind.is_replicate())
+        norm = torch.linalg.vector_norm(local(parameter.grad), dtype=torch.float32)
+        total += norm.to(device) ** 2 / copies
+    dist.all_reduce(total)
+    scale = torch.clamp(most / (total.sqrt() + 1e-6), max=1.0)
+    for parameter in model.parameters():
+        gradient = local(parameter.grad)
+        gradient *= scale.to(gradient.device)
+
+
+def groups(parameters: Iterable[torch.Tensor]) -> list[dict[str, Any]]:
+    """Return groups of parameters that can be stepped together: those on the same processes."""
+    by_mesh: dict[Any, list[torch.Tensor]] = {}
+    for parameter in parameters:
+        mesh = parameter.device_mesh if isinstance(parameter, DTensor) else None
+        by_mesh.setdefault(mesh, []).append(parameter)
+    return [{"params": group} for group in by_mesh.values()] or [{"params": []}]
+
+
+class Training:
+    """What a step changes and a checkpoint holds."""
+
+    def __init__(
+        self, args: argparse.Namespace, config: Any, grid: Grid, device: torch.device
+    ) -> None:
+        self.model, stages = assemble(args, config, grid, device)
+        parameters = groups(self.model.parameters())
+        self.optimizer = torch.optim.AdamW(parameters, weight_decay=args.weight_decay)
+        self.grid = grid
+        self.device = device
+        self.step = 0
+        self.micro_batches, rest = divmod(GLOBAL_BATCH_SIZE, MICRO_BATCH_SIZE * grid.data_size)
+        if rest:
+            stride = MICRO_BATCH_SIZE * grid.data_size
+            raise SystemExit(f"{GLOBAL_BATCH_SIZE} sequences are not a multiple of {stride}")
+        self.schedule = build_schedule(stages, config.hidden_size, self.micro_batches, grid, device)
+        self.has_head = any(stage.head is not None for stage in stages)
+        self.has_embeddings = any(stage.embeddings is not None for stage in stages)
+
+    def state(self) -> dict[str, Any]:
+        """Return this process's parts of the state, under the names of the whole model."""
+        options = sharded.StateDictOptions(flatten_optimizer_state_dict=True)
+        model, optimizer = sharded.get_state_dict(self.model, self.optimizer, options=options)
+        return {"model": model, "optimizer": optimizer, "step": self.step}
+
+    def save(self, folder: Path) -> None:
+        """Write a checkpoint, then give its folder the final name."""
+        partial = folder.with_name(f"{folder.name}.partial")
+        dcp.save(self.state(), checkpoint_id=partial)
+        if dist.get_rank() == 0:
+            shutil.rmtree(folder, ignore_errors=True)
+            partial.rename(folder)
+        dist.barrier()
+
+    def load(self, folder: Path) -> None:
+        """Continue from a checkpoint, of any layout of the same model."""
+        state = self.state()
+        dcp.load(state, checkpoint_id=folder)
+        sharded.set_state_dict(
+            self.model,
+            self.optimizer,
+            model_state_dict=state["model"],
+            optim_state_dict=state["optimizer"],
+            options=sharded.StateDictOptions(flatten_optimizer_state_dict=True),
+        )
+        self.step = int(state["step"])
+
+    def save_model(self, folder: Path) -> None:
+        """Write the whole weights as safetensors from rank 0."""
+        rank, *others = self.grid.mesh.get_coordinate()
+        is_writer = not any(others)
+        weights: dict[str, torch.Tensor] = {}
+        for name, part in self.model.state_dict().items():
+            weight = part.full_tensor() if isinstance(part, DTensor) else part
+            if is_writer and name != "lm_head.weight":  # a saved model holds tied weights once
+                weights[name] = weight.cpu()
+        stages: list[Any] | None = None if rank else [None] * PIPELINE_PARALLEL_SIZE
+        group = self.grid.mesh["pipeline"].get_group()
+        dist.gather_object(weights, stages, group=group, group_dst=0)
+        weights = {name: weight for stage in stages or [] for name, weight in stage.items()}
+        if dist.get_rank() == 0:
+            self.model.save_pretrained(folder, state_dict=weights)
+
+
+def learning_rate(args: argparse.Namespace, step: int) -> float:
+    """Rise linearly during the warm-up, then fall to a tenth along a cosine."""
+    if step < args.warmup:
+        return args.lr * (step + 1) / args.warmup
+    done = (step - args.warmup) / max(1, args.steps - args.warmup)
+    return args.lr * (0.55 + 0.45 * math.cos(math.pi * done))
+
+
+class Report:
+    """Progress beside what the plan expects: a bar on a terminal, else one line per step."""
+
+    def __init__(self, args: argparse.Namespace, start: int, world_size: int) -> None:
+        self.args = args
+        self.world_size = world_size
+        self.bar = tqdm(total=args.steps, initial=start, disable=not sys.stderr.isatty())
+        self.clock = time.perf_counter()
+
+    def show(self, step: int, loss: float) -> None:
+        """Show and log one optimizer step, timed from the call before."""
+        now = time.perf_counter()
+        speed = GLOBAL_BATCH_SIZE * SEQUENCE_LENGTH / (now - self.clock)
+        self.clock = now
+        line = f"loss {loss:.4f}, {speed:,.0f} tokens/s"
+        line += f" (plan {EXPECTED_TOKENS_PER_SECOND * self.world_size:,.0f})"
+        line += f", MFU {speed * FLOPS_PER_TOKEN / PEAK_FLOPS_PER_SECOND / self.world_size:.1%}"
+        if torch.cuda.is_available():
+            peak = torch.cuda.max_memory_allocated() / 2**30
+            line += f", peak {peak:.2f} GiB on rank 0 (plan {EXPECTED_PEAK_GIB:.2f} on the fullest)"
+        self.bar.set_postfix_str(line)
+        self.bar.update()
+        if self.bar.disable:
+            print(f"step {step}/{self.args.steps}: {line}", flush=True)
+        if self.args.log:
+            record = {"step": step, "loss": loss, "tokens_per_second": speed}
+            with self.args.log.open("a") as log:
+                log.write(json.dumps(record | {"world_size": self.world_size}) + "\n")
+
+
+def profiler(args: argparse.Namespace, rank: int) -> Any:
+    """Return what writes a trace of the third to fifth step, or does nothing."""
+    if not args.profile:
+        return contextlib.nullcontext()
+    return torch.profiler.profile(
+        schedule=torch.profiler.schedule(wait=1, warmup=1, active=3, repeat=1),
+        on_trace_ready=torch.profiler.tensorboard_trace_handler(args.profile, f"rank-{rank}"),
+        profile_memory=True,
+    )
+
+
+def join() -> torch.device:
+    """Join the other processes, or be a group of one; return this process's device."""
+    options: dict[str, Any] = {"timeout": datetime.timedelta(minutes=30)}  # ranks wait for loading
+    if "RANK" not in os.environ:
+        options |= {"store": dist.HashStore(), "rank": 0, "world_size": 1}
+    if not torch.cuda.is_available():
+        dist.init_process_group("gloo", **options)
+        return torch.device("cpu")
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    torch.cuda.set_device(device)
+    dist.init_process_group("cpu:gloo,cuda:nccl", **options)
+    return device
+
+
+def read_batch(samples: Samples, training: Training) -> torch.Tensor:
+    """Return this process's sequences of the step, one micro-batch after the other."""
+    grid, rows = training.grid, []
+    for number in range(training.micro_batches):
+        first = training.step * GLOBAL_BATCH_SIZE
+        first += (number * grid.data_size + grid.data_rank) * MICRO_BATCH_SIZE
+        rows += [samples[first + i]["input_ids"] for i in range(MICRO_BATCH_SIZE)]
+    return torch.stack(rows).to(training.device)
+
+
+def accumulate(args: argparse.Namespace, training: Training, batch: torch.Tensor) -> torch.Tensor:
+    """Add up the gradients of the micro-batches; return their mean loss, 0 where there is none."""
+    losses: list[torch.Tensor] = []
+    inputs = (batch,) if training.has_embeddings else ()
+    outputs = {"target": batch, "losses": losses} if training.has_head else {}
+    training.schedule.step(*inputs, **outputs, return_outputs=False)
+    zero = torch.zeros((), device=training.device)
+    return torch.stack([local(loss.detach()) for loss in losses]).mean() if losses else zero
+
+
+def train_step(args: argparse.Namespace, training: Training, batch: torch.Tensor) -> float:
+    """Take one optimizer step; return the loss, averaged over the global batch."""
+    model, optimizer = training.model, training.optimizer
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate(args, training.step)
+    total = accumulate(args, training, batch)
+    add_copies(model, training.grid)
+    clip(model, args.clip, training.device)
+    optimizer.step()
+    model.zero_grad()
+    training.step += 1
+    dist.all_reduce(total)
+    return total.item() / (dist.get_world_size() // PIPELINE_PARALLEL_SIZE)
+
+
+def train(args: argparse.Namespace, device: torch.device) -> None:
+    """Take the steps that are left, and save what was asked for."""
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    config = read_config(args)
+    samples = read_samples(args, config.vocab_size)
+    training = Training(args, config, Grid(device), device)
+    if args.resume:
+        training.load(args.resume)
+    report = Report(args, training.step, world_size) if rank == 0 else None
+    with profiler(args, rank) as profile:
+        while training.step < args.steps:
+            # Dropout depends on the seed, the step and the rank alone, so a resumed run repeats it.
+            stream = rank
+            torch.manual_seed((args.seed * 1_000_003 + training.step) * world_size + stream)
+            loss = train_step(args, training, read_batch(samples, training))
+            if report:
+                report.show(training.step, loss)
+            if profile:
+                profile.step()
+            if args.save_every and training.step % args.save_every == 0:
+                training.save(args.output / f"step-{training.step}")
+    if args.save_model:
+        training.save_model(args.save_model)
+    dist.barrier()
+
+
+def main() -> None:
+    """Train; an error on any rank is left uncaught, so that it ends the whole job."""
+    args = parse_arguments()
+    train(args, join())
+    gc.collect()  # the model holds the process group, whose threads must end before Python does
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -28,7 +28,7 @@ CHECKED_WITH = {
     "deepspeed": "0.19.8",
     "torchtitan": "0.3.0",
 }
-"""Versions that the generated files were executed with."""
+"""Versions that the generated files were executed with; torchtitan has only read its own."""
 
 _TARGETS = {
     "torch": ("torchrun", "accelerate", "trainer"),

@@ -185,6 +185,21 @@ def test_pods_hand_their_rank_and_their_meeting_point_to_the_launch_script(tmp_p
 def test_ray_starts_only_scripts_that_need_no_launcher_of_their_own() -> None:
     for target, is_plain in (("accelerate", False), ("megatron", False), ("trainer", True)):
         assert ("launchers/ray_train.py" in generate(MANY_NODES, [target])) is is_plain
+
+
+def test_an_image_is_built_only_of_what_it_can_install() -> None:
+    files = generate(MANY_NODES, ["megatron"])
+    assert {name for name in files if name.startswith("launchers/")} == {
+        "launchers/README.md",
+        "launchers/ssh.sh",
+        "launchers/slurm.sh",
+    }
+    both = generate(MANY_NODES, ["megatron", "torchrun"])
+    assert "ARG TARGET=torchrun" in both["launchers/Dockerfile"]
+    assert "TARGET:-megatron}" in both["launchers/slurm.sh"]
+
+
+def test_each_launcher_has_its_own_first_target() -> None:
     both = generate(MANY_NODES, ["accelerate", "deepspeed"])
     assert 'os.environ.get("TARGET", "deepspeed")' in both["launchers/ray_train.py"]
     assert "${TARGET:-accelerate}" in both["launchers/slurm.sh"]

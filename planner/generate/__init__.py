@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
 
 from planner.errors import InvalidInputError, did_you_mean
 from planner.generate import accelerate, deepspeed, megatron, torchrun, torchtitan, trainer
 from planner.generate.bundle import Bundle
 from planner.generate.checks import check
 from planner.generate.context import common_context
-from planner.generate.launchers import LAUNCHERS, Launcher, launcher_context
+from planner.generate.launchers import LAUNCHERS, Launcher, launcher_files
 from planner.generate.quoting import render
 from planner.generate.target import Target
 
@@ -59,11 +58,4 @@ def generate(bundle: Bundle, targets: Sequence[str]) -> dict[str, str]:
         own = {**context, **target.context(bundle)}
         for name, template in target.templates.items():
             files[f"{target.name}/{name}"] = render(template, own)
-    return files | _launchers(context | launcher_context(bundle, written))
-
-
-def _launchers(context: Mapping[str, Any]) -> dict[str, str]:
-    templates = {"README.md": "launchers/README.md"}
-    for launcher in context["launchers"]:
-        templates |= launcher.templates
-    return {f"launchers/{name}": render(template, context) for name, template in templates.items()}
+    return files | launcher_files(bundle, written, context)

@@ -74,7 +74,8 @@ def _context(bundle: Bundle) -> dict[str, Any]:
 
 TARGET = Target(
     name="deepspeed",
-    summary="the same training; what is sharded and offloaded is in `ds_config.json`.",
+    summary="the same training; what is sharded and offloaded is in `ds_config.json`. Its"
+    " checkpoints resume on as many GPUs as wrote them.",
     templates={
         "train.py": "deepspeed/train.py",
         "launch.sh": "torchrun/launch.sh",

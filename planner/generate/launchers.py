@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from planner.generate.bundle import Bundle
+from planner.generate.quoting import render
 from planner.generate.target import Target
 
 _LONGEST_JOB_NAME = 40
@@ -15,6 +16,9 @@ _LONGEST_JOB_NAME = 40
 
 _PLAIN_SCRIPTS = ("torchrun", "deepspeed", "trainer")
 """Targets whose train.py needs no more than the variables that torchrun sets."""
+
+_WITH_REQUIREMENTS = ("torchrun", "accelerate", "trainer", "deepspeed", "torchtitan")
+"""Targets that an image is built for; Megatron-LM has images of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +64,7 @@ LAUNCHERS: Mapping[str, Launcher] = MappingProxyType(
                     "Dockerfile": "launchers/Dockerfile",
                 },
                 usage="bash launchers/docker.sh --data corpus.txt --steps 1000",
+                targets=_WITH_REQUIREMENTS,
             ),
             Launcher(
                 name="kubernetes",
@@ -71,6 +76,7 @@ LAUNCHERS: Mapping[str, Launcher] = MappingProxyType(
                 },
                 usage="kubectl apply -f launchers/pytorchjob.yaml",
                 least_nodes=2,
+                targets=_WITH_REQUIREMENTS,
             ),
             Launcher(
                 name="ray",
@@ -86,26 +92,27 @@ LAUNCHERS: Mapping[str, Launcher] = MappingProxyType(
 )
 
 
-def launchers_of(bundle: Bundle, written: Sequence[Target]) -> list[Launcher]:
-    """Return the launchers that a plan of so many nodes, with those targets, can use."""
-    names = {target.name for target in written}
-    return [
-        one
-        for one in LAUNCHERS.values()
-        if bundle.nodes >= one.least_nodes and (not one.targets or names & set(one.targets))
+def launcher_files(
+    bundle: Bundle, written: Sequence[Target], context: Mapping[str, Any]
+) -> dict[str, str]:
+    """Return the files of the launchers that a plan of so many nodes can use, and their README."""
+    starts = {name: _startable(launcher, written) for name, launcher in LAUNCHERS.items()}
+    used = [
+        launcher
+        for name, launcher in LAUNCHERS.items()
+        if bundle.nodes >= launcher.least_nodes and starts[name]
     ]
+    common = {**context, "job_name": job_name(bundle.model), "launchers": used}
+    files = {"launchers/README.md": render("launchers/README.md", {**common, "targets": written})}
+    for launcher in used:
+        own = {**common, "default_target": starts[launcher.name][0].name}
+        for name, template in launcher.templates.items():
+            files[f"launchers/{name}"] = render(template, own)
+    return files
 
 
-def launcher_context(bundle: Bundle, written: Sequence[Target]) -> dict[str, Any]:
-    """Return what the launchers' templates need beside the common variables."""
-    scripts = (target.name for target in written if target.name in _PLAIN_SCRIPTS)
-    return {
-        "launchers": launchers_of(bundle, written),
-        "script_target": next(scripts, None),
-        "job_name": job_name(bundle.model),
-        "default_target": written[0].name,
-        "targets": written,
-    }
+def _startable(launcher: Launcher, written: Sequence[Target]) -> list[Target]:
+    return [one for one in written if not launcher.targets or one.name in launcher.targets]
 
 
 def job_name(model: str) -> str:

@@ -23,7 +23,8 @@ pids=()
 trap 'kill "${pids[@]}" 2>/dev/null || true' EXIT
 for rank in "${!hosts[@]}"; do
   command="$(printf '%q ' cd "${PWD}")&& $(printf '%q ' exec env "NODE_RANK=${rank}" \
-    "MASTER_ADDR=${hosts[0]}" "MASTER_PORT=${MASTER_PORT:-29500}" bash launch.sh "$@")"
+    "MASTER_ADDR=${hosts[0]}" "MASTER_PORT=${MASTER_PORT:-29500}" \
+    ${MEGATRON_PATH:+"MEGATRON_PATH=${MEGATRON_PATH}"} bash launch.sh "$@")"
   # With a terminal, the remote processes end when ssh does.
   ssh -tt -o BatchMode=yes -- "${hosts[rank]}" "${command}" </dev/null &
   pids+=("$!")

@@ -89,8 +89,12 @@ def _alternatives(plan: Plan, bold: Emphasis) -> str:
     rows += [("", other.candidate, other.reason) for other in shown]
     cells = [(mark, *layout_cells(row), reason) for mark, row, reason in rows]
     left = len(plan.alternatives) - len(shown)
-    more = f"\n  and {left} more families (--json lists them)" if left else ""
+    more = f"\n{_left(left)}" if left else ""
     return bold("Alternatives") + "\n" + table((header, *cells)) + more
+
+
+def _left(count: int) -> str:
+    return f"  and {count} more {'family' if count == 1 else 'families'} (--json lists them)"
 
 
 def layout_cells(candidate: Candidate) -> tuple[str, ...]:
@@ -223,7 +227,7 @@ def _rejected(plan: Plan, bold: Emphasis) -> str:
         for row in shown
     ]
     left = len(plan.rejected) - len(shown)
-    more = f"  and {left} more families (--json lists them)" if left else ""
+    more = _left(left) if left else ""
     return "\n".join(
         line for line in (bold("Rejected") + " (--why tp=16 asks for one)", *lines, more) if line
     )

@@ -87,8 +87,9 @@ def unused_ports(count: int) -> list[int]:
 
 
 def run(*command: str) -> str:
-    """Return a command's output; one that is not installed is an error that says so."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    """Return a command's output; daemons lie where a user's PATH need not look."""
+    environment = {**os.environ, "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, f"{command[0]}: {done.stdout}{done.stderr}"
     return done.stdout
 

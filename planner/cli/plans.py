@@ -28,13 +28,12 @@ def suggest(model: str, out: str | None, *, force: bool, as_json: bool, **flags:
     request = build_request(model, flags)
     resolved, plan = wire.suggest(request, allow_paths=True)
     say(resolved.notes)
-    answer = wire.answer_suggestion(request, resolved, plan)
     if out is not None:
         from planner.bundle import write_bundle
 
-        write_bundle(Path(out), plan, answer, force=force)
+        write_bundle(Path(out), plan, wire.answer_plan(resolved, plan, request.id), force=force)
     if as_json:
-        click.echo(json.dumps(answer, indent=2))
+        click.echo(json.dumps(wire.answer_suggestion(request, resolved, plan), indent=2))
     elif request.why is not None:
         click.echo(why_text(wire.ask_why(request, plan), flags["why"]))
     else:

@@ -1,11 +1,12 @@
 """Limits of what a framework can run: read from the capabilities of its record."""
 
+from collections.abc import Callable
 from functools import reduce
 
 import numpy as np
 
 from planner import catalog
-from planner.framework import Framework
+from planner.framework import Capabilities
 from planner.job import Job
 from planner.limits.base import Breach
 from planner.strategy import TECHNIQUES, ZERO_1, Strategy
@@ -21,20 +22,14 @@ def technique_is_missing(job: Job, s: Strategy) -> Breach:
 
     Source: the framework record's capabilities, with the version that was looked at.
     """
-    able = {
-        "tensor": job.framework.capabilities.tensor_parallel,
-        "pipeline": bool(job.framework.capabilities.pipeline_schedules),
-        "context": job.framework.capabilities.context_parallel,
-        "expert": job.framework.capabilities.expert_parallel,
-    }
-    lacking = [each for each in TECHNIQUES if not able[each]]
+    lacking = [each for each in TECHNIQUES if not _has(job.framework.capabilities, each)]
     used = {each: np.asarray(s.uses(each)) for each in lacking}
     name = next((each for each in lacking if np.any(used[each])), "tensor")
     return _missing(
         job,
         broken=reduce(np.logical_or, used.values(), np.zeros((), dtype=bool)),
         what=f"{name} parallelism",
-        able=[each for each in _frameworks() if _has(each, name)],
+        is_able=lambda able: _has(able, name),
         field=f"strategy.{name}_parallel_size",
     )
 
@@ -113,7 +108,7 @@ def hybrid_sharding_is_missing(job: Job, s: Strategy) -> Breach:
         job,
         broken=is_hybrid & (not job.framework.capabilities.hybrid_shard),
         what="hybrid sharding (replicas of shards)",
-        able=[each for each in _frameworks() if catalog.framework(each).capabilities.hybrid_shard],
+        is_able=lambda able: able.hybrid_shard,
         field="strategy.data_parallel_replicate_size",
     )
 
@@ -132,7 +127,7 @@ def local_sgd_is_missing(job: Job, s: Strategy) -> Breach:
         job,
         broken=np.asarray(s.is_local) & (not job.framework.capabilities.local_sgd),
         what="local SGD",
-        able=[each for each in _frameworks() if catalog.framework(each).capabilities.local_sgd],
+        is_able=lambda able: able.local_sgd,
         field="strategy.synchronize_every",
     )
 
@@ -190,7 +185,9 @@ def offload_is_missing(job: Job, s: Strategy) -> Breach:
     offload = np.asarray(s.offload)
     is_unknown = np.logical_not(np.isin(offload, ("none", *known)))
     wanted = str(offload[is_unknown].flat[0]) if np.any(is_unknown) else "optimizer"
-    able = [each for each in _frameworks() if wanted in catalog.framework(each).offloads]
+    able = []
+    if np.any(is_unknown):
+        able = [each for each in _frameworks() if wanted in catalog.framework(each).offloads]
     own = f"; {job.framework.name} knows {', '.join(known)}" if known else ""
     return Breach(
         broken=is_unknown,
@@ -226,7 +223,13 @@ def offload_needs_shards(job: Job, s: Strategy) -> Breach:
     )
 
 
-def _missing(job: Job, *, broken: Column, what: str, able: list[str], field: str) -> Breach:
+def _missing(
+    job: Job, *, broken: Column, what: str, is_able: Callable[[Capabilities], bool], field: str
+) -> Breach:
+    """Return the breach, with the frameworks that are able where it is one."""
+    able = []
+    if np.any(broken):
+        able = [each for each in _frameworks() if is_able(catalog.framework(each).capabilities)]
     return Breach(
         broken=broken,
         message=f"{job.framework.name} {job.framework.capabilities.version} has no {what}",
@@ -239,9 +242,7 @@ def _frameworks() -> tuple[str, ...]:
     return catalog.framework_names()
 
 
-def _has(name: str, technique: str) -> bool:
-    framework: Framework = catalog.framework(name)
-    able = framework.capabilities
+def _has(able: Capabilities, technique: str) -> bool:
     return bool(
         {
             "tensor": able.tensor_parallel,

@@ -7,7 +7,7 @@ from typing import Any
 from planner.budget import plan_within
 from planner.candidate import Candidate, estimate
 from planner.cluster import Instance
-from planner.errors import InvalidRequestError, NothingFitsError, PlannerError
+from planner.errors import InvalidInputError, InvalidRequestError, NothingFitsError, PlannerError
 from planner.host_memory import estimate_host_memory
 from planner.job import Job
 from planner.layout import partial_wish, whole_strategy
@@ -21,6 +21,8 @@ from planner.solve import smallest_layout
 from planner.term import Term
 from planner.training import HOUR_SECONDS, training
 from planner.why import Why, why
+
+_OF_SUGGESTIONS = ("objective", "max_gpus", "deadline_hours", "why")
 
 SCHEMA_VERSION = "1.0"
 """Minor: fields were added. Major: fields changed."""
@@ -48,6 +50,13 @@ def estimate_request(request: Request, *, allow_paths: bool) -> tuple[Resolved, 
     Raises:
         PlannerError: see `resolve` and `whole_strategy`.
     """
+    for name in _OF_SUGGESTIONS:
+        if name in request.model_fields_set:
+            raise InvalidInputError(
+                f"{name} is a wish for a suggestion: an estimate is of the layout it is given",
+                hint="leave it out, or ask for a suggestion",
+                field=name,
+            )
     resolved = resolve(request, allow_paths=allow_paths, weights_dtype="config")
     strategy = whole_strategy(request.strategy, resolved.job)
     return resolved, estimate(resolved.job, strategy)

@@ -413,3 +413,12 @@ def test_a_run_that_cannot_be_read_is_refused(flags: list[str], what: str) -> No
     error = run("suggest", "gpt2", "--gpus", "1", *flags).exception
     assert isinstance(error, InvalidInputError)
     assert what in error.message
+
+
+def test_a_plan_that_no_target_writes_is_still_shown(tmp_path: Path) -> None:
+    """gpt2 with adapters: the plan holds, the files do not exist."""
+    result = run(
+        "suggest", "gpt2", "--gpus", "2", "--method", "lora", "--out", str(tmp_path / "plan")
+    )
+    assert "Train LoRA adapters" in result.stdout
+    assert not (tmp_path / "plan").exists()

@@ -5,7 +5,7 @@ import pytest
 
 from planner import catalog, wire
 from planner.architectures import read_model
-from planner.errors import InvalidRequestError, PlannerError
+from planner.errors import InvalidInputError, InvalidRequestError, PlannerError
 from planner.request import parse_request
 
 REQUEST: dict[str, Any] = {
@@ -123,3 +123,22 @@ def test_offload_is_a_term_of_the_step() -> None:
     strategy = {"zero_stage": 3, "offload": "optimizer+parameters"}
     terms = estimate(strategy=strategy)["time"]["terms"]
     assert next(term for term in terms if term["name"] == "offload")["seconds"] > 0
+
+
+@pytest.mark.parametrize("name", ["objective", "max_gpus", "deadline_hours", "why"])
+def test_an_estimate_takes_no_wishes_of_a_suggestion(name: str) -> None:
+    wishes = {"objective": "cost", "max_gpus": 8, "deadline_hours": 2, "why": {"zero_stage": 3}}
+    with pytest.raises(InvalidInputError) as caught:
+        estimate(**{name: wishes[name]})
+    assert caught.value.field == name
+    suggested = wire.suggest(
+        parse_request(
+            {
+                **REQUEST,
+                "recipe": {"global_batch_size": 64, "training_tokens": 10**9},
+                name: wishes[name],
+            }
+        ),
+        allow_paths=False,
+    )
+    assert suggested[1].chosen.fits

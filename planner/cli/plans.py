@@ -28,10 +28,6 @@ def suggest(model: str, out: str | None, *, force: bool, as_json: bool, **flags:
     request = build_request(model, flags)
     resolved, plan = wire.suggest(request, allow_paths=True)
     say(resolved.notes)
-    if out is not None:
-        from planner.bundle import write_bundle
-
-        write_bundle(Path(out), plan, wire.answer_plan(resolved, plan, request.id), force=force)
     if as_json:
         click.echo(json.dumps(wire.answer_suggestion(request, resolved, plan), indent=2))
     elif request.why is not None:
@@ -40,6 +36,9 @@ def suggest(model: str, out: str | None, *, force: bool, as_json: bool, **flags:
         command = join(["planner", *sys.argv[1:]])
         click.echo(plan_text(plan, resolved.assumptions, command, bold), color=color())
     if out is not None:
+        from planner.bundle import write_bundle
+
+        write_bundle(Path(out), plan, wire.answer_plan(resolved, plan, request.id), force=force)
         click.echo(f"wrote {out}: read {Path(out) / 'README.md'} first", err=True)
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from planner.strategy import ZERO_2
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
@@ -95,7 +97,7 @@ class Bundle:
     @property
     def shards_parameters(self) -> bool:
         """Return whether parameters and gradients are sharded too: ZeRO-2 and 3."""
-        return self.zero_stage >= 2  # noqa: PLR2004 -- the stages' numbers are their names
+        return self.zero_stage >= ZERO_2
 
     @property
     def splits_the_model(self) -> bool:

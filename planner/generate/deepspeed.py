@@ -6,6 +6,7 @@ from typing import Any
 from planner.generate.bundle import Bundle
 from planner.generate.context import strategy_name
 from planner.generate.target import Target
+from planner.strategy import ZERO_3
 
 _SIXTEEN_BIT = {"bf16": "bf16", "bf16-mixed": "bf16", "fp16-mixed": "fp16"}
 """DeepSpeed's section by precision; it always keeps an fp32 copy in the optimizer."""
@@ -18,7 +19,7 @@ def settings(bundle: Bundle) -> dict[str, Any]:
     Source: https://www.deepspeed.ai/docs/config-json/
     """
     zero: dict[str, Any] = {"stage": bundle.zero_stage}
-    if bundle.zero_stage == 3:  # noqa: PLR2004 -- the stages' numbers are their names
+    if bundle.zero_stage == ZERO_3:
         zero["stage3_gather_16bit_weights_on_model_save"] = True
     if bundle.offload != "none":
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}

@@ -5,6 +5,7 @@ from typing import Any
 from planner.generate import deepspeed
 from planner.generate.bundle import Bundle
 from planner.generate.target import Target
+from planner.strategy import ZERO_3
 
 
 def training_arguments(bundle: Bundle) -> dict[str, Any]:
@@ -26,7 +27,7 @@ def training_arguments(bundle: Bundle) -> dict[str, Any]:
     if bundle.shards_parameters and not _is_deepspeed(bundle):
         fsdp = {
             "version": 2,
-            "reshard_after_forward": bundle.zero_stage == 3,  # noqa: PLR2004 -- the stages' numbers are their names
+            "reshard_after_forward": bundle.zero_stage == ZERO_3,
             "cpu_offload": bundle.offload != "none",
             "activation_checkpointing": is_recomputed,
             "cpu_ram_efficient_loading": True,

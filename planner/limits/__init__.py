@@ -1,7 +1,5 @@
 """Why a layout cannot run, or why no search proposes it: coded limits over layouts."""
 
-from collections.abc import Iterable
-
 import numpy as np
 
 from planner.errors import InvalidInputError, UnsupportedError
@@ -47,10 +45,10 @@ LIMITS: tuple[Limit, ...] = (
 __all__ = ["LIMITS", "Breach", "Limit", "check", "legal", "violations"]
 
 
-def legal(job: Job, table: Strategy, limits: Iterable[Limit] = LIMITS) -> Column:
+def legal(job: Job, table: Strategy) -> Column:
     """Return which layouts of a table break no limit."""
     broken = np.zeros(len(table.zero_stage), dtype=bool)
-    for limit in limits:
+    for limit in LIMITS:
         broken |= limit.judge(job, table).broken
     return np.logical_not(broken)
 

@@ -5,8 +5,10 @@ import numpy as np
 from planner.job import Job
 from planner.limits.base import Breach, divides
 from planner.partition import dense_shards
+from planner.schedule_orders import SCHEDULES
 from planner.strategy import ZERO_1, Strategy, nearest_multiples
 
+_V_CHUNKS = SCHEDULES["zbv"].chunks.start
 TILE_TOKENS = 128
 """Queries that a block of fused attention works on."""
 
@@ -159,7 +161,7 @@ def chunks_do_not_interleave(job: Job, s: Strategy) -> Breach:
     is_wrong = np.where(
         wants_one,
         virtual > 1,
-        np.where(is_v_shaped, (virtual != 2) | (steps < stages), np.logical_not(is_even)),  # noqa: PLR2004 - two chunks
+        np.where(is_v_shaped, virtual != _V_CHUNKS, np.logical_not(is_even)),
     )
     hint = "micro-batches: a multiple of the stages"
     if np.ndim(steps) == 0 and np.ndim(stages) == 0:

@@ -5,8 +5,8 @@ from planner.rules.base import Situation
 from planner.units import format_count
 
 GROWN = 4
-"""Times the batch that was trained with before it needs new hyperparameters; seed of the rule:
-leaving rate and epochs alone cost 2 to 5 % of the score at 4 to 16 times the batch."""
+"""Times the usual batch from which a run needs new hyperparameters: with rate and epochs left alone, 4 to
+16 times the batch cost 2 to 5 % of the score (Boytsov, K-batch synchronisation)."""
 FEWEST_STEPS = 100
 
 

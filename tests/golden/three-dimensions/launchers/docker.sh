@@ -16,5 +16,5 @@ exec docker run --rm --gpus all --ipc=host --network=host \
   --cap-add=IPC_LOCK --device=/dev/infiniband \
   --env NODE_RANK --env MASTER_ADDR --env MASTER_PORT --env HF_TOKEN \
   --volume "${PWD}:/bundle" \
-  --volume "${HF_HOME:-${HOME}/.cache/huggingface}:/root/.cache/huggingface" \
+  --env HF_HOME=/huggingface --volume "${HF_HOME:-${HOME}/.cache/huggingface}:/huggingface" \
   "${image}" "$@"

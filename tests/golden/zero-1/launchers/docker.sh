@@ -15,5 +15,5 @@ exec docker run --rm --gpus all --ipc=host --network=host \
   --ulimit memlock=-1 --ulimit stack=67108864 \
   --env NODE_RANK --env MASTER_ADDR --env MASTER_PORT --env HF_TOKEN \
   --volume "${PWD}:/bundle" \
-  --volume "${HF_HOME:-${HOME}/.cache/huggingface}:/root/.cache/huggingface" \
+  --env HF_HOME=/huggingface --volume "${HF_HOME:-${HOME}/.cache/huggingface}:/huggingface" \
   "${image}" "$@"

@@ -69,9 +69,11 @@ def _clusters(job: Job, most: int) -> Iterator[tuple[int, int]]:
     """Yield GPUs per node and nodes: 1, 2, 4 ... in a node, then 1, 2, 4 ... nodes, and the most."""
     gpus = job.cluster.gpus_per_node
     size = 1
-    while size < min(gpus, most + 1):
+    while size < min(gpus, most):
         yield size, 1
         size *= 2
+    if most < gpus:
+        yield most, 1
     whole = most // gpus
     nodes = 1
     while nodes < whole:

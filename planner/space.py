@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from planner.errors import InvalidInputError
 from planner.job import Job
 from planner.limits import legal
 from planner.limits.customs import TILE_TOKENS, most_zero_with_pipeline
@@ -29,6 +30,8 @@ _DOMINATED = ("naive", "gpipe")
 """Schedules that are only looked at where they are wished for: 1f1b takes as long in less memory."""
 
 
+MOST_BASES = 2**17
+"""Near a million rows: some seconds, and less than a gigabyte."""
 _CHUNK = 1024
 """Bases of a table, each of which makes up to a dozen rows."""
 
@@ -60,19 +63,25 @@ def strategies(job: Job, wish: Wish | None = None) -> Strategy:
 
 
 def tables(job: Job, wish: Wish | None = None) -> Iterator[Strategy]:
-    """Yield the rows of `strategies` in tables of a size that caches like; one at least."""
+    """Yield the rows of `strategies` in tables of a size that caches like; one at least.
+
+    Raises:
+        InvalidInputError: there are more than a search should take memory and time for.
+    """
     wish = wish or {}
-    bases = _bases(job, wish)
-    chunk = list(islice(bases, _CHUNK))
-    while True:
-        found = _crossed(job, chunk, wish)
+    bases = list(islice(_bases(job, wish), MOST_BASES + 1))
+    if len(bases) > MOST_BASES:
+        raise InvalidInputError(
+            "GPUs, global batch and model divide in too many ways to look at all of them",
+            hint="hold a size fixed, such as --micro-batch-size 1, --tp 8 or --ep 8",
+            field="strategy",
+        )
+    for start in range(0, max(1, len(bases)), _CHUNK):
+        found = _crossed(job, bases[start : start + _CHUNK], wish)
         keep = legal(job, found)
         for name, value in wish.items():
             keep &= getattr(found, name) == value
         yield rows(found, keep)
-        chunk = list(islice(bases, _CHUNK))
-        if not chunk:
-            return
 
 
 def _bases(job: Job, wish: Wish) -> Iterator[_Base]:

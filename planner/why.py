@@ -139,7 +139,7 @@ def why_text(answer: Why, wished: str) -> str:
     """Return the answer in a paragraph."""
     told = "\n".join(f"  {finding.code}  {finding.message}" for finding in answer.findings)
     if answer.candidate is None:
-        return f"{wished} is not proposed:\n{told}"
+        return f"{wished} is not proposed:\n{told or '  no layout has all of it'}"
     if answer.findings:
         return f"{wished}: none of {answer.layouts:,} layouts fits:\n{told}"
     family = answer.candidate.strategy.family

@@ -422,3 +422,9 @@ def test_a_plan_that_no_target_writes_is_still_shown(tmp_path: Path) -> None:
     )
     assert "Train LoRA adapters" in result.stdout
     assert not (tmp_path / "plan").exists()
+
+
+def test_no_gpus_at_all_are_refused() -> None:
+    result = process("suggest", "gpt2", "--gpus", "4", "--max-gpus", "0")
+    assert result.returncode == 2
+    assert "--max-gpus" in result.stderr

@@ -1,13 +1,15 @@
 import itertools
+from collections import deque
 from typing import Any
 
 import numpy as np
 import pytest
 from conftest import JobMaker
 
+from planner.errors import InvalidInputError
 from planner.job import Job
 from planner.limits import legal
-from planner.space import LOCAL_STEPS, strategies, tables
+from planner.space import LOCAL_STEPS, MOST_BASES, strategies, tables
 from planner.strategy import Strategy, divisors, num_rows, rows
 
 MIXTRAL = "mistralai/Mixtral-8x7B-v0.1"
@@ -193,3 +195,14 @@ def test_tables_hold_the_same_rows_in_pieces(make_job: JobMaker) -> None:
     assert len(pieces) > 1
     assert sum(num_rows(piece) for piece in pieces) == num_rows(strategies(job))
     assert np.all([num_rows(piece) < 2**16 for piece in pieces])
+
+
+def test_more_layouts_than_can_be_looked_at_are_refused_with_a_way_out(make_job: JobMaker) -> None:
+    recipe = {"framework": "megatron", "global_batch_size": 14_414_400, "sequence_length": 4096}
+    model = "deepseek-ai/DeepSeek-V3"
+    job = make_job(model, gpus=60, gpu="h100", cluster={"nodes": 1024}, recipe=recipe)
+    with pytest.raises(InvalidInputError) as caught:
+        deque(tables(job), maxlen=0)
+    assert "--micro-batch-size 1" in caught.value.hint
+    table = strategies(job, {"micro_batch_size": 1, "tensor_parallel_size": 4, "recompute": "full"})
+    assert 0 < num_rows(table) < MOST_BASES

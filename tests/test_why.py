@@ -61,3 +61,12 @@ def test_the_choice_itself_is_no_slower_than_the_choice(make_job: JobMaker) -> N
     answer = why(plan, {"zero_stage": 0, "micro_batch_size": plan.chosen.strategy.micro_batch_size})
     assert answer.candidate is not None
     assert answer.candidate.step_time.step_seconds <= plan.chosen.step_time.step_seconds
+
+
+def test_a_wish_that_no_layout_has_is_said_even_where_no_limit_forbids_it(
+    make_job: JobMaker,
+) -> None:
+    plan = make_plan(make_job("gpt2", gpus=4))
+    answer = why(plan, {"pipeline_schedule": "foo"})
+    assert answer.candidate is None
+    assert why_text(answer, "schedule=foo").endswith("no layout has all of it")

@@ -156,7 +156,7 @@ def build_request(model: str, flags: dict[str, Any]) -> Any:
 
 def _goal(flags: dict[str, Any]) -> dict[str, Any]:
     """Return what a suggestion is to be best at, and what it is asked about."""
-    goal = {name: flags[name] for name in ("objective", "max_gpus") if flags.get(name)}
+    goal = {name: flags[name] for name in ("objective", "max_gpus") if flags.get(name) is not None}
     if flags.get("deadline"):
         goal["deadline_hours"] = _hours(flags["deadline"])
     if flags.get("why"):

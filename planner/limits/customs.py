@@ -6,7 +6,7 @@ from planner.job import Job
 from planner.limits.base import Breach, divides
 from planner.partition import dense_shards
 from planner.schedule_orders import SCHEDULES
-from planner.strategy import ZERO_1, Strategy, nearest_multiples
+from planner.strategy import ZERO_1, Strategy
 
 _V_CHUNKS = SCHEDULES["zbv"].chunks.start
 TILE_TOKENS = 128
@@ -163,14 +163,12 @@ def chunks_do_not_interleave(job: Job, s: Strategy) -> Breach:
         virtual > 1,
         np.where(is_v_shaped, virtual != _V_CHUNKS, np.logical_not(is_even)),
     )
-    hint = "micro-batches: a multiple of the stages"
-    if np.ndim(steps) == 0 and np.ndim(stages) == 0:
-        hint = nearest_multiples(int(steps), int(stages))
     return Breach(
         broken=(np.asarray(stages) > 1) & is_wrong,
         message="{schedule} does not run {chunks} chunks of {layers} layers a stage with {steps}"
         " micro-batches on {stages} stages",
-        hint=hint,
+        hint="interleaved-1f1b takes chunks that divide {layers}, and micro-batches that {stages}"
+        " divides; zbv takes two chunks, all others one",
         numbers={
             "schedule": s.pipeline_schedule,
             "chunks": s.virtual_pipeline_size,

@@ -299,6 +299,31 @@ def tensor_parallel_buffers(job: Job, s: Strategy, at: Stage) -> Term:
     )
 
 
+def gathered_keys_values(job: Job, s: Strategy, at: Stage) -> Term:
+    """Keys and values of a whole sequence around one block's attention, and their gradients.
+
+        bytes = 2 a c T q / t in forward, twice that in backward
+
+    Notation: a bytes per element; c context parallel size; q the width of all query heads, for which
+    those of keys and values are repeated.
+    Source: the framework record's context section; only what is gathered is of another size than
+    the sequence's pieces.
+    Leaves out: a kernel that reads grouped keys as they are.
+    """
+    is_gathered = (job.framework.context_exchange == "gather") & (s.context_parallel_size > 1)
+    sizes = [part.attention.query_size for part in job.model.blocks if part.attention]
+    each = _by_numerics(job, s, lambda n: 4 if n == Numerics.FP32 else 2)
+    whole = 2 * each * s.context_parallel_size * tokens(job, s) / s.tensor_parallel_size
+    size = np.where(is_gathered & (at.num_blocks > 0), max(sizes, default=0) * whole, 0.0)
+    return Term(
+        name="gathered_keys_values",
+        amount=moments(like=size, forward=size, last_block=2 * size, first_block=2 * size),
+        formula="{size:bytes} for the {tokens:,.0f} tokens of all ranks, and as much of gradients",
+        numbers={"size": size, "tokens": s.context_parallel_size * tokens(job, s)},
+        source=job.framework.sources["context"],
+    )
+
+
 def passing_gradients(job: Job, s: Strategy, at: Stage) -> Term:
     """Gradients in the compute dtype, on their way to an accumulator of their own.
 

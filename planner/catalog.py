@@ -325,6 +325,7 @@ def _framework(record: Mapping[str, Any]) -> Framework:
         nccl_start_seconds=record["start"]["nccl_s"],
         nccl_start_seconds_per_gpu=record["start"]["nccl_s_per_gpu"],
         load_bytes_per_second=record["start"]["load_gb_per_s"] * GIGA,
+        context_exchange=record["context"]["exchange"],
         scatters_transfers=record["pipeline"]["scatters_transfers"],
         spreads=uncertainty,
         slower_factor=slower_factor,

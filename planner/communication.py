@@ -95,20 +95,33 @@ def tensor_parallel(job: Job, s: Strategy, part: Part) -> Amount:
     return sums * np.where(s.sequence_parallel, parted, whole)
 
 
-def context_parallel(job: Job, s: Strategy, part: Part) -> Amount:
-    """Seconds of one forward pass through a part: keys and values around the ring of c ranks.
+def context_parallel(job: Job, s: Strategy, part: Part) -> tuple[Amount, Amount]:
+    """Seconds of a forward and of a backward pass through a part, by the framework's exchange.
 
-        (c - 1) * send(a T 2 kv / t), kv the width of all key heads
+        ring        (c - 1) * send(K), and twice that: keys, values and their gradients
+        gather      all_gather(c K), and all_gather(c K) + reduce_scatter(c K)
+        all_to_all  all_to_all(2 Q + K), and the same
 
-    Source: Liu et al., ring attention, arXiv:2310.01889; backward sends their gradients too.
+    Notation: K = a T 2 kv / t bytes of keys and values, kv the width of all key heads; Q = a T q / t
+    of queries, and as much of results.
+    Source: Liu et al., ring attention, arXiv:2310.01889; Llama team, arXiv:2407.21783, section
+    3.3.2, for gathering; Jacobs et al., Ulysses, arXiv:2309.14509, section 3.
     """
     if part.attention is None:
-        return 0.0 * tokens(job, s)
+        nothing = 0.0 * tokens(job, s)
+        return nothing, nothing
     element = 4 if job.precision.matmul_dtype in {"fp32", "tf32"} else 2
-    width = 2 * part.attention.key_value_size / s.tensor_parallel_size
-    group = context_group(s)
-    hop = collectives.send(job.cluster, group, element * tokens(job, s) * width)
-    return (s.context_parallel_size - 1) * hop
+    each = element * tokens(job, s) / s.tensor_parallel_size
+    keys, queries = each * 2 * part.attention.key_value_size, each * part.attention.query_size
+    cluster, group, size = job.cluster, context_group(s), s.context_parallel_size
+    if job.framework.context_exchange == "ring":
+        ring = (size - 1) * collectives.send(cluster, group, keys)
+        return ring, 2 * ring
+    if job.framework.context_exchange == "gather":
+        gather = collectives.all_gather(cluster, group, size * keys)
+        return gather, gather + collectives.reduce_scatter(cluster, group, size * keys)
+    dealt = collectives.all_to_all(cluster, group, 2 * queries + keys)
+    return dealt, dealt
 
 
 def expert_parallel(job: Job, s: Strategy, part: Part) -> Amount:

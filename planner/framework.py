@@ -213,6 +213,8 @@ class Framework:
     nccl_start_seconds_per_gpu: float
     load_bytes_per_second: float
     """Of weights, from disk to the GPU."""
+    context_exchange: str
+    """How context-parallel ranks see each other's keys and values: "ring", "gather", "all_to_all"."""
     scatters_transfers: bool
     """Between pipeline stages each tensor-parallel rank sends its share of what all of them hold."""
     spreads: Mapping[str, float]

@@ -266,6 +266,7 @@ _TERMS: tuple[Callable[[Job, Strategy, Stage], Term], ...] = (
     activations.autocast_weight_copies,
     activations.logits_and_loss,
     activations.tensor_parallel_buffers,
+    activations.gathered_keys_values,
     activations.passing_gradients,
     communication_buffers,
 )

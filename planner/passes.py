@@ -125,15 +125,22 @@ def _selective(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Amount:
 
 
 def _context(job: Job, s: Strategy, part: Part) -> Amount:
-    """Seconds of the ring of keys and values that attention does not hide.
+    """Seconds of both passes' exchange of keys and values that attention does not hide.
 
-    max(0, ring - attention) forward, max(0, 2 ring - attention) backward
+        max(0, exchange - attention) of a ring, whose hops overlap with attention to the last one
+
+    All of it where attention must wait for all keys.
     """
     if np.all(np.asarray(s.context_parallel_size) == 1):
         return 0.0
-    ring = communication.context_parallel(job, s, part)
-    forward, backward = compute.attention(job, s, part), compute.attention_backward(job, s, part)
-    return np.maximum(0.0, ring - forward) + np.maximum(0.0, 2 * ring - backward)
+    forward, backward = communication.context_parallel(job, s, part)
+    if job.framework.context_exchange != "ring":
+        return forward + backward
+    looking, looking_back = (
+        compute.attention(job, s, part),
+        compute.attention_backward(job, s, part),
+    )
+    return np.maximum(0.0, forward - looking) + np.maximum(0.0, backward - looking_back)
 
 
 def _doubt(job: Job, busy: Amount, moving: Amount, waiting: Amount) -> Amount:

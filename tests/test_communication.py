@@ -84,13 +84,39 @@ def test_fp32_activations_are_twice_as_large(make_job: JobMaker) -> None:
     )
 
 
+SHARED = replace(PLAIN, context_parallel_size=4)
+OWN_KEYS = 2 * (8192 / 4) * 2 * 4096
+"""Bytes of keys and values of a rank: Llama 2 has as many heads of them as of queries."""
+
+
+def long_job(make_job: JobMaker, framework: str) -> Job:
+    return make_job(LLAMA, gpus=8, recipe={"sequence_length": 8192, "framework": framework})
+
+
 def test_a_ring_passes_keys_and_values_on(make_job: JobMaker) -> None:
-    job = make_job(LLAMA, gpus=8, recipe={"sequence_length": 8192})
-    s = replace(PLAIN, context_parallel_size=4)
-    hop = collectives.send(job.cluster, Group(ranks=4), 2 * (8192 / 4) * 2 * 4096)
-    assert communication.context_parallel(job, s, block(job)) == pytest.approx(3 * hop)
-    assert communication.context_parallel(job, PLAIN, block(job)) == 0
-    assert communication.context_parallel(job, s, job.model.parts[0]) == 0
+    job = long_job(make_job, "megatron")
+    hop = collectives.send(job.cluster, Group(ranks=4), OWN_KEYS)
+    forward, backward = communication.context_parallel(job, SHARED, block(job))
+    assert (forward, backward) == pytest.approx((3 * hop, 6 * hop))
+    assert communication.context_parallel(job, PLAIN, block(job)) == (0, 0)
+    assert communication.context_parallel(job, SHARED, job.model.parts[0]) == (0, 0)
+
+
+def test_keys_and_values_are_gathered_twice_and_their_gradients_scattered(
+    make_job: JobMaker,
+) -> None:
+    job = long_job(make_job, "torch")
+    gather = collectives.all_gather(job.cluster, Group(ranks=4), 4 * OWN_KEYS)
+    scatter = collectives.reduce_scatter(job.cluster, Group(ranks=4), 4 * OWN_KEYS)
+    both = communication.context_parallel(job, SHARED, block(job))
+    assert both == pytest.approx((gather, gather + scatter))
+    assert communication.context_parallel(job, PLAIN, block(job)) == (0, 0)
+
+
+def test_heads_are_dealt_out_for_attention_and_back(make_job: JobMaker) -> None:
+    job = long_job(make_job, "deepspeed")
+    dealt = collectives.all_to_all(job.cluster, Group(ranks=4), 2 * OWN_KEYS)
+    assert communication.context_parallel(job, SHARED, block(job)) == pytest.approx((dealt, dealt))
 
 
 def test_tokens_go_to_their_experts_and_back(make_job: JobMaker) -> None:

@@ -128,7 +128,7 @@ def divided_variants() -> Iterator[Bundle]:
         PIPELINE | {"attention": "eager"},
         PIPELINE | V_SHAPED,
         CONTEXT | {"recompute": "full"},
-        CONTEXT | PIPELINE,
+        CONTEXT | PIPELINE | {"recompute": "selective"},
         CONTEXT | PIPELINE | V_SHAPED | TENSOR | {"sequence_parallel": True},
     )
     for split, zero_stage, data, precision, config in product(
@@ -214,7 +214,7 @@ def test_only_the_chosen_strategy_is_in_the_script() -> None:
 
 
 def test_only_the_chosen_division_is_in_the_script() -> None:
-    words = ("parallelize_module", "PipelineStage", "all_gather_tensor", "fully_shard", "deal(")
+    words = ("parallelize_module", "PipelineStage", "all_gather_single", "fully_shard", "deal(")
     plan = replace(BUNDLE, model_config=LLAMA)
 
     def found(**layout: Any) -> list[bool]:

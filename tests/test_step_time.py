@@ -169,11 +169,13 @@ def test_part_of_backwards_exchange_hides_behind_weight_gradients(make_job: JobM
 
 
 def test_a_ring_hides_behind_attention_where_there_is_enough(make_job: JobMaker) -> None:
-    recipe = {"global_batch_size": 1, "sequence_length": 131072, "attention": "flash"}
+    recipe = {"global_batch_size": 1, "sequence_length": 131072, "framework": "megatron"}
     model = "meta-llama/Meta-Llama-3.1-8B"
     s = Strategy(context_parallel_size=8)
     long = amounts(estimate_step_time(make_job(model, gpus=8, recipe=recipe), s))
     assert long["context_parallel_exchange"] == 0
+    gathered = make_job(model, gpus=8, recipe=recipe | {"framework": "torch"})
+    assert amounts(estimate_step_time(gathered, s))["context_parallel_exchange"] > 0
     slow = {"intra_node": {"bus_gb_per_s": 0.1}}
     job = make_job(model, gpus=8, recipe=recipe, cluster=slow)
     assert amounts(estimate_step_time(job, s))["context_parallel_exchange"] > 1

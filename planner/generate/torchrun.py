@@ -63,9 +63,6 @@ def _divided(bundle: Bundle) -> dict[str, bool]:
             tokens % pieces > 0 or (bundle.sequence_parallel and tokens % (context * tensor) > 0)
         ),
         "eager attention has no pieces of a sequence": context > 1 and bundle.attention == "eager",
-        "selective recompute does not see through attention to pieces of a sequence": (
-            context > 1 and bundle.recompute == "selective"
-        ),
         "a sequence is divided over GPUs that share all else, not within replicas": (
             context > 1 and is_hybrid
         ),

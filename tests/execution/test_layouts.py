@@ -24,7 +24,8 @@ ON_TWO: Mapping[str, Mapping[str, Any]] = {
     "tensor": TENSOR,
     "sequence": SEQUENCE | {"recompute": "selective"},
     "sequence-eager": SEQUENCE | {"attention": "eager"},
-    "context": CONTEXT | {"recompute": "full"},
+    "context": CONTEXT,
+    "context-selective": CONTEXT | {"recompute": "selective"},
     "1f1b": PIPELINE | {"recompute": "full"},
     "gpipe-uneven": PIPELINE | {"pipeline_schedule": "gpipe", "layers_per_stage": (3, 1)},
     "interleaved": PIPELINE | INTERLEAVED,
@@ -43,7 +44,8 @@ ON_FOUR: Mapping[str, Mapping[str, Any]] = {
     "zero2-zbv": DATA | PIPELINE | V_SHAPED | {"zero_stage": 2},
     "zero3-interleaved": DATA | PIPELINE | INTERLEAVED | {"zero_stage": 3},
     "pipeline-4": {"pipeline_parallel_size": 4},
-    "zero3-context": DATA | CONTEXT | {"zero_stage": 3},
+    "zero3-context": DATA | CONTEXT | {"zero_stage": 3, "recompute": "full"},
+    "zbv-context": PIPELINE | V_SHAPED | CONTEXT,
 }
 
 

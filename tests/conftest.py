@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+from preloading import preloading
 
 from planner.job import Job
 from planner.request import parse_request, resolve
@@ -56,6 +57,19 @@ def private_cache(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PLANNER_CACHE_DIR", str(tmp_path_factory.mktemp("hub")))
         yield
+
+
+@pytest.fixture(scope="session")
+def python_server(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
+    path = tmp_path_factory.mktemp("python") / "socket"
+    with preloading(path):
+        yield str(path)
+
+
+@pytest.fixture
+def preloaded(python_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the launched scripts find PyTorch and transformers imported; parity tests do without."""
+    monkeypatch.setenv("PRELOADED", python_server)
 
 
 JobMaker = Callable[..., Job]

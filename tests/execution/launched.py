@@ -4,13 +4,13 @@ import json
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bundles import divided, with_layout
+from preloading import OFFLINE_ON_CPUS, pythons
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -91,12 +91,6 @@ STEPS = 3
 HYPERPARAMETERS = ("--steps", str(STEPS), "--lr", "1e-3", "--warmup", "1")
 SECONDS = 300
 TIMED_OUT = 124
-ENVIRONMENT = {
-    "ACCELERATE_USE_CPU": "true",
-    "CUDA_VISIBLE_DEVICES": "",
-    "HF_HUB_OFFLINE": "1",
-    "OMP_NUM_THREADS": "1",
-}
 
 
 @dataclass
@@ -155,19 +149,20 @@ def launch(folder: Path, bundle: Bundle, *arguments: str, target: str = "torchru
 def start(folder: Path, *command: str, **environment: str) -> Run:
     """Start a script offline on CPUs; its log and its weights go into the folder."""
     results = ("--log", str(folder / "log.jsonl"), "--save-model", str(folder / "model"))
-    return Run(folder, _run(folder, *command, *HYPERPARAMETERS, *results, **environment))
+    return run(folder, *command, *HYPERPARAMETERS, *results, **environment)
 
 
-def _run(folder: Path, *command: str, **environment: str) -> subprocess.Popen[str]:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return subprocess.Popen(
+def run(folder: Path, *command: str, **environment: str) -> Run:
+    """Start a command offline on CPUs, with this Python's tools in PATH."""
+    process = subprocess.Popen(
         ["timeout", str(SECONDS), *command],  # noqa: S607
         cwd=folder,
-        env={**os.environ, **ENVIRONMENT, "PATH": path, **environment},
+        env={**os.environ, **OFFLINE_ON_CPUS, **pythons(environment), **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
+    return Run(folder, process)
 
 
 def launch_several(folder: Path, bundles: Mapping[str, Bundle], *arguments: str) -> dict[str, Run]:
@@ -180,9 +175,8 @@ def launch_several(folder: Path, bundles: Mapping[str, Bundle], *arguments: str)
     launcher = ("torchrun", "--standalone", f"--nproc_per_node={processes}", "--")
     driver = (str(Path(__file__).with_name("several.py")), *map(str, folders.values()), "--")
     results = ("--log", "FOLDER/log.jsonl", "--save-model", "FOLDER/model")
-    process = _run(folder, *launcher, *driver, *HYPERPARAMETERS, *results, *arguments)
-    Run(folder, process).finish()
-    return {name: Run(path, process) for name, path in folders.items()}
+    done = run(folder, *launcher, *driver, *HYPERPARAMETERS, *results, *arguments).finish()
+    return {name: Run(path, done.process) for name, path in folders.items()}
 
 
 def unused_port() -> str:

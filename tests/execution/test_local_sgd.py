@@ -9,6 +9,8 @@ from bundles import with_layout
 from launched import DEEP_LLAMA, TINY, launch, launch_several
 from reference import distance, train_apart
 
+pytestmark = pytest.mark.usefixtures("preloaded")
+
 TOLERANCE = 1e-5
 STEPS = 8
 

@@ -13,6 +13,8 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from transformers import PreTrainedTokenizerFast
 
+pytestmark = pytest.mark.usefixtures("preloaded")
+
 WORDS = 80
 
 

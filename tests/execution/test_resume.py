@@ -9,6 +9,8 @@ from reference import distance, expected
 
 from planner.generate import Bundle
 
+pytestmark = pytest.mark.usefixtures("preloaded")
+
 SAVE = ("--save-every", "1", "--output", "checkpoints")
 FP16 = with_layout(TINY, precision="fp16-mixed")
 

@@ -4,25 +4,21 @@
 Science: `--epochs 2 --batch_size 4 --data_size 8`, SGD with a rate of 0.01 and a momentum of 0.9.
 """
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from bundles import with_layout
-from launched import TINY, write
+from launched import TINY, run, write
+
+pytestmark = pytest.mark.usefixtures("preloaded")
 
 PUBLISHED = [0.9472, 0.9440, 0.9527, 0.9687, 0.9570, 0.9343, 0.9411, 0.9186]
 
 
 def weights(script: Path, *launcher: str) -> list[float]:
     toy, results = Path(__file__).with_name("toy.py"), script.with_suffix(".pt")
-    command = [str(Path(sys.executable).parent / launcher[0]), *launcher[1:]]
-    done = subprocess.run(
-        [*command, str(toy), str(script), str(results)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    run(script.parent, *launcher, str(toy), str(script), str(results)).output()
     (row,) = torch.load(results).tolist()
     return list(row)
 

@@ -14,6 +14,8 @@ from transformers import HfArgumentParser, TrainingArguments
 from planner.errors import InvalidInputError
 from planner.generate import Bundle, generate
 
+pytestmark = pytest.mark.usefixtures("preloaded")
+
 TOLERANCE = 1e-5
 PRECISIONS = ("fp32", "tf32", "fp16-mixed", "bf16-mixed", "bf16")
 DEEPSPEED = with_layout(ACCUMULATED, framework="deepspeed", zero_stage=2, offload="optimizer")

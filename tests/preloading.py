@@ -1,0 +1,40 @@
+"""Python programs in forks of a process that has imported PyTorch and transformers already."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from pathlib import Path
+
+CLIENTS = Path(__file__).parent / "execution" / "preloaded"
+OFFLINE_ON_CPUS = {
+    "ACCELERATE_USE_CPU": "true",
+    "CUDA_VISIBLE_DEVICES": "",
+    "HF_HUB_OFFLINE": "1",
+    "OMP_NUM_THREADS": "1",
+}
+READ_BY_IMPORTS = {"PYTHONPATH", "HF_HOME"}
+
+
+@contextmanager
+def preloading(socket_path: Path) -> Generator[None]:
+    """Listen for programs to run."""
+    command = [sys.executable, str(CLIENTS / "server.py"), str(socket_path)]
+    environment = {**os.environ, **OFFLINE_ON_CPUS}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        assert b"ready\n" in server.stdout
+        yield
+        server.terminate()
+
+
+def pythons(changed: Iterable[str]) -> dict[str, str]:
+    """Return where a command finds Python: preloaded, unless imports read the changed variables."""
+    folders = [str(Path(sys.executable).parent), os.environ["PATH"]]
+    if "PRELOADED" not in os.environ or READ_BY_IMPORTS.intersection(changed):
+        return {"PATH": os.pathsep.join(folders)}
+    return {
+        "PATH": os.pathsep.join([str(CLIENTS), *folders]),
+        "PYTHON_EXEC": str(CLIENTS / "python"),
+    }

@@ -2,13 +2,14 @@
 
 import subprocess
 from collections.abc import Generator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import slurm
 from bundles import with_layout
-from launched import SECONDS, TINY, start, write
-from reference import expected
+from launched import DEEP_LLAMA, SECONDS, TINY, Run, deep, start, write
+from reference import distance, expected
 
 TWO_NODES = with_layout(TINY, nodes=2, gpus_per_node=1)
 
@@ -19,16 +20,31 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
         yield
 
 
-def test_a_job_on_two_nodes_trains_like_one_process(tmp_path: Path) -> None:
-    folder = write(tmp_path, TWO_NODES, "torchrun")
+def finished_job(folder: Path) -> Run:
+    """Submit the folder's batch script, and wait until the job is through."""
     submitted = start(folder, "sbatch", "--parsable", "launchers/slurm.sh", "--no-dropout")
     job = submitted.output().strip()
     ended = "COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL"
     question = ("squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T")
     state = slurm.wait_for(ended, *question, seconds=SECONDS).strip()
     assert state == "COMPLETED", (folder / f"train-tiny-{job}.out").read_text()
-    assert {record["world_size"] for record in submitted.log} == {2}
-    assert submitted.losses == pytest.approx(expected("gpt2").losses, abs=1e-5, rel=0)
+    return submitted
+
+
+def test_a_job_on_two_nodes_trains_like_one_process(tmp_path: Path) -> None:
+    run = finished_job(write(tmp_path, TWO_NODES, "torchrun"))
+    assert {record["world_size"] for record in run.log} == {2}
+    assert run.losses == pytest.approx(expected("gpt2").losses, abs=1e-5, rel=0)
+
+
+def test_a_pipeline_over_two_nodes_trains_like_one_process(tmp_path: Path) -> None:
+    """Two stages, a node each, of two data-parallel processes."""
+    plan = deep(DEEP_LLAMA, pipeline_parallel_size=2, data_parallel_size=2)
+    run = finished_job(write(tmp_path, replace(plan, nodes=2, gpus_per_node=2), "torchrun"))
+    reference = expected("deep-llama")
+    assert {record["world_size"] for record in run.log} == {4}
+    assert run.losses == pytest.approx(reference.losses, abs=1e-5, rel=0)
+    assert distance(run.weights, reference.weights) <= 1e-5
 
 
 def test_a_failing_node_ends_the_job(tmp_path: Path) -> None:

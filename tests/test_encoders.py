@@ -440,7 +440,7 @@ def test_a_whole_classifier_keeps_what_autograd_saves(family: str) -> None:
     """Its layers, its embeddings, and the last hidden state, of which the head reads a view."""
     no_dropout = {"attention_probs_dropout_prob": 0.0, "hidden_dropout_prob": 0.0}
     config = BERT_LIKE | {"model_type": family} | no_dropout
-    build = transformers.AutoModelForSequenceClassification
+    build: Any = transformers.AutoModelForSequenceClassification
     built = build.from_config(_configuration(config, attn_implementation="sdpa")).train()
     inputs, labels = torch.ones(BATCH, TOKENS, dtype=torch.long), torch.tensor([0, 1])
     saved = _saved_bytes(built, lambda: built(input_ids=inputs, labels=labels).loss, inputs, labels)

@@ -222,8 +222,8 @@ class Model:
     name: str
     model_type: str
     task: str
-    """What the head is trained for: "causal-lm", "masked-lm", "seq2seq-lm", "image-classification"
-    or "none"."""
+    """What the head is trained for: "causal-lm", "masked-lm", "seq2seq-lm",
+    "sequence-classification", "image-classification" or "none"."""
     parts: tuple[Part, ...]
     vocab_size: int
     hidden_size: int

@@ -58,6 +58,7 @@ FLAGS = {
     "recipe.weights_dtype": "--weights NAME",
     "recipe.attention": "--attention NAME",
     "recipe.framework": "--framework NAME",
+    "recipe.task": "--task NAME",
     "recipe.training_tokens": "--tokens N",
     "objective": "--objective NAME",
     "max_gpus": "--max-gpus N",

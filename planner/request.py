@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from planner import catalog, hub
 from planner.architectures import MODEL_TYPES, read_model
+from planner.architectures.heads import classifying
 from planner.batches import usual_tokens_per_step
 from planner.cluster import Cluster, Gpu
 from planner.cluster_request import (
@@ -55,6 +56,8 @@ class RecipeRequest(WireModel):
     weights_dtype: Literal["config", "fp32"] | None = None
     attention: Literal["eager", "sdpa", "flash"] = "sdpa"
     framework: str = Field(default="torch", max_length=40)
+    task: Literal["sequence-classification"] | None = None
+    """What to train for; None for the head that the model's config names."""
     compile: bool = False
     training_tokens: int | None = Field(default=None, ge=1, le=10**18)
     training_samples: int | None = Field(default=None, ge=1, le=10**15)
@@ -155,7 +158,7 @@ def resolve(request: Request, *, allow_paths: bool, weights_dtype: str = "fp32")
     Raises:
         PlannerError: a name is unknown, a wish cannot be estimated, or the batch does not split.
     """
-    model, notes = load_model(request.model, allow_paths=allow_paths)
+    model, notes = load_model(request.model, allow_paths=allow_paths, task=request.recipe.task)
     found = resolve_cluster(request.cluster)
     cluster, assumptions = found.cluster, list(found.assumptions)
     framework = _framework(request.recipe)
@@ -197,7 +200,7 @@ def _weights_assumption(job: Job) -> list[Assumption]:
 
 
 def load_model(
-    wanted: str | Mapping[str, Any], *, allow_paths: bool
+    wanted: str | Mapping[str, Any], *, allow_paths: bool, task: str | None = None
 ) -> tuple[Model, tuple[str, ...]]:
     """Return a model by name, path or config.json, and what the user should know about it.
 
@@ -205,6 +208,7 @@ def load_model(
         wanted: catalogue name, Hub id, path, or the config.json itself.
         allow_paths: whether the caller sits at this machine: only then may files be read, and a
             model type without a reader be built by transformers.
+        task: "sequence-classification" for that head in place of the one that the config names.
 
     Raises:
         PlannerError: the model cannot be found, or not be read.
@@ -212,18 +216,22 @@ def load_model(
     if isinstance(wanted, Mapping):
         name = wanted.get("_name_or_path")
         name = name if isinstance(name, str) and name else "config.json"
-        model = _read(name, wanted, may_build=allow_paths)
+        model = _read(name, _for_task(wanted, task), may_build=allow_paths)
         return replace(model, is_pretrained=False), ()
     found = hub.find_model(wanted, allow_paths=allow_paths)
-    model = _read(found.name, found.config, may_build=allow_paths)
+    model = _read(found.name, _for_task(found.config, task), may_build=allow_paths)
     notes = [found.note] if found.note else []
-    if found.safetensors_parameters not in (None, model.parameters):
+    if task is None and found.safetensors_parameters not in (None, model.parameters):
         notes.append(
             f"the weights on the Hub hold {found.safetensors_parameters:,} elements,"
             f" the config gives {model.parameters:,} parameters"
         )
     model = replace(model, is_pretrained=found.is_pretrained, revision=found.revision)
     return model, tuple(notes)
+
+
+def _for_task(config: Mapping[str, Any], task: str | None) -> Mapping[str, Any]:
+    return config if task is None else classifying(config)
 
 
 def _read(name: str, config: Mapping[str, Any], *, may_build: bool) -> Model:

@@ -68,6 +68,12 @@ def test_flags_reach_the_request() -> None:
     assert answer["assumptions"] == []
 
 
+def test_a_task_is_a_flag() -> None:
+    arguments = ["--gpu", "t4", "--gpus", "2", "--task", "sequence-classification", "--json"]
+    answer = json.loads(run("suggest", "roberta-base", *arguments).stdout)
+    assert answer["chosen"]["model"]["parameters"] == 124_647_170
+
+
 def test_a_topology_file_decides_the_link(tmp_path: Path) -> None:
     file = tmp_path / "topo.txt"
     file.write_text(TOPOLOGY)

@@ -130,6 +130,29 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         | {"norm_bias": True, "attention_bias": True, "mlp_bias": True}
         | {"classifier_bias": True, "decoder_bias": False, "tie_word_embeddings": False},
     ),
+    "bert's classes": ("BertForSequenceClassification", BERT_LIKE | {"model_type": "bert"}),
+    "roberta's classes": (
+        "RobertaForSequenceClassification",
+        BERT_LIKE | {"model_type": "roberta", "num_labels": 5},
+    ),
+    "xlm-roberta's classes": (
+        "XLMRobertaForSequenceClassification",
+        BERT_LIKE | {"model_type": "xlm-roberta", "id2label": {"0": "a", "1": "b", "2": "c"}},
+    ),
+    "camembert's classes": (
+        "CamembertForSequenceClassification",
+        BERT_LIKE | {"model_type": "camembert"},
+    ),
+    "mpnet's classes": ("MPNetForSequenceClassification", BERT_LIKE | {"model_type": "mpnet"}),
+    "distilbert's classes": ("DistilBertForSequenceClassification", DISTILBERT),
+    "electra's classes": ("ElectraForSequenceClassification", ELECTRA),
+    "albert's classes": ("AlbertForSequenceClassification", ALBERT),
+    "deberta's classes": ("DebertaV2ForSequenceClassification", RELATIVE),
+    "modernbert's classes": (
+        "ModernBertForSequenceClassification",
+        MODERNBERT | {"classifier_bias": True, "norm_bias": True},
+    ),
+    "modernbert's classes without biases": ("ModernBertForSequenceClassification", MODERNBERT),
     "t5": ("T5ForConditionalGeneration", T5),
     "t5 alone": ("T5Model", T5),
     "t5's encoder": ("T5EncoderModel", T5),
@@ -336,6 +359,17 @@ def test_any_config_is_read_or_refused(
     assert len(refusal.message) < 400
 
 
+@pytest.mark.parametrize("case", [name for name in CASES if "classes" in name])
+def test_a_classifier_has_a_loss_for_each_sequence_and_none_for_tokens(case: str) -> None:
+    class_name, config = CASES[case]
+    model = read_model("tiny", config | {"architectures": [class_name]})
+    assert model.task == "sequence-classification"
+    assert not model.has_token_loss
+    head = model.parts[-1]
+    assert head.flops_per_token(32) == 2 * 16 * (16 + _configuration(config).num_labels)
+    assert head.tokens(32) == 1
+
+
 BATCH, TOKENS = 2, 24
 """Sequences, and tokens of each."""
 
@@ -399,6 +433,26 @@ def test_a_roberta_layer_keeps_what_autograd_saves(implementation: str) -> None:
     saved = _saved_bytes(layer, lambda: layer(hidden, attention_mask=mask))
     expected = _expected_bytes(read_model("tiny", config).blocks[0], implementation)
     assert saved == pytest.approx(expected, rel=0.001)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_a_whole_classifier_keeps_what_autograd_saves(family: str) -> None:
+    """Its layers, its embeddings, and the last hidden state, of which the head reads a view."""
+    no_dropout = {"attention_probs_dropout_prob": 0.0, "hidden_dropout_prob": 0.0}
+    config = BERT_LIKE | {"model_type": family} | no_dropout
+    build: Any = transformers.AutoModelForSequenceClassification
+    built = build.from_config(_configuration(config, attn_implementation="sdpa")).train()
+    inputs, labels = torch.ones(BATCH, TOKENS, dtype=torch.long), torch.tensor([0, 1])
+    saved = _saved_bytes(built, lambda: built(input_ids=inputs, labels=labels).loss, inputs, labels)
+    class_name = {"bert": "Bert", "roberta": "Roberta"}[family] + "ForSequenceClassification"
+    model = read_model("tiny", config | {"architectures": [class_name]})
+    expected = sum(
+        part.count * _expected_bytes(part, "sdpa")
+        if part.attention
+        else part.count * part.kept_bytes_per_token(Numerics.FP32) * BATCH * TOKENS
+        for part in model.parts
+    )
+    assert saved == pytest.approx(expected, rel=0.01)
 
 
 @IMPLEMENTATIONS

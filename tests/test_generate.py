@@ -96,7 +96,10 @@ HOSTILE = (
 def variants() -> Iterator[Bundle]:
     precisions = ("fp32", "tf32", "fp16-mixed", "bf16-mixed", "bf16")
     for zero_stage, precision, recompute, task in product(
-        range(4), precisions, ("none", "full"), ("causal-lm", "masked-lm")
+        range(4),
+        precisions,
+        ("none", "full"),
+        ("causal-lm", "masked-lm", "sequence-classification"),
     ):
         yield with_layout(
             BUNDLE, zero_stage=zero_stage, precision=precision, recompute=recompute, task=task

@@ -79,6 +79,12 @@ PLANS: dict[str, dict[str, Any]] = {
         "cluster": {"gpu": "t4", "gpus_per_node": 2},
         "strategy": {"zero_stage": 0},
     },
+    "classifier": {
+        "model": "FacebookAI/roberta-base",
+        "cluster": {"gpu": "t4", "gpus_per_node": 2},
+        "recipe": {"task": "sequence-classification"},
+        "strategy": {"zero_stage": 3},
+    },
 }
 SAME_FOR_ALL = {"config.json", "plan.json"}
 """The model's own, and what test_wire.py checks field by field."""

@@ -116,6 +116,12 @@ def test_a_strategy_implies_its_batch() -> None:
         ({"cluster": {"nodes": 2, "inter_node": "x"}}, InvalidInputError, "cluster.inter_node"),
         ({"cluster": {"topology": "none"}}, InvalidInputError, "cluster.topology"),
         ({"model": {"model_type": "mamba"}}, UnsupportedError, "model"),
+        ({"recipe": {"task": "sequence-classification"}}, UnsupportedError, "recipe.task"),
+        (
+            {"model": {"model_type": ["bert"]}, "recipe": {"task": "sequence-classification"}},
+            UnsupportedError,
+            "recipe.task",
+        ),
     ],
 )
 def test_what_cannot_be_estimated_is_refused_by_field(
@@ -124,6 +130,24 @@ def test_what_cannot_be_estimated_is_refused_by_field(
     with pytest.raises(kind) as caught:
         resolved(**parts)
     assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("model", "parameters"),
+    [
+        ("bert-base-uncased", 109_483_778),
+        ("roberta-base", 124_647_170),
+        ("distilbert-base-uncased", 66_955_010),
+    ],
+)
+def test_an_encoder_can_be_asked_to_classify(model: str, parameters: int) -> None:
+    """The parameters that Trainer prints for these models with two classes."""
+    recipe = {"task": "sequence-classification"}
+    request = parse_request({"model": model, "cluster": {"gpu": "t4"}, "recipe": recipe})
+    found = resolve(request, allow_paths=False).job.model
+    assert found.task == "sequence-classification"
+    assert found.parameters == parameters
+    assert found.is_pretrained
 
 
 def test_an_instance_leaves_nothing_of_the_cluster_open() -> None:

@@ -138,6 +138,7 @@ def _run() -> tuple[Control, ...]:
             placeholder="not said",
             note="for hours, GPU-hours and, with an instance, the price",
         ),
+        _select("task", "Task", "the model's own", ("sequence-classification",)),
         _select("precision", "Precision", "the best the GPU has", precisions),
         Control(
             name="weights_dtype",

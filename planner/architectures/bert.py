@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from planner.architectures import encoders, kept
 from planner.architectures.config import Config
+from planner.architectures.fields import labels
 from planner.errors import InvalidInputError
 from planner.model import Attention, Linear, Model, Part
 
@@ -43,13 +44,15 @@ class _Family:
     head_function: str = ""
     """Empty for the trunk's."""
     has_mlp_dropout: bool = True
+    drops_pooled: bool = False
+    """A dropout comes first in the head of classes."""
     discriminator: str = ""
     """The class whose head tells replaced tokens from original ones."""
     keys: Mapping[str, str] = field(default_factory=dict)
     """Own names of the common fields."""
 
 
-_ROBERTA = _Family(vocabulary=50265, position_offset=2, head_function="gelu")
+_ROBERTA = _Family(vocabulary=50265, position_offset=2, head_function="gelu", drops_pooled=True)
 _FAMILIES: Mapping[str, _Family] = {
     "bert": _Family(),
     "roberta": _ROBERTA,
@@ -79,6 +82,7 @@ _FAMILIES: Mapping[str, _Family] = {
         has_pooler=False,
         is_head_bias_tied=False,
         head_function="gelu",
+        drops_pooled=True,
         discriminator="ElectraForPreTraining",
     ),
     "albert": _Family(
@@ -97,8 +101,8 @@ _FAMILIES: Mapping[str, _Family] = {
 def read(name: str, config: Config) -> Model:
     """Return the Model of a bert-like config.json, with the head that `architectures` names.
 
-    A bare `...Model` keeps its pooler and has no head, and `ElectraForPreTraining` has a
-    discriminator; anything else is read as `...ForMaskedLM`.
+    A bare `...Model` keeps its pooler and has no head, `ElectraForPreTraining` has a discriminator,
+    and `...ForSequenceClassification` has classes; anything else is read as `...ForMaskedLM`.
 
     Raises:
         InvalidInputError: albert has more groups than layers.
@@ -108,13 +112,12 @@ def read(name: str, config: Config) -> Model:
     hidden = _size(config, family, "hidden_size", family.hidden)
     positions = config.size("max_position_embeddings", 512)
     head_class = config.head_class()
-    has_logits = not head_class.endswith("Model") and head_class != family.discriminator
     layer = _layer(config, family, hidden)
     blocks = _shared_blocks(config, layer) if model_type == "albert" else (encoders.block(layer),)
     return Model(
         name=name,
         model_type=model_type,
-        task="masked-lm" if has_logits or not head_class else "none",
+        task=_task(family, head_class),
         parts=(
             _embeddings(config, family, hidden, positions),
             *blocks,
@@ -126,6 +129,13 @@ def read(name: str, config: Config) -> Model:
         has_learned_positions=True,
         config=config.values,
     )
+
+
+def _task(family: _Family, head_class: str) -> str:
+    if head_class.endswith("ForSequenceClassification"):
+        return "sequence-classification"
+    is_bare = head_class.endswith("Model") or (head_class and head_class == family.discriminator)
+    return "none" if is_bare else "masked-lm"
 
 
 def _size(config: Config, family: _Family, key: str, default: int) -> int:
@@ -235,6 +245,12 @@ def _head(config: Config, family: _Family, head_class: str, hidden: int) -> tupl
     function = _function(config, family)
     if head_class and head_class == family.discriminator:
         return (_discriminator(hidden, function),)
+    if head_class.endswith("ForSequenceClassification"):
+        dropout = config.probability(
+            "classifier_dropout", _probability(config, family, "hidden_dropout_prob")
+        )
+        drops_first = family.drops_pooled and dropout > 0
+        return encoders.sequence_head(hidden, labels(config), drops_first=drops_first)
     if head_class.endswith("Model"):
         return (encoders.classifier("pooler", hidden, hidden),) if family.has_pooler else ()
     vocabulary = config.size("vocab_size", family.vocabulary)

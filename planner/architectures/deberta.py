@@ -7,30 +7,32 @@ from dataclasses import replace
 
 from planner.architectures import bert, encoders, kept
 from planner.architectures.config import Config
-from planner.architectures.fields import count, texts
+from planner.architectures.fields import count, labels, texts
 from planner.model import Attention, Kept, Linear, Model, Part
+
+_TASKS = {"ForMaskedLM": "masked-lm", "ForSequenceClassification": "sequence-classification"}
 
 
 def read(name: str, config: Config) -> Model:
     """Return the Model of a deberta-v2 config.json, with the head that `architectures` names.
 
-    `...ForMaskedLM` has the legacy head of transformers; anything else is read as
-    `DebertaV2Model`, for the checkpoints name no class.
+    `...ForMaskedLM` has the legacy head of transformers, `...ForSequenceClassification` has classes;
+    anything else is read as `DebertaV2Model`, for the checkpoints name no class.
     """
     hidden = config.size("hidden_size", 1536)
     vocabulary = config.size("vocab_size", 128100)
     positions = config.size("max_position_embeddings", 512)
-    has_head = config.head_class().endswith("ForMaskedLM")
+    task = _TASKS.get(config.head_class().removeprefix("DebertaV2"), "none")
     return Model(
         name=name,
         model_type="deberta-v2",
-        task="masked-lm" if has_head else "none",
+        task=task,
         parts=(
             _embeddings(config, hidden, vocabulary, positions),
             *_relative_positions(config, hidden, positions),
             _block(config, hidden),
             *_convolution(config, hidden),
-            *((_head(config, hidden, vocabulary),) if has_head else ()),
+            *_head(config, task, hidden, vocabulary),
         ),
         vocab_size=vocabulary,
         hidden_size=hidden,
@@ -189,7 +191,16 @@ def _convolution(config: Config, hidden: int) -> tuple[Part, ...]:
     )
 
 
-def _head(config: Config, hidden: int, vocabulary: int) -> Part:
+def _head(config: Config, task: str, hidden: int, vocabulary: int) -> tuple[Part, ...]:
+    if task == "none":
+        return ()
+    if task == "sequence-classification":
+        dropout = config.probability("pooler_dropout")
+        return encoders.sequence_head(hidden, labels(config), drops_first=dropout > 0)
+    return (_masked_lm_head(config, hidden, vocabulary),)
+
+
+def _masked_lm_head(config: Config, hidden: int, vocabulary: int) -> Part:
     is_tied = config.flag("tie_word_embeddings", default=True)
     function = config.text("hidden_act", "gelu")
     width = _width(config, hidden)

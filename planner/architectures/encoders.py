@@ -148,6 +148,33 @@ def classifier(name: str, in_features: int, out_features: int, *, has_bias: bool
     return Part(name=name, tokens_per_sequence=1, linears=(layer,))
 
 
+def sequence_head(
+    hidden: int, labels: int, *, has_dense_bias: bool = True, drops_first: bool = False
+) -> tuple[Part, ...]:
+    """Build the head that classifies a sequence by one of its tokens: dense, activation, classifier.
+
+    It has as many logits as classes, and keeps next to nothing of its own. But the token that the
+    dense layer reads is a view of the whole last hidden state, which it so keeps, unless a cast or
+    a dropout before it makes a copy.
+
+    Args:
+        hidden: of the trunk.
+        labels: the number of classes.
+        has_dense_bias: the dense layer has a bias.
+        drops_first: a dropout comes before the dense layer.
+    """
+    head = Part(
+        name="head",
+        tokens_per_sequence=1,
+        linears=(
+            Linear(name="dense", in_features=hidden, out_features=hidden, has_bias=has_dense_bias),
+            Linear(name="classifier", in_features=hidden, out_features=labels, has_bias=True),
+        ),
+    )
+    viewed = Kept(name="last_hidden_state", bytes_per_token=(4 * hidden, 0, 2 * hidden))
+    return (head,) if drops_first else (Part(name="pooled", kept=(viewed,)), head)
+
+
 def masked_lm_head(  # noqa: PLR0913 - a head's sizes and ties are six facts
     hidden: int,
     width: int,

@@ -5,17 +5,20 @@ from dataclasses import replace
 
 from planner.architectures import encoders, kept
 from planner.architectures.config import Config
+from planner.architectures.fields import labels
 from planner.errors import InvalidInputError
 from planner.model import Attention, Linear, Model, Part
 
 _GLOBAL, _LOCAL = "full_attention", "sliding_attention"
 _MOST_LAYERS = 10_000
+_TASKS = {"Model": "none", "ForSequenceClassification": "sequence-classification"}
 
 
 def read(name: str, config: Config) -> Model:
     """Return the Model of a modernbert config.json, with the head that `architectures` names.
 
-    `ModernBertModel` has no head; anything else is read as `ModernBertForMaskedLM`.
+    `ModernBertModel` has no head, `ModernBertForSequenceClassification` has classes; anything else
+    is read as `ModernBertForMaskedLM`.
 
     Raises:
         InvalidInputError: layer_types is no list of known kinds, or there are too many layers.
@@ -23,7 +26,7 @@ def read(name: str, config: Config) -> Model:
     hidden = config.size("hidden_size", 768)
     vocabulary = config.size("vocab_size", 50368)
     norm = _norm_parameters(config, hidden)
-    has_head = config.head_class() != "ModernBertModel"
+    task = _TASKS.get(config.head_class().removeprefix("ModernBert"), "masked-lm")
     embeddings = Part(
         name="embeddings",
         tables={"tok_embeddings": vocabulary * hidden},
@@ -37,12 +40,12 @@ def read(name: str, config: Config) -> Model:
     return Model(
         name=name,
         model_type="modernbert",
-        task="masked-lm" if has_head else "none",
+        task=task,
         parts=(
             embeddings,
             *_blocks(config, hidden, norm),
             final,
-            *((_head(config, hidden, vocabulary),) if has_head else ()),
+            *_head(config, task, hidden, vocabulary),
         ),
         vocab_size=vocabulary,
         hidden_size=hidden,
@@ -150,7 +153,17 @@ def _block(config: Config, hidden: int, norm: int) -> Part:
     )
 
 
-def _head(config: Config, hidden: int, vocabulary: int) -> Part:
+def _head(config: Config, task: str, hidden: int, vocabulary: int) -> tuple[Part, ...]:
+    if task == "none":
+        return ()
+    if task == "masked-lm":
+        return (_masked_lm_head(config, hidden, vocabulary),)
+    has_bias = config.flag("classifier_bias", default=False)
+    pooled, head = encoders.sequence_head(hidden, labels(config), has_dense_bias=has_bias)
+    return pooled, replace(head, vectors={"norm": _norm_parameters(config, hidden)})
+
+
+def _masked_lm_head(config: Config, hidden: int, vocabulary: int) -> Part:
     has_bias = config.flag("classifier_bias", default=False)
     head = encoders.masked_lm_head(
         hidden,

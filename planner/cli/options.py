@@ -31,6 +31,7 @@ _RECIPE = (
     "weights_dtype",
     "attention",
     "framework",
+    "task",
     "compile",
 )
 _STRATEGY = (
@@ -87,6 +88,7 @@ def job_options(command: F) -> F:
         click.option(
             "--framework", help="torch, accelerate, deepspeed, megatron, torchtitan, nanotron ..."
         ),
+        click.option("--task", help="sequence-classification, for another head than the model's."),
         click.option(
             "--compile/--no-compile", default=None, help="Run the model through torch.compile."
         ),

@@ -23,7 +23,7 @@ class Bundle:
     is_pretrained: bool
     """Whether `model` has weights to load; else training starts from random ones."""
     task: str
-    """`causal-lm` or `masked-lm`."""
+    """`causal-lm`, `masked-lm` or `sequence-classification`."""
     framework: str = "torch"
     """What the estimates hold for: a name of data/frameworks."""
     nodes: int

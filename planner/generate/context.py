@@ -9,7 +9,11 @@ from planner.units import GIB, format_bytes, format_count, format_seconds
 ATTENTION = {"eager": "eager", "sdpa": "sdpa", "flash": "flash_attention_2"}
 """Names that transformers has for the plan's."""
 
-AUTO_CLASSES = {"causal-lm": "AutoModelForCausalLM", "masked-lm": "AutoModelForMaskedLM"}
+AUTO_CLASSES = {
+    "causal-lm": "AutoModelForCausalLM",
+    "masked-lm": "AutoModelForMaskedLM",
+    "sequence-classification": "AutoModelForSequenceClassification",
+}
 
 ZERO = {
     0: "DDP",
@@ -46,7 +50,10 @@ def common_context(bundle: Bundle) -> dict[str, Any]:
         "is_alone": is_alone,
         "is_replicated": not is_alone and not bundle.shards_parameters,
         "is_sharded": bundle.shards_parameters,
+        "is_causal": bundle.task == "causal-lm",
         "is_masked": bundle.task == "masked-lm",
+        "is_classified": bundle.task == "sequence-classification",
+        "corpus": "texts.jsonl" if bundle.task == "sequence-classification" else "corpus.txt",
         "is_recomputed": bundle.recompute == "full",
         "learning_rates": {factor: f"{3e-4 * factor**0.5:.2g}" for factor in (0.5, 1, 2)},
         "needs_scaler": bundle.precision == "fp16-mixed",

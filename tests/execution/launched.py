@@ -55,6 +55,11 @@ BERT = {
     "num_attention_heads": 2,
     "max_position_embeddings": 16,
 }
+CLASSES = 3
+CLASSIFIER = BERT | {
+    "architectures": ["BertForSequenceClassification"],
+    "id2label": {str(number): f"class {number}" for number in range(CLASSES)},
+}
 
 TINY = Bundle(
     cuda_visible_devices="",

@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 import transformers
-from launched import BERT, DEEP_GPT2, DEEP_LLAMA, GPT2, LLAMA, STEPS
+from launched import BERT, CLASSES, CLASSIFIER, DEEP_GPT2, DEEP_LLAMA, GPT2, LLAMA, STEPS
+from texts import END, FIRST_WORD, MASK, class_of
 from torch import Tensor
 
 SEQUENCE_LENGTH = 16
@@ -21,8 +22,13 @@ SHAPES: Mapping[str, Mapping[str, Any]] = {
     "gpt2": GPT2,
     "llama": LLAMA,
     "bert": BERT,
+    "classifier": CLASSIFIER,
     "deep-gpt2": DEEP_GPT2,
     "deep-llama": DEEP_LLAMA,
+}
+AUTO = {
+    "ForMaskedLM": transformers.AutoModelForMaskedLM,
+    "ForSequenceClassification": transformers.AutoModelForSequenceClassification,
 }
 
 
@@ -44,17 +50,50 @@ def causal_sample(index: int, vocabulary: int) -> tuple[Tensor, Tensor]:
 def masked_sample(index: int, vocabulary: int) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(index)
     tokens = torch.randint(vocabulary, (SEQUENCE_LENGTH,), generator=generator)
-    positions = torch.randperm(SEQUENCE_LENGTH, generator=generator)[:2].tolist()  # 15 % of 16
-    fates = torch.rand(2, generator=generator).tolist()
-    drawn = torch.randint(vocabulary, (2,), generator=generator).tolist()
+    return hide(tokens, generator, vocabulary, vocabulary - 1)
+
+
+def classified_sample(index: int, vocabulary: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(index)
+    tokens = torch.randint(vocabulary, (SEQUENCE_LENGTH,), generator=generator)
+    return tokens, torch.randint(CLASSES, (), generator=generator)
+
+
+def hide(
+    tokens: Tensor, generator: torch.Generator, vocabulary: int, mask: int
+) -> tuple[Tensor, Tensor]:
+    """Return the tokens with 15 % of them hidden, at least one, and those as labels."""
+    count = max(1, round(0.15 * len(tokens)))
+    positions = torch.randperm(len(tokens), generator=generator)[:count].tolist()
+    fates = torch.rand(count, generator=generator).tolist()
+    drawn = torch.randint(vocabulary, (count,), generator=generator).tolist()
     inputs, labels = tokens.clone(), torch.full_like(tokens, -100)
     for position, fate, token in zip(positions, fates, drawn, strict=True):
         labels[position] = tokens[position]
         if fate < 0.8:
-            inputs[position] = vocabulary - 1
+            inputs[position] = mask
         elif fate < 0.9:
             inputs[position] = token
     return inputs, labels
+
+
+def text_sample(index: int, texts: list[list[int]], model: Any) -> tuple[Tensor, Tensor]:
+    """Return a text's tokens and labels, at most SEQUENCE_LENGTH of them and no padding."""
+    epoch, position = divmod(index, len(texts))
+    order = torch.randperm(len(texts), generator=torch.Generator().manual_seed(epoch))
+    text = texts[int(order[position])]
+    words = [FIRST_WORD + word for word in text]
+    if head(model) == "causal":
+        tokens = torch.tensor([*words, END][:SEQUENCE_LENGTH])
+        return tokens, tokens
+    tokens = torch.tensor(words[:SEQUENCE_LENGTH])
+    if head(model) == "classifier":
+        return tokens, torch.tensor(class_of(text, model.config.num_labels))
+    generator = torch.Generator().manual_seed(index)
+    return hide(tokens, generator, model.config.vocab_size, MASK)
+
+
+SAMPLES = {"causal": causal_sample, "masked": masked_sample, "classifier": classified_sample}
 
 
 def learning_rate(step: int, steps: int = STEPS) -> float:
@@ -87,20 +126,44 @@ def build(model_config: Mapping[str, Any]) -> Any:
         setattr(config, name, 0.0)
     config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.0
     torch.manual_seed(0)
-    is_masked = model_config["model_type"] == "bert"
-    auto: Any = (
-        transformers.AutoModelForMaskedLM if is_masked else transformers.AutoModelForCausalLM
-    )
+    (named,) = model_config.get("architectures") or ["GPT2LMHeadModel"]
+    auto: Any = next((auto for end, auto in AUTO.items() if named.endswith(end)), None)
+    auto = auto or transformers.AutoModelForCausalLM
     return auto.from_config(config, attn_implementation="sdpa").train()
+
+
+def head(model: Any) -> str:
+    """Return what the model is trained for."""
+    heads = {"ForMaskedLM": "masked", "ForSequenceClassification": "classifier"}
+    name = type(model).__name__
+    return next((kind for end, kind in heads.items() if name.endswith(end)), "causal")
 
 
 def take_step(model: Any, optimizer: Any, indices: range, rate: float) -> Any:
     """Train on the samples as one batch; return its loss."""
-    sample = masked_sample if model.config.model_type == "bert" else causal_sample
-    pairs = [sample(index, model.config.vocab_size) for index in indices]
+    pairs = [SAMPLES[head(model)](index, model.config.vocab_size) for index in indices]
     inputs, labels = (torch.stack(tensors) for tensors in zip(*pairs, strict=True))
     loss = model(input_ids=inputs, labels=labels).loss
     loss.backward()
+    return update(model, optimizer, rate, loss)
+
+
+def take_text_step(
+    model: Any, optimizer: Any, samples: list[tuple[Tensor, Tensor]], rate: float
+) -> Any:
+    """Train on texts, each by itself; return the mean loss of all tokens that were predicted."""
+    first = 1 if head(model) == "causal" else 0  # nothing predicts a text's first token
+    counts = [int((labels.reshape(-1)[first:] != -100).sum()) for _, labels in samples]
+    total = torch.zeros(())
+    for (inputs, labels), count in zip(samples, counts, strict=True):
+        loss = model(input_ids=inputs[None], labels=labels[None]).loss * count / sum(counts)
+        loss.backward()
+        total += loss.detach()
+    return update(model, optimizer, rate, total)
+
+
+def update(model: Any, optimizer: Any, rate: float, loss: Tensor) -> Any:
+    """Take a step of the optimizer with the gradients there are."""
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     for group in optimizer.param_groups:
         group["lr"] = rate
@@ -109,14 +172,19 @@ def take_step(model: Any, optimizer: Any, indices: range, rate: float) -> Any:
     return loss.item()
 
 
-def train(model_config: Mapping[str, Any]) -> Reference:
+def train(model_config: Mapping[str, Any], texts: list[list[int]] | None = None) -> Reference:
+    """Train on synthetic tokens, or on texts that are given as numbers of words."""
     model = build(model_config)
     initial = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     optimizer = torch.optim.AdamW(model.parameters())
     losses = []
     for step in range(STEPS):
         indices = range(step * GLOBAL_BATCH_SIZE, (step + 1) * GLOBAL_BATCH_SIZE)
-        losses.append(take_step(model, optimizer, indices, learning_rate(step)))
+        if texts is None:
+            losses.append(take_step(model, optimizer, indices, learning_rate(step)))
+        else:
+            samples = [text_sample(index, texts, model) for index in indices]
+            losses.append(take_text_step(model, optimizer, samples, learning_rate(step)))
     weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
     return Reference(initial, weights, losses)
 

@@ -2,20 +2,14 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from bundles import with_layout
 from launched import BERT, DEEP_LLAMA, TINY, deep, launch, start, write
 from reference import expected, mean_distance
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import Whitespace
-from transformers import PreTrainedTokenizerFast
+from texts import WORDS, write_tokenizer
 
 pytestmark = pytest.mark.usefixtures("preloaded")
-
-WORDS = 80
 
 
 @pytest.mark.parametrize(
@@ -40,16 +34,6 @@ def test_reduced_precision_with_recomputation_stays_close(
         assert run.finish().losses == pytest.approx(reference.losses, abs=0.02)
         weights = {name: weight.float() for name, weight in run.weights.items()}
         assert mean_distance(weights, reference.weights) < 0.5 * moved
-
-
-def write_tokenizer(folder: Path) -> Path:
-    vocabulary = {"<unk>": 0, "<end>": 1, "<mask>": 2} | {f"w{i}": i + 3 for i in range(WORDS)}
-    words = Tokenizer(WordLevel(vocabulary, unk_token="<unk>"))  # noqa: S106
-    words.pre_tokenizer = Whitespace()
-    special = {"unk_token": "<unk>", "eos_token": "<end>", "mask_token": "<mask>"}
-    fast: Any = PreTrainedTokenizerFast
-    fast(tokenizer_object=words, **special).save_pretrained(folder)
-    return folder
 
 
 def test_text_gives_the_same_losses_on_any_number_of_processes(tmp_path: Path) -> None:

@@ -20,8 +20,10 @@ class Linear(torch.nn.Module):
         self.linear = torch.nn.Linear(8, 1, bias=False)
         torch.nn.init.ones_(self.linear.weight)
 
-    def forward(self, row: torch.Tensor, *, use_cache: bool) -> SimpleNamespace:
-        del use_cache
+    def forward(
+        self, row: torch.Tensor, labels: torch.Tensor, *, use_cache: bool
+    ) -> SimpleNamespace:
+        del labels, use_cache
         return SimpleNamespace(loss=self.linear(row).sum())
 
 
@@ -33,7 +35,7 @@ class Rows:
         self.rows = torch.rand(8, 8)
 
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
-        return {"row": self.rows[index % 8]}
+        return {"row": self.rows[index % 8], "labels": torch.zeros(1)}
 
 
 def train(module: Any, device: torch.device) -> torch.Tensor:

@@ -51,6 +51,7 @@ def parse_arguments() -> argparse.Namespace:
     text = parser.add_mutually_exclusive_group()
     text.add_argument("--data", type=Path, help="local .txt, or .jsonl with a text field")
     text.add_argument("--dataset", help="Hub dataset with a text column, NAME[:CONFIG]")
+    add("--padded", action="store_true", help="each text by itself, padded; default: packed")
     add("--tokenizer", help="default: the model's")
     add("--steps", "--max-steps", type=int, default=100, help="optimizer steps in all")
     add("--lr", type=float, default=3e-4, help="learning rate after the warm-up")
@@ -78,47 +79,53 @@ class Samples(Dataset[dict[str, torch.Tensor]]):
     Text is read in another random order every epoch.
     """
 
-    def __init__(self, blocks: Any, vocabulary: int, mask_token: int, seed: int) -> None:
-        self.blocks = blocks
+    def __init__(
+        self, rows: Any, vocabulary: int, mask_token: int, args: argparse.Namespace
+    ) -> None:
+        self.rows = rows
         self.vocabulary = vocabulary
         self.mask_token = mask_token
-        self.seed = seed
+        self.is_padded = rows is not None and args.padded
+        self.seed = args.seed
 
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + index)
-        if self.blocks is None:
+        if self.rows is None:
             tokens = torch.randint(self.vocabulary, (SEQUENCE_LENGTH,), generator=generator)
         else:
-            epoch, position = divmod(index, len(self.blocks))
-            order = shuffled(len(self.blocks), self.seed + epoch)
-            tokens = torch.tensor(self.blocks[int(order[position])]["input_ids"])
-        # As many in every sample, so that the mean over processes is the mean over tokens.
-        chosen = torch.randperm(SEQUENCE_LENGTH, generator=generator)
-        chosen = chosen[: max(1, round(0.15 * SEQUENCE_LENGTH))]
+            epoch, position = divmod(index, len(self.rows))
+            order = shuffled(len(self.rows), self.seed + epoch)
+            tokens = torch.tensor(self.rows[int(order[position])]["input_ids"])
+        length = len(tokens)
+        tokens = torch.nn.functional.pad(tokens, (0, SEQUENCE_LENGTH - length))
+        chosen = torch.randperm(length, generator=generator)[: max(1, round(0.15 * length))]
         fate = torch.rand(len(chosen), generator=generator)
         drawn = torch.randint(self.vocabulary, (len(chosen),), generator=generator)
         hidden = torch.where(fate < 0.9, drawn, tokens[chosen])
         hidden[fate < 0.8] = self.mask_token
         labels = torch.full_like(tokens, -100).scatter(0, chosen, tokens[chosen])
-        return {"input_ids": tokens.scatter(0, chosen, hidden), "labels": labels}
+        sample = {"input_ids": tokens.scatter(0, chosen, hidden), "labels": labels}
+        if self.is_padded:
+            sample["attention_mask"] = (torch.arange(SEQUENCE_LENGTH) < length).long()
+        return sample
 
 
 @functools.lru_cache(maxsize=2)
 def shuffled(length: int, seed: int) -> torch.Tensor:
-    """Return the order in which an epoch reads the blocks of text."""
+    """Return the order in which an epoch reads the rows of text."""
     return torch.randperm(length, generator=torch.Generator().manual_seed(seed))
 
 
-def read_blocks(args: argparse.Namespace, tokenizer: Any) -> Any:
-    """Tokenize the text and pack it into blocks of SEQUENCE_LENGTH tokens, cached on disk."""
+def read_rows(args: argparse.Namespace, tokenizer: Any) -> Any:
+    """Tokenize the text, cached on disk: packed into blocks of SEQUENCE_LENGTH, or each by itself."""
     from datasets import load_dataset
 
     if args.dataset:
         name, _, config = args.dataset.partition(":")
-        rows = load_dataset(name, config or None, split="train")
+        texts = load_dataset(name, config or None, split="train")
     else:
         kind = "text" if args.data.suffix == ".txt" else "json"
-        rows = load_dataset(kind, data_files=str(args.data), split="train")
+        texts = load_dataset(kind, data_files=str(args.data), split="train")
     end = tokenizer.convert_tokens_to_ids(tokenizer.eos_token or tokenizer.sep_token)
 
     def pack(batch: dict[str, list[str]]) -> dict[str, list[list[int]]]:
@@ -127,20 +134,26 @@ def read_blocks(args: argparse.Namespace, tokenizer: Any) -> Any:
         starts = range(0, len(stream) - SEQUENCE_LENGTH + 1, SEQUENCE_LENGTH)
         return {"input_ids": [stream[start : start + SEQUENCE_LENGTH] for start in starts]}
 
-    blocks = rows.map(pack, batched=True, batch_size=10_000, remove_columns=rows.column_names)
-    if len(blocks) == 0:
-        raise SystemExit(f"the text has fewer than the {SEQUENCE_LENGTH} tokens of one sequence")
-    return blocks
+    def cut(batch: dict[str, list[str]]) -> dict[str, list[list[int]]]:
+        texts = [text for text in batch["text"] if text.strip()]
+        rows = tokenizer(texts, truncation=True, max_length=SEQUENCE_LENGTH)["input_ids"]
+        return {"input_ids": rows}
+
+    columns, divide = texts.column_names, cut if args.padded else pack
+    rows = texts.map(divide, batched=True, batch_size=10_000, remove_columns=columns)
+    if len(rows) == 0:
+        raise SystemExit(f"the text is too short for one sequence of {SEQUENCE_LENGTH} tokens")
+    return rows
 
 
 def read_samples(args: argparse.Namespace, vocabulary: int) -> Samples:
-    """Return the training data: packed text, or synthetic tokens when none was named."""
+    """Return the training data: text, or synthetic tokens when none was named."""
     if not args.data and not args.dataset:
-        return Samples(None, vocabulary, vocabulary - 1, args.seed)
+        return Samples(None, vocabulary, vocabulary - 1, args)
     tokenizer = transformers.AutoTokenizer.from_pretrained(
         args.tokenizer or args.model, revision="main" if args.tokenizer else args.revision
     )
-    return Samples(read_blocks(args, tokenizer), vocabulary, tokenizer.mask_token_id, args.seed)
+    return Samples(read_rows(args, tokenizer), vocabulary, tokenizer.mask_token_id, args)
 
 
 def read_config(args: argparse.Namespace) -> Any:
@@ -285,16 +298,27 @@ def micro_batches(samples: Samples, training: Training) -> list[dict[str, Any]]:
     return batches
 
 
+def weigh(batches: list[dict[str, Any]]) -> torch.Tensor:
+    """Return the weight of each micro-batch's loss, a mean: its labels, over their mean number.
+
+    So the sum over all micro-batches and processes is a mean over labels, however much is padding.
+    """
+    counts = torch.stack([(batch["labels"] != -100).sum() for batch in batches]).float()
+    mean = counts.mean()
+    dist.all_reduce(mean)
+    return counts * dist.get_world_size() / mean
+
+
 def train_step(args: argparse.Namespace, training: Training, batches: list[dict[str, Any]]) -> Any:
     """Take one optimizer step; return the loss, averaged over the global batch."""
     model, optimizer = training.model, training.optimizer
     for group in optimizer.param_groups:
         group["lr"] = learning_rate(args, training.step)
     total = torch.zeros((), device=training.device)
-    for number, batch in enumerate(batches, start=1):
+    for number, (batch, weight) in enumerate(zip(batches, weigh(batches), strict=True), start=1):
         with contextlib.nullcontext() if number == len(batches) else model.no_sync():
             with torch.autocast(training.device.type, dtype=torch.float16):
-                loss = model(**batch).loss / len(batches)
+                loss = model(**batch).loss * weight / len(batches)
             training.scaler.scale(loss).backward()
         total += loss.detach()
     training.scaler.unscale_(optimizer)

@@ -41,7 +41,7 @@ from torch.distributed.tensor.parallel import (
     loss_parallel,
     parallelize_module,
 )
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, default_collate
 from tqdm import tqdm
 
 HERE = Path(__file__).resolve().parent
@@ -70,6 +70,7 @@ def parse_arguments() -> argparse.Namespace:
     text = parser.add_mutually_exclusive_group()
     text.add_argument("--data", type=Path, help="local .txt, or .jsonl with a text field")
     text.add_argument("--dataset", help="Hub dataset with a text column, NAME[:CONFIG]")
+    add("--padded", action="store_true", help="each text by itself, padded; default: packed")
     add("--tokenizer", help="default: the model's")
     add("--steps", "--max-steps", type=int, default=100, help="optimizer steps in all")
     add("--lr", type=float, default=3e-4, help="learning rate after the warm-up")
@@ -94,38 +95,43 @@ class Samples(Dataset[dict[str, torch.Tensor]]):
     Text is read in another random order every epoch.
     """
 
-    def __init__(self, blocks: Any, vocabulary: int, seed: int) -> None:
-        self.blocks = blocks
+    def __init__(self, rows: Any, vocabulary: int, seed: int) -> None:
+        self.rows = rows
         self.vocabulary = vocabulary
         self.seed = seed
 
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + index)
-        if self.blocks is None:
+        if self.rows is None:
             tokens = torch.randint(self.vocabulary, (SEQUENCE_LENGTH,), generator=generator)
         else:
-            epoch, position = divmod(index, len(self.blocks))
-            order = shuffled(len(self.blocks), self.seed + epoch)
-            tokens = torch.tensor(self.blocks[int(order[position])]["input_ids"])
-        return {"input_ids": tokens, "labels": tokens}
+            epoch, position = divmod(index, len(self.rows))
+            order = shuffled(len(self.rows), self.seed + epoch)
+            tokens = torch.tensor(self.rows[int(order[position])]["input_ids"])
+        length = len(tokens)
+        tokens = torch.nn.functional.pad(tokens, (0, SEQUENCE_LENGTH - length))
+        # No token looks right, where the padding is. It is no label, and nothing predicts the first.
+        labels = tokens.clone()
+        labels[0] = labels[length:] = -100
+        return {"input_ids": tokens, "labels": labels}
 
 
 @functools.lru_cache(maxsize=2)
 def shuffled(length: int, seed: int) -> torch.Tensor:
-    """Return the order in which an epoch reads the blocks of text."""
+    """Return the order in which an epoch reads the rows of text."""
     return torch.randperm(length, generator=torch.Generator().manual_seed(seed))
 
 
-def read_blocks(args: argparse.Namespace, tokenizer: Any) -> Any:
-    """Tokenize the text and pack it into blocks of SEQUENCE_LENGTH tokens, cached on disk."""
+def read_rows(args: argparse.Namespace, tokenizer: Any) -> Any:
+    """Tokenize the text, cached on disk: packed into blocks of SEQUENCE_LENGTH, or each by itself."""
     from datasets import load_dataset
 
     if args.dataset:
         name, _, config = args.dataset.partition(":")
-        rows = load_dataset(name, config or None, split="train")
+        texts = load_dataset(name, config or None, split="train")
     else:
         kind = "text" if args.data.suffix == ".txt" else "json"
-        rows = load_dataset(kind, data_files=str(args.data), split="train")
+        texts = load_dataset(kind, data_files=str(args.data), split="train")
     end = tokenizer.convert_tokens_to_ids(tokenizer.eos_token or tokenizer.sep_token)
 
     def pack(batch: dict[str, list[str]]) -> dict[str, list[list[int]]]:
@@ -134,20 +140,25 @@ def read_blocks(args: argparse.Namespace, tokenizer: Any) -> Any:
         starts = range(0, len(stream) - SEQUENCE_LENGTH + 1, SEQUENCE_LENGTH)
         return {"input_ids": [stream[start : start + SEQUENCE_LENGTH] for start in starts]}
 
-    blocks = rows.map(pack, batched=True, batch_size=10_000, remove_columns=rows.column_names)
-    if len(blocks) == 0:
-        raise SystemExit(f"the text has fewer than the {SEQUENCE_LENGTH} tokens of one sequence")
-    return blocks
+    def cut(batch: dict[str, list[str]]) -> dict[str, list[list[int]]]:
+        rows = tokenizer(batch["text"], add_special_tokens=False)["input_ids"]
+        return {"input_ids": [[*row, end][:SEQUENCE_LENGTH] for row in rows if row]}
+
+    columns, divide = texts.column_names, cut if args.padded else pack
+    rows = texts.map(divide, batched=True, batch_size=10_000, remove_columns=columns)
+    if len(rows) == 0:
+        raise SystemExit(f"the text is too short for one sequence of {SEQUENCE_LENGTH} tokens")
+    return rows
 
 
 def read_samples(args: argparse.Namespace, vocabulary: int) -> Samples:
-    """Return the training data: packed text, or synthetic tokens when none was named."""
+    """Return the training data: text, or synthetic tokens when none was named."""
     if not args.data and not args.dataset:
         return Samples(None, vocabulary, args.seed)
     tokenizer = transformers.AutoTokenizer.from_pretrained(
         args.tokenizer or args.model, revision="main" if args.tokenizer else args.revision
     )
-    return Samples(read_blocks(args, tokenizer), vocabulary, args.seed)
+    return Samples(read_rows(args, tokenizer), vocabulary, args.seed)
 
 
 def read_config(args: argparse.Namespace) -> Any:
@@ -239,10 +250,22 @@ def cut(model: Any, numbers: Iterable[int]) -> list[Stage]:
     return stages
 
 
-def next_token_loss(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-    """Return the mean cross-entropy of each token given those before it, in fp32."""
-    predicted = logits[:, :-1].flatten(0, 1).float()
-    return torch.nn.functional.cross_entropy(predicted, tokens[:, 1:].flatten())
+class NextTokenLoss:
+    """The cross-entropy of each next token given those before it, in fp32, summed.
+
+    Over the mean number of labels in a micro-batch of the step: so its mean over micro-batches and
+    processes is a mean over labels, however much is padding.
+    """
+
+    def __init__(self) -> None:
+        self.mean_labels = torch.ones(())
+
+    def __call__(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Return the loss of a micro-batch."""
+        predicted = logits[:, :-1].flatten(0, 1).float()
+        following = labels[:, 1:].flatten()
+        total = torch.nn.functional.cross_entropy(predicted, following, reduction="sum")
+        return total / self.mean_labels
 
 
 def divide(model: Any, mesh: DeviceMesh) -> None:
@@ -317,7 +340,12 @@ def fill(model: Any, shapes: dict[str, Any], source: Any, device: torch.device) 
 
 
 def build_schedule(
-    stages: list[Stage], hidden_size: int, micro_batches: int, grid: Grid, device: torch.device
+    stages: list[Stage],
+    loss: NextTokenLoss,
+    hidden_size: int,
+    micro_batches: int,
+    grid: Grid,
+    device: torch.device,
 ) -> Any:
     """Return the schedule that runs micro-batches through the stages here and elsewhere."""
     tokens = torch.empty(MICRO_BATCH_SIZE, SEQUENCE_LENGTH, dtype=torch.long, device="meta")
@@ -342,7 +370,7 @@ def build_schedule(
         )
         for stage in stages
     ]
-    return Schedule1F1B(pieces[0], micro_batches, next_token_loss)
+    return Schedule1F1B(pieces[0], micro_batches, loss)
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
@@ -419,7 +447,10 @@ class Training:
         if rest:
             stride = MICRO_BATCH_SIZE * grid.data_size
             raise SystemExit(f"{GLOBAL_BATCH_SIZE} sequences are not a multiple of {stride}")
-        self.schedule = build_schedule(stages, config.hidden_size, self.micro_batches, grid, device)
+        self.loss = NextTokenLoss()
+        self.schedule = build_schedule(
+            stages, self.loss, config.hidden_size, self.micro_batches, grid, device
+        )
         self.has_head = any(stage.head is not None for stage in stages)
         self.has_embeddings = any(stage.embeddings is not None for stage in stages)
 
@@ -531,32 +562,40 @@ def join() -> torch.device:
     return device
 
 
-def read_batch(samples: Samples, training: Training) -> torch.Tensor:
+def read_batch(samples: Samples, training: Training) -> dict[str, torch.Tensor]:
     """Return this process's sequences of the step, one micro-batch after the other."""
     grid, rows = training.grid, []
     for number in range(training.micro_batches):
         first = training.step * GLOBAL_BATCH_SIZE
         first += (number * grid.data_size + grid.data_rank) * MICRO_BATCH_SIZE
-        rows += [samples[first + i]["input_ids"] for i in range(MICRO_BATCH_SIZE)]
-    return torch.stack(rows).to(training.device)
+        rows += [samples[first + i] for i in range(MICRO_BATCH_SIZE)]
+    return {name: tensor.to(training.device) for name, tensor in default_collate(rows).items()}
 
 
-def accumulate(args: argparse.Namespace, training: Training, batch: torch.Tensor) -> torch.Tensor:
+def count_labels(training: Training, labels: torch.Tensor) -> torch.Tensor:
+    """Return how many tokens a micro-batch of the step predicts, on average over all processes."""
+    mean = (labels != -100).sum() / training.micro_batches
+    dist.all_reduce(mean)
+    return mean / dist.get_world_size()
+
+
+def accumulate(args: argparse.Namespace, training: Training, batch: dict[str, Any]) -> torch.Tensor:
     """Add up the gradients of the micro-batches; return their mean loss, 0 where there is none."""
     losses: list[torch.Tensor] = []
-    inputs = (batch,) if training.has_embeddings else ()
-    outputs = {"target": batch, "losses": losses} if training.has_head else {}
+    inputs = (batch["input_ids"],) if training.has_embeddings else ()
+    outputs = {"target": batch["labels"], "losses": losses} if training.has_head else {}
     with loss_parallel():
         training.schedule.step(*inputs, **outputs, return_outputs=False)
     zero = torch.zeros((), device=training.device)
     return torch.stack([local(loss.detach()) for loss in losses]).mean() if losses else zero
 
 
-def train_step(args: argparse.Namespace, training: Training, batch: torch.Tensor) -> float:
+def train_step(args: argparse.Namespace, training: Training, batch: dict[str, Any]) -> float:
     """Take one optimizer step; return the loss, averaged over the global batch."""
     model, optimizer = training.model, training.optimizer
     for group in optimizer.param_groups:
         group["lr"] = learning_rate(args, training.step)
+    training.loss.mean_labels = count_labels(training, batch["labels"])
     total = accumulate(args, training, batch)
     settle(model)
     average_gradients(model, training.grid.batch)

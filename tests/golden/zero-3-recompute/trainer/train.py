@@ -47,6 +47,7 @@ def parse_arguments() -> argparse.Namespace:
     text = parser.add_mutually_exclusive_group()
     text.add_argument("--data", type=Path, help="local .txt, or .jsonl with a text field")
     text.add_argument("--dataset", help="Hub dataset with a text column, NAME[:CONFIG]")
+    add("--padded", action="store_true", help="each text by itself, padded; default: packed")
     add("--tokenizer", help="default: the model's")
     add("--steps", "--max-steps", type=int, default=100, help="optimizer steps in all")
     add("--lr", type=float, default=3e-4, help="learning rate after the warm-up")
@@ -71,38 +72,43 @@ class Samples(Dataset[dict[str, torch.Tensor]]):
     Text is read in another random order every epoch.
     """
 
-    def __init__(self, blocks: Any, vocabulary: int, seed: int) -> None:
-        self.blocks = blocks
+    def __init__(self, rows: Any, vocabulary: int, seed: int) -> None:
+        self.rows = rows
         self.vocabulary = vocabulary
         self.seed = seed
 
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + index)
-        if self.blocks is None:
+        if self.rows is None:
             tokens = torch.randint(self.vocabulary, (SEQUENCE_LENGTH,), generator=generator)
         else:
-            epoch, position = divmod(index, len(self.blocks))
-            order = shuffled(len(self.blocks), self.seed + epoch)
-            tokens = torch.tensor(self.blocks[int(order[position])]["input_ids"])
-        return {"input_ids": tokens, "labels": tokens}
+            epoch, position = divmod(index, len(self.rows))
+            order = shuffled(len(self.rows), self.seed + epoch)
+            tokens = torch.tensor(self.rows[int(order[position])]["input_ids"])
+        length = len(tokens)
+        tokens = torch.nn.functional.pad(tokens, (0, SEQUENCE_LENGTH - length))
+        # No token looks right, where the padding is. It is no label, and nothing predicts the first.
+        labels = tokens.clone()
+        labels[0] = labels[length:] = -100
+        return {"input_ids": tokens, "labels": labels}
 
 
 @functools.lru_cache(maxsize=2)
 def shuffled(length: int, seed: int) -> torch.Tensor:
-    """Return the order in which an epoch reads the blocks of text."""
+    """Return the order in which an epoch reads the rows of text."""
     return torch.randperm(length, generator=torch.Generator().manual_seed(seed))
 
 
-def read_blocks(args: argparse.Namespace, tokenizer: Any) -> Any:
-    """Tokenize the text and pack it into blocks of SEQUENCE_LENGTH tokens, cached on disk."""
+def read_rows(args: argparse.Namespace, tokenizer: Any) -> Any:
+    """Tokenize the text, cached on disk: packed into blocks of SEQUENCE_LENGTH, or each by itself."""
     from datasets import load_dataset
 
     if args.dataset:
         name, _, config = args.dataset.partition(":")
-        rows = load_dataset(name, config or None, split="train")
+        texts = load_dataset(name, config or None, split="train")
     else:
         kind = "text" if args.data.suffix == ".txt" else "json"
-        rows = load_dataset(kind, data_files=str(args.data), split="train")
+        texts = load_dataset(kind, data_files=str(args.data), split="train")
     end = tokenizer.convert_tokens_to_ids(tokenizer.eos_token or tokenizer.sep_token)
 
     def pack(batch: dict[str, list[str]]) -> dict[str, list[list[int]]]:
@@ -111,20 +117,25 @@ def read_blocks(args: argparse.Namespace, tokenizer: Any) -> Any:
         starts = range(0, len(stream) - SEQUENCE_LENGTH + 1, SEQUENCE_LENGTH)
         return {"input_ids": [stream[start : start + SEQUENCE_LENGTH] for start in starts]}
 
-    blocks = rows.map(pack, batched=True, batch_size=10_000, remove_columns=rows.column_names)
-    if len(blocks) == 0:
-        raise SystemExit(f"the text has fewer than the {SEQUENCE_LENGTH} tokens of one sequence")
-    return blocks
+    def cut(batch: dict[str, list[str]]) -> dict[str, list[list[int]]]:
+        rows = tokenizer(batch["text"], add_special_tokens=False)["input_ids"]
+        return {"input_ids": [[*row, end][:SEQUENCE_LENGTH] for row in rows if row]}
+
+    columns, divide = texts.column_names, cut if args.padded else pack
+    rows = texts.map(divide, batched=True, batch_size=10_000, remove_columns=columns)
+    if len(rows) == 0:
+        raise SystemExit(f"the text is too short for one sequence of {SEQUENCE_LENGTH} tokens")
+    return rows
 
 
 def read_samples(args: argparse.Namespace, vocabulary: int) -> Samples:
-    """Return the training data: packed text, or synthetic tokens when none was named."""
+    """Return the training data: text, or synthetic tokens when none was named."""
     if not args.data and not args.dataset:
         return Samples(None, vocabulary, args.seed)
     tokenizer = transformers.AutoTokenizer.from_pretrained(
         args.tokenizer or args.model, revision="main" if args.tokenizer else args.revision
     )
-    return Samples(read_blocks(args, tokenizer), vocabulary, args.seed)
+    return Samples(read_rows(args, tokenizer), vocabulary, args.seed)
 
 
 def read_config(args: argparse.Namespace) -> Any:
@@ -219,7 +230,7 @@ class Trainer(transformers.Trainer):
     def __init__(self, script: argparse.Namespace, **options: Any) -> None:
         super().__init__(**options)
         self.script = script
-        self.model_accepts_loss_kwargs = False  # every micro-batch has as many tokens
+        self.model_accepts_loss_kwargs = False  # not all models do what Trainer then expects
         self.total = torch.zeros((), device=self.args.device)
 
     def get_decay_parameter_names(self, model: torch.nn.Module) -> list[str]:
@@ -233,6 +244,18 @@ class Trainer(transformers.Trainer):
             lambda step: learning_rate(self.script, step) / self.script.lr,
         )
         return self.lr_scheduler
+
+    def get_batch_samples(self, *args: Any) -> tuple[list[dict[str, Any]], torch.Tensor]:
+        """Return the micro-batches of a step, and the mean number of labels in one."""
+        batches, _ = super().get_batch_samples(*args)
+        counts = torch.stack([(batch["labels"] != -100).sum() for batch in batches]).float()
+        mean = counts.mean().to(self.args.device)
+        return batches, self.accelerator.reduce(mean, reduction="mean")
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], **kwargs: Any) -> torch.Tensor:
+        """Weigh a micro-batch's loss, a mean, by its labels: so the step's is one over labels."""
+        loss = super().compute_loss(model, inputs)
+        return loss * (inputs["labels"] != -100).sum() / kwargs["num_items_in_batch"]
 
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Keep the loss, which Trainer would round."""

@@ -1,0 +1,82 @@
+"""Encoders that classify sequences train like one process, on every target."""
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bundles import with_layout
+from launched import ACCUMULATED, CLASSES, CLASSIFIER, Run, launch_several, start, write
+from reference import Reference, distance, expected, train
+from several import load
+from texts import draw_texts, write_texts, write_tokenizer
+from transformers import AutoTokenizer
+
+from planner.errors import InvalidInputError
+from planner.generate import generate
+
+TOLERANCE = 1e-5
+PLAN = with_layout(ACCUMULATED, model_config=CLASSIFIER, task="sequence-classification")
+DEEPSPEED = {"framework": "deepspeed", "zero_stage": 2}
+TARGETS: Mapping[str, dict[str, Any]] = {"accelerate": {}, "trainer": {}, "deepspeed": DEEPSPEED}
+GLOO_ONLY = str(Path(__file__).parent / "gloo_only")
+
+
+def assert_parity(run: Run, reference: Reference) -> None:
+    assert {record["world_size"] for record in run.log} == {2}
+    assert run.losses == pytest.approx(reference.losses, abs=TOLERANCE, rel=0)
+    assert run.weights.keys() == reference.weights.keys()
+    assert distance(run.weights, reference.weights) <= TOLERANCE
+    assert distance(reference.initial, reference.weights) > 100 * TOLERANCE
+
+
+def test_torchrun_trains_every_stage_like_one_process(tmp_path: Path) -> None:
+    plans = {str(stage): with_layout(PLAN, zero_stage=stage) for stage in range(4)}
+    for run in launch_several(tmp_path, plans, "--no-dropout").values():
+        assert_parity(run, expected("classifier"))
+
+
+def test_every_target_trains_on_texts_like_one_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reference computes every text by itself: padding that is looked at would show."""
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+    texts = draw_texts(count=40, longest=25)
+    data = write_texts(tmp_path / "texts.jsonl", texts, classes=CLASSES)
+    tokenizer = write_tokenizer(tmp_path / "tokenizer")
+    options = ("--no-dropout", "--data", str(data), "--tokenizer", str(tokenizer))
+    reference = train(CLASSIFIER, texts)
+    for target, layout in TARGETS.items():
+        folder = write(tmp_path / target, with_layout(PLAN, **layout), target)
+        environment = {"PYTHONPATH": GLOO_ONLY} if target == "deepspeed" else {}
+        run = start(folder, "bash", f"{target}/launch.sh", *options, **environment)
+        assert_parity(run.finish(), reference)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ('{"text": "w1", "label": 3}', "from 0 to 2"),
+        ('{"text": "w1", "label": "good"}', "from 0 to 2"),
+        ('{"text": "w1", "label": null}', "from 0 to 2"),
+        ('{"text": "w1", "class": 1}', "column named label"),
+        ('{"text": " ", "label": 0}', "no text"),
+    ],
+)
+def test_texts_without_a_class_of_the_model_are_refused(
+    line: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    module = load(write(tmp_path, PLAN, "torchrun") / "torchrun" / "train.py")
+    tokenizer = AutoTokenizer.from_pretrained(write_tokenizer(tmp_path / "tokenizer"))
+    data = tmp_path / "texts.jsonl"
+    data.write_text(line + "\n")
+    with pytest.raises(SystemExit, match=says):
+        module.read_rows(argparse.Namespace(dataset=None, data=data), tokenizer, CLASSES)
+
+
+def test_classifiers_are_not_divided() -> None:
+    plan = with_layout(PLAN, tensor_parallel_size=2, global_batch_size=8)
+    with pytest.raises(InvalidInputError, match="not models of type bert"):
+        generate(plan, ["torchrun"])

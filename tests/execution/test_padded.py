@@ -1,0 +1,80 @@
+"""Texts of different lengths, padded: every layout counts each token once, like one process.
+
+The reference computes every text by itself, so padding that is looked at, or a mean over
+micro-batches instead of tokens, would show.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bundles import with_layout
+from launched import (
+    ACCUMULATED,
+    BERT,
+    DEEP_GPT2,
+    DEEP_LLAMA,
+    Run,
+    deep,
+    launch_several,
+    start,
+    write,
+)
+from reference import SHAPES, Reference, distance, train
+from texts import draw_texts, write_texts, write_tokenizer
+
+from planner.generate import Bundle
+
+TOLERANCE = 1e-5
+TEXTS = draw_texts(count=40, longest=25)
+GLOO_ONLY = str(Path(__file__).parent / "gloo_only")
+PLANS: Mapping[str, Bundle] = {
+    "ddp@gpt2": ACCUMULATED,
+    "zero-3@gpt2": with_layout(ACCUMULATED, zero_stage=3),
+    "ddp@bert": with_layout(ACCUMULATED, model_config=BERT, task="masked-lm"),
+    "tensor@deep-llama": deep(DEEP_LLAMA, tensor_parallel_size=2, sequence_parallel=True),
+    "pipeline@deep-gpt2": deep(DEEP_GPT2, pipeline_parallel_size=2),
+    "context@deep-llama": deep(DEEP_LLAMA, context_parallel_size=2),
+}
+
+
+@pytest.fixture
+def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+    data = write_texts(tmp_path / "texts.jsonl", TEXTS)
+    tokenizer = write_tokenizer(tmp_path / "tokenizer")
+    named = ("--data", str(data), "--tokenizer", str(tokenizer))
+    return ("--no-dropout", "--padded", *named)
+
+
+def assert_parity(run: Run, reference: Reference) -> None:
+    assert run.losses == pytest.approx(reference.losses, abs=TOLERANCE, rel=0)
+    assert distance(reference.weights, run.weights) <= TOLERANCE
+    assert distance(reference.initial, reference.weights) > 100 * TOLERANCE
+
+
+def test_every_layout_counts_tokens_like_one_process(
+    options: tuple[str, ...], tmp_path: Path
+) -> None:
+    for name, run in launch_several(tmp_path, PLANS, *options).items():
+        assert_parity(run, train(SHAPES[name.partition("@")[2]], TEXTS))
+
+
+@pytest.mark.parametrize(
+    ("target", "layout"),
+    [
+        ("accelerate", {}),
+        ("trainer", {}),
+        ("deepspeed", {"framework": "deepspeed", "zero_stage": 2}),
+    ],
+)
+def test_every_target_counts_tokens_like_one_process(
+    target: str, layout: dict[str, Any], options: tuple[str, ...], tmp_path: Path
+) -> None:
+    plan = with_layout(replace(ACCUMULATED, model_config=BERT, task="masked-lm"), **layout)
+    environment = {"PYTHONPATH": GLOO_ONLY} if target == "deepspeed" else {}
+    folder = write(tmp_path, plan, target)
+    run = start(folder, "bash", f"{target}/launch.sh", *options, **environment)
+    assert_parity(run.finish(), train(BERT, TEXTS))

@@ -1,0 +1,48 @@
+"""Texts of words that a tokenizer of their own knows, and what the scripts make of them."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from transformers import PreTrainedTokenizerFast
+
+WORDS = 80
+END, MASK, FIRST_WORD = 1, 2, 3
+"""Tokens of the end and the mask; word i is token FIRST_WORD + i."""
+
+
+def write_tokenizer(folder: Path) -> Path:
+    words = {f"w{i}": FIRST_WORD + i for i in range(WORDS)}
+    vocabulary = {"<unk>": 0, "<end>": END, "<mask>": MASK} | words
+    model = Tokenizer(WordLevel(vocabulary, unk_token="<unk>"))  # noqa: S106
+    model.pre_tokenizer = Whitespace()
+    special = {"unk_token": "<unk>", "eos_token": "<end>", "mask_token": "<mask>"}
+    fast: Any = PreTrainedTokenizerFast
+    fast(tokenizer_object=model, **special).save_pretrained(folder)
+    return folder
+
+
+def draw_texts(count: int, longest: int) -> list[list[int]]:
+    """Return the numbers of random words: texts of one word to the longest, which comes up."""
+    chance = random.Random(0)
+    lengths = [longest, 1, *(chance.randint(1, longest) for _ in range(count - 2))]
+    return [[chance.randrange(WORDS) for _ in range(length)] for length in lengths]
+
+
+def class_of(text: list[int], classes: int) -> int:
+    """Return the class of a text: that of its first word."""
+    return text[0] % classes
+
+
+def write_texts(path: Path, texts: list[list[int]], *, classes: int = 1) -> Path:
+    """Write a jsonl file, in which every text has a class."""
+    rows = [
+        {"text": " ".join(f"w{word}" for word in text), "label": class_of(text, classes)}
+        for text in texts
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path

@@ -110,7 +110,8 @@ def variants() -> Iterator[Bundle]:
     hybrid = {"data_parallel_replicate_size": 2, "data_parallel_shard_size": 4, "zero_stage": 3}
     yield with_layout(BUNDLE, **hybrid, offload="optimizer+parameters", recompute="selective")
     yield from divided_variants()
-    yield MANY_NODES
+    for bundle in (BUNDLE, MANY_NODES):
+        yield replace(bundle, sagemaker_type="ml.p4d.24xlarge")
 
 
 LLAMA = {"model_type": "llama", "num_attention_heads": 4, "num_key_value_heads": 2}

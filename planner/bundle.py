@@ -33,7 +33,7 @@ CHECKED_WITH = {
 _TARGETS = {
     "torch": ("torchrun", "accelerate", "trainer"),
     "accelerate": ("accelerate", "torchrun", "trainer"),
-    "deepspeed": ("deepspeed", "trainer"),
+    "deepspeed": ("deepspeed", "accelerate", "trainer"),
     "megatron": ("megatron",),
     "torchtitan": ("torchtitan",),
 }

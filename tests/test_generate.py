@@ -101,6 +101,13 @@ def variants() -> Iterator[Bundle]:
         yield with_layout(
             BUNDLE, zero_stage=zero_stage, precision=precision, recompute=recompute, task=task
         )
+        yield with_layout(
+            replace(BUNDLE, framework="deepspeed"),
+            zero_stage=zero_stage,
+            precision=precision,
+            recompute=recompute,
+            task=task,
+        )
         if zero_stage == 0:
             yield with_layout(
                 ONE_GPU, precision=precision, recompute=recompute, task=task, is_pretrained=False

@@ -33,7 +33,7 @@ CHECKED_WITH = {
 _TARGETS = {
     "torch": ("torchrun", "accelerate", "trainer"),
     "accelerate": ("accelerate", "torchrun", "trainer"),
-    "deepspeed": ("deepspeed", "trainer"),
+    "deepspeed": ("deepspeed", "accelerate", "trainer"),
     "megatron": ("megatron",),
     "torchtitan": ("torchtitan",),
 }
@@ -91,6 +91,7 @@ def bundle_files(plan: Plan, answer: Mapping[str, Any]) -> dict[str, str]:
         layers_per_stage=_layers_per_stage(job, strategy),
         has_peer_to_peer=has_peer_to_peer(job.cluster),
         network=network_kind(job.cluster),
+        sagemaker_type=job.cluster.instance.sagemaker_type if job.cluster.instance else "",
         global_batch_size=recipe.global_batch_size,
         sequence_length=recipe.sequence_length,
         precision=recipe.precision,

@@ -221,6 +221,7 @@ def _instance(name: str) -> Instance:
         vcpus=record.get("vcpus", 0),
         price_date=record.get("price_date", ""),
         notes=record.get("notes", ""),
+        sagemaker_type=record.get("sagemaker_type", ""),
     )
 
 

@@ -108,6 +108,8 @@ class Instance:
     """0 where unknown."""
     price_date: str = ""
     notes: str = ""
+    sagemaker_type: str = ""
+    """What a SageMaker training job calls it; "" where it has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

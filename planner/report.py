@@ -246,6 +246,7 @@ def instance_text(instance: Instance, bold: Emphasis) -> str:
     cells = _instance_cells(instance)
     cells |= {
         "vCPUs": str(instance.vcpus or ""),
+        "SageMaker": instance.sagemaker_type,
         "price from": instance.price_source,
         "source": instance.source,
         "notes": instance.notes,

@@ -104,6 +104,13 @@ def variants() -> Iterator[Bundle]:
         yield with_layout(
             BUNDLE, zero_stage=zero_stage, precision=precision, recompute=recompute, task=task
         )
+        yield with_layout(
+            replace(BUNDLE, framework="deepspeed"),
+            zero_stage=zero_stage,
+            precision=precision,
+            recompute=recompute,
+            task=task,
+        )
         if zero_stage == 0:
             yield with_layout(
                 ONE_GPU, precision=precision, recompute=recompute, task=task, is_pretrained=False
@@ -113,7 +120,8 @@ def variants() -> Iterator[Bundle]:
     hybrid = {"data_parallel_replicate_size": 2, "data_parallel_shard_size": 4, "zero_stage": 3}
     yield with_layout(BUNDLE, **hybrid, offload="optimizer+parameters", recompute="selective")
     yield from divided_variants()
-    yield MANY_NODES
+    for bundle in (BUNDLE, MANY_NODES):
+        yield replace(bundle, sagemaker_type="ml.p4d.24xlarge")
 
 
 LLAMA = {"model_type": "llama", "num_attention_heads": 4, "num_key_value_heads": 2}

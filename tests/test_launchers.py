@@ -28,7 +28,8 @@ SHELLCHECK = Path(sys.executable).parent / "shellcheck"
 
 
 def launchers(network: str = "", **changes: Any) -> dict[str, str]:
-    files = generate(replace(MANY_NODES, network=network, **changes), ["torchrun"])
+    bundle = replace(MANY_NODES, network=network, sagemaker_type="ml.p4d.24xlarge")
+    files = generate(replace(bundle, **changes), ["torchrun"])
     prefix = "launchers/"
     return {name.removeprefix(prefix): text for name, text in files.items() if prefix in name}
 
@@ -40,6 +41,13 @@ def test_many_nodes_have_every_launcher_and_one_node_those_that_need_no_other() 
     assert alone == {
         f"launchers/{name}" for name in ("README.md", "slurm.sh", "docker.sh", "Dockerfile")
     }
+
+
+def test_sagemaker_starts_only_what_it_has_and_what_it_can_install() -> None:
+    name = "launchers/sagemaker_train.py"
+    assert name in generate(replace(BUNDLE, sagemaker_type="ml.g5.48xlarge"), ["accelerate"])
+    assert name not in generate(BUNDLE, ["accelerate"])
+    assert name not in generate(replace(MANY_NODES, sagemaker_type="ml.p4d.24xlarge"), ["megatron"])
 
 
 def test_the_readme_shows_how_each_is_started() -> None:
@@ -209,11 +217,12 @@ def test_each_launcher_has_its_own_first_target() -> None:
 def test_no_text_escapes_its_place(summary: str) -> None:
     plain = launchers(model="m", plan_summary="s")
     files = launchers(model=summary, plan_summary=summary)
-    trees = [
-        ast.parse(one.pop("ray_train.py").replace(job_name(model), "train"))
-        for one, model in ((files, summary), (plain, "m"))
-    ]
-    assert [*map(ast.dump, trees[0].body[1:])] == [*map(ast.dump, trees[1].body[1:])]
+    for script in ("ray_train.py", "sagemaker_train.py"):
+        trees = [
+            ast.parse(one.pop(script).replace(job_name(model), "train"))
+            for one, model in ((files, summary), (plain, "m"))
+        ]
+        assert [*map(ast.dump, trees[0].body[1:])] == [*map(ast.dump, trees[1].body[1:])]
     for name, text in files.items():
         quiet = plain[name].replace("train-m", job_name(summary)).split("\n")
         different = [a for a, b in zip(text.split("\n"), quiet, strict=True) if a != b]

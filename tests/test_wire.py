@@ -106,6 +106,7 @@ def test_an_instance_answer_has_null_where_nothing_is_known() -> None:
         "price_source",
         "vcpus",
         "price_date",
+        "sagemaker_type",
     }
     assert (blank["wiring"], blank["topology"]) == ("", "")
 

@@ -56,6 +56,7 @@ def generate(bundle: Bundle, targets: Sequence[str]) -> dict[str, str]:
     }
     for target in written:
         own = {**context, **target.context(bundle)}
-        for name, template in target.templates.items():
+        templates = {**target.templates, **target.more_templates(bundle)}
+        for name, template in templates.items():
             files[f"{target.name}/{name}"] = render(template, own)
     return files | launcher_files(bundle, written, context)

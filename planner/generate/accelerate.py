@@ -1,14 +1,22 @@
-"""Hugging Face Accelerate, started by `accelerate launch`."""
+"""Hugging Face Accelerate, started by `accelerate launch`; with DeepSpeed where the plan is for that."""
 
+from collections.abc import Mapping
 from typing import Any
 
+from planner.generate import deepspeed
 from planner.generate.bundle import Bundle
 from planner.generate.target import Target
 
 _PRECISION = {"fp16-mixed": "fp16", "bf16-mixed": "bf16"}
 
 
+def _is_deepspeed(bundle: Bundle) -> bool:
+    return bundle.framework == "deepspeed"
+
+
 def _refusal(bundle: Bundle) -> str | None:
+    if _is_deepspeed(bundle):
+        return deepspeed.refusal(bundle)
     shards, replicas = bundle.data_parallel_shard_size, bundle.data_parallel_replicate_size
     is_local = bundle.synchronize_every > 1
     reasons = {
@@ -34,10 +42,23 @@ def _refusal(bundle: Bundle) -> str | None:
 
 
 def _context(bundle: Bundle) -> dict[str, Any]:
-    return {
+    is_deepspeed = _is_deepspeed(bundle)
+    context: dict[str, Any] = {
         "accelerate_precision": _PRECISION.get(bundle.precision, "no"),
+        "is_deepspeed": is_deepspeed,
         "is_hybrid": bundle.shards_parameters and bundle.data_parallel_replicate_size > 1,
+        "is_zero_1": bundle.zero_stage == 1 and not is_deepspeed,
+        "uses_ddp": not bundle.shards_parameters and not is_deepspeed,
     }
+    if not is_deepspeed:
+        return context
+    # ZeRO decides when gradients are reduced, and has an fp32 copy of every weight.
+    own = {"is_sharded": False, "weight_dtype": "float32", "settings": deepspeed.settings(bundle)}
+    return context | own
+
+
+def _more_templates(bundle: Bundle) -> Mapping[str, str]:
+    return {"ds_config.json": "deepspeed/ds_config.json"} if _is_deepspeed(bundle) else {}
 
 
 TARGET = Target(
@@ -50,6 +71,7 @@ TARGET = Target(
         "config.json": "common/config.json",
         "requirements.txt": "accelerate/requirements.txt",
     },
+    more_templates=_more_templates,
     refusal=_refusal,
     context=_context,
 )

@@ -69,6 +69,8 @@ class Bundle:
     """Whether the GPUs of a node read each other's memory, by NVLink or PCIe."""
     network: str = ""
     """What carries traffic between nodes: `infiniband` (RoCE too), `efa`, `ethernet`; "" if unknown."""
+    sagemaker_type: str = ""
+    """What a SageMaker training job calls the nodes' type of instance; "" where it has none."""
     expected_peak_bytes: int
     """What `torch.cuda.max_memory_allocated` should say."""
     expected_reserved_bytes: int

@@ -35,6 +35,8 @@ class Launcher:
     least_nodes: int = 1
     targets: tuple[str, ...] = ()
     """Those it can start; empty for all of them."""
+    needs_sagemaker: bool = False
+    """Whether it starts only instances that SageMaker has."""
 
 
 LAUNCHERS: Mapping[str, Launcher] = MappingProxyType(
@@ -87,6 +89,15 @@ LAUNCHERS: Mapping[str, Launcher] = MappingProxyType(
                 least_nodes=2,
                 targets=_PLAIN_SCRIPTS,
             ),
+            Launcher(
+                name="sagemaker",
+                summary="a training job on the plan's instances, by version 3 of SageMaker's Python"
+                " SDK; `SAGEMAKER_ROLE` is the role that the job takes.",
+                templates={"sagemaker_train.py": "launchers/sagemaker_train.py"},
+                usage="python launchers/sagemaker_train.py --steps 1000",
+                targets=_WITH_REQUIREMENTS,
+                needs_sagemaker=True,
+            ),
         )
     }
 )
@@ -100,7 +111,7 @@ def launcher_files(
     used = [
         launcher
         for name, launcher in LAUNCHERS.items()
-        if bundle.nodes >= launcher.least_nodes and starts[name]
+        if starts[name] and _suits(launcher, bundle)
     ]
     common = {**context, "job_name": job_name(bundle.model), "launchers": used}
     files = {"launchers/README.md": render("launchers/README.md", {**common, "targets": written})}
@@ -109,6 +120,11 @@ def launcher_files(
         for name, template in launcher.templates.items():
             files[f"launchers/{name}"] = render(template, own)
     return files
+
+
+def _suits(launcher: Launcher, bundle: Bundle) -> bool:
+    is_there = bool(bundle.sagemaker_type) or not launcher.needs_sagemaker
+    return is_there and bundle.nodes >= launcher.least_nodes
 
 
 def _startable(launcher: Launcher, written: Sequence[Target]) -> list[Target]:

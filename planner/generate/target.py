@@ -20,6 +20,8 @@ class Target:
     """One sentence for the README, after the name and a colon; Markdown."""
     templates: Mapping[str, str]
     """File name to the template that writes it."""
+    more_templates: Callable[[Bundle], Mapping[str, str]] = _nothing_more
+    """Those of files that only some plans need."""
     refusal: Callable[[Bundle], str | None]
     """Why the target cannot write this plan; None where it can."""
     context: Callable[[Bundle], Mapping[str, Any]] = _nothing_more

@@ -1,3 +1,4 @@
+import ast
 import json
 from dataclasses import fields, replace
 from pathlib import Path
@@ -110,6 +111,14 @@ def test_a_framework_has_the_targets_that_its_estimates_hold_for(
     files = bundle_files(plan, wire.answer_plan(resolved, plan, None))
     assert f"${{TARGET:-{first}}}" in files["launchers/slurm.sh"]
     assert ("deepspeed/train.py" in files) == (framework == "deepspeed")
+
+
+def test_a_plans_numbers_are_literals_in_its_scripts(planned: tuple[Plan, Any]) -> None:
+    """An estimate is NumPy's number, whose own text would be a name that no script has."""
+    for name, text in bundle_files(*planned).items():
+        if name.endswith("/train.py"):
+            line = next(line for line in text.splitlines() if line.startswith("EXPECTED_TOKENS"))
+            assert ast.literal_eval(line.partition(" = ")[2]) > 0
 
 
 @pytest.mark.parametrize(

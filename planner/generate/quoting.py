@@ -47,7 +47,7 @@ def _environment() -> "Environment":
 def _python(value: object) -> str:
     """Return a Python literal, with the quotes that formatters prefer."""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return f"{value:_}" if isinstance(value, int) else repr(value)
+        return f"{value:_}" if isinstance(value, int) else repr(float(value))
     literal = repr(value)
     if literal.startswith("'") and '"' not in literal and "\\'" not in literal:
         return f'"{literal[1:-1]}"'

@@ -32,7 +32,7 @@ MICRO_BATCH_SIZE = 8  # sequences per process in one forward pass
 GLOBAL_BATCH_SIZE = 64  # sequences per optimizer step
 FLOPS_PER_TOKEN = 710415360.0  # forward and backward
 PEAK_FLOPS_PER_SECOND = 65_000_000_000_000  # of one GPU
-EXPECTED_TOKENS_PER_SECOND = np.float64(27655.956475257153)  # of one GPU
+EXPECTED_TOKENS_PER_SECOND = 27655.956475257153  # of one GPU
 EXPECTED_PEAK_GIB = 4.76
 WRAPPER = "DistributedDataParallel"  # the class that Trainer must have put around the model
 

@@ -32,7 +32,7 @@ MICRO_BATCH_SIZE = 16  # sequences per process in one forward pass
 GLOBAL_BATCH_SIZE = 64  # sequences per optimizer step
 FLOPS_PER_TOKEN = 769503744.0  # forward and backward
 PEAK_FLOPS_PER_SECOND = 312_000_000_000_000  # of one GPU
-EXPECTED_TOKENS_PER_SECOND = np.float64(121386.2040283052)  # of one GPU
+EXPECTED_TOKENS_PER_SECOND = 121386.2040283052  # of one GPU
 EXPECTED_PEAK_GIB = 12.78
 WRAPPER = "DistributedDataParallel"  # the class that Trainer must have put around the model
 

@@ -32,7 +32,7 @@ MICRO_BATCH_SIZE = 16  # sequences per process in one forward pass
 GLOBAL_BATCH_SIZE = 64  # sequences per optimizer step
 FLOPS_PER_TOKEN = 224133120.0  # forward and backward
 PEAK_FLOPS_PER_SECOND = 312_000_000_000_000  # of one GPU
-EXPECTED_TOKENS_PER_SECOND = np.float64(223377.25349137824)  # of one GPU
+EXPECTED_TOKENS_PER_SECOND = 223377.25349137824  # of one GPU
 EXPECTED_PEAK_GIB = 5.2
 WRAPPER = "DeepSpeedEngine"  # the class that Trainer must have put around the model
 

@@ -36,7 +36,7 @@ MICRO_BATCH_SIZE = 8  # sequences per process in one forward pass
 GLOBAL_BATCH_SIZE = 64  # sequences per optimizer step
 FLOPS_PER_TOKEN = 769503744.0  # forward and backward
 PEAK_FLOPS_PER_SECOND = 71_000_000_000_000  # of one GPU
-EXPECTED_TOKENS_PER_SECOND = np.float64(32904.49079573778)  # of one GPU
+EXPECTED_TOKENS_PER_SECOND = 32904.49079573778  # of one GPU
 EXPECTED_PEAK_GIB = 7.43
 SYNCHRONIZE_EVERY = 8  # optimizer steps between averages
 

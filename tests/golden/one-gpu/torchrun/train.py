@@ -36,7 +36,7 @@ MICRO_BATCH_SIZE = 8  # sequences per process in one forward pass
 GLOBAL_BATCH_SIZE = 64  # sequences per optimizer step
 FLOPS_PER_TOKEN = 769503744.0  # forward and backward
 PEAK_FLOPS_PER_SECOND = 165150000000000.0  # of one GPU
-EXPECTED_TOKENS_PER_SECOND = np.float64(59560.04885461083)  # of one GPU
+EXPECTED_TOKENS_PER_SECOND = 59560.04885461083  # of one GPU
 EXPECTED_PEAK_GIB = 7.43
 
 

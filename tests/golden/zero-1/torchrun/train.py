@@ -38,7 +38,7 @@ MICRO_BATCH_SIZE = 16  # sequences per process in one forward pass
 GLOBAL_BATCH_SIZE = 64  # sequences per optimizer step
 FLOPS_PER_TOKEN = 769503744.0  # forward and backward
 PEAK_FLOPS_PER_SECOND = 312_000_000_000_000  # of one GPU
-EXPECTED_TOKENS_PER_SECOND = np.float64(126141.96346639142)  # of one GPU
+EXPECTED_TOKENS_PER_SECOND = 126141.96346639142  # of one GPU
 EXPECTED_PEAK_GIB = 12.08
 
 

@@ -31,7 +31,7 @@ MICRO_BATCH_SIZE = 32  # sequences per process in one forward pass
 GLOBAL_BATCH_SIZE = 64  # sequences per optimizer step
 FLOPS_PER_TOKEN = 566237970.0  # forward and backward
 PEAK_FLOPS_PER_SECOND = 65_000_000_000_000  # of one GPU
-EXPECTED_TOKENS_PER_SECOND = np.float64(39206.582375690705)  # of one GPU
+EXPECTED_TOKENS_PER_SECOND = 39206.582375690705  # of one GPU
 EXPECTED_PEAK_GIB = 5.63
 WRAPPER = "FSDPModule"  # the class that Trainer must have put around the model
 

@@ -1,14 +1,19 @@
 """What is written for a dozen plans, byte for byte: `pytest --update-golden`, and read the diff."""
 
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import GOLDEN
 
 from planner import wire
 from planner.bundle import bundle_files
 from planner.request import parse_request
 
+TOOLS = Path(sys.executable).parent
 LLAMA = {
     "_name_or_path": "tiny-llama",
     "model_type": "llama",
@@ -99,3 +104,10 @@ def test_what_is_written_is_what_was_read(name: str, golden: Callable[[str, str]
     for path, text in files.items():
         if path.rpartition("/")[2] not in SAME_FOR_ALL:
             golden(f"{name}/{path}", text)
+
+
+def test_every_name_in_the_scripts_is_known() -> None:
+    """A plan's values are numbers and texts, whatever classes they had in the planner."""
+    command = [TOOLS / "ruff", "check", "--isolated", "--no-cache", "--select=F", GOLDEN]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout

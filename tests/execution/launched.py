@@ -5,7 +5,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -154,8 +154,7 @@ def launch(folder: Path, bundle: Bundle, *arguments: str, target: str = "torchru
 
 def start(folder: Path, *command: str, **environment: str) -> Run:
     """Start a script offline on CPUs; its log and its weights go into the folder."""
-    results = ("--log", str(folder / "log.jsonl"), "--save-model", str(folder / "model"))
-    return Run(folder, _run(folder, *command, *HYPERPARAMETERS, *results, **environment))
+    return Run(folder, _run(folder, *command, *HYPERPARAMETERS, *_results(folder), **environment))
 
 
 def _run(folder: Path, *command: str, **environment: str) -> subprocess.Popen[str]:
@@ -170,19 +169,35 @@ def _run(folder: Path, *command: str, **environment: str) -> subprocess.Popen[st
     )
 
 
-def launch_several(folder: Path, bundles: Mapping[str, Bundle], *arguments: str) -> dict[str, Run]:
+def launch_several(
+    folder: Path,
+    bundles: Mapping[str, Bundle],
+    *arguments: str,
+    again: Sequence[str] = (),
+    target: str = "torchrun",
+    **environment: str,
+) -> dict[str, Run]:
     """Train plans of equal world size in one launch of torchrun; wait for the results.
 
-    Each has its own folder, whose path replaces FOLDER in the arguments, and its name NAME.
+    Each has its own folder, whose path replaces FOLDER in the arguments, and its name NAME. With
+    the arguments `again` each trains a second time, into the folder of that name inside its own.
     """
-    folders = {name: write(folder / name, bundle, "torchrun") for name, bundle in bundles.items()}
+    folders = {name: write(folder / name, bundle, target) for name, bundle in bundles.items()}
     (processes,) = {bundle.world_size for bundle in bundles.values()}
     launcher = ("torchrun", "--standalone", f"--nproc_per_node={processes}", "--")
-    driver = (str(Path(__file__).with_name("several.py")), *map(str, folders.values()), "--")
-    results = ("--log", "FOLDER/log.jsonl", "--save-model", "FOLDER/model")
-    process = _run(folder, *launcher, *driver, *HYPERPARAMETERS, *results, *arguments)
+    driver = [str(Path(__file__).with_name("several.py")), target, *map(str, folders.values())]
+    driver += ["--", *HYPERPARAMETERS, *_results("FOLDER"), *arguments]
+    if again:
+        for path in folders.values():
+            (path / "again").mkdir()
+        driver += ["--", *HYPERPARAMETERS, *_results("FOLDER/again"), *again]
+    process = _run(folder, *launcher, *driver, **environment)
     Run(folder, process).finish()
     return {name: Run(path, process) for name, path in folders.items()}
+
+
+def _results(folder: Path | str) -> tuple[str, ...]:
+    return ("--log", f"{folder}/log.jsonl", "--save-model", f"{folder}/model")
 
 
 def unused_port() -> str:

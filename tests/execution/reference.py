@@ -94,14 +94,14 @@ def build(model_config: Mapping[str, Any]) -> Any:
     return auto.from_config(config, attn_implementation="sdpa").train()
 
 
-def take_step(model: Any, optimizer: Any, indices: range, rate: float) -> Any:
+def take_step(model: Any, optimizer: Any, indices: range, rate: float, *, clip: float = 1.0) -> Any:
     """Train on the samples as one batch; return its loss."""
     sample = masked_sample if model.config.model_type == "bert" else causal_sample
     pairs = [sample(index, model.config.vocab_size) for index in indices]
     inputs, labels = (torch.stack(tensors) for tensors in zip(*pairs, strict=True))
     loss = model(input_ids=inputs, labels=labels).loss
     loss.backward()
-    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
     for group in optimizer.param_groups:
         group["lr"] = rate
     optimizer.step()
@@ -109,14 +109,14 @@ def take_step(model: Any, optimizer: Any, indices: range, rate: float) -> Any:
     return loss.item()
 
 
-def train(model_config: Mapping[str, Any]) -> Reference:
+def train(model_config: Mapping[str, Any], *, clip: float = 1.0) -> Reference:
     model = build(model_config)
     initial = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     optimizer = torch.optim.AdamW(model.parameters())
     losses = []
     for step in range(STEPS):
         indices = range(step * GLOBAL_BATCH_SIZE, (step + 1) * GLOBAL_BATCH_SIZE)
-        losses.append(take_step(model, optimizer, indices, learning_rate(step)))
+        losses.append(take_step(model, optimizer, indices, learning_rate(step), clip=clip))
     weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
     return Reference(initial, weights, losses)
 

@@ -121,6 +121,23 @@ def test_a_plans_numbers_are_literals_in_its_scripts(planned: tuple[Plan, Any]) 
             assert ast.literal_eval(line.partition(" = ")[2]) > 0
 
 
+def test_a_pipeline_of_deepspeeds_has_files_and_trainer_has_none() -> None:
+    strategy = {"pipeline_parallel_size": 2, "tensor_parallel_size": 1}
+    request = parse_request(
+        {
+            "model": "gpt2",
+            "cluster": {"gpu": "a100", "gpus_per_node": 4},
+            "recipe": {"framework": "deepspeed"},
+            "strategy": strategy,
+        }
+    )
+    resolved, plan = wire.suggest(request, allow_paths=False)
+    files = bundle_files(plan, wire.answer_plan(resolved, plan, None))
+    assert "LAYERS_PER_STAGE = (6, 6)" in files["deepspeed/train.py"]
+    assert not any(name.startswith("trainer/") for name in files)
+    assert "Trainer divides the data, not the model" in files["README.md"]
+
+
 @pytest.mark.parametrize(
     ("recipe", "field"),
     [

@@ -73,6 +73,18 @@ PLANS: dict[str, dict[str, Any]] = {
         "recipe": {"framework": "deepspeed"},
         "strategy": {"zero_stage": 3, "offload": "optimizer", **WHOLE},
     },
+    "deepspeed-pipeline": {
+        "model": "gpt2",
+        "cluster": FOUR,
+        "recipe": {"framework": "deepspeed", "precision": "fp32"},
+        "strategy": {
+            "pipeline_parallel_size": 2,
+            "tensor_parallel_size": 1,
+            "context_parallel_size": 1,
+            "zero_stage": 0,
+            "recompute": "full",
+        },
+    },
     "megatron": {
         "model": LLAMA,
         "cluster": TWO_NODES,

@@ -5,6 +5,8 @@ from typing import Any
 
 from planner.generate.bundle import Bundle
 from planner.generate.context import strategy_name
+from planner.generate.deepspeed_pipeline import pipeline_refusal
+from planner.generate.families import family, is_tied
 from planner.generate.target import Target
 from planner.strategy import ZERO_3
 
@@ -15,10 +17,11 @@ _SIXTEEN_BIT = {"bf16": "bf16", "bf16-mixed": "bf16", "fp16-mixed": "fp16"}
 def settings(bundle: Bundle) -> dict[str, Any]:
     """Return ds_config.json: the batch, what ZeRO shards, what is offloaded, the precision.
 
-    Notation: train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x GPUs.
+    Notation: train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x
+    data-parallel GPUs.
     Source: https://www.deepspeed.ai/docs/config-json/
     """
-    zero: dict[str, Any] = {"stage": bundle.zero_stage}
+    zero: dict[str, Any] = {"stage": _config_stage(bundle)}
     if bundle.zero_stage == ZERO_3:
         zero["stage3_gather_16bit_weights_on_model_save"] = True
     if bundle.offload != "none":
@@ -40,15 +43,24 @@ def settings(bundle: Bundle) -> dict[str, Any]:
     return sections
 
 
-def refusal(bundle: Bundle) -> str | None:
-    """Return why DeepSpeed's ZeRO cannot run the plan; None where it can."""
+def _config_stage(bundle: Bundle) -> int:
+    """Return the stage in ds_config.json: a 16-bit pipeline's is 1 where the plan's is 0.
+
+    At stage 0 DeepSpeed shards a bf16 pipeline's optimizer over data-parallel GPUs all the same, but
+    cannot load that again; in fp16 it counts tied embeddings twice when it clips.
+
+    Source: DeepSpeed 0.19.8, runtime/bf16_optimizer.py, runtime/fp16/unfused_optimizer.py and
+    _load_checkpoint of runtime/engine.py.
+    """
+    is_pipelined = bundle.pipeline_parallel_size > 1
+    return max(bundle.zero_stage, int(is_pipelined and bundle.precision in _SIXTEEN_BIT))
+
+
+def zero_refusal(bundle: Bundle) -> str | None:
+    """Return why DeepSpeed's ZeRO cannot run the plan, however its model is divided; None if it can."""
     stage, offload = bundle.zero_stage, bundle.offload
     reasons = {
-        "DeepSpeed's pipelines need the model rewritten as a list of layers": (
-            bundle.pipeline_parallel_size > 1
-        ),
-        "its script divides the data, not the model, over GPUs": bundle.splits_the_model,
-        "ZeRO shards over all GPUs, without replicas": (
+        "ZeRO shards over all data-parallel GPUs, without replicas": (
             stage > 0 and bundle.data_parallel_replicate_size > 1
         ),
         "transformers recomputes whole blocks or nothing": bundle.recompute == "selective",
@@ -63,13 +75,27 @@ def refusal(bundle: Bundle) -> str | None:
     return next((reason for reason, applies in reasons.items() if applies), None)
 
 
+def _refusal(bundle: Bundle) -> str | None:
+    others = (
+        bundle.tensor_parallel_size * bundle.context_parallel_size * bundle.expert_parallel_size
+    )
+    if others > 1:
+        return "its script divides data and layers over GPUs, not matrices, sequences or experts"
+    obstacle = pipeline_refusal(bundle) if bundle.pipeline_parallel_size > 1 else None
+    return obstacle or zero_refusal(bundle)
+
+
 def _context(bundle: Bundle) -> dict[str, Any]:
     # Without "is_sharded" the script has no --no-sync: ZeRO decides when gradients are reduced.
+    as_written = replace(bundle, framework="deepspeed", zero_stage=_config_stage(bundle))
     return {
-        "strategy": strategy_name(replace(bundle, framework="deepspeed")),
+        "strategy": strategy_name(as_written),
         "is_sharded": False,
         "weight_dtype": "float32",
         "settings": settings(bundle),
+        "config_stage": as_written.zero_stage,
+        "family": family(bundle),
+        "is_tied": is_tied(bundle),
     }
 
 
@@ -84,6 +110,6 @@ TARGET = Target(
         "config.json": "common/config.json",
         "requirements.txt": "deepspeed/requirements.txt",
     },
-    refusal=refusal,
+    refusal=_refusal,
     context=_context,
 )

@@ -51,10 +51,11 @@ def _is_deepspeed(bundle: Bundle) -> bool:
 
 
 def _refusal(bundle: Bundle) -> str | None:
+    if bundle.splits_the_model:
+        return "Trainer divides the data, not the model, over GPUs"
     if _is_deepspeed(bundle):
-        return deepspeed.refusal(bundle)
+        return deepspeed.zero_refusal(bundle)
     reasons = {
-        "Trainer divides the data, not the model, over GPUs": bundle.splits_the_model,
         "Trainer has ZeRO-1 through DeepSpeed alone": bundle.zero_stage == 1,
         "its FSDP shards over all GPUs, without replicas": (
             bundle.shards_parameters and bundle.data_parallel_replicate_size > 1

@@ -4,7 +4,7 @@ import json
 import os
 import socket
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -153,8 +153,7 @@ def launch(folder: Path, bundle: Bundle, *arguments: str, target: str = "torchru
 
 def start(folder: Path, *command: str, **environment: str) -> Run:
     """Start a script offline on CPUs; its log and its weights go into the folder."""
-    results = ("--log", str(folder / "log.jsonl"), "--save-model", str(folder / "model"))
-    return run(folder, *command, *HYPERPARAMETERS, *results, **environment)
+    return run(folder, *command, *HYPERPARAMETERS, *_results(folder), **environment)
 
 
 def run(folder: Path, *command: str, **environment: str) -> Run:
@@ -170,18 +169,34 @@ def run(folder: Path, *command: str, **environment: str) -> Run:
     return Run(folder, process)
 
 
-def launch_several(folder: Path, bundles: Mapping[str, Bundle], *arguments: str) -> dict[str, Run]:
+def launch_several(
+    folder: Path,
+    bundles: Mapping[str, Bundle],
+    *arguments: str,
+    again: Sequence[str] = (),
+    target: str = "torchrun",
+    **environment: str,
+) -> dict[str, Run]:
     """Train plans of equal world size in one launch of torchrun; wait for the results.
 
-    Each has its own folder, whose path replaces FOLDER in the arguments, and its name NAME.
+    Each has its own folder, whose path replaces FOLDER in the arguments, and its name NAME. With
+    the arguments `again` each trains a second time, into the folder of that name inside its own.
     """
-    folders = {name: write(folder / name, bundle, "torchrun") for name, bundle in bundles.items()}
+    folders = {name: write(folder / name, bundle, target) for name, bundle in bundles.items()}
     (processes,) = {bundle.world_size for bundle in bundles.values()}
     launcher = ("torchrun", "--standalone", f"--nproc_per_node={processes}", "--")
-    driver = (str(Path(__file__).with_name("several.py")), *map(str, folders.values()), "--")
-    results = ("--log", "FOLDER/log.jsonl", "--save-model", "FOLDER/model")
-    done = run(folder, *launcher, *driver, *HYPERPARAMETERS, *results, *arguments).finish()
+    driver = [str(Path(__file__).with_name("several.py")), target, *map(str, folders.values())]
+    driver += ["--", *HYPERPARAMETERS, *_results("FOLDER"), *arguments]
+    if again:
+        for path in folders.values():
+            (path / "again").mkdir()
+        driver += ["--", *HYPERPARAMETERS, *_results("FOLDER/again"), *again]
+    done = run(folder, *launcher, *driver, **environment).finish()
     return {name: Run(path, done.process) for name, path in folders.items()}
+
+
+def _results(folder: Path | str) -> tuple[str, ...]:
+    return ("--log", f"{folder}/log.jsonl", "--save-model", f"{folder}/model")
 
 
 def unused_port() -> str:

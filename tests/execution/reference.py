@@ -139,13 +139,13 @@ def head(model: Any) -> str:
     return next((kind for end, kind in heads.items() if name.endswith(end)), "causal")
 
 
-def take_step(model: Any, optimizer: Any, indices: range, rate: float) -> Any:
+def take_step(model: Any, optimizer: Any, indices: range, rate: float, *, clip: float = 1.0) -> Any:
     """Train on the samples as one batch; return its loss."""
     pairs = [SAMPLES[head(model)](index, model.config.vocab_size) for index in indices]
     inputs, labels = (torch.stack(tensors) for tensors in zip(*pairs, strict=True))
     loss = model(input_ids=inputs, labels=labels).loss
     loss.backward()
-    return update(model, optimizer, rate, loss)
+    return update(model, optimizer, rate, loss, clip)
 
 
 def take_text_step(
@@ -162,9 +162,9 @@ def take_text_step(
     return update(model, optimizer, rate, total)
 
 
-def update(model: Any, optimizer: Any, rate: float, loss: Tensor) -> Any:
+def update(model: Any, optimizer: Any, rate: float, loss: Tensor, clip: float = 1.0) -> Any:
     """Take a step of the optimizer with the gradients there are."""
-    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
     for group in optimizer.param_groups:
         group["lr"] = rate
     optimizer.step()
@@ -172,7 +172,9 @@ def update(model: Any, optimizer: Any, rate: float, loss: Tensor) -> Any:
     return loss.item()
 
 
-def train(model_config: Mapping[str, Any], texts: list[list[int]] | None = None) -> Reference:
+def train(
+    model_config: Mapping[str, Any], texts: list[list[int]] | None = None, *, clip: float = 1.0
+) -> Reference:
     """Train on synthetic tokens, or on texts that are given as numbers of words."""
     model = build(model_config)
     initial = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
@@ -181,7 +183,7 @@ def train(model_config: Mapping[str, Any], texts: list[list[int]] | None = None)
     for step in range(STEPS):
         indices = range(step * GLOBAL_BATCH_SIZE, (step + 1) * GLOBAL_BATCH_SIZE)
         if texts is None:
-            losses.append(take_step(model, optimizer, indices, learning_rate(step)))
+            losses.append(take_step(model, optimizer, indices, learning_rate(step), clip=clip))
         else:
             samples = [text_sample(index, texts, model) for index in indices]
             losses.append(take_text_step(model, optimizer, samples, learning_rate(step)))

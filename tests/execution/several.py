@@ -5,6 +5,7 @@ Importing PyTorch and transformers takes longer than training a tiny model does.
 
 import gc
 import importlib.util
+import itertools
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -23,19 +24,29 @@ def load(script: Path) -> ModuleType:
 
 
 def main() -> None:
-    """Train in each folder named before `--`, with the arguments after it.
+    """Train a target in each folder named before the first `--`, with the arguments after it.
 
-    In those, FOLDER is its path, and NAME its last part.
+    In those, FOLDER is its path, and NAME its last part. After another `--` come the arguments of
+    another round through the folders.
     """
-    split = sys.argv.index("--")
-    folders, arguments = sys.argv[1:split], sys.argv[split + 1 :]
+    sections = [
+        list(section)
+        for is_separator, section in itertools.groupby(sys.argv[1:], "--".__eq__)
+        if not is_separator
+    ]
+    (target, *folders), *rounds = sections
     device = None
-    for folder in folders:
-        module = load(Path(folder) / "torchrun" / "train.py")
-        device = device or module.join()
+    for arguments, folder in itertools.product(rounds, folders):
+        module = load(Path(folder) / target / "train.py")
         name = Path(folder).name
         sys.argv[1:] = [a.replace("FOLDER", folder).replace("NAME", name) for a in arguments]
-        module.train(module.parse_arguments(), device)
+        args = module.parse_arguments()
+        if target == "deepspeed":
+            module.deepspeed.init_distributed()
+            module.train(args)
+        else:
+            device = device or module.join()
+            module.train(args, device)
         gc.collect()
     dist.destroy_process_group()
 

@@ -101,10 +101,9 @@ def test_a_contradiction_or_an_unknown_key_would_be_seen(change: dict[str, Any])
     ("layout", "reason"),
     [
         (
-            {"pipeline_parallel_size": 2, "layers_per_stage": (1, 1), "global_batch_size": 8},
-            "rewritten as a list of layers",
+            {"tensor_parallel_size": 2, "global_batch_size": 8},
+            "divides data and layers over GPUs, not matrices, sequences or experts",
         ),
-        ({"tensor_parallel_size": 2, "global_batch_size": 8}, "divides the data, not the model"),
         (
             {
                 "zero_stage": 3,

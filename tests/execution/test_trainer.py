@@ -98,6 +98,15 @@ def test_an_unknown_argument_would_be_seen(tmp_path: Path) -> None:
             {"framework": "deepspeed", "offload": "optimizer"},
             "DeepSpeed offloads what ZeRO shards",
         ),
+        (
+            {
+                "framework": "deepspeed",
+                "pipeline_parallel_size": 2,
+                "layers_per_stage": (1, 1),
+                "global_batch_size": 8,
+            },
+            "divides the data, not the model",
+        ),
     ],
 )
 def test_what_trainer_cannot_run_is_refused_with_the_reason(

@@ -302,10 +302,8 @@ def train_step(args: argparse.Namespace, training: Training, batches: list[dict[
     return total.item() / dist.get_world_size()
 
 
-def main() -> None:
-    """Train; an error on any rank is left uncaught, so that it ends the whole job."""
-    args = parse_arguments()
-    deepspeed.init_distributed()
+def train(args: argparse.Namespace) -> None:
+    """Take the steps that are left, and save what was asked for."""
     rank, world_size = dist.get_rank(), dist.get_world_size()
     config = read_config(args)
     samples = read_samples(args, config.vocab_size)
@@ -328,6 +326,13 @@ def main() -> None:
         training.save_model(args.save_model)
     dist.barrier()
     training.engine.destroy()
+
+
+def main() -> None:
+    """Train; an error on any rank is left uncaught, so that it ends the whole job."""
+    args = parse_arguments()
+    deepspeed.init_distributed()
+    train(args)
     dist.destroy_process_group()
 
 

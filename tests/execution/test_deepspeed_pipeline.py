@@ -1,0 +1,191 @@
+"""DeepSpeed's pipelines train like one process, with the plan's stages, and resume exactly."""
+
+import json
+import sys
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import deepspeed
+import pytest
+import torch
+from bundles import with_layout
+from deepspeed.runtime.config import DeepSpeedConfig
+from launched import BERT, DEEP_GPT2, DEEP_LLAMA, TINY, Run, deep, launch_several, write
+from reference import Reference, distance, mean_distance, train
+from several import load
+
+from planner import catalog
+from planner.errors import InvalidInputError
+from planner.generate import Bundle, generate
+from planner.generate.deepspeed_pipeline import pipeline_refusal
+from planner.schedule_orders import SCHEDULES
+
+TOLERANCE = 1e-5
+CLIP = 1e-5
+"""So small that AdamW's epsilon sees it: at 1 a wrong norm would change next to nothing."""
+GLOO_ONLY = {"PYTHONPATH": str(Path(__file__).parent / "gloo_only")}
+PIPELINE: dict[str, Any] = {"pipeline_parallel_size": 2}
+DATA = PIPELINE | {"data_parallel_size": 2}
+EXACT_GPT2 = DEEP_GPT2 | {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+UNTIED_GPT2 = EXACT_GPT2 | {"tie_word_embeddings": False}
+TIED_QWEN = DEEP_LLAMA | {
+    "model_type": "qwen3",
+    "architectures": None,
+    "head_dim": 16,
+    "tie_word_embeddings": True,
+}
+UNEVEN = {"layers_per_stage": (3, 1)}
+
+
+class Ranks:
+    """What DeepSpeed asks of the processes that it will run on."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def get_data_parallel_world_size(self) -> int:
+        return self.count
+
+
+def settings(bundle: Bundle) -> dict[str, Any]:
+    read: dict[str, Any] = json.loads(generate(bundle, ["deepspeed"])["deepspeed/ds_config.json"])
+    return read
+
+
+@pytest.mark.parametrize(
+    ("layout", "stage"),
+    [
+        ({"zero_stage": 0}, 0),
+        ({"zero_stage": 1}, 1),
+        # The optimizers that DeepSpeed has at stage 0 do not resume, or clip tied weights wrong.
+        ({"zero_stage": 0, "precision": "bf16-mixed"}, 1),
+        ({"zero_stage": 0, "precision": "fp16-mixed"}, 1),
+        ({"zero_stage": 1, "precision": "bf16"}, 1),
+        ({"zero_stage": 1, "offload": "optimizer"}, 1),
+    ],
+)
+def test_deepspeed_reads_a_pipeline_as_it_is_meant(
+    layout: dict[str, Any], stage: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deepspeed.comm, "get_rank", lambda: 0)
+    bundle = deep(DEEP_GPT2, **DATA, **layout)
+    config = DeepSpeedConfig(settings(bundle), mpu=Ranks(2))
+    assert config.train_batch_size == 16
+    assert config.gradient_accumulation_steps == 4
+    assert config.zero_config.stage == stage
+    assert (config.zero_config.offload_optimizer is not None) == ("offload" in layout)
+
+
+@pytest.mark.parametrize(
+    ("layout", "reason"),
+    [
+        ({"zero_stage": 2}, "allows ZeRO-1 at most"),
+        ({"zero_stage": 3}, "allows ZeRO-1 at most"),
+        ({"pipeline_schedule": "gpipe"}, "runs 1f1b, not gpipe"),
+        (
+            {"pipeline_schedule": "interleaved-1f1b", "virtual_pipeline_size": 2},
+            "runs 1f1b, not interleaved-1f1b",
+        ),
+        ({"virtual_pipeline_size": 2}, "one chunk of layers on each GPU"),
+        ({"tensor_parallel_size": 2}, "not matrices, sequences or experts"),
+        ({"context_parallel_size": 2}, "not matrices, sequences or experts"),
+        ({"recompute": "selective"}, "whole blocks or nothing"),
+    ],
+)
+def test_what_its_pipelines_cannot_run_is_refused_with_the_reason(
+    layout: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=reason):
+        generate(deep(DEEP_GPT2, **DATA, **layout), ["deepspeed"])
+
+
+def test_what_is_written_is_what_the_planner_takes_deepspeed_for() -> None:
+    """The search proposes no schedule, chunks or ZeRO stage that would have no files."""
+    able = catalog.framework("deepspeed").capabilities
+    for schedule, stage, chunks in product(SCHEDULES, range(4), (1, 2)):
+        layout = {"pipeline_schedule": schedule, "zero_stage": stage}
+        bundle = deep(DEEP_GPT2, **DATA, **layout, virtual_pipeline_size=chunks)
+        is_proposed = (
+            schedule in able.pipeline_schedules
+            and stage <= able.zero_with_pipeline
+            and (chunks == 1 or able.virtual_stages)
+        )
+        assert (pipeline_refusal(bundle) is None) == is_proposed
+
+
+def test_a_model_whose_parts_nobody_named_is_refused() -> None:
+    masked = with_layout(TINY, model_config=BERT, task="masked-lm")
+    bundle = with_layout(masked, **PIPELINE, layers_per_stage=(1, 1), gradient_accumulation_steps=2)
+    with pytest.raises(InvalidInputError, match="not models of type bert"):
+        generate(bundle, ["deepspeed"])
+
+
+def assert_parity(run: Run, reference: Reference) -> None:
+    assert run.losses == pytest.approx(reference.losses, abs=TOLERANCE, rel=0)
+    assert run.weights.keys() == reference.weights.keys()
+    assert distance(run.weights, reference.weights) <= TOLERANCE
+    assert distance(reference.initial, reference.weights) > 100 * TOLERANCE
+
+
+def stages_of(checkpoint: Path) -> list[set[int]]:
+    """Return the numbers of DeepSpeed's layers that each stage wrote; two come before the blocks."""
+    paths = sorted((checkpoint / "state").glob("mp_rank_*_model_states.pt"))
+    states = [torch.load(path, weights_only=False) for path in paths]
+    numbers = [{name.partition(".")[0] for name in state["param_shapes"][0]} for state in states]
+    return [{int(number) for number in stage if number.isdigit()} for stage in numbers]
+
+
+def test_pipelines_train_like_one_process_and_resume_exactly(tmp_path: Path) -> None:
+    exact = {
+        "replicas": deep(DEEP_LLAMA, **DATA, recompute="full"),
+        "offloaded": deep(EXACT_GPT2, **DATA, **UNEVEN, zero_stage=1, offload="optimizer"),
+        "untied": deep(UNTIED_GPT2, **DATA, attention="eager"),
+        "tied": deep(TIED_QWEN, pipeline_parallel_size=4, attention="eager", recompute="full"),
+    }
+    dropping = {
+        "sharded": deep(DEEP_GPT2, **DATA, zero_stage=1, recompute="full"),
+        "bf16": deep(DEEP_GPT2, **DATA, precision="bf16-mixed"),
+    }
+    clip, save = ("--clip", str(CLIP)), ("--save-every", "1", "--output", "FOLDER/checkpoints")
+    resume = ("--resume", "FOLDER/checkpoints/step-1")
+    runs = launch_several(
+        tmp_path,
+        exact | dropping,
+        *clip,
+        *save,
+        again=(*clip, *resume),
+        target="deepspeed",
+        **GLOO_ONLY,
+    )
+    for name, bundle in exact.items():
+        assert_parity(runs[name], train(bundle.model_config, clip=CLIP))
+    assert_is_close(runs["bf16"], train(EXACT_GPT2, clip=CLIP))
+    checkpoint = runs["offloaded"].folder / "checkpoints" / "step-1"
+    assert stages_of(checkpoint) == [{1, 2, 3, 4}, {5, 6}]
+    for run in runs.values():
+        assert_resumed(run, Run(run.folder / "again", run.process))
+
+
+def assert_is_close(run: Run, reference: Reference) -> None:
+    weights = {name: weight.float() for name, weight in run.weights.items()}
+    moved = mean_distance(reference.initial, reference.weights)
+    assert mean_distance(weights, reference.weights) < 0.5 * moved
+
+
+def assert_resumed(whole: Run, part: Run) -> None:
+    assert [record["step"] for record in part.log] == [2, 3]
+    assert part.losses == whole.losses[1:]
+    assert part.weights.keys() == whole.weights.keys()
+    assert all(weight.equal(whole.weights[key]) for key, weight in part.weights.items())
+
+
+def test_processes_that_the_stages_do_not_divide_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write(tmp_path, deep(DEEP_GPT2, **PIPELINE), "deepspeed")
+    script = load(folder / "deepspeed" / "train.py")
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 3)
+    monkeypatch.setattr(sys, "argv", ["train.py"])
+    with pytest.raises(SystemExit, match="the processes are not a multiple of the 2 stages"):
+        script.read_settings(script.parse_arguments())

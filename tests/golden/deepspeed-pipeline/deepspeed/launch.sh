@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Plan: Train openai-community/gpt2 on 1 node x 4 a100-sxm-80gb = 4 GPUs with DDP, pipeline parallel 2 (1f1b), full activation recompute, micro-batch 1 x 32 accumulation x 2 ranks = 64 sequences per step.
+#
+# bash launch.sh [arguments of train.py]
+set -euo pipefail
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")"
+
+export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
+# Memory that PyTorch frees can be joined into larger pieces: less is lost between them.
+export PYTORCH_ALLOC_CONF="${PYTORCH_ALLOC_CONF:-expandable_segments:True}"
+
+exec torchrun \
+  --standalone \
+  --nproc_per_node="${NPROC_PER_NODE:-4}" \
+  -- train.py "$@"

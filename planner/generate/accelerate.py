@@ -16,7 +16,8 @@ def _is_deepspeed(bundle: Bundle) -> bool:
 
 def _refusal(bundle: Bundle) -> str | None:
     if _is_deepspeed(bundle):
-        return deepspeed.refusal(bundle)
+        is_divided = "with DeepSpeed it divides the data, not the model, over GPUs"
+        return is_divided if bundle.splits_the_model else deepspeed.zero_refusal(bundle)
     shards, replicas = bundle.data_parallel_shard_size, bundle.data_parallel_replicate_size
     is_local = bundle.synchronize_every > 1
     reasons = {

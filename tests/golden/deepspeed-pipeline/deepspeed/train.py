@@ -17,7 +17,6 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ import transformers
 from deepspeed.pipe import LayerSpec, PipelineModule, TiedLayerSpec
 from deepspeed.runtime.pipe.topology import PipeDataParallelTopology
 from torch.utils.checkpoint import checkpoint
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, default_collate
 from tqdm import tqdm
 
 HERE = Path(__file__).resolve().parent
@@ -56,6 +55,7 @@ def parse_arguments() -> argparse.Namespace:
     text = parser.add_mutually_exclusive_group()
     text.add_argument("--data", type=Path, help="local .txt, or .jsonl with a text field")
     text.add_argument("--dataset", help="Hub dataset with a text column, NAME[:CONFIG]")
+    add("--padded", action="store_true", help="each text by itself, padded; default: packed")
     add("--tokenizer", help="default: the model's")
     add("--steps", "--max-steps", type=int, default=100, help="optimizer steps in all")
     add("--lr", type=float, default=3e-4, help="learning rate after the warm-up")
@@ -80,38 +80,43 @@ class Samples(Dataset[dict[str, torch.Tensor]]):
     Text is read in another random order every epoch.
     """
 
-    def __init__(self, blocks: Any, vocabulary: int, seed: int) -> None:
-        self.blocks = blocks
+    def __init__(self, rows: Any, vocabulary: int, seed: int) -> None:
+        self.rows = rows
         self.vocabulary = vocabulary
         self.seed = seed
 
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + index)
-        if self.blocks is None:
+        if self.rows is None:
             tokens = torch.randint(self.vocabulary, (SEQUENCE_LENGTH,), generator=generator)
         else:
-            epoch, position = divmod(index, len(self.blocks))
-            order = shuffled(len(self.blocks), self.seed + epoch)
-            tokens = torch.tensor(self.blocks[int(order[position])]["input_ids"])
-        return {"input_ids": tokens, "labels": tokens}
+            epoch, position = divmod(index, len(self.rows))
+            order = shuffled(len(self.rows), self.seed + epoch)
+            tokens = torch.tensor(self.rows[int(order[position])]["input_ids"])
+        length = len(tokens)
+        tokens = torch.nn.functional.pad(tokens, (0, SEQUENCE_LENGTH - length))
+        # No token looks right, where the padding is. It is no label, and nothing predicts the first.
+        labels = tokens.clone()
+        labels[0] = labels[length:] = -100
+        return {"input_ids": tokens, "labels": labels}
 
 
 @functools.lru_cache(maxsize=2)
 def shuffled(length: int, seed: int) -> torch.Tensor:
-    """Return the order in which an epoch reads the blocks of text."""
+    """Return the order in which an epoch reads the rows of text."""
     return torch.randperm(length, generator=torch.Generator().manual_seed(seed))
 
 
-def read_blocks(args: argparse.Namespace, tokenizer: Any) -> Any:
-    """Tokenize the text and pack it into blocks of SEQUENCE_LENGTH tokens, cached on disk."""
+def read_rows(args: argparse.Namespace, tokenizer: Any) -> Any:
+    """Tokenize the text, cached on disk: packed into blocks of SEQUENCE_LENGTH, or each by itself."""
     from datasets import load_dataset
 
     if args.dataset:
         name, _, config = args.dataset.partition(":")
-        rows = load_dataset(name, config or None, split="train")
+        texts = load_dataset(name, config or None, split="train")
     else:
         kind = "text" if args.data.suffix == ".txt" else "json"
-        rows = load_dataset(kind, data_files=str(args.data), split="train")
+        texts = load_dataset(kind, data_files=str(args.data), split="train")
     end = tokenizer.convert_tokens_to_ids(tokenizer.eos_token or tokenizer.sep_token)
 
     def pack(batch: dict[str, list[str]]) -> dict[str, list[list[int]]]:
@@ -120,20 +125,25 @@ def read_blocks(args: argparse.Namespace, tokenizer: Any) -> Any:
         starts = range(0, len(stream) - SEQUENCE_LENGTH + 1, SEQUENCE_LENGTH)
         return {"input_ids": [stream[start : start + SEQUENCE_LENGTH] for start in starts]}
 
-    blocks = rows.map(pack, batched=True, batch_size=10_000, remove_columns=rows.column_names)
-    if len(blocks) == 0:
-        raise SystemExit(f"the text has fewer than the {SEQUENCE_LENGTH} tokens of one sequence")
-    return blocks
+    def cut(batch: dict[str, list[str]]) -> dict[str, list[list[int]]]:
+        rows = tokenizer(batch["text"], add_special_tokens=False)["input_ids"]
+        return {"input_ids": [[*row, end][:SEQUENCE_LENGTH] for row in rows if row]}
+
+    columns, divide = texts.column_names, cut if args.padded else pack
+    rows = texts.map(divide, batched=True, batch_size=10_000, remove_columns=columns)
+    if len(rows) == 0:
+        raise SystemExit(f"the text is too short for one sequence of {SEQUENCE_LENGTH} tokens")
+    return rows
 
 
 def read_samples(args: argparse.Namespace, vocabulary: int) -> Samples:
-    """Return the training data: packed text, or synthetic tokens when none was named."""
+    """Return the training data: text, or synthetic tokens when none was named."""
     if not args.data and not args.dataset:
         return Samples(None, vocabulary, args.seed)
     tokenizer = transformers.AutoTokenizer.from_pretrained(
         args.tokenizer or args.model, revision="main" if args.tokenizer else args.revision
     )
-    return Samples(read_blocks(args, tokenizer), vocabulary, args.seed)
+    return Samples(read_rows(args, tokenizer), vocabulary, args.seed)
 
 
 def read_config(args: argparse.Namespace) -> Any:
@@ -231,10 +241,22 @@ def layers(model: Any) -> list[LayerSpec]:
     ]
 
 
-def next_token_loss(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-    """Return the mean cross-entropy of each token given those before it, in fp32."""
-    predicted = logits[:, :-1].flatten(0, 1).float()
-    return torch.nn.functional.cross_entropy(predicted, tokens[:, 1:].flatten())
+class NextTokenLoss:
+    """The cross-entropy of each next token given those before it, in fp32, summed.
+
+    Over the mean number of labels in a micro-batch of the step: so its mean over micro-batches and
+    processes is a mean over labels, however much is padding.
+    """
+
+    def __init__(self) -> None:
+        self.mean_labels = torch.ones(())
+
+    def __call__(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Return the loss of a micro-batch."""
+        predicted = logits[:, :-1].flatten(0, 1).float()
+        following = labels[:, 1:].flatten()
+        total = torch.nn.functional.cross_entropy(predicted, following, reduction="sum")
+        return total / self.mean_labels
 
 
 class Pipeline(PipelineModule):
@@ -261,7 +283,7 @@ def assemble(args: argparse.Namespace, config: Any) -> tuple[Any, Pipeline]:
     stage = Pipeline(
         layers(model),
         topology=PipeDataParallelTopology(PIPELINE_PARALLEL_SIZE, data_parallel_size()),
-        loss_fn=next_token_loss,
+        loss_fn=NextTokenLoss(),
         activation_checkpoint_interval=1,
         activation_checkpoint_func=functools.partial(checkpoint, use_reentrant=False),
         checkpointable_layers=["Block"],
@@ -390,24 +412,36 @@ def profiler(args: argparse.Namespace, rank: int) -> Any:
     )
 
 
-def micro_batches(
-    samples: Samples, training: Training
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield this pipeline's slice of each micro-batch: tokens for its first stage and its last."""
+def micro_batches(samples: Samples, training: Training) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Return this pipeline's slice of each micro-batch: tokens, and labels for its last stage."""
     number = dist.get_rank() % data_parallel_size()
     stride = MICRO_BATCH_SIZE * data_parallel_size()
+    batches = []
     for offset in range(0, GLOBAL_BATCH_SIZE, stride):
         first = training.step * GLOBAL_BATCH_SIZE + offset + number * MICRO_BATCH_SIZE
-        rows = [samples[first + i]["input_ids"] for i in range(MICRO_BATCH_SIZE)]
-        tokens = torch.stack(rows)
-        yield tokens, tokens
+        batch = default_collate([samples[first + i] for i in range(MICRO_BATCH_SIZE)])
+        batches.append((batch["input_ids"], batch["labels"]))
+    return batches
 
 
-def train_step(args: argparse.Namespace, training: Training, batches: Iterator[Any]) -> float:
+def count_labels(training: Training, batches: list[tuple[torch.Tensor, torch.Tensor]]) -> Any:
+    """Return how many tokens a micro-batch of the step predicts, on average over all processes."""
+    counts = torch.stack([(labels != -100).sum() for _, labels in batches])
+    mean = counts.float().mean().to(training.engine.device)
+    dist.all_reduce(mean)
+    return mean / dist.get_world_size()
+
+
+def train_step(
+    args: argparse.Namespace,
+    training: Training,
+    batches: list[tuple[torch.Tensor, torch.Tensor]],
+) -> float:
     """Take one optimizer step; return the loss, averaged over the global batch."""
     for group in training.optimizer.param_groups:
         group["lr"] = learning_rate(args, training.step)
-    loss = training.engine.train_batch(batches)
+    training.engine.module.loss_fn.mean_labels = count_labels(training, batches)
+    loss = training.engine.train_batch(iter(batches))
     training.step += 1
     return loss.item()
 

@@ -408,7 +408,7 @@ def test_ranks_follow_the_wiring_unless_the_user_says_otherwise(target: str) -> 
 def test_a_target_that_cannot_write_a_plan_is_left_out_with_its_reason() -> None:
     files = generate(divided(replace(BUNDLE, model_config=LLAMA), **TENSOR), ALL)
     assert written(files) == ["torchrun"]
-    assert "No files for **accelerate**: its script divides the data" in files["README.md"]
+    assert "No files for **accelerate**: transformers divides by tensor" in files["README.md"]
 
 
 @pytest.mark.parametrize(

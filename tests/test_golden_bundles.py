@@ -51,6 +51,11 @@ PLANS: dict[str, dict[str, Any]] = {
         "cluster": TWO_NODES,
         "strategy": {"zero_stage": 3, "data_parallel_shard_size": 4, **WHOLE},
     },
+    "context": {
+        "model": LLAMA,
+        "cluster": FOUR,
+        "strategy": {**WHOLE, "zero_stage": 3, "context_parallel_size": 2},
+    },
     "local-sgd": {
         "model": "gpt2",
         "cluster": {"gpu": "rtx-3090", "gpus_per_node": 4},

@@ -15,16 +15,13 @@ from accelerate.utils.launch import prepare_deepspeed_cmd_env  # type: ignore[im
 from bundles import with_layout
 from launched import ACCUMULATED, LLAMA, TINY, Run, start, write
 from reference import distance, expected, mean_distance
-from test_deepspeed import OFFLOADED, weights_of
+from test_deepspeed import GLOO_ONLY, OFFLOADED, weights_of
 
 from planner.errors import InvalidInputError
 from planner.generate import Bundle, generate
 
 TOLERANCE = 1e-5
-ON_GLOO = {
-    "PYTHONPATH": str(Path(__file__).parent / "gloo_ranks"),
-    "ACCELERATE_USE_CPU": "false",
-}
+ON_GLOO = {**GLOO_ONLY, "ACCELERATE_USE_CPU": "false", "ACCELERATE_ENGINE": "deepspeed"}
 TWO_NODES = with_layout(
     replace(ACCUMULATED, framework="deepspeed"), zero_stage=3, nodes=2, global_batch_size=32
 )

@@ -1,0 +1,542 @@
+"""Train a causal-lm model with FSDP2 (ZeRO-3), context parallelism on 1 x 4 GPUs, by PyTorch alone.
+
+Train tiny-llama on 1 node x 4 a100-sxm-80gb = 4 GPUs with ZeRO-3 (FSDP, full shard), context
+parallel 2, micro-batch 32 x 1 accumulation x 2 ranks = 64 sequences per step.
+
+Start it with launch.sh beside it.
+"""
+
+import argparse
+import contextlib
+import datetime
+import functools
+import gc
+import itertools
+import json
+import math
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+import torch.distributed.checkpoint.state_dict as sharded
+import transformers
+from torch.distributed._functional_collectives import all_gather_tensor_autograd
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.nn.attention.bias import causal_lower_right
+from torch.utils.data import Dataset
+from tqdm import tqdm
+
+HERE = Path(__file__).resolve().parent
+MODEL = "tiny-llama"
+REVISION = "main"
+MODEL_OPTIONS = {"dtype": torch.float32, "attn_implementation": "sdpa"}
+SEQUENCE_LENGTH = 512
+MICRO_BATCH_SIZE = 32  # sequences per process in one forward pass
+GLOBAL_BATCH_SIZE = 64  # sequences per optimizer step
+FLOPS_PER_TOKEN = 224133120.0  # forward and backward
+PEAK_FLOPS_PER_SECOND = 312_000_000_000_000  # of one GPU
+EXPECTED_TOKENS_PER_SECOND = np.float64(344497.4369661593)  # of one GPU
+EXPECTED_PEAK_GIB = 4.36
+CONTEXT_PARALLEL_SIZE = 2
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Read the command line; the defaults are the plan's."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    add = parser.add_argument
+    add("--model", default=MODEL, help="Hub id or local folder")
+    add("--revision", default=REVISION, help="branch, tag or commit of the model on the Hub")
+    add("--init", choices=["pretrained", "random"], default="random")
+    text = parser.add_mutually_exclusive_group()
+    text.add_argument("--data", type=Path, help="local .txt, or .jsonl with a text field")
+    text.add_argument("--dataset", help="Hub dataset with a text column, NAME[:CONFIG]")
+    add("--tokenizer", help="default: the model's")
+    add("--steps", "--max-steps", type=int, default=100, help="optimizer steps in all")
+    add("--lr", type=float, default=3e-4, help="learning rate after the warm-up")
+    add("--warmup", type=int, default=10, help="steps of linear warm-up")
+    add("--weight-decay", type=float, default=0.01)
+    add("--clip", type=float, default=1.0, help="largest norm of the gradient")
+    add("--seed", type=int, default=0)
+    add("--no-dropout", action="store_true")
+    add("--no-sync", action="store_true", help="reduce gradients once a step, not per micro-batch")
+    add("--profile", help="folder for a trace of the third to fifth step")
+    add("--log", type=Path, help="append one JSON line per step")
+    add("--save-every", type=int, default=0, help="steps between checkpoints; 0: none")
+    add("--output", type=Path, default=Path("checkpoints"), help="where checkpoints go")
+    add("--resume", type=Path, help="a checkpoint, such as checkpoints/step-100")
+    add("--save-model", type=Path, help="where the final weights go, as safetensors")
+    return parser.parse_args()
+
+
+class Samples(Dataset[dict[str, torch.Tensor]]):
+    """Samples in training order; sample i is a pure function of (seed, i) on every process.
+
+    Synthetic tokens are `randint(vocabulary)` of a generator seeded with `seed * 1_000_003 + i`.
+    Text is read in another random order every epoch.
+    """
+
+    def __init__(self, blocks: Any, vocabulary: int, seed: int) -> None:
+        self.blocks = blocks
+        self.vocabulary = vocabulary
+        self.seed = seed
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + index)
+        if self.blocks is None:
+            tokens = torch.randint(self.vocabulary, (SEQUENCE_LENGTH,), generator=generator)
+        else:
+            epoch, position = divmod(index, len(self.blocks))
+            order = shuffled(len(self.blocks), self.seed + epoch)
+            tokens = torch.tensor(self.blocks[int(order[position])]["input_ids"])
+        return {"input_ids": tokens, "labels": tokens}
+
+
+@functools.lru_cache(maxsize=2)
+def shuffled(length: int, seed: int) -> torch.Tensor:
+    """Return the order in which an epoch reads the blocks of text."""
+    return torch.randperm(length, generator=torch.Generator().manual_seed(seed))
+
+
+def read_blocks(args: argparse.Namespace, tokenizer: Any) -> Any:
+    """Tokenize the text and pack it into blocks of SEQUENCE_LENGTH tokens, cached on disk."""
+    from datasets import load_dataset
+
+    if args.dataset:
+        name, _, config = args.dataset.partition(":")
+        rows = load_dataset(name, config or None, split="train")
+    else:
+        kind = "text" if args.data.suffix == ".txt" else "json"
+        rows = load_dataset(kind, data_files=str(args.data), split="train")
+    end = tokenizer.convert_tokens_to_ids(tokenizer.eos_token or tokenizer.sep_token)
+
+    def pack(batch: dict[str, list[str]]) -> dict[str, list[list[int]]]:
+        rows = tokenizer(batch["text"], add_special_tokens=False)["input_ids"]
+        stream = list(itertools.chain.from_iterable([*row, end] for row in rows if row))
+        starts = range(0, len(stream) - SEQUENCE_LENGTH + 1, SEQUENCE_LENGTH)
+        return {"input_ids": [stream[start : start + SEQUENCE_LENGTH] for start in starts]}
+
+    blocks = rows.map(pack, batched=True, batch_size=10_000, remove_columns=rows.column_names)
+    if len(blocks) == 0:
+        raise SystemExit(f"the text has fewer than the {SEQUENCE_LENGTH} tokens of one sequence")
+    return blocks
+
+
+def read_samples(args: argparse.Namespace, vocabulary: int) -> Samples:
+    """Return the training data: packed text, or synthetic tokens when none was named."""
+    if not args.data and not args.dataset:
+        return Samples(None, vocabulary, args.seed)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(
+        args.tokenizer or args.model, revision="main" if args.tokenizer else args.revision
+    )
+    return Samples(read_blocks(args, tokenizer), vocabulary, args.seed)
+
+
+def read_config(args: argparse.Namespace) -> Any:
+    """Return the model's configuration; random weights take theirs from config.json."""
+    source = HERE if args.init == "random" else args.model
+    config = transformers.AutoConfig.from_pretrained(source, revision=args.revision)
+    for name, value in config.to_dict().items():
+        if args.no_dropout and ("dropout" in name or name.endswith("pdrop")) and value:
+            setattr(config, name, 0.0)
+    return config
+
+
+def build_model(args: argparse.Namespace, config: Any) -> Any:
+    """Return the model with pretrained weights, or random ones that depend on the seed alone."""
+    auto = transformers.AutoModelForCausalLM
+    torch.manual_seed(args.seed)
+    if args.init == "random":
+        return auto.from_config(config, **MODEL_OPTIONS).train()
+    model = auto.from_pretrained(args.model, config=config, revision=args.revision, **MODEL_OPTIONS)
+    return model.train()
+
+
+class Grid:
+    """The processes by what they share; the last axis joins those with the fastest links."""
+
+    def __init__(self, device: torch.device) -> None:
+        world_size = dist.get_world_size()
+        data, rest = divmod(world_size, 2)
+        if rest or not data:
+            raise SystemExit(f"{world_size} processes are not a multiple of 2")
+        self.mesh = init_device_mesh(
+            device.type,
+            (data, CONTEXT_PARALLEL_SIZE),
+            mesh_dim_names=("data", "context"),
+        )
+        self.batch = self.mesh["data", "context"]._flatten("batch")
+        """Processes with the same parameters, each with its part of the batch."""
+        place = self.mesh.get_coordinate()
+        self.data_size, self.data_rank = data, place[0]
+
+
+def positions(mesh: DeviceMesh, device: torch.device) -> torch.Tensor:
+    """Return which tokens of a sequence this process has: a piece from each end.
+
+    Late tokens look back at more than early ones, so that all processes have as much to do.
+    """
+    size, rank = SEQUENCE_LENGTH // (2 * CONTEXT_PARALLEL_SIZE), mesh.get_local_rank()
+    early = torch.arange(size, device=device) + size * rank
+    late = torch.arange(size, device=device) + size * (2 * CONTEXT_PARALLEL_SIZE - 1 - rank)
+    return torch.cat([early, late])
+
+
+def divide_attention(model: Any, mesh: DeviceMesh) -> None:
+    """Let the tokens here look back at the keys and values of all processes, which are gathered."""
+    size, rank = SEQUENCE_LENGTH // (2 * CONTEXT_PARALLEL_SIZE), mesh.get_local_rank()
+
+    def gather(tensor: torch.Tensor, heads: int) -> torch.Tensor:
+        pieces = all_gather_tensor_autograd(tensor.contiguous(), 2, mesh).chunk(
+            2 * CONTEXT_PARALLEL_SIZE, dim=2
+        )
+        whole = torch.cat([*pieces[::2], *reversed(pieces[1::2])], dim=2)
+        return whole.repeat_interleave(heads // whole.shape[1], dim=1)
+
+    def attend(
+        _module: Any,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        _mask: Any,
+        dropout: float = 0.0,
+        scaling: float | None = None,
+        **_: Any,
+    ) -> tuple[torch.Tensor, None]:
+        keys, values = (gather(tensor, query.shape[1]) for tensor in (key, value))
+        results = []
+        for piece, number in zip(
+            query.split(size, dim=2), (rank, 2 * CONTEXT_PARALLEL_SIZE - 1 - rank), strict=True
+        ):
+            seen = size * (number + 1)
+            results.append(
+                torch.nn.functional.scaled_dot_product_attention(
+                    piece,
+                    keys[:, :, :seen],
+                    values[:, :, :seen],
+                    attn_mask=causal_lower_right(size, seen),
+                    dropout_p=dropout,
+                    scale=scaling,
+                )
+            )
+        return torch.cat(results, dim=2).transpose(1, 2), None
+
+    transformers.AttentionInterface.register("context_parallel", attend)
+    model.set_attn_implementation("context_parallel")
+
+
+class Stage(torch.nn.Module):
+    """The model without its loss, in terms of parts that can be divided."""
+
+    def __init__(self, model: Any, context: DeviceMesh) -> None:
+        super().__init__()
+        self.context = context
+        self.trunk, self.layers = model.model, model.model.layers
+        self.head = torch.nn.Sequential(self.trunk.norm, model.lm_head)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return the logits of tokens."""
+        places = positions(self.context, hidden.device)[None]
+        hidden = hidden[:, places[0]]
+        mask = None  # without padding the kernels are told to be causal
+        hidden = self.trunk.embed_tokens(hidden)
+        rotary = self.trunk.rotary_emb(hidden, places)
+        for layer in self.layers:
+            hidden = layer(
+                hidden, attention_mask=mask, position_ids=places, position_embeddings=rotary
+            )
+        return self.head(hidden)
+
+
+def next_token_loss(
+    context: DeviceMesh, logits: torch.Tensor, tokens: torch.Tensor
+) -> torch.Tensor:
+    """Return the cross-entropy of each next token, in fp32; its mean over processes is the loss."""
+    predicted = logits.flatten(0, 1).float()
+    following = torch.nn.functional.pad(tokens[:, 1:], (0, 1), value=-100)
+    following = following[:, positions(context, tokens.device)].flatten()
+    total = torch.nn.functional.cross_entropy(predicted, following, reduction="sum")
+    return total * CONTEXT_PARALLEL_SIZE / (len(tokens) * (SEQUENCE_LENGTH - 1))
+
+
+def shard(stages: list[Stage], grid: Grid) -> None:
+    """Shard each block, and what is left of each stage."""
+    options: dict[str, Any] = {
+        "mesh": grid.batch,
+        "reshard_after_forward": True,
+        "mp_policy": MixedPrecisionPolicy(torch.bfloat16, reduce_dtype=torch.float32),
+    }
+    for stage in stages:
+        for layer in stage.layers:
+            fully_shard(layer, **options)
+        fully_shard(stage, **options)
+
+
+def assemble(args: argparse.Namespace, config: Any, grid: Grid, device: torch.device) -> Any:
+    """Return the model and its stages here; only rank 0 ever holds it whole, in host memory."""
+    source = build_model(args, config) if dist.get_rank() == 0 else None
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(config, **MODEL_OPTIONS).train()
+    shapes = dict(model.state_dict()) | dict(model.named_buffers())
+    divide_attention(model, grid.mesh["context"])
+    stages = [Stage(model, grid.mesh["context"])]
+    shard(stages, grid)
+    model.to_empty(device=device)
+    fill(model, shapes, source, device)
+    return model, stages
+
+
+@torch.no_grad()
+def fill(model: Any, shapes: dict[str, Any], source: Any, device: torch.device) -> None:
+    """Give every process its parts of rank 0's weights, one tensor after the other."""
+    parts = dict(model.state_dict()) | dict(model.named_buffers())
+    weights = dict(source.state_dict()) | dict(source.named_buffers()) if source else {}
+    for name, like in shapes.items():
+        empty = torch.empty(like.shape, dtype=like.dtype, device=device)
+        whole = weights[name].to(device) if source else empty
+        dist.broadcast(whole, src=0)
+        part = parts.get(name)
+        if isinstance(part, DTensor):
+            placed = distribute_tensor(whole, part.device_mesh, part.placements, src_data_rank=None)
+            part.to_local().copy_(placed.to_local())
+        elif part is not None:
+            part.copy_(whole)
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """Return this process's part of a tensor."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def clip(model: Any, most: float, device: torch.device) -> None:
+    """Scale the gradients so that their norm over all processes is `most`, if it is more.
+
+    Each process adds up the squares of its parts, divided by how many processes have the same.
+    """
+    total = torch.zeros((), device=device)
+    for parameter in model.parameters():
+        copies = dist.get_world_size()
+        if isinstance(parameter, DTensor):
+            sizes = zip(parameter.device_mesh.shape, parameter.placements, strict=True)
+            copies //= math.prod(size for size, kind in sizes if not kind.is_replicate())
+        norm = torch.linalg.vector_norm(local(parameter.grad), dtype=torch.float32)
+        total += norm.to(device) ** 2 / copies
+    dist.all_reduce(total)
+    scale = torch.clamp(most / (total.sqrt() + 1e-6), max=1.0)
+    for parameter in model.parameters():
+        gradient = local(parameter.grad)
+        gradient *= scale.to(gradient.device)
+
+
+def groups(parameters: Iterable[torch.Tensor]) -> list[dict[str, Any]]:
+    """Return groups of parameters that can be stepped together: those on the same processes."""
+    by_mesh: dict[Any, list[torch.Tensor]] = {}
+    for parameter in parameters:
+        mesh = parameter.device_mesh if isinstance(parameter, DTensor) else None
+        by_mesh.setdefault(mesh, []).append(parameter)
+    return [{"params": group} for group in by_mesh.values()] or [{"params": []}]
+
+
+class Training:
+    """What a step changes and a checkpoint holds."""
+
+    def __init__(
+        self, args: argparse.Namespace, config: Any, grid: Grid, device: torch.device
+    ) -> None:
+        self.model, stages = assemble(args, config, grid, device)
+        parameters = groups(self.model.parameters())
+        self.optimizer = torch.optim.AdamW(parameters, weight_decay=args.weight_decay)
+        self.grid = grid
+        self.device = device
+        self.step = 0
+        self.micro_batches, rest = divmod(GLOBAL_BATCH_SIZE, MICRO_BATCH_SIZE * grid.data_size)
+        if rest:
+            stride = MICRO_BATCH_SIZE * grid.data_size
+            raise SystemExit(f"{GLOBAL_BATCH_SIZE} sequences are not a multiple of {stride}")
+        (self.stage,) = stages
+
+    def state(self) -> dict[str, Any]:
+        """Return this process's parts of the state, under the names of the whole model."""
+        options = sharded.StateDictOptions(flatten_optimizer_state_dict=True)
+        model, optimizer = sharded.get_state_dict(self.model, self.optimizer, options=options)
+        return {"model": model, "optimizer": optimizer, "step": self.step}
+
+    def save(self, folder: Path) -> None:
+        """Write a checkpoint, then give its folder the final name."""
+        partial = folder.with_name(f"{folder.name}.partial")
+        dcp.save(self.state(), checkpoint_id=partial)
+        if dist.get_rank() == 0:
+            shutil.rmtree(folder, ignore_errors=True)
+            partial.rename(folder)
+        dist.barrier()
+
+    def load(self, folder: Path) -> None:
+        """Continue from a checkpoint, of any layout of the same model."""
+        state = self.state()
+        dcp.load(state, checkpoint_id=folder)
+        sharded.set_state_dict(
+            self.model,
+            self.optimizer,
+            model_state_dict=state["model"],
+            optim_state_dict=state["optimizer"],
+            options=sharded.StateDictOptions(flatten_optimizer_state_dict=True),
+        )
+        self.step = int(state["step"])
+
+    def save_model(self, folder: Path) -> None:
+        """Write the whole weights as safetensors from rank 0."""
+        is_writer = dist.get_rank() == 0
+        weights: dict[str, torch.Tensor] = {}
+        for name, part in self.model.state_dict().items():
+            weight = part.full_tensor() if isinstance(part, DTensor) else part
+            if is_writer:
+                weights[name] = weight.cpu()
+        if dist.get_rank() == 0:
+            self.model.save_pretrained(folder, state_dict=weights)
+
+
+def learning_rate(args: argparse.Namespace, step: int) -> float:
+    """Rise linearly during the warm-up, then fall to a tenth along a cosine."""
+    if step < args.warmup:
+        return args.lr * (step + 1) / args.warmup
+    done = (step - args.warmup) / max(1, args.steps - args.warmup)
+    return args.lr * (0.55 + 0.45 * math.cos(math.pi * done))
+
+
+class Report:
+    """Progress beside what the plan expects: a bar on a terminal, else one line per step."""
+
+    def __init__(self, args: argparse.Namespace, start: int, world_size: int) -> None:
+        self.args = args
+        self.world_size = world_size
+        self.bar = tqdm(total=args.steps, initial=start, disable=not sys.stderr.isatty())
+        self.clock = time.perf_counter()
+
+    def show(self, step: int, loss: float) -> None:
+        """Show and log one optimizer step, timed from the call before."""
+        now = time.perf_counter()
+        speed = GLOBAL_BATCH_SIZE * SEQUENCE_LENGTH / (now - self.clock)
+        self.clock = now
+        line = f"loss {loss:.4f}, {speed:,.0f} tokens/s"
+        line += f" (plan {EXPECTED_TOKENS_PER_SECOND * self.world_size:,.0f})"
+        line += f", MFU {speed * FLOPS_PER_TOKEN / PEAK_FLOPS_PER_SECOND / self.world_size:.1%}"
+        if torch.cuda.is_available():
+            peak = torch.cuda.max_memory_allocated() / 2**30
+            line += f", peak {peak:.2f} GiB (plan {EXPECTED_PEAK_GIB:.2f})"
+        self.bar.set_postfix_str(line)
+        self.bar.update()
+        if self.bar.disable:
+            print(f"step {step}/{self.args.steps}: {line}", flush=True)
+        if self.args.log:
+            record = {"step": step, "loss": loss, "tokens_per_second": speed}
+            with self.args.log.open("a") as log:
+                log.write(json.dumps(record | {"world_size": self.world_size}) + "\n")
+
+
+def profiler(args: argparse.Namespace, rank: int) -> Any:
+    """Return what writes a trace of the third to fifth step, or does nothing."""
+    if not args.profile:
+        return contextlib.nullcontext()
+    return torch.profiler.profile(
+        schedule=torch.profiler.schedule(wait=1, warmup=1, active=3, repeat=1),
+        on_trace_ready=torch.profiler.tensorboard_trace_handler(args.profile, f"rank-{rank}"),
+        profile_memory=True,
+    )
+
+
+def join() -> torch.device:
+    """Join the other processes, or be a group of one; return this process's device."""
+    options: dict[str, Any] = {"timeout": datetime.timedelta(minutes=30)}  # ranks wait for loading
+    if "RANK" not in os.environ:
+        options |= {"store": dist.HashStore(), "rank": 0, "world_size": 1}
+    if not torch.cuda.is_available():
+        dist.init_process_group("gloo", **options)
+        return torch.device("cpu")
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    torch.cuda.set_device(device)
+    dist.init_process_group("cpu:gloo,cuda:nccl", **options)
+    return device
+
+
+def read_batch(samples: Samples, training: Training) -> torch.Tensor:
+    """Return this process's sequences of the step, one micro-batch after the other."""
+    grid, rows = training.grid, []
+    for number in range(training.micro_batches):
+        first = training.step * GLOBAL_BATCH_SIZE
+        first += (number * grid.data_size + grid.data_rank) * MICRO_BATCH_SIZE
+        rows += [samples[first + i]["input_ids"] for i in range(MICRO_BATCH_SIZE)]
+    return torch.stack(rows).to(training.device)
+
+
+def accumulate(args: argparse.Namespace, training: Training, batch: torch.Tensor) -> torch.Tensor:
+    """Add up the gradients of the micro-batches; return their mean loss, 0 where there is none."""
+    total = torch.zeros((), device=training.device)
+    for number, tokens in enumerate(batch.split(MICRO_BATCH_SIZE), start=1):
+        # Reducing after every micro-batch keeps the gradients sharded. --no-sync saves that traffic,
+        # but holds the whole gradient on every rank until the last micro-batch.
+        is_last = number == training.micro_batches
+        training.stage.set_requires_gradient_sync(is_last or not args.no_sync)
+        loss = next_token_loss(training.grid.mesh["context"], training.stage(tokens), tokens)
+        (loss / training.micro_batches).backward()
+        total += local(loss.detach()) / training.micro_batches
+    return total
+
+
+def train_step(args: argparse.Namespace, training: Training, batch: torch.Tensor) -> float:
+    """Take one optimizer step; return the loss, averaged over the global batch."""
+    model, optimizer = training.model, training.optimizer
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate(args, training.step)
+    total = accumulate(args, training, batch)
+    clip(model, args.clip, training.device)
+    optimizer.step()
+    model.zero_grad()
+    training.step += 1
+    dist.all_reduce(total)
+    return total.item() / dist.get_world_size()
+
+
+def train(args: argparse.Namespace, device: torch.device) -> None:
+    """Take the steps that are left, and save what was asked for."""
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    config = read_config(args)
+    samples = read_samples(args, config.vocab_size)
+    training = Training(args, config, Grid(device), device)
+    if args.resume:
+        training.load(args.resume)
+    report = Report(args, training.step, world_size) if rank == 0 else None
+    with profiler(args, rank) as profile:
+        while training.step < args.steps:
+            # Dropout depends on the seed, the step and the rank alone, so a resumed run repeats it.
+            stream = rank
+            torch.manual_seed((args.seed * 1_000_003 + training.step) * world_size + stream)
+            loss = train_step(args, training, read_batch(samples, training))
+            if report:
+                report.show(training.step, loss)
+            if profile:
+                profile.step()
+            if args.save_every and training.step % args.save_every == 0:
+                training.save(args.output / f"step-{training.step}")
+    if args.save_model:
+        training.save_model(args.save_model)
+    dist.barrier()
+
+
+def main() -> None:
+    """Train; an error on any rank is left uncaught, so that it ends the whole job."""
+    args = parse_arguments()
+    train(args, join())
+    gc.collect()  # the model holds the process group, whose threads must end before Python does
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

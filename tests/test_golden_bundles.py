@@ -125,6 +125,6 @@ def test_what_is_written_is_what_was_read(name: str, golden: Callable[[str, str]
 
 def test_every_name_in_the_scripts_is_known() -> None:
     """A plan's values are numbers and texts, whatever classes they had in the planner."""
-    command = [TOOLS / "ruff", "check", "--isolated", "--no-cache", "--select=F", GOLDEN]
+    command = [f"{TOOLS}/ruff", "check", "--isolated", "--no-cache", "--select=F", str(GOLDEN)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout

@@ -14,7 +14,7 @@ from texts import draw_texts, write_texts, write_tokenizer
 
 pytestmark = pytest.mark.usefixtures("preloaded")
 
-PLANNER = Path(sys.executable).with_name("planner")
+PLANNER = str(Path(sys.executable).with_name("planner"))
 PLAN = ("--gpus", "2", "--global-batch-size", "16", "--precision", "fp32", "--seq-len", "16")
 CLASSES = {"architectures": ["BertForSequenceClassification"], "num_labels": 3}
 CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {

@@ -233,6 +233,8 @@ class Training:
         """Write the whole weights as safetensors from rank 0."""
         weights = self.accelerator.get_state_dict(self.model)
         model = self.accelerator.unwrap_model(self.model)
+        for name in model.all_tied_weights_keys:  # gathered once under each of their names
+            weights.pop(name, None)
         is_main = self.accelerator.is_main_process
         model.save_pretrained(folder, is_main_process=is_main, state_dict=weights)
 

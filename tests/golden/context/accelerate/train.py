@@ -35,7 +35,7 @@ MICRO_BATCH_SIZE = 32  # sequences per process in one forward pass
 GLOBAL_BATCH_SIZE = 64  # sequences per optimizer step
 FLOPS_PER_TOKEN = 224133120.0  # forward and backward
 PEAK_FLOPS_PER_SECOND = 312_000_000_000_000  # of one GPU
-EXPECTED_TOKENS_PER_SECOND = np.float64(344497.4369661593)  # of one GPU
+EXPECTED_TOKENS_PER_SECOND = 322930.7965434117  # of one GPU
 EXPECTED_PEAK_GIB = 4.36
 CONTEXT_PARALLEL_SIZE = 2  # processes that divide each sequence
 
@@ -50,6 +50,7 @@ def parse_arguments() -> argparse.Namespace:
     text = parser.add_mutually_exclusive_group()
     text.add_argument("--data", type=Path, help="local .txt, or .jsonl with a text field")
     text.add_argument("--dataset", help="Hub dataset with a text column, NAME[:CONFIG]")
+    add("--padded", action="store_true", help="each text by itself, padded; default: packed")
     add("--tokenizer", help="default: the model's")
     add("--steps", "--max-steps", type=int, default=100, help="optimizer steps in all")
     add("--lr", type=float, default=3e-4, help="learning rate after the warm-up")
@@ -75,38 +76,43 @@ class Samples(Dataset[dict[str, torch.Tensor]]):
     Text is read in another random order every epoch.
     """
 
-    def __init__(self, blocks: Any, vocabulary: int, seed: int) -> None:
-        self.blocks = blocks
+    def __init__(self, rows: Any, vocabulary: int, seed: int) -> None:
+        self.rows = rows
         self.vocabulary = vocabulary
         self.seed = seed
 
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + index)
-        if self.blocks is None:
+        if self.rows is None:
             tokens = torch.randint(self.vocabulary, (SEQUENCE_LENGTH,), generator=generator)
         else:
-            epoch, position = divmod(index, len(self.blocks))
-            order = shuffled(len(self.blocks), self.seed + epoch)
-            tokens = torch.tensor(self.blocks[int(order[position])]["input_ids"])
-        return {"input_ids": tokens, "labels": tokens}
+            epoch, position = divmod(index, len(self.rows))
+            order = shuffled(len(self.rows), self.seed + epoch)
+            tokens = torch.tensor(self.rows[int(order[position])]["input_ids"])
+        length = len(tokens)
+        tokens = torch.nn.functional.pad(tokens, (0, SEQUENCE_LENGTH - length))
+        # No token looks right, where the padding is. It is no label, and nothing predicts the first.
+        labels = tokens.clone()
+        labels[0] = labels[length:] = -100
+        return {"input_ids": tokens, "labels": labels}
 
 
 @functools.lru_cache(maxsize=2)
 def shuffled(length: int, seed: int) -> torch.Tensor:
-    """Return the order in which an epoch reads the blocks of text."""
+    """Return the order in which an epoch reads the rows of text."""
     return torch.randperm(length, generator=torch.Generator().manual_seed(seed))
 
 
-def read_blocks(args: argparse.Namespace, tokenizer: Any) -> Any:
-    """Tokenize the text and pack it into blocks of SEQUENCE_LENGTH tokens, cached on disk."""
+def read_rows(args: argparse.Namespace, tokenizer: Any) -> Any:
+    """Tokenize the text, cached on disk: packed into blocks of SEQUENCE_LENGTH, or each by itself."""
     from datasets import load_dataset
 
     if args.dataset:
         name, _, config = args.dataset.partition(":")
-        rows = load_dataset(name, config or None, split="train")
+        texts = load_dataset(name, config or None, split="train")
     else:
         kind = "text" if args.data.suffix == ".txt" else "json"
-        rows = load_dataset(kind, data_files=str(args.data), split="train")
+        texts = load_dataset(kind, data_files=str(args.data), split="train")
     end = tokenizer.convert_tokens_to_ids(tokenizer.eos_token or tokenizer.sep_token)
 
     def pack(batch: dict[str, list[str]]) -> dict[str, list[list[int]]]:
@@ -115,20 +121,25 @@ def read_blocks(args: argparse.Namespace, tokenizer: Any) -> Any:
         starts = range(0, len(stream) - SEQUENCE_LENGTH + 1, SEQUENCE_LENGTH)
         return {"input_ids": [stream[start : start + SEQUENCE_LENGTH] for start in starts]}
 
-    blocks = rows.map(pack, batched=True, batch_size=10_000, remove_columns=rows.column_names)
-    if len(blocks) == 0:
-        raise SystemExit(f"the text has fewer than the {SEQUENCE_LENGTH} tokens of one sequence")
-    return blocks
+    def cut(batch: dict[str, list[str]]) -> dict[str, list[list[int]]]:
+        rows = tokenizer(batch["text"], add_special_tokens=False)["input_ids"]
+        return {"input_ids": [[*row, end][:SEQUENCE_LENGTH] for row in rows if row]}
+
+    columns, divide = texts.column_names, cut if args.padded else pack
+    rows = texts.map(divide, batched=True, batch_size=10_000, remove_columns=columns)
+    if len(rows) == 0:
+        raise SystemExit(f"the text is too short for one sequence of {SEQUENCE_LENGTH} tokens")
+    return rows
 
 
 def read_samples(args: argparse.Namespace, vocabulary: int) -> Samples:
-    """Return the training data: packed text, or synthetic tokens when none was named."""
+    """Return the training data: text, or synthetic tokens when none was named."""
     if not args.data and not args.dataset:
         return Samples(None, vocabulary, args.seed)
     tokenizer = transformers.AutoTokenizer.from_pretrained(
         args.tokenizer or args.model, revision="main" if args.tokenizer else args.revision
     )
-    return Samples(read_blocks(args, tokenizer), vocabulary, args.seed)
+    return Samples(read_rows(args, tokenizer), vocabulary, args.seed)
 
 
 def read_config(args: argparse.Namespace) -> Any:
@@ -162,7 +173,9 @@ def build_accelerator(args: argparse.Namespace) -> Accelerator:
     """Return the accelerator that accelerate.yaml describes."""
     # Reducing after every micro-batch keeps the gradients sharded. --no-sync saves that traffic,
     # but holds the whole gradient on every rank until the last micro-batch.
-    accumulation = GradientAccumulationPlugin(num_steps=1, sync_each_batch=not args.no_sync)
+    accumulation = GradientAccumulationPlugin(
+        num_steps=1, sync_with_dataloader=False, sync_each_batch=not args.no_sync
+    )
     # The yaml alone would also reduce gradients in bfloat16.
     policy = MixedPrecisionPolicy(torch.bfloat16, reduce_dtype=torch.float32)
     return Accelerator(
@@ -271,15 +284,24 @@ def profiler(args: argparse.Namespace, rank: int) -> Any:
     )
 
 
+def weigh(accelerator: Accelerator, batches: list[dict[str, Any]]) -> torch.Tensor:
+    """Return the weight of each micro-batch's loss, a mean: its labels, over their mean number.
+
+    So the sum over all micro-batches and processes is a mean over labels, however much is padding.
+    """
+    counts = torch.stack([(batch["labels"] != -100).sum() for batch in batches]).float()
+    return counts / accelerator.reduce(counts.mean(), reduction="mean")
+
+
 def add_gradients(
-    accelerator: Accelerator, model: Any, batch: dict[str, torch.Tensor]
+    accelerator: Accelerator, model: Any, batch: dict[str, torch.Tensor], weight: torch.Tensor
 ) -> torch.Tensor:
     """Add the gradients of this process's part of each sequence; return its share of the loss."""
     tokens = batch["input_ids"]
     positions = torch.arange(SEQUENCE_LENGTH, device=tokens.device).repeat(len(tokens), 1)
     # Shifted while whole: the token after a part's last one is on another process.
     labels = torch.nn.functional.pad(batch["labels"], (0, 1), value=-100)[:, 1:].contiguous()
-    whole = [tokens, positions, labels]
+    whole, count = [tokens, positions, labels], (labels != -100).sum()
     with accelerator.maybe_context_parallel(
         buffers=whole, buffer_seq_dims=[1, 1, 1], no_restore_buffers=set(whole)
     ):
@@ -288,10 +310,11 @@ def add_gradients(
             position_ids=positions,
             labels=labels,
             shift_labels=labels,
-            num_items_in_batch=len(tokens) * (SEQUENCE_LENGTH - 1),
+            num_items_in_batch=count,
             use_cache=False,
         ).loss
-        loss = share * CONTEXT_PARALLEL_SIZE  # FSDP averages over the parts, whose shares add up
+        # FSDP averages over the parts, whose shares add up.
+        loss = share * CONTEXT_PARALLEL_SIZE * weight
         accelerator.backward(loss)  # divides by the accumulation steps
     return loss
 
@@ -302,9 +325,12 @@ def train_step(args: argparse.Namespace, training: Training, batches: Any) -> fl
     for group in optimizer.param_groups:
         group["lr"] = learning_rate(args, training.step)
     total = torch.zeros((), device=accelerator.device)
-    for batch in itertools.islice(batches, accelerator.gradient_accumulation_steps):
+    # All are read before the first is computed. So the loader ends early, and must not tell when to
+    # reduce: sync_with_dataloader=False.
+    own = list(itertools.islice(batches, accelerator.gradient_accumulation_steps))
+    for batch, weight in zip(own, weigh(accelerator, own), strict=True):
         with accelerator.accumulate(model):
-            loss = add_gradients(accelerator, model, batch)
+            loss = add_gradients(accelerator, model, batch, weight)
             if accelerator.sync_gradients:
                 accelerator.clip_grad_norm_(model.parameters(), args.clip)
             optimizer.step()

@@ -27,12 +27,13 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 import torch.distributed.checkpoint.state_dict as sharded
 import transformers
-from torch.distributed._functional_collectives import all_gather_tensor_autograd
+from torch.distributed._functional_collectives import all_gather_single_autograd
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.attention.bias import causal_lower_right
-from torch.utils.data import Dataset
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+from torch.utils.data import Dataset, default_collate
 from tqdm import tqdm
 
 HERE = Path(__file__).resolve().parent
@@ -44,7 +45,7 @@ MICRO_BATCH_SIZE = 32  # sequences per process in one forward pass
 GLOBAL_BATCH_SIZE = 64  # sequences per optimizer step
 FLOPS_PER_TOKEN = 224133120.0  # forward and backward
 PEAK_FLOPS_PER_SECOND = 312_000_000_000_000  # of one GPU
-EXPECTED_TOKENS_PER_SECOND = np.float64(344497.4369661593)  # of one GPU
+EXPECTED_TOKENS_PER_SECOND = 322930.7965434117  # of one GPU
 EXPECTED_PEAK_GIB = 4.36
 CONTEXT_PARALLEL_SIZE = 2
 
@@ -59,6 +60,7 @@ def parse_arguments() -> argparse.Namespace:
     text = parser.add_mutually_exclusive_group()
     text.add_argument("--data", type=Path, help="local .txt, or .jsonl with a text field")
     text.add_argument("--dataset", help="Hub dataset with a text column, NAME[:CONFIG]")
+    add("--padded", action="store_true", help="each text by itself, padded; default: packed")
     add("--tokenizer", help="default: the model's")
     add("--steps", "--max-steps", type=int, default=100, help="optimizer steps in all")
     add("--lr", type=float, default=3e-4, help="learning rate after the warm-up")
@@ -84,38 +86,43 @@ class Samples(Dataset[dict[str, torch.Tensor]]):
     Text is read in another random order every epoch.
     """
 
-    def __init__(self, blocks: Any, vocabulary: int, seed: int) -> None:
-        self.blocks = blocks
+    def __init__(self, rows: Any, vocabulary: int, seed: int) -> None:
+        self.rows = rows
         self.vocabulary = vocabulary
         self.seed = seed
 
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + index)
-        if self.blocks is None:
+        if self.rows is None:
             tokens = torch.randint(self.vocabulary, (SEQUENCE_LENGTH,), generator=generator)
         else:
-            epoch, position = divmod(index, len(self.blocks))
-            order = shuffled(len(self.blocks), self.seed + epoch)
-            tokens = torch.tensor(self.blocks[int(order[position])]["input_ids"])
-        return {"input_ids": tokens, "labels": tokens}
+            epoch, position = divmod(index, len(self.rows))
+            order = shuffled(len(self.rows), self.seed + epoch)
+            tokens = torch.tensor(self.rows[int(order[position])]["input_ids"])
+        length = len(tokens)
+        tokens = torch.nn.functional.pad(tokens, (0, SEQUENCE_LENGTH - length))
+        # No token looks right, where the padding is. It is no label, and nothing predicts the first.
+        labels = tokens.clone()
+        labels[0] = labels[length:] = -100
+        return {"input_ids": tokens, "labels": labels}
 
 
 @functools.lru_cache(maxsize=2)
 def shuffled(length: int, seed: int) -> torch.Tensor:
-    """Return the order in which an epoch reads the blocks of text."""
+    """Return the order in which an epoch reads the rows of text."""
     return torch.randperm(length, generator=torch.Generator().manual_seed(seed))
 
 
-def read_blocks(args: argparse.Namespace, tokenizer: Any) -> Any:
-    """Tokenize the text and pack it into blocks of SEQUENCE_LENGTH tokens, cached on disk."""
+def read_rows(args: argparse.Namespace, tokenizer: Any) -> Any:
+    """Tokenize the text, cached on disk: packed into blocks of SEQUENCE_LENGTH, or each by itself."""
     from datasets import load_dataset
 
     if args.dataset:
         name, _, config = args.dataset.partition(":")
-        rows = load_dataset(name, config or None, split="train")
+        texts = load_dataset(name, config or None, split="train")
     else:
         kind = "text" if args.data.suffix == ".txt" else "json"
-        rows = load_dataset(kind, data_files=str(args.data), split="train")
+        texts = load_dataset(kind, data_files=str(args.data), split="train")
     end = tokenizer.convert_tokens_to_ids(tokenizer.eos_token or tokenizer.sep_token)
 
     def pack(batch: dict[str, list[str]]) -> dict[str, list[list[int]]]:
@@ -124,20 +131,25 @@ def read_blocks(args: argparse.Namespace, tokenizer: Any) -> Any:
         starts = range(0, len(stream) - SEQUENCE_LENGTH + 1, SEQUENCE_LENGTH)
         return {"input_ids": [stream[start : start + SEQUENCE_LENGTH] for start in starts]}
 
-    blocks = rows.map(pack, batched=True, batch_size=10_000, remove_columns=rows.column_names)
-    if len(blocks) == 0:
-        raise SystemExit(f"the text has fewer than the {SEQUENCE_LENGTH} tokens of one sequence")
-    return blocks
+    def cut(batch: dict[str, list[str]]) -> dict[str, list[list[int]]]:
+        rows = tokenizer(batch["text"], add_special_tokens=False)["input_ids"]
+        return {"input_ids": [[*row, end][:SEQUENCE_LENGTH] for row in rows if row]}
+
+    columns, divide = texts.column_names, cut if args.padded else pack
+    rows = texts.map(divide, batched=True, batch_size=10_000, remove_columns=columns)
+    if len(rows) == 0:
+        raise SystemExit(f"the text is too short for one sequence of {SEQUENCE_LENGTH} tokens")
+    return rows
 
 
 def read_samples(args: argparse.Namespace, vocabulary: int) -> Samples:
-    """Return the training data: packed text, or synthetic tokens when none was named."""
+    """Return the training data: text, or synthetic tokens when none was named."""
     if not args.data and not args.dataset:
         return Samples(None, vocabulary, args.seed)
     tokenizer = transformers.AutoTokenizer.from_pretrained(
         args.tokenizer or args.model, revision="main" if args.tokenizer else args.revision
     )
-    return Samples(read_blocks(args, tokenizer), vocabulary, args.seed)
+    return Samples(read_rows(args, tokenizer), vocabulary, args.seed)
 
 
 def read_config(args: argparse.Namespace) -> Any:
@@ -190,16 +202,49 @@ def positions(mesh: DeviceMesh, device: torch.device) -> torch.Tensor:
     return torch.cat([early, late])
 
 
+ATTENTION = [
+    torch.ops.aten._scaled_dot_product_flash_attention.default,
+    torch.ops.aten._efficient_attention_forward.default,
+    torch.ops.aten._scaled_dot_product_efficient_attention.default,
+    torch.ops.aten._scaled_dot_product_cudnn_attention.default,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,
+]
+"""Its results are kept; its inputs, the keys and values of all tokens, are gathered again."""
+
+
 def divide_attention(model: Any, mesh: DeviceMesh) -> None:
     """Let the tokens here look back at the keys and values of all processes, which are gathered."""
     size, rank = SEQUENCE_LENGTH // (2 * CONTEXT_PARALLEL_SIZE), mesh.get_local_rank()
+    numbers = (rank, 2 * CONTEXT_PARALLEL_SIZE - 1 - rank)
+    masks = [causal_lower_right(size, size * (number + 1)) for number in numbers]
 
     def gather(tensor: torch.Tensor, heads: int) -> torch.Tensor:
-        pieces = all_gather_tensor_autograd(tensor.contiguous(), 2, mesh).chunk(
+        pieces = all_gather_single_autograd(tensor.contiguous(), 2, mesh).chunk(
             2 * CONTEXT_PARALLEL_SIZE, dim=2
         )
         whole = torch.cat([*pieces[::2], *reversed(pieces[1::2])], dim=2)
         return whole.repeat_interleave(heads // whole.shape[1], dim=1)
+
+    def look_back(
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        dropout: float,
+        scaling: float | None,
+    ) -> torch.Tensor:
+        keys, values = (gather(tensor, query.shape[1]) for tensor in (key, value))
+        results = [
+            torch.nn.functional.scaled_dot_product_attention(
+                piece,
+                keys[:, :, : mask.seq_len_kv],
+                values[:, :, : mask.seq_len_kv],
+                attn_mask=mask,
+                dropout_p=dropout,
+                scale=scaling,
+            )
+            for piece, mask in zip(query.split(size, dim=2), masks, strict=True)
+        ]
+        return torch.cat(results, dim=2).transpose(1, 2)
 
     def attend(
         _module: Any,
@@ -211,23 +256,9 @@ def divide_attention(model: Any, mesh: DeviceMesh) -> None:
         scaling: float | None = None,
         **_: Any,
     ) -> tuple[torch.Tensor, None]:
-        keys, values = (gather(tensor, query.shape[1]) for tensor in (key, value))
-        results = []
-        for piece, number in zip(
-            query.split(size, dim=2), (rank, 2 * CONTEXT_PARALLEL_SIZE - 1 - rank), strict=True
-        ):
-            seen = size * (number + 1)
-            results.append(
-                torch.nn.functional.scaled_dot_product_attention(
-                    piece,
-                    keys[:, :, :seen],
-                    values[:, :, :seen],
-                    attn_mask=causal_lower_right(size, seen),
-                    dropout_p=dropout,
-                    scale=scaling,
-                )
-            )
-        return torch.cat(results, dim=2).transpose(1, 2), None
+        keep = functools.partial(create_selective_checkpoint_contexts, ATTENTION)
+        inputs = (query, key, value, dropout, scaling)
+        return checkpoint(look_back, *inputs, use_reentrant=False, context_fn=keep), None
 
     transformers.AttentionInterface.register("context_parallel", attend)
     model.set_attn_implementation("context_parallel")
@@ -256,15 +287,24 @@ class Stage(torch.nn.Module):
         return self.head(hidden)
 
 
-def next_token_loss(
-    context: DeviceMesh, logits: torch.Tensor, tokens: torch.Tensor
-) -> torch.Tensor:
-    """Return the cross-entropy of each next token, in fp32; its mean over processes is the loss."""
-    predicted = logits.flatten(0, 1).float()
-    following = torch.nn.functional.pad(tokens[:, 1:], (0, 1), value=-100)
-    following = following[:, positions(context, tokens.device)].flatten()
-    total = torch.nn.functional.cross_entropy(predicted, following, reduction="sum")
-    return total * CONTEXT_PARALLEL_SIZE / (len(tokens) * (SEQUENCE_LENGTH - 1))
+class NextTokenLoss:
+    """The cross-entropy of each next token given those before it, in fp32, summed.
+
+    Over the mean number of labels in a micro-batch of the step: so its mean over micro-batches and
+    processes is a mean over labels, however much is padding.
+    """
+
+    def __init__(self, context: DeviceMesh) -> None:
+        self.context = context
+        self.mean_labels = torch.ones(())
+
+    def __call__(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Return the loss of a micro-batch, of which this process has a piece of the logits."""
+        following = torch.nn.functional.pad(labels[:, 1:], (0, 1), value=-100)
+        following = following[:, positions(self.context, labels.device)].flatten()
+        predicted = logits.flatten(0, 1).float()
+        total = torch.nn.functional.cross_entropy(predicted, following, reduction="sum")
+        return total * CONTEXT_PARALLEL_SIZE / self.mean_labels
 
 
 def shard(stages: list[Stage], grid: Grid) -> None:
@@ -361,6 +401,7 @@ class Training:
         if rest:
             stride = MICRO_BATCH_SIZE * grid.data_size
             raise SystemExit(f"{GLOBAL_BATCH_SIZE} sequences are not a multiple of {stride}")
+        self.loss = NextTokenLoss(grid.mesh["context"])
         (self.stage,) = stages
 
     def state(self) -> dict[str, Any]:
@@ -466,35 +507,45 @@ def join() -> torch.device:
     return device
 
 
-def read_batch(samples: Samples, training: Training) -> torch.Tensor:
+def read_batch(samples: Samples, training: Training) -> dict[str, torch.Tensor]:
     """Return this process's sequences of the step, one micro-batch after the other."""
     grid, rows = training.grid, []
     for number in range(training.micro_batches):
         first = training.step * GLOBAL_BATCH_SIZE
         first += (number * grid.data_size + grid.data_rank) * MICRO_BATCH_SIZE
-        rows += [samples[first + i]["input_ids"] for i in range(MICRO_BATCH_SIZE)]
-    return torch.stack(rows).to(training.device)
+        rows += [samples[first + i] for i in range(MICRO_BATCH_SIZE)]
+    return {name: tensor.to(training.device) for name, tensor in default_collate(rows).items()}
 
 
-def accumulate(args: argparse.Namespace, training: Training, batch: torch.Tensor) -> torch.Tensor:
+def count_labels(training: Training, labels: torch.Tensor) -> torch.Tensor:
+    """Return how many tokens a micro-batch of the step predicts, on average over all processes."""
+    mean = (labels != -100).sum() / training.micro_batches
+    dist.all_reduce(mean)
+    return mean / dist.get_world_size()
+
+
+def accumulate(args: argparse.Namespace, training: Training, batch: dict[str, Any]) -> torch.Tensor:
     """Add up the gradients of the micro-batches; return their mean loss, 0 where there is none."""
     total = torch.zeros((), device=training.device)
-    for number, tokens in enumerate(batch.split(MICRO_BATCH_SIZE), start=1):
+    names = ("input_ids", "labels")
+    pieces = zip(*(batch[name].split(MICRO_BATCH_SIZE) for name in names), strict=True)
+    for number, (tokens, labels) in enumerate(pieces, start=1):
         # Reducing after every micro-batch keeps the gradients sharded. --no-sync saves that traffic,
         # but holds the whole gradient on every rank until the last micro-batch.
         is_last = number == training.micro_batches
         training.stage.set_requires_gradient_sync(is_last or not args.no_sync)
-        loss = next_token_loss(training.grid.mesh["context"], training.stage(tokens), tokens)
+        loss = training.loss(training.stage(tokens), labels)
         (loss / training.micro_batches).backward()
         total += local(loss.detach()) / training.micro_batches
     return total
 
 
-def train_step(args: argparse.Namespace, training: Training, batch: torch.Tensor) -> float:
+def train_step(args: argparse.Namespace, training: Training, batch: dict[str, Any]) -> float:
     """Take one optimizer step; return the loss, averaged over the global batch."""
     model, optimizer = training.model, training.optimizer
     for group in optimizer.param_groups:
         group["lr"] = learning_rate(args, training.step)
+    training.loss.mean_labels = count_labels(training, batch["labels"])
     total = accumulate(args, training, batch)
     clip(model, args.clip, training.device)
     optimizer.step()

@@ -18,6 +18,7 @@ from torch import Tensor
 SEQUENCE_LENGTH = 16
 GLOBAL_BATCH_SIZE = 16
 PEAK_LEARNING_RATE = 1e-3
+torch.set_num_threads(1)  # several would only wait for each other on models this small
 SHAPES: Mapping[str, Mapping[str, Any]] = {
     "gpt2": GPT2,
     "llama": LLAMA,

@@ -6,6 +6,7 @@ micro-batches instead of tokens, would show.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,12 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
     return ("--no-dropout", "--padded", *named)
 
 
+@cache
+def expected(architecture: str) -> Reference:
+    """Train one of the shapes, once per session."""
+    return train(SHAPES[architecture], TEXTS)
+
+
 def assert_parity(run: Run, reference: Reference) -> None:
     assert run.losses == pytest.approx(reference.losses, abs=TOLERANCE, rel=0)
     assert distance(reference.weights, run.weights) <= TOLERANCE
@@ -59,7 +66,7 @@ def test_every_layout_counts_tokens_like_one_process(
     options: tuple[str, ...], tmp_path: Path
 ) -> None:
     for name, run in launch_several(tmp_path, PLANS, *options).items():
-        assert_parity(run, train(SHAPES[name.partition("@")[2]], TEXTS))
+        assert_parity(run, expected(name.partition("@")[2]))
 
 
 @pytest.mark.parametrize(
@@ -77,4 +84,4 @@ def test_every_target_counts_tokens_like_one_process(
     environment = {"PYTHONPATH": GLOO_ONLY} if target == "deepspeed" else {}
     folder = write(tmp_path, plan, target)
     run = start(folder, "bash", f"{target}/launch.sh", *options, **environment)
-    assert_parity(run.finish(), train(BERT, TEXTS))
+    assert_parity(run.finish(), expected("bert"))

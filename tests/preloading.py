@@ -14,7 +14,7 @@ OFFLINE_ON_CPUS = {
     "HF_HUB_OFFLINE": "1",
     "OMP_NUM_THREADS": "1",
 }
-READ_BY_IMPORTS = {"PYTHONPATH", "HF_HOME"}
+READ_BY_IMPORTS = "HF_HOME"
 
 
 @contextmanager
@@ -30,9 +30,9 @@ def preloading(socket_path: Path) -> Generator[None]:
 
 
 def pythons(changed: Iterable[str]) -> dict[str, str]:
-    """Return where a command finds Python: preloaded, unless imports read the changed variables."""
+    """Return where a command finds Python: preloaded, unless imports read a changed variable."""
     folders = [str(Path(sys.executable).parent), os.environ["PATH"]]
-    if "PRELOADED" not in os.environ or READ_BY_IMPORTS.intersection(changed):
+    if "PRELOADED" not in os.environ or READ_BY_IMPORTS in changed:
         return {"PATH": os.pathsep.join(folders)}
     return {
         "PATH": os.pathsep.join([str(CLIENTS), *folders]),

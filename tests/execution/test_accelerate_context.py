@@ -17,6 +17,8 @@ from test_accelerate_yaml import launch_arguments
 from planner.errors import InvalidInputError
 from planner.generate import generate
 
+pytestmark = pytest.mark.usefixtures("preloaded")
+
 CONTEXT: dict[str, Any] = {"context_parallel_size": 2, "zero_stage": 3}
 TENSOR: dict[str, Any] = {"tensor_parallel_size": 2, "zero_stage": 3, "data_parallel_size": 2}
 MISTRAL = {**DEEP_LLAMA, "model_type": "mistral", "architectures": ["MistralForCausalLM"]}

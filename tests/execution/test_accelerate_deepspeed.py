@@ -20,6 +20,8 @@ from test_deepspeed import GLOO_ONLY, OFFLOADED, weights_of
 from planner.errors import InvalidInputError
 from planner.generate import Bundle, generate
 
+pytestmark = pytest.mark.usefixtures("preloaded")
+
 TOLERANCE = 1e-5
 ON_GLOO = {**GLOO_ONLY, "ACCELERATE_USE_CPU": "false", "ACCELERATE_ENGINE": "deepspeed"}
 TWO_NODES = with_layout(

@@ -11,6 +11,8 @@ from test_deepspeed import GLOO_ONLY
 
 from planner.generate import Bundle
 
+pytestmark = pytest.mark.usefixtures("preloaded")
+
 TOLERANCE = 1e-5
 AS_GPUS = {**GLOO_ONLY, "ACCELERATE_USE_CPU": "false", "ACCELERATE_ENGINE": "fsdp"}
 HYBRID = with_layout(

@@ -16,6 +16,8 @@ from transformers import AutoTokenizer
 from planner.errors import InvalidInputError
 from planner.generate import generate
 
+pytestmark = pytest.mark.usefixtures("preloaded")
+
 TOLERANCE = 1e-5
 PLAN = with_layout(ACCUMULATED, model_config=CLASSIFIER, task="sequence-classification")
 DEEPSPEED = {"framework": "deepspeed", "zero_stage": 2}

@@ -21,6 +21,8 @@ from reference import distance, expected, mean_distance
 from planner.errors import InvalidInputError
 from planner.generate import Bundle, generate
 
+pytestmark = pytest.mark.usefixtures("preloaded")
+
 TOLERANCE = 1e-5
 GLOO_ONLY = {"PYTHONPATH": str(Path(__file__).parent / "gloo_only")}
 OFFLOADED = {"zero_stage": 3, "offload": "optimizer+parameters"}

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 from bundles import with_layout
@@ -28,13 +27,16 @@ from texts import draw_texts, write_texts, write_tokenizer
 
 from planner.generate import Bundle
 
+pytestmark = pytest.mark.usefixtures("preloaded")
+
 TOLERANCE = 1e-5
 TEXTS = draw_texts(count=40, longest=25)
-GLOO_ONLY = str(Path(__file__).parent / "gloo_only")
+ON_GLOO = {"PYTHONPATH": str(Path(__file__).parent / "gloo_only")}
+MASKED = with_layout(ACCUMULATED, model_config=BERT, task="masked-lm")
 PLANS: Mapping[str, Bundle] = {
     "ddp@gpt2": ACCUMULATED,
     "zero-3@gpt2": with_layout(ACCUMULATED, zero_stage=3),
-    "ddp@bert": with_layout(ACCUMULATED, model_config=BERT, task="masked-lm"),
+    "ddp@bert": MASKED,
     "tensor@deep-llama": deep(DEEP_LLAMA, tensor_parallel_size=2, sequence_parallel=True),
     "pipeline@deep-gpt2": deep(DEEP_GPT2, pipeline_parallel_size=2),
     "context@deep-llama": deep(DEEP_LLAMA, context_parallel_size=2),
@@ -70,18 +72,24 @@ def test_every_layout_counts_tokens_like_one_process(
 
 
 @pytest.mark.parametrize(
-    ("target", "layout"),
+    ("target", "plan", "engine"),
     [
-        ("accelerate", {}),
-        ("trainer", {}),
-        ("deepspeed", {"framework": "deepspeed", "zero_stage": 2}),
+        ("accelerate", MASKED, ""),
+        ("accelerate", with_layout(MASKED, zero_stage=2, framework="deepspeed"), "deepspeed"),
+        ("accelerate", with_layout(PLANS["context@deep-llama"], zero_stage=3), "fsdp"),
+        ("trainer", MASKED, ""),
+        ("deepspeed", with_layout(MASKED, zero_stage=2, framework="deepspeed"), "deepspeed"),
+        ("deepspeed", replace(PLANS["pipeline@deep-gpt2"], framework="deepspeed"), "deepspeed"),
     ],
+    ids=["ddp", "plugin", "context", "trainer", "deepspeed", "pipeline"],
 )
 def test_every_target_counts_tokens_like_one_process(
-    target: str, layout: dict[str, Any], options: tuple[str, ...], tmp_path: Path
+    target: str, plan: Bundle, engine: str, options: tuple[str, ...], tmp_path: Path
 ) -> None:
-    plan = with_layout(replace(ACCUMULATED, model_config=BERT, task="masked-lm"), **layout)
-    environment = {"PYTHONPATH": GLOO_ONLY} if target == "deepspeed" else {}
+    environment = {"ACCELERATE_USE_CPU": "true"}
+    if engine:
+        environment = {**ON_GLOO, "ACCELERATE_USE_CPU": "false", "ACCELERATE_ENGINE": engine}
     folder = write(tmp_path, plan, target)
     run = start(folder, "bash", f"{target}/launch.sh", *options, **environment)
-    assert_parity(run.finish(), expected("bert"))
+    (architecture,) = (name for name, shape in SHAPES.items() if shape is plan.model_config)
+    assert_parity(run.finish(), expected(architecture))

@@ -11,6 +11,7 @@ import os
 import runpy
 import select
 import signal
+import site
 import socket
 import sys
 from importlib import import_module
@@ -71,6 +72,9 @@ def run(arguments: list[str], folder: str, environment: dict[str, str]) -> None:
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    if "PYTHONPATH" in environment:
+        sys.path[1:1] = environment["PYTHONPATH"].split(os.pathsep)
+        site.execsitecustomize()
     first, *others = [argument for argument in arguments if argument != "-u"]
     if first == "-m":
         sys.argv = others

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 import transformers
 from accelerate import Accelerator
+from accelerate.utils import GradientAccumulationPlugin
 from torch.utils.data import DataLoader, Dataset, Subset
 from tqdm import tqdm
 
@@ -160,7 +161,8 @@ def build_model(args: argparse.Namespace, config: Any) -> Any:
 
 def build_accelerator(args: argparse.Namespace) -> Accelerator:
     """Return the accelerator, with the command line's clipping and this run's accumulation."""
-    accelerator = Accelerator()
+    accumulation = GradientAccumulationPlugin(num_steps=1, sync_with_dataloader=False)
+    accelerator = Accelerator(gradient_accumulation_plugin=accumulation)
     if not accelerator.deepspeed_plugin:
         raise SystemExit("Accelerate has no DeepSpeed here: start this with launch.sh, on GPUs")
     stride = MICRO_BATCH_SIZE * accelerator.num_processes

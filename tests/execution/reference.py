@@ -9,15 +9,17 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import pytest
 import torch
 import transformers
-from launched import BERT, CLASSES, CLASSIFIER, DEEP_GPT2, DEEP_LLAMA, GPT2, LLAMA, STEPS
+from launched import BERT, CLASSES, CLASSIFIER, DEEP_GPT2, DEEP_LLAMA, GPT2, LLAMA, STEPS, Run
 from texts import END, FIRST_WORD, MASK, class_of
 from torch import Tensor
 
 SEQUENCE_LENGTH = 16
 GLOBAL_BATCH_SIZE = 16
 PEAK_LEARNING_RATE = 1e-3
+TOLERANCE = 1e-5
 torch.set_num_threads(1)  # several would only wait for each other on models this small
 SHAPES: Mapping[str, Mapping[str, Any]] = {
     "gpt2": GPT2,
@@ -118,6 +120,16 @@ def distance(some: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> float:
 
 def mean_distance(some: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> float:
     return sum((some[name] - others[name]).abs().mean().item() for name in some) / len(some)
+
+
+def assert_parity(run: Run, reference: Reference, world_size: int = 2) -> None:
+    """Compare a finished run with one process: every step's loss and all weights, which moved."""
+    assert {record["world_size"] for record in run.log} == {world_size}
+    assert [record["step"] for record in run.log] == [1, 2, 3]
+    assert run.losses == pytest.approx(reference.losses, abs=TOLERANCE, rel=0)
+    assert run.weights.keys() == reference.weights.keys()
+    assert distance(run.weights, reference.weights) <= TOLERANCE
+    assert distance(reference.initial, reference.weights) > 100 * TOLERANCE
 
 
 def build(model_config: Mapping[str, Any]) -> Any:

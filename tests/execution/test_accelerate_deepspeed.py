@@ -14,7 +14,7 @@ from accelerate.utils import DistributedType  # type: ignore[import-untyped]
 from accelerate.utils.launch import prepare_deepspeed_cmd_env  # type: ignore[import-untyped]
 from bundles import with_layout
 from launched import ACCUMULATED, LLAMA, TINY, Run, start, write
-from reference import distance, expected, mean_distance
+from reference import assert_parity, expected, mean_distance
 from test_deepspeed import GLOO_ONLY, OFFLOADED, weights_of
 
 from planner.errors import InvalidInputError
@@ -22,7 +22,6 @@ from planner.generate import Bundle, generate
 
 pytestmark = pytest.mark.usefixtures("preloaded")
 
-TOLERANCE = 1e-5
 ON_GLOO = {**GLOO_ONLY, "ACCELERATE_USE_CPU": "false", "ACCELERATE_ENGINE": "deepspeed"}
 TWO_NODES = with_layout(
     replace(ACCUMULATED, framework="deepspeed"), zero_stage=3, nodes=2, global_batch_size=32
@@ -94,22 +93,13 @@ def launch(folder: Path, bundle: Bundle, *arguments: str) -> Run:
     return start(folder, "bash", "accelerate/launch.sh", "--no-dropout", *arguments, **ON_GLOO)
 
 
-def assert_parity(run: Run, architecture: str) -> None:
-    """Compare with one process; the script ends where Accelerate has made no DeepSpeed engine."""
-    reference = expected(architecture)
-    assert {record["world_size"] for record in run.finish().log} == {2}
-    assert run.losses == pytest.approx(reference.losses, abs=TOLERANCE, rel=0)
-    assert run.weights.keys() == reference.weights.keys()
-    assert distance(run.weights, reference.weights) <= TOLERANCE
-
-
 def test_every_stage_trains_like_one_process(tmp_path: Path) -> None:
     save = ("--save-every", "3", "--output", "checkpoints")
     first = launch(tmp_path / "1", planned(ACCUMULATED, zero_stage=1), *save)
     llama = planned(ACCUMULATED, zero_stage=3, model_config=LLAMA)
     third = launch(tmp_path / "3", llama, *weights_of(LLAMA, tmp_path / "llama"), *save)
     for run, architecture in ((first, "gpt2"), (third, "llama")):
-        assert_parity(run, architecture)
+        assert_parity(run.finish(), expected(architecture))
         engine = run.folder / "accelerate" / "checkpoints" / "step-3" / "pytorch_model"
         for rank in (0, 1):  # each has written the states of its own shard
             assert (engine / f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt").is_file()
@@ -120,7 +110,7 @@ def test_offloading_trains_like_one_process(tmp_path: Path) -> None:
     weights = weights_of(dict(TINY.model_config), tmp_path / "gpt2")
     third = launch(tmp_path / "3", planned(TINY, **OFFLOADED), *weights)
     for run in (second, third):
-        assert_parity(run, "gpt2")
+        assert_parity(run.finish(), expected("gpt2"))
 
 
 def test_sixteen_bit_stays_close_and_resumes_exactly(tmp_path: Path) -> None:

@@ -6,14 +6,13 @@ from pathlib import Path
 import pytest
 from bundles import with_layout
 from launched import ACCUMULATED, BERT, LLAMA, TINY, Run, start, write
-from reference import distance, expected
+from reference import assert_parity, distance, expected
 from test_deepspeed import GLOO_ONLY
 
 from planner.generate import Bundle
 
 pytestmark = pytest.mark.usefixtures("preloaded")
 
-TOLERANCE = 1e-5
 AS_GPUS = {**GLOO_ONLY, "ACCELERATE_USE_CPU": "false", "ACCELERATE_ENGINE": "fsdp"}
 HYBRID = with_layout(
     replace(TINY, model_config=LLAMA),
@@ -31,14 +30,6 @@ def launch(folder: Path, bundle: Bundle, *arguments: str) -> Run:
     return start(folder, "bash", "accelerate/launch.sh", "--no-dropout", *arguments, **AS_GPUS)
 
 
-def assert_parity(run: Run, architecture: str, world_size: int = 2) -> None:
-    reference = expected(architecture)
-    assert {record["world_size"] for record in run.finish().log} == {world_size}
-    assert run.losses == pytest.approx(reference.losses, abs=TOLERANCE, rel=0)
-    assert run.weights.keys() == reference.weights.keys()
-    assert distance(run.weights, reference.weights) <= TOLERANCE
-
-
 def shards(run: Run, step: int) -> set[str]:
     """Return the files that FSDP's ranks have written of the optimizer's states."""
     folder = run.folder / "accelerate" / "checkpoints" / f"step-{step}" / "optimizer_0"
@@ -54,18 +45,18 @@ def test_shards_train_like_one_process(tmp_path: Path) -> None:
         "llama": launch(tmp_path / "3", third, *save, "--no-sync"),
     }
     for name, run in runs.items():
-        assert_parity(run, name)
+        assert_parity(run.finish(), expected(name))
         assert shards(run, 3) == {"__0_0.distcp", "__1_0.distcp"}
 
 
 def test_masked_shards_train_like_one_process(tmp_path: Path) -> None:
     bert = with_layout(ACCUMULATED, model_config=BERT, task="masked-lm", zero_stage=3)
-    assert_parity(launch(tmp_path, bert), "bert")
+    assert_parity(launch(tmp_path, bert).finish(), expected("bert"))
 
 
 def test_replicas_of_shards_train_like_one_process(tmp_path: Path) -> None:
     run = launch(tmp_path, HYBRID, "--save-every", "3")
-    assert_parity(run, "llama", world_size=4)
+    assert_parity(run.finish(), expected("llama"), world_size=4)
     assert shards(run, 3) == {f"__{rank}_0.distcp" for rank in range(4)}
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from bundles import with_layout
-from launched import ACCUMULATED, CLASSES, CLASSIFIER, Run, launch_several, start, write
-from reference import Reference, distance, expected, train
+from launched import ACCUMULATED, CLASSES, CLASSIFIER, launch_several, start, write
+from reference import assert_parity, expected, train
 from several import load
 from texts import draw_texts, write_texts, write_tokenizer
 from transformers import AutoTokenizer
@@ -18,19 +18,10 @@ from planner.generate import generate
 
 pytestmark = pytest.mark.usefixtures("preloaded")
 
-TOLERANCE = 1e-5
 PLAN = with_layout(ACCUMULATED, model_config=CLASSIFIER, task="sequence-classification")
 DEEPSPEED = {"framework": "deepspeed", "zero_stage": 2}
 TARGETS: Mapping[str, dict[str, Any]] = {"accelerate": {}, "trainer": {}, "deepspeed": DEEPSPEED}
 GLOO_ONLY = str(Path(__file__).parent / "gloo_only")
-
-
-def assert_parity(run: Run, reference: Reference) -> None:
-    assert {record["world_size"] for record in run.log} == {2}
-    assert run.losses == pytest.approx(reference.losses, abs=TOLERANCE, rel=0)
-    assert run.weights.keys() == reference.weights.keys()
-    assert distance(run.weights, reference.weights) <= TOLERANCE
-    assert distance(reference.initial, reference.weights) > 100 * TOLERANCE
 
 
 def test_torchrun_trains_every_stage_like_one_process(tmp_path: Path) -> None:

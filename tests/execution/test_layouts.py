@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 from bundles import with_layout
-from launched import ACCUMULATED, DEEP_GPT2, DEEP_LLAMA, Run, deep, launch_several
-from reference import Reference, distance, expected, mean_distance, train
+from launched import ACCUMULATED, DEEP_GPT2, DEEP_LLAMA, deep, launch_several
+from reference import TOLERANCE, assert_parity, expected, mean_distance, train
 
 from planner.generate import Bundle
 
-TOLERANCE = 1e-5
 SHAPES = {"deep-gpt2": DEEP_GPT2, "deep-llama": DEEP_LLAMA}
 TENSOR: dict[str, Any] = {"tensor_parallel_size": 2}
 SEQUENCE = TENSOR | {"sequence_parallel": True}
@@ -49,13 +48,6 @@ ON_FOUR: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def assert_parity(run: Run, reference: Reference) -> None:
-    assert run.losses == pytest.approx(reference.losses, abs=TOLERANCE, rel=0)
-    assert run.weights.keys() == reference.weights.keys()
-    assert distance(run.weights, reference.weights) <= TOLERANCE
-    assert distance(reference.initial, reference.weights) > 100 * TOLERANCE
-
-
 def plans(layouts: Mapping[str, Mapping[str, Any]], shapes: Mapping[str, Any]) -> dict[str, Bundle]:
     """Return a plan for every layout of every shape."""
     return {
@@ -67,7 +59,7 @@ def plans(layouts: Mapping[str, Mapping[str, Any]], shapes: Mapping[str, Any]) -
 
 def assert_all(folder: Path, bundles: Mapping[str, Bundle]) -> None:
     for name, run in launch_several(folder, bundles, "--no-dropout").items():
-        assert_parity(run, expected(name.partition("@")[2]))
+        assert_parity(run, expected(name.partition("@")[2]), bundles[name].world_size)
 
 
 def test_two_processes_train_like_one(tmp_path: Path) -> None:

@@ -22,14 +22,13 @@ from launched import (
     start,
     write,
 )
-from reference import SHAPES, Reference, distance, train
+from reference import SHAPES, TOLERANCE, Reference, distance, train
 from texts import draw_texts, write_texts, write_tokenizer
 
 from planner.generate import Bundle
 
 pytestmark = pytest.mark.usefixtures("preloaded")
 
-TOLERANCE = 1e-5
 TEXTS = draw_texts(count=40, longest=25)
 ON_GLOO = {"PYTHONPATH": str(Path(__file__).parent / "gloo_only")}
 MASKED = with_layout(ACCUMULATED, model_config=BERT, task="masked-lm")

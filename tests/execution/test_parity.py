@@ -4,19 +4,8 @@ from pathlib import Path
 
 import pytest
 from bundles import with_layout
-from launched import ACCUMULATED, BERT, LLAMA, TINY, Run, launch, start, unused_port, write
-from reference import Reference, distance, expected
-
-TOLERANCE = 1e-5
-
-
-def assert_parity(run: Run, reference: Reference, world_size: int = 2) -> None:
-    assert {record["world_size"] for record in run.log} == {world_size}
-    assert [record["step"] for record in run.log] == [1, 2, 3]
-    assert run.losses == pytest.approx(reference.losses, abs=TOLERANCE, rel=0)
-    assert run.weights.keys() == reference.weights.keys()
-    assert distance(run.weights, reference.weights) <= TOLERANCE
-    assert distance(reference.initial, reference.weights) > 100 * TOLERANCE
+from launched import ACCUMULATED, BERT, LLAMA, TINY, launch, start, unused_port, write
+from reference import assert_parity, expected
 
 
 @pytest.mark.parametrize("zero_stage", [0, 1, 2, 3])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from bundles import with_layout
 from launched import ACCUMULATED, TINY, Run, launch, start, write
-from reference import distance, expected
+from reference import TOLERANCE, distance, expected
 from transformers import HfArgumentParser, TrainingArguments
 
 from planner.errors import InvalidInputError
@@ -16,7 +16,6 @@ from planner.generate import Bundle, generate
 
 pytestmark = pytest.mark.usefixtures("preloaded")
 
-TOLERANCE = 1e-5
 PRECISIONS = ("fp32", "tf32", "fp16-mixed", "bf16-mixed", "bf16")
 DEEPSPEED = with_layout(ACCUMULATED, framework="deepspeed", zero_stage=2, offload="optimizer")
 

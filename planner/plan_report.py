@@ -34,7 +34,7 @@ def plan_text(plan: Plan, assumptions: Sequence[Assumption], command: str, bold:
     Args:
         plan: what to show.
         assumptions: what the request left open, shown first.
-        command: the command line that asked, to which `--out` can be added.
+        command: the command line that asked, to which `--out` can be added; "" where it has one.
         bold: how the terminal emphasises, or the identity.
     """
     chosen = plan.chosen
@@ -56,7 +56,7 @@ def plan_text(plan: Plan, assumptions: Sequence[Assumption], command: str, bold:
         _trade_offs(plan, bold),
         _rejected(plan, bold),
         _searched(plan),
-        _how_to_run(command, bold),
+        _how_to_run(command, bold) if command else "",
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
 

@@ -109,6 +109,7 @@ def test_out_writes_the_bundle_once(tmp_path: Path) -> None:
     first = run("suggest", "gpt2", "--gpus", "2", "--out", out)
     assert first.exit_code == 0
     assert "README.md" in first.stderr
+    assert "Run it" not in first.stdout
     assert (tmp_path / "plan/torchrun/train.py").is_file()
     again = process("suggest", "gpt2", "--gpus", "2", "--out", out)
     assert again.returncode == 2

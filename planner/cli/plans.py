@@ -33,7 +33,7 @@ def suggest(model: str, out: str | None, *, force: bool, as_json: bool, **flags:
     elif request.why is not None:
         click.echo(why_text(wire.ask_why(request, plan), flags["why"]))
     else:
-        command = join(["planner", *sys.argv[1:]])
+        command = join(["planner", *sys.argv[1:]]) if out is None else ""
         click.echo(plan_text(plan, resolved.assumptions, command, bold), color=color())
     if out is not None:
         from planner.bundle import write_bundle

@@ -23,10 +23,12 @@ def preloading(socket_path: Path) -> Generator[None]:
     command = [sys.executable, str(CLIENTS / "server.py"), str(socket_path)]
     environment = {**os.environ, **OFFLINE_ON_CPUS}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as server:
-        assert server.stdout is not None
-        assert b"ready\n" in server.stdout
-        yield
-        server.terminate()
+        try:
+            assert server.stdout is not None
+            assert b"ready\n" in server.stdout
+            yield
+        finally:
+            server.terminate()
 
 
 def pythons(changed: Iterable[str]) -> dict[str, str]:

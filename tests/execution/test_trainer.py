@@ -135,12 +135,34 @@ def test_ddp_trains_like_one_process_and_resumes_exactly(tmp_path: Path) -> None
     assert part.losses == whole.losses[1:]
 
 
+def on_gloo(folder: Path, bundle: Bundle, *arguments: str, **environment: str) -> Run:
+    """Start the plan where Trainer uses FSDP or DeepSpeed without GPUs."""
+    command = ("bash", "trainer/launch.sh", "--no-dropout", *arguments)
+    gloo_only = str(Path(__file__).parent / "gloo_only")
+    variables = {"PYTHONPATH": gloo_only, "ACCELERATE_USE_CPU": "false", **environment}
+    return start(write(folder, bundle, "trainer"), *command, **variables)
+
+
 def test_deepspeed_behind_trainer_trains_like_one_process(tmp_path: Path) -> None:
     """The script ends where the model is not in DeepSpeed's engine: this run has been in one."""
-    folder = write(tmp_path, DEEPSPEED, "trainer")
-    gloo_only = str(Path(__file__).parent / "gloo_only")
-    variables = {"PYTHONPATH": gloo_only, "ACCELERATE_USE_CPU": "false"}
-    assert_parity(start(folder, "bash", "trainer/launch.sh", "--no-dropout", **variables))
+    assert_parity(on_gloo(tmp_path, DEEPSPEED))
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_fsdp_behind_trainer_trains_like_one_process_and_resumes_exactly(
+    stage: int, tmp_path: Path
+) -> None:
+    """The script ends where the model is no FSDPModule: these runs have trained one."""
+    bundle = with_layout(ACCUMULATED, zero_stage=stage, recompute="full" if stage == 3 else "none")
+    engine = {"ACCELERATE_ENGINE": "fsdp"}
+    whole = on_gloo(tmp_path / "whole", bundle, "--save-every", "1", **engine)
+    assert_parity(whole)
+    checkpoint = whole.folder / "trainer" / "checkpoints" / "checkpoint-1"
+    shards = {path.name for path in (checkpoint / "optimizer_0").glob("*.distcp")}
+    assert shards == {"__0_0.distcp", "__1_0.distcp"}
+    part = on_gloo(tmp_path / "part", bundle, "--resume", str(checkpoint), **engine).finish()
+    assert part.losses == whole.losses[1:]
+    assert distance(part.weights, whole.weights) == 0
 
 
 def test_a_plan_that_trainer_would_run_as_another_one_ends_the_job(tmp_path: Path) -> None:

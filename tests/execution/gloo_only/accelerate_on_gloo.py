@@ -3,6 +3,8 @@
 The rest of Accelerate, FSDP and DeepSpeed is as on GPUs.
 """
 
+from typing import Any
+
 import cpu_ring
 import deepspeed
 from accelerate import PartialState  # type: ignore[import-untyped]
@@ -13,7 +15,19 @@ def join(engine: str) -> None:
     """Join the processes before Accelerate would, for `deepspeed` or `fsdp`."""
     if engine == "deepspeed":
         deepspeed.comm.init_distributed("gloo", auto_mpi_discovery=False)
-    PartialState(cpu=True)
     if engine == "fsdp":
-        PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU  # noqa: SLF001
+        take_for_gpus()
         cpu_ring.register()
+    PartialState(cpu=True)
+
+
+def take_for_gpus() -> None:
+    """Call the processes GPUs, whenever Accelerate or Trainer looks again."""
+    look = PartialState.__init__
+
+    def look_again(self: Any, *args: Any, **kwargs: Any) -> None:
+        look(self, *args, **kwargs)
+        if self.distributed_type == DistributedType.MULTI_CPU:
+            self.distributed_type = DistributedType.MULTI_GPU
+
+    PartialState.__init__ = look_again

@@ -319,6 +319,8 @@ def main() -> None:
         trainer.add_callback(Steps(trainer, report, profile))
         trainer.train(resume_from_checkpoint=str(args.resume) if args.resume else None)
     if args.save_model:
+        # Its checkpoints are shards; the model is whole.
+        trainer.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")
         trainer.save_model(str(args.save_model))
     trainer.accelerator.end_training()
 

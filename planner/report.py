@@ -59,6 +59,7 @@ FLAGS = {
     "recipe.attention": "--attention NAME",
     "recipe.framework": "--framework NAME",
     "recipe.task": "--task NAME",
+    "recipe.compile": "--compile",
     "recipe.training_tokens": "--tokens N",
     "objective": "--objective NAME",
     "max_gpus": "--max-gpus N",

@@ -229,6 +229,8 @@ def test_json_is_what_rest_answers(client: TestClient) -> None:
         {**GPT2, "method": "qlora", "lora_targets": "all-linear", "optimizer": "paged-adamw"},
         {**GPT2, "weights_dtype": "config", "framework": "deepspeed"},
         {"model": "gpt2", "gpu": "3090:2,3060:1"},
+        {**GPT2, "compile": "true"},
+        {"model": "bert-base-uncased", "task": "sequence-classification"},
         {**GPT2, "tensor_parallel_size": "2", "objective": "memory"},
         {**GPT2, "objective": "cost", "max_gpus": "8"},
         {
@@ -547,6 +549,17 @@ def test_docs_list_every_route_of_the_description(client: TestClient) -> None:
 
 def test_head_is_answered(client: TestClient) -> None:
     assert client.head("/").status_code == 200
+
+
+def test_every_control_has_a_width_that_the_page_knows() -> None:
+    style = Path("web/static/style.css").read_text()
+    known = {int(columns) for columns in re.findall(r"\.span-(\d+) {", style)}
+    assert {control.columns for group in groups() for control in group.controls} <= known
+    for group in groups():
+        row = 0
+        for control in group.controls:
+            row = control.columns if row == 12 else row + control.columns
+            assert row <= 12, control.name
 
 
 def test_controls_share_no_name() -> None:

@@ -134,11 +134,11 @@ def _run() -> tuple[Control, ...]:
             name="training_tokens",
             label="Tokens of the run",
             kind="number",
-            columns=14,
+            columns=6,
             placeholder="not said",
             note="for hours, GPU-hours and, with an instance, the price",
         ),
-        _select("task", "Task", "the model's own", ("sequence-classification",)),
+        _select("task", "Task", "the model's own", ("sequence-classification",), columns=6),
         _select("precision", "Precision", "the best the GPU has", precisions),
         Control(
             name="weights_dtype",
@@ -159,14 +159,19 @@ def _run() -> tuple[Control, ...]:
             "Framework",
             f"default ({recipe['framework'].default})",
             catalog.framework_names(),
-            columns=6,
+        ),
+        Control(
+            name="compile",
+            label="Compiled",
+            kind="select",
+            placeholder="default (no)",
+            choices={"true": "by torch.compile"},
         ),
         _select(
             "optimizer",
             "Optimizer",
             f"default ({recipe['optimizer'].default})",
             catalog.framework(recipe["framework"].default).optimizers,
-            columns=6,
         ),
     )
 

@@ -552,7 +552,7 @@ def test_head_is_answered(client: TestClient) -> None:
 
 
 def test_every_control_has_a_width_that_the_page_knows() -> None:
-    style = Path("web/static/style.css").read_text()
+    style = (Path(__file__).parents[1] / "web" / "static" / "style.css").read_text()
     known = {int(columns) for columns in re.findall(r"\.span-(\d+) {", style)}
     assert {control.columns for group in groups() for control in group.controls} <= known
     for group in groups():

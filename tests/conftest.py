@@ -68,7 +68,7 @@ def python_server(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
 
 @pytest.fixture
 def preloaded(python_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the launched scripts find PyTorch and transformers imported; parity tests do without."""
+    """Let the launched scripts find PyTorch and transformers imported; some tests do without."""
     monkeypatch.setenv("PRELOADED", python_server)
 
 

@@ -7,6 +7,8 @@ from bundles import with_layout
 from launched import ACCUMULATED, BERT, LLAMA, TINY, launch, start, unused_port, write
 from reference import assert_parity, expected
 
+pytestmark = pytest.mark.usefixtures("preloaded")
+
 
 @pytest.mark.parametrize("zero_stage", [0, 1, 2, 3])
 def test_torchrun_trains_like_one_process(zero_stage: int, tmp_path: Path) -> None:

@@ -12,8 +12,6 @@ import pytest
 from launched import BERT, DEEP_LLAMA, GPT2, run
 from texts import draw_texts, write_texts, write_tokenizer
 
-pytestmark = pytest.mark.usefixtures("preloaded")
-
 PLANNER = str(Path(sys.executable).with_name("planner"))
 PLAN = ("--gpus", "2", "--global-batch-size", "16", "--precision", "fp32", "--seq-len", "16")
 CLASSES = {"architectures": ["BertForSequenceClassification"], "num_labels": 3}

@@ -118,9 +118,11 @@ def test_what_is_written_is_what_was_read(name: str, golden: Callable[[str, str]
     resolved, plan = wire.suggest(parse_request(payload), allow_paths=False)
     files = bundle_files(plan, wire.answer_plan(resolved, plan, None))
     assert {"README.md", "plan.json"} <= set(files)
-    for path, text in files.items():
-        if path.rpartition("/")[2] not in SAME_FOR_ALL:
-            golden(f"{name}/{path}", text)
+    own = {path: text for path, text in files.items() if Path(path).name not in SAME_FOR_ALL}
+    for path, text in own.items():
+        golden(f"{name}/{path}", text)
+    kept = {path for path in (GOLDEN / name).rglob("*") if path.is_file()}
+    assert kept == {GOLDEN / name / path for path in own}
 
 
 def test_every_name_in_the_scripts_is_known() -> None:

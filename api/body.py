@@ -8,10 +8,10 @@ import fastapi
 from pydantic import Field, ValidationError
 from starlette.exceptions import HTTPException
 
-from planner.cluster_request import WireModel
-from planner.errors import InvalidRequestError, Problem, did_you_mean
-from planner.request import Request, parse_request
-from planner.topology import LARGEST_TEXT
+from planner.core.errors import InvalidRequestError, Problem, did_you_mean
+from planner.hardware.topology import LARGEST_TEXT
+from planner.request.cluster import WireModel
+from planner.request.schema import Request, parse_request
 
 LARGEST_BODY_BYTES = 2**20
 

@@ -13,10 +13,12 @@ from api.body import TopologyRequest, read_request, read_topology_request
 from api.headers import SecurityHeaders
 from api.problems import Answer, install
 from api.schema import PROBLEMS, App, estimate_body, suggest_body, topology_body
-from planner import catalog, glossary, wire
-from planner.errors import InvalidInputError
-from planner.request import Request, load_model
-from planner.topology import parse_topology
+from planner.answers import answers
+from planner.catalog import records
+from planner.core.errors import InvalidInputError
+from planner.hardware.topology import parse_topology
+from planner.report import glossary
+from planner.request.schema import Request, load_model
 from web.pages import STATIC
 from web.routes import router as pages
 
@@ -28,14 +30,14 @@ Asked = Annotated[Request, Depends(read_request)]
 @router.post("/v1/suggest", openapi_extra=suggest_body())
 def suggest(asked: Asked) -> Answer:
     """Recommend a strategy, with its estimates, the rules that fired and the alternatives."""
-    resolved, plan = wire.suggest(asked, allow_paths=False)
-    return Answer(wire.answer_suggestion(asked, resolved, plan))
+    resolved, plan = answers.suggest(asked, allow_paths=False)
+    return Answer(answers.answer_suggestion(asked, resolved, plan))
 
 
 @router.post("/v1/estimate", openapi_extra=estimate_body())
 def estimate(asked: Asked) -> Answer:
     """Estimate the memory and step time of one strategy."""
-    return Answer(wire.answer_estimate(asked, allow_paths=False))
+    return Answer(answers.answer_estimate(asked, allow_paths=False))
 
 
 @router.post("/v1/topology", openapi_extra=topology_body())
@@ -51,39 +53,39 @@ def topology(asked: Annotated[TopologyRequest, Depends(read_topology_request)]) 
 @router.get("/v1/models")
 def models() -> Answer:
     """List the models that need no network."""
-    return Answer({"models": catalog.model_ids()})
+    return Answer({"models": records.model_ids()})
 
 
 @router.get("/v1/models/{name:path}")
 def model(name: str) -> Answer:
     """Describe a model: its parameters and parts."""
     described, notes = load_model(name, allow_paths=False)
-    return Answer({**wire.answer_model(described), "notes": notes})
+    return Answer({**answers.answer_model(described), "notes": notes})
 
 
 @router.get("/v1/gpus")
 def gpus() -> Answer:
     """List the known GPUs, in base units."""
-    return Answer({"gpus": [asdict(catalog.gpu(name)) for name in catalog.gpu_names()]})
+    return Answer({"gpus": [asdict(records.gpu(name)) for name in records.gpu_names()]})
 
 
 @router.get("/v1/gpus/{name}")
 def gpu(name: str) -> Answer:
     """Describe a GPU, by its name, an alias, or the name NVML reports."""
-    return Answer(asdict(catalog.gpu(name)))
+    return Answer(asdict(records.gpu(name)))
 
 
 @router.get("/v1/instances")
 def instances() -> Answer:
     """List the known cloud instances, in base units; null is not known."""
-    known = [catalog.instance(name) for name in catalog.instance_names()]
-    return Answer({"instances": [wire.answer_instance(instance) for instance in known]})
+    known = [records.instance(name) for name in records.instance_names()]
+    return Answer({"instances": [answers.answer_instance(instance) for instance in known]})
 
 
 @router.get("/v1/instances/{name}")
 def instance(name: str) -> Answer:
     """Describe a cloud instance, by its name in any case."""
-    return Answer(wire.answer_instance(catalog.instance(name)))
+    return Answer(answers.answer_instance(records.instance(name)))
 
 
 @router.get("/v1/rules")
@@ -120,7 +122,7 @@ def healthz() -> Answer:
 def readyz() -> Answer:
     """Say whether the catalogue can be read."""
     try:
-        counts = {"gpus": len(catalog.gpu_names()), "models": len(catalog.model_ids())}
+        counts = {"gpus": len(records.gpu_names()), "models": len(records.model_ids())}
     except OSError as error:
         raise HTTPException(
             HTTPStatus.SERVICE_UNAVAILABLE, "the catalogue cannot be read"

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from api.headers import SECURITY_HEADERS
-from planner.errors import (
+from planner.core.errors import (
     HubUnreachableError,
     ModelAccessError,
     ModelNotFoundError,

@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from api.body import TopologyRequest
 from api.problems import Problem
-from planner.request import Request
+from planner.request.schema import Request
 
 _REFERENCE = "#/components/schemas/{model}"
 

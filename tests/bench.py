@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.candidate import estimate
-from planner.job import Job
-from planner.request import parse_request, resolve
-from planner.search import search
-from planner.space import strategies
-from planner.strategy import Strategy
+from planner.domain.job import Job
+from planner.domain.strategy import Strategy
+from planner.request.schema import parse_request, resolve
+from planner.search.candidate import estimate
+from planner.search.search import search
+from planner.search.space import strategies
 
 RUNS = 7
 PLAN = [

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import settings
 from preloading import preloading
 
-from planner.job import Job
-from planner.request import parse_request, resolve
+from planner.domain.job import Job
+from planner.request.schema import parse_request, resolve
 
 # Durations on shared machines say nothing about the code: no deadline for an example.
 settings.register_profile("planner", deadline=None)

@@ -12,9 +12,9 @@ from typing import Any
 import pynvml
 import pytest
 
-from planner.probe import Machine, probe
-from planner.topology import Finding, Topology, dump, parse_topology
-from planner.units import GIB, MIB
+from planner.core.units import GIB, MIB
+from planner.hardware.probe import Machine, probe
+from planner.hardware.topology import Finding, Topology, dump, parse_topology
 
 PUBLISHED = Path(__file__).parent / "topologies"
 GPU, NPU, SWITCH, UNKNOWN = 0x00, 0x01, 0x02, 0xFF
@@ -192,7 +192,7 @@ def bare(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setenv("PATH", str(folder))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
-    monkeypatch.setattr("planner.probe.numa.SYS", folder)
+    monkeypatch.setattr("planner.hardware.probe.numa.SYS", folder)
 
 
 def looker(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Look:

@@ -116,7 +116,7 @@ def test_wheel_holds_the_planner_alone_with_its_data_and_templates(wheel: Path) 
         "planner",
         "planner-dist-info",
     }
-    for folder in ("data/gpus", "data/models", "data/frameworks", "templates/torchrun"):
+    for folder in ("data/gpus", "data/models", "data/frameworks", "generate/templates/torchrun"):
         assert any(name.startswith(f"planner/{folder}/") for name in names)
     assert "planner/py.typed" in names
 

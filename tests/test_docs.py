@@ -12,11 +12,11 @@ import pytest
 from click.testing import CliRunner
 from conftest import JobMaker
 
-import planner.probe
+import planner.hardware.probe
 from planner import cli
-from planner.memory import estimate_memory
-from planner.strategy import Strategy
-from planner.units import GIB
+from planner.core.units import GIB
+from planner.domain.strategy import Strategy
+from planner.memory.ledger import estimate_memory
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -41,7 +41,7 @@ def update(request: pytest.FixtureRequest) -> bool:
 def test_the_terminal_block_is_the_commands_real_output(
     monkeypatch: pytest.MonkeyPatch, *, update: bool
 ) -> None:
-    monkeypatch.setattr(planner.probe, "probe", lambda: None)
+    monkeypatch.setattr(planner.hardware.probe, "probe", lambda: None)
     monkeypatch.setattr("sys.argv", ["planner", *DEMO])
     output = CliRunner().invoke(cli.cli, DEMO).stdout.rstrip()
     check_block("demo", f"```console\n$ planner {' '.join(DEMO)}\n{output}\n```\n", update=update)
@@ -89,11 +89,11 @@ def test_every_command_has_help_and_is_in_the_readme() -> None:
         assert f"planner {name}" in text
 
 
-def test_every_module_is_in_the_tree() -> None:
-    tree = README.read_text(encoding="utf-8").split("## The tree")[1]
-    for path in (ROOT / "planner").iterdir():
-        if path.suffix == ".py" and path.stem != "__init__":
-            assert re.search(rf"\b{path.stem}\b", tree), path.stem
+def test_the_tree_is_the_folders() -> None:
+    tree = README.read_text(encoding="utf-8").split("## The tree")[1].split("```")[1]
+    folders = {path.parent.name for path in (ROOT / "planner").glob("*/__init__.py")}
+    assert set(re.findall(r"^  (\w+)/ ", tree, re.MULTILINE)) == folders
+    assert not [path for path in (ROOT / "planner").glob("*.py") if path.stem != "__init__"]
 
 
 def test_every_decision_is_listed_and_every_link_leads_somewhere() -> None:

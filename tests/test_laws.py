@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.candidate import Candidate, estimate
-from planner.job import Job
-from planner.request import parse_request, resolve
-from planner.strategy import Strategy
+from planner.domain.job import Job
+from planner.domain.strategy import Strategy
+from planner.request.schema import parse_request, resolve
+from planner.search.candidate import Candidate, estimate
 
 MODELS = ("gpt2", "google-bert/bert-base-uncased", "meta-llama/Llama-3.2-1B", "Qwen/Qwen2-7B")
 

@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 
-from planner.candidate import Candidate
-from planner.host_memory import estimate_host_memory
-from planner.job import Job
-from planner.pauses import checkpoint_peak_bytes, evaluation_peak_bytes
-from planner.solve import fewest_gpus, largest_micro_batch, longest_sequence
-from planner.strategy import Strategy
-from planner.units import format_bytes
+from planner.core.units import format_bytes
+from planner.domain.job import Job
+from planner.domain.strategy import Strategy
+from planner.memory.evaluation_and_checkpoint import checkpoint_peak_bytes, evaluation_peak_bytes
+from planner.memory.host import estimate_host_memory
+from planner.search.candidate import Candidate
+from planner.search.largest_that_fits import fewest_gpus, largest_micro_batch, longest_sequence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

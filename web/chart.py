@@ -10,7 +10,7 @@ from string import ascii_uppercase
 
 from markupsafe import Markup
 
-from planner.term import Term
+from planner.core.term import Term
 
 _HEIGHT = 44
 _RULER_HEIGHT = 14

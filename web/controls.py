@@ -5,17 +5,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import get_args
 
-from planner import catalog
-from planner.adapters import ALL_LINEAR
-from planner.cluster_request import ASSUMED_GPU, ClusterRequest
-from planner.lora import LoraRequest
-from planner.report import FAMILY_NAMES
-from planner.request import (
-    ASSUMED_SEQUENCE_LENGTH,
-    ASSUMED_TOKENS_PER_STEP,
-    RecipeRequest,
-)
-from planner.strategy import RECOMPUTE, TECHNIQUES
+from planner.catalog import records
+from planner.domain.strategy import RECOMPUTE, TECHNIQUES
+from planner.parallel.adapters import ALL_LINEAR
+from planner.report.text import FAMILY_NAMES
+from planner.request.cluster import ASSUMED_GPU, ClusterRequest
+from planner.request.lora import LoraRequest
+from planner.request.schema import ASSUMED_SEQUENCE_LENGTH, ASSUMED_TOKENS_PER_STEP, RecipeRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +78,7 @@ def _what() -> tuple[Control, ...]:
             label="Model",
             placeholder="gpt2",
             note="a Hugging Face id",
-            choices=_plain(catalog.model_ids()),
+            choices=_plain(records.model_ids()),
             is_required=True,
         ),
         Control(
@@ -90,7 +86,7 @@ def _what() -> tuple[Control, ...]:
             label="GPU",
             placeholder=ASSUMED_GPU,
             note="a name, or what nvidia-smi calls it",
-            choices=_plain(catalog.gpu_names()),
+            choices=_plain(records.gpu_names()),
         ),
         Control(
             name="gpus_per_node",
@@ -111,7 +107,7 @@ def _what() -> tuple[Control, ...]:
 
 def _run() -> tuple[Control, ...]:
     recipe = RecipeRequest.model_fields
-    frameworks = [catalog.framework(name) for name in catalog.framework_names()]
+    frameworks = [records.framework(name) for name in records.framework_names()]
     precisions = dict.fromkeys(name for each in frameworks for name in each.precisions)
     return (
         Control(
@@ -158,7 +154,7 @@ def _run() -> tuple[Control, ...]:
             "framework",
             "Framework",
             f"default ({recipe['framework'].default})",
-            catalog.framework_names(),
+            records.framework_names(),
         ),
         Control(
             name="compile",
@@ -171,7 +167,7 @@ def _run() -> tuple[Control, ...]:
             "optimizer",
             "Optimizer",
             f"default ({recipe['optimizer'].default})",
-            catalog.framework(recipe["framework"].default).optimizers,
+            records.framework(recipe["framework"].default).optimizers,
         ),
     )
 
@@ -218,14 +214,14 @@ def _wiring() -> tuple[Control, ...]:
             label="Link inside a node",
             columns=6,
             placeholder="the GPU's own",
-            choices=_plain(catalog.link_names()),
+            choices=_plain(records.link_names()),
         ),
         Control(
             name="inter_node",
             label="Link between nodes",
             columns=6,
             placeholder="the instance's, or a stated default",
-            choices=_plain(catalog.link_names()),
+            choices=_plain(records.link_names()),
         ),
         Control(
             name="instance",
@@ -233,7 +229,7 @@ def _wiring() -> tuple[Control, ...]:
             columns=6,
             placeholder="none",
             note="fills in the GPUs, their wiring and the network",
-            choices=_plain(catalog.instance_names()),
+            choices=_plain(records.instance_names()),
         ),
         Control(
             name="peer_to_peer",

@@ -12,13 +12,13 @@ from urllib.parse import urlencode
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from planner.adapters import ALL_LINEAR
-from planner.cluster_request import ClusterRequest
-from planner.errors import InvalidRequestError, PlannerError, Problem, did_you_mean
-from planner.lora import LoraRequest
-from planner.report import FLAGS
-from planner.request import RecipeRequest, Request, StrategyRequest, parse_request
-from planner.strategy import DATA_NAMES, STAGES
+from planner.core.errors import InvalidRequestError, PlannerError, Problem, did_you_mean
+from planner.domain.strategy import DATA_NAMES, STAGES
+from planner.parallel.adapters import ALL_LINEAR
+from planner.report.text import FLAGS
+from planner.request.cluster import ClusterRequest
+from planner.request.lora import LoraRequest
+from planner.request.schema import RecipeRequest, Request, StrategyRequest, parse_request
 
 _SECTIONS: Mapping[str, type[BaseModel]] = {
     "cluster": ClusterRequest,

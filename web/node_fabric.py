@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, groupby, pairwise
 
-from planner.topology import Pair
+from planner.hardware.topology import Pair
 from web.node_shapes import PADDING, PILL, Block, Box, around, chips
 from web.node_tree import Fabric, Node
 

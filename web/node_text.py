@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
-from planner.topology import Pair
-from planner.topology.words import gpu_span, ranges
+from planner.hardware.topology import Pair
+from planner.hardware.topology.words import gpu_span, ranges
 from web.node_tree import Fabric, Near, Node, Part, links_word
 
 _MOST_NAMES = 8

@@ -6,7 +6,7 @@ from functools import partial
 from itertools import combinations, groupby
 from typing import TypeVar
 
-from planner.topology import PCIE_CLASSES, Pair, Topology
+from planner.hardware.topology import PCIE_CLASSES, Pair, Topology
 
 _Item = TypeVar("_Item")
 

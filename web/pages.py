@@ -7,8 +7,8 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from planner.errors import Problem
-from planner.units import format_bytes, format_count, format_rate, format_seconds
+from planner.core.errors import Problem
+from planner.core.units import format_bytes, format_count, format_rate, format_seconds
 from web.form import control_of
 
 STATIC = Path(__file__).parent / "static"

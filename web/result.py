@@ -4,14 +4,15 @@ import json
 import shlex
 from typing import Any
 
-from planner.candidate import Candidate
-from planner.cluster import Cluster
-from planner.errors import PlannerError
-from planner.memory import stage_memories
-from planner.phases import PHASES
-from planner.placement import cuda_visible_devices
-from planner.plan import Plan
-from planner.plan_report import (
+from planner.advice.plan import Plan
+from planner.core.errors import PlannerError
+from planner.core.units import format_bytes, format_seconds
+from planner.domain.cluster import Cluster
+from planner.domain.strategy import DATA_NAMES, TECHNIQUES, Strategy
+from planner.hardware.placement import cuda_visible_devices
+from planner.memory.ledger import stage_memories
+from planner.parallel.phases import PHASES
+from planner.report.plan import (
     MOST_ROWS,
     layout_cells,
     option_rows,
@@ -20,11 +21,10 @@ from planner.plan_report import (
     shown_rejected,
     sizes,
 )
-from planner.report import FLAGS, recommendation, totals, whole_run
-from planner.request import Resolved
-from planner.strategy import DATA_NAMES, TECHNIQUES, Strategy
-from planner.timeline import timeline
-from planner.units import format_bytes, format_seconds
+from planner.report.text import FLAGS, recommendation, totals, whole_run
+from planner.report.timeline import timeline
+from planner.request.schema import Resolved
+from planner.search.candidate import Candidate
 from web.beside import beside_training
 from web.chart import Scale, meter, rows, stacked_bar
 from web.form import Question, command_line

@@ -8,11 +8,12 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
 
-from planner import glossary, wire
-from planner.bundle import bundle_files
-from planner.errors import PlannerError
-from planner.plan import Plan
-from planner.request import Resolved
+from planner.advice.plan import Plan
+from planner.answers import answers
+from planner.core.errors import PlannerError
+from planner.generate.write_bundle import bundle_files
+from planner.report import glossary
+from planner.request.schema import Resolved
 from web.archive import zip_files
 from web.controls import EXAMPLES, groups, labels
 from web.form import Question, filled, problems_of, read_question
@@ -54,7 +55,7 @@ def plan_page(request: Request) -> HTMLResponse:
 def plan_json(request: Request) -> JSONResponse:
     """Return what POST /v1/suggest answers to the same question."""
     _, resolved, plan = _plan(request)
-    return JSONResponse(wire.answer_plan(resolved, plan, None))
+    return JSONResponse(answers.answer_plan(resolved, plan, None))
 
 
 @router.get("/plan.zip")
@@ -136,13 +137,13 @@ def error_page(request: Request, error: PlannerError, title: str) -> str:
 
 def _plan(request: Request) -> tuple[Question, Resolved, Plan]:
     question = read_question(request.query_params.multi_items())
-    resolved, plan = wire.suggest(question.request, allow_paths=False)
+    resolved, plan = answers.suggest(question.request, allow_paths=False)
     return question, resolved, plan
 
 
 def _files(resolved: Resolved, plan: Plan) -> dict[str, str]:
     """Return the plan's files, or raise the PlannerError that says why none can be written."""
-    return bundle_files(plan, wire.answer_plan(resolved, plan, None))
+    return bundle_files(plan, answers.answer_plan(resolved, plan, None))
 
 
 def _form(request: Request) -> Mapping[str, Any]:

@@ -10,9 +10,9 @@ from math import floor, log10
 
 from markupsafe import Markup
 
-from planner.memory import Memory
-from planner.phases import PHASES
-from planner.units import GIB, format_bytes
+from planner.core.units import GIB, format_bytes
+from planner.memory.ledger import Memory
+from planner.parallel.phases import PHASES
 from web.chart import ROOM_PERCENT, Row, Scale, letters, limit_line, rows, segments, whisker
 
 _FEW = 8

@@ -2,9 +2,9 @@
 
 from markupsafe import Markup
 
-from planner.schedule import Span, Timeline
-from planner.schedule_orders import Kind
-from planner.units import format_seconds
+from planner.core.units import format_seconds
+from planner.parallel.schedule import Span, Timeline
+from planner.parallel.schedule_orders import Kind
 
 _ROW, _BAR = 22, 18
 _ROOM_PERCENT = 1.6

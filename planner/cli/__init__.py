@@ -7,7 +7,7 @@ import sys
 import click
 
 from planner.cli import knowledge, machine, plans
-from planner.errors import ModelNotFoundError, NothingFitsError, PlannerError
+from planner.core.errors import ModelNotFoundError, NothingFitsError, PlannerError
 
 EXIT_USAGE, EXIT_NOTHING_FITS, EXIT_MODEL = 2, 3, 5
 
@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def _fail(error: PlannerError) -> None:
-    from planner.report import FLAGS
+    from planner.report.text import FLAGS
 
     flag = FLAGS.get(error.field, error.field)
     where = f" ({flag})" if flag else ""

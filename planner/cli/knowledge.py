@@ -17,8 +17,8 @@ WIDTH = 100
 @click.option("--json", "as_json", is_flag=True, help="Print what /v1/rules and /v1/terms answer.")
 def explain(name: tuple[str, ...], *, as_json: bool) -> None:
     """Explain the code of a rule or finding, a term or a strategy; without one, list them all."""
-    from planner import glossary
-    from planner.glossary_report import entry_text, list_text
+    from planner.report import glossary
+    from planner.report.glossary_text import entry_text, list_text
 
     if not name:
         known, terms = glossary.codes(), glossary.entries()
@@ -41,14 +41,14 @@ def explain(name: tuple[str, ...], *, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the contract's JSON.")
 def model(name: str, revision: str | None, *, as_json: bool) -> None:
     """Show the parameters and parts of the model NAME."""
-    from planner import wire
-    from planner.report import model_text
-    from planner.request import load_model
+    from planner.answers import answers
+    from planner.report.text import model_text
+    from planner.request.schema import load_model
 
     described, notes = load_model(f"{name}@{revision}" if revision else name, allow_paths=True)
     say(notes)
     if as_json:
-        click.echo(json.dumps(wire.answer_model(described), indent=2))
+        click.echo(json.dumps(answers.answer_model(described), indent=2))
     else:
         click.echo(model_text(described, bold), color=color())
 
@@ -56,21 +56,21 @@ def model(name: str, revision: str | None, *, as_json: bool) -> None:
 @click.command()
 def models() -> None:
     """List the models that need no network."""
-    from planner import catalog
+    from planner.catalog import records
 
-    click.echo("\n".join(catalog.model_ids()))
+    click.echo("\n".join(records.model_ids()))
 
 
 @click.command()
 def gpus() -> None:
     """List the known GPUs."""
-    from planner import catalog
-    from planner.report import table
-    from planner.units import GIB, format_bytes, format_flops, format_rate
+    from planner.catalog import records
+    from planner.core.units import GIB, format_bytes, format_flops, format_rate
+    from planner.report.text import table
 
-    records = [catalog.gpu(name) for name in catalog.gpu_names()]
+    known = [records.gpu(name) for name in records.gpu_names()]
     rows = [("name", "memory", "HBM", "dense peak", "aliases")]
-    for gpu in records:
+    for gpu in known:
         peak = gpu.peak_flops.get("bf16") or gpu.peak_flops.get("fp16") or gpu.peak_flops["fp32"]
         rows.append(
             (
@@ -89,16 +89,17 @@ def gpus() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print what GET /v1/instances answers.")
 def instances(name: str | None, *, as_json: bool) -> None:
     """List the known cloud instances, or show the instance NAME."""
-    from planner import catalog, wire
-    from planner.report import instance_text, instances_text
+    from planner.answers import answers
+    from planner.catalog import records
+    from planner.report.text import instance_text, instances_text
 
     if name is not None:
-        found = catalog.instance(name)
-        text, answer = instance_text(found, bold), wire.answer_instance(found)
+        found = records.instance(name)
+        text, answer = instance_text(found, bold), answers.answer_instance(found)
     else:
-        known = [catalog.instance(each) for each in catalog.instance_names()]
+        known = [records.instance(each) for each in records.instance_names()]
         text = instances_text(known)
-        answer = {"instances": [wire.answer_instance(each) for each in known]}
+        answer = {"instances": [answers.answer_instance(each) for each in known]}
     click.echo(json.dumps(answer, indent=2) if as_json else text, color=color())
 
 
@@ -108,10 +109,10 @@ def instances(name: str | None, *, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def accuracy(source: str | None, worst: int, *, as_json: bool) -> None:
     """Predict every published run again, and say how far off that is."""
-    from planner import accuracy as measured
-    from planner.accuracy_report import accuracy_answer, accuracy_text
-    from planner.accuracy_runs import run_source, source_names
-    from planner.wire import SCHEMA_VERSION
+    from planner.accuracy import predict as measured
+    from planner.accuracy.text import accuracy_answer, accuracy_text
+    from planner.answers.answers import SCHEMA_VERSION
+    from planner.catalog.published_runs import run_source, source_names
 
     sources = [run_source(name) for name in ([source] if source else source_names())]
     results = {each.name: measured.predict(each) for each in sources}

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from planner.cli.output import say
-from planner.errors import InvalidInputError, UnsupportedError
+from planner.core.errors import InvalidInputError, UnsupportedError
 
 
 @click.command()
@@ -18,8 +18,8 @@ from planner.errors import InvalidInputError, UnsupportedError
 @click.option("--json", "as_json", is_flag=True, help="Print the contract's JSON.")
 def topology(file: Any, gpu: str | None, tensor: int, pipeline: int, *, as_json: bool) -> None:
     """Draw the links in FILE (`nvidia-smi topo -m`; - is stdin), and which GPU is which rank."""
-    from planner.cluster_report import placement_text
-    from planner.topology import LARGEST_TEXT, draw, parse_topology
+    from planner.hardware.topology import LARGEST_TEXT, draw, parse_topology
+    from planner.report.cluster import placement_text
 
     found = parse_topology(file.read(LARGEST_TEXT + 1))
     if as_json:
@@ -39,9 +39,9 @@ def topology(file: Any, gpu: str | None, tensor: int, pipeline: int, *, as_json:
 @click.option("--force", is_flag=True, help="Let --out replace an existing file.")
 def probe(*, as_json: bool, out: Path | None, force: bool) -> None:
     """Show the GPUs of this machine and how they are connected."""
-    from planner import probe as machines
-    from planner.report import table
-    from planner.topology import dump
+    from planner.hardware import probe as machines
+    from planner.hardware.topology import dump
+    from planner.report.text import table
 
     found = machines.probe()
     if found is None:

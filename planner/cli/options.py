@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from planner.cli.output import say
-from planner.errors import InvalidInputError
+from planner.core.errors import InvalidInputError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -135,7 +135,7 @@ def goal_options(command: F) -> F:
 
 def build_request(model: str, flags: dict[str, Any]) -> Any:
     """Return the wire request that the flags describe."""
-    from planner.request import parse_request
+    from planner.request.schema import parse_request
 
     if flags["revision"] is not None:
         model = f"{model}@{flags['revision']}"
@@ -167,7 +167,7 @@ def _goal(flags: dict[str, Any]) -> dict[str, Any]:
 
 
 def _wish(text: str) -> dict[str, Any]:
-    from planner.why import read_wish
+    from planner.advice.why_not import read_wish
 
     return read_wish(text)
 
@@ -226,7 +226,7 @@ def _lora(rank: int | None, targets: str | None) -> dict[str, Any]:
 def _strategy(text: str | None) -> dict[str, Any]:
     if text is None:
         return {}
-    from planner.strategy import STAGES
+    from planner.domain.strategy import STAGES
 
     if text.lower() in STAGES:
         return {"zero_stage": STAGES[text.lower()]}
@@ -247,8 +247,8 @@ def _fill_from_machine(cluster: dict[str, Any]) -> None:
     """Take the GPUs of this machine, and how they are wired, where the command names none."""
     if {"gpu", "instance", "topology"} & cluster.keys():
         return
-    from planner.probe import probe
-    from planner.topology import dump
+    from planner.hardware.probe import probe
+    from planner.hardware.topology import dump
 
     found = probe()
     if found:

@@ -21,24 +21,24 @@ from planner.cli.output import bold, color, say
 @goal_options
 def suggest(model: str, out: str | None, *, force: bool, as_json: bool, **flags: Any) -> None:
     """Recommend a strategy for MODEL and explain it."""
-    from planner import wire
-    from planner.plan_report import plan_text
-    from planner.why import why_text
+    from planner.advice.why_not import why_text
+    from planner.answers import answers
+    from planner.report.plan import plan_text
 
     request = build_request(model, flags)
-    resolved, plan = wire.suggest(request, allow_paths=True)
+    resolved, plan = answers.suggest(request, allow_paths=True)
     say(resolved.notes)
     if as_json:
-        click.echo(json.dumps(wire.answer_suggestion(request, resolved, plan), indent=2))
+        click.echo(json.dumps(answers.answer_suggestion(request, resolved, plan), indent=2))
     elif request.why is not None:
-        click.echo(why_text(wire.ask_why(request, plan), flags["why"]))
+        click.echo(why_text(answers.ask_why(request, plan), flags["why"]))
     else:
         command = join(["planner", *sys.argv[1:]]) if out is None else ""
         click.echo(plan_text(plan, resolved.assumptions, command, bold), color=color())
     if out is not None:
-        from planner.bundle import write_bundle
+        from planner.generate.write_bundle import write_bundle
 
-        write_bundle(Path(out), plan, wire.answer_plan(resolved, plan, request.id), force=force)
+        write_bundle(Path(out), plan, answers.answer_plan(resolved, plan, request.id), force=force)
         click.echo(f"wrote {out}: read {Path(out) / 'README.md'} first", err=True)
 
 
@@ -52,20 +52,20 @@ def suggest(model: str, out: str | None, *, force: bool, as_json: bool, **flags:
 )
 def estimate(model: str | None, batch: Any, *, as_json: bool, **flags: Any) -> None:
     """Estimate one layout of MODEL, or every line of a --batch."""
-    from planner import wire
-    from planner.report import estimate_text
+    from planner.answers import answers
+    from planner.report.text import estimate_text
 
     if batch is not None:
-        for answer in wire.answer_batch(_json_lines(batch), allow_paths=True):
+        for answer in answers.answer_batch(_json_lines(batch), allow_paths=True):
             click.echo(json.dumps(answer))
         return
     if model is None:
         raise click.UsageError("give a MODEL, or --batch FILE")
     request = build_request(model, flags)
     if as_json:
-        click.echo(json.dumps(wire.answer_estimate(request, allow_paths=True), indent=2))
+        click.echo(json.dumps(answers.answer_estimate(request, allow_paths=True), indent=2))
         return
-    resolved, candidate = wire.estimate_request(request, allow_paths=True)
+    resolved, candidate = answers.estimate_request(request, allow_paths=True)
     say(resolved.notes)
     click.echo(
         estimate_text(resolved.job, candidate, resolved.assumptions, bold),
@@ -82,12 +82,12 @@ def memory(model: str, *, as_json: bool, **flags: Any) -> None:
 
     Without a strategy, the one that `suggest` recommends is shown.
     """
-    from planner import wire
-    from planner.memory_report import memory_answer, memory_text
-    from planner.report import assumptions_text
+    from planner.answers import answers
+    from planner.report.memory import memory_answer, memory_text
+    from planner.report.text import assumptions_text
 
     request = build_request(model, flags)
-    resolved, candidate = wire.memory_request(request, allow_paths=True)
+    resolved, candidate = answers.memory_request(request, allow_paths=True)
     say(resolved.notes)
     if as_json:
         click.echo(json.dumps(memory_answer(resolved.job, candidate), indent=2))

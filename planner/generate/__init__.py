@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from planner.errors import InvalidInputError, did_you_mean
+from planner.core.errors import InvalidInputError, did_you_mean
 from planner.generate import accelerate, deepspeed, megatron, torchrun, torchtitan, trainer
 from planner.generate.bundle import Bundle
 from planner.generate.checks import check

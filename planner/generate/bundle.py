@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from planner.strategy import ZERO_2
+from planner.domain.strategy import ZERO_2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class Bundle:
     virtual_pipeline_size: int = 1
     """Chunks of layers on each pipeline rank."""
     pipeline_schedule: str = "1f1b"
-    """A name of `planner.schedule_orders.SCHEDULES`."""
+    """A name of `planner.parallel.schedule_orders.SCHEDULES`."""
     layers_per_stage: tuple[int, ...] = ()
     """Transformer layers of each pipeline rank, all of its chunks together."""
     context_parallel_size: int = 1

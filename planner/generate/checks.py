@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from planner.errors import InvalidInputError
+from planner.core.errors import InvalidInputError
 from planner.generate.bundle import Bundle
 from planner.generate.context import ATTENTION, AUTO_CLASSES, ZERO
-from planner.schedule_orders import SCHEDULES
+from planner.parallel.schedule_orders import SCHEDULES
 
 
 def check(bundle: Bundle) -> None:

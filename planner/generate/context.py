@@ -3,8 +3,8 @@
 from dataclasses import asdict
 from typing import Any
 
+from planner.core.units import GIB, format_bytes, format_count, format_seconds
 from planner.generate.bundle import Bundle
-from planner.units import GIB, format_bytes, format_count, format_seconds
 
 ATTENTION = {"eager": "eager", "sdpa": "sdpa", "flash": "flash_attention_2"}
 """Names that transformers has for the plan's."""

@@ -3,12 +3,12 @@
 from dataclasses import replace
 from typing import Any
 
+from planner.domain.strategy import ZERO_3
 from planner.generate.bundle import Bundle
 from planner.generate.context import strategy_name
 from planner.generate.deepspeed_pipeline import pipeline_refusal
 from planner.generate.families import family, is_tied
 from planner.generate.target import Target
-from planner.strategy import ZERO_3
 
 _SIXTEEN_BIT = {"bf16": "bf16", "bf16-mixed": "bf16", "fp16-mixed": "fp16"}
 """DeepSpeed's section by precision; it always keeps an fp32 copy in the optimizer."""

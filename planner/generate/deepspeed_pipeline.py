@@ -1,8 +1,8 @@
 """What DeepSpeed's PipelineModule can run."""
 
+from planner.domain.strategy import ZERO_1
 from planner.generate.bundle import Bundle
 from planner.generate.families import undividable
-from planner.strategy import ZERO_1
 
 
 def pipeline_refusal(bundle: Bundle) -> str | None:

@@ -4,7 +4,7 @@ from planner.generate.bundle import Bundle
 from planner.generate.families import heads, undividable
 from planner.generate.target import Target
 from planner.generate.torchrun_script import script_context
-from planner.schedule_orders import SCHEDULES
+from planner.parallel.schedule_orders import SCHEDULES
 
 
 def _refusal(bundle: Bundle) -> str | None:

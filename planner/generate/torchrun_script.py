@@ -6,7 +6,7 @@ from planner.generate.axes import axes
 from planner.generate.bundle import Bundle
 from planner.generate.context import ATTENTION, COMPUTE_DTYPES
 from planner.generate.families import family, is_tied
-from planner.schedule_orders import SCHEDULES
+from planner.parallel.schedule_orders import SCHEDULES
 
 _SCHEDULE_CLASSES = {
     "gpipe": "ScheduleGPipe",

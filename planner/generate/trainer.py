@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from planner.domain.strategy import ZERO_3
 from planner.generate import deepspeed
 from planner.generate.bundle import Bundle
 from planner.generate.target import Target
-from planner.strategy import ZERO_3
 
 
 def training_arguments(bundle: Bundle) -> dict[str, Any]:

@@ -16,9 +16,9 @@ import uvicorn
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from api.main import app
-from planner.memory import stage_memories
-from planner.request import parse_request, resolve
-from planner.strategy import Strategy
+from planner.domain.strategy import Strategy
+from planner.memory.ledger import stage_memories
+from planner.request.schema import parse_request, resolve
 from web.pages import render
 from web.stages import draw_stages
 

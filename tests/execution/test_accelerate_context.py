@@ -14,7 +14,7 @@ from reference import assert_parity, build, expected
 from test_accelerate_fsdp import launch, shards
 from test_accelerate_yaml import launch_arguments
 
-from planner.errors import InvalidInputError
+from planner.core.errors import InvalidInputError
 from planner.generate import generate
 
 pytestmark = pytest.mark.usefixtures("preloaded")

@@ -17,7 +17,7 @@ from launched import ACCUMULATED, LLAMA, TINY, Run, start, write
 from reference import assert_parity, expected, mean_distance
 from test_deepspeed import GLOO_ONLY, OFFLOADED, weights_of
 
-from planner.errors import InvalidInputError
+from planner.core.errors import InvalidInputError
 from planner.generate import Bundle, generate
 
 pytestmark = pytest.mark.usefixtures("preloaded")

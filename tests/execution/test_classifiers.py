@@ -13,7 +13,7 @@ from several import load
 from texts import draw_texts, write_texts, write_tokenizer
 from transformers import AutoTokenizer
 
-from planner.errors import InvalidInputError
+from planner.core.errors import InvalidInputError
 from planner.generate import generate
 
 pytestmark = pytest.mark.usefixtures("preloaded")

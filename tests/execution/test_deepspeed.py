@@ -18,7 +18,7 @@ from launched import ACCUMULATED, GPT2, LLAMA, TINY, Run, start, write
 from pydantic import ValidationError
 from reference import assert_parity, expected, mean_distance
 
-from planner.errors import InvalidInputError
+from planner.core.errors import InvalidInputError
 from planner.generate import Bundle, generate
 
 pytestmark = pytest.mark.usefixtures("preloaded")

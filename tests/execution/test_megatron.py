@@ -17,9 +17,9 @@ from bundles import with_layout
 from conftest import JobMaker
 from launched import GPT2, LLAMA, TINY, start, write
 
-from planner.errors import InvalidInputError
+from planner.core.errors import InvalidInputError
 from planner.generate import Bundle, generate
-from planner.placement import RankGrid
+from planner.hardware.placement import RankGrid
 
 with warnings.catch_warnings():  # it misses Transformer Engine and Apex, which need a GPU
     warnings.simplefilter("ignore")

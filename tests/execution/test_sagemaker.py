@@ -17,9 +17,9 @@ import pytest
 from bundles import with_layout
 from launched import TINY, write
 
-from planner import wire
-from planner.bundle import bundle_files
-from planner.request import parse_request
+from planner.answers import answers
+from planner.generate.write_bundle import bundle_files
+from planner.request.schema import parse_request
 
 FACTS = Path(__file__).parents[1] / "facts" / "sagemaker_arguments.txt"
 ONE = replace(TINY, sagemaker_type="ml.g5.12xlarge")
@@ -182,8 +182,8 @@ def test_only_plans_on_instances_of_sagemaker_have_the_launcher(
     cluster: dict[str, Any], line: str | None
 ) -> None:
     request = parse_request({"model": "gpt2", "cluster": cluster})
-    resolved, plan = wire.suggest(request, allow_paths=False)
-    files = bundle_files(plan, wire.answer_plan(resolved, plan, None))
+    resolved, plan = answers.suggest(request, allow_paths=False)
+    files = bundle_files(plan, answers.answer_plan(resolved, plan, None))
     script = files.get("launchers/sagemaker_train.py")
     assert (script is None) == (line is None)
     assert script is None or line in script.splitlines()

@@ -13,7 +13,7 @@ from bundles import with_layout
 from launched import TINY, start, write
 from test_generate import FORMAT, HOSTILE, LINT
 
-from planner.errors import InvalidInputError
+from planner.core.errors import InvalidInputError
 from planner.generate import Bundle, generate
 from planner.generate.torchtitan import FLAVORS
 

@@ -11,7 +11,7 @@ from launched import ACCUMULATED, TINY, Run, launch, start, write
 from reference import TOLERANCE, distance, expected
 from transformers import HfArgumentParser, TrainingArguments
 
-from planner.errors import InvalidInputError
+from planner.core.errors import InvalidInputError
 from planner.generate import Bundle, generate
 
 pytestmark = pytest.mark.usefixtures("preloaded")

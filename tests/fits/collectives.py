@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from planner.catalog import data_root
-from planner.catalog_collectives import (
+from planner.catalog.collectives import (
     OPERATIONS,
     CollectiveShape,
     CollectiveSystem,
     collective_systems,
 )
-from planner.collective_shapes import traffic, within_node
-from planner.term import Column
-from planner.units import GIGA, KIB, MICRO
+from planner.catalog.records import data_root
+from planner.collectives.within_node import traffic, within_node
+from planner.core.term import Column
+from planner.core.units import GIGA, KIB, MICRO
 
 PUBLISHED = tomllib.loads((data_root() / "calibration/collectives_published.toml").read_text())
 FAMILIES = {"nvlink": {"nvswitch"}, "pcie": {"pcie", "host"}}

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from planner.accuracy import Prediction, predict
-from planner.accuracy_runs import Run, run_source, source_names
-from planner.job import Job
-from planner.report import table
-from planner.step_time import estimate_step_time
-from planner.strategy import Strategy
-from planner.units import MICRO, format_fraction
+from planner.accuracy.predict import Prediction, predict
+from planner.catalog.published_runs import Run, run_source, source_names
+from planner.core.units import MICRO, format_fraction
+from planner.domain.job import Job
+from planner.domain.strategy import Strategy
+from planner.report.text import table
+from planner.step_time.ledger import estimate_step_time
 
 START = {
     "sustained_fraction": 0.8,

@@ -1,0 +1,1 @@
+"""What an expert would say: a job in, a Plan with its reasons out."""

@@ -1,0 +1,169 @@
+"""What else was considered: other families, what does not fit, what is not proposed, trade-offs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.advice import rules
+from planner.advice.rules import Finding, Severity, Situation
+from planner.core.term import Column
+from planner.core.units import format_bytes
+from planner.domain.job import Job
+from planner.domain.strategy import Strategy, rows
+from planner.search.candidate import Candidate, estimate
+from planner.search.limits import violations
+from planner.search.search import Found
+from planner.search.wish import Wish, filled
+
+MOST_ALTERNATIVES = 12
+"""Families that are shown beside the choice, and as many that do not fit."""
+_ROOMIER = 0.95
+"""A point of the Pareto front needs 5 % less memory than the one before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """The best layout of another family, and why it was not chosen."""
+
+    candidate: Candidate
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejected:
+    """A family of which no layout is proposed: its nearest one, and what forbids it."""
+
+    family: str
+    strategy: Strategy
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """A layout than which none is both faster and smaller on as many GPUs."""
+
+    gpus: int
+    candidate: Candidate
+
+
+def best_of_families(found: Found) -> dict[str, int]:
+    """Return the fastest row of each family that fits."""
+    best = {
+        name: found.best(members, found.step_seconds) for name, members in found.families.items()
+    }
+    return {name: row for name, row in best.items() if row is not None}
+
+
+def _candidates(job: Job, table: Strategy, which: Sequence[int]) -> list[Candidate]:
+    """Return the full estimates of some rows."""
+    if not which:
+        return []
+    together = estimate(job, rows(table, np.array(which)))
+    return [together.at(index) for index in range(len(which))]
+
+
+def alternatives(found: Found, chosen: Candidate, best: dict[str, int]) -> tuple[Alternative, ...]:
+    """Return the next best family's fastest layouts; offload only of what does not fit without."""
+    own = chosen.strategy.family
+    others = [
+        row
+        for name, row in best.items()
+        if name != own and name.removesuffix("+offload") not in best.keys() - {name}
+    ]
+    others.sort(key=lambda row: (not found.is_comfortable[row], found.step_seconds[row]))
+    return tuple(
+        Alternative(candidate=other, reason=_reason(chosen, other))
+        for other in _candidates(found.job, found.table, others[:MOST_ALTERNATIVES])
+    )
+
+
+def _reason(chosen: Candidate, other: Candidate) -> str:
+    """Say in numbers why the alternative was not chosen."""
+    slower = other.step_time.step_seconds / chosen.step_time.step_seconds - 1
+    saved = chosen.memory.reserved_bytes - other.memory.reserved_bytes
+    pace = f"{abs(slower):.1%} {'slower' if slower >= 0 else 'faster'}"
+    room = f"{format_bytes(abs(saved))} {'less' if saved >= 0 else 'more'}"
+    return f"{pace}, {room}"
+
+
+def too_large(situation: Situation, found: Found, best: dict[str, int]) -> tuple[Rejected, ...]:
+    """Return families of which nothing fits: the smallest layout of each, the nearest first."""
+    smallest = [
+        found.smallest(members) for name, members in found.families.items() if name not in best
+    ]
+    smallest.sort(key=lambda row: found.reserved_bytes[row])
+    return tuple(
+        Rejected(
+            family=row.strategy.family,
+            strategy=row.strategy,
+            findings=rules.blockers(replace(situation, candidate=row)),
+        )
+        for row in _candidates(found.job, found.table, smallest[:MOST_ALTERNATIVES])
+    )
+
+
+def forbidden(job: Job, wish: Wish | None) -> tuple[Rejected, ...]:
+    """Return techniques that no proposed layout has, each by the smallest layout that had it."""
+    if wish or job.cluster.world_size == 1:
+        return ()
+    gpus = job.cluster.gpus_per_node
+    tried: dict[str, dict[str, object]] = {
+        f"tp={2 * gpus}": {"tensor_parallel_size": 2 * gpus},
+        "tp": {"tensor_parallel_size": 2},
+        "pp": {"pipeline_parallel_size": 2},
+        "pp+zero-3": {"pipeline_parallel_size": 2, "zero_stage": 3},
+        "cp": {"context_parallel_size": 2},
+        "ep": {"expert_parallel_size": 2, "zero_stage": 1},
+        "hsdp": {"data_parallel_replicate_size": 2, "zero_stage": 3},
+        "local-sgd": {"synchronize_every": 8},
+    }
+    if not job.model.has_experts:
+        tried.pop("ep")
+    if job.cluster.nodes == 1:
+        tried.pop(f"tp={2 * gpus}")
+    found = [(name, filled(job, values)) for name, values in tried.items()]
+    judged = [(name, s, _judged(job, s)) for name, s in found]
+    return tuple(
+        Rejected(family=name, strategy=s, findings=findings)
+        for name, s, findings in judged
+        if findings
+    )
+
+
+def _judged(job: Job, s: Strategy) -> tuple[Finding, ...]:
+    """Return the limits that a layout breaks for what it is, whatever the batch."""
+    of_sizes = {"LAY010", "LAY011", "LAY012"}
+    return tuple(
+        _limit_finding(limit.code, limit.name, breach.reason)
+        for limit, breach in violations(job, s)
+        if limit.code not in of_sizes
+    )
+
+
+def _limit_finding(code: str, name: str, message: str) -> Finding:
+    return Finding(code=code, name=name, severity=Severity.BLOCKER, message=message)
+
+
+def pareto(situation: Situation, found: Found, ordinary: Column) -> tuple[Point, ...]:
+    """Return the layouts that are the fastest in their memory, and the fastest on fewer GPUs."""
+    order = ordinary[np.lexsort((found.reserved_bytes[ordinary], found.step_seconds[ordinary]))]
+    front: list[int] = []
+    for row in order[_drops(found.reserved_bytes[order])]:
+        if not front or found.reserved_bytes[row] <= _ROOMIER * found.reserved_bytes[front[-1]]:
+            front.append(int(row))
+    gpus = found.job.cluster.world_size
+    points = [Point(gpus=gpus, candidate=c) for c in _candidates(found.job, found.table, front)]
+    sizes = {"one node": found.job.cluster.gpus_per_node, "one GPU": 1}
+    fewer = [
+        Point(gpus=size, candidate=situation.fewer[name])
+        for name, size in sizes.items()
+        if name in situation.fewer
+    ]
+    return (*points, *fewer)
+
+
+def _drops(values: Column) -> Column:
+    """Return where a value is below all before it."""
+    before = np.concatenate(([np.inf], np.minimum.accumulate(values)[:-1]))
+    return values < before

@@ -1,0 +1,126 @@
+"""How many GPUs: the fewest that do, the cheapest, or as many as a limit allows."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from planner.advice.plan import Option, Plan, make_plan, ordinary_rows
+from planner.core.errors import InvalidInputError, NothingFitsError
+from planner.core.units import format_duration
+from planner.domain.job import Job
+from planner.search.largest_that_fits import with_gpus
+from planner.search.search import search
+from planner.search.training_run import HOUR_SECONDS, training
+from planner.search.wish import Wish
+
+OBJECTIVES = ("time", "memory", "gpus", "cost")
+
+
+def plan_within(
+    job: Job,
+    wish: Wish | None,
+    objective: str,
+    *,
+    max_gpus: int | None = None,
+    deadline_seconds: float | None = None,
+) -> Plan:
+    """Return the plan on the best number of GPUs up to the job's own, or to `max_gpus`, and the others.
+
+    Args:
+        job: on as many GPUs as there are.
+        wish: values that every layout must have.
+        objective: "gpus" for the fewest, "cost" for the cheapest, else the fastest.
+        max_gpus: the most to use; may exceed the job's own.
+        deadline_seconds: by when the recipe's tokens must be through.
+
+    Raises:
+        InvalidInputError: a deadline without tokens.
+        NothingFitsError: on none of the numbers it fits, or is in time.
+    """
+    if deadline_seconds and not job.recipe.training_tokens:
+        raise InvalidInputError(
+            "a deadline needs the length of the run",
+            hint="add --tokens N, or --samples and --epochs",
+            field="recipe.training_tokens",
+        )
+    most = max_gpus or job.cluster.world_size
+    jobs = [with_gpus(job, *size) for size in _clusters(job, most)]
+    tried = [(each, _option(each, wish, deadline_seconds)) for each in jobs]
+    fitting = [(each, option) for each, option in tried if option is not None]
+    able = [(each, option) for each, option in fitting if option.is_in_time]
+    if not able:
+        raise _none(job, fitting, most, deadline_seconds)
+    chosen, _ = min(able, key=lambda pair: _rank(objective, pair[1]))
+    plan = make_plan(chosen, wish, "memory" if objective == "memory" else "time")
+    return replace(plan, options=tuple(option for _, option in fitting))
+
+
+def _rank(objective: str, option: Option) -> tuple[float, float]:
+    """Return what to minimise."""
+    if objective == "gpus":
+        return option.gpus, option.step_seconds
+    if objective == "cost":
+        return option.usd or option.gpu_seconds_per_step, option.gpus
+    return option.step_seconds, option.gpus
+
+
+def _clusters(job: Job, most: int) -> Iterator[tuple[int, int]]:
+    """Yield GPUs per node and nodes: 1, 2, 4 ... in a node, then 1, 2, 4 ... nodes, and the most."""
+    gpus = job.cluster.gpus_per_node
+    size = 1
+    while size < min(gpus, most):
+        yield size, 1
+        size *= 2
+    if most < gpus:
+        yield most, 1
+    whole = most // gpus
+    nodes = 1
+    while nodes < whole:
+        yield gpus, nodes
+        nodes *= 2
+    if whole:
+        yield gpus, whole
+
+
+def _option(job: Job, wish: Wish | None, deadline_seconds: float | None) -> Option | None:
+    found = search(job, wish)
+    ordinary = ordinary_rows(found, wish or {})
+    row = found.best(ordinary, found.weighted_seconds) if len(ordinary) else None
+    if row is None or np.all(found.table.offloads_optimizer[ordinary]):
+        return None
+    candidate = found.candidate(row)
+    run, cluster = training(job, candidate.step_time), job.cluster
+    seconds = float(candidate.step_time.step_seconds)
+    hourly = cluster.instance.usd_per_hour if cluster.instance else 0.0
+    run_seconds = run.seconds if run else 0.0
+    return Option(
+        gpus=cluster.world_size,
+        nodes=cluster.nodes,
+        step_seconds=seconds,
+        gpu_seconds_per_step=seconds * cluster.world_size,
+        run_seconds=run_seconds,
+        usd=run.usd if run else hourly * cluster.nodes * seconds / HOUR_SECONDS,
+        is_in_time=not deadline_seconds or run_seconds <= deadline_seconds,
+    )
+
+
+def _none(
+    job: Job,
+    fitting: list[tuple[Job, Option]],
+    most: int,
+    deadline_seconds: float | None,
+) -> NothingFitsError:
+    if not fitting:
+        return NothingFitsError(
+            f"{job.model.name} fits on no number of GPUs up to {most}",
+            hint="raise --max-gpus, or shrink the job: --why says what a layout lacks",
+            field="cluster",
+        )
+    fastest = min(option.run_seconds for _, option in fitting)
+    return NothingFitsError(
+        f"no number of GPUs up to {most} is through in {format_duration(deadline_seconds or 0)}:"
+        f" the fastest takes {format_duration(fastest)}",
+        hint="raise --max-gpus or --deadline",
+        field="cluster",
+    )

@@ -1,0 +1,101 @@
+"""What an expert would say, as a table of coded rules; no arithmetic about memory or time."""
+
+from planner.advice.rules import (
+    batch,
+    communication,
+    memory,
+    multi_node,
+    pipeline,
+    shape,
+    single_node,
+    verdict,
+)
+from planner.advice.rules.base import Finding, Preference, Rule, Severity, Situation
+from planner.advice.rules.verdict import follows_search
+from planner.domain.strategy import TECHNIQUES
+
+_ANY = Preference(zero_stages=frozenset({0, 1, 2, 3}), techniques=frozenset(TECHNIQUES))
+PLAIN = Preference(zero_stages=frozenset({0}), techniques=frozenset())
+_NO_TENSORS = Preference(
+    zero_stages=frozenset({0, 1, 2, 3}), techniques=frozenset(TECHNIQUES) - {"tensor"}
+)
+_THREE_D = Preference(zero_stages=frozenset({0, 1}), techniques=frozenset(TECHNIQUES))
+
+BRANCHES: tuple[tuple[Rule, Preference], ...] = (
+    (Rule("ONE001", Severity.ADVICE, single_node.one_gpu_only), PLAIN),
+    (Rule("ONE002", Severity.ADVICE, single_node.model_fits_on_one_gpu), PLAIN),
+    (Rule("MUL001", Severity.ADVICE, multi_node.model_fits_on_one_gpu_of_many_nodes), PLAIN),
+    (Rule("ONE006", Severity.ADVICE, single_node.largest_layer_exceeds_one_gpu), _ANY),
+    (Rule("ONE003", Severity.ADVICE, single_node.model_exceeds_one_gpu_on_fast_links), _ANY),
+    (Rule("ONE004", Severity.ADVICE, single_node.model_exceeds_one_gpu_on_slow_links), _NO_TENSORS),
+    (Rule("MUL002", Severity.ADVICE, multi_node.nodes_are_joined_by_a_fast_network), _ANY),
+    (Rule("MUL003", Severity.ADVICE, multi_node.nodes_are_joined_by_a_slow_network), _THREE_D),
+)
+"""The decision tree: the first branch that applies says what it admits."""
+
+CHECKS: tuple[Rule, ...] = (
+    Rule("MEM001", Severity.BLOCKER, memory.out_of_memory),
+    Rule("MEM002", Severity.WARNING, memory.tight_memory),
+    Rule("MEM003", Severity.WARNING, memory.states_wait_in_host_memory),
+    Rule("ONE007", Severity.ADVICE, single_node.single_gpu_techniques_come_first),
+    Rule("EFF001", Severity.ADVICE, verdict.effort_is_earned),
+    Rule("COM001", Severity.WARNING, communication.communication_is_exposed),
+    Rule("COM002", Severity.WARNING, communication.tensors_cross_a_slow_link),
+    Rule("COM003", Severity.WARNING, communication.more_nodes_are_not_worth_it),
+    Rule("COM004", Severity.ADVICE, communication.one_gpu_is_enough),
+    Rule("COM005", Severity.ADVICE, communication.shards_buy_nothing),
+    Rule("COM006", Severity.ADVICE, communication.copies_go_through_the_host),
+    Rule("PIP001", Severity.WARNING, pipeline.bubble_is_large),
+    Rule("PIP002", Severity.WARNING, pipeline.chunks_are_many),
+    Rule("BAT001", Severity.WARNING, batch.global_batch_has_grown_too_far),
+    Rule("BAT002", Severity.WARNING, batch.too_few_optimizer_steps),
+    Rule("BAT003", Severity.WARNING, batch.local_sgd_averages_rarely),
+    Rule("SHP001", Severity.WARNING, shape.sequence_exceeds_positions),
+    Rule("SHP002", Severity.ADVICE, shape.vocabulary_is_padded),
+    Rule("SHP003", Severity.ADVICE, shape.key_value_heads_are_replicated),
+    Rule("SHP004", Severity.ADVICE, shape.long_sequences_are_divided),
+    Rule("SHP005", Severity.ADVICE, shape.experts_are_spread),
+)
+"""What is asked of every layout that is shown."""
+
+DISAGREEMENT = Rule("ONE005", Severity.ADVICE, verdict.search_disagrees_with_tree)
+"""Asked of the tree's choice, against the search's."""
+
+RULES: tuple[Rule, ...] = (*(rule for rule, _ in BRANCHES), DISAGREEMENT, *CHECKS)
+
+__all__ = [
+    "BRANCHES",
+    "CHECKS",
+    "DISAGREEMENT",
+    "PLAIN",
+    "RULES",
+    "Finding",
+    "Preference",
+    "Rule",
+    "Severity",
+    "Situation",
+    "blockers",
+    "branch",
+    "follows_search",
+    "judge",
+]
+
+
+def branch(situation: Situation) -> tuple[Finding, Preference]:
+    """Return the branch of the decision tree that the job takes, and what it admits."""
+    for rule, preference in BRANCHES:
+        finding = rule.find(situation)
+        if finding:
+            return finding, preference
+    raise AssertionError("the branches of the tree cover every job")
+
+
+def judge(situation: Situation) -> tuple[Finding, ...]:
+    """Return what the checks find in the situation's layout."""
+    found = (rule.find(situation) for rule in CHECKS)
+    return tuple(finding for finding in found if finding)
+
+
+def blockers(situation: Situation) -> tuple[Finding, ...]:
+    """Return why the situation's layout cannot run."""
+    return tuple(f for f in judge(situation) if f.severity == Severity.BLOCKER)

@@ -1,0 +1,112 @@
+"""What a rule is, what it looks at, and what it finds."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+
+from planner.core.term import Column
+from planner.domain.job import Job
+from planner.domain.strategy import TECHNIQUES, Strategy
+from planner.search.candidate import Candidate
+
+
+class Severity(StrEnum):
+    """How much a finding weighs."""
+
+    BLOCKER = "blocker"
+    """The layout cannot run."""
+    WARNING = "warning"
+    """It runs, but something will hurt."""
+    ADVICE = "advice"
+    """What an expert would say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """What a rule judges: a job, one of its layouts, and what the search knows of the rest."""
+
+    job: Job
+    candidate: Candidate
+    """The layout in question."""
+    smallest_replica: Candidate
+    """The layout with a whole replica per GPU (DDP) that needs the least memory."""
+    fastest: Candidate
+    """The fastest layout that fits, whatever the rules prefer; the candidate if none fits."""
+    simplest: Candidate | None = None
+    """The fastest of plain DDP that fits."""
+    fewer: Mapping[str, Candidate] = field(default_factory=dict)
+    """The fastest layouts on fewer GPUs that fit: of "one GPU", of "one node"."""
+    largest_layer_bytes: float = 0.0
+    """What a GPU must hold at least that runs the largest layer whole."""
+
+    @property
+    def fits_on_one_gpu(self) -> bool:
+        """Return whether one GPU can hold and train a whole replica with room to spare."""
+        return bool(self.smallest_replica.is_comfortable)
+
+    @property
+    def is_multi_node(self) -> bool:
+        """Return whether the job spans nodes."""
+        return self.job.cluster.nodes > 1
+
+    def share(self, *terms: str) -> float:
+        """Return the share of the candidate's step that terms of its step time take."""
+        step_time = self.candidate.step_time
+        seconds = sum(float(term.amount) for term in step_time.terms if term.name in terms)
+        return seconds / float(step_time.step_seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A rule that fired, with its reason in numbers."""
+
+    code: str
+    name: str
+    severity: Severity
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preference:
+    """What a branch of the decision tree admits: ZeRO stages, and techniques beside them."""
+
+    zero_stages: frozenset[int]
+    techniques: frozenset[str]
+    """Of `planner.domain.strategy.TECHNIQUES`."""
+
+    def admits(self, table: Strategy) -> Column:
+        """Return which layouts of a table the branch admits."""
+        admitted = np.isin(table.zero_stage, list(self.zero_stages))
+        for technique in TECHNIQUES:
+            if technique not in self.techniques:
+                admitted &= np.logical_not(table.uses(technique))
+        return admitted
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A code and the function that judges; the function's docstring is the documentation."""
+
+    code: str
+    severity: Severity
+    judge: Callable[[Situation], str | None]
+
+    @property
+    def name(self) -> str:
+        """Return the pattern found, in kebab case."""
+        return getattr(self.judge, "__name__", "").replace("_", "-")
+
+    @property
+    def text(self) -> str:
+        """Return the statement and its Why, Instead and Source."""
+        return inspect.getdoc(self.judge) or ""
+
+    def find(self, situation: Situation) -> Finding | None:
+        """Return the finding, or None where the rule stays silent."""
+        message = self.judge(situation)
+        if message is None:
+            return None
+        return Finding(code=self.code, name=self.name, severity=self.severity, message=message)

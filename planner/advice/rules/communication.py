@@ -1,0 +1,149 @@
+"""Rules about what crosses the wires, and whether as many GPUs are worth it."""
+
+from planner.advice.rules.base import Situation
+from planner.core.units import format_bytes, format_duration, format_seconds
+
+EXPOSED = ("gradient_reduction", "parameter_gather", "pipeline_transfer")
+INSIDE = ("tensor_parallel_exchange", "context_parallel_exchange", "expert_parallel_exchange")
+LARGE_SHARE = 0.20
+WORTH_A_NODE = 1.2
+"""How much faster more nodes must make a step to be worth waiting and paying for."""
+SHORT_SECONDS = 30 * 60
+
+
+def communication_is_exposed(situation: Situation) -> str | None:
+    """More than a fifth of the step waits for communication that nothing hides.
+
+    Why: while gradients, parameters or activations travel, the GPUs idle.
+
+    Instead: more tokens per exchange: a larger micro-batch or accumulation without
+    synchronisation (no_sync); hybrid sharding, which gathers inside the node; local SGD, which
+    averages every few steps; a faster network.
+
+    Source: Boytsov, K-batch synchronisation: 2.4 to 3.6 times on 4 GPUs with averages every 1 to 16
+    steps; Hugging Face, Efficient Training on Multiple GPUs.
+    """
+    share = situation.share(*EXPOSED, *INSIDE)
+    if share <= LARGE_SHARE:
+        return None
+    s, network = situation.candidate.strategy, situation.job.cluster.slowest_link.name
+    is_plain = s.zero_stage == 0 and s.data_parallel_size == situation.job.cluster.world_size
+    remedies = {
+        "local SGD (--synchronize-every 8)": is_plain,
+        "more accumulation, with a larger global batch": s.data_parallel_size > 1,
+        "hybrid sharding (replicas of shards)": s.shards_parameters and situation.is_multi_node,
+        "a larger micro-batch": s.micro_batch_size == 1 and s.data_parallel_size > 1,
+        f"a faster link than {network}": True,
+    }
+    offered = ", ".join(name for name, helps in remedies.items() if helps)
+    return f"{share:.0%} of the step waits for communication; what helps: {offered}"
+
+
+def tensors_cross_a_slow_link(situation: Situation) -> str | None:
+    """Tensor parallelism runs over a link that is not NVLink.
+
+    Why: every layer sums activations twice forward and twice backward, and the next matmul waits
+    for each sum.
+
+    Instead: a smaller tensor parallel size, a pipeline, or ZeRO with large micro-batches.
+
+    Source: Hugging Face, Efficient Training on Multiple GPUs, section Tensor Parallelism: "TP
+    requires very fast network".
+    """
+    size = situation.candidate.strategy.tensor_parallel_size
+    link = situation.job.cluster.link(size)
+    if size == 1 or link.is_fast:
+        return None
+    share = situation.share("tensor_parallel_exchange")
+    return f"{size} tensor-parallel ranks share {link.name}: {share:.0%} of the step are their sums"
+
+
+def more_nodes_are_not_worth_it(situation: Situation) -> str | None:
+    """All the nodes together are hardly faster than one of them.
+
+    Why: what the network costs is as much as the added GPUs bring.
+
+    Instead: one node; the others are free for another run.
+
+    Source: forum reports of two nodes slower than one over Ethernet (huggingface/accelerate#1153:
+    2.00 s against 0.91 s a step).
+    """
+    one = situation.fewer.get("one node")
+    if one is None:
+        return None
+    gain = float(one.step_time.step_seconds / situation.candidate.step_time.step_seconds)
+    nodes = situation.job.cluster.nodes
+    if gain > WORTH_A_NODE:
+        return None
+    return (
+        f"one node takes {format_seconds(one.step_time.step_seconds)} for the same step"
+        f" ({one.strategy.family}): {nodes} nodes are {gain:.2f} times as fast, at {nodes} times the"
+        " cost; do not add them"
+    )
+
+
+def one_gpu_is_enough(situation: Situation) -> str | None:
+    """One GPU does the job nearly as fast, or the whole of it in half an hour.
+
+    Why: several processes take longer to start and to debug than a short run takes.
+
+    Instead: one GPU, and the others for other runs, such as a search for the learning rate.
+
+    Source: Hugging Face forum: a small run fell from 43 to 28 s on 4 GPUs, most of it start-up.
+    """
+    one, job = situation.fewer.get("one GPU"), situation.job
+    if one is None or job.cluster.world_size == 1:
+        return None
+    seconds = float(one.step_time.step_seconds)
+    gain = seconds / float(situation.candidate.step_time.step_seconds)
+    whole = seconds * job.recipe.training_tokens / job.tokens_per_step
+    if gain > WORTH_A_NODE and not 0 < whole <= SHORT_SECONDS:
+        return None
+    run = f", the whole run {format_duration(whole)}" if whole else ""
+    return (
+        f"one GPU takes {format_seconds(seconds)} for the same step{run}; {job.cluster.world_size}"
+        f" are {gain:.2f} times as fast"
+    )
+
+
+def shards_buy_nothing(situation: Situation) -> str | None:
+    """Parameters are sharded where a whole replica fits and is as fast.
+
+    Why: FSDP and ZeRO-3 gather every layer's parameters for every pass; DDP sends gradients once.
+
+    Instead: DDP; sharding where the memory it frees buys a larger micro-batch that pays for it.
+
+    Source: Hugging Face, Efficient Training on Multiple GPUs, section Scalability strategy, case 1.
+    """
+    s, simplest = situation.candidate.strategy, situation.simplest
+    if simplest is None or not s.shards_parameters or not simplest.is_comfortable:
+        return None
+    saved = situation.candidate.step_time.step_seconds / simplest.step_time.step_seconds - 1
+    if saved < -LARGE_SHARE / 2:
+        return None
+    return (
+        f"DDP fits with room ({format_bytes(simplest.memory.reserved_bytes)}) and takes"
+        f" {format_seconds(simplest.step_time.step_seconds)} a step: sharding parameters buys"
+        " nothing here"
+    )
+
+
+def copies_go_through_the_host(situation: Situation) -> str | None:
+    """The GPUs cannot copy to each other, so everything goes through host memory.
+
+    Why: each exchange crosses PCIe twice. This is the one place where the old nn.DataParallel,
+    five exchanges and a loaded first GPU, may keep up with DDP: 110.6 s against 131.4 s on two
+    TITAN RTX without NVLink, 101.9 s with it.
+
+    Instead: DDP with accumulation (no_sync); NVLink bridges; a driver or card with P2P.
+
+    Source: Hugging Face, Efficient Training on Multiple GPUs, section DataParallel vs
+    DistributedDataParallel.
+    """
+    cluster = situation.job.cluster
+    if cluster.intra_node.medium != "host" or cluster.gpus_per_node == 1:
+        return None
+    return (
+        f"{cluster.gpu.name} has no peer-to-peer copies here: {cluster.intra_node.name} carries"
+        " every exchange twice"
+    )

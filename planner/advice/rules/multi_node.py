@@ -1,0 +1,78 @@
+"""The Hugging Face guide's decision process for several nodes, as rules."""
+
+from planner.advice.rules.base import Situation
+from planner.advice.rules.single_node import link, shortfall
+from planner.core.units import GIGA, format_bytes
+
+FAST_BYTES_PER_SECOND = 20 * GIGA
+"""Of a node's network, each way: 200 Gbit/s and up, as InfiniBand HDR, feed ZeRO at scale.
+
+Judgement, between 100 Gbit/s Ethernet, on which ZeRO-3 of PyTorch's own runs falls behind hybrid
+sharding, and the 200 Gbit/s of Rajbhandari et al., arXiv:2104.07857, section 7.
+"""
+
+
+def model_fits_on_one_gpu_of_many_nodes(situation: Situation) -> str | None:
+    """The model fits onto one GPU, and the job spans nodes: DDP.
+
+    Why: only gradients cross the network, once per step, and behind the backward pass.
+
+    Instead: accumulation, hybrid sharding or local SGD where even those take too long.
+
+    Source: Hugging Face, Efficient Training on Multiple GPUs, section Scalability strategy.
+    """
+    if not situation.is_multi_node or not situation.fits_on_one_gpu:
+        return None
+    replica = situation.smallest_replica.memory.reserved_bytes
+    return (
+        f"a whole replica fits on one GPU ({format_bytes(replica)} at the least), so only gradients"
+        f" cross {link(situation)}, once per step"
+    )
+
+
+def nodes_are_joined_by_a_fast_network(situation: Situation) -> str | None:
+    """The model does not fit onto one GPU, and a fast network joins the nodes: ZeRO, or PP+TP+DP.
+
+    Why: ZeRO asks for close to no changes to the model; pipeline, tensor and data parallelism
+    together exchange less, and ask for many.
+
+    Instead: hybrid sharding, which keeps the gathers inside a node where its memory suffices.
+
+    Source: Hugging Face, Efficient Training on Multiple GPUs, section Scalability strategy, multi
+    node with fast links.
+    """
+    if not _exceeds(situation) or not is_fast(situation):
+        return None
+    return (
+        f"{shortfall(situation)}; {link(situation)} is fast: ZeRO, which changes nothing in the"
+        " model, or pipeline, tensor and data parallelism, which exchange less"
+    )
+
+
+def nodes_are_joined_by_a_slow_network(situation: Situation) -> str | None:
+    """The model does not fit onto one GPU, and a slow network joins the nodes: DP+PP+TP+ZeRO-1.
+
+    Why: ZeRO-2 and 3 would send gradients or parameters through the network for every
+    micro-batch; tensor parallelism stays inside the node, a pipeline sends activations alone.
+
+    Instead: fewer nodes, or accumulation over many micro-batches.
+
+    Source: Hugging Face, Efficient Training on Multiple GPUs, section Scalability strategy, multi
+    node with slow links.
+    """
+    if not _exceeds(situation) or is_fast(situation):
+        return None
+    return (
+        f"{shortfall(situation)}; {link(situation)} is slow: tensor parallelism inside the node,"
+        " a pipeline across, ZeRO-1 for the optimizer"
+    )
+
+
+def is_fast(situation: Situation) -> bool:
+    """Return whether the network is one that ZeRO can live on."""
+    network = situation.job.cluster.inter_node
+    return network is not None and network.bytes_per_second >= FAST_BYTES_PER_SECOND
+
+
+def _exceeds(situation: Situation) -> bool:
+    return situation.is_multi_node and not situation.fits_on_one_gpu

@@ -1,0 +1,95 @@
+"""Rules about sizes: does the model's shape agree with the wish?"""
+
+from planner.advice.rules.base import Situation
+
+
+def sequence_exceeds_positions(situation: Situation) -> str | None:
+    """The sequence is longer than the positions that the model's config names.
+
+    Why: rotary positions beyond those seen in pre-training extrapolate badly; the run works, the
+    model may not.
+
+    Instead: keep to max_position_embeddings, or scale the rotary base and train on long sequences.
+
+    Source: Chen et al., Position Interpolation, arXiv:2306.15595, section 2.
+    """
+    length = situation.job.recipe.sequence_length
+    positions = situation.job.model.max_position_embeddings
+    if length <= positions:
+        return None
+    return f"sequences of {length:,} tokens exceed the config's {positions:,} positions"
+
+
+def key_value_heads_are_replicated(situation: Situation) -> str | None:
+    """Tensor parallelism has more ranks than the model has key-value heads.
+
+    Why: a rank needs whole heads, so each key-value head is on several ranks, computed and kept as
+    often.
+
+    Instead: a tensor parallel size up to the number of key-value heads.
+
+    Source: Megatron-LM core/transformer/attention.py; torch's tensor-parallel plans need the heads
+    to divide.
+    """
+    size = situation.candidate.strategy.tensor_parallel_size
+    heads = [p.attention.num_key_value_heads for p in situation.job.model.blocks if p.attention]
+    fewest = min(heads, default=size)
+    if size <= fewest:
+        return None
+    return f"{size} tensor-parallel ranks share {fewest} key-value heads: each is held {size // fewest} times"
+
+
+def vocabulary_is_padded(situation: Situation) -> str | None:
+    """Tensor parallelism does not divide the vocabulary, so that it is padded.
+
+    Why: embeddings and head are divided by rows of the vocabulary, equal shares to every rank.
+
+    Instead: nothing; frameworks pad to a multiple and mask what was added. Checkpoints keep the padding.
+
+    Source: Megatron-LM --make-vocab-size-divisible-by.
+    """
+    size, vocabulary = (
+        situation.candidate.strategy.tensor_parallel_size,
+        situation.job.model.vocab_size,
+    )
+    if size == 1 or not vocabulary % size:
+        return None
+    padded = -(-vocabulary // size) * size
+    return f"{size} ranks divide a vocabulary of {vocabulary:,} padded to {padded:,}"
+
+
+def long_sequences_are_divided(situation: Situation) -> str | None:
+    """Context parallelism divides sequences whose activations one GPU does not hold.
+
+    Why: activations grow with the sequence; recompute repeats a third of the work, dividing the
+    tokens of a sequence does not.
+
+    Instead: full recompute, where sequences are a few times too long.
+
+    Source: Liu et al., ring attention, arXiv:2310.01889; Dubey et al., Llama 3, arXiv:2407.21783,
+    section 3.3.2: 16 ranks share 131,072 tokens.
+    """
+    size, length = (
+        situation.candidate.strategy.context_parallel_size,
+        situation.job.recipe.sequence_length,
+    )
+    if size == 1:
+        return None
+    return f"{size} ranks share each sequence of {length:,} tokens, {length // size:,} each"
+
+
+def experts_are_spread(situation: Situation) -> str | None:
+    """Expert parallelism deals the experts over ranks.
+
+    Why: experts are most of the parameters and each token visits few, so sending tokens to them
+    moves less than gathering them.
+
+    Instead: ZeRO-3 over the experts, where tokens per step are many and links slow.
+
+    Source: Lepikhin et al., GShard, arXiv:2006.16668; DeepSeek-V3, arXiv:2412.19437, section 3.2.
+    """
+    size = situation.candidate.strategy.expert_parallel_size
+    if size == 1:
+        return None
+    counts = [layer.num_experts for part in situation.job.model.blocks for layer in part.linears]
+    return f"{max(counts)} experts over {size} ranks, {max(counts) // size} on each"

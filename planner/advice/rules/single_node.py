@@ -1,0 +1,139 @@
+"""The Hugging Face guide's decision process for one node, as rules; each names its families."""
+
+from planner.advice.rules.base import Situation
+from planner.core.units import format_bytes, format_rate
+
+
+def one_gpu_only(situation: Situation) -> str | None:
+    """The job has a single GPU.
+
+    Why: there is nothing to parallelise; memory is won by recompute, 16-bit precision, smaller
+    micro-batches with accumulation, or an 8-bit optimizer.
+
+    Instead: nothing; more GPUs make the same plan faster by data parallelism.
+
+    Source: Hugging Face, Efficient Training on Multiple GPUs, introduction.
+    """
+    return "one GPU: nothing to divide" if situation.job.cluster.world_size == 1 else None
+
+
+def model_fits_on_one_gpu(situation: Situation) -> str | None:
+    """The model comfortably fits onto a single GPU (case 1): DDP, or ZeRO.
+
+    Why: every GPU can hold a whole replica, so only gradients need to cross the link, once per
+    step; ZeRO may or may not be faster, and saves memory that is not needed here.
+
+    Instead: ZeRO where the memory it frees buys a larger micro-batch that pays for its traffic.
+
+    Source: Hugging Face, Efficient Training on Multiple GPUs, section Scalability strategy, case 1.
+    """
+    cluster = situation.job.cluster
+    if cluster.world_size == 1 or cluster.nodes > 1 or not situation.fits_on_one_gpu:
+        return None
+    replica = situation.smallest_replica.memory.reserved_bytes
+    return (
+        f"a whole replica fits on one GPU ({format_bytes(replica)} at the least, of"
+        f" {format_bytes(situation.job.usable_bytes)}), so DDP needs one exchange of gradients per"
+        " step; ZeRO may or may not be faster"
+    )
+
+
+def largest_layer_exceeds_one_gpu(situation: Situation) -> str | None:
+    """Not even the largest layer fits onto one GPU (case 3): tensor parallelism, or ZeRO.
+
+    Why: a pipeline gives each GPU whole layers, so it cannot divide the one that is too large;
+    tensor parallelism divides every matrix, expert parallelism deals out a layer's experts, ZeRO-3
+    gathers one layer at a time.
+
+    Instead: with ZeRO, techniques of a single GPU on top: recompute, smaller micro-batches,
+    offload.
+
+    Source: Hugging Face, Efficient Training on Multiple GPUs, section Scalability strategy, case 3.
+    """
+    needed, usable = situation.largest_layer_bytes, situation.job.usable_bytes
+    if situation.job.cluster.world_size == 1 or needed <= usable:
+        return None
+    kind = "tensor or expert" if situation.job.model.has_experts else "tensor"
+    return (
+        f"the largest layer alone needs {format_bytes(needed)} of {format_bytes(usable)}: {kind}"
+        " parallelism divides it, or ZeRO with the techniques of a single GPU"
+    )
+
+
+def model_exceeds_one_gpu_on_fast_links(situation: Situation) -> str | None:
+    """The model does not fit onto one GPU, and NVLink or NVSwitch joins the GPUs (case 2).
+
+    Why: the replica must be divided; with very fast links pipeline, ZeRO and tensor parallelism
+    perform alike, and ZeRO asks for no change to the model.
+
+    Instead: whichever of them comes out fastest, after what its changes to the model cost.
+
+    Source: Hugging Face, Efficient Training on Multiple GPUs, section Scalability strategy, case 2.
+    """
+    if not _exceeds(situation) or not situation.job.cluster.slowest_link.is_fast:
+        return None
+    return f"{shortfall(situation)}; {link(situation)} is fast: ZeRO, tensor and pipeline are alike"
+
+
+def model_exceeds_one_gpu_on_slow_links(situation: Situation) -> str | None:
+    """The model does not fit onto one GPU, and no NVLink joins the GPUs (case 2).
+
+    Why: ZeRO and tensor parallelism cross the link in every layer; a pipeline crosses it once per
+    stage, so without NVLink it is the faster way to divide the model.
+
+    Instead: ZeRO with few, large micro-batches, so that each gather serves more tokens, where a
+    pipeline is not worth its changes to the model.
+
+    Source: Hugging Face, Efficient Training on Multiple GPUs, section Scalability strategy, case 2.
+    """
+    if not _exceeds(situation) or situation.job.cluster.slowest_link.is_fast:
+        return None
+    return (
+        f"{shortfall(situation)}; {link(situation)} is slow: a pipeline, or ZeRO with large"
+        " micro-batches, but no tensor parallelism"
+    )
+
+
+def single_gpu_techniques_come_first(situation: Situation) -> str | None:
+    """Step 0: what one GPU can do comes before any parallelism.
+
+    Why: 16-bit precision, recompute, accumulation of small micro-batches and an 8-bit optimizer
+    shrink a replica two- to fourfold; a replica that then fits needs no exchange but gradients.
+
+    Instead: nothing; they go with every kind of parallelism too.
+
+    Source: Hugging Face, Efficient Training on Multiple GPUs, introduction; Methods and tools for
+    efficient training on a single GPU.
+    """
+    recipe, precision = situation.job.recipe, situation.job.recipe.precision
+    techniques = {
+        "16-bit precision (--precision bf16-mixed)": precision in {"fp32", "tf32"},
+        "recompute (--recompute full)": situation.candidate.strategy.recompute == "none",
+        "an 8-bit optimizer (--optimizer adamw-8bit)": recipe.optimizer == "adamw"
+        and "adamw-8bit" in situation.job.framework.optimizers,
+        "accumulation of smaller micro-batches": situation.candidate.strategy.micro_batch_size > 1,
+    }
+    left = [name for name, is_open in techniques.items() if is_open]
+    if situation.fits_on_one_gpu and situation.candidate.is_comfortable:
+        return None
+    return f"still open on each single GPU: {', '.join(left)}" if left else None
+
+
+def _exceeds(situation: Situation) -> bool:
+    cluster = situation.job.cluster
+    return cluster.world_size > 1 and cluster.nodes == 1 and not situation.fits_on_one_gpu
+
+
+def shortfall(situation: Situation) -> str:
+    """Return by how much one GPU is too small, in words."""
+    needed = situation.smallest_replica.memory.reserved_bytes
+    return (
+        f"one GPU cannot hold a replica ({format_bytes(needed)} at the least, of"
+        f" {format_bytes(situation.job.usable_bytes)})"
+    )
+
+
+def link(situation: Situation) -> str:
+    """Return the link that bounds the job, with its speed."""
+    slowest = situation.job.cluster.slowest_link
+    return f"{slowest.name} ({format_rate(slowest.bytes_per_second)})"

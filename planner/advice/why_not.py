@@ -1,0 +1,145 @@
+"""Why not another layout: the limits it breaks, or what it would take beside the choice."""
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.advice import rules
+from planner.advice.plan import Plan, ordinary_rows
+from planner.advice.rules import Finding, Severity, Situation
+from planner.core.errors import InvalidInputError, did_you_mean
+from planner.core.units import format_bytes, format_seconds
+from planner.domain.strategy import SHORT_NAMES, STAGES, Strategy
+from planner.search.candidate import Candidate
+from planner.search.limits import violations
+from planner.search.search import search
+from planner.search.wish import Wish, filled
+
+_FIELDS = {
+    **{short: f"{technique}_parallel_size" for technique, short in SHORT_NAMES.items()},
+    "sp": "sequence_parallel",
+    "zero": "zero_stage",
+    "schedule": "pipeline_schedule",
+    "virtual": "virtual_pipeline_size",
+    "replicate": "data_parallel_replicate_size",
+    "shard": "data_parallel_shard_size",
+    "mbs": "micro_batch_size",
+    "accumulation": "gradient_accumulation_steps",
+}
+"""What a wish may call a field in short."""
+_NUMBER = re.compile(r"[0-9]{1,9}")
+_TOLD = 3
+"""Terms of a difference that are told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Why:
+    """What becomes of a wish."""
+
+    wish: Wish
+    findings: tuple[Finding, ...]
+    """Why it cannot be; empty where it can."""
+    candidate: Candidate | None
+    """The best layout with the wish, or the smallest; None where none is legal."""
+    layouts: int
+    comparison: str
+    """Beside the choice, in a sentence; empty where it cannot run."""
+
+
+def why(plan: Plan, wish: Wish) -> Why:
+    """Return what stands against a wish, or what it would cost."""
+    found = search(plan.job, wish)
+    if not found.size:
+        return Why(
+            wish=wish, findings=_limits(plan, wish), candidate=None, layouts=0, comparison=""
+        )
+    ordinary = ordinary_rows(found, wish)
+    row = found.best(ordinary, found.step_seconds) if len(ordinary) else None
+    smallest = found.smallest(np.arange(found.size))
+    candidate = found.candidate(smallest if row is None else row)
+    findings: tuple[Finding, ...] = ()
+    if row is None:
+        situation = Situation(
+            job=plan.job, candidate=candidate, smallest_replica=candidate, fastest=candidate
+        )
+        findings = rules.blockers(situation)
+    comparison = "" if findings else _compare(plan.chosen, candidate)
+    return Why(
+        wish=wish,
+        findings=findings,
+        candidate=candidate,
+        layouts=found.size,
+        comparison=comparison,
+    )
+
+
+def _limits(plan: Plan, wish: Wish) -> tuple[Finding, ...]:
+    broken = violations(plan.job, filled(plan.job, wish))
+    return tuple(
+        Finding(
+            code=limit.code,
+            name=limit.name,
+            severity=Severity.BLOCKER,
+            message=f"{breach.reason}; {breach.advice}",
+        )
+        for limit, breach in broken
+    )
+
+
+def _compare(chosen: Candidate, other: Candidate) -> str:
+    """Say how much slower or larger the other is, and which terms make the difference."""
+    slower = float(other.step_time.step_seconds / chosen.step_time.step_seconds - 1)
+    room = float(other.memory.reserved_bytes - chosen.memory.reserved_bytes)
+    pace = f"{abs(slower):.1%} {'slower' if slower >= 0 else 'faster'}"
+    memory = f"{format_bytes(abs(room))} {'more' if room >= 0 else 'less'}"
+    terms = {term.name: float(term.amount) for term in other.step_time.terms}
+    for term in chosen.step_time.terms:
+        terms[term.name] = terms.get(term.name, 0.0) - float(term.amount)
+    largest = sorted(terms.items(), key=lambda item: -abs(item[1]))[:_TOLD]
+    told = ", ".join(
+        f"{name.replace('_', ' ')} {'+' if seconds > 0 else '-'}{format_seconds(abs(seconds))}"
+        for name, seconds in largest
+        if seconds
+    )
+    return f"{pace} than the choice, {memory} memory" + (f": {told}" if told else "")
+
+
+def read_wish(text: str) -> dict[str, object]:
+    """Return the wish that `tp=16,zero=1` or `tensor_parallel_size=16` names.
+
+    Raises:
+        InvalidInputError: a name or a value cannot be read.
+    """
+    wish: dict[str, object] = {}
+    for pair in text.split(","):
+        name, _, value = (part.strip() for part in pair.partition("="))
+        field = _FIELDS.get(name.lower(), name.lower().replace("-", "_"))
+        if field not in Strategy.__slots__ or not value:
+            known = (*_FIELDS, *Strategy.__slots__)
+            raise InvalidInputError(
+                f"cannot read {pair.strip()[:60]!r} as NAME=VALUE of a strategy",
+                hint=did_you_mean(name, known) or f"such as tp=4; names: {', '.join(_FIELDS)}",
+                field="strategy",
+            )
+        wish[field] = _value(field, value)
+    return wish
+
+
+def _value(field: str, text: str) -> object:
+    if _NUMBER.fullmatch(text):
+        return bool(int(text)) if field == "sequence_parallel" else int(text)
+    if field == "zero_stage" and text.lower() in STAGES:
+        return STAGES[text.lower()]
+    return {"true": True, "false": False}.get(text.lower(), text)
+
+
+def why_text(answer: Why, wished: str) -> str:
+    """Return the answer in a paragraph."""
+    told = "\n".join(f"  {finding.code}  {finding.message}" for finding in answer.findings)
+    if answer.candidate is None:
+        return f"{wished} is not proposed:\n{told or '  no layout has all of it'}"
+    if answer.findings:
+        return f"{wished}: none of {answer.layouts:,} layouts fits:\n{told}"
+    family = answer.candidate.strategy.family
+    return f"{wished}: the best of {answer.layouts:,} layouts is {family}, {answer.comparison}"

@@ -1,0 +1,1 @@
+"""What is known: a name in, its record of `data/` out, in base units."""

@@ -1,0 +1,1 @@
+"""How long an exchange takes: an operation, a group of ranks and bytes in, seconds out."""

@@ -1,0 +1,160 @@
+"""GPUs and the links between them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from planner.core.term import Amount
+from planner.domain.topology import Topology
+
+
+class Provenance(StrEnum):
+    """Where a figure comes from; the less is known, the wider the range."""
+
+    MEASURED = "measured"
+    """A benchmark of this very hardware."""
+    DERIVED = "derived"
+    """Arithmetic from the link's data sheet or from a relative's measurement."""
+    ASSUMED = "assumed"
+    """Nothing was said and nothing was found: a stated default."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GemmCurve:
+    """Time of one GEMM over its size; see `data/calibration/gemm.toml` for the formula."""
+
+    overhead_seconds: float
+    peak_fraction: float
+    hbm_fraction: float
+    sharpness: float
+    spread: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One record of `data/gpus`, in base units."""
+
+    name: str
+    vendor: str
+    nvml_names: tuple[str, ...]
+    aliases: tuple[str, ...]
+    memory_bytes: int
+    usable_bytes: float
+    """What a process was seen to have of it; 0 where nobody said."""
+    peak_flops: Mapping[str, float]
+    """Dense FLOPs per second by dtype, fp32 accumulation."""
+    hbm_bytes_per_second: float
+    compute_capability: str
+    pcie_generation: int
+    pcie_lanes: int
+    nvlink_generation: int
+    """0 without NVLink."""
+    nvlink_links: int
+    nvlink_bytes_per_second_per_link: float
+    nvlink_fabric: str
+    """"nvswitch", "bridge", "mesh", or "" without a fabric."""
+    fabric_bytes_per_second: float
+    """Per direction, of a fabric other than NVLink (XGMI, RoCE); 0 without one."""
+    has_p2p: bool
+    """PCIe peer-to-peer between cards."""
+    source: str
+    gemm: GemmCurve
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """What a group of GPUs sees of its wiring: one bus bandwidth and one latency."""
+
+    name: str
+    bytes_per_second: float
+    """Bus bandwidth of a large ring all-reduce: what each GPU sends and receives at once."""
+    latency_seconds: float
+    provenance: Provenance
+    source: str
+    is_fast: bool = False
+    """NVLink or NVSwitch, in the sense of the HF guide's decision tree."""
+    medium: str = "given"
+    """What carries it: nvswitch, nvlink, pcie, host (PCIe staged through host memory), xgmi,
+    fabric, network, or given by the user."""
+    system: str = ""
+    """The measured system of `data/calibration/collectives` that this link belongs to, if any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """One record of `data/instances`: a cloud machine by name."""
+
+    name: str
+    cloud: str
+    gpu: str
+    gpus_per_node: int
+    intra_node: str
+    """A link name, or "" for what the GPU's record says."""
+    topology: str
+    """Text of `nvidia-smi topo -m`, or ""."""
+    network_bytes_per_second: float
+    """Of one node, per direction; 0 where unknown."""
+    host_memory_bytes: float
+    """0 where unknown."""
+    usd_per_hour: float
+    """On demand, one instance; 0 where unknown."""
+    price_source: str
+    """With its date."""
+    source: str
+    wiring: str = ""
+    """In a word, for people: NVSwitch, NVLink mesh, PCIe ...; "" for a single GPU."""
+    vcpus: int = 0
+    """0 where unknown."""
+    price_date: str = ""
+    notes: str = ""
+    sagemaker_type: str = ""
+    """What a SageMaker training job calls it; "" where it has none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Ranks that communicate: `ranks` of them, `stride` global ranks apart; may be columns.
+
+    Local ranks run first within a node, so a group keeps inside its node while
+    `ranks * stride <= gpus_per_node`.
+    """
+
+    ranks: Amount
+    stride: Amount = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """Identical nodes of identical GPUs."""
+
+    gpu: Gpu
+    gpus_per_node: int
+    nodes: int
+    intra_node: Link
+    inter_node: Link | None
+    """None on a single node."""
+    group_links: Mapping[tuple[int, int], Link] = field(default_factory=dict)
+    """By (ranks in a node, stride): what a group of local ranks 0, stride, 2 stride ... gets, the
+    slowest such group of the node."""
+    gpu_order: tuple[int, ...] = ()
+    """Physical GPU index of each local rank; empty: in index order."""
+    topology: Topology | None = None
+    instance: Instance | None = None
+    host_memory_bytes: float = 0.0
+    """Of one node; 0 where unknown."""
+
+    def link(self, ranks: int, stride: int = 1) -> Link:
+        """Return the link among `ranks` GPUs of a node, `stride` local ranks apart."""
+        return self.group_links.get((ranks, stride), self.intra_node)
+
+    @property
+    def world_size(self) -> int:
+        """Return the number of GPUs."""
+        return self.gpus_per_node * self.nodes
+
+    @property
+    def slowest_link(self) -> Link:
+        """Return the link that bounds a ring through all GPUs."""
+        links = [link for link in (self.intra_node, self.inter_node) if link]
+        return min(links, key=lambda link: link.bytes_per_second)

@@ -1,0 +1,110 @@
+"""What is to be trained, on what, and how: the input of every estimate."""
+
+from dataclasses import dataclass, replace
+
+from planner.domain.cluster import Cluster
+from planner.domain.framework import Framework, Optimizer, Precision
+from planner.domain.model import Model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lora:
+    """Adapters of low rank beside frozen weights: only they are trained."""
+
+    rank: int
+    alpha: float
+    dropout: float
+    targets: tuple[str, ...]
+    """The model's linears that have an adapter."""
+    base_bits: int
+    """Of a frozen weight of the blocks' linears: 32, 16, 8 (LLM.int8) or 4 (NF4)."""
+    has_double_quantization: bool = False
+    """The constants of NF4 blocks are quantised too."""
+    adapter_bytes: float
+    """Of an adapter's parameter: 4 where PEFT casts them to fp32."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """The training run itself, independent of how it is laid out."""
+
+    sequence_length: int
+    global_batch_size: int
+    """Sequences per optimizer step, over all ranks."""
+    precision: str
+    optimizer: str
+    attention: str
+    """"eager", "sdpa" or "flash"."""
+    weights_dtype: str = "fp32"
+    """Of the parameters in mixed precision: "fp32", or "config" for what config.json names."""
+    lora: Lora | None = None
+    """The adapters, where all other weights are frozen; None trains everything."""
+    compile: bool = False
+    """The model runs through torch.compile."""
+    training_tokens: int = 0
+    """Of the whole run; 0 where it was not said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A model, a cluster, a recipe, and the framework that runs them."""
+
+    model: Model
+    cluster: Cluster
+    recipe: Recipe
+    framework: Framework
+
+    @property
+    def precision(self) -> Precision:
+        """Return how the recipe's precision stores a trained parameter in this framework."""
+        precision, lora = self.framework.precisions[self.recipe.precision], self.recipe.lora
+        if lora is not None:
+            return _beside_frozen(precision, lora, normalises_in_fp32=self.model.normalises_in_fp32)
+        if not self.is_in_config_dtype:
+            return precision
+        return precision.with_16_bit_weights(
+            is_matmul_dtype=self.model.weights_dtype == precision.matmul_dtype,
+            normalises_in_fp32=self.model.normalises_in_fp32,
+        )
+
+    @property
+    def is_in_config_dtype(self) -> bool:
+        """Return whether mixed precision runs on parameters in 16 bit, as config.json says."""
+        precision = self.framework.precisions[self.recipe.precision]
+        wants_config = self.recipe.weights_dtype == "config"
+        return wants_config and precision.follows_config and self.model.weights_dtype != "fp32"
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """Return what the recipe's optimizer needs in this framework."""
+        return self.framework.optimizers[self.recipe.optimizer]
+
+    @property
+    def usable_bytes(self) -> float:
+        """Return the memory of one card that a process can take."""
+        gpu = self.cluster.gpu
+        return gpu.usable_bytes or gpu.memory_bytes * self.framework.usable_fraction
+
+    @property
+    def peak_flops_per_second(self) -> float:
+        """Return the card's dense peak in the recipe's matmul dtype (fp32 where it has none)."""
+        peaks = self.cluster.gpu.peak_flops
+        return peaks.get(self.precision.matmul_dtype, peaks["fp32"])
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Return the tokens of one optimizer step."""
+        return self.recipe.global_batch_size * self.recipe.sequence_length
+
+
+def _beside_frozen(precision: Precision, lora: Lora, *, normalises_in_fp32: bool) -> Precision:
+    """Return how adapters are stored, and what frozen 16-bit weights compute in."""
+    if lora.base_bits < 32 and precision.follows_config:  # noqa: PLR2004 - fp32
+        precision = precision.with_16_bit_weights(
+            is_matmul_dtype=True, normalises_in_fp32=normalises_in_fp32
+        )
+    if precision.master_bytes:
+        return precision
+    size = lora.adapter_bytes
+    reduced = max(size, precision.reduce_bytes)
+    return replace(precision, parameter_bytes=size, gradient_bytes=size, reduce_bytes=reduced)

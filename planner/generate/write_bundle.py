@@ -1,0 +1,197 @@
+"""Plan -> files on disk: fills the generator's bundle, and writes all of it or nothing."""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from planner.advice.plan import Plan
+from planner.core.errors import InvalidInputError
+from planner.domain.cluster import Cluster, Provenance
+from planner.domain.job import Job
+from planner.domain.strategy import Strategy
+from planner.generate import Bundle, generate
+from planner.hardware.placement import cuda_visible_devices
+from planner.parallel.partition import stage
+from planner.report.text import recommendation
+
+CHECKED_WITH = {
+    "torch": "2.13.0",
+    "transformers": "5.23.0",
+    "accelerate": "1.15.0",
+    "deepspeed": "0.19.8",
+    "torchtitan": "0.3.0",
+}
+"""Versions that the generated files were executed with; torchtitan has only read its own."""
+
+_TARGETS = {
+    "torch": ("torchrun", "accelerate", "trainer"),
+    "accelerate": ("accelerate", "torchrun", "trainer"),
+    "deepspeed": ("deepspeed", "accelerate", "trainer"),
+    "megatron": ("megatron",),
+    "torchtitan": ("torchtitan",),
+}
+"""By framework: the targets that its estimates hold for, the one that launchers start first."""
+
+_NETWORKS = {
+    "infiniband": "infiniband",
+    "roce": "infiniband",
+    "dgx": "infiniband",
+    "efa": "efa",
+    "ethernet": "ethernet",
+}
+"""By a part of the link's name."""
+
+_LEAST_EFA_BYTES_PER_SECOND = 50e9
+"""AWS gives 400 Gbit/s and more to one node through EFA alone."""
+
+
+def bundle_files(plan: Plan, answer: Mapping[str, Any]) -> dict[str, str]:
+    """Return the files of a plan: relative path to text.
+
+    Args:
+        plan: what to write.
+        answer: the contract's JSON of the same plan, written as plan.json.
+
+    Raises:
+        PlannerError: the plan asks for what no template can write.
+    """
+    job, chosen = plan.job, plan.chosen
+    strategy, recipe = chosen.strategy, job.recipe
+    if job.framework.name not in _TARGETS:
+        raise InvalidInputError(
+            f"no launch files for {job.framework.name} yet",
+            hint=f"they are written for {', '.join(_TARGETS)}; the plan holds",
+            field="recipe.framework",
+        )
+    if recipe.lora is not None or job.is_in_config_dtype:
+        what = "adapters" if recipe.lora is not None else "weights in the config's dtype"
+        raise InvalidInputError(
+            f"no launch files for {what}",
+            hint="the targets train all weights, in fp32 under mixed precision; the plan holds",
+            field="recipe.method" if recipe.lora is not None else "recipe.weights_dtype",
+        )
+    bundle = Bundle(
+        model=job.model.name,
+        revision=job.model.revision,
+        model_config=job.model.config,
+        is_pretrained=job.model.is_pretrained,
+        task=job.model.task,
+        framework=job.framework.name,
+        nodes=job.cluster.nodes,
+        gpus_per_node=job.cluster.gpus_per_node,
+        cuda_visible_devices=cuda_visible_devices(job.cluster.gpu_order),
+        **_layout(strategy),
+        layers_per_stage=_layers_per_stage(job, strategy),
+        has_peer_to_peer=has_peer_to_peer(job.cluster),
+        network=network_kind(job.cluster),
+        sagemaker_type=job.cluster.instance.sagemaker_type if job.cluster.instance else "",
+        global_batch_size=recipe.global_batch_size,
+        sequence_length=recipe.sequence_length,
+        precision=recipe.precision,
+        attention=recipe.attention,
+        optimizer=recipe.optimizer,
+        expected_peak_bytes=round(chosen.memory.peak_bytes),
+        expected_reserved_bytes=round(chosen.memory.reserved_bytes),
+        expected_step_seconds=chosen.step_time.step_seconds,
+        expected_tokens_per_second_per_gpu=chosen.step_time.tokens_per_second_per_gpu,
+        flops_per_token=3 * job.model.flops_per_token(recipe.sequence_length),
+        peak_flops_per_second=job.peak_flops_per_second,
+        plan_summary=recommendation(job, chosen),
+        plan_json=json.dumps(_untimed(answer), indent=2) + "\n",
+        versions=CHECKED_WITH,
+    )
+    return generate(bundle, _TARGETS[job.framework.name])
+
+
+def _layout(strategy: Strategy) -> dict[str, Any]:
+    """Return the layout's fields, which the bundle has under the same names, as plain values."""
+    return {
+        field.name: np.asarray(getattr(strategy, field.name)).item() for field in fields(strategy)
+    }
+
+
+def _layers_per_stage(job: Job, strategy: Strategy) -> tuple[int, ...]:
+    size = int(strategy.pipeline_parallel_size)
+    return tuple(round(float(stage(job, strategy, index).num_blocks)) for index in range(size))
+
+
+def has_peer_to_peer(cluster: Cluster) -> bool:
+    """Return whether the GPUs of a node reach each other without host memory, as far as is known."""
+    return cluster.intra_node.medium != "host"
+
+
+def network_kind(cluster: Cluster) -> str:
+    """Return what NCCL talks over between nodes: "infiniband" (RoCE too), "efa", "ethernet" or ""."""
+    link, instance = cluster.inter_node, cluster.instance
+    if link is None or link.provenance is Provenance.ASSUMED:
+        return ""
+    named = next((kind for part, kind in _NETWORKS.items() if part in link.name), "")
+    if named or instance is None or instance.name not in link.name or instance.cloud != "AWS":
+        return named
+    is_fast = instance.network_bytes_per_second >= _LEAST_EFA_BYTES_PER_SECOND
+    return "efa" if is_fast else ""
+
+
+def _untimed(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the answer without how long it took, so that the same question gives the same files."""
+    search = {name: value for name, value in answer["search"].items() if name != "seconds"}
+    return {**answer, "search": search}
+
+
+def write_bundle(folder: Path, plan: Plan, answer: Mapping[str, Any], *, force: bool) -> None:
+    """Write the files of a plan into a folder.
+
+    A new folder appears whole or not at all. With `force`, files of an existing folder are
+    replaced one by one, each atomically; files that the plan does not write stay.
+
+    Raises:
+        InvalidInputError: the folder exists and `force` is not given, or it cannot be written.
+    """
+    exists = folder.is_dir() and any(folder.iterdir())
+    if exists and not force:
+        raise InvalidInputError(
+            f"{str(folder)!r} exists and is not empty",
+            hint="choose another folder, or replace the plan's files in it with --force",
+            field="out",
+        )
+    files = bundle_files(plan, answer)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        try:
+            _write_all(staging, files)
+            _publish(staging, folder, files)
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+    except OSError as error:
+        raise InvalidInputError(
+            f"cannot write {str(folder)!r}: {error.strerror}", field="out"
+        ) from None
+
+
+def _write_all(folder: Path, files: Mapping[str, str]) -> None:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        if path.suffix == ".sh":
+            path.chmod(0o755)
+
+
+def _publish(staging: Path, folder: Path, files: Mapping[str, str]) -> None:
+    if not folder.is_dir() or not any(folder.iterdir()):
+        umask = os.umask(0)
+        os.umask(umask)
+        staging.chmod(0o777 & ~umask)
+        staging.replace(folder)
+        return
+    for name in files:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (staging / name).replace(folder / name)

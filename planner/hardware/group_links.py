@@ -1,0 +1,284 @@
+"""Which link any group of a node's GPUs gets: from the topology, or the GPU's own record."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+from planner.catalog import records
+from planner.catalog.collectives import measured_system
+from planner.catalog.records import LinkRecord
+from planner.core.errors import InvalidInputError
+from planner.core.units import GIGA, MICRO, format_rate
+from planner.domain.cluster import Gpu, Link, Provenance
+from planner.hardware.node_links import Wires, wires_of_record, wires_of_topology
+from planner.hardware.nvlink_rings import ring_links
+from planner.hardware.pcie import Crossing, crossing, pcie_rate
+from planner.hardware.topology import Topology
+
+_GA102_BYTES_PER_SECOND_PER_LINK = 14.0625 * GIGA
+_FABRIC_SHARE = 0.8
+"""Of a fabric other than NVLink that a ring reaches; assumed."""
+_FABRIC_PEERS = 7
+"""GPUs that each GPU of such a fabric has links of its own to."""
+_FAST_MEDIA = ("nvswitch", "nvlink", "xgmi", "fabric")
+_NAMED_MEDIA = ("nvlink", "pcie", "network")
+_EVERY_SIZE = 16
+"""GPUs of a node up to which every group is looked at; beyond, only those that divide it."""
+
+Groups = tuple[tuple[int, ...], ...]
+
+
+def intra_node_link(
+    gpu: Gpu,
+    gpus_per_node: int,
+    topology: Topology | None,
+    order: Sequence[int] = (),
+    *,
+    peer_to_peer: bool | None = None,
+) -> Link:
+    """Return what a ring through all GPUs of a node gets.
+
+    Args:
+        gpu: whose record decides without a topology.
+        gpus_per_node: GPUs in use.
+        topology: of the node; wins over the record.
+        order: physical GPU of each local rank; empty for the first ones in index order.
+        peer_to_peer: False as with NCCL_P2P_DISABLE=1, which takes NVLink away too; True as with
+            a driver that lets any cards copy and NCCL_P2P_LEVEL=SYS; None for what NCCL chooses.
+
+    Raises:
+        InvalidInputError: the topology shows fewer GPUs than the node has.
+    """
+    if gpus_per_node == 1:  # nothing is sent; the figure is a pair's, as the record has it
+        return intra_node_link(gpu, 2, None, peer_to_peer=peer_to_peer)
+    wires = node_wires(gpu, gpus_per_node, topology, peer_to_peer=peer_to_peer)
+    everyone = tuple(order) or tuple(range(gpus_per_node))
+    return _slowest((everyone,), wires)
+
+
+def group_links(
+    gpu: Gpu,
+    gpus_per_node: int,
+    topology: Topology | None,
+    order: Sequence[int] = (),
+    *,
+    peer_to_peer: bool | None = None,
+) -> Mapping[tuple[int, int], Link]:
+    """Return the link by (ranks, stride): of a node's groups of that shape, what the slowest gets.
+
+    A group is ranks base, base + stride, ... of the node; all groups of a shape are taken to
+    communicate at once. Arguments as of `intra_node_link`. Nodes of more than 16 GPUs list only
+    the shapes whose extent divides them.
+
+    Raises:
+        InvalidInputError: the topology shows fewer GPUs than the node has.
+    """
+    wires = node_wires(gpu, gpus_per_node, topology, peer_to_peer=peer_to_peer)
+    everyone = tuple(order) or tuple(range(gpus_per_node))
+    return {shape: _slowest(groups(everyone, *shape), wires) for shape in shapes(gpus_per_node)}
+
+
+def shapes(gpus_per_node: int) -> list[tuple[int, int]]:
+    """Return every (ranks, stride) of which a whole group fits the node."""
+    extents = [
+        extent
+        for extent in range(2, gpus_per_node + 1)
+        if gpus_per_node <= _EVERY_SIZE or gpus_per_node % extent == 0
+    ]
+    return [
+        (ranks, extent // ranks)
+        for extent in extents
+        for ranks in range(2, extent + 1)
+        if extent % ranks == 0
+    ]
+
+
+def groups(order: Sequence[int], ranks: int, stride: int) -> Groups:
+    """Return the GPUs of every group of that shape in a node."""
+    extent = ranks * stride
+    return tuple(
+        tuple(order[first + offset : first + extent : stride])
+        for first in range(0, len(order) - extent + 1, extent)
+        for offset in range(stride)
+    )
+
+
+def node_wires(
+    gpu: Gpu, gpus_per_node: int, topology: Topology | None, *, peer_to_peer: bool | None = None
+) -> Wires:
+    """Return what joins each pair of a node's GPUs. Arguments as of `intra_node_link`.
+
+    Raises:
+        InvalidInputError: the topology shows fewer GPUs than the node has.
+    """
+    if topology is None:
+        return wires_of_record(gpu, gpus_per_node, peer_to_peer=peer_to_peer)
+    if topology.num_gpus < gpus_per_node:
+        raise InvalidInputError(
+            f"the topology shows {topology.num_gpus} GPUs, but --gpus is {gpus_per_node}",
+            hint=f"use --gpus {topology.num_gpus}, or the topology of the whole node",
+            field="cluster.topology",
+        )
+    return wires_of_topology(gpu, topology, peer_to_peer=peer_to_peer)
+
+
+def _slowest(groups: Groups, wires: Wires) -> Link:
+    """Return the link of the slowest of the groups, all communicating at once."""
+    if wires.is_fabric:
+        return _fabric(wires.gpu, len(groups[0]))
+    links = [_links_of_ring(group, wires) for group in groups]
+    if all(links):
+        return _nvlink(wires, min(links))
+    at_once = [crossing(g, wires) for g, n in zip(groups, links, strict=True) if not n]
+    return min(
+        (_pcie(way, at_once, wires) for way in set(at_once)), key=lambda link: link.bytes_per_second
+    )
+
+
+def _links_of_ring(group: Sequence[int], wires: Wires) -> float:
+    if not wires.nvlink:
+        return 0
+    capacities = tuple(wires.links(a, b) for a, b in combinations(group, 2))
+    # Through a switch every pair shows all the links that a GPU has, so their sum says too much.
+    return min(capacities) if wires.is_switched else ring_links(len(group), capacities)
+
+
+def link_of_group(group: Sequence[int], wires: Wires) -> Link:
+    """Return what one group of physical GPUs gets while no other communicates."""
+    return _slowest((tuple(group),), wires)
+
+
+def _nvlink(wires: Wires, links: float) -> Link:
+    """NVLink's ring bandwidth: the links a ring uses times what NCCL's model reaches on one."""
+    gpu = wires.gpu
+    if gpu.vendor != "nvidia":
+        return _xgmi(gpu, links)
+    is_ga102 = gpu.nvlink_bytes_per_second_per_link == _GA102_BYTES_PER_SECOND_PER_LINK
+    generation = gpu.nvlink_generation or 3
+    is_whole = links == gpu.nvlink_links
+    record = records.link("nvlink-3-ga102" if is_ga102 else f"nvlink-{generation}")
+    return _derived(
+        f"NVLink {generation} x {links:g}",
+        links * record.achievable_bytes_per_second,
+        record.source,
+        medium="nvswitch" if wires.is_switched else "nvlink",
+        system=system_of(gpu, "nvswitch") if wires.is_switched and is_whole else "",
+    )
+
+
+def _xgmi(gpu: Gpu, links: float) -> Link:
+    record = records.link("xgmi-mi300x" if gpu.name.startswith("mi3") else "xgmi-mi250x")
+    return _derived(
+        f"XGMI x {links:g}",
+        links * record.bytes_per_second * _FABRIC_SHARE,
+        f"{record.source}; a share of {_FABRIC_SHARE} is assumed",
+        medium="xgmi",
+    )
+
+
+def _fabric(gpu: Gpu, ranks: int) -> Link:
+    """A fabric other than NVLink that gives each pair links of its own: a pair gets one part."""
+    parts = min(ranks - 1, _FABRIC_PEERS)
+    return _derived(
+        f"fabric, {parts} of {_FABRIC_PEERS} peers",
+        gpu.fabric_bytes_per_second * parts / _FABRIC_PEERS * _FABRIC_SHARE,
+        f"{gpu.name}: {gpu.source}; a share of {_FABRIC_SHARE} is assumed",
+        medium="xgmi" if gpu.vendor == "amd" else "fabric",
+    )
+
+
+def _pcie(way: Crossing, at_once: Sequence[Crossing], wires: Wires) -> Link:
+    rate = pcie_rate(way, at_once, wires)
+    through = "through host memory" if rate.is_staged else "with P2P"
+    medium = "host" if rate.is_staged else "pcie"
+    link = _derived(
+        f"PCIe {wires.pcie_generation} x{wires.pcie_lanes} {through}",
+        rate.bytes_per_second,
+        rate.source,
+        medium=medium,
+        system=system_of(wires.gpu, medium) if rate.measured_link else "",
+    )
+    if not rate.measured_link:
+        return link
+    return replace(link, name=rate.measured_link, provenance=Provenance.MEASURED)
+
+
+def _derived(
+    name: str, bytes_per_second: float, source: str, *, medium: str, system: str = ""
+) -> Link:
+    return Link(
+        name=name,
+        bytes_per_second=bytes_per_second,
+        latency_seconds=records.interconnect_defaults()["latency_us"] * MICRO,
+        provenance=Provenance.DERIVED,
+        source=source,
+        is_fast=medium in _FAST_MEDIA,
+        medium=medium,
+        system=system,
+    )
+
+
+def system_of(gpu: Gpu, medium: str) -> str:
+    """Return the measured system with this GPU and this medium, or "" where there is none."""
+    return measured_system(gpu.name, medium)
+
+
+def named_link(wish: str | Mapping[str, float], field: str, gpu: Gpu | None = None) -> Link:
+    """Return the link that the user named or measured.
+
+    Args:
+        wish: a name of `data/links`, or `bus_gb_per_s` (GPUs of a node) or `gb_per_s_per_node`
+            with an optional `latency_us`.
+        field: where the wish was made, for the error.
+        gpu: whose links are meant; a named NVLink generation then counts all of them.
+
+    Raises:
+        UnknownNameError: no link has that name.
+    """
+    defaults = records.interconnect_defaults()
+    if isinstance(wish, str):
+        record = records.link(wish, field)
+        is_one_of_many = record.kind == "nvlink" and record.scope == "link"
+        links = gpu.nvlink_links if gpu and is_one_of_many else 1
+        return _link_of_name(record, defaults, links or 1)
+    bandwidth = wish.get("bus_gb_per_s") or wish["gb_per_s_per_node"]
+    return Link(
+        name=f"as given, {format_rate(bandwidth * GIGA)}",
+        bytes_per_second=bandwidth * GIGA,
+        latency_seconds=wish.get("latency_us", defaults["latency_us"]) * MICRO,
+        provenance=Provenance.MEASURED,
+        source="given by the user",
+        is_fast=bandwidth * GIGA > records.link("pcie-5-x16").bytes_per_second,
+    )
+
+
+def _link_of_name(record: LinkRecord, defaults: Mapping[str, Any], links: int = 1) -> Link:
+    measured = record.all_reduce_bytes_per_second
+    reached = record.achievable_bytes_per_second or (
+        record.bytes_per_second * defaults["network"]["achievable_fraction"]
+    )
+    section = defaults["network"] if record.kind == "network" else defaults
+    return Link(
+        name=record.name if links == 1 else f"{record.name} x {links}",
+        bytes_per_second=measured or links * reached,
+        latency_seconds=record.latency_seconds or section["latency_us"] * MICRO,
+        provenance=Provenance.MEASURED if measured else Provenance.DERIVED,
+        source=record.source,
+        is_fast=record.kind == "nvlink",
+        medium=record.kind if record.kind in _NAMED_MEDIA else "given",
+    )
+
+
+def assumed_network() -> Link:
+    """Return the link between nodes that is assumed when nothing was said."""
+    defaults = records.interconnect_defaults()
+    link = _link_of_name(records.link(defaults["network"]["default"]), defaults)
+    return Link(
+        name=link.name,
+        bytes_per_second=link.bytes_per_second,
+        latency_seconds=link.latency_seconds,
+        provenance=Provenance.ASSUMED,
+        source=defaults["network"]["source"],
+        medium=link.medium,
+    )

@@ -1,0 +1,172 @@
+"""Different GPUs in one node, planned as if each were the smallest and slowest of them."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from planner.catalog import records
+from planner.core.errors import InvalidInputError
+from planner.core.units import format_bytes, format_flops, format_fraction
+from planner.domain.cluster import Gpu
+
+LARGEST_NODE = 1024
+"""GPUs."""
+
+_PART = re.compile(r"([^:,]+)(?::([0-9]{1,4}))?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """The cards of one model in a node."""
+
+    gpu: Gpu
+    count: int
+
+
+def is_list(text: str) -> bool:
+    """Return whether a GPU is given with counts: `rtx-3090:2,rtx-3060:1`."""
+    return ":" in text or "," in text
+
+
+def read_parts(text: str) -> tuple[Part, ...]:
+    """Read `NAME:COUNT,NAME:COUNT`; a missing count is 1, and equal names are added.
+
+    Raises:
+        InvalidInputError: it cannot be read, or the cards are of several vendors.
+        UnknownNameError: no GPU has that name.
+    """
+    counts: dict[str, int] = {}
+    for item in text.split(","):
+        match = _PART.fullmatch(item.strip())
+        if match is None:
+            raise _invalid(f"cannot read {item.strip()[:60]!r} in the list of GPUs")
+        name = records.gpu(match[1]).name
+        counts[name] = counts.get(name, 0) + int(match[2] or 1)
+    if min(counts.values()) < 1 or sum(counts.values()) > LARGEST_NODE:
+        raise _invalid(f"a node has 1 to {LARGEST_NODE:,} GPUs, and at least one of each named")
+    parts = tuple(Part(gpu=records.gpu(name), count=count) for name, count in counts.items())
+    vendors = sorted({part.gpu.vendor for part in parts})
+    if len(vendors) > 1:
+        raise _invalid(f"GPUs of {' and '.join(vendors)} cannot share a job")
+    return parts
+
+
+def _invalid(message: str) -> InvalidInputError:
+    return InvalidInputError(
+        message, hint="NAME:COUNT,NAME:COUNT, such as rtx-3090:2,rtx-3060:1", field="cluster.gpu"
+    )
+
+
+def governing_gpu(parts: Sequence[Part]) -> Gpu:
+    """Return one card that is as small and as slow as the least of the parts in every respect.
+
+    Ranks of one job hold equal shares and wait for each other, so the least memory, peak and
+    bandwidth govern. NVLink bridges and XGMI join cards of one model, and the driver gives peer
+    access to pairs of one model only; NVLink therefore counts only through a common switch.
+
+    Source: peer access between models refused: aikitoria/open-gpu-kernel-modules #13 and its
+        pull request #5.
+    Leaves out: uneven shards and uneven micro-batches, which no framework here offers.
+    """
+    gpus = [part.gpu for part in parts]
+    first = gpus[0]
+    if len(gpus) == 1:
+        return first
+    shares_switch = {(g.nvlink_fabric, g.nvlink_generation) for g in gpus} == {
+        ("nvswitch", first.nvlink_generation)
+    }
+    slowest_slot = min(gpus, key=_slot_speed)
+    dtypes = set.intersection(*(set(gpu.peak_flops) for gpu in gpus))
+    return replace(
+        first,
+        name=f"mixed: {_listed(parts)}",
+        nvml_names=(),
+        aliases=(),
+        memory_bytes=min(gpu.memory_bytes for gpu in gpus),
+        usable_bytes=min(gpus, key=lambda gpu: gpu.memory_bytes).usable_bytes,
+        peak_flops={dtype: min(g.peak_flops[dtype] for g in gpus) for dtype in sorted(dtypes)},
+        hbm_bytes_per_second=min(gpu.hbm_bytes_per_second for gpu in gpus),
+        compute_capability=min((g.compute_capability for g in gpus), key=_version),
+        pcie_generation=slowest_slot.pcie_generation,
+        pcie_lanes=slowest_slot.pcie_lanes,
+        nvlink_generation=first.nvlink_generation if shares_switch else 0,
+        nvlink_links=min(gpu.nvlink_links for gpu in gpus) if shares_switch else 0,
+        nvlink_bytes_per_second_per_link=(
+            min(gpu.nvlink_bytes_per_second_per_link for gpu in gpus) if shares_switch else 0
+        ),
+        nvlink_fabric="nvswitch" if shares_switch else "",
+        fabric_bytes_per_second=0,
+        has_p2p=False,
+        source="; ".join(dict.fromkeys(gpu.source for gpu in gpus)),
+        gemm=min(gpus, key=lambda gpu: gpu.peak_flops[_best(parts)]).gemm,
+    )
+
+
+def _slot_speed(gpu: Gpu) -> int:
+    return (gpu.pcie_lanes or 16) << (gpu.pcie_generation or 4)
+
+
+def _version(capability: str) -> tuple[int, ...]:
+    return tuple(int(step) for step in capability.split(".") if step)
+
+
+def _best(parts: Sequence[Part]) -> str:
+    """Return the dtype in which speeds are compared: the best that every card has."""
+    common = set.intersection(*(set(part.gpu.peak_flops) for part in parts))
+    return next(dtype for dtype in ("bf16", "fp16", "fp32") if dtype in common)
+
+
+def _listed(parts: Sequence[Part]) -> str:
+    return " + ".join(f"{part.count} x {part.gpu.name}" for part in parts)
+
+
+def waste(parts: Sequence[Part]) -> str:
+    """Return what the larger cards leave unused, and what dropping the least card would give."""
+    dtype = _best(parts)
+    memory, speed = _least(parts, dtype)
+    unused = [
+        f"{' and '.join(shares)} of {'the' if part.count == 1 else 'each'} {part.gpu.name}"
+        for part in parts
+        if (shares := _unused(part, memory, speed, dtype))
+    ]
+    return (
+        "every rank is planned as the smallest and slowest card"
+        + (f", which leaves unused {', and '.join(unused)}" if unused else "")
+        + _without_the_least(parts, dtype)
+    )
+
+
+def _unused(part: Part, memory: float, speed: float, dtype: str) -> list[str]:
+    shares = []
+    if part.gpu.memory_bytes > memory:
+        spare = format_bytes(part.gpu.memory_bytes - memory)
+        shares.append(f"{spare} of the {format_bytes(part.gpu.memory_bytes)}")
+    if part.gpu.peak_flops[dtype] > speed:
+        shares.append(
+            f"{format_fraction(1 - speed / part.gpu.peak_flops[dtype])} of the {dtype} speed"
+        )
+    return shares
+
+
+def _without_the_least(parts: Sequence[Part], dtype: str) -> str:
+    """Return the offer to drop a model, or "" where the rest would be smaller and slower."""
+    least = min(parts, key=lambda part: (part.gpu.memory_bytes, part.gpu.peak_flops[dtype]))
+    rest = [part for part in parts if part is not least]
+    memory, speed = _least(parts, dtype)
+    rest_memory, rest_speed = _least(rest, dtype)
+    count, rest_count = sum(p.count for p in parts), sum(p.count for p in rest)
+    if rest_memory <= memory and rest_count * rest_speed <= count * speed:
+        return ""
+    return (
+        f"; without the {least.gpu.name}: {_listed(rest)} with {format_bytes(rest_memory)} each and"
+        f" {format_flops(rest_count * rest_speed)}/s together, against {format_bytes(memory)} each"
+        f" and {format_flops(count * speed)}/s now"
+        f" (--gpu {','.join(f'{p.gpu.name}:{p.count}' for p in rest)})"
+    )
+
+
+def _least(parts: Sequence[Part], dtype: str) -> tuple[float, float]:
+    return (
+        min(part.gpu.memory_bytes for part in parts),
+        min(part.gpu.peak_flops[dtype] for part in parts),
+    )

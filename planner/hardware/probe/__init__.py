@@ -1,0 +1,42 @@
+"""The GPUs of this machine, through NVML or `nvidia-smi`; the only room that asks them."""
+
+import os
+
+from planner.hardware.probe.findings import FINDINGS
+from planner.hardware.probe.machine import Machine, MigInstance, ProbedGpu
+from planner.hardware.probe.nvml import read_machine
+from planner.hardware.probe.text import describe, to_wire
+from planner.hardware.probe.visible import restrict
+
+__all__ = [
+    "FINDINGS",
+    "Machine",
+    "MigInstance",
+    "ProbedGpu",
+    "describe",
+    "probe",
+    "to_wire",
+    "why_none",
+]
+
+
+def probe() -> Machine | None:
+    """Return this machine as CUDA will see it, or None where it has no usable NVIDIA GPU.
+
+    NVML answers first; where it cannot be opened, `nvidia-smi` is read. CUDA_VISIBLE_DEVICES is
+    respected.
+    """
+    found = _look()
+    return found if isinstance(found, Machine) else None
+
+
+def why_none() -> str:
+    """Return why `probe` finds nothing, or an empty string where it finds a machine."""
+    found = _look()
+    return "" if isinstance(found, Machine) else f"no NVIDIA GPU here: {found}"
+
+
+def _look() -> Machine | str:
+    """Return the machine, or the reason for there being none."""
+    found = read_machine()
+    return restrict(found, os.environ) if isinstance(found, Machine) else found

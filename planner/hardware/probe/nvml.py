@@ -1,0 +1,160 @@
+"""This machine as NVML describes it; where NVML cannot be opened, as `nvidia-smi` does."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from planner.core.units import MIB, MILLI
+from planner.hardware.probe.fabric import fabric_findings
+from planner.hardware.probe.links import Device, bus_id, connect, nvlinks
+from planner.hardware.probe.machine import Machine, MigInstance, ProbedGpu, make_machine
+from planner.hardware.probe.numa import numa_node
+from planner.hardware.probe.session import LOST, NO_PERMISSION, Failure, Session
+from planner.hardware.probe.smi import read_smi
+from planner.hardware.topology import Finding
+
+_NO_NVML = {
+    4: "this user may not talk to the NVIDIA driver",
+    9: "the NVIDIA driver is not loaded",
+    12: "libnvidia-ml.so.1 was not found",
+    18: "the NVIDIA driver was replaced and waits for a reboot",
+}
+"""By the error of nvmlInit."""
+
+_NEEDED = ("nvmlDeviceGetHandleByIndex", "nvmlDeviceGetName")
+"""Without these there is nothing to plan for."""
+
+_NVLINK_VERSIONS = {1: "1.0", 2: "2.0", 3: "2.2", 4: "3.0", 5: "3.1", 6: "4.0", 7: "5.0", 8: "6.0"}
+"""NVML_NVLINK_VERSION_*: an enumeration, not the version."""
+
+
+def read_machine() -> Machine | str:
+    """Return the machine, or why there is none to show."""
+    import pynvml  # noqa: PLC0415 - 20 ms that most commands do not need
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        return read_smi(_NO_NVML.get(error.value, f"NVML cannot be opened ({error})"))
+    try:
+        return _read(Session(nvml=pynvml))
+    finally:
+        with suppress(pynvml.NVMLError):
+            pynvml.nvmlShutdown()
+
+
+def _read(session: Session) -> Machine | str:
+    count = session.ask("nvmlDeviceGetCount")
+    if not count:
+        reasons = [failure.text for failure in session.failures]
+        return f"the NVIDIA driver lists no GPU ({reasons[0] if reasons else 'it counts 0'})"
+    opened = [_device(session, index) for index in range(count)]
+    devices = [device for device in opened if isinstance(device, Device)]
+    left_out = [finding for finding in opened if isinstance(finding, Finding)]
+    if not devices:
+        return "; ".join(finding.message for finding in left_out)
+    topology, assumed = connect(session, devices)
+    notes = (
+        *left_out,
+        *_mig_findings(session, devices),
+        *fabric_findings(session, devices),
+        *assumed,
+        *_permission_findings(session.failures),
+    )
+    driver = session.ask_text("nvmlSystemGetDriverVersion")
+    return make_machine([device.gpu for device in devices], topology, driver, notes)
+
+
+def _device(session: Session, index: int) -> Device | Finding:
+    """Return one GPU, or why it is left out."""
+    before = len(session.failures)
+    handle = session.ask("nvmlDeviceGetHandleByIndex", index)
+    device = None if handle is None else _describe(session, index, handle)
+    failures = session.failures[before:]
+    lost = next((failure for failure in failures if failure.code in LOST), None)
+    if lost:
+        return Finding(
+            code="PRB001",
+            message=f"GPU {index} does not answer ({lost.text}) and is left out: it has fallen off"
+            " the bus or needs a reset, and CUDA may fail on the others until it is back",
+        )
+    if device is None or not device.gpu.name:
+        reasons = [failure.text for failure in failures if failure.call in _NEEDED]
+        return Finding(
+            code="PRB002",
+            message=f"GPU {index} cannot be read ({''.join(reasons) or 'no name'}) and is left out",
+        )
+    return device
+
+
+def _describe(session: Session, index: int, handle: Any) -> Device:
+    pci = session.ask("nvmlDeviceGetPciInfo", handle)
+    address = "" if pci is None else bus_id(pci.busId)
+    is_split = _is_split(session, handle)
+    links = () if is_split else nvlinks(session, handle)
+    version = next(
+        (session.ask("nvmlDeviceGetNvLinkVersion", handle, link.number) for link in links), None
+    )
+    memory = session.ask("nvmlDeviceGetMemoryInfo", handle)
+    capability = session.ask("nvmlDeviceGetCudaComputeCapability", handle)
+    milliwatts = session.ask("nvmlDeviceGetEnforcedPowerLimit", handle)
+    gpu = ProbedGpu(
+        index=index,
+        name=session.ask_text("nvmlDeviceGetName", handle),
+        uuid=session.ask_text("nvmlDeviceGetUUID", handle),
+        memory_bytes=None if memory is None else int(memory.total),
+        compute_capability="" if capability is None else "{}.{}".format(*capability),
+        pcie_generation=session.ask("nvmlDeviceGetMaxPcieLinkGeneration", handle),
+        pcie_lanes=session.ask("nvmlDeviceGetMaxPcieLinkWidth", handle),
+        nvlink_links=len(links),
+        nvlink_version=_NVLINK_VERSIONS.get(version or 0, ""),
+        numa_node=numa_node(session, handle, address),
+        mig=_mig_instances(session, handle) if is_split else (),
+        power_limit_watts=None if milliwatts is None else milliwatts * MILLI,
+    )
+    return Device(handle=handle, bus_id=address, links=links, gpu=gpu)
+
+
+def _is_split(session: Session, handle: Any) -> bool:
+    modes = session.ask("nvmlDeviceGetMigMode", handle)
+    return bool(modes and modes[0])
+
+
+def _mig_instances(session: Session, handle: Any) -> tuple[MigInstance, ...]:
+    slots = range(session.ask("nvmlDeviceGetMaxMigDeviceCount", handle) or 0)
+    handles = (session.ask("nvmlDeviceGetMigDeviceHandleByIndex", handle, slot) for slot in slots)
+    return tuple(
+        MigInstance(
+            uuid=session.ask_text("nvmlDeviceGetUUID", instance),
+            memory_bytes=_mig_memory_bytes(session, instance),
+        )
+        for instance in handles
+        if instance is not None
+    )
+
+
+def _mig_memory_bytes(session: Session, instance: Any) -> int | None:
+    attributes = session.ask("nvmlDeviceGetAttributes_v2", instance)
+    if attributes is not None:
+        return int(attributes.memorySizeMB) * MIB
+    memory = session.ask("nvmlDeviceGetMemoryInfo", instance)
+    return None if memory is None else int(memory.total)
+
+
+def _mig_findings(session: Session, devices: Sequence[Device]) -> list[Finding]:
+    return [
+        Finding(
+            code="PRB004",
+            message=f"GPU {device.gpu.index} is split by MIG into {len(device.gpu.mig)} instances:"
+            " a process gets one of them with its share of the memory, and neither NVLink nor"
+            " peer-to-peer copies between them",
+        )
+        for device in devices
+        if _is_split(session, device.handle)
+    ]
+
+
+def _permission_findings(failures: Sequence[Failure]) -> list[Finding]:
+    calls = sorted({failure.call for failure in failures if failure.code == NO_PERMISSION})
+    message = f"this user may not make {', '.join(calls)}: what they would say is left open"
+    return [Finding(code="PRB003", message=message)] if calls else []

@@ -1,0 +1,20 @@
+"""Pasted tool output -> how the GPUs of one node are connected."""
+
+from planner.domain.topology import PCIE_CLASSES, Finding, Nic, Pair, Topology
+from planner.hardware.topology.draw import draw
+from planner.hardware.topology.file import dump
+from planner.hardware.topology.findings import FINDINGS
+from planner.hardware.topology.paste import LARGEST_TEXT, parse_topology
+
+__all__ = [
+    "FINDINGS",
+    "LARGEST_TEXT",
+    "PCIE_CLASSES",
+    "Finding",
+    "Nic",
+    "Pair",
+    "Topology",
+    "draw",
+    "dump",
+    "parse_topology",
+]

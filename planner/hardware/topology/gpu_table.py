@@ -1,0 +1,79 @@
+"""`nvidia-smi --query-gpu=... --format=csv` -> names, memory and the PCIe slot of each GPU."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from planner.core.units import MIB
+from planner.domain.topology import MOST_GPUS, Topology
+from planner.hardware.topology.clean import Line
+from planner.hardware.topology.refusal import refusal
+
+_FIELD = re.compile(r"([a-z][a-z_.]{1,59})(?: \[[A-Za-z%/]{1,8}\])?$")
+_KNOWN = {"index", "name", "gpu_name", "memory.total", "pcie.link.gen.max", "pcie.link.width.max"}
+_NAME = re.compile(r"[!-~][ -~]{0,79}$")
+_AMOUNT = re.compile(r"([0-9]{1,8})(?: MiB)?$")
+_LARGEST_GENERATION = 8
+_MOST_LANES = 32
+
+
+def read_gpu_table(lines: Iterable[Line]) -> Topology | None:
+    """Return what the table's columns say; None where there is no table with a header.
+
+    Raises:
+        InvalidInputError: a GPU's number is beyond any node.
+    """
+    rows = dict(_rows(lines))
+    if not rows:
+        return None
+    num_gpus = max(rows) + 1
+    names = {gpu: row.get("name") or row.get("gpu_name", "") for gpu, row in rows.items()}
+    return Topology(
+        num_gpus=num_gpus,
+        nvlink={},
+        pcie={},
+        gpu_names=tuple(
+            name if _NAME.match(name := names.get(gpu, "")) else "" for gpu in range(num_gpus)
+        ),
+        memory_bytes={
+            gpu: mebibytes * MIB for gpu, mebibytes in _column(rows, "memory.total").items()
+        },
+        pcie_generation=_column(rows, "pcie.link.gen.max", _LARGEST_GENERATION),
+        pcie_lanes=_column(rows, "pcie.link.width.max", _MOST_LANES),
+    )
+
+
+def _rows(lines: Iterable[Line]) -> Iterator[tuple[int, Mapping[str, str]]]:
+    """Yield each GPU's fields by name; without an index column GPUs are counted."""
+    header: list[str] = []
+    count = 0
+    for line in lines:
+        values = [value.strip() for value in line.text.split(",")] if "," in line.text else []
+        if names := _header(values):
+            header, count = names, 0
+        elif header and len(values) == len(header):
+            row = dict(zip(header, values, strict=True))
+            digits = row.get("index", str(count))
+            if not re.fullmatch("[0-9]{1,6}", digits):
+                continue
+            if int(digits) >= MOST_GPUS:
+                raise refusal(f"line {line.number}: GPU {digits}; a node has at most {MOST_GPUS}")
+            yield int(digits), row
+            count += 1
+        else:
+            header = []
+
+
+def _header(values: list[str]) -> list[str]:
+    matches = [_FIELD.match(value) for value in values]
+    names = [match[1] for match in matches if match]
+    return names if len(names) == len(values) and _KNOWN & set(names) else []
+
+
+def _column(rows: Mapping[int, Mapping[str, str]], name: str, most: int = 10**8) -> dict[int, int]:
+    """Return the whole positive numbers of a column; `[N/A]` and the like are left out."""
+    amounts = {gpu: _AMOUNT.match(row.get(name, "")) for gpu, row in rows.items()}
+    return {
+        gpu: int(amount[1])
+        for gpu, amount in amounts.items()
+        if amount and 0 < int(amount[1]) <= most
+    }

@@ -1,0 +1,164 @@
+"""Whatever people paste -> one topology: several tools' outputs may stand in one text."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from planner.core.errors import InvalidInputError
+from planner.domain.topology import Finding, Pair, Topology
+from planner.hardware.topology.clean import clean
+from planner.hardware.topology.diagnose import diagnose
+from planner.hardware.topology.file import is_file, read_file
+from planner.hardware.topology.gpu_table import read_gpu_table
+from planner.hardware.topology.matrix import read_matrix
+from planner.hardware.topology.nvlink_status import read_devices
+from planner.hardware.topology.p2p import is_p2p, read_p2p
+from planner.hardware.topology.refusal import refusal
+from planner.hardware.topology.rocm import read_rocm, read_rocm_numa, rocm_failure
+from planner.hardware.topology.table import Table, find_tables
+
+LARGEST_TEXT = 64 * 1024
+"""Characters; a real paste has at most a few thousand."""
+
+
+def parse_topology(text: str) -> Topology:
+    """Read what is pasted about the GPUs of one node, in any order and with text around it.
+
+    Understood: `nvidia-smi topo -m`, `topo -p2p`, `nvlink -s`, `-L`, `--query-gpu=... --format=csv`;
+    `rocm-smi --showtopo`; and the file that `planner probe` writes.
+
+    Raises:
+        InvalidInputError: nothing of these is there, or a line of it cannot be read; says which.
+    """
+    if len(text) > LARGEST_TEXT:
+        raise refusal(f"the topology has more than {LARGEST_TEXT:,} characters")
+    if is_file(text):
+        return read_file(text)
+    lines = clean(text)
+    tables = find_tables(lines)
+    whole = tuple(_connections([table for table in tables if table.rows]))
+    lists = (read_devices(lines), read_gpu_table(lines), read_rocm_numa(lines))
+    details = [part for part in lists if part]
+    if not whole and not details:
+        raise rocm_failure(lines) or _nothing(tables)
+    topology = _deduced(_combined(whole, details))
+    found = (*topology.findings, *diagnose(topology))
+    return replace(topology, findings=tuple(sorted(found, key=lambda finding: finding.code)))
+
+
+def _connections(tables: Sequence[Table]) -> Iterator[Topology]:
+    """Yield what the tables say, connections first."""
+    rocm = [table for table in tables if table.is_rocm]
+    others = [table for table in tables if not table.is_rocm]
+    peers = [table for table in others if is_p2p(table)]
+    matrices = [table for table in others if not is_p2p(table)]
+    if rocm and matrices:
+        raise refusal(
+            "the paste holds tables of rocm-smi and of nvidia-smi",
+            hint="paste the outputs of one node",
+        )
+    if rocm:
+        yield read_rocm(rocm)
+    if matrices:
+        yield _one_of([read_matrix(table) for table in matrices])
+    yield from (read_p2p(table) for table in peers)
+
+
+def _nothing(tables: Sequence[Table]) -> InvalidInputError:
+    if tables:
+        return refusal(f"the topology has 0 rows for {tables[0].num_gpus} GPUs")
+    return refusal("the topology has no header line with GPU0 in it")
+
+
+def _one_of(matrices: Sequence[Topology]) -> Topology:
+    """Return the first matrix, or the first with NVLink, and say so if another one differs."""
+    chosen = next((matrix for matrix in matrices if matrix.nvlink), matrices[0])
+    others = [m for m in matrices if (m.nvlink, m.pcie) != (chosen.nvlink, chosen.pcie)]
+    if not others:
+        return chosen
+    which = "first" if chosen is matrices[0] else "first with NVLink"
+    found = Finding(
+        code="TOP006",
+        message=f"the paste holds {len(matrices)} matrices that differ; the {which} was read"
+        f" ({chosen.num_gpus} GPUs)",
+    )
+    return replace(chosen, findings=(*chosen.findings, found))
+
+
+def _combined(whole: Sequence[Topology], details: Sequence[Topology]) -> Topology:
+    """Return one topology of all parts; the first that knows something wins.
+
+    Args:
+        whole: parts that show every GPU of the node.
+        details: lists that may leave GPUs out.
+
+    Raises:
+        InvalidInputError: the parts are not of one node.
+    """
+    parts = (*whole, *details)
+    num_gpus = max(part.num_gpus for part in whole or details)
+    strangers = [part.num_gpus for part in whole if part.num_gpus < num_gpus]
+    strangers += [part.num_gpus for part in details if part.num_gpus > num_gpus]
+    if strangers:
+        raise refusal(
+            f"one output shows {num_gpus} GPUs and another {strangers[0]}",
+            hint="paste the outputs of one node",
+        )
+    merged = {name: _first_known(getattr(part, name) for part in parts) for name in _MERGED}
+    return Topology(
+        num_gpus=num_gpus,
+        nvlink=parts[0].nvlink,
+        pcie=parts[0].pcie,
+        nics=next((part.nics for part in parts if part.nics), ()),
+        gpu_names=_names(num_gpus, parts),
+        peer_to_peer=_in_both_directions(parts),
+        findings=tuple(dict.fromkeys(finding for part in parts for finding in part.findings)),
+        **merged,
+    )
+
+
+_MERGED = (
+    "numa",
+    "active_nvlinks",
+    "nvlink_bytes_per_second",
+    "memory_bytes",
+    "pcie_generation",
+    "pcie_lanes",
+)
+
+
+def _first_known(maps: Iterable[dict[int, Any]]) -> dict[int, Any]:
+    known: dict[int, Any] = {}
+    for one in maps:
+        known = {**one, **known}
+    return known
+
+
+def _names(num_gpus: int, parts: Iterable[Topology]) -> tuple[str, ...]:
+    """Return the names if together the parts name every GPU."""
+    known = _first_known(
+        {gpu: name for gpu, name in enumerate(part.gpu_names) if name} for part in parts
+    )
+    return tuple(known[gpu] for gpu in range(num_gpus)) if len(known) == num_gpus else ()
+
+
+def _in_both_directions(parts: Iterable[Topology]) -> dict[Pair, bool]:
+    """Return which pairs can copy: reads and writes are asked for in two outputs."""
+    works: dict[Pair, bool] = {}
+    for part in parts:
+        for pair, can in part.peer_to_peer.items():
+            works[pair] = works.get(pair, True) and can
+    return works
+
+
+def _deduced(topology: Topology) -> Topology:
+    """Join the only two GPUs with active links, where no matrix was read."""
+    up = {gpu: links for gpu, links in topology.active_nvlinks.items() if links}
+    if topology.nvlink or topology.pcie or len(up) != 2 or len(set(up.values())) != 1:  # noqa: PLR2004
+        return topology
+    (low, links), (high, _) = sorted(up.items())
+    found = Finding(
+        code="TOP007",
+        message=f"GPU{low} and GPU{high} alone have NVLinks, {links} each: taken to join these two",
+    )
+    return replace(topology, nvlink={(low, high): links}, findings=(*topology.findings, found))

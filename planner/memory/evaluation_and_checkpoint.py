@@ -1,0 +1,95 @@
+"""Memory of what interrupts training: an evaluation, a checkpoint. Bytes of the busiest rank.
+
+Neither is part of the training peak; either may exceed it. Notation as in `planner.memory.ledger`.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from planner.core.term import Amount
+from planner.domain.job import Job
+from planner.domain.strategy import Strategy
+from planner.memory import ledger
+from planner.memory.sharding_buffers import communication_buffers, largest_tensor
+from planner.parallel import activations, partition
+from planner.parallel.partition import Stage
+
+_FORWARD = 0
+"""Index of "end of forward" in `PHASES`."""
+
+
+def evaluation_peak_bytes(job: Job, s: Strategy, micro_batch_size: int | None = None) -> float:
+    """Return the peak of a forward pass without gradients, between two steps.
+
+        bytes = parameters + optimizer states + gathered parameters + max(one block, logits)
+
+    One block: its activations, which are freed before the logits, as at the end of forward, are
+    there.
+
+    Args:
+        job: the model and what runs it.
+        s: one layout.
+        micro_batch_size: sequences of an evaluation batch; None for those of training.
+
+    Source: torch.no_grad keeps nothing for backward.
+    Leaves out: logits that an evaluation loop collects on the GPU over many batches.
+    """
+    evaluated = replace(
+        s, micro_batch_size=micro_batch_size or s.micro_batch_size, recompute="full"
+    )
+    return max(
+        float(
+            _resident(job, s, at)
+            + communication_buffers(job, s, at).amount[_FORWARD]
+            + np.maximum(
+                np.max(activations.recomputed_block(job, evaluated, at).amount),
+                activations.logits_and_loss(job, evaluated, at).amount[_FORWARD],
+            )
+        )
+        for at in partition.heaviest_stages(job, s)
+    )
+
+
+def checkpoint_peak_bytes(job: Job, s: Strategy, *, is_full: bool) -> float:
+    """Return the GPU's peak while a checkpoint is saved, between two steps.
+
+        bytes = parameters + optimizer states, + stepped_bytes * the largest tensor with a full one
+
+    A sharded checkpoint copies each rank's shares to host memory as they are; a full one gathers
+    tensor by tensor, and rank 0 moves each to host memory.
+
+    Args:
+        job: the model and what runs it.
+        s: one layout.
+        is_full: one state dict on rank 0 (full_state_dict) in place of a share from every rank.
+
+    Source: torch.distributed.checkpoint.state_dict, PyTorch 2.13.
+    """
+    gathers = is_full and bool(activations.shards_parameters(job, s) | s.shards_optimizer)
+    gathered = job.precision.stepped_bytes * largest_tensor(job.model) if gathers else 0.0
+    stages = partition.heaviest_stages(job, s)
+    return gathered + max(float(_resident(job, s, at)) for at in stages)
+
+
+def checkpoint_host_bytes(job: Job, s: Strategy, *, is_full: bool) -> float:
+    """Return the host memory that a node needs for the copy that is written.
+
+        full: stepped_bytes and the states, for every parameter, on the node of rank 0
+        sharded: what the node's GPUs hold of parameters and states
+
+    Source: as `checkpoint_peak_bytes`.
+    Leaves out: a second copy where an asynchronous save still writes the previous one.
+    """
+    held = replace(s, offload="none")
+    if is_full:
+        alone = Strategy()
+        return float(_resident(job, alone, partition.stage(job, alone, 0)))
+    stages = partition.heaviest_stages(job, held)
+    return job.cluster.gpus_per_node * max(float(_resident(job, held, at)) for at in stages)
+
+
+def _resident(job: Job, s: Strategy, at: Stage) -> Amount:
+    """Return the bytes of parameters and optimizer states, which stay between steps."""
+    terms = ledger.parameters(job, s, at), ledger.optimizer_states(job, s, at)
+    return sum(term.amount[_FORWARD] for term in terms)

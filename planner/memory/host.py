@@ -1,0 +1,130 @@
+"""Host memory of a node: what is offloaded to it, and the weights while they are read."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.core.term import Amount, Term, total
+from planner.domain.job import Job
+from planner.domain.strategy import Strategy
+from planner.memory import ledger
+from planner.parallel import partition
+from planner.parallel.activations import shards_parameters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostMemory:
+    """The ledger of one node's host memory, for one layout or a table of them."""
+
+    terms: tuple[Term, ...]
+    """Of training; they sum to `training_bytes`."""
+    training_bytes: Amount
+    loading: Term
+    """What reading the weights takes, before training."""
+    peak_bytes: Amount
+    """The larger of the two."""
+    available_bytes: float
+    """0 where unknown."""
+    fits: Amount | None
+    """None where the node's memory is unknown."""
+
+
+def estimate_host_memory(job: Job, s: Strategy) -> HostMemory:
+    """Return the host memory that a layout takes of a node, in bytes.
+
+        peak = max(training, loading);  training = (1 + pinned_fraction) * what is offloaded
+
+    Source: the framework record's sharding section.
+    Leaves out: the processes themselves (2 to 4 GB a rank), data loaders and the page cache.
+    """
+    moved = _offloaded(job, s)
+    terms = (*moved, _pinning(job, moved))
+    training, loading = total(terms), _loading(job, s)
+    peak, available = np.maximum(training, loading.amount), job.cluster.host_memory_bytes
+    return HostMemory(
+        terms=terms,
+        training_bytes=training,
+        loading=loading,
+        peak_bytes=peak,
+        available_bytes=available,
+        fits=peak <= available if available else None,
+    )
+
+
+def fits_host(job: Job, s: Strategy) -> Amount:
+    """Return whether a node's memory holds what is offloaded to it; so where it is unknown."""
+    available = job.cluster.host_memory_bytes
+    if not available or not np.any(s.offloads_optimizer):
+        return True
+    return estimate_host_memory(job, s).training_bytes <= available
+
+
+def _offloaded(job: Job, s: Strategy) -> tuple[Term, ...]:
+    """Return what the ranks of a node keep in its memory in place of their GPUs'.
+
+    The optimizer steps on the host, so its share of the gradients is there too, in the dtype of
+    what it steps.
+    """
+    precision, framework = job.precision, job.framework
+    on_gpu = replace(s, offload="none")
+    stage = np.maximum(s.zero_stage, framework.gradients_sharded_from)
+    scattered = replace(on_gpu, zero_stage=stage)
+    is_stepped = np.where(s.offloads_optimizer, 1.0, 0.0)
+    per_gradient = is_stepped * precision.stepped_bytes / precision.gradient_bytes
+    stages = partition.heaviest_stages(job, s)
+    held = [np.asarray(sum(partition.stage_parameters(job, s, each))) for each in stages]
+    at = partition.stage(
+        job, s, np.choose(np.argmax(held, axis=0), [each.index for each in stages])
+    )
+    is_moved = np.where(s.offloads_parameters, 1.0, 0.0)
+    return (
+        _of_a_node(job, ledger.parameters(job, on_gpu, at), is_moved),
+        _of_a_node(job, ledger.gradients(job, scattered, at), per_gradient),
+        _of_a_node(job, ledger.optimizer_states(job, on_gpu, at), is_stepped),
+    )
+
+
+def _of_a_node(job: Job, term: Term, factor: Amount) -> Term:
+    """Return factor * what a GPU would hold * the GPUs of a node."""
+    gpus = job.cluster.gpus_per_node
+    return Term(
+        name=f"host_{term.name}",
+        amount=gpus * factor * np.max(term.amount, axis=0),
+        formula="{gpus} GPUs x {factor:g} x (" + term.formula + ")",
+        numbers={"gpus": gpus, "factor": factor, **term.numbers},
+        source=job.framework.sources["sharding"],
+    )
+
+
+def _pinning(job: Job, moved: tuple[Term, ...]) -> Term:
+    """Return what pinned memory takes beyond what is kept in it."""
+    fraction, kept = job.framework.pinned_fraction, total(moved)
+    return Term(
+        name="host_pinned_buffers",
+        amount=fraction * kept,
+        formula="{fraction:percent} of {kept:bytes}",
+        numbers={"fraction": fraction, "kept": kept},
+        source=job.framework.sources["sharding"],
+    )
+
+
+def _loading(job: Job, s: Strategy) -> Term:
+    """The whole model on every rank, or on the first, while weights are read or initialised.
+
+        bytes = ranks of the node that hold it * stepped_bytes * parameters
+
+    Source: the framework record's sharding section; one copy a rank is what runs out of host memory
+    before the first step in Lightning-AI/litgpt#456 and huggingface/accelerate#2037.
+    Leaves out: checkpoints of another dtype, which are cast tensor by tensor.
+    """
+    copies = {"every": job.cluster.gpus_per_node, "first": 1, "none": 0}
+    whole, sharded = (copies[kind] for kind in job.framework.loading)
+    held = np.where(shards_parameters(job, s), sharded, whole)
+    size, parameters = job.precision.stepped_bytes, job.model.parameters
+    return Term(
+        name="host_loading",
+        amount=held * (size * parameters),
+        formula="{copies} x {size:g} B x {parameters:,.0f} parameters",
+        numbers={"copies": held, "size": size, "parameters": parameters},
+        source=job.framework.sources["sharding"],
+    )

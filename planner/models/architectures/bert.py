@@ -1,0 +1,290 @@
+"""BERT and its like: learned positions, post-norm blocks, tied masked-LM head or pooler."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from planner.core.errors import InvalidInputError
+from planner.domain.model import Attention, Linear, Model, Part
+from planner.models.architectures import encoders, kept
+from planner.models.architectures.config import Config
+from planner.models.architectures.fields import labels
+
+NAMES = encoders.Names(
+    query="query",
+    key="key",
+    value="value",
+    output="attention_output",
+    up="intermediate",
+    down="output",
+    attention_norm="attention_LayerNorm",
+    mlp_norm="output_LayerNorm",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Family:
+    """How a family differs from BERT; the numbers are transformers' defaults."""
+
+    vocabulary: int = 30522
+    hidden: int = 768
+    inner: int = 3072
+    layers: int = 12
+    heads: int = 12
+    function: str = "gelu"
+    dropout: float = 0.1
+    width: int | None = None
+    """Default of `embedding_size`, for families whose embeddings are narrower than the trunk."""
+    position_offset: int = 0
+    """Rows of the position table that padding takes."""
+    token_types: int | None = 2
+    """None for a family without token types."""
+    has_pooler: bool = True
+    is_head_bias_tied: bool = True
+    """The decoder's bias and the head's own are one tensor, as long as the weights are tied."""
+    head_function: str = ""
+    """Empty for the trunk's."""
+    has_mlp_dropout: bool = True
+    drops_pooled: bool = False
+    """A dropout comes first in the head of classes."""
+    discriminator: str = ""
+    """The class whose head tells replaced tokens from original ones."""
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """Own names of the common fields."""
+
+
+_ROBERTA = _Family(vocabulary=50265, position_offset=2, head_function="gelu", drops_pooled=True)
+_FAMILIES: Mapping[str, _Family] = {
+    "bert": _Family(),
+    "roberta": _ROBERTA,
+    "xlm-roberta": replace(_ROBERTA, vocabulary=30522),
+    "camembert": replace(_ROBERTA, vocabulary=30522),
+    "mpnet": replace(_ROBERTA, vocabulary=30527, token_types=None),
+    "distilbert": _Family(
+        layers=6,
+        token_types=None,
+        has_pooler=False,
+        is_head_bias_tied=False,
+        keys={
+            "hidden_size": "dim",
+            "intermediate_size": "hidden_dim",
+            "num_hidden_layers": "n_layers",
+            "num_attention_heads": "n_heads",
+            "hidden_act": "activation",
+            "hidden_dropout_prob": "dropout",
+            "attention_probs_dropout_prob": "attention_dropout",
+        },
+    ),
+    "electra": _Family(
+        hidden=256,
+        inner=1024,
+        heads=4,
+        width=128,
+        has_pooler=False,
+        is_head_bias_tied=False,
+        head_function="gelu",
+        drops_pooled=True,
+        discriminator="ElectraForPreTraining",
+    ),
+    "albert": _Family(
+        vocabulary=30000,
+        hidden=4096,
+        inner=16384,
+        heads=64,
+        function="gelu_new",
+        dropout=0.0,
+        width=128,
+        has_mlp_dropout=False,
+    ),
+}
+
+
+def read(name: str, config: Config) -> Model:
+    """Return the Model of a bert-like config.json, with the head that `architectures` names.
+
+    A bare `...Model` keeps its pooler and has no head, `ElectraForPreTraining` has a discriminator,
+    and `...ForSequenceClassification` has classes; anything else is read as `...ForMaskedLM`.
+
+    Raises:
+        InvalidInputError: albert has more groups than layers.
+    """
+    model_type = config.text("model_type", "bert")
+    family = _FAMILIES[model_type]
+    hidden = _size(config, family, "hidden_size", family.hidden)
+    positions = config.size("max_position_embeddings", 512)
+    head_class = config.head_class()
+    layer = _layer(config, family, hidden)
+    blocks = _shared_blocks(config, layer) if model_type == "albert" else (encoders.block(layer),)
+    return Model(
+        name=name,
+        model_type=model_type,
+        task=_task(family, head_class),
+        parts=(
+            _embeddings(config, family, hidden, positions),
+            *blocks,
+            *_head(config, family, head_class, hidden),
+        ),
+        vocab_size=config.size("vocab_size", family.vocabulary),
+        hidden_size=hidden,
+        max_position_embeddings=max(1, positions - family.position_offset),
+        has_learned_positions=True,
+        config=config.values,
+    )
+
+
+def _task(family: _Family, head_class: str) -> str:
+    if head_class.endswith("ForSequenceClassification"):
+        return "sequence-classification"
+    is_bare = head_class.endswith("Model") or (head_class and head_class == family.discriminator)
+    return "none" if is_bare else "masked-lm"
+
+
+def _size(config: Config, family: _Family, key: str, default: int) -> int:
+    """Return a size under the family's own name, or under the common one."""
+    own = family.keys.get(key, key)
+    return config.size(own, config.size(key, default) if own != key else default)
+
+
+def _probability(config: Config, family: _Family, key: str) -> float:
+    return config.probability(family.keys.get(key, key), family.dropout)
+
+
+def _function(config: Config, family: _Family) -> str:
+    return config.text(family.keys.get("hidden_act", "hidden_act"), family.function)
+
+
+def _embeddings(config: Config, family: _Family, hidden: int, positions: int) -> Part:
+    width = _width(config, family, hidden)
+    tables = {
+        "word_embeddings": config.size("vocab_size", family.vocabulary) * width,
+        "position_embeddings": positions * width,
+    }
+    if family.token_types is not None:
+        types = config.size("type_vocab_size", family.token_types)
+        tables["token_type_embeddings"] = types * width
+    if config.text("model_type", "bert") == "mpnet":
+        buckets = config.size("relative_attention_num_buckets", 32)
+        heads = config.size("num_attention_heads", family.heads)
+        tables["relative_attention_bias"] = buckets * heads
+    dropout = _probability(config, family, "hidden_dropout_prob")
+    projection = Linear(
+        name="embeddings_project", in_features=width, out_features=hidden, has_bias=True
+    )
+    is_projected = _is_projected(config, family, hidden)
+    return Part(
+        name="embeddings",
+        linears=(projection,) if is_projected else (),
+        tables=tables,
+        vectors={"LayerNorm": 2 * width},
+        kept=(
+            kept.layer_norm("LayerNorm", width),
+            *kept.dropout("dropout_mask", width, dropout),
+            *((kept.operand("embeddings_project_input", width),) if is_projected else ()),
+        ),
+    )
+
+
+def _width(config: Config, family: _Family, hidden: int) -> int:
+    """Return the width of the embeddings."""
+    return hidden if family.width is None else config.size("embedding_size", family.width)
+
+
+def _is_projected(config: Config, family: _Family, hidden: int) -> bool:
+    """Return whether a matrix widens the embeddings: albert's always does."""
+    is_albert = config.text("model_type", "bert") == "albert"
+    return is_albert or _width(config, family, hidden) != hidden
+
+
+def _layer(config: Config, family: _Family, hidden: int) -> encoders.Layer:
+    heads = _size(config, family, "num_attention_heads", family.heads)
+    attention_dropout = _probability(config, family, "attention_probs_dropout_prob")
+    heads_key = family.keys.get("num_attention_heads", "num_attention_heads")
+    hidden_key = family.keys.get("hidden_size", "hidden_size")
+    return encoders.Layer(
+        count=_size(config, family, "num_hidden_layers", family.layers),
+        attention=Attention(
+            num_heads=heads,
+            num_key_value_heads=heads,
+            head_dim=config.divided(hidden_key, hidden, heads_key, heads),
+            is_causal=False,
+            eager_bytes_per_score=kept.scores(attention_dropout, is_upcast=False),
+            has_fused_kernel=config.text("model_type", "bert") != "mpnet",
+        ),
+        hidden=hidden,
+        inner=_size(config, family, "intermediate_size", family.inner),
+        activation=_function(config, family),
+        names=NAMES,
+        dropout=_probability(config, family, "hidden_dropout_prob"),
+        mlp_dropout=None if family.has_mlp_dropout else 0.0,
+    )
+
+
+def _shared_blocks(config: Config, layer: encoders.Layer) -> tuple[Part, ...]:
+    """Build albert's layers: a few that own their parameters, the others run those again."""
+    groups = config.size("num_hidden_groups", 1)
+    repeats = config.size("inner_group_num", 1)
+    if groups > layer.count:
+        raise InvalidInputError(
+            f"config.json of {config.name!r}: num_hidden_groups {groups} is more than"
+            f" num_hidden_layers {layer.count}",
+            field="model",
+        )
+    owner = replace(encoders.block(layer), count=groups * repeats)
+    if groups == layer.count:
+        return (owner,)
+    again = replace(
+        owner,
+        name="shared_block",
+        count=(layer.count - groups) * repeats,
+        linears=tuple(replace(each, is_tied=True, has_bias=False) for each in owner.linears),
+        vectors={},
+    )
+    return owner, again
+
+
+def _head(config: Config, family: _Family, head_class: str, hidden: int) -> tuple[Part, ...]:
+    function = _function(config, family)
+    if head_class and head_class == family.discriminator:
+        return (_discriminator(hidden, function),)
+    if head_class.endswith("ForSequenceClassification"):
+        dropout = config.probability(
+            "classifier_dropout", _probability(config, family, "hidden_dropout_prob")
+        )
+        drops_first = family.drops_pooled and dropout > 0
+        return encoders.sequence_head(hidden, labels(config), drops_first=drops_first)
+    if head_class.endswith("Model"):
+        return (encoders.classifier("pooler", hidden, hidden),) if family.has_pooler else ()
+    vocabulary = config.size("vocab_size", family.vocabulary)
+    is_tied = config.flag("tie_word_embeddings", default=True)
+    has_second_bias = family.is_head_bias_tied and not is_tied
+    return (
+        encoders.masked_lm_head(
+            hidden,
+            _width(config, family, hidden),
+            vocabulary,
+            family.head_function or function,
+            is_tied=is_tied,
+            second_bias={"bias": vocabulary} if has_second_bias else {},
+        ),
+    )
+
+
+def _discriminator(hidden: int, function: str) -> Part:
+    """Build electra's discriminator, which tells for each token whether it was replaced."""
+    return Part(
+        name="head",
+        linears=(
+            Linear(name="dense", in_features=hidden, out_features=hidden, has_bias=True),
+            Linear(name="dense_prediction", in_features=hidden, out_features=1, has_bias=True),
+        ),
+        kept=(
+            kept.operand("dense_input", hidden),
+            *kept.activation(function, hidden),
+            kept.operand("dense_prediction_input", hidden),
+        ),
+    )
+
+
+READERS = dict.fromkeys(
+    ("albert", "bert", "camembert", "distilbert", "electra", "mpnet", "roberta", "xlm-roberta"),
+    read,
+)

@@ -1,0 +1,288 @@
+"""Mixtures of experts: decoder families whose MLP is a router over many small MLPs."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from planner.domain.model import Attention, Kept, Linear, Model
+from planner.models.architectures import kept
+from planner.models.architectures.config import Config
+from planner.models.architectures.decoder import (
+    Family,
+    Mixer,
+    Piece,
+    Stack,
+    assemble,
+    dense_mlp,
+    grouped_attention,
+    mlp,
+    size,
+)
+from planner.models.architectures.families import LLAMA, MISTRAL, QWEN2, QWEN3
+from planner.models.architectures.latent import latent_attention, sparse_latent_attention
+
+_NUM_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
+_PER_TOKEN = ("num_experts_per_tok", "experts_per_token", "top_k")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routing:
+    """What the modelling code of a mixture fixes."""
+
+    defaults: Mapping[str, int]
+    """"experts", "per_token", and "inner" where experts are not as wide as a dense MLP."""
+    has_bias: bool = False
+    """On the router and the experts."""
+    shared_inner: Callable[[Config, int], int] = lambda _config, _inner: 0
+    """Width of the expert that every token meets, given that of the others; 0 without one."""
+    has_shared_gate: bool = False
+    """A gate of one channel decides how much of the shared expert counts."""
+    num_dense: Callable[[Config, int], int] = lambda _config, _layers: 0
+    """Of that many layers, how many keep a dense MLP."""
+    mixer: Mixer = grouped_attention
+
+
+def _first(config: Config, keys: tuple[str, ...], default: int) -> int:
+    key = next((key for key in keys if config.values.get(key) is not None), keys[0])
+    return config.size(key, default)
+
+
+def expert_mlp(routing: Routing, family: Family, config: Config, hidden: int) -> Piece:
+    """Return router, experts and shared expert."""
+    experts = _first(config, _NUM_EXPERTS, routing.defaults["experts"])
+    chosen = _first(config, _PER_TOKEN, routing.defaults["per_token"])
+    if chosen > experts:
+        config.divided("num_experts_per_tok", 1, f"num_experts {experts} <", chosen)
+    inner = (
+        config.size("moe_intermediate_size", routing.defaults["inner"])
+        if "inner" in routing.defaults
+        else size(family, config, "inner")
+    )
+    one = mlp(replace(family, mlp_bias=routing.has_bias), config, hidden, inner, "expert_")
+    router = Linear(
+        name="router", in_features=hidden, out_features=experts, has_bias=routing.has_bias
+    )
+    routed = tuple(
+        replace(layer, num_experts=experts, experts_per_token=chosen) for layer in one.linears
+    )
+    shared = _shared_expert(routing, family, config, hidden, inner)
+    return Piece(
+        linears=(router, *routed, *shared.linears),
+        kept=(
+            Kept(name="router_scores", bytes_per_token=(12 * experts, 12 * experts, 10 * experts)),
+            *(_times(entry, chosen) for entry in one.kept),
+            kept.operand("expert_output", chosen * hidden),
+            *shared.kept,
+        ),
+    )
+
+
+def _times(entry: Kept, chosen: int) -> Kept:
+    """Return what an operation keeps when each token meets it that many times."""
+    return replace(entry, bytes_per_token=tuple(chosen * each for each in entry.bytes_per_token))
+
+
+def _shared_expert(
+    routing: Routing, family: Family, config: Config, hidden: int, inner: int
+) -> Piece:
+    width = routing.shared_inner(config, inner)
+    if not width:
+        return Piece(linears=(), kept=())
+    piece = mlp(family, config, hidden, width, "shared_expert_")
+    gate = Linear(name="shared_expert_gate", in_features=hidden, out_features=1)
+    if not routing.has_shared_gate:
+        return piece
+    return replace(
+        piece,
+        linears=(*piece.linears, gate),
+        kept=(*piece.kept, kept.operand("shared_expert_output", hidden)),
+    )
+
+
+def read(family: Family, routing: Routing, name: str, config: Config) -> Model:
+    """Return the Model of a decoder-only mixture of experts."""
+    layers = size(family, config, "layers")
+    dense = min(layers, routing.num_dense(config, layers))
+    experts = partial(expert_mlp, routing)
+    return assemble(
+        family,
+        name,
+        config,
+        [
+            Stack(count=dense, mixer=routing.mixer, mlp=dense_mlp, name="dense_block"),
+            Stack(count=layers - dense, mixer=routing.mixer, mlp=experts, name="expert_block"),
+        ],
+    )
+
+
+def _dense_by_step(config: Config, layers: int) -> int:
+    """Layers left dense by `decoder_sparse_step` and `mlp_only_layers`, as Qwen counts them."""
+    step = config.size("decoder_sparse_step", 1)
+    only = config.values.get("mlp_only_layers") or []
+    named = {index for index in only if isinstance(index, int)} if isinstance(only, list) else set()
+    # A layer is sparse where its number, from one, is a multiple of the step.
+    skipped = sum(1 for index in named if 0 <= index < layers and (index + 1) % step == 0)
+    return layers - layers // step + skipped
+
+
+def _dense_first(default: int) -> Callable[[Config, int], int]:
+    def count(config: Config, _layers: int) -> int:
+        if config.values.get("first_k_dense_replace") == 0:
+            return 0
+        return config.size("first_k_dense_replace", default) if default else _given(config)
+
+    return count
+
+
+def _given(config: Config) -> int:
+    """Return `first_k_dense_replace` where the config has it, else 0."""
+    key = "first_k_dense_replace"
+    return config.size(key) if config.values.get(key) is not None else 0
+
+
+def _shared_size(config: Config, _inner: int) -> int:
+    return config.size("shared_expert_intermediate_size", 5632)
+
+
+def _shared_count(default: int) -> Callable[[Config, int], int]:
+    """Return the width of `n_shared_experts` experts side by side."""
+
+    def width(config: Config, inner: int) -> int:
+        if config.values.get("n_shared_experts") == 0:
+            return 0
+        return inner * config.size("n_shared_experts", default)
+
+    return width
+
+
+def _sinks(_config: Config, attention: Attention) -> Mapping[str, int]:
+    return {"sinks": attention.num_heads}
+
+
+_DEEPSEEK = {"vocabulary": 129280, "hidden": 7168, "layers": 61, "heads": 128, "inner": 18432}
+_DEEPSEEK_V2 = {"vocabulary": 102400, "hidden": 4096, "layers": 32, "heads": 32, "inner": 11008}
+_DEEPSEEK_ROUTING = Routing(
+    defaults={"experts": 256, "per_token": 8, "inner": 2048},
+    shared_inner=_shared_count(1),
+    num_dense=_dense_first(3),
+    mixer=latent_attention,
+)
+
+MIXTURES: Mapping[str, tuple[Family, Routing]] = {
+    "deepseek_v2": (
+        Family(defaults={**_DEEPSEEK_V2, "positions": 2048}),
+        replace(
+            _DEEPSEEK_ROUTING,
+            defaults={"experts": 64, "per_token": 6, "inner": 1407},
+            shared_inner=_shared_count(2),
+            num_dense=_dense_first(0),
+        ),
+    ),
+    "deepseek_v3": (Family(defaults={**_DEEPSEEK, "positions": 4096}), _DEEPSEEK_ROUTING),
+    "deepseek_v32": (
+        Family(defaults={**_DEEPSEEK, "positions": 163840}),
+        replace(_DEEPSEEK_ROUTING, mixer=sparse_latent_attention),
+    ),
+    "glm4_moe": (
+        Family(
+            defaults={
+                "vocabulary": 151552,
+                "hidden": 4096,
+                "layers": 46,
+                "heads": 96,
+                "groups": 8,
+                "inner": 10944,
+                "positions": 131072,
+            },
+            qkv_bias=("attention_bias", False),
+            query_key_norm="head",
+            query_key_norm_flag="use_qk_norm",
+        ),
+        Routing(
+            defaults={"experts": 128, "per_token": 8, "inner": 1408},
+            shared_inner=_shared_count(1),
+            num_dense=_dense_first(1),
+        ),
+    ),
+    "gpt_oss": (
+        Family(
+            defaults={
+                "vocabulary": 201088,
+                "hidden": 2880,
+                "layers": 36,
+                "heads": 64,
+                "groups": 8,
+                "head_dim": 64,
+                "inner": 2880,
+                "positions": 131072,
+            },
+            qkv_bias=("attention_bias", True),
+            output_bias=("attention_bias", True),
+            is_fused=False,
+            extra_block_vectors=_sinks,
+            sliding_period=2,
+        ),
+        Routing(defaults={"experts": 128, "per_token": 4}, has_bias=True),
+    ),
+    "granitemoe": (
+        replace(LLAMA, mlp_bias=False),
+        Routing(defaults={"experts": 8, "per_token": 2}),
+    ),
+    "kimi_k2": (Family(defaults={**_DEEPSEEK, "positions": 4096}), _DEEPSEEK_ROUTING),
+    "mixtral": (MISTRAL, Routing(defaults={"experts": 8, "per_token": 2})),
+    "olmoe": (
+        Family(
+            defaults={
+                "vocabulary": 50304,
+                "hidden": 2048,
+                "layers": 16,
+                "heads": 16,
+                "inner": 2048,
+                "positions": 4096,
+            },
+            qkv_bias=("attention_bias", False),
+            output_bias=("attention_bias", False),
+            query_key_norm="all",
+        ),
+        Routing(defaults={"experts": 64, "per_token": 8}),
+    ),
+    "qwen2_moe": (
+        replace(
+            QWEN2,
+            defaults={
+                "vocabulary": 151936,
+                "hidden": 2048,
+                "layers": 24,
+                "heads": 16,
+                "groups": 16,
+                "inner": 5632,
+                "positions": 32768,
+            },
+        ),
+        Routing(
+            defaults={"experts": 60, "per_token": 4, "inner": 1408},
+            shared_inner=_shared_size,
+            has_shared_gate=True,
+            num_dense=_dense_by_step,
+        ),
+    ),
+    "qwen3_moe": (
+        replace(
+            QWEN3,
+            defaults={
+                "vocabulary": 151936,
+                "hidden": 2048,
+                "layers": 24,
+                "heads": 32,
+                "groups": 4,
+                "inner": 6144,
+                "positions": 32768,
+            },
+        ),
+        Routing(defaults={"experts": 128, "per_token": 8, "inner": 768}, num_dense=_dense_by_step),
+    ),
+}
+
+READERS: Mapping[str, Callable[[str, Config], Model]] = {
+    model_type: partial(read, family, routing) for model_type, (family, routing) in MIXTURES.items()
+}

@@ -1,0 +1,116 @@
+"""Fields of a config.json that hold more than one number: nested configs, pairs, lists, labels."""
+
+from collections.abc import Mapping
+
+from planner.core.errors import InvalidInputError
+from planner.models.architectures.config import Config
+
+LONGEST_LIST = 64
+"""No model has more stages; a longer list is an error or an attack."""
+
+
+def nested(config: Config, key: str) -> Config:
+    """Return the config under a key, empty where it is missing.
+
+    Raises:
+        InvalidInputError: the field holds something else than an object.
+    """
+    value = config.values.get(key)
+    if value is None:
+        value = {}
+    if not isinstance(value, Mapping):
+        raise _invalid(config, key, "an object")
+    return Config(config.name, value)
+
+
+def sizes(config: Config, key: str, default: tuple[int, ...]) -> tuple[int, ...]:
+    """Return a list of sizes, each a positive whole number. A null counts as missing.
+
+    Raises:
+        InvalidInputError: the field is no list, is empty, too long, or holds something else.
+    """
+    value = config.values.get(key)
+    if value is None:
+        return default
+    if not isinstance(value, list | tuple) or not 1 <= len(value) <= LONGEST_LIST:
+        raise _invalid(config, key, f"a list of 1 to {LONGEST_LIST} sizes")
+    return tuple(Config(config.name, {key: item}).size(key) for item in value)
+
+
+def pair(config: Config, key: str, default: int) -> tuple[int, int]:
+    """Return height and width, of which a single number gives both.
+
+    Raises:
+        InvalidInputError: the field is neither a size nor a list of two.
+    """
+    if not isinstance(config.values.get(key), list | tuple):
+        side = config.size(key, default)
+        return side, side
+    both = sizes(config, key, ())
+    if len(both) == 1:
+        return both[0], both[0]
+    if len(both) > 2:  # noqa: PLR2004 - height and width
+        raise _invalid(config, key, "a size, or height and width")
+    return both[0], both[1]
+
+
+def labels(config: Config) -> int:
+    """Return the number of classes: of `id2label`, else `num_labels`, else transformers' 2.
+
+    Raises:
+        InvalidInputError: id2label holds something else than an object.
+    """
+    names = config.values.get("id2label")
+    if names is None:
+        return config.size("num_labels", 2)
+    if not isinstance(names, Mapping):
+        raise _invalid(config, "id2label", "an object")
+    return len(names) or config.size("num_labels", 2)
+
+
+def ratio(config: Config, key: str, default: float) -> float:
+    """Return a positive number up to 1000. A null counts as missing.
+
+    Raises:
+        InvalidInputError: the field holds something else.
+    """
+    value = config.values.get(key)
+    if value is None:
+        value = default
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1000:  # noqa: PLR2004
+        raise _invalid(config, key, "a number above 0 and up to 1000")
+    return float(value)
+
+
+def count(config: Config, key: str, default: int) -> int:
+    """Return a whole number that may be missing, zero or negative: 0 for all of these.
+
+    Raises:
+        InvalidInputError: the field holds something else, or a number too large.
+    """
+    value = config.values.get(key)
+    if value is None:
+        value = default
+    if isinstance(value, int) and not isinstance(value, bool) and value <= 0:
+        return 0
+    return config.size(key, default)
+
+
+def texts(config: Config, key: str) -> tuple[str, ...]:
+    """Return a list of words, which may be one string with bars between them.
+
+    Raises:
+        InvalidInputError: the field holds something else.
+    """
+    value = config.values.get(key) or []
+    if isinstance(value, str):
+        value = [word.strip() for word in value.lower().split("|")]
+    if not isinstance(value, list | tuple) or not all(isinstance(word, str) for word in value):
+        raise _invalid(config, key, "a list of words")
+    return tuple(value)
+
+
+def _invalid(config: Config, key: str, wanted: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"config.json of {config.name!r}: {key} must be {wanted}", field="model"
+    )

@@ -1,0 +1,101 @@
+"""What PyTorch's operations keep for backward, in bytes per token.
+
+Each entry gives the bytes under fp32, autocast, half and fused numerics (see
+`planner.domain.model.Numerics`; without a fourth entry, fused is as half).
+Derived operation by operation from the autograd formulas of PyTorch and the modelling code of
+transformers 5.23, and checked against the allocations of real models under fake tensors.
+"""
+
+from planner.domain.model import Kept, Share
+
+STATISTICS = 8
+"""Mean and reciprocal deviation of a layer norm, fp32 each."""
+
+
+def operand(
+    name: str,
+    size: float,
+    copies: int = 1,
+    *,
+    share: Share = Share.SEQUENCE,
+    of: tuple[str, ...] = (),
+) -> Kept:
+    """Build the entry of a matmul operand: fp32, or cast to 16 bit once per consuming matmul."""
+    return Kept(
+        name=name,
+        bytes_per_token=(4 * size, 2 * size * copies, 2 * size),
+        share=share,
+        operand_of=of,
+    )
+
+
+def layer_norm(name: str, size: int) -> Kept:
+    """Build the entry of a layer norm: its input and statistics; autocast runs it in fp32."""
+    return Kept(
+        name=name,
+        bytes_per_token=(4 * size + STATISTICS, 4 * size + STATISTICS, 2 * size + STATISTICS),
+        is_normalised_in_fp32=True,
+    )
+
+
+def rms_norm(name: str, size: int) -> Kept:
+    """Build the entry of transformers' RMSNorm: an fp32 copy and the normalised input.
+
+    Fused, it keeps its input and one statistic. The normalised input serves the norm's own weight.
+    """
+    frozen = 4 * size + 4
+    return Kept(
+        name=name,
+        bytes_per_token=(8 * size + 4, 8 * size + 4, 6 * size + 4, 2 * size + 4),
+        frozen_bytes_per_token=(frozen, frozen, frozen, 2 * size + 4),
+    )
+
+
+def dropout(name: str, size: int, probability: float) -> tuple[Kept, ...]:
+    """Build the entry of a dropout mask: one byte per element, nothing at probability 0."""
+    if probability == 0:
+        return ()
+    return (Kept(name=name, bytes_per_token=(size, size, size)),)
+
+
+def activation(function: str, size: int) -> tuple[Kept, ...]:
+    """Build the entries of an elementwise activation.
+
+    `gelu_new` and its relatives are spelled out in Python and keep every intermediate (autocast
+    raises to the third power in fp32); fused, they too keep their input alone. `relu` keeps its
+    output, which the next matmul keeps anyway. The rest are single kernels that keep their input.
+    """
+    if function == "relu":
+        return ()
+    if function not in {"gelu_new", "gelu_fast"}:
+        return (operand(f"{function}_input", size, share=Share.SPLIT),)
+    spelled_out = (4 * size, 4 * size, 2 * size, 0)
+    return (
+        Kept(name="gelu_power", bytes_per_token=spelled_out, share=Share.SPLIT),
+        Kept(name="gelu_tanh", bytes_per_token=spelled_out, share=Share.SPLIT),
+        Kept(name="gelu_one_plus_tanh", bytes_per_token=spelled_out, share=Share.SPLIT),
+        operand("gelu_half_input", size, share=Share.SPLIT),
+    )
+
+
+def gate(inner: int) -> tuple[Kept, ...]:
+    """Build the entries of a gated product: both factors, of which fused kernels keep one."""
+    size = 2 * inner
+    activated = (2 * size, size, size, 0)
+    return (
+        Kept(name="activated_gate", bytes_per_token=activated, share=Share.SPLIT),
+        operand("up", inner, share=Share.SPLIT),
+    )
+
+
+def scores(attention_dropout: float, *, is_upcast: bool) -> tuple[float, ...]:
+    """Bytes per materialised attention score: softmax output, its cast, dropout mask and output.
+
+    Args:
+        attention_dropout: its probability; 0 keeps no mask.
+        is_upcast: the model computes the softmax in fp32 whatever the dtype (llama does).
+    """
+    mask = 1 if attention_dropout else 0
+    softmax_half = 4 + 2 if is_upcast else 2
+    dropped = 2 + mask if mask else 0
+    return (4 + (4 + mask if mask else 0), 4 + 2 + mask, softmax_half + dropped, 2 + dropped)

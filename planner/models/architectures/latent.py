@@ -1,0 +1,102 @@
+"""Multi-head latent attention: queries, keys and values grow out of small latent vectors."""
+
+from dataclasses import replace
+
+from planner.domain.model import Attention, Kept, Linear, Share
+from planner.models.architectures import kept
+from planner.models.architectures.config import Config
+from planner.models.architectures.decoder import Family, Piece, size
+
+
+def latent_attention(family: Family, config: Config, hidden: int) -> tuple[Attention, Piece]:
+    """Return DeepSeek's attention.
+
+    Queries come from the hidden state, or from a latent of `q_lora_rank` where that is not null;
+    keys and values from a latent of `kv_lora_rank`, with one rotary key shared by all heads.
+    Source: DeepSeek-V2, arXiv:2405.04434, section 2.1.
+    """
+    heads = size(family, config, "heads")
+    rotary = config.size("qk_rope_head_dim", 64)
+    plain = config.size("qk_nope_head_dim", 128)
+    value = config.size("v_head_dim", 128)
+    latent = config.size("kv_lora_rank", 512)
+    has_bias = config.flag("attention_bias", default=False)
+    query_linears, query_kept, vectors = _queries(config, hidden, heads, plain + rotary)
+    linears = (
+        *query_linears,
+        _linear("kv_a_proj_with_mqa", hidden, latent + rotary, has_bias=has_bias),
+        _linear("kv_b_proj", latent, heads * (plain + value), splits=heads),
+        replace(
+            _linear("o_proj", heads * value, hidden, has_bias=has_bias, splits=heads),
+            cuts_inputs=True,
+        ),
+    )
+    attention = Attention(
+        num_heads=heads,
+        num_key_value_heads=heads,
+        # Scores are as wide as queries, the weighted sum as values: their mean gives the FLOPs.
+        head_dim=(plain + rotary + value) // 2,
+        is_causal=True,
+        eager_bytes_per_score=kept.scores(config.probability("attention_dropout"), is_upcast=True),
+    )
+    return attention, Piece(
+        linears=linears,
+        vectors=vectors | {"kv_a_layernorm": latent},
+        kept=(
+            kept.operand("attention_input", hidden, copies=2, share=Share.INPUT),
+            *query_kept,
+            kept.rms_norm("kv_a_layernorm", latent),
+            kept.operand("kv_b_proj_input", latent),
+            kept.operand("query_key", 2 * heads * (plain + rotary), share=Share.SPLIT),
+            kept.operand("value_and_output", 2 * heads * value, share=Share.SPLIT),
+        ),
+    )
+
+
+def _queries(
+    config: Config, hidden: int, heads: int, head_size: int
+) -> tuple[tuple[Linear, ...], tuple[Kept, ...], dict[str, int]]:
+    """Return the matrices that make queries, what they keep, and their norm's parameters."""
+    width = heads * head_size
+    if "q_lora_rank" in config.values and config.values["q_lora_rank"] is None:
+        return (_linear("q_proj", hidden, width, splits=heads),), (), {}
+    rank = config.size("q_lora_rank", 1536)
+    has_bias = config.flag("attention_bias", default=False)
+    linears = (
+        _linear("q_a_proj", hidden, rank, has_bias=has_bias),
+        _linear("q_b_proj", rank, width, splits=heads),
+    )
+    entries = (kept.rms_norm("q_a_layernorm", rank), kept.operand("q_b_proj_input", rank))
+    return linears, entries, {"q_a_layernorm": rank}
+
+
+def sparse_latent_attention(family: Family, config: Config, hidden: int) -> tuple[Attention, Piece]:
+    """Return DeepSeek-V3.2's attention: latent, with an indexer that picks the keys.
+
+    The indexer runs without gradients, so it keeps nothing.
+    Leaves out: the indexer's own scores; keys beyond `index_topk` still count as FLOPs.
+    """
+    attention, piece = latent_attention(family, config, hidden)
+    heads, channels = config.size("index_n_heads", 64), config.size("index_head_dim", 128)
+    indexer = (
+        _linear("index_query", config.size("q_lora_rank", 1536), heads * channels),
+        _linear("index_key", hidden, channels),
+        _linear("index_weights", hidden, heads),
+    )
+    return attention, Piece(
+        linears=(*piece.linears, *indexer),
+        vectors={**piece.vectors, "index_key_norm": 2 * channels},
+        kept=piece.kept,
+    )
+
+
+def _linear(
+    name: str, rows: int, columns: int, *, has_bias: bool = False, splits: int = 1
+) -> Linear:
+    return Linear(
+        name=name,
+        in_features=rows,
+        out_features=columns,
+        has_bias=has_bias,
+        most_splits=splits,
+    )

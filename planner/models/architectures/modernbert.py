@@ -1,0 +1,187 @@
+"""ModernBERT: rotary positions, pre-norm blocks with a gated MLP, most of which look nearby only."""
+
+from collections import Counter
+from dataclasses import replace
+
+from planner.core.errors import InvalidInputError
+from planner.domain.model import Attention, Linear, Model, Part
+from planner.models.architectures import encoders, kept
+from planner.models.architectures.config import Config
+from planner.models.architectures.fields import labels
+
+_GLOBAL, _LOCAL = "full_attention", "sliding_attention"
+_MOST_LAYERS = 10_000
+_TASKS = {"Model": "none", "ForSequenceClassification": "sequence-classification"}
+
+
+def read(name: str, config: Config) -> Model:
+    """Return the Model of a modernbert config.json, with the head that `architectures` names.
+
+    `ModernBertModel` has no head, `ModernBertForSequenceClassification` has classes; anything else
+    is read as `ModernBertForMaskedLM`.
+
+    Raises:
+        InvalidInputError: layer_types is no list of known kinds, or there are too many layers.
+    """
+    hidden = config.size("hidden_size", 768)
+    vocabulary = config.size("vocab_size", 50368)
+    norm = _norm_parameters(config, hidden)
+    task = _TASKS.get(config.head_class().removeprefix("ModernBert"), "masked-lm")
+    embeddings = Part(
+        name="embeddings",
+        tables={"tok_embeddings": vocabulary * hidden},
+        vectors={"norm": norm},
+        kept=(
+            kept.layer_norm("norm", hidden),
+            *kept.dropout("dropout_mask", hidden, config.probability("embedding_dropout")),
+        ),
+    )
+    final = replace(encoders.norm_part("final_norm", hidden), vectors={"final_norm": norm})
+    return Model(
+        name=name,
+        model_type="modernbert",
+        task=task,
+        parts=(
+            embeddings,
+            *_blocks(config, hidden, norm),
+            final,
+            *_head(config, task, hidden, vocabulary),
+        ),
+        vocab_size=vocabulary,
+        hidden_size=hidden,
+        max_position_embeddings=config.size("max_position_embeddings", 8192),
+        config=config.values,
+    )
+
+
+def _norm_parameters(config: Config, hidden: int) -> int:
+    return hidden * (2 if config.flag("norm_bias", default=False) else 1)
+
+
+def _kinds(config: Config) -> list[str]:
+    """Return each layer's kind: listed, or every n-th global as in configs on the Hub."""
+    layers = config.size("num_hidden_layers", 22)
+    kinds = config.values.get("layer_types")
+    if kinds is None and layers <= _MOST_LAYERS:
+        every = config.size("global_attn_every_n_layers", 3)
+        return [_LOCAL if index % every else _GLOBAL for index in range(layers)]
+    if (
+        not isinstance(kinds, list)
+        or len(kinds) != layers
+        or any(kind not in {_GLOBAL, _LOCAL} for kind in kinds if isinstance(kind, str))
+        or not all(isinstance(kind, str) for kind in kinds)
+    ):
+        raise InvalidInputError(
+            f"config.json of {config.name!r}: layer_types must list {_GLOBAL} or {_LOCAL} for each"
+            f" of up to {_MOST_LAYERS:,} num_hidden_layers",
+            field="model",
+        )
+    return kinds
+
+
+def _blocks(config: Config, hidden: int, norm: int) -> tuple[Part, ...]:
+    """Build one part per kind of layer; the first layer has no norm before its attention."""
+    first, *others = _kinds(config)
+    block = _block(config, hidden, norm)
+    without_norm = replace(
+        block,
+        name="first_block",
+        vectors={"mlp_norm": norm},
+        kept=tuple(each for each in block.kept if each.name != "attn_norm"),
+    )
+    counts = Counter(others)
+    kinds = ((without_norm, first, 1), *((block, kind, counts[kind]) for kind in counts))
+    return tuple(
+        replace(
+            part,
+            name=part.name if part is without_norm else f"{kind}_block",
+            count=count,
+            attention=_attention(config, hidden, is_local=kind == _LOCAL),
+        )
+        for part, kind, count in kinds
+    )
+
+
+def _attention(config: Config, hidden: int, *, is_local: bool) -> Attention:
+    heads = config.size("num_attention_heads", 12)
+    dropout = config.probability("attention_dropout")
+    return Attention(
+        num_heads=heads,
+        num_key_value_heads=heads,
+        head_dim=config.divided("hidden_size", hidden, "num_attention_heads", heads),
+        is_causal=False,
+        eager_bytes_per_score=kept.scores(dropout, is_upcast=True),
+        window=config.size("local_attention", 128) if is_local else None,
+    )
+
+
+def _block(config: Config, hidden: int, norm: int) -> Part:
+    inner = config.size("intermediate_size", 1152)
+    has_bias = config.flag("attention_bias", default=False)
+    has_mlp_bias = config.flag("mlp_bias", default=False)
+    mlp_dropout = config.probability("mlp_dropout")
+    shapes = (
+        ("Wqkv", hidden, 3 * hidden, has_bias),
+        ("attn_Wo", hidden, hidden, has_bias),
+        ("Wi", hidden, 2 * inner, has_mlp_bias),
+        ("mlp_Wo", inner, hidden, has_mlp_bias),
+    )
+    return Part(
+        name="block",
+        is_block=True,
+        linears=tuple(
+            Linear(name=name, in_features=rows, out_features=columns, has_bias=bias)
+            for name, rows, columns, bias in shapes
+        ),
+        vectors={"attn_norm": norm, "mlp_norm": norm},
+        kept=(
+            kept.layer_norm("attn_norm", hidden),
+            kept.operand("Wqkv_input", hidden),
+            # The value is a view, which keeps all of the fused projection alive.
+            kept.operand("query_key_value", 3 * hidden),
+            kept.operand("rotated_query_key", 2 * hidden),
+            kept.operand("attention_output", hidden),
+            *kept.dropout("out_drop_mask", hidden, config.probability("attention_dropout")),
+            kept.layer_norm("mlp_norm", hidden),
+            kept.operand("Wi_input", hidden),
+            *kept.activation(config.text("hidden_activation", "gelu"), inner),
+            kept.operand("activated_input", inner),
+            kept.operand("gate", inner),
+            *kept.dropout("mlp_dropout_mask", inner, mlp_dropout),
+            kept.operand("mlp_Wo_input", inner),
+        ),
+    )
+
+
+def _head(config: Config, task: str, hidden: int, vocabulary: int) -> tuple[Part, ...]:
+    if task == "none":
+        return ()
+    if task == "masked-lm":
+        return (_masked_lm_head(config, hidden, vocabulary),)
+    has_bias = config.flag("classifier_bias", default=False)
+    pooled, head = encoders.sequence_head(hidden, labels(config), has_dense_bias=has_bias)
+    return pooled, replace(head, vectors={"norm": _norm_parameters(config, hidden)})
+
+
+def _masked_lm_head(config: Config, hidden: int, vocabulary: int) -> Part:
+    has_bias = config.flag("classifier_bias", default=False)
+    head = encoders.masked_lm_head(
+        hidden,
+        hidden,
+        vocabulary,
+        config.text("classifier_activation", "gelu"),
+        is_tied=config.flag("tie_word_embeddings", default=True),
+        second_bias={},
+    )
+    transform, decoder = head.linears
+    return replace(
+        head,
+        linears=(
+            replace(transform, has_bias=has_bias),
+            replace(decoder, has_bias=config.flag("decoder_bias", default=True)),
+        ),
+        vectors={"norm": _norm_parameters(config, hidden)},
+    )
+
+
+READERS = {"modernbert": read}

@@ -1,0 +1,182 @@
+"""Vision-language models: a text model with a vision tower, one image per sequence."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeAlias
+
+from planner.core.errors import InvalidInputError
+from planner.domain.model import Attention, Linear, Model, Part
+from planner.models.architectures import hybrid, kept
+from planner.models.architectures.config import Config
+from planner.models.architectures.decoder import read as read_dense
+from planner.models.architectures.families import GEMMA3, QWEN3
+
+Reader: TypeAlias = Callable[[str, Config], Model]
+Tower: TypeAlias = Callable[[Config, Config, int], tuple[Part, ...]]
+"""Builds the parts of a tower from its config, the whole one, and the text's hidden size."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shape:
+    """The sizes of a tower's blocks."""
+
+    hidden: int
+    heads: int
+    inner: int
+    depth: int
+    tokens: int
+    is_fused: bool
+
+
+def read(text: Reader, tower: Tower, name: str, config: Config) -> Model:
+    """Return the Model of a vision-language config: the text's parts and the tower's."""
+    values = _section(config, "text_config")
+    if "tie_word_embeddings" in config.values:
+        values = {**values, "tie_word_embeddings": config.values["tie_word_embeddings"]}
+    model = text(name, Config(name, values))
+    vision = Config(name, _section(config, "vision_config"))
+    return replace(
+        model,
+        model_type=config.text("model_type", ""),
+        parts=(*tower(vision, config, model.hidden_size), *model.parts),
+        config=config.values,
+    )
+
+
+def _section(config: Config, key: str) -> Mapping[str, Any]:
+    section = config.values.get(key)
+    if not isinstance(section, Mapping):
+        raise InvalidInputError(f"config.json of {config.name!r} has no {key}", field="model")
+    return section
+
+
+def _linear(name: str, rows: int, columns: int) -> Linear:
+    return Linear(name=name, in_features=rows, out_features=columns, has_bias=True)
+
+
+def _block(shape: _Shape) -> Part:
+    """Return a pre-norm encoder block over image patches."""
+    hidden, heads, inner = shape.hidden, shape.heads, shape.inner
+    matrices = ("qkv",) if shape.is_fused else ("q_proj", "k_proj", "v_proj")
+    width = 3 * hidden // len(matrices)
+    return Part(
+        name="vision_block",
+        is_block=True,
+        count=shape.depth,
+        tokens_per_sequence=shape.tokens,
+        linears=(
+            *(_linear(matrix, hidden, width) for matrix in matrices),
+            _linear("proj", hidden, hidden),
+            _linear("fc1", hidden, inner),
+            _linear("fc2", inner, hidden),
+        ),
+        vectors={"norm1": 2 * hidden, "norm2": 2 * hidden},
+        attention=Attention(
+            num_heads=heads,
+            num_key_value_heads=heads,
+            head_dim=hidden // heads,
+            is_causal=False,
+            eager_bytes_per_score=kept.scores(0.0, is_upcast=True),
+        ),
+        kept=(
+            kept.layer_norm("norm1", hidden),
+            kept.operand("qkv_input", hidden, copies=len(matrices)),
+            kept.operand("query_key_value", 3 * hidden),
+            kept.operand("attention_output", hidden),
+            kept.layer_norm("norm2", hidden),
+            kept.operand("fc1_input", hidden),
+            *kept.activation("gelu_pytorch_tanh", inner),
+            kept.operand("fc2_input", inner),
+        ),
+    )
+
+
+def siglip_tower(vision: Config, config: Config, text_hidden: int) -> tuple[Part, ...]:
+    """Return SigLIP's encoder and Gemma 3's projector of pooled patches."""
+    hidden = vision.size("hidden_size", 1152)
+    patch = vision.size("patch_size", 14)
+    side = vision.size("image_size", 896) // patch
+    tokens = max(1, side * side)
+    heads = vision.size("num_attention_heads", 16)
+    vision.divided("hidden_size", hidden, "num_attention_heads", heads)
+    pixels = vision.size("num_channels", 3) * patch * patch
+    embeddings = Part(
+        name="vision_embeddings",
+        tokens_per_sequence=tokens,
+        linears=(_linear("patch_embedding", pixels, hidden),),
+        tables={"position_embedding": tokens * hidden},
+    )
+    projector = Part(
+        name="vision_projector",
+        tokens_per_sequence=config.size("mm_tokens_per_image", 256),
+        linears=(Linear(name="projection", in_features=hidden, out_features=text_hidden),),
+        vectors={"post_layernorm": 2 * hidden, "soft_embedding_norm": hidden},
+        kept=(kept.rms_norm("soft_embedding_norm", hidden), kept.operand("input", hidden)),
+    )
+    shape = _Shape(
+        hidden=hidden,
+        heads=heads,
+        inner=vision.size("intermediate_size", 4304),
+        depth=vision.size("num_hidden_layers", 27),
+        tokens=tokens,
+        is_fused=False,
+    )
+    return (embeddings, _block(shape), projector)
+
+
+def qwen_tower(vision: Config, _config: Config, text_hidden: int) -> tuple[Part, ...]:
+    """Return Qwen's vision encoder and the mergers that hand its patches to the text."""
+    hidden = vision.size("hidden_size", 1152)
+    heads = vision.size("num_heads", 16)
+    vision.divided("hidden_size", hidden, "num_heads", heads)
+    tokens = vision.size("num_position_embeddings", 2304)
+    patch = vision.size("patch_size", 16)
+    pixels = vision.size("in_channels", 3) * vision.size("temporal_patch_size", 2) * patch**2
+    merged = hidden * vision.size("spatial_merge_size", 2) ** 2
+    output = vision.size("out_hidden_size", text_hidden)
+    deep = vision.values.get("deepstack_visual_indexes") or []
+    embeddings = Part(
+        name="vision_embeddings",
+        tokens_per_sequence=tokens,
+        linears=(_linear("patch_embed", pixels, hidden),),
+        tables={"pos_embed": tokens * hidden},
+    )
+    merger = Part(
+        name="vision_merger",
+        tokens_per_sequence=max(1, tokens * hidden // merged),
+        linears=(_linear("fc1", merged, merged), _linear("fc2", merged, output)),
+        vectors={"norm": 2 * hidden},
+        kept=(
+            kept.layer_norm("norm", merged),
+            kept.operand("fc1_input", merged),
+            kept.operand("fc2_input", 2 * merged),
+        ),
+    )
+    count = len(deep) if isinstance(deep, list) else 0
+    deepstack = replace(merger, name="deepstack_merger", count=count, vectors={"norm": 2 * merged})
+    shape = _Shape(
+        hidden=hidden,
+        heads=heads,
+        inner=vision.size("intermediate_size", 4304),
+        depth=vision.size("depth", 27),
+        tokens=tokens,
+        is_fused=True,
+    )
+    return (embeddings, _block(shape), merger, *((deepstack,) if count else ()))
+
+
+TEXT_READERS: Mapping[str, Reader] = {
+    "qwen3_5_moe_text": hybrid.read_mixture,
+    "qwen3_5_text": hybrid.read_dense,
+    "qwen3_vl_text": partial(read_dense, QWEN3),
+}
+"""Text halves that are also models of their own."""
+
+READERS: Mapping[str, Reader] = {
+    **TEXT_READERS,
+    "gemma3": partial(read, partial(read_dense, GEMMA3), siglip_tower),
+    "qwen3_5": partial(read, hybrid.read_dense, qwen_tower),
+    "qwen3_5_moe": partial(read, hybrid.read_mixture, qwen_tower),
+    "qwen3_vl": partial(read, partial(read_dense, QWEN3), qwen_tower),
+}

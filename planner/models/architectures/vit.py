@@ -1,0 +1,190 @@
+"""ViT and its like (deit, dinov2): patches as tokens, pre-norm blocks, a classifier of one token."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from planner.core.errors import InvalidInputError
+from planner.domain.model import Attention, Kept, Linear, Model, Part
+from planner.models.architectures import encoders, kept
+from planner.models.architectures.config import Config
+from planner.models.architectures.fields import labels, pair
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Family:
+    """How a family differs from ViT."""
+
+    patch: int = 16
+    special_tokens: tuple[str, ...] = ("cls_token",)
+    has_pooler: bool = True
+    classifier: str = "ViTForImageClassification"
+    is_bare_by_default: bool = False
+    is_dino: bool = False
+    """The MLP's size is a ratio, both sublayers are scaled, and the classifier sees the mean too."""
+
+
+_FAMILIES: Mapping[str, _Family] = {
+    "vit": _Family(),
+    "deit": _Family(special_tokens=("cls_token", "distillation_token")),
+    "dinov2": _Family(patch=14, has_pooler=False, is_bare_by_default=True, is_dino=True),
+}
+
+
+def read(name: str, config: Config) -> Model:
+    """Return the Model of a vit-like config.json, with the head that `architectures` names.
+
+    `...Model` has a pooler (dinov2's has none); anything else is read as
+    `...ForImageClassification`. A sequence is an image; the vocabulary is its labels.
+    """
+    model_type = config.text("model_type", "vit")
+    family = _FAMILIES[model_type]
+    hidden = config.size("hidden_size", 768)
+    head_class = config.head_class()
+    is_bare = head_class.endswith("Model") or (not head_class and family.is_bare_by_default)
+    patches = image_patches(config, family.patch)
+    tokens = patches + len(family.special_tokens)
+    return Model(
+        name=name,
+        model_type=model_type,
+        task="none" if is_bare else "image-classification",
+        parts=(
+            _embeddings(config, family, hidden, patches),
+            _block(config, family, hidden, tokens),
+            encoders.norm_part("layernorm", hidden, tokens),
+            *_head(config, family, hidden, is_bare=is_bare),
+        ),
+        vocab_size=1 if is_bare else labels(config),
+        hidden_size=hidden,
+        max_position_embeddings=tokens,
+        has_learned_positions=True,
+        config=config.values,
+    )
+
+
+def image_patches(config: Config, patch: int) -> int:
+    """Return the patches of an image, with this default for patch_size.
+
+    Raises:
+        InvalidInputError: a patch is larger than the image.
+    """
+    image, patches = pair(config, "image_size", 224), pair(config, "patch_size", patch)
+    rows, columns = (side // step for side, step in zip(image, patches, strict=True))
+    if not rows * columns:
+        raise InvalidInputError(
+            f"config.json of {config.name!r}: patch_size {patches} is larger than image_size"
+            f" {image}",
+            field="model",
+        )
+    return rows * columns
+
+
+def patch_projection(config: Config, hidden: int, patch: int, *, has_bias: bool = True) -> Linear:
+    """Build the convolution over patches, which do not overlap, as the matrix that it is."""
+    height, width = pair(config, "patch_size", patch)
+    return Linear(
+        name="projection",
+        in_features=config.size("num_channels", 3) * height * width,
+        out_features=hidden,
+        has_bias=has_bias,
+    )
+
+
+def _embeddings(config: Config, family: _Family, hidden: int, patches: int) -> Part:
+    projection = patch_projection(config, hidden, family.patch)
+    tokens = family.special_tokens
+    vectors = dict.fromkeys(tokens, hidden)
+    if family.is_dino and config.flag("use_mask_token", default=True):
+        vectors["mask_token"] = hidden
+    dropout = config.probability("hidden_dropout_prob")
+    return Part(
+        name="embeddings",
+        tokens_per_sequence=patches,
+        linears=(projection,),
+        tables={"position_embeddings": (patches + len(tokens)) * hidden},
+        vectors=vectors,
+        kept=(
+            kept.operand("pixels", projection.in_features),
+            *kept.dropout("dropout_mask", hidden, dropout),
+        ),
+    )
+
+
+def _block(config: Config, family: _Family, hidden: int, tokens: int) -> Part:
+    heads = config.size("num_attention_heads", 12)
+    dropout = config.probability("attention_probs_dropout_prob")
+    ratio = config.size("mlp_ratio", 4) if family.is_dino else 1
+    layer = encoders.Layer(
+        count=config.size("num_hidden_layers", 12),
+        attention=Attention(
+            num_heads=heads,
+            num_key_value_heads=heads,
+            head_dim=config.divided("hidden_size", hidden, "num_attention_heads", heads),
+            is_causal=False,
+            eager_bytes_per_score=kept.scores(dropout, is_upcast=True),
+        ),
+        hidden=hidden,
+        inner=ratio * hidden if family.is_dino else config.size("intermediate_size", 3072),
+        activation=config.text("hidden_act", "gelu"),
+        names=encoders.Names(attention_norm="norm1", mlp_norm="norm2")
+        if family.is_dino
+        else encoders.Names(),
+        dropout=0.0 if family.is_dino else config.probability("hidden_dropout_prob"),
+        has_qkv_bias=config.flag("qkv_bias", default=True),
+        tokens_per_sequence=tokens,
+    )
+    return _scaled(config, layer) if family.is_dino else encoders.block(layer)
+
+
+def _scaled(config: Config, layer: encoders.Layer) -> Part:
+    """Build dinov2's layer: a scale after each sublayer, and perhaps a gated MLP."""
+    plain, hidden = encoders.block(layer), layer.hidden
+    scales = {f"layer_scale{index}": hidden for index in (1, 2)}
+    linears, mlp_kept = plain.linears, encoders.mlp_kept(layer)
+    if config.flag("use_swiglu_ffn", default=False):
+        inner = (layer.inner * 2 // 3 + 7) // 8 * 8
+        linears = (*encoders.projections(layer), *_swiglu(hidden, inner))
+        mlp_kept = _swiglu_kept(hidden, inner)
+    return replace(
+        plain,
+        linears=linears,
+        vectors={**plain.vectors, **scales},
+        kept=(
+            *encoders.attention_kept(layer),
+            *mlp_kept,
+            *(kept.operand(f"{name}_input", hidden) for name in scales),
+        ),
+    )
+
+
+def _swiglu(hidden: int, inner: int) -> tuple[Linear, ...]:
+    shapes = (
+        ("gate_proj", hidden, inner),
+        ("up_proj", hidden, inner),
+        ("down_proj", inner, hidden),
+    )
+    return tuple(
+        Linear(name=name, in_features=rows, out_features=columns, has_bias=True)
+        for name, rows, columns in shapes
+    )
+
+
+def _swiglu_kept(hidden: int, inner: int) -> tuple[Kept, ...]:
+    return (
+        kept.operand("gate_up_input", hidden, copies=2),
+        *kept.activation("silu", inner),
+        kept.operand("activated_gate", inner),
+        kept.operand("up", inner),
+        kept.operand("down_proj_input", inner),
+        kept.layer_norm("norm2", hidden),
+    )
+
+
+def _head(config: Config, family: _Family, hidden: int, *, is_bare: bool) -> tuple[Part, ...]:
+    if is_bare:
+        pooled = config.size("pooler_output_size", hidden) if family.has_pooler else 0
+        return (encoders.classifier("pooler", hidden, pooled),) if pooled else ()
+    features = 2 * hidden if family.is_dino else hidden
+    return (encoders.classifier("classifier", features, labels(config)),)
+
+
+READERS = dict.fromkeys(("deit", "dinov2", "vit"), read)

@@ -1,0 +1,283 @@
+"""A model's name, path or Hub id -> its config.json: from the catalogue, the disk or the Hub."""
+
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from planner.catalog import records
+from planner.core.errors import (
+    HubUnreachableError,
+    InvalidInputError,
+    ModelNotFoundError,
+    did_you_mean,
+)
+from planner.models import hub_cache
+from planner.models.architectures import MODEL_TYPES
+from planner.models.hub_cache import Entry
+from planner.models.hub_client import LARGEST_FILE_BYTES, FileMissingError, Repository
+
+LARGEST_CONFIG_BYTES = LARGEST_FILE_BYTES
+_MAIN = "main"
+_PART = r"[A-Za-z0-9](?:[\w.-]{0,94}\w)?"
+_HUB_ID = re.compile(rf"{_PART}(?:/{_PART})?", re.ASCII)
+_REVISION = re.compile(r"\w[\w./-]{0,127}", re.ASCII)
+_BASE_TAG = "base_model:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSource:
+    """A config.json and where it came from."""
+
+    name: str
+    config: Mapping[str, Any]
+    is_pretrained: bool
+    """Weights can be loaded from the Hub under `name`, at `revision`."""
+    revision: str = _MAIN
+    note: str = ""
+    """What the user should know about it: how old it is, or that it stands for another model."""
+    safetensors_parameters: int | None = None
+    """How many the Hub counts in the weights, where it does."""
+    safetensors_dtype: str = ""
+    """The dtype of most of them, such as BF16."""
+
+
+def find_model(name: str, *, allow_paths: bool, revision: str | None = None) -> ModelSource:
+    """Return the config.json of a model: from the catalogue, a local path, or the Hub.
+
+    Args:
+        name: catalogue name, Hub id, or path of a config.json or of the folder that holds one.
+            `id@revision` names a revision too.
+        allow_paths: whether the file system may be read (never for a request from elsewhere).
+        revision: branch, tag or commit of the Hub's repository; main where it is None.
+
+    Raises:
+        ModelNotFoundError: or one of its children; each hint says what to do.
+        InvalidInputError: the name can be neither an id nor a path.
+    """
+    model_id = name
+    if revision is None:
+        model_id, at, named = name.partition("@")
+        revision = named if at else _MAIN
+    record = _shipped(model_id) if revision == _MAIN else None
+    if record:
+        return record
+    if allow_paths and _is_path(name):
+        return ModelSource(name=name, config=_read_path(Path(name)), is_pretrained=False)
+    if not _is_id(model_id):
+        raise _not_an_id(name)
+    if not _REVISION.fullmatch(revision) or ".." in revision:
+        raise InvalidInputError(
+            f"{revision[:80]!r} is not a revision",
+            hint="name a branch, a tag or a commit; the default is main",
+            field="model",
+        )
+    return _from_hub(Repository(model_id, revision))
+
+
+def parse_config(text: str, where: str) -> dict[str, Any]:
+    """Return the object that a config.json holds.
+
+    Raises:
+        InvalidInputError: it is too large, not JSON, or not an object.
+    """
+    if len(text) > LARGEST_CONFIG_BYTES:
+        raise InvalidInputError(f"{where} is larger than 1 MiB", field="model")
+    try:
+        config = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInputError(f"{where} is not JSON: {error}", field="model") from None
+    if not isinstance(config, dict):
+        raise InvalidInputError(f"{where} holds no JSON object", field="model")
+    return config
+
+
+def _shipped(name: str) -> ModelSource | None:
+    record = records.model(name) if len(name) <= 200 else None  # noqa: PLR2004 - no id is longer
+    if record is None:
+        return None
+    return ModelSource(name=record.id, config=record.config, is_pretrained=True)
+
+
+def _is_id(name: str) -> bool:
+    if ".." in name or "--" in name or name.endswith(".git"):
+        return False
+    return bool(_HUB_ID.fullmatch(name))
+
+
+def _not_an_id(name: str) -> InvalidInputError:
+    similar = did_you_mean(name, records.model_ids()) or "`planner models` lists the known ones"
+    return InvalidInputError(
+        f"{name[:80]!r} is not a model id",
+        hint=f"an id reads organisation/name; {similar}",
+        field="model",
+    )
+
+
+def _is_path(name: str) -> bool:
+    if name.startswith((".", "/", "~")) or name.endswith(".json"):
+        return "\0" not in name
+    with suppress(OSError):
+        return bool(name) and Path(name).is_dir()
+    return False
+
+
+def _read_path(path: Path) -> dict[str, Any]:
+    """Read at most the largest config, so that no device and no growing file can hold us."""
+    try:
+        path = path.expanduser()
+        path = path / "config.json" if path.is_dir() else path
+        with path.open("rb") as file:
+            content = file.read(LARGEST_CONFIG_BYTES + 1)
+    except (OSError, RuntimeError, UnicodeEncodeError) as error:
+        raise ModelNotFoundError(
+            f"cannot read {str(path)[:200]!r}: {getattr(error, 'strerror', None) or error}",
+            hint="give the path of a config.json, or of the folder that holds it",
+            field="model",
+        ) from None
+    return _parse(content, repr(str(path)))
+
+
+def _parse(content: bytes, where: str) -> dict[str, Any]:
+    if len(content) > LARGEST_CONFIG_BYTES:
+        raise InvalidInputError(f"{where} is larger than 1 MiB", field="model")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InvalidInputError(f"{where} is not a text file", field="model") from None
+    return parse_config(text, where)
+
+
+def _from_hub(repository: Repository) -> ModelSource:
+    entry, note = _entry(repository)
+    if entry.config is not None:
+        return _source(repository, entry, entry.config, note)
+    about = f"{repository.name!r} {entry.kind}"
+    notes = f"{note}; {about}" if note else about
+    shipped = _shipped(entry.base)
+    if shipped:
+        return replace(shipped, note=f"{notes}: this is its base model {shipped.name!r}")
+    base = repository.sibling(entry.base)
+    try:
+        found, note = _entry(base)
+    except ModelNotFoundError as error:
+        raise type(error)(f"{about}, and {error.message}", error.hint, error.field) from None
+    if found.config is None:
+        raise ModelNotFoundError(
+            f"{about}, and its base model {base.name!r} {found.kind} too",
+            hint="give the id of the model that both were made from",
+            field="model",
+        )
+    source = _source(base, found, found.config, note)
+    notes = f"{notes}: this is its base model {base.name!r}"
+    return replace(source, note=f"{notes}; {source.note}" if source.note else notes)
+
+
+def _source(
+    repository: Repository, entry: Entry, config: Mapping[str, Any], note: str
+) -> ModelSource:
+    notes = [note, _custom_code(repository.name, config)]
+    return ModelSource(
+        name=repository.name,
+        config=config,
+        is_pretrained=True,
+        revision=repository.revision,
+        note="; ".join(text for text in notes if text),
+        safetensors_parameters=entry.safetensors_parameters,
+        safetensors_dtype=entry.safetensors_dtype,
+    )
+
+
+def _custom_code(name: str, config: Mapping[str, Any]) -> str:
+    model_type = config.get("model_type")
+    is_known = isinstance(model_type, str) and model_type in MODEL_TYPES
+    if "auto_map" not in config or is_known:
+        return ""
+    return (
+        f"{name!r} ships its own code (auto_map), which the planner never runs;"
+        " if it cannot be planned, try a model of a known architecture and the same sizes"
+    )
+
+
+def _entry(repository: Repository) -> tuple[Entry, str]:
+    """Return what is known about a repository, and a note where that may be out of date."""
+    place = (repository.endpoint, repository.name, repository.revision)
+    kept = hub_cache.read(*place)
+    if kept and kept.is_fresh:
+        return kept, ""
+    repository.require_client()
+    try:
+        entry = _ask(repository, kept)
+    except HubUnreachableError:
+        if kept:
+            day = datetime.fromtimestamp(kept.checked_at, UTC).date()
+            return kept, f"the Hub did not answer: {repository.name!r} is shown as of {day}"
+        copy = repository.copy_of_client()
+        if copy is None:
+            raise
+        entry = Entry(config=_read_path(copy), checked_at=0)
+        return entry, f"the Hub did not answer: {repository.name!r} is shown as last downloaded"
+    hub_cache.write(*place, entry)
+    return entry, ""
+
+
+def _ask(repository: Repository, kept: Entry | None) -> Entry:
+    now = time.time()
+    try:
+        if kept and repository.is_unchanged("config.json", kept.etag):
+            return replace(kept, checked_at=now)
+        file = repository.fetch("config.json")
+    except FileMissingError as error:
+        return _made_from(repository, error)
+    config = _parse(file.content, f"config.json of {repository.name!r}")
+    weights = repository.weights()
+    return Entry(
+        config=config,
+        etag=file.etag,
+        safetensors_parameters=weights.parameters if weights else None,
+        safetensors_dtype=weights.dtype if weights else "",
+        checked_at=now,
+    )
+
+
+def _made_from(repository: Repository, missing: FileMissingError) -> Entry:
+    """Return the base model of a repository without a config.json: an adapter, or GGUF files."""
+    with suppress(FileMissingError):
+        file = repository.fetch("adapter_config.json")
+        where = f"adapter_config.json of {repository.name!r}"
+        adapter = _parse(file.content, where)
+        kind = "is a LoRA adapter" if adapter.get("peft_type") == "LORA" else "is an adapter"
+        return _based_on(repository, kind, adapter.get("base_model_name_or_path"))
+    files, tags = repository.files_and_tags()
+    kinds = _kinds(files)
+    if any(file.endswith(".gguf") for file in files):
+        bases = [tag.rpartition(":")[2] for tag in tags if tag.startswith(_BASE_TAG)]
+        kind = f"has no config.json, only GGUF weights ({kinds})"
+        return _based_on(repository, kind, bases[0] if bases else None)
+    raise ModelNotFoundError(
+        missing.message + (f", only {kinds}" if kinds else ""),
+        hint="is it a model of another library? Plan for its base model, or give a config.json",
+        field="model",
+    )
+
+
+def _based_on(repository: Repository, kind: str, base: object) -> Entry:
+    if isinstance(base, str) and _is_id(base) and base != repository.name:
+        return Entry(base=base, kind=kind, checked_at=time.time())
+    raise ModelNotFoundError(
+        f"{repository.name!r} {kind}, and names no base model on the Hub",
+        hint="plan for the model that it was made from: give its id",
+        field="model",
+    )
+
+
+def _kinds(files: tuple[str, ...]) -> str:
+    """Say which kinds of files there are, the most frequent first, such as "3 .gguf, 1 .md"."""
+    counts = Counter(Path(file).suffix[:20] or "other" for file in files)
+    return ", ".join(f"{count} {suffix}" for suffix, count in counts.most_common(6))

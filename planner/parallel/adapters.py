@@ -1,0 +1,364 @@
+"""LoRA and QLoRA: which weights are trained, what the frozen ones take, what backward still needs.
+
+Notation: r rank of an adapter, A[r, in_features] and B[out_features, r] its matrices; q bytes of a
+frozen weight of the blocks' linears, b of any other frozen parameter.
+Source: Hu et al., LoRA, arXiv:2106.09685; Dettmers et al., QLoRA, arXiv:2305.14314; PEFT 0.21
+tuners/lora/layer.py; bitsandbytes 0.49 autograd/_functions.py.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+
+from planner.core.errors import InvalidInputError, UnsupportedError, did_you_mean
+from planner.core.term import Amount, Term
+from planner.domain.job import Job, Lora
+from planner.domain.model import Kept, Linear, Model, Numerics, Part
+from planner.domain.strategy import Strategy
+from planner.parallel.partition import Stage, occurrences, rank_parameters, stage_parameters
+from planner.parallel.phases import moments
+
+ALL_LINEAR = "all-linear"
+"""PEFT's word for every linear of the blocks; routers and the head are left out."""
+
+NF4_BLOCK, CONSTANTS_BLOCK = 64, 256
+"""Weights that share a constant, and constants that share one of their own."""
+
+_INT8, _HALF = 8, 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tensor:
+    """Equal tensors that the optimizer steps."""
+
+    rows: int
+    columns: int
+    """1 for a vector."""
+    count: int = 1
+    is_inner: bool = True
+    """A matrix of a block; False for embeddings, heads and vectors."""
+    is_routed: bool = False
+
+    @property
+    def elements(self) -> int:
+        """Return the elements of one of them."""
+        return self.rows * self.columns
+
+
+def find_targets(
+    model: Model,
+    wanted: str | Sequence[str] | None,
+    defaults: Sequence[str],
+    modules: Mapping[str, Sequence[str]],
+) -> tuple[str, ...]:
+    """Return the names of the model's linears that get an adapter.
+
+    Args:
+        model: a decoder-only language model.
+        wanted: module names as PEFT takes them, "all-linear", or None for the defaults.
+        defaults: PEFT's own targets for the model type; every linear where it has none.
+        modules: the modelling code's names of linears, where they differ from the planner's.
+
+    Raises:
+        UnsupportedError: the model is no decoder, or an expert was named.
+        InvalidInputError: the model has no linear of a name.
+    """
+    if not model.is_decoder:
+        raise UnsupportedError(
+            f"adapters beside {model.name} ({model.model_type}) are not estimated yet",
+            hint="decoder-only language models are",
+            field="recipe.method",
+        )
+    every = tuple(
+        dict.fromkeys(layer.name for part in model.blocks for layer in part.linears if _fits(layer))
+    )
+    if wanted == ALL_LINEAR or (wanted is None and not defaults):
+        return every
+    names = [wanted] if isinstance(wanted, str) else list(wanted or defaults)
+    known = (*every, *(layer.name for part in model.others for layer in part.linears))
+    found = (_linears_called(name, model, known, modules) for name in names)
+    return tuple(dict.fromkeys(linear for linears in found for linear in linears))
+
+
+def _fits(layer: Linear) -> bool:
+    return layer.num_experts == 1 and layer.name != "router"
+
+
+def _linears_called(
+    name: str, model: Model, known: Sequence[str], modules: Mapping[str, Sequence[str]]
+) -> list[str]:
+    """Return the linears that PEFT's module name stands for: its own, and shared experts' ones."""
+    spellings = modules.get(name, [name])
+    found = [k for k in known if any(k == one or k.endswith(f"_{one}") for one in spellings)]
+    if found:
+        return found
+    routed = {x.name for part in model.blocks for x in part.linears if x.num_experts > 1}
+    if any(linear == name or linear.endswith(f"_{name}") for linear in routed):
+        raise UnsupportedError(
+            f"the experts' {name[:60]} has no adapter of its own: PEFT trains linears alone",
+            hint=f"name some of {', '.join(known)}",
+            field="recipe.lora.targets",
+        )
+    hint = did_you_mean(name, [*known, *modules]) or f"known: {', '.join([*known, *modules])}"
+    raise InvalidInputError(
+        f"{model.name} has no linear {name[:60]!r}", hint=hint, field="recipe.lora.targets"
+    )
+
+
+def trained_tensors(job: Job, part: Part) -> tuple[Tensor, ...]:
+    """Return the tensors of one occurrence of a part that the optimizer steps."""
+    lora = job.recipe.lora
+    if lora is not None:
+        shapes = [
+            shape
+            for layer in part.linears
+            if layer.name in lora.targets
+            for shape in ((lora.rank, layer.in_features), (layer.out_features, lora.rank))
+        ]
+        return tuple(Tensor(rows=rows, columns=columns) for rows, columns in shapes)
+    inner = part.is_block
+    weights = (
+        Tensor(
+            rows=layer.out_features,
+            columns=layer.in_features,
+            count=layer.num_experts,
+            is_inner=inner,
+            is_routed=layer.num_experts > 1,
+        )
+        for layer in part.linears
+        if not layer.is_tied
+    )
+    biases = (
+        Tensor(
+            rows=layer.out_features,
+            columns=1,
+            count=layer.num_experts,
+            is_inner=False,
+            is_routed=layer.num_experts > 1,
+        )
+        for layer in part.linears
+        if layer.has_bias
+    )
+    width = job.model.hidden_size
+    tables = (
+        Tensor(rows=max(1, size // width), columns=min(size, width), is_inner=False)
+        for size in part.tables.values()
+    )
+    vectors = (Tensor(rows=size, columns=1, is_inner=False) for size in part.vectors.values())
+    return (*weights, *biases, *tables, *vectors)
+
+
+def trained_parameters(job: Job, s: Strategy, at: Stage) -> tuple[Amount, Amount]:
+    """Return the trained parameters of a stage on a rank, before ZeRO: dense ones, experts'.
+
+        dense = sum(r * (in_features + out_features)) over the adapters, or all parameters
+
+    Leaves out: tensor parallelism of adapters, which PEFT does not know.
+    """
+    if job.recipe.lora is None:
+        return stage_parameters(job, s, at)
+    adapters = sum(n * adapter_parameters(job, part) for part, n in occurrences(job.model, at))
+    return adapters, 0.0
+
+
+def adapter_parameters(job: Job, part: Part) -> int:
+    """Return the adapters' parameters of one occurrence of a part."""
+    if job.recipe.lora is None:
+        return 0
+    return sum(tensor.elements for tensor in trained_tensors(job, part))
+
+
+def trainable(job: Job) -> tuple[int, int]:
+    """Return the parameters that are trained, and all of them with the adapters."""
+    adapters = sum(part.count * adapter_parameters(job, part) for part in job.model.parts)
+    if job.recipe.lora is None:
+        return job.model.parameters, job.model.parameters
+    return adapters, job.model.parameters + adapters
+
+
+def frozen_weight_bytes(lora: Lora, in_features: int) -> float:
+    """Return q.
+
+        16 bit: 2;  int8: 1 + 4 / in_features;  NF4: 1/2 + 4/64
+        NF4 with double quantisation: 1/2 + 1/64 + 4 / (64 * 256)
+
+    Source: QLoRA, arXiv:2305.14314, section 3; LLM.int8 scales each row by an fp32 number.
+    """
+    if lora.base_bits >= _HALF:
+        return lora.base_bits / 8
+    if lora.base_bits == _INT8:
+        return 1 + 4 / in_features
+    if lora.has_double_quantization:
+        return 1 / 2 + 1 / NF4_BLOCK + 4 / (NF4_BLOCK * CONSTANTS_BLOCK)
+    return 1 / 2 + 4 / NF4_BLOCK
+
+
+def frozen_part_bytes(job: Job, s: Strategy, part: Part) -> Amount:
+    """Return the bytes of a part's frozen weights on a rank: q and b times their parameters.
+
+    Source: transformers replaces the linears of the blocks, and neither the head nor experts that
+    are one tensor.
+    Leaves out: the fp32 that PEFT's prepare_model_for_kbit_training casts norms and embeddings to.
+    """
+    lora = job.recipe.lora
+    if lora is None:
+        return 0.0
+    other = frozen_other_bytes(lora, job)
+    saved = sum(
+        (other - min(other, frozen_weight_bytes(lora, layer.in_features))) * layer.weights
+        for layer in part.linears
+        if part.is_block and _fits(layer)
+    )
+    return other * sum(rank_parameters(part, s)) - saved
+
+
+def frozen_other_bytes(lora: Lora, job: Job) -> float:
+    """Return b: 16 bit, or 32 where the whole job is in fp32."""
+    return 4.0 if lora.base_bits > _HALF or job.precision.matmul_dtype in {"fp32", "tf32"} else 2.0
+
+
+def frozen_bytes(job: Job, s: Strategy, at: Stage) -> Amount:
+    """Return the bytes of a stage's frozen weights on a rank, before ZeRO."""
+    return sum(n * frozen_part_bytes(job, s, part) for part, n in occurrences(job.model, at))
+
+
+def kept_bytes(job: Job, s: Strategy, part: Part, kept: Kept, numerics: Numerics) -> Amount:
+    """Return what backward needs of a tensor, per token.
+
+    A frozen linear needs its input for nothing, unless its weights are int8. Adapters share the
+    input where it is in their dtype, else each keeps its own cast of it (see `added_bytes`).
+    """
+    lora = job.recipe.lora
+    if lora is None:
+        return kept.bytes_in(numerics)
+    has_adapter = any(name in lora.targets for name in kept.operand_of)
+    is_int8 = lora.base_bits == _INT8 and part.is_block
+    if not kept.operand_of:
+        return kept.frozen_bytes_in(numerics)
+    if kept.name == "attention_output" and _keeps_output(job, part, numerics):
+        return kept.bytes_in(numerics)
+    shared = kept.bytes_in(Numerics.HALF if numerics == Numerics.AUTOCAST else numerics)
+    if is_int8:
+        return shared
+    return np.where(_casts(job, s), 0.0, shared) if has_adapter else 0.0
+
+
+def _keeps_output(job: Job, part: Part, numerics: Numerics) -> bool:
+    """Return whether fused attention keeps its own output, whatever o_proj needs."""
+    attention = part.attention
+    return attention is not None and not attention.materialises_scores(
+        job.recipe.attention, numerics
+    )
+
+
+def added_bytes(job: Job, s: Strategy, part: Part) -> Amount:
+    """Return what the adapters of a part add per token.
+
+        bytes = sum(r * e + in_features * (e where the input is cast or dropped + 1 of the mask))
+
+    Notation: e bytes of what A multiplies: 2 under autocast, else the adapter's.
+    Source: PEFT casts the input to the adapter's dtype, drops some of it, and multiplies by A and B.
+    """
+    lora = job.recipe.lora
+    if lora is None:
+        return 0.0
+    layers = [layer for layer in part.linears if layer.name in lora.targets]
+    inputs = sum(layer.in_features for layer in layers)
+    element = np.where(_runs_autocast(job, s) | _is_sharded(job, s), 2.0, lora.adapter_bytes)
+    element = np.where(job.precision.matmul_dtype in {"fp32", "tf32"}, 4.0, element)
+    own = np.where(_casts(job, s), element * inputs, 0.0)
+    mask = inputs if lora.dropout else 0
+    return len(layers) * lora.rank * element + own + mask
+
+
+def _casts(job: Job, s: Strategy) -> Amount:
+    """Return whether each adapter keeps an input of its own, cast or with some of it dropped."""
+    lora = job.recipe.lora
+    if lora is None or lora.dropout:
+        return np.asarray(True)  # noqa: FBT003 - an array of one truth
+    half = job.precision.matmul_dtype not in {"fp32", "tf32"}
+    is_wider = half and lora.adapter_bytes > 2  # noqa: PLR2004 - bytes of 16 bit
+    return _runs_autocast(job, s) | np.asarray(is_wider & np.logical_not(_is_sharded(job, s)))
+
+
+def _runs_autocast(job: Job, s: Strategy) -> Amount:
+    """Return whether autocast is on, whatever the hidden states are in."""
+    precision = job.framework.precisions[job.recipe.precision]
+    return (precision.replicated_numerics == Numerics.AUTOCAST) & np.logical_not(
+        _is_sharded(job, s)
+    )
+
+
+def _is_sharded(job: Job, s: Strategy) -> Amount:
+    return np.asarray(s.zero_stage >= job.framework.parameters_sharded_from)
+
+
+def gathered_blocks(job: Job, s: Strategy, at: Stage) -> Term:
+    """Frozen weights that ZeRO-2 and ZeRO-3 gather, as they are stored, and adapters' gradients.
+
+        ZeRO-3: O + B in forward, O + 2B + (g + r) * A around a block's backward
+        ZeRO-2: O + all blocks until then
+
+    Notation: O, B bytes outside the blocks and of the largest block, with its adapters; A adapters'
+    parameters of a block; g, r bytes of a gradient, and of one being reduced.
+    Source: torch.distributed.fsdp fully_shard, one block per group; quantised weights travel as
+    they are (bitsandbytes' bnb_4bit_quant_storage).
+    """
+    g, r = job.precision.gather_bytes, job.precision.reduce_bytes
+    block = reduce(np.maximum, (_gathered_bytes(job, s, p) for p in job.model.blocks), 0.0)
+    trained = max((adapter_parameters(job, part) for part in job.model.blocks), default=0)
+    held = [(part, n * _gathered_bytes(job, s, part)) for part, n in occurrences(job.model, at)]
+    outer = sum(amount for part, amount in held if not part.is_block)
+    is_gathered = np.where(_is_sharded(job, s), 1.0, 0.0)
+    kept = is_gathered * np.where(s.gathers_twice, outer, sum(amount for _, amount in held))
+    in_flight = is_gathered * np.where(s.gathers_twice, block, 0.0)
+    gradients = is_gathered * (g + r) * trained
+    return Term(
+        name="communication_buffers",
+        amount=moments(
+            like=kept,
+            forward=kept + in_flight,
+            loss=kept + in_flight,
+            last_block=kept + 2 * in_flight + gradients,
+            first_block=is_gathered * (outer + block) + gradients,
+        ),
+        formula="{held:bytes} of gathered weights; around a block's backward {block:bytes} of them"
+        " in flight and {gradients:bytes} of gradients not yet scattered",
+        numbers={"held": kept, "block": in_flight, "gradients": gradients},
+        source=job.framework.sources["sharding"],
+    )
+
+
+def _gathered_bytes(job: Job, s: Strategy, part: Part) -> Amount:
+    adapters = job.precision.gather_bytes * adapter_parameters(job, part)
+    return frozen_part_bytes(job, s, part) + adapters
+
+
+def dequantised_weight(job: Job, s: Strategy, at: Stage) -> Term:
+    """The 16-bit copy of a quantised weight, while a matmul reads it.
+
+        bytes = 2 * in_features * out_features of the largest quantised linear
+
+    Source: bitsandbytes MatMul4Bit dequantises in forward, and again in backward.
+    Leaves out: int8 weights, which are multiplied as they are in forward; counted alike.
+    """
+    lora = job.recipe.lora
+    is_quantised = lora is not None and lora.base_bits < _HALF
+    sizes = [layer.weights for part in job.model.blocks for layer in part.linears if _fits(layer)]
+    size = 2.0 * max(sizes, default=0) if is_quantised else 0.0
+    held = size * np.minimum(1.0, at.num_blocks) + 0.0 * s.micro_batch_size
+    return Term(
+        name="dequantised_weight",
+        amount=moments(like=held, last_block=held, first_block=held),
+        formula="2 B x {weights:,.0f} weights of the largest quantised matrix",
+        numbers={"weights": held / 2},
+        source="bitsandbytes 0.49 autograd/_functions.py MatMul4Bit",
+    )
+
+
+def largest_tensor(job: Job) -> int:
+    """Return the elements of the largest tensor that the optimizer steps."""
+    sizes = (tensor.elements for part in job.model.parts for tensor in trained_tensors(job, part))
+    return reduce(max, sizes, 0)

@@ -1,0 +1,81 @@
+"""A recipe's wish for adapters -> the adapters of a job, with every gap filled."""
+
+from dataclasses import dataclass
+
+from planner.catalog import records
+from planner.core.errors import InvalidInputError
+from planner.domain.job import Lora
+from planner.domain.model import Model
+from planner.parallel import adapters
+
+DEFAULT_RANK = 16
+_NF4_BITS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoraWish:
+    """Adapters beside frozen weights, in PEFT's words; None for what was left open."""
+
+    rank: int | None = None
+    targets: str | list[str] | None = None
+    """Names of linears, or "all-linear"."""
+    alpha: float | None = None
+    dropout: float = 0.0
+    bits: int | None = None
+    double_quantization: bool | None = None
+    dtype: str | None = None
+    """Of the adapters: "fp32" or "16-bit"."""
+
+
+def find_lora(
+    method: str, wish: LoraWish | None, precision: str, model: Model
+) -> tuple[Lora | None, list[tuple[str, str]]]:
+    """Return the adapters, None for full fine-tuning, and what was assumed: text and field.
+
+    Raises:
+        PlannerError: the wish contradicts the method, or the model has no such linear.
+    """
+    if method == "full":
+        if wish is not None:
+            raise InvalidInputError(
+                'method "full" has no adapters', hint='method "lora"', field="recipe.lora"
+            )
+        return None, []
+    wish = wish or LoraWish()
+    if method == "lora":
+        _refuse_quantization(wish)
+    defaults, modules = records.adapter_targets(model.model_type)
+    targets = adapters.find_targets(model, wish.targets, defaults, modules)
+    assumed = []
+    if wish.rank is None:
+        assumed.append((f"adapters of rank {DEFAULT_RANK}", "recipe.lora.rank"))
+    if wish.targets is None:
+        why = f"as PEFT has them for {model.model_type}" if defaults else "every linear of a block"
+        assumed.append((f"adapters on {', '.join(targets)}, {why}", "recipe.lora.targets"))
+    return _lora(method, wish, precision, targets), assumed
+
+
+def _lora(method: str, wish: LoraWish, precision: str, targets: tuple[str, ...]) -> Lora:
+    is_fp32 = precision in {"fp32", "tf32"}
+    is_half = wish.dtype == "16-bit" or (wish.dtype is None and precision == "bf16")
+    full_bits = 32 if is_fp32 else 16
+    rank = wish.rank or DEFAULT_RANK
+    return Lora(
+        rank=rank,
+        alpha=wish.alpha or 2.0 * rank,
+        dropout=wish.dropout,
+        targets=targets,
+        base_bits=(wish.bits or _NF4_BITS) if method == "qlora" else full_bits,
+        has_double_quantization=bool(wish.double_quantization),
+        adapter_bytes=2 if is_half and not is_fp32 else 4,
+    )
+
+
+def _refuse_quantization(wish: LoraWish) -> None:
+    for name in ("bits", "double_quantization"):
+        if getattr(wish, name) is not None:
+            raise InvalidInputError(
+                f'{name} is of quantised weights, and method "lora" has none',
+                hint='method "qlora"',
+                field=f"recipe.lora.{name}",
+            )

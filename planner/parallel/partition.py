@@ -1,0 +1,265 @@
+"""Which share of the model a rank holds: its pipeline stage, its tensor and expert shards.
+
+Notation: p pipeline stages; t, e, c tensor, expert and context parallel sizes; N data-parallel
+shards; m micro-batches of a step; v virtual stages per rank.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from planner.core.term import Amount, Column
+from planner.domain.job import Job
+from planner.domain.model import Linear, Model, Part
+from planner.domain.strategy import Strategy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """One pipeline stage of a layout, or of every layout of a table."""
+
+    index: Amount
+    blocks: tuple[Amount, ...]
+    """How many of each kind of trunk layer (`Model.blocks`) it runs."""
+    is_first: Amount
+    """1 where it holds the embeddings, else 0."""
+    is_last: Amount
+    """1 where it holds the head, else 0."""
+    in_flight: Amount
+    """Micro-batches whose activations the stage holds at its peak."""
+
+    @property
+    def num_blocks(self) -> Amount:
+        """Return the trunk layers of all kinds."""
+        return sum(self.blocks)
+
+
+def stage(job: Job, s: Strategy, index: Amount) -> Stage:
+    """Return the stage of that index, which may be a column."""
+    size, trunk = s.pipeline_parallel_size, _trunk(job)
+    return Stage(
+        index=index,
+        blocks=tuple(
+            _lookup(size, index, lambda p, kind=kind: _blocks_of_kind(trunk, p)[kind])  # type: ignore[misc]
+            for kind in range(len(trunk.kinds))
+        ),
+        is_first=np.where(index == 0, 1.0, 0.0),
+        is_last=np.where(index == size - 1, 1.0, 0.0),
+        in_flight=in_flight(s, index),
+    )
+
+
+def heaviest_stages(job: Job, s: Strategy) -> tuple[Stage, ...]:
+    """Return the stages among which the one with the largest peak is found.
+
+    The first holds the embeddings and the most micro-batches, the last the head. Between them a
+    stage counts where no earlier one runs as many layers of every kind: that one would have at
+    least as many micro-batches in flight.
+    """
+    size, trunk = s.pipeline_parallel_size, _trunk(job)
+    found = {p: _candidates(trunk, p) for p in _distinct(size)}
+    first = (stage(job, s, 0 * size),)
+    rest = range(1, max((len(indices) for indices in found.values()), default=1))
+    return first + tuple(
+        stage(job, s, _lookup(size, 0 * size, lambda p, k=k: found[p][k : k + 1] or (0,)))  # type: ignore[misc]
+        for k in rest
+    )
+
+
+def in_flight(s: Strategy, index: Amount) -> Amount:
+    """Micro-batches whose activations a stage holds at once.
+
+        naive: 1;  gpipe: m;  1f1b: min(m, p - i);  zb-h1, zbv: min(m, p)
+        interleaved-1f1b: min(m, (2 * (p - i - 1) + (v - 1) * p + 1) / v), in whole stages' worth
+
+    Notation: i the stage's index.
+    Source: Narayanan et al., arXiv:2104.04473, section 2.2 and figure 4; for interleaving at i = 0
+    this is p * (1 + (p - 1) / (p * v)) micro-batches, Korthikanti et al., arXiv:2205.05198, eq. 5;
+    Qi et al., zero bubble, arXiv:2401.10241 and arXiv:2405.15362: activations wait for the weight
+    gradients, so that every stage holds as many as 1f1b's first.
+    """
+    size, steps, virtual = (
+        s.pipeline_parallel_size,
+        s.gradient_accumulation_steps,
+        s.virtual_pipeline_size,
+    )
+    warm = np.where(
+        virtual > 1, (2 * (size - index - 1) + (virtual - 1) * size + 1) / virtual, size - index
+    )
+    is_zero_bubble = np.isin(s.pipeline_schedule, ("zb-h1", "zbv"))
+    held = np.minimum(steps, np.where(is_zero_bubble, size, warm))
+    held = np.where(s.pipeline_schedule == "gpipe", steps, held)
+    return np.where((size > 1) & (s.pipeline_schedule != "naive"), held, 1.0)
+
+
+def rank_parameters(part: Part, s: Strategy) -> tuple[Amount, Amount]:
+    """Return the parameters of one occurrence that a rank holds: dense ones, experts'.
+
+        dense = sum(parameters / min(t, most_splits));  experts = the same / e
+
+    Leaves out: biases of row-parallel layers, which every rank holds whole; vocabulary padding.
+    """
+    split = s.tensor_parallel_size
+    dense, experts = _split_sums(part, split, lambda layer: layer.parameters)
+    tables = sum(
+        size / (split if name in part.split_tables else 1) for name, size in part.tables.items()
+    )
+    return dense + tables + sum(part.vectors.values()), experts / s.expert_parallel_size
+
+
+def rank_weights(part: Part, s: Strategy) -> Amount:
+    """Return the matmul weights of one occurrence that a rank multiplies with, tied ones too."""
+    dense, experts = _split_sums(part, s.tensor_parallel_size, lambda layer: layer.weights)
+    return dense + experts / s.expert_parallel_size
+
+
+def _split_sums(part: Part, split: Amount, amount: Callable[[Linear], int]) -> tuple[Amount, ...]:
+    """Return the sums over dense linears and over experts, each divided as its layer can be."""
+    sums: list[Amount] = []
+    for is_routed in (False, True):
+        by_splits: dict[int, int] = {}
+        for layer in part.linears:
+            if (layer.num_experts > 1) == is_routed:
+                splits = layer.most_splits
+                by_splits[splits] = by_splits.get(splits, 0) + amount(layer)
+        cut = (whole / np.minimum(split, splits) for splits, whole in by_splits.items())
+        sums.append(sum(cut, start=0.0))
+    return tuple(sums)
+
+
+def stage_parameters(job: Job, s: Strategy, at: Stage) -> tuple[Amount, Amount]:
+    """Return the parameters of a stage that a rank holds, before ZeRO: dense ones, experts'.
+
+    A head tied to the embeddings is a tensor of its own where the two are on different stages.
+    """
+    pairs = [(count, rank_parameters(part, s)) for part, count in occurrences(job.model, at)]
+    dense = sum(count * one for count, (one, _) in pairs)
+    experts = sum(count * one for count, (_, one) in pairs)
+    tied = sum(
+        layer.weights / np.minimum(s.tensor_parallel_size, layer.most_splits)
+        for part in job.model.others
+        for layer in part.linears
+        if layer.is_tied
+    )
+    return dense + at.is_last * (1 - at.is_first) * tied, experts
+
+
+def occurrences(model: Model, at: Stage) -> list[tuple[Part, Amount]]:
+    """Return every part of the model and how often the stage runs it."""
+    outer = [
+        (part, part.count * (at.is_first if part in before_blocks(model) else at.is_last))
+        for part in model.others
+    ]
+    return [*zip(model.blocks, at.blocks, strict=True), *outer]
+
+
+def before_blocks(model: Model) -> tuple[Part, ...]:
+    """Return the parts outside the trunk that run before it: the embeddings."""
+    first = next((i for i, part in enumerate(model.parts) if part.is_block), 0)
+    return model.parts[:first]
+
+
+def dense_shards(s: Strategy) -> Amount:
+    """Return over how many ranks ZeRO divides what is not an expert: N * c."""
+    return s.data_parallel_shard_size * s.context_parallel_size
+
+
+def expert_shards(s: Strategy) -> Amount:
+    """Return over how many ranks ZeRO divides an expert: those that hold the same one."""
+    return np.maximum(1, dense_shards(s) / s.expert_parallel_size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Trunk:
+    """What decides how layers are dealt to stages."""
+
+    kinds: tuple[tuple[int, int, int], ...]
+    """Count, parameters and matmul weights of each kind of layer."""
+    head_weights: int
+    balance: str
+
+
+def _trunk(job: Job) -> _Trunk:
+    model = job.model
+    return _Trunk(
+        kinds=tuple((part.count, part.parameters, part.linear_weights) for part in model.blocks),
+        head_weights=sum(part.count * part.linear_weights for part in model.others),
+        balance=job.framework.stage_balance,
+    )
+
+
+def _distinct(size: Amount) -> tuple[int, ...]:
+    """Return the pipeline sizes of one layout, or of a table."""
+    if not isinstance(size, np.ndarray):
+        return (int(size),)
+    return tuple(int(p) for p in np.flatnonzero(np.bincount(size.reshape(-1))))
+
+
+def _lookup(size: Amount, index: Amount, of: Callable[[int], Any]) -> Amount:
+    """Evaluate a table per pipeline size at (size, index), both perhaps columns."""
+    if not isinstance(size, np.ndarray) and not isinstance(index, np.ndarray):
+        return of(int(size))[int(index)]
+    distinct = _distinct(size)
+    table = np.zeros((max(distinct, default=0) + 1, max(distinct, default=0) + 1))
+    for p in distinct:
+        values = of(p)
+        table[p, : len(values)] = values
+    return table[size, np.asarray(index, dtype=int)]
+
+
+@cache
+def _boundaries(trunk: _Trunk, size: int) -> Column:
+    """Return the first layer of each stage and the end.
+
+    By "layers": even shares, the rest to the stages before the last. By "cost": a stage is full
+    once the matmul weights up to its end are its share of all of them, the head's included.
+    Source: Megatron-LM and torchtitan divide layers evenly; nanotron's get_block_compute_costs.
+    """
+    count = sum(kind[0] for kind in trunk.kinds)
+    if trunk.balance == "cost":
+        costs = np.repeat([kind[2] for kind in trunk.kinds], [kind[0] for kind in trunk.kinds])
+        reached = np.cumsum(costs)
+        total = reached[-1] + trunk.head_weights
+        turn = np.arange(1, size)
+        ends = np.searchsorted(size * reached, turn * total) + 1
+        # A stage closes after one layer at least.
+        ends = np.minimum(np.maximum.accumulate(ends - turn) + turn, count)
+        return np.concatenate(([0], ends, [count]))
+    base, rest = divmod(count, size)
+    counts = np.full(size, base)
+    counts[max(0, size - 1 - rest) : size - 1] += 1
+    return np.concatenate(([0], np.cumsum(counts)))
+
+
+@cache
+def _blocks_of_kind(trunk: _Trunk, size: int) -> tuple[Column, ...]:
+    """Return, for each kind of trunk layer, how many each of `size` stages runs.
+
+    Kinds of equal parameters alternate in the trunk, so each stage gets its share of them; others
+    follow one another.
+    """
+    bounds = _boundaries(trunk, size)
+    counts: list[Column] = []
+    start = 0
+    for _, group in groupby(trunk.kinds, key=lambda kind: kind[1]):
+        sizes = [kind[0] for kind in group]
+        length = sum(sizes)
+        inside = np.diff(np.clip(bounds, start, start + length))
+        counts += [inside * (count / length) for count in sizes]
+        start += length
+    return tuple(counts)
+
+
+@cache
+def _candidates(trunk: _Trunk, size: int) -> tuple[int, ...]:
+    """Return the stages of which one is the heaviest, see `heaviest_stages`."""
+    counts = np.array(_blocks_of_kind(trunk, size)).reshape(len(trunk.kinds), size)
+    found = [0]
+    for index in range(1, size - 1):
+        if not any(np.all(counts[:, index] <= counts[:, earlier]) for earlier in found):
+            found.append(index)
+    return (*found, size - 1) if size > 1 else (0,)

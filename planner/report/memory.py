@@ -1,0 +1,173 @@
+"""Where the memory of one layout goes, as text: every stage, what interrupts training, what would fit."""
+
+from dataclasses import asdict
+from typing import Any
+
+from planner.core.units import format_bytes
+from planner.domain.job import Job
+from planner.memory.evaluation_and_checkpoint import checkpoint_peak_bytes, evaluation_peak_bytes
+from planner.memory.host import estimate_host_memory
+from planner.memory.ledger import stage_memories
+from planner.parallel.adapters import trainable
+from planner.parallel.partition import stage
+from planner.parallel.phases import PHASES
+from planner.report.text import Emphasis, layout, ledger, table
+from planner.search.candidate import Candidate
+from planner.search.largest_that_fits import (
+    MOST_GPUS,
+    changes_that_fit,
+    fewest_gpus,
+    largest_micro_batch,
+    longest_sequence,
+)
+
+
+def memory_text(job: Job, candidate: Candidate, bold: Emphasis) -> str:
+    """Return the whole report of one layout's memory."""
+    memory, s = candidate.memory, candidate.strategy
+    verdict = "fits" if candidate.fits else "does not fit"
+    busiest = f"stage {int(memory.stage)}, " if s.pipeline_parallel_size > 1 else ""
+    sections = [
+        bold(f"It {verdict}: {layout(s, job.framework)}") + "\n" + _totals(job, candidate),
+        _stages(job, candidate, bold),
+        ledger(
+            f"Memory of one GPU at its peak ({busiest}{PHASES[int(memory.phase)]})",
+            memory.terms,
+            format_bytes,
+            bold,
+        ),
+        _beside(job, candidate, bold),
+        _bounds(job, candidate, bold),
+    ]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def memory_answer(job: Job, candidate: Candidate) -> dict[str, Any]:
+    """Return the same as a JSON object: bytes, sequences, tokens, GPUs."""
+    s = candidate.strategy
+    host = estimate_host_memory(job, s)
+    return {
+        "strategy": asdict(s),
+        "fits": bool(candidate.fits),
+        "usable_bytes": round(job.usable_bytes),
+        "stages": [
+            {
+                "stage": index,
+                "phase": PHASES[int(memory.phase)],
+                "peak_bytes": round(float(memory.peak_bytes)),
+                "reserved_bytes": round(float(memory.reserved_bytes)),
+                "low_bytes": round(float(memory.low_bytes)),
+                "high_bytes": round(float(memory.high_bytes)),
+                "terms": [
+                    {"name": term.name, "bytes": round(float(term.amount)), "how": term.how}
+                    for term in memory.terms
+                ],
+            }
+            for index, memory in enumerate(stage_memories(job, s))
+        ],
+        "evaluation_peak_bytes": round(evaluation_peak_bytes(job, s)),
+        "checkpoint_peak_bytes": {
+            "sharded": round(checkpoint_peak_bytes(job, s, is_full=False)),
+            "full": round(checkpoint_peak_bytes(job, s, is_full=True)),
+        },
+        "host_memory": {
+            "loading_bytes": round(float(host.loading.amount)),
+            "training_bytes": round(host.training_bytes),
+            "available_bytes": round(host.available_bytes) or None,
+            "fits": host.fits,
+        },
+        "largest_micro_batch_size": largest_micro_batch(job, s),
+        "longest_sequence_length": longest_sequence(job, s),
+        "fewest_gpus": fewest_gpus(job, s),
+        "changes": [
+            {
+                "name": change.name,
+                "reserved_bytes": round(float(change.candidate.memory.reserved_bytes)),
+                "slowdown": change.slowdown,
+            }
+            for change in ([] if candidate.fits else changes_that_fit(job, s))
+        ],
+    }
+
+
+def _totals(job: Job, candidate: Candidate) -> str:
+    memory = candidate.memory
+    return (
+        f"Reserved   {format_bytes(memory.reserved_bytes)} of {format_bytes(job.usable_bytes)}"
+        f" per GPU ({format_bytes(memory.low_bytes)} to {format_bytes(memory.high_bytes)})\n"
+        f"Allocated  {format_bytes(memory.peak_bytes)} at the peak" + _trained(job)
+    )
+
+
+def _trained(job: Job) -> str:
+    """Return the line that says how much of the model is trained, where that is not all of it."""
+    trained, total = trainable(job)
+    if trained == total:
+        return ""
+    return f"\nTrained    {trained:,} of {total:,} parameters ({trained / total:.2%})"
+
+
+def _stages(job: Job, candidate: Candidate, bold: Emphasis) -> str:
+    """Return one line per pipeline stage; nothing without pipeline parallelism."""
+    s = candidate.strategy
+    if s.pipeline_parallel_size == 1:
+        return ""
+    rows = [("stage", "layers", "in flight", "allocated", "reserved", "at")]
+    for index, memory in enumerate(stage_memories(job, s)):
+        at = stage(job, s, index)
+        rows.append(
+            (
+                str(index),
+                f"{at.num_blocks:g}",
+                f"{float(at.in_flight):g}",
+                format_bytes(memory.peak_bytes),
+                format_bytes(memory.reserved_bytes),
+                PHASES[int(memory.phase)],
+            )
+        )
+    return f"{bold('Stages')}\n{table(rows)}"
+
+
+def _beside(job: Job, candidate: Candidate, bold: Emphasis) -> str:
+    """Return what evaluation, checkpoints and the host need."""
+    s = candidate.strategy
+    host = estimate_host_memory(job, s)
+    there = f" of {format_bytes(host.available_bytes)}" if host.available_bytes else ""
+    rows = [
+        ("evaluation", format_bytes(evaluation_peak_bytes(job, s)), "of a GPU, same batch"),
+        (
+            "checkpoint",
+            format_bytes(checkpoint_peak_bytes(job, s, is_full=False)),
+            f"of a GPU, sharded; {format_bytes(checkpoint_peak_bytes(job, s, is_full=True))} whole",
+        ),
+    ]
+    if host.loading.amount:
+        how = f"of host memory per node{there}: {host.loading.how}"
+        rows.append(("loading", format_bytes(host.loading.amount), how))
+    if host.training_bytes:
+        rows.append(("offloaded", format_bytes(host.training_bytes), f"of host memory{there}"))
+    return f"{bold('Beside training')}\n{table(rows)}"
+
+
+def _bounds(job: Job, candidate: Candidate, bold: Emphasis) -> str:
+    """Return how far the layout reaches, and what makes it fit where it does not."""
+    s = candidate.strategy
+    gpus = fewest_gpus(job, s)
+    rows = [
+        ("micro-batch", f"at most {largest_micro_batch(job, s):,} with this layout"),
+        ("sequence", f"at most {longest_sequence(job, s):,} tokens with this layout"),
+        ("GPUs", f"at least {gpus:,}" if gpus else f"not even {MOST_GPUS:,} hold it"),
+    ]
+    if not candidate.fits:
+        rows += [
+            (change.name, f"fits: {_price(change.candidate, change.slowdown)}")
+            for change in changes_that_fit(job, s)
+        ] or [("changes", "no single one makes it fit")]
+    return f"{bold('What fits')}\n{table(rows)}"
+
+
+def _price(candidate: Candidate, slowdown: float) -> str:
+    pace = f"step {abs(slowdown - 1):.0%} {'slower' if slowdown >= 1 else 'faster'}"
+    if candidate.strategy.offload != "none":
+        pace = "its time is not estimated yet"
+    return f"{format_bytes(candidate.memory.reserved_bytes)} per GPU, {pace}"

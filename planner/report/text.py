@@ -1,0 +1,309 @@
+"""Estimates, models and machines -> text for a terminal."""
+
+from collections.abc import Callable, Sequence
+from textwrap import fill
+
+from planner.core.term import Term
+from planner.core.units import (
+    GIB,
+    format_bit_rate,
+    format_bytes,
+    format_count,
+    format_duration,
+    format_flops,
+    format_fraction,
+    format_seconds,
+)
+from planner.domain.cluster import Instance
+from planner.domain.framework import Framework
+from planner.domain.job import Job
+from planner.domain.model import Linear, Model
+from planner.domain.strategy import DATA_NAMES, Strategy
+from planner.hardware.placement import cuda_visible_devices
+from planner.parallel.phases import PHASES
+from planner.request.cluster import Assumption
+from planner.search.candidate import Candidate
+from planner.search.training_run import training
+
+WIDTH = 100
+_NOTABLE_START = 0.05
+"""Share of a run that start-up must take to be said."""
+_HALF_BITS = 16
+
+FAMILY_NAMES = {
+    "ddp": "DDP",
+    "zero-1": "ZeRO-1",
+    "zero-2": "ZeRO-2 (FSDP, parameters kept through backward)",
+    "zero-3": "ZeRO-3 (FSDP, full shard)",
+}
+
+FLAGS = {
+    "model": "MODEL",
+    "cluster.instance": "--instance NAME",
+    "cluster.gpu": "--gpu NAME",
+    "cluster.gpus_per_node": "--gpus N",
+    "cluster.nodes": "--nodes N",
+    "cluster.topology": "--topology FILE",
+    "cluster.intra_node": "--intra-node LINK",
+    "cluster.inter_node": "--inter-node LINK",
+    "cluster.peer_to_peer": "--peer-to-peer",
+    "recipe.sequence_length": "--seq-len N",
+    "recipe.global_batch_size": "--global-batch-size N",
+    "recipe.precision": "--precision NAME",
+    "recipe.optimizer": "--optimizer NAME",
+    "recipe.method": "--method NAME",
+    "recipe.lora": "--lora-rank N",
+    "recipe.lora.rank": "--lora-rank N",
+    "recipe.lora.targets": "--lora-targets NAMES",
+    "recipe.weights_dtype": "--weights NAME",
+    "recipe.attention": "--attention NAME",
+    "recipe.framework": "--framework NAME",
+    "recipe.task": "--task NAME",
+    "recipe.compile": "--compile",
+    "recipe.training_tokens": "--tokens N",
+    "objective": "--objective NAME",
+    "max_gpus": "--max-gpus N",
+    "deadline_hours": "--deadline T",
+    "strategy": "--strategy NAME",
+    "strategy.zero_stage": "--strategy NAME",
+    "strategy.tensor_parallel_size": "--tp N",
+    "strategy.sequence_parallel": "--sequence-parallel",
+    "strategy.pipeline_parallel_size": "--pp N",
+    "strategy.pipeline_schedule": "--schedule NAME",
+    "strategy.virtual_pipeline_size": "--virtual-stages N",
+    "strategy.context_parallel_size": "--cp N",
+    "strategy.expert_parallel_size": "--ep N",
+    "strategy.offload": "--offload NAME",
+    "strategy.synchronize_every": "--synchronize-every K",
+    "strategy.micro_batch_size": "--micro-batch-size N",
+    "strategy.gradient_accumulation_steps": "--accumulation-steps N",
+    "strategy.recompute": "--recompute NAME",
+}
+"""The flag that sets each field of a request."""
+
+Emphasis = Callable[[str], str]
+
+
+def estimate_text(
+    job: Job, candidate: Candidate, assumptions: Sequence[Assumption], bold: Emphasis
+) -> str:
+    """Return the report of one layout that the user chose."""
+    verdict = "fits" if candidate.fits else "does not fit"
+    memory = f"Memory of one GPU at its peak ({PHASES[int(candidate.memory.phase)]})"
+    sections = [
+        assumptions_text(assumptions),
+        bold(f"It {verdict}: {layout(candidate.strategy, job.framework)}")
+        + "\n"
+        + totals(job, candidate),
+        ledger(memory, candidate.memory.terms, format_bytes, bold),
+        ledger("Time of one optimizer step", candidate.step_time.terms, format_seconds, bold),
+    ]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def assumptions_text(assumptions: Sequence[Assumption]) -> str:
+    """Return one line per assumption with the flag that changes it."""
+    return "\n".join(
+        f"Assumed: {a.text} (change: {FLAGS.get(a.field, a.field)})" for a in assumptions
+    )
+
+
+def recommendation(job: Job, candidate: Candidate) -> str:
+    """Return the plan in one sentence."""
+    return (
+        f"Train {_subject(job)} on {machine(job)} with {layout(candidate.strategy, job.framework)}."
+    )
+
+
+def _subject(job: Job) -> str:
+    """Return what is trained: the model, or adapters beside it."""
+    lora = job.recipe.lora
+    if lora is None:
+        return job.model.name
+    base = f" beside {lora.base_bits}-bit weights" if lora.base_bits < _HALF_BITS else ""
+    return f"LoRA adapters of rank {lora.rank}{base} of {job.model.name}"
+
+
+def machine(job: Job) -> str:
+    """Return the cluster as 'M nodes x N GPUs = W'."""
+    cluster = job.cluster
+    nodes = f"{cluster.nodes} node{'s' if cluster.nodes > 1 else ''}"
+    return (
+        f"{nodes} x {cluster.gpus_per_node} {cluster.gpu.name} = {cluster.world_size}"
+        f" GPU{'s' if cluster.world_size > 1 else ''}"
+    )
+
+
+def layout(strategy: Strategy, framework: Framework) -> str:
+    """Return a layout in words, with the batch arithmetic."""
+    ranks = strategy.data_parallel_size
+    name = ", ".join(_techniques(strategy, framework)) or "no parallelism"
+    micro_batch, steps = strategy.micro_batch_size, strategy.gradient_accumulation_steps
+    return (
+        f"{name}, micro-batch {micro_batch} x {steps} accumulation x {ranks}"
+        f" rank{'s' if ranks > 1 else ''} = {micro_batch * steps * ranks} sequences per step"
+    )
+
+
+def _techniques(s: Strategy, framework: Framework) -> list[str]:
+    """Return the name of everything that a layout does beyond plain training."""
+    family = FAMILY_NAMES[DATA_NAMES[s.zero_stage]]
+    if not framework.gathers_blocks:
+        family = family.partition(" (")[0]
+    schedule = f"{s.pipeline_schedule}, {s.virtual_pipeline_size} chunks each"
+    sequence = " with sequence parallelism" if s.sequence_parallel else ""
+    wanted = {
+        family: s.data_parallel_size * s.context_parallel_size > 1,
+        f"{s.data_parallel_replicate_size} replicas of the shards": (
+            s.zero_stage > 0 and s.data_parallel_replicate_size > 1
+        ),
+        f"tensor parallel {s.tensor_parallel_size}{sequence}": s.tensor_parallel_size > 1,
+        f"pipeline parallel {s.pipeline_parallel_size} ({schedule})": (
+            s.pipeline_parallel_size > 1 and s.virtual_pipeline_size > 1
+        ),
+        f"pipeline parallel {s.pipeline_parallel_size} ({s.pipeline_schedule})": (
+            s.pipeline_parallel_size > 1 and s.virtual_pipeline_size == 1
+        ),
+        f"context parallel {s.context_parallel_size}": s.context_parallel_size > 1,
+        f"expert parallel {s.expert_parallel_size}": s.expert_parallel_size > 1,
+        f"{s.recompute} activation recompute": s.recompute != "none",
+        f"local SGD, averaged every {s.synchronize_every} steps": s.synchronize_every > 1,
+        f"offload of {s.offload.replace('+', ' and ')}": s.offload != "none",
+    }
+    return [name for name, holds in wanted.items() if holds]
+
+
+def totals(job: Job, candidate: Candidate) -> str:
+    """Return the two totals: memory of a GPU, time of a step."""
+    memory, step_time = candidate.memory, candidate.step_time
+    tokens_per_second = step_time.tokens_per_second_per_gpu * job.cluster.world_size
+    return (
+        f"Memory  {format_bytes(memory.reserved_bytes)} of {format_bytes(job.usable_bytes)} per GPU"
+        f" ({format_bytes(memory.low_bytes)} to {format_bytes(memory.high_bytes)})\n"
+        f"Time    {format_seconds(step_time.step_seconds)} per step"
+        f" ({format_seconds(step_time.low_seconds)} to {format_seconds(step_time.high_seconds)}):"
+        f" {format_count(tokens_per_second)} tokens/s,"
+        f" {format_fraction(step_time.model_flops_utilization)} MFU"
+        + _ranks(job)
+        + ("\n" + run if (run := whole_run(job, candidate)) else "")
+    )
+
+
+def whole_run(job: Job, candidate: Candidate) -> str:
+    """Return the line about the run that the recipe's tokens make, where it names any."""
+    run = training(job, candidate.step_time)
+    if run is None:
+        return ""
+    starting = f", {format_duration(run.start_up_seconds)} of them before the first step"
+    starting = starting if run.start_up_seconds > _NOTABLE_START * run.seconds else ""
+    price = f", ${run.usd:,.0f} on demand ({run.price_date})" if run.usd else ""
+    return (
+        f"Run     {format_count(run.tokens)} tokens in {run.steps:,} steps:"
+        f" {format_duration(run.seconds)} ({format_duration(run.low_seconds)} to"
+        f" {format_duration(run.high_seconds)}){starting}, {run.gpu_hours:,.0f} GPU-hours{price}"
+    )
+
+
+def _ranks(job: Job) -> str:
+    """Return the line that says which GPU is which rank, where that is not the order of indices."""
+    order = cuda_visible_devices(job.cluster.gpu_order)
+    return (
+        f"\nRanks   CUDA_VISIBLE_DEVICES={order}: neighbours on the fastest links" if order else ""
+    )
+
+
+def model_text(model: Model, bold: Emphasis) -> str:
+    """Return what the planner knows of a model: totals, then one line per part."""
+    length = model.max_position_embeddings
+    rows = [("part", "count", "parameters each", "matrices")]
+    rows += [
+        (
+            part.name,
+            str(part.count),
+            f"{part.parameters:,}",
+            ", ".join(_matrix(layer) for layer in part.linears),
+        )
+        for part in model.parts
+    ]
+    flops = format_flops(model.flops_per_token(length))
+    active = model.active_parameters
+    of_them = f", {active:,} active per token" if active < model.parameters else ""
+    return (
+        f"{bold(model.name)} ({model.model_type}): {model.parameters:,} parameters{of_them}\n"
+        f"{flops} per token in forward at {length:,} tokens, causal attention counted as half\n\n"
+        f"{table(rows)}"
+    )
+
+
+def instances_text(instances: Sequence[Instance]) -> str:
+    """Return cloud instances as a table; a blank is not known."""
+    header = ("cloud", "name", "GPUs", "wiring", "network", "host RAM", "$/hour", "as of")
+    rows = [(each.cloud, each.name, *_instance_cells(each).values()) for each in instances]
+    return table([header, *rows])
+
+
+def instance_text(instance: Instance, bold: Emphasis) -> str:
+    """Return what is known of a cloud instance, with its sources."""
+    cells = _instance_cells(instance)
+    cells |= {
+        "vCPUs": str(instance.vcpus or ""),
+        "SageMaker": instance.sagemaker_type,
+        "price from": instance.price_source,
+        "source": instance.source,
+        "notes": instance.notes,
+    }
+    known = [(label, text) for label, text in cells.items() if text]
+    lines = (
+        fill(f"  {label:<12}{text}", WIDTH, subsequent_indent=" " * 14) for label, text in known
+    )
+    return "\n".join((f"{bold(instance.name)} ({instance.cloud})", *lines))
+
+
+def _instance_cells(instance: Instance) -> dict[str, str]:
+    network, memory = instance.network_bytes_per_second, instance.host_memory_bytes
+    return {
+        "GPUs": f"{instance.gpus_per_node} x {instance.gpu}",
+        "wiring": instance.wiring,
+        "network": format_bit_rate(network) if network else "",
+        "host RAM": f"{memory / GIB:,.0f} GiB" if memory else "",
+        "$/hour": f"{instance.usd_per_hour:.2f}" if instance.usd_per_hour else "",
+        "as of": instance.price_date,
+    }
+
+
+def _matrix(layer: Linear) -> str:
+    experts = (
+        f"{layer.experts_per_token} of {layer.num_experts} x " if layer.num_experts > 1 else ""
+    )
+    return f"{experts}{layer.name} {layer.in_features} x {layer.out_features}"
+
+
+def ledger(title: str, terms: Sequence[Term], unit: Callable[[float], str], bold: Emphasis) -> str:
+    """Return one line per term that is not zero: name, amount, arithmetic; then the total."""
+    rows = [(t.name.replace("_", " "), unit(t.amount), t.how) for t in terms if t.amount]
+    rows.append(("total", unit(sum(term.amount for term in terms)), ""))
+    names = max(len(name) for name, _, _ in rows)
+    amounts = max(len(amount) for _, amount, _ in rows)
+    indent = " " * (names + amounts + 6)
+    lines = [
+        fill(
+            f"  {name:<{names}}  {amount:>{amounts}}  {how}".rstrip(),
+            WIDTH,
+            subsequent_indent=indent,
+            drop_whitespace=True,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for name, amount, how in rows
+    ]
+    return "\n".join((bold(title), *lines))
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows as aligned columns, two spaces apart."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = (
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )
+    return "\n".join(f"  {line}" for line in lines)

@@ -1,0 +1,66 @@
+"""The pipeline of a plan as a timeline: who works when, in text; the page draws the same spans."""
+
+from collections.abc import Sequence
+
+from planner.domain.job import Job
+from planner.domain.strategy import Strategy
+from planner.parallel.schedule import Span, Timeline, simulate
+from planner.parallel.schedule_orders import Kind
+from planner.step_time.micro_batch import stage_seconds
+
+MOST_STAGES = 16
+_MOST_ROUNDS = 3
+"""Rounds of micro-batches, one per stage, that are shown of a step."""
+_FORWARD, _BACKWARD = "0123456789", "abcdefghij"
+_WEIGHT, _IDLE = "-", "."
+
+
+def timeline(job: Job, s: Strategy) -> Timeline | None:
+    """Return the start of a step's pipeline; None without one, or with too many stages to show.
+
+    Of more micro-batches than three per stage only so many are simulated: the middle repeats.
+    """
+    stages = int(s.pipeline_parallel_size)
+    if not 1 < stages <= MOST_STAGES:
+        return None
+    shown = min(int(s.gradient_accumulation_steps), _MOST_ROUNDS * stages)
+    return simulate(
+        str(s.pipeline_schedule),
+        stage_seconds(job, s),
+        micro_batches=shown,
+        virtual=int(s.virtual_pipeline_size),
+    )
+
+
+def timeline_text(found: Timeline, width: int) -> str:
+    """Return a row of characters per stage: digits forward, letters backward, dots idle.
+
+    Args:
+        found: the spans.
+        width: characters of the whole step.
+    """
+    stages = 1 + max(span.stage for span in found.spans)
+    rows = (
+        _row([span for span in found.spans if span.stage == stage], found.seconds, width)
+        for stage in range(stages)
+    )
+    names = [f"stage {stage}" for stage in range(stages)]
+    longest = len(names[-1])
+    return "\n".join(f"  {name:<{longest}}  {row}" for name, row in zip(names, rows, strict=True))
+
+
+def _row(spans: Sequence[Span], seconds: float, width: int) -> str:
+    cells = [_IDLE] * width
+    for span in spans:
+        first = round(span.start_seconds / seconds * width)
+        last = max(first + 1, round(span.end_seconds / seconds * width))
+        for cell in range(first, min(last, width)):
+            cells[cell] = _letter(span)
+    return "".join(cells).rstrip(_IDLE).ljust(width, _IDLE)
+
+
+def _letter(span: Span) -> str:
+    if span.operation.kind is Kind.WEIGHT:
+        return _WEIGHT
+    letters = _FORWARD if span.operation.kind is Kind.FORWARD else _BACKWARD
+    return letters[span.operation.micro_batch % len(letters)]

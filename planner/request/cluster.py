@@ -1,0 +1,259 @@
+"""The cluster part of a request: its wire schema, and its way to a Cluster."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from planner.catalog import records
+from planner.core.errors import InvalidInputError
+from planner.core.units import MICRO, format_bit_rate
+from planner.domain.cluster import Cluster, Gpu, Instance, Link, Provenance
+from planner.hardware import group_links, mixed_gpus, placement
+from planner.hardware.topology import LARGEST_TEXT, Topology, parse_topology
+
+ASSUMED_GPU = "a100-sxm-80gb"
+
+
+class WireModel(BaseModel):
+    """A part of the wire contract: unknown fields are errors, and no type is converted."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class IntraNodeLink(WireModel):
+    """A measured link between the GPUs of one node."""
+
+    bus_gb_per_s: float = Field(ge=1e-3, le=1e5)
+    latency_us: float = Field(default=15, ge=0, le=1e6)
+
+
+class InterNodeLink(WireModel):
+    """A measured link between nodes."""
+
+    gb_per_s_per_node: float = Field(ge=1e-3, le=1e5)
+    latency_us: float = Field(default=30, ge=0, le=1e6)
+
+
+class ClusterRequest(WireModel):
+    """The GPUs and how they are wired; what is given here wins over the instance."""
+
+    instance: str | None = Field(default=None, max_length=100, examples=["p4d.24xlarge"])
+    gpu: str | None = Field(
+        default=None, max_length=300, examples=["h100-sxm-80gb", "rtx-3090:2,rtx-3060:1"]
+    )
+    gpus_per_node: int = Field(default=1, ge=1, le=mixed_gpus.LARGEST_NODE)
+    nodes: int = Field(default=1, ge=1, le=65536)
+    topology: str | None = Field(default=None, max_length=LARGEST_TEXT)
+    intra_node: str | IntraNodeLink | None = None
+    inter_node: str | InterNodeLink | None = None
+    peer_to_peer: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assumption:
+    """Something the user did not say and the planner took; said first, with what changes it."""
+
+    text: str
+    field: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedCluster:
+    """A cluster with every name looked up and every gap filled."""
+
+    cluster: Cluster
+    assumptions: tuple[Assumption, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Said:
+    """What the reader of the answer must be told, in the order in which it was found."""
+
+    assumptions: list[Assumption] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def assume(self, text: str, about: str) -> None:
+        self.assumptions.append(Assumption(text=text, field=about))
+
+
+def resolve_cluster(wanted: ClusterRequest) -> ResolvedCluster:
+    """Return the cluster that a request describes, with what had to be assumed.
+
+    Raises:
+        PlannerError: a name is unknown, or the parts contradict each other.
+    """
+    said = _Said()
+    instance = records.instance(wanted.instance) if wanted.instance else None
+    seen = parse_topology(wanted.topology) if wanted.topology else None
+    gpu, listed = _gpu(wanted, instance, seen, said)
+    gpus_per_node = _gpus_per_node(wanted, instance, listed or _shown(wanted, seen), said)
+    topology, wish = _wiring(wanted, instance, gpu, seen, said)
+    cluster = Cluster(
+        gpu=gpu,
+        gpus_per_node=gpus_per_node,
+        nodes=wanted.nodes,
+        **_inside_a_node(gpu, gpus_per_node, topology, wish, peer_to_peer=wanted.peer_to_peer),
+        inter_node=_inter_node(wanted, instance, said) if wanted.nodes > 1 else None,
+        topology=topology,
+        instance=instance,
+        host_memory_bytes=instance.host_memory_bytes if instance else 0.0,
+    )
+    return ResolvedCluster(
+        cluster=cluster, assumptions=tuple(said.assumptions), notes=tuple(said.notes)
+    )
+
+
+def _inside_a_node(
+    gpu: Gpu,
+    gpus_per_node: int,
+    topology: Topology | None,
+    wish: str | IntraNodeLink | None,
+    *,
+    peer_to_peer: bool | None,
+) -> dict[str, Any]:
+    """Return the fields of a Cluster that say how the GPUs of a node are linked and ordered."""
+    if wish is not None:
+        return {"intra_node": group_links.named_link(_plain(wish), "cluster.intra_node", gpu)}
+    order = placement.order(topology, gpus_per_node, gpu, peer_to_peer=peer_to_peer)
+    links = (gpu, gpus_per_node, topology, order)
+    return {
+        "intra_node": group_links.intra_node_link(*links, peer_to_peer=peer_to_peer),
+        "group_links": group_links.group_links(*links, peer_to_peer=peer_to_peer),
+        "gpu_order": order,
+    }
+
+
+def _shown(wanted: ClusterRequest, seen: Topology | None) -> int:
+    """Return the GPUs that a topology shows, where nothing else says how many a node has."""
+    is_said = "gpus_per_node" in wanted.model_fields_set or wanted.instance
+    return 0 if seen is None or is_said else seen.num_gpus
+
+
+def _gpu(
+    wanted: ClusterRequest, instance: Instance | None, seen: Topology | None, said: _Said
+) -> tuple[Gpu, int]:
+    """Return the GPU to plan for, and how many a list of GPUs names (0 without a list)."""
+    if wanted.gpu is None and instance is None and seen and seen.gpu_names:
+        return _gpu_of_names(seen.gpu_names, said), 0
+    if wanted.gpu is None:
+        if instance is None:
+            said.assume(f"{ASSUMED_GPU} GPUs, as none was named and none was found", "cluster.gpu")
+        return records.gpu(instance.gpu if instance else ASSUMED_GPU), 0
+    if mixed_gpus.is_list(wanted.gpu):
+        parts = mixed_gpus.read_parts(wanted.gpu)
+        gpu, listed = mixed_gpus.governing_gpu(parts), sum(part.count for part in parts)
+        if len(parts) > 1:
+            said.notes.append(mixed_gpus.waste(parts))
+    else:
+        gpu, listed = records.gpu(wanted.gpu), 0
+    if instance and gpu.name != instance.gpu:
+        said.notes.append(f"{gpu.name} as given, not the {instance.gpu} of {instance.name}")
+    return gpu, listed
+
+
+def _gpu_of_names(names: tuple[str, ...], said: _Said) -> Gpu:
+    """Return the GPU that governs the ones a topology names."""
+    parts = mixed_gpus.read_parts(",".join(names))
+    if len(parts) > 1:
+        said.notes.append(mixed_gpus.waste(parts))
+    return mixed_gpus.governing_gpu(parts)
+
+
+def _gpus_per_node(
+    wanted: ClusterRequest, instance: Instance | None, listed: int, said: _Said
+) -> int:
+    is_given = "gpus_per_node" in wanted.model_fields_set
+    count = wanted.gpus_per_node
+    if listed and is_given and count != listed:
+        raise InvalidInputError(
+            f"the list of GPUs names {listed}, but --gpus is {count}",
+            hint=f"leave --gpus out, or use --gpus {listed}",
+            field="cluster.gpus_per_node",
+        )
+    if listed:
+        count = listed
+    elif instance and not is_given:
+        count = instance.gpus_per_node
+    elif not is_given:
+        said.assume("1 GPU per node", "cluster.gpus_per_node")
+    if instance and count > instance.gpus_per_node:
+        raise InvalidInputError(
+            f"{instance.name} has {_number(instance.gpus_per_node)}, not {count}",
+            hint=f"at most --gpus {instance.gpus_per_node}; --nodes N takes more of them",
+            field="cluster.gpus_per_node",
+        )
+    if instance and count < instance.gpus_per_node:
+        said.notes.append(f"{count} of the {instance.gpus_per_node} GPUs of {instance.name}")
+    return count
+
+
+def _number(gpus: int) -> str:
+    return f"{gpus} GPU{'s' if gpus > 1 else ''}"
+
+
+def _wiring(
+    wanted: ClusterRequest,
+    instance: Instance | None,
+    gpu: Gpu,
+    seen: Topology | None,
+    said: _Said,
+) -> tuple[Topology | None, str | IntraNodeLink | None]:
+    """Return a node's topology, or else a named or measured link, or neither for the GPU's own."""
+    wish = wanted.intra_node
+    if instance and (seen or wish is not None):
+        said.notes.append(f"the wiring inside a node as given, not that of {instance.name}")
+    elif instance and gpu.name == instance.gpu:
+        seen = parse_topology(instance.topology) if instance.topology else None
+        wish = instance.intra_node or None
+    if seen:
+        said.notes.extend(f"{finding.message} ({finding.code})" for finding in seen.findings)
+    if seen and not seen.missing_pairs:
+        return seen, None
+    if seen:
+        said.notes.append(
+            f"how {len(seen.missing_pairs)} pairs of GPUs are joined was not in the topology,"
+            f" so the links are those that {gpu.name} has as a rule"
+        )
+    if wish is not None and wanted.peer_to_peer is not None:
+        said.notes.append("peer_to_peer changes nothing where the link inside a node is given")
+    return None, wish
+
+
+def _inter_node(wanted: ClusterRequest, instance: Instance | None, said: _Said) -> Link:
+    """Return the link between nodes: a wish, the instance's network, or the stated default."""
+    if wanted.inter_node is not None:
+        if instance:
+            said.notes.append(f"the network as given, not that of {instance.name}")
+        return group_links.named_link(_plain(wanted.inter_node), "cluster.inter_node")
+    if instance and instance.network_bytes_per_second:
+        return network_link(instance)
+    link = group_links.assumed_network()
+    unknown = f", as the network of {instance.name} is not known" if instance else ""
+    said.assume(f"{link.name} between nodes{unknown}", "cluster.inter_node")
+    return link
+
+
+def network_link(instance: Instance) -> Link:
+    """Return the network of a cloud instance as its data sheet has it.
+
+        bytes per second = achievable share x nominal rate of one node
+
+    Source: the instance's record; share and latency from `data/calibration/interconnect.toml`.
+    Leaves out: how the GPUs of a node share its network cards.
+    """
+    network = records.interconnect_defaults()["network"]
+    rate = format_bit_rate(instance.network_bytes_per_second)
+    return Link(
+        name=f"{instance.name} network, {rate}",
+        bytes_per_second=instance.network_bytes_per_second * network["achievable_fraction"],
+        latency_seconds=network["latency_us"] * MICRO,
+        provenance=Provenance.DERIVED,
+        source=instance.source,
+        medium="network",
+    )
+
+
+def _plain(link: str | BaseModel) -> str | dict[str, float]:
+    return link if isinstance(link, str) else link.model_dump()

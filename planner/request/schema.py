@@ -1,0 +1,361 @@
+"""The wire schema that serves every door, and its way to a Job.
+
+Field names are the contract: one may be added, none renamed. Unknown fields are errors that name
+the nearest known one.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field, ValidationError
+
+from planner.catalog import records
+from planner.catalog.batches import usual_tokens_per_step
+from planner.core.errors import (
+    InvalidInputError,
+    InvalidRequestError,
+    Problem,
+    UnsupportedError,
+    did_you_mean,
+)
+from planner.domain.cluster import Cluster, Gpu
+from planner.domain.framework import Framework
+from planner.domain.job import Job, Recipe
+from planner.domain.model import Model
+from planner.domain.strategy import divisors
+from planner.models import hub
+from planner.models.architectures import MODEL_TYPES, read_model
+from planner.models.architectures.heads import classifying
+from planner.parallel.lora import find_lora
+from planner.request.cluster import (
+    Assumption,
+    ClusterRequest,
+    InterNodeLink,
+    IntraNodeLink,
+    WireModel,
+    resolve_cluster,
+)
+from planner.request.lora import LoraRequest
+
+ASSUMED_TOKENS_PER_STEP = 524_288
+"""Brown et al., arXiv:2005.14165, table 2.1: 0.5 M tokens for models up to 760M parameters."""
+_NOT_COMPILED = "files that are written here do not compile the model: add torch.compile to them"
+ASSUMED_SEQUENCE_LENGTH = 4096
+"""At most; a model with fewer positions gets as many as it has."""
+
+
+class RecipeRequest(WireModel):
+    """The training run, independent of its layout."""
+
+    sequence_length: int | None = Field(default=None, ge=1, le=2**24)
+    global_batch_size: int | None = Field(default=None, ge=1, le=2**24)
+    precision: Literal["fp32", "tf32", "fp16-mixed", "bf16-mixed", "bf16", "fp8"] | None = None
+    optimizer: str = Field(default="adamw", max_length=40)
+    method: Literal["full", "lora", "qlora"] = "full"
+    lora: LoraRequest | None = None
+    weights_dtype: Literal["config", "fp32"] | None = None
+    attention: Literal["eager", "sdpa", "flash"] = "sdpa"
+    framework: str = Field(default="torch", max_length=40)
+    task: Literal["sequence-classification"] | None = None
+    """What to train for; None for the head that the model's config names."""
+    compile: bool = False
+    training_tokens: int | None = Field(default=None, ge=1, le=10**18)
+    training_samples: int | None = Field(default=None, ge=1, le=10**15)
+
+
+class StrategyRequest(WireModel):
+    """A layout: whole for an estimate, a partial wish for a suggestion."""
+
+    data_parallel_replicate_size: int | None = Field(default=None, ge=1)
+    data_parallel_shard_size: int | None = Field(default=None, ge=1)
+    tensor_parallel_size: int = Field(default=1, ge=1)
+    sequence_parallel: bool = False
+    pipeline_parallel_size: int = Field(default=1, ge=1)
+    virtual_pipeline_size: int = Field(default=1, ge=1)
+    pipeline_schedule: str = Field(default="1f1b", max_length=40)
+    context_parallel_size: int = Field(default=1, ge=1)
+    expert_parallel_size: int = Field(default=1, ge=1)
+    zero_stage: int | None = Field(default=None, ge=0, le=3)
+    micro_batch_size: int | None = Field(default=None, ge=1)
+    gradient_accumulation_steps: int | None = Field(default=None, ge=1)
+    recompute: Literal["none", "selective", "full"] | None = None
+    offload: Literal["none", "optimizer", "optimizer+parameters"] = "none"
+    synchronize_every: int = Field(default=1, ge=1)
+
+
+class Request(WireModel):
+    """One question to the planner."""
+
+    id: str | int | None = None
+    model: str | dict[str, Any] = Field(examples=["gpt2"])
+    cluster: ClusterRequest = Field(default_factory=ClusterRequest)
+    recipe: RecipeRequest = Field(default_factory=RecipeRequest)
+    strategy: StrategyRequest | None = None
+    objective: Literal["time", "memory", "gpus", "cost"] = "time"
+    max_gpus: int | None = Field(default=None, ge=1, le=2**20)
+    deadline_hours: float | None = Field(default=None, gt=0, le=10**6)
+    why: StrategyRequest | None = None
+
+
+_SECTIONS: Mapping[str, type[BaseModel]] = {
+    "": Request,
+    "cluster": ClusterRequest,
+    "recipe": RecipeRequest,
+    "lora": LoraRequest,
+    "strategy": StrategyRequest,
+    "why": StrategyRequest,
+    "intra_node": IntraNodeLink,
+    "inter_node": InterNodeLink,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """A request with every name looked up and every gap filled."""
+
+    job: Job
+    assumptions: tuple[Assumption, ...]
+    notes: tuple[str, ...] = ()
+    """What the user should know about the model's source and the cluster."""
+
+
+def parse_request(payload: object) -> Request:
+    """Return the request that a JSON value holds.
+
+    Raises:
+        InvalidRequestError: with every problem at once, each with its field and a hint.
+    """
+    try:
+        return Request.model_validate(payload)
+    except ValidationError as error:
+        problems = tuple(_problem(detail) for detail in error.errors(include_url=False))
+        raise InvalidRequestError(problems) from None
+
+
+def _problem(detail: Any) -> Problem:
+    path = [str(step) for step in detail["loc"] if not str(step)[:1].isupper() and step != "str"]
+    field = ".".join(path)
+    if detail["type"] != "extra_forbidden":
+        shown = f", not {detail['input']!r:.40}" if detail["type"] != "missing" else ""
+        return Problem(
+            field=field, message=f"{field or 'the request'}: {detail['msg']}{shown}", hint=""
+        )
+    parent = path[-2] if len(path) > 1 else ""
+    known = _SECTIONS.get(parent, Request).model_fields
+    hint = did_you_mean(path[-1], known) or f"known: {', '.join(known)}"
+    return Problem(field=field, message=f"unknown field {field[:80]!r}", hint=hint)
+
+
+def resolve(request: Request, *, allow_paths: bool, weights_dtype: str = "fp32") -> Resolved:
+    """Return the Job that a request describes, with what had to be assumed.
+
+    Args:
+        request: a parsed request.
+        allow_paths: whether `model` may name a file of this machine.
+        weights_dtype: of mixed precision's parameters where the recipe says nothing: "config" for a
+            model loaded as transformers loads it, "fp32" for the files that are written here.
+
+    Raises:
+        PlannerError: a name is unknown, a wish cannot be estimated, or the batch does not split.
+    """
+    model, notes = load_model(request.model, allow_paths=allow_paths, task=request.recipe.task)
+    found = resolve_cluster(request.cluster)
+    cluster, assumptions = found.cluster, list(found.assumptions)
+    framework = _framework(request.recipe)
+    recipe = _recipe(request, model, cluster, assumptions)
+    for name, value, known in (
+        ("precision", recipe.precision, framework.precisions),
+        ("optimizer", recipe.optimizer, framework.optimizers),
+    ):
+        if value not in known:
+            raise InvalidInputError(
+                f"{name} {value!r} is not estimated for {framework.name} yet",
+                hint=did_you_mean(value, known) or f"known: {', '.join(known)}",
+                field=f"recipe.{name}",
+            )
+    wish = request.recipe.lora.wish() if request.recipe.lora else None
+    lora, taken = find_lora(request.recipe.method, wish, recipe.precision, model)
+    assumptions.extend(Assumption(text=text, field=field) for text, field in taken)
+    recipe = replace(
+        recipe,
+        weights_dtype=request.recipe.weights_dtype or weights_dtype,
+        lora=lora,
+    )
+    job = Job(model=model, cluster=cluster, recipe=recipe, framework=framework)
+    if request.recipe.weights_dtype is None and recipe.lora is None:
+        assumptions.extend(_weights_assumption(job))
+    told = (_NOT_COMPILED,) if recipe.compile else ()
+    return Resolved(job=job, assumptions=tuple(assumptions), notes=notes + found.notes + told)
+
+
+def _weights_assumption(job: Job) -> list[Assumption]:
+    """Return what was taken for the weights' dtype, where the config names 16 bit."""
+    in_config = replace(job, recipe=replace(job.recipe, weights_dtype="config"))
+    if not in_config.is_in_config_dtype:
+        return []
+    named = job.model.weights_dtype
+    taken = f"weights in {named}, as the config says, gradients and optimizer states with them"
+    if not job.is_in_config_dtype:
+        taken = f"weights in fp32, though the config says {named}"
+    return [Assumption(text=taken, field="recipe.weights_dtype")]
+
+
+def load_model(
+    wanted: str | Mapping[str, Any], *, allow_paths: bool, task: str | None = None
+) -> tuple[Model, tuple[str, ...]]:
+    """Return a model by name, path or config.json, and what the user should know about it.
+
+    Args:
+        wanted: catalogue name, Hub id, path, or the config.json itself.
+        allow_paths: whether the caller sits at this machine: only then may files be read, and a
+            model type without a reader be built by transformers.
+        task: "sequence-classification" for that head in place of the one that the config names.
+
+    Raises:
+        PlannerError: the model cannot be found, or not be read.
+    """
+    if isinstance(wanted, Mapping):
+        name = wanted.get("_name_or_path")
+        name = name if isinstance(name, str) and name else "config.json"
+        model = _read(name, _for_task(wanted, task), may_build=allow_paths)
+        return replace(model, is_pretrained=False), ()
+    found = hub.find_model(wanted, allow_paths=allow_paths)
+    model = _read(found.name, _for_task(found.config, task), may_build=allow_paths)
+    notes = [found.note] if found.note else []
+    if task is None and found.safetensors_parameters not in (None, model.parameters):
+        notes.append(
+            f"the weights on the Hub hold {found.safetensors_parameters:,} elements,"
+            f" the config gives {model.parameters:,} parameters"
+        )
+    model = replace(model, is_pretrained=found.is_pretrained, revision=found.revision)
+    return model, tuple(notes)
+
+
+def _for_task(config: Mapping[str, Any], task: str | None) -> Mapping[str, Any]:
+    return config if task is None else classifying(config)
+
+
+def _read(name: str, config: Mapping[str, Any], *, may_build: bool) -> Model:
+    """Return the Model of a config, with transformers' help where no reader knows its type."""
+    model_type = config.get("model_type")
+    if may_build and isinstance(model_type, str) and model_type not in MODEL_TYPES:
+        from planner.models.meta import read_with_transformers  # noqa: PLC0415 - for few models only
+
+        return read_with_transformers(name, config)
+    return read_model(name, config)
+
+
+def _recipe(
+    request: Request, model: Model, cluster: Cluster, assumptions: list[Assumption]
+) -> Recipe:
+    wanted = request.recipe
+    sequence_length = wanted.sequence_length
+    if sequence_length is None:
+        sequence_length = min(model.max_position_embeddings, ASSUMED_SEQUENCE_LENGTH)
+        assumptions.append(
+            Assumption(
+                text=f"sequences of {sequence_length:,} tokens", field="recipe.sequence_length"
+            )
+        )
+    elif sequence_length > model.max_position_embeddings and model.has_learned_positions:
+        raise InvalidInputError(
+            f"{model.name} has {model.max_position_embeddings:,} learned positions,"
+            f" so sequences of {sequence_length:,} tokens cannot run",
+            hint=f"at most {model.max_position_embeddings:,}",
+            field="recipe.sequence_length",
+        )
+    precision = wanted.precision or _best_precision(cluster.gpu)
+    return Recipe(
+        sequence_length=sequence_length,
+        global_batch_size=_global_batch(request, model, sequence_length, cluster, assumptions),
+        precision=precision,
+        optimizer=wanted.optimizer,
+        attention=wanted.attention,
+        compile=wanted.compile,
+        training_tokens=_training_tokens(wanted, sequence_length),
+    )
+
+
+def _framework(wanted: RecipeRequest) -> Framework:
+    """Return the framework, as it runs compiled models where that is wished."""
+    framework = records.framework(wanted.framework)
+    if not wanted.compile:
+        return framework
+    if not framework.compiles:
+        names = (records.framework(name) for name in records.framework_names())
+        raise UnsupportedError(
+            f"torch.compile is not estimated for {framework.name}",
+            hint=f"it is for {', '.join(each.name for each in names if each.compiles)}",
+            field="recipe.compile",
+        )
+    return framework.compiled()
+
+
+def _training_tokens(wanted: RecipeRequest, sequence_length: int) -> int:
+    if wanted.training_tokens and wanted.training_samples:
+        raise InvalidInputError(
+            "the run's length is given in tokens and in samples",
+            hint="give one of them",
+            field="recipe.training_samples",
+        )
+    return wanted.training_tokens or (wanted.training_samples or 0) * sequence_length
+
+
+def _best_precision(gpu: Gpu) -> str:
+    if "bf16" in gpu.peak_flops:
+        return "bf16-mixed"
+    return "fp16-mixed" if "fp16" in gpu.peak_flops else "fp32"
+
+
+def _global_batch(
+    request: Request,
+    model: Model,
+    sequence_length: int,
+    cluster: Cluster,
+    assumptions: list[Assumption],
+) -> int:
+    """Return the global batch: as wished, as the strategy implies, or the assumed one."""
+    world_size = cluster.world_size
+    wanted = request.recipe.global_batch_size
+    if wanted is None:
+        wanted = _implied_batch(request.strategy, world_size)
+    if wanted is None:
+        wanted = _assumed_batch(model, sequence_length, world_size)
+        assumptions.append(
+            Assumption(
+                text=f"{wanted} sequences ({wanted * sequence_length:,} tokens) per optimizer step",
+                field="recipe.global_batch_size",
+            )
+        )
+    return wanted
+
+
+def _assumed_batch(model: Model, sequence_length: int, world_size: int) -> int:
+    """Return half a million tokens in equal shares of the GPUs, or what large models are used to.
+
+    Where one sequence per GPU is over twice what models of this size are trained with, several GPUs
+    have to share one: the batch is then the largest divisor of the GPUs that is not.
+    """
+    per_rank = max(1, round(ASSUMED_TOKENS_PER_STEP / sequence_length / world_size))
+    usual = usual_tokens_per_step(model.parameters) // sequence_length
+    if per_rank > 1 or world_size <= 2 * usual or not model.is_decoder:
+        return per_rank * world_size
+    return max(size for size in divisors(world_size) if size <= max(1, usual))
+
+
+def _implied_batch(strategy: StrategyRequest | None, world_size: int) -> int | None:
+    if strategy is None or strategy.micro_batch_size is None:
+        return None
+    if strategy.gradient_accumulation_steps is None:
+        return None
+    model_parallel = math.prod(
+        (
+            strategy.tensor_parallel_size,
+            strategy.pipeline_parallel_size,
+            strategy.context_parallel_size,
+        )
+    )
+    replicas = max(1, world_size // model_parallel)
+    return strategy.micro_batch_size * strategy.gradient_accumulation_steps * replicas

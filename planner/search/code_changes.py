@@ -1,0 +1,31 @@
+"""What a layout costs a person: how many of its techniques change the model's code."""
+
+import numpy as np
+
+from planner.core.term import Amount
+from planner.domain.job import Job
+from planner.domain.strategy import TECHNIQUES, Strategy
+
+THRESHOLD = 0.10
+"""How much faster a step must be for each technique that changes the model, to be worth it.
+
+Judgement: a tenth of the time pays for a day of work within two weeks of training, and is about what
+an estimate of a step can tell apart.
+"""
+
+
+def changed_techniques(job: Job, s: Strategy) -> Amount:
+    """Return how many techniques of a layout take changes of the model in the job's framework.
+
+    Source: the framework record's capabilities, changes_model.
+    """
+    changing = job.framework.capabilities.changes_model
+    return sum(np.where(s.uses(each), 1, 0) for each in TECHNIQUES if each in changing)
+
+
+def effort_factor(techniques: Amount) -> Amount:
+    """Return what a step time counts for, beside that of a layout that changes nothing.
+
+    factor = (1 + THRESHOLD) ** techniques
+    """
+    return (1 + THRESHOLD) ** np.asarray(techniques, dtype=float)

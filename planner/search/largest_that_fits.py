@@ -1,0 +1,239 @@
+"""What would fit: the largest micro-batch, the longest sequence, the fewest GPUs, the least change.
+
+Every answer is found by estimating, never by a formula of its own.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.core.term import Column
+from planner.domain.job import Job, Lora, Recipe
+from planner.domain.strategy import ZERO_1, Strategy, num_rows, vary
+from planner.memory.ledger import estimate_memory
+from planner.parallel.lora import find_lora
+from planner.search.candidate import Candidate, estimate
+from planner.search.space import strategies
+from planner.search.wish import Wish
+
+MOST_SEQUENCES = 2**20
+LONGEST_SEQUENCE = 2**24
+MOST_GPUS = 4096
+SHORTEST_SEQUENCE = 128
+"""Tokens; shorter is no longer the same job."""
+
+_SMALLEST: Wish = {
+    "micro_batch_size": 1,
+    "recompute": "full",
+    "offload": "none",
+    "synchronize_every": 1,
+}
+"""What layouts have in common among which the smallest is found."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One change to a job or its layout, and what becomes of the estimate."""
+
+    name: str
+    """As a user would ask for it."""
+    candidate: Candidate
+    slowdown: float
+    """Step time after the change over step time before, for the same sequences."""
+
+
+def largest_micro_batch(job: Job, s: Strategy) -> int:
+    """Return the most sequences per pass that fit with this layout; 0 where not even one does."""
+
+    def fits(sizes: Column) -> Column:
+        reserved = estimate_memory(job, vary(s, micro_batch_size=sizes)).reserved_bytes
+        return np.asarray(reserved) <= job.usable_bytes
+
+    doubled = 2 ** np.arange(int(np.log2(MOST_SEQUENCES)) + 1)
+    below = doubled[fits(doubled)]
+    if not len(below):
+        return 0
+    low, high = int(below[-1]), min(MOST_SEQUENCES, 2 * int(below[-1]))
+    while high - low > 1:
+        between = np.unique(np.linspace(low, high, 64, dtype=int))
+        row = int(np.count_nonzero(fits(between))) - 1
+        low, high = int(between[row]), int(between[min(row + 1, len(between) - 1)])
+    return low
+
+
+def longest_sequence(job: Job, s: Strategy) -> int:
+    """Return the most tokens per sequence that fit with this layout; 0 where not even one does.
+
+    Learned positions bound it: a longer sequence cannot run at all.
+    """
+
+    def fits(length: int) -> bool:
+        longer = replace(job, recipe=replace(job.recipe, sequence_length=length))
+        return bool(estimate_memory(longer, s).reserved_bytes <= job.usable_bytes)
+
+    learned = job.model.has_learned_positions
+    most = job.model.max_position_embeddings if learned else LONGEST_SEQUENCE
+    low, high = 0, most + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def fewest_gpus(job: Job, s: Strategy) -> int | None:
+    """Return the fewest GPUs that hold the job; None where even `MOST_GPUS` do not.
+
+    Without model parallelism: of 1, 2, 4 ... in a node and then whole nodes, in any layout. With
+    it: with this layout's model-parallel sizes, over 1, 2, 4 ... data-parallel ranks.
+    """
+    model_parallel = s.tensor_parallel_size * s.pipeline_parallel_size * s.context_parallel_size
+    if model_parallel > 1:
+        return _fewest_replicas(job, s, model_parallel)
+    for gpus_per_node, nodes in _clusters(job):
+        if fits_somehow(with_gpus(job, gpus_per_node, nodes)):
+            return gpus_per_node * nodes
+    return None
+
+
+def _fewest_replicas(job: Job, s: Strategy, model_parallel: int) -> int | None:
+    most = int(np.log2(max(1, MOST_GPUS // model_parallel)))
+    ranks = 2 ** np.arange(most + 1)
+    one = np.ones_like(ranks)
+    table = vary(
+        s,
+        data_parallel_replicate_size=one if s.zero_stage else ranks,
+        data_parallel_shard_size=ranks if s.zero_stage else one,
+    )
+    fits = estimate_memory(job, table).reserved_bytes <= job.usable_bytes
+    return int(ranks[np.argmax(fits)]) * model_parallel if np.any(fits) else None
+
+
+def _clusters(job: Job) -> Iterator[tuple[int, int]]:
+    size = 1
+    while size < job.cluster.gpus_per_node:
+        yield size, 1
+        size *= 2
+    nodes = 1
+    while nodes * job.cluster.gpus_per_node <= MOST_GPUS:
+        yield job.cluster.gpus_per_node, nodes
+        nodes *= 2
+
+
+def with_gpus(job: Job, gpus_per_node: int, nodes: int) -> Job:
+    """Return the job on another number of the same GPUs and nodes."""
+    cluster = replace(
+        job.cluster,
+        gpus_per_node=gpus_per_node,
+        nodes=nodes,
+        inter_node=(job.cluster.inter_node or job.cluster.intra_node) if nodes > 1 else None,
+    )
+    return replace(job, cluster=cluster)
+
+
+def fits_somehow(job: Job) -> bool:
+    """Return whether the smallest layout of the job fits, its batch rounded up to the GPUs."""
+    world_size = job.cluster.world_size
+    batch = -(-job.recipe.global_batch_size // world_size) * world_size
+    rounded = replace(job, recipe=replace(job.recipe, global_batch_size=batch))
+    table = strategies(rounded, _SMALLEST)
+    if not num_rows(table):
+        return False
+    return bool(np.any(estimate_memory(rounded, table).reserved_bytes <= job.usable_bytes))
+
+
+def smallest_layout(job: Job) -> Candidate:
+    """Return the layout of the job that needs the least memory of the GPUs, nothing offloaded."""
+    table = strategies(job, {"offload": "none"})
+    reserved = estimate_memory(job, table).reserved_bytes
+    return estimate(job, table.at(int(np.argmin(reserved))))
+
+
+def remedies(job: Job, wish: Wish | None) -> list[str]:
+    """Return changes that were tried and make the job fit, each on its own."""
+    recipe = job.recipe
+    found = []
+    if wish and fits_somehow(job):
+        found.append("without the pinned strategy it fits")
+    nodes = job.cluster.nodes
+    while nodes * job.cluster.gpus_per_node < MOST_GPUS:
+        nodes *= 2
+        larger = with_gpus(job, job.cluster.gpus_per_node, nodes)
+        if fits_somehow(larger):
+            found.append(f"{larger.cluster.world_size} GPUs would fit")
+            break
+    pure = replace(job, recipe=replace(recipe, precision="bf16"))
+    is_open = recipe.precision.endswith("-mixed") and "bf16" in job.cluster.gpu.peak_flops
+    if is_open and fits_somehow(pure):
+        found.append("pure bf16 (--precision bf16) would fit")
+    length = recipe.sequence_length // 2
+    while length >= SHORTEST_SEQUENCE:
+        if fits_somehow(replace(job, recipe=replace(recipe, sequence_length=length))):
+            found.append(f"sequences of {length:,} tokens would fit")
+            break
+        length //= 2
+    return found
+
+
+def changes_that_fit(job: Job, s: Strategy) -> tuple[Change, ...]:
+    """Return the single changes after which this layout fits, the one that costs least time first."""
+    before = estimate(job, s).step_time.step_seconds
+    found = []
+    for name, changed, layout in _changes(job, s):
+        candidate = estimate(changed, layout)
+        if candidate.fits:
+            slowdown = float(candidate.step_time.step_seconds / before)
+            found.append(Change(name=name, candidate=candidate, slowdown=slowdown))
+    return tuple(sorted(found, key=lambda change: change.slowdown))
+
+
+def _changes(job: Job, s: Strategy) -> Iterator[tuple[str, Job, Strategy]]:
+    """Yield every single change that is open to the job: its name, the job, the layout."""
+    for recompute in ("selective", "full"):
+        if s.recompute in {"none", "selective"} and s.recompute != recompute:
+            yield f"recompute {recompute}", job, replace(s, recompute=recompute)
+    if s.micro_batch_size % 2 == 0:
+        halved = replace(
+            s,
+            micro_batch_size=s.micro_batch_size // 2,
+            gradient_accumulation_steps=2 * s.gradient_accumulation_steps,
+        )
+        yield f"micro-batch {halved.micro_batch_size}", job, halved
+    yield from _higher_stages(job, s)
+    if job.recipe.optimizer == "adamw" and "adamw-8bit" in job.framework.optimizers:
+        yield "8-bit AdamW", _with_recipe(job, optimizer="adamw-8bit"), s
+    for method, lora in _adapters(job, s):
+        yield f"{method} of rank {lora.rank}", _with_recipe(job, lora=lora), s
+    if s.offload == "none" and s.zero_stage >= ZERO_1:
+        for offload in job.framework.offloads:
+            yield f"offload {offload}", job, replace(s, offload=offload)
+
+
+def _adapters(job: Job, s: Strategy) -> Iterator[tuple[str, Lora]]:
+    """Yield the adapters that PEFT would make by default, where the layout can have any."""
+    is_split = s.tensor_parallel_size > 1 or s.expert_parallel_size > 1
+    is_peft = job.precision.follows_config and job.model.is_decoder
+    if job.recipe.lora is not None or is_split or not is_peft:
+        return
+    for method in ("LoRA", "QLoRA"):
+        lora, _ = find_lora(method.lower(), None, job.recipe.precision, job.model)
+        if lora is not None:
+            yield method, lora
+
+
+def _higher_stages(job: Job, s: Strategy) -> Iterator[tuple[str, Job, Strategy]]:
+    ranks = s.data_parallel_size
+    stages = [stage for stage in job.framework.zero_stages if stage > s.zero_stage]
+    for stage in stages if ranks > 1 else []:
+        sharded = replace(
+            s,
+            zero_stage=stage,
+            data_parallel_replicate_size=1,
+            data_parallel_shard_size=ranks,
+        )
+        yield f"ZeRO-{stage}", job, sharded
+
+
+def _with_recipe(job: Job, **fields: object) -> Job:
+    recipe: Recipe = replace(job.recipe, **fields)  # type: ignore[arg-type]
+    return replace(job, recipe=recipe)

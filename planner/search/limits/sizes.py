@@ -1,0 +1,271 @@
+"""Limits of arithmetic: sizes that must multiply, divide, or be a tensor of their own."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from planner.domain.job import Job
+from planner.domain.strategy import TECHNIQUES, Strategy, nearest_multiples
+from planner.search.limits.base import Breach, divides
+
+_OUTER_BLOCKS = 5
+"""What nanotron deals to stages beside the layers."""
+_SIZES = tuple(f"{technique}_parallel_size" for technique in TECHNIQUES)
+
+
+def model_cannot_be_divided(job: Job, s: Strategy) -> Breach:
+    """Only decoder-only language models are divided by tensor, pipeline, context or expert parallelism.
+
+    Why: encoders and encoder-decoders have several inputs and paths, so that their stages and
+    shards are not a row of alike blocks.
+
+    Instead: data parallelism and ZeRO divide any model.
+
+    Source: torch.distributed.pipelining and Megatron-LM take decoders; HF guide, section
+    Pipeline Parallelism, on T5.
+    """
+    return Breach(
+        broken=_is_model_parallel(s) & (not job.model.is_decoder),
+        message="{model} ({kind}) is not split by tensor, pipeline, context or expert parallelism"
+        " here: only decoder-only language models are",
+        hint="data parallelism and ZeRO split any model",
+        numbers={"model": job.model.name, "kind": job.model.model_type},
+        field="strategy",
+    )
+
+
+def heads_do_not_divide(job: Job, s: Strategy) -> Breach:
+    """Tensor parallelism divides the attention heads evenly.
+
+    Why: each rank computes whole heads, so that nothing is exchanged inside attention.
+
+    Instead: a tensor parallel size that divides the number of heads.
+
+    Source: Shoeybi et al., Megatron-LM, arXiv:1909.08053, section 3.
+    """
+    heads = _heads(job)
+    return Breach(
+        broken=np.logical_not(divides(s.tensor_parallel_size, heads)),
+        message="tensor_parallel_size {size} does not divide the {heads:,} attention heads",
+        hint="use a divisor of {heads:,}",
+        numbers={"size": s.tensor_parallel_size, "heads": heads},
+        field="strategy.tensor_parallel_size",
+    )
+
+
+def key_value_heads_do_not_divide(job: Job, s: Strategy) -> Breach:
+    """Tensor parallelism divides the key-value heads, or replicates each where the framework can.
+
+    Why: a rank needs the keys that its query heads look at; where the two do not divide each
+    other, some keys would be split, and only some frameworks hold a head on several ranks.
+
+    Instead: a size that divides the key-value heads; in Megatron-LM also a multiple of them.
+
+    Source: Megatron-LM core/transformer/attention.py, num_query_groups_per_partition; torchtitan and
+    transformers' tensor-parallel plans shard the key projection evenly.
+    """
+    heads = [p.attention.num_key_value_heads for p in job.model.blocks if p.attention]
+    whole, size = math.gcd(*heads) if heads else 1, s.tensor_parallel_size
+    is_able = job.framework.capabilities.replicates_key_values
+    fits = divides(size, whole) | (is_able & divides(whole, size)) | (np.asarray(size) == 1)
+    return Breach(
+        broken=np.logical_not(fits),
+        message="tensor_parallel_size {size} does not divide the {heads:,} key-value heads"
+        + (" nor is a multiple of them" if is_able else ", which {framework} does not replicate"),
+        hint="use a divisor of {heads:,}",
+        numbers={"size": size, "heads": whole, "framework": job.framework.name},
+        field="strategy.tensor_parallel_size",
+    )
+
+
+def experts_do_not_divide(job: Job, s: Strategy) -> Breach:
+    """Expert parallelism divides the experts evenly.
+
+    Why: a rank holds whole experts, and ranks with fewer would wait for the others.
+
+    Instead: an expert parallel size that divides the number of experts.
+
+    Source: Lepikhin et al., GShard, arXiv:2006.16668, section 3.
+    """
+    counts = [layer.num_experts for part in job.model.blocks for layer in part.linears]
+    experts = max(counts, default=1)
+    return Breach(
+        broken=np.logical_not(divides(s.expert_parallel_size, experts)),
+        message="expert_parallel_size {size} does not divide the {experts:,} experts",
+        hint="use a divisor of {experts:,}",
+        numbers={"size": s.expert_parallel_size, "experts": experts},
+        field="strategy.expert_parallel_size",
+    )
+
+
+def sequence_does_not_divide(job: Job, s: Strategy) -> Breach:
+    """Context parallelism divides the sequence evenly.
+
+    Why: every rank holds as many tokens; with causal attention twice as many pieces are dealt out,
+    so that early and late tokens balance.
+
+    Instead: a context parallel size that divides the sequence length.
+
+    Source: Liu et al., ring attention, arXiv:2310.01889; Megatron-LM's context parallelism.
+    """
+    length = job.recipe.sequence_length
+    return Breach(
+        broken=np.logical_not(divides(s.context_parallel_size, length)),
+        message="context_parallel_size {size} does not divide the {length:,} tokens of a sequence",
+        hint="use a divisor of {length:,}",
+        numbers={"size": s.context_parallel_size, "length": length},
+        field="strategy.context_parallel_size",
+    )
+
+
+def layers_do_not_fill_stages(job: Job, s: Strategy) -> Breach:
+    """Every pipeline stage runs a layer; with chunks, the ends may hold embeddings or head alone.
+
+    Why: a stage without layers waits and computes nothing. nanotron deals embeddings, final norm,
+    head, cast and loss out as blocks of their own, so its last stages may be without layers.
+
+    Instead: fewer stages, or fewer chunks on each.
+
+    Source: Megatron-LM --num-layers-per-virtual-pipeline-stage; Dubey et al., Llama 3,
+    arXiv:2407.21783, section 3.3.2, for the first and last chunk without layers; nanotron
+    models/llama.py, its PipelineBlocks.
+    """
+    stages = s.pipeline_parallel_size * s.virtual_pipeline_size
+    alone = _OUTER_BLOCKS if job.framework.stage_balance == "cost" else 0
+    spare = np.where(np.asarray(s.virtual_pipeline_size) > 1, 2, alone)
+    too_many = stages > job.model.num_blocks + spare
+    return Breach(
+        broken=too_many & (np.asarray(s.pipeline_parallel_size) > 1),
+        message="{layers} layers do not fill {stages} pipeline stages",
+        hint="at most {layers}",
+        numbers={"layers": job.model.num_blocks, "stages": stages},
+        field="strategy.pipeline_parallel_size",
+    )
+
+
+def sizes_do_not_multiply(job: Job, s: Strategy) -> Breach:
+    """The sizes of all kinds of parallelism multiply to the number of GPUs.
+
+    Why: every GPU has one place in each kind.
+
+    Instead: change one of the sizes, or the number of GPUs.
+
+    Source: torch.distributed.device_mesh.init_device_mesh; Megatron-LM core/parallel_state.py.
+    """
+    others = s.tensor_parallel_size * s.pipeline_parallel_size * s.context_parallel_size
+    ranks = s.data_parallel_size
+    return Breach(
+        broken=ranks * others != job.cluster.world_size,
+        message="data_parallel_replicate_size {replicate} x data_parallel_shard_size {shard}"
+        " = {ranks}, for {others} model-parallel ranks each, but there are {gpus:,} GPUs",
+        hint="the sizes must multiply to nodes x gpus_per_node",
+        numbers={
+            "replicate": s.data_parallel_replicate_size,
+            "shard": s.data_parallel_shard_size,
+            "ranks": ranks,
+            "others": others,
+            "gpus": job.cluster.world_size,
+        },
+        field="strategy",
+    )
+
+
+def batch_does_not_split(job: Job, s: Strategy) -> Breach:
+    """Micro-batch x accumulation steps x data-parallel ranks is the global batch.
+
+    Why: every rank takes as many micro-batches of one size, or the mean would not be one.
+
+    Instead: another micro-batch, or a global batch that the ranks divide.
+
+    Source: DeepSpeed's train_batch_size arithmetic; Megatron-LM --global-batch-size.
+    """
+    ranks, batch = s.data_parallel_size, job.recipe.global_batch_size
+    product = s.micro_batch_size * s.gradient_accumulation_steps * ranks
+    one_round = s.micro_batch_size * ranks
+    hint = "it must be a multiple of micro_batch_size x data-parallel ranks"
+    if np.ndim(one_round) == 0:
+        hint = nearest_multiples(batch, int(one_round))
+    return Breach(
+        broken=product != batch,
+        message="micro_batch_size {micro_batch} x gradient_accumulation_steps {steps}"
+        " x {ranks} ranks = {product}, but global_batch_size is {batch}",
+        hint=hint,
+        numbers={
+            "micro_batch": s.micro_batch_size,
+            "steps": s.gradient_accumulation_steps,
+            "ranks": ranks,
+            "product": product,
+            "batch": batch,
+        },
+        field="recipe.global_batch_size",
+    )
+
+
+def ddp_shards_nothing(_job: Job, s: Strategy) -> Breach:
+    """Without ZeRO every rank holds whatever its replica holds.
+
+    Why: a shard size says over how many ranks ZeRO divides the states.
+
+    Instead: a replicate size, or ZeRO stage 1, 2 or 3.
+
+    Source: Rajbhandari et al., ZeRO, arXiv:1910.02054, section 5.
+    """
+    shard = s.data_parallel_shard_size
+    return Breach(
+        broken=(np.asarray(s.zero_stage) == 0) & (np.asarray(shard) > 1),
+        message="zero_stage 0 (DDP) shards nothing, but data_parallel_shard_size is {shard}",
+        hint="use data_parallel_replicate_size {ranks}, or zero_stage 1, 2 or 3",
+        numbers={"shard": shard, "ranks": s.data_parallel_size},
+        field="strategy.data_parallel_shard_size",
+    )
+
+
+def local_sgd_needs_whole_replicas(_job: Job, s: Strategy) -> Breach:
+    """Local SGD averages whole replicas, so nothing may divide them.
+
+    Why: between averages the replicas drift apart; a divided tensor would mix parts of different
+    models.
+
+    Instead: ZeRO stage 0 and no model parallelism, or an average in every step.
+
+    Source: Stich, local SGD, arXiv:1805.09767; accelerate.local_sgd refuses DeepSpeed and TPUs.
+    """
+    is_divided = (np.asarray(s.zero_stage) > 0) | _is_model_parallel(s)
+    return Breach(
+        broken=np.asarray(s.is_local) & is_divided,
+        message="synchronize_every={every} (local SGD) averages whole replicas, but this layout"
+        " divides them",
+        hint="use zero_stage 0 and no model parallelism, or synchronize_every 1",
+        numbers={"every": s.synchronize_every},
+        field="strategy.synchronize_every",
+    )
+
+
+def adapters_are_not_split(job: Job, s: Strategy) -> Breach:
+    """Adapters are not divided by tensor or expert parallelism.
+
+    Why: PEFT wraps whole linears, and its adapters follow no tensor-parallel plan.
+
+    Instead: data parallelism, ZeRO and pipelines.
+
+    Source: PEFT 0.19, tuners/lora: no tensor-parallel layers outside Megatron's own.
+    """
+    is_split = (np.asarray(s.tensor_parallel_size) > 1) | (np.asarray(s.expert_parallel_size) > 1)
+    field = "tensor" if np.any(np.asarray(s.tensor_parallel_size) > 1) else "expert"
+    return Breach(
+        broken=is_split & (job.recipe.lora is not None),
+        message="{name}_parallel_size is not estimated with adapters: PEFT does not split them",
+        hint="data parallelism, ZeRO and pipelines are",
+        numbers={"name": field},
+        field=f"strategy.{field}_parallel_size",
+    )
+
+
+def _heads(job: Job) -> int:
+    heads = [part.attention.num_heads for part in job.model.blocks if part.attention]
+    return math.gcd(*heads) if heads else 1
+
+
+def _is_model_parallel(s: Strategy) -> Any:
+    return np.logical_or.reduce([np.asarray(getattr(s, name)) > 1 for name in _SIZES])

@@ -1,0 +1,132 @@
+"""Estimates of a whole search space, and the best of it: what fits, how fast, in how much memory."""
+
+import time
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from planner.core.term import Column
+from planner.domain.job import Job
+from planner.domain.strategy import (
+    RECOMPUTE,
+    TECHNIQUES,
+    Strategy,
+    family_keys,
+    join,
+    num_rows,
+    rows,
+)
+from planner.memory.host import fits_host
+from planner.memory.ledger import estimate_memory
+from planner.search.candidate import COMFORTABLE_FRACTION, Candidate, estimate
+from planner.search.code_changes import changed_techniques, effort_factor
+from planner.search.space import tables
+from planner.search.wish import Wish
+from planner.step_time.ledger import estimate_step_time
+
+TIE = 1.02
+"""Layouts within 2 % are alike: of them the simplest is proposed, then one that recomputes least, then
+the roomiest."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """Every legal layout of a job with its two totals, a column each."""
+
+    job: Job
+    table: Strategy
+    reserved_bytes: Column
+    step_seconds: Column
+    """Infinite where it does not fit."""
+    fits: Column
+    seconds: float
+    """How long the search took."""
+
+    @property
+    def size(self) -> int:
+        """Return how many layouts were estimated."""
+        return num_rows(self.table)
+
+    @cached_property
+    def is_comfortable(self) -> Column:
+        """Return which layouts fit with room to spare."""
+        room: Column = self.reserved_bytes <= COMFORTABLE_FRACTION * self.job.usable_bytes
+        return self.fits & room
+
+    @cached_property
+    def weighted_seconds(self) -> Column:
+        """Return the step time with the effort that a layout costs, see `planner.search.code_changes`."""
+        factor: Column = effort_factor(changed_techniques(self.job, self.table))
+        return self.step_seconds * factor
+
+    @cached_property
+    def techniques(self) -> Column:
+        """Return how many ways each layout divides the model, chunks of a pipeline among them."""
+        used = sum(np.where(self.table.uses(each), 1, 0) for each in TECHNIQUES)
+        count: Column = used + (self.table.virtual_pipeline_size > 1)
+        return count
+
+    @cached_property
+    def families(self) -> dict[str, Column]:
+        """Return the rows of each family, by name."""
+        keys = family_keys(self.table)
+        order = np.argsort(keys, kind="stable")
+        starts = np.flatnonzero(np.diff(keys[order], prepend=-1))
+        groups = np.split(order, starts[1:]) if len(order) else []
+        return {self.table.at(int(group[0])).family: group for group in groups}
+
+    def candidate(self, row: int) -> Candidate:
+        """Return the full estimate of one layout."""
+        return estimate(self.job, self.table.at(row))
+
+    def best(self, among: Column, by: Column) -> int | None:
+        """Return the row with the least of a column that fits, comfortably if any does.
+
+        Args:
+            among: indices of rows.
+            by: the column; of rows within 2 % of its least, one with the fewest techniques is taken,
+                of those one that recomputes least, and of those the one with the most room.
+        """
+        tiers = (among[self.is_comfortable[among]], among[self.fits[among]])
+        eligible = next((tier for tier in tiers if len(tier)), None)
+        if eligible is None:
+            return None
+        alike = eligible[by[eligible] <= TIE * by[eligible].min()]
+        kinds = self.table.recompute[alike]
+        again = np.select([kinds == kind for kind in RECOMPUTE], range(len(RECOMPUTE)))
+        order = np.lexsort((self.reserved_bytes[alike], again, self.techniques[alike]))
+        return int(alike[order[0]])
+
+    def smallest(self, among: Column) -> int:
+        """Return the row that needs the least memory."""
+        return int(among[np.argmin(self.reserved_bytes[among])])
+
+
+def search(job: Job, wish: Wish | None = None) -> Found:
+    """Return every legal layout of a job, estimated; only what fits is timed."""
+    started = time.perf_counter()
+    parts = [(table, *_estimated(job, table)) for table in tables(job, wish)]
+    everything, reserved, seconds, fits = zip(*parts, strict=True)
+    return Found(
+        job=job,
+        table=join(everything),
+        reserved_bytes=np.concatenate(reserved),
+        step_seconds=np.concatenate(seconds),
+        fits=np.concatenate(fits),
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _estimated(job: Job, table: Strategy) -> tuple[Column, Column, Column]:
+    """Return reserved bytes, step seconds and whether it fits, card and host, of each layout."""
+    count = num_rows(table)
+    seconds = np.full(count, np.inf)
+    if not count:
+        return np.zeros(0), seconds, np.zeros(0, dtype=bool)
+    reserved = np.broadcast_to(estimate_memory(job, table).reserved_bytes, count)
+    fits = (reserved <= job.usable_bytes) & fits_host(job, table)
+    which = np.flatnonzero(fits)
+    if len(which):
+        seconds[which] = estimate_step_time(job, rows(table, which)).step_seconds
+    return reserved, seconds, fits

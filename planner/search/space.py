@@ -1,0 +1,267 @@
+"""Every legal layout of a job, as a table: the search space.
+
+The table is built from the outside in: sizes that multiply to the number of GPUs, then ZeRO stage and
+shards, micro-batches, schedules, and last what each of those can be combined with. What the limits
+forbid is taken out, so no row is left that could not be proposed.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from planner.core.errors import InvalidInputError
+from planner.core.term import Column
+from planner.domain.job import Job
+from planner.domain.strategy import ZERO_1, ZERO_2, Strategy, Whole, divisors, join, rows
+from planner.search.limits import legal
+from planner.search.limits.customs import TILE_TOKENS, most_zero_with_pipeline
+from planner.search.wish import Wish
+
+LOCAL_STEPS = (1, 4, 8, 16)
+"""Steps between averages that are tried: accelerate's LocalSGD documents 8."""
+
+_DOMINATED = ("naive", "gpipe")
+"""Schedules that are only looked at where they are wished for: 1f1b takes as long in less memory."""
+
+
+MOST_BASES = 2**17
+"""Near a million rows: some seconds, and less than a gigabyte."""
+_CHUNK = 1024
+"""Bases of a table, each of which makes up to a dozen rows."""
+
+
+class _Base(NamedTuple):
+    """The fields of a row that depend on each other; or of all rows, a column each."""
+
+    replicate: Whole
+    shard: Whole
+    tensor: Whole
+    pipeline: Whole
+    virtual: Whole
+    schedule: Any
+    context: Whole
+    expert: Whole
+    zero_stage: Whole
+    micro_batch: Whole
+    steps: Whole
+
+
+def strategies(job: Job, wish: Wish | None = None) -> Strategy:
+    """Return the table of every legal layout; the limits are in `planner.search.limits`.
+
+    Args:
+        job: supplies the GPUs, the global batch, the model's sizes and what the framework can do.
+        wish: values that every returned row must have; it may name what is else left out.
+    """
+    return join(tables(job, wish))
+
+
+def tables(job: Job, wish: Wish | None = None) -> Iterator[Strategy]:
+    """Yield the rows of `strategies` in tables of a size that caches like; one at least.
+
+    Raises:
+        InvalidInputError: there are more than a search should take memory and time for.
+    """
+    wish = wish or {}
+    bases = list(islice(_bases(job, wish), MOST_BASES + 1))
+    if len(bases) > MOST_BASES:
+        raise InvalidInputError(
+            "GPUs, global batch and model divide in too many ways to look at all of them",
+            hint="hold a size fixed, such as --micro-batch-size 1, --tp 8 or --ep 8",
+            field="strategy",
+        )
+    for start in range(0, max(1, len(bases)), _CHUNK):
+        found = _crossed(job, bases[start : start + _CHUNK], wish)
+        keep = legal(job, found)
+        for name, value in wish.items():
+            keep &= getattr(found, name) == value
+        yield rows(found, keep)
+
+
+def _bases(job: Job, wish: Wish) -> Iterator[_Base]:
+    for tensor, pipeline, context, ranks in _degrees(job, wish):
+        for zero_stage, shard in _shards(job, wish, ranks, context, pipeline):
+            for expert in _experts(job, wish, ranks * context):
+                for micro_batch, steps in _batches(job, wish, ranks):
+                    for schedule, virtual in _schedules(job, wish, pipeline, steps):
+                        yield _Base(
+                            ranks // shard,
+                            shard,
+                            tensor,
+                            pipeline,
+                            virtual,
+                            schedule,
+                            context,
+                            expert,
+                            zero_stage,
+                            micro_batch,
+                            steps,
+                        )
+
+
+def _degrees(job: Job, wish: Wish) -> Iterator[tuple[int, int, int, int]]:
+    """Yield tensor, pipeline and context parallel sizes, and the data-parallel ranks they leave."""
+    world_size, batch = job.cluster.world_size, job.recipe.global_batch_size
+    able = job.framework.capabilities
+    is_divisible = job.model.is_decoder
+    most = job.cluster.gpus_per_node if is_divisible and able.tensor_parallel else 1
+    for tensor in _choices(wish, "tensor_parallel_size", divisors(world_size), most):
+        rest = _quotient(world_size, tensor)
+        most = job.model.num_blocks if is_divisible and able.pipeline_schedules else 1
+        for pipeline in _choices(wish, "pipeline_parallel_size", divisors(rest), most):
+            rest = _quotient(world_size, tensor * pipeline)
+            longest = max(1, job.recipe.sequence_length // (2 * TILE_TOKENS))
+            most = longest if is_divisible and able.context_parallel else 1
+            for context in _choices(wish, "context_parallel_size", divisors(rest), most):
+                ranks = _quotient(world_size, tensor * pipeline * context)
+                if ranks and batch % ranks == 0:
+                    yield tensor, pipeline, context, ranks
+
+
+def _shards(
+    job: Job, wish: Wish, ranks: int, context: int, pipeline: int
+) -> Iterator[tuple[int, int]]:
+    """Yield ZeRO stages, each with the sizes of its shards."""
+    for stage in _choices(wish, "zero_stage", job.framework.zero_stages):
+        if pipeline > 1 and stage > most_zero_with_pipeline(job) and "zero_stage" not in wish:
+            continue
+        if stage == 0:
+            yield stage, 1
+        elif ranks * context > 1 or "zero_stage" in wish:
+            is_hybrid = stage >= ZERO_2 and job.framework.capabilities.hybrid_shard
+            sizes = [size for size in divisors(ranks) if size > 1] if is_hybrid else [ranks]
+            wished = "data_parallel_shard_size" in wish or "data_parallel_replicate_size" in wish
+            yield from ((stage, size) for size in (divisors(ranks) if wished else sizes or [ranks]))
+
+
+def _experts(job: Job, wish: Wish, ranks: int) -> Sequence[int]:
+    counts = [layer.num_experts for part in job.model.blocks for layer in part.linears]
+    is_able = job.framework.capabilities.expert_parallel and job.recipe.lora is None
+    sizes = divisors(math.gcd(max(counts, default=1), ranks)) if is_able else [1]
+    return _choices(wish, "expert_parallel_size", sizes)
+
+
+def _batches(job: Job, wish: Wish, ranks: int) -> Iterator[tuple[int, int]]:
+    per_rank = job.recipe.global_batch_size // ranks
+    for micro_batch in _choices(wish, "micro_batch_size", divisors(per_rank)):
+        if per_rank % micro_batch == 0:
+            yield micro_batch, per_rank // micro_batch
+
+
+def _schedules(job: Job, wish: Wish, pipeline: int, steps: int) -> Iterator[tuple[str, int]]:
+    """Yield schedules, each with the numbers of chunks that it can run."""
+    if pipeline == 1:
+        yield "1f1b", 1
+        return
+    layers = -(-job.model.num_blocks // pipeline)
+    able = job.framework.capabilities
+    known = [each for each in able.pipeline_schedules if each not in _DOMINATED]
+    for schedule in _choices(wish, "pipeline_schedule", known):
+        chunks = [1]
+        if schedule == "zbv":
+            chunks = [2] if able.virtual_stages else []
+        elif schedule == "interleaved-1f1b":
+            is_grouped = steps % pipeline == 0 and able.virtual_stages
+            chunks = divisors(layers)[1:] if is_grouped else []
+        for virtual in chunks:
+            yield schedule, virtual
+
+
+def _crossed(job: Job, bases: list[_Base], wish: Wish) -> Strategy:
+    """Return every base with each kind of recompute, offload, sequence and local SGD it can have."""
+    columns: list[Any] = [np.array(column) for column in zip(*bases, strict=True)]
+    base = _Base(*columns or [np.zeros(0, dtype=int)] * len(_Base._fields))
+    table = Strategy(
+        data_parallel_replicate_size=base.replicate,
+        data_parallel_shard_size=base.shard,
+        tensor_parallel_size=base.tensor,
+        pipeline_parallel_size=base.pipeline,
+        virtual_pipeline_size=base.virtual,
+        pipeline_schedule=base.schedule,
+        context_parallel_size=base.context,
+        expert_parallel_size=base.expert,
+        zero_stage=base.zero_stage,
+        micro_batch_size=base.micro_batch,
+        gradient_accumulation_steps=base.steps,
+    )
+    whole = np.arange(len(base.shard))
+    axes: dict[str, list[tuple[Any, Column]]] = {
+        "sequence_parallel": _sequence(job, table),
+        "recompute": [(kind, whole) for kind in job.framework.capabilities.recompute],
+        "offload": [("none", whole), *_offloads(job, table)],
+        "synchronize_every": _local(job, table),
+    }
+    chosen: Column = whole
+    values: dict[str, Column] = {}
+    for name, known in axes.items():
+        options = [(wish[name], whole)] if name in wish else known
+        chosen, values = _product(chosen, values, name, options, len(whole))
+    columns_of = {f.name: getattr(table, f.name) for f in fields(table) if f.name not in values}
+    return Strategy(**{name: column[chosen] for name, column in columns_of.items()}, **values)
+
+
+def _product(
+    chosen: Column,
+    values: dict[str, Column],
+    name: str,
+    options: Sequence[tuple[Any, Column]],
+    count: int,
+) -> tuple[Column, dict[str, Column]]:
+    """Return the rows chosen so far once for each option that their base can have."""
+    parts, lengths = [], []
+    for _, able in options:
+        can = np.zeros(count, dtype=bool)
+        can[able] = True
+        parts.append(np.flatnonzero(can[chosen]))
+        lengths.append(len(parts[-1]))
+    which = np.concatenate(parts)
+    column = np.repeat(np.array([value for value, _ in options]), lengths)
+    return chosen[which], {**{key: each[which] for key, each in values.items()}, name: column}
+
+
+def _sequence(job: Job, table: Strategy) -> list[tuple[bool, Column]]:
+    whole = np.arange(len(table.zero_stage))
+    is_split = np.flatnonzero(table.tensor_parallel_size > 1)
+    is_able = job.framework.capabilities.sequence_parallel
+    return [(False, whole), *([(True, is_split)] if is_able else [])]
+
+
+def _offloads(job: Job, table: Strategy) -> list[tuple[str, Column]]:
+    return [
+        (
+            offload,
+            np.flatnonzero(
+                table.zero_stage
+                >= (ZERO_1 if offload == "optimizer" else job.framework.parameters_sharded_from)
+            ),
+        )
+        for offload in job.framework.offloads
+    ]
+
+
+def _local(job: Job, table: Strategy) -> list[tuple[int, Column]]:
+    whole = np.arange(len(table.zero_stage))
+    model_parallel = (
+        table.tensor_parallel_size * table.pipeline_parallel_size * table.context_parallel_size
+    )
+    is_plain = (table.zero_stage == 0) & (model_parallel == 1) & (table.expert_parallel_size == 1)
+    alone = np.flatnonzero(is_plain & (table.data_parallel_size > 1))
+    is_able = job.framework.capabilities.local_sgd
+    intervals = LOCAL_STEPS[1:] if is_able else ()
+    return [(1, whole), *((every, alone) for every in intervals)]
+
+
+def _choices(wish: Wish, name: str, known: Sequence[Any], most: int | None = None) -> Sequence[Any]:
+    """Return the wished value alone, or every known one up to the most."""
+    if name in wish:
+        return [wish[name]]
+    return known if most is None else [value for value in known if value <= most]
+
+
+def _quotient(whole: int, size: int) -> int:
+    """Return whole / size, 0 where it is no whole number."""
+    return whole // size if whole % size == 0 else 0

@@ -1,0 +1,87 @@
+"""A whole training run: steps, time, GPU-hours and what a cloud asks for them."""
+
+import math
+from dataclasses import dataclass
+
+from planner.core.term import Term
+from planner.domain.job import Job
+from planner.step_time.ledger import StepTime
+
+HOUR_SECONDS = 3600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """What a number of tokens takes with one layout."""
+
+    tokens: int
+    steps: int
+    """Optimizer steps; the last one may be part of a batch."""
+    seconds: float
+    """Start-up included."""
+    start_up_seconds: float
+    low_seconds: float
+    high_seconds: float
+    gpu_hours: float
+    usd: float
+    """On demand, whole instances; 0 where no price is known."""
+    price_date: str
+
+
+def training(job: Job, step_time: StepTime) -> Training | None:
+    """Return what the recipe's tokens take; None where it names none.
+
+        steps = ceil(tokens / tokens_per_step);  seconds = start_up + steps * step_seconds
+        usd = nodes * usd_per_hour * hours
+
+    Source: the instance's record for the price and its date.
+    Leaves out: evaluation, checkpoints, and hours lost to failures.
+    """
+    tokens, instance = job.recipe.training_tokens, job.cluster.instance
+    if not tokens:
+        return None
+    steps = math.ceil(tokens / job.tokens_per_step)
+    starting = start_up(job)
+    before, doubt = float(starting.amount), starting.spread * float(starting.amount)
+    seconds = before + steps * float(step_time.step_seconds)
+    hours = seconds / HOUR_SECONDS
+    return Training(
+        tokens=tokens,
+        steps=steps,
+        seconds=seconds,
+        start_up_seconds=before,
+        low_seconds=before - doubt + steps * float(step_time.low_seconds),
+        high_seconds=before + doubt + steps * float(step_time.high_seconds),
+        gpu_hours=hours * job.cluster.world_size,
+        usd=hours * job.cluster.nodes * instance.usd_per_hour if instance else 0.0,
+        price_date=instance.price_date if instance else "",
+    )
+
+
+def start_up(job: Job) -> Term:
+    """Seconds from the launch to the first step.
+
+        seconds = process + (nccl + nccl_per_gpu * W where W > 1) + stepped_bytes * P / disk
+
+    Notation: W GPUs; P parameters.
+    Source: the framework record's start section.
+    Leaves out: waiting in a queue, pulling an image, downloading weights, compiling.
+    """
+    framework, gpus = job.framework, job.cluster.world_size
+    joining = framework.nccl_start_seconds + framework.nccl_start_seconds_per_gpu * gpus
+    joining = joining if gpus > 1 else 0.0
+    loading = job.precision.stepped_bytes * job.model.parameters / framework.load_bytes_per_second
+    return Term(
+        name="start_up",
+        amount=framework.start_seconds + joining + loading,
+        formula="{process:seconds} for a process + {joining:seconds} to join {gpus} GPUs"
+        " + {loading:seconds} to load the model",
+        numbers={
+            "process": framework.start_seconds,
+            "joining": joining,
+            "gpus": gpus,
+            "loading": loading,
+        },
+        source=framework.sources["start"],
+        spread=framework.spreads["host"],
+    )

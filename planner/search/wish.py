@@ -1,0 +1,47 @@
+"""What a layout must have, and the simplest layout that has it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from planner.domain.job import Job
+from planner.domain.strategy import Strategy
+
+Wish = Mapping[str, object]
+"""Values of `Strategy` fields that every considered layout has."""
+
+
+def filled(job: Job, wish: Wish) -> Strategy:
+    """Return the simplest layout with the wished values, whether it can run or not."""
+    given: dict[str, Any] = dict(wish)
+    s = Strategy(**given)
+    others = s.tensor_parallel_size * s.pipeline_parallel_size * s.context_parallel_size
+    ranks = max(1, job.cluster.world_size // others)
+    replicate, shard = _data_parallel(given, ranks)
+    micro_batch, steps = _batch(given, job.recipe.global_batch_size, replicate * shard)
+    return Strategy(
+        **given
+        | {
+            "data_parallel_replicate_size": replicate,
+            "data_parallel_shard_size": shard,
+            "micro_batch_size": micro_batch,
+            "gradient_accumulation_steps": steps,
+        }
+    )
+
+
+def _data_parallel(given: dict[str, Any], ranks: int) -> tuple[int, int]:
+    """Return replicas and shards, each derived from the other; ZeRO shards over all ranks."""
+    replicate = given.get("data_parallel_replicate_size")
+    shard = given.get("data_parallel_shard_size")
+    if replicate is None:
+        is_sharded = given.get("zero_stage") and not shard
+        replicate = 1 if is_sharded else max(1, ranks // (shard or 1))
+    return replicate, shard or max(1, ranks // replicate)
+
+
+def _batch(given: dict[str, Any], batch: int, ranks: int) -> tuple[int, int]:
+    """Return micro-batch size and accumulation steps, each derived when the other is given."""
+    micro_batch, steps = given.get("micro_batch_size"), given.get("gradient_accumulation_steps")
+    if micro_batch is None:
+        micro_batch = max(1, batch // (ranks * steps)) if steps else 1
+    return micro_batch, steps or max(1, batch // (ranks * micro_batch))

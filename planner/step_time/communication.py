@@ -1,0 +1,244 @@
+"""Seconds that ranks spend on each other's data and cannot hide: one function per kind of parallelism.
+
+Ranks are numbered as Megatron numbers them: tensor parallel innermost, then context, data (shards
+before replicas), and pipeline outermost; experts are dealt over neighbouring data-parallel ranks.
+
+Notation: t, c, e, p tensor, context, expert and pipeline parallel sizes; N shards, R replicas;
+T tokens of a micro-batch on a rank; h hidden size; A micro-batches of a step; a bytes per element.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from planner.catalog.records import interconnect_defaults
+from planner.collectives import operations
+from planner.core.term import Amount
+from planner.domain.cluster import Group
+from planner.domain.job import Job
+from planner.domain.model import Part
+from planner.domain.strategy import Strategy
+from planner.parallel.activations import sequence_split, shards_parameters, tokens
+from planner.parallel.adapters import trained_parameters
+from planner.parallel.partition import Stage, dense_shards, expert_shards, stage_parameters
+
+
+class _Holders(NamedTuple):
+    """Who holds the same parameters."""
+
+    shards: Group
+    """The ranks that ZeRO divides them over."""
+    replicas: Amount
+    """Of those shards."""
+
+
+def tensor_group(s: Strategy) -> Group:
+    """Return the ranks that share every matmul."""
+    return Group(ranks=s.tensor_parallel_size)
+
+
+def context_group(s: Strategy) -> Group:
+    """Return the ranks that share a sequence."""
+    return Group(ranks=s.context_parallel_size, stride=s.tensor_parallel_size)
+
+
+def expert_group(s: Strategy) -> Group:
+    """Return the ranks that deal out the experts of a layer."""
+    return Group(ranks=s.expert_parallel_size, stride=s.tensor_parallel_size)
+
+
+def shard_group(s: Strategy) -> Group:
+    """Return the ranks that ZeRO divides dense states over, context-parallel ones included."""
+    return Group(
+        ranks=s.data_parallel_shard_size * s.context_parallel_size, stride=s.tensor_parallel_size
+    )
+
+
+def replica_group(s: Strategy) -> Group:
+    """Return the ranks that hold the same shard; under DDP, all that hold the same parameters."""
+    shard = shard_group(s)
+    return Group(ranks=s.data_parallel_replicate_size, stride=shard.ranks * shard.stride)
+
+
+def pipeline_group(job: Job, s: Strategy) -> Group:
+    """Return the ranks of a pipeline up to the first hop that leaves a node, the slowest of its hops."""
+    replica = replica_group(s)
+    stride = replica.ranks * replica.stride
+    in_node = np.maximum(1, job.cluster.gpus_per_node // stride)
+    return Group(ranks=np.minimum(s.pipeline_parallel_size, in_node + 1), stride=stride)
+
+
+def activation_bytes(job: Job, s: Strategy) -> Amount:
+    """Bytes of one hidden state of a micro-batch: a * T * h."""
+    element = 4 if job.precision.matmul_dtype in {"fp32", "tf32"} else 2
+    return element * tokens(job, s) * job.model.hidden_size
+
+
+def tensor_parallel(job: Job, s: Strategy, part: Part) -> Amount:
+    """Seconds of one pass (forward, or backward) through a part: its partial sums, added up.
+
+        n * all_reduce(a T h), or under sequence parallelism n * (all_gather + reduce_scatter)
+
+    Notation: n row-parallel matmuls of the part, experts left out. In fp8 what is gathered is
+    rounded first, as matmuls want it: one byte per element.
+    Source: Shoeybi et al., arXiv:1909.08053, section 3; Korthikanti et al., arXiv:2205.05198;
+    Transformer Engine for fp8.
+    """
+    rows = [layer for layer in part.linears if layer.cuts_inputs]
+    sums = len({layer.name.removeprefix("expert_") for layer in rows})
+    size, group = activation_bytes(job, s), tensor_group(s)
+    gathered = size / 2 if job.precision.matmul_dtype == "fp8" else size
+    whole = operations.all_reduce(job.cluster, group, size)
+    parted = operations.all_gather(job.cluster, group, gathered) + operations.reduce_scatter(
+        job.cluster, group, size
+    )
+    return sums * np.where(s.sequence_parallel, parted, whole)
+
+
+def context_parallel(job: Job, s: Strategy, part: Part) -> tuple[Amount, Amount]:
+    """Seconds of a forward and of a backward pass through a part, by the framework's exchange.
+
+        ring        (c - 1) * send(K), and twice that: keys, values and their gradients
+        gather      all_gather(c K), and all_gather(c K) + reduce_scatter(c K)
+        all_to_all  all_to_all(2 Q + K), and the same
+
+    Notation: K = a T 2 kv / t bytes of keys and values, kv the width of all key heads; Q = a T q / t
+    of queries, and as much of results.
+    Source: Liu et al., ring attention, arXiv:2310.01889; Llama team, arXiv:2407.21783, section
+    3.3.2, for gathering; Jacobs et al., Ulysses, arXiv:2309.14509, section 3.
+    """
+    if part.attention is None:
+        nothing = 0.0 * tokens(job, s)
+        return nothing, nothing
+    element = 4 if job.precision.matmul_dtype in {"fp32", "tf32"} else 2
+    each = element * tokens(job, s) / s.tensor_parallel_size
+    keys, queries = each * 2 * part.attention.key_value_size, each * part.attention.query_size
+    cluster, group, size = job.cluster, context_group(s), s.context_parallel_size
+    if job.framework.context_exchange == "ring":
+        ring = (size - 1) * operations.send(cluster, group, keys)
+        return ring, 2 * ring
+    if job.framework.context_exchange == "gather":
+        gather = operations.all_gather(cluster, group, size * keys)
+        return gather, gather + operations.reduce_scatter(cluster, group, size * keys)
+    dealt = operations.all_to_all(cluster, group, 2 * queries + keys)
+    return dealt, dealt
+
+
+def expert_parallel(job: Job, s: Strategy, part: Part) -> Amount:
+    """Seconds of one pass through a part: tokens to their experts, and back.
+
+        2 * all_to_all(a T k h / q), k experts per token, q as sequence parallelism divides
+
+    Source: Lepikhin et al., GShard, arXiv:2006.16668, section 3.
+    """
+    routed = [layer.experts_per_token for layer in part.linears if layer.num_experts > 1]
+    if not routed:
+        return 0.0 * tokens(job, s)
+    chosen = max(routed)
+    size = chosen * activation_bytes(job, s) / sequence_split(s)
+    return 2 * operations.all_to_all(job.cluster, expert_group(s), size)
+
+
+def pipeline_transfer(job: Job, s: Strategy) -> Amount:
+    """Seconds to hand one micro-batch's hidden state to the next stage.
+
+        send(a T h / q), q as sequence parallelism divides
+        where tensor-parallel ranks each send their share: send(a T h / t) + all_gather(a T h)
+
+    Source: Narayanan et al., arXiv:2104.04473, section 4.1, for the shares.
+    """
+    size = activation_bytes(job, s)
+    share = size / sequence_split(s)
+    gathered: Amount = 0.0
+    if job.framework.scatters_transfers:
+        is_whole = np.logical_not(s.sequence_parallel)
+        share = size / s.tensor_parallel_size
+        gathered = np.where(
+            is_whole, operations.all_gather(job.cluster, tensor_group(s), size), 0.0
+        )
+    hop = operations.send(job.cluster, pipeline_group(job, s), share)
+    return np.where(s.pipeline_parallel_size > 1, hop + gathered, 0.0)
+
+
+def gather_parameters(job: Job, s: Strategy, at: Stage) -> Amount:
+    """Seconds to gather all sharded parameters of a stage once, a block at a time."""
+    dense, experts = stage_parameters(job, s, at)
+    size = job.precision.gather_bytes
+    calls = blocks_of(at)
+    shared = operations.all_gather(job.cluster, shard_group(s), size * dense, calls)
+    if not job.model.has_experts:
+        return shared
+    group = _expert_shard_group(s)
+    return shared + operations.all_gather(job.cluster, group, size * experts, calls)
+
+
+def reduce_gradients(job: Job, s: Strategy, at: Stage) -> Amount:
+    """Seconds to reduce all gradients of a stage once.
+
+    DDP, torch's ZeRO-1: all_reduce over N * R ranks
+    sharded: reduce_scatter over the shards, then all_reduce of a shard over the replicas
+    Frozen parameters have no gradients.
+    """
+    dense, experts = trained_parameters(job, s, at)
+    size = job.precision.reduce_bytes
+    parts = [(size * dense, _Holders(shard_group(s), s.data_parallel_replicate_size))]
+    if job.model.has_experts:
+        group = _expert_shard_group(s)
+        ranks = s.data_parallel_replicate_size * dense_shards(s) / s.expert_parallel_size
+        parts.append((size * experts, _Holders(group, np.maximum(1, ranks // group.ranks))))
+    return sum(_reduce(job, s, amount, holders, at) for amount, holders in parts)
+
+
+def average_parameters(job: Job, s: Strategy, at: Stage) -> Amount:
+    """Seconds to average all parameters of a stage over the data-parallel ranks, as local SGD does.
+
+        all_reduce(parameter_bytes * parameters)
+
+    Source: Stich, local SGD, arXiv:1805.09767.
+    """
+    dense, experts = trained_parameters(job, s, at)
+    group = shard_group(s)
+    everyone = Group(ranks=group.ranks * s.data_parallel_replicate_size, stride=group.stride)
+    size = job.precision.parameter_bytes * (dense + experts)
+    buckets = np.maximum(1, np.round(size / job.framework.bucket_bytes))
+    return operations.all_reduce(job.cluster, everyone, size, buckets)
+
+
+def slowdown(job: Job, s: Strategy) -> Amount:
+    """Return the seconds that compute loses per second of a data-parallel collective beside it.
+
+    Source: `data/calibration/interconnect.toml`, overlap_slowdown, by what carries the collective.
+    Leaves out: groups within a node that see another link than the node's.
+    """
+    by_medium = interconnect_defaults()["overlap_slowdown"]
+    replica = replica_group(s)
+    spans = replica.ranks * replica.stride > job.cluster.gpus_per_node
+    inner = by_medium[job.cluster.intra_node.medium]
+    return np.where(spans, by_medium["network"], inner)
+
+
+def scatters(job: Job, s: Strategy) -> Amount:
+    """Return whether each rank gets its share of the gradients only."""
+    return s.zero_stage >= job.framework.scatters_gradients_from
+
+
+def _reduce(job: Job, s: Strategy, size: Amount, holders: _Holders, at: Stage) -> Amount:
+    group, replicas = holders
+    everyone = Group(ranks=group.ranks * replicas, stride=group.stride)
+    buckets = np.maximum(1, np.round(size / job.framework.bucket_bytes))
+    calls = np.where(shards_parameters(job, s), blocks_of(at), buckets)
+    whole = operations.all_reduce(job.cluster, everyone, size, calls)
+    outer = Group(ranks=replicas, stride=group.ranks * group.stride)
+    parted = operations.reduce_scatter(job.cluster, group, size, calls) + operations.all_reduce(
+        job.cluster, outer, size / group.ranks, calls
+    )
+    return np.where(scatters(job, s), parted, whole)
+
+
+def blocks_of(at: Stage) -> Amount:
+    """Return the groups in which FSDP gathers and reduces: one per block, one for the rest."""
+    return np.maximum(1, at.num_blocks + 1)
+
+
+def _expert_shard_group(s: Strategy) -> Group:
+    return Group(ranks=expert_shards(s), stride=s.tensor_parallel_size * s.expert_parallel_size)

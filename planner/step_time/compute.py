@@ -1,0 +1,308 @@
+"""Seconds that one GPU computes for one micro-batch: matmuls, attention, memory-bound work, launches.
+
+Notation: T tokens of the micro-batch on a rank; t tensor and e expert parallel size; all results in
+seconds, for a number or a column of layouts.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from planner.catalog.attention import attention_curve
+from planner.core.term import Amount
+from planner.domain.job import Job
+from planner.domain.model import Attention, Linear, Numerics, Part
+from planner.domain.strategy import Strategy
+from planner.parallel.activations import attention_bytes, kept_per_token, tokens
+from planner.parallel.partition import rank_parameters
+
+_BLEND = 3
+"""Sharpness of the transition between host-bound and GPU-bound."""
+_FLASH_BACKWARD = 2.5
+"""Flash attention's backward computes the scores again: 5 matmuls against forward's 2."""
+_ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "fp8": 1}
+"""Of a matmul's operands, where not 2."""
+_SCORE_FORWARD, _SCORE_BACKWARD = 1.8, 2.2
+"""Passes over the 5 bytes that are kept per score. Softmax and dropout read and write 9 forward and
+11 backward; Korthikanti et al., arXiv:2205.05198, table 4, measures them where they are recomputed."""
+_CAST_BYTES = 4
+"""Read and written per element that is rounded to fp8, its transpose for backward included."""
+
+
+def gemm(
+    job: Job, rows: Amount, columns: Amount, depth: Amount, dtype: str | None = None
+) -> Amount:
+    """Seconds of C[rows, columns] = A[rows, depth] B[depth, columns].
+
+        seconds = overhead + ((2mnk / (u * f * peak))^s + (bytes / (h * hbm))^s)^(1/s)
+
+    Notation: f peak_fraction, h hbm_fraction, s sharpness of the GPU's curve; u the share of it
+    that a training run sustains; bytes reads A and B and writes C once, in the matmul dtype (C of
+    an fp8 matmul in 16 bit).
+    Source: `data/calibration/gemm.toml`, fitted on measured kernels of each GPU; the framework
+    record's sustained section.
+    Leaves out: tile and wave quantisation (the fit's median error is in the record).
+    """
+    dtype = dtype or job.precision.matmul_dtype
+    size = _ELEMENT_BYTES.get(dtype, 2)
+    flops = 2.0 * rows * columns * depth
+    read = size * (1.0 * rows * depth + 1.0 * depth * columns)
+    moved = read + max(size, 2) * (1.0 * rows * columns)
+    overhead = job.cluster.gpu.gemm.overhead_seconds
+    return overhead + _blend(job, flops / _sustained_peak(job, dtype), moved)
+
+
+def matmuls(job: Job, s: Strategy, part: Part) -> Amount:
+    """Seconds of the part's weight matmuls in forward; fp8 is for the trunk's alone.
+
+    Source: Transformer Engine's linears, which replace those of the layers.
+    """
+    dtype = job.precision.matmul_dtype if part.is_block else _wide_dtype(job)
+    return sum((linear(job, s, layer, dtype) for layer in part.linears), 0.0 * tokens(job, s))
+
+
+def linear(job: Job, s: Strategy, layer: Linear, dtype: str | None = None) -> Amount:
+    """Seconds of one weight matmul in forward; one per expert of the rank, where there are several.
+
+        seconds = E / e * gemm(T * k * e / E, out_features, in_features)
+
+    with the inputs (row-parallel) or outputs (column-parallel) divided by min(t, most_splits); in
+    fp8 also the pass that rounds the input and its transpose (2 bytes read, 2 written).
+    Notation: E num_experts; k experts_per_token.
+    Source: Transformer Engine's fused cast and transpose, for fp8.
+    Leaves out: uneven loads of the experts; grouped kernels that launch all experts at once; the
+    rounding of the weights, once a step.
+    """
+    split = np.minimum(s.tensor_parallel_size, layer.most_splits)
+    columns = layer.out_features / (1 if layer.cuts_inputs else split)
+    depth = layer.in_features / (split if layer.cuts_inputs else 1)
+    local = layer.num_experts / (s.expert_parallel_size if layer.num_experts > 1 else 1)
+    rows = tokens(job, s) * layer.experts_per_token / local
+    one = gemm(job, rows, columns, depth, dtype)
+    if dtype == "fp8":
+        one = one + _CAST_BYTES * rows * depth / _elementwise_bandwidth(job)
+    return local * one
+
+
+def attention(job: Job, s: Strategy, part: Part) -> Amount:
+    """Seconds of the scores, softmax and weighted sum in forward.
+
+        flash, sdpa: T * flops_per_token / t / (fraction * peak)
+        eager: all T * K scores of every head, written and read once by a batched matmul of depth
+        head_dim; the passes of the softmax are `elementwise`
+
+    Notation: K keys per query; fraction: of `data/calibration/attention.toml`.
+    Leaves out: kernels whose grid does not fill the card.
+    """
+    return _attention(job, s, part, is_backward=False)
+
+
+def attention_backward(job: Job, s: Strategy, part: Part) -> Amount:
+    """Seconds of attention in backward: 5 matmuls of a fused kernel to forward's 2, 4 of an eager one.
+
+    Source: FlashAttention-2, arXiv:2307.08691, section 3.1.2: the scores are computed again.
+    """
+    return _attention(job, s, part, is_backward=True)
+
+
+def _attention(job: Job, s: Strategy, part: Part, *, is_backward: bool) -> Amount:
+    if part.attention is None:
+        return 0.0 * tokens(job, s)
+    if materialises_scores(job, part.attention):
+        return (2 if is_backward else 1) * _eager_attention(job, s, part, part.attention)
+    num_keys = part.tokens(job.recipe.sequence_length)
+    flops = tokens(job, s) * part.attention.flops_per_token(num_keys) / s.tensor_parallel_size
+    gpu = job.cluster.gpu
+    curve = attention_curve(job.framework.attention_kernel, gpu.compute_capability)
+    seen = min(num_keys, part.attention.window or num_keys)
+    ramp = curve.ramp(part.attention.head_dim, seen, is_causal=part.attention.is_causal)
+    share = ramp * (curve.backward if is_backward else curve.forward)
+    times = _FLASH_BACKWARD if is_backward else 1.0
+    peak = gpu.peak_flops.get(_wide_dtype(job), gpu.peak_flops["fp32"])
+    return times * flops / (job.framework.sustained_fraction * share * peak)
+
+
+def _eager_attention(job: Job, s: Strategy, part: Part, layer: Attention) -> Amount:
+    dtype = _wide_dtype(job)
+    size = _ELEMENT_BYTES.get(dtype, 2)
+    num_keys = part.tokens(job.recipe.sequence_length)
+    queries = tokens(job, s) / s.tensor_parallel_size
+    flops = 4.0 * queries * num_keys * layer.query_size
+    moved = 2.0 * size * queries * (layer.num_heads * num_keys + 2 * layer.query_size)
+    return _blend(job, flops / _sustained_peak(job, dtype), moved)
+
+
+def elementwise(
+    job: Job, s: Strategy, part: Part, numerics: Numerics, passes: tuple[Amount, Amount]
+) -> Amount:
+    """Seconds of norms, activations, dropouts, softmax and casts: bytes kept, times passes over them.
+
+        seconds = T * (p * (kept - scores) + q * scores) / (hbm_fraction * hbm)
+
+    Notation: p and q the passes; kept bytes per token that a rank keeps of the part, the outputs
+    of those operations; scores those of them that attention materialises.
+    Source: the framework record's memory_bound section.
+    Leaves out: operations whose outputs are not kept.
+    """
+    whole = replace(s, recompute="none")
+    kept = kept_per_token(job, whole, part, numerics)
+    scores = _score_bytes(job, whole, part, numerics)
+    each, of_scores = passes
+    moved = each * (kept - scores) + of_scores * scores
+    return tokens(job, s) * moved / _elementwise_bandwidth(job)
+
+
+def memory_bound(job: Job, s: Strategy, part: Part, numerics: Numerics, again: Amount) -> Amount:
+    """Seconds of a part's elementwise work in forward, in backward, and `again` in recompute."""
+    forward, scores = _forward_passes(job)
+    return elementwise(
+        job,
+        s,
+        part,
+        numerics,
+        (
+            (1 + again) * forward + job.framework.backward_passes,
+            (1 + again) * scores + _SCORE_BACKWARD,
+        ),
+    )
+
+
+def _forward_passes(job: Job) -> tuple[float, float]:
+    return job.framework.forward_passes, _SCORE_FORWARD
+
+
+def _score_bytes(job: Job, whole: Strategy, part: Part, numerics: Numerics) -> Amount:
+    """Bytes per token of the materialised scores that a rank keeps where nothing is recomputed."""
+    if part.attention is None or not materialises_scores(job, part.attention):
+        return 0.0
+    return attention_bytes(job, whole, part, numerics) / whole.tensor_parallel_size
+
+
+def loss(job: Job, s: Strategy) -> Amount:
+    """Seconds of the cross-entropy, forward and backward.
+
+        seconds = l * T * V / (hbm_fraction * hbm)
+
+    divided by t where the framework splits the loss by vocabulary.
+    Notation: V vocabulary; l bytes per logit that cross HBM.
+    Source: the framework record's memory_bound section.
+    Leaves out: fused cross-entropy.
+    """
+    split = s.tensor_parallel_size if job.framework.splits_loss else 1
+    moved = job.framework.loss_passes * tokens(job, s) * job.model.vocab_size / split
+    has_loss = 1.0 if job.model.has_token_loss else 0.0
+    return has_loss * moved / _elementwise_bandwidth(job)
+
+
+def launches(job: Job, s: Strategy, part: Part) -> Amount:
+    """Seconds the host needs to launch the part's operations, forward and backward together.
+
+        seconds = host_seconds * (forward * (2 + recompute) + exchanges * log2(t))
+
+    Notation: forward: two operations per matmul, one per kept tensor, three for attention;
+    backward launches as many; exchanges: the sums of tensor parallelism, at each of which a rank
+    waits for the slowest of t hosts. The result is a floor under the part's time, which small
+    micro-batches meet.
+    Leaves out: CUDA graphs, which launch a whole layer at once.
+    """
+    forward = 2 * len(part.linears) + len(part.kept) + (3 if part.attention else 0)
+    again = np.where(s.recompute == "full", 1.0, 0.0) if part.is_block else 0.0
+    sums = sum(layer.cuts_inputs for layer in part.linears)
+    waits = (2 + again) * sums * np.log2(s.tensor_parallel_size)
+    return ((2 + again) * forward + waits) * job.framework.host_seconds_per_operation
+
+
+def host_stretch(
+    job: Job, s: Strategy, part: Part, gpu_seconds: Amount, exchange_seconds: Amount = 0.0
+) -> Amount:
+    """Return by what factor launching stretches the GPU's time for a part.
+
+        stretch = ((busy^3 + launches^3)^(1/3) - exchange) / gpu_seconds, busy = gpu + exchange
+
+    Some operations of a part wait for the host where others keep the GPU busy, so the two blend
+    where they are close. What the ranks exchange is launched ahead as well: waiting for the host
+    hides it. Parts without work stay at 1.
+    """
+    busy = np.maximum(gpu_seconds + exchange_seconds, 1e-12)
+    waiting = busy * ((1 + (launches(job, s, part) / busy) ** _BLEND) ** (1 / _BLEND) - 1)
+    return 1 + waiting / np.maximum(gpu_seconds, 1e-12)
+
+
+def optimizer_step(job: Job, parameters: Amount) -> Amount:
+    """Seconds of the optimizer's passes over the parameters that a rank steps.
+
+        seconds = passes * stepped_bytes * parameters / (hbm_fraction * hbm)
+
+    Source: the framework record's optimizer section.
+    Leaves out: gradient clipping's norm (one more pass over the gradients).
+    """
+    moved = job.optimizer.passes * job.precision.stepped_bytes * parameters
+    return moved / _elementwise_bandwidth(job)
+
+
+def forward(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Amount:
+    """Seconds of one occurrence of the part in forward."""
+    return (
+        matmuls(job, s, part)
+        + attention(job, s, part)
+        + elementwise(job, s, part, numerics, _forward_passes(job))
+    )
+
+
+def backward(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Amount:
+    """Seconds of one occurrence of the part in backward, recompute left out.
+
+    Two matmuls per forward matmul, one for the gradient of its input and one for that of its
+    weight, which is added to the gradients in their own dtype. Frozen weights have none.
+    Leaves out: the adapters' own matmuls; dequantising frozen weights.
+    """
+    is_frozen = job.recipe.lora is not None
+    held = 0.0 if is_frozen else sum(rank_parameters(part, s))
+    accumulated = 2 * job.precision.gradient_bytes * held
+    return (
+        (1 if is_frozen else 2) * matmuls(job, s, part)
+        + accumulated / _elementwise_bandwidth(job)
+        + attention_backward(job, s, part)
+        + elementwise(job, s, part, numerics, (job.framework.backward_passes, _SCORE_BACKWARD))
+    )
+
+
+def selective_recompute(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Amount:
+    """Seconds of what recompute="selective" repeats of a part: see the framework's activations.
+
+    "attention": the scores again;  "matmuls": half of the matmuls and all elementwise work
+    """
+    if job.framework.selective_recompute == "attention":
+        scores = _score_bytes(job, replace(s, recompute="none"), part, numerics)
+        passed = _SCORE_FORWARD * tokens(job, s) * scores / _elementwise_bandwidth(job)
+        return attention(job, s, part) + passed
+    return matmuls(job, s, part) / 2 + elementwise(job, s, part, numerics, _forward_passes(job))
+
+
+def materialises_scores(job: Job, attention: Attention) -> bool:
+    """Return whether the job's attention keeps its scores in memory."""
+    return attention.materialises_scores(job.recipe.attention, job.precision.replicated_numerics)
+
+
+def _blend(job: Job, arithmetic: Amount, moved_bytes: Amount) -> Amount:
+    """Return the seconds of a matmul between its arithmetic and its traffic, by the GPU's curve."""
+    curve = job.cluster.gpu.gemm
+    memory = moved_bytes / (curve.hbm_fraction * job.cluster.gpu.hbm_bytes_per_second)
+    return (arithmetic**curve.sharpness + memory**curve.sharpness) ** (1 / curve.sharpness)
+
+
+def _sustained_peak(job: Job, dtype: str) -> float:
+    """Return the FLOPs per second that large matmuls keep up through a training run."""
+    gpu = job.cluster.gpu
+    fraction = gpu.gemm.peak_fraction * job.framework.sustained_fraction
+    return fraction * gpu.peak_flops.get(dtype, gpu.peak_flops["fp32"])
+
+
+def _wide_dtype(job: Job) -> str:
+    """Return the dtype of what fp8 is too narrow for: attention, and the head."""
+    dtype = job.precision.matmul_dtype
+    return "bf16" if dtype == "fp8" else dtype
+
+
+def _elementwise_bandwidth(job: Job) -> float:
+    return job.cluster.gpu.hbm_bytes_per_second * job.framework.elementwise_hbm_fraction

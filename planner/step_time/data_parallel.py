@@ -1,0 +1,171 @@
+"""What data parallelism adds to a step: gradients reduced, parameters gathered, as far as nothing hides it.
+
+Notation: A gradient accumulation steps; F, Bw forward and backward seconds of a micro-batch on the
+slowest stage.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.collectives import operations
+from planner.core.term import Amount, Term
+from planner.domain.cluster import Group, Provenance
+from planner.domain.job import Job
+from planner.domain.strategy import Strategy
+from planner.parallel.activations import shards_parameters
+from planner.parallel.adapters import trained_parameters
+from planner.parallel.partition import Stage, stage_parameters
+from planner.step_time import communication
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """A collective of data parallelism that runs beside the compute, as far as it can."""
+
+    times: Amount
+    """In a step."""
+    size_bytes: Amount
+    """Of the tensors, each time."""
+    seconds: Amount
+    exposed: Amount
+
+    @property
+    def hidden(self) -> Amount:
+        """Seconds of a step that the compute covers."""
+        return self.times * np.maximum(0.0, self.seconds - self.exposed)
+
+
+def reduction(job: Job, s: Strategy, at: Stage, backward: Amount) -> Beside:
+    """How the gradients' reduction fits behind backward.
+
+        exposed = max(tail, reduction - hidden), once per step or once per micro-batch
+        local SGD: the parameters' average / K, after the step
+
+    Notation: tail: the last bucket or block, which no compute follows; hidden: overlap * Bw, less
+    what ZeRO-3's gather takes of it on the same link; K synchronize_every.
+    """
+    whole = communication.reduce_gradients(job, s, at)
+    gathered = np.where(s.gathers_twice, communication.gather_parameters(job, s, at), 0.0)
+    overlaps = np.where(s.zero_stage >= job.framework.overlaps_from, 1.0, 0.0)
+    hidden = overlaps * np.maximum(0.0, _hidden(job, backward) - gathered)
+    exposed = np.maximum(whole / communication.blocks_of(at), whole - hidden)
+    every = s.zero_stage >= job.framework.reduces_every_micro_batch_from
+    times = np.where(every, s.gradient_accumulation_steps, 1)
+    trained = sum(trained_parameters(job, s, at))
+    size = job.precision.reduce_bytes * trained
+    if np.all(np.asarray(s.synchronize_every) == 1):
+        return Beside(times=times, size_bytes=size, seconds=whole, exposed=exposed)
+    is_local = s.synchronize_every > 1
+    average = communication.average_parameters(job, s, at) / s.synchronize_every
+    averaged = job.precision.parameter_bytes * trained
+    return Beside(
+        times=np.where(is_local, 1, times),
+        size_bytes=np.where(is_local, averaged / s.synchronize_every, size),
+        seconds=np.where(is_local, average, whole),
+        exposed=np.where(is_local, average, exposed),
+    )
+
+
+def reduction_term(job: Job, s: Strategy, reduced: Beside) -> Term:
+    """What the gradients' reduction adds to the step after hiding behind backward.
+
+    Source: planner/collectives/operations.py; overlap: the framework record.
+    """
+    return Term(
+        name="gradient_reduction",
+        amount=reduced.times * reduced.exposed,
+        formula="{times} x {exposed:seconds} exposed of {reduction:seconds}"
+        " ({size:bytes} over {ranks:ranks} at {rate:rate})",
+        numbers={
+            "times": reduced.times,
+            "exposed": reduced.exposed,
+            "reduction": reduced.seconds,
+            "size": reduced.size_bytes,
+            "rate": reduced.size_bytes / np.maximum(reduced.seconds, 1e-12),
+            "ranks": s.data_parallel_size * s.context_parallel_size,
+        },
+        source=source(job),
+        spread=communication_spread(job),
+    )
+
+
+def gather(job: Job, s: Strategy, at: Stage, forward: Amount, backward: Amount) -> Beside:
+    """How gathering parameters fits behind compute: ZeRO-2 and 3 every micro-batch, ZeRO-1 after.
+
+        whole parameters: an all-gather once, exposed
+        ZeRO-2 of fully_shard: A * max(first, gather - overlap * F)
+        ZeRO-3: that and A * max(0, gather - overlap * Bw)
+
+    Notation: first: the first block's, which nothing hides.
+    Source: ZeRO, arXiv:1910.02054, section 7; fully_shard prefetches one block ahead.
+    """
+    once = communication.gather_parameters(job, s, at)
+    first = once / communication.blocks_of(at)
+    in_forward = np.maximum(first, once - _hidden(job, forward))
+    in_backward = np.maximum(0.0, once - _hidden(job, backward))
+    each = in_forward + np.where(s.gathers_twice, in_backward, 0.0)
+    is_gathered = shards_parameters(job, s)
+    after_step = np.where(s.shards_optimizer, once, 0.0)
+    return Beside(
+        times=np.where(is_gathered, s.gradient_accumulation_steps, 1),
+        size_bytes=job.precision.gather_bytes * sum(stage_parameters(job, s, at)),
+        seconds=np.where(is_gathered, np.where(s.gathers_twice, 2 * once, once), after_step),
+        exposed=np.where(is_gathered, each, after_step),
+    )
+
+
+def gather_term(job: Job, gathered: Beside) -> Term:
+    """What gathering parameters adds to the step after hiding behind compute."""
+    return Term(
+        name="parameter_gather",
+        amount=gathered.times * gathered.exposed,
+        formula="{times} x {exposed:seconds} exposed of {gather:seconds}",
+        numbers={"times": gathered.times, "exposed": gathered.exposed, "gather": gathered.seconds},
+        source=source(job),
+        spread=communication_spread(job),
+    )
+
+
+def slowdown_term(job: Job, s: Strategy, reduced: Beside, gathered: Beside) -> Term:
+    """What compute loses to the collectives beside it: SMs and memory bandwidth.
+
+        seconds = slowdown * (hidden reduction + hidden gather)
+
+    Source: `data/calibration/interconnect.toml`, overlap_slowdown.
+    """
+    share = communication.slowdown(job, s)
+    hidden = reduced.hidden + gathered.hidden
+    return Term(
+        name="overlap_slowdown",
+        amount=share * hidden,
+        formula="{share:g} x {hidden:seconds} of communication beside compute",
+        numbers={"share": share, "hidden": hidden},
+        source="data/calibration/interconnect.toml, overlap_slowdown",
+        spread=communication_spread(job),
+    )
+
+
+def _hidden(job: Job, seconds: Amount) -> Amount:
+    """Return how much communication can hide behind that much compute."""
+    return job.framework.backward_overlap_fraction * seconds
+
+
+def _everyone(job: Job) -> Group:
+    """Return the group of all ranks, whose sources stand for those of every group."""
+    return Group(ranks=job.cluster.world_size)
+
+
+def source(job: Job) -> str:
+    """Return what the seconds of data parallelism's collectives are drawn from."""
+    return operations.source(job.cluster, _everyone(job))
+
+
+def communication_spread(job: Job) -> float:
+    """Return the half-width of the range of what goes over the wires."""
+    kind = {
+        Provenance.MEASURED: "communication_measured",
+        Provenance.DERIVED: "communication_derived",
+        Provenance.ASSUMED: "communication_assumed",
+    }[operations.provenance(job.cluster, _everyone(job))]
+    return job.framework.spreads[kind]

@@ -1,0 +1,57 @@
+"""torch.nn.DataParallel: one process, a thread per GPU, GPU 0 in the middle; only to compare DDP with it."""
+
+from planner.collectives import operations
+from planner.core.errors import InvalidInputError
+from planner.core.term import Term
+from planner.domain.cluster import Group
+from planner.domain.job import Job
+from planner.domain.strategy import Strategy
+from planner.step_time.ledger import estimate_step_time
+
+_TOKEN_BYTES = 8
+_LOGIT_BYTES = 4
+_OF_DDP = {"gradient_reduction", "overlap_slowdown", "parameter_gather"}
+
+
+def data_parallel_step(job: Job, s: Strategy) -> tuple[Term, ...]:
+    """Return the ledger of a step of nn.DataParallel, in seconds: DDP's compute, five exchanges.
+
+        exchange = (n - 1) * send(bytes), for tokens out, parameters out, outputs in, losses out,
+        gradients in; nothing hides them
+
+    Notation: n GPUs, each with a micro-batch; outputs the logits in fp32.
+    Source: torch/nn/parallel/data_parallel.py: scatter, replicate, gather, and their backward.
+    Leaves out: Python threads that wait for each other; GPU 0's own memory traffic.
+
+    Raises:
+        InvalidInputError: the layout is not plain data parallelism on one node.
+    """
+    if job.cluster.nodes > 1 or s.data_parallel_replicate_size != job.cluster.world_size:
+        raise InvalidInputError(
+            "nn.DataParallel runs in one process: one node, and nothing but replicas",
+            hint="DDP runs on any number of nodes",
+            field="strategy",
+        )
+    computed = tuple(t for t in estimate_step_time(job, s).terms if t.name not in _OF_DDP)
+    tokens = s.micro_batch_size * job.recipe.sequence_length
+    parameters = job.model.parameters
+    sizes = {
+        "scatter_tokens": _TOKEN_BYTES * tokens,
+        "broadcast_parameters": job.precision.parameter_bytes * parameters,
+        "gather_outputs": _LOGIT_BYTES * tokens * job.model.vocab_size,
+        "scatter_losses": _LOGIT_BYTES,
+        "reduce_gradients": job.precision.gradient_bytes * parameters,
+    }
+    times = s.gradient_accumulation_steps * (job.cluster.world_size - 1)
+    return (*computed, *(_exchange(job, name, size, times) for name, size in sizes.items()))
+
+
+def _exchange(job: Job, name: str, size: float, times: int) -> Term:
+    one = float(operations.send(job.cluster, Group(ranks=2), size))
+    return Term(
+        name=name,
+        amount=times * one,
+        formula="{times} x {size:bytes} between GPU 0 and another",
+        numbers={"times": times, "size": size},
+        source="torch/nn/parallel/data_parallel.py",
+    )

@@ -1,0 +1,101 @@
+"""What offloading adds to a step: copies over PCIe as far as nothing hides them, and the optimizer on the CPU.
+
+Notation: A gradient accumulation steps; F, Bw forward and backward seconds of a micro-batch on the
+slowest stage; n GPUs of a node.
+"""
+
+import numpy as np
+
+from planner.catalog import records
+from planner.core.term import Amount, Term
+from planner.core.units import GIGA
+from planner.domain.job import Job
+from planner.domain.strategy import Strategy
+from planner.parallel.adapters import trained_parameters
+from planner.parallel.partition import Stage, dense_shards, expert_shards, stage_parameters
+
+_OLDEST, _NEWEST = 3, 6
+"""PCIe generations with a record in `data/links`."""
+_ACHIEVABLE_SHARE = 0.75
+"""Of a generation that nobody measured, as in `planner/hardware/pcie.py`."""
+
+
+def terms(job: Job, s: Strategy, at: Stage, forward: Amount, backward: Amount) -> tuple[Term, ...]:
+    """Return the term of a step that offloads; nothing where no layout of the table does.
+
+        seconds = down + n * share / host_rate + up
+        down = T * max(0, gradient_bytes * share / pcie - overlap * Bw)
+        up, optimizer alone: parameter_bytes * share / pcie, after the step
+        up, parameters too: A * (max(0, fetch - overlap * F) + max(0, fetch - overlap * Bw)), the
+        second where backward gathers again; fetch = parameter_bytes * held / pcie
+
+    Notation: share the trained parameters that a rank steps, held those it holds; T times that
+    gradients are reduced in a step; host_rate parameters per second that a node's CPUs step.
+    Source: Ren et al., ZeRO-Offload, arXiv:2101.06840, section 4: gradients leave as backward makes
+    them, parameters return after the step; fully_shard's CPUOffloadPolicy copies a shard before each
+    gather; the framework record's offload section.
+    Leaves out: delayed parameter update; gradients added up on the CPU; NVMe.
+    """
+    if np.all(np.asarray(s.offload) == "none"):
+        return ()
+    is_stepped = np.where(s.offloads_optimizer, 1.0, 0.0)
+    share = _share(s, trained_parameters(job, s, at))
+    rate = host_link_bytes_per_second(job)
+    hidden = job.framework.backward_overlap_fraction * np.asarray(backward)
+    down = job.precision.gradient_bytes * share / rate
+    every = s.zero_stage >= job.framework.reduces_every_micro_batch_from
+    times = np.where(every, s.gradient_accumulation_steps, 1)
+    leaving = times * np.maximum(0.0, down - hidden * job.framework.offload_overlaps)
+    stepping = job.cluster.gpus_per_node * share / job.framework.host_parameters_per_second
+    fetch = job.precision.parameter_bytes * _share(s, stage_parameters(job, s, at)) / rate
+    again = np.where(s.gathers_twice, np.maximum(0.0, fetch - hidden), 0.0)
+    before = np.maximum(0.0, fetch - job.framework.backward_overlap_fraction * np.asarray(forward))
+    returning = job.precision.parameter_bytes * share / rate
+    up = np.where(
+        s.offloads_parameters, s.gradient_accumulation_steps * (before + again), returning
+    )
+    return (
+        Term(
+            name="offload",
+            amount=is_stepped * (leaving + stepping + up),
+            formula="{leaving:seconds} of gradients to the host + {stepping:seconds} for {share:count}"
+            " parameters of each of {gpus} GPUs on the CPU + {up:seconds} of parameters back"
+            " ({rate:rate} a GPU)",
+            numbers={
+                "leaving": leaving,
+                "stepping": stepping,
+                "share": share,
+                "gpus": job.cluster.gpus_per_node,
+                "up": up,
+                "rate": rate,
+            },
+            source=job.framework.sources["offload"],
+            spread=job.framework.spreads["host"],
+        ),
+    )
+
+
+def host_link_bytes_per_second(job: Job) -> float:
+    """Return what one GPU's copies to or from host memory reach while all of its node copy.
+
+        min(pcie, host_memory / n)
+
+    Source: `data/links` by PCIe generation; `data/calibration/interconnect.toml`, [pcie], for the
+    memory that the GPUs of a node share.
+    Leaves out: NVLink between CPU and GPU (Grace), lanes shared behind a switch, NUMA settings.
+    """
+    gpu = job.cluster.gpu
+    generation = min(max(gpu.pcie_generation or 4, _OLDEST), _NEWEST)
+    link = records.link(f"pcie-{generation}-x16")
+    reached = link.achievable_bytes_per_second or _ACHIEVABLE_SHARE * link.bytes_per_second
+    memory = records.interconnect_defaults()["pcie"]["host_memory_gb_per_s"][str(generation)]
+    slot = reached * (gpu.pcie_lanes or 16) / 16
+    return float(min(slot, memory * GIGA / job.cluster.gpus_per_node))
+
+
+def _share(s: Strategy, parameters: tuple[Amount, Amount]) -> Amount:
+    dense, experts = parameters
+    is_sharded = s.shards_optimizer
+    return dense / np.where(is_sharded, dense_shards(s), 1) + experts / np.where(
+        is_sharded, expert_shards(s), 1
+    )

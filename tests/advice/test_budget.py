@@ -1,0 +1,63 @@
+import pytest
+from conftest import JobMaker
+
+from planner.advice.budget import plan_within
+from planner.advice.plan import make_plan
+from planner.core.errors import InvalidInputError, NothingFitsError
+
+LLAMA = "meta-llama/Llama-2-7b-hf"
+HOUR = 3600.0
+
+
+def test_the_fewest_gpus_that_fit(make_job: JobMaker) -> None:
+    job = make_job(LLAMA, gpus=8, gpu="a100-80gb")
+    plan = plan_within(job, {}, "gpus")
+    assert plan.job.cluster.world_size == min(option.gpus for option in plan.options)
+    fewer = make_job(LLAMA, gpus=plan.job.cluster.world_size // 2, gpu="a100-80gb")
+    with pytest.raises(NothingFitsError):
+        make_plan(fewer)
+
+
+def test_more_gpus_than_there_are_may_be_asked_for(make_job: JobMaker) -> None:
+    job = make_job("gpt2", gpus=2, gpu="a100", recipe={"global_batch_size": 64})
+    plan = plan_within(job, {}, "time", max_gpus=8)
+    assert plan.job.cluster.world_size == 8
+    assert [option.gpus for option in plan.options] == [1, 2, 4, 8]
+
+
+def test_a_deadline_takes_the_fewest_gpus_that_meet_it(make_job: JobMaker) -> None:
+    recipe = {"training_tokens": 3 * 10**9, "global_batch_size": 512}
+    job = make_job("gpt2", gpus=8, recipe=recipe)
+    by_gpus = {option.gpus: option for option in plan_within(job, {}, "gpus").options}
+    limit = by_gpus[4].run_seconds * 1.01
+    plan = plan_within(job, {}, "gpus", deadline_seconds=limit)
+    assert plan.job.cluster.world_size == 4
+    assert [option.is_in_time for option in plan.options] == [False, False, True, True]
+    with pytest.raises(NothingFitsError, match="the fastest takes"):
+        plan_within(job, {}, "gpus", deadline_seconds=by_gpus[8].run_seconds / 2)
+
+
+def test_a_deadline_needs_a_length(make_job: JobMaker) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        plan_within(make_job("gpt2"), {}, "gpus", deadline_seconds=HOUR)
+    assert caught.value.field == "recipe.training_tokens"
+
+
+def test_the_cheapest_is_the_least_of_the_prices(make_job: JobMaker) -> None:
+    job = make_job("gpt2", gpus=8, cluster={"instance": "p4d.24xlarge", "gpu": None})
+    plan = plan_within(job, {}, "cost")
+    prices = {option.gpus: option.usd for option in plan.options}
+    assert all(prices.values())
+    assert prices[plan.job.cluster.world_size] == min(prices.values())
+
+
+def test_what_fits_on_no_number_of_gpus_is_said(make_job: JobMaker) -> None:
+    job = make_job("meta-llama/Llama-2-70b-hf", gpus=2, gpu="t4")
+    with pytest.raises(NothingFitsError, match="no number of GPUs up to 2"):
+        plan_within(job, {}, "gpus")
+
+
+def test_the_front_of_memory_is_kept_as_an_objective(make_job: JobMaker) -> None:
+    job = make_job("gpt2", gpus=2)
+    small = plan_within(job, {}, "memory", max_gpus=2)
+    assert small.chosen.memory.reserved_bytes <= make_plan(small.job).chosen.memory.reserved_bytes

@@ -1,0 +1,182 @@
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import JobMaker
+
+from planner.advice.plan import make_plan
+from planner.core.errors import InvalidInputError, NothingFitsError
+from planner.domain.strategy import family_keys, num_rows, vary
+from planner.search.candidate import estimate
+from planner.search.space import strategies
+
+LLAMA = "meta-llama/Llama-2-7b-hf"
+
+
+@pytest.mark.parametrize("gpu", ["a100", "h100", "4090", "titan-rtx", "v100", "l4", "b200"])
+def test_gpt2_fits_on_one_gpu_so_ddp_is_recommended(make_job: JobMaker, gpu: str) -> None:
+    plan = make_plan(make_job("gpt2", gpus=4, gpu=gpu))
+    assert plan.chosen.strategy.family == "ddp"
+    assert plan.findings[0].code == "ONE002"
+
+
+def test_llama_7b_needs_sharding_and_says_why_ddp_does_not_fit(make_job: JobMaker) -> None:
+    job = make_job(LLAMA, gpus=8, gpu="a100-80gb", recipe={"sequence_length": 4096})
+    plan = make_plan(job)
+    assert plan.chosen.strategy.family in {"zero-1", "zero-2", "zero-3"}
+    assert plan.chosen.memory.reserved_bytes <= job.usable_bytes
+    rejected = {row.family: row for row in plan.rejected}
+    finding = rejected["ddp"].findings[0]
+    assert finding.code == "MEM001"
+    assert "too much" in finding.message
+
+
+def test_the_choice_is_within_two_percent_of_its_familys_fastest_and_has_more_room(
+    make_job: JobMaker,
+) -> None:
+    job = make_job(LLAMA, gpus=8)
+    plan = make_plan(job)
+    table = strategies(job, {"zero_stage": plan.chosen.strategy.zero_stage})
+    every = estimate(job, table)
+    own = family_keys(vary(plan.chosen.strategy, zero_stage=table.zero_stage[:1]))
+    same = (family_keys(table) == own) & every.is_comfortable
+    fastest = np.min(every.step_time.step_seconds[same])
+    assert plan.chosen.step_time.step_seconds <= 1.02 * fastest
+    near = same & (every.step_time.step_seconds <= 1.02 * fastest)
+    near &= table.recompute == plan.chosen.strategy.recompute
+    assert plan.chosen.memory.reserved_bytes == np.min(every.memory.reserved_bytes[near])
+
+
+def test_alternatives_are_the_best_of_other_families_ranked_with_a_reason(
+    make_job: JobMaker,
+) -> None:
+    plan = make_plan(make_job("gpt2", gpus=4))
+    families = [other.candidate.strategy.family for other in plan.alternatives]
+    assert {"zero-1", "zero-2", "zero-3"} <= set(families)
+    assert len(set(families)) == len(families)
+    assert "ddp" not in families
+    assert not any(name.endswith("+offload") for name in families)
+    times = [other.candidate.step_time.step_seconds for other in plan.alternatives]
+    assert times == sorted(times)
+    assert all("%" in other.reason for other in plan.alternatives)
+
+
+def test_the_search_reports_its_size(make_job: JobMaker) -> None:
+    job = make_job("gpt2", gpus=4, recipe={"global_batch_size": 16})
+    plan = make_plan(job)
+    assert plan.search.strategies == num_rows(strategies(job))
+    assert 0 < plan.search.feasible <= plan.search.strategies
+
+
+def test_a_wish_is_held(make_job: JobMaker) -> None:
+    plan = make_plan(make_job("gpt2", gpus=4), {"zero_stage": 3, "micro_batch_size": 2})
+    assert plan.chosen.strategy.zero_stage == 3
+    assert plan.chosen.strategy.micro_batch_size == 2
+    assert all(other.candidate.strategy.zero_stage == 3 for other in plan.alternatives)
+
+
+@pytest.mark.parametrize(
+    ("wish", "message"),
+    [
+        ({"micro_batch_size": 7}, "micro_batch_size 7"),
+        ({"tensor_parallel_size": 5}, "12 attention heads"),
+        ({"tensor_parallel_size": 3}, "there are 4 GPUs"),
+        ({"pipeline_parallel_size": 2, "zero_stage": 3}, "LAY022"),
+        ({"pipeline_parallel_size": 4, "gradient_accumulation_steps": 1}, "take turns"),
+    ],
+)
+def test_a_wish_nothing_meets_says_what_forbids_it(
+    make_job: JobMaker, wish: dict[str, object], message: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        make_plan(make_job("gpt2", gpus=4), wish)
+
+
+def test_a_batch_that_does_not_split_is_refused_where_the_model_needs_no_division(
+    make_job: JobMaker,
+) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        make_plan(make_job(gpus=4, recipe={"global_batch_size": 10}))
+    assert caught.value.field == "recipe.global_batch_size"
+    assert "8 or 12" in caught.value.hint
+    pinned = make_plan(
+        make_job(gpus=4, recipe={"global_batch_size": 10}), {"tensor_parallel_size": 2}
+    )
+    assert pinned.chosen.strategy.data_parallel_size == 2
+
+
+def test_the_front_is_ordered_and_no_point_is_worse_in_both(make_job: JobMaker) -> None:
+    points = make_plan(make_job(LLAMA, gpus=8, cluster={"nodes": 2})).pareto
+    own = [point.candidate for point in points if point.gpus == 16]
+    assert len(own) > 2
+    for faster, smaller in pairwise(own):
+        assert faster.step_time.step_seconds < smaller.step_time.step_seconds
+        assert faster.memory.reserved_bytes > smaller.memory.reserved_bytes
+    assert [point.gpus for point in points if point.gpus < 16] == [8]
+
+
+def test_the_least_memory_is_an_objective(make_job: JobMaker) -> None:
+    job = make_job(LLAMA, gpus=8)
+    fast, small = make_plan(job), make_plan(job, objective="memory")
+    assert small.chosen.memory.reserved_bytes < fast.chosen.memory.reserved_bytes
+    table = strategies(job, {"offload": "none"})
+    assert small.chosen.memory.reserved_bytes == np.min(estimate(job, table).memory.reserved_bytes)
+
+
+def test_what_is_not_proposed_names_the_limit(make_job: JobMaker) -> None:
+    plan = make_plan(
+        make_job(LLAMA, gpus=8, cluster={"nodes": 2}, recipe={"framework": "megatron"})
+    )
+    codes = {row.family: row.findings[0].code for row in plan.rejected}
+    assert codes["tp=16"] == "LAY020"
+    assert codes["local-sgd"] == "LAY035"
+    assert codes["pp+zero-3"] == "LAY022"
+
+
+TOO_LARGE: list[tuple[dict[str, Any], dict[str, object] | None, str]] = [
+    ({"model": "meta-llama/Llama-2-70b-hf", "gpus": 8, "gpu": "4090"}, None, "GPUs would fit"),
+    (
+        {"model": "meta-llama/Llama-2-70b-hf", "gpus": 8, "gpu": "a100-80gb"},
+        None,
+        "--offload optimizer+parameters would fit, in",
+    ),
+    ({"model": LLAMA, "gpus": 1, "gpu": "a100"}, None, "pure bf16"),
+    (
+        {"model": LLAMA, "gpus": 8},
+        {"zero_stage": 0, "tensor_parallel_size": 1, "pipeline_parallel_size": 1},
+        "without the pinned strategy",
+    ),
+    (
+        {
+            "model": "meta-llama/Llama-3.1-8B",
+            "gpus": 1,
+            "gpu": "h200",
+            "recipe": {"sequence_length": 131072, "optimizer": "sgd"},
+        },
+        None,
+        "sequences of",
+    ),
+]
+
+
+@pytest.mark.parametrize(("case", "wish", "remedy"), TOO_LARGE)
+def test_when_nothing_fits_it_says_by_how_much_and_what_would(
+    make_job: JobMaker, case: dict[str, Any], wish: dict[str, object] | None, remedy: str
+) -> None:
+    arguments = dict(case)
+    job = make_job(arguments.pop("model"), **arguments)
+    with pytest.raises(NothingFitsError, match="too much") as caught:
+        make_plan(job, wish)
+    assert remedy in caught.value.hint
+
+
+def test_several_nodes_are_planned_over_their_network(make_job: JobMaker) -> None:
+    slow = make_job(LLAMA, gpus=8, cluster={"nodes": 2, "inter_node": "ethernet-10g"})
+    fast = make_job(LLAMA, gpus=8, cluster={"nodes": 2, "inter_node": "infiniband-ndr"})
+    over_ethernet, over_infiniband = make_plan(slow), make_plan(fast)
+    assert over_ethernet.findings[0].code == "MUL003"
+    assert "ethernet-10g" in over_ethernet.findings[0].message
+    assert over_ethernet.chosen.strategy.zero_stage <= 1
+    assert over_infiniband.findings[0].code == "MUL002"
+    assert over_infiniband.chosen.strategy.shards_parameters

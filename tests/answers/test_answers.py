@@ -1,0 +1,146 @@
+import json
+from typing import Any
+
+import pytest
+
+from planner.answers import answers
+from planner.catalog import records
+from planner.core.errors import InvalidInputError, InvalidRequestError, PlannerError
+from planner.models.architectures import read_model
+from planner.request.schema import parse_request
+
+REQUEST: dict[str, Any] = {
+    "id": "row-17",
+    "model": "gpt2",
+    "cluster": {"gpu": "h100", "gpus_per_node": 4},
+    "recipe": {"global_batch_size": 64},
+}
+
+
+def estimate(**parts: Any) -> dict[str, Any]:
+    return answers.answer_estimate(parse_request({**REQUEST, **parts}), allow_paths=False)
+
+
+def test_an_estimate_has_the_contracts_fields() -> None:
+    answer = estimate(strategy={"zero_stage": 3, "micro_batch_size": 4})
+    assert answer["id"] == "row-17"
+    assert answer["ok"] is True
+    assert answer["schema_version"] == answers.SCHEMA_VERSION
+    assert answer["model"]["parameters"] == 124_439_808
+    assert answer["fits"] is True
+    memory, time = answer["memory"], answer["time"]
+    assert memory["reserved_bytes"] > memory["peak_bytes"] > 0
+    (stage,) = memory["stages"]
+    assert stage == {"stage": 0} | {key: memory[key] for key in ("peak_bytes", "reserved_bytes")}
+    total = sum(term["bytes"] for term in memory["terms"])
+    assert total == pytest.approx(memory["reserved_bytes"], abs=len(memory["terms"]))
+    assert time["low_seconds"] < time["step_seconds"] < time["high_seconds"]
+    assert sum(term["seconds"] for term in time["terms"]) == pytest.approx(time["step_seconds"])
+    assert 0 < answer["model_flops_utilization"] < 1
+    assert answer["tokens_per_second_per_gpu"] > 0
+    assert answer["host_memory_bytes"] == answer["host_memory"]["loading_bytes"]
+    assert answer["host_memory_bytes"] == 4 * 124_439_808
+
+
+def test_a_plan_has_the_contracts_fields() -> None:
+    resolved, plan = answers.suggest(parse_request(REQUEST), allow_paths=False)
+    answer = answers.answer_plan(resolved, plan, "row-17")
+    assert {"schema_version", "job", "chosen", "alternatives", "rejected", "findings"} <= set(
+        answer
+    )
+    assert answer["chosen"]["strategy"]["zero_stage"] == 0
+    assert answer["search"].keys() == {"strategies", "feasible", "seconds"}
+    assert answer["findings"][0]["code"] == "ONE002"
+    assert answer["job"]["cluster"]["world_size"] == 4
+    assert json.loads(json.dumps(answer)) == answer
+
+
+def test_rejected_layouts_carry_their_codes() -> None:
+    request = parse_request({"model": "meta-llama/Llama-2-7b-hf", "cluster": {"gpus_per_node": 8}})
+    resolved, plan = answers.suggest(request, allow_paths=False)
+    rejected = answers.answer_plan(resolved, plan, None)["rejected"]
+    assert {"family": "ddp", "codes": ["MEM001"]}.items() <= rejected[0].items()
+
+
+def test_a_bad_line_does_not_end_the_batch() -> None:
+    lines = [
+        REQUEST,
+        {"id": 2, "model": "gpt9"},
+        {"id": {"x": 1}, "model": "gpt2"},
+        "not an object",
+        {**REQUEST, "id": 5, "strategy": {"tensor_parallel_size": 5}},
+        {**REQUEST, "id": 6},
+    ]
+    batch = list(answers.answer_batch(lines, allow_paths=False))
+    assert [a["ok"] for a in batch] == [True, False, False, False, False, True]
+    assert [a["id"] for a in batch] == ["row-17", 2, None, None, 5, 6]
+    assert batch[4]["error"]["field"] == "strategy.tensor_parallel_size"
+
+
+def test_an_error_is_described_with_every_problem() -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        parse_request({"modle": "gpt2"})
+    described = answers.describe_error(caught.value)
+    assert described["type"] == "InvalidRequestError"
+    assert {p["field"] for p in described["problems"]} == {"model", "modle"}
+    plain = answers.describe_error(PlannerError("what", "do", "where"))
+    assert plain == {"type": "PlannerError", "message": "what", "hint": "do", "field": "where"}
+
+
+def test_a_model_answer_sums_to_its_parameters() -> None:
+    answer = answers.answer_model(read_model("gpt2", {"model_type": "gpt2"}))
+    assert answer["parameters"] == answer["active_parameters"] == 124_439_808
+    assert sum(part["count"] * part["parameters"] for part in answer["parts"]) == 124_439_808
+    assert answer["largest_layer_parameters"] == (50257 + 1024) * 768
+
+
+def test_an_instance_answer_has_null_where_nothing_is_known() -> None:
+    known = answers.answer_instance(records.instance("p4d.24xlarge"))
+    assert (known["gpu"], known["gpus_per_node"]) == ("a100-sxm-40gb", 8)
+    assert (known["usd_per_hour"], known["price_date"]) == (32.77, "Q1 2026")
+    blank = answers.answer_instance(records.instance("a2-highgpu-1g"))
+    unknown = {name for name, value in blank.items() if value is None}
+    assert unknown == {
+        "network_bytes_per_second",
+        "host_memory_bytes",
+        "usd_per_hour",
+        "price_source",
+        "vcpus",
+        "price_date",
+        "sagemaker_type",
+    }
+    assert (blank["wiring"], blank["topology"]) == ("", "")
+
+
+def test_an_estimate_lists_every_pipeline_stage() -> None:
+    strategy = {"pipeline_parallel_size": 4, "gradient_accumulation_steps": 64}
+    memory = estimate(recipe={"global_batch_size": 64}, strategy=strategy)["memory"]
+    assert [stage["stage"] for stage in memory["stages"]] == [0, 1, 2, 3]
+    peaks = [stage["reserved_bytes"] for stage in memory["stages"]]
+    assert max(peaks) == memory["reserved_bytes"]
+    assert len(set(peaks)) > 1
+
+
+def test_offload_is_a_term_of_the_step() -> None:
+    strategy = {"zero_stage": 3, "offload": "optimizer+parameters"}
+    terms = estimate(strategy=strategy)["time"]["terms"]
+    assert next(term for term in terms if term["name"] == "offload")["seconds"] > 0
+
+
+@pytest.mark.parametrize("name", ["objective", "max_gpus", "deadline_hours", "why"])
+def test_an_estimate_takes_no_wishes_of_a_suggestion(name: str) -> None:
+    wishes = {"objective": "cost", "max_gpus": 8, "deadline_hours": 2, "why": {"zero_stage": 3}}
+    with pytest.raises(InvalidInputError) as caught:
+        estimate(**{name: wishes[name]})
+    assert caught.value.field == name
+    suggested = answers.suggest(
+        parse_request(
+            {
+                **REQUEST,
+                "recipe": {"global_batch_size": 64, "training_tokens": 10**9},
+                name: wishes[name],
+            }
+        ),
+        allow_paths=False,
+    )
+    assert suggested[1].chosen.fits

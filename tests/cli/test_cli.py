@@ -1,0 +1,437 @@
+import json
+import os
+import subprocess
+import sys
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+import planner.hardware.probe
+from planner import cli
+from planner.core.errors import InvalidInputError, ModelNotFoundError, UnsupportedError
+from planner.hardware.probe import Machine
+from planner.hardware.topology import Topology, parse_topology
+
+TOPOLOGY = "\tGPU0\tGPU1\nGPU0\t X \tNV4\nGPU1\tNV4\t X \n"
+
+
+def run(*arguments: str, stdin: str = "") -> Result:
+    """Run the command group in this process; PlannerErrors stay exceptions."""
+    return CliRunner().invoke(cli.cli, arguments, input=stdin)
+
+
+def process(*arguments: str, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from planner.cli import main; main()", *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, input=stdin, env=os.environ | env, check=False
+    )
+
+
+def machine(name: str, gpus: int) -> Machine:
+    """A machine without NVLink, as the probe would describe it."""
+    topology = Topology(
+        num_gpus=gpus,
+        nvlink={},
+        pcie=dict.fromkeys(combinations(range(gpus), 2), "NODE"),
+        gpu_names=(name,) * gpus,
+    )
+    return Machine(gpus=(), topology=topology, driver_version="580.95", findings=())
+
+
+def test_suggest_prints_a_plan() -> None:
+    result = run("suggest", "gpt2", "--gpus", "4")
+    assert result.exit_code == 0
+    assert "with DDP" in result.stdout
+    assert result.stdout.startswith("Assumed: a100-sxm-80gb")
+
+
+def test_json_is_one_document_on_stdout() -> None:
+    answer = json.loads(run("suggest", "gpt2", "--gpus", "4", "--json").stdout)
+    assert answer["chosen"]["strategy"]["zero_stage"] == 0
+
+
+def test_flags_reach_the_request() -> None:
+    arguments = ["--gpus", "2", "--gpu", "v100", "--nodes", "2", "--inter-node", "roce-200g"]
+    arguments += ["--seq-len", "256", "--global-batch-size", "32", "--strategy", "zero-3"]
+    arguments += ["--recompute", "full", "--micro-batch-size", "2", "--json"]
+    answer = json.loads(run("suggest", "gpt2", *arguments).stdout)
+    assert answer["job"]["cluster"]["world_size"] == 4
+    assert answer["job"]["recipe"]["sequence_length"] == 256
+    strategy = answer["chosen"]["strategy"]
+    assert (strategy["zero_stage"], strategy["recompute"], strategy["micro_batch_size"]) == (
+        3,
+        "full",
+        2,
+    )
+    assert answer["assumptions"] == []
+
+
+def test_a_task_is_a_flag() -> None:
+    arguments = ["--gpu", "t4", "--gpus", "2", "--task", "sequence-classification", "--json"]
+    answer = json.loads(run("suggest", "roberta-base", *arguments).stdout)
+    assert answer["chosen"]["model"]["parameters"] == 124_647_170
+
+
+def test_a_topology_file_decides_the_link(tmp_path: Path) -> None:
+    file = tmp_path / "topo.txt"
+    file.write_text(TOPOLOGY)
+    arguments = ["suggest", "gpt2", "--gpus", "2", "--gpu", "rtx-3090", "--json", "--topology"]
+    for source, stdin in ((str(file), ""), ("-", TOPOLOGY)):
+        answer = json.loads(run(*arguments, source, stdin=stdin).stdout)
+        assert answer["job"]["cluster"]["intra_node"]["name"] == "NVLink 3 x 4"
+
+
+def test_estimate_takes_a_family_or_json() -> None:
+    base = ["estimate", "gpt2", "--gpus", "4", "--json", "--strategy"]
+    by_name = json.loads(run(*base, "ZeRO-2", "--micro-batch-size", "4").stdout)
+    by_json = json.loads(run(*base, '{"zero_stage": 2, "micro_batch_size": 4}').stdout)
+    assert by_name == by_json
+    assert "It fits" in run(*base[:4], "--strategy", "ddp").stdout
+
+
+def test_a_batch_answers_every_line_in_order() -> None:
+    lines = [{"id": 1, "model": "gpt2"}, {"id": 2, "model": "no/such"}, {"id": 3, "model": "gpt2"}]
+    stdin = "\n".join((*map(json.dumps, lines), "", "{broken", ""))
+    result = run("estimate", "--batch", "-", stdin=stdin)
+    answers = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [(a["id"], a["ok"]) for a in answers] == [
+        (1, True),
+        (2, False),
+        (3, True),
+        (None, False),
+    ]
+
+
+def test_out_writes_the_bundle_once(tmp_path: Path) -> None:
+    out = str(tmp_path / "plan")
+    first = run("suggest", "gpt2", "--gpus", "2", "--out", out)
+    assert first.exit_code == 0
+    assert "README.md" in first.stderr
+    assert "Run it" not in first.stdout
+    assert (tmp_path / "plan/torchrun/train.py").is_file()
+    again = process("suggest", "gpt2", "--gpus", "2", "--out", out)
+    assert again.returncode == 2
+    assert "--force" in again.stderr
+    assert run("suggest", "gpt2", "--gpus", "2", "--out", out, "--force").exit_code == 0
+
+
+def test_rules_gpus_and_models_are_listed() -> None:
+    assert "ONE002" in run("explain").stdout
+    assert "Why:" in run("explain", "one002").stdout
+    assert "h100-sxm-80gb" in run("gpus").stdout
+    assert "openai-community/gpt2" in run("models").stdout
+
+
+def test_terms_are_listed_beside_rules_and_explained() -> None:
+    listed = run("explain").stdout
+    rules, _, terms = listed.partition("\nTerms\n")
+    assert rules.startswith("Rules and findings\n")
+    assert "ONE001" in rules
+    assert "zero-3" in terms
+    shown = run("explain", "tensor", "parallelism").stdout
+    assert shown == run("explain", "Tensor_Parallelism").stdout
+    assert shown.startswith("Tensor parallelism (TP)\n")
+    assert "  megatron      0.16.1   --tensor-model-parallel-size\n" in shown
+    assert run("explain", "ONE001").stdout.startswith("ONE001 one-gpu-only (advice)\n\n")
+    assert run("explain", "TOP001").stdout.startswith("TOP001\n\n")
+
+
+@pytest.mark.parametrize("columns", ["40", "72", "200"])
+def test_a_term_is_wrapped_to_the_terminal(monkeypatch: pytest.MonkeyPatch, columns: str) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    prose = run("explain", "zero").stdout.partition("\nNames\n")[0]
+    longest = max(len(line) for line in prose.splitlines())
+    assert int(columns) - 20 < longest <= int(columns)
+
+
+def test_explain_prints_what_rest_answers() -> None:
+    term = json.loads(run("explain", "sharded", "--json").stdout)
+    assert (term["name"], term["see"][0]) == ("zero", "zero-1")
+    rule = json.loads(run("explain", "one001", "--json").stdout)
+    everything = json.loads(run("explain", "--json").stdout)
+    assert rule in everything["rules"]
+    assert term in everything["terms"]
+
+
+def test_instances_are_listed_and_shown() -> None:
+    assert "p4d.24xlarge" in run("instances").stdout
+    shown = run("instances", "P4D.24xlarge").stdout
+    assert shown.startswith("p4d.24xlarge (AWS)")
+    assert "400 Gbit/s" in shown
+    assert json.loads(run("instances", "p4d.24xlarge", "--json").stdout)["usd_per_hour"] == 32.77
+    listed = json.loads(run("instances", "--json").stdout)["instances"]
+    assert len(listed) == len(run("instances").stdout.splitlines()) - 1
+
+
+def test_an_instance_stands_for_its_gpus_and_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planner.hardware.probe, "probe", lambda: machine("NVIDIA L4", 1))
+    result = run("suggest", "gpt2", "--instance", "p4d.24xlarge", "--nodes", "2", "--json")
+    cluster = json.loads(result.stdout)["job"]["cluster"]
+    assert (cluster["gpu"], cluster["world_size"]) == ("a100-sxm-40gb", 16)
+    assert cluster["inter_node"]["name"] == "p4d.24xlarge network, 400 Gbit/s"
+    assert result.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("flag", "way"), [("--peer-to-peer", "with P2P"), ("--no-peer-to-peer", "through host memory")]
+)
+def test_peer_access_is_a_switch(flag: str, way: str) -> None:
+    result = run("suggest", "gpt2", "--gpu", "4090:2", flag, "--json")
+    link = json.loads(result.stdout)["job"]["cluster"]["intra_node"]["name"]
+    assert link.endswith(way)
+
+
+def test_mixed_gpus_are_a_list_and_their_waste_a_note() -> None:
+    result = run("suggest", "gpt2", "--gpu", "3090:2,3060:1")
+    assert "2 x rtx-3090 + 1 x rtx-3060 = 3 GPUs" in result.stdout
+    assert result.stderr.startswith("note: every rank is planned as the smallest")
+
+
+def test_a_model_is_described_in_text_and_json() -> None:
+    text = run("model", "gpt2").stdout
+    assert "124,439,808 parameters" in text
+    assert "qkv_proj 768 x 2304" in text
+    assert json.loads(run("model", "gpt2", "--json").stdout)["parameters"] == 124_439_808
+
+
+def test_main_turns_errors_into_exit_codes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cases = {
+        ("explain", "XXX"): 2,
+        ("suggest", "/no/such/config.json"): 5,
+        ("suggest", "meta-llama/Llama-2-70b-hf", "--gpu", "4090"): 3,
+        ("estimate", "gpt2", "--strategy", "[1]"): 2,
+        ("suggest",): 2,
+    }
+    for arguments, code in cases.items():
+        monkeypatch.setattr("sys.argv", ["planner", *arguments])
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+        assert caught.value.code == code
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert "rror" in captured.err
+
+
+def test_a_revision_is_asked_of_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    for command in (["model"], ["suggest", "--gpus", "2"]):
+        result = run(command[0], "gpt2", *command[1:], "--revision", "v2")
+        assert isinstance(result.exception, ModelNotFoundError)
+        assert "gpt2" in result.exception.message
+
+
+def test_a_strategy_that_is_no_json_object_is_refused() -> None:
+    result = run("estimate", "gpt2", "--strategy", "{broken")
+    assert isinstance(result.exception, InvalidInputError)
+
+
+def test_an_interrupt_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(**_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli.cli, "main", interrupted)
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert caught.value.code == 130
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["suggest", "gpt2", "--gpus", "0"], 2, "--gpus N"),
+        (["suggest", "gpt2", "--gpus", "-4"], 2, "--gpus N"),
+        (["suggest", "gpt2", "--gpus", "four"], 2, "--gpus"),
+        (["suggest", "gpt2", "--gpus", "3", "--global-batch-size", "16"], 2, "15 or 18"),
+        (["suggest", "gpt2", "--gpu", "h101"], 2, "did you mean h100"),
+        (["suggest", "gpt2", "--gpu", "3090:2,3060:1", "--gpus", "2"], 2, "--gpus 3"),
+        (["suggest", "gpt2", "--instance", "p4d.24xlarg"], 2, "did you mean p4d.24xlarge"),
+        (["suggest", "gpt2", "--instance", "g5.xlarge", "--gpus", "2"], 2, "--gpus 1"),
+        (["instances", "p9"], 2, "unknown instance"),
+        (["suggest", "gpt2", "--strategy", "zero-9"], 2, "one of ddp"),
+        (["suggest", "gpt2", "--strategy", "[1]"], 2, "one of ddp"),
+        (["suggest", "../../etc/passwd"], 5, "MODEL"),
+        (["suggest", "$(reboot)"], 2, "MODEL"),
+        (["suggest", "gpt2\nreboot"], 2, "MODEL"),
+        (["suggest", "meta-llama/Llama-2-70b-hf", "--gpus", "2", "--gpu", "4090"], 3, "too much"),
+        (["explain", "XXX"], 2, "unknown code or term"),
+        (["estimate"], 2, "--batch"),
+    ],
+)
+def test_every_failure_is_one_message_and_the_contracts_code(
+    arguments: list[str], code: int, said: str, tmp_path: Path
+) -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", "from planner.cli import main; main()", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env=os.environ | {"HF_HUB_OFFLINE": "1"},
+    )
+    assert result.returncode == code
+    assert said in result.stderr
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+
+
+def test_an_unknown_model_names_the_nearest_and_exits_five() -> None:
+    result = process("suggest", "gpt3", HF_HUB_OFFLINE="1")
+    assert result.returncode == 5
+    assert "did you mean gpt2" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("env", "coloured"),
+    [({}, False), ({"FORCE_COLOR": "1"}, True), ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False)],
+)
+def test_colour_follows_the_environment(env: dict[str, str], *, coloured: bool) -> None:
+    stdout = process("suggest", "gpt2", "--gpus", "2", **env).stdout
+    assert ("\x1b[" in stdout) is coloured
+
+
+def test_a_closed_pipe_is_no_error() -> None:
+    command = f"{sys.executable} -c 'from planner.cli import main; main()' models | head -1"
+    result = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
+    assert result.stdout.strip()
+    assert result.stderr == ""
+
+
+def test_gpus_of_this_machine_are_taken_where_none_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(planner.hardware.probe, "probe", lambda: machine("NVIDIA L4", 3))
+    result = run("suggest", "gpt2", "--json")
+    cluster = json.loads(result.stdout)["job"]["cluster"]
+    assert (cluster["gpu"], cluster["gpus_per_node"]) == ("l4", 3)
+    assert "found 3 x NVIDIA L4" in result.stderr
+
+
+def test_the_probe_shows_what_it_found_and_writes_what_suggest_reads(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found = machine("NVIDIA L40S", 4)
+    monkeypatch.setattr(planner.hardware.probe, "probe", lambda: found)
+    file = tmp_path / "node.json"
+    result = run("probe", "--json", "--out", str(file))
+    assert json.loads(result.stdout)["driver_version"] == "580.95"
+    assert parse_topology(file.read_text()) == found.topology
+    assert "580.95" in run("probe").stdout
+    error = run("probe", "--out", str(file)).exception
+    assert isinstance(error, InvalidInputError)
+    assert error.message.endswith("exists")
+    assert run("probe", "--out", str(file), "--force").exit_code == 0
+    monkeypatch.setattr(planner.hardware.probe, "probe", lambda: None)
+    answer = json.loads(run("suggest", "gpt2", "--topology", str(file), "--json").stdout)
+    cluster = answer["job"]["cluster"]
+    assert (cluster["gpu"], cluster["gpus_per_node"]) == ("l40s", 4)
+
+
+def test_a_file_that_cannot_be_written_is_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(planner.hardware.probe, "probe", lambda: machine("NVIDIA L40S", 1))
+    error = run("probe", "--out", str(tmp_path / "no" / "node.json")).exception
+    assert isinstance(error, InvalidInputError)
+    assert "cannot write" in error.message
+
+
+def test_without_a_gpu_the_probe_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planner.hardware.probe, "probe", lambda: None)
+    monkeypatch.setattr(planner.hardware.probe, "why_none", lambda: "no NVIDIA GPU here: asleep")
+    error = run("probe").exception
+    assert isinstance(error, UnsupportedError)
+    assert error.message.endswith("asleep")
+
+
+DUMPS = Path(__file__).parents[1] / "topologies"
+
+
+def test_a_topology_is_drawn_with_the_ranks_that_suit_it() -> None:
+    bridged = str(DUMPS / "a100_pcie80_2bridged_pairs_2numa_tabs.txt")
+    shown = run("topology", bridged, "--gpu", "a100-pcie-80gb", "--tp", "2").stdout
+    assert "GPU0-1: NV12" in shown
+    assert "data 0  [GPU0 GPU1]" in shown
+    mesh = str(DUMPS / "dgx1_v100_pytorch_ddp_spaces.txt")
+    assert "CUDA_VISIBLE_DEVICES=0,3,2,1,4,7,6,5" in run("topology", mesh, "--gpu", "v100").stdout
+    single = run("topology", "-", stdin=(DUMPS / "single_gpu_lmdeploy_tabs.txt").read_text())
+    assert "What a ring" not in single.stdout
+    answer = json.loads(run("topology", bridged, "--json").stdout)
+    assert answer["islands"] == [[0, 1], [2, 3]]
+    error = run("topology", bridged, "--tp", "3").exception
+    assert isinstance(error, InvalidInputError)
+    assert "3 does not divide 4 GPUs" in error.message
+
+
+def test_findings_are_explained_like_rules() -> None:
+    assert "Why:" in run("explain", "top001").stdout
+    assert "PRB005" in run("explain").stdout
+
+
+def test_memory_shows_the_suggested_layout_or_the_one_that_is_given() -> None:
+    suggested = run("memory", "gpt2", "--gpus", "4")
+    assert suggested.stdout.startswith("Assumed: ")
+    assert "It fits: DDP" in suggested.stdout
+    flags = ["--gpus", "8", "--gpu", "h100", "--tp", "2", "--sequence-parallel", "--pp", "4"]
+    flags += ["--framework", "megatron", "--seq-len", "1024", "--global-batch-size", "8"]
+    given = run("memory", "gpt2-large", *flags, "--strategy", "ddp", "--json")
+    assert [stage["stage"] for stage in json.loads(given.stdout)["stages"]] == [0, 1, 2, 3]
+
+
+def test_memory_of_what_fits_nowhere_is_the_smallest_layout() -> None:
+    result = run("memory", "meta-llama/Llama-2-70b-hf", "--gpus", "2", "--gpu", "t4")
+    assert "It does not fit" in result.stdout
+
+
+def test_adapters_are_flags() -> None:
+    flags = ["--gpus", "1", "--gpu", "4090", "--method", "qlora", "--seq-len", "512"]
+    flags += ["--lora-rank", "8", "--lora-targets", "q_proj,k_proj", "--global-batch-size", "4"]
+    result = run("memory", "meta-llama/Llama-2-7b-hf", *flags)
+    assert "of frozen weights" in result.stdout
+    assert "Assumed" not in result.stdout
+    everything = run("memory", "meta-llama/Llama-2-7b-hf", *flags, "--lora-targets", "all-linear")
+    assert everything.stdout != result.stdout
+
+
+def test_the_length_of_a_run_gives_its_hours_and_price() -> None:
+    flags = ["--instance", "p4d.24xlarge", "--seq-len", "1024", "--global-batch-size", "512"]
+    shown = run("suggest", "gpt2", *flags, "--tokens", "10B").stdout
+    assert "Run     10.0 B tokens in 19,074 steps: " in shown
+    assert "on demand (Q1 2026)" in shown
+    answer = json.loads(run("suggest", "gpt2", *flags, "--tokens", "10B", "--json").stdout)
+    assert answer["chosen"]["training"]["steps"] == 19_074
+    epochs = run("suggest", "gpt2", *flags, "--samples", "1000", "--epochs", "2.5").stdout
+    assert "tokens in 5 steps" in epochs
+    assert "GPU-hours" not in run("suggest", "gpt2", *flags).stdout
+
+
+@pytest.mark.parametrize(
+    ("flags", "what"),
+    [
+        (["--tokens", "many"], "cannot read 'many'"),
+        (["--epochs", "3"], "--epochs needs the size"),
+        (["--tokens", "1B", "--samples", "5"], "in tokens and in samples"),
+    ],
+)
+def test_a_run_that_cannot_be_read_is_refused(flags: list[str], what: str) -> None:
+    error = run("suggest", "gpt2", "--gpus", "1", *flags).exception
+    assert isinstance(error, InvalidInputError)
+    assert what in error.message
+
+
+def test_a_plan_that_no_target_writes_is_still_shown(tmp_path: Path) -> None:
+    """gpt2 with adapters: the plan holds, the files do not exist."""
+    result = run(
+        "suggest", "gpt2", "--gpus", "2", "--method", "lora", "--out", str(tmp_path / "plan")
+    )
+    assert "Train LoRA adapters" in result.stdout
+    assert not (tmp_path / "plan").exists()
+
+
+def test_no_gpus_at_all_are_refused() -> None:
+    result = process("suggest", "gpt2", "--gpus", "4", "--max-gpus", "0")
+    assert result.returncode == 2
+    assert "--max-gpus" in result.stderr

@@ -1,0 +1,497 @@
+"""The generated files: complete, well formed, and closed to whatever a user's text contains."""
+
+import ast
+import io
+import json
+import shlex
+import subprocess
+import sys
+import tokenize
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from bundles import divided, with_layout
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from planner.core.errors import InvalidInputError
+from planner.generate import TARGETS, Bundle, generate
+
+BUNDLE = Bundle(
+    cuda_visible_devices="",
+    model="openai-community/gpt2",
+    revision="main",
+    model_config={
+        "model_type": "gpt2",
+        "n_layer": 12,
+        "n_embd": 768,
+        "n_head": 12,
+        "n_positions": 1024,
+        "vocab_size": 50257,
+        "note": 'it\'s <b>"fine"</b> & {{ so }}',
+    },
+    is_pretrained=True,
+    task="causal-lm",
+    nodes=1,
+    gpus_per_node=8,
+    data_parallel_replicate_size=8,
+    data_parallel_shard_size=1,
+    zero_stage=0,
+    micro_batch_size=4,
+    gradient_accumulation_steps=8,
+    global_batch_size=256,
+    sequence_length=1024,
+    precision="bf16-mixed",
+    attention="sdpa",
+    recompute="none",
+    optimizer="adamw",
+    expected_peak_bytes=5 * 2**30,
+    expected_reserved_bytes=6 * 2**30,
+    expected_step_seconds=0.75,
+    expected_tokens_per_second_per_gpu=43_690.6,
+    flops_per_token=8.6e8,
+    peak_flops_per_second=312e12,
+    plan_summary="DDP on 8 GPUs, 4 sequences each, because the model fits with room to spare.",
+    plan_json='{"schema_version": "1.0"}\n',
+    versions={"torch": "2.13.0+cpu", "transformers": "5.23.0", "accelerate": "1.15.0"},
+)
+GPT2 = {"model_type": "gpt2", "n_head": 4}
+MANY_NODES = with_layout(BUNDLE, nodes=6, gradient_accumulation_steps=1, global_batch_size=192)
+ONE_GPU = with_layout(BUNDLE, gpus_per_node=1, global_batch_size=32)
+ALL = tuple(name for name in TARGETS if name != "torchtitan")
+"""torchtitan has one family of models; its tests are in execution/test_torchtitan.py."""
+TOOLS = Path(sys.executable).parent
+FORMAT = (TOOLS / "ruff", "format", "--isolated", "--line-length=100", "--diff")
+LINT = (
+    TOOLS / "ruff",
+    "check",
+    "--isolated",
+    "--select=E4,E7,E9,F,I,B,UP,D1",
+    "--ignore=D105,D107",
+)
+TOKENIZER = "  data=(--tokenizer-type HuggingFaceTokenizer --tokenizer-model "
+HOSTILE = (
+    "$(reboot)",
+    "`reboot`; rm -rf ~ #",
+    "'; reboot; '",
+    '"""\nimport os; os.system("reboot")\n"""',
+    "a\nreboot\n",
+    "a\r\x0breboot\u2028reboot\x85",
+    "../../etc/passwd",
+    "{{ 7*7 }}{% raw %}",
+    "back\\slash\\",
+    "a'b\"c",
+    "\u202egnp.exe\x00\ud800",
+    "# shellcheck disable=all",
+    "-*- coding: utf-7 -*-",
+    "[click](http://example.com)<script>alert(1)</script>|`x`",
+)
+
+
+def variants() -> Iterator[Bundle]:
+    precisions = ("fp32", "tf32", "fp16-mixed", "bf16-mixed", "bf16")
+    for zero_stage, precision, recompute, task in product(
+        range(4),
+        precisions,
+        ("none", "full"),
+        ("causal-lm", "masked-lm", "sequence-classification"),
+    ):
+        yield with_layout(
+            BUNDLE, zero_stage=zero_stage, precision=precision, recompute=recompute, task=task
+        )
+        yield with_layout(
+            replace(BUNDLE, framework="deepspeed"),
+            zero_stage=zero_stage,
+            precision=precision,
+            recompute=recompute,
+            task=task,
+        )
+        if zero_stage == 0:
+            yield with_layout(
+                ONE_GPU, precision=precision, recompute=recompute, task=task, is_pretrained=False
+            )
+    yield with_layout(BUNDLE, attention="flash")
+    yield with_layout(BUNDLE, synchronize_every=4)
+    hybrid = {"data_parallel_replicate_size": 2, "data_parallel_shard_size": 4, "zero_stage": 3}
+    yield with_layout(BUNDLE, **hybrid, offload="optimizer+parameters", recompute="selective")
+    yield from divided_variants()
+    for bundle in (BUNDLE, MANY_NODES):
+        yield replace(bundle, sagemaker_type="ml.p4d.24xlarge")
+
+
+LLAMA = {"model_type": "llama", "num_attention_heads": 4, "num_key_value_heads": 2}
+TENSOR = {"tensor_parallel_size": 2}
+PIPELINE = {"pipeline_parallel_size": 2}
+CONTEXT = {"context_parallel_size": 2}
+V_SHAPED = {"pipeline_schedule": "zbv", "virtual_pipeline_size": 2}
+
+
+def divided_variants() -> Iterator[Bundle]:
+    """Yield plans that split the model: every axis with every way to reduce gradients."""
+    splits: tuple[dict[str, Any], ...] = (
+        TENSOR,
+        TENSOR | {"sequence_parallel": True, "recompute": "selective"},
+        PIPELINE | {"attention": "eager"},
+        PIPELINE | V_SHAPED,
+        CONTEXT | {"recompute": "full"},
+        CONTEXT | PIPELINE | {"recompute": "selective"},
+        CONTEXT | PIPELINE | V_SHAPED | TENSOR | {"sequence_parallel": True},
+    )
+    for split, zero_stage, data, precision, config in product(
+        splits, range(4), (1, 2), ("fp32", "bf16-mixed"), (LLAMA, GPT2)
+    ):
+        layout = split | {"zero_stage": zero_stage, "data_parallel_size": data}
+        yield divided(replace(BUNDLE, model_config=config, precision=precision), **layout)
+    hybrid = {"data_parallel_replicate_size": 2, "data_parallel_shard_size": 2}
+    for zero_stage, split in product((1, 3), splits[:3]):
+        layout = split | hybrid | {"data_parallel_size": 4, "zero_stage": zero_stage}
+        yield divided(replace(BUNDLE, model_config=LLAMA), **layout)
+
+
+def test_a_bundle_has_every_file_of_its_targets() -> None:
+    files = generate(BUNDLE, ALL)
+    wanted = {f"{target}/{name}" for target in ALL for name in TARGETS[target].templates}
+    launchers = {name for name in files if name.startswith("launchers/")}
+    assert files.keys() == {"README.md", "plan.json"} | wanted | launchers
+    assert files["plan.json"] == BUNDLE.plan_json
+    assert json.loads(files["torchrun/config.json"]) == BUNDLE.model_config
+    assert files["torchrun/config.json"] == files["accelerate/config.json"]
+    others = tuple(f"{target}/" for target in TARGETS if target != "torchrun")
+    assert generate(BUNDLE, ["torchrun"]).keys() == {
+        name for name in files if not name.startswith(others)
+    }
+
+
+def written(files: dict[str, str]) -> list[str]:
+    """Return the targets that did not refuse the plan."""
+    return [target for target in ALL if f"{target}/train.py" in files]
+
+
+def scripts(bundle: Bundle) -> Iterator[tuple[str, str]]:
+    """Every Python file that the targets and launchers write."""
+    for name, text in generate(bundle, ALL).items():
+        if name.endswith(".py"):
+            yield name, text
+
+
+def test_every_variant_is_formatted_linted_and_typed_python(tmp_path: Path) -> None:
+    for number, bundle in enumerate(variants()):
+        for name, text in scripts(bundle):
+            compile(text, name, "exec")
+            path = tmp_path / f"{number}_{name.replace('/', '_')}"
+            path.write_text(text, encoding="utf-8")
+    for command in (FORMAT, LINT):
+        done = subprocess.run([*command, tmp_path], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_function_is_annotated() -> None:
+    for _, text in (script for bundle in variants() for script in scripts(bundle)):
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef):
+                arguments = [a for a in node.args.args if a.arg != "self"]
+                assert node.returns is not None, node.name
+                assert all(argument.annotation for argument in arguments), node.name
+
+
+def test_only_the_chosen_strategy_is_in_the_script() -> None:
+    names = (
+        "DistributedDataParallel",
+        "ZeroRedundancyOptimizer",
+        "fully_shard",
+        "GradScaler",
+        "mask",
+    )
+    found = {
+        stage: [
+            name in generate(with_layout(BUNDLE, zero_stage=stage), ALL)["torchrun/train.py"]
+            for name in names
+        ]
+        for stage in range(4)
+    }
+    alone = generate(ONE_GPU, ALL)["torchrun/train.py"]
+    assert not any(name in alone for name in names)
+    assert found == {
+        0: [True, False, False, False, False],
+        1: [True, True, False, False, False],
+        2: [False, False, True, False, False],
+        3: [False, False, True, False, False],
+    }
+
+
+def test_only_the_chosen_division_is_in_the_script() -> None:
+    words = ("parallelize_module", "PipelineStage", "all_gather_single", "fully_shard", "deal(")
+    plan = replace(BUNDLE, model_config=LLAMA)
+
+    def found(**layout: Any) -> list[bool]:
+        script = generate(divided(plan, **layout), ["torchrun"])["torchrun/train.py"]
+        return [word in script for word in words]
+
+    assert found(**TENSOR) == [True, False, False, False, False]
+    assert found(**PIPELINE) == [False, True, False, False, False]
+    assert found(**CONTEXT) == [False, False, True, False, False]
+    assert found(**TENSOR, zero_stage=3) == [True, False, False, True, False]
+    assert found(**PIPELINE, zero_stage=1) == [False, True, False, False, True]
+
+
+@pytest.mark.parametrize("bundle", [BUNDLE, MANY_NODES], ids=["one-node", "many-nodes"])
+@pytest.mark.parametrize("target", ALL)
+def test_launchers_pass_shellcheck(target: str, bundle: Bundle, tmp_path: Path) -> None:
+    script = tmp_path / "launch.sh"
+    for summary in (BUNDLE.plan_summary, *HOSTILE):
+        script.write_text(
+            generate(replace(bundle, plan_summary=summary), [target])[f"{target}/launch.sh"],
+            encoding="utf-8",
+        )
+        done = subprocess.run(
+            [TOOLS / "shellcheck", script], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout
+
+
+def test_the_readme_has_the_plans_numbers() -> None:
+    readme = generate(BUNDLE, ALL)["README.md"]
+    assert "4 sequences x 8 micro-batches x 8 GPUs = 256 sequences" in readme
+    for number in ("5.00 GiB", "6.00 GiB", "750 ms", "43,691", "349,525", "262,144 tokens"):
+        assert number in readme
+    assert readme.count("bash launch.sh --data") == len(ALL)
+    nodes = generate(MANY_NODES, ALL)["README.md"]
+    assert "NODE_RANK=1 MASTER_ADDR=node0 bash launch.sh" in nodes
+    assert "up to NODE_RANK=5 on node 5" in nodes
+
+
+def test_requirements_are_the_checked_versions_without_local_parts() -> None:
+    files = generate(BUNDLE, ALL)
+    assert files["torchrun/requirements.txt"].split() == [
+        "torch==2.13.0",
+        "transformers==5.23.0",
+        "datasets",
+        "tqdm",
+    ]
+    assert files["accelerate/requirements.txt"].split()[0] == "accelerate==1.15.0"
+
+
+def test_a_bare_configuration_starts_from_random_weights() -> None:
+    for is_pretrained, default in ((True, '"pretrained"'), (False, '"random"')):
+        script = generate(with_layout(BUNDLE, is_pretrained=is_pretrained), ALL)[
+            "torchrun/train.py"
+        ]
+        assert f'add("--init", choices=["pretrained", "random"], default={default})' in script
+
+
+def test_an_unknown_target_is_refused_with_a_near_one() -> None:
+    with pytest.raises(InvalidInputError, match="unknown target 'acelerate'") as caught:
+        generate(BUNDLE, ["acelerate"])
+    assert caught.value.hint == "did you mean accelerate?"
+    with pytest.raises(InvalidInputError) as caught:
+        generate(BUNDLE, ["slurm"])
+    assert caught.value.hint == f"known targets: {', '.join(TARGETS)}"
+
+
+@pytest.mark.parametrize(
+    "bundle",
+    [
+        with_layout(BUNDLE, zero_stage=4),
+        with_layout(BUNDLE, precision="fp8"),
+        with_layout(BUNDLE, task="seq2seq"),
+        with_layout(BUNDLE, attention="ring"),
+        with_layout(BUNDLE, recompute="some"),
+        with_layout(BUNDLE, offload="disk"),
+        with_layout(BUNDLE, pipeline_schedule="2f2b"),
+        with_layout(BUNDLE, optimizer="lion"),
+    ],
+)
+def test_what_no_template_can_write_is_refused(bundle: Bundle) -> None:
+    with pytest.raises(InvalidInputError, match="no launch files for"):
+        generate(bundle, ALL)
+
+
+def test_a_batch_that_does_not_multiply_out_is_refused() -> None:
+    with pytest.raises(
+        InvalidInputError, match="micro batch 4 x accumulation 8 x 8 GPUs = 256, not"
+    ):
+        generate(with_layout(BUNDLE, global_batch_size=255), ALL)
+
+
+def texts() -> st.SearchStrategy[str]:
+    return st.one_of(
+        st.sampled_from(HOSTILE),
+        st.text(max_size=60),
+        st.text(alphabet="\"'\\`$(){}%;|&<>\n\r #!*[]", max_size=30),
+    )
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    model=texts(),
+    summary=texts(),
+    config=st.dictionaries(st.just("note") | texts(), texts(), max_size=2),
+)
+@example(model=HOSTILE[0], summary=HOSTILE[3], config={HOSTILE[4]: HOSTILE[5]})
+def test_no_text_escapes_its_place(model: str, summary: str, config: dict[str, str]) -> None:
+    """Of the targets' files and the README; the launchers' have tests of their own."""
+    whole: dict[str, object] = {**BUNDLE.model_config, **config}
+    for plain in (BUNDLE, MANY_NODES):
+        hostile = replace(plain, model=model, plan_summary=summary, model_config=whole)
+        quiet = replace(plain, model="m", plan_summary="s", model_config=whole)
+        files, expected = generate(hostile, ALL), generate(quiet, ALL)
+        assert files.keys() == expected.keys()
+        for name in (name for name in files if not name.startswith("launchers/")):
+            text, other = files[name], expected[name]
+            if name.endswith("train.py"):
+                assert_same_python(text, other, model)
+            elif name.endswith("/config.json"):
+                assert json.loads(text) == whole
+            elif name == "README.md":
+                assert_same_markdown(text, other)
+            elif name.endswith((".sh", ".yaml")):
+                assert_same_lines(text, other, model)
+            else:
+                assert text == other
+            if name.endswith(".yaml"):
+                assert yaml.safe_load(text) == yaml.safe_load(other)
+
+
+def assert_same_python(script: str, expected: str, model: str) -> None:
+    """The module docstring and the value of MODEL differ, and no other code does."""
+    tree, expected_tree = ast.parse(script), ast.parse(expected)
+    for one in (tree, expected_tree):
+        assert ast.get_docstring(one) is not None
+        del one.body[0]
+    names = [node for node in tree.body if isinstance(node, ast.Assign)]
+    (assignment,) = (node for node in names if ast.unparse(node.targets[0]) == "MODEL")
+    assert ast.literal_eval(assignment.value) == model
+    assignment.value = ast.Constant("m")
+    assert ast.dump(tree) == ast.dump(expected_tree)
+    encoding, _ = tokenize.detect_encoding(io.BytesIO(script.encode()).readline)
+    assert encoding == "utf-8"
+
+
+def assert_same_lines(text: str, expected: str, model: str) -> None:
+    """One comment differs, and stays on its line; a model is one quoted word."""
+    lines = zip(text.splitlines(), expected.splitlines(), strict=True)
+    different = [line for line, other in lines if line != other]
+    words = [line for line in different if line.startswith(TOKENIZER)]
+    for line in words:
+        visible = "".join(c if c.isprintable() else " " for c in model)
+        quoted = line.removeprefix(TOKENIZER).removesuffix(")")
+        assert shlex.split(quoted) == [" ".join(visible.split())]
+    comments = [line for line in different if line not in words]
+    assert all(line.startswith("# Plan: ") for line in comments)
+    assert len(comments) <= 1
+
+
+def assert_same_markdown(text: str, expected: str) -> None:
+    """The title and the summary differ, and neither becomes markup, HTML or a link."""
+    pairs = list(enumerate(zip(text.split("\n"), expected.split("\n"), strict=True)))
+    different = [number for number, (line, other) in pairs if line != other]
+    assert set(different) <= {0, 2}
+    for number in different:
+        line = text.split("\n")[number].replace("\\\\", "")
+        assert "<" not in line
+        assert "://" not in line
+        assert all(line[i - 1] == "\\" for i, c in enumerate(line) if c in "`*_[|$" and i)
+
+
+@pytest.mark.parametrize("target", ALL)
+def test_ranks_follow_the_wiring_unless_the_user_says_otherwise(target: str) -> None:
+    crossed = generate(with_layout(BUNDLE, cuda_visible_devices="0,2,1,3"), [target])
+    assert '"${CUDA_VISIBLE_DEVICES:-0,2,1,3}"' in crossed[f"{target}/launch.sh"]
+    assert "CUDA_VISIBLE_DEVICES" not in generate(BUNDLE, [target])[f"{target}/launch.sh"]
+
+
+def test_a_target_that_cannot_write_a_plan_is_left_out_with_its_reason() -> None:
+    files = generate(divided(replace(BUNDLE, model_config=LLAMA), **TENSOR), ALL)
+    assert written(files) == ["torchrun"]
+    assert "No files for **accelerate**: transformers divides by tensor" in files["README.md"]
+
+
+@pytest.mark.parametrize(
+    ("layout", "reason"),
+    [
+        ({"model_config": {"model_type": "bert"}, **TENSOR}, "not models of type bert"),
+        ({"model_config": LLAMA, "tensor_parallel_size": 4}, "do not divide 4 heads, 2 of keys"),
+        ({"model_config": LLAMA, "precision": "fp16-mixed", **TENSOR}, "loss scale"),
+        ({"model_config": LLAMA, "expert_parallel_size": 2, **TENSOR}, "experts"),
+        ({"model_config": LLAMA, "pipeline_schedule": "naive", **PIPELINE}, "naive"),
+        ({"model_config": LLAMA, "pipeline_schedule": "zbv", **PIPELINE}, "1 chunks"),
+        ({"model_config": LLAMA, "recompute": "full", **PIPELINE, **V_SHAPED}, "put off"),
+        ({"model_config": LLAMA, "data_parallel_size": 8, **PIPELINE}, "at least 2 micro-batches"),
+        (
+            {"model_config": LLAMA | {"model_type": "mistral", "sliding_window": 512}, **TENSOR},
+            "the last 512 tokens",
+        ),
+        ({"model_config": LLAMA, "attention": "eager", **CONTEXT}, "eager"),
+        ({"model_config": LLAMA, "offload": "optimizer", "zero_stage": 3}, "host memory together"),
+        ({"model_config": LLAMA, "synchronize_every": 4, **TENSOR}, "whole replicas"),
+        ({"synchronize_every": 4, "zero_stage": 1, "data_parallel_size": 2}, "whole replicas"),
+    ],
+)
+def test_what_no_target_can_run_is_refused_with_each_ones_reason(
+    layout: dict[str, Any], reason: str
+) -> None:
+    config = layout.pop("model_config", LLAMA)
+    bundle = divided(replace(BUNDLE, model_config=config), **layout)
+    with pytest.raises(InvalidInputError) as caught:
+        generate(bundle, ("torchrun", "accelerate"))
+    assert caught.value.message.startswith("no launch files for this plan: torchrun: ")
+    assert reason in caught.value.message
+    assert "; accelerate: " in caught.value.message
+
+
+def test_sizes_and_stages_must_multiply_out() -> None:
+    with pytest.raises(InvalidInputError, match="8 x 1 x 2 x 1 x 1 = 16, not the 8 GPUs"):
+        generate(replace(BUNDLE, tensor_parallel_size=2), ALL)
+    with pytest.raises(InvalidInputError, match="3 stages have layers, not the 2"):
+        generate(divided(BUNDLE, layers_per_stage=(1, 1, 1), **PIPELINE), ALL)
+
+
+def test_chunks_lie_on_the_stages_as_their_schedule_says() -> None:
+    interleaved = {"pipeline_schedule": "interleaved-1f1b", "virtual_pipeline_size": 2}
+    plan = replace(BUNDLE, model_config=LLAMA)
+    dealt = {
+        name: generate(divided(plan, layers_per_stage=(3, 4), **PIPELINE, **schedule), ["torchrun"])
+        for name, schedule in (("interleaved", interleaved), ("v", V_SHAPED))
+    }
+    # Stage 0 has 2 + 1 layers, stage 1 has 2 + 2; in a V the second chunks run backwards.
+    assert "LAYERS_PER_STAGE = (2, 2, 1, 2)" in dealt["interleaved"]["torchrun/train.py"]
+    assert "LAYERS_PER_STAGE = (2, 2, 2, 1)" in dealt["v"]["torchrun/train.py"]
+
+
+@pytest.mark.parametrize("target", ALL)
+def test_the_environment_follows_the_wiring(target: str) -> None:
+    def launcher(**facts: Any) -> str:
+        return generate(replace(MANY_NODES, **facts), [target])[f"{target}/launch.sh"]
+
+    assert "expandable_segments:True" in launcher()
+    assert "NCCL_" not in launcher()
+    assert "NCCL_P2P_DISABLE:-1" in launcher(has_peer_to_peer=False)
+    assert "NCCL_IB_DISABLE:-1" in launcher(network="ethernet")
+    assert "NCCL_IB_HCA" in launcher(network="infiniband")
+    assert "FI_PROVIDER:-efa" in launcher(network="efa")
+
+
+def test_the_readme_says_who_does_what() -> None:
+    layout = {"sequence_parallel": True, "zero_stage": 1, "data_parallel_size": 2}
+    plan = divided(replace(BUNDLE, model_config=LLAMA), **TENSOR, **PIPELINE, **layout)
+    readme = generate(plan, ALL)["README.md"]
+    for words in (
+        "| Strategy | DDP and ZeRO-1, tensor parallelism, a pipeline |",
+        "| Tensor parallel | 2 GPUs divide each matrix, and the sequence between them |",
+        "| Pipeline | 1f1b over stages of 2, 2 layers |",
+        "2 sequences x 4 micro-batches x 2 data-parallel ranks = 16 sequences",
+        "4 GPUs compute each of those sequences together",
+        "N is a multiple of 4",
+        "resumes on\nanother number of GPUs and on another layout",
+    ):
+        assert words in readme
+    local = generate(with_layout(BUNDLE, synchronize_every=4), ["torchrun"])
+    assert "| Parameters averaged | every 4 steps; gradients are not |" in local["README.md"]
+    assert "DistributedDataParallel" not in local["torchrun/train.py"]
+    once = generate(with_layout(BUNDLE, synchronize_every=1), ["torchrun"])["torchrun/train.py"]
+    assert "average_parameters" not in once

@@ -1,0 +1,201 @@
+import ast
+import json
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import planner.generate.write_bundle
+from planner.advice.plan import Plan
+from planner.answers import answers
+from planner.core.errors import InvalidInputError
+from planner.domain.strategy import Strategy
+from planner.generate import Bundle
+from planner.generate.write_bundle import bundle_files, has_peer_to_peer, network_kind, write_bundle
+from planner.request.schema import parse_request, resolve
+
+FILES = {
+    "README.md",
+    "plan.json",
+    *(f"torchrun/{name}" for name in ("train.py", "launch.sh", "config.json", "requirements.txt")),
+    *(f"accelerate/{name}" for name in ("train.py", "launch.sh", "accelerate.yaml", "config.json")),
+    "accelerate/requirements.txt",
+    *(f"trainer/{name}" for name in ("train.py", "launch.sh", "training_arguments.json")),
+    *(f"trainer/{name}" for name in ("config.json", "requirements.txt")),
+    *(f"launchers/{name}" for name in ("README.md", "slurm.sh", "docker.sh", "Dockerfile")),
+}
+
+
+@pytest.fixture
+def planned() -> tuple[Plan, dict[str, Any]]:
+    request = parse_request({"model": "gpt2", "cluster": {"gpus_per_node": 2}})
+    resolved, plan = answers.suggest(request, allow_paths=False)
+    return plan, answers.answer_plan(resolved, plan, None)
+
+
+def written(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_new_folder_holds_every_file(tmp_path: Path, planned: tuple[Plan, Any]) -> None:
+    folder = tmp_path / "deep" / "plan"
+    write_bundle(folder, *planned, force=False)
+    assert written(folder) == FILES
+    assert (folder / "torchrun/launch.sh").stat().st_mode & 0o100
+    saved = json.loads((folder / "plan.json").read_text())
+    assert saved["chosen"] == planned[1]["chosen"]
+    assert saved["search"].keys() == {"strategies", "feasible"}
+    assert [path.name for path in folder.parent.iterdir()] == ["plan"]
+
+
+def test_an_empty_folder_may_be_filled(tmp_path: Path, planned: tuple[Plan, Any]) -> None:
+    (tmp_path / "plan").mkdir()
+    write_bundle(tmp_path / "plan", *planned, force=False)
+    assert written(tmp_path / "plan") == FILES
+
+
+def test_an_existing_folder_is_kept_unless_forced(
+    tmp_path: Path, planned: tuple[Plan, Any]
+) -> None:
+    mine = tmp_path / "mine.txt"
+    mine.write_text("mine")
+    (tmp_path / "README.md").write_text("mine too")
+    with pytest.raises(InvalidInputError, match="not empty") as caught:
+        write_bundle(tmp_path, *planned, force=False)
+    assert "--force" in caught.value.hint
+    assert written(tmp_path) == {"mine.txt", "README.md"}
+    write_bundle(tmp_path, *planned, force=True)
+    assert written(tmp_path) == {*FILES, "mine.txt"}
+    assert mine.read_text() == "mine"
+    assert (tmp_path / "README.md").read_text() != "mine too"
+
+
+def test_a_failure_leaves_no_half_written_folder(
+    tmp_path: Path, planned: tuple[Plan, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full_disk(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(planner.generate.write_bundle, "_publish", full_disk)
+    with pytest.raises(InvalidInputError, match="No space left"):
+        write_bundle(tmp_path / "plan", *planned, force=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made_is_an_error(
+    tmp_path: Path, planned: tuple[Plan, Any]
+) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidInputError, match="cannot write"):
+        write_bundle(tmp_path / "file" / "plan", *planned, force=False)
+
+
+def test_the_files_carry_the_plans_numbers(planned: tuple[Plan, Any]) -> None:
+    plan, answer = planned
+    files = bundle_files(plan, answer)
+    strategy = plan.chosen.strategy
+    assert f"MICRO_BATCH_SIZE = {strategy.micro_batch_size}" in files["torchrun/train.py"]
+    assert "Train openai-community/gpt2" in files["README.md"]
+
+
+@pytest.mark.parametrize(
+    ("framework", "first"),
+    [("torch", "torchrun"), ("accelerate", "accelerate"), ("deepspeed", "deepspeed")],
+)
+def test_a_framework_has_the_targets_that_its_estimates_hold_for(
+    framework: str, first: str
+) -> None:
+    request = parse_request({"model": "gpt2", "recipe": {"framework": framework}})
+    resolved, plan = answers.suggest(request, allow_paths=False)
+    files = bundle_files(plan, answers.answer_plan(resolved, plan, None))
+    assert f"${{TARGET:-{first}}}" in files["launchers/slurm.sh"]
+    assert ("deepspeed/train.py" in files) == (framework == "deepspeed")
+
+
+def test_a_plans_numbers_are_literals_in_its_scripts(planned: tuple[Plan, Any]) -> None:
+    """An estimate is NumPy's number, whose own text would be a name that no script has."""
+    for name, text in bundle_files(*planned).items():
+        if name.endswith("/train.py"):
+            line = next(line for line in text.splitlines() if line.startswith("EXPECTED_TOKENS"))
+            assert ast.literal_eval(line.partition(" = ")[2]) > 0
+
+
+def test_a_pipeline_of_deepspeeds_has_files_and_trainer_has_none() -> None:
+    strategy = {"pipeline_parallel_size": 2, "tensor_parallel_size": 1}
+    request = parse_request(
+        {
+            "model": "gpt2",
+            "cluster": {"gpu": "a100", "gpus_per_node": 4},
+            "recipe": {"framework": "deepspeed"},
+            "strategy": strategy,
+        }
+    )
+    resolved, plan = answers.suggest(request, allow_paths=False)
+    files = bundle_files(plan, answers.answer_plan(resolved, plan, None))
+    assert "LAYERS_PER_STAGE = (6, 6)" in files["deepspeed/train.py"]
+    assert not any(name.startswith("trainer/") for name in files)
+    assert "Trainer divides the data, not the model" in files["README.md"]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "field"),
+    [
+        ({"method": "lora"}, "recipe.method"),
+        ({"weights_dtype": "config"}, "recipe.weights_dtype"),
+        ({"framework": "nanotron"}, "recipe.framework"),
+    ],
+)
+def test_what_the_files_would_not_train_is_refused(recipe: dict[str, Any], field: str) -> None:
+    request = parse_request({"model": "TinyLlama/TinyLlama-1.1B-Chat-v1.0", "recipe": recipe})
+    resolved, plan = answers.suggest(request, allow_paths=False)
+    with pytest.raises(InvalidInputError) as caught:
+        bundle_files(plan, answers.answer_plan(resolved, plan, None))
+    assert caught.value.field == field
+
+
+def test_the_bundle_has_every_field_of_the_layout(
+    planned: tuple[Plan, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the search proposes reaches the files, or is refused there."""
+    seen: list[Bundle] = []
+
+    def keep(bundle: Bundle, _targets: object) -> dict[str, str]:
+        seen.append(bundle)
+        return {}
+
+    monkeypatch.setattr(planner.generate.write_bundle, "generate", keep)
+    plan, answer = planned
+    pipeline = Strategy(
+        pipeline_parallel_size=2, tensor_parallel_size=3, zero_stage=1, recompute="full"
+    )
+    chosen = replace(plan.chosen, strategy=pipeline)
+    bundle_files(replace(plan, chosen=chosen), answer)
+    for field in fields(Strategy):
+        assert getattr(seen[0], field.name) == getattr(pipeline, field.name)
+    assert seen[0].layers_per_stage == (6, 6)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "network", "is_direct"),
+    [
+        ({"gpu": "a100-sxm-80gb", "gpus_per_node": 8}, "", True),
+        ({"gpu": "rtx-4090", "gpus_per_node": 4}, "", False),
+        ({"nodes": 2, "inter_node": "ethernet-10g"}, "ethernet", True),
+        ({"nodes": 2, "inter_node": "infiniband-ndr"}, "infiniband", True),
+        ({"nodes": 2, "inter_node": "roce-400g"}, "infiniband", True),
+        ({"nodes": 2, "inter_node": "aws-efa-v2"}, "efa", True),
+        ({"nodes": 2}, "", True),
+    ],
+)
+def test_what_nccl_talks_over(cluster: dict[str, Any], network: str, *, is_direct: bool) -> None:
+    request = parse_request({"model": "gpt2", "cluster": {"gpu": "a100", **cluster}})
+    found = resolve(request, allow_paths=False).job.cluster
+    assert network_kind(found) == network
+    assert has_peer_to_peer(found) is is_direct
+
+
+def test_the_network_of_a_large_aws_instance_is_efa() -> None:
+    payload = {"model": "gpt2", "cluster": {"instance": "p4d.24xlarge", "nodes": 2}}
+    found = resolve(parse_request(payload), allow_paths=False).job.cluster
+    assert network_kind(found) == "efa"

@@ -1,0 +1,185 @@
+import pytest
+from conftest import JobMaker
+
+from planner.advice.plan import Plan, make_plan
+from planner.catalog import records
+from planner.domain.strategy import Strategy
+from planner.report.plan import plan_text
+from planner.report.text import (
+    FLAGS,
+    WIDTH,
+    estimate_text,
+    instance_text,
+    instances_text,
+    layout,
+    recommendation,
+    table,
+)
+from planner.request.cluster import Assumption, ClusterRequest
+from planner.request.schema import RecipeRequest, StrategyRequest, parse_request, resolve
+from planner.search.candidate import estimate
+
+
+def text_of(plan: Plan, assumptions: tuple[Assumption, ...] = ()) -> str:
+    return plan_text(plan, assumptions, "planner suggest gpt2", str)
+
+
+def test_the_recommendation_and_its_two_totals_come_first(make_job: JobMaker) -> None:
+    lines = text_of(make_plan(make_job("gpt2", gpus=4))).splitlines()
+    assert lines[0].startswith("Train openai-community/gpt2 on 1 node x 4 a100-sxm-80gb = 4 GPUs")
+    assert "with DDP" in lines[0]
+    assert lines[1].startswith("Memory ")
+    assert lines[2].startswith("Time ")
+
+
+def test_assumptions_stand_before_everything_with_their_flag() -> None:
+    resolved = resolve(parse_request({"model": "gpt2"}), allow_paths=False)
+    text = text_of(make_plan(resolved.job), resolved.assumptions)
+    first = text.splitlines()[0]
+    assert "a100-sxm-80gb" in first
+    assert "--gpu NAME" in first
+
+
+def test_sections_stand_in_the_promised_order(make_job: JobMaker) -> None:
+    text = text_of(make_plan(make_job("meta-llama/Llama-2-7b-hf", gpus=8)))
+    titles = ["Memory of one GPU", "Time of one", "Why", "Alternatives", "Rejected", "Run it"]
+    positions = [text.index(f"\n{title}") for title in titles]
+    assert positions == sorted(positions)
+
+
+def test_ledger_lines_keep_to_the_width_and_hide_zeros(make_job: JobMaker) -> None:
+    text = text_of(make_plan(make_job("gpt2", gpus=4)))
+    ledger = text[text.index("Memory of one GPU") : text.index("Alternatives")]
+    assert all(len(line) <= WIDTH for line in ledger.splitlines())
+    assert "communication buffers" not in ledger
+
+
+def test_only_one_gpu_has_nothing_to_reject(make_job: JobMaker) -> None:
+    assert "Rejected" not in text_of(make_plan(make_job("gpt2", gpus=1)))
+    text = text_of(make_plan(make_job("gpt2", gpus=4)))
+    assert "pp+zero-3  LAY022  ZeRO-3 would reduce-scatter" in text
+
+
+def test_ranks_are_a_picture_or_strides_where_the_model_is_divided(make_job: JobMaker) -> None:
+    """The guide's picture of 4 GPUs: pipelines 0 -> 2 and 1 -> 3, replicas beside each other."""
+    job = make_job("gpt2", gpus=4)
+    wish = {"pipeline_parallel_size": 2, "tensor_parallel_size": 1, "context_parallel_size": 1}
+    picture = text_of(make_plan(job, wish))
+    assert "data 0  [GPU0]   [GPU2]" in picture
+    assert "data 1  [GPU1]   [GPU3]" in picture
+    assert "Ranks\n" not in text_of(make_plan(job))
+    large = make_job("meta-llama/Llama-2-70b-hf", gpus=8, cluster={"nodes": 8}, gpu="h100")
+    text = text_of(make_plan(large, {"tensor_parallel_size": 4, "pipeline_parallel_size": 4}))
+    assert "tensor    4 ranks, 1 apart: 0, 1, 2, ..." in text
+    assert "pipeline  4 ranks, 16 apart: 0, 16, 32, ..." in text
+
+
+def test_the_plan_is_no_wider_than_a_terminal_where_it_is_prose(make_job: JobMaker) -> None:
+    text = text_of(make_plan(make_job("meta-llama/Llama-2-70b-hf", gpus=8, cluster={"nodes": 4})))
+    assert "Trade-offs" in text
+    assert "layouts, every legal one" in text
+    tables = ("Alternatives", "Trade-offs")
+    prose = [part for part in text.split("\n\n") if not part.startswith(tables)]
+    command = "planner suggest gpt2 --out"
+    wide = [line for part in prose for line in part.splitlines() if len(line) > WIDTH]
+    assert all(command in line or line.startswith("Train") for line in wide)
+
+
+def test_one_gpu_is_said_to_need_no_parallelism(make_job: JobMaker) -> None:
+    text = text_of(make_plan(make_job("gpt2", gpus=1)))
+    assert "= 1 GPU with no parallelism, micro-batch" in text
+    assert "1 rank =" in text
+
+
+def test_an_estimate_says_whether_it_fits(make_job: JobMaker) -> None:
+    job = make_job("gpt2", gpus=1)
+    for size, verdict in ((8, "It fits: "), (256, "It does not fit: ")):
+        candidate = estimate(job, Strategy(micro_batch_size=size))
+        assert estimate_text(job, candidate, (), str).startswith(verdict)
+
+
+def test_layout_spells_out_the_batch_arithmetic() -> None:
+    strategy = Strategy(
+        data_parallel_shard_size=8,
+        zero_stage=3,
+        micro_batch_size=2,
+        gradient_accumulation_steps=4,
+        recompute="full",
+    )
+    assert layout(strategy, records.framework("torch")) == (
+        "ZeRO-3 (FSDP, full shard), full activation recompute,"
+        " micro-batch 2 x 4 accumulation x 8 ranks = 64 sequences per step"
+    )
+    assert layout(strategy, records.framework("deepspeed")).startswith("ZeRO-3, full activation")
+
+
+def test_tables_are_aligned() -> None:
+    assert table([("a", "bb"), ("ccc", "d")]) == "  a    bb\n  ccc  d"
+
+
+def test_every_assumption_has_a_flag() -> None:
+    request = parse_request({"model": "gpt2", "cluster": {"nodes": 2}})
+    fields = [assumption.field for assumption in resolve(request, allow_paths=False).assumptions]
+    assert len(fields) == 5
+    assert set(fields) <= set(FLAGS)
+
+
+@pytest.mark.parametrize(
+    ("section", "schema"),
+    [("cluster", ClusterRequest), ("recipe", RecipeRequest), ("strategy", StrategyRequest)],
+)
+def test_flags_name_fields_of_the_schema(section: str, schema: type[ClusterRequest]) -> None:
+    named = {field.split(".")[1] for field in FLAGS if field.startswith(f"{section}.")}
+    assert named <= set(schema.model_fields)
+
+
+def test_instances_are_a_table_with_blanks_where_nothing_is_known() -> None:
+    header, known, blank = instances_text(
+        [records.instance("p5.48xlarge"), records.instance("a2-highgpu-8g")]
+    ).splitlines()
+    assert header.split() == [
+        "cloud",
+        "name",
+        "GPUs",
+        "wiring",
+        "network",
+        "host",
+        "RAM",
+        "$/hour",
+        "as",
+        "of",
+    ]
+    assert known.split() == (
+        [
+            "AWS",
+            "p5.48xlarge",
+            "8",
+            "x",
+            "h100-sxm-80gb",
+            "NVSwitch",
+            "3200",
+            "Gbit/s",
+            "2,048",
+            "GiB",
+            "98.32",
+            "Q1",
+            "2026",
+        ]
+    )
+    assert blank.split() == ["GCP", "a2-highgpu-8g", "8", "x", "a100-sxm-40gb", "NVSwitch"]
+
+
+def test_an_instance_is_shown_with_its_price_and_sources() -> None:
+    text = instance_text(records.instance("p5.48xlarge"), str.upper)
+    assert text.startswith("P5.48XLARGE (AWS)")
+    assert "us-east-1" in text
+    assert "likely stale" in text
+    assert all(len(line) <= WIDTH for line in text.splitlines())
+    assert "$/hour" not in instance_text(records.instance("a2-highgpu-8g"), str)
+
+
+def test_adapters_are_what_is_trained(make_job: JobMaker) -> None:
+    recipe = {"method": "qlora", "lora": {"rank": 8}}
+    job = make_job("meta-llama/Llama-2-7b-hf", gpus=1, recipe=recipe)
+    sentence = recommendation(job, make_plan(job).chosen)
+    assert sentence.startswith("Train LoRA adapters of rank 8 beside 4-bit weights of meta-llama/")

@@ -1,0 +1,202 @@
+from typing import Any
+
+import pytest
+
+from planner.catalog import records
+from planner.core.errors import InvalidInputError
+from planner.core.units import GIB
+from planner.domain.cluster import Provenance
+from planner.request.cluster import ClusterRequest, ResolvedCluster, network_link, resolve_cluster
+
+
+def resolved(**parts: Any) -> ResolvedCluster:
+    return resolve_cluster(ClusterRequest(**parts))
+
+
+def test_an_instance_says_all_that_a_cluster_needs() -> None:
+    found = resolved(instance="P4D.24xlarge", nodes=2)
+    cluster = found.cluster
+    assert (found.assumptions, found.notes) == ((), ())
+    assert (cluster.gpu.name, cluster.gpus_per_node, cluster.nodes) == ("a100-sxm-40gb", 8, 2)
+    assert cluster.intra_node.is_fast
+    assert cluster.inter_node == network_link(records.instance("p4d.24xlarge"))
+    assert cluster.host_memory_bytes == 1152 * GIB
+    assert cluster.instance is records.instance("p4d.24xlarge")
+
+
+def test_an_instances_network_is_a_share_of_its_data_sheet() -> None:
+    link = network_link(records.instance("p4d.24xlarge"))
+    assert link.name == "p4d.24xlarge network, 400 Gbit/s"
+    assert link.bytes_per_second == pytest.approx(45e9)
+    assert link.latency_seconds == pytest.approx(30e-6)
+    assert (link.provenance, link.medium) == (Provenance.DERIVED, "network")
+
+
+def test_one_node_has_no_network() -> None:
+    assert resolved(instance="p4d.24xlarge").cluster.inter_node is None
+
+
+@pytest.mark.parametrize("instance", records.instance_names())
+def test_every_instance_gives_a_cluster(instance: str) -> None:
+    found = resolved(instance=instance, nodes=2)
+    assert {a.field for a in found.assumptions} <= {"cluster.inter_node"}
+    assert found.cluster.gpus_per_node == records.instance(instance).gpus_per_node
+    assert found.cluster.intra_node.bytes_per_second > 1e9
+
+
+def test_an_unknown_network_is_assumed_and_said() -> None:
+    found = resolved(instance="a2-highgpu-8g", nodes=2)
+    (assumption,) = found.assumptions
+    assert assumption.field == "cluster.inter_node"
+    assert "as the network of a2-highgpu-8g is not known" in assumption.text
+
+
+def test_a_topology_of_an_instance_decides_its_wiring() -> None:
+    by_pair = resolved(instance="Standard_NC96ads_A100_v4", gpus_per_node=2).cluster.intra_node
+    whole = resolved(instance="Standard_NC96ads_A100_v4").cluster.intra_node
+    assert by_pair.is_fast
+    assert not whole.is_fast
+
+
+def test_part_of_a_machine_is_said() -> None:
+    found = resolved(instance="p5.48xlarge", gpus_per_node=4)
+    assert found.cluster.gpus_per_node == 4
+    assert found.notes == ("4 of the 8 GPUs of p5.48xlarge",)
+
+
+def test_what_is_given_wins_over_the_instance_and_is_said() -> None:
+    found = resolved(
+        instance="p4d.24xlarge",
+        nodes=2,
+        gpu="h100",
+        intra_node="pcie-5-x16",
+        inter_node="infiniband-ndr",
+    )
+    assert found.cluster.gpu.name == "h100-sxm-80gb"
+    assert found.cluster.intra_node.name == "pcie-5-x16"
+    assert found.cluster.inter_node is not None
+    assert found.cluster.inter_node.name == "infiniband-ndr"
+    assert found.notes == (
+        "h100-sxm-80gb as given, not the a100-sxm-40gb of p4d.24xlarge",
+        "the wiring inside a node as given, not that of p4d.24xlarge",
+        "the network as given, not that of p4d.24xlarge",
+    )
+
+
+def test_another_gpu_has_its_own_wiring() -> None:
+    found = resolved(instance="Standard_NC96ads_A100_v4", gpu="h100")
+    assert (
+        found.cluster.intra_node.name
+        == resolved(gpu="h100", gpus_per_node=4).cluster.intra_node.name
+    )
+
+
+def test_the_same_gpu_said_twice_is_no_news() -> None:
+    assert resolved(instance="p4d.24xlarge", gpu="A100-40gb").notes == ()
+
+
+@pytest.mark.parametrize(
+    ("parts", "message", "field"),
+    [
+        ({"instance": "p4d.24xlarge", "gpus_per_node": 9}, "has 8 GPUs, not 9", "gpus_per_node"),
+        ({"instance": "g5.xlarge", "gpu": "a10g:2"}, "has 1 GPU, not 2", "gpus_per_node"),
+        ({"gpu": "3090:2,3060:1", "gpus_per_node": 2}, "names 3, but --gpus is 2", "gpus_per_node"),
+        ({"instance": "p9.xlarge"}, "unknown instance", "instance"),
+    ],
+)
+def test_contradictions_are_refused(parts: dict[str, Any], message: str, field: str) -> None:
+    with pytest.raises(InvalidInputError, match=message) as caught:
+        resolved(**parts)
+    assert caught.value.field == f"cluster.{field}"
+    assert caught.value.hint
+
+
+def test_a_list_of_gpus_counts_itself() -> None:
+    found = resolved(gpu="3090:2")
+    assert (found.cluster.gpu.name, found.cluster.gpus_per_node) == ("rtx-3090", 2)
+    assert (found.assumptions, found.notes) == ((), ())
+
+
+def test_mixed_gpus_are_planned_as_the_least_and_the_waste_is_said() -> None:
+    found = resolved(gpu="rtx-3090:2,rtx-3060:1", gpus_per_node=3)
+    assert found.cluster.gpu.name == "mixed: 2 x rtx-3090 + 1 x rtx-3060"
+    assert found.cluster.gpu.memory_bytes == 12 * GIB
+    assert found.cluster.gpus_per_node == 3
+    assert "host memory" in found.cluster.intra_node.name
+    (note,) = found.notes
+    assert "without the rtx-3060" in note
+
+
+def test_without_an_instance_host_memory_is_unknown() -> None:
+    assert resolved(gpu="h100").cluster.host_memory_bytes == 0
+
+
+def test_peer_access_is_passed_on_to_the_links() -> None:
+    def rate(*, peer_to_peer: bool | None) -> float:
+        cluster = resolved(gpu="4090:4", peer_to_peer=peer_to_peer).cluster
+        return cluster.intra_node.bytes_per_second
+
+    assert rate(peer_to_peer=None) == rate(peer_to_peer=False) < rate(peer_to_peer=True)
+    slow = resolved(gpu="h100", gpus_per_node=8, peer_to_peer=False).cluster.intra_node
+    assert not slow.is_fast
+
+
+def test_peer_access_says_nothing_about_a_link_that_is_given() -> None:
+    found = resolved(gpu="h100:8", intra_node="nvlink-4", peer_to_peer=False)
+    assert found.notes == ("peer_to_peer changes nothing where the link inside a node is given",)
+    assert found.cluster.intra_node.is_fast
+
+
+def test_the_topology_that_decided_is_kept() -> None:
+    topology = "GPU0 GPU1\nGPU0 X NV4\nGPU1 NV4 X"
+    given = resolved(gpu="3090:2", topology=topology, intra_node="pcie-4-x16").cluster
+    assert given.topology is not None
+    assert given.intra_node.is_fast
+    assert resolved(gpu="3090:2").cluster.topology is None
+    own = resolved(instance="p3.8xlarge").cluster
+    assert own.topology is not None
+    assert own.topology.num_gpus == 4
+
+
+NAMED = """index, name, memory.total [MiB], driver_version
+0, NVIDIA A30, 24576 MiB, 550.54
+1, NVIDIA A30, 24576 MiB, 550.54
+"""
+PAIR = "\tGPU0\tGPU1\nGPU0\t X \tNV4\nGPU1\tNV4\t X \n"
+
+
+def test_a_topology_says_which_gpus_and_how_many() -> None:
+    found = resolved(topology=f"{NAMED}\n{PAIR}")
+    assert (found.cluster.gpu.name, found.cluster.gpus_per_node) == ("a30", 2)
+    assert found.assumptions == ()
+    assert found.cluster.intra_node.is_fast
+    part = resolved(topology=f"{NAMED}\n{PAIR}", gpus_per_node=1)
+    assert part.cluster.gpus_per_node == 1
+
+
+def test_mixed_names_in_a_topology_are_planned_as_the_smallest() -> None:
+    found = resolved(topology=f"{NAMED.replace('1, NVIDIA A30', '1, NVIDIA A40')}\n{PAIR}")
+    assert found.cluster.gpu.name == "mixed: 1 x a30 + 1 x a40"
+    assert "every rank is planned as the smallest" in found.notes[0]
+
+
+def test_what_a_paste_leaves_out_comes_from_the_gpus_record_and_is_said() -> None:
+    found = resolved(topology=NAMED)
+    assert found.cluster.topology is None
+    assert any("(TOP002)" in note for note in found.notes)
+    assert "so the links are those that a30 has as a rule" in found.notes[-1]
+
+
+def test_near_ranks_sit_on_fast_links() -> None:
+    crossed = (
+        "\tGPU0\tGPU1\tGPU2\tGPU3\n"
+        "GPU0\t X \tSYS\tNV4\tSYS\n"
+        "GPU1\tSYS\t X \tSYS\tNV4\n"
+        "GPU2\tNV4\tSYS\t X \tSYS\n"
+        "GPU3\tSYS\tNV4\tSYS\t X \n"
+    )
+    cluster = resolved(topology=crossed, gpu="a30").cluster
+    assert cluster.gpu_order == (0, 2, 1, 3)
+    assert cluster.link(2, 1).is_fast
+    assert not cluster.link(2, 2).is_fast
+    assert not cluster.link(4, 1).is_fast

@@ -1,0 +1,257 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.core.errors import (
+    InvalidInputError,
+    InvalidRequestError,
+    PlannerError,
+    UnsupportedError,
+)
+from planner.domain.cluster import Provenance
+from planner.request.schema import Request, Resolved, parse_request, resolve
+
+GPT2: dict[str, Any] = {"model": "gpt2", "cluster": {"gpu": "h100", "gpus_per_node": 4}}
+
+
+def resolved(**parts: Any) -> Resolved:
+    return resolve(parse_request({**GPT2, **parts}), allow_paths=False)
+
+
+def problem(payload: object) -> InvalidRequestError:
+    with pytest.raises(InvalidRequestError) as caught:
+        parse_request(payload)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("payload", "field", "hint"),
+    [
+        ({"modle": "gpt2"}, "modle", "did you mean model?"),
+        ({**GPT2, "cluster": {"gpus": 4}}, "cluster.gpus", "did you mean gpu?"),
+        ({**GPT2, "recipe": {"seqence_length": 4}}, "recipe.seqence_length", "sequence_length"),
+        ({**GPT2, "strategy": {"zero": 3}}, "strategy.zero", "zero_stage"),
+        ({**GPT2, "strategy": {"qqq": 3}}, "strategy.qqq", "known: data_parallel"),
+    ],
+)
+def test_an_unknown_field_names_the_nearest_known_one(
+    payload: dict[str, Any], field: str, hint: str
+) -> None:
+    problems = {p.field: p.hint for p in problem(payload).problems}
+    assert hint in problems[field]
+
+
+@pytest.mark.parametrize(
+    ("payload", "field"),
+    [
+        ({**GPT2, "cluster": {"gpus_per_node": 0}}, "cluster.gpus_per_node"),
+        ({**GPT2, "cluster": {"gpus_per_node": -3}}, "cluster.gpus_per_node"),
+        ({**GPT2, "cluster": {"gpus_per_node": "4"}}, "cluster.gpus_per_node"),
+        ({**GPT2, "cluster": {"nodes": 10**9}}, "cluster.nodes"),
+        ({**GPT2, "cluster": {"gpu": "t4," * 200}}, "cluster.gpu"),
+        ({**GPT2, "cluster": {"instance": 4}}, "cluster.instance"),
+        ({**GPT2, "cluster": {"peer_to_peer": "yes"}}, "cluster.peer_to_peer"),
+        ({**GPT2, "recipe": {"global_batch_size": 0}}, "recipe.global_batch_size"),
+        ({**GPT2, "recipe": {"precision": "bf17"}}, "recipe.precision"),
+        ({**GPT2, "strategy": {"zero_stage": 4}}, "strategy.zero_stage"),
+        ({"model": 7}, "model"),
+        ({}, "model"),
+        ({**GPT2, "cluster": {"intra_node": {"bus_gb_per_s": 1e-320}}}, "cluster.intra_node"),
+        ([], ""),
+        ("gpt2", ""),
+        (None, ""),
+    ],
+)
+def test_a_value_out_of_range_names_its_field(payload: object, field: str) -> None:
+    assert field in [p.field for p in problem(payload).problems]
+
+
+def test_all_problems_are_listed_at_once() -> None:
+    error = problem({"cluster": {"nodes": 0}, "recipe": {"x": 1}})
+    assert {p.field for p in error.problems} == {"model", "cluster.nodes", "recipe.x"}
+    assert "(and 2 more)" in error.message
+
+
+def test_gaps_are_filled_and_each_is_said() -> None:
+    job = resolve(parse_request({"model": "gpt2", "cluster": {"nodes": 2}}), allow_paths=False)
+    assert [a.field for a in job.assumptions] == [
+        "cluster.gpu",
+        "cluster.gpus_per_node",
+        "cluster.inter_node",
+        "recipe.sequence_length",
+        "recipe.global_batch_size",
+    ]
+    assert job.job.recipe.sequence_length == 1024
+    assert job.job.recipe.global_batch_size == 512
+
+
+def test_what_is_said_is_not_assumed() -> None:
+    recipe = {"sequence_length": 512, "global_batch_size": 8}
+    assert resolved(recipe=recipe).assumptions == ()
+
+
+@pytest.mark.parametrize(
+    ("gpu", "precision"), [("h100", "bf16-mixed"), ("v100", "fp16-mixed"), ("p40", "fp32")]
+)
+def test_precision_defaults_to_the_best_the_card_has(gpu: str, precision: str) -> None:
+    cluster = {"gpu": gpu}
+    assert resolved(cluster=cluster).job.recipe.precision == precision
+
+
+def test_a_strategy_implies_its_batch() -> None:
+    strategy = {"micro_batch_size": 2, "gradient_accumulation_steps": 3}
+    assert resolved(strategy=strategy).job.recipe.global_batch_size == 2 * 3 * 4
+    assert resolved(strategy={"micro_batch_size": 2}).job.recipe.global_batch_size == 512
+
+
+@pytest.mark.parametrize(
+    ("parts", "kind", "field"),
+    [
+        ({"recipe": {"lora": {}}}, InvalidInputError, "recipe.lora"),
+        ({"recipe": {"precision": "fp8"}}, InvalidInputError, "recipe.precision"),
+        ({"recipe": {"optimizer": "lionn"}}, InvalidInputError, "recipe.optimizer"),
+        ({"recipe": {"framework": "maxtext"}}, UnsupportedError, "recipe.framework"),
+        ({"recipe": {"sequence_length": 4096}}, InvalidInputError, "recipe.sequence_length"),
+        ({"cluster": {"gpu": "h101"}}, InvalidInputError, "cluster.gpu"),
+        ({"cluster": {"gpu": "h100:0"}}, InvalidInputError, "cluster.gpu"),
+        ({"cluster": {"instance": "p4"}}, InvalidInputError, "cluster.instance"),
+        ({"cluster": {"intra_node": "pcie-9"}}, InvalidInputError, "cluster.intra_node"),
+        ({"cluster": {"nodes": 2, "inter_node": "x"}}, InvalidInputError, "cluster.inter_node"),
+        ({"cluster": {"topology": "none"}}, InvalidInputError, "cluster.topology"),
+        ({"model": {"model_type": "mamba"}}, UnsupportedError, "model"),
+        ({"recipe": {"task": "sequence-classification"}}, UnsupportedError, "recipe.task"),
+        (
+            {"model": {"model_type": ["bert"]}, "recipe": {"task": "sequence-classification"}},
+            UnsupportedError,
+            "recipe.task",
+        ),
+    ],
+)
+def test_what_cannot_be_estimated_is_refused_by_field(
+    parts: dict[str, Any], kind: type[PlannerError], field: str
+) -> None:
+    with pytest.raises(kind) as caught:
+        resolved(**parts)
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("model", "parameters"),
+    [
+        ("bert-base-uncased", 109_483_778),
+        ("roberta-base", 124_647_170),
+        ("distilbert-base-uncased", 66_955_010),
+    ],
+)
+def test_an_encoder_can_be_asked_to_classify(model: str, parameters: int) -> None:
+    """The parameters that Trainer prints for these models with two classes."""
+    recipe = {"task": "sequence-classification"}
+    request = parse_request({"model": model, "cluster": {"gpu": "t4"}, "recipe": recipe})
+    found = resolve(request, allow_paths=False).job.model
+    assert found.task == "sequence-classification"
+    assert found.parameters == parameters
+    assert found.is_pretrained
+
+
+def test_an_instance_leaves_nothing_of_the_cluster_open() -> None:
+    recipe = {"sequence_length": 512, "global_batch_size": 16}
+    found = resolved(cluster={"instance": "p4d.24xlarge", "nodes": 2}, recipe=recipe)
+    assert (found.assumptions, found.notes) == ((), ())
+    assert found.job.cluster.world_size == 16
+
+
+def test_the_waste_of_mixed_gpus_is_a_note() -> None:
+    found = resolved(cluster={"gpu": "3090:2,3060:1"})
+    assert found.job.cluster.world_size == 3
+    assert any("without the rtx-3060" in note for note in found.notes)
+
+
+def test_an_unknown_optimizer_names_the_nearest() -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        resolved(recipe={"optimizer": "adamw-8bits"})
+    assert "adamw-8bit" in caught.value.hint
+
+
+TINYLLAMA = {"model": "TinyLlama/TinyLlama-1.1B-Chat-v1.0", "cluster": {"gpu": "a100"}}
+
+
+@pytest.mark.parametrize(
+    ("default", "wished", "bytes_each", "said"),
+    [
+        ("config", None, 2, "weights in bf16"),
+        ("fp32", None, 4, "weights in fp32"),
+        ("fp32", "config", 2, None),
+        ("config", "fp32", 4, None),
+    ],
+)
+def test_the_dtype_of_the_weights_is_as_wished_or_said(
+    default: str, wished: str | None, bytes_each: int, said: str | None
+) -> None:
+    request = parse_request({**TINYLLAMA, "recipe": {"weights_dtype": wished}})
+    found = resolve(request, allow_paths=False, weights_dtype=default)
+    assert found.job.precision.parameter_bytes == bytes_each
+    texts = [a.text for a in found.assumptions if a.field == "recipe.weights_dtype"]
+    assert [text.split(",")[0] for text in texts] == ([said] if said else [])
+
+
+@pytest.mark.parametrize(
+    ("model", "precision", "framework"),
+    [
+        ("gpt2", "bf16-mixed", "torch"),
+        ("TinyLlama/TinyLlama-1.1B-Chat-v1.0", "fp32", "torch"),
+        ("TinyLlama/TinyLlama-1.1B-Chat-v1.0", "bf16-mixed", "deepspeed"),
+    ],
+)
+def test_the_config_dtype_says_nothing_where_it_makes_no_difference(
+    model: str, precision: str, framework: str
+) -> None:
+    recipe = {"precision": precision, "framework": framework}
+    request = parse_request({**TINYLLAMA, "model": model, "recipe": recipe})
+    found = resolve(request, allow_paths=False, weights_dtype="config")
+    assert "recipe.weights_dtype" not in [a.field for a in found.assumptions]
+
+
+def test_weights_of_the_other_16_bit_dtype_are_cast_by_every_matmul() -> None:
+    request = parse_request({**TINYLLAMA, "recipe": {"precision": "fp16-mixed"}})
+    job = resolve(request, allow_paths=False, weights_dtype="config").job
+    assert (job.precision.copy_bytes, job.precision.parameter_bytes) == (2, 2)
+
+
+def test_links_may_be_named_or_measured() -> None:
+    cluster = {"gpu": "a100", "gpus_per_node": 8, "nodes": 2}
+    named = resolved(cluster={**cluster, "inter_node": "infiniband-ndr"}).job.cluster
+    assert named.inter_node is not None
+    assert named.inter_node.name == "infiniband-ndr"
+    measured = {"intra_node": {"bus_gb_per_s": 200}, "inter_node": {"gb_per_s_per_node": 50}}
+    both = resolved(cluster={**cluster, **measured}).job.cluster
+    assert both.intra_node.provenance == Provenance.MEASURED
+    assert both.slowest_link.bytes_per_second == 50e9
+
+
+def test_a_config_object_is_a_model_without_weights() -> None:
+    config = {"model_type": "gpt2", "n_layer": 2}
+    model = resolved(model=config).job.model
+    assert model.blocks[0].count == 2
+    assert not model.is_pretrained
+    assert resolved(model={**config, "_name_or_path": "mine"}).job.model.name == "mine"
+
+
+def test_a_path_is_a_model_without_weights(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", "n_layer": 3}))
+    request = parse_request({**GPT2, "model": str(tmp_path)})
+    model = resolve(request, allow_paths=True).job.model
+    assert (model.blocks[0].count, model.is_pretrained) == (3, False)
+    with pytest.raises(InvalidInputError):
+        resolve(request, allow_paths=False)
+
+
+def test_the_schema_keeps_the_contract_names() -> None:
+    fields = set(Request.model_fields)
+    assert fields == {"id", "model", "cluster", "recipe", "strategy"} | {
+        "objective",
+        "max_gpus",
+        "deadline_hours",
+        "why",
+    }

@@ -1,0 +1,146 @@
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import JobMaker
+
+from planner.core.errors import InvalidInputError, UnsupportedError
+from planner.domain.strategy import Strategy, join, num_rows, vary
+from planner.search.limits import LIMITS, Limit, check, legal, violations
+
+Case = tuple[dict[str, Any], dict[str, Any]]
+MIXTRAL = "mistralai/Mixtral-8x7B-v0.1"
+TWO_NODES = {"gpus": 4, "cluster": {"nodes": 2}}
+DP4 = {"data_parallel_replicate_size": 4, "gradient_accumulation_steps": 4}
+PP2 = {"data_parallel_replicate_size": 2, "pipeline_parallel_size": 2}
+
+
+def job_of(**parts: Any) -> dict[str, Any]:
+    recipe = {"global_batch_size": 16, **parts.pop("recipe", {})}
+    return {"model": "gpt2", "gpus": 4, "recipe": recipe, **parts}
+
+
+def in_framework(name: str, **parts: Any) -> dict[str, Any]:
+    return job_of(recipe={"framework": name}, **parts)
+
+
+SHORT_KV = {"model_type": "llama", "num_attention_heads": 12, "num_key_value_heads": 4}
+SHORT_KV |= {"hidden_size": 768, "num_hidden_layers": 4, "vocab_size": 32000}
+
+BREAKS: dict[str, Case] = {
+    "LAY001": (job_of(model="google-t5/t5-small"), {"tensor_parallel_size": 2}),
+    "LAY002": (job_of(gpus=8), {"tensor_parallel_size": 8}),
+    "LAY003": (in_framework("megatron", model=MIXTRAL), {"expert_parallel_size": 3}),
+    "LAY004": (job_of(recipe={"sequence_length": 1000}), {"context_parallel_size": 3}),
+    "LAY005": (job_of(gpus=16), {"pipeline_parallel_size": 16}),
+    "LAY006": (job_of(recipe={"method": "lora"}), {"tensor_parallel_size": 2}),
+    "LAY007": (job_of(), {"synchronize_every": 4, "zero_stage": 1}),
+    "LAY008": (job_of(), {"offload": "optimizer", "zero_stage": 3}),
+    "LAY009": (job_of(), {"offload": "optimizer+parameters", "zero_stage": 1}),
+    "LAY010": (job_of(), {"data_parallel_replicate_size": 3}),
+    "LAY011": (job_of(), {"data_parallel_shard_size": 4}),
+    "LAY012": (job_of(), {"micro_batch_size": 3}),
+    "LAY013": (job_of(model=SHORT_KV), {"tensor_parallel_size": 6}),
+    "LAY020": (job_of(**TWO_NODES, model=MIXTRAL), {"tensor_parallel_size": 8}),
+    "LAY021": (job_of(**TWO_NODES), {"tensor_parallel_size": 3}),
+    "LAY022": (job_of(), {"pipeline_parallel_size": 2, "zero_stage": 2}),
+    "LAY023": (job_of(), {"pipeline_parallel_size": 2, "gradient_accumulation_steps": 1}),
+    "LAY024": (job_of(), {**PP2, "virtual_pipeline_size": 5}),
+    "LAY025": (in_framework("megatron", model=MIXTRAL), {"expert_parallel_size": 8}),
+    "LAY026": (job_of(recipe={"sequence_length": 512}), {"context_parallel_size": 4}),
+    "LAY027": (
+        job_of(),
+        {
+            **PP2,
+            "pipeline_schedule": "zb-h1",
+            "recompute": "full",
+            "gradient_accumulation_steps": 8,
+        },
+    ),
+    "LAY030": (in_framework("accelerate"), {"pipeline_parallel_size": 2}),
+    "LAY031": (in_framework("megatron"), {"zero_stage": 3, "data_parallel_shard_size": 4}),
+    "LAY032": (in_framework("megatron"), {**PP2, "pipeline_schedule": "zbv"}),
+    "LAY033": (job_of(), {"sequence_parallel": True}),
+    "LAY034": (
+        in_framework("deepspeed"),
+        {"zero_stage": 3, "data_parallel_replicate_size": 2, "data_parallel_shard_size": 2},
+    ),
+    "LAY035": (in_framework("megatron"), {"synchronize_every": 4}),
+    "LAY036": (
+        in_framework("accelerate"),
+        {"tensor_parallel_size": 2, "data_parallel_replicate_size": 2},
+    ),
+    "LAY037": (in_framework("accelerate"), {"recompute": "selective"}),
+}
+"""A job and a layout that break each limit; plain DDP on the same job breaks none."""
+
+
+@pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: limit.code)
+def test_a_limit_is_broken_by_its_case_and_not_by_plain_data_parallelism(
+    make_job: JobMaker, limit: Limit
+) -> None:
+    parts, layout = BREAKS[limit.code]
+    parts = dict(parts)
+    job = make_job(parts.pop("model"), **parts)
+    broken = {each.code: breach for each, breach in violations(job, Strategy(**layout))}
+    assert limit.code in broken
+    breach = broken[limit.code]
+    assert breach.reason
+    assert "{" not in breach.reason + breach.advice
+    assert breach.field.split(".")[0] in {"strategy", "recipe"}
+    steps, rest = divmod(16, job.cluster.world_size)
+    plain = Strategy(
+        data_parallel_replicate_size=job.cluster.world_size, gradient_accumulation_steps=steps
+    )
+    assert rest == 0
+    assert limit.code not in {each.code for each, _ in violations(job, plain)}
+
+
+@pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: limit.code)
+def test_every_limit_says_why_what_instead_and_where_from(limit: Limit) -> None:
+    statement, *_ = limit.text.splitlines()
+    assert statement.endswith(".")
+    for heading in ("Why:", "Instead:", "Source:"):
+        assert f"\n\n{heading} " in limit.text
+    assert "_" not in limit.name
+
+
+@pytest.mark.parametrize("code", BREAKS)
+def test_rows_of_a_table_are_judged_as_they_are_alone(make_job: JobMaker, code: str) -> None:
+    parts, layout = BREAKS[code]
+    parts = dict(parts)
+    job = make_job(parts.pop("model"), **parts)
+    layouts = [Strategy(**layout), Strategy(**DP4), Strategy(**PP2)]
+    table = join([vary(each, zero_stage=np.array([each.zero_stage])) for each in layouts])
+    assert num_rows(table) == len(layouts)
+    for limit in LIMITS:
+        judged = np.broadcast_to(limit.judge(job, table).broken, len(layouts))
+        alone = [bool(limit.judge(job, each).broken) for each in layouts]
+        assert judged.tolist() == alone, limit.code
+    alone_legal = [not violations(job, each) for each in layouts]
+    assert legal(job, table).tolist() == alone_legal
+
+
+def test_only_what_nobody_can_run_is_refused_an_estimate(make_job: JobMaker) -> None:
+    job = make_job("gpt2", gpus=4, recipe={"global_batch_size": 16})
+    check(
+        job,
+        Strategy(
+            data_parallel_replicate_size=2,
+            pipeline_parallel_size=2,
+            zero_stage=0,
+            gradient_accumulation_steps=8,
+        ),
+    )
+    customs = Strategy(
+        data_parallel_shard_size=2,
+        pipeline_parallel_size=2,
+        zero_stage=3,
+        gradient_accumulation_steps=8,
+    )
+    assert [limit.code for limit, _ in violations(job, customs)] == ["LAY022"]
+    check(job, customs)
+    with pytest.raises(InvalidInputError):
+        check(job, Strategy())
+    with pytest.raises(UnsupportedError):
+        check(make_job("google-t5/t5-small"), Strategy(pipeline_parallel_size=4))

@@ -1,0 +1,77 @@
+import numpy as np
+import pytest
+from conftest import JobMaker
+
+from planner.domain.strategy import num_rows
+from planner.search.candidate import estimate
+from planner.search.search import TIE, search
+from planner.search.space import strategies
+
+LLAMA = "meta-llama/Llama-2-7b-hf"
+
+
+def test_every_layout_is_estimated_as_it_is_alone(make_job: JobMaker) -> None:
+    job = make_job(LLAMA, gpus=8, recipe={"global_batch_size": 16})
+    found = search(job)
+    assert found.size == num_rows(strategies(job))
+    for row in np.linspace(0, found.size - 1, 40, dtype=int):
+        alone = estimate(job, found.table.at(int(row)))
+        assert found.reserved_bytes[row] == pytest.approx(alone.memory.reserved_bytes)
+        assert found.fits[row] == alone.fits
+        if alone.fits:
+            assert found.step_seconds[row] == pytest.approx(alone.step_time.step_seconds)
+        else:
+            assert found.step_seconds[row] == np.inf
+
+
+def test_families_hold_every_row_once_under_their_name(make_job: JobMaker) -> None:
+    found = search(make_job("gpt2", gpus=4, recipe={"global_batch_size": 8}))
+    members = np.concatenate(list(found.families.values()))
+    assert sorted(members.tolist()) == list(range(found.size))
+    for name, group in found.families.items():
+        assert {found.table.at(int(row)).family for row in group} == {name}
+
+
+def test_the_best_is_comfortable_and_as_fast_as_any_but_for_a_tie(make_job: JobMaker) -> None:
+    found = search(make_job(LLAMA, gpus=8))
+    everything = np.arange(found.size)
+    row = found.best(everything, found.step_seconds)
+    assert row is not None
+    fastest = found.step_seconds[found.is_comfortable].min()
+    assert found.is_comfortable[row]
+    assert found.step_seconds[row] <= TIE * fastest
+    alike = found.is_comfortable & (found.step_seconds <= TIE * fastest)
+    assert found.techniques[row] == found.techniques[alike].min()
+
+
+def test_nothing_is_recomputed_that_need_not_be(make_job: JobMaker) -> None:
+    """On 1,024 GPUs the host sets the pace of gpt2, so recompute would cost less than a tie."""
+    found = search(make_job("gpt2", gpus=8, gpu="h100", cluster={"nodes": 128}))
+    plain = found.families["ddp"]
+    row = found.best(plain, found.step_seconds)
+    assert row is not None
+    assert found.table.recompute[row] == "none"
+    alike = plain[found.step_seconds[plain] <= TIE * found.step_seconds[plain].min()]
+    assert "full" in found.table.recompute[alike]
+
+
+def test_where_nothing_fits_there_is_no_best(make_job: JobMaker) -> None:
+    found = search(make_job("meta-llama/Llama-2-70b-hf", gpus=2, gpu="t4"), {"offload": "none"})
+    assert not np.any(found.fits)
+    assert found.best(np.arange(found.size), found.step_seconds) is None
+    smallest = found.smallest(np.arange(found.size))
+    assert found.reserved_bytes[smallest] == found.reserved_bytes.min()
+
+
+def test_offload_that_the_host_cannot_hold_does_not_fit(make_job: JobMaker) -> None:
+    wish = {"zero_stage": 3, "offload": "optimizer+parameters"}
+    recipe = {"framework": "deepspeed", "sequence_length": 512}
+    small = make_job(
+        "meta-llama/Llama-2-13b-hf",
+        gpus=1,
+        gpu="a10g",
+        cluster={"instance": "g5.2xlarge"},
+        recipe=recipe,
+    )
+    assert small.cluster.host_memory_bytes > 0
+    assert not np.any(search(small, wish).fits)

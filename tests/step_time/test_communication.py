@@ -1,0 +1,211 @@
+from dataclasses import replace
+
+import pytest
+from conftest import JobMaker
+
+from planner.collectives import operations
+from planner.domain.cluster import Group
+from planner.domain.job import Job
+from planner.domain.model import Part
+from planner.domain.strategy import Strategy
+from planner.parallel.partition import stage
+from planner.step_time import communication
+
+LLAMA = "meta-llama/Llama-2-7b-hf"
+PLAIN = Strategy()
+NETWORK = {"nodes": 2, "inter_node": {"gb_per_s_per_node": 100}}
+
+
+def block(job: Job) -> Part:
+    return job.model.blocks[0]
+
+
+def test_groups_are_numbered_as_megatron_numbers_them(make_job: JobMaker) -> None:
+    s = Strategy(
+        tensor_parallel_size=2,
+        context_parallel_size=3,
+        data_parallel_shard_size=4,
+        data_parallel_replicate_size=5,
+        pipeline_parallel_size=7,
+    )
+    assert communication.tensor_group(s) == Group(ranks=2, stride=1)
+    assert communication.context_group(s) == Group(ranks=3, stride=2)
+    assert communication.shard_group(s) == Group(ranks=12, stride=2)
+    assert communication.replica_group(s) == Group(ranks=5, stride=24)
+    assert communication.pipeline_group(make_job(gpus=8), s) == Group(ranks=2, stride=120)
+    assert communication.expert_group(replace(s, expert_parallel_size=4)) == Group(
+        ranks=4, stride=2
+    )
+
+
+def test_a_pipeline_over_nodes_waits_for_the_hop_that_leaves_one(make_job: JobMaker) -> None:
+    s = Strategy(pipeline_parallel_size=4, data_parallel_replicate_size=4)
+    job = make_job(LLAMA, gpus=8, cluster=NETWORK, recipe={"sequence_length": 2048})
+    assert communication.pipeline_group(job, s) == Group(ranks=3, stride=4)
+    # Four pipelines share the node's 100 GB/s, and each hands on 2 B x 2,048 tokens x 4,096.
+    least = 2 * 2048 * 4096 / (100e9 / 4)
+    assert communication.pipeline_transfer(job, s) > least
+
+
+def test_tensor_parallel_layers_sum_twice(make_job: JobMaker) -> None:
+    job = make_job(LLAMA, gpus=8, recipe={"sequence_length": 2048})
+    s = replace(PLAIN, tensor_parallel_size=4)
+    size = 2 * 2048 * 4096
+    once = operations.all_reduce(job.cluster, Group(ranks=4), size)
+    assert communication.tensor_parallel(job, s, block(job)) == pytest.approx(2 * once)
+    assert communication.tensor_parallel(job, PLAIN, block(job)) == 0
+    assert communication.tensor_parallel(job, s, job.model.parts[0]) == 0
+
+
+def test_sequence_parallelism_gathers_and_scatters_instead(make_job: JobMaker) -> None:
+    job = make_job(LLAMA, gpus=8, recipe={"sequence_length": 2048})
+    s = replace(PLAIN, tensor_parallel_size=4, sequence_parallel=True)
+    size, group = 2 * 2048 * 4096, Group(ranks=4)
+    both = operations.all_gather(job.cluster, group, size) + operations.reduce_scatter(
+        job.cluster, group, size
+    )
+    assert communication.tensor_parallel(job, s, block(job)) == pytest.approx(2 * both)
+
+
+def test_fp8_is_gathered_in_one_byte_and_scattered_in_two(make_job: JobMaker) -> None:
+    recipe = {"framework": "megatron", "precision": "fp8", "sequence_length": 2048}
+    job = make_job(LLAMA, gpu="h100", gpus=8, recipe=recipe)
+    s = replace(PLAIN, tensor_parallel_size=4, sequence_parallel=True)
+    size, group = 2 * 2048 * 4096, Group(ranks=4)
+    both = operations.all_gather(job.cluster, group, size / 2) + operations.reduce_scatter(
+        job.cluster, group, size
+    )
+    assert communication.tensor_parallel(job, s, block(job)) == pytest.approx(2 * both)
+
+
+def test_fp32_activations_are_twice_as_large(make_job: JobMaker) -> None:
+    half, full = (make_job(recipe={"precision": name}) for name in ("bf16-mixed", "fp32"))
+    assert communication.activation_bytes(full, PLAIN) == 2 * communication.activation_bytes(
+        half, PLAIN
+    )
+
+
+SHARED = replace(PLAIN, context_parallel_size=4)
+OWN_KEYS = 2 * (8192 / 4) * 2 * 4096
+"""Bytes of keys and values of a rank: Llama 2 has as many heads of them as of queries."""
+
+
+def long_job(make_job: JobMaker, framework: str) -> Job:
+    return make_job(LLAMA, gpus=8, recipe={"sequence_length": 8192, "framework": framework})
+
+
+def test_a_ring_passes_keys_and_values_on(make_job: JobMaker) -> None:
+    job = long_job(make_job, "megatron")
+    hop = operations.send(job.cluster, Group(ranks=4), OWN_KEYS)
+    forward, backward = communication.context_parallel(job, SHARED, block(job))
+    assert (forward, backward) == pytest.approx((3 * hop, 6 * hop))
+    assert communication.context_parallel(job, PLAIN, block(job)) == (0, 0)
+    assert communication.context_parallel(job, SHARED, job.model.parts[0]) == (0, 0)
+
+
+def test_keys_and_values_are_gathered_twice_and_their_gradients_scattered(
+    make_job: JobMaker,
+) -> None:
+    job = long_job(make_job, "torch")
+    gather = operations.all_gather(job.cluster, Group(ranks=4), 4 * OWN_KEYS)
+    scatter = operations.reduce_scatter(job.cluster, Group(ranks=4), 4 * OWN_KEYS)
+    both = communication.context_parallel(job, SHARED, block(job))
+    assert both == pytest.approx((gather, gather + scatter))
+    assert communication.context_parallel(job, PLAIN, block(job)) == (0, 0)
+
+
+def test_heads_are_dealt_out_for_attention_and_back(make_job: JobMaker) -> None:
+    job = long_job(make_job, "deepspeed")
+    dealt = operations.all_to_all(job.cluster, Group(ranks=4), 2 * OWN_KEYS)
+    assert communication.context_parallel(job, SHARED, block(job)) == pytest.approx((dealt, dealt))
+
+
+def test_tokens_go_to_their_experts_and_back(make_job: JobMaker) -> None:
+    job = make_job("mistralai/Mixtral-8x7B-v0.1", gpus=8, recipe={"sequence_length": 1024})
+    s = replace(PLAIN, data_parallel_shard_size=8, expert_parallel_size=8)
+    way = operations.all_to_all(job.cluster, Group(ranks=8), 2 * 2 * 1024 * 4096)
+    assert communication.expert_parallel(job, s, block(job)) == pytest.approx(2 * way)
+    dense = make_job(LLAMA, gpus=8)
+    assert communication.expert_parallel(dense, s, block(dense)) == 0
+
+
+def test_stages_hand_on_the_hidden_state(make_job: JobMaker) -> None:
+    job = make_job(LLAMA, gpus=8, recipe={"sequence_length": 2048})
+    s = replace(PLAIN, pipeline_parallel_size=4, data_parallel_replicate_size=2)
+    hop = operations.send(job.cluster, Group(ranks=2, stride=2), 2 * 2048 * 4096)
+    assert communication.pipeline_transfer(job, s) == pytest.approx(hop)
+    assert communication.pipeline_transfer(job, PLAIN) == 0
+
+
+def test_megatron_sends_shares_between_nodes_and_gathers_them_within(make_job: JobMaker) -> None:
+    s = replace(PLAIN, pipeline_parallel_size=2, tensor_parallel_size=8)
+    torch, megatron = (
+        communication.pipeline_transfer(
+            make_job(LLAMA, gpus=8, cluster=NETWORK, recipe={"framework": name}), s
+        )
+        for name in ("torch", "megatron")
+    )
+    assert megatron < torch / 3
+    job = make_job(LLAMA, gpus=8, cluster=NETWORK, recipe={"framework": "megatron"})
+    shared = communication.pipeline_transfer(job, replace(s, sequence_parallel=True))
+    size = communication.activation_bytes(job, s)
+    assert megatron - shared == pytest.approx(
+        operations.all_gather(job.cluster, Group(ranks=8), size)
+    )
+
+
+def test_ddp_reduces_all_gradients_and_zero_scatters_them(make_job: JobMaker) -> None:
+    job = make_job(gpus=4, recipe={"framework": "torch"})
+    ddp = replace(PLAIN, data_parallel_replicate_size=4)
+    size = 4 * job.model.parameters
+    buckets = round(size / job.framework.bucket_bytes)
+    whole = operations.all_reduce(job.cluster, Group(ranks=4), size, buckets)
+    assert communication.reduce_gradients(job, ddp, stage(job, ddp, 0)) == pytest.approx(whole)
+    zero = replace(PLAIN, data_parallel_shard_size=4, zero_stage=3)
+    at = stage(job, zero, 0)
+    calls = communication.blocks_of(at)
+    parts = operations.reduce_scatter(job.cluster, Group(ranks=4), size, calls)
+    assert communication.reduce_gradients(job, zero, at) == pytest.approx(parts)
+    assert bool(communication.scatters(job, zero))
+    assert not communication.scatters(job, ddp)
+
+
+def test_hybrid_shards_reduce_a_shard_over_the_replicas(make_job: JobMaker) -> None:
+    job = make_job(gpus=8, cluster=NETWORK)
+    s = replace(PLAIN, data_parallel_shard_size=8, data_parallel_replicate_size=2, zero_stage=3)
+    at = stage(job, s, 0)
+    size, calls = 4 * job.model.parameters, communication.blocks_of(at)
+    inner = operations.reduce_scatter(job.cluster, Group(ranks=8), size, calls)
+    outer = operations.all_reduce(job.cluster, Group(ranks=2, stride=8), size / 8, calls)
+    assert communication.reduce_gradients(job, s, at) == pytest.approx(inner + outer)
+
+
+def test_experts_are_reduced_among_those_that_hold_them(make_job: JobMaker) -> None:
+    job = make_job("mistralai/Mixtral-8x7B-v0.1", gpus=8)
+    s = replace(PLAIN, data_parallel_shard_size=8, zero_stage=3)
+    at = stage(job, s, 0)
+    spread = replace(s, expert_parallel_size=8)
+    for cost in (communication.reduce_gradients, communication.gather_parameters):
+        assert cost(job, spread, at) < cost(job, s, at) / 5
+
+
+def test_local_sgd_averages_parameters(make_job: JobMaker) -> None:
+    job = make_job(gpus=4, recipe={"precision": "fp32"})
+    s = replace(PLAIN, data_parallel_replicate_size=4)
+    at = stage(job, s, 0)
+    assert communication.average_parameters(job, s, at) == pytest.approx(
+        communication.reduce_gradients(job, s, at)
+    )
+
+
+def test_compute_beside_a_collective_slows_by_what_carries_it(make_job: JobMaker) -> None:
+    staged, nvlink, apart = (
+        communication.slowdown(job, replace(PLAIN, data_parallel_replicate_size=ranks))
+        for job, ranks in (
+            (make_job(gpu="titan-rtx", gpus=2, cluster={"peer_to_peer": False}), 2),
+            (make_job(gpus=8), 8),
+            (make_job(gpus=8, cluster=NETWORK), 16),
+        )
+    )
+    assert staged == 1 > nvlink
+    assert apart == pytest.approx(0.1)

@@ -1,0 +1,208 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from conftest import JobMaker
+
+from planner.catalog.attention import attention_curve
+from planner.domain.job import Job
+from planner.domain.model import Numerics, Part
+from planner.domain.strategy import Strategy
+from planner.parallel.activations import kept_per_token
+from planner.step_time import compute
+
+ONE = Strategy(micro_batch_size=8)
+LLAMA = "meta-llama/Llama-2-7b-hf"
+
+
+def block(job: Job) -> Part:
+    return job.model.blocks[0]
+
+
+def head(job: Job) -> Part:
+    return next(part for part in job.model.parts if part.name == "head")
+
+
+def test_gemm_time_is_overhead_plus_the_blend_of_arithmetic_and_memory(make_job: JobMaker) -> None:
+    job = make_job(gpu="h100-sxm-80gb")
+    curve, gpu = job.cluster.gpu.gemm, job.cluster.gpu
+    m = n = k = 4096
+    sustained = job.framework.sustained_fraction
+    arithmetic = 2 * m * n * k / (sustained * curve.peak_fraction * gpu.peak_flops["bf16"])
+    memory = 2 * (m * k + k * n + m * n) / (curve.hbm_fraction * gpu.hbm_bytes_per_second)
+    blend = (arithmetic**curve.sharpness + memory**curve.sharpness) ** (1 / curve.sharpness)
+    assert compute.gemm(job, m, n, k) == pytest.approx(curve.overhead_seconds + blend)
+
+
+def test_large_gemms_are_more_efficient_than_small_ones(make_job: JobMaker) -> None:
+    job = make_job()
+    per_flop = [compute.gemm(job, size, size, size) / size**3 for size in (256, 1024, 4096, 16384)]
+    assert per_flop == sorted(per_flop, reverse=True)
+
+
+def test_fp32_is_slower_than_bf16(make_job: JobMaker) -> None:
+    fp32 = make_job(recipe={"precision": "fp32"})
+    assert compute.gemm(fp32, 4096, 4096, 4096) > 5 * compute.gemm(make_job(), 4096, 4096, 4096)
+
+
+def test_fp8_speeds_up_the_trunk_by_less_than_two_and_leaves_the_head_alone(
+    make_job: JobMaker,
+) -> None:
+    wide, narrow = (
+        make_job(LLAMA, gpu="h100", recipe={"precision": precision, "framework": "megatron"})
+        for precision in ("bf16-mixed", "fp8")
+    )
+    faster = compute.matmuls(wide, ONE, block(wide)) / compute.matmuls(narrow, ONE, block(narrow))
+    assert 1.2 < faster < 2
+    assert compute.matmuls(wide, ONE, head(wide)) == compute.matmuls(narrow, ONE, head(narrow))
+    assert compute.attention(wide, ONE, block(wide)) == compute.attention(
+        narrow, ONE, block(narrow)
+    )
+
+
+def test_tensor_parallelism_divides_matmuls_and_attention(make_job: JobMaker) -> None:
+    job = make_job(LLAMA, gpus=8)
+    split = replace(ONE, tensor_parallel_size=4)
+    for cost in (compute.matmuls, compute.attention):
+        assert 3 < cost(job, ONE, block(job)) / cost(job, split, block(job)) <= 4 * (1 + 1e-9)
+
+
+def test_experts_of_a_rank_take_turns(make_job: JobMaker) -> None:
+    job = make_job("mistralai/Mixtral-8x7B-v0.1", gpus=8)
+    expert = next(layer for layer in block(job).linears if layer.num_experts == 8)
+    alone = compute.linear(job, ONE, expert)
+    tokens = 8 * job.recipe.sequence_length
+    one = compute.gemm(job, tokens * 2 / 8, expert.out_features, expert.in_features)
+    assert alone == pytest.approx(8 * one)
+    spread = replace(ONE, expert_parallel_size=8)
+    assert compute.linear(job, spread, expert) == pytest.approx(
+        compute.gemm(job, tokens * 2, expert.out_features, expert.in_features)
+    )
+
+
+def test_fused_attention_runs_at_the_kernels_share_of_the_peak(make_job: JobMaker) -> None:
+    job = make_job(LLAMA, recipe={"sequence_length": 4096, "attention": "flash"})
+    curve = attention_curve("sdpa", "8.0")
+    flops = 8 * 4096 * block(job).attention.flops_per_token(4096)  # type: ignore[union-attr]
+    share = 128 / (128 + curve.head_dim_half) * 4096 / (4096 + curve.keys_half_causal)
+    peak = job.framework.sustained_fraction * share * 312e12
+    assert compute.attention(job, ONE, block(job)) == pytest.approx(flops / peak / curve.forward)
+    assert compute.attention_backward(job, ONE, block(job)) == pytest.approx(
+        2.5 * flops / peak / curve.backward
+    )
+
+
+def test_long_sequences_fill_the_attention_kernel_better(make_job: JobMaker) -> None:
+    per_score = []
+    for length in (256, 1024, 4096):
+        job = make_job(LLAMA, recipe={"sequence_length": length})
+        per_score.append(compute.attention(job, ONE, block(job)) / length**2)
+    assert per_score == sorted(per_score, reverse=True)
+
+
+def test_eager_attention_costs_more_than_fused(make_job: JobMaker) -> None:
+    eager = make_job(recipe={"attention": "eager"})
+    fused = make_job()
+    assert compute.attention(eager, ONE, block(eager)) > compute.attention(fused, ONE, block(fused))
+    assert compute.attention_backward(eager, ONE, block(eager)) == pytest.approx(
+        2 * compute.attention(eager, ONE, block(eager))
+    )
+    assert compute.attention(eager, ONE, eager.model.parts[0]) == 0
+    assert compute.attention_backward(eager, ONE, eager.model.parts[0]) == 0
+
+
+def test_elementwise_work_passes_over_what_is_kept(make_job: JobMaker) -> None:
+    fused = make_job(LLAMA)
+    kept = kept_per_token(fused, ONE, block(fused), Numerics.HALF)
+    seconds = compute.elementwise(fused, ONE, block(fused), Numerics.HALF, (2.0, 99.0))
+    bandwidth = fused.framework.elementwise_hbm_fraction * fused.cluster.gpu.hbm_bytes_per_second
+    tokens = 8 * fused.recipe.sequence_length
+    assert seconds == pytest.approx(2.0 * tokens * kept / bandwidth)
+
+
+def test_scores_have_passes_of_their_own(make_job: JobMaker) -> None:
+    eager = make_job(recipe={"attention": "eager"})
+    none, some, more = (
+        compute.elementwise(eager, ONE, block(eager), Numerics.AUTOCAST, (1.0, passes))
+        for passes in (0.0, 1.0, 2.0)
+    )
+    assert 0 < none < some
+    assert more - some == pytest.approx(some - none)
+
+
+def test_what_selective_recompute_repeats_is_still_done_in_forward(make_job: JobMaker) -> None:
+    job = make_job(
+        gpus=8, recipe={"attention": "eager", "framework": "megatron", "global_batch_size": 64}
+    )
+    plain, selective = ONE, replace(ONE, recompute="selective")
+    forward = compute.forward(job, plain, block(job), Numerics.FUSED)
+    assert compute.forward(job, selective, block(job), Numerics.FUSED) == pytest.approx(forward)
+    again = compute.selective_recompute(job, selective, block(job), Numerics.FUSED)
+    assert compute.attention(job, plain, block(job)) < again < forward
+    assert compute.selective_recompute(job, selective, head(job), Numerics.FUSED) == 0
+
+
+def test_selective_recompute_of_torch_repeats_half_of_the_matmuls(make_job: JobMaker) -> None:
+    job = make_job(LLAMA)
+    again = compute.selective_recompute(job, ONE, block(job), Numerics.HALF)
+    passes = (job.framework.forward_passes, 1.8)
+    rest = compute.elementwise(job, ONE, block(job), Numerics.HALF, passes)
+    assert again - rest == pytest.approx(compute.matmuls(job, ONE, block(job)) / 2)
+
+
+def test_backward_costs_about_twice_the_forward(make_job: JobMaker) -> None:
+    job = make_job(LLAMA, gpus=8)
+    forward = compute.forward(job, ONE, block(job), Numerics.HALF)
+    backward = compute.backward(job, ONE, block(job), Numerics.HALF)
+    assert 1.8 < backward / forward < 2.4
+
+
+def test_a_model_without_a_head_has_no_loss(make_job: JobMaker) -> None:
+    assert compute.loss(make_job("Snowflake/snowflake-arctic-embed-m"), ONE) == 0
+    assert compute.loss(make_job(), ONE) > 0
+
+
+def test_the_loss_is_divided_where_the_logits_are(make_job: JobMaker) -> None:
+    split = replace(ONE, tensor_parallel_size=4)
+    torch, composer = (make_job(recipe={"framework": name}) for name in ("torch", "composer"))
+    assert compute.loss(torch, ONE) == pytest.approx(4 * compute.loss(torch, split))
+    assert compute.loss(composer, ONE) == compute.loss(composer, split)
+
+
+def test_the_host_is_a_floor_under_small_work_and_nothing_over_large(make_job: JobMaker) -> None:
+    job = make_job()
+    floor = compute.launches(job, ONE, block(job))
+    assert floor > 0
+    for busy in (1e-9, floor / 100):
+        assert busy * compute.host_stretch(job, ONE, block(job), busy) == pytest.approx(floor)
+    assert compute.host_stretch(job, ONE, block(job), 100 * floor) == pytest.approx(1)
+
+
+def test_waiting_for_the_host_hides_what_ranks_exchange(make_job: JobMaker) -> None:
+    job = make_job()
+    floor = compute.launches(job, ONE, block(job))
+    busy, exchange = floor / 10, floor / 4
+    stretch = compute.host_stretch(job, ONE, block(job), busy, exchange)
+    together = ((busy + exchange) ** 3 + floor**3) ** (1 / 3)
+    assert busy * stretch + exchange == pytest.approx(together)
+    assert together < floor + busy
+
+
+def test_recompute_and_tensor_parallelism_keep_the_host_busier(make_job: JobMaker) -> None:
+    job = make_job(gpus=8)
+    plain = compute.launches(job, ONE, block(job))
+    again = compute.launches(job, replace(ONE, recompute="full"), block(job))
+    assert again == pytest.approx(1.5 * plain)
+    waits = [
+        compute.launches(job, replace(ONE, tensor_parallel_size=size), block(job))
+        for size in (1, 2, 4, 8)
+    ]
+    assert np.diff(waits) == pytest.approx(waits[1] - waits[0])
+    assert waits[1] > waits[0]
+
+
+def test_the_optimizer_passes_over_its_states(make_job: JobMaker) -> None:
+    job = make_job()
+    bandwidth = job.framework.elementwise_hbm_fraction * job.cluster.gpu.hbm_bytes_per_second
+    seconds = compute.optimizer_step(job, 1e9)
+    assert seconds == pytest.approx(job.optimizer.passes * 4 * 1e9 / bandwidth)

@@ -1,0 +1,288 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from conftest import JobMaker
+
+from planner.core.term import Term
+from planner.domain.strategy import Strategy, num_rows
+from planner.search.candidate import estimate
+from planner.search.space import strategies
+from planner.step_time.communication import pipeline_transfer
+from planner.step_time.ledger import StepTime, estimate_step_time
+
+
+def ddp(ranks: int, **fields: object) -> Strategy:
+    return Strategy(data_parallel_replicate_size=ranks, **fields)
+
+
+def term(time: StepTime, name: str) -> Term:
+    return next(each for each in time.terms if each.name == name)
+
+
+def amounts(time: StepTime) -> dict[str, float]:
+    return {term.name: float(term.amount) for term in time.terms}
+
+
+def test_terms_sum_to_the_step(make_job: JobMaker) -> None:
+    job = make_job(gpu="4090")
+    table = estimate(job, strategies(job))
+    for row in range(num_rows(table.strategy)):
+        time = table.at(row).step_time
+        assert sum(amounts(time).values()) == pytest.approx(time.step_seconds)
+        assert time.low_seconds < time.step_seconds < time.high_seconds
+
+
+def test_ddp_reduces_gradients_once_per_step_whatever_the_accumulation(make_job: JobMaker) -> None:
+    job = make_job(gpu="4090", recipe={"global_batch_size": 64})
+    many = estimate_step_time(job, ddp(4, gradient_accumulation_steps=16))
+    few = estimate_step_time(job, ddp(4, micro_batch_size=16))
+    assert amounts(many)["gradient_reduction"] < 1.5 * amounts(few)["gradient_reduction"] + 0.2
+    assert "1 x" in term(many, "gradient_reduction").how
+
+
+def test_zero_3_gathers_and_scatters_every_micro_batch(make_job: JobMaker) -> None:
+    job = make_job("meta-llama/Llama-2-7b-hf", gpu="4090", recipe={"global_batch_size": 64})
+    sharded = Strategy(data_parallel_shard_size=4, zero_stage=3, gradient_accumulation_steps=16)
+    once = replace(sharded, micro_batch_size=16, gradient_accumulation_steps=1)
+    slow, fast = (amounts(estimate_step_time(job, s)) for s in (sharded, once))
+    assert slow["gradient_reduction"] > fast["gradient_reduction"]
+    assert slow["parameter_gather"] > fast["parameter_gather"]
+
+
+def test_zero_2_gathers_half_as_often_as_zero_3(make_job: JobMaker) -> None:
+    job = make_job("meta-llama/Llama-2-7b-hf", gpu="4090", recipe={"global_batch_size": 4})
+    stage_3 = Strategy(data_parallel_shard_size=4, zero_stage=3)
+    stage_2 = replace(stage_3, zero_stage=2)
+    gathers = [amounts(estimate_step_time(job, s))["parameter_gather"] for s in (stage_2, stage_3)]
+    assert 0 < gathers[0] < gathers[1]
+
+
+def test_zero_1_pays_for_its_gather_after_the_step(make_job: JobMaker) -> None:
+    job = make_job(recipe={"global_batch_size": 4})
+    zero_1 = Strategy(data_parallel_shard_size=4, zero_stage=1)
+    assert amounts(estimate_step_time(job, zero_1))["parameter_gather"] > 0
+    assert amounts(estimate_step_time(job, ddp(4)))["parameter_gather"] == 0
+
+
+def test_one_gpu_communicates_nothing(make_job: JobMaker) -> None:
+    time = amounts(estimate_step_time(make_job(gpus=1), ddp(1)))
+    assert time["gradient_reduction"] == time["parameter_gather"] == 0
+
+
+def test_recompute_repeats_the_blocks_forward(make_job: JobMaker) -> None:
+    job = make_job("meta-llama/Llama-2-7b-hf", gpus=8, recipe={"global_batch_size": 8})
+    plain = Strategy(data_parallel_shard_size=8, zero_stage=3)
+    without, with_it = (
+        estimate_step_time(job, s) for s in (plain, replace(plain, recompute="full"))
+    )
+    assert 1.2 < float(with_it.step_seconds) / float(without.step_seconds) < 1.4
+    assert with_it.model_flops_utilization < without.model_flops_utilization
+
+
+def test_a_slow_link_costs_more_the_more_there_is_to_send(make_job: JobMaker) -> None:
+    recipe = {"global_batch_size": 4, "sequence_length": 256}
+    slowdowns = []
+    for model in ("gpt2", "gpt2-xl"):
+        slow = make_job(model, cluster={"intra_node": "pcie-3-x8"}, recipe=recipe)
+        fast = make_job(model, recipe=recipe)
+        times = [float(estimate_step_time(job, ddp(4)).step_seconds) for job in (slow, fast)]
+        slowdowns.append(times[0] / times[1])
+    assert 1 < slowdowns[0] < slowdowns[1]
+
+
+def test_a_measured_link_narrows_the_range(make_job: JobMaker) -> None:
+    recipe = {"global_batch_size": 4, "sequence_length": 128}
+    widths = []
+    for link in ({"bus_gb_per_s": 5.0}, "pcie-3-x8"):
+        job = make_job("gpt2-xl", cluster={"intra_node": link}, recipe=recipe)
+        widths.append(term(estimate_step_time(job, ddp(4)), "gradient_reduction").spread)
+    assert widths[0] < widths[1]
+
+
+def test_a_measured_machine_takes_its_curve_and_a_reduction_states_its_rate(
+    make_job: JobMaker,
+) -> None:
+    job = make_job(recipe={"global_batch_size": 4})
+    reduction = term(estimate_step_time(job, ddp(4)), "gradient_reduction")
+    numbers = reduction.numbers
+    assert numbers["size"] / numbers["rate"] == pytest.approx(numbers["reduction"])
+    assert "a100_sxm" in reduction.source
+    assert reduction.spread == job.framework.spreads["communication_measured"]
+
+
+def test_utilisation_is_model_flops_over_peak(make_job: JobMaker) -> None:
+    job = make_job(recipe={"global_batch_size": 4})
+    time = estimate_step_time(job, ddp(4))
+    flops = 3 * job.model.flops_per_token(1024) * 1024
+    assert time.model_flops_utilization == pytest.approx(flops / time.step_seconds / 312e12)
+    assert time.tokens_per_second_per_gpu == pytest.approx(1024 / time.step_seconds)
+
+
+MEGATRON = {"framework": "megatron", "sequence_length": 2048, "global_batch_size": 64}
+
+
+def test_a_pipeline_waits_for_its_other_stages_once(make_job: JobMaker) -> None:
+    job = make_job("meta-llama/Llama-2-7b-hf", gpus=8, recipe=MEGATRON)
+    s = Strategy(pipeline_parallel_size=8, gradient_accumulation_steps=64)
+    time = estimate_step_time(job, s)
+    slowest = (amounts(time)["forward"] + amounts(time)["backward"]) / 64
+    whole = amounts(time)["pipeline_bubble"] + slowest
+    assert 7 * slowest < 8 * whole / 1.05
+    assert whole == pytest.approx(term(time, "pipeline_bubble").numbers["whole"])
+    assert "pipeline_bubble" not in amounts(estimate_step_time(job, ddp(8)))
+
+
+def test_chunks_shorten_the_bubble_and_hide_the_hand_overs(make_job: JobMaker) -> None:
+    job = make_job("meta-llama/Llama-2-7b-hf", gpus=8, recipe=MEGATRON)
+    one = Strategy(pipeline_parallel_size=8, gradient_accumulation_steps=64)
+    plain, chunked = (
+        amounts(estimate_step_time(job, replace(one, virtual_pipeline_size=v))) for v in (1, 4)
+    )
+    assert plain["pipeline_bubble"] == pytest.approx(4 * chunked["pipeline_bubble"])
+    assert chunked["pipeline_transfer"] == pytest.approx(
+        plain["pipeline_transfer"] * (2 * 4 * 7) / (2 * (64 + 7))
+    )
+
+
+def test_the_host_holds_up_every_micro_batch(make_job: JobMaker) -> None:
+    job = make_job(gpus=1, recipe={"global_batch_size": 64})
+    slow = replace(job, framework=replace(job.framework, host_seconds_per_micro_batch=1.0))
+    steps = [
+        float(estimate_step_time(each, ddp(1, gradient_accumulation_steps=64)).step_seconds)
+        for each in (job, slow)
+    ]
+    waits = 64 * (1.0 - job.framework.host_seconds_per_micro_batch)
+    assert steps[1] - steps[0] == pytest.approx(waits)
+
+
+def test_part_of_backwards_exchange_hides_behind_weight_gradients(make_job: JobMaker) -> None:
+    job = make_job("meta-llama/Llama-2-7b-hf", gpus=8, recipe=MEGATRON)
+    s = Strategy(tensor_parallel_size=8, gradient_accumulation_steps=64)
+    hidden = job.framework.tensor_overlap_fraction
+    assert 0 < hidden < 1
+    whole = replace(job, framework=replace(job.framework, tensor_overlap_fraction=0.0))
+    exchanges = [
+        amounts(estimate_step_time(each, s))["tensor_parallel_exchange"] for each in (job, whole)
+    ]
+    assert exchanges[0] == pytest.approx(exchanges[1] * (2 - hidden) / 2)
+
+
+def test_a_ring_hides_behind_attention_where_there_is_enough(make_job: JobMaker) -> None:
+    recipe = {"global_batch_size": 1, "sequence_length": 131072, "framework": "megatron"}
+    model = "meta-llama/Meta-Llama-3.1-8B"
+    s = Strategy(context_parallel_size=8)
+    long = amounts(estimate_step_time(make_job(model, gpus=8, recipe=recipe), s))
+    assert long["context_parallel_exchange"] == 0
+    gathered = make_job(model, gpus=8, recipe=recipe | {"framework": "torch"})
+    assert amounts(estimate_step_time(gathered, s))["context_parallel_exchange"] > 0
+    slow = {"intra_node": {"bus_gb_per_s": 0.1}}
+    job = make_job(model, gpus=8, recipe=recipe, cluster=slow)
+    assert amounts(estimate_step_time(job, s))["context_parallel_exchange"] > 1
+
+
+def test_experts_exchange_tokens_in_every_pass(make_job: JobMaker) -> None:
+    job = make_job("mistralai/Mixtral-8x7B-v0.1", gpus=8, recipe={"global_batch_size": 8})
+    s = Strategy(data_parallel_shard_size=8, zero_stage=3, expert_parallel_size=8)
+    plain, again = (
+        amounts(estimate_step_time(job, each))["expert_parallel_exchange"]
+        for each in (s, replace(s, recompute="full"))
+    )
+    assert again == pytest.approx(1.5 * plain)
+
+
+def test_selective_recompute_is_between_none_and_full(make_job: JobMaker) -> None:
+    for framework in ("torch", "megatron"):
+        recipe = MEGATRON | {"framework": framework, "attention": "eager"}
+        job = make_job("gpt2-xl", gpus=8, recipe=recipe | {"sequence_length": 1024})
+        s = ddp(8, micro_batch_size=8)
+        none, selective, full = (
+            float(estimate_step_time(job, replace(s, recompute=kind)).step_seconds)
+            for kind in ("none", "selective", "full")
+        )
+        assert none < selective < full
+
+
+def test_a_range_reaches_further_up_than_down(make_job: JobMaker) -> None:
+    time = estimate_step_time(make_job(recipe={"global_batch_size": 4}), ddp(4))
+    up, down = time.high_seconds - time.step_seconds, time.step_seconds - time.low_seconds
+    assert up == pytest.approx(2 * down)
+
+
+def test_a_table_gives_what_its_rows_give(make_job: JobMaker) -> None:
+    job = make_job("meta-llama/Llama-2-7b-hf", gpus=8, recipe=MEGATRON)
+    table = Strategy(
+        data_parallel_shard_size=np.array([8, 4, 2, 1]),
+        tensor_parallel_size=np.array([1, 2, 2, 1]),
+        pipeline_parallel_size=np.array([1, 1, 2, 8]),
+        zero_stage=np.array([1, 0, 1, 0]),
+        sequence_parallel=np.array([False, True, False, False]),
+        micro_batch_size=np.array([1, 2, 4, 1]),
+        gradient_accumulation_steps=np.array([8, 8, 8, 64]),
+        recompute=np.array(["none", "full", "selective", "none"]),
+    )
+    together = estimate_step_time(job, table)
+    for row in range(4):
+        alone = estimate_step_time(job, table.at(row))
+        assert float(alone.step_seconds) == pytest.approx(float(together.step_seconds[row]))
+
+
+def test_adapters_alone_are_reduced_and_stepped(make_job: JobMaker) -> None:
+    recipe = {"global_batch_size": 8, "sequence_length": 512}
+    full, lora = (
+        make_job("meta-llama/Llama-2-7b-hf", gpus=8, recipe={**recipe, "method": method})
+        for method in ("full", "lora")
+    )
+    whole, part = (amounts(estimate_step_time(job, ddp(8))) for job in (full, lora))
+    for name in ("gradient_reduction", "optimizer"):
+        assert part[name] < whole[name] / 100
+    assert part["backward"] < 0.8 * whole["backward"]
+
+
+def test_what_waits_for_the_host_has_the_widest_range(make_job: JobMaker) -> None:
+    job = make_job(gpus=1, recipe={"global_batch_size": 64})
+    s = ddp(1, micro_batch_size=64)
+    spreads = job.framework.spreads
+    none = replace(job.framework, host_seconds_per_operation=0.0, host_seconds_per_micro_batch=0.0)
+    much = replace(job.framework, host_seconds_per_operation=1.0)
+    busy, waiting = (
+        term(estimate_step_time(replace(job, framework=framework), s), "backward").spread
+        for framework in (none, much)
+    )
+    assert spreads["compute"] < busy < spreads["memory_bound"]
+    assert waiting == pytest.approx(spreads["host"], rel=0.01)
+
+
+def test_memory_bound_time_has_its_own_range(make_job: JobMaker) -> None:
+    job = make_job(gpus=1, recipe={"global_batch_size": 64})
+    quick = replace(job.framework, forward_passes=1e-9, backward_passes=1e-9)
+    s = ddp(1, micro_batch_size=64)
+    usual, matmuls = (
+        term(estimate_step_time(replace(job, framework=framework), s), "forward").spread
+        for framework in (job.framework, quick)
+    )
+    assert matmuls < usual
+
+
+def test_chunks_wait_for_hand_overs_that_take_longer_than_they_compute(make_job: JobMaker) -> None:
+    """The more chunks, the more a slow network carries; NVLink hides all of it."""
+    recipe = {"framework": "megatron", "global_batch_size": 64, "sequence_length": 2048}
+    bounds = {}
+    for link in ("ethernet-1g", "infiniband-ndr"):
+        cluster = {"nodes": 2, "inter_node": link}
+        job = make_job("meta-llama/Llama-2-7b-hf", gpus=8, cluster=cluster, recipe=recipe)
+        s = Strategy(
+            tensor_parallel_size=8,
+            pipeline_parallel_size=2,
+            virtual_pipeline_size=8,
+            pipeline_schedule="interleaved-1f1b",
+            gradient_accumulation_steps=64,
+        )
+        terms = {t.name: t for t in estimate_step_time(job, s).terms}
+        bounds[link] = (
+            float(terms["pipeline_transfer"].amount),
+            64 * 8 * pipeline_transfer(job, s),
+        )
+    slow, hidden = bounds["ethernet-1g"], bounds["infiniband-ndr"]
+    assert slow[0] > 0.5 * slow[1]
+    assert hidden[0] < 0.1 * hidden[1]

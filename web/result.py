@@ -11,7 +11,7 @@ from planner.domain.cluster import Cluster
 from planner.domain.strategy import DATA_NAMES, TECHNIQUES, Strategy
 from planner.hardware.placement import cuda_visible_devices
 from planner.memory.ledger import stage_memories
-from planner.parallel.phases import PHASES
+from planner.memory.phases import PHASES
 from planner.report.plan import (
     MOST_ROWS,
     layout_cells,

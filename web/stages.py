@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from planner.core.units import GIB, format_bytes
 from planner.memory.ledger import Memory
-from planner.parallel.phases import PHASES
+from planner.memory.phases import PHASES
 from web.chart import ROOM_PERCENT, Row, Scale, letters, limit_line, rows, segments, whisker
 
 _FEW = 8

@@ -20,7 +20,7 @@ from planner.domain.job import Job
 from planner.domain.model import Model
 from planner.memory.host import estimate_host_memory
 from planner.memory.ledger import stage_memories
-from planner.parallel.phases import PHASES
+from planner.memory.phases import PHASES
 from planner.request.schema import Request, Resolved, parse_request, resolve
 from planner.request.strategy import partial_wish, whole_strategy
 from planner.search.candidate import Candidate, estimate

@@ -1,7 +1,17 @@
-"""A number together with the arithmetic that gave it and where the formula comes from."""
+"""A number together with the arithmetic that gave it: an amount is computed from what its line prints.
 
-from collections.abc import Mapping
+An expression holds for one layout, or for a table of them (its quantities are columns). It is spelled
+out for one: sums leave out what is zero there, and of several ways to compute it the layout's own is
+shown. Words never hold digits, so that every figure of a line takes part in its arithmetic; what only
+explains stands behind a semicolon.
+"""
+
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import reduce
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,48 +22,289 @@ from planner.core.units import UnitFormatter
 Amount: TypeAlias = Any
 """One number, or a column with one number per strategy."""
 
+Truth: TypeAlias = Any
+"""Whether something holds, for one strategy or row by row."""
+
 Column: TypeAlias = NDArray[Any]
 
 _FORMATTER = UnitFormatter()
+_SUM, _PRODUCT, _ATOM = range(3)
+"""How strongly an operation binds."""
+_BINDING = MappingProxyType({"+": _SUM, "-": _SUM, "x": _PRODUCT, "/": _PRODUCT})
+_OPERATIONS = MappingProxyType(
+    {
+        "+": np.add,
+        "-": np.subtract,
+        "x": np.multiply,
+        "/": np.divide,
+        "max": np.maximum,
+        "min": np.minimum,
+    }
+)
+
+
+class Expression(ABC):
+    """What an amount is made of: quantities, operations on them, a choice between expressions."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def value(self) -> Amount:
+        """Return the amount, per row of a table."""
+
+    @property
+    @abstractmethod
+    def text(self) -> str:
+        """Return the arithmetic of one layout with its numbers in."""
+
+    @abstractmethod
+    def at(self, row: int) -> "Expression":
+        """Return the expression of one row of a table."""
+
+    @property
+    def binding(self) -> int:
+        """Return how strongly it binds: as a sum, a product, or as what needs no parentheses."""
+        return _ATOM
+
+    def __add__(self, other: "Expression") -> "Expression":
+        """Return the sum."""
+        return Operation("+", self, other)
+
+    def __sub__(self, other: "Expression") -> "Expression":
+        """Return the difference."""
+        return Operation("-", self, other)
+
+    def __mul__(self, other: "Expression") -> "Expression":
+        """Return the product."""
+        return Operation("x", self, other)
+
+    def __truediv__(self, other: "Expression") -> "Expression":
+        """Return the quotient."""
+        return Operation("/", self, other)
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity(Expression):
+    """A number that is printed, with its unit and what it is of."""
+
+    number: Amount
+    unit: str
+    """A format spec of `core.units.UnitFormatter`."""
+    words: str = ""
+
+    @property
+    def value(self) -> Amount:
+        """Return the number."""
+        return self.number
+
+    @property
+    def text(self) -> str:
+        """Return the number with its unit and words."""
+        number = _FORMATTER.format_field(self.number, self.unit)
+        return f"{number}{'' if self.words[:1] in ('', '/') else ' '}{self.words}"
+
+    def at(self, row: int) -> "Quantity":
+        """Return the quantity of one row of a table."""
+        return Quantity(pick(self.number, row), self.unit, self.words)
+
+
+@dataclass(frozen=True, slots=True)
+class Operation(Expression):
+    """A sum, difference, product, quotient, or the larger or smaller of two."""
+
+    sign: str
+    left: Expression
+    right: Expression
+    result: Amount = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Compute the result."""
+        result = _OPERATIONS[self.sign](self.left.value, self.right.value)
+        object.__setattr__(self, "result", result)
+
+    @property
+    def value(self) -> Amount:
+        """Return the result."""
+        return self.result
+
+    @property
+    def binding(self) -> int:
+        """Return that of the sign; a sum of which one side is zero binds as the other does."""
+        shown = self._only_side()
+        return _BINDING.get(self.sign, _ATOM) if shown is None else shown.binding
+
+    @property
+    def text(self) -> str:
+        """Return both sides with the sign between them."""
+        shown = self._only_side()
+        if shown is not None:
+            return shown.text
+        if self.sign not in _BINDING:
+            return f"{self.sign}({self.left.text}, {self.right.text})"
+        # `a - (b + c)` and `a / (b x c)` need their parentheses, `a + (b - c)` and `a x (b / c)` do not.
+        strict = self.sign in "-/"
+        left = _enclosed(self.left, self.left.binding < self.binding)
+        right = _enclosed(self.right, self.right.binding < self.binding + strict)
+        return f"{left} {self.sign} {right}"
+
+    def _only_side(self) -> Expression | None:
+        """Return the side that a sum or difference consists of, where the other is zero."""
+        if self.sign not in "+-":
+            return None
+        if self.right.value == 0:
+            return self.left
+        return self.right if self.left.value == 0 and self.sign == "+" else None
+
+    def at(self, row: int) -> "Operation":
+        """Return the operation of one row of a table."""
+        return Operation(self.sign, self.left.at(row), self.right.at(row))
+
+
+@dataclass(frozen=True, slots=True)
+class Choice(Expression):
+    """One of several expressions for each row of a table."""
+
+    index: NDArray[np.int64]
+    options: tuple[Expression, ...]
+
+    @property
+    def value(self) -> Amount:
+        """Return each row's own value, looked up when asked for: a search asks for few."""
+        values = np.broadcast_arrays(self.index, *(option.value for option in self.options))[1:]
+        return np.choose(self.index, values)
+
+    @property
+    def text(self) -> str:
+        """Return nothing: a table is not spelled out."""
+        raise TypeError("the arithmetic of a table is spelled out row by row")
+
+    def at(self, row: int) -> Expression:
+        """Return the row's own expression."""
+        return self.options[int(pick(self.index, row))].at(row)
+
+
+def choose(index: Column | int, options: tuple[Expression, ...]) -> Expression:
+    """Return the expression of that index, for each row its own."""
+    if all(option is options[0] for option in options):
+        return options[0]
+    return options[int(index)] if np.ndim(index) == 0 else Choice(np.asarray(index), options)
+
+
+def either(condition: Truth, one: Expression, other: Expression) -> Expression:
+    """Return one expression where the condition holds, else the other."""
+    return choose(np.asarray(condition, dtype=np.int64), (other, one))
+
+
+def only_where(condition: Truth, expression: Expression) -> Expression:
+    """Return an expression where the condition holds, else nothing."""
+    return either(condition, expression, NOTHING)
+
+
+def add(expressions: Iterable[Expression]) -> Expression:
+    """Return the sum of several."""
+    return reduce(operator.add, expressions)
+
+
+def largest(*expressions: Expression) -> Expression:
+    """Return the largest of several."""
+    return reduce(lambda one, other: Operation("max", one, other), expressions)
+
+
+def smallest(*expressions: Expression) -> Expression:
+    """Return the smallest of several."""
+    return reduce(lambda one, other: Operation("min", one, other), expressions)
+
+
+def plain(value: Amount, words: str = "") -> Quantity:
+    """Return a number without a unit."""
+    return Quantity(value, "g", words)
+
+
+def count(value: Amount, words: str) -> Quantity:
+    """Return a number of things, in full."""
+    return Quantity(value, ",.0f", words)
+
+
+def percent(value: Amount, words: str = "") -> Quantity:
+    """Return a fraction, shown as a percentage."""
+    return Quantity(value, "percent", words)
+
+
+def bytes_each(value: Amount) -> Quantity:
+    """Return the bytes of one element."""
+    return Quantity(value, "g", "B")
+
+
+def size(value: Amount, words: str = "") -> Quantity:
+    """Return a number of bytes."""
+    return Quantity(value, "bytes", words)
+
+
+def seconds(value: Amount, words: str = "") -> Quantity:
+    """Return a duration."""
+    return Quantity(value, "seconds", words)
+
+
+def rate(value: Amount, words: str = "") -> Quantity:
+    """Return a bandwidth, in bytes per second."""
+    return Quantity(value, "rate", words)
+
+
+def ranks(value: Amount) -> Quantity:
+    """Return a number of ranks."""
+    return Quantity(value, "ranks")
+
+
+def micro_batches(value: Amount) -> Quantity:
+    """Return a number of micro-batches."""
+    return Quantity(value, "micro-batches")
+
+
+def _enclosed(expression: Expression, needed: bool) -> str:  # noqa: FBT001 - one caller
+    return f"({expression.text})" if needed else expression.text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Term:
-    """One line of a ledger.
-
-    The same term holds for one strategy (`amount` is a number) and for a table of them (`amount`
-    and `numbers` hold columns). The arithmetic is only spelled out for one.
-    """
+    """One line of a ledger: bytes or seconds; the ledger that holds it says which."""
 
     name: str
-    amount: Amount
-    """Bytes or seconds; the ledger that holds the term says which."""
-    formula: str
-    """The arithmetic as a format string over `numbers`, units as format specs."""
-    numbers: Mapping[str, Amount] = field(default_factory=dict)
+    arithmetic: Expression
+    note: tuple[str | Quantity, ...] = ()
+    """What explains the numbers without being part of their arithmetic."""
+    parts: tuple["Term", ...] = ()
+    """What the term opens into: they sum to it."""
     source: str
     """Paper, file or measurement that the formula and its constants come from."""
     spread: Amount = 0.0
     """How far the likely error reaches to each side, as a fraction of the amount."""
 
     @property
+    def amount(self) -> Amount:
+        """Return what the arithmetic gives."""
+        return self.arithmetic.value
+
+    @property
     def how(self) -> str:
-        """Return the arithmetic with its numbers in."""
-        return _FORMATTER.vformat(self.formula, (), self.numbers)
+        """Return the arithmetic of one layout with its numbers in, and what explains them."""
+        note = "".join(each if isinstance(each, str) else each.text for each in self.note)
+        note = note if self.amount else ""
+        return f"{self.arithmetic.text}; {note}" if note else self.arithmetic.text
 
     def at(self, row: int) -> "Term":
         """Return this term for one row of the table."""
         return Term(
             name=self.name,
-            amount=pick(self.amount, row),
-            formula=self.formula,
-            numbers={name: pick(value, row) for name, value in self.numbers.items()},
+            arithmetic=self.arithmetic.at(row),
+            note=tuple(each if isinstance(each, str) else each.at(row) for each in self.note),
+            parts=tuple(part.at(row) for part in self.parts),
             source=self.source,
             spread=pick(self.spread, row),
         )
 
 
-def pick(value: Amount, row: int) -> Amount:
+def pick(value: Any, row: int) -> Any:
     """Return the row's entry of a column; a plain value holds for every row."""
     if isinstance(value, np.ndarray):
         return (value[row] if value.ndim else value).item()
@@ -62,4 +313,16 @@ def pick(value: Amount, row: int) -> Amount:
 
 def total(terms: tuple[Term, ...]) -> Amount:
     """Return the sum of the terms, per row where they are columns."""
-    return sum(term.amount for term in terms)
+    return sum((term.amount for term in terms), 0.0)
+
+
+def greatest(amounts: Iterable[Amount]) -> Amount:
+    """Return the largest of several amounts, row by row; 0 of none."""
+    most: Amount = 0.0
+    for amount in amounts:
+        most = np.maximum(most, amount)
+    return most
+
+
+NOTHING = size(0.0)
+"""What a layout does not have."""

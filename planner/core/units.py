@@ -62,9 +62,10 @@ def format_flops(amount: float) -> str:
 
 
 def format_seconds(amount: float) -> str:
-    """Show a duration in the unit that leaves it readable: 35.2 ms."""
-    if amount == 0:
-        return "0 s"
+    """Show a duration in the unit that leaves it readable: 35.2 ms; nothing below 5 ps."""
+    nanoseconds = amount / NANO
+    if abs(nanoseconds) < 1:
+        return "0 s" if round(nanoseconds, 2) == 0 else f"{nanoseconds:.2f} ns"
     return _scaled(amount, _SECONDS, "s")
 
 
@@ -86,6 +87,11 @@ def format_fraction(amount: float) -> str:
     return f"{100 * amount:.0f} %"
 
 
+def format_percent(amount: float) -> str:
+    """Show a factor of an arithmetic as a percentage, to three digits: 6 %, 5.25 %."""
+    return f"{100 * amount:.3g} %"
+
+
 def format_ranks(amount: float) -> str:
     """Show a number of ranks: 1 rank, 8 ranks."""
     return f"{amount:,.0f} rank{'' if amount == 1 else 's'}"
@@ -102,7 +108,7 @@ _FORMATS = {
     "flops": format_flops,
     "seconds": format_seconds,
     "count": format_count,
-    "percent": format_fraction,
+    "percent": format_percent,
     "ranks": format_ranks,
     "micro-batches": format_micro_batches,
 }

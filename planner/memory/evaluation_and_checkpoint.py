@@ -10,13 +10,11 @@ import numpy as np
 from planner.core.term import Amount
 from planner.domain.job import Job
 from planner.domain.strategy import Strategy
-from planner.memory import ledger
+from planner.memory import activations, ledger
 from planner.memory.sharding_buffers import communication_buffers, largest_tensor
-from planner.parallel import activations, partition
+from planner.parallel import partition
+from planner.parallel.activations import shards_parameters
 from planner.parallel.partition import Stage
-
-_FORWARD = 0
-"""Index of "end of forward" in `PHASES`."""
 
 
 def evaluation_peak_bytes(job: Job, s: Strategy, micro_batch_size: int | None = None) -> float:
@@ -41,10 +39,10 @@ def evaluation_peak_bytes(job: Job, s: Strategy, micro_batch_size: int | None = 
     return max(
         float(
             _resident(job, s, at)
-            + communication_buffers(job, s, at).amount[_FORWARD]
+            + communication_buffers(job, s, at).forward.value
             + np.maximum(
-                np.max(activations.recomputed_block(job, evaluated, at).amount),
-                activations.logits_and_loss(job, evaluated, at).amount[_FORWARD],
+                activations.recomputed_block(job, evaluated, at).last_block.value,
+                activations.logits_and_loss(job, evaluated, at).forward.value,
             )
         )
         for at in partition.heaviest_stages(job, s)
@@ -66,7 +64,7 @@ def checkpoint_peak_bytes(job: Job, s: Strategy, *, is_full: bool) -> float:
 
     Source: torch.distributed.checkpoint.state_dict, PyTorch 2.13.
     """
-    gathers = is_full and bool(activations.shards_parameters(job, s) | s.shards_optimizer)
+    gathers = is_full and bool(shards_parameters(job, s) | s.shards_optimizer)
     gathered = job.precision.stepped_bytes * largest_tensor(job.model) if gathers else 0.0
     stages = partition.heaviest_stages(job, s)
     return gathered + max(float(_resident(job, s, at)) for at in stages)
@@ -92,4 +90,4 @@ def checkpoint_host_bytes(job: Job, s: Strategy, *, is_full: bool) -> float:
 def _resident(job: Job, s: Strategy, at: Stage) -> Amount:
     """Return the bytes of parameters and optimizer states, which stay between steps."""
     terms = ledger.parameters(job, s, at), ledger.optimizer_states(job, s, at)
-    return sum(term.amount[_FORWARD] for term in terms)
+    return sum((term.forward.value for term in terms), 0.0)

@@ -4,10 +4,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.core.term import Amount, Term, total
+from planner.core.term import Amount, Term, bytes_each, count, percent, plain, size, total
 from planner.domain.job import Job
 from planner.domain.strategy import Strategy
 from planner.memory import ledger
+from planner.memory.phases import PhasedTerm
 from planner.parallel import partition
 from planner.parallel.activations import shards_parameters
 
@@ -84,26 +85,21 @@ def _offloaded(job: Job, s: Strategy) -> tuple[Term, ...]:
     )
 
 
-def _of_a_node(job: Job, term: Term, factor: Amount) -> Term:
-    """Return factor * what a GPU would hold * the GPUs of a node."""
-    gpus = job.cluster.gpus_per_node
+def _of_a_node(job: Job, term: PhasedTerm, factor: Amount) -> Term:
+    """Return factor * what a GPU would hold as it steps * the GPUs of a node."""
+    gpus = count(job.cluster.gpus_per_node, "GPUs")
     return Term(
         name=f"host_{term.name}",
-        amount=gpus * factor * np.max(term.amount, axis=0),
-        formula="{gpus} GPUs x {factor:g} x (" + term.formula + ")",
-        numbers={"gpus": gpus, "factor": factor, **term.numbers},
+        arithmetic=gpus * plain(factor) * term.step,
         source=job.framework.sources["sharding"],
     )
 
 
 def _pinning(job: Job, moved: tuple[Term, ...]) -> Term:
     """Return what pinned memory takes beyond what is kept in it."""
-    fraction, kept = job.framework.pinned_fraction, total(moved)
     return Term(
         name="host_pinned_buffers",
-        amount=fraction * kept,
-        formula="{fraction:percent} of {kept:bytes}",
-        numbers={"fraction": fraction, "kept": kept},
+        arithmetic=percent(job.framework.pinned_fraction) * size(total(moved)),
         source=job.framework.sources["sharding"],
     )
 
@@ -120,11 +116,9 @@ def _loading(job: Job, s: Strategy) -> Term:
     copies = {"every": job.cluster.gpus_per_node, "first": 1, "none": 0}
     whole, sharded = (copies[kind] for kind in job.framework.loading)
     held = np.where(shards_parameters(job, s), sharded, whole)
-    size, parameters = job.precision.stepped_bytes, job.model.parameters
+    weights = bytes_each(job.precision.stepped_bytes) * count(job.model.parameters, "parameters")
     return Term(
         name="host_loading",
-        amount=held * (size * parameters),
-        formula="{copies} x {size:g} B x {parameters:,.0f} parameters",
-        numbers={"copies": held, "size": size, "parameters": parameters},
+        arithmetic=plain(held) * weights,
         source=job.framework.sources["sharding"],
     )

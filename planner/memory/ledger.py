@@ -1,6 +1,6 @@
 """Peak memory of a rank: one function per term, bytes, for one layout or a table of them.
 
-Memory is followed through the phases of a step (`planner.parallel.phases`); the peak is the phase with the
+Memory is followed through the phases of a step (`planner.memory.phases`); the peak is the phase with the
 largest sum, and the ledger shows every term as it stands then. Pipeline stages differ, so each has
 a ledger of its own, and the busiest one speaks for the layout.
 
@@ -9,19 +9,33 @@ parallelism; B those of its largest block; O those outside the blocks; N ranks t
 dense parameters over; M those it divides experts over.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from planner.core.term import Amount, Term, pick, total
+from planner.core.term import (
+    Amount,
+    Expression,
+    Term,
+    Truth,
+    bytes_each,
+    choose,
+    count,
+    only_where,
+    pick,
+    plain,
+    ranks,
+    size,
+)
 from planner.domain.job import Job
 from planner.domain.strategy import Strategy
-from planner.memory import optimizers
+from planner.memory import activations, optimizers
+from planner.memory.phases import PhasedTerm, always
 from planner.memory.sharding_buffers import communication_buffers, framework_and_context
-from planner.parallel import activations, adapters, partition
+from planner.parallel import adapters, partition
+from planner.parallel.activations import shards_parameters
 from planner.parallel.partition import Stage
-from planner.parallel.phases import always, at_phase, moments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,13 +76,13 @@ def estimate_memory(job: Job, s: Strategy) -> Memory:
 
 def stage_memories(job: Job, s: Strategy) -> tuple[Memory, ...]:
     """Return the ledger of every pipeline stage of one layout, in order."""
-    size = int(s.pipeline_parallel_size)
-    if size == 1:
+    num_stages = int(s.pipeline_parallel_size)
+    if num_stages == 1:
         return (estimate_memory(job, s),)
     values = {field.name: getattr(s, field.name) for field in fields(Strategy)}
-    table = Strategy(**{name: np.full(size, value) for name, value in values.items()})
-    memories = stage_memory(job, table, np.arange(size))
-    return tuple(memories.at(index) for index in range(size))
+    table = Strategy(**{name: np.full(num_stages, value) for name, value in values.items()})
+    memories = stage_memory(job, table, np.arange(num_stages))
+    return tuple(memories.at(index) for index in range(num_stages))
 
 
 def stage_memory(job: Job, s: Strategy, index: Amount) -> Memory:
@@ -77,16 +91,18 @@ def stage_memory(job: Job, s: Strategy, index: Amount) -> Memory:
 
 
 def _stage_memory(job: Job, s: Strategy, at: Stage) -> Memory:
-    frozen = () if job.recipe.lora is None else (adapters.dequantised_weight,)
-    in_all_phases = tuple(term(job, s, at) for term in (*_TERMS, *frozen))
-    phase = np.argmax(total(in_all_phases), axis=0)
-    terms = tuple(at_phase(term, phase) for term in in_all_phases)
-    peak = total(terms)
-    terms = (*terms, framework_and_context(job, s, peak))
-    reserved = total(terms)
+    phased = tuple(term(job, s, at) for term in _TERMS)
+    if job.recipe.lora is not None:
+        phased = (*phased, activations.dequantised_weight(job, at))
+    amounts = (sum((expression.value for expression in same), 0.0) for same in _by_phase(phased))
+    in_phases = np.stack(np.broadcast_arrays(*amounts))
+    phase = np.argmax(in_phases, axis=0)
+    peak = np.max(in_phases, axis=0)
+    framework = framework_and_context(job, s, peak)
+    reserved = peak + framework.amount
     spread = job.framework.spreads["memory"]
     return Memory(
-        terms=terms,
+        terms=(*(term.in_phase(phase) for term in phased), framework),
         peak_bytes=peak,
         reserved_bytes=reserved,
         low_bytes=reserved * (1 - spread),
@@ -96,58 +112,46 @@ def _stage_memory(job: Job, s: Strategy, at: Stage) -> Memory:
     )
 
 
+def _by_phase(terms: tuple[PhasedTerm, ...]) -> Iterator[tuple[Expression, ...]]:
+    """Yield what all terms hold in each phase."""
+    return zip(*(term.phases for term in terms), strict=True)
+
+
 def _busiest(stages: list[Memory]) -> Memory:
     """Return, layout by layout, the ledger of the stage with the largest peak."""
     if len(stages) == 1:
         return stages[0]
     which = np.argmax([memory.reserved_bytes for memory in stages], axis=0)
-    later = [which == index for index in range(1, len(stages))]
-
-    def choose(values: list[Amount]) -> Amount:
-        if all(value is values[0] for value in values):
-            return values[0]
-        chosen = np.asarray(values[0])
-        for is_busiest, value in zip(later, values[1:], strict=True):
-            chosen = np.where(is_busiest, value, chosen)
-        return chosen if chosen.ndim else chosen.item()
-
-    terms = tuple(
-        replace(
-            same[0],
-            amount=choose([term.amount for term in same]),
-            numbers={
-                name: choose([term.numbers[name] for term in same]) for name in same[0].numbers
-            },
-        )
-        for same in zip(*(memory.terms for memory in stages), strict=True)
-    )
+    ledgers = zip(*(memory.terms for memory in stages), strict=True)
     amounts = {
-        field.name: choose([getattr(memory, field.name) for memory in stages])
+        field.name: np.choose(which, [getattr(memory, field.name) for memory in stages])
         for field in fields(Memory)
         if field.name != "terms"
     }
-    return Memory(terms=terms, **amounts)
+    return Memory(
+        terms=tuple(
+            replace(same[0], arithmetic=choose(which, tuple(term.arithmetic for term in same)))
+            for same in ledgers
+        ),
+        **amounts,
+    )
 
 
-def _shared(
-    job: Job, s: Strategy, at: Stage, size: Amount, sharded: Amount
-) -> tuple[Amount, str, dict[str, Amount]]:
-    """Return size * (D / N + E / M) bytes, undivided where not sharded, and its arithmetic.
-
-    Of what is offloaded the size on the GPU is 0.
-    """
+def _held(job: Job, s: Strategy, at: Stage, size: Amount, is_sharded: Truth) -> Expression:
+    """Return size * (D / N + E / M), N = M = 1 where what the size is of is not sharded."""
     dense, experts = adapters.trained_parameters(job, s, at)
-    shards = np.where(sharded, partition.dense_shards(s), 1)
-    expert_shards = np.where(sharded, partition.expert_shards(s), 1)
-    numbers = {"size": size, "parameters": dense, "shards": shards}
-    formula = "{size:g} B x {parameters:,.0f} parameters / {shards:ranks}"
+    shares = count(dense, "parameters") / _shards(is_sharded, partition.dense_shards(s))
     if job.model.has_experts:
-        formula += " + {size:g} B x {experts:,.0f} of experts / {expert_shards:ranks}"
-        numbers |= {"experts": experts, "expert_shards": expert_shards}
-    return size * (dense / shards + experts / expert_shards), formula, numbers
+        of_experts = count(experts, "of experts")
+        shares = shares + of_experts / _shards(is_sharded, partition.expert_shards(s))
+    return bytes_each(size) * shares
 
 
-def parameters(job: Job, s: Strategy, at: Stage) -> Term:
+def _shards(is_sharded: Truth, shards: Amount) -> Expression:
+    return ranks(np.where(is_sharded, shards, 1))
+
+
+def parameters(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
     """Parameters as forward reads them, sharded from the framework's stage on.
 
         bytes = parameter_bytes * (D / N + E / M) + F / N, N = M = 1 where they are whole
@@ -157,24 +161,17 @@ def parameters(job: Job, s: Strategy, at: Stage) -> Term:
     ZeRO-2 up (reshard_after_forward only says for how long the gathered copy stays).
     Leaves out: padding of a sharded dimension to a multiple of N.
     """
-    size = np.where(s.offloads_parameters, 0.0, job.precision.parameter_bytes)
-    is_sharded = activations.shards_parameters(job, s)
-    held, formula, numbers = _shared(job, s, at, size, is_sharded)
+    is_sharded = shards_parameters(job, s)
+    each = np.where(s.offloads_parameters, 0.0, job.precision.parameter_bytes)
+    held = _held(job, s, at, each, is_sharded)
     if job.recipe.lora is not None:
-        shards = np.where(is_sharded, partition.dense_shards(s), 1)
-        frozen = np.where(s.offloads_parameters, 0.0, adapters.frozen_bytes(job, s, at)) / shards
-        held, formula = held + frozen, "{frozen:bytes} of frozen weights + " + formula
-        numbers |= {"frozen": frozen}
-    return Term(
-        name="parameters",
-        amount=always(held),
-        formula=formula,
-        numbers=numbers,
-        source="ZeRO, arXiv:1910.02054, section 5",
-    )
+        frozen = np.where(s.offloads_parameters, 0.0, adapters.frozen_bytes(job, s, at))
+        of_frozen = size(frozen, "of frozen weights")
+        held = held + of_frozen / _shards(is_sharded, partition.dense_shards(s))
+    return always("parameters", held, _ZERO)
 
 
-def gradients(job: Job, s: Strategy, at: Stage) -> Term:
+def gradients(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
     """Gradients, whole or reduce-scattered, as the framework and the ZeRO stage say.
 
         bytes = gradient_bytes * (D / N + E / M), N = M = 1 where they are whole
@@ -186,32 +183,27 @@ def gradients(job: Job, s: Strategy, at: Stage) -> Term:
     """
     is_sharded = s.zero_stage >= job.framework.gradients_sharded_from
     is_away = job.framework.offloads_gradients & is_sharded & s.offloads_optimizer
-    size = np.where(is_away, 0.0, job.precision.gradient_bytes)
-    whole, formula, numbers = _shared(job, s, at, size, is_sharded)
+    each = np.where(is_away, 0.0, job.precision.gradient_bytes)
+    held = _held(job, s, at, each, is_sharded)
     outlives_step = (
         (s.gradient_accumulation_steps > 1)
         | (s.zero_stage >= job.framework.keeps_gradients_from)
         | (np.logical_not(is_sharded) & (s.data_parallel_size > 1))
     )
-    early = np.where(outlives_step, whole, 0.0)
-    return Term(
+    early = only_where(outlives_step, held)
+    return PhasedTerm(
         name="gradients",
-        amount=moments(
-            like=early,
-            forward=early,
-            loss=early,
-            last_block=early,
-            first_block=whole,
-            outer=whole,
-            step=whole,
-        ),
-        formula=formula,
-        numbers=numbers,
-        source="ZeRO, arXiv:1910.02054, section 5; DistributedDataParallel gradient_as_bucket_view",
+        forward=early,
+        loss=early,
+        last_block=early,
+        first_block=held,
+        outer=held,
+        step=held,
+        source=f"{_ZERO}; DistributedDataParallel gradient_as_bucket_view",
     )
 
 
-def optimizer_states(job: Job, s: Strategy, at: Stage) -> Term:
+def optimizer_states(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
     """The fp32 master copy, where there is one, and the optimizer's states: sharded from ZeRO-1 up.
 
         bytes = (master_bytes + states) * (D / N + E / M)
@@ -221,43 +213,32 @@ def optimizer_states(job: Job, s: Strategy, at: Stage) -> Term:
     Leaves out: ZeroRedundancyOptimizer deals out whole tensors, so its shares are uneven.
     """
     precision, states = job.precision, optimizers.state_bytes_per_parameter(job, s, at)
-    is_away = s.offloads_optimizer
-    size = np.where(is_away, 0.0, precision.master_bytes + precision.master_gradient_bytes + states)
-    held, formula, numbers = _shared(job, s, at, size, s.shards_optimizer)
-    return Term(
-        name="optimizer_states",
-        amount=always(held),
-        formula=formula,
-        numbers=numbers,
-        source="ZeRO, arXiv:1910.02054, section 3.1",
-    )
+    each = precision.master_bytes + precision.master_gradient_bytes + states
+    on_gpu = np.where(s.offloads_optimizer, 0.0, each)
+    held = _held(job, s, at, on_gpu, s.shards_optimizer)
+    return always("optimizer_states", held, "ZeRO, arXiv:1910.02054, section 3.1")
 
 
-def _optimizer_temporaries(job: Job, s: Strategy, at: Stage) -> Term:
+def _optimizer_temporaries(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
     """What the optimizer's step allocates for its own duration.
 
-        bytes = temporary_fraction * stepped_bytes * (D / N + E / M) + largest
+        bytes = temporary_fraction * stepped_bytes * (D / N + E / M) + stepped_bytes * largest
 
     Notation: largest, what a step that goes tensor by tensor takes: see `planner.memory.optimizers`.
     Source: the framework record's optimizer section.
     """
-    fraction = job.optimizer.temporary_fraction
-    size = np.where(s.offloads_optimizer, 0.0, job.precision.stepped_bytes)
-    stepped, formula, numbers = _shared(job, s, at, size, s.shards_optimizer)
-    largest = size * optimizers.largest_temporary(job, s, at)
-    return Term(
+    each = np.where(s.offloads_optimizer, 0.0, job.precision.stepped_bytes)
+    stepped = _held(job, s, at, each, s.shards_optimizer)
+    largest = count(optimizers.largest_temporary(job, s, at), "elements of the largest tensor")
+    return PhasedTerm(
         name="optimizer_temporaries",
-        amount=moments(step=fraction * stepped + largest, like=stepped),
-        formula="{fraction:g} x ("
-        + formula
-        + ")"
-        + (" + {largest:bytes} for the largest tensor" if job.optimizer.temporary_tensors else ""),
-        numbers={"fraction": fraction, "largest": largest} | numbers,
+        step=plain(job.optimizer.temporary_fraction) * stepped + bytes_each(each) * largest,
         source=job.optimizer.source,
     )
 
 
-_TERMS: tuple[Callable[[Job, Strategy, Stage], Term], ...] = (
+_ZERO = "ZeRO, arXiv:1910.02054, section 5"
+_TERMS: tuple[Callable[[Job, Strategy, Stage], PhasedTerm], ...] = (
     parameters,
     gradients,
     optimizer_states,

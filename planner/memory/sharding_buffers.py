@@ -4,16 +4,34 @@ Notation: P parameters of a stage on a rank, B those of its largest block and O 
 blocks, after tensor and expert parallelism; g, r bytes per parameter when gathered and reduced.
 """
 
-from functools import reduce
+from collections.abc import Sequence
 
 import numpy as np
 
-from planner.core.term import Amount, Term
+from planner.core.term import (
+    NOTHING,
+    Amount,
+    Term,
+    bytes_each,
+    count,
+    either,
+    greatest,
+    largest,
+    only_where,
+    percent,
+    plain,
+    size,
+)
 from planner.domain.job import Job
 from planner.domain.model import Model, Part
 from planner.domain.strategy import Strategy
+from planner.memory.phases import PhasedTerm
 from planner.parallel.activations import shards_parameters
-from planner.parallel.adapters import gathered_blocks, trained_parameters
+from planner.parallel.adapters import (
+    adapter_parameters,
+    gathered_part_bytes,
+    trained_parameters,
+)
 from planner.parallel.partition import (
     Stage,
     before_blocks,
@@ -22,13 +40,12 @@ from planner.parallel.partition import (
     rank_weights,
     stage_parameters,
 )
-from planner.parallel.phases import moments
 
 
-def communication_buffers(job: Job, s: Strategy, at: Stage) -> Term:
+def communication_buffers(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
     """Buffers of sharding and of gradient reduction, as the framework has them."""
     if job.recipe.lora is not None and job.framework.gathers_blocks:
-        return gathered_blocks(job, s, at)
+        return _gathered_adapters(job, s, at)
     if not job.framework.gathers_blocks:
         return _flat_buckets(job, s, at)
     if job.framework.gathers_outer_parts:
@@ -36,7 +53,7 @@ def communication_buffers(job: Job, s: Strategy, at: Stage) -> Term:
     return _gathered_blocks(job, s, at)
 
 
-def _flat_buckets(job: Job, s: Strategy, at: Stage) -> Term:
+def _flat_buckets(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
     """The flat buffers of DeepSpeed: one to reduce gradients in, and what ZeRO-3 has gathered.
 
         ZeRO-3: r * E always, + g * min(P, max(L, W)) but in the optimizer's step
@@ -49,40 +66,35 @@ def _flat_buckets(job: Job, s: Strategy, at: Stage) -> Term:
     Leaves out: the second buffer of overlap_comm under ZeRO-2; parameters below
     stage3_param_persistence_threshold, which stay gathered.
     """
-    g, r = job.precision.gather_bytes, job.precision.reduce_bytes
-    everything = sum(stage_parameters(job, s, at))
-    trained = sum(trained_parameters(job, s, at))
-    bucket = r * job.framework.bucket_elements
-    is_zero_3 = np.where(s.gathers_twice, 1.0, 0.0)
-    is_whole = np.where(s.shards_parameters, 1.0, 0.0)
-    is_reduced = np.where(s.data_parallel_size > 1, 1.0, 0.0)
-    late = is_reduced * np.minimum(bucket, r * trained)
     live = max(job.framework.live_elements, largest_tensor(job.model))
-    gathered = is_zero_3 * g * np.minimum(everything, live)
-    early, whole = is_zero_3 * bucket, is_whole * bucket
-    return Term(
+    held = np.minimum(sum(stage_parameters(job, s, at)), live)
+    reduced = bytes_each(job.precision.reduce_bytes)
+    trained = np.minimum(sum(trained_parameters(job, s, at)), job.framework.bucket_elements)
+    bucket = reduced * count(job.framework.bucket_elements, "elements of the reduction's buffer")
+    late = only_where(s.data_parallel_size > 1, reduced * count(trained, "gradients in a buffer"))
+    gathered = bytes_each(job.precision.gather_bytes) * count(held, "gathered parameters")
+    in_step = only_where(s.gathers_twice, bucket)
+    in_forward = only_where(s.gathers_twice, bucket + gathered)
+    in_backward = only_where(
+        s.shards_parameters, either(s.gathers_twice, bucket + gathered, bucket)
+    )
+    return PhasedTerm(
         name="communication_buffers",
-        amount=moments(
-            like=late,
-            forward=early + gathered,
-            loss=whole + gathered,
-            last_block=whole + gathered,
-            first_block=whole + gathered,
-            outer=np.where(s.shards_parameters, whole + gathered, late),
-            step=early,
-        ),
-        formula="{gathered:bytes} of gathered parameters; gradients are reduced in a buffer of"
-        " {bucket:bytes}",
-        numbers={"gathered": gathered, "bucket": np.where(s.shards_parameters, whole, late)},
+        forward=in_forward,
+        loss=in_backward,
+        last_block=in_backward,
+        first_block=in_backward,
+        outer=either(s.shards_parameters, in_backward, late),
+        step=in_step,
         source=job.framework.sources["sharding"],
     )
 
 
-def _gathered_blocks(job: Job, s: Strategy, at: Stage) -> Term:
+def _gathered_blocks(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
     """Gathered parameters and unreduced gradients of ZeRO-2 and ZeRO-3.
 
         ZeRO-3: g * (O + B) in forward, g * (O + H + 2B) + (g + r) * B around a block's backward
-        ZeRO-2: g * P from forward to backward, + g * H + (g + r) * B around a block's backward
+        ZeRO-2: g * (P + B) in forward, g * P until backward, then + g * H + (g + r) * B around a block's
         both: (g + r) * O when the outer gradients are scattered, last; + g * O + r * B where the
         head is tied to the embeddings
 
@@ -92,38 +104,32 @@ def _gathered_blocks(job: Job, s: Strategy, at: Stage) -> Term:
     Source: torch.distributed.fsdp fully_shard, PyTorch 2.13, one block per group.
     Leaves out: DDP's buckets, which are the gradients themselves here, and NCCL's own buffers.
     """
-    block, everything, unreduced = _gathered_sizes(job, s, at)
     others = [(part, n) for part, n in occurrences(job.model, at) if not part.is_block]
-    outer = sum(n * _gathered_bytes(job, s, part) for part, n in others)
-    head = job.precision.gather_bytes * sum(n * rank_weights(part, s) for part, n in others)
-    is_zero_3 = s.gathers_twice
-    is_gathered = np.where(shards_parameters(job, s), 1.0, 0.0)
-    held = np.where(is_zero_3, outer, everything)
-    gradients = unreduced * block + head
+    outside = _parameters_of(s, others)
+    head = sum((n * rank_weights(part, s) for part, n in others), 0.0)
     is_tied = any(layer.is_tied for part, _ in others for layer in part.linears)
-    tied = outer + (unreduced - 1) * block if is_tied else 0.0
-    return Term(
+    g, r = bytes_each(job.precision.gather_bytes), bytes_each(job.precision.reduce_bytes)
+    is_zero_3, is_gathered = s.gathers_twice, shards_parameters(job, s)
+    block = count(_largest_block(job, s), "parameters of a block")
+    outer = count(outside, "parameters outside the blocks")
+    everything = count(sum(stage_parameters(job, s, at)), "gathered parameters")
+    held = g * either(is_zero_3, outer, everything)
+    unreduced = (g + r) * block + g * count(head, "of the head")
+    ahead = only_where(is_zero_3, g * block)
+    scattered = (g + r) * outer + (g * outer + r * block if is_tied else NOTHING)
+    return PhasedTerm(
         name="communication_buffers",
-        amount=moments(
-            like=is_gathered,
-            forward=is_gathered * (held + block),
-            loss=is_gathered * (held + np.where(is_zero_3, block, 0)),
-            last_block=is_gathered * (held + np.where(is_zero_3, 2 * block, 0) + gradients),
-            first_block=is_gathered * (outer + block + gradients),
-            outer=is_gathered * (unreduced * outer + tied),
-        ),
-        formula="{held:bytes} of gathered parameters; around a block's backward {block:bytes} of it"
-        " in flight and {gradients:bytes} of gradients not yet scattered",
-        numbers={
-            "held": is_gathered * held,
-            "block": is_gathered * block,
-            "gradients": is_gathered * gradients,
-        },
+        forward=only_where(is_gathered, held + g * block),
+        loss=only_where(is_gathered, held + ahead),
+        last_block=only_where(is_gathered, held + _TWO * ahead + unreduced),
+        first_block=only_where(is_gathered, g * outer + g * block + unreduced),
+        outer=only_where(is_gathered, scattered),
+        note=_GATHERED_NOTE,
         source="torch.distributed.fsdp fully_shard, PyTorch 2.13",
     )
 
 
-def _gathered_groups(job: Job, s: Strategy, at: Stage) -> Term:
+def _gathered_groups(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
     """Gathered parameters and unreduced gradients where embeddings and head are their own groups.
 
         ZeRO-3: g * (H + B) in forward, g * (H + 2B) + (g + r) * max(H, B) around the head's and the
@@ -136,28 +142,63 @@ def _gathered_groups(job: Job, s: Strategy, at: Stage) -> Term:
     Source: torchtitan models/llama3 infra/parallelize.py, apply_fsdp.
     Leaves out: as `_gathered_blocks`.
     """
-    block, everything, unreduced = _gathered_sizes(job, s, at)
-    first, is_zero_3 = before_blocks(job.model), s.gathers_twice
     others = [(part, n) for part, n in occurrences(job.model, at) if not part.is_block]
-    embeddings = sum(n * _gathered_bytes(job, s, part) for part, n in others if part in first)
-    head = sum(n * _gathered_bytes(job, s, part) for part, n in others if part not in first)
-    is_gathered = np.where(shards_parameters(job, s), 1.0, 0.0)
-    held = is_gathered * np.where(is_zero_3, head, everything)
-    in_flight = is_gathered * np.where(is_zero_3, block, 0.0)
-    gradients = is_gathered * unreduced * np.maximum(head, block)
-    return Term(
+    first = before_blocks(job.model)
+    g, r = bytes_each(job.precision.gather_bytes), bytes_each(job.precision.reduce_bytes)
+    is_zero_3, is_gathered = s.gathers_twice, shards_parameters(job, s)
+    block = count(_largest_block(job, s), "parameters of a block")
+    embeddings = count(
+        _parameters_of(s, [each for each in others if each[0] in first]), "of the embeddings"
+    )
+    head = count(
+        _parameters_of(s, [each for each in others if each[0] not in first]), "of the head"
+    )
+    everything = count(sum(stage_parameters(job, s, at)), "gathered parameters")
+    held, ahead = g * either(is_zero_3, head, everything), only_where(is_zero_3, g * block)
+    return PhasedTerm(
         name="communication_buffers",
-        amount=moments(
-            like=held,
-            forward=held + in_flight,
-            loss=held,
-            last_block=held + 2 * in_flight + gradients,
-            first_block=is_gathered * (embeddings + (1 + unreduced) * block),
-            outer=is_gathered * (1 + unreduced) * embeddings,
-        ),
-        formula="{held:bytes} of gathered parameters; around a block's backward {block:bytes} of it"
-        " in flight and {gradients:bytes} of gradients not yet scattered",
-        numbers={"held": held, "block": in_flight, "gradients": gradients},
+        forward=only_where(is_gathered, held + ahead),
+        loss=only_where(is_gathered, held),
+        last_block=only_where(is_gathered, held + _TWO * ahead + (g + r) * largest(head, block)),
+        first_block=only_where(is_gathered, g * embeddings + g * block + (g + r) * block),
+        outer=only_where(is_gathered, g * embeddings + (g + r) * embeddings),
+        note=_GATHERED_NOTE,
+        source=job.framework.sources["sharding"],
+    )
+
+
+def _gathered_adapters(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
+    """Frozen weights that ZeRO-2 and ZeRO-3 gather, as they are stored, and adapters' gradients.
+
+        ZeRO-3: O + B in forward, O + 2B + (g + r) * A around a block's backward
+        ZeRO-2: O + all blocks until then
+
+    Notation: O, B bytes outside the blocks and of the largest block, with its adapters; A adapters'
+    parameters of a block; g, r bytes of a gradient, and of one being reduced.
+    Source: torch.distributed.fsdp fully_shard, one block per group; quantised weights travel as
+    they are (bitsandbytes' bnb_4bit_quant_storage).
+    """
+    trained = max((adapter_parameters(job, part) for part in job.model.blocks), default=0)
+    of_parts = [
+        (part, n * gathered_part_bytes(job, s, part)) for part, n in occurrences(job.model, at)
+    ]
+    of_block = greatest(gathered_part_bytes(job, s, part) for part in job.model.blocks)
+    outer = size(
+        sum((held for part, held in of_parts if not part.is_block), 0.0), "outside the blocks"
+    )
+    block = size(of_block, "of a block")
+    everything = size(sum((held for _, held in of_parts), 0.0), "of gathered weights")
+    is_zero_3, is_gathered = s.gathers_twice, shards_parameters(job, s)
+    held, ahead = either(is_zero_3, outer, everything), only_where(is_zero_3, block)
+    g, r = bytes_each(job.precision.gather_bytes), bytes_each(job.precision.reduce_bytes)
+    gradients = (g + r) * count(trained, "adapters' parameters of a block")
+    return PhasedTerm(
+        name="communication_buffers",
+        forward=only_where(is_gathered, held + ahead),
+        loss=only_where(is_gathered, held + ahead),
+        last_block=only_where(is_gathered, held + _TWO * ahead + gradients),
+        first_block=only_where(is_gathered, outer + block + gradients),
+        note="gathered as stored, and gradients not yet scattered",
         source=job.framework.sources["sharding"],
     )
 
@@ -170,16 +211,14 @@ def largest_tensor(model: Model) -> int:
     return max(*matrices, *(size for part in model.parts for size in part.tables.values()))
 
 
-def _gathered_bytes(job: Job, s: Strategy, part: Part) -> Amount:
-    """Return g times the parameters of one occurrence of a part."""
-    return job.precision.gather_bytes * sum(rank_parameters(part, s))
+def _parameters_of(s: Strategy, parts: Sequence[tuple[Part, Amount]]) -> Amount:
+    """Return the parameters on a rank of several parts, each so many times."""
+    return sum((n * sum(rank_parameters(part, s)) for part, n in parts), 0.0)
 
 
-def _gathered_sizes(job: Job, s: Strategy, at: Stage) -> tuple[Amount, Amount, float]:
-    """Return the bytes of the largest block and of the stage when gathered, and (g + r) / g."""
-    g, r = job.precision.gather_bytes, job.precision.reduce_bytes
-    block = reduce(np.maximum, (_gathered_bytes(job, s, part) for part in job.model.blocks), 0.0)
-    return block, g * sum(stage_parameters(job, s, at)), (g + r) / g
+def _largest_block(job: Job, s: Strategy) -> Amount:
+    """Return the parameters on a rank of the largest kind of block."""
+    return greatest(sum(rank_parameters(part, s)) for part in job.model.blocks)
 
 
 def communicators(job: Job, s: Strategy) -> Amount:
@@ -209,18 +248,15 @@ def framework_and_context(job: Job, s: Strategy, peak: Amount) -> Term:
     Leaves out: fragmentation that grows with varying sequence lengths.
     """
     framework = job.framework
-    nccl = framework.nccl_bytes * communicators(job, s)
     return Term(
         name="framework_and_context",
-        amount=framework.context_bytes + nccl + framework.allocator_fraction * peak,
-        formula="{context:bytes} CUDA context + {nccl:bytes} NCCL"
-        " + {fraction:percent} of {peak:bytes} in the allocator",
-        numbers={
-            "context": framework.context_bytes,
-            "nccl": nccl,
-            "fraction": framework.allocator_fraction,
-            "peak": peak,
-        },
+        arithmetic=size(framework.context_bytes, "of CUDA context")
+        + size(framework.nccl_bytes, "of NCCL a communicator") * plain(communicators(job, s))
+        + percent(framework.allocator_fraction) * size(peak, "in the allocator"),
         source=framework.sources["device"],
         spread=framework.spreads["memory"],
     )
+
+
+_TWO = plain(2.0)
+_GATHERED_NOTE = "gathered parameters, and gradients not yet scattered"

@@ -13,12 +13,11 @@ from functools import reduce
 import numpy as np
 
 from planner.core.errors import InvalidInputError, UnsupportedError, did_you_mean
-from planner.core.term import Amount, Term
+from planner.core.term import Amount
 from planner.domain.job import Job, Lora
 from planner.domain.model import Kept, Linear, Model, Numerics, Part
 from planner.domain.strategy import Strategy
 from planner.parallel.partition import Stage, occurrences, rank_parameters, stage_parameters
-from planner.parallel.phases import moments
 
 ALL_LINEAR = "all-linear"
 """PEFT's word for every linear of the blocks; routers and the head are left out."""
@@ -295,67 +294,19 @@ def _is_sharded(job: Job, s: Strategy) -> Amount:
     return np.asarray(s.zero_stage >= job.framework.parameters_sharded_from)
 
 
-def gathered_blocks(job: Job, s: Strategy, at: Stage) -> Term:
-    """Frozen weights that ZeRO-2 and ZeRO-3 gather, as they are stored, and adapters' gradients.
-
-        ZeRO-3: O + B in forward, O + 2B + (g + r) * A around a block's backward
-        ZeRO-2: O + all blocks until then
-
-    Notation: O, B bytes outside the blocks and of the largest block, with its adapters; A adapters'
-    parameters of a block; g, r bytes of a gradient, and of one being reduced.
-    Source: torch.distributed.fsdp fully_shard, one block per group; quantised weights travel as
-    they are (bitsandbytes' bnb_4bit_quant_storage).
-    """
-    g, r = job.precision.gather_bytes, job.precision.reduce_bytes
-    block = reduce(np.maximum, (_gathered_bytes(job, s, p) for p in job.model.blocks), 0.0)
-    trained = max((adapter_parameters(job, part) for part in job.model.blocks), default=0)
-    held = [(part, n * _gathered_bytes(job, s, part)) for part, n in occurrences(job.model, at)]
-    outer = sum(amount for part, amount in held if not part.is_block)
-    is_gathered = np.where(_is_sharded(job, s), 1.0, 0.0)
-    kept = is_gathered * np.where(s.gathers_twice, outer, sum(amount for _, amount in held))
-    in_flight = is_gathered * np.where(s.gathers_twice, block, 0.0)
-    gradients = is_gathered * (g + r) * trained
-    return Term(
-        name="communication_buffers",
-        amount=moments(
-            like=kept,
-            forward=kept + in_flight,
-            loss=kept + in_flight,
-            last_block=kept + 2 * in_flight + gradients,
-            first_block=is_gathered * (outer + block) + gradients,
-        ),
-        formula="{held:bytes} of gathered weights; around a block's backward {block:bytes} of them"
-        " in flight and {gradients:bytes} of gradients not yet scattered",
-        numbers={"held": kept, "block": in_flight, "gradients": gradients},
-        source=job.framework.sources["sharding"],
-    )
-
-
-def _gathered_bytes(job: Job, s: Strategy, part: Part) -> Amount:
+def gathered_part_bytes(job: Job, s: Strategy, part: Part) -> Amount:
+    """Return what a gathered occurrence of a part takes: frozen weights as stored, and adapters."""
     adapters = job.precision.gather_bytes * adapter_parameters(job, part)
     return frozen_part_bytes(job, s, part) + adapters
 
 
-def dequantised_weight(job: Job, s: Strategy, at: Stage) -> Term:
-    """The 16-bit copy of a quantised weight, while a matmul reads it.
-
-        bytes = 2 * in_features * out_features of the largest quantised linear
-
-    Source: bitsandbytes MatMul4Bit dequantises in forward, and again in backward.
-    Leaves out: int8 weights, which are multiplied as they are in forward; counted alike.
-    """
+def largest_quantised_weights(job: Job) -> int:
+    """Return the weights of the largest linear that is quantised; 0 where none is."""
     lora = job.recipe.lora
-    is_quantised = lora is not None and lora.base_bits < _HALF
-    sizes = [layer.weights for part in job.model.blocks for layer in part.linears if _fits(layer)]
-    size = 2.0 * max(sizes, default=0) if is_quantised else 0.0
-    held = size * np.minimum(1.0, at.num_blocks) + 0.0 * s.micro_batch_size
-    return Term(
-        name="dequantised_weight",
-        amount=moments(like=held, last_block=held, first_block=held),
-        formula="2 B x {weights:,.0f} weights of the largest quantised matrix",
-        numbers={"weights": held / 2},
-        source="bitsandbytes 0.49 autograd/_functions.py MatMul4Bit",
-    )
+    if lora is None or lora.base_bits >= _HALF:
+        return 0
+    layers = (layer for part in job.model.blocks for layer in part.linears)
+    return max((layer.weights for layer in layers if _fits(layer)), default=0)
 
 
 def largest_tensor(job: Job) -> int:

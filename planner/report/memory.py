@@ -8,9 +8,9 @@ from planner.domain.job import Job
 from planner.memory.evaluation_and_checkpoint import checkpoint_peak_bytes, evaluation_peak_bytes
 from planner.memory.host import estimate_host_memory
 from planner.memory.ledger import stage_memories
+from planner.memory.phases import PHASES
 from planner.parallel.adapters import trainable
 from planner.parallel.partition import stage
-from planner.parallel.phases import PHASES
 from planner.report.text import Emphasis, layout, ledger, table
 from planner.search.candidate import Candidate
 from planner.search.largest_that_fits import (

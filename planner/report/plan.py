@@ -8,7 +8,7 @@ from planner.advice.plan import Plan
 from planner.core.units import format_bytes, format_duration, format_seconds
 from planner.domain.strategy import SHORT_NAMES, Strategy
 from planner.hardware.placement import RankGrid, rank_grid
-from planner.parallel.phases import PHASES
+from planner.memory.phases import PHASES
 from planner.report.text import (
     WIDTH,
     Emphasis,

@@ -20,7 +20,7 @@ from planner.domain.job import Job
 from planner.domain.model import Linear, Model
 from planner.domain.strategy import DATA_NAMES, Strategy
 from planner.hardware.placement import cuda_visible_devices
-from planner.parallel.phases import PHASES
+from planner.memory.phases import PHASES
 from planner.request.cluster import Assumption
 from planner.search.candidate import Candidate
 from planner.search.training_run import training

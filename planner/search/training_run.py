@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from planner.core.term import Term
+from planner.core.term import Term, bytes_each, count, rate, seconds
 from planner.domain.job import Job
 from planner.step_time.ledger import StepTime
 
@@ -70,18 +70,12 @@ def start_up(job: Job) -> Term:
     framework, gpus = job.framework, job.cluster.world_size
     joining = framework.nccl_start_seconds + framework.nccl_start_seconds_per_gpu * gpus
     joining = joining if gpus > 1 else 0.0
-    loading = job.precision.stepped_bytes * job.model.parameters / framework.load_bytes_per_second
+    weights = bytes_each(job.precision.stepped_bytes) * count(job.model.parameters, "parameters")
     return Term(
         name="start_up",
-        amount=framework.start_seconds + joining + loading,
-        formula="{process:seconds} for a process + {joining:seconds} to join {gpus} GPUs"
-        " + {loading:seconds} to load the model",
-        numbers={
-            "process": framework.start_seconds,
-            "joining": joining,
-            "gpus": gpus,
-            "loading": loading,
-        },
+        arithmetic=seconds(framework.start_seconds, "for a process")
+        + seconds(joining, "to join the GPUs")
+        + weights / rate(framework.load_bytes_per_second, "from disk"),
         source=framework.sources["start"],
         spread=framework.spreads["host"],
     )

@@ -80,7 +80,7 @@ def linear(job: Job, s: Strategy, layer: Linear, dtype: str | None = None) -> Am
     rows = tokens(job, s) * layer.experts_per_token / local
     one = gemm(job, rows, columns, depth, dtype)
     if dtype == "fp8":
-        one = one + _CAST_BYTES * rows * depth / _elementwise_bandwidth(job)
+        one = one + _CAST_BYTES * rows * depth / elementwise_bandwidth(job)
     return local * one
 
 
@@ -149,26 +149,17 @@ def elementwise(
     scores = _score_bytes(job, whole, part, numerics)
     each, of_scores = passes
     moved = each * (kept - scores) + of_scores * scores
-    return tokens(job, s) * moved / _elementwise_bandwidth(job)
+    return tokens(job, s) * moved / elementwise_bandwidth(job)
 
 
-def memory_bound(job: Job, s: Strategy, part: Part, numerics: Numerics, again: Amount) -> Amount:
-    """Seconds of a part's elementwise work in forward, in backward, and `again` in recompute."""
-    forward, scores = _forward_passes(job)
-    return elementwise(
-        job,
-        s,
-        part,
-        numerics,
-        (
-            (1 + again) * forward + job.framework.backward_passes,
-            (1 + again) * scores + _SCORE_BACKWARD,
-        ),
-    )
+def elementwise_forward(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Amount:
+    """Seconds of a part's elementwise work in forward."""
+    return elementwise(job, s, part, numerics, (job.framework.forward_passes, _SCORE_FORWARD))
 
 
-def _forward_passes(job: Job) -> tuple[float, float]:
-    return job.framework.forward_passes, _SCORE_FORWARD
+def elementwise_backward(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Amount:
+    """Seconds of a part's elementwise work in backward, recompute left out."""
+    return elementwise(job, s, part, numerics, (job.framework.backward_passes, _SCORE_BACKWARD))
 
 
 def _score_bytes(job: Job, whole: Strategy, part: Part, numerics: Numerics) -> Amount:
@@ -191,7 +182,7 @@ def loss(job: Job, s: Strategy) -> Amount:
     split = s.tensor_parallel_size if job.framework.splits_loss else 1
     moved = job.framework.loss_passes * tokens(job, s) * job.model.vocab_size / split
     has_loss = 1.0 if job.model.has_token_loss else 0.0
-    return has_loss * moved / _elementwise_bandwidth(job)
+    return has_loss * moved / elementwise_bandwidth(job)
 
 
 def launches(job: Job, s: Strategy, part: Part) -> Amount:
@@ -228,43 +219,16 @@ def host_stretch(
     return 1 + waiting / np.maximum(gpu_seconds, 1e-12)
 
 
-def optimizer_step(job: Job, parameters: Amount) -> Amount:
-    """Seconds of the optimizer's passes over the parameters that a rank steps.
+def weight_gradients(job: Job, s: Strategy, part: Part) -> Amount:
+    """Seconds of the gradients of one occurrence of the part's weights in backward.
 
-        seconds = passes * stepped_bytes * parameters / (hbm_fraction * hbm)
-
-    Source: the framework record's optimizer section.
-    Leaves out: gradient clipping's norm (one more pass over the gradients).
-    """
-    moved = job.optimizer.passes * job.precision.stepped_bytes * parameters
-    return moved / _elementwise_bandwidth(job)
-
-
-def forward(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Amount:
-    """Seconds of one occurrence of the part in forward."""
-    return (
-        matmuls(job, s, part)
-        + attention(job, s, part)
-        + elementwise(job, s, part, numerics, _forward_passes(job))
-    )
-
-
-def backward(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Amount:
-    """Seconds of one occurrence of the part in backward, recompute left out.
-
-    Two matmuls per forward matmul, one for the gradient of its input and one for that of its
-    weight, which is added to the gradients in their own dtype. Frozen weights have none.
+    A matmul per forward matmul, added to the gradients in their own dtype. Frozen weights have none.
     Leaves out: the adapters' own matmuls; dequantising frozen weights.
     """
-    is_frozen = job.recipe.lora is not None
-    held = 0.0 if is_frozen else sum(rank_parameters(part, s))
-    accumulated = 2 * job.precision.gradient_bytes * held
-    return (
-        (1 if is_frozen else 2) * matmuls(job, s, part)
-        + accumulated / _elementwise_bandwidth(job)
-        + attention_backward(job, s, part)
-        + elementwise(job, s, part, numerics, (job.framework.backward_passes, _SCORE_BACKWARD))
-    )
+    if job.recipe.lora is not None:
+        return 0.0
+    accumulated = 2 * job.precision.gradient_bytes * sum(rank_parameters(part, s))
+    return matmuls(job, s, part) + accumulated / elementwise_bandwidth(job)
 
 
 def selective_recompute(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Amount:
@@ -274,9 +238,9 @@ def selective_recompute(job: Job, s: Strategy, part: Part, numerics: Numerics) -
     """
     if job.framework.selective_recompute == "attention":
         scores = _score_bytes(job, replace(s, recompute="none"), part, numerics)
-        passed = _SCORE_FORWARD * tokens(job, s) * scores / _elementwise_bandwidth(job)
+        passed = _SCORE_FORWARD * tokens(job, s) * scores / elementwise_bandwidth(job)
         return attention(job, s, part) + passed
-    return matmuls(job, s, part) / 2 + elementwise(job, s, part, numerics, _forward_passes(job))
+    return matmuls(job, s, part) / 2 + elementwise_forward(job, s, part, numerics)
 
 
 def materialises_scores(job: Job, attention: Attention) -> bool:
@@ -304,5 +268,6 @@ def _wide_dtype(job: Job) -> str:
     return "bf16" if dtype == "fp8" else dtype
 
 
-def _elementwise_bandwidth(job: Job) -> float:
+def elementwise_bandwidth(job: Job) -> float:
+    """Return the bytes per second that elementwise kernels reach."""
     return job.cluster.gpu.hbm_bytes_per_second * job.framework.elementwise_hbm_fraction

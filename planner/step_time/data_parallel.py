@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.collectives import operations
-from planner.core.term import Amount, Term
+from planner.core.term import Amount, Term, plain, ranks, rate, seconds, size
 from planner.domain.cluster import Group, Provenance
 from planner.domain.job import Job
 from planner.domain.strategy import Strategy
@@ -53,15 +53,15 @@ def reduction(job: Job, s: Strategy, at: Stage, backward: Amount) -> Beside:
     every = s.zero_stage >= job.framework.reduces_every_micro_batch_from
     times = np.where(every, s.gradient_accumulation_steps, 1)
     trained = sum(trained_parameters(job, s, at))
-    size = job.precision.reduce_bytes * trained
+    reduced_bytes = job.precision.reduce_bytes * trained
     if np.all(np.asarray(s.synchronize_every) == 1):
-        return Beside(times=times, size_bytes=size, seconds=whole, exposed=exposed)
+        return Beside(times=times, size_bytes=reduced_bytes, seconds=whole, exposed=exposed)
     is_local = s.synchronize_every > 1
     average = communication.average_parameters(job, s, at) / s.synchronize_every
     averaged = job.precision.parameter_bytes * trained
     return Beside(
         times=np.where(is_local, 1, times),
-        size_bytes=np.where(is_local, averaged / s.synchronize_every, size),
+        size_bytes=np.where(is_local, averaged / s.synchronize_every, reduced_bytes),
         seconds=np.where(is_local, average, whole),
         exposed=np.where(is_local, average, exposed),
     )
@@ -72,19 +72,21 @@ def reduction_term(job: Job, s: Strategy, reduced: Beside) -> Term:
 
     Source: planner/collectives/operations.py; overlap: the framework record.
     """
+    everyone = s.data_parallel_size * s.context_parallel_size
+    pace = reduced.size_bytes / np.maximum(reduced.seconds, 1e-12)
     return Term(
         name="gradient_reduction",
-        amount=reduced.times * reduced.exposed,
-        formula="{times} x {exposed:seconds} exposed of {reduction:seconds}"
-        " ({size:bytes} over {ranks:ranks} at {rate:rate})",
-        numbers={
-            "times": reduced.times,
-            "exposed": reduced.exposed,
-            "reduction": reduced.seconds,
-            "size": reduced.size_bytes,
-            "rate": reduced.size_bytes / np.maximum(reduced.seconds, 1e-12),
-            "ranks": s.data_parallel_size * s.context_parallel_size,
-        },
+        arithmetic=plain(reduced.times) * seconds(reduced.exposed, "exposed"),
+        note=(
+            "of ",
+            seconds(reduced.seconds),
+            " for ",
+            size(reduced.size_bytes),
+            " over ",
+            ranks(everyone),
+            " at ",
+            rate(pace),
+        ),
         source=source(job),
         spread=communication_spread(job),
     )
@@ -119,9 +121,8 @@ def gather_term(job: Job, gathered: Beside) -> Term:
     """What gathering parameters adds to the step after hiding behind compute."""
     return Term(
         name="parameter_gather",
-        amount=gathered.times * gathered.exposed,
-        formula="{times} x {exposed:seconds} exposed of {gather:seconds}",
-        numbers={"times": gathered.times, "exposed": gathered.exposed, "gather": gathered.seconds},
+        arithmetic=plain(gathered.times) * seconds(gathered.exposed, "exposed"),
+        note=("of ", seconds(gathered.seconds)),
         source=source(job),
         spread=communication_spread(job),
     )
@@ -134,21 +135,18 @@ def slowdown_term(job: Job, s: Strategy, reduced: Beside, gathered: Beside) -> T
 
     Source: `data/calibration/interconnect.toml`, overlap_slowdown.
     """
-    share = communication.slowdown(job, s)
-    hidden = reduced.hidden + gathered.hidden
+    hidden = seconds(reduced.hidden + gathered.hidden, "of communication beside compute")
     return Term(
         name="overlap_slowdown",
-        amount=share * hidden,
-        formula="{share:g} x {hidden:seconds} of communication beside compute",
-        numbers={"share": share, "hidden": hidden},
+        arithmetic=plain(communication.slowdown(job, s)) * hidden,
         source="data/calibration/interconnect.toml, overlap_slowdown",
         spread=communication_spread(job),
     )
 
 
-def _hidden(job: Job, seconds: Amount) -> Amount:
+def _hidden(job: Job, computed: Amount) -> Amount:
     """Return how much communication can hide behind that much compute."""
-    return job.framework.backward_overlap_fraction * seconds
+    return job.framework.backward_overlap_fraction * computed
 
 
 def _everyone(job: Job) -> Group:

@@ -8,18 +8,34 @@ Notation: A gradient accumulation steps; p pipeline stages, v chunks of layers o
 and backward seconds of a micro-batch on the slowest stage.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
-from planner.core.term import Amount, Term, pick, total
+from planner.core.term import (
+    Amount,
+    Term,
+    add,
+    bytes_each,
+    count,
+    micro_batches,
+    only_where,
+    pick,
+    plain,
+    ranks,
+    rate,
+    seconds,
+    total,
+)
 from planner.domain.job import Job
 from planner.domain.strategy import Strategy
 from planner.parallel import partition
 from planner.parallel.adapters import trained_parameters
 from planner.parallel.partition import Stage
 from planner.step_time import communication, compute, data_parallel, offload
-from planner.step_time.micro_batch import Pass, pace, part_pass
+from planner.step_time.micro_batch import BACKWARD, FORWARD, MicroBatch, Spent, pace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,13 +65,12 @@ class StepTime:
 
 def estimate_step_time(job: Job, s: Strategy) -> StepTime:
     """Return the time ledger of one optimizer step, in seconds."""
-    passes = [(part, part_pass(job, s, part)) for part in job.model.parts]
-    whole, slowest, at = pace(job, s, passes)
+    whole, slowest, at = pace(job, s)
     reduced = data_parallel.reduction(job, s, at, slowest.backward)
     gathered = data_parallel.gather(job, s, at, slowest.forward, slowest.backward)
     terms = (
-        _forward(job, s, slowest),
-        _backward(job, s, slowest),
+        _computed(job, s, slowest, "forward", FORWARD),
+        _computed(job, s, slowest, "backward", BACKWARD),
         *_model_parallel(job, s, slowest),
         *_pipeline(job, s, whole, slowest),
         data_parallel.reduction_term(job, s, reduced),
@@ -64,72 +79,84 @@ def estimate_step_time(job: Job, s: Strategy) -> StepTime:
         _optimizer(job, s, at),
         *offload.terms(job, s, at, slowest.forward, slowest.backward),
     )
-    seconds = total(terms)
+    step_seconds = total(terms)
     tokens_per_gpu = job.tokens_per_step / job.cluster.world_size
     flops = 3 * job.model.flops_per_token(job.recipe.sequence_length) * tokens_per_gpu
     spread = sum(term.spread * term.amount for term in terms)
     return StepTime(
         terms=terms,
-        step_seconds=seconds,
-        low_seconds=seconds - spread,
-        high_seconds=seconds + job.framework.slower_factor * spread,
-        tokens_per_second_per_gpu=tokens_per_gpu / seconds,
-        model_flops_utilization=flops / (seconds * job.peak_flops_per_second),
+        step_seconds=step_seconds,
+        low_seconds=step_seconds - spread,
+        high_seconds=step_seconds + job.framework.slower_factor * spread,
+        tokens_per_second_per_gpu=tokens_per_gpu / step_seconds,
+        model_flops_utilization=flops / (step_seconds * job.peak_flops_per_second),
     )
 
 
-def _compute_term(job: Job, s: Strategy, name: str, each: Amount, spread: Amount) -> Term:
+_WORDS: Mapping[Spent, str] = MappingProxyType(
+    {
+        Spent.FORWARD_MATMULS: "matmuls",
+        Spent.FORWARD_ATTENTION: "attention",
+        Spent.FORWARD_ELEMENTWISE: "elementwise",
+        Spent.FORWARD_LOSS: "loss",
+        Spent.FORWARD_LAUNCHES: "launches",
+        Spent.INPUT_GRADIENTS: "input gradients",
+        Spent.WEIGHT_GRADIENTS: "weight gradients",
+        Spent.BACKWARD_ATTENTION: "attention",
+        Spent.BACKWARD_ELEMENTWISE: "elementwise",
+        Spent.BACKWARD_LOSS: "loss",
+        Spent.RECOMPUTE: "recompute",
+        Spent.BACKWARD_LAUNCHES: "launches",
+    }
+)
+"""Launches: what the GPU waits for the host to launch its work."""
+
+
+def _computed(job: Job, s: Strategy, slowest: MicroBatch, name: str, kinds: range) -> Term:
+    """Forward, or backward, of all micro-batches on the slowest stage: A * F, or A * Bw."""
+    steps, source = micro_batches(s.gradient_accumulation_steps), job.cluster.gpu.gemm.source
+    each = {kind: seconds(slowest.of(kind), _WORDS[kind]) for kind in map(Spent, kinds)}
+    parts = tuple(
+        Term(
+            name=_WORDS[kind].replace(" ", "_"),
+            arithmetic=steps * one,
+            source=source,
+            spread=slowest.spread,
+        )
+        for kind, one in each.items()
+    )
     return Term(
         name=name,
-        amount=s.gradient_accumulation_steps * each,
-        formula="{steps:micro-batches} x {each:seconds} on {gpu} (recompute: {recompute})",
-        numbers={
-            "steps": s.gradient_accumulation_steps,
-            "each": each,
-            "gpu": job.cluster.gpu.name,
-            "recompute": s.recompute,
-        },
-        source=job.cluster.gpu.gemm.source,
-        spread=spread,
+        arithmetic=steps * add(each.values()),
+        note=(f"on {job.cluster.gpu.name}",),
+        parts=parts,
+        source=source,
+        spread=slowest.spread,
     )
 
 
-def _forward(job: Job, s: Strategy, slowest: Pass) -> Term:
-    """Forward of all micro-batches on the slowest stage: A * F."""
-    return _compute_term(job, s, "forward", slowest.forward, slowest.spread)
-
-
-def _backward(job: Job, s: Strategy, slowest: Pass) -> Term:
-    """Backward of all micro-batches, with the forward that recompute repeats: A * Bw."""
-    return _compute_term(job, s, "backward", slowest.backward, slowest.spread)
-
-
-def _model_parallel(job: Job, s: Strategy, slowest: Pass) -> tuple[Term, ...]:
+def _model_parallel(job: Job, s: Strategy, slowest: MicroBatch) -> tuple[Term, ...]:
     """What tensor, context and expert parallelism exchange within each micro-batch."""
     kinds = (
-        ("tensor_parallel_exchange", slowest.tensor, communication.tensor_group(s)),
-        ("context_parallel_exchange", slowest.context, communication.context_group(s)),
-        ("expert_parallel_exchange", slowest.expert, communication.expert_group(s)),
+        ("tensor_parallel_exchange", Spent.TENSOR, communication.tensor_group(s)),
+        ("context_parallel_exchange", Spent.CONTEXT, communication.context_group(s)),
+        ("expert_parallel_exchange", Spent.EXPERT, communication.expert_group(s)),
     )
+    steps = micro_batches(s.gradient_accumulation_steps)
     return tuple(
         Term(
             name=name,
-            amount=s.gradient_accumulation_steps * each,
-            formula="{steps:micro-batches} x {each:seconds} among {ranks:ranks}",
-            numbers={
-                "steps": s.gradient_accumulation_steps,
-                "each": each,
-                "ranks": group.ranks,
-            },
+            arithmetic=steps * seconds(slowest.of(kind)),
+            note=("among ", ranks(group.ranks)),
             source="planner/step_time/communication.py",
             spread=data_parallel.communication_spread(job),
         )
-        for name, each, group in kinds
+        for name, kind, group in kinds
         if np.any(np.asarray(group.ranks) > 1)
     )
 
 
-def _pipeline(job: Job, s: Strategy, whole: Pass, slowest: Pass) -> tuple[Term, ...]:
+def _pipeline(job: Job, s: Strategy, whole: MicroBatch, slowest: MicroBatch) -> tuple[Term, ...]:
     """The bubble while the pipeline fills and drains, and the hand-overs between stages.
 
         bubble = (whole - slowest) / v;  naive: A * (whole - slowest)
@@ -153,47 +180,37 @@ def _pipeline(job: Job, s: Strategy, whole: Pass, slowest: Pass) -> tuple[Term, 
     virtual = s.virtual_pipeline_size
     one = communication.pipeline_transfer(job, s)
     filling = s.pipeline_parallel_size - 1
-    idle = (whole.seconds - slowest.seconds) * _bubble_share(s, whole)
     steps = s.gradient_accumulation_steps
     times = np.where(virtual > 1, 2 * virtual * filling, 2 * (steps + filling))
     behind = np.where(virtual > 1, np.maximum(0.0, virtual * one - slowest.seconds), 0.0)
+    idle = seconds(whole.seconds, "through all stages") - seconds(slowest.seconds, "on the slowest")
+    share = plain(_bubble_share(s, whole), "of it under the schedule")
+    late = seconds(behind, "that chunks' hand-overs take longer than they compute")
     return (
         Term(
             name="pipeline_bubble",
-            amount=np.where(s.pipeline_parallel_size > 1, idle, 0.0),
-            formula="({whole:seconds} through all stages - {slowest:seconds} on the slowest)"
-            " x {share:.3g} ({schedule}, {virtual} chunks)",
-            numbers={
-                "whole": whole.seconds,
-                "slowest": slowest.seconds,
-                "share": _bubble_share(s, whole),
-                "schedule": s.pipeline_schedule,
-                "virtual": virtual,
-            },
+            arithmetic=only_where(s.pipeline_parallel_size > 1, idle * share),
             source="Narayanan et al., arXiv:2104.04473, section 2.2",
             spread=slowest.spread,
         ),
         Term(
             name="pipeline_transfer",
-            amount=times * one + steps * behind,
-            formula="{times} x {one:seconds} + {steps:micro-batches} x {behind:seconds} that their"
-            " chunks' hand-overs take longer than they compute",
-            numbers={"times": times, "one": one, "steps": steps, "behind": behind},
+            arithmetic=plain(times) * seconds(one, "a hand-over") + micro_batches(steps) * late,
             source="planner/step_time/communication.py",
             spread=data_parallel.communication_spread(job),
         ),
     )
 
 
-def _bubble_share(s: Strategy, whole: Pass) -> Amount:
+def _bubble_share(s: Strategy, whole: MicroBatch) -> Amount:
     """Return what a schedule leaves idle of a micro-batch through the other stages."""
-    seconds, weight = np.maximum(whole.seconds, 1e-12), whole.weight
+    through, weight = np.maximum(whole.seconds, 1e-12), whole.of(Spent.PUT_OFF)
     share = 1 / np.asarray(s.virtual_pipeline_size)
-    inputs = seconds - whole.forward - weight
+    inputs = through - whole.forward - weight
     longest = np.maximum(np.maximum(whole.forward, inputs) / 2, inputs - weight)
     by_schedule = {
-        "zb-h1": np.maximum(0.0, seconds - 2 * weight) / seconds,
-        "zbv": longest / seconds,
+        "zb-h1": np.maximum(0.0, through - 2 * weight) / through,
+        "zbv": longest / through,
         "naive": s.gradient_accumulation_steps,
     }
     for schedule, left in by_schedule.items():
@@ -213,15 +230,11 @@ def _optimizer(job: Job, s: Strategy, at: Stage) -> Term:
     expert_shards = np.where(s.shards_optimizer, partition.expert_shards(s), 1)
     on_gpu = np.where(s.offloads_optimizer, 0, 1)
     parameters = on_gpu * (dense / shards + experts / expert_shards)
+    each = plain(job.optimizer.passes, "passes") * bytes_each(job.precision.stepped_bytes)
+    bandwidth = rate(compute.elementwise_bandwidth(job))
     return Term(
         name="optimizer",
-        amount=compute.optimizer_step(job, parameters),
-        formula="{passes} passes over {size:g} B x {parameters:count} parameters",
-        numbers={
-            "passes": job.optimizer.passes,
-            "size": job.precision.stepped_bytes,
-            "parameters": parameters,
-        },
+        arithmetic=each * count(parameters, "parameters") / bandwidth,
         source=job.optimizer.source,
         spread=job.framework.spreads["memory_bound"],
     )

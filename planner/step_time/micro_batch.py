@@ -5,116 +5,164 @@ Notation: A gradient accumulation steps; r 1 where recompute repeats the forward
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
+from enum import IntEnum, auto
+from functools import cached_property, reduce
 
 import numpy as np
+from numpy.typing import NDArray
 
-from planner.core.term import Amount
+from planner.core.term import Amount, Column, Truth
 from planner.domain.job import Job
 from planner.domain.model import Numerics, Part
 from planner.domain.strategy import Strategy
 from planner.parallel import partition
-from planner.parallel.activations import shards_parameters
+from planner.parallel.activations import shards_parameters, tokens
 from planner.parallel.partition import Stage
 from planner.parallel.schedule import StageSeconds
 from planner.step_time import communication, compute
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pass:
+class Spent(IntEnum):
+    """What the seconds of a micro-batch are spent on: rows of `MicroBatch.seconds_by_kind`."""
+
+    FORWARD_MATMULS = 0
+    FORWARD_ATTENTION = auto()
+    FORWARD_ELEMENTWISE = auto()
+    FORWARD_LOSS = auto()
+    FORWARD_LAUNCHES = auto()
+    INPUT_GRADIENTS = auto()
+    WEIGHT_GRADIENTS = auto()
+    BACKWARD_ATTENTION = auto()
+    BACKWARD_ELEMENTWISE = auto()
+    BACKWARD_LOSS = auto()
+    RECOMPUTE = auto()
+    BACKWARD_LAUNCHES = auto()
+    TENSOR = auto()
+    """Exposed communication, forward and backward together, by kind."""
+    CONTEXT = auto()
+    EXPERT = auto()
+    PUT_OFF = auto()
+    """The part of backward that zero-bubble schedules put off; not another second."""
+    DOUBT = auto()
+    """How far forward and backward together may be off to each side; not another second."""
+
+
+FORWARD = range(Spent.FORWARD_MATMULS, Spent.INPUT_GRADIENTS)
+BACKWARD = range(Spent.INPUT_GRADIENTS, Spent.TENSOR)
+_EXCHANGES = range(Spent.TENSOR, Spent.PUT_OFF)
+
+
+@dataclass(frozen=True)
+class MicroBatch:
     """Seconds of one micro-batch through a part, a stage, or the model."""
 
-    forward: Amount = 0.0
-    backward: Amount = 0.0
-    """Recompute included."""
-    weight: Amount = 0.0
-    """The part of backward that zero-bubble schedules put off: weight gradients."""
-    tensor: Amount = 0.0
-    """Exposed communication, forward and backward together, by kind."""
-    context: Amount = 0.0
-    expert: Amount = 0.0
-    doubt: Amount = 0.0
-    """How far forward and backward together may be off to each side."""
+    seconds_by_kind: NDArray[np.float64]
+    """[kind of `Spent`], or [kind, layout]."""
+
+    def of(self, kind: Spent) -> Amount:
+        """Return the seconds of one kind."""
+        amount: Amount = self.seconds_by_kind[kind]
+        return amount
+
+    @cached_property
+    def forward(self) -> Amount:
+        """Return the seconds of forward, its exchanges left out."""
+        return _total(self.seconds_by_kind, FORWARD)
+
+    @cached_property
+    def backward(self) -> Amount:
+        """Return the seconds of backward, recompute included, its exchanges left out."""
+        return _total(self.seconds_by_kind, BACKWARD)
+
+    @cached_property
+    def seconds(self) -> Amount:
+        """Return all of it."""
+        return self.forward + self.backward + _total(self.seconds_by_kind, _EXCHANGES)
 
     @property
     def spread(self) -> Amount:
-        """Half-width of the range of forward and backward, as a fraction of them."""
-        return self.doubt / np.maximum(self.forward + self.backward, 1e-12)
+        """Return the half-width of the range of forward and backward, as a fraction of them."""
+        return self.of(Spent.DOUBT) / np.maximum(self.forward + self.backward, 1e-12)
 
-    @property
-    def seconds(self) -> Amount:
-        """All of it."""
-        return self.forward + self.backward + self.tensor + self.context + self.expert
-
-    def plus(self, times: Amount, other: "Pass") -> "Pass":
-        """Return this and so many of the other, one after the other."""
-        return Pass(
-            forward=self.forward + times * other.forward,
-            backward=self.backward + times * other.backward,
-            weight=self.weight + times * other.weight,
-            tensor=self.tensor + times * other.tensor,
-            context=self.context + times * other.context,
-            expert=self.expert + times * other.expert,
-            doubt=self.doubt + times * other.doubt,
-        )
-
-    def where(self, condition: Amount, other: "Pass") -> "Pass":
+    def where(self, condition: Truth, other: "MicroBatch") -> "MicroBatch":
         """Return this where the condition holds, row by row, else the other."""
-        return Pass(
-            forward=np.where(condition, self.forward, other.forward),
-            backward=np.where(condition, self.backward, other.backward),
-            weight=np.where(condition, self.weight, other.weight),
-            tensor=np.where(condition, self.tensor, other.tensor),
-            context=np.where(condition, self.context, other.context),
-            expert=np.where(condition, self.expert, other.expert),
-            doubt=np.where(condition, self.doubt, other.doubt),
-        )
+        return MicroBatch(np.where(condition, self.seconds_by_kind, other.seconds_by_kind))
 
 
-def part_pass(job: Job, s: Strategy, part: Part) -> Pass:
+def _total(spent: Column, kinds: range) -> Amount:
+    amount: Amount = spent[kinds.start : kinds.stop].sum(axis=0)
+    return amount
+
+
+def part_seconds(job: Job, s: Strategy, part: Part) -> MicroBatch:
     """Return a micro-batch through one occurrence of a part, the host's floor included."""
     precision = job.precision
-    replicated = _part_pass_in(job, s, part, precision.replicated_numerics)
+    replicated = _part_seconds_in(job, s, part, precision.replicated_numerics)
     if precision.sharded_numerics == precision.replicated_numerics:
         return replicated
-    sharded = _part_pass_in(job, s, part, precision.sharded_numerics)
+    sharded = _part_seconds_in(job, s, part, precision.sharded_numerics)
     return sharded.where(shards_parameters(job, s), replicated)
 
 
-def _part_pass_in(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Pass:
-    """Compute stretched to the host's pace, and what is exposed of the exchanges within the part.
+def _part_seconds_in(job: Job, s: Strategy, part: Part, numerics: Numerics) -> MicroBatch:
+    """Compute, what the host's pace adds to it, and what is exposed of the exchanges in the part.
 
         tensor = (1 + r + 1 - o) * exchange;  expert = (2 + r) * exchange
 
     Notation: r 1 where recompute repeats the forward pass; o the framework's tensor_overlap_fraction.
     """
-    forward = compute.forward(job, s, part, numerics)
-    backward = compute.backward(job, s, part, numerics)
+    spent = np.zeros((len(Spent), *np.shape(tokens(job, s))))
+    _compute(job, s, part, numerics, spent)
+    again = _repeats_forward(s, part)
+    overlap = job.framework.tensor_overlap_fraction
     exchange = communication.tensor_parallel(job, s, part)
-    experts = communication.expert_parallel(job, s, part)
-    again: Amount = 0.0
+    spent[Spent.TENSOR] = (1 + again + 1 - overlap) * exchange
+    spent[Spent.EXPERT] = (2 + again) * communication.expert_parallel(job, s, part)
+    spent[Spent.CONTEXT] = _context(job, s, part)
+    _wait_for_host(job, s, part, spent)
+    return MicroBatch(spent)
+
+
+def _compute(job: Job, s: Strategy, part: Part, numerics: Numerics, spent: Column) -> None:
+    """Fill in what the GPU computes, and how far that may be off."""
+    matmuls = compute.matmuls(job, s, part)
+    spent[Spent.FORWARD_MATMULS] = spent[Spent.INPUT_GRADIENTS] = matmuls
+    spent[Spent.WEIGHT_GRADIENTS] = compute.weight_gradients(job, s, part)
+    spent[Spent.FORWARD_ATTENTION] = compute.attention(job, s, part)
+    spent[Spent.BACKWARD_ATTENTION] = compute.attention_backward(job, s, part)
+    spent[Spent.FORWARD_ELEMENTWISE] = compute.elementwise_forward(job, s, part, numerics)
+    spent[Spent.BACKWARD_ELEMENTWISE] = compute.elementwise_backward(job, s, part, numerics)
+    again = _repeats_forward(s, part)
+    moving = (1 + again) * spent[Spent.FORWARD_ELEMENTWISE] + spent[Spent.BACKWARD_ELEMENTWISE]
     if part.is_block:
-        again = np.where(s.recompute == "full", 1.0, 0.0)
-        backward = backward + again * forward + _selective(job, s, part, numerics)
-    moving = compute.memory_bound(job, s, part, numerics, again)
-    idle = 0.0
+        repeated = again * _total(spent, FORWARD)
+        spent[Spent.RECOMPUTE] = repeated + _selective(job, s, part, numerics)
     if part.name == "head":
         loss = compute.loss(job, s)
-        forward, backward, moving = forward + loss / 3, backward + 2 * loss / 3, moving + loss
-        idle = job.framework.host_seconds_per_micro_batch
-    tensor = (1 + again + 1 - job.framework.tensor_overlap_fraction) * exchange
-    expert = (2 + again) * experts
-    busy = forward + backward
-    stretch = compute.host_stretch(job, s, part, busy, tensor + expert)
-    return Pass(
-        forward=forward * stretch + idle,
-        backward=backward * stretch,
-        weight=compute.matmuls(job, s, part) * stretch,
-        tensor=tensor,
-        context=_context(job, s, part),
-        expert=expert,
-        doubt=_doubt(job, busy, moving, (stretch - 1) * busy + idle),
-    )
+        spent[Spent.FORWARD_LOSS], spent[Spent.BACKWARD_LOSS] = loss / 3, 2 * loss / 3
+        moving = moving + loss
+    spent[Spent.PUT_OFF] = matmuls
+    busy = _total(spent, FORWARD) + _total(spent, BACKWARD)
+    spent[Spent.DOUBT] = _doubt(job, busy, moving)
+
+
+def _wait_for_host(job: Job, s: Strategy, part: Part, spent: Column) -> None:
+    """Fill in what launching adds to the GPU's time, and how far that may be off."""
+    forward = _total(spent, FORWARD)
+    backward = _total(spent, BACKWARD)
+    exchanged = spent[Spent.TENSOR] + spent[Spent.EXPERT]
+    stretch = compute.host_stretch(job, s, part, forward + backward, exchanged)
+    idle = job.framework.host_seconds_per_micro_batch if part.name == "head" else 0.0
+    spent[Spent.FORWARD_LAUNCHES] = (stretch - 1) * forward + idle
+    spent[Spent.BACKWARD_LAUNCHES] = (stretch - 1) * backward
+    spent[Spent.PUT_OFF] *= stretch
+    waiting = (stretch - 1) * (forward + backward) + idle
+    spent[Spent.DOUBT] += job.framework.spreads["host"] * waiting
+
+
+def _repeats_forward(s: Strategy, part: Part) -> Amount:
+    """Return 1 where recompute runs the part's forward again in backward, else 0."""
+    return np.where(s.recompute == "full", 1.0, 0.0) if part.is_block else 0.0
 
 
 def _selective(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Amount:
@@ -144,45 +192,48 @@ def _context(job: Job, s: Strategy, part: Part) -> Amount:
     return np.maximum(0.0, forward - looking) + np.maximum(0.0, backward - looking_back)
 
 
-def _doubt(job: Job, busy: Amount, moving: Amount, waiting: Amount) -> Amount:
-    """Return how far a part's seconds may be off, by what they are spent on.
+def _doubt(job: Job, busy: Amount, moving: Amount) -> Amount:
+    """Return how far a part's computing seconds may be off, by what they are spent on.
 
-        seconds = compute * (busy - moving) + memory_bound * moving + host * waiting
+        seconds = compute * (busy - moving) + memory_bound * moving
 
-    Notation: moving: the part of the GPU's busy time that is memory-bound; waiting: for the host;
-    compute (at least the matmul curve's median error), memory_bound, host: the record's spreads.
+    Notation: moving: the part of the GPU's busy time that is memory-bound; compute (at least the
+    matmul curve's median error), memory_bound: the record's spreads. Waiting for the host adds its
+    own.
     Source: the framework record's uncertainty section.
     """
     spreads = job.framework.spreads
     matmuls = max(job.cluster.gpu.gemm.spread, spreads["compute"])
-    return matmuls * (busy - moving) + spreads["memory_bound"] * moving + spreads["host"] * waiting
+    return matmuls * (busy - moving) + spreads["memory_bound"] * moving
 
 
-def pace(job: Job, s: Strategy, passes: list[tuple[Part, Pass]]) -> tuple[Pass, Pass, Stage]:
+def pace(job: Job, s: Strategy) -> tuple[MicroBatch, MicroBatch, Stage]:
     """Return one micro-batch through the whole model, through the slowest stage, and that stage."""
-    whole = Pass()
-    for part, one in passes:
-        whole = whole.plus(part.count, one)
-    by_part = {id(part): one for part, one in passes}
+    of_parts = {id(part): part_seconds(job, s, part) for part in job.model.parts}
+    counted = (part.count * of_parts[id(part)].seconds_by_kind for part in job.model.parts)
+    whole = MicroBatch(reduce(np.add, counted))
     heaviest = partition.heaviest_stages(job, s)
-    stages = [(_through(job, at, by_part), at) for at in heaviest]
+    stages = [(_through(job, at, of_parts), at) for at in heaviest]
     slowest, busiest = reduce(_slower, stages)
     return whole, slowest, busiest
 
 
-def _through(job: Job, at: Stage, by_part: Mapping[int, Pass]) -> Pass:
+def _through(job: Job, at: Stage, of_parts: Mapping[int, MicroBatch]) -> MicroBatch:
     """Seconds of one micro-batch through a stage."""
     parts = partition.occurrences(job.model, at)
-    return reduce(lambda sum_, one: sum_.plus(one[1], by_part[id(one[0])]), parts, Pass())
+    seconds = (times * of_parts[id(part)].seconds_by_kind for part, times in parts)
+    return MicroBatch(reduce(np.add, seconds))
 
 
-def _slower(one: tuple[Pass, Stage], other: tuple[Pass, Stage]) -> tuple[Pass, Stage]:
+def _slower(
+    one: tuple[MicroBatch, Stage], other: tuple[MicroBatch, Stage]
+) -> tuple[MicroBatch, Stage]:
     """Return the slower of two stages, row by row; the first of equals."""
     is_slower = other[0].seconds > one[0].seconds
     return other[0].where(is_slower, one[0]), _choose(is_slower, other[1], one[1])
 
 
-def _choose(condition: Amount, one: Stage, other: Stage) -> Stage:
+def _choose(condition: Truth, one: Stage, other: Stage) -> Stage:
     return replace(
         one,
         index=np.where(condition, one.index, other.index),
@@ -200,17 +251,18 @@ def stage_seconds(job: Job, s: Strategy) -> tuple[StageSeconds, ...]:
 
     What is exchanged within a pass counts to forward and backward as compute does.
     """
-    by_part = {id(part): part_pass(job, s, part) for part in job.model.parts}
-    found = []
-    for index in range(int(s.pipeline_parallel_size)):
-        one = _through(job, partition.stage(job, s, index), by_part)
-        compute_seconds = float(one.forward + one.backward)
-        stretch = float(one.seconds) / max(compute_seconds, 1e-12)
-        found.append(
-            StageSeconds(
-                forward=float(one.forward) * stretch,
-                backward=float(one.backward) * stretch,
-                weight=float(one.weight) * stretch,
-            )
-        )
-    return tuple(found)
+    of_parts = {id(part): part_seconds(job, s, part) for part in job.model.parts}
+    stages = (
+        _through(job, partition.stage(job, s, index), of_parts)
+        for index in range(int(s.pipeline_parallel_size))
+    )
+    return tuple(_stretched(one) for one in stages)
+
+
+def _stretched(one: MicroBatch) -> StageSeconds:
+    stretch = float(one.seconds) / max(float(one.forward + one.backward), 1e-12)
+    return StageSeconds(
+        forward=float(one.forward) * stretch,
+        backward=float(one.backward) * stretch,
+        weight=float(one.of(Spent.PUT_OFF)) * stretch,
+    )

@@ -2,7 +2,7 @@
 
 from planner.collectives import operations
 from planner.core.errors import InvalidInputError
-from planner.core.term import Term
+from planner.core.term import Term, plain, rate, size
 from planner.domain.cluster import Group
 from planner.domain.job import Job
 from planner.domain.strategy import Strategy
@@ -46,12 +46,11 @@ def data_parallel_step(job: Job, s: Strategy) -> tuple[Term, ...]:
     return (*computed, *(_exchange(job, name, size, times) for name, size in sizes.items()))
 
 
-def _exchange(job: Job, name: str, size: float, times: int) -> Term:
-    one = float(operations.send(job.cluster, Group(ranks=2), size))
+def _exchange(job: Job, name: str, bytes_sent: float, times: int) -> Term:
+    one = float(operations.send(job.cluster, Group(ranks=2), bytes_sent))
+    exchange = size(bytes_sent) / rate(bytes_sent / one, "between one GPU and another")
     return Term(
         name=name,
-        amount=times * one,
-        formula="{times} x {size:bytes} between GPU 0 and another",
-        numbers={"times": times, "size": size},
+        arithmetic=plain(times) * exchange,
         source="torch/nn/parallel/data_parallel.py",
     )

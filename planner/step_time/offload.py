@@ -7,7 +7,7 @@ slowest stage; n GPUs of a node.
 import numpy as np
 
 from planner.catalog import records
-from planner.core.term import Amount, Term
+from planner.core.term import Amount, Term, count, only_where, rate, seconds
 from planner.core.units import GIGA
 from planner.domain.job import Job
 from planner.domain.strategy import Strategy
@@ -38,37 +38,31 @@ def terms(job: Job, s: Strategy, at: Stage, forward: Amount, backward: Amount) -
     """
     if np.all(np.asarray(s.offload) == "none"):
         return ()
-    is_stepped = np.where(s.offloads_optimizer, 1.0, 0.0)
     share = _share(s, trained_parameters(job, s, at))
-    rate = host_link_bytes_per_second(job)
+    pcie = host_link_bytes_per_second(job)
     hidden = job.framework.backward_overlap_fraction * np.asarray(backward)
-    down = job.precision.gradient_bytes * share / rate
+    down = job.precision.gradient_bytes * share / pcie
     every = s.zero_stage >= job.framework.reduces_every_micro_batch_from
     times = np.where(every, s.gradient_accumulation_steps, 1)
     leaving = times * np.maximum(0.0, down - hidden * job.framework.offload_overlaps)
-    stepping = job.cluster.gpus_per_node * share / job.framework.host_parameters_per_second
-    fetch = job.precision.parameter_bytes * _share(s, stage_parameters(job, s, at)) / rate
+    stepping = (
+        count(job.cluster.gpus_per_node, "GPUs")
+        * count(share, "parameters")
+        / count(job.framework.host_parameters_per_second, "a second on the CPU")
+    )
+    fetch = job.precision.parameter_bytes * _share(s, stage_parameters(job, s, at)) / pcie
     again = np.where(s.gathers_twice, np.maximum(0.0, fetch - hidden), 0.0)
     before = np.maximum(0.0, fetch - job.framework.backward_overlap_fraction * np.asarray(forward))
-    returning = job.precision.parameter_bytes * share / rate
+    returning = job.precision.parameter_bytes * share / pcie
     up = np.where(
         s.offloads_parameters, s.gradient_accumulation_steps * (before + again), returning
     )
+    moved = seconds(leaving, "of gradients to the host") + stepping
     return (
         Term(
             name="offload",
-            amount=is_stepped * (leaving + stepping + up),
-            formula="{leaving:seconds} of gradients to the host + {stepping:seconds} for {share:count}"
-            " parameters of each of {gpus} GPUs on the CPU + {up:seconds} of parameters back"
-            " ({rate:rate} a GPU)",
-            numbers={
-                "leaving": leaving,
-                "stepping": stepping,
-                "share": share,
-                "gpus": job.cluster.gpus_per_node,
-                "up": up,
-                "rate": rate,
-            },
+            arithmetic=only_where(s.offloads_optimizer, moved + seconds(up, "of parameters back")),
+            note=("copies at ", rate(pcie), " a GPU"),
             source=job.framework.sources["offload"],
             spread=job.framework.spreads["host"],
         ),

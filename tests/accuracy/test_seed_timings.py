@@ -16,7 +16,7 @@ import pytest
 from conftest import JobMaker
 
 from planner.core.errors import InvalidInputError
-from planner.core.term import total
+from planner.core.term import Quantity, total
 from planner.domain.job import Job
 from planner.domain.strategy import Strategy, vary
 from planner.parallel.partition import stage
@@ -177,8 +177,10 @@ def test_one_process_exchanges_five_times(make_job: JobMaker) -> None:
     """GPT-2's parameters and gradients in fp32, 4 x 1,024 tokens of 8 B and their logits."""
     job, s = of(make_job, WITH_NVLINK)
     _, *exchanges = data_parallel_step(job, s)[-6:]
-    sizes = [exchange.numbers["size"] for exchange in exchanges]
-    assert sizes == [8 * 4096, 4 * 124_439_808, 4 * 4096 * 50_257, 4, 4 * 124_439_808]
+    sizes = ["32.0 KiB", "475 MiB", "785 MiB", "4 B", "475 MiB"]
+    assert [exchange.how.split(" / ")[0] for exchange in exchanges] == [
+        f"{exchanges[0].how.split(' x ')[0]} x {size}" for size in sizes
+    ]
     with pytest.raises(InvalidInputError):
         data_parallel_step(job, replace(s, data_parallel_replicate_size=1))
 
@@ -216,8 +218,9 @@ def test_what_the_timings_say_of_the_card_and_the_link(make_job: JobMaker) -> No
     reduction = next(
         term for term in time_of(make_job, WITHOUT).terms if term.name == "gradient_reduction"
     )
-    assert reduction.numbers["size"] == pytest.approx(497.8e6, rel=0.001)
-    assert 3e9 < reduction.numbers["rate"] < 6e9
+    _, moved, _, pace = (each.number for each in reduction.note if isinstance(each, Quantity))
+    assert moved == pytest.approx(497.8e6, rel=0.001)
+    assert 3e9 < pace < 6e9
 
 
 def test_the_more_there_is_to_sync_the_more_a_slow_link_impedes(make_job: JobMaker) -> None:

@@ -4,6 +4,7 @@ import pytest
 from conftest import JobMaker
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from phased import in_phases
 
 from planner.catalog import records
 from planner.core.units import GIB, MIB
@@ -11,10 +12,10 @@ from planner.domain.job import Job
 from planner.domain.model import Numerics
 from planner.domain.strategy import Strategy
 from planner.memory.ledger import Memory, estimate_memory
+from planner.memory.phases import PHASES
 from planner.memory.sharding_buffers import communication_buffers, communicators
 from planner.parallel import partition
 from planner.parallel.activations import kept_per_token
-from planner.parallel.phases import PHASES
 from planner.request.schema import StrategyRequest, parse_request, resolve
 from planner.request.strategy import whole_strategy
 
@@ -27,8 +28,8 @@ def sharded(stage: int, ranks: int = 8, **fields: Any) -> Strategy:
 
 
 def buffers(job: Job, s: Strategy) -> dict[str, float]:
-    amounts = communication_buffers(job, s, partition.stage(job, s, 0)).amount
-    return dict(zip(PHASES, map(float, amounts), strict=True))
+    amounts = in_phases(communication_buffers(job, s, partition.stage(job, s, 0)))
+    return dict(zip(PHASES, amounts, strict=True))
 
 
 def ledger(memory: Memory) -> dict[str, float]:

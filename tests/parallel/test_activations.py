@@ -3,12 +3,14 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import JobMaker
+from phased import in_phases
 
 from planner.domain.job import Job
 from planner.domain.strategy import Strategy
+from planner.memory import activations
 from planner.memory.ledger import estimate_memory
-from planner.parallel import activations, partition
-from planner.parallel.phases import PHASES
+from planner.parallel import partition
+from planner.parallel.activations import tokens
 
 HIDDEN, HEADS, TOKENS = 768, 12, 1024
 STATISTICS = 2 * 8
@@ -40,7 +42,7 @@ def gpt2(
 def forward(job: Job, s: Strategy, index: int = 0) -> float:
     """Bytes of the activations at the end of forward."""
     term = activations.activations(job, s, partition.stage(job, s, index))
-    return float(np.asarray(term.amount)[PHASES.index("end of forward")])
+    return float(term.forward.value)
 
 
 def of_a_layer(make_job: JobMaker, s: Strategy, **recipe: Any) -> float:
@@ -134,7 +136,7 @@ def llama(make_job: JobMaker, framework: str, **recipe: Any) -> Job:
 
 def block(job: Job, s: Strategy) -> float:
     """Bytes per token that one of 32 blocks leaves behind."""
-    return forward(job, s) / 32 / float(activations.tokens(job, s))
+    return forward(job, s) / 32 / float(tokens(job, s))
 
 
 @pytest.mark.parametrize(("split", "sequence_parallel"), [(1, False), (4, False), (4, True)])
@@ -181,7 +183,7 @@ def test_a_recomputed_block_is_what_recompute_did_not_save(make_job: JobMaker) -
     s = {kind: Strategy(recompute=kind) for kind in ("none", "selective", "full")}
     working = {
         kind: float(
-            np.max(activations.recomputed_block(job, one, partition.stage(job, one, 0)).amount)
+            max(in_phases(activations.recomputed_block(job, one, partition.stage(job, one, 0))))
         )
         for kind, one in s.items()
     }
@@ -194,7 +196,7 @@ def test_a_recomputed_block_is_what_recompute_did_not_save(make_job: JobMaker) -
 def buffers(job: Job, **layout: Any) -> float:
     s = Strategy(**layout)
     at = partition.stage(job, s, 0)
-    return float(np.max(activations.tensor_parallel_buffers(job, s, at).amount))
+    return max(in_phases(activations.tensor_parallel_buffers(job, s, at)))
 
 
 def test_gathered_inputs_are_buffered_where_they_are_not_kept(make_job: JobMaker) -> None:
@@ -209,7 +211,7 @@ def test_gathered_inputs_are_buffered_where_they_are_not_kept(make_job: JobMaker
 def gathered(job: Job, **layout: Any) -> list[float]:
     s = Strategy(**layout)
     at = partition.stage(job, s, 0)
-    return list(map(float, activations.gathered_keys_values(job, s, at).amount))
+    return in_phases(activations.gathered_keys_values(job, s, at))
 
 
 def test_keys_and_values_of_all_ranks_are_there_for_one_block(make_job: JobMaker) -> None:
@@ -230,7 +232,9 @@ def test_nanotron_adds_16_bit_gradients_to_fp32_ones(make_job: JobMaker) -> None
 
     def passing(stage: int) -> Any:
         s = Strategy(zero_stage=stage)
-        return activations.passing_gradients(job, s, partition.stage(job, s, 0)).amount
+        return np.array(
+            in_phases(activations.passing_gradients(job, s, partition.stage(job, s, 0)))
+        )
 
     size = 2 * job.model.parameters
     assert list(passing(1)) == [0, 0, 0, size, size, 0]

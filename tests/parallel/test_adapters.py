@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from conftest import JobMaker
+from phased import in_phases
 
 from planner.catalog import records
 from planner.core.errors import (
@@ -16,7 +17,9 @@ from planner.core.errors import (
 from planner.core.units import GIB
 from planner.domain.job import Job
 from planner.domain.strategy import Strategy
+from planner.memory.activations import dequantised_weight
 from planner.memory.ledger import estimate_memory
+from planner.memory.sharding_buffers import communication_buffers
 from planner.models.architectures import read_model
 from planner.parallel import adapters
 from planner.parallel.activations import kept_per_token
@@ -60,7 +63,7 @@ def test_without_adapters_everything_is_trained(make_job: JobMaker) -> None:
     job = make_job("gpt2", gpus=1)
     assert adapters.trainable(job) == (job.model.parameters, job.model.parameters)
     assert adapters.frozen_part_bytes(job, Strategy(), job.model.blocks[0]) == 0
-    assert adapters.dequantised_weight(job, Strategy(), stage(job, Strategy(), 0)).amount.max() == 0
+    assert max(in_phases(dequantised_weight(job, stage(job, Strategy(), 0)))) == 0
 
 
 @pytest.mark.parametrize(
@@ -93,7 +96,7 @@ def test_int8_holds_a_byte_and_a_scale_per_row_and_keeps_every_input(make_job: J
 def test_the_largest_weight_is_dequantised_around_backward(make_job: JobMaker) -> None:
     job = make_job(LLAMA, gpus=1, recipe=recipe("qlora", rank=8))
     s = Strategy()
-    amounts = adapters.dequantised_weight(job, s, stage(job, s, 0)).amount
+    amounts = in_phases(dequantised_weight(job, stage(job, s, 0)))
     assert [float(amount) for amount in amounts] == [0, 0, 2 * 4096 * 11008, 2 * 4096 * 11008, 0, 0]
 
 
@@ -134,7 +137,7 @@ def test_sharding_divides_frozen_weights_and_gathers_them_as_they_are(make_job: 
     assert ledger["gradients"] == 2 * adapter / 4
     block = (1 / 2 + 4 / 64) * BLOCK_WEIGHTS + 2 * (2 * 4096 + 8 * 8192)
     outer = 2 * (2 * 32000 * 4096 + 4096)
-    buffers = adapters.gathered_blocks(job, s, stage(job, s, 0)).amount
+    buffers = in_phases(communication_buffers(job, s, stage(job, s, 0)))
     assert float(buffers[0]) == pytest.approx(outer + block)
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from conftest import JobMaker
 
+from planner.core.term import Quantity
 from planner.domain.strategy import Strategy
 from planner.parallel.partition import stage
 from planner.step_time import communication, data_parallel
@@ -86,4 +87,5 @@ def test_the_ledger_says_what_is_hidden_and_what_it_costs(make_job: JobMaker) ->
     assert term.amount == pytest.approx(0.1 * reduced.hidden)
     assert "beside compute" in term.how
     said = data_parallel.reduction_term(job, DDP, reduced)
-    assert said.numbers["size"] / said.numbers["rate"] == pytest.approx(reduced.seconds)
+    spent, moved, _, pace = (each.number for each in said.note if isinstance(each, Quantity))
+    assert moved / pace == pytest.approx(spent) == reduced.seconds

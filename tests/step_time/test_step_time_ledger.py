@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 from conftest import JobMaker
 
-from planner.core.term import Term
+from planner.core.term import Quantity, Term, total
 from planner.domain.strategy import Strategy, num_rows
 from planner.search.candidate import estimate
 from planner.search.space import strategies
 from planner.step_time.communication import pipeline_transfer
 from planner.step_time.ledger import StepTime, estimate_step_time
+from planner.step_time.micro_batch import pace
 
 
 def ddp(ranks: int, **fields: object) -> Strategy:
@@ -105,8 +106,8 @@ def test_a_measured_machine_takes_its_curve_and_a_reduction_states_its_rate(
 ) -> None:
     job = make_job(recipe={"global_batch_size": 4})
     reduction = term(estimate_step_time(job, ddp(4)), "gradient_reduction")
-    numbers = reduction.numbers
-    assert numbers["size"] / numbers["rate"] == pytest.approx(numbers["reduction"])
+    spent, moved, _, pace = (each.number for each in reduction.note if isinstance(each, Quantity))
+    assert moved / pace == pytest.approx(spent)
     assert "a100_sxm" in reduction.source
     assert reduction.spread == job.framework.spreads["communication_measured"]
 
@@ -129,7 +130,8 @@ def test_a_pipeline_waits_for_its_other_stages_once(make_job: JobMaker) -> None:
     slowest = (amounts(time)["forward"] + amounts(time)["backward"]) / 64
     whole = amounts(time)["pipeline_bubble"] + slowest
     assert 7 * slowest < 8 * whole / 1.05
-    assert whole == pytest.approx(term(time, "pipeline_bubble").numbers["whole"])
+    assert "through all stages" in term(time, "pipeline_bubble").how
+    assert whole == pytest.approx(float(pace(job, s)[0].seconds))
     assert "pipeline_bubble" not in amounts(estimate_step_time(job, ddp(8)))
 
 
@@ -286,3 +288,21 @@ def test_chunks_wait_for_hand_overs_that_take_longer_than_they_compute(make_job:
     slow, hidden = bounds["ethernet-1g"], bounds["infiniband-ndr"]
     assert slow[0] > 0.5 * slow[1]
     assert hidden[0] < 0.1 * hidden[1]
+
+
+def test_the_optimizer_passes_over_its_states(make_job: JobMaker) -> None:
+    job = make_job()
+    bandwidth = job.framework.elementwise_hbm_fraction * job.cluster.gpu.hbm_bytes_per_second
+    step = term(estimate_step_time(job, Strategy(micro_batch_size=8)), "optimizer")
+    moved = job.optimizer.passes * 4 * job.model.parameters
+    assert step.amount == pytest.approx(moved / bandwidth)
+
+
+def test_forward_and_backward_open_into_what_they_spend(make_job: JobMaker) -> None:
+    job = make_job(recipe={"global_batch_size": 8})
+    time = estimate_step_time(job, ddp(4))
+    for name in ("forward", "backward"):
+        whole = term(time, name)
+        assert total(whole.parts) == pytest.approx(whole.amount)
+        assert {"attention", "elementwise", "loss", "launches"} < {p.name for p in whole.parts}
+    assert "weight_gradients" in {part.name for part in term(time, "backward").parts}

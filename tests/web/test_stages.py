@@ -9,7 +9,7 @@ from planner.core.units import GIB, format_bytes
 from planner.domain.job import Job
 from planner.domain.strategy import Strategy
 from planner.memory.ledger import Memory, estimate_memory, stage_memories
-from planner.parallel.phases import PHASES
+from planner.memory.phases import PHASES
 from web.stages import Stages, draw_stages
 
 LLAMA = "meta-llama/Llama-2-7b-hf"

@@ -1,0 +1,262 @@
+"""What forward leaves behind for backward: activations, weight copies, logits. Bytes per rank.
+
+Notation: T tokens of a micro-batch on a rank; F micro-batches in flight; V vocabulary; the rest as in
+`planner.parallel.activations`.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from planner.core.term import (
+    NOTHING,
+    Amount,
+    Expression,
+    bytes_each,
+    count,
+    either,
+    greatest,
+    only_where,
+    plain,
+    size,
+)
+from planner.domain.job import Job
+from planner.domain.model import Numerics
+from planner.domain.strategy import Strategy
+from planner.memory.phases import PhasedTerm, always
+from planner.parallel.activations import (
+    block_retained_bytes,
+    by_numerics,
+    numerics_of,
+    part_kept_bytes,
+    tokens,
+)
+from planner.parallel.adapters import largest_quantised_weights
+from planner.parallel.partition import Stage, occurrences, rank_weights, stage_parameters
+
+
+def activations(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
+    """What autograd keeps from forward to backward, the logits left out.
+
+        bytes = T * F * (blocks + outer)
+
+    Notation: blocks, outer: kept bytes per token, over the stage's parts inside and outside the
+    trunk; with recompute="full" a block keeps one hidden state, its input, and with "selective"
+    what the framework saves of it. One micro-batch of the F is in backward; the others wait.
+    Source: operation counts in planner/models/architectures/kept.py; Chen et al., arXiv:1604.06174;
+    division over tensor-parallel ranks: Korthikanti et al., arXiv:2205.05198, section 4.
+    Leaves out: transient outputs that no operation keeps; alignment to 512 bytes.
+    """
+    seen = tokens(job, s)
+    others = [(part, n) for part, n in occurrences(job.model, at) if not part.is_block]
+    kept_outside = sum((n * part_kept_bytes(job, s, part) for part, n in others), 0.0)
+    retained = [block_retained_bytes(job, s, part) for part in job.model.blocks]
+    kept = sum((n * one for one, n in zip(retained, at.blocks, strict=True)), 0.0)
+    of_largest = greatest(retained) / seen
+    each = kept / seen / np.maximum(1, at.num_blocks)
+    blocks = count(at.num_blocks, "blocks") * size(each, "/token")
+    outside = size(kept_outside / seen, "/token outside them")
+    of_tokens, waiting = count(seen, "tokens"), plain(at.in_flight - 1, "waiting")
+    before = waiting * (blocks + outside)
+    return PhasedTerm(
+        name="activations",
+        forward=of_tokens * (blocks + outside) * plain(at.in_flight, "in flight"),
+        loss=of_tokens * (blocks + outside) * plain(at.in_flight, "in flight"),
+        last_block=of_tokens * (before + blocks),
+        first_block=of_tokens * (before + size(of_largest, "/token of a block")),
+        outer=of_tokens * before,
+        source="autograd's saved tensors, operation by operation"
+        " (planner/models/architectures/kept.py)",
+    )
+
+
+def recomputed_block(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
+    """One block's activations, while backward has it recomputed.
+
+        bytes = T * block with recompute="full", T * (block - saved) with "selective"
+
+    Source: Chen et al., arXiv:1604.06174, section 4.
+    """
+    working: Amount = 0.0
+    if np.any(s.recompute != "none"):
+        whole = replace(s, recompute="none")
+        for part in job.model.blocks:
+            everything = part_kept_bytes(job, whole, part)
+            saved = np.where(s.recompute == "full", 0.0, block_retained_bytes(job, s, part))
+            working = np.maximum(working, everything - saved)
+        working = np.where(at.num_blocks > 0, working, 0.0)
+    seen = tokens(job, s)
+    again = count(seen, "tokens") * size(working / seen, "/token of one block")
+    return PhasedTerm(
+        name="recomputed_block",
+        last_block=again,
+        first_block=again,
+        source="Chen et al., arXiv:1604.06174, section 4",
+    )
+
+
+def autocast_weight_copies(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
+    """The 16-bit copy of every weight matrix that autocast makes and backward needs.
+
+        bytes = 2 * (weights of the blocks and the head)
+
+    With recompute="full" the blocks' copies die with the autocast cache at the end of forward.
+    Source: torch.autocast caches weight casts until its context ends; autograd keeps them.
+    """
+    modes = {job.precision.replicated_numerics, job.precision.sharded_numerics}
+    parts = occurrences(job.model, at) if Numerics.AUTOCAST in modes else []
+    copied = [(part, n * rank_weights(part, s)) for part, n in parts]
+    weights = sum((amount for _, amount in copied), 0.0)
+    outside = sum((amount for part, amount in copied if not part.is_block), 0.0)
+    of_block = greatest(rank_weights(part, s) for part in job.model.blocks)
+    is_copied = numerics_of(job, s) == Numerics.AUTOCAST
+    each = bytes_each(np.where(is_copied, job.precision.copy_bytes, 0.0))
+    is_recomputed = s.recompute == "full"
+    everything = each * count(weights, "matmul weights, while autocast or autograd holds them")
+    one_block = each * count(of_block, "matmul weights of one block")
+    return PhasedTerm(
+        name="autocast_weight_copies",
+        forward=everything,
+        loss=either(
+            is_recomputed, each * count(outside, "matmul weights outside the blocks"), everything
+        ),
+        last_block=either(
+            is_recomputed,
+            one_block,
+            each * count(weights - outside, "matmul weights of the blocks"),
+        ),
+        first_block=one_block,
+        source="torch.autocast weight cache, PyTorch 2.13",
+    )
+
+
+def logits_and_loss(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
+    """Logits, their fp32 copy, log-softmax and gradients around the cross-entropy.
+
+        bytes = T * V * forward at the end of forward, T * V * backward in the loss's backward
+
+    divided by t where the framework splits the loss by vocabulary. With torch, forward is 4 for
+    the log-softmax that backward needs, 4 for the logits in fp32 and 2 in the compute dtype (none
+    when that is fp32); backward adds the gradients into and out of the log-softmax.
+    Source: the framework record's activations section.
+    Leaves out: chunked cross-entropy.
+    """
+    has_loss = at.is_last * (1.0 if job.model.has_token_loss else 0.0)
+    split = s.tensor_parallel_size if job.framework.splits_loss else 1
+    logits = count(has_loss * tokens(job, s) * job.model.vocab_size / split, "logits")
+    forward, backward = job.framework.loss_bytes
+    kept = by_numerics(job, s, lambda n: forward - (2.0 if n == Numerics.FP32 else 0.0))
+    return PhasedTerm(
+        name="logits_and_loss",
+        forward=logits * bytes_each(kept),
+        loss=logits * bytes_each(backward),
+        source=job.framework.sources["activations"],
+    )
+
+
+def tensor_parallel_buffers(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
+    """The gathered input and the unreduced output around a region that is split by tensors.
+
+        bytes = 2 * T * hidden state, under sequence parallelism
+
+    Source: Megatron-LM's GlobalMemoryBuffer for the all-gather, nanotron's MemoryBuffer; the
+    reduce-scatter reads the whole output of the matmul before it.
+    Leaves out: where the framework keeps gathered inputs, they are among the activations.
+    """
+    has_buffers = not job.framework.keeps_gathered_inputs
+    is_split = has_buffers & s.sequence_parallel & (s.tensor_parallel_size > 1)
+    each = by_numerics(job, s, lambda n: 4.0 if n == Numerics.FP32 else 2.0)
+    state = count(tokens(job, s), "tokens") * bytes_each(each) * _hidden_size(job)
+    held = only_where(is_split & (at.num_blocks > 0), _TWO * state)
+    return PhasedTerm(
+        name="tensor_parallel_buffers",
+        forward=held,
+        loss=held,
+        last_block=held,
+        first_block=held,
+        note="a gathered input and an unreduced output, of tokens that are divided in between",
+        source=job.framework.sources["activations"],
+    )
+
+
+def gathered_keys_values(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
+    """Keys and values of a whole sequence around one block's attention, and their gradients.
+
+        bytes = 2 a c T q / t in forward, twice that in backward
+
+    Notation: a bytes per element; c context parallel size; q the width of all query heads, for which
+    those of keys and values are repeated.
+    Source: the framework record's context section; only what is gathered is of another size than
+    the sequence's pieces.
+    Leaves out: a kernel that reads grouped keys as they are.
+    """
+    is_gathered = (job.framework.context_exchange == "gather") & (s.context_parallel_size > 1)
+    widths = [part.attention.query_size for part in job.model.blocks if part.attention]
+    each = by_numerics(job, s, lambda n: 4.0 if n == Numerics.FP32 else 2.0)
+    every_token = count(s.context_parallel_size * tokens(job, s), "tokens of all ranks")
+    width = count(max(widths, default=0) / s.tensor_parallel_size, "wide")
+    gathered = only_where(
+        is_gathered & (at.num_blocks > 0), _TWO * bytes_each(each) * every_token * width
+    )
+    return PhasedTerm(
+        name="gathered_keys_values",
+        forward=gathered,
+        last_block=_TWO * gathered,
+        first_block=_TWO * gathered,
+        note="keys and values, and in backward as much of their gradients",
+        source=job.framework.sources["context"],
+    )
+
+
+def passing_gradients(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
+    """Gradients in the compute dtype, on their way to an accumulator of their own.
+
+        bytes = g * P when backward is through, and again for the whole step in DDP's buckets
+
+    Notation: g passing_gradient_bytes, 0 where backward adds to the accumulator itself; P the
+    stage's parameters on a rank.
+    Source: nanotron's FP32GradientAccumulator, which adds them after backward; ZeRO-0 wraps the
+    model in DistributedDataParallel without gradient_as_bucket_view.
+    """
+    each, source = job.precision.passing_gradient_bytes, job.framework.sources["sharding"]
+    if not each:
+        return always("passing_gradients", NOTHING, source)
+    passing: Expression = bytes_each(each) * count(sum(stage_parameters(job, s, at)), "parameters")
+    buckets = only_where(s.zero_stage == 0, passing)
+    return PhasedTerm(
+        name="passing_gradients",
+        forward=buckets,
+        loss=buckets,
+        last_block=buckets,
+        first_block=buckets + passing,
+        outer=buckets + passing,
+        step=buckets,
+        note="in DDP's buckets all the time, and as backward ends",
+        source=source,
+    )
+
+
+def dequantised_weight(job: Job, at: Stage) -> PhasedTerm:
+    """The 16-bit copy of a quantised weight, while a matmul reads it.
+
+        bytes = 2 * in_features * out_features of the largest quantised linear
+
+    Source: bitsandbytes MatMul4Bit dequantises in forward, where the end
+    holds none, and again in backward.
+    Leaves out: int8 weights, which are multiplied as they are in forward; counted alike.
+    """
+    weights = count(largest_quantised_weights(job), "weights of the largest quantised matrix")
+    held = only_where(at.num_blocks > 0, bytes_each(2.0) * weights)
+    return PhasedTerm(
+        name="dequantised_weight",
+        last_block=held,
+        first_block=held,
+        source="bitsandbytes 0.49 autograd/_functions.py MatMul4Bit",
+    )
+
+
+def _hidden_size(job: Job) -> Expression:
+    return count(job.model.hidden_size, "wide")
+
+
+_TWO = plain(2.0)

@@ -16,7 +16,7 @@ import numpy as np
 
 from planner.core.term import Amount, Term, pick, total
 from planner.domain.job import Job
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Layout, Strategy, tabulate
 from planner.memory import optimizers
 from planner.memory.sharding_buffers import communication_buffers, framework_and_context
 from planner.parallel import activations, adapters, partition
@@ -60,14 +60,12 @@ def estimate_memory(job: Job, s: Strategy) -> Memory:
     return _busiest([_stage_memory(job, s, at) for at in partition.heaviest_stages(job, s)])
 
 
-def stage_memories(job: Job, s: Strategy) -> tuple[Memory, ...]:
+def stage_memories(job: Job, s: Layout) -> tuple[Memory, ...]:
     """Return the ledger of every pipeline stage of one layout, in order."""
-    size = int(s.pipeline_parallel_size)
+    size = s.pipeline_parallel_size
     if size == 1:
         return (estimate_memory(job, s),)
-    values = {field.name: getattr(s, field.name) for field in fields(Strategy)}
-    table = Strategy(**{name: np.full(size, value) for name, value in values.items()})
-    memories = stage_memory(job, table, np.arange(size))
+    memories = stage_memory(job, tabulate([s] * size), np.arange(size))
     return tuple(memories.at(index) for index in range(size))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from planner.core.term import Amount, Term
 from planner.domain.job import Job
 from planner.domain.model import Numerics, Part, Share
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Recompute, Strategy
 from planner.parallel import adapters
 from planner.parallel.partition import Stage, occurrences, rank_weights, stage_parameters
 from planner.parallel.phases import moments
@@ -94,7 +94,7 @@ def attention_bytes(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Am
     scores = attention.num_heads * part.tokens(job.recipe.sequence_length)
     kept: Amount = per_score[min(numerics, len(per_score) - 1)] * scores
     if job.framework.selective_recompute == "attention":
-        kept = np.where(s.recompute == "selective", 0.0, kept)
+        kept = np.where(s.recompute == Recompute.SELECTIVE, 0.0, kept)
     return kept + element_bytes * expanded
 
 
@@ -107,10 +107,12 @@ def _kept(job: Job, s: Strategy, part: Part) -> Amount:
 def _retained(job: Job, s: Strategy, part: Part) -> Amount:
     """Bytes that one occurrence of a block keeps for one micro-batch, given what is recomputed."""
     kept = _kept(job, s, part)
-    if job.framework.selective_recompute == "matmuls" and np.any(s.recompute == "selective"):
+    if job.framework.selective_recompute == "matmuls" and np.any(
+        s.recompute == Recompute.SELECTIVE
+    ):
         saved = np.minimum(kept, _checkpoint(job, s) + _matmul_outputs(job, s, part))
-        kept = np.where(s.recompute == "selective", saved, kept)
-    return np.where(s.recompute == "full", _checkpoint(job, s), kept)
+        kept = np.where(s.recompute == Recompute.SELECTIVE, saved, kept)
+    return np.where(s.recompute == Recompute.FULL, _checkpoint(job, s), kept)
 
 
 def _checkpoint(job: Job, s: Strategy) -> Amount:
@@ -143,7 +145,7 @@ def _matmul_outputs(job: Job, s: Strategy, part: Part) -> Amount:
     )
     reduced = sum(layer.out_features for layer in layers if layer.cuts_inputs)
     elements = elements + np.where(s.sequence_parallel & (split > 1), reduced / split, 0.0)
-    log_sum_exp = 0.0
+    log_sum_exp: Amount = 0.0
     if attention is not None and job.recipe.attention != "eager":
         elements = elements + attention.query_size / split
         log_sum_exp = 4 * attention.num_heads / split
@@ -200,12 +202,12 @@ def recomputed_block(job: Job, s: Strategy, at: Stage) -> Term:
 
     Source: Chen et al., arXiv:1604.06174, section 4.
     """
-    none, whole = 0.0 * tokens(job, s), replace(s, recompute="none")
+    none, whole = 0.0 * tokens(job, s), replace(s, recompute=Recompute.NONE)
     working = none
-    if np.any(s.recompute != "none"):
+    if np.any(s.recompute != Recompute.NONE):
         for part in job.model.blocks:
             everything = _kept(job, whole, part)
-            saved = np.where(s.recompute == "full", 0.0, _retained(job, s, part))
+            saved = np.where(s.recompute == Recompute.FULL, 0.0, _retained(job, s, part))
             working = np.maximum(working, everything - saved)
         working = np.where(at.num_blocks > 0, working, 0.0)
     return Term(
@@ -233,7 +235,7 @@ def autocast_weight_copies(job: Job, s: Strategy, at: Stage) -> Term:
     outer_weights = sum(amount for part, amount in held if not part.is_block)
     block_weights = reduce(np.maximum, (rank_weights(p, s) for p in job.model.blocks), 0.0)
     everything, outer, one_block = size * weights, size * outer_weights, size * block_weights
-    is_recomputed = s.recompute == "full"
+    is_recomputed = s.recompute == Recompute.FULL
     return Term(
         name="autocast_weight_copies",
         amount=moments(

@@ -14,7 +14,7 @@ import numpy as np
 
 from planner.core.term import Amount, Term, pick, total
 from planner.domain.job import Job
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import PipelineSchedule, Recompute, Strategy
 from planner.parallel import partition
 from planner.parallel.adapters import trained_parameters
 from planner.parallel.partition import Stage
@@ -87,7 +87,7 @@ def _compute_term(job: Job, s: Strategy, name: str, each: Amount, spread: Amount
             "steps": s.gradient_accumulation_steps,
             "each": each,
             "gpu": job.cluster.gpu.name,
-            "recompute": s.recompute,
+            "recompute": Recompute.name_of(s.recompute),
         },
         source=job.cluster.gpu.gemm.source,
         spread=spread,
@@ -167,7 +167,7 @@ def _pipeline(job: Job, s: Strategy, whole: Pass, slowest: Pass) -> tuple[Term, 
                 "whole": whole.seconds,
                 "slowest": slowest.seconds,
                 "share": _bubble_share(s, whole),
-                "schedule": s.pipeline_schedule,
+                "schedule": PipelineSchedule.name_of(s.pipeline_schedule),
                 "virtual": virtual,
             },
             source="Narayanan et al., arXiv:2104.04473, section 2.2",
@@ -192,9 +192,9 @@ def _bubble_share(s: Strategy, whole: Pass) -> Amount:
     inputs = seconds - whole.forward - weight
     longest = np.maximum(np.maximum(whole.forward, inputs) / 2, inputs - weight)
     by_schedule = {
-        "zb-h1": np.maximum(0.0, seconds - 2 * weight) / seconds,
-        "zbv": longest / seconds,
-        "naive": s.gradient_accumulation_steps,
+        PipelineSchedule.ZERO_BUBBLE_H1: np.maximum(0.0, seconds - 2 * weight) / seconds,
+        PipelineSchedule.ZERO_BUBBLE_V: longest / seconds,
+        PipelineSchedule.NAIVE: s.gradient_accumulation_steps,
     }
     for schedule, left in by_schedule.items():
         share = np.where(s.pipeline_schedule == schedule, left, share)

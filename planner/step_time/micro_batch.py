@@ -12,7 +12,7 @@ import numpy as np
 from planner.core.term import Amount
 from planner.domain.job import Job
 from planner.domain.model import Numerics, Part
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Recompute, Strategy
 from planner.parallel import partition
 from planner.parallel.activations import shards_parameters
 from planner.parallel.partition import Stage
@@ -94,7 +94,7 @@ def _part_pass_in(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Pass
     experts = communication.expert_parallel(job, s, part)
     again: Amount = 0.0
     if part.is_block:
-        again = np.where(s.recompute == "full", 1.0, 0.0)
+        again = np.where(s.recompute == Recompute.FULL, 1.0, 0.0)
         backward = backward + again * forward + _selective(job, s, part, numerics)
     moving = compute.memory_bound(job, s, part, numerics, again)
     idle = 0.0
@@ -119,7 +119,7 @@ def _part_pass_in(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Pass
 
 def _selective(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Amount:
     """Seconds that recompute="selective" adds to backward."""
-    is_selective = np.asarray(s.recompute) == "selective"
+    is_selective = np.asarray(s.recompute) == Recompute.SELECTIVE
     if not np.any(is_selective):
         return 0.0
     return np.where(is_selective, compute.selective_recompute(job, s, part, numerics), 0.0)

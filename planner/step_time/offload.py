@@ -36,7 +36,7 @@ def terms(job: Job, s: Strategy, at: Stage, forward: Amount, backward: Amount) -
     gather; the framework record's offload section.
     Leaves out: delayed parameter update; gradients added up on the CPU; NVMe.
     """
-    if np.all(np.asarray(s.offload) == "none"):
+    if not np.any(s.offloads_optimizer):
         return ()
     is_stepped = np.where(s.offloads_optimizer, 1.0, 0.0)
     share = _share(s, trained_parameters(job, s, at))

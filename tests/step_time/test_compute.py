@@ -7,11 +7,11 @@ from conftest import JobMaker
 from planner.catalog.attention import attention_curve
 from planner.domain.job import Job
 from planner.domain.model import Numerics, Part
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Layout, Recompute
 from planner.parallel.activations import kept_per_token
 from planner.step_time import compute
 
-ONE = Strategy(micro_batch_size=8)
+ONE = Layout(micro_batch_size=8)
 LLAMA = "meta-llama/Llama-2-7b-hf"
 
 
@@ -134,7 +134,7 @@ def test_what_selective_recompute_repeats_is_still_done_in_forward(make_job: Job
     job = make_job(
         gpus=8, recipe={"attention": "eager", "framework": "megatron", "global_batch_size": 64}
     )
-    plain, selective = ONE, replace(ONE, recompute="selective")
+    plain, selective = ONE, replace(ONE, recompute=Recompute.SELECTIVE)
     forward = compute.forward(job, plain, block(job), Numerics.FUSED)
     assert compute.forward(job, selective, block(job), Numerics.FUSED) == pytest.approx(forward)
     again = compute.selective_recompute(job, selective, block(job), Numerics.FUSED)
@@ -191,7 +191,7 @@ def test_waiting_for_the_host_hides_what_ranks_exchange(make_job: JobMaker) -> N
 def test_recompute_and_tensor_parallelism_keep_the_host_busier(make_job: JobMaker) -> None:
     job = make_job(gpus=8)
     plain = compute.launches(job, ONE, block(job))
-    again = compute.launches(job, replace(ONE, recompute="full"), block(job))
+    again = compute.launches(job, replace(ONE, recompute=Recompute.FULL), block(job))
     assert again == pytest.approx(1.5 * plain)
     waits = [
         compute.launches(job, replace(ONE, tensor_parallel_size=size), block(job))

@@ -7,18 +7,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import fields
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from planner.domain.job import Job
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Table, num_rows, rows
+from planner.memory.ledger import Memory, estimate_memory
 from planner.request.schema import parse_request, resolve
 from planner.search.candidate import estimate
 from planner.search.search import search
 from planner.search.space import strategies
+from planner.step_time.ledger import StepTime, estimate_step_time
 
 RUNS = 7
 PLAN = [
@@ -53,15 +54,14 @@ def process(command: list[str]) -> Callable[[], object]:
     return lambda: subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
 
 
-def widened(table: Strategy, rows: int) -> Strategy:
+def widened(table: Table, length: int) -> Table:
     """Return the table repeated to that many rows."""
-    columns = {field.name: getattr(table, field.name) for field in fields(table)}
-    return Strategy(
-        **{
-            name: np.resize(value, rows) if isinstance(value, np.ndarray) else value
-            for name, value in columns.items()
-        }
-    )
+    return rows(table, np.arange(length) % num_rows(table))
+
+
+def estimate_both(job: Job, table: Table) -> tuple[Memory, StepTime]:
+    """Return the memory and the step time of every layout of a table."""
+    return estimate_memory(job, table), estimate_step_time(job, table)
 
 
 def llama_job(gpus: int) -> Job:
@@ -123,7 +123,8 @@ def main() -> None:
     job = resolve(request, allow_paths=False).job
     table = strategies(job)
     one = median_seconds(lambda: estimate(job, table.at(0)))
-    many = median_seconds(lambda: estimate(job, widened(table, 100_000)), runs=3)
+    wide = widened(table, 100_000)
+    many = median_seconds(lambda: estimate_both(job, wide), runs=3)
     print(f"one layout in process                          {1e3 * one:6.3f} ms")
     print(f"100,000 layouts in process                     {many:6.3f} s")
     search_figures()

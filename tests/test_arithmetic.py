@@ -13,7 +13,7 @@ from planner.domain.job import Job
 from planner.domain.strategy import num_rows, rows
 from planner.memory.host import estimate_host_memory
 from planner.memory.ledger import stage_memories
-from planner.search.candidate import Candidate, estimate
+from planner.search.candidate import Candidate, estimate, estimate_rows
 from planner.search.space import strategies
 from planner.search.training_run import start_up
 
@@ -58,11 +58,11 @@ LAYOUTS = 250
 """Of each job."""
 
 
-def sampled(job: Job) -> Candidate:
-    """Return estimates of random layouts of a job, as a table."""
+def sampled(job: Job) -> tuple[Candidate, ...]:
+    """Return estimates of random layouts of a job, made as a table."""
     table = strategies(job)
     dice = np.random.default_rng(num_rows(table))
-    return estimate(job, rows(table, dice.integers(num_rows(table), size=LAYOUTS)))
+    return estimate_rows(job, rows(table, dice.integers(num_rows(table), size=LAYOUTS)))
 
 
 def lines(terms: tuple[Term, ...]) -> Iterator[Term]:
@@ -83,12 +83,11 @@ def of_layout(job: Job, candidate: Candidate) -> Iterator[Term]:
 @pytest.mark.parametrize("name", JOBS)
 def test_every_line_is_its_own_arithmetic(make_job: JobMaker, name: str) -> None:
     job = make_job(**JOBS[name])
-    table = sampled(job)
     widths = []
-    for row in range(LAYOUTS):
-        for term in of_layout(job, table.at(row)):
+    for candidate in sampled(job):
+        for term in of_layout(job, candidate):
             said, amount = evaluate(term.how), float(term.amount)
-            assert said.holds(amount), f"{name}, row {row}: {term.name} {amount} {term.how}"
+            assert said.holds(amount), f"{candidate.strategy}: {term.name} {amount} {term.how}"
             if amount:
                 widths.append(said.width)
     assert np.quantile(widths, 0.95) < 0.02
@@ -97,9 +96,7 @@ def test_every_line_is_its_own_arithmetic(make_job: JobMaker, name: str) -> None
 @pytest.mark.parametrize("name", JOBS)
 def test_a_row_of_a_table_and_the_layout_alone_say_the_same(make_job: JobMaker, name: str) -> None:
     job = make_job(**JOBS[name])
-    table = sampled(job)
-    for row in range(0, LAYOUTS, 25):
-        one = table.at(row)
+    for one in sampled(job)[::25]:
         alone = estimate(job, one.strategy)
         said = {term.name: term for term in (*alone.memory.terms, *alone.step_time.terms)}
         for term in (*one.memory.terms, *one.step_time.terms):
@@ -110,10 +107,9 @@ def test_a_row_of_a_table_and_the_layout_alone_say_the_same(make_job: JobMaker, 
 
 def test_every_stage_of_a_pipeline_is_its_own_arithmetic(make_job: JobMaker) -> None:
     job = make_job(**JOBS["a mixture of experts"])
-    table = sampled(job).strategy
-    deep = np.flatnonzero(table.pipeline_parallel_size > 1)[:40]
-    for row in deep:
-        for memory in stage_memories(job, table.at(int(row))):
+    layouts = [candidate.strategy for candidate in sampled(job)]
+    for layout in [one for one in layouts if one.pipeline_parallel_size > 1][:40]:
+        for memory in stage_memories(job, layout):
             for term in memory.terms:
                 assert evaluate(term.how).holds(float(term.amount)), term.how
 

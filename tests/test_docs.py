@@ -15,7 +15,7 @@ from conftest import JobMaker
 import planner.hardware.probe
 from planner import cli
 from planner.core.units import GIB
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Layout, Recompute
 from planner.memory.ledger import estimate_memory
 
 ROOT = Path(__file__).parents[1]
@@ -63,11 +63,11 @@ def test_the_accuracy_table_is_what_the_measurements_give(
         job = make_job(
             run["model"], gpus=ranks, recipe=recipe | {"global_batch_size": batch * ranks}
         )
-        strategy = Strategy(
+        strategy = Layout(
             data_parallel_shard_size=ranks if stage else 1,
             zero_stage=stage,
             micro_batch_size=batch,
-            recompute=run["recompute"],
+            recompute=Recompute(run["recompute"]),
         )
         peak = estimate_memory(job, strategy).peak_bytes / GIB
         errors.append(abs(peak / run["peak_gib"] - 1))

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.domain.job import Job
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Layout, Recompute
 from planner.request.schema import parse_request, resolve
 from planner.search.candidate import Candidate, estimate
 
@@ -48,9 +48,11 @@ def adapter_jobs(draw: st.DrawFn) -> Job:
     return resolve(parse_request(payload), allow_paths=False).job
 
 
-def layout(job: Job, stage: int, recompute: str = "none", micro_batch: int = 1) -> Strategy:
+def layout(
+    job: Job, stage: int, recompute: Recompute = Recompute.NONE, micro_batch: int = 1
+) -> Layout:
     ranks = job.cluster.world_size
-    return Strategy(
+    return Layout(
         data_parallel_replicate_size=1 if stage else ranks,
         data_parallel_shard_size=ranks if stage else 1,
         zero_stage=stage,
@@ -65,8 +67,10 @@ def peak(candidate: Candidate) -> float:
 
 
 @settings(max_examples=60)
-@given(jobs(), st.integers(0, 3), st.sampled_from(["none", "full"]))
-def test_every_amount_is_finite_and_not_negative(job: Job, stage: int, recompute: str) -> None:
+@given(jobs(), st.integers(0, 3), st.sampled_from([Recompute.NONE, Recompute.FULL]))
+def test_every_amount_is_finite_and_not_negative(
+    job: Job, stage: int, recompute: Recompute
+) -> None:
     candidate = estimate(job, layout(job, stage, recompute))
     for term in (*candidate.memory.terms, *candidate.step_time.terms):
         assert 0 <= float(term.amount) < 1e16
@@ -104,18 +108,18 @@ def test_more_shards_never_need_more(job: Job, stage: int) -> None:
 @settings(max_examples=60)
 @given(jobs(), st.integers(0, 3))
 def test_recompute_never_keeps_more_activations(job: Job, stage: int) -> None:
-    def kept(recompute: str) -> float:
+    def kept(recompute: Recompute) -> float:
         terms = estimate(job, layout(job, stage, recompute)).memory.terms
         names = {"activations", "recomputed_block"}
         return sum(float(term.amount) for term in terms if term.name in names)
 
-    assert kept("full") <= kept("none") or kept("none") == pytest.approx(0)
+    assert kept(Recompute.FULL) <= kept(Recompute.NONE) or kept(Recompute.NONE) == pytest.approx(0)
 
 
 @settings(max_examples=60)
-@given(adapter_jobs(), st.integers(0, 3), st.sampled_from(["none", "full"]))
+@given(adapter_jobs(), st.integers(0, 3), st.sampled_from([Recompute.NONE, Recompute.FULL]))
 def test_qlora_needs_no_more_than_lora_and_lora_no_more_than_full(
-    job: Job, stage: int, recompute: str
+    job: Job, stage: int, recompute: Recompute
 ) -> None:
     lora = job.recipe.lora
     assert lora is not None
@@ -126,8 +130,8 @@ def test_qlora_needs_no_more_than_lora_and_lora_no_more_than_full(
 
 
 @settings(max_examples=60)
-@given(adapter_jobs(), st.integers(0, 3), st.sampled_from(["none", "full"]))
-def test_the_ledger_of_adapters_adds_up(job: Job, stage: int, recompute: str) -> None:
+@given(adapter_jobs(), st.integers(0, 3), st.sampled_from([Recompute.NONE, Recompute.FULL]))
+def test_the_ledger_of_adapters_adds_up(job: Job, stage: int, recompute: Recompute) -> None:
     memory = estimate(job, layout(job, stage, recompute)).memory
     assert sum(float(term.amount) for term in memory.terms) == pytest.approx(memory.reserved_bytes)
     assert all(0 <= float(term.amount) < 1e16 for term in memory.terms)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from planner.core.units import format_bytes
 from planner.domain.job import Job
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Layout
 from planner.memory.evaluation_and_checkpoint import checkpoint_peak_bytes, evaluation_peak_bytes
 from planner.memory.host import estimate_host_memory
 from planner.search.candidate import Candidate
@@ -30,7 +30,7 @@ def beside_training(job: Job, candidate: Candidate) -> tuple[tuple[str, tuple[Li
     )
 
 
-def _pauses(job: Job, s: Strategy) -> tuple[Line, ...]:
+def _pauses(job: Job, s: Layout) -> tuple[Line, ...]:
     evaluation = evaluation_peak_bytes(job, s)
     sharded, full = (checkpoint_peak_bytes(job, s, is_full=is_full) for is_full in (False, True))
     return (
@@ -45,7 +45,7 @@ def _of_card(job: Job, name: str, peak: float, what: str) -> Line:
     return Line(name=name, shown=format_bytes(peak), note=what + room)
 
 
-def _host(job: Job, s: Strategy) -> tuple[Line, ...]:
+def _host(job: Job, s: Layout) -> tuple[Line, ...]:
     host = estimate_host_memory(job, s)
     reading = host.loading.how if host.loading.amount else "every rank reads its own share alone"
     lines = [Line(name="loading", shown=_bytes(host.loading.amount), note=reading)]
@@ -68,7 +68,7 @@ def _bytes(amount: float) -> str:
     return format_bytes(float(amount)) if amount else "none"
 
 
-def _bounds(job: Job, s: Strategy) -> tuple[Line, ...]:
+def _bounds(job: Job, s: Layout) -> tuple[Line, ...]:
     length, gpus = longest_sequence(job, s), fewest_gpus(job, s)
     is_split = s.tensor_parallel_size * s.pipeline_parallel_size * s.context_parallel_size > 1
     held = "with this layout's model-parallel sizes" if is_split else "in some layout"

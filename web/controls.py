@@ -6,7 +6,7 @@ from functools import cache
 from typing import get_args
 
 from planner.catalog import records
-from planner.domain.strategy import RECOMPUTE, TECHNIQUES
+from planner.domain.strategy import TECHNIQUES, Recompute
 from planner.parallel.adapters import ALL_LINEAR
 from planner.report.text import FAMILY_NAMES
 from planner.request.cluster import ASSUMED_GPU, ClusterRequest
@@ -267,7 +267,9 @@ def _wish() -> tuple[Control, ...]:
             columns=6,
             placeholder="the planner chooses",
         ),
-        _select("recompute", "Activation recompute", "the planner chooses", RECOMPUTE, columns=6),
+        _select(
+            "recompute", "Activation recompute", "the planner chooses", Recompute.names(), columns=6
+        ),
         *(
             Control(
                 name=f"{technique}_parallel_size",

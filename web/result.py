@@ -8,7 +8,7 @@ from planner.advice.plan import Plan
 from planner.core.errors import PlannerError
 from planner.core.units import format_bytes, format_seconds
 from planner.domain.cluster import Cluster
-from planner.domain.strategy import DATA_NAMES, TECHNIQUES, Strategy
+from planner.domain.strategy import DATA_NAMES, TECHNIQUES, Layout
 from planner.hardware.placement import cuda_visible_devices
 from planner.memory.ledger import stage_memories
 from planner.memory.phases import PHASES
@@ -175,7 +175,7 @@ def _compared(question: Question, plan: Plan) -> list[tuple[Candidate, str, str,
     ]
 
 
-def _pins(s: Strategy) -> dict[str, str]:
+def _pins(s: Layout) -> dict[str, str]:
     """Return the parameters that ask for a layout's family in its sizes."""
     pinned = {
         f"{technique}_parallel_size": str(getattr(s, f"{technique}_parallel_size"))
@@ -186,8 +186,8 @@ def _pins(s: Strategy) -> dict[str, str]:
         pinned["data_parallel_shard_size"] = str(s.data_parallel_shard_size)
     if s.is_local:
         pinned["synchronize_every"] = str(s.synchronize_every)
-    if s.offload != "none":
-        pinned["offload"] = s.offload
+    if s.offloads_optimizer:
+        pinned["offload"] = str(s.offload)
     return pinned
 
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from statistics import fmean, median
 
 import numpy as np
@@ -11,11 +11,11 @@ from planner.catalog.published_runs import Run, RunSource
 from planner.core.errors import PlannerError
 from planner.core.term import Column, pick
 from planner.domain.job import Job
-from planner.domain.strategy import Strategy
-from planner.memory.ledger import stage_memory
+from planner.domain.strategy import Layout, tabulate
+from planner.memory.ledger import estimate_memory, stage_memory
 from planner.request.schema import Request, parse_request, resolve
 from planner.request.strategy import whole_strategy
-from planner.search.candidate import estimate
+from planner.step_time.ledger import estimate_step_time
 
 SMALLEST_GROUP = 3
 """Runs among which choosing says something."""
@@ -30,7 +30,7 @@ class Prediction:
 
     run: Run
     job: Job
-    strategy: Strategy
+    strategy: Layout
     fits: bool
     step_seconds: float
     low_seconds: float
@@ -131,7 +131,7 @@ def predict(source: RunSource) -> tuple[Prediction | Refusal, ...]:
 def _predict_job(
     source: RunSource, requests: dict[int, Request]
 ) -> dict[int, Prediction | Refusal]:
-    layouts: dict[int, Strategy] = {}
+    layouts: dict[int, Layout] = {}
     found: dict[int, Prediction | Refusal] = {}
     job = None
     for index, request in requests.items():
@@ -150,19 +150,14 @@ def _predict_job(
 
 
 def _predict_table(
-    source: RunSource, job: Job, runs: Sequence[Run], layouts: Sequence[Strategy]
+    source: RunSource, job: Job, runs: Sequence[Run], layouts: Sequence[Layout]
 ) -> Iterable[Prediction]:
-    table = Strategy(
-        **{
-            field.name: np.array([getattr(layout, field.name) for layout in layouts])
-            for field in fields(Strategy)
-        }
-    )
-    candidate = estimate(job, table)
-    step_time, peak = candidate.step_time, candidate.memory.reserved_bytes
+    table = tabulate(layouts)
+    memory, step_time = estimate_memory(job, table), estimate_step_time(job, table)
+    peak, fits = memory.reserved_bytes, memory.reserved_bytes <= job.usable_bytes
     if source.memory_kind == "allocated":
         first = 0 * table.pipeline_parallel_size
-        at = stage_memory(job, table, first) if source.is_first_rank else candidate.memory
+        at = stage_memory(job, table, first) if source.is_first_rank else memory
         peak = at.peak_bytes
     for row, (run, layout) in enumerate(zip(runs, layouts, strict=True)):
         seconds = float(pick(step_time.step_seconds, row))
@@ -170,7 +165,7 @@ def _predict_table(
             run=run,
             job=job,
             strategy=layout,
-            fits=bool(pick(candidate.fits, row)),
+            fits=bool(pick(fits, row)),
             step_seconds=seconds,
             low_seconds=float(pick(step_time.low_seconds, row)),
             high_seconds=float(pick(step_time.high_seconds, row)),

@@ -10,8 +10,8 @@ from planner.advice.rules import Finding, Severity, Situation
 from planner.core.term import Column
 from planner.core.units import format_bytes
 from planner.domain.job import Job
-from planner.domain.strategy import Strategy, rows
-from planner.search.candidate import Candidate, estimate
+from planner.domain.strategy import Layout, Table, rows
+from planner.search.candidate import Candidate, estimate_rows
 from planner.search.limits import violations
 from planner.search.search import Found
 from planner.search.wish import Wish, filled
@@ -35,7 +35,7 @@ class Rejected:
     """A family of which no layout is proposed: its nearest one, and what forbids it."""
 
     family: str
-    strategy: Strategy
+    strategy: Layout
     findings: tuple[Finding, ...]
 
 
@@ -55,12 +55,9 @@ def best_of_families(found: Found) -> dict[str, int]:
     return {name: row for name, row in best.items() if row is not None}
 
 
-def _candidates(job: Job, table: Strategy, which: Sequence[int]) -> list[Candidate]:
+def _candidates(job: Job, table: Table, which: Sequence[int]) -> tuple[Candidate, ...]:
     """Return the full estimates of some rows."""
-    if not which:
-        return []
-    together = estimate(job, rows(table, np.array(which)))
-    return [together.at(index) for index in range(len(which))]
+    return estimate_rows(job, rows(table, np.array(which))) if which else ()
 
 
 def alternatives(found: Found, chosen: Candidate, best: dict[str, int]) -> tuple[Alternative, ...]:
@@ -108,7 +105,7 @@ def forbidden(job: Job, wish: Wish | None) -> tuple[Rejected, ...]:
     if wish or job.cluster.world_size == 1:
         return ()
     gpus = job.cluster.gpus_per_node
-    tried: dict[str, dict[str, object]] = {
+    tried: dict[str, dict[str, int]] = {
         f"tp={2 * gpus}": {"tensor_parallel_size": 2 * gpus},
         "tp": {"tensor_parallel_size": 2},
         "pp": {"pipeline_parallel_size": 2},
@@ -131,7 +128,7 @@ def forbidden(job: Job, wish: Wish | None) -> tuple[Rejected, ...]:
     )
 
 
-def _judged(job: Job, s: Strategy) -> tuple[Finding, ...]:
+def _judged(job: Job, s: Layout) -> tuple[Finding, ...]:
     """Return the limits that a layout breaks for what it is, whatever the batch."""
     of_sizes = {"LAY010", "LAY011", "LAY012"}
     return tuple(

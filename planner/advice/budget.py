@@ -9,6 +9,7 @@ from planner.advice.plan import Option, Plan, make_plan, ordinary_rows
 from planner.core.errors import InvalidInputError, NothingFitsError
 from planner.core.units import format_duration
 from planner.domain.job import Job
+from planner.domain.strategy import Offload
 from planner.search.largest_that_fits import with_gpus
 from planner.search.search import search
 from planner.search.training_run import HOUR_SECONDS, training
@@ -87,7 +88,7 @@ def _option(job: Job, wish: Wish | None, deadline_seconds: float | None) -> Opti
     found = search(job, wish)
     ordinary = ordinary_rows(found, wish or {})
     row = found.best(ordinary, found.weighted_seconds) if len(ordinary) else None
-    if row is None or np.all(found.table.offloads_optimizer[ordinary]):
+    if row is None or np.all(found.table.offload[ordinary] != Offload.NONE):
         return None
     candidate = found.candidate(row)
     run, cluster = training(job, candidate.step_time), job.cluster

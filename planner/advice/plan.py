@@ -22,7 +22,7 @@ from planner.core.errors import InvalidInputError, NothingFitsError
 from planner.core.term import Column
 from planner.core.units import format_bytes
 from planner.domain.job import Job
-from planner.domain.strategy import TECHNIQUES, Strategy, nearest_multiples, rows
+from planner.domain.strategy import TECHNIQUES, Layout, Offload, Recompute, nearest_multiples, rows
 from planner.memory.host import estimate_host_memory
 from planner.memory.ledger import estimate_memory
 from planner.search.candidate import Candidate, estimate
@@ -79,7 +79,7 @@ def make_plan(job: Job, wish: Wish | None = None, objective: str = "time") -> Pl
 
     Args:
         job: what is to be trained, on what.
-        wish: values of `Strategy` fields that every considered layout must have.
+        wish: values of `Layout` fields that every considered layout must have.
         objective: "time", or "memory" for the smallest layout.
 
     Raises:
@@ -171,7 +171,7 @@ def _fewer(job: Job) -> dict[str, Candidate]:
     for name, smaller in sizes.items():
         found = search(smaller)
         ordinary = ordinary_rows(found, {})
-        if len(ordinary) and not np.all(found.table.offloads_optimizer[ordinary]):
+        if len(ordinary) and np.any(found.table.offload[ordinary] == Offload.NONE):
             fastest[name] = found.candidate(_best(found, ordinary, found.weighted_seconds))
     return fastest
 
@@ -182,11 +182,11 @@ def _smallest_replica(job: Job) -> Candidate:
     steps = max(1, job.recipe.global_batch_size // world_size)
     return estimate(
         job,
-        Strategy(
+        Layout(
             data_parallel_replicate_size=world_size,
             micro_batch_size=1,
             gradient_accumulation_steps=steps,
-            recompute="full",
+            recompute=Recompute.FULL,
         ),
     )
 
@@ -199,11 +199,11 @@ def _largest_layer_bytes(job: Job) -> float:
     if not job.model.is_decoder:
         return 0.0
     of_one_token = replace(job, recipe=replace(job.recipe, sequence_length=1))
-    layers = Strategy(
+    layers = Layout(
         data_parallel_shard_size=job.cluster.world_size,
         pipeline_parallel_size=job.model.num_blocks,
         zero_stage=1 if 1 in job.framework.zero_stages else 0,
-        recompute="full",
+        recompute=Recompute.FULL,
     )
     return float(estimate_memory(of_one_token, layers).reserved_bytes)
 

@@ -133,7 +133,7 @@ def answer_plan(resolved: Resolved, plan: Plan, request_id: str | int | None) ->
         ],
         "rejected": [
             {
-                "strategy": asdict(row.strategy),
+                "strategy": row.strategy.contract(),
                 "family": row.family,
                 "codes": [finding.code for finding in row.findings],
                 "reasons": [finding.message for finding in row.findings],
@@ -143,7 +143,7 @@ def answer_plan(resolved: Resolved, plan: Plan, request_id: str | int | None) ->
         "pareto": [
             {
                 "gpus": point.gpus,
-                "strategy": asdict(point.candidate.strategy),
+                "strategy": point.candidate.strategy.contract(),
                 "family": point.candidate.strategy.family,
                 "step_seconds": float(point.candidate.step_time.step_seconds),
                 "reserved_bytes": round(float(point.candidate.memory.reserved_bytes)),
@@ -164,7 +164,7 @@ def answer_why(answer: Why) -> dict[str, Any]:
     candidate = answer.candidate
     return {
         "wish": dict(answer.wish),
-        "strategy": None if candidate is None else asdict(candidate.strategy),
+        "strategy": None if candidate is None else candidate.strategy.contract(),
         "step_seconds": None if candidate is None else float(candidate.step_time.step_seconds),
         "layouts": answer.layouts,
         "findings": [_finding(finding) for finding in answer.findings],
@@ -254,7 +254,7 @@ def _estimate(job: Job, candidate: Candidate) -> dict[str, Any]:
     host = estimate_host_memory(job, candidate.strategy)
     return {
         "model": {"name": job.model.name, "parameters": job.model.parameters},
-        "strategy": asdict(candidate.strategy),
+        "strategy": candidate.strategy.contract(),
         "family": candidate.strategy.family,
         "fits": bool(candidate.fits),
         "memory": {

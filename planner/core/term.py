@@ -162,7 +162,7 @@ class Operation(Expression):
 
 
 @dataclass(frozen=True, slots=True)
-class Choice(Expression):
+class RowChoice(Expression):
     """One of several expressions for each row of a table."""
 
     index: NDArray[np.int64]
@@ -188,7 +188,7 @@ def choose(index: Column | int, options: tuple[Expression, ...]) -> Expression:
     """Return the expression of that index, for each row its own."""
     if all(option is options[0] for option in options):
         return options[0]
-    return options[int(index)] if np.ndim(index) == 0 else Choice(np.asarray(index), options)
+    return options[int(index)] if np.ndim(index) == 0 else RowChoice(np.asarray(index), options)
 
 
 def either(condition: Truth, one: Expression, other: Expression) -> Expression:

@@ -5,16 +5,23 @@ micro batch x accumulation steps x replicate x shard = global batch.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, TypeAlias
+from enum import Enum
+from functools import reduce
+from operator import or_
+from types import MappingProxyType
+from typing import Self, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from planner.core.term import Column, pick
+from planner.core.term import Truth
 
-Whole: TypeAlias = Any
+Whole: TypeAlias = int | NDArray[np.int64]
 """A whole number, or a column of them."""
+
+_Column: TypeAlias = NDArray[np.int64] | NDArray[np.bool_]
 
 ZERO_1, ZERO_2, ZERO_3 = 1, 2, 3
 
@@ -23,33 +30,91 @@ DATA_NAMES = {0: "ddp", ZERO_1: "zero-1", ZERO_2: "zero-2", ZERO_3: "zero-3"}
 
 STAGES = {name: stage for stage, name in DATA_NAMES.items()}
 
-RECOMPUTE = ("none", "selective", "full")
-"""What backward computes again, the least first."""
-
 TECHNIQUES = ("tensor", "pipeline", "context", "expert")
 """Ways to divide the model itself; each has a size, `<technique>_parallel_size`."""
 
 SHORT_NAMES = {"tensor": "tp", "pipeline": "pp", "context": "cp", "expert": "ep"}
 
 
+class Choice(int, Enum):
+    """One of a few values: a number, counted from 0, in a table; its `value` is the contract's name."""
+
+    def __new__(cls, name: str) -> Self:
+        """Number the members in the order that they are written in."""
+        member = int.__new__(cls, len(cls.__members__))
+        member._value_ = name
+        return member
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """Return the contract's names, by number."""
+        return tuple(str(each) for each in cls)
+
+    @classmethod
+    def name_of(cls, number: "Whole | Choice") -> str | NDArray[np.str_]:
+        """Return the contract's name of a number, or of each in a column."""
+        if isinstance(number, np.ndarray):
+            return np.array(cls.names())[number]
+        return cls.names()[number]
+
+
+class Recompute(Choice):
+    """What backward computes again, the least first."""
+
+    NONE = "none"
+    SELECTIVE = "selective"
+    FULL = "full"
+
+
+class Offload(Choice):
+    """What waits in host memory, the least first."""
+
+    NONE = "none"
+    OPTIMIZER = "optimizer"
+    OPTIMIZER_AND_PARAMETERS = "optimizer+parameters"
+
+
+class PipelineSchedule(Choice):
+    """In which order pipeline stages work; what each means is in `planner.parallel.schedules`."""
+
+    NAIVE = "naive"
+    GPIPE = "gpipe"
+    ONE_FORWARD_ONE_BACKWARD = "1f1b"
+    INTERLEAVED = "interleaved-1f1b"
+    ZERO_BUBBLE_H1 = "zb-h1"
+    ZERO_BUBBLE_V = "zbv"
+
+
+CHOICES: Mapping[str, type[Choice]] = MappingProxyType(
+    {"pipeline_schedule": PipelineSchedule, "recompute": Recompute, "offload": Offload}
+)
+"""The fields of a strategy that hold one of a few values."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strategy:
-    """One layout; or a table of layouts, when the fields hold columns of equal length."""
+    """What a formula reads: the numbers of one `Layout`, or the columns of a `Table` of them."""
 
     data_parallel_replicate_size: Whole = 1
     data_parallel_shard_size: Whole = 1
     tensor_parallel_size: Whole = 1
-    sequence_parallel: Any = False
+    sequence_parallel: Truth = False
     pipeline_parallel_size: Whole = 1
     virtual_pipeline_size: Whole = 1
-    pipeline_schedule: Any = "1f1b"
+    pipeline_schedule: Whole = PipelineSchedule.ONE_FORWARD_ONE_BACKWARD
     context_parallel_size: Whole = 1
     expert_parallel_size: Whole = 1
     zero_stage: Whole = 0
     micro_batch_size: Whole = 1
     gradient_accumulation_steps: Whole = 1
-    recompute: Any = "none"
-    offload: Any = "none"
+    recompute: Whole = Recompute.NONE
+    offload: Whole = Offload.NONE
     synchronize_every: Whole = 1
 
     @property
@@ -58,67 +123,150 @@ class Strategy:
         return self.data_parallel_replicate_size * self.data_parallel_shard_size
 
     @property
-    def shards_optimizer(self) -> Any:
+    def model_parallel_size(self) -> Whole:
+        """Return the ranks that share one replica of the model and its sequences."""
+        return self.tensor_parallel_size * self.pipeline_parallel_size * self.context_parallel_size
+
+    @property
+    def shards_optimizer(self) -> Truth:
         """Return whether each rank steps its own share of the parameters: ZeRO-1 and up."""
         return self.zero_stage >= ZERO_1
 
     @property
-    def shards_parameters(self) -> Any:
+    def shards_parameters(self) -> Truth:
         """Return whether parameters and gradients are sharded too: ZeRO-2 and 3, both FSDP."""
         return self.zero_stage >= ZERO_2
 
     @property
-    def gathers_twice(self) -> Any:
+    def gathers_twice(self) -> Truth:
         """Return whether backward gathers the parameters again: ZeRO-3."""
         return self.zero_stage == ZERO_3
 
     @property
-    def offloads_optimizer(self) -> Any:
+    def offloads_optimizer(self) -> Truth:
         """Return whether the optimizer's states, and its step, are in host memory."""
-        return self.offload != "none"
+        return self.offload >= Offload.OPTIMIZER
 
     @property
-    def offloads_parameters(self) -> Any:
+    def offloads_parameters(self) -> Truth:
         """Return whether a rank's parameters wait in host memory until they are gathered."""
-        return self.offload == "optimizer+parameters"
+        return self.offload == Offload.OPTIMIZER_AND_PARAMETERS
 
     @property
-    def is_hybrid(self) -> Any:
+    def is_hybrid(self) -> Truth:
         """Return whether shards of parameters are replicated: HSDP."""
         return self.shards_parameters & (self.data_parallel_replicate_size > 1)
 
     @property
-    def is_local(self) -> Any:
+    def is_local(self) -> Truth:
         """Return whether replicas drift apart between averages: local SGD."""
         return self.synchronize_every > 1
 
-    def uses(self, technique: str) -> Any:
+    def size(self, technique: str) -> Whole:
+        """Return over how many ranks a technique of `TECHNIQUES` divides the model."""
+        found: Whole = getattr(self, f"{technique}_parallel_size")
+        return found
+
+    def uses(self, technique: str) -> Truth:
         """Return whether the layout divides the model by a technique of `TECHNIQUES`."""
-        return getattr(self, f"{technique}_parallel_size") > 1
+        return self.size(technique) > 1
+
+    @property
+    def divides_model(self) -> Truth:
+        """Return whether the layout uses any technique of `TECHNIQUES`."""
+        return reduce(or_, (self.uses(each) for each in TECHNIQUES))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout(Strategy):
+    """One layout."""
+
+    data_parallel_replicate_size: int = 1
+    data_parallel_shard_size: int = 1
+    tensor_parallel_size: int = 1
+    sequence_parallel: bool = False
+    pipeline_parallel_size: int = 1
+    virtual_pipeline_size: int = 1
+    pipeline_schedule: PipelineSchedule = PipelineSchedule.ONE_FORWARD_ONE_BACKWARD
+    context_parallel_size: int = 1
+    expert_parallel_size: int = 1
+    zero_stage: int = 0
+    micro_batch_size: int = 1
+    gradient_accumulation_steps: int = 1
+    recompute: Recompute = Recompute.NONE
+    offload: Offload = Offload.NONE
+    synchronize_every: int = 1
+
+    @property
+    def data_parallel_size(self) -> int:
+        """Return the ranks that see different data."""
+        return self.data_parallel_replicate_size * self.data_parallel_shard_size
+
+    @property
+    def model_parallel_size(self) -> int:
+        """Return the ranks that share one replica of the model and its sequences."""
+        return self.tensor_parallel_size * self.pipeline_parallel_size * self.context_parallel_size
 
     @property
     def family(self) -> str:
-        """Return the name of a single layout's family, such as ddp, hsdp or tp+pp+zero-1."""
+        """Return the name of the layout's family, such as ddp, hsdp or tp+pp+zero-1."""
         names = [SHORT_NAMES[each] for each in TECHNIQUES if self.uses(each)]
         data = "hsdp" if self.is_hybrid else DATA_NAMES[self.zero_stage]
         data = "local-sgd" if self.is_local else data
         if not names or self.data_parallel_size > 1 or self.zero_stage:
             names.append(data)
-        if self.offload != "none":
+        if self.offloads_optimizer:
             names.append("offload")
         return "+".join(names)
 
-    def at(self, row: int) -> "Strategy":
-        """Return one row of a table."""
-        values = {field.name: pick(getattr(self, field.name), row) for field in fields(self)}
-        return Strategy(**values)
+    def contract(self) -> dict[str, int | str]:
+        """Return the layout as the contract writes it: its fields, with the names of choices."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return values | {name: str(values[name]) for name in CHOICES}
 
 
-def vary(s: Strategy, **columns: Column) -> Strategy:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table(Strategy):
+    """Layouts, a row each: columns of equal length, choices by their numbers."""
+
+    data_parallel_replicate_size: NDArray[np.int64]
+    data_parallel_shard_size: NDArray[np.int64]
+    tensor_parallel_size: NDArray[np.int64]
+    sequence_parallel: NDArray[np.bool_]
+    pipeline_parallel_size: NDArray[np.int64]
+    virtual_pipeline_size: NDArray[np.int64]
+    pipeline_schedule: NDArray[np.int64]
+    context_parallel_size: NDArray[np.int64]
+    expert_parallel_size: NDArray[np.int64]
+    zero_stage: NDArray[np.int64]
+    micro_batch_size: NDArray[np.int64]
+    gradient_accumulation_steps: NDArray[np.int64]
+    recompute: NDArray[np.int64]
+    offload: NDArray[np.int64]
+    synchronize_every: NDArray[np.int64]
+
+    def at(self, row: int) -> Layout:
+        """Return one row."""
+        values = {field.name: getattr(self, field.name)[row].item() for field in fields(self)}
+        chosen = {name: tuple(kind)[values[name]] for name, kind in CHOICES.items()}
+        return Layout(**values | chosen)
+
+
+def vary(layout: Strategy, **columns: _Column) -> Table:
     """Return a table of one layout with some fields varied, row by row."""
     length = len(next(iter(columns.values())))
-    values = {field.name: np.full(length, getattr(s, field.name)) for field in fields(s)}
-    return Strategy(**values | columns)
+    values = {field.name: np.full(length, getattr(layout, field.name)) for field in fields(Table)}
+    return Table(**values | columns)
+
+
+def tabulate(layouts: Sequence[Layout]) -> Table:
+    """Return the table of some layouts, a row each."""
+    return Table(
+        **{
+            field.name: np.array([getattr(layout, field.name) for layout in layouts])
+            for field in fields(Table)
+        }
+    )
 
 
 def nearest_multiples(number: int, of: int) -> str:
@@ -133,31 +281,31 @@ def divisors(number: int) -> list[int]:
     return sorted({*small, *(number // size for size in small)})
 
 
-def num_rows(table: Strategy) -> int:
+def num_rows(table: Table) -> int:
     """Return how many layouts the table holds."""
     return len(table.zero_stage)
 
 
-def rows(table: Strategy, which: Column) -> Strategy:
+def rows(table: Table, which: _Column) -> Table:
     """Return the rows of a table at these indices, or where a mask holds."""
-    return Strategy(**{field.name: getattr(table, field.name)[which] for field in fields(table)})
+    return Table(**{field.name: getattr(table, field.name)[which] for field in fields(table)})
 
 
-def join(tables: Iterable[Strategy]) -> Strategy:
+def join(tables: Iterable[Table]) -> Table:
     """Return one table with the rows of several."""
     parts = list(tables)
-    return Strategy(
+    return Table(
         **{
             field.name: np.concatenate([getattr(part, field.name) for part in parts])
-            for field in fields(Strategy)
+            for field in fields(Table)
         }
     )
 
 
-def family_keys(table: Strategy) -> Column:
-    """Return a number per row that is the same for layouts of the same `Strategy.family`."""
+def family_keys(table: Table) -> NDArray[np.int64]:
+    """Return a number per row that is the same for layouts of the same `Layout.family`."""
     flags = [table.uses(each) for each in TECHNIQUES]
-    is_replicated = (table.data_parallel_size > 1) & np.logical_or.reduce(flags)
+    is_replicated = (table.data_parallel_size > 1) & table.divides_model
     flags += [is_replicated & (table.zero_stage == 0), table.is_hybrid, table.is_local]
     flags += [table.offloads_optimizer]
     key = np.where(table.is_hybrid, ZERO_3, table.zero_stage)

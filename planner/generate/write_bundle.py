@@ -5,17 +5,14 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from planner.advice.plan import Plan
 from planner.core.errors import InvalidInputError
 from planner.domain.cluster import Cluster, Provenance
 from planner.domain.job import Job
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Layout
 from planner.generate import Bundle, generate
 from planner.hardware.placement import cuda_visible_devices
 from planner.parallel.partition import stage
@@ -64,6 +61,7 @@ def bundle_files(plan: Plan, answer: Mapping[str, Any]) -> dict[str, str]:
     """
     job, chosen = plan.job, plan.chosen
     strategy, recipe = chosen.strategy, job.recipe
+    sizes: dict[str, Any] = {**strategy.contract()}
     if job.framework.name not in _TARGETS:
         raise InvalidInputError(
             f"no launch files for {job.framework.name} yet",
@@ -87,7 +85,7 @@ def bundle_files(plan: Plan, answer: Mapping[str, Any]) -> dict[str, str]:
         nodes=job.cluster.nodes,
         gpus_per_node=job.cluster.gpus_per_node,
         cuda_visible_devices=cuda_visible_devices(job.cluster.gpu_order),
-        **_layout(strategy),
+        **sizes,
         layers_per_stage=_layers_per_stage(job, strategy),
         has_peer_to_peer=has_peer_to_peer(job.cluster),
         network=network_kind(job.cluster),
@@ -110,15 +108,8 @@ def bundle_files(plan: Plan, answer: Mapping[str, Any]) -> dict[str, str]:
     return generate(bundle, _TARGETS[job.framework.name])
 
 
-def _layout(strategy: Strategy) -> dict[str, Any]:
-    """Return the layout's fields, which the bundle has under the same names, as plain values."""
-    return {
-        field.name: np.asarray(getattr(strategy, field.name)).item() for field in fields(strategy)
-    }
-
-
-def _layers_per_stage(job: Job, strategy: Strategy) -> tuple[int, ...]:
-    size = int(strategy.pipeline_parallel_size)
+def _layers_per_stage(job: Job, strategy: Layout) -> tuple[int, ...]:
+    size = strategy.pipeline_parallel_size
     return tuple(round(float(stage(job, strategy, index).num_blocks)) for index in range(size))
 
 

@@ -22,7 +22,7 @@ from planner.core.term import (
 )
 from planner.domain.job import Job
 from planner.domain.model import Numerics
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Recompute, Strategy
 from planner.memory.phases import PhasedTerm, always
 from planner.parallel.activations import (
     block_retained_bytes,
@@ -78,11 +78,11 @@ def recomputed_block(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
     Source: Chen et al., arXiv:1604.06174, section 4.
     """
     working: Amount = 0.0
-    if np.any(s.recompute != "none"):
-        whole = replace(s, recompute="none")
+    if np.any(s.recompute != Recompute.NONE):
+        whole = replace(s, recompute=Recompute.NONE)
         for part in job.model.blocks:
             everything = part_kept_bytes(job, whole, part)
-            saved = np.where(s.recompute == "full", 0.0, block_retained_bytes(job, s, part))
+            saved = np.where(s.recompute == Recompute.FULL, 0.0, block_retained_bytes(job, s, part))
             working = np.maximum(working, everything - saved)
         working = np.where(at.num_blocks > 0, working, 0.0)
     seen = tokens(job, s)
@@ -111,7 +111,7 @@ def autocast_weight_copies(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
     of_block = greatest(rank_weights(part, s) for part in job.model.blocks)
     is_copied = numerics_of(job, s) == Numerics.AUTOCAST
     each = bytes_each(np.where(is_copied, job.precision.copy_bytes, 0.0))
-    is_recomputed = s.recompute == "full"
+    is_recomputed = s.recompute == Recompute.FULL
     everything = each * count(weights, "matmul weights, while autocast or autograd holds them")
     one_block = each * count(of_block, "matmul weights of one block")
     return PhasedTerm(

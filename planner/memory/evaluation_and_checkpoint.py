@@ -9,7 +9,7 @@ import numpy as np
 
 from planner.core.term import Amount
 from planner.domain.job import Job
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Layout, Offload, Recompute, Strategy
 from planner.memory import activations, ledger
 from planner.memory.sharding_buffers import communication_buffers, largest_tensor
 from planner.parallel import partition
@@ -34,7 +34,7 @@ def evaluation_peak_bytes(job: Job, s: Strategy, micro_batch_size: int | None = 
     Leaves out: logits that an evaluation loop collects on the GPU over many batches.
     """
     evaluated = replace(
-        s, micro_batch_size=micro_batch_size or s.micro_batch_size, recompute="full"
+        s, micro_batch_size=micro_batch_size or s.micro_batch_size, recompute=Recompute.FULL
     )
     return max(
         float(
@@ -79,9 +79,9 @@ def checkpoint_host_bytes(job: Job, s: Strategy, *, is_full: bool) -> float:
     Source: as `checkpoint_peak_bytes`.
     Leaves out: a second copy where an asynchronous save still writes the previous one.
     """
-    held = replace(s, offload="none")
+    held = replace(s, offload=Offload.NONE)
     if is_full:
-        alone = Strategy()
+        alone = Layout()
         return float(_resident(job, alone, partition.stage(job, alone, 0)))
     stages = partition.heaviest_stages(job, held)
     return job.cluster.gpus_per_node * max(float(_resident(job, held, at)) for at in stages)

@@ -6,7 +6,7 @@ import numpy as np
 
 from planner.core.term import Amount, Term, bytes_each, count, percent, plain, size, total
 from planner.domain.job import Job
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Offload, Strategy
 from planner.memory import ledger
 from planner.memory.phases import PhasedTerm
 from planner.parallel import partition
@@ -67,7 +67,7 @@ def _offloaded(job: Job, s: Strategy) -> tuple[Term, ...]:
     what it steps.
     """
     precision, framework = job.precision, job.framework
-    on_gpu = replace(s, offload="none")
+    on_gpu = replace(s, offload=Offload.NONE)
     stage = np.maximum(s.zero_stage, framework.gradients_sharded_from)
     scattered = replace(on_gpu, zero_stage=stage)
     is_stepped = np.where(s.offloads_optimizer, 1.0, 0.0)

@@ -29,7 +29,7 @@ from planner.core.term import (
     size,
 )
 from planner.domain.job import Job
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Layout, Strategy, tabulate
 from planner.memory import activations, optimizers
 from planner.memory.phases import PhasedTerm, always
 from planner.memory.sharding_buffers import communication_buffers, framework_and_context
@@ -74,14 +74,12 @@ def estimate_memory(job: Job, s: Strategy) -> Memory:
     return _busiest([_stage_memory(job, s, at) for at in partition.heaviest_stages(job, s)])
 
 
-def stage_memories(job: Job, s: Strategy) -> tuple[Memory, ...]:
+def stage_memories(job: Job, s: Layout) -> tuple[Memory, ...]:
     """Return the ledger of every pipeline stage of one layout, in order."""
-    num_stages = int(s.pipeline_parallel_size)
+    num_stages = s.pipeline_parallel_size
     if num_stages == 1:
         return (estimate_memory(job, s),)
-    values = {field.name: getattr(s, field.name) for field in fields(Strategy)}
-    table = Strategy(**{name: np.full(num_stages, value) for name, value in values.items()})
-    memories = stage_memory(job, table, np.arange(num_stages))
+    memories = stage_memory(job, tabulate([s] * num_stages), np.arange(num_stages))
     return tuple(memories.at(index) for index in range(num_stages))
 
 

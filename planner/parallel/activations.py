@@ -11,7 +11,7 @@ import numpy as np
 from planner.core.term import Amount
 from planner.domain.job import Job
 from planner.domain.model import Numerics, Part, Share
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Recompute, Strategy
 from planner.parallel import adapters
 
 
@@ -89,7 +89,7 @@ def attention_bytes(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Am
     scores = attention.num_heads * part.tokens(job.recipe.sequence_length)
     kept: Amount = per_score[min(numerics, len(per_score) - 1)] * scores
     if job.framework.selective_recompute == "attention":
-        kept = np.where(s.recompute == "selective", 0.0, kept)
+        kept = np.where(s.recompute == Recompute.SELECTIVE, 0.0, kept)
     return kept + element_bytes * expanded
 
 
@@ -102,10 +102,12 @@ def part_kept_bytes(job: Job, s: Strategy, part: Part) -> Amount:
 def block_retained_bytes(job: Job, s: Strategy, part: Part) -> Amount:
     """Bytes that one occurrence of a block keeps for one micro-batch, given what is recomputed."""
     kept = part_kept_bytes(job, s, part)
-    if job.framework.selective_recompute == "matmuls" and np.any(s.recompute == "selective"):
+    if job.framework.selective_recompute == "matmuls" and np.any(
+        s.recompute == Recompute.SELECTIVE
+    ):
         saved = np.minimum(kept, _checkpoint(job, s) + _matmul_outputs(job, s, part))
-        kept = np.where(s.recompute == "selective", saved, kept)
-    return np.where(s.recompute == "full", _checkpoint(job, s), kept)
+        kept = np.where(s.recompute == Recompute.SELECTIVE, saved, kept)
+    return np.where(s.recompute == Recompute.FULL, _checkpoint(job, s), kept)
 
 
 def _checkpoint(job: Job, s: Strategy) -> Amount:
@@ -138,7 +140,7 @@ def _matmul_outputs(job: Job, s: Strategy, part: Part) -> Amount:
     )
     reduced = sum(layer.out_features for layer in layers if layer.cuts_inputs)
     elements = elements + np.where(s.sequence_parallel & (split > 1), reduced / split, 0.0)
-    log_sum_exp = 0.0
+    log_sum_exp: Amount = 0.0
     if attention is not None and job.recipe.attention != "eager":
         elements = elements + attention.query_size / split
         log_sum_exp = 4 * attention.num_heads / split

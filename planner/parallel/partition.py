@@ -15,7 +15,7 @@ import numpy as np
 from planner.core.term import Amount, Column
 from planner.domain.job import Job
 from planner.domain.model import Linear, Model, Part
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import PipelineSchedule, Strategy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,10 +90,12 @@ def in_flight(s: Strategy, index: Amount) -> Amount:
     warm = np.where(
         virtual > 1, (2 * (size - index - 1) + (virtual - 1) * size + 1) / virtual, size - index
     )
-    is_zero_bubble = np.isin(s.pipeline_schedule, ("zb-h1", "zbv"))
+    is_zero_bubble = np.isin(
+        s.pipeline_schedule, (PipelineSchedule.ZERO_BUBBLE_H1, PipelineSchedule.ZERO_BUBBLE_V)
+    )
     held = np.minimum(steps, np.where(is_zero_bubble, size, warm))
-    held = np.where(s.pipeline_schedule == "gpipe", steps, held)
-    return np.where((size > 1) & (s.pipeline_schedule != "naive"), held, 1.0)
+    held = np.where(s.pipeline_schedule == PipelineSchedule.GPIPE, steps, held)
+    return np.where((size > 1) & (s.pipeline_schedule != PipelineSchedule.NAIVE), held, 1.0)
 
 
 def rank_parameters(part: Part, s: Strategy) -> tuple[Amount, Amount]:

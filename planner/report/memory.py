@@ -1,6 +1,5 @@
 """Where the memory of one layout goes, as text: every stage, what interrupts training, what would fit."""
 
-from dataclasses import asdict
 from typing import Any
 
 from planner.core.units import format_bytes
@@ -47,7 +46,7 @@ def memory_answer(job: Job, candidate: Candidate) -> dict[str, Any]:
     s = candidate.strategy
     host = estimate_host_memory(job, s)
     return {
-        "strategy": asdict(s),
+        "strategy": s.contract(),
         "fits": bool(candidate.fits),
         "usable_bytes": round(job.usable_bytes),
         "stages": [
@@ -168,6 +167,6 @@ def _bounds(job: Job, candidate: Candidate, bold: Emphasis) -> str:
 
 def _price(candidate: Candidate, slowdown: float) -> str:
     pace = f"step {abs(slowdown - 1):.0%} {'slower' if slowdown >= 1 else 'faster'}"
-    if candidate.strategy.offload != "none":
+    if candidate.strategy.offloads_optimizer:
         pace = "its time is not estimated yet"
     return f"{format_bytes(candidate.memory.reserved_bytes)} per GPU, {pace}"

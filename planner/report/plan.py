@@ -6,7 +6,7 @@ from textwrap import fill
 from planner.advice.alternatives import Point, Rejected
 from planner.advice.plan import Plan
 from planner.core.units import format_bytes, format_duration, format_seconds
-from planner.domain.strategy import SHORT_NAMES, Strategy
+from planner.domain.strategy import SHORT_NAMES, Layout
 from planner.hardware.placement import RankGrid, rank_grid
 from planner.memory.phases import PHASES
 from planner.report.text import (
@@ -104,13 +104,13 @@ def layout_cells(candidate: Candidate) -> tuple[str, ...]:
         s.family,
         sizes(s),
         f"{s.micro_batch_size} x {s.gradient_accumulation_steps}",
-        s.recompute,
+        str(s.recompute),
         format_bytes(candidate.memory.reserved_bytes),
         format_seconds(candidate.step_time.step_seconds),
     )
 
 
-def sizes(s: Strategy) -> str:
+def sizes(s: Layout) -> str:
     """Return the sizes above 1 in short, such as `dp 4 tp 8 pp 2 (1f1b)`; HSDP as replicas x shards."""
     data = (
         f"{s.data_parallel_replicate_size}x{s.data_parallel_shard_size}"

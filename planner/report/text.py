@@ -18,7 +18,7 @@ from planner.domain.cluster import Instance
 from planner.domain.framework import Framework
 from planner.domain.job import Job
 from planner.domain.model import Linear, Model
-from planner.domain.strategy import DATA_NAMES, Strategy
+from planner.domain.strategy import DATA_NAMES, Layout, Recompute
 from planner.hardware.placement import cuda_visible_devices
 from planner.memory.phases import PHASES
 from planner.request.cluster import Assumption
@@ -134,7 +134,7 @@ def machine(job: Job) -> str:
     )
 
 
-def layout(strategy: Strategy, framework: Framework) -> str:
+def layout(strategy: Layout, framework: Framework) -> str:
     """Return a layout in words, with the batch arithmetic."""
     ranks = strategy.data_parallel_size
     name = ", ".join(_techniques(strategy, framework)) or "no parallelism"
@@ -145,7 +145,7 @@ def layout(strategy: Strategy, framework: Framework) -> str:
     )
 
 
-def _techniques(s: Strategy, framework: Framework) -> list[str]:
+def _techniques(s: Layout, framework: Framework) -> list[str]:
     """Return the name of everything that a layout does beyond plain training."""
     family = FAMILY_NAMES[DATA_NAMES[s.zero_stage]]
     if not framework.gathers_blocks:
@@ -166,9 +166,9 @@ def _techniques(s: Strategy, framework: Framework) -> list[str]:
         ),
         f"context parallel {s.context_parallel_size}": s.context_parallel_size > 1,
         f"expert parallel {s.expert_parallel_size}": s.expert_parallel_size > 1,
-        f"{s.recompute} activation recompute": s.recompute != "none",
+        f"{s.recompute} activation recompute": s.recompute != Recompute.NONE,
         f"local SGD, averaged every {s.synchronize_every} steps": s.synchronize_every > 1,
-        f"offload of {s.offload.replace('+', ' and ')}": s.offload != "none",
+        f"offload of {str(s.offload).replace('+', ' and ')}": s.offloads_optimizer,
     }
     return [name for name, holds in wanted.items() if holds]
 

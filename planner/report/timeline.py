@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from planner.domain.job import Job
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Layout
 from planner.parallel.schedule import Span, Timeline, simulate
 from planner.parallel.schedule_orders import Kind
 from planner.step_time.micro_batch import stage_seconds
@@ -15,20 +15,20 @@ _FORWARD, _BACKWARD = "0123456789", "abcdefghij"
 _WEIGHT, _IDLE = "-", "."
 
 
-def timeline(job: Job, s: Strategy) -> Timeline | None:
+def timeline(job: Job, s: Layout) -> Timeline | None:
     """Return the start of a step's pipeline; None without one, or with too many stages to show.
 
     Of more micro-batches than three per stage only so many are simulated: the middle repeats.
     """
-    stages = int(s.pipeline_parallel_size)
+    stages = s.pipeline_parallel_size
     if not 1 < stages <= MOST_STAGES:
         return None
-    shown = min(int(s.gradient_accumulation_steps), _MOST_ROUNDS * stages)
+    shown = min(s.gradient_accumulation_steps, _MOST_ROUNDS * stages)
     return simulate(
         str(s.pipeline_schedule),
         stage_seconds(job, s),
         micro_batches=shown,
-        virtual=int(s.virtual_pipeline_size),
+        virtual=s.virtual_pipeline_size,
     )
 
 

@@ -1,10 +1,9 @@
-"""A layout with its estimates, or a table of layouts with theirs."""
+"""A layout with its estimates."""
 
 from dataclasses import dataclass
 
-from planner.core.term import Amount, pick
 from planner.domain.job import Job
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Layout, Table, num_rows
 from planner.memory.ledger import Memory, estimate_memory
 from planner.step_time.ledger import StepTime, estimate_step_time
 
@@ -17,34 +16,36 @@ TensorAuto/OpenTau#273: 7.0, 6.2, 4.9 samples/s as the reserved share passes 91,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One layout, estimated; or a table of them."""
+    """One layout, estimated."""
 
-    strategy: Strategy
+    strategy: Layout
     memory: Memory
     step_time: StepTime
-    fits: Amount
+    fits: bool
     """Whether the reserved memory is within what the card offers."""
-    is_comfortable: Amount
+    is_comfortable: bool
     """Whether it fits with room to spare."""
 
-    def at(self, row: int) -> "Candidate":
-        """Return one row of a table."""
-        return Candidate(
-            strategy=self.strategy.at(row),
-            memory=self.memory.at(row),
-            step_time=self.step_time.at(row),
-            fits=bool(pick(self.fits, row)),
-            is_comfortable=bool(pick(self.is_comfortable, row)),
-        )
+
+def estimate(job: Job, layout: Layout) -> Candidate:
+    """Return the memory and step time of a layout."""
+    return _candidate(job, layout, estimate_memory(job, layout), estimate_step_time(job, layout))
 
 
-def estimate(job: Job, strategy: Strategy) -> Candidate:
-    """Return the memory and step time of a layout, or of every layout of a table."""
-    memory = estimate_memory(job, strategy)
+def estimate_rows(job: Job, table: Table) -> tuple[Candidate, ...]:
+    """Return the memory and step time of every layout of a table."""
+    memory, step_time = estimate_memory(job, table), estimate_step_time(job, table)
+    return tuple(
+        _candidate(job, table.at(row), memory.at(row), step_time.at(row))
+        for row in range(num_rows(table))
+    )
+
+
+def _candidate(job: Job, layout: Layout, memory: Memory, step_time: StepTime) -> Candidate:
     return Candidate(
-        strategy=strategy,
+        strategy=layout,
         memory=memory,
-        step_time=estimate_step_time(job, strategy),
-        fits=memory.reserved_bytes <= job.usable_bytes,
-        is_comfortable=memory.reserved_bytes <= COMFORTABLE_FRACTION * job.usable_bytes,
+        step_time=step_time,
+        fits=bool(memory.reserved_bytes <= job.usable_bytes),
+        is_comfortable=bool(memory.reserved_bytes <= COMFORTABLE_FRACTION * job.usable_bytes),
     )

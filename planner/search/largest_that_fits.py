@@ -10,7 +10,7 @@ import numpy as np
 
 from planner.core.term import Column
 from planner.domain.job import Job, Lora, Recipe
-from planner.domain.strategy import ZERO_1, Strategy, num_rows, vary
+from planner.domain.strategy import ZERO_1, Layout, Offload, Recompute, num_rows, vary
 from planner.memory.ledger import estimate_memory
 from planner.parallel.lora import find_lora
 from planner.search.candidate import Candidate, estimate
@@ -25,8 +25,8 @@ SHORTEST_SEQUENCE = 128
 
 _SMALLEST: Wish = {
     "micro_batch_size": 1,
-    "recompute": "full",
-    "offload": "none",
+    "recompute": Recompute.FULL,
+    "offload": Offload.NONE,
     "synchronize_every": 1,
 }
 """What layouts have in common among which the smallest is found."""
@@ -43,7 +43,7 @@ class Change:
     """Step time after the change over step time before, for the same sequences."""
 
 
-def largest_micro_batch(job: Job, s: Strategy) -> int:
+def largest_micro_batch(job: Job, s: Layout) -> int:
     """Return the most sequences per pass that fit with this layout; 0 where not even one does."""
 
     def fits(sizes: Column) -> Column:
@@ -62,7 +62,7 @@ def largest_micro_batch(job: Job, s: Strategy) -> int:
     return low
 
 
-def longest_sequence(job: Job, s: Strategy) -> int:
+def longest_sequence(job: Job, s: Layout) -> int:
     """Return the most tokens per sequence that fit with this layout; 0 where not even one does.
 
     Learned positions bound it: a longer sequence cannot run at all.
@@ -81,13 +81,13 @@ def longest_sequence(job: Job, s: Strategy) -> int:
     return low
 
 
-def fewest_gpus(job: Job, s: Strategy) -> int | None:
+def fewest_gpus(job: Job, s: Layout) -> int | None:
     """Return the fewest GPUs that hold the job; None where even `MOST_GPUS` do not.
 
     Without model parallelism: of 1, 2, 4 ... in a node and then whole nodes, in any layout. With
     it: with this layout's model-parallel sizes, over 1, 2, 4 ... data-parallel ranks.
     """
-    model_parallel = s.tensor_parallel_size * s.pipeline_parallel_size * s.context_parallel_size
+    model_parallel = s.model_parallel_size
     if model_parallel > 1:
         return _fewest_replicas(job, s, model_parallel)
     for gpus_per_node, nodes in _clusters(job):
@@ -96,7 +96,7 @@ def fewest_gpus(job: Job, s: Strategy) -> int | None:
     return None
 
 
-def _fewest_replicas(job: Job, s: Strategy, model_parallel: int) -> int | None:
+def _fewest_replicas(job: Job, s: Layout, model_parallel: int) -> int | None:
     most = int(np.log2(max(1, MOST_GPUS // model_parallel)))
     ranks = 2 ** np.arange(most + 1)
     one = np.ones_like(ranks)
@@ -144,7 +144,7 @@ def fits_somehow(job: Job) -> bool:
 
 def smallest_layout(job: Job) -> Candidate:
     """Return the layout of the job that needs the least memory of the GPUs, nothing offloaded."""
-    table = strategies(job, {"offload": "none"})
+    table = strategies(job, {"offload": Offload.NONE})
     reserved = estimate_memory(job, table).reserved_bytes
     return estimate(job, table.at(int(np.argmin(reserved))))
 
@@ -175,7 +175,7 @@ def remedies(job: Job, wish: Wish | None) -> list[str]:
     return found
 
 
-def changes_that_fit(job: Job, s: Strategy) -> tuple[Change, ...]:
+def changes_that_fit(job: Job, s: Layout) -> tuple[Change, ...]:
     """Return the single changes after which this layout fits, the one that costs least time first."""
     before = estimate(job, s).step_time.step_seconds
     found = []
@@ -187,10 +187,10 @@ def changes_that_fit(job: Job, s: Strategy) -> tuple[Change, ...]:
     return tuple(sorted(found, key=lambda change: change.slowdown))
 
 
-def _changes(job: Job, s: Strategy) -> Iterator[tuple[str, Job, Strategy]]:
+def _changes(job: Job, s: Layout) -> Iterator[tuple[str, Job, Layout]]:
     """Yield every single change that is open to the job: its name, the job, the layout."""
-    for recompute in ("selective", "full"):
-        if s.recompute in {"none", "selective"} and s.recompute != recompute:
+    for recompute in (Recompute.SELECTIVE, Recompute.FULL):
+        if recompute > s.recompute:
             yield f"recompute {recompute}", job, replace(s, recompute=recompute)
     if s.micro_batch_size % 2 == 0:
         halved = replace(
@@ -204,12 +204,12 @@ def _changes(job: Job, s: Strategy) -> Iterator[tuple[str, Job, Strategy]]:
         yield "8-bit AdamW", _with_recipe(job, optimizer="adamw-8bit"), s
     for method, lora in _adapters(job, s):
         yield f"{method} of rank {lora.rank}", _with_recipe(job, lora=lora), s
-    if s.offload == "none" and s.zero_stage >= ZERO_1:
-        for offload in job.framework.offloads:
+    if s.zero_stage >= ZERO_1 and not s.offloads_optimizer:
+        for offload in map(Offload, job.framework.offloads):
             yield f"offload {offload}", job, replace(s, offload=offload)
 
 
-def _adapters(job: Job, s: Strategy) -> Iterator[tuple[str, Lora]]:
+def _adapters(job: Job, s: Layout) -> Iterator[tuple[str, Lora]]:
     """Yield the adapters that PEFT would make by default, where the layout can have any."""
     is_split = s.tensor_parallel_size > 1 or s.expert_parallel_size > 1
     is_peft = job.precision.follows_config and job.model.is_decoder
@@ -221,7 +221,7 @@ def _adapters(job: Job, s: Strategy) -> Iterator[tuple[str, Lora]]:
             yield method, lora
 
 
-def _higher_stages(job: Job, s: Strategy) -> Iterator[tuple[str, Job, Strategy]]:
+def _higher_stages(job: Job, s: Layout) -> Iterator[tuple[str, Job, Layout]]:
     ranks = s.data_parallel_size
     stages = [stage for stage in job.framework.zero_stages if stage > s.zero_stage]
     for stage in stages if ranks > 1 else []:

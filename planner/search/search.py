@@ -9,9 +9,8 @@ import numpy as np
 from planner.core.term import Column
 from planner.domain.job import Job
 from planner.domain.strategy import (
-    RECOMPUTE,
     TECHNIQUES,
-    Strategy,
+    Table,
     family_keys,
     join,
     num_rows,
@@ -35,7 +34,7 @@ class Found:
     """Every legal layout of a job with its two totals, a column each."""
 
     job: Job
-    table: Strategy
+    table: Table
     reserved_bytes: Column
     step_seconds: Column
     """Infinite where it does not fit."""
@@ -93,8 +92,7 @@ class Found:
         if eligible is None:
             return None
         alike = eligible[by[eligible] <= TIE * by[eligible].min()]
-        kinds = self.table.recompute[alike]
-        again = np.select([kinds == kind for kind in RECOMPUTE], range(len(RECOMPUTE)))
+        again = self.table.recompute[alike]
         order = np.lexsort((self.reserved_bytes[alike], again, self.techniques[alike]))
         return int(alike[order[0]])
 
@@ -118,7 +116,7 @@ def search(job: Job, wish: Wish | None = None) -> Found:
     )
 
 
-def _estimated(job: Job, table: Strategy) -> tuple[Column, Column, Column]:
+def _estimated(job: Job, table: Table) -> tuple[Column, Column, Column]:
     """Return reserved bytes, step seconds and whether it fits, card and host, of each layout."""
     count = num_rows(table)
     seconds = np.full(count, np.inf)

@@ -9,14 +9,28 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.core.errors import InvalidInputError
 from planner.core.term import Column
 from planner.domain.job import Job
-from planner.domain.strategy import ZERO_1, ZERO_2, Strategy, Whole, divisors, join, rows
+from planner.domain.strategy import (
+    ZERO_1,
+    ZERO_2,
+    Layout,
+    Offload,
+    PipelineSchedule,
+    Recompute,
+    Table,
+    divisors,
+    join,
+    num_rows,
+    rows,
+    vary,
+)
 from planner.search.limits import legal
 from planner.search.limits.customs import TILE_TOKENS, most_zero_with_pipeline
 from planner.search.wish import Wish
@@ -24,7 +38,7 @@ from planner.search.wish import Wish
 LOCAL_STEPS = (1, 4, 8, 16)
 """Steps between averages that are tried: accelerate's LocalSGD documents 8."""
 
-_DOMINATED = ("naive", "gpipe")
+_DOMINATED = (PipelineSchedule.NAIVE, PipelineSchedule.GPIPE)
 """Schedules that are only looked at where they are wished for: 1f1b takes as long in less memory."""
 
 
@@ -33,24 +47,29 @@ MOST_BASES = 2**17
 _CHUNK = 1024
 """Bases of a table, each of which makes up to a dozen rows."""
 
+_Rows: TypeAlias = NDArray[np.intp]
+"""Indices of a table's rows."""
+_Option: TypeAlias = tuple[int, _Rows]
+"""A value that a field can have, and the rows that can have it."""
+
 
 class _Base(NamedTuple):
-    """The fields of a row that depend on each other; or of all rows, a column each."""
+    """The fields of a row that depend on each other."""
 
-    replicate: Whole
-    shard: Whole
-    tensor: Whole
-    pipeline: Whole
-    virtual: Whole
-    schedule: Any
-    context: Whole
-    expert: Whole
-    zero_stage: Whole
-    micro_batch: Whole
-    steps: Whole
+    data_parallel_replicate_size: int
+    data_parallel_shard_size: int
+    tensor_parallel_size: int
+    pipeline_parallel_size: int
+    virtual_pipeline_size: int
+    pipeline_schedule: int
+    context_parallel_size: int
+    expert_parallel_size: int
+    zero_stage: int
+    micro_batch_size: int
+    gradient_accumulation_steps: int
 
 
-def strategies(job: Job, wish: Wish | None = None) -> Strategy:
+def strategies(job: Job, wish: Wish | None = None) -> Table:
     """Return the table of every legal layout; the limits are in `planner.search.limits`.
 
     Args:
@@ -60,7 +79,7 @@ def strategies(job: Job, wish: Wish | None = None) -> Strategy:
     return join(tables(job, wish))
 
 
-def tables(job: Job, wish: Wish | None = None) -> Iterator[Strategy]:
+def tables(job: Job, wish: Wish | None = None) -> Iterator[Table]:
     """Yield the rows of `strategies` in tables of a size that caches like; one at least.
 
     Raises:
@@ -152,65 +171,55 @@ def _batches(job: Job, wish: Wish, ranks: int) -> Iterator[tuple[int, int]]:
             yield micro_batch, per_rank // micro_batch
 
 
-def _schedules(job: Job, wish: Wish, pipeline: int, steps: int) -> Iterator[tuple[str, int]]:
+def _schedules(job: Job, wish: Wish, pipeline: int, steps: int) -> Iterator[tuple[int, int]]:
     """Yield schedules, each with the numbers of chunks that it can run."""
     if pipeline == 1:
-        yield "1f1b", 1
+        yield PipelineSchedule.ONE_FORWARD_ONE_BACKWARD, 1
         return
     layers = -(-job.model.num_blocks // pipeline)
     able = job.framework.capabilities
-    known = [each for each in able.pipeline_schedules if each not in _DOMINATED]
+    every = map(PipelineSchedule, able.pipeline_schedules)
+    known = [each for each in every if each not in _DOMINATED]
     for schedule in _choices(wish, "pipeline_schedule", known):
         chunks = [1]
-        if schedule == "zbv":
+        if schedule == PipelineSchedule.ZERO_BUBBLE_V:
             chunks = [2] if able.virtual_stages else []
-        elif schedule == "interleaved-1f1b":
+        elif schedule == PipelineSchedule.INTERLEAVED:
             is_grouped = steps % pipeline == 0 and able.virtual_stages
             chunks = divisors(layers)[1:] if is_grouped else []
         for virtual in chunks:
             yield schedule, virtual
 
 
-def _crossed(job: Job, bases: list[_Base], wish: Wish) -> Strategy:
+def _crossed(job: Job, bases: list[_Base], wish: Wish) -> Table:
     """Return every base with each kind of recompute, offload, sequence and local SGD it can have."""
-    columns: list[Any] = [np.array(column) for column in zip(*bases, strict=True)]
-    base = _Base(*columns or [np.zeros(0, dtype=int)] * len(_Base._fields))
-    table = Strategy(
-        data_parallel_replicate_size=base.replicate,
-        data_parallel_shard_size=base.shard,
-        tensor_parallel_size=base.tensor,
-        pipeline_parallel_size=base.pipeline,
-        virtual_pipeline_size=base.virtual,
-        pipeline_schedule=base.schedule,
-        context_parallel_size=base.context,
-        expert_parallel_size=base.expert,
-        zero_stage=base.zero_stage,
-        micro_batch_size=base.micro_batch,
-        gradient_accumulation_steps=base.steps,
-    )
-    whole = np.arange(len(base.shard))
-    axes: dict[str, list[tuple[Any, Column]]] = {
-        "sequence_parallel": _sequence(job, table),
-        "recompute": [(kind, whole) for kind in job.framework.capabilities.recompute],
-        "offload": [("none", whole), *_offloads(job, table)],
-        "synchronize_every": _local(job, table),
+    columns = np.array(bases, dtype=np.int64).reshape(len(bases), len(_Base._fields)).T
+    base = vary(Layout(), **dict(zip(_Base._fields, columns, strict=True)))
+    everywhere = np.arange(len(bases))
+    axes: dict[str, list[_Option]] = {
+        "sequence_parallel": _sequence(job, base),
+        "recompute": [
+            (Recompute(name), everywhere) for name in job.framework.capabilities.recompute
+        ],
+        "offload": [(Offload.NONE, everywhere), *_offloads(job, base)],
+        "synchronize_every": _local(job, base),
     }
-    chosen: Column = whole
+    chosen = everywhere
     values: dict[str, Column] = {}
     for name, known in axes.items():
-        options = [(wish[name], whole)] if name in wish else known
-        chosen, values = _product(chosen, values, name, options, len(whole))
-    columns_of = {f.name: getattr(table, f.name) for f in fields(table) if f.name not in values}
-    return Strategy(**{name: column[chosen] for name, column in columns_of.items()}, **values)
+        options = [(wish[name], everywhere)] if name in wish else known
+        chosen, values = _product(chosen, values, name, options, len(bases))
+    others = {each.name: getattr(base, each.name)[chosen] for each in fields(Table)}
+    return Table(**others | values)
 
 
 def _product(
-    chosen: Column,
+    chosen: _Rows,
     values: dict[str, Column],
     name: str,
-    options: Sequence[tuple[Any, Column]],
+    options: Sequence[_Option],
     count: int,
-) -> tuple[Column, dict[str, Column]]:
+) -> tuple[_Rows, dict[str, Column]]:
     """Return the rows chosen so far once for each option that their base can have."""
     parts, lengths = [], []
     for _, able in options:
@@ -223,39 +232,41 @@ def _product(
     return chosen[which], {**{key: each[which] for key, each in values.items()}, name: column}
 
 
-def _sequence(job: Job, table: Strategy) -> list[tuple[bool, Column]]:
-    whole = np.arange(len(table.zero_stage))
+def _sequence(job: Job, table: Table) -> list[_Option]:
+    everywhere = np.arange(num_rows(table))
     is_split = np.flatnonzero(table.tensor_parallel_size > 1)
     is_able = job.framework.capabilities.sequence_parallel
-    return [(False, whole), *([(True, is_split)] if is_able else [])]
+    return [(False, everywhere), *([(True, is_split)] if is_able else [])]
 
 
-def _offloads(job: Job, table: Strategy) -> list[tuple[str, Column]]:
+def _offloads(job: Job, table: Table) -> list[_Option]:
     return [
         (
             offload,
             np.flatnonzero(
                 table.zero_stage
-                >= (ZERO_1 if offload == "optimizer" else job.framework.parameters_sharded_from)
+                >= (
+                    ZERO_1
+                    if offload == Offload.OPTIMIZER
+                    else job.framework.parameters_sharded_from
+                )
             ),
         )
-        for offload in job.framework.offloads
+        for offload in map(Offload, job.framework.offloads)
     ]
 
 
-def _local(job: Job, table: Strategy) -> list[tuple[int, Column]]:
-    whole = np.arange(len(table.zero_stage))
-    model_parallel = (
-        table.tensor_parallel_size * table.pipeline_parallel_size * table.context_parallel_size
-    )
-    is_plain = (table.zero_stage == 0) & (model_parallel == 1) & (table.expert_parallel_size == 1)
+def _local(job: Job, table: Table) -> list[_Option]:
+    everywhere = np.arange(num_rows(table))
+    is_whole = (table.model_parallel_size == 1) & (table.expert_parallel_size == 1)
+    is_plain = (table.zero_stage == 0) & is_whole
     alone = np.flatnonzero(is_plain & (table.data_parallel_size > 1))
     is_able = job.framework.capabilities.local_sgd
     intervals = LOCAL_STEPS[1:] if is_able else ()
-    return [(1, whole), *((every, alone) for every in intervals)]
+    return [(1, everywhere), *((every, alone) for every in intervals)]
 
 
-def _choices(wish: Wish, name: str, known: Sequence[Any], most: int | None = None) -> Sequence[Any]:
+def _choices(wish: Wish, name: str, known: Sequence[int], most: int | None = None) -> Sequence[int]:
     """Return the wished value alone, or every known one up to the most."""
     if name in wish:
         return [wish[name]]

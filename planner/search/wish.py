@@ -4,21 +4,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.domain.job import Job
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Layout
 
-Wish = Mapping[str, object]
-"""Values of `Strategy` fields that every considered layout has."""
+Wish = Mapping[str, int]
+"""Values of fields of `Strategy` that every considered layout has; choices by their members."""
 
 
-def filled(job: Job, wish: Wish) -> Strategy:
+def filled(job: Job, wish: Wish) -> Layout:
     """Return the simplest layout with the wished values, whether it can run or not."""
     given: dict[str, Any] = dict(wish)
-    s = Strategy(**given)
-    others = s.tensor_parallel_size * s.pipeline_parallel_size * s.context_parallel_size
-    ranks = max(1, job.cluster.world_size // others)
+    s = Layout(**given)
+    ranks = max(1, job.cluster.world_size // s.model_parallel_size)
     replicate, shard = _data_parallel(given, ranks)
     micro_batch, steps = _batch(given, job.recipe.global_batch_size, replicate * shard)
-    return Strategy(
+    return Layout(
         **given
         | {
             "data_parallel_replicate_size": replicate,

@@ -12,7 +12,7 @@ from planner.catalog.attention import attention_curve
 from planner.core.term import Amount
 from planner.domain.job import Job
 from planner.domain.model import Attention, Linear, Numerics, Part
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Recompute, Strategy
 from planner.parallel.activations import attention_bytes, kept_per_token, tokens
 from planner.parallel.partition import rank_parameters
 
@@ -144,7 +144,7 @@ def elementwise(
     Source: the framework record's memory_bound section.
     Leaves out: operations whose outputs are not kept.
     """
-    whole = replace(s, recompute="none")
+    whole = replace(s, recompute=Recompute.NONE)
     kept = kept_per_token(job, whole, part, numerics)
     scores = _score_bytes(job, whole, part, numerics)
     each, of_scores = passes
@@ -197,7 +197,7 @@ def launches(job: Job, s: Strategy, part: Part) -> Amount:
     Leaves out: CUDA graphs, which launch a whole layer at once.
     """
     forward = 2 * len(part.linears) + len(part.kept) + (3 if part.attention else 0)
-    again = np.where(s.recompute == "full", 1.0, 0.0) if part.is_block else 0.0
+    again = np.where(s.recompute == Recompute.FULL, 1.0, 0.0) if part.is_block else 0.0
     sums = sum(layer.cuts_inputs for layer in part.linears)
     waits = (2 + again) * sums * np.log2(s.tensor_parallel_size)
     return ((2 + again) * forward + waits) * job.framework.host_seconds_per_operation
@@ -237,7 +237,7 @@ def selective_recompute(job: Job, s: Strategy, part: Part, numerics: Numerics) -
     "attention": the scores again;  "matmuls": half of the matmuls and all elementwise work
     """
     if job.framework.selective_recompute == "attention":
-        scores = _score_bytes(job, replace(s, recompute="none"), part, numerics)
+        scores = _score_bytes(job, replace(s, recompute=Recompute.NONE), part, numerics)
         passed = _SCORE_FORWARD * tokens(job, s) * scores / elementwise_bandwidth(job)
         return attention(job, s, part) + passed
     return matmuls(job, s, part) / 2 + elementwise_forward(job, s, part, numerics)

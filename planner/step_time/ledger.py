@@ -30,7 +30,7 @@ from planner.core.term import (
     total,
 )
 from planner.domain.job import Job
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import PipelineSchedule, Strategy
 from planner.parallel import partition
 from planner.parallel.adapters import trained_parameters
 from planner.parallel.partition import Stage
@@ -209,9 +209,9 @@ def _bubble_share(s: Strategy, whole: MicroBatch) -> Amount:
     inputs = through - whole.forward - weight
     longest = np.maximum(np.maximum(whole.forward, inputs) / 2, inputs - weight)
     by_schedule = {
-        "zb-h1": np.maximum(0.0, through - 2 * weight) / through,
-        "zbv": longest / through,
-        "naive": s.gradient_accumulation_steps,
+        PipelineSchedule.ZERO_BUBBLE_H1: np.maximum(0.0, through - 2 * weight) / through,
+        PipelineSchedule.ZERO_BUBBLE_V: longest / through,
+        PipelineSchedule.NAIVE: s.gradient_accumulation_steps,
     }
     for schedule, left in by_schedule.items():
         share = np.where(s.pipeline_schedule == schedule, left, share)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from planner.core.term import Amount, Column, Truth
 from planner.domain.job import Job
 from planner.domain.model import Numerics, Part
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Recompute, Strategy
 from planner.parallel import partition
 from planner.parallel.activations import shards_parameters, tokens
 from planner.parallel.partition import Stage
@@ -162,12 +162,12 @@ def _wait_for_host(job: Job, s: Strategy, part: Part, spent: Column) -> None:
 
 def _repeats_forward(s: Strategy, part: Part) -> Amount:
     """Return 1 where recompute runs the part's forward again in backward, else 0."""
-    return np.where(s.recompute == "full", 1.0, 0.0) if part.is_block else 0.0
+    return np.where(s.recompute == Recompute.FULL, 1.0, 0.0) if part.is_block else 0.0
 
 
 def _selective(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Amount:
     """Seconds that recompute="selective" adds to backward."""
-    is_selective = np.asarray(s.recompute) == "selective"
+    is_selective = np.asarray(s.recompute) == Recompute.SELECTIVE
     if not np.any(is_selective):
         return 0.0
     return np.where(is_selective, compute.selective_recompute(job, s, part, numerics), 0.0)

@@ -5,7 +5,7 @@ from planner.core.errors import InvalidInputError
 from planner.core.term import Term, plain, rate, size
 from planner.domain.cluster import Group
 from planner.domain.job import Job
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Layout
 from planner.step_time.ledger import estimate_step_time
 
 _TOKEN_BYTES = 8
@@ -13,7 +13,7 @@ _LOGIT_BYTES = 4
 _OF_DDP = {"gradient_reduction", "overlap_slowdown", "parameter_gather"}
 
 
-def data_parallel_step(job: Job, s: Strategy) -> tuple[Term, ...]:
+def data_parallel_step(job: Job, s: Layout) -> tuple[Term, ...]:
     """Return the ledger of a step of nn.DataParallel, in seconds: DDP's compute, five exchanges.
 
         exchange = (n - 1) * send(bytes), for tokens out, parameters out, outputs in, losses out,

@@ -36,7 +36,7 @@ def terms(job: Job, s: Strategy, at: Stage, forward: Amount, backward: Amount) -
     gather; the framework record's offload section.
     Leaves out: delayed parameter update; gradients added up on the CPU; NVMe.
     """
-    if np.all(np.asarray(s.offload) == "none"):
+    if not np.any(s.offloads_optimizer):
         return ()
     share = _share(s, trained_parameters(job, s, at))
     pcie = host_link_bytes_per_second(job)

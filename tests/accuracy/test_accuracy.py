@@ -40,7 +40,7 @@ from planner.catalog.published_runs import Run, RunSource, run_source, source_na
 from planner.core.errors import UnknownNameError
 from planner.core.units import GIB
 from planner.domain.job import Job
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Layout
 from planner.request.schema import parse_request, resolve
 
 PAGE = Path(__file__).parents[2] / "docs/accuracy/runs.md"
@@ -90,7 +90,7 @@ def a_prediction(job: Job, run: Run, seconds: float = 1.0, **fields: Any) -> Pre
         "peak_bytes": GIB,
         "shares": (("forward", 0.3), ("backward", 0.695), ("gradient_reduction", 0.005)),
     }
-    strategy = Strategy(data_parallel_replicate_size=2, micro_batch_size=2)
+    strategy = Layout(data_parallel_replicate_size=2, micro_batch_size=2)
     return Prediction(run=run, job=job, strategy=strategy, step_seconds=seconds, **known | fields)
 
 

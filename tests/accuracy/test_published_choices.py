@@ -13,7 +13,9 @@ from planner.advice.plan import make_plan, ordinary_rows
 from planner.advice.why_not import why
 from planner.core.units import format_seconds
 from planner.domain.job import Job
-from planner.request.schema import parse_request, resolve
+from planner.domain.strategy import Recompute
+from planner.request.schema import StrategyRequest, parse_request, resolve
+from planner.request.strategy import partial_wish
 from planner.search.search import search
 
 ROOT = Path(__file__).parents[2]
@@ -63,12 +65,13 @@ def test_the_published_layout_is_among_the_first_five_or_explained(choice: dict[
         assert rank <= TOP
         return
     plan = make_plan(job_of(choice["name"]))
-    without = why(plan, {**choice["layout"], "recompute": "none"})
+    wish = partial_wish(StrategyRequest(**choice["layout"]))
+    without = why(plan, {**wish, "recompute": Recompute.NONE})
     assert [finding.code for finding in without.findings] == ["MEM001"]
     assert "activations" in without.findings[0].message
-    recomputed = why(plan, choice["layout"])
+    recomputed = why(plan, wish)
     assert recomputed.candidate is not None
-    assert recomputed.candidate.strategy.recompute == "full"
+    assert recomputed.candidate.strategy.recompute == Recompute.FULL
     assert "slower than the choice" in recomputed.comparison
     assert "backward +" in recomputed.comparison
 

@@ -9,7 +9,7 @@ import pytest
 from conftest import JobMaker
 
 from planner.core.units import GIB
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Layout
 from planner.memory.ledger import estimate_memory, stage_memories
 
 NANOTRON = tomllib.loads(Path("data/measurements/nanotron_memory.toml").read_text())
@@ -43,7 +43,7 @@ def nanotron_runs(make_job: JobMaker) -> list[dict[str, float]]:
             },
         )
         is_sharded, ranks = run["zero_stage"] > 0, run["data_parallel_size"]
-        s = Strategy(
+        s = Layout(
             data_parallel_replicate_size=1 if is_sharded else ranks,
             data_parallel_shard_size=ranks if is_sharded else 1,
             zero_stage=run["zero_stage"],
@@ -136,5 +136,5 @@ def test_nemo_runs_in_fp8_without_recompute_fit_an_h100(
         "global_batch_size": 2048,
     }
     job = make_job(config, gpus=8, gpu="h100", recipe=recipe)
-    memory = estimate_memory(job, Strategy(zero_stage=1, **layout))
+    memory = estimate_memory(job, Layout(zero_stage=1, **layout))
     assert memory.reserved_bytes <= job.usable_bytes

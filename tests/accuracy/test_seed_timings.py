@@ -18,7 +18,7 @@ from conftest import JobMaker
 from planner.core.errors import InvalidInputError
 from planner.core.term import Quantity, total
 from planner.domain.job import Job
-from planner.domain.strategy import Strategy, vary
+from planner.domain.strategy import Layout, Strategy, vary
 from planner.parallel.partition import stage
 from planner.search.training_run import Training, training
 from planner.step_time import data_parallel
@@ -44,8 +44,8 @@ def forum(make_job: JobMaker, gpus: int, tokens: int) -> Training:
     return run
 
 
-def ddp(ranks: int, **fields: Any) -> Strategy:
-    return Strategy(data_parallel_replicate_size=ranks, **fields)
+def ddp(ranks: int, **fields: Any) -> Layout:
+    return Layout(data_parallel_replicate_size=ranks, **fields)
 
 
 @pytest.mark.parametrize("tokens", PADDED_TOKENS)
@@ -136,7 +136,7 @@ STEPS, GLOBAL_BATCH = 200, 8
 DATA_PARALLEL_SECONDS = 110.5948
 
 
-def of(make_job: JobMaker, run: dict[str, Any], gpus: int = 2) -> tuple[Job, Strategy]:
+def of(make_job: JobMaker, run: dict[str, Any], gpus: int = 2) -> tuple[Job, Layout]:
     batch = run["micro_batch_size"]
     cluster = {"topology": run["topology"], "peer_to_peer": run.get("peer_to_peer")}
     recipe = {"precision": run["precision"], "attention": run["attention"]}

@@ -15,14 +15,16 @@ from planner.catalog import records
 from planner.core.errors import PlannerError
 from planner.core.term import Column
 from planner.domain.job import Job
-from planner.domain.strategy import RECOMPUTE, TECHNIQUES, Strategy, num_rows, rows
+from planner.domain.strategy import TECHNIQUES, Offload, Table, num_rows, rows
 from planner.memory.host import fits_host
+from planner.memory.ledger import estimate_memory
 from planner.request.schema import parse_request, resolve
 from planner.request.strategy import partial_wish
-from planner.search.candidate import COMFORTABLE_FRACTION, estimate
+from planner.search.candidate import COMFORTABLE_FRACTION
 from planner.search.limits import LIMITS
 from planner.search.space import strategies
 from planner.search.wish import Wish
+from planner.step_time.ledger import estimate_step_time
 
 TABLE: dict[str, Any] = tomllib.loads(
     (Path(__file__).parent / "jobs.toml").read_text(encoding="utf-8")
@@ -44,7 +46,7 @@ class Pass:
     """Every layout of a job, estimated without the search."""
 
     job: Job
-    table: Strategy
+    table: Table
     reserved_bytes: Column
     step_seconds: Column
     fits: Column
@@ -80,7 +82,7 @@ class Pass:
         alike = eligible[weighted[eligible] <= TIE * np.min(weighted[eligible])]
         techniques, again = (
             self.techniques,
-            [RECOMPUTE.index(each) for each in self.table.recompute],
+            self.table.recompute,
         )
         return int(
             min(alike, key=lambda row: (techniques[row], again[row], self.reserved_bytes[row]))
@@ -115,17 +117,16 @@ def exhausted(name: str) -> Pass:
     for start in range(0, count, TOGETHER):
         which = np.arange(start, min(count, start + TOGETHER))
         part = rows(table, which)
-        estimated = estimate(job, part)
-        reserved[which] = estimated.memory.reserved_bytes
-        seconds[which] = estimated.step_time.step_seconds
-        fits[which] = estimated.fits & fits_host(job, part)
+        reserved[which] = estimate_memory(job, part).reserved_bytes
+        seconds[which] = estimate_step_time(job, part).step_seconds
+        fits[which] = (reserved[which] <= job.usable_bytes) & fits_host(job, part)
     return Pass(job=job, table=table, reserved_bytes=reserved, step_seconds=seconds, fits=fits)
 
 
 def ordinary(every: Pass, wish: Wish) -> Column:
     """Return the rows that may be proposed: local SGD where wished for, offload as a last resort."""
     fits = every.fits & ((every.table.synchronize_every == 1) | ("synchronize_every" in wish))
-    on_gpu = fits & (every.table.offload == "none")
+    on_gpu = fits & (every.table.offload == Offload.NONE)
     is_last = bool(every.job.cluster.host_memory_bytes) and not np.any(on_gpu)
     return np.flatnonzero(fits if "offload" in wish or is_last else on_gpu)
 

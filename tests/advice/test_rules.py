@@ -7,7 +7,7 @@ from conftest import JobMaker
 from planner.advice import rules
 from planner.advice.plan import make_plan
 from planner.advice.rules import RULES, Situation
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Layout, Offload, PipelineSchedule
 from planner.search.candidate import estimate
 from planner.search.limits import LIMITS
 
@@ -48,7 +48,7 @@ LONG: Case = {
 WHOLE = {"tensor_parallel_size": 1, "pipeline_parallel_size": 1, "context_parallel_size": 1}
 
 
-def pinned(case: Case, **wish: object) -> Case:
+def pinned(case: Case, **wish: int) -> Case:
     return {**case, "wish": wish}
 
 
@@ -68,7 +68,7 @@ FIRES: dict[str, Case] = {
     "MUL002": NODES,
     "MUL003": SLOW_NODES,
     "EFF001": pinned(GPT2, tensor_parallel_size=2),
-    "MEM003": pinned(GPT2, zero_stage=3, offload="optimizer+parameters"),
+    "MEM003": pinned(GPT2, zero_stage=3, offload=Offload.OPTIMIZER_AND_PARAMETERS),
     "COM001": pinned(of(ETHERNET, global_batch_size=16), zero_stage=0, **WHOLE),
     "COM002": pinned({**GPT2, "gpu": "4090"}, tensor_parallel_size=2),
     "COM003": of(ETHERNET, global_batch_size=16),
@@ -76,7 +76,9 @@ FIRES: dict[str, Case] = {
     "COM005": pinned(GPT2, zero_stage=3, **WHOLE),
     "COM006": {**GPT2, "gpu": "4090"},
     "PIP001": pinned(
-        of(LARGE, global_batch_size=8), pipeline_parallel_size=8, pipeline_schedule="1f1b"
+        of(LARGE, global_batch_size=8),
+        pipeline_parallel_size=8,
+        pipeline_schedule=PipelineSchedule.ONE_FORWARD_ONE_BACKWARD,
     ),
     "PIP002": pinned(GPT2, pipeline_parallel_size=2, micro_batch_size=1),
     "BAT001": of(GPT2, global_batch_size=8192),
@@ -132,7 +134,7 @@ def test_a_rule_fires_on_its_case_and_stays_silent_on_the_other(
 
 def situation(make_job: JobMaker, micro_batch_size: int) -> Situation:
     job = make_job(gpus=1, gpu="rtx-3090")
-    candidate = estimate(job, Strategy(micro_batch_size=micro_batch_size)).at(0)
+    candidate = estimate(job, Layout(micro_batch_size=micro_batch_size))
     return Situation(job=job, candidate=candidate, smallest_replica=candidate, fastest=candidate)
 
 
@@ -173,7 +175,7 @@ def test_codes_are_unique() -> None:
 def test_the_search_is_followed_only_beyond_the_estimates_error(make_job: JobMaker) -> None:
     base = situation(make_job, 1)
     assert not rules.follows_search(base)
-    faster = estimate(base.job, Strategy(micro_batch_size=8)).at(0)
+    faster = estimate(base.job, Layout(micro_batch_size=8))
     a_little, a_lot = (_sped_up(base, faster, factor) for factor in (1.1, 1.5))
     assert not rules.follows_search(a_little)
     assert "simpler ddp is followed" in (rules.DISAGREEMENT.judge(a_little) or "")

@@ -4,6 +4,7 @@ from conftest import JobMaker
 from planner.advice.plan import make_plan
 from planner.advice.why_not import read_wish, why, why_text
 from planner.core.errors import InvalidInputError
+from planner.domain.strategy import Offload, PipelineSchedule
 
 LLAMA = "meta-llama/Llama-2-7b-hf"
 
@@ -32,7 +33,7 @@ def test_what_is_no_wish_is_refused_with_the_names_there_are(text: str) -> None:
 def test_a_wish_that_limits_forbid_is_answered_with_their_codes(make_job: JobMaker) -> None:
     """Nodes of 4 GPUs: the highest tensor parallel size is 4, as the guide says."""
     job = make_job("meta-llama/Llama-2-13b-hf", gpus=4, cluster={"nodes": 4}, gpu="h100")
-    answer = why(make_plan(job, {"offload": "none"}), {"tensor_parallel_size": 8})
+    answer = why(make_plan(job, {"offload": Offload.NONE}), {"tensor_parallel_size": 8})
     assert [finding.code for finding in answer.findings] == ["LAY020"]
     assert answer.candidate is None
     assert "spans nodes of 4 GPUs" in why_text(answer, "tp=8")
@@ -67,6 +68,6 @@ def test_a_wish_that_no_layout_has_is_said_even_where_no_limit_forbids_it(
     make_job: JobMaker,
 ) -> None:
     plan = make_plan(make_job("gpt2", gpus=4))
-    answer = why(plan, {"pipeline_schedule": "foo"})
+    answer = why(plan, {"pipeline_schedule": PipelineSchedule.NAIVE})
     assert answer.candidate is None
-    assert why_text(answer, "schedule=foo").endswith("no layout has all of it")
+    assert why_text(answer, "schedule=naive").endswith("no layout has all of it")

@@ -16,7 +16,7 @@ import uvicorn
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from api.main import app
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Layout
 from planner.memory.ledger import stage_memories
 from planner.request.schema import parse_request, resolve
 from web.pages import render
@@ -181,7 +181,7 @@ def stages_page(num_stages: int) -> str:
         "recipe": {"framework": "megatron", "global_batch_size": 256},
     }
     job = resolve(parse_request(payload), allow_paths=False).job
-    s = Strategy(
+    s = Layout(
         tensor_parallel_size=8,
         sequence_parallel=True,
         pipeline_parallel_size=num_stages,

@@ -4,7 +4,7 @@ import pytest
 from planner.core.term import (
     NOTHING,
     Amount,
-    Choice,
+    RowChoice,
     Term,
     add,
     bytes_each,
@@ -87,7 +87,7 @@ def test_one_layout_shows_its_own_of_several_ways() -> None:
 def test_a_table_looks_each_row_up_and_spells_out_rows_alone() -> None:
     one, other = plain(np.array([2.0, 4.0]), "of one"), plain(3.0, "of another")
     choice = either(np.array([True, False]), one, other)
-    assert isinstance(choice, Choice)
+    assert isinstance(choice, RowChoice)
     assert np.asarray(choice.value).tolist() == [2, 3]
     assert choice.at(0).text == "2 of one"
     assert choice.at(1).text == "3 of another"

@@ -5,7 +5,14 @@ from conftest import JobMaker
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.domain.strategy import Strategy, divisors, family_keys, nearest_multiples, num_rows
+from planner.domain.strategy import (
+    Layout,
+    Offload,
+    divisors,
+    family_keys,
+    nearest_multiples,
+    num_rows,
+)
 from planner.search.space import strategies
 
 
@@ -20,7 +27,7 @@ def test_nearest_multiples_are_below_and_above() -> None:
 
 
 def test_families_are_named_by_stage() -> None:
-    assert [Strategy(zero_stage=s).family for s in range(4)] == [
+    assert [Layout(zero_stage=s).family for s in range(4)] == [
         "ddp",
         "zero-1",
         "zero-2",
@@ -54,14 +61,14 @@ def test_families_are_named_by_stage() -> None:
         ),
         ({"context_parallel_size": 4, "zero_stage": 3}, "cp+zero-3"),
         (
-            {"data_parallel_shard_size": 4, "zero_stage": 3, "offload": "optimizer"},
+            {"data_parallel_shard_size": 4, "zero_stage": 3, "offload": Offload.OPTIMIZER},
             "zero-3+offload",
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_family_names_every_technique(fields: dict[str, Any], family: str) -> None:
-    assert Strategy(**fields).family == family
+    assert Layout(**fields).family == family
 
 
 def test_rows_share_a_key_exactly_where_they_share_a_family(make_job: JobMaker) -> None:

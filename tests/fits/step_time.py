@@ -7,7 +7,7 @@ weigh the same, whatever the number of their runs.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 from statistics import fmean
@@ -19,7 +19,7 @@ from planner.accuracy.predict import Prediction, predict
 from planner.catalog.published_runs import Run, run_source, source_names
 from planner.core.units import MICRO, format_fraction
 from planner.domain.job import Job
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Layout, Table, tabulate
 from planner.report.text import table
 from planner.step_time.ledger import estimate_step_time
 
@@ -56,7 +56,7 @@ class Runs:
     """Timed runs of one job, as a table of layouts."""
 
     job: Job
-    layouts: Strategy
+    layouts: Table
     runs: tuple[Run, ...]
     seconds: Any
     """Measured, of each."""
@@ -215,12 +215,10 @@ def runs_of(source: str) -> tuple[Runs, ...]:
     )
 
 
-def _runs(job: Job, found: Sequence[tuple[Strategy, Run]]) -> Runs:
-    names = [field.name for field in fields(Strategy)]
-    columns = {name: np.array([getattr(s, name) for s, _ in found]) for name in names}
+def _runs(job: Job, found: Sequence[tuple[Layout, Run]]) -> Runs:
     runs = tuple(run for _, run in found)
     seconds = np.array([run.step_seconds for run in runs])
-    return Runs(job=job, layouts=Strategy(**columns), runs=runs, seconds=seconds)
+    return Runs(job=job, layouts=tabulate([s for s, _ in found]), runs=runs, seconds=seconds)
 
 
 def _chosen(record: str, source: str) -> Sequence[Runs]:

@@ -1,6 +1,6 @@
 import ast
 import json
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import planner.generate.write_bundle
 from planner.advice.plan import Plan
 from planner.answers import answers
 from planner.core.errors import InvalidInputError
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Layout, Recompute
 from planner.generate import Bundle
 from planner.generate.write_bundle import bundle_files, has_peer_to_peer, network_kind, write_bundle
 from planner.request.schema import parse_request, resolve
@@ -166,13 +166,13 @@ def test_the_bundle_has_every_field_of_the_layout(
 
     monkeypatch.setattr(planner.generate.write_bundle, "generate", keep)
     plan, answer = planned
-    pipeline = Strategy(
-        pipeline_parallel_size=2, tensor_parallel_size=3, zero_stage=1, recompute="full"
+    pipeline = Layout(
+        pipeline_parallel_size=2, tensor_parallel_size=3, zero_stage=1, recompute=Recompute.FULL
     )
     chosen = replace(plan.chosen, strategy=pipeline)
     bundle_files(replace(plan, chosen=chosen), answer)
-    for field in fields(Strategy):
-        assert getattr(seen[0], field.name) == getattr(pipeline, field.name)
+    for name, value in pipeline.contract().items():
+        assert getattr(seen[0], name) == value
     assert seen[0].layers_per_stage == (6, 6)
 
 

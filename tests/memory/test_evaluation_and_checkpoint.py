@@ -4,7 +4,7 @@ from conftest import JobMaker
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Layout, Recompute
 from planner.memory.evaluation_and_checkpoint import (
     checkpoint_host_bytes,
     checkpoint_peak_bytes,
@@ -17,8 +17,8 @@ GPT2 = 124_439_808
 TABLE = 50_257 * 768
 
 
-def sharded(stage: int, ranks: int = 8, **fields: Any) -> Strategy:
-    return Strategy(data_parallel_shard_size=ranks, zero_stage=stage, **fields)
+def sharded(stage: int, ranks: int = 8, **fields: Any) -> Layout:
+    return Layout(data_parallel_shard_size=ranks, zero_stage=stage, **fields)
 
 
 def test_a_sharded_checkpoint_takes_no_more_than_stays_between_steps(make_job: JobMaker) -> None:
@@ -41,13 +41,13 @@ def test_a_full_state_dict_gathers_its_largest_tensor_and_lands_on_one_node(
 
 def test_replicas_have_nothing_to_gather_for_a_checkpoint(make_job: JobMaker) -> None:
     job = make_job("gpt2", gpus=8, recipe={"precision": "bf16-mixed"})
-    alike = Strategy(data_parallel_replicate_size=8)
+    alike = Layout(data_parallel_replicate_size=8)
     assert checkpoint_peak_bytes(job, alike, is_full=True) == 12 * GPT2
 
 
 def test_a_larger_evaluation_batch_may_exceed_training(make_job: JobMaker) -> None:
     job = make_job("gpt2", gpus=8, recipe={"precision": "bf16-mixed", "sequence_length": 1024})
-    s = sharded(3, recompute="full")
+    s = sharded(3, recompute=Recompute.FULL)
     training = estimate_memory(job, s).peak_bytes
     assert evaluation_peak_bytes(job, s) < training
     assert evaluation_peak_bytes(job, s, micro_batch_size=8) > training
@@ -70,11 +70,11 @@ def test_evaluation_with_trainings_batch_needs_no_more_than_training(
         "recipe": {"framework": framework, "precision": "bf16-mixed", "sequence_length": 256},
     }
     job = resolve(parse_request(payload), allow_paths=False).job
-    s = Strategy(
+    s = Layout(
         data_parallel_replicate_size=1 if stage else 8,
         data_parallel_shard_size=8 if stage else 1,
         zero_stage=stage,
-        recompute=recompute,
+        recompute=Recompute(recompute),
         micro_batch_size=micro_batch,
     )
     assert evaluation_peak_bytes(job, s) <= estimate_memory(job, s).peak_bytes * (1 + 1e-9)

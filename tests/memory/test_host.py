@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from planner.catalog import records
 from planner.core.units import GIB
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Layout, Offload
 from planner.memory.host import estimate_host_memory
 from planner.request.schema import parse_request, resolve
 
 
-def sharded(stage: int, ranks: int = 8, **fields: Any) -> Strategy:
-    return Strategy(data_parallel_shard_size=ranks, zero_stage=stage, **fields)
+def sharded(stage: int, ranks: int = 8, **fields: Any) -> Layout:
+    return Layout(data_parallel_shard_size=ranks, zero_stage=stage, **fields)
 
 
 def recipe(framework: str, precision: str = "bf16-mixed") -> dict[str, Any]:
@@ -34,7 +34,7 @@ def test_offloaded_states_are_those_of_deepspeeds_estimators(
     buffers), 18 B with the 16-bit parameters.
     """
     job = make_job("google-t5/t5-3b", gpus=8, recipe=recipe("deepspeed"))
-    host = estimate_host_memory(job, sharded(stage, offload=offload))
+    host = estimate_host_memory(job, sharded(stage, offload=Offload(offload)))
     assert host.training_bytes / GIB == pytest.approx(published, rel=1e-3)
     assert sum(float(term.amount) for term in host.terms) == pytest.approx(host.training_bytes)
 
@@ -45,7 +45,7 @@ def test_loading_is_what_deepspeeds_estimator_says_but_its_margin(make_job: JobM
     The 1.5 is its margin for pinned buffers, which weights that are only read do not need.
     """
     job = make_job("google-t5/t5-3b", gpus=8, recipe=recipe("deepspeed"))
-    host = estimate_host_memory(job, sharded(2, offload="optimizer"))
+    host = estimate_host_memory(job, sharded(2, offload=Offload.OPTIMIZER))
     assert 1.5 * host.loading.amount / GIB == pytest.approx(127.45, rel=1e-3)
     assert host.peak_bytes == host.loading.amount > host.training_bytes
     assert "8 x 4 B" in host.loading.how
@@ -54,8 +54,8 @@ def test_loading_is_what_deepspeeds_estimator_says_but_its_margin(make_job: JobM
 @pytest.mark.parametrize(
     ("framework", "precision", "strategy", "bytes_per_parameter"),
     [
-        ("torch", "bf16-mixed", Strategy(data_parallel_replicate_size=8), 8 * 4),
-        ("torch", "bf16", Strategy(data_parallel_replicate_size=8), 8 * 2),
+        ("torch", "bf16-mixed", Layout(data_parallel_replicate_size=8), 8 * 4),
+        ("torch", "bf16", Layout(data_parallel_replicate_size=8), 8 * 2),
         ("torch", "bf16", sharded(3), 1 * 2),
         ("torch", "bf16-mixed", sharded(1), 8 * 4),
         ("deepspeed", "bf16-mixed", sharded(3), 1 * 4),
@@ -68,7 +68,7 @@ def test_weights_are_read_by_every_rank_by_one_or_in_shards(
     make_job: JobMaker,
     framework: str,
     precision: str,
-    strategy: Strategy,
+    strategy: Layout,
     bytes_per_parameter: int,
 ) -> None:
     """A 32 B model in bf16 on 8 ranks of a node takes 512 GB, or 64 where one rank reads it."""
@@ -83,7 +83,9 @@ def test_fsdp_offload_holds_sixteen_bytes_per_parameter_and_pinning(make_job: Jo
     job = make_job("gpt2", gpus=8, recipe=recipe("torch"))
     amounts = {
         term.name: term.amount
-        for term in estimate_host_memory(job, sharded(3, offload="optimizer+parameters")).terms
+        for term in estimate_host_memory(
+            job, sharded(3, offload=Offload.OPTIMIZER_AND_PARAMETERS)
+        ).terms
     }
     parameters = job.model.parameters
     assert amounts == pytest.approx(
@@ -95,13 +97,13 @@ def test_fsdp_offload_holds_sixteen_bytes_per_parameter_and_pinning(make_job: Jo
         }
     )
     wider = replace(job, cluster=replace(job.cluster, nodes=2))
-    host = estimate_host_memory(wider, sharded(3, 16, offload="optimizer+parameters"))
+    host = estimate_host_memory(wider, sharded(3, 16, offload=Offload.OPTIMIZER_AND_PARAMETERS))
     assert host.training_bytes == pytest.approx(12 * parameters)
 
 
 def test_megatron_takes_only_its_share_of_gradients_to_the_host(make_job: JobMaker) -> None:
     job = make_job("gpt2", gpus=8, recipe=recipe("megatron"))
-    host = estimate_host_memory(job, sharded(1, offload="optimizer"))
+    host = estimate_host_memory(job, sharded(1, offload=Offload.OPTIMIZER))
     assert host.training_bytes == pytest.approx(1.5 * 16 * job.model.parameters)
 
 
@@ -111,7 +113,7 @@ def test_a_known_node_gets_a_verdict(
 ) -> None:
     job = make_job("gpt2", gpus=8, recipe=recipe("torch"))
     node = replace(job, cluster=replace(job.cluster, host_memory_bytes=available))
-    host = estimate_host_memory(node, sharded(3, offload="optimizer+parameters"))
+    host = estimate_host_memory(node, sharded(3, offload=Offload.OPTIMIZER_AND_PARAMETERS))
     assert (host.available_bytes, host.fits) == (available, fits)
 
 
@@ -126,7 +128,7 @@ def test_more_nodes_never_need_more_of_each(framework: str, power: int) -> None:
         }
         job = resolve(parse_request(payload), allow_paths=False).job
         offload = records.framework(framework).offloads[-1]
-        s = sharded(3, 8 * nodes, offload=offload)
+        s = sharded(3, 8 * nodes, offload=Offload(offload))
         return float(estimate_host_memory(job, s).training_bytes)
 
     assert training(2**power) == pytest.approx(training(1) / 2**power)

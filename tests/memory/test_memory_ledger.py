@@ -8,18 +8,18 @@ import pytest
 from conftest import JobMaker
 
 from planner.core.units import GIB, MIB
-from planner.domain.strategy import Strategy, num_rows
+from planner.domain.strategy import Layout, Recompute, num_rows
 from planner.memory.ledger import estimate_memory
 from planner.memory.phases import PHASES
-from planner.search.candidate import estimate
+from planner.search.candidate import estimate_rows
 from planner.search.space import strategies
 
 GPT2 = 124_439_808
 """12 blocks of 7,087,872, plus (50,257 + 1,024) x 768 embeddings and a final norm."""
 
 
-def one_gpu(micro_batch_size: int, recompute: str = "none") -> Strategy:
-    return Strategy(micro_batch_size=micro_batch_size, recompute=recompute)
+def one_gpu(micro_batch_size: int, recompute: str = "none") -> Layout:
+    return Layout(micro_batch_size=micro_batch_size, recompute=Recompute(recompute))
 
 
 def terms(job_memory: object) -> dict[str, float]:
@@ -28,7 +28,7 @@ def terms(job_memory: object) -> dict[str, float]:
 
 def test_adam_in_fp32_holds_sixteen_bytes_per_parameter(make_job: JobMaker) -> None:
     job = make_job(gpus=2, recipe={"precision": "fp32", "global_batch_size": 8})
-    ledger = terms(estimate_memory(job, Strategy(data_parallel_replicate_size=2)))
+    ledger = terms(estimate_memory(job, Layout(data_parallel_replicate_size=2)))
     assert ledger["parameters"] == 4 * GPT2
     assert ledger["gradients"] == 4 * GPT2
     assert ledger["optimizer_states"] == 8 * GPT2
@@ -42,7 +42,7 @@ def test_each_zero_stage_divides_what_its_paper_says(
     make_job: JobMaker, stage: int, parameters: float, gradients: float, states: float
 ) -> None:
     job = make_job(gpus=4, recipe={"global_batch_size": 8})
-    strategy = Strategy(
+    strategy = Layout(
         data_parallel_replicate_size=1 if stage else 4,
         data_parallel_shard_size=4 if stage else 1,
         zero_stage=stage,
@@ -56,9 +56,8 @@ def test_each_zero_stage_divides_what_its_paper_says(
 
 def test_terms_sum_to_reserved_and_all_but_the_context_to_the_peak(make_job: JobMaker) -> None:
     job = make_job()
-    table = estimate(job, strategies(job))
-    for row in range(num_rows(table.strategy)):
-        memory = table.at(row).memory
+    for candidate in estimate_rows(job, strategies(job)):
+        memory = candidate.memory
         amounts = terms(memory)
         assert sum(amounts.values()) == pytest.approx(memory.reserved_bytes)
         context = amounts.pop("framework_and_context")
@@ -77,12 +76,12 @@ def test_peak_is_what_pytorch_allocates_for_the_real_model(
     ranks, batch, stage = run["ranks"], run["micro_batch_size"], run["zero_stage"]
     recipe = {name: run[name] for name in ("precision", "attention", "sequence_length")}
     job = make_job(run["model"], gpus=ranks, recipe=recipe | {"global_batch_size": batch * ranks})
-    strategy = Strategy(
+    strategy = Layout(
         data_parallel_replicate_size=1 if stage else ranks,
         data_parallel_shard_size=ranks if stage else 1,
         zero_stage=stage,
         micro_batch_size=batch,
-        recompute=run["recompute"],
+        recompute=Recompute(run["recompute"]),
     )
     peak = estimate_memory(job, strategy).peak_bytes / GIB
     assert peak == pytest.approx(run["peak_gib"], rel=0.01)
@@ -100,12 +99,12 @@ def test_peak_is_what_pytorch_allocates_for_weights_in_the_config_dtype(
     names = ("precision", "attention", "sequence_length", "optimizer")
     recipe = {name: run[name] for name in names} | {"weights_dtype": "config"}
     job = make_job(run["model"], gpus=ranks, recipe=recipe | {"global_batch_size": batch * ranks})
-    strategy = Strategy(
+    strategy = Layout(
         data_parallel_replicate_size=1 if stage else ranks,
         data_parallel_shard_size=ranks if stage else 1,
         zero_stage=stage,
         micro_batch_size=batch,
-        recompute=run["recompute"],
+        recompute=Recompute(run["recompute"]),
     )
     peak = estimate_memory(job, strategy).peak_bytes / GIB
     assert peak == pytest.approx(run["peak_gib"], rel=0.01)
@@ -132,8 +131,10 @@ def test_a_published_ablation_of_optimizers_is_met_in_the_median(make_job: JobMa
         recipe = {"precision": run["precision"], "optimizer": run["optimizer"]}
         recipe |= {"attention": "eager", "sequence_length": 512, "global_batch_size": batch * steps}
         job = make_job(BERT_LARGE, gpus=1, recipe=recipe)
-        strategy = Strategy(
-            micro_batch_size=batch, gradient_accumulation_steps=steps, recompute=run["recompute"]
+        strategy = Layout(
+            micro_batch_size=batch,
+            gradient_accumulation_steps=steps,
+            recompute=Recompute(run["recompute"]),
         )
         reserved = 1.06 * estimate_memory(job, strategy).peak_bytes / MIB
         errors.append(abs((reserved + FINETUNED["context_mib"]) / run["used_mib"] - 1))

@@ -4,7 +4,7 @@ import pytest
 from conftest import JobMaker
 
 from planner.catalog import records
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Layout
 from planner.memory import optimizers
 from planner.memory.ledger import estimate_memory
 from planner.parallel.adapters import Tensor
@@ -29,7 +29,7 @@ def test_a_tensor_has_the_states_of_its_kind(optimizer: str, tensor: Tensor, siz
     assert optimizers.tensor_states(RECORDS[optimizer], tensor, 4) == size
 
 
-def states(make_job: JobMaker, model: str, s: Strategy, **recipe: Any) -> float:
+def states(make_job: JobMaker, model: str, s: Layout, **recipe: Any) -> float:
     job = make_job(model, gpus=2, recipe={"precision": "fp32", "global_batch_size": 8, **recipe})
     found = {t.name: float(t.amount) for t in estimate_memory(job, s).terms}
     return found["optimizer_states"]
@@ -38,14 +38,14 @@ def states(make_job: JobMaker, model: str, s: Strategy, **recipe: Any) -> float:
 def test_small_adapters_stay_in_fp32(make_job: JobMaker) -> None:
     # Rank 2: A has 2 x 768 elements and B 2 x 2,304 = 4,608, in each of 12 blocks.
     lora = {"method": "lora", "lora": {"rank": 2}}
-    s = Strategy(data_parallel_replicate_size=2)
+    s = Layout(data_parallel_replicate_size=2)
     found = states(make_job, "gpt2", s, optimizer="adamw-8bit", **lora)
     assert found == pytest.approx(12 * (8 * 2 * 768 + (2 + 2 * 4 / 256) * 2 * 2304))
 
 
 def test_experts_are_factored_one_by_one(make_job: JobMaker) -> None:
     job = make_job("mistralai/Mixtral-8x7B-v0.1", gpus=1, recipe={"optimizer": "adafactor"})
-    s = Strategy()
+    s = Layout()
     each = optimizers.state_bytes_per_parameter(job, s, stage(job, s, 0))
     experts = 8 * 3 * (4096 + 14336)
     attention = 2 * (4096 + 4096) + 2 * (1024 + 4096)
@@ -57,8 +57,8 @@ def test_experts_are_factored_one_by_one(make_job: JobMaker) -> None:
 def test_paged_states_leave_the_allocator_and_sharding_divides_the_rest(
     make_job: JobMaker,
 ) -> None:
-    s = Strategy(data_parallel_shard_size=2, zero_stage=1)
+    s = Layout(data_parallel_shard_size=2, zero_stage=1)
     assert states(make_job, "gpt2", s, optimizer="paged-adamw-8bit") == 0
-    whole = Strategy(data_parallel_replicate_size=2)
+    whole = Layout(data_parallel_replicate_size=2)
     one = states(make_job, "gpt2", whole, optimizer="muon")
     assert states(make_job, "gpt2", s, optimizer="muon") == pytest.approx(one / 2)

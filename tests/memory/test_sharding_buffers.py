@@ -10,7 +10,7 @@ from planner.catalog import records
 from planner.core.units import GIB, MIB
 from planner.domain.job import Job
 from planner.domain.model import Numerics
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Layout, Offload, Recompute
 from planner.memory.ledger import Memory, estimate_memory
 from planner.memory.phases import PHASES
 from planner.memory.sharding_buffers import communication_buffers, communicators
@@ -23,11 +23,11 @@ GPT2 = 124_439_808
 LLAMA_7B = 6_738_415_616
 
 
-def sharded(stage: int, ranks: int = 8, **fields: Any) -> Strategy:
-    return Strategy(data_parallel_shard_size=ranks, zero_stage=stage, **fields)
+def sharded(stage: int, ranks: int = 8, **fields: Any) -> Layout:
+    return Layout(data_parallel_shard_size=ranks, zero_stage=stage, **fields)
 
 
-def buffers(job: Job, s: Strategy) -> dict[str, float]:
+def buffers(job: Job, s: Layout) -> dict[str, float]:
     amounts = in_phases(communication_buffers(job, s, partition.stage(job, s, 0)))
     return dict(zip(PHASES, amounts, strict=True))
 
@@ -65,7 +65,7 @@ def test_zero_2_states_are_those_of_deepspeeds_estimator(make_job: JobMaker) -> 
 def test_zero_2_with_offload_leaves_the_16_bit_parameters(make_job: JobMaker) -> None:
     """The same page: offload_optimizer leaves 5.31 GB a GPU, 2 B x P."""
     job = small_run(make_job, "google-t5/t5-3b", 8)
-    held = ledger(estimate_memory(job, sharded(2, offload="optimizer")))
+    held = ledger(estimate_memory(job, sharded(2, offload=Offload.OPTIMIZER)))
     assert held["parameters"] / GIB == pytest.approx(5.31, rel=1e-3)
     gone = ("gradients", "optimizer_states", "optimizer_temporaries")
     assert [held[name] for name in gone] == [0, 0, 0]
@@ -100,7 +100,7 @@ def test_zero_3_with_offload_leaves_what_deepspeeds_estimator_says(
 ) -> None:
     """The same page: 0.78 GB a GPU (2 B x P / N + 4 B x the largest layer of 32 M), or 0.12."""
     job = small_run(make_job, "google-t5/t5-3b", 8)
-    held = ledger(estimate_memory(job, sharded(3, offload=offload)))
+    held = ledger(estimate_memory(job, sharded(3, offload=Offload(offload))))
     assert (held["parameters"] + 4 * 32e6) / GIB == pytest.approx(published, abs=0.005)
 
 
@@ -111,7 +111,7 @@ def test_deepspeed_reduces_in_a_bucket_of_its_own_size(make_job: JobMaker) -> No
     """
     job = small_run(make_job, "gpt2", 8)
     assert buffers(job, sharded(1)) == dict.fromkeys(PHASES, 0.0) | {PHASES[4]: 2 * GPT2}
-    assert set(buffers(job, Strategy()).values()) == {0.0}
+    assert set(buffers(job, Layout()).values()) == {0.0}
     in_backward = dict.fromkeys(PHASES[1:5], 1e9)
     assert buffers(job, sharded(2)) == dict.fromkeys(PHASES, 0.0) | in_backward
     three = buffers(job, sharded(3))
@@ -195,8 +195,8 @@ def test_nccl_holds_buffers_for_every_group_of_ranks(make_job: JobMaker) -> None
     job = make_job(gpus=8)
     assert communicators(job, sharded(3)) == 1
     assert communicators(job, sharded(3, 2, tensor_parallel_size=2, pipeline_parallel_size=2)) == 3
-    assert communicators(job, Strategy(data_parallel_replicate_size=8)) == 1
-    assert communicators(make_job(gpus=1), Strategy()) == 0
+    assert communicators(job, Layout(data_parallel_replicate_size=8)) == 1
+    assert communicators(make_job(gpus=1), Layout()) == 0
 
 
 def mpt(hidden: int, layers: int, heads: int, sequence_length: int) -> dict[str, Any]:
@@ -278,7 +278,7 @@ def test_published_runs_fit_where_they_ran(make_job: JobMaker, run: tuple[Any, .
         ranks,
         micro_batch_size=micro_batch,
         gradient_accumulation_steps=steps,
-        recompute=recompute,
+        recompute=Recompute(recompute),
     )
     assert (estimate_memory(job, s).reserved_bytes <= job.usable_bytes) == ran
 
@@ -328,6 +328,6 @@ def test_more_shards_never_need_more_in_any_framework(choice: tuple[str, str], s
     previous = float("inf")
     for gpus in (2, 4, 8, 16):
         job = offload_job(framework, gpus)
-        now = estimate_memory(job, sharded(stage, gpus, offload=offload)).peak_bytes
+        now = estimate_memory(job, sharded(stage, gpus, offload=Offload(offload))).peak_bytes
         assert now <= previous
         previous = now

@@ -6,7 +6,7 @@ from conftest import JobMaker
 from phased import in_phases
 
 from planner.domain.job import Job
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Layout, Recompute, Strategy
 from planner.memory import activations
 from planner.memory.ledger import estimate_memory
 from planner.parallel import partition
@@ -39,13 +39,13 @@ def gpt2(
     return make_job(sizes | (config or {}), gpus=64, recipe=wanted)
 
 
-def forward(job: Job, s: Strategy, index: int = 0) -> float:
+def forward(job: Job, s: Layout, index: int = 0) -> float:
     """Bytes of the activations at the end of forward."""
     term = activations.activations(job, s, partition.stage(job, s, index))
     return float(term.forward.value)
 
 
-def of_a_layer(make_job: JobMaker, s: Strategy, **recipe: Any) -> float:
+def of_a_layer(make_job: JobMaker, s: Layout, **recipe: Any) -> float:
     """What one more layer keeps."""
     return forward(gpt2(make_job, 3, **recipe), s) - forward(gpt2(make_job, 2, **recipe), s)
 
@@ -79,10 +79,10 @@ def test_a_layer_keeps_what_korthikanti_et_al_count(
     it keeps the whole input on every rank (2 s b h); under sequence parallelism that is divided
     too, as Megatron-LM does since.
     """
-    s = Strategy(
+    s = Layout(
         tensor_parallel_size=split,
         sequence_parallel=sequence_parallel,
-        recompute=recompute,
+        recompute=Recompute(recompute),
         micro_batch_size=3,
     )
     whole, divided = shares
@@ -95,8 +95,7 @@ def test_a_layer_keeps_what_korthikanti_et_al_count(
 def test_dropout_masks_take_a_byte_per_element(make_job: JobMaker) -> None:
     dropouts = dict.fromkeys(("resid_pdrop", "attn_pdrop", "embd_pdrop"), 0.0)
     without, with_masks = (
-        forward(gpt2(make_job, 3, config), Strategy())
-        - forward(gpt2(make_job, 2, config), Strategy())
+        forward(gpt2(make_job, 3, config), Layout()) - forward(gpt2(make_job, 2, config), Layout())
         for config in (dropouts, {})
     )
     # Of two hidden states and of the scores, whose product with theirs is kept as well.
@@ -117,7 +116,7 @@ def test_megatron_spends_the_bytes_per_parameter_of_its_documentation(
 ) -> None:
     """The table of Megatron-LM's distributed optimizer page."""
     job = gpt2(make_job, precision=precision)
-    s = Strategy(data_parallel_shard_size=shards, zero_stage=int(shards > 1))
+    s = Layout(data_parallel_shard_size=shards, zero_stage=int(shards > 1))
     terms = {term.name: float(term.amount) for term in estimate_memory(job, s).terms}
     states = terms["parameters"] + terms["gradients"] + terms["optimizer_states"]
     assert states == pytest.approx(expected * job.model.parameters)
@@ -125,7 +124,7 @@ def test_megatron_spends_the_bytes_per_parameter_of_its_documentation(
 
 def test_operands_of_matmuls_take_a_byte_in_fp8(make_job: JobMaker) -> None:
     # Both inputs of h, attention's output of h and the MLP's inner 4 h: from 2 bytes to 1.
-    saved = of_a_layer(make_job, Strategy()) - of_a_layer(make_job, Strategy(), precision="fp8")
+    saved = of_a_layer(make_job, Layout()) - of_a_layer(make_job, Layout(), precision="fp8")
     assert saved == TOKENS * 7 * HIDDEN
 
 
@@ -134,7 +133,7 @@ def llama(make_job: JobMaker, framework: str, **recipe: Any) -> Job:
     return make_job("meta-llama/Llama-3.1-8B", gpus=8, recipe=wanted | recipe)
 
 
-def block(job: Job, s: Strategy) -> float:
+def block(job: Job, s: Layout) -> float:
     """Bytes per token that one of 32 blocks leaves behind."""
     return forward(job, s) / 32 / float(tokens(job, s))
 
@@ -145,9 +144,12 @@ def test_operation_level_recompute_saves_every_second_matmul(
 ) -> None:
     """Of q, k, v, o, gate, up, down: q, v, gate and down; attention's output; the block's input."""
     job = llama(make_job, "torchtitan", attention="sdpa")
-    layout = {"tensor_parallel_size": split, "sequence_parallel": sequence_parallel}
-    s = Strategy(zero_stage=3, data_parallel_shard_size=2, recompute="selective", **layout)
-    full = Strategy(zero_stage=3, data_parallel_shard_size=2, recompute="full", **layout)
+    layout: dict[str, Any] = {
+        "tensor_parallel_size": split,
+        "sequence_parallel": sequence_parallel,
+    }
+    s = Layout(zero_stage=3, data_parallel_shard_size=2, recompute=Recompute.SELECTIVE, **layout)
+    full = Layout(zero_stage=3, data_parallel_shard_size=2, recompute=Recompute.FULL, **layout)
     hidden, key_value, inner, heads = 4096, 1024, 14_336, 32
     shared = 2 * (hidden + key_value + inner + hidden) + 4 * heads
     reduced = 2 * 2 * hidden / split if sequence_parallel else 0
@@ -158,7 +160,9 @@ def test_operation_level_recompute_saves_every_second_matmul(
 def test_materialised_scores_are_recomputed_by_both_selective_rules(make_job: JobMaker) -> None:
     for framework in ("torchtitan", "megatron"):
         job = llama(make_job, framework, attention="eager")
-        saved = block(job, Strategy(recompute="none")) - block(job, Strategy(recompute="selective"))
+        saved = block(job, Layout(recompute=Recompute.NONE)) - block(
+            job, Layout(recompute=Recompute.SELECTIVE)
+        )
         assert saved >= 2 * 32 * 2048
 
 
@@ -172,15 +176,13 @@ def test_more_recompute_never_keeps_more(
 ) -> None:
     recipe = {"framework": framework, "attention": attention, "precision": "bf16-mixed"}
     job = make_job(model, recipe=recipe | {"sequence_length": 512})
-    none, selective, full = (
-        forward(job, Strategy(recompute=kind)) for kind in ("none", "selective", "full")
-    )
+    none, selective, full = (forward(job, Layout(recompute=kind)) for kind in Recompute)
     assert full <= selective <= none
 
 
 def test_a_recomputed_block_is_what_recompute_did_not_save(make_job: JobMaker) -> None:
     job = llama(make_job, "torchtitan")
-    s = {kind: Strategy(recompute=kind) for kind in ("none", "selective", "full")}
+    s = {kind.value: Layout(recompute=kind) for kind in Recompute}
     working = {
         kind: float(
             max(in_phases(activations.recomputed_block(job, one, partition.stage(job, one, 0))))
@@ -194,7 +196,7 @@ def test_a_recomputed_block_is_what_recompute_did_not_save(make_job: JobMaker) -
 
 
 def buffers(job: Job, **layout: Any) -> float:
-    s = Strategy(**layout)
+    s = Layout(**layout)
     at = partition.stage(job, s, 0)
     return max(in_phases(activations.tensor_parallel_buffers(job, s, at)))
 
@@ -209,7 +211,7 @@ def test_gathered_inputs_are_buffered_where_they_are_not_kept(make_job: JobMaker
 
 
 def gathered(job: Job, **layout: Any) -> list[float]:
-    s = Strategy(**layout)
+    s = Layout(**layout)
     at = partition.stage(job, s, 0)
     return in_phases(activations.gathered_keys_values(job, s, at))
 
@@ -243,7 +245,7 @@ def test_nanotron_adds_16_bit_gradients_to_fp32_ones(make_job: JobMaker) -> None
 
 def test_silu_and_its_product_are_two_operations_in_nanotron(make_job: JobMaker) -> None:
     fused, spelled_out = (
-        block(llama(make_job, name, attention="flash"), Strategy())
+        block(llama(make_job, name, attention="flash"), Layout())
         for name in ("megatron", "nanotron")
     )
     assert spelled_out - fused == 2 * 14_336
@@ -256,6 +258,6 @@ def test_balanced_routing_gives_every_rank_as_many_tokens(
     """Under expert parallelism a rank sees other tokens, but no fewer: k of every token's choices."""
     recipe = {"framework": "megatron", "precision": "bf16-mixed", "sequence_length": 512}
     job = make_job("mistralai/Mixtral-8x7B-v0.1", gpus=8, recipe=recipe)
-    layout = {"data_parallel_shard_size": 8, "zero_stage": 1}
-    alone = forward(job, Strategy(**layout))
-    assert forward(job, Strategy(**layout, expert_parallel_size=experts_parallel)) == alone
+    layout: dict[str, Any] = {"data_parallel_shard_size": 8, "zero_stage": 1}
+    alone = forward(job, Layout(**layout))
+    assert forward(job, Layout(**layout, expert_parallel_size=experts_parallel)) == alone

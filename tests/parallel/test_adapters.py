@@ -16,7 +16,7 @@ from planner.core.errors import (
 )
 from planner.core.units import GIB
 from planner.domain.job import Job
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Layout, Recompute, Strategy
 from planner.memory.activations import dequantised_weight
 from planner.memory.ledger import estimate_memory
 from planner.memory.sharding_buffers import communication_buffers
@@ -44,15 +44,15 @@ def recipe(method: str = "lora", **lora: Any) -> dict[str, Any]:
     }
 
 
-def terms(job: Job, s: Strategy | None = None) -> dict[str, float]:
-    return {t.name: float(t.amount) for t in estimate_memory(job, s or Strategy()).terms}
+def terms(job: Job, s: Layout | None = None) -> dict[str, float]:
+    return {t.name: float(t.amount) for t in estimate_memory(job, s or Layout()).terms}
 
 
 def test_only_the_adapters_are_trained(make_job: JobMaker) -> None:
     job = make_job(LLAMA, gpus=1, recipe=recipe(rank=8, targets=["q_proj", "v_proj"]))
     trained = 32 * 2 * 8 * (4096 + 4096)
     assert adapters.trainable(job) == (trained, job.model.parameters + trained)
-    ledger = terms(job, Strategy(gradient_accumulation_steps=2))
+    ledger = terms(job, Layout(gradient_accumulation_steps=2))
     assert ledger["parameters"] == 2 * (job.model.parameters + trained)
     assert ledger["gradients"] == 2 * trained
     assert ledger["optimizer_states"] == 4 * trained
@@ -129,7 +129,7 @@ def test_dropout_keeps_a_mask_and_what_it_left(make_job: JobMaker) -> None:
 def test_sharding_divides_frozen_weights_and_gathers_them_as_they_are(make_job: JobMaker) -> None:
     wish = recipe("qlora", rank=8, targets=["q_proj"])
     job = make_job(LLAMA, gpus=4, recipe=wish)
-    s = Strategy(data_parallel_shard_size=4, zero_stage=3, gradient_accumulation_steps=2)
+    s = Layout(data_parallel_shard_size=4, zero_stage=3, gradient_accumulation_steps=2)
     adapter = 32 * 8 * 8192
     frozen = 32 * (1 / 2 + 4 / 64) * BLOCK_WEIGHTS + 2 * OTHERS
     ledger = terms(job, s)
@@ -273,7 +273,7 @@ def test_a_block_beside_frozen_weights_keeps_what_peft_makes_it_keep(
     }
     job = make_job({"model_type": run["model_type"], **TINY}, gpus=1, recipe=wish)
     numerics = job.precision.replicated_numerics
-    s = Strategy(micro_batch_size=SEQUENCES)
+    s = Layout(micro_batch_size=SEQUENCES)
     each = float(kept_per_token(job, s, job.model.blocks[0], numerics))
     # Statistics of norms over a head's channels, 4 B per head, are counted once per token.
     assert each * TOKENS * SEQUENCES == pytest.approx(run["bytes"], rel=0.01)
@@ -297,12 +297,12 @@ def published_errors(make_job: JobMaker, table: str, metric: str) -> list[float]
         wish = recipe(run["method"], **lora) | {"sequence_length": run["sequence_length"]}
         wish |= {"global_batch_size": ranks * run["micro_batch_size"]}
         job = make_job(run["model"], gpus=ranks, recipe=wish)
-        s = Strategy(
+        s = Layout(
             data_parallel_replicate_size=1 if stage_ else ranks,
             data_parallel_shard_size=ranks if stage_ else 1,
             zero_stage=stage_,
             micro_batch_size=run["micro_batch_size"],
-            recompute=run["recompute"],
+            recompute=Recompute(run["recompute"]),
         )
         peak = float(estimate_memory(job, s).peak_bytes) / GIB
         errors.append((1.06 if metric == "reserved" else 1.0) * peak / run["gib"] - 1)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.domain.job import Job
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Layout, PipelineSchedule, Recompute, vary
 from planner.memory.ledger import estimate_memory, stage_memories
 from planner.parallel import partition
 from planner.request.schema import parse_request, resolve
@@ -45,30 +45,32 @@ jobs = st.builds(
 
 
 @st.composite
-def layouts(draw: st.DrawFn) -> tuple[Job, Strategy]:
+def layouts(draw: st.DrawFn) -> tuple[Job, Layout]:
     """A job and a pipeline that its layers fill."""
     of = draw(jobs)
     size = draw(st.integers(1, of.model.num_blocks))
-    return of, Strategy(
+    return of, Layout(
         pipeline_parallel_size=size,
-        pipeline_schedule=draw(st.sampled_from(["1f1b", "gpipe"])),
+        pipeline_schedule=draw(
+            st.sampled_from([PipelineSchedule.ONE_FORWARD_ONE_BACKWARD, PipelineSchedule.GPIPE])
+        ),
         virtual_pipeline_size=draw(st.sampled_from([1, 2])),
         micro_batch_size=draw(st.sampled_from([1, 4])),
         gradient_accumulation_steps=draw(st.sampled_from([1, 3, 64])),
-        recompute=draw(st.sampled_from(["none", "selective", "full"])),
+        recompute=draw(st.sampled_from(Recompute)),
         zero_stage=draw(st.sampled_from(of.framework.zero_stages)),
         tensor_parallel_size=draw(st.sampled_from([1, 2])),
         sequence_parallel=draw(st.booleans()),
     )
 
 
-def stages(of: Job, s: Strategy) -> list[partition.Stage]:
+def stages(of: Job, s: Layout) -> list[partition.Stage]:
     return [partition.stage(of, s, index) for index in range(s.pipeline_parallel_size)]
 
 
 @settings(max_examples=150)
 @given(layouts())
-def test_stages_hold_every_layer_and_every_parameter_once(case: tuple[Job, Strategy]) -> None:
+def test_stages_hold_every_layer_and_every_parameter_once(case: tuple[Job, Layout]) -> None:
     """But a head tied to the embeddings, which the last stage has a copy of."""
     of, s = case
     s = replace(s, tensor_parallel_size=1)
@@ -83,7 +85,7 @@ def test_stages_hold_every_layer_and_every_parameter_once(case: tuple[Job, Strat
 
 @settings(max_examples=150)
 @given(layouts())
-def test_the_reported_peak_is_that_of_the_busiest_stage(case: tuple[Job, Strategy]) -> None:
+def test_the_reported_peak_is_that_of_the_busiest_stage(case: tuple[Job, Layout]) -> None:
     of, s = case
     busiest = estimate_memory(of, s)
     each = [float(memory.reserved_bytes) for memory in stage_memories(of, s)]
@@ -95,17 +97,10 @@ def test_the_reported_peak_is_that_of_the_busiest_stage(case: tuple[Job, Strateg
 @given(jobs, st.lists(st.sampled_from([1, 2, 3, 4, 8, 12]), min_size=2, max_size=6))
 def test_a_table_finds_the_stages_that_its_rows_do(of: Job, sizes: list[int]) -> None:
     column = np.array([min(size, of.model.num_blocks) for size in sizes])
-    ones = np.ones_like(column)
-    rows = Strategy(
-        pipeline_parallel_size=column,
-        gradient_accumulation_steps=8 * ones,
-        tensor_parallel_size=ones,
-        micro_batch_size=ones,
-        zero_stage=0 * ones,
-    )
+    rows = vary(Layout(gradient_accumulation_steps=8), pipeline_parallel_size=column)
     table = estimate_memory(of, rows)
     for row, size in enumerate(column):
-        one = Strategy(pipeline_parallel_size=int(size), gradient_accumulation_steps=8)
+        one = Layout(pipeline_parallel_size=int(size), gradient_accumulation_steps=8)
         alone = estimate_memory(of, one)
         assert table.at(row).reserved_bytes == pytest.approx(alone.reserved_bytes, rel=1e-12)
         assert table.at(row).stage == alone.stage
@@ -117,19 +112,20 @@ def test_a_table_finds_the_stages_that_its_rows_do(of: Job, sizes: list[int]) ->
     name=st.sampled_from(["tensor_parallel_size", "context_parallel_size", "expert_parallel_size"]),
     sequence_parallel=st.booleans(),
     num_stages=st.sampled_from([1, 2, 4]),
-    recompute=st.sampled_from(["none", "selective", "full"]),
+    recompute=st.sampled_from(Recompute),
 )
 def test_more_model_parallelism_never_needs_more(
-    *, of: Job, name: str, sequence_parallel: bool, num_stages: int, recompute: str
+    *, of: Job, name: str, sequence_parallel: bool, num_stages: int, recompute: Recompute
 ) -> None:
     previous = float("inf")
     for size in (1, 2, 4):
-        s = Strategy(
+        s = Layout(
             sequence_parallel=sequence_parallel,
             pipeline_parallel_size=num_stages,
             recompute=recompute,
-            **{name: size},
         )
+        divided: dict[str, Any] = {name: size}
+        s = replace(s, **divided)
         now = float(estimate_memory(of, s).peak_bytes)
         assert now <= previous
         previous = now
@@ -163,7 +159,7 @@ def test_layers_are_dealt_by_number_or_by_cost(
         "tie_word_embeddings": True,
     }
     of = make_job(config, gpus=16, recipe={"framework": framework, "precision": "bf16-mixed"})
-    held = stages(of, Strategy(pipeline_parallel_size=size))
+    held = stages(of, Layout(pipeline_parallel_size=size))
     assert [float(at.num_blocks) for at in held] == expected
 
 
@@ -180,9 +176,9 @@ def test_layers_are_dealt_by_number_or_by_cost(
 def test_a_stage_holds_as_many_micro_batches_as_it_runs_ahead(
     schedule: str, virtual: int, steps: int, expected: list[float]
 ) -> None:
-    s = Strategy(
+    s = Layout(
         pipeline_parallel_size=4,
-        pipeline_schedule=schedule,
+        pipeline_schedule=PipelineSchedule(schedule),
         virtual_pipeline_size=virtual,
         gradient_accumulation_steps=steps,
     )
@@ -196,11 +192,11 @@ def test_only_an_expert_is_divided_by_expert_parallelism(make_job: JobMaker) -> 
         recipe={"framework": "megatron", "precision": "bf16-mixed"},
     )
     (block,) = of.model.blocks
-    dense, experts = partition.rank_parameters(block, Strategy())
+    dense, experts = partition.rank_parameters(block, Layout())
     assert dense + experts == block.parameters
-    assert partition.rank_parameters(block, Strategy(expert_parallel_size=4)) == (
+    assert partition.rank_parameters(block, Layout(expert_parallel_size=4)) == (
         dense,
         experts / 4,
     )
-    weights = partition.rank_weights(block, Strategy())
+    weights = partition.rank_weights(block, Layout())
     assert weights == block.linear_weights

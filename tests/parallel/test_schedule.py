@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.core.errors import InvalidInputError
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Layout, PipelineSchedule
 from planner.parallel import partition
 from planner.parallel.schedule import (
     MOST_LAYERS,
@@ -202,10 +202,10 @@ def test_without_a_pipeline_all_stages_run_one_after_another(
 def test_stages_hold_as_many_micro_batches_as_the_memory_estimate_says(case: Case) -> None:
     name, p, m, v = case
     held = simulate(name, uniform(p, 1, 2, 1), m, v).in_flight
-    s = Strategy(
+    s = Layout(
         pipeline_parallel_size=p,
         virtual_pipeline_size=v,
-        pipeline_schedule=name,
+        pipeline_schedule=PipelineSchedule(name),
         gradient_accumulation_steps=m,
     )
     if name in ("gpipe", "1f1b", "interleaved-1f1b"):

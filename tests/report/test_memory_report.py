@@ -5,12 +5,12 @@ import pytest
 from conftest import JobMaker
 
 from planner.domain.job import Job
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Layout, Offload
 from planner.report.memory import memory_answer, memory_text
 from planner.search.candidate import estimate
 
 LLAMA = "meta-llama/Llama-2-7b-hf"
-PIPELINE = Strategy(
+PIPELINE = Layout(
     tensor_parallel_size=2,
     sequence_parallel=True,
     pipeline_parallel_size=4,
@@ -19,11 +19,11 @@ PIPELINE = Strategy(
 )
 
 
-def shown(job: Job, s: Strategy) -> str:
+def shown(job: Job, s: Layout) -> str:
     return memory_text(job, estimate(job, s), str)
 
 
-def answered(job: Job, s: Strategy) -> dict[str, Any]:
+def answered(job: Job, s: Layout) -> dict[str, Any]:
     return memory_answer(job, estimate(job, s))
 
 
@@ -49,7 +49,7 @@ def test_every_stage_has_a_line_and_the_busiest_a_ledger(megatron: Job) -> None:
 
 
 def test_without_a_pipeline_there_are_no_stages(make_job: JobMaker) -> None:
-    text = shown(make_job(gpus=1, recipe={"global_batch_size": 8}), Strategy(micro_batch_size=8))
+    text = shown(make_job(gpus=1, recipe={"global_batch_size": 8}), Layout(micro_batch_size=8))
     assert "Stages" not in text
     assert "no parallelism, micro-batch 8 x 1 accumulation x 1 rank = 8 sequences" in text
     assert "at most 1,024 tokens" in text
@@ -57,25 +57,25 @@ def test_without_a_pipeline_there_are_no_stages(make_job: JobMaker) -> None:
 
 def test_what_does_not_fit_is_told_what_would(make_job: JobMaker) -> None:
     job = make_job(LLAMA, gpus=8, recipe={"global_batch_size": 64, "sequence_length": 4096})
-    text = shown(job, Strategy(data_parallel_shard_size=8, zero_stage=3, micro_batch_size=8))
+    text = shown(job, Layout(data_parallel_shard_size=8, zero_stage=3, micro_batch_size=8))
     assert text.startswith("It does not fit")
     assert "recompute full" in text
     assert "step" in text.split("recompute full")[1].splitlines()[0]
     hopeless = make_job(LLAMA, gpus=1, gpu="gtx-1080ti", recipe={"global_batch_size": 1})
-    assert "no single one makes it fit" in shown(hopeless, Strategy())
+    assert "no single one makes it fit" in shown(hopeless, Layout())
 
 
 def test_too_large_for_any_number_of_gpus_is_said(make_job: JobMaker) -> None:
     wide = {"model_type": "llama", "hidden_size": 131072, "num_attention_heads": 128}
     wide |= {"intermediate_size": 524288, "num_hidden_layers": 2, "vocab_size": 128}
     job = make_job(wide, gpus=1, gpu="t4", recipe={"global_batch_size": 1})
-    assert "not even 4,096 hold it" in shown(job, Strategy())
+    assert "not even 4,096 hold it" in shown(job, Layout())
 
 
 def test_offload_and_loading_show_what_the_host_needs(make_job: JobMaker) -> None:
     recipe = {"framework": "deepspeed", "global_batch_size": 8}
     job = make_job(LLAMA, gpus=8, cluster={"instance": "p4d.24xlarge"}, gpu=None, recipe=recipe)
-    s = Strategy(data_parallel_shard_size=8, zero_stage=3, offload="optimizer")
+    s = Layout(data_parallel_shard_size=8, zero_stage=3, offload=Offload.OPTIMIZER)
     text = shown(job, s)
     assert "offload of optimizer" in text
     assert "of host memory per node of 1152 GiB" in text or "1.13 TiB" in text
@@ -97,7 +97,7 @@ def test_the_answer_is_json_and_its_terms_sum(megatron: Job) -> None:
 
 def test_changes_are_in_the_answer_where_it_does_not_fit(make_job: JobMaker) -> None:
     job = make_job(LLAMA, gpus=8, recipe={"global_batch_size": 64, "sequence_length": 4096})
-    s = Strategy(data_parallel_shard_size=8, zero_stage=3, micro_batch_size=8)
+    s = Layout(data_parallel_shard_size=8, zero_stage=3, micro_batch_size=8)
     names = [change["name"] for change in answered(job, s)["changes"]]
     assert "recompute full" in names
 
@@ -105,7 +105,7 @@ def test_changes_are_in_the_answer_where_it_does_not_fit(make_job: JobMaker) -> 
 def test_adapters_say_how_little_is_trained(make_job: JobMaker) -> None:
     recipe = {"method": "qlora", "lora": {"rank": 16}, "global_batch_size": 1}
     job = make_job(LLAMA, gpus=1, gpu="rtx-4090", recipe=recipe)
-    assert "Trained    8,388,608 of 6,746,804,224 parameters (0.12%)" in shown(job, Strategy())
+    assert "Trained    8,388,608 of 6,746,804,224 parameters (0.12%)" in shown(job, Layout())
 
 
 def test_a_change_to_offload_has_no_price_in_time_yet(make_job: JobMaker) -> None:

@@ -3,7 +3,7 @@ from conftest import JobMaker
 
 from planner.advice.plan import Plan, make_plan
 from planner.catalog import records
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Layout, Recompute
 from planner.report.plan import plan_text
 from planner.report.text import (
     FLAGS,
@@ -94,17 +94,17 @@ def test_one_gpu_is_said_to_need_no_parallelism(make_job: JobMaker) -> None:
 def test_an_estimate_says_whether_it_fits(make_job: JobMaker) -> None:
     job = make_job("gpt2", gpus=1)
     for size, verdict in ((8, "It fits: "), (256, "It does not fit: ")):
-        candidate = estimate(job, Strategy(micro_batch_size=size))
+        candidate = estimate(job, Layout(micro_batch_size=size))
         assert estimate_text(job, candidate, (), str).startswith(verdict)
 
 
 def test_layout_spells_out_the_batch_arithmetic() -> None:
-    strategy = Strategy(
+    strategy = Layout(
         data_parallel_shard_size=8,
         zero_stage=3,
         micro_batch_size=2,
         gradient_accumulation_steps=4,
-        recompute="full",
+        recompute=Recompute.FULL,
     )
     assert layout(strategy, records.framework("torch")) == (
         "ZeRO-3 (FSDP, full shard), full activation recompute,"

@@ -2,7 +2,7 @@ import pytest
 from conftest import JobMaker
 
 from planner.advice.plan import make_plan
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Layout
 from planner.parallel.schedule import StageSeconds, simulate
 from planner.report.timeline import timeline, timeline_text
 from planner.step_time.micro_batch import stage_seconds
@@ -23,9 +23,9 @@ def test_gpipe_runs_all_forwards_then_all_backwards_the_last_first() -> None:
 
 def test_a_layout_without_stages_or_with_too_many_has_no_picture(make_job: JobMaker) -> None:
     job = make_job("gpt2", gpus=4)
-    assert timeline(job, Strategy(data_parallel_replicate_size=4)) is None
+    assert timeline(job, Layout(data_parallel_replicate_size=4)) is None
     large = make_job("meta-llama/Meta-Llama-3.1-405B", gpus=8, cluster={"nodes": 8})
-    deep = Strategy(pipeline_parallel_size=32, gradient_accumulation_steps=32)
+    deep = Layout(pipeline_parallel_size=32, gradient_accumulation_steps=32)
     assert timeline(large, deep) is None
 
 

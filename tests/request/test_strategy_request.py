@@ -4,6 +4,7 @@ import pytest
 from conftest import JobMaker
 
 from planner.core.errors import InvalidInputError, UnsupportedError
+from planner.domain.strategy import Offload
 from planner.request.schema import StrategyRequest
 from planner.request.strategy import partial_wish, whole_strategy
 
@@ -106,7 +107,7 @@ def test_offload_passes_where_the_framework_has_it(
     make_job: JobMaker, framework: str, offload: str, stage: int
 ) -> None:
     job = make_job(recipe=BATCH | {"framework": framework, "precision": "bf16-mixed"})
-    assert whole_strategy(wish(zero_stage=stage, offload=offload), job).offload == offload
+    assert whole_strategy(wish(zero_stage=stage, offload=offload), job).offload == Offload(offload)
 
 
 @pytest.mark.parametrize(

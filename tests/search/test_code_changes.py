@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 from conftest import JobMaker
 
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Layout
 from planner.search.code_changes import THRESHOLD, changed_techniques, effort_factor
 from planner.search.search import search
 
-THREE_D = Strategy(
+THREE_D = Layout(
     tensor_parallel_size=2, pipeline_parallel_size=2, data_parallel_shard_size=2, zero_stage=1
 )
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from conftest import JobMaker
 
-from planner.domain.strategy import Strategy, vary
+from planner.domain.strategy import Layout, Recompute, vary
 from planner.memory.ledger import estimate_memory
-from planner.search.candidate import estimate
+from planner.search.candidate import estimate, estimate_rows
 from planner.search.largest_that_fits import (
     changes_that_fit,
     fewest_gpus,
@@ -17,27 +17,27 @@ from planner.search.largest_that_fits import (
 )
 
 LLAMA = "meta-llama/Llama-2-7b-hf"
-ZERO_3 = Strategy(data_parallel_shard_size=8, zero_stage=3)
+ZERO_3 = Layout(data_parallel_shard_size=8, zero_stage=3)
 
 
-def fits(job: object, s: Strategy) -> bool:
+def fits(job: object, s: Layout) -> bool:
     return bool(estimate(job, s).fits)  # type: ignore[arg-type]
 
 
 def test_one_sequence_more_than_the_largest_micro_batch_does_not_fit(make_job: JobMaker) -> None:
     job = make_job(gpus=1, gpu="rtx-4090", recipe={"global_batch_size": 1})
-    most = largest_micro_batch(job, Strategy())
+    most = largest_micro_batch(job, Layout())
     assert most > 1
-    assert fits(job, Strategy(micro_batch_size=most))
-    assert not fits(job, Strategy(micro_batch_size=most + 1))
+    assert fits(job, Layout(micro_batch_size=most))
+    assert not fits(job, Layout(micro_batch_size=most + 1))
 
 
 def test_where_not_even_one_sequence_fits_the_largest_micro_batch_is_zero(
     make_job: JobMaker,
 ) -> None:
     job = make_job(LLAMA, gpus=1, gpu="t4", recipe={"global_batch_size": 1})
-    assert largest_micro_batch(job, Strategy()) == 0
-    assert longest_sequence(job, Strategy()) == 0
+    assert largest_micro_batch(job, Layout()) == 0
+    assert longest_sequence(job, Layout()) == 0
 
 
 def test_one_token_more_than_the_longest_sequence_does_not_fit(make_job: JobMaker) -> None:
@@ -50,12 +50,12 @@ def test_one_token_more_than_the_longest_sequence_does_not_fit(make_job: JobMake
 
 def test_learned_positions_bound_the_sequence(make_job: JobMaker) -> None:
     job = make_job(gpus=1, recipe={"global_batch_size": 1})
-    assert longest_sequence(job, Strategy()) == 1024
+    assert longest_sequence(job, Layout()) == 1024
 
 
 def test_half_of_the_fewest_gpus_do_not_do(make_job: JobMaker) -> None:
     job = make_job(LLAMA, gpus=8, gpu="rtx-4090", recipe={"global_batch_size": 8})
-    fewest = fewest_gpus(job, Strategy())
+    fewest = fewest_gpus(job, Layout())
     assert fewest is not None
     assert fewest > 1
     nodes = max(1, fewest // 16)
@@ -66,14 +66,14 @@ def test_half_of_the_fewest_gpus_do_not_do(make_job: JobMaker) -> None:
 def test_a_model_too_large_for_any_number_of_gpus_is_said(make_job: JobMaker) -> None:
     wide = {"model_type": "llama", "hidden_size": 131072, "num_attention_heads": 128}
     wide |= {"intermediate_size": 524288, "num_hidden_layers": 2, "vocab_size": 128}
-    assert fewest_gpus(make_job(wide, gpus=8, gpu="t4"), Strategy()) is None
+    assert fewest_gpus(make_job(wide, gpus=8, gpu="t4"), Layout()) is None
 
 
 def test_every_change_offered_makes_it_fit_and_the_cheapest_comes_first(
     make_job: JobMaker,
 ) -> None:
     job = make_job(LLAMA, gpus=8, recipe={"global_batch_size": 64, "sequence_length": 4096})
-    s = Strategy(data_parallel_shard_size=8, zero_stage=3, micro_batch_size=8)
+    s = Layout(data_parallel_shard_size=8, zero_stage=3, micro_batch_size=8)
     assert not fits(job, s)
     changes = changes_that_fit(job, s)
     names = [change.name for change in changes]
@@ -84,22 +84,20 @@ def test_every_change_offered_makes_it_fit_and_the_cheapest_comes_first(
 
 def test_what_a_change_alters_is_what_its_name_says(make_job: JobMaker) -> None:
     job = make_job(gpus=4, recipe={"global_batch_size": 16})
-    s = Strategy(data_parallel_replicate_size=4, micro_batch_size=2, gradient_accumulation_steps=2)
+    s = Layout(data_parallel_replicate_size=4, micro_batch_size=2, gradient_accumulation_steps=2)
     changed = {change.name: change.candidate.strategy for change in changes_that_fit(job, s)}
     halved = changed["micro-batch 1"]
     assert (halved.micro_batch_size, halved.gradient_accumulation_steps) == (1, 4)
     assert changed["ZeRO-3"].data_parallel_shard_size == 4
     assert changed["8-bit AdamW"] == s
-    assert changed["recompute full"].recompute == "full"
-    alone = changes_that_fit(
-        replace(job, cluster=replace(job.cluster, gpus_per_node=1)), Strategy()
-    )
+    assert changed["recompute full"].recompute == Recompute.FULL
+    alone = changes_that_fit(replace(job, cluster=replace(job.cluster, gpus_per_node=1)), Layout())
     assert not any(change.name.startswith("ZeRO") for change in alone)
 
 
 def test_offload_is_offered_where_the_framework_has_it(make_job: JobMaker) -> None:
     job = make_job(gpus=4, recipe={"global_batch_size": 16, "framework": "deepspeed"})
-    s = Strategy(data_parallel_shard_size=4, zero_stage=3, gradient_accumulation_steps=4)
+    s = Layout(data_parallel_shard_size=4, zero_stage=3, gradient_accumulation_steps=4)
     names = {change.name for change in changes_that_fit(job, s)}
     assert {"offload optimizer", "offload optimizer+parameters"} <= names
 
@@ -107,14 +105,14 @@ def test_offload_is_offered_where_the_framework_has_it(make_job: JobMaker) -> No
 @pytest.mark.parametrize("size", [1, 7, 100])
 def test_a_column_of_micro_batches_grows(make_job: JobMaker, size: int) -> None:
     job = make_job(gpus=1)
-    rows = estimate(job, vary(Strategy(), micro_batch_size=np.array([size, size + 1])))
-    assert rows.memory.reserved_bytes[0] < rows.memory.reserved_bytes[1]
+    small, large = estimate_rows(job, vary(Layout(), micro_batch_size=np.array([size, size + 1])))
+    assert small.memory.reserved_bytes < large.memory.reserved_bytes
 
 
 def test_with_model_parallelism_the_fewest_gpus_are_whole_replicas(make_job: JobMaker) -> None:
     recipe = {"framework": "megatron", "global_batch_size": 64}
     job = make_job("mistralai/Mixtral-8x7B-v0.1", gpus=8, gpu="h100", recipe=recipe)
-    s = Strategy(
+    s = Layout(
         tensor_parallel_size=2,
         sequence_parallel=True,
         pipeline_parallel_size=4,
@@ -135,8 +133,8 @@ def test_with_model_parallelism_the_fewest_gpus_are_whole_replicas(make_job: Job
 def test_adapters_are_offered_where_they_can_be(make_job: JobMaker) -> None:
     recipe = {"global_batch_size": 1, "sequence_length": 512}
     job = make_job(LLAMA, gpus=1, gpu="rtx-4090", recipe=recipe)
-    names = [change.name for change in changes_that_fit(job, Strategy())]
+    names = [change.name for change in changes_that_fit(job, Layout())]
     assert "QLoRA of rank 16" in names
     pair = make_job(gpus=2, recipe={"global_batch_size": 2})
-    split = Strategy(tensor_parallel_size=2)
+    split = Layout(tensor_parallel_size=2)
     assert not any("LoRA" in change.name for change in changes_that_fit(pair, split))

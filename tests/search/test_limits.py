@@ -5,14 +5,22 @@ import pytest
 from conftest import JobMaker
 
 from planner.core.errors import InvalidInputError, UnsupportedError
-from planner.domain.strategy import Strategy, join, num_rows, vary
+from planner.domain.strategy import (
+    Layout,
+    Offload,
+    PipelineSchedule,
+    Recompute,
+    join,
+    num_rows,
+    vary,
+)
 from planner.search.limits import LIMITS, Limit, check, legal, violations
 
 Case = tuple[dict[str, Any], dict[str, Any]]
 MIXTRAL = "mistralai/Mixtral-8x7B-v0.1"
 TWO_NODES = {"gpus": 4, "cluster": {"nodes": 2}}
-DP4 = {"data_parallel_replicate_size": 4, "gradient_accumulation_steps": 4}
-PP2 = {"data_parallel_replicate_size": 2, "pipeline_parallel_size": 2}
+DP4: dict[str, Any] = {"data_parallel_replicate_size": 4, "gradient_accumulation_steps": 4}
+PP2: dict[str, Any] = {"data_parallel_replicate_size": 2, "pipeline_parallel_size": 2}
 
 
 def job_of(**parts: Any) -> dict[str, Any]:
@@ -35,8 +43,8 @@ BREAKS: dict[str, Case] = {
     "LAY005": (job_of(gpus=16), {"pipeline_parallel_size": 16}),
     "LAY006": (job_of(recipe={"method": "lora"}), {"tensor_parallel_size": 2}),
     "LAY007": (job_of(), {"synchronize_every": 4, "zero_stage": 1}),
-    "LAY008": (job_of(), {"offload": "optimizer", "zero_stage": 3}),
-    "LAY009": (job_of(), {"offload": "optimizer+parameters", "zero_stage": 1}),
+    "LAY008": (job_of(), {"offload": Offload.OPTIMIZER, "zero_stage": 3}),
+    "LAY009": (job_of(), {"offload": Offload.OPTIMIZER_AND_PARAMETERS, "zero_stage": 1}),
     "LAY010": (job_of(), {"data_parallel_replicate_size": 3}),
     "LAY011": (job_of(), {"data_parallel_shard_size": 4}),
     "LAY012": (job_of(), {"micro_batch_size": 3}),
@@ -52,14 +60,17 @@ BREAKS: dict[str, Case] = {
         job_of(),
         {
             **PP2,
-            "pipeline_schedule": "zb-h1",
-            "recompute": "full",
+            "pipeline_schedule": PipelineSchedule.ZERO_BUBBLE_H1,
+            "recompute": Recompute.FULL,
             "gradient_accumulation_steps": 8,
         },
     ),
     "LAY030": (in_framework("accelerate"), {"pipeline_parallel_size": 2}),
     "LAY031": (in_framework("megatron"), {"zero_stage": 3, "data_parallel_shard_size": 4}),
-    "LAY032": (in_framework("megatron"), {**PP2, "pipeline_schedule": "zbv"}),
+    "LAY032": (
+        in_framework("megatron"),
+        {**PP2, "pipeline_schedule": PipelineSchedule.ZERO_BUBBLE_V},
+    ),
     "LAY033": (job_of(), {"sequence_parallel": True}),
     "LAY034": (
         in_framework("deepspeed"),
@@ -70,7 +81,7 @@ BREAKS: dict[str, Case] = {
         in_framework("accelerate"),
         {"tensor_parallel_size": 2, "data_parallel_replicate_size": 2},
     ),
-    "LAY037": (in_framework("accelerate"), {"recompute": "selective"}),
+    "LAY037": (in_framework("accelerate"), {"recompute": Recompute.SELECTIVE}),
 }
 """A job and a layout that break each limit; plain DDP on the same job breaks none."""
 
@@ -82,14 +93,14 @@ def test_a_limit_is_broken_by_its_case_and_not_by_plain_data_parallelism(
     parts, layout = BREAKS[limit.code]
     parts = dict(parts)
     job = make_job(parts.pop("model"), **parts)
-    broken = {each.code: breach for each, breach in violations(job, Strategy(**layout))}
+    broken = {each.code: breach for each, breach in violations(job, Layout(**layout))}
     assert limit.code in broken
     breach = broken[limit.code]
     assert breach.reason
     assert "{" not in breach.reason + breach.advice
     assert breach.field.split(".")[0] in {"strategy", "recipe"}
     steps, rest = divmod(16, job.cluster.world_size)
-    plain = Strategy(
+    plain = Layout(
         data_parallel_replicate_size=job.cluster.world_size, gradient_accumulation_steps=steps
     )
     assert rest == 0
@@ -110,7 +121,7 @@ def test_rows_of_a_table_are_judged_as_they_are_alone(make_job: JobMaker, code: 
     parts, layout = BREAKS[code]
     parts = dict(parts)
     job = make_job(parts.pop("model"), **parts)
-    layouts = [Strategy(**layout), Strategy(**DP4), Strategy(**PP2)]
+    layouts = [Layout(**layout), Layout(**DP4), Layout(**PP2)]
     table = join([vary(each, zero_stage=np.array([each.zero_stage])) for each in layouts])
     assert num_rows(table) == len(layouts)
     for limit in LIMITS:
@@ -125,14 +136,14 @@ def test_only_what_nobody_can_run_is_refused_an_estimate(make_job: JobMaker) -> 
     job = make_job("gpt2", gpus=4, recipe={"global_batch_size": 16})
     check(
         job,
-        Strategy(
+        Layout(
             data_parallel_replicate_size=2,
             pipeline_parallel_size=2,
             zero_stage=0,
             gradient_accumulation_steps=8,
         ),
     )
-    customs = Strategy(
+    customs = Layout(
         data_parallel_shard_size=2,
         pipeline_parallel_size=2,
         zero_stage=3,
@@ -141,6 +152,6 @@ def test_only_what_nobody_can_run_is_refused_an_estimate(make_job: JobMaker) -> 
     assert [limit.code for limit, _ in violations(job, customs)] == ["LAY022"]
     check(job, customs)
     with pytest.raises(InvalidInputError):
-        check(job, Strategy())
+        check(job, Layout())
     with pytest.raises(UnsupportedError):
-        check(make_job("google-t5/t5-small"), Strategy(pipeline_parallel_size=4))
+        check(make_job("google-t5/t5-small"), Layout(pipeline_parallel_size=4))

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from conftest import JobMaker
 
-from planner.domain.strategy import num_rows
+from planner.domain.strategy import Offload, Recompute, num_rows
 from planner.search.candidate import estimate
 from planner.search.search import TIE, search
 from planner.search.space import strategies
@@ -50,13 +50,15 @@ def test_nothing_is_recomputed_that_need_not_be(make_job: JobMaker) -> None:
     plain = found.families["ddp"]
     row = found.best(plain, found.step_seconds)
     assert row is not None
-    assert found.table.recompute[row] == "none"
+    assert found.table.recompute[row] == Recompute.NONE
     alike = plain[found.step_seconds[plain] <= TIE * found.step_seconds[plain].min()]
-    assert "full" in found.table.recompute[alike]
+    assert Recompute.FULL in found.table.recompute[alike]
 
 
 def test_where_nothing_fits_there_is_no_best(make_job: JobMaker) -> None:
-    found = search(make_job("meta-llama/Llama-2-70b-hf", gpus=2, gpu="t4"), {"offload": "none"})
+    found = search(
+        make_job("meta-llama/Llama-2-70b-hf", gpus=2, gpu="t4"), {"offload": Offload.NONE}
+    )
     assert not np.any(found.fits)
     assert found.best(np.arange(found.size), found.step_seconds) is None
     smallest = found.smallest(np.arange(found.size))
@@ -64,7 +66,7 @@ def test_where_nothing_fits_there_is_no_best(make_job: JobMaker) -> None:
 
 
 def test_offload_that_the_host_cannot_hold_does_not_fit(make_job: JobMaker) -> None:
-    wish = {"zero_stage": 3, "offload": "optimizer+parameters"}
+    wish = {"zero_stage": 3, "offload": Offload.OPTIMIZER_AND_PARAMETERS}
     recipe = {"framework": "deepspeed", "sequence_length": 512}
     small = make_job(
         "meta-llama/Llama-2-13b-hf",

@@ -8,7 +8,18 @@ from conftest import JobMaker
 
 from planner.core.errors import InvalidInputError
 from planner.domain.job import Job
-from planner.domain.strategy import Strategy, divisors, num_rows, rows
+from planner.domain.strategy import (
+    Layout,
+    Offload,
+    PipelineSchedule,
+    Recompute,
+    Strategy,
+    Table,
+    divisors,
+    num_rows,
+    rows,
+    vary,
+)
 from planner.search.limits import legal
 from planner.search.space import LOCAL_STEPS, MOST_BASES, strategies, tables
 
@@ -16,7 +27,7 @@ MIXTRAL = "mistralai/Mixtral-8x7B-v0.1"
 Row = tuple[Any, ...]
 
 
-def rows_of(table: Strategy) -> list[Row]:
+def rows_of(table: Table) -> list[Row]:
     columns = [getattr(table, name) for name in Strategy.__slots__]
     return [tuple(column[row].item() for column in columns) for row in range(num_rows(table))]
 
@@ -26,6 +37,7 @@ def by_brute_force(job: Job) -> set[Row]:
     world = divisors(job.cluster.world_size)
     batch = divisors(job.recipe.global_batch_size)
     schedules = job.framework.capabilities.pipeline_schedules or ("1f1b",)
+    numbers = [PipelineSchedule(each) for each in schedules]
     names = ("replicate", "shard", "tensor", "pipeline", "context")
     sizes = [
         each
@@ -33,13 +45,13 @@ def by_brute_force(job: Job) -> set[Row]:
         if np.prod(each) == job.cluster.world_size
     ]
     chunks = divisors(job.model.num_blocks)
-    others = itertools.product(batch, batch, (1, 2, 4, 8), range(4), schedules, chunks)
+    others = itertools.product(batch, batch, (1, 2, 4, 8), range(4), numbers, chunks)
     combined = [(*size, *other) for size, other in itertools.product(sizes, others)]
     others_names = ("micro_batch", "steps", "expert", "stage", "schedule", "virtual")
     values = zip(*combined, strict=True)
     column = {n: np.array(v) for n, v in zip((*names, *others_names), values, strict=True)}
-    same = {"sequence_parallel": False, "recompute": "none", "offload": "none"}
-    table = Strategy(
+    table = vary(
+        Layout(),
         data_parallel_replicate_size=column["replicate"],
         data_parallel_shard_size=column["shard"],
         tensor_parallel_size=column["tensor"],
@@ -51,8 +63,6 @@ def by_brute_force(job: Job) -> set[Row]:
         zero_stage=column["stage"],
         micro_batch_size=column["micro_batch"],
         gradient_accumulation_steps=column["steps"],
-        synchronize_every=np.ones(len(column["stage"]), dtype=int),
-        **{name: np.full(len(column["stage"]), value) for name, value in same.items()},
     )
     return set(rows_of(rows(table, legal(job, table))))
 
@@ -60,7 +70,7 @@ def by_brute_force(job: Job) -> set[Row]:
 def plain(found: list[Row]) -> set[Row]:
     """Return the rows without recompute, offload, sequence parallelism and local SGD."""
     names = Strategy.__slots__
-    blank = {"recompute": "none", "offload": "none", "sequence_parallel": False}
+    blank = {"recompute": Recompute.NONE, "offload": Offload.NONE, "sequence_parallel": False}
     blank |= {"synchronize_every": 1}
     return {
         row
@@ -95,12 +105,15 @@ def is_searched(row: Row) -> bool:
 
     Without a pipeline all schedules are the same, and shards over a single rank are none.
     """
-    s = Strategy(**dict(zip(Strategy.__slots__, row, strict=True)))
+    s = Layout(**dict(zip(Strategy.__slots__, row, strict=True)))
     if s.pipeline_parallel_size == 1:
-        is_alone = (s.pipeline_schedule, s.virtual_pipeline_size) == ("1f1b", 1)
+        is_alone = (s.pipeline_schedule, s.virtual_pipeline_size) == (
+            PipelineSchedule.ONE_FORWARD_ONE_BACKWARD,
+            1,
+        )
         if not is_alone:
             return False
-    elif s.pipeline_schedule in {"naive", "gpipe"}:
+    elif s.pipeline_schedule in {PipelineSchedule.NAIVE, PipelineSchedule.GPIPE}:
         return False
     if s.zero_stage == 0:
         return True
@@ -120,7 +133,7 @@ def test_each_base_has_every_kind_of_recompute_and_what_it_can_have_besides(
     found = {
         (s.family, s.recompute, s.sequence_parallel, s.synchronize_every) for s in layouts(table)
     }
-    kinds = ("none", "selective", "full")
+    kinds = tuple(Recompute)
     data = {("ddp", k, False, 1) for k in kinds}
     local = {("local-sgd", k, False, every) for k in kinds for every in LOCAL_STEPS[1:]}
     tensor = {("tp", k, sp, 1) for k in kinds for sp in (False, True)}
@@ -133,7 +146,7 @@ def test_offload_is_there_from_the_stage_that_has_shards(make_job: JobMaker) -> 
     table = strategies(make_job("gpt2", gpus=4, recipe=recipe))
     stages: dict[str, set[int]] = {}
     for s in layouts(table):
-        stages.setdefault(s.offload, set()).add(s.zero_stage)
+        stages.setdefault(s.offload.value, set()).add(s.zero_stage)
     assert stages == {
         "none": {0, 1, 2, 3},
         "optimizer": {1, 2, 3},
@@ -141,7 +154,7 @@ def test_offload_is_there_from_the_stage_that_has_shards(make_job: JobMaker) -> 
     }
 
 
-def layouts(table: Strategy) -> list[Strategy]:
+def layouts(table: Table) -> list[Layout]:
     return [table.at(row) for row in range(num_rows(table))]
 
 
@@ -153,9 +166,9 @@ def test_one_gpu_has_nothing_to_divide(make_job: JobMaker) -> None:
 @pytest.mark.parametrize(
     "wish",
     [
-        {"zero_stage": 3, "recompute": "full", "pipeline_parallel_size": 1},
+        {"zero_stage": 3, "recompute": Recompute.FULL, "pipeline_parallel_size": 1},
         {"tensor_parallel_size": 2, "sequence_parallel": True},
-        {"pipeline_parallel_size": 2, "pipeline_schedule": "gpipe"},
+        {"pipeline_parallel_size": 2, "pipeline_schedule": PipelineSchedule.GPIPE},
         {"data_parallel_shard_size": 2, "zero_stage": 2},
         {"synchronize_every": 2},
         {"context_parallel_size": 2, "micro_batch_size": 4},
@@ -204,5 +217,7 @@ def test_more_layouts_than_can_be_looked_at_are_refused_with_a_way_out(make_job:
     with pytest.raises(InvalidInputError) as caught:
         deque(tables(job), maxlen=0)
     assert "--micro-batch-size 1" in caught.value.hint
-    table = strategies(job, {"micro_batch_size": 1, "tensor_parallel_size": 4, "recompute": "full"})
+    table = strategies(
+        job, {"micro_batch_size": 1, "tensor_parallel_size": 4, "recompute": Recompute.FULL}
+    )
     assert 0 < num_rows(table) < MOST_BASES

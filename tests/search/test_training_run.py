@@ -4,12 +4,12 @@ import pytest
 from conftest import JobMaker
 
 from planner.domain.job import Job
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Layout
 from planner.report.text import whole_run
 from planner.search.candidate import estimate
 from planner.search.training_run import Training, start_up, training
 
-DDP = Strategy(data_parallel_replicate_size=8, micro_batch_size=8)
+DDP = Layout(data_parallel_replicate_size=8, micro_batch_size=8)
 
 
 def of(job: Job, tokens: int) -> Training | None:
@@ -44,7 +44,7 @@ def test_hours_and_price_follow_from_the_step(job: Job) -> None:
 def test_part_of_an_instance_costs_the_whole(make_job: JobMaker) -> None:
     recipe = {"global_batch_size": 64, "sequence_length": 1024, "training_tokens": 10**9}
     part = make_job(gpus=4, gpu=None, cluster={"instance": "p4d.24xlarge"}, recipe=recipe)
-    s = Strategy(data_parallel_replicate_size=4, micro_batch_size=16)
+    s = Layout(data_parallel_replicate_size=4, micro_batch_size=16)
     run = training(part, estimate(part, s).step_time)
     assert run is not None
     assert run.usd == pytest.approx(32.77 * run.seconds / 3600)

@@ -7,12 +7,12 @@ from planner.collectives import operations
 from planner.domain.cluster import Group
 from planner.domain.job import Job
 from planner.domain.model import Part
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Layout
 from planner.parallel.partition import stage
 from planner.step_time import communication
 
 LLAMA = "meta-llama/Llama-2-7b-hf"
-PLAIN = Strategy()
+PLAIN = Layout()
 NETWORK = {"nodes": 2, "inter_node": {"gb_per_s_per_node": 100}}
 
 
@@ -21,7 +21,7 @@ def block(job: Job) -> Part:
 
 
 def test_groups_are_numbered_as_megatron_numbers_them(make_job: JobMaker) -> None:
-    s = Strategy(
+    s = Layout(
         tensor_parallel_size=2,
         context_parallel_size=3,
         data_parallel_shard_size=4,
@@ -39,7 +39,7 @@ def test_groups_are_numbered_as_megatron_numbers_them(make_job: JobMaker) -> Non
 
 
 def test_a_pipeline_over_nodes_waits_for_the_hop_that_leaves_one(make_job: JobMaker) -> None:
-    s = Strategy(pipeline_parallel_size=4, data_parallel_replicate_size=4)
+    s = Layout(pipeline_parallel_size=4, data_parallel_replicate_size=4)
     job = make_job(LLAMA, gpus=8, cluster=NETWORK, recipe={"sequence_length": 2048})
     assert communication.pipeline_group(job, s) == Group(ranks=3, stride=4)
     # Four pipelines share the node's 100 GB/s, and each hands on 2 B x 2,048 tokens x 4,096.

@@ -7,7 +7,7 @@ from conftest import JobMaker
 
 from planner.core.errors import UnsupportedError
 from planner.domain.job import Job
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Layout, Recompute
 from planner.request.schema import parse_request, resolve
 from planner.step_time.ledger import StepTime, estimate_step_time
 
@@ -17,7 +17,7 @@ def job(make_job: JobMaker, model: str = "gpt2", **recipe: Any) -> Job:
 
 
 def time(job: Job, **fields: Any) -> StepTime:
-    s = Strategy(data_parallel_shard_size=8, zero_stage=3, micro_batch_size=2, **fields)
+    s = Layout(data_parallel_shard_size=8, zero_stage=3, micro_batch_size=2, **fields)
     return estimate_step_time(job, s)
 
 
@@ -27,7 +27,7 @@ def test_compiling_explains_half_of_what_torchtitan_gained(make_job: JobMaker) -
     eager, compiled = (
         time(
             job(make_job, "meta-llama/Meta-Llama-3.1-8B", **recipe, compile=is_compiled),
-            recompute="selective",
+            recompute=Recompute.SELECTIVE,
         )
         for is_compiled in (False, True)
     )

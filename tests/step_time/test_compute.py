@@ -7,12 +7,12 @@ from conftest import JobMaker
 from planner.catalog.attention import attention_curve
 from planner.domain.job import Job
 from planner.domain.model import Numerics, Part
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Layout, Recompute
 from planner.parallel.activations import kept_per_token
 from planner.step_time import compute
 from planner.step_time.micro_batch import MicroBatch, Spent, part_seconds
 
-ONE = Strategy(micro_batch_size=8)
+ONE = Layout(micro_batch_size=8)
 LLAMA = "meta-llama/Llama-2-7b-hf"
 
 
@@ -140,7 +140,7 @@ def test_what_selective_recompute_repeats_is_still_done_in_forward(make_job: Job
     job = make_job(
         gpus=8, recipe={"attention": "eager", "framework": "megatron", "global_batch_size": 64}
     )
-    plain, selective = ONE, replace(ONE, recompute="selective")
+    plain, selective = ONE, replace(ONE, recompute=Recompute.SELECTIVE)
     forward, same = (forward_of_gpu(part_seconds(job, s, block(job))) for s in (plain, selective))
     assert same == pytest.approx(forward)
     again = compute.selective_recompute(job, selective, block(job), Numerics.FUSED)
@@ -196,7 +196,7 @@ def test_waiting_for_the_host_hides_what_ranks_exchange(make_job: JobMaker) -> N
 def test_recompute_and_tensor_parallelism_keep_the_host_busier(make_job: JobMaker) -> None:
     job = make_job(gpus=8)
     plain = compute.launches(job, ONE, block(job))
-    again = compute.launches(job, replace(ONE, recompute="full"), block(job))
+    again = compute.launches(job, replace(ONE, recompute=Recompute.FULL), block(job))
     assert again == pytest.approx(1.5 * plain)
     waits = [
         compute.launches(job, replace(ONE, tensor_parallel_size=size), block(job))

@@ -5,14 +5,14 @@ import pytest
 from conftest import JobMaker
 
 from planner.core.term import Quantity
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Layout, vary
 from planner.parallel.partition import stage
 from planner.step_time import communication, data_parallel
 
 LLAMA = "meta-llama/Llama-2-7b-hf"
-DDP = Strategy(data_parallel_replicate_size=8)
-ZERO_1 = Strategy(data_parallel_shard_size=8, zero_stage=1)
-ZERO_3 = Strategy(data_parallel_shard_size=8, zero_stage=3, gradient_accumulation_steps=4)
+DDP = Layout(data_parallel_replicate_size=8)
+ZERO_1 = Layout(data_parallel_shard_size=8, zero_stage=1)
+ZERO_3 = Layout(data_parallel_shard_size=8, zero_stage=3, gradient_accumulation_steps=4)
 LONG, NEVER = 1e6, 0.0
 
 
@@ -69,9 +69,7 @@ def test_zero_1_gathers_after_its_step_and_ddp_never(make_job: JobMaker) -> None
 
 def test_local_sgd_averages_now_and_then(make_job: JobMaker) -> None:
     job = make_job(gpus=8)
-    column = replace(
-        DDP, synchronize_every=np.array([1, 4, 16]), data_parallel_replicate_size=np.full(3, 8)
-    )
+    column = vary(DDP, synchronize_every=np.array([1, 4, 16]))
     exposed = data_parallel.reduction(job, column, stage(job, DDP, 0), NEVER)
     assert exposed.exposed[1] == pytest.approx(4 * exposed.exposed[2])
     assert exposed.exposed[0] > exposed.exposed[1] > 0

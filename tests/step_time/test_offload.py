@@ -5,16 +5,16 @@ import pytest
 from conftest import JobMaker
 
 from planner.domain.job import Job
-from planner.domain.strategy import Strategy, vary
+from planner.domain.strategy import Layout, Offload, vary
 from planner.step_time import offload
 from planner.step_time.ledger import estimate_step_time
 
 LLAMA = "meta-llama/Llama-2-7b-hf"
 PARAMETERS = 6_738_415_616
-ZERO_3 = Strategy(data_parallel_shard_size=8, zero_stage=3, gradient_accumulation_steps=2)
+ZERO_3 = Layout(data_parallel_shard_size=8, zero_stage=3, gradient_accumulation_steps=2)
 
 
-def seconds(job: Job, s: Strategy) -> dict[str, float]:
+def seconds(job: Job, s: Layout) -> dict[str, float]:
     time = estimate_step_time(job, s)
     assert sum(float(term.amount) for term in time.terms) == pytest.approx(float(time.step_seconds))
     return {term.name: float(term.amount) for term in time.terms}
@@ -29,8 +29,8 @@ def test_an_offloaded_optimizer_steps_on_the_cpu_and_brings_its_share_back(
     make_job: JobMaker,
 ) -> None:
     job = a_job(make_job, "deepspeed")
-    s = replace(ZERO_3, zero_stage=2, offload="optimizer")
-    found, kept = seconds(job, s), seconds(job, replace(s, offload="none"))
+    s = replace(ZERO_3, zero_stage=2, offload=Offload.OPTIMIZER)
+    found, kept = seconds(job, s), seconds(job, replace(s, offload=Offload.NONE))
     assert "offload" not in kept
     assert (found["optimizer"], kept["optimizer"] > 0) == (0, True)
     # PCIe 4 hosts: 77 GB/s of memory for 8 GPUs; 4e9 parameters/s; 2 B a parameter; nothing else
@@ -41,7 +41,7 @@ def test_an_offloaded_optimizer_steps_on_the_cpu_and_brings_its_share_back(
 
 def test_gradients_wait_where_they_do_not_leave_during_backward(make_job: JobMaker) -> None:
     job = a_job(make_job, "megatron", tokens=4096)
-    s = replace(ZERO_3, zero_stage=1, offload="optimizer")
+    s = replace(ZERO_3, zero_stage=1, offload=Offload.OPTIMIZER)
     beside = replace(job, framework=replace(job.framework, offload_overlaps=True))
     share, rate = PARAMETERS / 8, 77e9 / 8
     assert seconds(job, s)["offload"] - seconds(beside, s)["offload"] == pytest.approx(
@@ -53,7 +53,7 @@ def test_parameters_in_host_memory_are_copied_before_every_gather(make_job: JobM
     """With little compute nothing hides: 2 micro-batches x 2 gathers, and 2 x gradients."""
     job = a_job(make_job, "torch", tokens=1)
     bare = replace(job, framework=replace(job.framework, backward_overlap_fraction=0.0))
-    s = replace(ZERO_3, offload="optimizer+parameters")
+    s = replace(ZERO_3, offload=Offload.OPTIMIZER_AND_PARAMETERS)
     share, rate = PARAMETERS / 8, 77e9 / 8
     stepped = PARAMETERS / 7e8
     copied = (2 * 2 + 2) * 4 * share / rate
@@ -67,11 +67,10 @@ def test_parameters_in_host_memory_are_copied_before_every_gather(make_job: JobM
 
 def test_a_table_gives_what_its_rows_give(make_job: JobMaker) -> None:
     job = a_job(make_job, "deepspeed")
-    kinds = np.array(["none", "optimizer", "optimizer+parameters"])
-    table = vary(ZERO_3, offload=kinds)
+    table = vary(ZERO_3, offload=np.array(Offload))
     together = estimate_step_time(job, table).step_seconds
-    for row, kind in enumerate(kinds):
-        alone = estimate_step_time(job, replace(ZERO_3, offload=str(kind))).step_seconds
+    for row, kind in enumerate(Offload):
+        alone = estimate_step_time(job, replace(ZERO_3, offload=kind)).step_seconds
         assert float(together[row]) == pytest.approx(float(alone))
     assert together[0] < together[1]
 

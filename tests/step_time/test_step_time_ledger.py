@@ -1,20 +1,21 @@
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from conftest import JobMaker
 
 from planner.core.term import Quantity, Term, total
-from planner.domain.strategy import Strategy, num_rows
-from planner.search.candidate import estimate
+from planner.domain.strategy import Layout, PipelineSchedule, Recompute, Strategy, vary
+from planner.search.candidate import estimate_rows
 from planner.search.space import strategies
 from planner.step_time.communication import pipeline_transfer
 from planner.step_time.ledger import StepTime, estimate_step_time
 from planner.step_time.micro_batch import pace
 
 
-def ddp(ranks: int, **fields: object) -> Strategy:
-    return Strategy(data_parallel_replicate_size=ranks, **fields)
+def ddp(ranks: int, **fields: Any) -> Layout:
+    return Layout(data_parallel_replicate_size=ranks, **fields)
 
 
 def term(time: StepTime, name: str) -> Term:
@@ -27,9 +28,8 @@ def amounts(time: StepTime) -> dict[str, float]:
 
 def test_terms_sum_to_the_step(make_job: JobMaker) -> None:
     job = make_job(gpu="4090")
-    table = estimate(job, strategies(job))
-    for row in range(num_rows(table.strategy)):
-        time = table.at(row).step_time
+    for candidate in estimate_rows(job, strategies(job)):
+        time = candidate.step_time
         assert sum(amounts(time).values()) == pytest.approx(time.step_seconds)
         assert time.low_seconds < time.step_seconds < time.high_seconds
 
@@ -44,7 +44,7 @@ def test_ddp_reduces_gradients_once_per_step_whatever_the_accumulation(make_job:
 
 def test_zero_3_gathers_and_scatters_every_micro_batch(make_job: JobMaker) -> None:
     job = make_job("meta-llama/Llama-2-7b-hf", gpu="4090", recipe={"global_batch_size": 64})
-    sharded = Strategy(data_parallel_shard_size=4, zero_stage=3, gradient_accumulation_steps=16)
+    sharded = Layout(data_parallel_shard_size=4, zero_stage=3, gradient_accumulation_steps=16)
     once = replace(sharded, micro_batch_size=16, gradient_accumulation_steps=1)
     slow, fast = (amounts(estimate_step_time(job, s)) for s in (sharded, once))
     assert slow["gradient_reduction"] > fast["gradient_reduction"]
@@ -53,7 +53,7 @@ def test_zero_3_gathers_and_scatters_every_micro_batch(make_job: JobMaker) -> No
 
 def test_zero_2_gathers_half_as_often_as_zero_3(make_job: JobMaker) -> None:
     job = make_job("meta-llama/Llama-2-7b-hf", gpu="4090", recipe={"global_batch_size": 4})
-    stage_3 = Strategy(data_parallel_shard_size=4, zero_stage=3)
+    stage_3 = Layout(data_parallel_shard_size=4, zero_stage=3)
     stage_2 = replace(stage_3, zero_stage=2)
     gathers = [amounts(estimate_step_time(job, s))["parameter_gather"] for s in (stage_2, stage_3)]
     assert 0 < gathers[0] < gathers[1]
@@ -61,7 +61,7 @@ def test_zero_2_gathers_half_as_often_as_zero_3(make_job: JobMaker) -> None:
 
 def test_zero_1_pays_for_its_gather_after_the_step(make_job: JobMaker) -> None:
     job = make_job(recipe={"global_batch_size": 4})
-    zero_1 = Strategy(data_parallel_shard_size=4, zero_stage=1)
+    zero_1 = Layout(data_parallel_shard_size=4, zero_stage=1)
     assert amounts(estimate_step_time(job, zero_1))["parameter_gather"] > 0
     assert amounts(estimate_step_time(job, ddp(4)))["parameter_gather"] == 0
 
@@ -73,9 +73,9 @@ def test_one_gpu_communicates_nothing(make_job: JobMaker) -> None:
 
 def test_recompute_repeats_the_blocks_forward(make_job: JobMaker) -> None:
     job = make_job("meta-llama/Llama-2-7b-hf", gpus=8, recipe={"global_batch_size": 8})
-    plain = Strategy(data_parallel_shard_size=8, zero_stage=3)
+    plain = Layout(data_parallel_shard_size=8, zero_stage=3)
     without, with_it = (
-        estimate_step_time(job, s) for s in (plain, replace(plain, recompute="full"))
+        estimate_step_time(job, s) for s in (plain, replace(plain, recompute=Recompute.FULL))
     )
     assert 1.2 < float(with_it.step_seconds) / float(without.step_seconds) < 1.4
     assert with_it.model_flops_utilization < without.model_flops_utilization
@@ -125,7 +125,7 @@ MEGATRON = {"framework": "megatron", "sequence_length": 2048, "global_batch_size
 
 def test_a_pipeline_waits_for_its_other_stages_once(make_job: JobMaker) -> None:
     job = make_job("meta-llama/Llama-2-7b-hf", gpus=8, recipe=MEGATRON)
-    s = Strategy(pipeline_parallel_size=8, gradient_accumulation_steps=64)
+    s = Layout(pipeline_parallel_size=8, gradient_accumulation_steps=64)
     time = estimate_step_time(job, s)
     slowest = (amounts(time)["forward"] + amounts(time)["backward"]) / 64
     whole = amounts(time)["pipeline_bubble"] + slowest
@@ -137,7 +137,7 @@ def test_a_pipeline_waits_for_its_other_stages_once(make_job: JobMaker) -> None:
 
 def test_chunks_shorten_the_bubble_and_hide_the_hand_overs(make_job: JobMaker) -> None:
     job = make_job("meta-llama/Llama-2-7b-hf", gpus=8, recipe=MEGATRON)
-    one = Strategy(pipeline_parallel_size=8, gradient_accumulation_steps=64)
+    one = Layout(pipeline_parallel_size=8, gradient_accumulation_steps=64)
     plain, chunked = (
         amounts(estimate_step_time(job, replace(one, virtual_pipeline_size=v))) for v in (1, 4)
     )
@@ -160,7 +160,7 @@ def test_the_host_holds_up_every_micro_batch(make_job: JobMaker) -> None:
 
 def test_part_of_backwards_exchange_hides_behind_weight_gradients(make_job: JobMaker) -> None:
     job = make_job("meta-llama/Llama-2-7b-hf", gpus=8, recipe=MEGATRON)
-    s = Strategy(tensor_parallel_size=8, gradient_accumulation_steps=64)
+    s = Layout(tensor_parallel_size=8, gradient_accumulation_steps=64)
     hidden = job.framework.tensor_overlap_fraction
     assert 0 < hidden < 1
     whole = replace(job, framework=replace(job.framework, tensor_overlap_fraction=0.0))
@@ -173,7 +173,7 @@ def test_part_of_backwards_exchange_hides_behind_weight_gradients(make_job: JobM
 def test_a_ring_hides_behind_attention_where_there_is_enough(make_job: JobMaker) -> None:
     recipe = {"global_batch_size": 1, "sequence_length": 131072, "framework": "megatron"}
     model = "meta-llama/Meta-Llama-3.1-8B"
-    s = Strategy(context_parallel_size=8)
+    s = Layout(context_parallel_size=8)
     long = amounts(estimate_step_time(make_job(model, gpus=8, recipe=recipe), s))
     assert long["context_parallel_exchange"] == 0
     gathered = make_job(model, gpus=8, recipe=recipe | {"framework": "torch"})
@@ -185,10 +185,10 @@ def test_a_ring_hides_behind_attention_where_there_is_enough(make_job: JobMaker)
 
 def test_experts_exchange_tokens_in_every_pass(make_job: JobMaker) -> None:
     job = make_job("mistralai/Mixtral-8x7B-v0.1", gpus=8, recipe={"global_batch_size": 8})
-    s = Strategy(data_parallel_shard_size=8, zero_stage=3, expert_parallel_size=8)
+    s = Layout(data_parallel_shard_size=8, zero_stage=3, expert_parallel_size=8)
     plain, again = (
         amounts(estimate_step_time(job, each))["expert_parallel_exchange"]
-        for each in (s, replace(s, recompute="full"))
+        for each in (s, replace(s, recompute=Recompute.FULL))
     )
     assert again == pytest.approx(1.5 * plain)
 
@@ -200,7 +200,7 @@ def test_selective_recompute_is_between_none_and_full(make_job: JobMaker) -> Non
         s = ddp(8, micro_batch_size=8)
         none, selective, full = (
             float(estimate_step_time(job, replace(s, recompute=kind)).step_seconds)
-            for kind in ("none", "selective", "full")
+            for kind in Recompute
         )
         assert none < selective < full
 
@@ -213,7 +213,8 @@ def test_a_range_reaches_further_up_than_down(make_job: JobMaker) -> None:
 
 def test_a_table_gives_what_its_rows_give(make_job: JobMaker) -> None:
     job = make_job("meta-llama/Llama-2-7b-hf", gpus=8, recipe=MEGATRON)
-    table = Strategy(
+    table = vary(
+        Layout(),
         data_parallel_shard_size=np.array([8, 4, 2, 1]),
         tensor_parallel_size=np.array([1, 2, 2, 1]),
         pipeline_parallel_size=np.array([1, 1, 2, 8]),
@@ -221,7 +222,7 @@ def test_a_table_gives_what_its_rows_give(make_job: JobMaker) -> None:
         sequence_parallel=np.array([False, True, False, False]),
         micro_batch_size=np.array([1, 2, 4, 1]),
         gradient_accumulation_steps=np.array([8, 8, 8, 64]),
-        recompute=np.array(["none", "full", "selective", "none"]),
+        recompute=np.array([Recompute.NONE, Recompute.FULL, Recompute.SELECTIVE, Recompute.NONE]),
     )
     together = estimate_step_time(job, table)
     for row in range(4):
@@ -273,11 +274,11 @@ def test_chunks_wait_for_hand_overs_that_take_longer_than_they_compute(make_job:
     for link in ("ethernet-1g", "infiniband-ndr"):
         cluster = {"nodes": 2, "inter_node": link}
         job = make_job("meta-llama/Llama-2-7b-hf", gpus=8, cluster=cluster, recipe=recipe)
-        s = Strategy(
+        s = Layout(
             tensor_parallel_size=8,
             pipeline_parallel_size=2,
             virtual_pipeline_size=8,
-            pipeline_schedule="interleaved-1f1b",
+            pipeline_schedule=PipelineSchedule.INTERLEAVED,
             gradient_accumulation_steps=64,
         )
         terms = {t.name: t for t in estimate_step_time(job, s).terms}

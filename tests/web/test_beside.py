@@ -5,7 +5,7 @@ from conftest import JobMaker
 
 from planner.core.units import GIB, format_bytes
 from planner.domain.job import Job
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Layout, Offload
 from planner.memory.evaluation_and_checkpoint import checkpoint_peak_bytes, evaluation_peak_bytes
 from planner.memory.host import estimate_host_memory
 from planner.search.candidate import Candidate, estimate
@@ -13,10 +13,10 @@ from planner.search.largest_that_fits import fewest_gpus, largest_micro_batch, l
 from web.beside import Line, beside_training
 
 LLAMA = "meta-llama/Llama-2-7b-hf"
-ZERO_3 = Strategy(data_parallel_shard_size=8, zero_stage=3, gradient_accumulation_steps=32)
+ZERO_3 = Layout(data_parallel_shard_size=8, zero_stage=3, gradient_accumulation_steps=32)
 
 
-def lines(job: Job, s: Strategy) -> dict[str, Line]:
+def lines(job: Job, s: Layout) -> dict[str, Line]:
     candidate: Candidate = estimate(job, s)
     return {line.name: line for _, group in beside_training(job, candidate) for line in group}
 
@@ -49,7 +49,7 @@ def test_a_pause_that_does_not_fit_says_so(job: Job) -> None:
 
 
 def test_host_memory_names_what_was_offloaded_and_whether_it_fits(job: Job) -> None:
-    s = replace(ZERO_3, offload="optimizer+parameters")
+    s = replace(ZERO_3, offload=Offload.OPTIMIZER_AND_PARAMETERS)
     needed = estimate_host_memory(job, s).peak_bytes
     roomy, tight = (
         replace(job, cluster=replace(job.cluster, host_memory_bytes=share * needed))
@@ -67,7 +67,7 @@ def test_host_memory_names_what_was_offloaded_and_whether_it_fits(job: Job) -> N
 
 def test_loading_without_a_whole_copy_is_none(make_job: JobMaker) -> None:
     job = make_job(LLAMA, gpus=8, recipe={"framework": "megatron", "global_batch_size": 64})
-    s = Strategy(tensor_parallel_size=2, pipeline_parallel_size=4, gradient_accumulation_steps=64)
+    s = Layout(tensor_parallel_size=2, pipeline_parallel_size=4, gradient_accumulation_steps=64)
     found = lines(job, s)
     assert (found["loading"].shown, found["loading"].note) == (
         "none",
@@ -85,7 +85,7 @@ def test_bounds_say_what_the_layout_uses_now(job: Job) -> None:
 
 def test_learned_positions_end_the_sequence(make_job: JobMaker) -> None:
     job = make_job()
-    found = lines(job, Strategy(data_parallel_replicate_size=4, gradient_accumulation_steps=128))
+    found = lines(job, Layout(data_parallel_replicate_size=4, gradient_accumulation_steps=128))
     assert found["longest sequence"].shown == "1,024"
     assert found["longest sequence"].note.endswith("now 1,024: the model has no more positions")
 
@@ -94,6 +94,6 @@ def test_a_job_that_no_number_of_gpus_holds(make_job: JobMaker) -> None:
     job = make_job("meta-llama/Llama-2-70b-hf", gpus=2, gpu="t4")
     tiny = replace(job.cluster.gpu, memory_bytes=GIB, usable_bytes=GIB)
     crowded = replace(job, cluster=replace(job.cluster, gpu=tiny))
-    s = Strategy(data_parallel_shard_size=2, zero_stage=3)
+    s = Layout(data_parallel_shard_size=2, zero_stage=3)
     found = lines(crowded, s)["fewest GPUs"]
     assert (found.shown, found.note) == ("none", "no number of them holds the job")

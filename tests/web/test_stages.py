@@ -4,10 +4,10 @@ from dataclasses import replace
 import pytest
 from conftest import JobMaker
 
-from planner.core.term import Term
+from planner.core.term import Term, size
 from planner.core.units import GIB, format_bytes
 from planner.domain.job import Job
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Layout
 from planner.memory.ledger import Memory, estimate_memory, stage_memories
 from planner.memory.phases import PHASES
 from web.stages import Stages, draw_stages
@@ -18,7 +18,7 @@ LLAMA = "meta-llama/Llama-2-7b-hf"
 def by_hand(stage: int, **terms_gib: float) -> Memory:
     """A ledger in GiB, likely within 10 % of its total."""
     terms = tuple(
-        Term(name=name, amount=gib * GIB, formula="", source="by hand")
+        Term(name=name, arithmetic=size(gib * GIB), source="by hand")
         for name, gib in terms_gib.items()
     )
     reserved = sum(terms_gib.values()) * GIB
@@ -129,7 +129,7 @@ def test_the_scale_has_a_few_round_figures(card: float, ticks: list[str]) -> Non
 
 
 def test_one_stage_is_the_estimate_without_a_number(make_job: JobMaker) -> None:
-    job, s = make_job(), Strategy(data_parallel_replicate_size=4, micro_batch_size=8)
+    job, s = make_job(), Layout(data_parallel_replicate_size=4, micro_batch_size=8)
     memory = estimate_memory(job, s)
     (bar,) = draw(*stage_memories(job, s)).bars
     assert 'aria-label="' + format_bytes(memory.reserved_bytes) in bar.bar
@@ -138,7 +138,7 @@ def test_one_stage_is_the_estimate_without_a_number(make_job: JobMaker) -> None:
 
 def test_table_holds_the_exact_bytes_of_every_stage(make_job: JobMaker) -> None:
     job = megatron(make_job)
-    s = Strategy(
+    s = Layout(
         tensor_parallel_size=2,
         sequence_parallel=True,
         pipeline_parallel_size=4,
@@ -162,7 +162,7 @@ def test_table_holds_the_exact_bytes_of_every_stage(make_job: JobMaker) -> None:
 @pytest.mark.parametrize(("stages", "height"), [(1, 58), (8, 36), (16, 25), (32, 25)])
 def test_more_stages_make_lower_bars(make_job: JobMaker, stages: int, height: int) -> None:
     job = megatron(make_job, nodes=4)
-    s = Strategy(
+    s = Layout(
         data_parallel_replicate_size=32 // stages,
         pipeline_parallel_size=stages,
         gradient_accumulation_steps=2 * stages,
@@ -175,7 +175,7 @@ def test_more_stages_make_lower_bars(make_job: JobMaker, stages: int, height: in
 def test_64_stages_are_drawn(make_job: JobMaker) -> None:
     job = megatron(make_job, nodes=8)
     deep = replace(job, model=make_job("meta-llama/Llama-2-70b-hf").model)
-    s = Strategy(pipeline_parallel_size=64, gradient_accumulation_steps=64)
+    s = Layout(pipeline_parallel_size=64, gradient_accumulation_steps=64)
     stages = draw(*stage_memories(deep, s))
     assert len(stages.bars) == 64
     assert {len(figures) for _, figures in stages.table} == {64}

@@ -22,7 +22,7 @@ from planner.answers import answers
 from planner.catalog import records
 from planner.cli import cli
 from planner.core.units import format_bytes, format_rate, format_seconds
-from planner.domain.strategy import DATA_NAMES, TECHNIQUES, Strategy
+from planner.domain.strategy import DATA_NAMES, TECHNIQUES, Layout
 from planner.generate.write_bundle import bundle_files
 from planner.hardware import probe, topology
 from planner.hardware.topology import Nic, Topology, dump, parse_topology
@@ -170,7 +170,7 @@ def test_result_page_says_what_the_library_says(client: TestClient) -> None:
         assert f"/plan?{escape(question_for(other.candidate.strategy))}" in html
 
 
-def question_for(s: Strategy) -> str:
+def question_for(s: Layout) -> str:
     """Return the query that asks for a layout's family and sizes, as the page links it."""
     values = {"model": "gpt2", "gpus_per_node": "4"}
     for technique in TECHNIQUES:
@@ -576,7 +576,7 @@ def pipeline_page(stages: int) -> str:
     query = {"model": "meta-llama/Llama-2-7b-hf", "gpu": "a100", "gpus_per_node": "8", "nodes": "2"}
     question = read_question(query.items())
     resolved, plan = answers.suggest(question.request, allow_paths=False)
-    s = Strategy(
+    s = Layout(
         data_parallel_replicate_size=16 // stages,
         pipeline_parallel_size=stages,
         gradient_accumulation_steps=256 * stages // 16,

@@ -9,7 +9,7 @@ import numpy as np
 
 from planner.core.term import Column
 from planner.domain.job import Job
-from planner.domain.strategy import TECHNIQUES, Strategy
+from planner.domain.strategy import TECHNIQUES, Table
 from planner.search.candidate import Candidate
 
 
@@ -77,7 +77,7 @@ class Preference:
     techniques: frozenset[str]
     """Of `planner.domain.strategy.TECHNIQUES`."""
 
-    def admits(self, table: Strategy) -> Column:
+    def admits(self, table: Table) -> Column:
         """Return which layouts of a table the branch admits."""
         admitted = np.isin(table.zero_stage, list(self.zero_stages))
         for technique in TECHNIQUES:

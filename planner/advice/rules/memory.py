@@ -53,7 +53,7 @@ def states_wait_in_host_memory(situation: Situation) -> str | None:
 
     Source: Ren et al., ZeRO-Offload, arXiv:2101.06840.
     """
-    offload = situation.candidate.strategy.offload
-    if offload == "none":
+    s = situation.candidate.strategy
+    if not s.offloads_optimizer:
         return None
-    return f"{offload.replace('+', ' and ')} in host memory: the layout would not fit, or not with room"
+    return f"{str(s.offload).replace('+', ' and ')} in host memory: the layout would not fit, or not with room"

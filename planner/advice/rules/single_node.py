@@ -2,6 +2,7 @@
 
 from planner.advice.rules.base import Situation
 from planner.core.units import format_bytes, format_rate
+from planner.domain.strategy import Recompute
 
 
 def one_gpu_only(situation: Situation) -> str | None:
@@ -108,7 +109,7 @@ def single_gpu_techniques_come_first(situation: Situation) -> str | None:
     recipe, precision = situation.job.recipe, situation.job.recipe.precision
     techniques = {
         "16-bit precision (--precision bf16-mixed)": precision in {"fp32", "tf32"},
-        "recompute (--recompute full)": situation.candidate.strategy.recompute == "none",
+        "recompute (--recompute full)": situation.candidate.strategy.recompute == Recompute.NONE,
         "an 8-bit optimizer (--optimizer adamw-8bit)": recipe.optimizer == "adamw"
         and "adamw-8bit" in situation.job.framework.optimizers,
         "accumulation of smaller micro-batches": situation.candidate.strategy.micro_batch_size > 1,

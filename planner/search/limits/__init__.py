@@ -5,7 +5,7 @@ import numpy as np
 from planner.core.errors import InvalidInputError, UnsupportedError
 from planner.core.term import Column
 from planner.domain.job import Job
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Layout, Table, num_rows
 from planner.search.limits import abilities, customs, sizes
 from planner.search.limits.base import Breach, Limit
 
@@ -45,21 +45,21 @@ LIMITS: tuple[Limit, ...] = (
 __all__ = ["LIMITS", "Breach", "Limit", "check", "legal", "violations"]
 
 
-def legal(job: Job, table: Strategy) -> Column:
+def legal(job: Job, table: Table) -> Column:
     """Return which layouts of a table break no limit."""
-    broken = np.zeros(len(table.zero_stage), dtype=bool)
+    broken = np.zeros(num_rows(table), dtype=np.bool_)
     for limit in LIMITS:
         broken |= limit.judge(job, table).broken
     return np.logical_not(broken)
 
 
-def violations(job: Job, s: Strategy) -> tuple[tuple[Limit, Breach], ...]:
+def violations(job: Job, s: Layout) -> tuple[tuple[Limit, Breach], ...]:
     """Return every limit that one layout breaks, the first that nobody can run first."""
     judged = ((limit, limit.judge(job, s).at(0)) for limit in LIMITS)
     return tuple((limit, breach) for limit, breach in judged if breach.broken)
 
 
-def check(job: Job, s: Strategy) -> None:
+def check(job: Job, s: Layout) -> None:
     """Refuse a layout that nobody can run.
 
     Raises:

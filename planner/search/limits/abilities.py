@@ -9,7 +9,14 @@ from planner.catalog import records
 from planner.core.term import Column
 from planner.domain.framework import Capabilities
 from planner.domain.job import Job
-from planner.domain.strategy import TECHNIQUES, ZERO_1, Strategy
+from planner.domain.strategy import (
+    TECHNIQUES,
+    ZERO_1,
+    Offload,
+    PipelineSchedule,
+    Recompute,
+    Strategy,
+)
 from planner.search.limits.base import Breach
 
 
@@ -65,10 +72,15 @@ def schedule_is_missing(job: Job, s: Strategy) -> Breach:
     known = job.framework.capabilities.pipeline_schedules
     is_piped = np.asarray(s.pipeline_parallel_size) > 1
     return Breach(
-        broken=is_piped & bool(known) & np.logical_not(np.isin(s.pipeline_schedule, known)),
+        broken=is_piped
+        & bool(known)
+        & np.logical_not(np.isin(s.pipeline_schedule, [PipelineSchedule(each) for each in known])),
         message="{framework} has no pipeline schedule {schedule}",
         hint="it has " + ", ".join(known),
-        numbers={"framework": job.framework.name, "schedule": s.pipeline_schedule},
+        numbers={
+            "framework": job.framework.name,
+            "schedule": PipelineSchedule.name_of(s.pipeline_schedule),
+        },
         field="strategy.pipeline_schedule",
     )
 
@@ -164,10 +176,10 @@ def recompute_is_missing(job: Job, s: Strategy) -> Breach:
     """
     known = job.framework.capabilities.recompute
     return Breach(
-        broken=np.logical_not(np.isin(s.recompute, known)),
+        broken=np.logical_not(np.isin(s.recompute, [Recompute(each) for each in known])),
         message="{framework} has no recompute={recompute}",
         hint="it has " + ", ".join(known),
-        numbers={"framework": job.framework.name, "recompute": s.recompute},
+        numbers={"framework": job.framework.name, "recompute": Recompute.name_of(s.recompute)},
         field="strategy.recompute",
     )
 
@@ -183,17 +195,17 @@ def offload_is_missing(job: Job, s: Strategy) -> Breach:
     """
     known = job.framework.offloads
     offload = np.asarray(s.offload)
-    is_unknown = np.logical_not(np.isin(offload, ("none", *known)))
-    wanted = str(offload[is_unknown].flat[0]) if np.any(is_unknown) else "optimizer"
+    is_unknown = np.logical_not(np.isin(offload, [Offload.NONE, *map(Offload, known)]))
     able = []
     if np.any(is_unknown):
+        wanted = Offload.name_of(offload[is_unknown].flat[0])
         able = [each for each in _frameworks() if wanted in records.framework(each).offloads]
     own = f"; {job.framework.name} knows {', '.join(known)}" if known else ""
     return Breach(
         broken=is_unknown,
         message="{framework} cannot offload={offload}",
         hint=f"{', '.join(able)} can{own}",
-        numbers={"framework": job.framework.name, "offload": s.offload},
+        numbers={"framework": job.framework.name, "offload": Offload.name_of(s.offload)},
         field="strategy.offload",
     )
 
@@ -214,7 +226,7 @@ def offload_needs_shards(job: Job, s: Strategy) -> Breach:
         " {framework} has none to keep",
         hint="use zero_stage {least} or more",
         numbers={
-            "offload": s.offload,
+            "offload": Offload.name_of(s.offload),
             "stage": s.zero_stage,
             "framework": job.framework.name,
             "least": least if np.ndim(least) else int(least),

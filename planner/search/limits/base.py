@@ -3,14 +3,13 @@
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
-from planner.core.term import pick
+from planner.core.term import Truth, pick
 from planner.core.units import UnitFormatter
 from planner.domain.job import Job
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Strategy, Whole
 
 _FORMATTER = UnitFormatter()
 
@@ -22,13 +21,13 @@ class Breach:
     The same breach holds for one layout and for a table of them, as a `Term` does.
     """
 
-    broken: Any
+    broken: Truth
     """Whether the limit is broken, or a column of that."""
     message: str
     """A format string over `numbers`."""
     hint: str = ""
     """As `message`."""
-    numbers: Mapping[str, Any] = field(default_factory=dict)
+    numbers: Mapping[str, object] = field(default_factory=dict)
     field: str
     """Of the wire contract."""
 
@@ -78,6 +77,7 @@ class Limit:
         return inspect.getdoc(self.judge) or ""
 
 
-def divides(size: Any, whole: Any) -> Any:
+def divides(size: Whole, whole: Whole) -> Truth:
     """Return whether size is a divisor of whole; either may be a column."""
-    return np.equal(np.mod(whole, np.maximum(size, 1)), 0)
+    is_divisor: Truth = np.mod(whole, np.maximum(size, 1)) == 0
+    return is_divisor

@@ -3,7 +3,7 @@
 import numpy as np
 
 from planner.domain.job import Job
-from planner.domain.strategy import ZERO_1, Strategy
+from planner.domain.strategy import ZERO_1, PipelineSchedule, Recompute, Strategy
 from planner.parallel.partition import dense_shards
 from planner.parallel.schedule_orders import SCHEDULES
 from planner.search.limits.base import Breach, divides
@@ -107,13 +107,19 @@ def stages_take_turns(_job: Job, s: Strategy) -> Breach:
     torch.distributed.pipelining refuses 1F1B with fewer micro-batches than stages.
     """
     stages, steps = s.pipeline_parallel_size, s.gradient_accumulation_steps
-    is_naive = (np.asarray(steps) < stages) | (np.asarray(s.pipeline_schedule) == "naive")
+    is_naive = (np.asarray(steps) < stages) | (
+        np.asarray(s.pipeline_schedule) == PipelineSchedule.NAIVE
+    )
     return Breach(
         broken=(np.asarray(stages) > 1) & is_naive,
         message="{steps} micro-batches do not fill {stages} stages ({schedule}): they take turns, and"
         " most GPUs idle",
         hint="a smaller micro_batch_size makes more micro-batches",
-        numbers={"stages": stages, "steps": steps, "schedule": s.pipeline_schedule},
+        numbers={
+            "stages": stages,
+            "steps": steps,
+            "schedule": PipelineSchedule.name_of(s.pipeline_schedule),
+        },
         field="strategy.gradient_accumulation_steps",
     )
 
@@ -129,14 +135,19 @@ def put_off_gradients_are_recomputed(_job: Job, s: Strategy) -> Breach:
     Source: torch.distributed.pipelining, PyTorch 2.13: stages under activation checkpointing do
     not split their backward; Qi et al., zero bubble, arXiv:2401.10241, section 4.
     """
-    is_put_off = np.isin(s.pipeline_schedule, ("zb-h1", "zbv"))
-    is_recomputed = np.asarray(s.recompute) != "none"
+    is_put_off = np.isin(
+        s.pipeline_schedule, (PipelineSchedule.ZERO_BUBBLE_H1, PipelineSchedule.ZERO_BUBBLE_V)
+    )
+    is_recomputed = np.asarray(s.recompute) != Recompute.NONE
     return Breach(
         broken=(np.asarray(s.pipeline_parallel_size) > 1) & is_put_off & is_recomputed,
         message="{schedule} puts off weight gradients, which need what recompute={recompute} throws"
         " away",
         hint="use recompute none, or 1f1b",
-        numbers={"schedule": s.pipeline_schedule, "recompute": s.recompute},
+        numbers={
+            "schedule": PipelineSchedule.name_of(s.pipeline_schedule),
+            "recompute": Recompute.name_of(s.recompute),
+        },
         field="strategy.pipeline_schedule",
     )
 
@@ -154,8 +165,8 @@ def chunks_do_not_interleave(job: Job, s: Strategy) -> Breach:
     stages, steps = s.pipeline_parallel_size, s.gradient_accumulation_steps
     virtual = np.asarray(s.virtual_pipeline_size)
     layers = -(-job.model.num_blocks // np.maximum(stages, 1))
-    is_interleaved = np.asarray(s.pipeline_schedule) == "interleaved-1f1b"
-    is_v_shaped = np.asarray(s.pipeline_schedule) == "zbv"
+    is_interleaved = np.asarray(s.pipeline_schedule) == PipelineSchedule.INTERLEAVED
+    is_v_shaped = np.asarray(s.pipeline_schedule) == PipelineSchedule.ZERO_BUBBLE_V
     is_even = divides(stages, steps) & divides(virtual, layers) & (virtual > 1)
     wants_one = np.logical_not(is_interleaved | is_v_shaped)
     is_wrong = np.where(
@@ -170,7 +181,7 @@ def chunks_do_not_interleave(job: Job, s: Strategy) -> Breach:
         hint="interleaved-1f1b takes chunks that divide {layers}, and micro-batches that {stages}"
         " divides; zbv takes two chunks, all others one",
         numbers={
-            "schedule": s.pipeline_schedule,
+            "schedule": PipelineSchedule.name_of(s.pipeline_schedule),
             "chunks": s.virtual_pipeline_size,
             "layers": layers,
             "steps": steps,

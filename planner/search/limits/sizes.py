@@ -1,17 +1,15 @@
 """Limits of arithmetic: sizes that must multiply, divide, or be a tensor of their own."""
 
 import math
-from typing import Any
 
 import numpy as np
 
 from planner.domain.job import Job
-from planner.domain.strategy import TECHNIQUES, Strategy, nearest_multiples
+from planner.domain.strategy import Strategy, nearest_multiples
 from planner.search.limits.base import Breach, divides
 
 _OUTER_BLOCKS = 5
 """What nanotron deals to stages beside the layers."""
-_SIZES = tuple(f"{technique}_parallel_size" for technique in TECHNIQUES)
 
 
 def model_cannot_be_divided(job: Job, s: Strategy) -> Breach:
@@ -26,7 +24,7 @@ def model_cannot_be_divided(job: Job, s: Strategy) -> Breach:
     Pipeline Parallelism, on T5.
     """
     return Breach(
-        broken=_is_model_parallel(s) & (not job.model.is_decoder),
+        broken=s.divides_model & (not job.model.is_decoder),
         message="{model} ({kind}) is not split by tensor, pipeline, context or expert parallelism"
         " here: only decoder-only language models are",
         hint="data parallelism and ZeRO split any model",
@@ -153,7 +151,7 @@ def sizes_do_not_multiply(job: Job, s: Strategy) -> Breach:
 
     Source: torch.distributed.device_mesh.init_device_mesh; Megatron-LM core/parallel_state.py.
     """
-    others = s.tensor_parallel_size * s.pipeline_parallel_size * s.context_parallel_size
+    others = s.model_parallel_size
     ranks = s.data_parallel_size
     return Breach(
         broken=ranks * others != job.cluster.world_size,
@@ -231,7 +229,7 @@ def local_sgd_needs_whole_replicas(_job: Job, s: Strategy) -> Breach:
 
     Source: Stich, local SGD, arXiv:1805.09767; accelerate.local_sgd refuses DeepSpeed and TPUs.
     """
-    is_divided = (np.asarray(s.zero_stage) > 0) | _is_model_parallel(s)
+    is_divided = (np.asarray(s.zero_stage) > 0) | s.divides_model
     return Breach(
         broken=np.asarray(s.is_local) & is_divided,
         message="synchronize_every={every} (local SGD) averages whole replicas, but this layout"
@@ -265,7 +263,3 @@ def adapters_are_not_split(job: Job, s: Strategy) -> Breach:
 def _heads(job: Job) -> int:
     heads = [part.attention.num_heads for part in job.model.blocks if part.attention]
     return math.gcd(*heads) if heads else 1
-
-
-def _is_model_parallel(s: Strategy) -> Any:
-    return np.logical_or.reduce([np.asarray(getattr(s, name)) > 1 for name in _SIZES])

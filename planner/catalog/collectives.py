@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 from planner.catalog.records import data_root, interconnect_defaults
+from planner.catalog.tables import build
 from planner.core.units import GIGA, KIB, MICRO
 
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
@@ -119,35 +120,22 @@ def collective_shapes(medium: str) -> Mapping[str, CollectiveShape]:
     families: Mapping[str, Any] = interconnect_defaults()["collectives"]
     for family in families.values():
         if medium in family["media"]:
-            return {operation: _shape(operation, family[operation]) for operation in OPERATIONS}
+            return {
+                operation: build(
+                    CollectiveShape,
+                    {"operation": operation, **family[operation]},
+                    f"calibration/interconnect.collectives.{operation}",
+                )
+                for operation in OPERATIONS
+            }
     return {}
-
-
-def _shape(operation: str, record: Mapping[str, float]) -> CollectiveShape:
-    return CollectiveShape(
-        operation=operation,
-        latency_seconds=record["latency_us"] * MICRO,
-        latency_seconds_per_rank=record["latency_us_per_rank"] * MICRO,
-        own_share=record["own_share"],
-        efficiency=record["efficiency"],
-        ramp=record["ramp"],
-        switch_efficiency=record.get("switch_efficiency", 0.0),
-    )
 
 
 @cache
 def network_shape() -> NetworkShape:
     """Return the constants of collectives between nodes."""
     record = interconnect_defaults()["between_nodes"]
-    return NetworkShape(
-        latency_per_doubling=record["latency_per_doubling"],
-        latency_per_hop=record["latency_per_hop"],
-        send_latency=record["send_latency"],
-        peer_seconds=record["peer_us"] * MICRO,
-        ramp=record["ramp"],
-        contention_per_doubling=record["contention_per_doubling"],
-        source=record["source"],
-    )
+    return build(NetworkShape, record, "calibration/interconnect.between_nodes")
 
 
 def first_capability_with_switch_reduction() -> float:

@@ -254,7 +254,7 @@ def named_link(wish: str | Mapping[str, float], field: str, gpu: Gpu | None = No
 
 
 def _link_of_name(record: LinkRecord, defaults: Mapping[str, Any], links: int = 1) -> Link:
-    measured = record.all_reduce_bytes_per_second
+    measured = record.all_reduce_bus_bytes_per_second
     reached = record.achievable_bytes_per_second or (
         record.bytes_per_second * defaults["network"]["achievable_fraction"]
     )

@@ -112,7 +112,7 @@ def pcie_rate(way: Crossing, at_once: Sequence[Crossing], wires: Wires) -> PcieR
     if measured:
         record = records.link(measured)
         return PcieRate(
-            bytes_per_second=record.all_reduce_bytes_per_second,
+            bytes_per_second=record.all_reduce_bus_bytes_per_second,
             is_staged=False,
             source=record.source,
             measured_link=measured,

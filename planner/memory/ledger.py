@@ -84,7 +84,7 @@ def _stage_memory(job: Job, s: Strategy, at: Stage) -> Memory:
     peak = total(terms)
     terms = (*terms, framework_and_context(job, s, peak))
     reserved = total(terms)
-    spread = job.framework.spreads["memory"]
+    spread = job.framework.uncertainty.memory
     return Memory(
         terms=terms,
         peak_bytes=peak,
@@ -184,13 +184,13 @@ def gradients(job: Job, s: Strategy, at: Stage) -> Term:
     during backward.
     Source: torch.nn.parallel.DistributedDataParallel; FSDP2 reduce-scatters every micro-batch.
     """
-    is_sharded = s.zero_stage >= job.framework.gradients_sharded_from
-    is_away = job.framework.offloads_gradients & is_sharded & s.offloads_optimizer
+    is_sharded = s.zero_stage >= job.framework.sharding.gradients_sharded_from
+    is_away = job.framework.host_memory.offloads_gradients & is_sharded & s.offloads_optimizer
     size = np.where(is_away, 0.0, job.precision.gradient_bytes)
     whole, formula, numbers = _shared(job, s, at, size, is_sharded)
     outlives_step = (
         (s.gradient_accumulation_steps > 1)
-        | (s.zero_stage >= job.framework.keeps_gradients_from)
+        | (s.zero_stage >= job.framework.sharding.keeps_gradients_from)
         | (np.logical_not(is_sharded) & (s.data_parallel_size > 1))
     )
     early = np.where(outlives_step, whole, 0.0)

@@ -27,11 +27,11 @@ from planner.parallel.phases import moments
 
 def communication_buffers(job: Job, s: Strategy, at: Stage) -> Term:
     """Buffers of sharding and of gradient reduction, as the framework has them."""
-    if job.recipe.lora is not None and job.framework.gathers_blocks:
+    if job.recipe.lora is not None and job.framework.sharding.gathers_blocks:
         return gathered_blocks(job, s, at)
-    if not job.framework.gathers_blocks:
+    if not job.framework.sharding.gathers_blocks:
         return _flat_buckets(job, s, at)
-    if job.framework.gathers_outer_parts:
+    if job.framework.sharding.gathers_outer_parts:
         return _gathered_groups(job, s, at)
     return _gathered_blocks(job, s, at)
 
@@ -52,12 +52,12 @@ def _flat_buckets(job: Job, s: Strategy, at: Stage) -> Term:
     g, r = job.precision.gather_bytes, job.precision.reduce_bytes
     everything = sum(stage_parameters(job, s, at))
     trained = sum(trained_parameters(job, s, at))
-    bucket = r * job.framework.bucket_elements
+    bucket = r * job.framework.sharding.bucket_elements
     is_zero_3 = np.where(s.gathers_twice, 1.0, 0.0)
     is_whole = np.where(s.shards_parameters, 1.0, 0.0)
     is_reduced = np.where(s.data_parallel_size > 1, 1.0, 0.0)
     late = is_reduced * np.minimum(bucket, r * trained)
-    live = max(job.framework.live_elements, largest_tensor(job.model))
+    live = max(job.framework.sharding.live_elements, largest_tensor(job.model))
     gathered = is_zero_3 * g * np.minimum(everything, live)
     early, whole = is_zero_3 * bucket, is_whole * bucket
     return Term(
@@ -74,7 +74,7 @@ def _flat_buckets(job: Job, s: Strategy, at: Stage) -> Term:
         formula="{gathered:bytes} of gathered parameters; gradients are reduced in a buffer of"
         " {bucket:bytes}",
         numbers={"gathered": gathered, "bucket": np.where(s.shards_parameters, whole, late)},
-        source=job.framework.sources["sharding"],
+        source=job.framework.sharding.source,
     )
 
 
@@ -158,7 +158,7 @@ def _gathered_groups(job: Job, s: Strategy, at: Stage) -> Term:
         formula="{held:bytes} of gathered parameters; around a block's backward {block:bytes} of it"
         " in flight and {gradients:bytes} of gradients not yet scattered",
         numbers={"held": held, "block": in_flight, "gradients": gradients},
-        source=job.framework.sources["sharding"],
+        source=job.framework.sharding.source,
     )
 
 
@@ -209,18 +209,18 @@ def framework_and_context(job: Job, s: Strategy, peak: Amount) -> Term:
     Leaves out: fragmentation that grows with varying sequence lengths.
     """
     framework = job.framework
-    nccl = framework.nccl_bytes * communicators(job, s)
+    nccl = framework.device.nccl_bytes * communicators(job, s)
     return Term(
         name="framework_and_context",
-        amount=framework.context_bytes + nccl + framework.allocator_fraction * peak,
+        amount=framework.device.context_bytes + nccl + framework.device.allocator_fraction * peak,
         formula="{context:bytes} CUDA context + {nccl:bytes} NCCL"
         " + {fraction:percent} of {peak:bytes} in the allocator",
         numbers={
-            "context": framework.context_bytes,
+            "context": framework.device.context_bytes,
             "nccl": nccl,
-            "fraction": framework.allocator_fraction,
+            "fraction": framework.device.allocator_fraction,
             "peak": peak,
         },
-        source=framework.sources["device"],
-        spread=framework.spreads["memory"],
+        source=framework.device.source,
+        spread=framework.uncertainty.memory,
     )

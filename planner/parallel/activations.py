@@ -32,7 +32,7 @@ def sequence_split(s: Strategy) -> Amount:
 
 def shards_parameters(job: Job, s: Strategy) -> Amount:
     """Return whether ranks hold a share of the parameters and gather the rest when needed."""
-    return s.zero_stage >= job.framework.parameters_sharded_from
+    return s.zero_stage >= job.framework.sharding.parameters_sharded_from
 
 
 def _numerics(job: Job, s: Strategy) -> Amount:
@@ -60,19 +60,19 @@ def kept_per_token(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Amo
     Fused attention keeps a log-sum-exp per head; materialised scores keep themselves, and keys and
     values expanded to all heads.
     """
-    is_fused = job.framework.fuses_norms and numerics == Numerics.HALF
+    is_fused = job.framework.activations.fuses_norms and numerics == Numerics.HALF
     of_norms = Numerics.FUSED if is_fused else numerics
     by_share = dict.fromkeys(Share, 0.0)
     for kept in part.kept:
         runs_in = of_norms if kept.name in part.vectors else numerics
-        if kept.name in job.framework.spelled_out:
+        if kept.name in job.framework.activations.spelled_out:
             runs_in = min(numerics, Numerics.HALF)
         size = adapters.kept_bytes(job, s, part, kept, runs_in)
         by_share[kept.share] += size * (job.precision.operand_fraction if kept.operand_of else 1)
     by_share[Share.INPUT] += adapters.added_bytes(job, s, part)
     split = by_share[Share.SPLIT] + attention_bytes(job, s, part, numerics)
     between = by_share[Share.SEQUENCE] / sequence_split(s)
-    gathered = 1 if job.framework.keeps_gathered_inputs else sequence_split(s)
+    gathered = 1 if job.framework.activations.keeps_gathered_inputs else sequence_split(s)
     return split / s.tensor_parallel_size + between + by_share[Share.INPUT] / gathered
 
 
@@ -85,7 +85,7 @@ def attention_bytes(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Am
     expanded = 2 * (attention.query_size - attention.key_value_size)
     if not attention.materialises_scores(job.recipe.attention, numerics):
         mask = attention.mask_size(job.recipe.attention, part.tokens(job.recipe.sequence_length))
-        is_repeated = job.framework.repeats_key_values or (
+        is_repeated = job.framework.activations.repeats_key_values or (
             mask > 0 and attention.num_key_value_heads > 1
         )
         size = attention.retained_size + (expanded if is_repeated else 0) + mask
@@ -93,7 +93,7 @@ def attention_bytes(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Am
     per_score = attention.eager_bytes_per_score
     scores = attention.num_heads * part.tokens(job.recipe.sequence_length)
     kept: Amount = per_score[min(numerics, len(per_score) - 1)] * scores
-    if job.framework.selective_recompute == "attention":
+    if job.framework.activations.selective_recompute == "attention":
         kept = np.where(s.recompute == "selective", 0.0, kept)
     return kept + element_bytes * expanded
 
@@ -107,7 +107,9 @@ def _kept(job: Job, s: Strategy, part: Part) -> Amount:
 def _retained(job: Job, s: Strategy, part: Part) -> Amount:
     """Bytes that one occurrence of a block keeps for one micro-batch, given what is recomputed."""
     kept = _kept(job, s, part)
-    if job.framework.selective_recompute == "matmuls" and np.any(s.recompute == "selective"):
+    if job.framework.activations.selective_recompute == "matmuls" and np.any(
+        s.recompute == "selective"
+    ):
         saved = np.minimum(kept, _checkpoint(job, s) + _matmul_outputs(job, s, part))
         kept = np.where(s.recompute == "selective", saved, kept)
     return np.where(s.recompute == "full", _checkpoint(job, s), kept)
@@ -261,9 +263,9 @@ def logits_and_loss(job: Job, s: Strategy, at: Stage) -> Term:
     Leaves out: chunked cross-entropy.
     """
     has_loss = at.is_last * (1.0 if job.model.has_token_loss else 0.0)
-    split = s.tensor_parallel_size if job.framework.splits_loss else 1
+    split = s.tensor_parallel_size if job.framework.activations.splits_loss else 1
     logits = has_loss * tokens(job, s) * job.model.vocab_size / split
-    forward, backward = job.framework.loss_bytes
+    forward, backward = job.framework.activations.loss_bytes_per_logit
     forward = _by_numerics(job, s, lambda n: forward - (2.0 if n == Numerics.FP32 else 0.0))
     return Term(
         name="logits_and_loss",
@@ -271,7 +273,7 @@ def logits_and_loss(job: Job, s: Strategy, at: Stage) -> Term:
         formula="{logits:,.0f} logits x {forward:g} B after forward,"
         " {backward:g} B in the loss's backward",
         numbers={"logits": logits, "forward": forward, "backward": backward},
-        source=job.framework.sources["activations"],
+        source=job.framework.activations.source,
     )
 
 
@@ -284,7 +286,7 @@ def tensor_parallel_buffers(job: Job, s: Strategy, at: Stage) -> Term:
     reduce-scatter reads the whole output of the matmul before it.
     Leaves out: where the framework keeps gathered inputs, they are among the activations.
     """
-    has_buffers = not job.framework.keeps_gathered_inputs
+    has_buffers = not job.framework.activations.keeps_gathered_inputs
     is_split = has_buffers & s.sequence_parallel & (s.tensor_parallel_size > 1)
     each = _by_numerics(job, s, lambda n: 4 if n == Numerics.FP32 else 2)
     whole = tokens(job, s) * each * job.model.hidden_size
@@ -295,7 +297,7 @@ def tensor_parallel_buffers(job: Job, s: Strategy, at: Stage) -> Term:
         formula="{size:bytes}: a gathered input and an unreduced output of {tokens:,.0f} tokens"
         " where they are divided in between",
         numbers={"size": size, "tokens": tokens(job, s)},
-        source=job.framework.sources["activations"],
+        source=job.framework.activations.source,
     )
 
 
@@ -306,11 +308,13 @@ def gathered_keys_values(job: Job, s: Strategy, at: Stage) -> Term:
 
     Notation: a bytes per element; c context parallel size; q the width of all query heads, for which
     those of keys and values are repeated.
-    Source: the framework record's context section; only what is gathered is of another size than
+    Source: the framework record's context_parallel section; only what is gathered is of another size than
     the sequence's pieces.
     Leaves out: a kernel that reads grouped keys as they are.
     """
-    is_gathered = (job.framework.context_exchange == "gather") & (s.context_parallel_size > 1)
+    is_gathered = (job.framework.context_parallel.exchange == "gather") & (
+        s.context_parallel_size > 1
+    )
     sizes = [part.attention.query_size for part in job.model.blocks if part.attention]
     each = _by_numerics(job, s, lambda n: 4 if n == Numerics.FP32 else 2)
     whole = 2 * each * s.context_parallel_size * tokens(job, s) / s.tensor_parallel_size
@@ -320,7 +324,7 @@ def gathered_keys_values(job: Job, s: Strategy, at: Stage) -> Term:
         amount=moments(like=size, forward=size, last_block=2 * size, first_block=2 * size),
         formula="{size:bytes} for the {tokens:,.0f} tokens of all ranks, and as much of gradients",
         numbers={"size": size, "tokens": s.context_parallel_size * tokens(job, s)},
-        source=job.framework.sources["context"],
+        source=job.framework.context_parallel.source,
     )
 
 
@@ -356,5 +360,5 @@ def passing_gradients(job: Job, s: Strategy, at: Stage) -> Term:
             "parameters": parameters,
             "buckets": buckets,
         },
-        source=job.framework.sources["sharding"],
+        source=job.framework.sharding.source,
     )

@@ -292,7 +292,7 @@ def _runs_autocast(job: Job, s: Strategy) -> Amount:
 
 
 def _is_sharded(job: Job, s: Strategy) -> Amount:
-    return np.asarray(s.zero_stage >= job.framework.parameters_sharded_from)
+    return np.asarray(s.zero_stage >= job.framework.sharding.parameters_sharded_from)
 
 
 def gathered_blocks(job: Job, s: Strategy, at: Stage) -> Term:
@@ -327,7 +327,7 @@ def gathered_blocks(job: Job, s: Strategy, at: Stage) -> Term:
         formula="{held:bytes} of gathered weights; around a block's backward {block:bytes} of them"
         " in flight and {gradients:bytes} of gradients not yet scattered",
         numbers={"held": kept, "block": in_flight, "gradients": gradients},
-        source=job.framework.sources["sharding"],
+        source=job.framework.sharding.source,
     )
 
 

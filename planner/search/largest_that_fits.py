@@ -205,7 +205,7 @@ def _changes(job: Job, s: Strategy) -> Iterator[tuple[str, Job, Strategy]]:
     for method, lora in _adapters(job, s):
         yield f"{method} of rank {lora.rank}", _with_recipe(job, lora=lora), s
     if s.offload == "none" and s.zero_stage >= ZERO_1:
-        for offload in job.framework.offloads:
+        for offload in job.framework.host_memory.offloads:
             yield f"offload {offload}", job, replace(s, offload=offload)
 
 

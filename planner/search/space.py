@@ -236,10 +236,14 @@ def _offloads(job: Job, table: Strategy) -> list[tuple[str, Column]]:
             offload,
             np.flatnonzero(
                 table.zero_stage
-                >= (ZERO_1 if offload == "optimizer" else job.framework.parameters_sharded_from)
+                >= (
+                    ZERO_1
+                    if offload == "optimizer"
+                    else job.framework.sharding.parameters_sharded_from
+                )
             ),
         )
-        for offload in job.framework.offloads
+        for offload in job.framework.host_memory.offloads
     ]
 
 

@@ -68,20 +68,22 @@ def start_up(job: Job) -> Term:
     Leaves out: waiting in a queue, pulling an image, downloading weights, compiling.
     """
     framework, gpus = job.framework, job.cluster.world_size
-    joining = framework.nccl_start_seconds + framework.nccl_start_seconds_per_gpu * gpus
+    joining = framework.start.nccl_seconds + framework.start.nccl_seconds_per_gpu * gpus
     joining = joining if gpus > 1 else 0.0
-    loading = job.precision.stepped_bytes * job.model.parameters / framework.load_bytes_per_second
+    loading = (
+        job.precision.stepped_bytes * job.model.parameters / framework.start.load_bytes_per_second
+    )
     return Term(
         name="start_up",
-        amount=framework.start_seconds + joining + loading,
+        amount=framework.start.process_seconds + joining + loading,
         formula="{process:seconds} for a process + {joining:seconds} to join {gpus} GPUs"
         " + {loading:seconds} to load the model",
         numbers={
-            "process": framework.start_seconds,
+            "process": framework.start.process_seconds,
             "joining": joining,
             "gpus": gpus,
             "loading": loading,
         },
-        source=framework.sources["start"],
-        spread=framework.spreads["host"],
+        source=framework.start.source,
+        spread=framework.uncertainty.host,
     )

@@ -40,7 +40,7 @@ def gemm(
     that a training run sustains; bytes reads A and B and writes C once, in the matmul dtype (C of
     an fp8 matmul in 16 bit).
     Source: `data/calibration/gemm.toml`, fitted on measured kernels of each GPU; the framework
-    record's sustained section.
+    record's matmul section.
     Leaves out: tile and wave quantisation (the fit's median error is in the record).
     """
     dtype = dtype or job.precision.matmul_dtype
@@ -113,13 +113,13 @@ def _attention(job: Job, s: Strategy, part: Part, *, is_backward: bool) -> Amoun
     num_keys = part.tokens(job.recipe.sequence_length)
     flops = tokens(job, s) * part.attention.flops_per_token(num_keys) / s.tensor_parallel_size
     gpu = job.cluster.gpu
-    curve = attention_curve(job.framework.attention_kernel, gpu.compute_capability)
+    curve = attention_curve(job.framework.attention.kernel, gpu.compute_capability)
     seen = min(num_keys, part.attention.window or num_keys)
     ramp = curve.ramp(part.attention.head_dim, seen, is_causal=part.attention.is_causal)
     share = ramp * (curve.backward if is_backward else curve.forward)
     times = _FLASH_BACKWARD if is_backward else 1.0
     peak = gpu.peak_flops.get(_wide_dtype(job), gpu.peak_flops["fp32"])
-    return times * flops / (job.framework.sustained_fraction * share * peak)
+    return times * flops / (job.framework.matmul.sustained_fraction * share * peak)
 
 
 def _eager_attention(job: Job, s: Strategy, part: Part, layer: Attention) -> Amount:
@@ -161,14 +161,14 @@ def memory_bound(job: Job, s: Strategy, part: Part, numerics: Numerics, again: A
         part,
         numerics,
         (
-            (1 + again) * forward + job.framework.backward_passes,
+            (1 + again) * forward + job.framework.memory_bound.backward_passes,
             (1 + again) * scores + _SCORE_BACKWARD,
         ),
     )
 
 
 def _forward_passes(job: Job) -> tuple[float, float]:
-    return job.framework.forward_passes, _SCORE_FORWARD
+    return job.framework.memory_bound.forward_passes, _SCORE_FORWARD
 
 
 def _score_bytes(job: Job, whole: Strategy, part: Part, numerics: Numerics) -> Amount:
@@ -188,8 +188,13 @@ def loss(job: Job, s: Strategy) -> Amount:
     Source: the framework record's memory_bound section.
     Leaves out: fused cross-entropy.
     """
-    split = s.tensor_parallel_size if job.framework.splits_loss else 1
-    moved = job.framework.loss_passes * tokens(job, s) * job.model.vocab_size / split
+    split = s.tensor_parallel_size if job.framework.activations.splits_loss else 1
+    moved = (
+        job.framework.memory_bound.loss_bytes_per_logit
+        * tokens(job, s)
+        * job.model.vocab_size
+        / split
+    )
     has_loss = 1.0 if job.model.has_token_loss else 0.0
     return has_loss * moved / _elementwise_bandwidth(job)
 
@@ -209,7 +214,7 @@ def launches(job: Job, s: Strategy, part: Part) -> Amount:
     again = np.where(s.recompute == "full", 1.0, 0.0) if part.is_block else 0.0
     sums = sum(layer.cuts_inputs for layer in part.linears)
     waits = (2 + again) * sums * np.log2(s.tensor_parallel_size)
-    return ((2 + again) * forward + waits) * job.framework.host_seconds_per_operation
+    return ((2 + again) * forward + waits) * job.framework.host.operation_seconds
 
 
 def host_stretch(
@@ -263,7 +268,9 @@ def backward(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Amount:
         (1 if is_frozen else 2) * matmuls(job, s, part)
         + accumulated / _elementwise_bandwidth(job)
         + attention_backward(job, s, part)
-        + elementwise(job, s, part, numerics, (job.framework.backward_passes, _SCORE_BACKWARD))
+        + elementwise(
+            job, s, part, numerics, (job.framework.memory_bound.backward_passes, _SCORE_BACKWARD)
+        )
     )
 
 
@@ -272,7 +279,7 @@ def selective_recompute(job: Job, s: Strategy, part: Part, numerics: Numerics) -
 
     "attention": the scores again;  "matmuls": half of the matmuls and all elementwise work
     """
-    if job.framework.selective_recompute == "attention":
+    if job.framework.activations.selective_recompute == "attention":
         scores = _score_bytes(job, replace(s, recompute="none"), part, numerics)
         passed = _SCORE_FORWARD * tokens(job, s) * scores / _elementwise_bandwidth(job)
         return attention(job, s, part) + passed
@@ -294,7 +301,7 @@ def _blend(job: Job, arithmetic: Amount, moved_bytes: Amount) -> Amount:
 def _sustained_peak(job: Job, dtype: str) -> float:
     """Return the FLOPs per second that large matmuls keep up through a training run."""
     gpu = job.cluster.gpu
-    fraction = gpu.gemm.peak_fraction * job.framework.sustained_fraction
+    fraction = gpu.gemm.peak_fraction * job.framework.matmul.sustained_fraction
     return fraction * gpu.peak_flops.get(dtype, gpu.peak_flops["fp32"])
 
 
@@ -305,4 +312,4 @@ def _wide_dtype(job: Job) -> str:
 
 
 def _elementwise_bandwidth(job: Job) -> float:
-    return job.cluster.gpu.hbm_bytes_per_second * job.framework.elementwise_hbm_fraction
+    return job.cluster.gpu.hbm_bytes_per_second * job.framework.memory_bound.hbm_fraction

@@ -72,7 +72,7 @@ def estimate_step_time(job: Job, s: Strategy) -> StepTime:
         terms=terms,
         step_seconds=seconds,
         low_seconds=seconds - spread,
-        high_seconds=seconds + job.framework.slower_factor * spread,
+        high_seconds=seconds + job.framework.uncertainty.slower_factor * spread,
         tokens_per_second_per_gpu=tokens_per_gpu / seconds,
         model_flops_utilization=flops / (seconds * job.peak_flops_per_second),
     )
@@ -223,5 +223,5 @@ def _optimizer(job: Job, s: Strategy, at: Stage) -> Term:
             "parameters": parameters,
         },
         source=job.optimizer.source,
-        spread=job.framework.spreads["memory_bound"],
+        spread=job.framework.uncertainty.memory_bound,
     )

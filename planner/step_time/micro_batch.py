@@ -101,8 +101,8 @@ def _part_pass_in(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Pass
     if part.name == "head":
         loss = compute.loss(job, s)
         forward, backward, moving = forward + loss / 3, backward + 2 * loss / 3, moving + loss
-        idle = job.framework.host_seconds_per_micro_batch
-    tensor = (1 + again + 1 - job.framework.tensor_overlap_fraction) * exchange
+        idle = job.framework.host.micro_batch_seconds
+    tensor = (1 + again + 1 - job.framework.overlap.tensor_fraction) * exchange
     expert = (2 + again) * experts
     busy = forward + backward
     stretch = compute.host_stretch(job, s, part, busy, tensor + expert)
@@ -135,7 +135,7 @@ def _context(job: Job, s: Strategy, part: Part) -> Amount:
     if np.all(np.asarray(s.context_parallel_size) == 1):
         return 0.0
     forward, backward = communication.context_parallel(job, s, part)
-    if job.framework.context_exchange != "ring":
+    if job.framework.context_parallel.exchange != "ring":
         return forward + backward
     looking, looking_back = (
         compute.attention(job, s, part),
@@ -153,9 +153,9 @@ def _doubt(job: Job, busy: Amount, moving: Amount, waiting: Amount) -> Amount:
     compute (at least the matmul curve's median error), memory_bound, host: the record's spreads.
     Source: the framework record's uncertainty section.
     """
-    spreads = job.framework.spreads
-    matmuls = max(job.cluster.gpu.gemm.spread, spreads["compute"])
-    return matmuls * (busy - moving) + spreads["memory_bound"] * moving + spreads["host"] * waiting
+    spreads = job.framework.uncertainty
+    matmuls = max(job.cluster.gpu.gemm.spread, spreads.compute)
+    return matmuls * (busy - moving) + spreads.memory_bound * moving + spreads.host * waiting
 
 
 def pace(job: Job, s: Strategy, passes: list[tuple[Part, Pass]]) -> tuple[Pass, Pass, Stage]:

@@ -41,15 +41,15 @@ def terms(job: Job, s: Strategy, at: Stage, forward: Amount, backward: Amount) -
     is_stepped = np.where(s.offloads_optimizer, 1.0, 0.0)
     share = _share(s, trained_parameters(job, s, at))
     rate = host_link_bytes_per_second(job)
-    hidden = job.framework.backward_overlap_fraction * np.asarray(backward)
+    hidden = job.framework.overlap.backward_fraction * np.asarray(backward)
     down = job.precision.gradient_bytes * share / rate
-    every = s.zero_stage >= job.framework.reduces_every_micro_batch_from
+    every = s.zero_stage >= job.framework.sharding.reduces_every_micro_batch_from
     times = np.where(every, s.gradient_accumulation_steps, 1)
-    leaving = times * np.maximum(0.0, down - hidden * job.framework.offload_overlaps)
-    stepping = job.cluster.gpus_per_node * share / job.framework.host_parameters_per_second
+    leaving = times * np.maximum(0.0, down - hidden * job.framework.offload.overlaps)
+    stepping = job.cluster.gpus_per_node * share / job.framework.offload.parameters_per_second
     fetch = job.precision.parameter_bytes * _share(s, stage_parameters(job, s, at)) / rate
     again = np.where(s.gathers_twice, np.maximum(0.0, fetch - hidden), 0.0)
-    before = np.maximum(0.0, fetch - job.framework.backward_overlap_fraction * np.asarray(forward))
+    before = np.maximum(0.0, fetch - job.framework.overlap.backward_fraction * np.asarray(forward))
     returning = job.precision.parameter_bytes * share / rate
     up = np.where(
         s.offloads_parameters, s.gradient_accumulation_steps * (before + again), returning
@@ -69,8 +69,8 @@ def terms(job: Job, s: Strategy, at: Stage, forward: Amount, backward: Amount) -
                 "up": up,
                 "rate": rate,
             },
-            source=job.framework.sources["offload"],
-            spread=job.framework.spreads["host"],
+            source=job.framework.offload.source,
+            spread=job.framework.uncertainty.host,
         ),
     )
 

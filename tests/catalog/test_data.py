@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from planner.catalog import records
 from planner.core.units import GIB, GIGA, TERA
+from planner.domain.cluster import Provenance
 from planner.hardware.topology import parse_topology
 from planner.models.architectures import read_model
 
@@ -308,7 +310,7 @@ def test_a_link_is_within_what_has_been_built(name: str) -> None:
     if link.bytes_per_second:
         assert link.achievable_bytes_per_second <= link.bytes_per_second
         # An all-reduce in the switch moves less than a ring, so it may read above the line rate.
-        assert link.all_reduce_bytes_per_second <= 1.2 * link.bytes_per_second
+        assert link.all_reduce_bus_bytes_per_second <= 1.2 * link.bytes_per_second
     assert link.latency_seconds < 1e-3
 
 
@@ -342,18 +344,23 @@ def test_a_framework_loads_whole(record: str) -> None:
     )
     assert all(optimizer.source for optimizer in framework.optimizers.values())
     shares = (
-        framework.allocator_fraction,
-        framework.usable_fraction,
-        framework.sustained_fraction,
-        framework.elementwise_hbm_fraction,
-        *framework.spreads.values(),
+        framework.device.allocator_fraction,
+        framework.device.usable_fraction,
+        framework.matmul.sustained_fraction,
+        framework.memory_bound.hbm_fraction,
+        framework.uncertainty.compute,
+        framework.uncertainty.memory_bound,
+        framework.uncertainty.host,
+        framework.uncertainty.memory,
+        *framework.uncertainty.communication.values(),
     )
     assert all(0 < share <= 1 for share in shares)
-    hidden = (framework.backward_overlap_fraction, framework.tensor_overlap_fraction)
+    hidden = (framework.overlap.backward_fraction, framework.overlap.tensor_fraction)
     assert all(0 <= share < 1 for share in hidden)
-    assert framework.slower_factor >= 1
-    fitted = {"device", "overlap", "host", "sustained", "memory_bound", "attention", "pipeline"}
-    assert fitted <= set(framework.sources)
+    assert framework.uncertainty.slower_factor >= 1
+    assert set(framework.uncertainty.communication) == set(Provenance)
+    sections = [each.name for each in fields(framework) if is_dataclass(each.type)]
+    assert all(getattr(framework, section).source for section in sections)
 
 
 @pytest.mark.parametrize("model_id", records.model_ids())
@@ -384,6 +391,7 @@ def test_counting_parameters_imports_neither_torch_nor_transformers() -> None:
     program = """
 import sys
 from planner.catalog import records
+from planner.domain.cluster import Provenance
 from planner.models.architectures import read_model
 assert read_model("gpt2", records.model("gpt2").config).parameters == 124439808
 print(sorted({"torch", "transformers", "huggingface_hub", "pynvml"} & set(sys.modules)))

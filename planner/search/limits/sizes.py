@@ -132,7 +132,7 @@ def layers_do_not_fill_stages(job: Job, s: Strategy) -> Breach:
     models/llama.py, its PipelineBlocks.
     """
     stages = s.pipeline_parallel_size * s.virtual_pipeline_size
-    alone = _OUTER_BLOCKS if job.framework.stage_balance == "cost" else 0
+    alone = _OUTER_BLOCKS if job.framework.pipeline.stage_balance == "cost" else 0
     spare = np.where(np.asarray(s.virtual_pipeline_size) > 1, 2, alone)
     too_many = stages > job.model.num_blocks + spare
     return Breach(

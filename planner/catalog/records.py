@@ -8,7 +8,7 @@ from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from planner.catalog.tables import build
 from planner.core.errors import UnknownNameError, UnsupportedError, did_you_mean
@@ -32,6 +32,8 @@ class LinkRecord:
     name: str
     kind: str
     scope: str
+    transport: Literal["", "infiniband", "efa", "ethernet"] = ""
+    """What NCCL talks over, of a network; RoCE is as InfiniBand. "" where nobody said."""
     bytes_per_second: float = 0
     achievable_bytes_per_second: float = 0
     all_reduce_bus_bytes_per_second: float = 0
@@ -199,11 +201,6 @@ def cube_mesh() -> Mapping[tuple[int, int], int]:
     """Return the links of each pair of a hybrid cube mesh, the lower index first."""
     pairs = link("nvlink-mesh-v100-8gpu").pairs
     return {(int(name[0]), int(name[-1])): links for name, links in pairs.items()}
-
-
-def interconnect_defaults() -> Mapping[str, Any]:
-    """Return `data/calibration/interconnect.toml`: shares of a link that collectives reach."""
-    return read("calibration", "interconnect")
 
 
 def usual_batches() -> tuple[tuple[int, int], ...]:

@@ -1,7 +1,7 @@
 """A table of a TOML record -> the dataclass that describes it, key by key."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -85,7 +85,7 @@ def _value(kind: Any, value: Any, factor: float, path: str) -> Any:
         return build(kind, value, path)
     if origin is Mapping and isinstance(value, Mapping):
         return {
-            key: _value(arguments[1], entry, factor, f"{path}.{key}")
+            _key(arguments[0], key, path): _value(arguments[1], entry, factor, f"{path}.{key}")
             for key, entry in value.items()
         }
     if origin is tuple and isinstance(value, list):
@@ -94,6 +94,14 @@ def _value(kind: Any, value: Any, factor: float, path: str) -> Any:
             pairs = enumerate(zip(kinds, value, strict=True))
             return tuple(_value(each, entry, factor, f"{path}[{i}]") for i, (each, entry) in pairs)
     return _scalar(kind, value, factor, path)
+
+
+def _key(kind: Callable[[str], Any], key: str, path: str) -> Any:
+    """Return a key of a mapping as its annotation has it; TOML has strings alone."""
+    try:
+        return kind(key)
+    except ValueError:
+        raise InvalidRecordError(f"{path}.{key}: unknown key") from None
 
 
 def _scalar(kind: Any, value: Any, factor: float, path: str) -> Any:

@@ -57,6 +57,8 @@ class Gpu:
     """"nvswitch", "bridge", "mesh", or "" without a fabric."""
     fabric_bytes_per_second: float = 0
     """Per direction, of a fabric other than NVLink (XGMI, RoCE); 0 without one."""
+    fabric_link: str = ""
+    """The record of `data/links` that one NVLink or XGMI link of it is; "" where it has none."""
     has_p2p: bool
     """PCIe peer-to-peer between cards."""
     source: str

@@ -232,6 +232,8 @@ class Pipeline:
 
     stage_balance: Literal["layers", "cost"]
     """What stages get even shares of: layers, or the cost of matmuls, the head's among them."""
+    outer_blocks: int
+    """What is dealt to stages beside the layers, as blocks of their own."""
     scatters_transfers: bool
     """Each tensor-parallel rank sends its share of what all of them hold."""
     source: str

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.catalog.records import interconnect_defaults
+from planner.catalog.interconnect import interconnect
 from planner.collectives import operations
 from planner.core.term import Amount
 from planner.domain.cluster import Group
@@ -210,7 +210,7 @@ def slowdown(job: Job, s: Strategy) -> Amount:
     Source: `data/calibration/interconnect.toml`, overlap_slowdown, by what carries the collective.
     Leaves out: groups within a node that see another link than the node's.
     """
-    by_medium = interconnect_defaults()["overlap_slowdown"]
+    by_medium = interconnect().overlap_slowdown.by_medium
     replica = replica_group(s)
     spans = replica.ranks * replica.stride > job.cluster.gpus_per_node
     inner = by_medium[job.cluster.intra_node.medium]

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from planner.catalog import records
+from planner.catalog.interconnect import interconnect
 from planner.core.units import GIB, GIGA, TERA
 from planner.domain.cluster import Provenance
 from planner.hardware.topology import parse_topology
@@ -320,16 +321,73 @@ def test_every_nvlink_generation_says_what_it_reaches(generation: int) -> None:
 
 
 def test_the_shares_of_a_link_are_fractions() -> None:
-    defaults = records.interconnect_defaults()
-    shares = {
-        key: value
-        for section in (defaults, defaults["pcie"], defaults["network"])
-        for key, value in section.items()
-        if key.endswith("_fraction")
+    assumed = interconnect()
+    shares = [
+        getattr(section, key.name)
+        for section in (assumed.pcie, assumed.network, assumed.fabric)
+        for key in fields(section)
+        if key.name.endswith("_fraction")
+    ]
+    assert len(shares) == 5
+    assert all(0 < share <= 1 for share in shares)
+
+
+def test_every_section_of_the_interconnect_has_its_source() -> None:
+    assumed = interconnect()
+    sections = [getattr(assumed, each.name) for each in fields(assumed) if is_dataclass(each.type)]
+    assert len(sections) == 10
+    for section in sections:
+        keys = {each.name for each in fields(section)}
+        sources = {key for key in keys if key == "source" or key.endswith("_source")}
+        assert sources
+        assert all(getattr(section, key) for key in sources)
+    assert all(family.source for family in assumed.collectives.values())
+    assert assumed.latency_source
+
+
+def test_what_the_interconnect_names_are_links() -> None:
+    assumed = interconnect()
+    named = {
+        assumed.network.default,
+        assumed.power9.socket_link,
+        assumed.fabric.default_link,
+        f"nvlink-{assumed.nvlink.default_generation}",
+        *assumed.pcie.socket_link.values(),
+        *(f"pcie-{generation}-x16" for generation in assumed.pcie.socket_link),
+        *(name for by_ranks in assumed.pcie.measured.values() for name in by_ranks.values()),
     }
-    assert {"p2p_fraction", "host_staged_fraction", "achievable_fraction"} <= set(shares)
-    assert all(0 < share <= 1 for share in shares.values())
-    assert defaults["network"]["default"] in records.link_names()
+    assert named <= set(records.link_names())
+    assert set(assumed.pcie.measured) <= set(records.gpu_names())
+    assert set(assumed.pcie.host_memory_bytes_per_second) == set(assumed.pcie.socket_link)
+
+
+@pytest.mark.parametrize("name", records.gpu_names())
+def test_a_fabric_of_links_names_what_one_of_them_is(name: str) -> None:
+    gpu = records.gpu(name)
+    has_links = bool(gpu.nvlink_links) or gpu.vendor == "amd"
+    assert bool(gpu.fabric_link) == has_links
+    if has_links:
+        link = records.link(gpu.fabric_link)
+        assert (link.kind, link.scope) == ("nvlink", "link")
+        assert link.bytes_per_second
+    if gpu.nvlink_links:
+        assert gpu.fabric_link.startswith(f"nvlink-{gpu.nvlink_generation}")
+        assert link.bytes_per_second == gpu.nvlink_bytes_per_second_per_link
+
+
+def test_a_network_says_what_nccl_talks_over() -> None:
+    transports = {
+        name: records.link(name).transport
+        for name in records.link_names()
+        if records.link(name).kind == "network"
+    }
+    assert transports["roce-100g"] == transports["infiniband-ndr"] == "infiniband"
+    assert transports["aws-efa-v2"] == "efa"
+    assert {name for name, transport in transports.items() if not transport} == {
+        "gcp-a3-high-tcpx",
+        "gcp-a3-mega-tcpxo",
+        "hpe-slingshot-4x200g",
+    }
 
 
 @pytest.mark.parametrize("record", [r for r in RECORDS if r.startswith("frameworks/")])
@@ -391,6 +449,7 @@ def test_counting_parameters_imports_neither_torch_nor_transformers() -> None:
     program = """
 import sys
 from planner.catalog import records
+from planner.catalog.interconnect import interconnect
 from planner.domain.cluster import Provenance
 from planner.models.architectures import read_model
 assert read_model("gpt2", records.model("gpt2").config).parameters == 124439808

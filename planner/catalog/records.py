@@ -64,7 +64,7 @@ def read(folder: str, name: str) -> dict[str, Any]:
     return tomllib.loads((data_root() / folder / f"{name}.toml").read_text(encoding="utf-8"))
 
 
-def _facts(folder: str, name: str) -> dict[str, Any]:
+def facts(folder: str, name: str) -> dict[str, Any]:
     """Return a record without what is for people alone."""
     record = read(folder, name)
     return {key: record[key] for key in record if key not in _FOR_PEOPLE[folder]}
@@ -129,7 +129,7 @@ def _gpu_spellings() -> Mapping[str, str]:
 
 @cache
 def _gpu(canonical: str) -> Gpu:
-    record = _facts("gpus", canonical)
+    record = facts("gpus", canonical)
     curve = _gemm_curve(record["name"], record.get("compute_capability", ""))
     return build(Gpu, {**record, "gemm": curve}, f"gpus/{canonical}")
 
@@ -163,7 +163,7 @@ def link(name: str, field: str = "cluster.intra_node") -> LinkRecord:
 
 @cache
 def _link(name: str) -> LinkRecord:
-    return build(LinkRecord, _facts("links", name), f"links/{name}")
+    return build(LinkRecord, facts("links", name), f"links/{name}")
 
 
 @cache
@@ -193,7 +193,7 @@ def instance(name: str) -> Instance:
 
 @cache
 def _instance(name: str) -> Instance:
-    return build(Instance, _facts("instances", name), f"instances/{name}")
+    return build(Instance, facts("instances", name), f"instances/{name}")
 
 
 @cache

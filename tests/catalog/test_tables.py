@@ -7,6 +7,7 @@ import pytest
 from planner.catalog import records
 from planner.catalog.tables import InvalidRecordError, build, in_base_units
 from planner.core.units import GIB, GIGA, MIB, MICRO, TERA
+from planner.domain.cluster import Gpu, Instance
 from planner.domain.framework import Framework
 from planner.domain.model import Numerics
 
@@ -24,6 +25,7 @@ class Outer:
     peak_flops: Mapping[str, float] = field(default_factory=dict)
     pair: tuple[int, Literal["ring", "gather"]] = (1, "ring")
     many: tuple[str, ...] = ()
+    by_ranks: Mapping[int, str] = field(default_factory=dict)
     outer_fraction: float | None = None
 
 
@@ -56,6 +58,7 @@ def test_a_table_becomes_its_dataclass() -> None:
         "peak_tflops": {"bf16": 312},
         "pair": [2, "gather"],
         "many": ["a", "b"],
+        "by_ranks": {"2": "pair"},
         "outer_fraction": 0.5,
     }
     assert build(Outer, table, "record") == Outer(
@@ -64,6 +67,7 @@ def test_a_table_becomes_its_dataclass() -> None:
         peak_flops={"bf16": 312 * TERA},
         pair=(2, "gather"),
         many=("a", "b"),
+        by_ranks={2: "pair"},
         outer_fraction=0.5,
     )
 
@@ -81,6 +85,7 @@ def test_a_table_becomes_its_dataclass() -> None:
         ({"pair": [1, "star"]}, r"record\.pair\[1\]: 'star'"),
         ({"pair": [1]}, r"record\.pair: \[1\]"),
         ({"many": ["a", 2]}, r"record\.many\[1\]: 2 is not of type str"),
+        ({"by_ranks": {"two": "pair"}}, r"record\.by_ranks\.two: unknown key"),
         ({"peak_tflops": {"bf16": None}}, r"record\.peak_tflops\.bf16: None"),
     ],
 )
@@ -104,6 +109,19 @@ def test_a_framework_refuses_a_key_that_it_does_not_know_and_misses_none(name: s
         lacking = {key: value for key, value in table[section].items() if key != "source"}
         with pytest.raises(InvalidRecordError, match=rf"torch\.{section}\.source: missing"):
             build(Framework, table | {section: lacking}, "torch")
+
+
+@pytest.mark.parametrize(
+    ("kind", "folder", "name"),
+    [
+        (Gpu, "gpus", "h100-pcie-80gb"),
+        (records.LinkRecord, "links", "nvlink-1"),
+        (Instance, "instances", "p3.2xlarge"),
+    ],
+)
+def test_a_misspelt_key_of_a_record_is_refused(kind: type, folder: str, name: str) -> None:
+    with pytest.raises(InvalidRecordError, match=rf"{name}\.nots: unknown key"):
+        build(kind, records.facts(folder, name) | {"nots": "x"}, name)
 
 
 def test_every_record_loads() -> None:

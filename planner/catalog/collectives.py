@@ -2,49 +2,15 @@
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from planner.catalog.records import data_root, interconnect_defaults
+from planner.catalog.interconnect import CollectiveShape, NetworkShape, interconnect
+from planner.catalog.records import data_root
 from planner.core.units import GIGA, KIB, MICRO
 
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollectiveShape:
-    """Constants of one operation over one kind of link; see `collective_shapes.within_node`."""
-
-    operation: str
-    latency_seconds: float
-    latency_seconds_per_rank: float = 0.0
-    own_share: float = 0.0
-    """Bytes that a rank moves locally, relative to its part of the tensor."""
-    efficiency: float = 1.0
-    """Share of the link's bandwidth that a large operation reaches."""
-    ramp: float = 0.0
-    """Latency of one pipeline step, relative to that of the operation."""
-    switch_efficiency: float = 0.0
-    """Share of the link's bandwidth that a reduction inside the switch reaches; 0: cannot."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkShape:
-    """Constants of collectives between nodes; see `collectives`."""
-
-    latency_per_doubling: float
-    """Of a tree, per doubling of the nodes, relative to the network's latency."""
-    latency_per_hop: float
-    """Of a ring, per node beyond two, relative to the network's latency."""
-    send_latency: float
-    """Of one message, relative to the network's latency."""
-    peer_seconds: float
-    """Of an all-to-all, per rank of another node."""
-    ramp: float
-    contention_per_doubling: float
-    """Bandwidth lost per doubling of the nodes beyond two."""
-    source: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,40 +82,17 @@ def measured_system(gpu: str, medium: str) -> str:
 @cache
 def collective_shapes(medium: str) -> Mapping[str, CollectiveShape]:
     """Return the constants of each operation over a kind of link; empty where none were fitted."""
-    families: Mapping[str, Any] = interconnect_defaults()["collectives"]
-    for family in families.values():
-        if medium in family["media"]:
-            return {operation: _shape(operation, family[operation]) for operation in OPERATIONS}
+    for family in interconnect().collectives.values():
+        if medium in family.media:
+            return {name: replace(getattr(family, name), operation=name) for name in OPERATIONS}
     return {}
 
 
-def _shape(operation: str, record: Mapping[str, float]) -> CollectiveShape:
-    return CollectiveShape(
-        operation=operation,
-        latency_seconds=record["latency_us"] * MICRO,
-        latency_seconds_per_rank=record["latency_us_per_rank"] * MICRO,
-        own_share=record["own_share"],
-        efficiency=record["efficiency"],
-        ramp=record["ramp"],
-        switch_efficiency=record.get("switch_efficiency", 0.0),
-    )
-
-
-@cache
 def network_shape() -> NetworkShape:
     """Return the constants of collectives between nodes."""
-    record = interconnect_defaults()["between_nodes"]
-    return NetworkShape(
-        latency_per_doubling=record["latency_per_doubling"],
-        latency_per_hop=record["latency_per_hop"],
-        send_latency=record["send_latency"],
-        peer_seconds=record["peer_us"] * MICRO,
-        ramp=record["ramp"],
-        contention_per_doubling=record["contention_per_doubling"],
-        source=record["source"],
-    )
+    return interconnect().between_nodes
 
 
 def first_capability_with_switch_reduction() -> float:
     """Return the compute capability from which NVSwitch reduces (NVLS)."""
-    return float(interconnect_defaults()["in_switch"]["first_compute_capability"])
+    return interconnect().in_switch.first_compute_capability

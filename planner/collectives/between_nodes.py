@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.catalog.collectives import NetworkShape, network_shape
+from planner.catalog.collectives import network_shape
+from planner.catalog.interconnect import NetworkShape
 from planner.collectives.within_node import (
     link_seconds,
     pipelined,

@@ -5,12 +5,12 @@ import math
 import numpy as np
 
 from planner.catalog.collectives import (
-    CollectiveShape,
     CollectiveSystem,
     collective_shapes,
     collective_system,
     first_capability_with_switch_reduction,
 )
+from planner.catalog.interconnect import CollectiveShape
 from planner.core.term import Amount, Column
 from planner.domain.cluster import Gpu, Link
 

@@ -40,22 +40,25 @@ class Gpu:
     nvml_names: tuple[str, ...]
     aliases: tuple[str, ...]
     memory_bytes: int
-    usable_bytes: float
+    usable_bytes: float = 0
     """What a process was seen to have of it; 0 where nobody said."""
     peak_flops: Mapping[str, float]
     """Dense FLOPs per second by dtype, fp32 accumulation."""
     hbm_bytes_per_second: float
-    compute_capability: str
-    pcie_generation: int
-    pcie_lanes: int
-    nvlink_generation: int
+    compute_capability: str = ""
+    """"" of cards of other makers than NVIDIA."""
+    pcie_generation: int = 0
+    pcie_lanes: int = 0
+    nvlink_generation: int = 0
     """0 without NVLink."""
-    nvlink_links: int
-    nvlink_bytes_per_second_per_link: float
-    nvlink_fabric: str
+    nvlink_links: int = 0
+    nvlink_bytes_per_second_per_link: float = 0
+    nvlink_fabric: str = ""
     """"nvswitch", "bridge", "mesh", or "" without a fabric."""
-    fabric_bytes_per_second: float
+    fabric_bytes_per_second: float = 0
     """Per direction, of a fabric other than NVLink (XGMI, RoCE); 0 without one."""
+    fabric_link: str = ""
+    """The record of `data/links` that one NVLink or XGMI link of it is; "" where it has none."""
     has_p2p: bool
     """PCIe peer-to-peer between cards."""
     source: str
@@ -89,17 +92,17 @@ class Instance:
     cloud: str
     gpu: str
     gpus_per_node: int
-    intra_node: str
+    intra_node: str = ""
     """A link name, or "" for what the GPU's record says."""
-    topology: str
+    topology: str = ""
     """Text of `nvidia-smi topo -m`, or ""."""
-    network_bytes_per_second: float
+    network_bytes_per_second: float = 0.0
     """Of one node, per direction; 0 where unknown."""
-    host_memory_bytes: float
+    host_memory_bytes: float = 0
     """0 where unknown."""
-    usd_per_hour: float
+    usd_per_hour: float = 0.0
     """On demand, one instance; 0 where unknown."""
-    price_source: str
+    price_source: str = ""
     """With its date."""
     source: str
     wiring: str = ""

@@ -3,8 +3,10 @@
 from dataclasses import dataclass, replace
 
 from planner.domain.cluster import Cluster
-from planner.domain.framework import Framework, Optimizer, Precision
+from planner.domain.framework import Framework
 from planner.domain.model import Model
+from planner.domain.optimizer import Optimizer
+from planner.domain.precision import Precision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +85,7 @@ class Job:
     def usable_bytes(self) -> float:
         """Return the memory of one card that a process can take."""
         gpu = self.cluster.gpu
-        return gpu.usable_bytes or gpu.memory_bytes * self.framework.usable_fraction
+        return gpu.usable_bytes or gpu.memory_bytes * self.framework.device.usable_fraction
 
     @property
     def peak_flops_per_second(self) -> float:

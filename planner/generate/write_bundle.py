@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from planner.advice.plan import Plan
+from planner.catalog import records
+from planner.catalog.interconnect import interconnect
 from planner.core.errors import InvalidInputError
 from planner.domain.cluster import Cluster, Provenance
 from planner.domain.job import Job
@@ -35,18 +37,6 @@ _TARGETS = {
     "torchtitan": ("torchtitan",),
 }
 """By framework: the targets that its estimates hold for, the one that launchers start first."""
-
-_NETWORKS = {
-    "infiniband": "infiniband",
-    "roce": "infiniband",
-    "dgx": "infiniband",
-    "efa": "efa",
-    "ethernet": "ethernet",
-}
-"""By a part of the link's name."""
-
-_LEAST_EFA_BYTES_PER_SECOND = 50e9
-"""AWS gives 400 Gbit/s and more to one node through EFA alone."""
 
 
 def bundle_files(plan: Plan, answer: Mapping[str, Any]) -> dict[str, str]:
@@ -123,11 +113,12 @@ def network_kind(cluster: Cluster) -> str:
     link, instance = cluster.inter_node, cluster.instance
     if link is None or link.provenance is Provenance.ASSUMED:
         return ""
-    named = next((kind for part, kind in _NETWORKS.items() if part in link.name), "")
-    if named or instance is None or instance.name not in link.name or instance.cloud != "AWS":
-        return named
-    is_fast = instance.network_bytes_per_second >= _LEAST_EFA_BYTES_PER_SECOND
-    return "efa" if is_fast else ""
+    if link.name in records.link_names():
+        return records.link(link.name).transport
+    efa = interconnect().efa
+    if instance is None or instance.name not in link.name or instance.cloud != efa.cloud:
+        return ""
+    return "efa" if instance.network_bytes_per_second >= efa.least_bytes_per_second else ""
 
 
 def _untimed(answer: Mapping[str, Any]) -> dict[str, Any]:

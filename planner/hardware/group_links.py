@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
-from typing import Any
 
 from planner.catalog import records
 from planner.catalog.collectives import measured_system
+from planner.catalog.interconnect import Interconnect, interconnect
 from planner.catalog.records import LinkRecord
 from planner.core.errors import InvalidInputError
 from planner.core.units import GIGA, MICRO, format_rate
@@ -16,11 +16,6 @@ from planner.hardware.nvlink_rings import ring_links
 from planner.hardware.pcie import Crossing, crossing, pcie_rate
 from planner.hardware.topology import Topology
 
-_GA102_BYTES_PER_SECOND_PER_LINK = 14.0625 * GIGA
-_FABRIC_SHARE = 0.8
-"""Of a fabric other than NVLink that a ring reaches; assumed."""
-_FABRIC_PEERS = 7
-"""GPUs that each GPU of such a fabric has links of its own to."""
 _FAST_MEDIA = ("nvswitch", "nvlink", "xgmi", "fabric")
 _NAMED_MEDIA = ("nvlink", "pcie", "network")
 _EVERY_SIZE = 16
@@ -151,15 +146,13 @@ def link_of_group(group: Sequence[int], wires: Wires) -> Link:
 
 def _nvlink(wires: Wires, links: float) -> Link:
     """NVLink's ring bandwidth: the links a ring uses times what NCCL's model reaches on one."""
-    gpu = wires.gpu
+    gpu, assumed = wires.gpu, interconnect().nvlink
     if gpu.vendor != "nvidia":
         return _xgmi(gpu, links)
-    is_ga102 = gpu.nvlink_bytes_per_second_per_link == _GA102_BYTES_PER_SECOND_PER_LINK
-    generation = gpu.nvlink_generation or 3
     is_whole = links == gpu.nvlink_links
-    record = records.link("nvlink-3-ga102" if is_ga102 else f"nvlink-{generation}")
+    record = records.link(gpu.fabric_link or f"nvlink-{assumed.default_generation}")
     return _derived(
-        f"NVLink {generation} x {links:g}",
+        f"NVLink {gpu.nvlink_generation or assumed.default_generation} x {links:g}",
         links * record.achievable_bytes_per_second,
         record.source,
         medium="nvswitch" if wires.is_switched else "nvlink",
@@ -168,22 +161,24 @@ def _nvlink(wires: Wires, links: float) -> Link:
 
 
 def _xgmi(gpu: Gpu, links: float) -> Link:
-    record = records.link("xgmi-mi300x" if gpu.name.startswith("mi3") else "xgmi-mi250x")
+    fabric = interconnect().fabric
+    record = records.link(gpu.fabric_link or fabric.default_link)
     return _derived(
         f"XGMI x {links:g}",
-        links * record.bytes_per_second * _FABRIC_SHARE,
-        f"{record.source}; a share of {_FABRIC_SHARE} is assumed",
+        links * record.bytes_per_second * fabric.achievable_fraction,
+        f"{record.source}; a share of {fabric.achievable_fraction} is assumed",
         medium="xgmi",
     )
 
 
 def _fabric(gpu: Gpu, ranks: int) -> Link:
     """A fabric other than NVLink that gives each pair links of its own: a pair gets one part."""
-    parts = min(ranks - 1, _FABRIC_PEERS)
+    fabric = interconnect().fabric
+    parts = min(ranks - 1, fabric.peers)
     return _derived(
-        f"fabric, {parts} of {_FABRIC_PEERS} peers",
-        gpu.fabric_bytes_per_second * parts / _FABRIC_PEERS * _FABRIC_SHARE,
-        f"{gpu.name}: {gpu.source}; a share of {_FABRIC_SHARE} is assumed",
+        f"fabric, {parts} of {fabric.peers} peers",
+        gpu.fabric_bytes_per_second * parts / fabric.peers * fabric.achievable_fraction,
+        f"{gpu.name}: {gpu.source}; a share of {fabric.achievable_fraction} is assumed",
         medium="xgmi" if gpu.vendor == "amd" else "fabric",
     )
 
@@ -210,7 +205,7 @@ def _derived(
     return Link(
         name=name,
         bytes_per_second=bytes_per_second,
-        latency_seconds=records.interconnect_defaults()["latency_us"] * MICRO,
+        latency_seconds=interconnect().latency_seconds,
         provenance=Provenance.DERIVED,
         source=source,
         is_fast=medium in _FAST_MEDIA,
@@ -236,7 +231,7 @@ def named_link(wish: str | Mapping[str, float], field: str, gpu: Gpu | None = No
     Raises:
         UnknownNameError: no link has that name.
     """
-    defaults = records.interconnect_defaults()
+    defaults = interconnect()
     if isinstance(wish, str):
         record = records.link(wish, field)
         is_one_of_many = record.kind == "nvlink" and record.scope == "link"
@@ -246,23 +241,25 @@ def named_link(wish: str | Mapping[str, float], field: str, gpu: Gpu | None = No
     return Link(
         name=f"as given, {format_rate(bandwidth * GIGA)}",
         bytes_per_second=bandwidth * GIGA,
-        latency_seconds=wish.get("latency_us", defaults["latency_us"]) * MICRO,
+        latency_seconds=(
+            wish["latency_us"] * MICRO if "latency_us" in wish else defaults.latency_seconds
+        ),
         provenance=Provenance.MEASURED,
         source="given by the user",
         is_fast=bandwidth * GIGA > records.link("pcie-5-x16").bytes_per_second,
     )
 
 
-def _link_of_name(record: LinkRecord, defaults: Mapping[str, Any], links: int = 1) -> Link:
-    measured = record.all_reduce_bytes_per_second
+def _link_of_name(record: LinkRecord, defaults: Interconnect, links: int = 1) -> Link:
+    measured = record.all_reduce_bus_bytes_per_second
     reached = record.achievable_bytes_per_second or (
-        record.bytes_per_second * defaults["network"]["achievable_fraction"]
+        record.bytes_per_second * defaults.network.achievable_fraction
     )
-    section = defaults["network"] if record.kind == "network" else defaults
+    section = defaults.network if record.kind == "network" else defaults
     return Link(
         name=record.name if links == 1 else f"{record.name} x {links}",
         bytes_per_second=measured or links * reached,
-        latency_seconds=record.latency_seconds or section["latency_us"] * MICRO,
+        latency_seconds=record.latency_seconds or section.latency_seconds,
         provenance=Provenance.MEASURED if measured else Provenance.DERIVED,
         source=record.source,
         is_fast=record.kind == "nvlink",
@@ -272,13 +269,13 @@ def _link_of_name(record: LinkRecord, defaults: Mapping[str, Any], links: int = 
 
 def assumed_network() -> Link:
     """Return the link between nodes that is assumed when nothing was said."""
-    defaults = records.interconnect_defaults()
-    link = _link_of_name(records.link(defaults["network"]["default"]), defaults)
+    defaults = interconnect()
+    link = _link_of_name(records.link(defaults.network.default), defaults)
     return Link(
         name=link.name,
         bytes_per_second=link.bytes_per_second,
         latency_seconds=link.latency_seconds,
         provenance=Provenance.ASSUMED,
-        source=defaults["network"]["source"],
+        source=defaults.network.source,
         medium=link.medium,
     )

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from planner.catalog import records
+from planner.catalog.interconnect import interconnect
 from planner.core.errors import InvalidInputError
 from planner.core.units import format_bytes, format_flops, format_fraction
 from planner.domain.cluster import Gpu
@@ -96,6 +97,7 @@ def governing_gpu(parts: Sequence[Part]) -> Gpu:
         ),
         nvlink_fabric="nvswitch" if shares_switch else "",
         fabric_bytes_per_second=0,
+        fabric_link=first.fabric_link if shares_switch else "",
         has_p2p=False,
         source="; ".join(dict.fromkeys(gpu.source for gpu in gpus)),
         gemm=min(gpus, key=lambda gpu: gpu.peak_flops[_best(parts)]).gemm,
@@ -103,7 +105,9 @@ def governing_gpu(parts: Sequence[Part]) -> Gpu:
 
 
 def _slot_speed(gpu: Gpu) -> int:
-    return (gpu.pcie_lanes or 16) << (gpu.pcie_generation or 4)
+    slot = interconnect().pcie
+    lanes = gpu.pcie_lanes or slot.default_lanes
+    return lanes << (gpu.pcie_generation or slot.default_generation)
 
 
 def _version(capability: str) -> tuple[int, ...]:

@@ -5,17 +5,9 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 from planner.catalog import records
+from planner.catalog.interconnect import interconnect
 from planner.domain.cluster import Gpu
-from planner.hardware.nvlink_rings import LARGEST_MESH
 from planner.hardware.topology import Topology
-
-LARGEST_SWITCH = 72
-"""GPUs of one NVLink domain, rack-scale systems included."""
-_MOST_LINKS_OF_A_GPU = 18
-_ONE_SOCKET = 4
-"""GPUs; more are taken to sit on two sockets."""
-_LINKS_OF_CUBE_CORNER = 6
-_POWER9_NUMA_NODES = {0, 8}
 
 Pair = tuple[int, int]
 
@@ -40,8 +32,8 @@ class Wires:
     """Switched off or forced by the user."""
     reads_peers: Mapping[Pair, bool] = field(default_factory=dict)
     """Whether copies over PCIe work, for the pairs where that was read."""
-    pcie_generation: int = 4
-    pcie_lanes: int = 16
+    pcie_generation: int
+    pcie_lanes: int
 
     def links(self, low: int, high: int) -> int:
         """Return the NVLinks of a pair."""
@@ -70,7 +62,10 @@ class Wires:
     def is_power9(self) -> bool:
         """Return whether the CPUs are POWER9, to which half of the GPUs' NVLinks go."""
         half = self.gpu.nvlink_links // 2
-        return set(self.numa.values()) == _POWER9_NUMA_NODES and half in self.nvlink.values()
+        return (
+            set(self.numa.values()) == set(interconnect().power9.numa_nodes)
+            and half in self.nvlink.values()
+        )
 
 
 def _pair(a: int, b: int) -> Pair:
@@ -80,6 +75,7 @@ def _pair(a: int, b: int) -> Pair:
 def wires_of_topology(gpu: Gpu, topology: Topology, *, peer_to_peer: bool | None) -> Wires:
     """Return what the topology shows."""
     nvlink = {} if peer_to_peer is False else topology.nvlink
+    slot = interconnect().pcie
     return Wires(
         gpu=gpu,
         num_gpus=topology.num_gpus,
@@ -89,14 +85,15 @@ def wires_of_topology(gpu: Gpu, topology: Topology, *, peer_to_peer: bool | None
         numa=topology.numa,
         peer_to_peer=peer_to_peer,
         reads_peers=topology.peer_to_peer,
-        pcie_generation=min(topology.pcie_generation.values(), default=gpu.pcie_generation) or 4,
-        pcie_lanes=min(topology.pcie_lanes.values(), default=gpu.pcie_lanes) or 16,
+        pcie_generation=min(topology.pcie_generation.values(), default=gpu.pcie_generation)
+        or slot.default_generation,
+        pcie_lanes=min(topology.pcie_lanes.values(), default=gpu.pcie_lanes) or slot.default_lanes,
     )
 
 
 def _is_switched(gpu: Gpu, num_gpus: int, nvlink: Mapping[Pair, int]) -> bool:
     """Return whether some GPU shows more links to its peers than it has."""
-    has = max(gpu.nvlink_links or _MOST_LINKS_OF_A_GPU, *nvlink.values(), 0)
+    has = max(gpu.nvlink_links or interconnect().nvlink.most_links_per_gpu, *nvlink.values(), 0)
     if gpu.nvlink_fabric == "nvswitch" and gpu.nvlink_links in nvlink.values():
         return True
     shows = [sum(n for pair, n in nvlink.items() if i in pair) for i in range(num_gpus)]
@@ -106,29 +103,31 @@ def _is_switched(gpu: Gpu, num_gpus: int, nvlink: Mapping[Pair, int]) -> bool:
 def wires_of_record(gpu: Gpu, num_gpus: int, *, peer_to_peer: bool | None) -> Wires:
     """Return what such a node has as a rule; bridges are optional, so they do not count."""
     nvlink = {} if peer_to_peer is False else _nvlink_of_record(gpu, num_gpus)
+    slot, on_one = interconnect().pcie, interconnect().sockets.gpus_on_one
     return Wires(
         gpu=gpu,
         num_gpus=num_gpus,
         nvlink=nvlink,
         is_switched=bool(nvlink) and gpu.nvlink_fabric == "nvswitch",
         is_fabric=gpu.fabric_bytes_per_second > 0 and peer_to_peer is not False,
-        second_socket=(num_gpus + 1) // 2 if num_gpus > _ONE_SOCKET else 0,
+        second_socket=(num_gpus + 1) // 2 if num_gpus > on_one else 0,
         peer_to_peer=peer_to_peer,
-        pcie_generation=gpu.pcie_generation or 4,
-        pcie_lanes=gpu.pcie_lanes or 16,
+        pcie_generation=gpu.pcie_generation or slot.default_generation,
+        pcie_lanes=gpu.pcie_lanes or slot.default_lanes,
     )
 
 
 def _nvlink_of_record(gpu: Gpu, num_gpus: int) -> Mapping[Pair, int]:
-    """Return a switch's, or a mesh's: a clique of up to 4 GPUs, else a hybrid cube mesh."""
-    if gpu.nvlink_fabric == "nvswitch" and num_gpus <= LARGEST_SWITCH:
+    """Return a switch's, or a mesh's: a clique on one socket, else a hybrid cube mesh."""
+    if gpu.nvlink_fabric == "nvswitch" and num_gpus <= interconnect().nvlink.largest_domain_gpus:
         return dict.fromkeys(combinations(range(num_gpus), 2), gpu.nvlink_links)
-    if gpu.nvlink_fabric != "mesh" or num_gpus > LARGEST_MESH:
-        return {}
-    if num_gpus <= _ONE_SOCKET:
-        return dict.fromkeys(combinations(range(num_gpus), 2), gpu.nvlink_links // 3)
     cube = records.cube_mesh()
-    most = 1 if gpu.nvlink_links < _LINKS_OF_CUBE_CORNER else 2
+    if gpu.nvlink_fabric != "mesh" or num_gpus > 1 + max(high for _, high in cube):
+        return {}
+    if num_gpus <= interconnect().sockets.gpus_on_one:
+        return dict.fromkeys(combinations(range(num_gpus), 2), gpu.nvlink_links // 3)
+    links_of_corner = sum(n for pair, n in cube.items() if 0 in pair)
+    most = 1 if gpu.nvlink_links < links_of_corner else 2
     return {pair: min(n, most) for pair, n in cube.items() if pair[1] < num_gpus}
 
 

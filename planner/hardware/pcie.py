@@ -2,17 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from planner.catalog import records
-from planner.core.units import GIGA
+from planner.catalog.interconnect import interconnect
 from planner.hardware.node_links import Wires, islands
 from planner.hardware.topology import PCIE_CLASSES
 
-_ACHIEVABLE_SHARE = 0.75
-"""Of a PCIe generation that nobody measured; it is 0.76 to 0.87 of those that were."""
-_LARGEST_HOST = 8
-"""GPUs that one host's memory serves; nodes of more have more of it."""
+_LANES = 16
+"""Of the records `pcie-<generation>-x16`."""
 _THROUGH_CPU = PCIE_CLASSES.index("PHB")
 
 
@@ -45,7 +42,9 @@ def crossing(group: Sequence[int], wires: Wires) -> Crossing:
     """Return how a ring through the group crosses PCIe, with as few and as near hops as it can."""
     can_copy = wires.can_copy(group) if wires.reads_peers else wires.can_copy(group[:2])
     direct = can_copy and (
-        wires.peer_to_peer is True or wires.is_power9 or len(group) <= _defaults()[_DIRECT]
+        wires.peer_to_peer is True
+        or wires.is_power9
+        or len(group) <= interconnect().pcie.direct_through_cpu_ranks
     )
     if not wires.nvlink and not wires.pcie:
         far = min(group) < wires.second_socket <= max(group)
@@ -86,14 +85,6 @@ def _worst_class(bridged: Sequence[tuple[int, ...]], wires: Wires) -> str:
     return PCIE_CLASSES[worst]
 
 
-_DIRECT = "direct_through_cpu_ranks"
-
-
-def _defaults() -> dict[str, Any]:
-    defaults: dict[str, Any] = records.interconnect_defaults()["pcie"]
-    return defaults
-
-
 def pcie_rate(way: Crossing, at_once: Sequence[Crossing], wires: Wires) -> PcieRate:
     """Return the bus bandwidth of one group while its like communicate too.
 
@@ -112,57 +103,63 @@ def pcie_rate(way: Crossing, at_once: Sequence[Crossing], wires: Wires) -> PcieR
     if measured:
         record = records.link(measured)
         return PcieRate(
-            bytes_per_second=record.all_reduce_bytes_per_second,
+            bytes_per_second=record.all_reduce_bus_bytes_per_second,
             is_staged=False,
             source=record.source,
             measured_link=measured,
         )
-    defaults, generation = _defaults(), _known_generation(wires)
+    defaults = interconnect().pcie
     slot, source = _slot(wires)
-    share = "p2p_fraction" if way.is_one_way or not way.staged_hops else "host_staged_fraction"
-    rate = slot * defaults[share]
-    hops = min(_LARGEST_HOST, sum(other.staged_hops for other in at_once))
+    is_direct = way.is_one_way or not way.staged_hops
+    rate = slot * (defaults.p2p_fraction if is_direct else defaults.host_staged_fraction)
+    hops = min(defaults.gpus_per_host_memory, sum(other.staged_hops for other in at_once))
     if way.staged_hops:
-        rate = min(rate, defaults["host_memory_gb_per_s"][generation] * GIGA / (2 * hops))
+        generation = defaults.known_generation(wires.pcie_generation)
+        rate = min(rate, defaults.host_memory_bytes_per_second[generation] / (2 * hops))
     groups = sum(other.crosses_sockets for other in at_once)
     if way.crosses_sockets:
         rate = min(rate, _socket(wires) / groups)
-    why = defaults["host_staged_source" if way.staged_hops else "p2p_source"]
+    why = defaults.host_staged_source if way.staged_hops else defaults.p2p_source
     return PcieRate(bytes_per_second=rate, is_staged=way.staged_hops > 0, source=f"{source}; {why}")
 
 
 def _measured(way: Crossing, wires: Wires) -> str:
     """Return the record of this very card through the CPU: two copied, more staged."""
-    by_ranks = _defaults()["measured"].get(wires.gpu.name, {})
+    by_ranks = interconnect().pcie.measured.get(wires.gpu.name, {})
     through_cpu = PCIE_CLASSES.index(way.worst_class) >= _THROUGH_CPU
-    as_measured = (way.staged_hops > 0) == (way.ranks > _defaults()[_DIRECT])
+    as_measured = (way.staged_hops > 0) == (
+        way.ranks > interconnect().pcie.direct_through_cpu_ranks
+    )
     if not (by_ranks and through_cpu and as_measured) or wires.nvlink:
         return ""
-    sizes = sorted(map(int, by_ranks))
-    nearest = next((size for size in sizes if size >= way.ranks), sizes[-1])
-    return str(by_ranks[str(nearest)])
+    sizes = sorted(by_ranks)
+    return by_ranks[next((size for size in sizes if size >= way.ranks), sizes[-1])]
 
 
-def _known_generation(wires: Wires) -> str:
-    generations: list[str] = sorted(_defaults()["socket_link"])
-    return min(max(str(wires.pcie_generation), generations[0]), generations[-1])
+def slot_bytes_per_second(generation: int, lanes: int) -> tuple[float, str]:
+    """Return what a card's PCIe lanes reach; a source.
+
+    slot = reached by 16 lanes * lanes / 16 / 2^(generations older than the oldest record)
+    """
+    defaults = interconnect().pcie
+    known = defaults.known_generation(generation)
+    record, reached = defaults.x16_link(known)
+    return reached * lanes / _LANES / 2 ** max(0, known - generation), record.source
 
 
 def _slot(wires: Wires) -> tuple[float, str]:
     """Return what a card's lanes reach, or the NVLinks of a POWER9 from GPU to CPU; a source."""
     if wires.is_power9:
-        record = records.link(f"nvlink-{wires.gpu.nvlink_generation}")
+        record = records.link(wires.gpu.fabric_link)
         links = wires.gpu.nvlink_links - max(wires.nvlink.values())
         return links * record.achievable_bytes_per_second, record.source
-    record = records.link(f"pcie-{_known_generation(wires)}-x16")
-    reached = record.achievable_bytes_per_second or (_ACHIEVABLE_SHARE * record.bytes_per_second)
-    halvings = max(0, int(_known_generation(wires)) - wires.pcie_generation)
-    return reached * wires.pcie_lanes / 16 / 2**halvings, record.source
+    return slot_bytes_per_second(wires.pcie_generation, wires.pcie_lanes)
 
 
 def _socket(wires: Wires) -> float:
-    defaults = _defaults()
-    name = defaults["socket_link"][_known_generation(wires)]
+    assumed = interconnect()
+    by_generation = assumed.pcie.socket_link
+    name = by_generation[assumed.pcie.known_generation(wires.pcie_generation)]
     if wires.is_power9:
-        name = defaults["power9_socket_link"]
+        name = assumed.power9.socket_link
     return records.link(name).achievable_bytes_per_second

@@ -142,15 +142,15 @@ def logits_and_loss(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
     Leaves out: chunked cross-entropy.
     """
     has_loss = at.is_last * (1.0 if job.model.has_token_loss else 0.0)
-    split = s.tensor_parallel_size if job.framework.splits_loss else 1
+    split = s.tensor_parallel_size if job.framework.activations.splits_loss else 1
     logits = count(has_loss * tokens(job, s) * job.model.vocab_size / split, "logits")
-    forward, backward = job.framework.loss_bytes
+    forward, backward = job.framework.activations.loss_bytes_per_logit
     kept = by_numerics(job, s, lambda n: forward - (2.0 if n == Numerics.FP32 else 0.0))
     return PhasedTerm(
         name="logits_and_loss",
         forward=logits * bytes_each(kept),
         loss=logits * bytes_each(backward),
-        source=job.framework.sources["activations"],
+        source=job.framework.activations.source,
     )
 
 
@@ -163,7 +163,7 @@ def tensor_parallel_buffers(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
     reduce-scatter reads the whole output of the matmul before it.
     Leaves out: where the framework keeps gathered inputs, they are among the activations.
     """
-    has_buffers = not job.framework.keeps_gathered_inputs
+    has_buffers = not job.framework.activations.keeps_gathered_inputs
     is_split = has_buffers & s.sequence_parallel & (s.tensor_parallel_size > 1)
     each = by_numerics(job, s, lambda n: 4.0 if n == Numerics.FP32 else 2.0)
     state = count(tokens(job, s), "tokens") * bytes_each(each) * _hidden_size(job)
@@ -175,7 +175,7 @@ def tensor_parallel_buffers(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
         last_block=held,
         first_block=held,
         note="a gathered input and an unreduced output, of tokens that are divided in between",
-        source=job.framework.sources["activations"],
+        source=job.framework.activations.source,
     )
 
 
@@ -186,11 +186,13 @@ def gathered_keys_values(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
 
     Notation: a bytes per element; c context parallel size; q the width of all query heads, for which
     those of keys and values are repeated.
-    Source: the framework record's context section; only what is gathered is of another size than
+    Source: the framework record's context_parallel section; only what is gathered is of another size than
     the sequence's pieces.
     Leaves out: a kernel that reads grouped keys as they are.
     """
-    is_gathered = (job.framework.context_exchange == "gather") & (s.context_parallel_size > 1)
+    is_gathered = (job.framework.context_parallel.exchange == "gather") & (
+        s.context_parallel_size > 1
+    )
     widths = [part.attention.query_size for part in job.model.blocks if part.attention]
     each = by_numerics(job, s, lambda n: 4.0 if n == Numerics.FP32 else 2.0)
     every_token = count(s.context_parallel_size * tokens(job, s), "tokens of all ranks")
@@ -204,7 +206,7 @@ def gathered_keys_values(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
         last_block=_TWO * gathered,
         first_block=_TWO * gathered,
         note="keys and values, and in backward as much of their gradients",
-        source=job.framework.sources["context"],
+        source=job.framework.context_parallel.source,
     )
 
 
@@ -218,7 +220,7 @@ def passing_gradients(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
     Source: nanotron's FP32GradientAccumulator, which adds them after backward; ZeRO-0 wraps the
     model in DistributedDataParallel without gradient_as_bucket_view.
     """
-    each, source = job.precision.passing_gradient_bytes, job.framework.sources["sharding"]
+    each, source = job.precision.passing_gradient_bytes, job.framework.sharding.source
     if not each:
         return always("passing_gradients", NOTHING, source)
     passing: Expression = bytes_each(each) * count(sum(stage_parameters(job, s, at)), "parameters")

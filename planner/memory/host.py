@@ -35,7 +35,7 @@ def estimate_host_memory(job: Job, s: Strategy) -> HostMemory:
 
         peak = max(training, loading);  training = (1 + pinned_fraction) * what is offloaded
 
-    Source: the framework record's sharding section.
+    Source: the framework record's host_memory section.
     Leaves out: the processes themselves (2 to 4 GB a rank), data loaders and the page cache.
     """
     moved = _offloaded(job, s)
@@ -68,7 +68,7 @@ def _offloaded(job: Job, s: Strategy) -> tuple[Term, ...]:
     """
     precision, framework = job.precision, job.framework
     on_gpu = replace(s, offload=Offload.NONE)
-    stage = np.maximum(s.zero_stage, framework.gradients_sharded_from)
+    stage = np.maximum(s.zero_stage, framework.sharding.gradients_sharded_from)
     scattered = replace(on_gpu, zero_stage=stage)
     is_stepped = np.where(s.offloads_optimizer, 1.0, 0.0)
     per_gradient = is_stepped * precision.stepped_bytes / precision.gradient_bytes
@@ -91,7 +91,7 @@ def _of_a_node(job: Job, term: PhasedTerm, factor: Amount) -> Term:
     return Term(
         name=f"host_{term.name}",
         arithmetic=gpus * plain(factor) * term.step,
-        source=job.framework.sources["sharding"],
+        source=job.framework.host_memory.source,
     )
 
 
@@ -99,8 +99,8 @@ def _pinning(job: Job, moved: tuple[Term, ...]) -> Term:
     """Return what pinned memory takes beyond what is kept in it."""
     return Term(
         name="host_pinned_buffers",
-        arithmetic=percent(job.framework.pinned_fraction) * size(total(moved)),
-        source=job.framework.sources["sharding"],
+        arithmetic=percent(job.framework.host_memory.pinned_fraction) * size(total(moved)),
+        source=job.framework.host_memory.source,
     )
 
 
@@ -109,16 +109,16 @@ def _loading(job: Job, s: Strategy) -> Term:
 
         bytes = ranks of the node that hold it * stepped_bytes * parameters
 
-    Source: the framework record's sharding section; one copy a rank is what runs out of host memory
+    Source: the framework record's host_memory section; one copy a rank is what runs out of host memory
     before the first step in Lightning-AI/litgpt#456 and huggingface/accelerate#2037.
     Leaves out: checkpoints of another dtype, which are cast tensor by tensor.
     """
     copies = {"every": job.cluster.gpus_per_node, "first": 1, "none": 0}
-    whole, sharded = (copies[kind] for kind in job.framework.loading)
+    whole, sharded = (copies[kind] for kind in job.framework.host_memory.loading)
     held = np.where(shards_parameters(job, s), sharded, whole)
     weights = bytes_each(job.precision.stepped_bytes) * count(job.model.parameters, "parameters")
     return Term(
         name="host_loading",
         arithmetic=plain(held) * weights,
-        source=job.framework.sources["sharding"],
+        source=job.framework.host_memory.source,
     )

@@ -98,7 +98,7 @@ def _stage_memory(job: Job, s: Strategy, at: Stage) -> Memory:
     peak = np.max(in_phases, axis=0)
     framework = framework_and_context(job, s, peak)
     reserved = peak + framework.amount
-    spread = job.framework.spreads["memory"]
+    spread = job.framework.uncertainty.memory
     return Memory(
         terms=(*(term.in_phase(phase) for term in phased), framework),
         peak_bytes=peak,
@@ -179,13 +179,13 @@ def gradients(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
     during backward.
     Source: torch.nn.parallel.DistributedDataParallel; FSDP2 reduce-scatters every micro-batch.
     """
-    is_sharded = s.zero_stage >= job.framework.gradients_sharded_from
-    is_away = job.framework.offloads_gradients & is_sharded & s.offloads_optimizer
+    is_sharded = s.zero_stage >= job.framework.sharding.gradients_sharded_from
+    is_away = job.framework.host_memory.offloads_gradients & is_sharded & s.offloads_optimizer
     each = np.where(is_away, 0.0, job.precision.gradient_bytes)
     held = _held(job, s, at, each, is_sharded)
     outlives_step = (
         (s.gradient_accumulation_steps > 1)
-        | (s.zero_stage >= job.framework.keeps_gradients_from)
+        | (s.zero_stage >= job.framework.sharding.keeps_gradients_from)
         | (np.logical_not(is_sharded) & (s.data_parallel_size > 1))
     )
     early = only_where(outlives_step, held)

@@ -7,9 +7,9 @@ Most keep a multiple of the parameters; the rest go by tensor: Adafactor keeps r
 import numpy as np
 
 from planner.core.term import Amount
-from planner.domain.framework import Optimizer
 from planner.domain.job import Job
 from planner.domain.model import Part
+from planner.domain.optimizer import Optimizer
 from planner.domain.strategy import Strategy
 from planner.parallel.adapters import Tensor, largest_tensor, trained_parameters, trained_tensors
 from planner.parallel.partition import Stage, dense_shards, occurrences, rank_parameters

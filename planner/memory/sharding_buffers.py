@@ -44,11 +44,11 @@ from planner.parallel.partition import (
 
 def communication_buffers(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
     """Buffers of sharding and of gradient reduction, as the framework has them."""
-    if job.recipe.lora is not None and job.framework.gathers_blocks:
+    if job.recipe.lora is not None and job.framework.sharding.gathers_blocks:
         return _gathered_adapters(job, s, at)
-    if not job.framework.gathers_blocks:
+    if not job.framework.sharding.gathers_blocks:
         return _flat_buckets(job, s, at)
-    if job.framework.gathers_outer_parts:
+    if job.framework.sharding.gathers_outer_parts:
         return _gathered_groups(job, s, at)
     return _gathered_blocks(job, s, at)
 
@@ -66,11 +66,15 @@ def _flat_buckets(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
     Leaves out: the second buffer of overlap_comm under ZeRO-2; parameters below
     stage3_param_persistence_threshold, which stay gathered.
     """
-    live = max(job.framework.live_elements, largest_tensor(job.model))
+    live = max(job.framework.sharding.live_elements, largest_tensor(job.model))
     held = np.minimum(sum(stage_parameters(job, s, at)), live)
     reduced = bytes_each(job.precision.reduce_bytes)
-    trained = np.minimum(sum(trained_parameters(job, s, at)), job.framework.bucket_elements)
-    bucket = reduced * count(job.framework.bucket_elements, "elements of the reduction's buffer")
+    trained = np.minimum(
+        sum(trained_parameters(job, s, at)), job.framework.sharding.bucket_elements
+    )
+    bucket = reduced * count(
+        job.framework.sharding.bucket_elements, "elements of the reduction's buffer"
+    )
     late = only_where(s.data_parallel_size > 1, reduced * count(trained, "gradients in a buffer"))
     gathered = bytes_each(job.precision.gather_bytes) * count(held, "gathered parameters")
     in_step = only_where(s.gathers_twice, bucket)
@@ -86,7 +90,7 @@ def _flat_buckets(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
         first_block=in_backward,
         outer=either(s.shards_parameters, in_backward, late),
         step=in_step,
-        source=job.framework.sources["sharding"],
+        source=job.framework.sharding.source,
     )
 
 
@@ -163,7 +167,7 @@ def _gathered_groups(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
         first_block=only_where(is_gathered, g * embeddings + g * block + (g + r) * block),
         outer=only_where(is_gathered, g * embeddings + (g + r) * embeddings),
         note=_GATHERED_NOTE,
-        source=job.framework.sources["sharding"],
+        source=job.framework.sharding.source,
     )
 
 
@@ -199,7 +203,7 @@ def _gathered_adapters(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
         last_block=only_where(is_gathered, held + _TWO * ahead + gradients),
         first_block=only_where(is_gathered, outer + block + gradients),
         note="gathered as stored, and gradients not yet scattered",
-        source=job.framework.sources["sharding"],
+        source=job.framework.sharding.source,
     )
 
 
@@ -250,11 +254,11 @@ def framework_and_context(job: Job, s: Strategy, peak: Amount) -> Term:
     framework = job.framework
     return Term(
         name="framework_and_context",
-        arithmetic=size(framework.context_bytes, "of CUDA context")
-        + size(framework.nccl_bytes, "of NCCL a communicator") * plain(communicators(job, s))
-        + percent(framework.allocator_fraction) * size(peak, "in the allocator"),
-        source=framework.sources["device"],
-        spread=framework.spreads["memory"],
+        arithmetic=size(framework.device.context_bytes, "of CUDA context")
+        + size(framework.device.nccl_bytes, "of NCCL a communicator") * plain(communicators(job, s))
+        + percent(framework.device.allocator_fraction) * size(peak, "in the allocator"),
+        source=framework.device.source,
+        spread=framework.uncertainty.memory,
     )
 
 

@@ -27,7 +27,7 @@ def sequence_split(s: Strategy) -> Amount:
 
 def shards_parameters(job: Job, s: Strategy) -> Amount:
     """Return whether ranks hold a share of the parameters and gather the rest when needed."""
-    return s.zero_stage >= job.framework.parameters_sharded_from
+    return s.zero_stage >= job.framework.sharding.parameters_sharded_from
 
 
 def numerics_of(job: Job, s: Strategy) -> Amount:
@@ -55,19 +55,19 @@ def kept_per_token(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Amo
     Fused attention keeps a log-sum-exp per head; materialised scores keep themselves, and keys and
     values expanded to all heads.
     """
-    is_fused = job.framework.fuses_norms and numerics == Numerics.HALF
+    is_fused = job.framework.activations.fuses_norms and numerics == Numerics.HALF
     of_norms = Numerics.FUSED if is_fused else numerics
     by_share = dict.fromkeys(Share, 0.0)
     for kept in part.kept:
         runs_in = of_norms if kept.name in part.vectors else numerics
-        if kept.name in job.framework.spelled_out:
+        if kept.name in job.framework.activations.spelled_out:
             runs_in = min(numerics, Numerics.HALF)
         size = adapters.kept_bytes(job, s, part, kept, runs_in)
         by_share[kept.share] += size * (job.precision.operand_fraction if kept.operand_of else 1)
     by_share[Share.INPUT] += adapters.added_bytes(job, s, part)
     split = by_share[Share.SPLIT] + attention_bytes(job, s, part, numerics)
     between = by_share[Share.SEQUENCE] / sequence_split(s)
-    gathered = 1 if job.framework.keeps_gathered_inputs else sequence_split(s)
+    gathered = 1 if job.framework.activations.keeps_gathered_inputs else sequence_split(s)
     return split / s.tensor_parallel_size + between + by_share[Share.INPUT] / gathered
 
 
@@ -80,7 +80,7 @@ def attention_bytes(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Am
     expanded = 2 * (attention.query_size - attention.key_value_size)
     if not attention.materialises_scores(job.recipe.attention, numerics):
         mask = attention.mask_size(job.recipe.attention, part.tokens(job.recipe.sequence_length))
-        is_repeated = job.framework.repeats_key_values or (
+        is_repeated = job.framework.activations.repeats_key_values or (
             mask > 0 and attention.num_key_value_heads > 1
         )
         size = attention.retained_size + (expanded if is_repeated else 0) + mask
@@ -88,7 +88,7 @@ def attention_bytes(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Am
     per_score = attention.eager_bytes_per_score
     scores = attention.num_heads * part.tokens(job.recipe.sequence_length)
     kept: Amount = per_score[min(numerics, len(per_score) - 1)] * scores
-    if job.framework.selective_recompute == "attention":
+    if job.framework.activations.selective_recompute == "attention":
         kept = np.where(s.recompute == Recompute.SELECTIVE, 0.0, kept)
     return kept + element_bytes * expanded
 
@@ -102,7 +102,7 @@ def part_kept_bytes(job: Job, s: Strategy, part: Part) -> Amount:
 def block_retained_bytes(job: Job, s: Strategy, part: Part) -> Amount:
     """Bytes that one occurrence of a block keeps for one micro-batch, given what is recomputed."""
     kept = part_kept_bytes(job, s, part)
-    if job.framework.selective_recompute == "matmuls" and np.any(
+    if job.framework.activations.selective_recompute == "matmuls" and np.any(
         s.recompute == Recompute.SELECTIVE
     ):
         saved = np.minimum(kept, _checkpoint(job, s) + _matmul_outputs(job, s, part))

@@ -291,7 +291,7 @@ def _runs_autocast(job: Job, s: Strategy) -> Amount:
 
 
 def _is_sharded(job: Job, s: Strategy) -> Amount:
-    return np.asarray(s.zero_stage >= job.framework.parameters_sharded_from)
+    return np.asarray(s.zero_stage >= job.framework.sharding.parameters_sharded_from)
 
 
 def gathered_part_bytes(job: Job, s: Strategy, part: Part) -> Amount:

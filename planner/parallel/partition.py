@@ -190,7 +190,7 @@ def _trunk(job: Job) -> _Trunk:
     return _Trunk(
         kinds=tuple((part.count, part.parameters, part.linear_weights) for part in model.blocks),
         head_weights=sum(part.count * part.linear_weights for part in model.others),
-        balance=job.framework.stage_balance,
+        balance=job.framework.pipeline.stage_balance,
     )
 
 

@@ -148,7 +148,7 @@ def layout(strategy: Layout, framework: Framework) -> str:
 def _techniques(s: Layout, framework: Framework) -> list[str]:
     """Return the name of everything that a layout does beyond plain training."""
     family = FAMILY_NAMES[DATA_NAMES[s.zero_stage]]
-    if not framework.gathers_blocks:
+    if not framework.sharding.gathers_blocks:
         family = family.partition(" (")[0]
     schedule = f"{s.pipeline_schedule}, {s.virtual_pipeline_size} chunks each"
     sequence = " with sequence parallelism" if s.sequence_parallel else ""

@@ -6,8 +6,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from planner.catalog import records
+from planner.catalog.interconnect import interconnect
 from planner.core.errors import InvalidInputError
-from planner.core.units import MICRO, format_bit_rate
+from planner.core.units import format_bit_rate
 from planner.domain.cluster import Cluster, Gpu, Instance, Link, Provenance
 from planner.hardware import group_links, mixed_gpus, placement
 from planner.hardware.topology import LARGEST_TEXT, Topology, parse_topology
@@ -243,12 +244,12 @@ def network_link(instance: Instance) -> Link:
     Source: the instance's record; share and latency from `data/calibration/interconnect.toml`.
     Leaves out: how the GPUs of a node share its network cards.
     """
-    network = records.interconnect_defaults()["network"]
+    network = interconnect().network
     rate = format_bit_rate(instance.network_bytes_per_second)
     return Link(
         name=f"{instance.name} network, {rate}",
-        bytes_per_second=instance.network_bytes_per_second * network["achievable_fraction"],
-        latency_seconds=network["latency_us"] * MICRO,
+        bytes_per_second=instance.network_bytes_per_second * network.achievable_fraction,
+        latency_seconds=network.latency_seconds,
         provenance=Provenance.DERIVED,
         source=instance.source,
         medium="network",

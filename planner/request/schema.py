@@ -283,11 +283,11 @@ def _framework(wanted: RecipeRequest) -> Framework:
     framework = records.framework(wanted.framework)
     if not wanted.compile:
         return framework
-    if not framework.compiles:
+    if not framework.compile.is_estimated:
         names = (records.framework(name) for name in records.framework_names())
         raise UnsupportedError(
             f"torch.compile is not estimated for {framework.name}",
-            hint=f"it is for {', '.join(each.name for each in names if each.compiles)}",
+            hint=f"it is for {', '.join(each.name for each in names if each.compile.is_estimated)}",
             field="recipe.compile",
         )
     return framework.compiled()

@@ -205,7 +205,7 @@ def _changes(job: Job, s: Layout) -> Iterator[tuple[str, Job, Layout]]:
     for method, lora in _adapters(job, s):
         yield f"{method} of rank {lora.rank}", _with_recipe(job, lora=lora), s
     if s.zero_stage >= ZERO_1 and not s.offloads_optimizer:
-        for offload in map(Offload, job.framework.offloads):
+        for offload in map(Offload, job.framework.host_memory.offloads):
             yield f"offload {offload}", job, replace(s, offload=offload)
 
 

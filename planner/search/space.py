@@ -248,11 +248,11 @@ def _offloads(job: Job, table: Table) -> list[_Option]:
                 >= (
                     ZERO_1
                     if offload == Offload.OPTIMIZER
-                    else job.framework.parameters_sharded_from
+                    else job.framework.sharding.parameters_sharded_from
                 )
             ),
         )
-        for offload in map(Offload, job.framework.offloads)
+        for offload in map(Offload, job.framework.host_memory.offloads)
     ]
 
 

@@ -68,14 +68,14 @@ def start_up(job: Job) -> Term:
     Leaves out: waiting in a queue, pulling an image, downloading weights, compiling.
     """
     framework, gpus = job.framework, job.cluster.world_size
-    joining = framework.nccl_start_seconds + framework.nccl_start_seconds_per_gpu * gpus
+    joining = framework.start.nccl_seconds + framework.start.nccl_seconds_per_gpu * gpus
     joining = joining if gpus > 1 else 0.0
     weights = bytes_each(job.precision.stepped_bytes) * count(job.model.parameters, "parameters")
     return Term(
         name="start_up",
-        arithmetic=seconds(framework.start_seconds, "for a process")
+        arithmetic=seconds(framework.start.process_seconds, "for a process")
         + seconds(joining, "to join the GPUs")
-        + weights / rate(framework.load_bytes_per_second, "from disk"),
-        source=framework.sources["start"],
-        spread=framework.spreads["host"],
+        + weights / rate(framework.start.load_bytes_per_second, "from disk"),
+        source=framework.start.source,
+        spread=framework.uncertainty.host,
     )

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.catalog.records import interconnect_defaults
+from planner.catalog.interconnect import interconnect
 from planner.collectives import operations
 from planner.core.term import Amount
 from planner.domain.cluster import Group
@@ -114,10 +114,10 @@ def context_parallel(job: Job, s: Strategy, part: Part) -> tuple[Amount, Amount]
     each = element * tokens(job, s) / s.tensor_parallel_size
     keys, queries = each * 2 * part.attention.key_value_size, each * part.attention.query_size
     cluster, group, size = job.cluster, context_group(s), s.context_parallel_size
-    if job.framework.context_exchange == "ring":
+    if job.framework.context_parallel.exchange == "ring":
         ring = (size - 1) * operations.send(cluster, group, keys)
         return ring, 2 * ring
-    if job.framework.context_exchange == "gather":
+    if job.framework.context_parallel.exchange == "gather":
         gather = operations.all_gather(cluster, group, size * keys)
         return gather, gather + operations.reduce_scatter(cluster, group, size * keys)
     dealt = operations.all_to_all(cluster, group, 2 * queries + keys)
@@ -150,7 +150,7 @@ def pipeline_transfer(job: Job, s: Strategy) -> Amount:
     size = activation_bytes(job, s)
     share = size / sequence_split(s)
     gathered: Amount = 0.0
-    if job.framework.scatters_transfers:
+    if job.framework.pipeline.scatters_transfers:
         is_whole = np.logical_not(s.sequence_parallel)
         share = size / s.tensor_parallel_size
         gathered = np.where(
@@ -200,7 +200,7 @@ def average_parameters(job: Job, s: Strategy, at: Stage) -> Amount:
     group = shard_group(s)
     everyone = Group(ranks=group.ranks * s.data_parallel_replicate_size, stride=group.stride)
     size = job.precision.parameter_bytes * (dense + experts)
-    buckets = np.maximum(1, np.round(size / job.framework.bucket_bytes))
+    buckets = np.maximum(1, np.round(size / job.framework.overlap.bucket_bytes))
     return operations.all_reduce(job.cluster, everyone, size, buckets)
 
 
@@ -210,7 +210,7 @@ def slowdown(job: Job, s: Strategy) -> Amount:
     Source: `data/calibration/interconnect.toml`, overlap_slowdown, by what carries the collective.
     Leaves out: groups within a node that see another link than the node's.
     """
-    by_medium = interconnect_defaults()["overlap_slowdown"]
+    by_medium = interconnect().overlap_slowdown.by_medium
     replica = replica_group(s)
     spans = replica.ranks * replica.stride > job.cluster.gpus_per_node
     inner = by_medium[job.cluster.intra_node.medium]
@@ -219,13 +219,13 @@ def slowdown(job: Job, s: Strategy) -> Amount:
 
 def scatters(job: Job, s: Strategy) -> Amount:
     """Return whether each rank gets its share of the gradients only."""
-    return s.zero_stage >= job.framework.scatters_gradients_from
+    return s.zero_stage >= job.framework.sharding.scatters_gradients_from
 
 
 def _reduce(job: Job, s: Strategy, size: Amount, holders: _Holders, at: Stage) -> Amount:
     group, replicas = holders
     everyone = Group(ranks=group.ranks * replicas, stride=group.stride)
-    buckets = np.maximum(1, np.round(size / job.framework.bucket_bytes))
+    buckets = np.maximum(1, np.round(size / job.framework.overlap.bucket_bytes))
     calls = np.where(shards_parameters(job, s), blocks_of(at), buckets)
     whole = operations.all_reduce(job.cluster, everyone, size, calls)
     outer = Group(ranks=replicas, stride=group.ranks * group.stride)

@@ -40,7 +40,7 @@ def gemm(
     that a training run sustains; bytes reads A and B and writes C once, in the matmul dtype (C of
     an fp8 matmul in 16 bit).
     Source: `data/calibration/gemm.toml`, fitted on measured kernels of each GPU; the framework
-    record's sustained section.
+    record's matmul section.
     Leaves out: tile and wave quantisation (the fit's median error is in the record).
     """
     dtype = dtype or job.precision.matmul_dtype
@@ -113,13 +113,13 @@ def _attention(job: Job, s: Strategy, part: Part, *, is_backward: bool) -> Amoun
     num_keys = part.tokens(job.recipe.sequence_length)
     flops = tokens(job, s) * part.attention.flops_per_token(num_keys) / s.tensor_parallel_size
     gpu = job.cluster.gpu
-    curve = attention_curve(job.framework.attention_kernel, gpu.compute_capability)
+    curve = attention_curve(job.framework.attention.kernel, gpu.compute_capability)
     seen = min(num_keys, part.attention.window or num_keys)
     ramp = curve.ramp(part.attention.head_dim, seen, is_causal=part.attention.is_causal)
     share = ramp * (curve.backward if is_backward else curve.forward)
     times = _FLASH_BACKWARD if is_backward else 1.0
     peak = gpu.peak_flops.get(_wide_dtype(job), gpu.peak_flops["fp32"])
-    return times * flops / (job.framework.sustained_fraction * share * peak)
+    return times * flops / (job.framework.matmul.sustained_fraction * share * peak)
 
 
 def _eager_attention(job: Job, s: Strategy, part: Part, layer: Attention) -> Amount:
@@ -154,12 +154,16 @@ def elementwise(
 
 def elementwise_forward(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Amount:
     """Seconds of a part's elementwise work in forward."""
-    return elementwise(job, s, part, numerics, (job.framework.forward_passes, _SCORE_FORWARD))
+    return elementwise(
+        job, s, part, numerics, (job.framework.memory_bound.forward_passes, _SCORE_FORWARD)
+    )
 
 
 def elementwise_backward(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Amount:
     """Seconds of a part's elementwise work in backward, recompute left out."""
-    return elementwise(job, s, part, numerics, (job.framework.backward_passes, _SCORE_BACKWARD))
+    return elementwise(
+        job, s, part, numerics, (job.framework.memory_bound.backward_passes, _SCORE_BACKWARD)
+    )
 
 
 def _score_bytes(job: Job, whole: Strategy, part: Part, numerics: Numerics) -> Amount:
@@ -179,8 +183,13 @@ def loss(job: Job, s: Strategy) -> Amount:
     Source: the framework record's memory_bound section.
     Leaves out: fused cross-entropy.
     """
-    split = s.tensor_parallel_size if job.framework.splits_loss else 1
-    moved = job.framework.loss_passes * tokens(job, s) * job.model.vocab_size / split
+    split = s.tensor_parallel_size if job.framework.activations.splits_loss else 1
+    moved = (
+        job.framework.memory_bound.loss_bytes_per_logit
+        * tokens(job, s)
+        * job.model.vocab_size
+        / split
+    )
     has_loss = 1.0 if job.model.has_token_loss else 0.0
     return has_loss * moved / elementwise_bandwidth(job)
 
@@ -200,7 +209,7 @@ def launches(job: Job, s: Strategy, part: Part) -> Amount:
     again = np.where(s.recompute == Recompute.FULL, 1.0, 0.0) if part.is_block else 0.0
     sums = sum(layer.cuts_inputs for layer in part.linears)
     waits = (2 + again) * sums * np.log2(s.tensor_parallel_size)
-    return ((2 + again) * forward + waits) * job.framework.host_seconds_per_operation
+    return ((2 + again) * forward + waits) * job.framework.host.operation_seconds
 
 
 def host_stretch(
@@ -236,7 +245,7 @@ def selective_recompute(job: Job, s: Strategy, part: Part, numerics: Numerics) -
 
     "attention": the scores again;  "matmuls": half of the matmuls and all elementwise work
     """
-    if job.framework.selective_recompute == "attention":
+    if job.framework.activations.selective_recompute == "attention":
         scores = _score_bytes(job, replace(s, recompute=Recompute.NONE), part, numerics)
         passed = _SCORE_FORWARD * tokens(job, s) * scores / elementwise_bandwidth(job)
         return attention(job, s, part) + passed
@@ -258,7 +267,7 @@ def _blend(job: Job, arithmetic: Amount, moved_bytes: Amount) -> Amount:
 def _sustained_peak(job: Job, dtype: str) -> float:
     """Return the FLOPs per second that large matmuls keep up through a training run."""
     gpu = job.cluster.gpu
-    fraction = gpu.gemm.peak_fraction * job.framework.sustained_fraction
+    fraction = gpu.gemm.peak_fraction * job.framework.matmul.sustained_fraction
     return fraction * gpu.peak_flops.get(dtype, gpu.peak_flops["fp32"])
 
 
@@ -270,4 +279,4 @@ def _wide_dtype(job: Job) -> str:
 
 def elementwise_bandwidth(job: Job) -> float:
     """Return the bytes per second that elementwise kernels reach."""
-    return job.cluster.gpu.hbm_bytes_per_second * job.framework.elementwise_hbm_fraction
+    return job.cluster.gpu.hbm_bytes_per_second * job.framework.memory_bound.hbm_fraction

@@ -47,10 +47,10 @@ def reduction(job: Job, s: Strategy, at: Stage, backward: Amount) -> Beside:
     """
     whole = communication.reduce_gradients(job, s, at)
     gathered = np.where(s.gathers_twice, communication.gather_parameters(job, s, at), 0.0)
-    overlaps = np.where(s.zero_stage >= job.framework.overlaps_from, 1.0, 0.0)
+    overlaps = np.where(s.zero_stage >= job.framework.overlap.reduces_gradients_from, 1.0, 0.0)
     hidden = overlaps * np.maximum(0.0, _hidden(job, backward) - gathered)
     exposed = np.maximum(whole / communication.blocks_of(at), whole - hidden)
-    every = s.zero_stage >= job.framework.reduces_every_micro_batch_from
+    every = s.zero_stage >= job.framework.sharding.reduces_every_micro_batch_from
     times = np.where(every, s.gradient_accumulation_steps, 1)
     trained = sum(trained_parameters(job, s, at))
     reduced_bytes = job.precision.reduce_bytes * trained
@@ -146,7 +146,7 @@ def slowdown_term(job: Job, s: Strategy, reduced: Beside, gathered: Beside) -> T
 
 def _hidden(job: Job, computed: Amount) -> Amount:
     """Return how much communication can hide behind that much compute."""
-    return job.framework.backward_overlap_fraction * computed
+    return job.framework.overlap.backward_fraction * computed
 
 
 def _everyone(job: Job) -> Group:
@@ -162,8 +162,8 @@ def source(job: Job) -> str:
 def communication_spread(job: Job) -> float:
     """Return the half-width of the range of what goes over the wires."""
     kind = {
-        Provenance.MEASURED: "communication_measured",
-        Provenance.DERIVED: "communication_derived",
-        Provenance.ASSUMED: "communication_assumed",
+        Provenance.MEASURED: "measured",
+        Provenance.DERIVED: "derived",
+        Provenance.ASSUMED: "assumed",
     }[operations.provenance(job.cluster, _everyone(job))]
-    return job.framework.spreads[kind]
+    return job.framework.uncertainty.communication[kind]

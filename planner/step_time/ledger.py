@@ -87,7 +87,7 @@ def estimate_step_time(job: Job, s: Strategy) -> StepTime:
         terms=terms,
         step_seconds=step_seconds,
         low_seconds=step_seconds - spread,
-        high_seconds=step_seconds + job.framework.slower_factor * spread,
+        high_seconds=step_seconds + job.framework.uncertainty.slower_factor * spread,
         tokens_per_second_per_gpu=tokens_per_gpu / step_seconds,
         model_flops_utilization=flops / (step_seconds * job.peak_flops_per_second),
     )
@@ -236,5 +236,5 @@ def _optimizer(job: Job, s: Strategy, at: Stage) -> Term:
         name="optimizer",
         arithmetic=each * count(parameters, "parameters") / bandwidth,
         source=job.optimizer.source,
-        spread=job.framework.spreads["memory_bound"],
+        spread=job.framework.uncertainty.memory_bound,
     )

@@ -114,7 +114,7 @@ def _part_seconds_in(job: Job, s: Strategy, part: Part, numerics: Numerics) -> M
     spent = np.zeros((len(Spent), *np.shape(tokens(job, s))))
     _compute(job, s, part, numerics, spent)
     again = _repeats_forward(s, part)
-    overlap = job.framework.tensor_overlap_fraction
+    overlap = job.framework.overlap.tensor_fraction
     exchange = communication.tensor_parallel(job, s, part)
     spent[Spent.TENSOR] = (1 + again + 1 - overlap) * exchange
     spent[Spent.EXPERT] = (2 + again) * communication.expert_parallel(job, s, part)
@@ -152,12 +152,12 @@ def _wait_for_host(job: Job, s: Strategy, part: Part, spent: Column) -> None:
     backward = _total(spent, BACKWARD)
     exchanged = spent[Spent.TENSOR] + spent[Spent.EXPERT]
     stretch = compute.host_stretch(job, s, part, forward + backward, exchanged)
-    idle = job.framework.host_seconds_per_micro_batch if part.name == "head" else 0.0
+    idle = job.framework.host.micro_batch_seconds if part.name == "head" else 0.0
     spent[Spent.FORWARD_LAUNCHES] = (stretch - 1) * forward + idle
     spent[Spent.BACKWARD_LAUNCHES] = (stretch - 1) * backward
     spent[Spent.PUT_OFF] *= stretch
     waiting = (stretch - 1) * (forward + backward) + idle
-    spent[Spent.DOUBT] += job.framework.spreads["host"] * waiting
+    spent[Spent.DOUBT] += job.framework.uncertainty.host * waiting
 
 
 def _repeats_forward(s: Strategy, part: Part) -> Amount:
@@ -183,7 +183,7 @@ def _context(job: Job, s: Strategy, part: Part) -> Amount:
     if np.all(np.asarray(s.context_parallel_size) == 1):
         return 0.0
     forward, backward = communication.context_parallel(job, s, part)
-    if job.framework.context_exchange != "ring":
+    if job.framework.context_parallel.exchange != "ring":
         return forward + backward
     looking, looking_back = (
         compute.attention(job, s, part),
@@ -202,9 +202,9 @@ def _doubt(job: Job, busy: Amount, moving: Amount) -> Amount:
     own.
     Source: the framework record's uncertainty section.
     """
-    spreads = job.framework.spreads
-    matmuls = max(job.cluster.gpu.gemm.spread, spreads["compute"])
-    return matmuls * (busy - moving) + spreads["memory_bound"] * moving
+    spreads = job.framework.uncertainty
+    matmuls = max(job.cluster.gpu.gemm.spread, spreads.compute)
+    return matmuls * (busy - moving) + spreads.memory_bound * moving
 
 
 def pace(job: Job, s: Strategy) -> tuple[MicroBatch, MicroBatch, Stage]:

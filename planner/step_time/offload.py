@@ -6,18 +6,13 @@ slowest stage; n GPUs of a node.
 
 import numpy as np
 
-from planner.catalog import records
+from planner.catalog.interconnect import interconnect
 from planner.core.term import Amount, Term, count, only_where, rate, seconds
-from planner.core.units import GIGA
 from planner.domain.job import Job
 from planner.domain.strategy import Strategy
+from planner.hardware.pcie import slot_bytes_per_second
 from planner.parallel.adapters import trained_parameters
 from planner.parallel.partition import Stage, dense_shards, expert_shards, stage_parameters
-
-_OLDEST, _NEWEST = 3, 6
-"""PCIe generations with a record in `data/links`."""
-_ACHIEVABLE_SHARE = 0.75
-"""Of a generation that nobody measured, as in `planner/hardware/pcie.py`."""
 
 
 def terms(job: Job, s: Strategy, at: Stage, forward: Amount, backward: Amount) -> tuple[Term, ...]:
@@ -40,19 +35,19 @@ def terms(job: Job, s: Strategy, at: Stage, forward: Amount, backward: Amount) -
         return ()
     share = _share(s, trained_parameters(job, s, at))
     pcie = host_link_bytes_per_second(job)
-    hidden = job.framework.backward_overlap_fraction * np.asarray(backward)
+    hidden = job.framework.overlap.backward_fraction * np.asarray(backward)
     down = job.precision.gradient_bytes * share / pcie
-    every = s.zero_stage >= job.framework.reduces_every_micro_batch_from
+    every = s.zero_stage >= job.framework.sharding.reduces_every_micro_batch_from
     times = np.where(every, s.gradient_accumulation_steps, 1)
-    leaving = times * np.maximum(0.0, down - hidden * job.framework.offload_overlaps)
+    leaving = times * np.maximum(0.0, down - hidden * job.framework.offload.overlaps)
     stepping = (
         count(job.cluster.gpus_per_node, "GPUs")
         * count(share, "parameters")
-        / count(job.framework.host_parameters_per_second, "a second on the CPU")
+        / count(job.framework.offload.parameters_per_second, "a second on the CPU")
     )
     fetch = job.precision.parameter_bytes * _share(s, stage_parameters(job, s, at)) / pcie
     again = np.where(s.gathers_twice, np.maximum(0.0, fetch - hidden), 0.0)
-    before = np.maximum(0.0, fetch - job.framework.backward_overlap_fraction * np.asarray(forward))
+    before = np.maximum(0.0, fetch - job.framework.overlap.backward_fraction * np.asarray(forward))
     returning = job.precision.parameter_bytes * share / pcie
     up = np.where(
         s.offloads_parameters, s.gradient_accumulation_steps * (before + again), returning
@@ -63,8 +58,8 @@ def terms(job: Job, s: Strategy, at: Stage, forward: Amount, backward: Amount) -
             name="offload",
             arithmetic=only_where(s.offloads_optimizer, moved + seconds(up, "of parameters back")),
             note=("copies at ", rate(pcie), " a GPU"),
-            source=job.framework.sources["offload"],
-            spread=job.framework.spreads["host"],
+            source=job.framework.offload.source,
+            spread=job.framework.uncertainty.host,
         ),
     )
 
@@ -79,12 +74,11 @@ def host_link_bytes_per_second(job: Job) -> float:
     Leaves out: NVLink between CPU and GPU (Grace), lanes shared behind a switch, NUMA settings.
     """
     gpu = job.cluster.gpu
-    generation = min(max(gpu.pcie_generation or 4, _OLDEST), _NEWEST)
-    link = records.link(f"pcie-{generation}-x16")
-    reached = link.achievable_bytes_per_second or _ACHIEVABLE_SHARE * link.bytes_per_second
-    memory = records.interconnect_defaults()["pcie"]["host_memory_gb_per_s"][str(generation)]
-    slot = reached * (gpu.pcie_lanes or 16) / 16
-    return float(min(slot, memory * GIGA / job.cluster.gpus_per_node))
+    pcie = interconnect().pcie
+    generation = gpu.pcie_generation or pcie.default_generation
+    slot, _ = slot_bytes_per_second(generation, gpu.pcie_lanes or pcie.default_lanes)
+    memory = pcie.host_memory_bytes_per_second[pcie.known_generation(generation)]
+    return min(slot, memory / job.cluster.gpus_per_node)
 
 
 def _share(s: Strategy, parameters: tuple[Amount, Amount]) -> Amount:

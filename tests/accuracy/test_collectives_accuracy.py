@@ -17,11 +17,11 @@ from made_clusters import cluster, link
 from planner.catalog import records
 from planner.catalog.collectives import (
     OPERATIONS,
-    CollectiveShape,
     CollectiveSystem,
     collective_system,
     collective_systems,
 )
+from planner.catalog.interconnect import CollectiveShape
 from planner.collectives import operations
 from planner.collectives.within_node import measured, traffic, within_node
 from planner.core.term import Column

@@ -99,7 +99,8 @@ def test_local_sgd_speeds_up_as_published(boytsov: Job, published: tuple[float, 
 
 def test_accumulation_spares_the_exchange_only_with_no_sync(boytsov: Job) -> None:
     s = ddp(4, gradient_accumulation_steps=16)
-    every = replace(boytsov, framework=replace(boytsov.framework, reduces_every_micro_batch_from=0))
+    sharding = replace(boytsov.framework.sharding, reduces_every_micro_batch_from=0)
+    every = replace(boytsov, framework=replace(boytsov.framework, sharding=sharding))
     with_no_sync, without = (
         4 / (SEVERAL_GPUS + times * seconds / 16 / SINGLE_GPU_SECONDS)
         for job in (boytsov, every)

@@ -1,6 +1,6 @@
 """The fits behind `make accuracy-cross`: what they may use, and that they find what is there."""
 
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,12 @@ PAGE = Path(__file__).parents[2] / "docs/accuracy/runs.md"
 
 
 def test_what_may_be_fitted_is_declared_with_known_names() -> None:
-    known = {field.name for field in fields(Framework)}
+    known = {
+        f"{section.name}.{field.name}"
+        for section in fields(Framework)
+        if is_dataclass(section.type)
+        for field in fields(section.type)
+    }
     for record, how in fits.FITS.items():
         assert set(how.constants) <= known & set(fits.START)
         assert set(how.sources) <= set(source_names())
@@ -26,7 +31,7 @@ def test_what_may_be_fitted_is_declared_with_known_names() -> None:
 
 
 def test_a_fit_finds_the_constants_that_made_the_seconds() -> None:
-    made = {"sustained_fraction": 0.6, "host_seconds_per_micro_batch": 0.004}
+    made = {"matmul.sustained_fraction": 0.6, "host.micro_batch_seconds": 0.004}
     groups = [
         replace(
             each,
@@ -38,7 +43,7 @@ def test_a_fit_finds_the_constants_that_made_the_seconds() -> None:
     for each in groups:
         time = estimate_step_time(fits.with_values(each.job, found), each.layouts)
         assert np.max(np.abs(time.step_seconds / each.seconds - 1)) < 0.03
-    assert found["sustained_fraction"] == pytest.approx(0.6, rel=0.03)
+    assert found["matmul.sustained_fraction"] == pytest.approx(0.6, rel=0.03)
 
 
 def test_a_source_left_out_has_no_part_in_its_constants(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -145,7 +145,7 @@ def admitted(every: Pass, wish: Wish, branch: str) -> Column:
     more = max(0, every.changes[search] - every.changes[tree])
     gain = every.step_seconds[tree] / every.step_seconds[search] / EARNED**more - 1
     framework = every.job.framework
-    error = framework.slower_factor * framework.spreads["compute"]
+    error = framework.uncertainty.slower_factor * framework.uncertainty.compute
     is_roomier = every.is_comfortable[search] and not every.is_comfortable[tree]
     return proposed if is_roomier or gain > error else preferred
 

@@ -43,4 +43,4 @@ def test_masks_keep_short_sequences_from_filling_a_kernel() -> None:
 
 def test_frameworks_name_kernels_that_have_a_curve() -> None:
     for name in records.framework_names():
-        assert records.framework(name).attention_kernel in attention_kernels()
+        assert records.framework(name).attention.kernel in attention_kernels()

@@ -6,13 +6,16 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from planner.catalog import records
+from planner.catalog.interconnect import interconnect
 from planner.core.units import GIB, GIGA, TERA
+from planner.domain.cluster import Provenance
 from planner.hardware.topology import parse_topology
 from planner.models.architectures import read_model
 
@@ -308,7 +311,7 @@ def test_a_link_is_within_what_has_been_built(name: str) -> None:
     if link.bytes_per_second:
         assert link.achievable_bytes_per_second <= link.bytes_per_second
         # An all-reduce in the switch moves less than a ring, so it may read above the line rate.
-        assert link.all_reduce_bytes_per_second <= 1.2 * link.bytes_per_second
+        assert link.all_reduce_bus_bytes_per_second <= 1.2 * link.bytes_per_second
     assert link.latency_seconds < 1e-3
 
 
@@ -318,16 +321,73 @@ def test_every_nvlink_generation_says_what_it_reaches(generation: int) -> None:
 
 
 def test_the_shares_of_a_link_are_fractions() -> None:
-    defaults = records.interconnect_defaults()
-    shares = {
-        key: value
-        for section in (defaults, defaults["pcie"], defaults["network"])
-        for key, value in section.items()
-        if key.endswith("_fraction")
+    assumed = interconnect()
+    shares = [
+        getattr(section, key.name)
+        for section in (assumed.pcie, assumed.network, assumed.fabric)
+        for key in fields(section)
+        if key.name.endswith("_fraction")
+    ]
+    assert len(shares) == 5
+    assert all(0 < share <= 1 for share in shares)
+
+
+def test_every_section_of_the_interconnect_has_its_source() -> None:
+    assumed = interconnect()
+    sections = [getattr(assumed, each.name) for each in fields(assumed) if is_dataclass(each.type)]
+    assert len(sections) == 10
+    for section in sections:
+        keys = {each.name for each in fields(section)}
+        sources = {key for key in keys if key == "source" or key.endswith("_source")}
+        assert sources
+        assert all(getattr(section, key) for key in sources)
+    assert all(family.source for family in assumed.collectives.values())
+    assert assumed.latency_source
+
+
+def test_what_the_interconnect_names_are_links() -> None:
+    assumed = interconnect()
+    named = {
+        assumed.network.default,
+        assumed.power9.socket_link,
+        assumed.fabric.default_link,
+        f"nvlink-{assumed.nvlink.default_generation}",
+        *assumed.pcie.socket_link.values(),
+        *(f"pcie-{generation}-x16" for generation in assumed.pcie.socket_link),
+        *(name for by_ranks in assumed.pcie.measured.values() for name in by_ranks.values()),
     }
-    assert {"p2p_fraction", "host_staged_fraction", "achievable_fraction"} <= set(shares)
-    assert all(0 < share <= 1 for share in shares.values())
-    assert defaults["network"]["default"] in records.link_names()
+    assert named <= set(records.link_names())
+    assert set(assumed.pcie.measured) <= set(records.gpu_names())
+    assert set(assumed.pcie.host_memory_bytes_per_second) == set(assumed.pcie.socket_link)
+
+
+@pytest.mark.parametrize("name", records.gpu_names())
+def test_a_fabric_of_links_names_what_one_of_them_is(name: str) -> None:
+    gpu = records.gpu(name)
+    has_links = bool(gpu.nvlink_links) or gpu.vendor == "amd"
+    assert bool(gpu.fabric_link) == has_links
+    if has_links:
+        link = records.link(gpu.fabric_link)
+        assert (link.kind, link.scope) == ("nvlink", "link")
+        assert link.bytes_per_second
+    if gpu.nvlink_links:
+        assert gpu.fabric_link.startswith(f"nvlink-{gpu.nvlink_generation}")
+        assert link.bytes_per_second == gpu.nvlink_bytes_per_second_per_link
+
+
+def test_a_network_says_what_nccl_talks_over() -> None:
+    transports = {
+        name: records.link(name).transport
+        for name in records.link_names()
+        if records.link(name).kind == "network"
+    }
+    assert transports["roce-100g"] == transports["infiniband-ndr"] == "infiniband"
+    assert transports["aws-efa-v2"] == "efa"
+    assert {name for name, transport in transports.items() if not transport} == {
+        "gcp-a3-high-tcpx",
+        "gcp-a3-mega-tcpxo",
+        "hpe-slingshot-4x200g",
+    }
 
 
 @pytest.mark.parametrize("record", [r for r in RECORDS if r.startswith("frameworks/")])
@@ -342,18 +402,23 @@ def test_a_framework_loads_whole(record: str) -> None:
     )
     assert all(optimizer.source for optimizer in framework.optimizers.values())
     shares = (
-        framework.allocator_fraction,
-        framework.usable_fraction,
-        framework.sustained_fraction,
-        framework.elementwise_hbm_fraction,
-        *framework.spreads.values(),
+        framework.device.allocator_fraction,
+        framework.device.usable_fraction,
+        framework.matmul.sustained_fraction,
+        framework.memory_bound.hbm_fraction,
+        framework.uncertainty.compute,
+        framework.uncertainty.memory_bound,
+        framework.uncertainty.host,
+        framework.uncertainty.memory,
+        *framework.uncertainty.communication.values(),
     )
     assert all(0 < share <= 1 for share in shares)
-    hidden = (framework.backward_overlap_fraction, framework.tensor_overlap_fraction)
+    hidden = (framework.overlap.backward_fraction, framework.overlap.tensor_fraction)
     assert all(0 <= share < 1 for share in hidden)
-    assert framework.slower_factor >= 1
-    fitted = {"device", "overlap", "host", "sustained", "memory_bound", "attention", "pipeline"}
-    assert fitted <= set(framework.sources)
+    assert framework.uncertainty.slower_factor >= 1
+    assert set(framework.uncertainty.communication) == set(Provenance)
+    sections = [each.name for each in fields(framework) if is_dataclass(each.type)]
+    assert all(getattr(framework, section).source for section in sections)
 
 
 @pytest.mark.parametrize("model_id", records.model_ids())
@@ -384,6 +449,8 @@ def test_counting_parameters_imports_neither_torch_nor_transformers() -> None:
     program = """
 import sys
 from planner.catalog import records
+from planner.catalog.interconnect import interconnect
+from planner.domain.cluster import Provenance
 from planner.models.architectures import read_model
 assert read_model("gpt2", records.model("gpt2").config).parameters == 124439808
 print(sorted({"torch", "transformers", "huggingface_hub", "pynvml"} & set(sys.modules)))

@@ -61,6 +61,6 @@ def test_bare_constants_between_nodes() -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_the_constants_are_what_the_fit_prints(family: str, operation: str) -> None:
-    record = records.interconnect_defaults()["collectives"][family][operation]
+    record = records.read("calibration", "interconnect")["collectives"][family][operation]
     chosen = [system for system in collective_systems() if system.media[0] in FAMILIES[family]]
     assert record == pytest.approx(as_record(fit(chosen, operation)), rel=0.01)

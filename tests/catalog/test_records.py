@@ -65,7 +65,7 @@ def test_a_link_is_in_base_units_and_zero_where_unknown() -> None:
     link = records.link("nvswitch-h100")
     assert (link.kind, link.scope) == ("nvlink", "gpu")
     assert link.bytes_per_second == 450 * GIGA
-    assert link.all_reduce_bytes_per_second == pytest.approx(367.5 * GIGA)
+    assert link.all_reduce_bus_bytes_per_second == pytest.approx(367.5 * GIGA)
     assert (link.achievable_bytes_per_second, link.latency_seconds) == (0, 0)
 
 
@@ -93,17 +93,17 @@ def test_there_is_no_model_of_another_name(name: str) -> None:
 
 def test_a_framework_is_in_base_units() -> None:
     torch = records.framework("torch")
-    assert torch.context_bytes == 520 * MIB
-    assert torch.bucket_bytes == 25 * MIB
-    assert torch.host_seconds_per_operation == pytest.approx(10 * MICRO)
+    assert torch.device.context_bytes == 520 * MIB
+    assert torch.overlap.bucket_bytes == 25 * MIB
+    assert torch.host.operation_seconds == pytest.approx(10 * MICRO)
     mixed = torch.precisions["bf16-mixed"]
     assert (mixed.parameter_bytes, mixed.gather_bytes) == (4, 2)
     assert (mixed.replicated_numerics, mixed.sharded_numerics) == (
         Numerics.AUTOCAST,
         Numerics.HALF,
     )
-    assert "source" not in torch.spreads
-    assert torch.sources["device"]
+    assert torch.start.load_bytes_per_second == GIGA
+    assert torch.device.source
 
 
 def test_a_framework_may_be_another_one_under_its_own_name() -> None:

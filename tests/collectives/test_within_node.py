@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from planner.catalog import records
 from planner.catalog.collectives import (
     OPERATIONS,
-    CollectiveShape,
     CollectiveSystem,
     collective_shapes,
     collective_systems,
 )
+from planner.catalog.interconnect import CollectiveShape
 from planner.collectives.within_node import (
     link_seconds,
     measured,

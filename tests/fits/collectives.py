@@ -14,10 +14,10 @@ import numpy as np
 
 from planner.catalog.collectives import (
     OPERATIONS,
-    CollectiveShape,
     CollectiveSystem,
     collective_systems,
 )
+from planner.catalog.interconnect import CollectiveShape
 from planner.catalog.records import data_root
 from planner.collectives.within_node import traffic, within_node
 from planner.core.term import Column

@@ -24,12 +24,12 @@ from planner.report.text import table
 from planner.step_time.ledger import estimate_step_time
 
 START = {
-    "sustained_fraction": 0.8,
-    "forward_passes": 1.2,
-    "backward_passes": 2.4,
-    "host_seconds_per_operation": 20 * MICRO,
-    "host_seconds_per_micro_batch": 1000 * MICRO,
-    "tensor_overlap_fraction": 0.1,
+    "matmul.sustained_fraction": 0.8,
+    "memory_bound.forward_passes": 1.2,
+    "memory_bound.backward_passes": 2.4,
+    "host.operation_seconds": 20 * MICRO,
+    "host.micro_batch_seconds": 1000 * MICRO,
+    "overlap.tensor_fraction": 0.1,
 }
 """Judgement of a framework that nobody timed, where every fit begins."""
 PULL = 0.005
@@ -44,7 +44,7 @@ class Fit:
     """The constants of one framework record that are set on published runs."""
 
     constants: tuple[str, ...]
-    """Fields of `Framework`."""
+    """Of `Framework`: section and field."""
     sources: Mapping[str, Callable[[Run], bool]]
     """Which runs of which sources they may be set on."""
     relative: str = ""
@@ -76,7 +76,11 @@ def without_pipeline(run: Run) -> bool:
 
 FITS = {
     "torch": Fit(
-        constants=("sustained_fraction", "forward_passes", "backward_passes"),
+        constants=(
+            "matmul.sustained_fraction",
+            "memory_bound.forward_passes",
+            "memory_bound.backward_passes",
+        ),
         sources={"mosaic": every, "torchtitan": every},
         relative="megatron",
     ),
@@ -107,8 +111,8 @@ class Constants:
     def of(self, job: Job) -> Job:
         """Return the job with those constants."""
         values: dict[str, Any] = dict(self.by_record[_record(job.framework.name)])
-        if job.framework.attention_kernel == self.unknown_kernel:
-            values["attention_kernel"] = RELATIVE_KERNEL
+        if job.framework.attention.kernel == self.unknown_kernel:
+            values["attention.kernel"] = RELATIVE_KERNEL
         return with_values(job, values)
 
 
@@ -199,7 +203,12 @@ def _record(framework: str) -> str:
 
 
 def with_values(job: Job, values: Mapping[str, Any]) -> Job:
-    return replace(job, framework=replace(job.framework, **values))
+    framework = job.framework
+    for name, value in values.items():
+        section, _, field = name.partition(".")
+        changed = replace(getattr(framework, section), **{field: value})
+        framework = replace(framework, **{section: changed})
+    return replace(job, framework=framework)
 
 
 @cache

@@ -127,7 +127,7 @@ def test_more_nodes_never_need_more_of_each(framework: str, power: int) -> None:
             "recipe": recipe(framework) | {"global_batch_size": 8 * nodes},
         }
         job = resolve(parse_request(payload), allow_paths=False).job
-        offload = records.framework(framework).offloads[-1]
+        offload = records.framework(framework).host_memory.offloads[-1]
         s = sharded(3, 8 * nodes, offload=Offload(offload))
         return float(estimate_host_memory(job, s).training_bytes)
 

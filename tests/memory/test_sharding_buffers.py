@@ -286,7 +286,7 @@ def test_published_runs_fit_where_they_ran(make_job: JobMaker, run: tuple[Any, .
 OFFLOADS = [
     (name, offload)
     for name in records.framework_names()
-    for offload in ("none", *records.framework(name).offloads)
+    for offload in ("none", *records.framework(name).host_memory.offloads)
 ]
 
 

@@ -158,7 +158,7 @@ def test_ddp_reduces_all_gradients_and_zero_scatters_them(make_job: JobMaker) ->
     job = make_job(gpus=4, recipe={"framework": "torch"})
     ddp = replace(PLAIN, data_parallel_replicate_size=4)
     size = 4 * job.model.parameters
-    buckets = round(size / job.framework.bucket_bytes)
+    buckets = round(size / job.framework.overlap.bucket_bytes)
     whole = operations.all_reduce(job.cluster, Group(ranks=4), size, buckets)
     assert communication.reduce_gradients(job, ddp, stage(job, ddp, 0)) == pytest.approx(whole)
     zero = replace(PLAIN, data_parallel_shard_size=4, zero_stage=3)

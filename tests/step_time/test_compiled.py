@@ -42,9 +42,9 @@ def test_matmuls_stay_and_launches_halve(make_job: JobMaker) -> None:
     eager, compiled = (
         job(make_job, compile=is_compiled).framework for is_compiled in (False, True)
     )
-    assert compiled.sustained_fraction == eager.sustained_fraction
-    assert compiled.host_seconds_per_operation == eager.host_seconds_per_operation / 2
-    assert compiled.forward_passes < eager.forward_passes / 2
+    assert compiled.matmul == eager.matmul
+    assert compiled.host.operation_seconds == eager.host.operation_seconds / 2
+    assert compiled.memory_bound.forward_passes < eager.memory_bound.forward_passes / 2
 
 
 def test_a_framework_that_is_not_compiled_names_those_that_are(make_job: JobMaker) -> None:

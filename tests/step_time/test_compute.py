@@ -33,7 +33,7 @@ def test_gemm_time_is_overhead_plus_the_blend_of_arithmetic_and_memory(make_job:
     job = make_job(gpu="h100-sxm-80gb")
     curve, gpu = job.cluster.gpu.gemm, job.cluster.gpu
     m = n = k = 4096
-    sustained = job.framework.sustained_fraction
+    sustained = job.framework.matmul.sustained_fraction
     arithmetic = 2 * m * n * k / (sustained * curve.peak_fraction * gpu.peak_flops["bf16"])
     memory = 2 * (m * k + k * n + m * n) / (curve.hbm_fraction * gpu.hbm_bytes_per_second)
     blend = (arithmetic**curve.sharpness + memory**curve.sharpness) ** (1 / curve.sharpness)
@@ -91,7 +91,7 @@ def test_fused_attention_runs_at_the_kernels_share_of_the_peak(make_job: JobMake
     curve = attention_curve("sdpa", "8.0")
     flops = 8 * 4096 * block(job).attention.flops_per_token(4096)  # type: ignore[union-attr]
     share = 128 / (128 + curve.head_dim_half) * 4096 / (4096 + curve.keys_half_causal)
-    peak = job.framework.sustained_fraction * share * 312e12
+    peak = job.framework.matmul.sustained_fraction * share * 312e12
     assert compute.attention(job, ONE, block(job)) == pytest.approx(flops / peak / curve.forward)
     assert compute.attention_backward(job, ONE, block(job)) == pytest.approx(
         2.5 * flops / peak / curve.backward
@@ -121,7 +121,7 @@ def test_elementwise_work_passes_over_what_is_kept(make_job: JobMaker) -> None:
     fused = make_job(LLAMA)
     kept = kept_per_token(fused, ONE, block(fused), Numerics.HALF)
     seconds = compute.elementwise(fused, ONE, block(fused), Numerics.HALF, (2.0, 99.0))
-    bandwidth = fused.framework.elementwise_hbm_fraction * fused.cluster.gpu.hbm_bytes_per_second
+    bandwidth = fused.framework.memory_bound.hbm_fraction * fused.cluster.gpu.hbm_bytes_per_second
     tokens = 8 * fused.recipe.sequence_length
     assert seconds == pytest.approx(2.0 * tokens * kept / bandwidth)
 
@@ -151,7 +151,7 @@ def test_what_selective_recompute_repeats_is_still_done_in_forward(make_job: Job
 def test_selective_recompute_of_torch_repeats_half_of_the_matmuls(make_job: JobMaker) -> None:
     job = make_job(LLAMA)
     again = compute.selective_recompute(job, ONE, block(job), Numerics.HALF)
-    passes = (job.framework.forward_passes, 1.8)
+    passes = (job.framework.memory_bound.forward_passes, 1.8)
     rest = compute.elementwise(job, ONE, block(job), Numerics.HALF, passes)
     assert again - rest == pytest.approx(compute.matmuls(job, ONE, block(job)) / 2)
 

@@ -40,7 +40,7 @@ def test_a_gather_in_backward_takes_the_link_from_the_reduction(make_job: JobMak
     job = make_job(LLAMA, gpus=8)
     at = stage(job, ZERO_3, 0)
     gather = float(communication.gather_parameters(job, ZERO_3, at))
-    busy = gather / job.framework.backward_overlap_fraction
+    busy = gather / job.framework.overlap.backward_fraction
     assert data_parallel.reduction(job, ZERO_3, at, busy).exposed == pytest.approx(
         data_parallel.reduction(job, ZERO_3, at, busy).seconds
     )

@@ -42,7 +42,9 @@ def test_an_offloaded_optimizer_steps_on_the_cpu_and_brings_its_share_back(
 def test_gradients_wait_where_they_do_not_leave_during_backward(make_job: JobMaker) -> None:
     job = a_job(make_job, "megatron", tokens=4096)
     s = replace(ZERO_3, zero_stage=1, offload=Offload.OPTIMIZER)
-    beside = replace(job, framework=replace(job.framework, offload_overlaps=True))
+    beside = replace(
+        job, framework=replace(job.framework, offload=replace(job.framework.offload, overlaps=True))
+    )
     share, rate = PARAMETERS / 8, 77e9 / 8
     assert seconds(job, s)["offload"] - seconds(beside, s)["offload"] == pytest.approx(
         4 * share / rate, rel=0.01
@@ -52,7 +54,12 @@ def test_gradients_wait_where_they_do_not_leave_during_backward(make_job: JobMak
 def test_parameters_in_host_memory_are_copied_before_every_gather(make_job: JobMaker) -> None:
     """With little compute nothing hides: 2 micro-batches x 2 gathers, and 2 x gradients."""
     job = a_job(make_job, "torch", tokens=1)
-    bare = replace(job, framework=replace(job.framework, backward_overlap_fraction=0.0))
+    bare = replace(
+        job,
+        framework=replace(
+            job.framework, overlap=replace(job.framework.overlap, backward_fraction=0.0)
+        ),
+    )
     s = replace(ZERO_3, offload=Offload.OPTIMIZER_AND_PARAMETERS)
     share, rate = PARAMETERS / 8, 77e9 / 8
     stepped = PARAMETERS / 7e8

@@ -109,7 +109,7 @@ def test_a_measured_machine_takes_its_curve_and_a_reduction_states_its_rate(
     spent, moved, _, pace = (each.number for each in reduction.note if isinstance(each, Quantity))
     assert moved / pace == pytest.approx(spent)
     assert "a100_sxm" in reduction.source
-    assert reduction.spread == job.framework.spreads["communication_measured"]
+    assert reduction.spread == job.framework.uncertainty.communication["measured"]
 
 
 def test_utilisation_is_model_flops_over_peak(make_job: JobMaker) -> None:
@@ -149,21 +149,29 @@ def test_chunks_shorten_the_bubble_and_hide_the_hand_overs(make_job: JobMaker) -
 
 def test_the_host_holds_up_every_micro_batch(make_job: JobMaker) -> None:
     job = make_job(gpus=1, recipe={"global_batch_size": 64})
-    slow = replace(job, framework=replace(job.framework, host_seconds_per_micro_batch=1.0))
+    slow = replace(
+        job,
+        framework=replace(job.framework, host=replace(job.framework.host, micro_batch_seconds=1.0)),
+    )
     steps = [
         float(estimate_step_time(each, ddp(1, gradient_accumulation_steps=64)).step_seconds)
         for each in (job, slow)
     ]
-    waits = 64 * (1.0 - job.framework.host_seconds_per_micro_batch)
+    waits = 64 * (1.0 - job.framework.host.micro_batch_seconds)
     assert steps[1] - steps[0] == pytest.approx(waits)
 
 
 def test_part_of_backwards_exchange_hides_behind_weight_gradients(make_job: JobMaker) -> None:
     job = make_job("meta-llama/Llama-2-7b-hf", gpus=8, recipe=MEGATRON)
     s = Layout(tensor_parallel_size=8, gradient_accumulation_steps=64)
-    hidden = job.framework.tensor_overlap_fraction
+    hidden = job.framework.overlap.tensor_fraction
     assert 0 < hidden < 1
-    whole = replace(job, framework=replace(job.framework, tensor_overlap_fraction=0.0))
+    whole = replace(
+        job,
+        framework=replace(
+            job.framework, overlap=replace(job.framework.overlap, tensor_fraction=0.0)
+        ),
+    )
     exchanges = [
         amounts(estimate_step_time(each, s))["tensor_parallel_exchange"] for each in (job, whole)
     ]
@@ -245,20 +253,24 @@ def test_adapters_alone_are_reduced_and_stepped(make_job: JobMaker) -> None:
 def test_what_waits_for_the_host_has_the_widest_range(make_job: JobMaker) -> None:
     job = make_job(gpus=1, recipe={"global_batch_size": 64})
     s = ddp(1, micro_batch_size=64)
-    spreads = job.framework.spreads
-    none = replace(job.framework, host_seconds_per_operation=0.0, host_seconds_per_micro_batch=0.0)
-    much = replace(job.framework, host_seconds_per_operation=1.0)
+    spreads = job.framework.uncertainty
+    host = job.framework.host
+    none = replace(
+        job.framework, host=replace(host, operation_seconds=0.0, micro_batch_seconds=0.0)
+    )
+    much = replace(job.framework, host=replace(host, operation_seconds=1.0))
     busy, waiting = (
         term(estimate_step_time(replace(job, framework=framework), s), "backward").spread
         for framework in (none, much)
     )
-    assert spreads["compute"] < busy < spreads["memory_bound"]
-    assert waiting == pytest.approx(spreads["host"], rel=0.01)
+    assert spreads.compute < busy < spreads.memory_bound
+    assert waiting == pytest.approx(spreads.host, rel=0.01)
 
 
 def test_memory_bound_time_has_its_own_range(make_job: JobMaker) -> None:
     job = make_job(gpus=1, recipe={"global_batch_size": 64})
-    quick = replace(job.framework, forward_passes=1e-9, backward_passes=1e-9)
+    passes = replace(job.framework.memory_bound, forward_passes=1e-9, backward_passes=1e-9)
+    quick = replace(job.framework, memory_bound=passes)
     s = ddp(1, micro_batch_size=64)
     usual, matmuls = (
         term(estimate_step_time(replace(job, framework=framework), s), "forward").spread
@@ -293,7 +305,7 @@ def test_chunks_wait_for_hand_overs_that_take_longer_than_they_compute(make_job:
 
 def test_the_optimizer_passes_over_its_states(make_job: JobMaker) -> None:
     job = make_job()
-    bandwidth = job.framework.elementwise_hbm_fraction * job.cluster.gpu.hbm_bytes_per_second
+    bandwidth = job.framework.memory_bound.hbm_fraction * job.cluster.gpu.hbm_bytes_per_second
     step = term(estimate_step_time(job, Strategy(micro_batch_size=8)), "optimizer")
     moved = job.optimizer.passes * 4 * job.model.parameters
     assert step.amount == pytest.approx(moved / bandwidth)

@@ -85,4 +85,4 @@ def _effort(situation: Situation) -> str:
 def _error(situation: Situation) -> float:
     """Return by what fraction a step may take longer than estimated."""
     framework = situation.job.framework
-    return framework.slower_factor * framework.spreads["compute"]
+    return framework.uncertainty.slower_factor * framework.uncertainty.compute

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 
+from planner.catalog.interconnect import interconnect
 from planner.domain.topology import Finding, Topology
 from planner.hardware.topology.words import gpu_span, some_pairs
 
 _NEAR = {"PIX", "PXB"}
-_BASEBOARD_GPUS = 8
-"""GPUs of one SXM baseboard with a switch."""
 
 
 def diagnose(topology: Topology) -> Iterator[Finding]:
@@ -58,7 +57,7 @@ def _flat(topology: Topology) -> Iterator[Finding]:
 def _expected_nvlink(topology: Topology) -> Iterator[Finding]:
     """Yield that eight GPUs look like an SXM baseboard whose NVLink is gone."""
     is_hidden = any(finding.code == "TOP003" for finding in topology.findings)
-    if topology.num_gpus != _BASEBOARD_GPUS or topology.nvlink or is_hidden:
+    if topology.num_gpus != interconnect().nvlink.baseboard_gpus or topology.nvlink or is_hidden:
         return
     if any("SXM" in name for name in topology.gpu_names) and topology.pcie:
         reason = f"8 GPUs of the name {topology.gpu_names[0]}"

@@ -193,13 +193,15 @@ def offload_is_missing(job: Job, s: Strategy) -> Breach:
 
     Source: the framework record, offloads.
     """
-    known = job.framework.offloads
+    known = job.framework.host_memory.offloads
     offload = np.asarray(s.offload)
     is_unknown = np.logical_not(np.isin(offload, [Offload.NONE, *map(Offload, known)]))
     able = []
     if np.any(is_unknown):
         wanted = Offload.name_of(offload[is_unknown].flat[0])
-        able = [each for each in _frameworks() if wanted in records.framework(each).offloads]
+        able = [
+            each for each in _frameworks() if wanted in records.framework(each).host_memory.offloads
+        ]
     own = f"; {job.framework.name} knows {', '.join(known)}" if known else ""
     return Breach(
         broken=is_unknown,
@@ -219,7 +221,7 @@ def offload_needs_shards(job: Job, s: Strategy) -> Breach:
 
     Source: Ren et al., ZeRO-Offload, arXiv:2101.06840, section 4; the framework record.
     """
-    least = np.where(s.offloads_parameters, job.framework.parameters_sharded_from, ZERO_1)
+    least = np.where(s.offloads_parameters, job.framework.sharding.parameters_sharded_from, ZERO_1)
     return Breach(
         broken=np.asarray(s.offloads_optimizer) & (np.asarray(s.zero_stage) < least),
         message="offload={offload} keeps shards in host memory, but zero_stage {stage} of"

@@ -8,9 +8,6 @@ from planner.domain.job import Job
 from planner.domain.strategy import Strategy, nearest_multiples
 from planner.search.limits.base import Breach, divides
 
-_OUTER_BLOCKS = 5
-"""What nanotron deals to stages beside the layers."""
-
 
 def model_cannot_be_divided(job: Job, s: Strategy) -> Breach:
     """Only decoder-only language models are divided by tensor, pipeline, context or expert parallelism.
@@ -130,7 +127,7 @@ def layers_do_not_fill_stages(job: Job, s: Strategy) -> Breach:
     models/llama.py, its PipelineBlocks.
     """
     stages = s.pipeline_parallel_size * s.virtual_pipeline_size
-    alone = _OUTER_BLOCKS if job.framework.stage_balance == "cost" else 0
+    alone = job.framework.pipeline.outer_blocks
     spare = np.where(np.asarray(s.virtual_pipeline_size) > 1, 2, alone)
     too_many = stages > job.model.num_blocks + spare
     return Breach(

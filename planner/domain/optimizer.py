@@ -1,0 +1,29 @@
+"""What an optimizer costs per parameter."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optimizer:
+    """What an optimizer keeps per parameter, and what its step needs beyond that."""
+
+    state_tensors: float
+    """States of the size and dtype of the parameters it steps."""
+    state_bytes: float = 0
+    """States of a size of their own, bytes per parameter."""
+    outer_state_tensors: float | None = None
+    """As `state_tensors`, of what is no matrix of a block; None for the same."""
+    is_factored: bool = False
+    """A matrix has one state per row and per column in place of one per element."""
+    small_elements: float = 0
+    """Tensors of fewer elements keep states of `small_state_bytes` per parameter."""
+    small_state_bytes: float = 0
+    is_paged: bool = False
+    """States lie in unified memory outside PyTorch's allocator, and give way to the host's."""
+    temporary_fraction: float = 0
+    """Temporaries, as a fraction of the parameters it steps."""
+    temporary_tensors: float = 0
+    """Temporaries of a step that goes tensor by tensor, in sizes of the largest one."""
+    passes: float
+    """Tensors the size of the parameters that it reads and writes."""
+    source: str

@@ -58,6 +58,11 @@ class Choice(int, Enum):
         return tuple(str(each) for each in cls)
 
     @classmethod
+    def numbered(cls, number: int) -> Self:
+        """Return the member of a number."""
+        return tuple(cls)[number]
+
+    @classmethod
     def name_of(cls, number: "Whole | Choice") -> str | NDArray[np.str_]:
         """Return the contract's name of a number, or of each in a column."""
         if isinstance(number, np.ndarray):
@@ -82,7 +87,7 @@ class Offload(Choice):
 
 
 class PipelineSchedule(Choice):
-    """In which order pipeline stages work; what each means is in `planner.parallel.schedules`."""
+    """In which order pipeline stages work; what each means is in `planner.parallel.pipeline_schedules`."""
 
     NAIVE = "naive"
     GPIPE = "gpipe"
@@ -249,7 +254,7 @@ class Table(Strategy):
     def at(self, row: int) -> Layout:
         """Return one row."""
         values = {field.name: getattr(self, field.name)[row].item() for field in fields(self)}
-        chosen = {name: tuple(kind)[values[name]] for name, kind in CHOICES.items()}
+        chosen = {name: kind.numbered(values[name]) for name, kind in CHOICES.items()}
         return Layout(**values | chosen)
 
 

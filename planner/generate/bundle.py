@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from planner.domain.strategy import ZERO_2
+from planner.domain.strategy import ZERO_2, PipelineSchedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +38,8 @@ class Bundle:
     pipeline_parallel_size: int = 1
     virtual_pipeline_size: int = 1
     """Chunks of layers on each pipeline rank."""
-    pipeline_schedule: str = "1f1b"
-    """A name of `planner.parallel.schedule_orders.SCHEDULES`."""
+    pipeline_schedule: str = PipelineSchedule.ONE_FORWARD_ONE_BACKWARD.value
+    """A name of `planner.domain.strategy.PipelineSchedule`."""
     layers_per_stage: tuple[int, ...] = ()
     """Transformer layers of each pipeline rank, all of its chunks together."""
     context_parallel_size: int = 1

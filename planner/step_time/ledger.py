@@ -18,6 +18,7 @@ from planner.domain.strategy import PipelineSchedule, Recompute, Strategy
 from planner.parallel import partition
 from planner.parallel.adapters import trained_parameters
 from planner.parallel.partition import Stage
+from planner.parallel.pipeline_schedules import MicroBatchSeconds, idle_share
 from planner.step_time import communication, compute, data_parallel, offload
 from planner.step_time.micro_batch import Pass, pace, part_pass
 
@@ -153,7 +154,9 @@ def _pipeline(job: Job, s: Strategy, whole: Pass, slowest: Pass) -> tuple[Term, 
     virtual = s.virtual_pipeline_size
     one = communication.pipeline_transfer(job, s)
     filling = s.pipeline_parallel_size - 1
-    idle = (whole.seconds - slowest.seconds) * _bubble_share(s, whole)
+    seconds = MicroBatchSeconds(total=whole.seconds, forward=whole.forward, weight=whole.weight)
+    share = idle_share(s, seconds)
+    idle = (whole.seconds - slowest.seconds) * share
     steps = s.gradient_accumulation_steps
     times = np.where(virtual > 1, 2 * virtual * filling, 2 * (steps + filling))
     behind = np.where(virtual > 1, np.maximum(0.0, virtual * one - slowest.seconds), 0.0)
@@ -166,7 +169,7 @@ def _pipeline(job: Job, s: Strategy, whole: Pass, slowest: Pass) -> tuple[Term, 
             numbers={
                 "whole": whole.seconds,
                 "slowest": slowest.seconds,
-                "share": _bubble_share(s, whole),
+                "share": share,
                 "schedule": PipelineSchedule.name_of(s.pipeline_schedule),
                 "virtual": virtual,
             },
@@ -183,22 +186,6 @@ def _pipeline(job: Job, s: Strategy, whole: Pass, slowest: Pass) -> tuple[Term, 
             spread=data_parallel.communication_spread(job),
         ),
     )
-
-
-def _bubble_share(s: Strategy, whole: Pass) -> Amount:
-    """Return what a schedule leaves idle of a micro-batch through the other stages."""
-    seconds, weight = np.maximum(whole.seconds, 1e-12), whole.weight
-    share = 1 / np.asarray(s.virtual_pipeline_size)
-    inputs = seconds - whole.forward - weight
-    longest = np.maximum(np.maximum(whole.forward, inputs) / 2, inputs - weight)
-    by_schedule = {
-        PipelineSchedule.ZERO_BUBBLE_H1: np.maximum(0.0, seconds - 2 * weight) / seconds,
-        PipelineSchedule.ZERO_BUBBLE_V: longest / seconds,
-        PipelineSchedule.NAIVE: s.gradient_accumulation_steps,
-    }
-    for schedule, left in by_schedule.items():
-        share = np.where(s.pipeline_schedule == schedule, left, share)
-    return share
 
 
 def _optimizer(job: Job, s: Strategy, at: Stage) -> Term:

@@ -43,8 +43,9 @@ def job_of(name: str) -> Job:
 def ranked(name: str) -> dict[Sizes, float]:
     """Return the step time of the best layout of each tensor, pipeline, context size, fastest first."""
     choice = next(each for each in CHOICES if each["name"] == name)
-    found = search(job_of(name), choice["pins"])
-    rows = ordinary_rows(found, choice["pins"])
+    pins = partial_wish(StrategyRequest(**choice["pins"]))
+    found = search(job_of(name), pins)
+    rows = ordinary_rows(found, pins)
     best: dict[Sizes, float] = {}
     for row in rows[np.argsort(found.step_seconds[rows], kind="stable")]:
         tensor, pipeline, context = (int(getattr(found.table, each)[row]) for each in FIELDS)

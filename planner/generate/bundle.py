@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from planner.domain.dimensions import DIMENSIONS
 from planner.domain.strategy import ZERO_2, PipelineSchedule
 
 
@@ -104,10 +105,4 @@ class Bundle:
     @property
     def splits_the_model(self) -> bool:
         """Return whether ranks compute different parts of one forward pass."""
-        return (
-            self.tensor_parallel_size
-            * self.pipeline_parallel_size
-            * self.context_parallel_size
-            * self.expert_parallel_size
-            > 1
-        )
+        return any(getattr(self, each.field) > 1 for each in DIMENSIONS)

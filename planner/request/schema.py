@@ -21,6 +21,7 @@ from planner.core.errors import (
     did_you_mean,
 )
 from planner.domain.cluster import Cluster, Gpu
+from planner.domain.dimensions import DIMENSIONS
 from planner.domain.framework import Framework
 from planner.domain.job import Job, Recipe
 from planner.domain.model import Model
@@ -352,12 +353,7 @@ def _implied_batch(strategy: StrategyRequest | None, world_size: int) -> int | N
         return None
     if strategy.gradient_accumulation_steps is None:
         return None
-    model_parallel = math.prod(
-        (
-            strategy.tensor_parallel_size,
-            strategy.pipeline_parallel_size,
-            strategy.context_parallel_size,
-        )
-    )
+    sizes = (getattr(strategy, each.field) for each in DIMENSIONS if not each.is_of_data)
+    model_parallel: int = math.prod(sizes)
     replicas = max(1, world_size // model_parallel)
     return strategy.micro_batch_size * strategy.gradient_accumulation_steps * replicas

@@ -70,7 +70,7 @@ def _bytes(amount: float) -> str:
 
 def _bounds(job: Job, s: Layout) -> tuple[Line, ...]:
     length, gpus = longest_sequence(job, s), fewest_gpus(job, s)
-    is_split = s.tensor_parallel_size * s.pipeline_parallel_size * s.context_parallel_size > 1
+    is_split = s.model_parallel_size > 1
     held = "with this layout's model-parallel sizes" if is_split else "in some layout"
     is_learned = job.model.has_learned_positions and length == job.model.max_position_embeddings
     return (

@@ -6,7 +6,8 @@ from functools import cache
 from typing import get_args
 
 from planner.catalog import records
-from planner.domain.strategy import TECHNIQUES, Recompute
+from planner.domain.dimensions import DIMENSIONS
+from planner.domain.strategy import Recompute
 from planner.parallel.adapters import ALL_LINEAR
 from planner.report.text import FAMILY_NAMES
 from planner.request.cluster import ASSUMED_GPU, ClusterRequest
@@ -272,13 +273,13 @@ def _wish() -> tuple[Control, ...]:
         ),
         *(
             Control(
-                name=f"{technique}_parallel_size",
-                label=f"{technique.capitalize()} parallel",
+                name=each.field,
+                label=f"{each.name.capitalize()} parallel",
                 kind="number",
                 columns=3,
                 placeholder="any",
             )
-            for technique in TECHNIQUES
+            for each in DIMENSIONS
         ),
         _select("objective", "Best at", "time", ("memory", "gpus", "cost"), columns=4),
         Control(

@@ -8,7 +8,8 @@ from planner.advice.plan import Plan
 from planner.core.errors import PlannerError
 from planner.core.units import format_bytes, format_seconds
 from planner.domain.cluster import Cluster
-from planner.domain.strategy import DATA_NAMES, TECHNIQUES, Layout
+from planner.domain.dimensions import DIMENSIONS
+from planner.domain.strategy import DATA_NAMES, Layout
 from planner.hardware.placement import cuda_visible_devices
 from planner.memory.ledger import stage_memories
 from planner.memory.phases import PHASES
@@ -177,10 +178,7 @@ def _compared(question: Question, plan: Plan) -> list[tuple[Candidate, str, str,
 
 def _pins(s: Layout) -> dict[str, str]:
     """Return the parameters that ask for a layout's family in its sizes."""
-    pinned = {
-        f"{technique}_parallel_size": str(getattr(s, f"{technique}_parallel_size"))
-        for technique in TECHNIQUES
-    }
+    pinned = {each.field: str(s.size(each)) for each in DIMENSIONS}
     pinned["strategy"] = DATA_NAMES[s.zero_stage]
     if s.is_hybrid:
         pinned["data_parallel_shard_size"] = str(s.data_parallel_shard_size)

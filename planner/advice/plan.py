@@ -21,8 +21,9 @@ from planner.advice.rules import DISAGREEMENT, Finding, Preference, Situation
 from planner.core.errors import InvalidInputError, NothingFitsError
 from planner.core.term import Column
 from planner.core.units import format_bytes
+from planner.domain.dimensions import DIMENSIONS
 from planner.domain.job import Job
-from planner.domain.strategy import TECHNIQUES, Layout, Offload, Recompute, nearest_multiples, rows
+from planner.domain.strategy import Layout, Offload, Recompute, nearest_multiples, rows
 from planner.memory.host import estimate_host_memory
 from planner.memory.ledger import estimate_memory
 from planner.search.candidate import Candidate, estimate
@@ -145,7 +146,7 @@ def _situation(found: Found, ordinary: Column, wish: Wish) -> Situation:
 def _simplest(found: Found, ordinary: Column, wish: Wish) -> Candidate | None:
     """Return the fastest of plain DDP that fits, whatever was wished for."""
     if wish:
-        sizes = {f"{technique}_parallel_size": 1 for technique in TECHNIQUES}
+        sizes = {each.field: 1 for each in DIMENSIONS}
         found = search(found.job, {**sizes, "zero_stage": 0, "synchronize_every": 1})
         ordinary = np.flatnonzero(found.fits)
     plain = ordinary[rules.PLAIN.admits(rows(found.table, ordinary))]

@@ -10,14 +10,15 @@ from planner.advice.plan import Plan, ordinary_rows
 from planner.advice.rules import Finding, Severity, Situation
 from planner.core.errors import InvalidInputError, did_you_mean
 from planner.core.units import format_bytes, format_seconds
-from planner.domain.strategy import SHORT_NAMES, STAGES, Strategy
+from planner.domain.dimensions import DIMENSIONS
+from planner.domain.strategy import STAGES, Strategy
 from planner.search.candidate import Candidate
 from planner.search.limits import violations
 from planner.search.search import search
 from planner.search.wish import Wish, filled
 
 _FIELDS = {
-    **{short: f"{technique}_parallel_size" for technique, short in SHORT_NAMES.items()},
+    **{each.short_name: each.field for each in DIMENSIONS},
     "sp": "sequence_parallel",
     "zero": "zero_stage",
     "schedule": "pipeline_schedule",

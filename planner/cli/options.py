@@ -10,6 +10,7 @@ import click
 
 from planner.cli.output import say
 from planner.core.errors import InvalidInputError
+from planner.domain.dimensions import DIMENSIONS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -35,13 +36,10 @@ _RECIPE = (
     "compile",
 )
 _STRATEGY = (
-    "tensor_parallel_size",
+    *(each.field for each in DIMENSIONS),
     "sequence_parallel",
-    "pipeline_parallel_size",
     "pipeline_schedule",
     "virtual_pipeline_size",
-    "context_parallel_size",
-    "expert_parallel_size",
     "micro_batch_size",
     "gradient_accumulation_steps",
     "recompute",
@@ -93,13 +91,18 @@ def job_options(command: F) -> F:
             "--compile/--no-compile", default=None, help="Run the model through torch.compile."
         ),
         click.option("--strategy", metavar="NAME", help="ddp, zero-1, zero-2, zero-3, or JSON."),
-        click.option("--tp", "tensor_parallel_size", type=int, help="Tensor parallel size."),
+        *(
+            click.option(
+                f"--{each.short_name}",
+                each.field,
+                type=int,
+                help=f"{each.name.capitalize()} parallel size.",
+            )
+            for each in DIMENSIONS
+        ),
         click.option("--sequence-parallel/--no-sequence-parallel", default=None, help="With --tp."),
-        click.option("--pp", "pipeline_parallel_size", type=int, help="Pipeline stages."),
         click.option("--schedule", "pipeline_schedule", help="gpipe, 1f1b, interleaved-1f1b ..."),
         click.option("--virtual-stages", "virtual_pipeline_size", type=int, help="Per stage."),
-        click.option("--cp", "context_parallel_size", type=int, help="Context parallel size."),
-        click.option("--ep", "expert_parallel_size", type=int, help="Expert parallel size."),
         click.option("--micro-batch-size", type=int, help="Sequences per GPU and pass."),
         click.option("--accumulation-steps", "gradient_accumulation_steps", type=int),
         click.option("--recompute", help="none, selective or full."),

@@ -15,8 +15,8 @@ class Capabilities:
     tensor_parallel: bool
     sequence_parallel: bool
     """Between the matmuls that tensor parallelism divides, tokens are divided in their place."""
-    pipeline_schedules: tuple[str, ...]
-    """Names in `planner.parallel.schedule_orders.SCHEDULES`; none: it has no pipelines."""
+    pipeline_schedules: Mapping[str, str]
+    """What it calls each of `planner.domain.strategy.PipelineSchedule`; none: it has no pipelines."""
     virtual_stages: bool
     """A rank may hold several stages of a pipeline."""
     context_parallel: bool

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
 from functools import reduce
-from operator import or_
+from operator import mul, or_
 from types import MappingProxyType
 from typing import Self, TypeAlias
 
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.core.term import Truth
+from planner.domain.dimensions import DIMENSIONS, Dimension
 
 Whole: TypeAlias = int | NDArray[np.int64]
 """A whole number, or a column of them."""
@@ -29,11 +30,6 @@ DATA_NAMES = {0: "ddp", ZERO_1: "zero-1", ZERO_2: "zero-2", ZERO_3: "zero-3"}
 """What data parallelism is called, by ZeRO stage."""
 
 STAGES = {name: stage for stage, name in DATA_NAMES.items()}
-
-TECHNIQUES = ("tensor", "pipeline", "context", "expert")
-"""Ways to divide the model itself; each has a size, `<technique>_parallel_size`."""
-
-SHORT_NAMES = {"tensor": "tp", "pipeline": "pp", "context": "cp", "expert": "ep"}
 
 
 class Choice(int, Enum):
@@ -55,6 +51,11 @@ class Choice(int, Enum):
     def names(cls) -> tuple[str, ...]:
         """Return the contract's names, by number."""
         return tuple(str(each) for each in cls)
+
+    @classmethod
+    def numbered(cls, number: int) -> Self:
+        """Return the member of a number."""
+        return tuple(cls)[number]
 
     @classmethod
     def name_of(cls, number: "Whole | Choice") -> str | NDArray[np.str_]:
@@ -81,7 +82,7 @@ class Offload(Choice):
 
 
 class PipelineSchedule(Choice):
-    """In which order pipeline stages work; what each means is in `planner.parallel.schedules`."""
+    """In which order pipeline stages work; what each means is in `planner.parallel.pipeline_schedules`."""
 
     NAIVE = "naive"
     GPIPE = "gpipe"
@@ -125,7 +126,7 @@ class Strategy:
     @property
     def model_parallel_size(self) -> Whole:
         """Return the ranks that share one replica of the model and its sequences."""
-        return self.tensor_parallel_size * self.pipeline_parallel_size * self.context_parallel_size
+        return reduce(mul, (self.size(each) for each in DIMENSIONS if not each.is_of_data))
 
     @property
     def shards_optimizer(self) -> Truth:
@@ -162,19 +163,19 @@ class Strategy:
         """Return whether replicas drift apart between averages: local SGD."""
         return self.synchronize_every > 1
 
-    def size(self, technique: str) -> Whole:
-        """Return over how many ranks a technique of `TECHNIQUES` divides the model."""
-        found: Whole = getattr(self, f"{technique}_parallel_size")
+    def size(self, dimension: Dimension) -> Whole:
+        """Return over how many ranks a dimension divides the model."""
+        found: Whole = getattr(self, dimension.field)
         return found
 
-    def uses(self, technique: str) -> Truth:
-        """Return whether the layout divides the model by a technique of `TECHNIQUES`."""
-        return self.size(technique) > 1
+    def uses(self, dimension: Dimension) -> Truth:
+        """Return whether a dimension divides the model."""
+        return self.size(dimension) > 1
 
     @property
     def divides_model(self) -> Truth:
-        """Return whether the layout uses any technique of `TECHNIQUES`."""
-        return reduce(or_, (self.uses(each) for each in TECHNIQUES))
+        """Return whether any dimension divides the model."""
+        return reduce(or_, (self.uses(each) for each in DIMENSIONS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,12 +206,12 @@ class Layout(Strategy):
     @property
     def model_parallel_size(self) -> int:
         """Return the ranks that share one replica of the model and its sequences."""
-        return self.tensor_parallel_size * self.pipeline_parallel_size * self.context_parallel_size
+        return math.prod(int(self.size(each)) for each in DIMENSIONS if not each.is_of_data)
 
     @property
     def family(self) -> str:
         """Return the name of the layout's family, such as ddp, hsdp or tp+pp+zero-1."""
-        names = [SHORT_NAMES[each] for each in TECHNIQUES if self.uses(each)]
+        names = [each.short_name for each in DIMENSIONS if self.uses(each)]
         data = "hsdp" if self.is_hybrid else DATA_NAMES[self.zero_stage]
         data = "local-sgd" if self.is_local else data
         if not names or self.data_parallel_size > 1 or self.zero_stage:
@@ -248,7 +249,7 @@ class Table(Strategy):
     def at(self, row: int) -> Layout:
         """Return one row."""
         values = {field.name: getattr(self, field.name)[row].item() for field in fields(self)}
-        chosen = {name: tuple(kind)[values[name]] for name, kind in CHOICES.items()}
+        chosen = {name: kind.numbered(values[name]) for name, kind in CHOICES.items()}
         return Layout(**values | chosen)
 
 
@@ -304,7 +305,7 @@ def join(tables: Iterable[Table]) -> Table:
 
 def family_keys(table: Table) -> NDArray[np.int64]:
     """Return a number per row that is the same for layouts of the same `Layout.family`."""
-    flags = [table.uses(each) for each in TECHNIQUES]
+    flags = [table.uses(each) for each in DIMENSIONS]
     is_replicated = (table.data_parallel_size > 1) & table.divides_model
     flags += [is_replicated & (table.zero_stage == 0), table.is_hybrid, table.is_local]
     flags += [table.offloads_optimizer]

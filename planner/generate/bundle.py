@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from planner.domain.strategy import ZERO_2
+from planner.domain.dimensions import DIMENSIONS
+from planner.domain.strategy import ZERO_2, PipelineSchedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +39,8 @@ class Bundle:
     pipeline_parallel_size: int = 1
     virtual_pipeline_size: int = 1
     """Chunks of layers on each pipeline rank."""
-    pipeline_schedule: str = "1f1b"
-    """A name of `planner.parallel.schedule_orders.SCHEDULES`."""
+    pipeline_schedule: str = PipelineSchedule.ONE_FORWARD_ONE_BACKWARD.value
+    """A name of `planner.domain.strategy.PipelineSchedule`."""
     layers_per_stage: tuple[int, ...] = ()
     """Transformer layers of each pipeline rank, all of its chunks together."""
     context_parallel_size: int = 1
@@ -104,10 +105,4 @@ class Bundle:
     @property
     def splits_the_model(self) -> bool:
         """Return whether ranks compute different parts of one forward pass."""
-        return (
-            self.tensor_parallel_size
-            * self.pipeline_parallel_size
-            * self.context_parallel_size
-            * self.expert_parallel_size
-            > 1
-        )
+        return any(getattr(self, each.field) > 1 for each in DIMENSIONS)

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from planner.core.errors import InvalidInputError
+from planner.domain.strategy import Offload, PipelineSchedule, Recompute
 from planner.generate.bundle import Bundle
 from planner.generate.context import ATTENTION, AUTO_CLASSES, ZERO
-from planner.parallel.schedule_orders import SCHEDULES
 
 
 def check(bundle: Bundle) -> None:
@@ -25,9 +25,9 @@ def _check_choices(bundle: Bundle) -> None:
         "zero_stage": tuple(ZERO),
         "precision": ("fp32", "tf32", "fp16-mixed", "bf16-mixed", "bf16"),
         "attention": tuple(ATTENTION),
-        "recompute": ("none", "selective", "full"),
-        "offload": ("none", "optimizer", "optimizer+parameters"),
-        "pipeline_schedule": tuple(SCHEDULES),
+        "recompute": Recompute.names(),
+        "offload": Offload.names(),
+        "pipeline_schedule": PipelineSchedule.names(),
         "optimizer": ("adamw",),
     }
     for field, known in choices.items():

@@ -1,5 +1,6 @@
 """What DeepSpeed's PipelineModule can run."""
 
+from planner.catalog import records
 from planner.domain.strategy import ZERO_1
 from planner.generate.bundle import Bundle
 from planner.generate.families import undividable
@@ -13,11 +14,12 @@ def pipeline_refusal(bundle: Bundle) -> str | None:
     Leaves out: DualPipeVModule, whose schedule has no estimates.
     """
     obstacle = undividable(bundle)
+    schedules = records.framework("deepspeed").capabilities.pipeline_schedules
     reasons = {
         str(obstacle): obstacle is not None,
         "DeepSpeed's PipelineModule allows ZeRO-1 at most": bundle.zero_stage > ZERO_1,
-        f"DeepSpeed's PipelineModule runs 1f1b, not {bundle.pipeline_schedule}": (
-            bundle.pipeline_schedule != "1f1b"
+        f"DeepSpeed's PipelineModule runs {' or '.join(schedules)}, not {bundle.pipeline_schedule}": (
+            bundle.pipeline_schedule not in schedules
         ),
         "DeepSpeed's PipelineModule has one chunk of layers on each GPU": (
             bundle.virtual_pipeline_size > 1

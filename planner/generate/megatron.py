@@ -2,11 +2,11 @@
 
 from typing import Any
 
+from planner.catalog import records
 from planner.generate.bundle import Bundle
 from planner.generate.megatron_model import Options, model_options, model_refusal
 from planner.generate.target import Target
 
-_SCHEDULES = ("1f1b", "interleaved-1f1b")
 _ATTENTION = {"eager": "unfused", "sdpa": "auto", "flash": "flash"}
 _RECOMPUTE: dict[str, Options] = {
     "none": {},
@@ -81,6 +81,7 @@ def training_options(bundle: Bundle) -> Options:
 
 
 def _refusal(bundle: Bundle) -> str | None:
+    schedules = records.framework("megatron").capabilities.pipeline_schedules
     reasons = {
         "the distributed optimizer is ZeRO-1: it shards no gradients or parameters": (
             bundle.zero_stage > 1
@@ -91,8 +92,8 @@ def _refusal(bundle: Bundle) -> str | None:
         "its weights are 32 bit, or 16 bit with a 32-bit copy": (
             bundle.precision in {"tf32", "bf16"}
         ),
-        f"its pipelines run {' or '.join(_SCHEDULES)}": (
-            bundle.pipeline_parallel_size > 1 and bundle.pipeline_schedule not in _SCHEDULES
+        f"its pipelines run {' or '.join(schedules)}": (
+            bundle.pipeline_parallel_size > 1 and bundle.pipeline_schedule not in schedules
         ),
         "only its first and last pipeline stage may differ in layers": _has_odd_stages(bundle),
         "its interleaved stages are equal": (

@@ -3,8 +3,12 @@
 from planner.generate.bundle import Bundle
 from planner.generate.families import heads, undividable
 from planner.generate.target import Target
-from planner.generate.torchrun_script import script_context
-from planner.parallel.schedule_orders import SCHEDULES
+from planner.generate.torchrun_script import schedule, schedule_classes, script_context
+
+_FILLED = ("Schedule1F1B", "ScheduleZBVZeroBubble")
+"""Classes that ask for a micro-batch for each stage."""
+_IN_ROUNDS = ("ScheduleInterleaved1F1B", "ScheduleInterleavedZeroBubble")
+"""Classes that divide micro-batches into equal rounds."""
 
 
 def _refusal(bundle: Bundle) -> str | None:
@@ -73,20 +77,22 @@ def _pipelined(bundle: Bundle) -> dict[str, bool]:
     """Say what PyTorch's schedules would refuse when the job starts."""
     stages, micro_batches = bundle.pipeline_parallel_size, bundle.gradient_accumulation_steps
     name, virtual = bundle.pipeline_schedule, bundle.virtual_pipeline_size
-    fewest, chunks = min(bundle.layers_per_stage), SCHEDULES[name].chunks
+    fewest, theirs = min(bundle.layers_per_stage), schedule_classes().get(name, "")
     rounds = max(1, micro_batches // stages)
     return {
-        "gpipe runs the stages of a naive pipeline, and overlaps them": name == "naive",
-        f"{name} is not defined for {virtual} chunks of layers on each GPU": virtual not in chunks,
+        f"PyTorch has no {name} schedule; gpipe overlaps its stages": not theirs,
+        f"{name} is not defined for {virtual} chunks of layers on each GPU": (
+            virtual not in schedule(bundle).chunks
+        ),
         f"{name} needs at least {stages} micro-batches, one for each stage": (
-            name in {"1f1b", "zbv"} and micro_batches < stages
+            theirs in _FILLED and micro_batches < stages
         ),
         f"{name} cannot run {micro_batches} micro-batches in equal rounds of {stages} or more": (
-            name in {"interleaved-1f1b", "zb-h1"} and micro_batches % rounds > 0
+            theirs in _IN_ROUNDS and micro_batches % rounds > 0
         ),
         f"a stage of {fewest} layers has not {virtual} chunks of them": fewest < virtual,
         "weight gradients that are put off need what recomputing throws away": (
-            bundle.recompute != "none" and name in {"zb-h1", "zbv"}
+            bundle.recompute != "none" and schedule(bundle).splits_backward
         ),
     }
 

@@ -1,22 +1,28 @@
 """Which parts the torchrun script has, and the words in them."""
 
+from collections.abc import Mapping
 from typing import Any
 
+from planner.catalog import records
+from planner.domain.strategy import PipelineSchedule
 from planner.generate.axes import axes
 from planner.generate.bundle import Bundle
 from planner.generate.context import ATTENTION, COMPUTE_DTYPES
 from planner.generate.families import family, is_tied
-from planner.parallel.schedule_orders import SCHEDULES
+from planner.parallel.pipeline_schedules import SCHEDULES, Schedule
 
-_SCHEDULE_CLASSES = {
-    "gpipe": "ScheduleGPipe",
-    "1f1b": "Schedule1F1B",
-    "interleaved-1f1b": "ScheduleInterleaved1F1B",
-    "zb-h1": "ScheduleInterleavedZeroBubble",
-    "zbv": "ScheduleZBVZeroBubble",
-}
-_OF_ONE_STAGE = ("gpipe", "1f1b")
-"""Schedules whose class takes one stage, not a list."""
+_OF_ONE_STAGE = ("ScheduleGPipe", "Schedule1F1B")
+"""Classes of torch.distributed.pipelining that take one stage, not a list."""
+
+
+def schedule(bundle: Bundle) -> Schedule:
+    """Return what the bundle's pipeline schedule is."""
+    return SCHEDULES[PipelineSchedule(bundle.pipeline_schedule)]
+
+
+def schedule_classes() -> Mapping[str, str]:
+    """Return the classes of torch.distributed.pipelining by the planner's name of their schedule."""
+    return records.framework("torch").capabilities.pipeline_schedules
 
 
 def script_context(bundle: Bundle) -> dict[str, Any]:
@@ -59,6 +65,7 @@ _REPLICATED = ["torchrun/whole/replicate", "torchrun/whole/training"]
 
 def _split_context(bundle: Bundle) -> dict[str, Any]:
     grid, known, is_sharded = axes(bundle), family(bundle), bundle.shards_parameters
+    schedule_class = schedule_classes().get(bundle.pipeline_schedule, "")
     is_pipelined, is_divided = bundle.pipeline_parallel_size > 1, bundle.tensor_parallel_size > 1
     is_gpt2 = known is not None and known.name == "gpt2"
     takes_mesh = is_divided or "context" in grid.sizes or (grid.batch and not is_sharded)
@@ -74,8 +81,9 @@ def _split_context(bundle: Bundle) -> dict[str, Any]:
         "is_tied": is_tied(bundle),
         "has_copies": is_tied(bundle) and is_pipelined,
         "hidden_dtype": _hidden_dtype(bundle),
-        "schedule_class": _SCHEDULE_CLASSES.get(bundle.pipeline_schedule, ""),
-        "is_single_schedule": bundle.pipeline_schedule in _OF_ONE_STAGE,
+        "schedule_class": schedule_class,
+        "is_single_schedule": schedule_class in _OF_ONE_STAGE,
+        "is_v_shaped": schedule(bundle).is_v_shaped,
         "layers_per_chunk": layers_per_chunk(bundle) if is_pipelined else (),
         "mesh_names": [*(["DeviceMesh"] if takes_mesh else []), "init_device_mesh"],
         "tensor_names": _tensor_names(bundle, is_gpt2=is_gpt2),
@@ -93,7 +101,7 @@ def _hidden_dtype(bundle: Bundle) -> str:
 def layers_per_chunk(bundle: Bundle) -> tuple[int, ...]:
     """Return the layers of each chunk in the order of the model; a stage deals its own evenly."""
     stages, virtual = bundle.pipeline_parallel_size, bundle.virtual_pipeline_size
-    is_v_shaped = SCHEDULES[bundle.pipeline_schedule].is_v_shaped
+    is_v_shaped = schedule(bundle).is_v_shaped
     chunks = [0] * (stages * virtual)
     for stage, count in enumerate(bundle.layers_per_stage):
         base, rest = divmod(count, virtual)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from planner.catalog import records
 from planner.generate.bundle import Bundle
 from planner.generate.target import Target
 
@@ -26,13 +27,6 @@ FLAVORS: Mapping[tuple[int, ...], str] = MappingProxyType(
 )
 """torchtitan's name of a Llama 3 by the fields above. Source: torchtitan 0.3.0, models/llama3."""
 
-_SCHEDULES = {
-    "gpipe": "GPipe",
-    "1f1b": "1F1B",
-    "interleaved-1f1b": "Interleaved1F1B",
-    "zb-h1": "InterleavedZeroBubble",
-    "zbv": "ZBVZeroBubble",
-}
 _ATTENTION = {"sdpa": "flex", "flash": "varlen"}
 _RECOMPUTE = {"none": "None", "selective": "SelectiveAC.Config()", "full": "FullAC.Config()"}
 _DTYPES = {"fp32": ("float32", "float32"), "bf16": ("bfloat16", "bfloat16")}
@@ -49,8 +43,8 @@ def _refusal(bundle: Bundle) -> str | None:
             bundle.precision not in {*_DTYPES, "bf16-mixed"}
         ),
         "it masks documents, which eager attention cannot": bundle.attention == "eager",
-        f"its pipelines run {', '.join(_SCHEDULES)}": (
-            stages > 1 and bundle.pipeline_schedule not in _SCHEDULES
+        f"its pipelines run {', '.join(_schedules())}": (
+            stages > 1 and bundle.pipeline_schedule not in _schedules()
         ),
         "its pipeline stages have as many layers each": (
             len(layers) > 1 or any(count % virtual for count in layers)
@@ -61,6 +55,10 @@ def _refusal(bundle: Bundle) -> str | None:
         "it averages gradients every step": bundle.synchronize_every > 1,
     }
     return next((reason for reason, applies in reasons.items() if applies), None)
+
+
+def _schedules() -> Mapping[str, str]:
+    return records.framework("torchtitan").capabilities.pipeline_schedules
 
 
 def _flavor(bundle: Bundle) -> str | None:
@@ -80,7 +78,7 @@ def _context(bundle: Bundle) -> dict[str, Any]:
         "attention_backend": _ATTENTION.get(bundle.attention),
         "dtypes": _DTYPES.get(bundle.precision, _MIXED),
         "activation_checkpoint": _RECOMPUTE[bundle.recompute],
-        "schedule": _SCHEDULES.get(bundle.pipeline_schedule),
+        "schedule": _schedules().get(bundle.pipeline_schedule),
         # A pipeline takes all micro-batches of a step at once, and divides them itself.
         "local_batch_size": bundle.micro_batch_size * passes,
         "layers_per_chunk": sum(bundle.layers_per_stage) // chunks if is_pipeline else None,

@@ -22,6 +22,7 @@ from planner.core.term import (
     plain,
     size,
 )
+from planner.domain.dimensions import DIMENSIONS
 from planner.domain.job import Job
 from planner.domain.model import Model, Part
 from planner.domain.strategy import Strategy
@@ -234,10 +235,7 @@ def communicators(job: Job, s: Strategy) -> Amount:
     sizes = (
         s.data_parallel_replicate_size,
         s.data_parallel_shard_size,
-        s.tensor_parallel_size,
-        s.pipeline_parallel_size,
-        s.context_parallel_size,
-        s.expert_parallel_size,
+        *(s.size(each) for each in DIMENSIONS),
     )
     groups = sum(np.where(np.asarray(size) > 1, 1.0, 0.0) for size in sizes)
     return np.maximum(groups, 1.0 if job.cluster.world_size > 1 else 0.0)

@@ -15,7 +15,8 @@ import numpy as np
 from planner.core.term import Amount, Column
 from planner.domain.job import Job
 from planner.domain.model import Linear, Model, Part
-from planner.domain.strategy import PipelineSchedule, Strategy
+from planner.domain.strategy import Strategy
+from planner.parallel.pipeline_schedules import in_flight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,34 +69,6 @@ def heaviest_stages(job: Job, s: Strategy) -> tuple[Stage, ...]:
         stage(job, s, _lookup(size, 0 * size, lambda p, k=k: found[p][k : k + 1] or (0,)))  # type: ignore[misc]
         for k in rest
     )
-
-
-def in_flight(s: Strategy, index: Amount) -> Amount:
-    """Micro-batches whose activations a stage holds at once.
-
-        naive: 1;  gpipe: m;  1f1b: min(m, p - i);  zb-h1, zbv: min(m, p)
-        interleaved-1f1b: min(m, (2 * (p - i - 1) + (v - 1) * p + 1) / v), in whole stages' worth
-
-    Notation: i the stage's index.
-    Source: Narayanan et al., arXiv:2104.04473, section 2.2 and figure 4; for interleaving at i = 0
-    this is p * (1 + (p - 1) / (p * v)) micro-batches, Korthikanti et al., arXiv:2205.05198, eq. 5;
-    Qi et al., zero bubble, arXiv:2401.10241 and arXiv:2405.15362: activations wait for the weight
-    gradients, so that every stage holds as many as 1f1b's first.
-    """
-    size, steps, virtual = (
-        s.pipeline_parallel_size,
-        s.gradient_accumulation_steps,
-        s.virtual_pipeline_size,
-    )
-    warm = np.where(
-        virtual > 1, (2 * (size - index - 1) + (virtual - 1) * size + 1) / virtual, size - index
-    )
-    is_zero_bubble = np.isin(
-        s.pipeline_schedule, (PipelineSchedule.ZERO_BUBBLE_H1, PipelineSchedule.ZERO_BUBBLE_V)
-    )
-    held = np.minimum(steps, np.where(is_zero_bubble, size, warm))
-    held = np.where(s.pipeline_schedule == PipelineSchedule.GPIPE, steps, held)
-    return np.where((size > 1) & (s.pipeline_schedule != PipelineSchedule.NAIVE), held, 1.0)
 
 
 def rank_parameters(part: Part, s: Strategy) -> tuple[Amount, Amount]:

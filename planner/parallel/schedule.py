@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.core.errors import InvalidInputError, did_you_mean
+from planner.core.errors import InvalidInputError
 from planner.core.term import Column
-from planner.domain.strategy import nearest_multiples
-from planner.parallel.schedule_orders import SCHEDULES, Kind, Operation, Schedule, Shape
+from planner.domain.strategy import PipelineSchedule, nearest_multiples
+from planner.parallel.pipeline_schedules import SCHEDULES, Schedule
+from planner.parallel.schedule_orders import Kind, Operation, Shape
 
 MOST_OPERATIONS = 2**19
 MOST_LAYERS = 1024
@@ -62,7 +63,7 @@ class Timeline:
 
 
 def simulate(
-    schedule: str,
+    schedule: PipelineSchedule,
     stages: Sequence[StageSeconds],
     micro_batches: int,
     virtual: int = 1,
@@ -71,7 +72,7 @@ def simulate(
     """Return the timeline of one step's forwards and backwards.
 
     Args:
-        schedule: one of `SCHEDULES`.
+        schedule: in which order.
         stages: of one micro-batch, from the stage with the first layers to the last.
         micro_batches: of a step.
         virtual: chunks of layers on each stage, equal shares of its seconds.
@@ -81,9 +82,9 @@ def simulate(
     parallel reduction and the optimizer.
 
     Raises:
-        InvalidInputError: an unknown schedule, or numbers it is not defined for.
+        InvalidInputError: numbers that the schedule is not defined for.
     """
-    chosen = _schedule(schedule)
+    chosen = SCHEDULES[schedule]
     shape = Shape(stages=len(stages), micro_batches=micro_batches, virtual=virtual)
     _check_shape(schedule, shape)
     _check_seconds(stages, transfer_seconds)
@@ -132,17 +133,7 @@ def balance(
     return _split(np.add, squares, stages)[1]
 
 
-def _schedule(name: str) -> Schedule:
-    if name not in SCHEDULES:
-        raise InvalidInputError(
-            f"no pipeline schedule is called {name[:100]!r}",
-            hint=did_you_mean(name, SCHEDULES) or f"one of {', '.join(SCHEDULES)}",
-            field="strategy.pipeline_schedule",
-        )
-    return SCHEDULES[name]
-
-
-def _check_shape(name: str, shape: Shape) -> None:
+def _check_shape(name: PipelineSchedule, shape: Shape) -> None:
     chunks = SCHEDULES[name].chunks
     if shape.stages < 1:
         raise InvalidInputError(
@@ -160,13 +151,13 @@ def _check_shape(name: str, shape: Shape) -> None:
     _check_micro_batches(name, shape)
 
 
-def _check_micro_batches(name: str, shape: Shape) -> None:
+def _check_micro_batches(name: PipelineSchedule, shape: Shape) -> None:
     field = "strategy.gradient_accumulation_steps"
     if shape.micro_batches < 1:
         raise InvalidInputError(
             "a step has at least one micro-batch", hint="at least 1", field=field
         )
-    if name == "interleaved-1f1b" and shape.micro_batches % shape.stages:
+    if SCHEDULES[name].is_grouped and shape.micro_batches % shape.stages:
         raise InvalidInputError(
             f"{name} runs micro-batches in groups of {shape.stages} stages,"
             f" which do not divide {shape.micro_batches}",

@@ -5,14 +5,11 @@ a forward, a backward, and the weight gradients where the schedule puts them off
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from itertools import chain, count
-from types import MappingProxyType
-
-MOST_CHUNKS = 64
 
 
 class Kind(StrEnum):
@@ -41,26 +38,6 @@ class Shape:
     stages: int
     micro_batches: int
     virtual: int = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
-    """A schedule: the order of each stage, and how the chunks lie on the stages."""
-
-    order: Callable[[Shape, int], list[Operation]]
-    """Takes the stage's index."""
-    splits_backward: bool = False
-    """Whether the weight gradients are operations of their own."""
-    is_v_shaped: bool = False
-    """Whether the second chunk runs from the last stage back to the first."""
-    chunks: range = range(1, 2)
-    """The sizes of v that it is defined for."""
-
-    def position(self, shape: Shape, stage: int, chunk: int) -> int:
-        """Return the place of a stage's chunk in the model: 0 holds the first layers."""
-        if self.is_v_shaped and chunk % 2:
-            return (chunk + 1) * shape.stages - 1 - stage
-        return chunk * shape.stages + stage
 
 
 def naive(shape: Shape, _stage: int) -> list[Operation]:
@@ -185,17 +162,3 @@ def _forward(micro_batch: int, chunk: int = 0) -> Operation:
 @lru_cache(maxsize=2**14)
 def _backward(micro_batch: int, chunk: int = 0) -> Operation:
     return Operation(kind=Kind.BACKWARD, micro_batch=micro_batch, chunk=chunk)
-
-
-SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
-    {
-        "naive": Schedule(order=naive),
-        "gpipe": Schedule(order=gpipe),
-        "1f1b": Schedule(order=one_forward_one_backward),
-        "interleaved-1f1b": Schedule(order=interleaved, chunks=range(2, MOST_CHUNKS + 1)),
-        "zb-h1": Schedule(order=zero_bubble_h1, splits_backward=True),
-        "zbv": Schedule(
-            order=zero_bubble_v, splits_backward=True, is_v_shaped=True, chunks=range(2, 3)
-        ),
-    }
-)

@@ -6,7 +6,8 @@ from textwrap import fill
 from planner.advice.alternatives import Point, Rejected
 from planner.advice.plan import Plan
 from planner.core.units import format_bytes, format_duration, format_seconds
-from planner.domain.strategy import SHORT_NAMES, Layout
+from planner.domain.dimensions import DIMENSIONS
+from planner.domain.strategy import Layout
 from planner.hardware.placement import RankGrid, rank_grid
 from planner.memory.phases import PHASES
 from planner.report.text import (
@@ -118,11 +119,7 @@ def sizes(s: Layout) -> str:
         else str(s.data_parallel_size)
     )
     named = [f"dp {data}"] if s.data_parallel_size > 1 else []
-    named += [
-        f"{short} {getattr(s, f'{technique}_parallel_size')}"
-        for technique, short in SHORT_NAMES.items()
-        if s.uses(technique)
-    ]
+    named += [f"{each.short_name} {s.size(each)}" for each in DIMENSIONS if s.uses(each)]
     if s.pipeline_parallel_size > 1:
         chunks = f" x{s.virtual_pipeline_size}" if s.virtual_pipeline_size > 1 else ""
         named.append(f"({s.pipeline_schedule}{chunks})")

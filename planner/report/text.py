@@ -15,6 +15,7 @@ from planner.core.units import (
     format_seconds,
 )
 from planner.domain.cluster import Instance
+from planner.domain.dimensions import DIMENSIONS
 from planner.domain.framework import Framework
 from planner.domain.job import Job
 from planner.domain.model import Linear, Model
@@ -66,13 +67,10 @@ FLAGS = {
     "deadline_hours": "--deadline T",
     "strategy": "--strategy NAME",
     "strategy.zero_stage": "--strategy NAME",
-    "strategy.tensor_parallel_size": "--tp N",
+    **{f"strategy.{each.field}": f"--{each.short_name} N" for each in DIMENSIONS},
     "strategy.sequence_parallel": "--sequence-parallel",
-    "strategy.pipeline_parallel_size": "--pp N",
     "strategy.pipeline_schedule": "--schedule NAME",
     "strategy.virtual_pipeline_size": "--virtual-stages N",
-    "strategy.context_parallel_size": "--cp N",
-    "strategy.expert_parallel_size": "--ep N",
     "strategy.offload": "--offload NAME",
     "strategy.synchronize_every": "--synchronize-every K",
     "strategy.micro_batch_size": "--micro-batch-size N",
@@ -150,22 +148,20 @@ def _techniques(s: Layout, framework: Framework) -> list[str]:
     family = FAMILY_NAMES[DATA_NAMES[s.zero_stage]]
     if not framework.sharding.gathers_blocks:
         family = family.partition(" (")[0]
-    schedule = f"{s.pipeline_schedule}, {s.virtual_pipeline_size} chunks each"
-    sequence = " with sequence parallelism" if s.sequence_parallel else ""
+    chunks = f", {s.virtual_pipeline_size} chunks each" if s.virtual_pipeline_size > 1 else ""
+    more = {
+        "tensor": " with sequence parallelism" if s.sequence_parallel else "",
+        "pipeline": f" ({s.pipeline_schedule}{chunks})",
+    }
     wanted = {
         family: s.data_parallel_size * s.context_parallel_size > 1,
         f"{s.data_parallel_replicate_size} replicas of the shards": (
             s.zero_stage > 0 and s.data_parallel_replicate_size > 1
         ),
-        f"tensor parallel {s.tensor_parallel_size}{sequence}": s.tensor_parallel_size > 1,
-        f"pipeline parallel {s.pipeline_parallel_size} ({schedule})": (
-            s.pipeline_parallel_size > 1 and s.virtual_pipeline_size > 1
-        ),
-        f"pipeline parallel {s.pipeline_parallel_size} ({s.pipeline_schedule})": (
-            s.pipeline_parallel_size > 1 and s.virtual_pipeline_size == 1
-        ),
-        f"context parallel {s.context_parallel_size}": s.context_parallel_size > 1,
-        f"expert parallel {s.expert_parallel_size}": s.expert_parallel_size > 1,
+        **{
+            f"{each.name} parallel {s.size(each)}{more.get(each.name, '')}": bool(s.uses(each))
+            for each in DIMENSIONS
+        },
         f"{s.recompute} activation recompute": s.recompute != Recompute.NONE,
         f"local SGD, averaged every {s.synchronize_every} steps": s.synchronize_every > 1,
         f"offload of {str(s.offload).replace('+', ' and ')}": s.offloads_optimizer,

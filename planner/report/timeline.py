@@ -25,7 +25,7 @@ def timeline(job: Job, s: Layout) -> Timeline | None:
         return None
     shown = min(s.gradient_accumulation_steps, _MOST_ROUNDS * stages)
     return simulate(
-        str(s.pipeline_schedule),
+        s.pipeline_schedule,
         stage_seconds(job, s),
         micro_batches=shown,
         virtual=s.virtual_pipeline_size,

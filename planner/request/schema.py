@@ -21,10 +21,11 @@ from planner.core.errors import (
     did_you_mean,
 )
 from planner.domain.cluster import Cluster, Gpu
+from planner.domain.dimensions import DIMENSIONS
 from planner.domain.framework import Framework
 from planner.domain.job import Job, Recipe
 from planner.domain.model import Model
-from planner.domain.strategy import divisors
+from planner.domain.strategy import PipelineSchedule, divisors
 from planner.models import hub
 from planner.models.architectures import MODEL_TYPES, read_model
 from planner.models.architectures.heads import classifying
@@ -74,7 +75,9 @@ class StrategyRequest(WireModel):
     sequence_parallel: bool = False
     pipeline_parallel_size: int = Field(default=1, ge=1)
     virtual_pipeline_size: int = Field(default=1, ge=1)
-    pipeline_schedule: str = Field(default="1f1b", max_length=40)
+    pipeline_schedule: str = Field(
+        default=PipelineSchedule.ONE_FORWARD_ONE_BACKWARD.value, max_length=40
+    )
     context_parallel_size: int = Field(default=1, ge=1)
     expert_parallel_size: int = Field(default=1, ge=1)
     zero_stage: int | None = Field(default=None, ge=0, le=3)
@@ -350,12 +353,7 @@ def _implied_batch(strategy: StrategyRequest | None, world_size: int) -> int | N
         return None
     if strategy.gradient_accumulation_steps is None:
         return None
-    model_parallel = math.prod(
-        (
-            strategy.tensor_parallel_size,
-            strategy.pipeline_parallel_size,
-            strategy.context_parallel_size,
-        )
-    )
+    sizes = (getattr(strategy, each.field) for each in DIMENSIONS if not each.is_of_data)
+    model_parallel: int = math.prod(sizes)
     replicas = max(1, world_size // model_parallel)
     return strategy.micro_batch_size * strategy.gradient_accumulation_steps * replicas

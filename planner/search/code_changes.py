@@ -3,8 +3,9 @@
 import numpy as np
 
 from planner.core.term import Amount
+from planner.domain.dimensions import DIMENSIONS
 from planner.domain.job import Job
-from planner.domain.strategy import TECHNIQUES, Strategy
+from planner.domain.strategy import Strategy
 
 THRESHOLD = 0.10
 """How much faster a step must be for each technique that changes the model, to be worth it.
@@ -20,7 +21,7 @@ def changed_techniques(job: Job, s: Strategy) -> Amount:
     Source: the framework record's capabilities, changes_model.
     """
     changing = job.framework.capabilities.changes_model
-    return sum(np.where(s.uses(each), 1, 0) for each in TECHNIQUES if each in changing)
+    return sum(np.where(s.uses(each), 1, 0) for each in DIMENSIONS if each.name in changing)
 
 
 def effort_factor(techniques: Amount) -> Amount:

@@ -7,9 +7,9 @@ from functools import cached_property
 import numpy as np
 
 from planner.core.term import Column
+from planner.domain.dimensions import DIMENSIONS
 from planner.domain.job import Job
 from planner.domain.strategy import (
-    TECHNIQUES,
     Table,
     family_keys,
     join,
@@ -62,7 +62,7 @@ class Found:
     @cached_property
     def techniques(self) -> Column:
         """Return how many ways each layout divides the model, chunks of a pipeline among them."""
-        used = sum(np.where(self.table.uses(each), 1, 0) for each in TECHNIQUES)
+        used = sum(np.where(self.table.uses(each), 1, 0) for each in DIMENSIONS)
         count: Column = used + (self.table.virtual_pipeline_size > 1)
         return count
 

@@ -31,16 +31,13 @@ from planner.domain.strategy import (
     rows,
     vary,
 )
+from planner.parallel.pipeline_schedules import SCHEDULES
 from planner.search.limits import legal
 from planner.search.limits.customs import TILE_TOKENS, most_zero_with_pipeline
 from planner.search.wish import Wish
 
 LOCAL_STEPS = (1, 4, 8, 16)
 """Steps between averages that are tried: accelerate's LocalSGD documents 8."""
-
-_DOMINATED = (PipelineSchedule.NAIVE, PipelineSchedule.GPIPE)
-"""Schedules that are only looked at where they are wished for: 1f1b takes as long in less memory."""
-
 
 MOST_BASES = 2**17
 """Near a million rows: some seconds, and less than a gigabyte."""
@@ -179,16 +176,15 @@ def _schedules(job: Job, wish: Wish, pipeline: int, steps: int) -> Iterator[tupl
     layers = -(-job.model.num_blocks // pipeline)
     able = job.framework.capabilities
     every = map(PipelineSchedule, able.pipeline_schedules)
-    known = [each for each in every if each not in _DOMINATED]
+    known = [each for each in every if not SCHEDULES[each].is_dominated]
     for schedule in _choices(wish, "pipeline_schedule", known):
-        chunks = [1]
-        if schedule == PipelineSchedule.ZERO_BUBBLE_V:
-            chunks = [2] if able.virtual_stages else []
-        elif schedule == PipelineSchedule.INTERLEAVED:
-            is_grouped = steps % pipeline == 0 and able.virtual_stages
-            chunks = divisors(layers)[1:] if is_grouped else []
+        record = SCHEDULES[PipelineSchedule.numbered(schedule)]
+        chunks = [record.chunks.start]
+        if record.is_grouped:
+            chunks = divisors(layers)[1:] if steps % pipeline == 0 else []
         for virtual in chunks:
-            yield schedule, virtual
+            if virtual == 1 or able.virtual_stages:
+                yield schedule, virtual
 
 
 def _crossed(job: Job, bases: list[_Base], wish: Wish) -> Table:

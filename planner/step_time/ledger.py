@@ -30,10 +30,11 @@ from planner.core.term import (
     total,
 )
 from planner.domain.job import Job
-from planner.domain.strategy import PipelineSchedule, Strategy
+from planner.domain.strategy import Strategy
 from planner.parallel import partition
 from planner.parallel.adapters import trained_parameters
 from planner.parallel.partition import Stage
+from planner.parallel.pipeline_schedules import MicroBatchSeconds, idle_share
 from planner.step_time import communication, compute, data_parallel, offload
 from planner.step_time.micro_batch import BACKWARD, FORWARD, MicroBatch, Spent, pace
 
@@ -184,7 +185,10 @@ def _pipeline(job: Job, s: Strategy, whole: MicroBatch, slowest: MicroBatch) -> 
     times = np.where(virtual > 1, 2 * virtual * filling, 2 * (steps + filling))
     behind = np.where(virtual > 1, np.maximum(0.0, virtual * one - slowest.seconds), 0.0)
     idle = seconds(whole.seconds, "through all stages") - seconds(slowest.seconds, "on the slowest")
-    share = plain(_bubble_share(s, whole), "of it under the schedule")
+    through = MicroBatchSeconds(
+        total=whole.seconds, forward=whole.forward, weight=whole.of(Spent.PUT_OFF)
+    )
+    share = plain(idle_share(s, through), "of it under the schedule")
     late = seconds(behind, "that chunks' hand-overs take longer than they compute")
     return (
         Term(
@@ -200,22 +204,6 @@ def _pipeline(job: Job, s: Strategy, whole: MicroBatch, slowest: MicroBatch) -> 
             spread=data_parallel.communication_spread(job),
         ),
     )
-
-
-def _bubble_share(s: Strategy, whole: MicroBatch) -> Amount:
-    """Return what a schedule leaves idle of a micro-batch through the other stages."""
-    through, weight = np.maximum(whole.seconds, 1e-12), whole.of(Spent.PUT_OFF)
-    share = 1 / np.asarray(s.virtual_pipeline_size)
-    inputs = through - whole.forward - weight
-    longest = np.maximum(np.maximum(whole.forward, inputs) / 2, inputs - weight)
-    by_schedule = {
-        PipelineSchedule.ZERO_BUBBLE_H1: np.maximum(0.0, through - 2 * weight) / through,
-        PipelineSchedule.ZERO_BUBBLE_V: longest / through,
-        PipelineSchedule.NAIVE: s.gradient_accumulation_steps,
-    }
-    for schedule, left in by_schedule.items():
-        share = np.where(s.pipeline_schedule == schedule, left, share)
-    return share
 
 
 def _optimizer(job: Job, s: Strategy, at: Stage) -> Term:

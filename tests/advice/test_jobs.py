@@ -14,8 +14,9 @@ from planner.advice.rules import BRANCHES, PLAIN, RULES
 from planner.catalog import records
 from planner.core.errors import PlannerError
 from planner.core.term import Column
+from planner.domain.dimensions import DIMENSIONS, Dimension
 from planner.domain.job import Job
-from planner.domain.strategy import TECHNIQUES, Offload, Table, num_rows, rows
+from planner.domain.strategy import Offload, Table, num_rows, rows
 from planner.memory.host import fits_host
 from planner.memory.ledger import estimate_memory
 from planner.request.schema import parse_request, resolve
@@ -58,11 +59,11 @@ class Pass:
     @property
     def changes(self) -> Column:
         changing = self.job.framework.capabilities.changes_model
-        return self._used(tuple(each for each in TECHNIQUES if each in changing))
+        return self._used(tuple(each for each in DIMENSIONS if each.name in changing))
 
     @property
     def techniques(self) -> Column:
-        count: Column = self._used(TECHNIQUES) + (self.table.virtual_pipeline_size > 1)
+        count: Column = self._used(DIMENSIONS) + (self.table.virtual_pipeline_size > 1)
         return count
 
     @property
@@ -88,8 +89,8 @@ class Pass:
             min(alike, key=lambda row: (techniques[row], again[row], self.reserved_bytes[row]))
         )
 
-    def _used(self, techniques: tuple[str, ...]) -> Column:
-        used = [getattr(self.table, f"{each}_parallel_size") > 1 for each in techniques]
+    def _used(self, techniques: tuple[Dimension, ...]) -> Column:
+        used = [np.asarray(self.table.uses(each)) for each in techniques]
         return np.sum(used, axis=0) if used else np.zeros(num_rows(self.table), dtype=int)
 
 
@@ -181,7 +182,9 @@ def test_what_cannot_be_is_refused_with_its_reason(name: str) -> None:
 def test_the_choice_is_as_fast_as_any_comfortable_one_that_the_rules_admit(name: str) -> None:
     every, plan = exhausted(name), planned(name)
     changing = plan.job.framework.capabilities.changes_model
-    changes = sum(bool(plan.chosen.strategy.uses(each)) for each in changing)
+    changes = sum(
+        bool(plan.chosen.strategy.uses(each)) for each in DIMENSIONS if each.name in changing
+    )
     weighted = plan.chosen.step_time.step_seconds * EARNED**changes
     rivals = every.comfortable(admitted(every, asked(name)[1], plan.findings[0].code))
     assert weighted <= TIE * np.min(every.weighted_seconds[rivals])

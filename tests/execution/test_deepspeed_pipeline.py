@@ -17,9 +17,9 @@ from several import load
 
 from planner.catalog import records
 from planner.core.errors import InvalidInputError
+from planner.domain.strategy import PipelineSchedule
 from planner.generate import Bundle, generate
 from planner.generate.deepspeed_pipeline import pipeline_refusal
-from planner.parallel.schedule_orders import SCHEDULES
 
 CLIP = 1e-5
 """So small that AdamW's epsilon sees it: at 1 a wrong norm would change next to nothing."""
@@ -102,7 +102,7 @@ def test_what_its_pipelines_cannot_run_is_refused_with_the_reason(
 def test_what_is_written_is_what_the_planner_takes_deepspeed_for() -> None:
     """The search proposes no schedule, chunks or ZeRO stage that would have no files."""
     able = records.framework("deepspeed").capabilities
-    for schedule, stage, chunks in product(SCHEDULES, range(4), (1, 2)):
+    for schedule, stage, chunks in product(PipelineSchedule.names(), range(4), (1, 2)):
         layout = {"pipeline_schedule": schedule, "zero_stage": stage}
         bundle = deep(DEEP_GPT2, **DATA, **layout, virtual_pipeline_size=chunks)
         is_proposed = (

@@ -11,6 +11,7 @@ from planner.domain.job import Job
 from planner.domain.strategy import Layout, PipelineSchedule, Recompute, vary
 from planner.memory.ledger import estimate_memory, stage_memories
 from planner.parallel import partition
+from planner.parallel.pipeline_schedules import in_flight
 from planner.request.schema import parse_request, resolve
 
 MODELS = (
@@ -182,7 +183,7 @@ def test_a_stage_holds_as_many_micro_batches_as_it_runs_ahead(
         virtual_pipeline_size=virtual,
         gradient_accumulation_steps=steps,
     )
-    assert [float(partition.in_flight(s, index)) for index in range(4)] == expected
+    assert [float(in_flight(s, index)) for index in range(4)] == expected
 
 
 def test_only_an_expert_is_divided_by_expert_parallelism(make_job: JobMaker) -> None:

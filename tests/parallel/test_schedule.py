@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from planner.core.errors import InvalidInputError
 from planner.domain.strategy import Layout, PipelineSchedule
-from planner.parallel import partition
+from planner.parallel.pipeline_schedules import MOST_CHUNKS, SCHEDULES, in_flight
 from planner.parallel.schedule import (
     MOST_LAYERS,
     MOST_OPERATIONS,
@@ -18,7 +18,7 @@ from planner.parallel.schedule import (
     balance,
     simulate,
 )
-from planner.parallel.schedule_orders import MOST_CHUNKS, SCHEDULES, Kind
+from planner.parallel.schedule_orders import Kind
 
 Case = tuple[str, int, int, int]
 """Schedule, stages, micro-batches, chunks."""
@@ -26,7 +26,7 @@ Case = tuple[str, int, int, int]
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    name = draw(st.sampled_from(sorted(SCHEDULES)))
+    name = draw(st.sampled_from(PipelineSchedule.names()))
     stages = draw(st.integers(1, 6))
     chunks = {"interleaved-1f1b": st.integers(2, 4), "zbv": st.just(2)}
     virtual = draw(chunks.get(name, st.just(1)))
@@ -67,9 +67,9 @@ def test_a_stage_does_every_pass_of_every_micro_batch_once_and_one_at_a_time(
 ) -> None:
     name, stages, m, virtual = case
     times = data.draw(uneven(stages))
-    timeline = simulate(name, times, m, virtual, transfer)
+    timeline = simulate(PipelineSchedule(name), times, m, virtual, transfer)
     kinds = {Kind.FORWARD, Kind.BACKWARD}
-    if SCHEDULES[name].splits_backward:
+    if SCHEDULES[PipelineSchedule(name)].splits_backward:
         kinds.add(Kind.WEIGHT)
     for stage, spans in enumerate(by_stage(timeline, stages)):
         done = [(s.operation.kind, s.operation.micro_batch, s.operation.chunk) for s in spans]
@@ -85,7 +85,7 @@ def test_nothing_starts_before_what_it_needs_has_arrived(
     data: st.DataObject, case: Case, transfer: int
 ) -> None:
     name, stages, m, virtual = case
-    timeline = simulate(name, data.draw(uneven(stages)), m, virtual, transfer)
+    timeline = simulate(PipelineSchedule(name), data.draw(uneven(stages)), m, virtual, transfer)
     down = [(chunk, stage) for chunk in range(virtual) for stage in range(stages)]
     if name == "zbv":
         down[stages:] = reversed(down[stages:])
@@ -111,7 +111,7 @@ def test_the_bubble_is_the_share_of_time_in_which_stages_idle(
     data: st.DataObject, case: Case
 ) -> None:
     name, stages, m, virtual = case
-    timeline = simulate(name, data.draw(uneven(stages)), m, virtual)
+    timeline = simulate(PipelineSchedule(name), data.draw(uneven(stages)), m, virtual)
     assert timeline.seconds == max(span.end_seconds for span in timeline.spans)
     busy = sum(span.end_seconds - span.start_seconds for span in timeline.spans)
     idle = stages * timeline.seconds - busy
@@ -125,9 +125,9 @@ def test_more_micro_batches_never_raise_the_bubble_fraction(
 ) -> None:
     name, stages, m, virtual = case
     times = uniform(stages, forward, 2 * weight + longer, weight)
-    fewer = simulate(name, times, m, virtual).bubble_fraction
+    fewer = simulate(PipelineSchedule(name), times, m, virtual).bubble_fraction
     larger = _micro_batches(name, stages, m + more)
-    assert simulate(name, times, larger, virtual).bubble_fraction <= fewer + 1e-12
+    assert simulate(PipelineSchedule(name), times, larger, virtual).bubble_fraction <= fewer + 1e-12
 
 
 @given(
@@ -140,7 +140,7 @@ def test_more_micro_batches_never_raise_the_bubble_fraction(
 def test_gpipe_and_1f1b_take_p_minus_1_micro_batches_longer(
     name: str, p: int, m: int, forward: int, backward: int
 ) -> None:
-    timeline = simulate(name, uniform(p, forward, backward), m)
+    timeline = simulate(PipelineSchedule(name), uniform(p, forward, backward), m)
     assert timeline.seconds == (m + p - 1) * (forward + backward)
     assert timeline.bubble_fraction == pytest.approx((p - 1) / (m + p - 1))
 
@@ -152,7 +152,7 @@ def test_interleaving_divides_the_bubble_by_the_chunks(
     p: int, groups: int, v: int, forward: int, backward: int
 ) -> None:
     m, both = p * groups, forward + backward
-    timeline = simulate("interleaved-1f1b", uniform(p, forward, backward), m, v)
+    timeline = simulate(PipelineSchedule("interleaved-1f1b"), uniform(p, forward, backward), m, v)
     assert timeline.seconds == pytest.approx(m * both + (p - 1) * both / v)
     assert timeline.bubble_fraction == pytest.approx((p - 1) / (v * m + p - 1))
 
@@ -164,7 +164,7 @@ def test_zero_bubble_h1_fills_the_bubble_with_weight_gradients(
     p: int, more: int, forward: int, inputs: int, weight: int
 ) -> None:
     m = p + more
-    timeline = simulate("zb-h1", uniform(p, forward, inputs + weight, weight), m)
+    timeline = simulate(PipelineSchedule("zb-h1"), uniform(p, forward, inputs + weight, weight), m)
     bubble = timeline.seconds - m * (forward + inputs + weight)
     assert bubble == (p - 1) * max(forward, inputs, forward + inputs - weight)
     if weight <= min(forward, inputs):
@@ -173,8 +173,8 @@ def test_zero_bubble_h1_fills_the_bubble_with_weight_gradients(
 
 def test_a_backward_of_two_forwards_split_evenly_leaves_a_third_of_the_bubble() -> None:
     times = uniform(4, 1, 2, 1)
-    assert simulate("zb-h1", times, 8).seconds - 8 * 3 == 3
-    assert simulate("1f1b", times, 8).seconds - 8 * 3 == 3 * 3
+    assert simulate(PipelineSchedule("zb-h1"), times, 8).seconds - 8 * 3 == 3
+    assert simulate(PipelineSchedule("1f1b"), times, 8).seconds - 8 * 3 == 3 * 3
 
 
 @given(st.integers(1, 6), st.integers(0, 8), st.integers(1, 9))
@@ -182,7 +182,7 @@ def test_zbv_stages_never_wait_where_the_three_passes_last_as_long(
     p: int, more: int, each: int
 ) -> None:
     m = 2 * p - 1 + more
-    timeline = simulate("zbv", uniform(p, each, 2 * each, each), m, 2)
+    timeline = simulate(PipelineSchedule("zbv"), uniform(p, each, 2 * each, each), m, 2)
     assert timeline.seconds == 3 * m * each + (p - 1) * each / 2
     for spans in by_stage(timeline, p):
         assert all(one.end_seconds == other.start_seconds for one, other in pairwise(spans))
@@ -194,14 +194,16 @@ def test_without_a_pipeline_all_stages_run_one_after_another(
 ) -> None:
     times = data.draw(uneven(p))
     whole = sum(stage.forward + stage.backward for stage in times)
-    assert simulate("naive", times, m).seconds == m * whole
-    assert simulate("naive", uniform(p), m).bubble_fraction == pytest.approx(1 - 1 / p)
+    assert simulate(PipelineSchedule("naive"), times, m).seconds == m * whole
+    assert simulate(PipelineSchedule("naive"), uniform(p), m).bubble_fraction == pytest.approx(
+        1 - 1 / p
+    )
 
 
 @given(cases().filter(lambda case: case[1] > 1))
 def test_stages_hold_as_many_micro_batches_as_the_memory_estimate_says(case: Case) -> None:
     name, p, m, v = case
-    held = simulate(name, uniform(p, 1, 2, 1), m, v).in_flight
+    held = simulate(PipelineSchedule(name), uniform(p, 1, 2, 1), m, v).in_flight
     s = Layout(
         pipeline_parallel_size=p,
         virtual_pipeline_size=v,
@@ -209,7 +211,7 @@ def test_stages_hold_as_many_micro_batches_as_the_memory_estimate_says(case: Cas
         gradient_accumulation_steps=m,
     )
     if name in ("gpipe", "1f1b", "interleaved-1f1b"):
-        assert held == pytest.approx([float(partition.in_flight(s, i)) for i in range(p)])
+        assert held == pytest.approx([float(in_flight(s, i)) for i in range(p)])
     elif name == "naive":
         assert held == (1,) * p
     elif name == "zb-h1" or m >= 2 * p - 1:
@@ -222,7 +224,7 @@ def test_stages_hold_as_many_micro_batches_as_the_memory_estimate_says(case: Cas
 def test_1f1b_never_holds_more_than_the_stages_from_there_on(
     data: st.DataObject, p: int, m: int
 ) -> None:
-    held = simulate("1f1b", data.draw(uneven(p)), m).in_flight
+    held = simulate(PipelineSchedule("1f1b"), data.draw(uneven(p)), m).in_flight
     assert all(amount <= p - i for i, amount in enumerate(held))
 
 
@@ -231,7 +233,7 @@ def test_uneven_1f1b_lies_between_the_slowest_stages_work_and_the_closed_form(
     forwards: list[float], m: int, ratio: float
 ) -> None:
     times = [StageSeconds(forward=f, backward=ratio * f) for f in forwards]
-    seconds = simulate("1f1b", times, m).seconds
+    seconds = simulate(PipelineSchedule("1f1b"), times, m).seconds
     each = [f * (1 + ratio) for f in forwards]
     assert max(sum(each[:i]) + m * one for i, one in enumerate(each)) <= seconds * (1 + 1e-12)
     assert seconds <= (sum(each) + (m - 1) * max(each)) * (1 + 1e-12)
@@ -248,20 +250,31 @@ def test_the_closed_form_of_1f1b_overrates_uneven_stages_by_little(
         m = dice.randint(p, 4 * p)
         each = [dice.uniform(1, spread) for _ in range(p)]
         times = [StageSeconds(forward=one / 3, backward=one * 2 / 3) for one in each]
-        off.append(1 - simulate("1f1b", times, m).seconds / (sum(each) + (m - 1) * max(each)))
+        off.append(
+            1
+            - simulate(PipelineSchedule("1f1b"), times, m).seconds
+            / (sum(each) + (m - 1) * max(each))
+        )
     assert min(off) > -1e-12
     assert max(off) < most
     assert sum(off) / len(off) < most / 4
 
 
 def test_chunks_shrink_the_bubble_of_gpipe_and_one_is_naive_model_parallelism() -> None:
-    bubbles = [simulate("gpipe", uniform(4), m).bubble_fraction for m in (1, 4, 8, 32)]
+    bubbles = [
+        simulate(PipelineSchedule("gpipe"), uniform(4), m).bubble_fraction for m in (1, 4, 8, 32)
+    ]
     assert bubbles == pytest.approx([0.75, 0.429, 0.273, 0.086], abs=5e-4)
-    assert simulate("gpipe", uniform(4), 1).spans == simulate("naive", uniform(4), 1).spans
+    assert (
+        simulate(PipelineSchedule("gpipe"), uniform(4), 1).spans
+        == simulate(PipelineSchedule("naive"), uniform(4), 1).spans
+    )
 
 
 def test_1f1b_has_the_bubble_of_gpipe_and_holds_less() -> None:
-    gpipe, one_by_one = (simulate(name, uniform(4), 16) for name in ("gpipe", "1f1b"))
+    gpipe, one_by_one = (
+        simulate(PipelineSchedule(name), uniform(4), 16) for name in ("gpipe", "1f1b")
+    )
     assert gpipe.bubble_fraction == one_by_one.bubble_fraction
     assert gpipe.in_flight == (16, 16, 16, 16)
     assert one_by_one.in_flight == (4, 3, 2, 1)
@@ -270,7 +283,10 @@ def test_1f1b_has_the_bubble_of_gpipe_and_holds_less() -> None:
 def test_orders_are_those_of_the_papers_figures() -> None:
     def drawn(name: str, m: int, virtual: int = 1) -> list[str]:
         times = uniform(4, 1, 2, 1)
-        return [names(spans) for spans in by_stage(simulate(name, times, m, virtual), 4)]
+        return [
+            names(spans)
+            for spans in by_stage(simulate(PipelineSchedule(name), times, m, virtual), 4)
+        ]
 
     assert drawn("gpipe", 4) == ["F0 F1 F2 F3 B3 B2 B1 B0"] * 4
     assert drawn("1f1b", 6)[1] == "F0 F1 F2 B0 F3 B1 F4 B2 F5 B3 B4 B5"
@@ -281,8 +297,11 @@ def test_orders_are_those_of_the_papers_figures() -> None:
 
 
 def test_transfers_delay_the_first_micro_batch_both_ways() -> None:
-    assert simulate("1f1b", uniform(4), 1, transfer_seconds=0.5).seconds == 4 * 3 + 2 * 3 * 0.5
-    turned = simulate("zbv", uniform(4), 1, 2, transfer_seconds=0.5)
+    assert (
+        simulate(PipelineSchedule("1f1b"), uniform(4), 1, transfer_seconds=0.5).seconds
+        == 4 * 3 + 2 * 3 * 0.5
+    )
+    turned = simulate(PipelineSchedule("zbv"), uniform(4), 1, 2, transfer_seconds=0.5)
     assert turned.seconds == 4 * 3 + 4 * 3 * 0.5
 
 
@@ -291,8 +310,10 @@ def test_only_1f1b_waits_for_transfers_with_every_micro_batch(p: int, rounds: in
     m, each = p * rounds, 1 / 64
 
     def waits(name: str, virtual: int = 1) -> float:
-        apart = simulate(name, uniform(p), m, virtual, transfer_seconds=each).seconds
-        return (apart - simulate(name, uniform(p), m, virtual).seconds) / each
+        apart = simulate(
+            PipelineSchedule(name), uniform(p), m, virtual, transfer_seconds=each
+        ).seconds
+        return (apart - simulate(PipelineSchedule(name), uniform(p), m, virtual).seconds) / each
 
     assert waits("gpipe") == 2 * (p - 1)
     assert waits("interleaved-1f1b", v) == pytest.approx(2 * (p * v - 1))
@@ -300,20 +321,18 @@ def test_only_1f1b_waits_for_transfers_with_every_micro_batch(p: int, rounds: in
 
 
 def test_a_large_pipeline_agrees_with_the_closed_form() -> None:
-    timeline = simulate("1f1b", uniform(64), 512)
+    timeline = simulate(PipelineSchedule("1f1b"), uniform(64), 512)
     assert timeline.seconds == (512 + 63) * 3
     assert timeline.in_flight == tuple(range(64, 0, -1))
 
 
 def test_stages_that_take_no_time_have_no_bubble() -> None:
-    assert simulate("1f1b", uniform(2, 0, 0), 2).bubble_fraction == 0
+    assert simulate(PipelineSchedule("1f1b"), uniform(2, 0, 0), 2).bubble_fraction == 0
 
 
 @pytest.mark.parametrize(
     ("case", "field", "hint"),
     [
-        (("1f1", 4, 8, 1), "pipeline_schedule", "did you mean 1f1b"),
-        (("\x00", 4, 8, 1), "pipeline_schedule", "one of naive, gpipe, 1f1b"),
         (("1f1b", 0, 8, 1), "pipeline_parallel_size", "at least 1"),
         (("1f1b", 4, 0, 1), "gradient_accumulation_steps", "at least 1"),
         (("1f1b", 4, 8, 2), "virtual_pipeline_size", "nearest: 1"),
@@ -330,7 +349,7 @@ def test_impossible_pipelines_name_the_nearest_that_is_possible(
 ) -> None:
     name, stages, micro_batches, virtual = case
     with pytest.raises(InvalidInputError) as caught:
-        simulate(name, uniform(stages), micro_batches, virtual)
+        simulate(PipelineSchedule(name), uniform(stages), micro_batches, virtual)
     assert caught.value.field == f"strategy.{field}"
     assert hint in caught.value.hint
 
@@ -347,7 +366,7 @@ def test_impossible_pipelines_name_the_nearest_that_is_possible(
 )
 def test_times_that_cannot_be_are_refused(stage: StageSeconds, transfer: float, hint: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
-        simulate("1f1b", [stage], 2, transfer_seconds=transfer)
+        simulate(PipelineSchedule("1f1b"), [stage], 2, transfer_seconds=transfer)
     assert hint in caught.value.hint
 
 

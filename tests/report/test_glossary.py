@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from planner.catalog import records
 from planner.core.errors import UnknownNameError
 from planner.core.units import GIGA
-from planner.domain.strategy import DATA_NAMES
+from planner.domain.strategy import DATA_NAMES, PipelineSchedule
 from planner.models.architectures import read_model
+from planner.parallel.pipeline_schedules import SCHEDULES
 from planner.parallel.schedule import StageSeconds, simulate
-from planner.parallel.schedule_orders import SCHEDULES, Kind, Shape
+from planner.parallel.schedule_orders import Kind, Shape
 from planner.report import glossary
 from planner.report.glossary import Entry, codes, entries, explain, find_code, find_term
 
@@ -120,7 +121,7 @@ def test_synonyms_lead_to_the_strategy_they_mean() -> None:
 
 
 def test_every_strategy_and_schedule_of_the_planner_is_explained() -> None:
-    for name in (*DATA_NAMES.values(), *SCHEDULES):
+    for name in (*DATA_NAMES.values(), *PipelineSchedule.names()):
         assert find_term(name)
 
 
@@ -229,7 +230,7 @@ def test_bubbles_are_those_of_the_formula() -> None:
 def simulated(schedule: str, micro_batches: int, virtual: int = 1) -> str:
     """The bubble of 4 stages whose forward, input and weight gradients take a second each."""
     stage = StageSeconds(forward=1, backward=2, weight=1)
-    timeline = simulate(schedule, [stage] * 4, micro_batches, virtual)
+    timeline = simulate(PipelineSchedule(schedule), [stage] * 4, micro_batches, virtual)
     return f"{100 * timeline.bubble_fraction:.1f} %"
 
 
@@ -246,7 +247,7 @@ def test_gpipe_runs_in_the_order_that_is_shown() -> None:
     letters = {Kind.FORWARD: "F", Kind.BACKWARD: "B"}
     order = [
         f"{letters[op.kind]}{op.micro_batch}"
-        for op in SCHEDULES["gpipe"].order(Shape(stages=4, micro_batches=4), 0)
+        for op in SCHEDULES[PipelineSchedule("gpipe")].order(Shape(stages=4, micro_batches=4), 0)
     ]
     says("gpipe", f"runs {' '.join(order[:4])}, then {' '.join(order[4:])}.")
 

@@ -2,7 +2,7 @@ import pytest
 from conftest import JobMaker
 
 from planner.advice.plan import make_plan
-from planner.domain.strategy import Layout
+from planner.domain.strategy import Layout, PipelineSchedule
 from planner.parallel.schedule import StageSeconds, simulate
 from planner.report.timeline import timeline, timeline_text
 from planner.step_time.micro_batch import stage_seconds
@@ -12,7 +12,7 @@ FOUR = [StageSeconds(forward=1.0, backward=2.0)] * 4
 
 def test_gpipe_runs_all_forwards_then_all_backwards_the_last_first() -> None:
     """The guide's picture of 4 stages and 4 chunks: F0 to F3, then B3 to B0."""
-    text = timeline_text(simulate("gpipe", FOUR, 4), width=21)
+    text = timeline_text(simulate(PipelineSchedule("gpipe"), FOUR, 4), width=21)
     assert text.splitlines() == [
         "  stage 0  0123.........ddccbbaa",
         "  stage 1  .0123......ddccbbaa..",

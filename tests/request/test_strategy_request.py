@@ -150,3 +150,13 @@ def test_a_partial_wish_holds_only_what_was_said() -> None:
     given = {"zero_stage": 2, "tensor_parallel_size": 1}
     assert partial_wish(wish(**given)) == given
     assert partial_wish(wish(zero_stage=None, micro_batch_size=4)) == {"micro_batch_size": 4}
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("1f1", "did you mean 1f1b"), ("\x00", "one of naive, gpipe, 1f1b")]
+)
+def test_an_unknown_schedule_names_the_known_ones(name: str, hint: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        partial_wish(wish(pipeline_schedule=name))
+    assert caught.value.field == "strategy.pipeline_schedule"
+    assert hint in caught.value.hint

@@ -22,7 +22,8 @@ from planner.answers import answers
 from planner.catalog import records
 from planner.cli import cli
 from planner.core.units import format_bytes, format_rate, format_seconds
-from planner.domain.strategy import DATA_NAMES, TECHNIQUES, Layout
+from planner.domain.dimensions import DIMENSIONS
+from planner.domain.strategy import DATA_NAMES, Layout
 from planner.generate.write_bundle import bundle_files
 from planner.hardware import probe, topology
 from planner.hardware.topology import Nic, Topology, dump, parse_topology
@@ -91,7 +92,7 @@ def test_form_has_a_control_for_every_field_that_can_be_assumed() -> None:
         "strategy.micro_batch_size",
         "strategy.gradient_accumulation_steps",
         "strategy.recompute",
-        *(f"strategy.{technique}_parallel_size" for technique in TECHNIQUES),
+        *(f"strategy.{each.field}" for each in DIMENSIONS),
     }
     assert {control_of(field) for field in set(FLAGS) - layout} == set(labels())
 
@@ -173,8 +174,8 @@ def test_result_page_says_what_the_library_says(client: TestClient) -> None:
 def question_for(s: Layout) -> str:
     """Return the query that asks for a layout's family and sizes, as the page links it."""
     values = {"model": "gpt2", "gpus_per_node": "4"}
-    for technique in TECHNIQUES:
-        values[f"{technique}_parallel_size"] = str(getattr(s, f"{technique}_parallel_size"))
+    for each in DIMENSIONS:
+        values[each.field] = str(s.size(each))
     values["strategy"] = DATA_NAMES[s.zero_stage]
     if s.is_hybrid:
         values["data_parallel_shard_size"] = str(s.data_parallel_shard_size)

@@ -12,14 +12,13 @@ from planner.advice.rules import (
 )
 from planner.advice.rules.base import Finding, Preference, Rule, Severity, Situation
 from planner.advice.rules.verdict import follows_search
-from planner.domain.strategy import TECHNIQUES
+from planner.domain.dimensions import DIMENSIONS
 
-_ANY = Preference(zero_stages=frozenset({0, 1, 2, 3}), techniques=frozenset(TECHNIQUES))
+_TECHNIQUES = frozenset(each.name for each in DIMENSIONS)
+_ANY = Preference(zero_stages=frozenset({0, 1, 2, 3}), techniques=_TECHNIQUES)
 PLAIN = Preference(zero_stages=frozenset({0}), techniques=frozenset())
-_NO_TENSORS = Preference(
-    zero_stages=frozenset({0, 1, 2, 3}), techniques=frozenset(TECHNIQUES) - {"tensor"}
-)
-_THREE_D = Preference(zero_stages=frozenset({0, 1}), techniques=frozenset(TECHNIQUES))
+_NO_TENSORS = Preference(zero_stages=frozenset({0, 1, 2, 3}), techniques=_TECHNIQUES - {"tensor"})
+_THREE_D = Preference(zero_stages=frozenset({0, 1}), techniques=_TECHNIQUES)
 
 BRANCHES: tuple[tuple[Rule, Preference], ...] = (
     (Rule("ONE001", Severity.ADVICE, single_node.one_gpu_only), PLAIN),

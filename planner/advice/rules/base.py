@@ -8,8 +8,9 @@ from enum import StrEnum
 import numpy as np
 
 from planner.core.term import Column
+from planner.domain.dimensions import DIMENSIONS
 from planner.domain.job import Job
-from planner.domain.strategy import TECHNIQUES, Table
+from planner.domain.strategy import Table
 from planner.search.candidate import Candidate
 
 
@@ -75,14 +76,14 @@ class Preference:
 
     zero_stages: frozenset[int]
     techniques: frozenset[str]
-    """Of `planner.domain.strategy.TECHNIQUES`."""
+    """Names of `planner.domain.dimensions.DIMENSIONS`."""
 
     def admits(self, table: Table) -> Column:
         """Return which layouts of a table the branch admits."""
         admitted = np.isin(table.zero_stage, list(self.zero_stages))
-        for technique in TECHNIQUES:
-            if technique not in self.techniques:
-                admitted &= np.logical_not(table.uses(technique))
+        for dimension in DIMENSIONS:
+            if dimension.name not in self.techniques:
+                admitted &= np.logical_not(table.uses(dimension))
         return admitted
 
 

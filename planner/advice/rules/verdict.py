@@ -1,7 +1,7 @@
 """Tree against search: which of the two is followed, and what effort is worth."""
 
 from planner.advice.rules.base import Situation
-from planner.domain.strategy import TECHNIQUES
+from planner.domain.dimensions import DIMENSIONS
 from planner.search.code_changes import THRESHOLD, changed_techniques, effort_factor
 
 SHOWN_FRACTION = 0.05
@@ -51,7 +51,8 @@ def effort_is_earned(situation: Situation) -> str | None:
     changes = int(changed_techniques(situation.job, situation.candidate.strategy))
     if not changes:
         return None
-    names = ", ".join(each for each in TECHNIQUES if situation.candidate.strategy.uses(each))
+    s = situation.candidate.strategy
+    names = ", ".join(each.name for each in DIMENSIONS if s.uses(each))
     return (
         f"{names} parallelism changes the model's code in {situation.job.framework.name}: it is"
         f" proposed only where it is {effort_factor(changes) - 1:.0%} faster ({THRESHOLD:.0%} for"

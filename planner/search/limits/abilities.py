@@ -7,10 +7,10 @@ import numpy as np
 
 from planner.catalog import records
 from planner.core.term import Column
+from planner.domain.dimensions import DIMENSIONS, Dimension
 from planner.domain.framework import Capabilities
 from planner.domain.job import Job
 from planner.domain.strategy import (
-    TECHNIQUES,
     ZERO_1,
     Offload,
     PipelineSchedule,
@@ -29,15 +29,15 @@ def technique_is_missing(job: Job, s: Strategy) -> Breach:
 
     Source: the framework record's capabilities, with the version that was looked at.
     """
-    lacking = [each for each in TECHNIQUES if not _has(job.framework.capabilities, each)]
+    lacking = [each for each in DIMENSIONS if not _has(job.framework.capabilities, each)]
     used = {each: np.asarray(s.uses(each)) for each in lacking}
-    name = next((each for each in lacking if np.any(used[each])), "tensor")
+    first = next((each for each in lacking if np.any(used[each])), DIMENSIONS[0])
     return _missing(
         job,
         broken=reduce(np.logical_or, used.values(), np.zeros((), dtype=bool)),
-        what=f"{name} parallelism",
-        is_able=lambda able: _has(able, name),
-        field=f"strategy.{name}_parallel_size",
+        what=f"{first.name} parallelism",
+        is_able=lambda able: _has(able, first),
+        field=f"strategy.{first.field}",
     )
 
 
@@ -256,12 +256,7 @@ def _frameworks() -> tuple[str, ...]:
     return records.framework_names()
 
 
-def _has(able: Capabilities, technique: str) -> bool:
-    return bool(
-        {
-            "tensor": able.tensor_parallel,
-            "pipeline": able.pipeline_schedules,
-            "context": able.context_parallel,
-            "expert": able.expert_parallel,
-        }[technique]
-    )
+def _has(able: Capabilities, dimension: Dimension) -> bool:
+    if dimension.name == "pipeline":
+        return bool(able.pipeline_schedules)
+    return bool(getattr(able, f"{dimension.name}_parallel"))

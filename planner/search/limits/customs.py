@@ -5,10 +5,9 @@ import numpy as np
 from planner.domain.job import Job
 from planner.domain.strategy import ZERO_1, PipelineSchedule, Recompute, Strategy
 from planner.parallel.partition import dense_shards
-from planner.parallel.schedule_orders import SCHEDULES
+from planner.parallel.pipeline_schedules import fewest_chunks, is_grouped, splits_backward
 from planner.search.limits.base import Breach, divides
 
-_V_CHUNKS = SCHEDULES["zbv"].chunks.start
 TILE_TOKENS = 128
 """Queries that a block of fused attention works on."""
 
@@ -135,9 +134,7 @@ def put_off_gradients_are_recomputed(_job: Job, s: Strategy) -> Breach:
     Source: torch.distributed.pipelining, PyTorch 2.13: stages under activation checkpointing do
     not split their backward; Qi et al., zero bubble, arXiv:2401.10241, section 4.
     """
-    is_put_off = np.isin(
-        s.pipeline_schedule, (PipelineSchedule.ZERO_BUBBLE_H1, PipelineSchedule.ZERO_BUBBLE_V)
-    )
+    is_put_off = splits_backward(s)
     is_recomputed = np.asarray(s.recompute) != Recompute.NONE
     return Breach(
         broken=(np.asarray(s.pipeline_parallel_size) > 1) & is_put_off & is_recomputed,
@@ -165,15 +162,8 @@ def chunks_do_not_interleave(job: Job, s: Strategy) -> Breach:
     stages, steps = s.pipeline_parallel_size, s.gradient_accumulation_steps
     virtual = np.asarray(s.virtual_pipeline_size)
     layers = -(-job.model.num_blocks // np.maximum(stages, 1))
-    is_interleaved = np.asarray(s.pipeline_schedule) == PipelineSchedule.INTERLEAVED
-    is_v_shaped = np.asarray(s.pipeline_schedule) == PipelineSchedule.ZERO_BUBBLE_V
     is_even = divides(stages, steps) & divides(virtual, layers) & (virtual > 1)
-    wants_one = np.logical_not(is_interleaved | is_v_shaped)
-    is_wrong = np.where(
-        wants_one,
-        virtual > 1,
-        np.where(is_v_shaped, virtual != _V_CHUNKS, np.logical_not(is_even)),
-    )
+    is_wrong = np.where(is_grouped(s), np.logical_not(is_even), virtual != fewest_chunks(s))
     return Breach(
         broken=(np.asarray(stages) > 1) & is_wrong,
         message="{schedule} does not run {chunks} chunks of {layers} layers a stage with {steps}"

@@ -173,13 +173,13 @@ def test_what_is_written_is_what_was_read(
 
 def test_every_name_in_the_scripts_is_known(folder: Path) -> None:
     """A plan's values are numbers and texts, whatever classes they had in the planner."""
-    command = [f"{TOOLS}/ruff", "check", "--isolated", "--no-cache", "--select=F", folder]
+    command = [f"{TOOLS}/ruff", "check", "--isolated", "--no-cache", "--select=F", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 
 
 def test_every_shell_script_passes_shellcheck(folder: Path) -> None:
-    command = [f"{TOOLS}/shellcheck", *folder.rglob("*.sh")]
+    command = [f"{TOOLS}/shellcheck", *map(str, folder.rglob("*.sh"))]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 

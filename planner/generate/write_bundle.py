@@ -1,4 +1,4 @@
-"""Plan -> files on disk: fills the generator's bundle, and writes all of it or nothing."""
+"""Plan -> files on disk: fills the run's spec, and writes all of it or nothing."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from planner.core.errors import InvalidInputError
 from planner.domain.cluster import Cluster, Provenance
 from planner.domain.job import Job
 from planner.domain.strategy import Strategy
-from planner.generate import Bundle, generate
+from planner.generate import RunSpec, generate
 from planner.hardware.placement import cuda_visible_devices
 from planner.parallel.partition import stage
 from planner.report.text import recommendation
@@ -77,7 +77,7 @@ def bundle_files(plan: Plan, answer: Mapping[str, Any]) -> dict[str, str]:
             hint="the targets train all weights, in fp32 under mixed precision; the plan holds",
             field="recipe.method" if recipe.lora is not None else "recipe.weights_dtype",
         )
-    bundle = Bundle(
+    spec = RunSpec(
         model=job.model.name,
         revision=job.model.revision,
         model_config=job.model.config,
@@ -107,11 +107,11 @@ def bundle_files(plan: Plan, answer: Mapping[str, Any]) -> dict[str, str]:
         plan_json=json.dumps(_untimed(answer), indent=2) + "\n",
         versions=CHECKED_WITH,
     )
-    return generate(bundle, _TARGETS[job.framework.name])
+    return generate(spec, _TARGETS[job.framework.name])
 
 
 def _layout(strategy: Strategy) -> dict[str, Any]:
-    """Return the layout's fields, which the bundle has under the same names, as plain values."""
+    """Return the layout's fields, which the spec has under the same names, as plain values."""
     return {
         field.name: np.asarray(getattr(strategy, field.name)).item() for field in fields(strategy)
     }

@@ -7,7 +7,7 @@ from planner.domain.strategy import ZERO_2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bundle:
+class RunSpec:
     """Everything the files need, as plain values.
 
     data_parallel_replicate_size x data_parallel_shard_size x tensor_parallel_size

@@ -1,18 +1,18 @@
-"""Bundles by their layout, for the tests that write files without a plan."""
+"""Specs of runs by their layout, for the tests that write files without a plan."""
 
 import math
 from dataclasses import replace
 from typing import Any
 
-from planner.generate import Bundle
+from planner.generate import RunSpec
 
 
-def with_layout(bundle: Bundle, **changes: Any) -> Bundle:
-    """Return the bundle with fields replaced; what is not said of the data-parallel ranks follows.
+def with_layout(spec: RunSpec, **changes: Any) -> RunSpec:
+    """Return the spec with fields replaced; what is not said of the data-parallel ranks follows.
 
     Replicas without ZeRO and shards with it, over the GPUs that split no model.
     """
-    changed = replace(bundle, **changes)
+    changed = replace(spec, **changes)
     split = (
         changed.tensor_parallel_size
         * changed.pipeline_parallel_size
@@ -29,7 +29,7 @@ def with_layout(bundle: Bundle, **changes: Any) -> Bundle:
     )
 
 
-def divided(bundle: Bundle, **layout: Any) -> Bundle:
+def divided(spec: RunSpec, **layout: Any) -> RunSpec:
     """Return the plan that splits its model of 4 layers, on the GPUs of one node that this takes.
 
     16 sequences a step in micro-batches of 2; the pipeline's stages have equal layers.
@@ -39,7 +39,7 @@ def divided(bundle: Bundle, **layout: Any) -> Bundle:
     stages = layout.get("pipeline_parallel_size", 1)
     data = layout.pop("data_parallel_size", 1)
     return with_layout(
-        bundle,
+        spec,
         gpus_per_node=split * data,
         micro_batch_size=2,
         gradient_accumulation_steps=8 // data,

@@ -18,7 +18,7 @@ def _is_deepspeed(spec: RunSpec) -> bool:
 def _refusal(spec: RunSpec) -> str | None:
     if _is_deepspeed(spec):
         is_divided = "with DeepSpeed it divides the data, not the model, over GPUs"
-        return is_divided if spec.splits_the_model else deepspeed.zero_refusal(spec)
+        return is_divided if spec.is_model_parallel else deepspeed.zero_refusal(spec)
     shards, replicas = spec.data_parallel_shard_size, spec.data_parallel_replicate_size
     is_local = spec.synchronize_every > 1
     reasons = {
@@ -39,7 +39,7 @@ def _refusal(spec: RunSpec) -> str | None:
             is_local and spec.precision == "fp16-mixed"
         ),
     }
-    if spec.splits_the_model:
+    if spec.is_model_parallel:
         reasons |= _divided(spec)
     return next((reason for reason, applies in reasons.items() if applies), None)
 

@@ -45,7 +45,7 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "strategy": strategy_name(spec),
         "layout": _layout(spec),
         "model_ranks": world_size // spec.data_parallel_size,
-        "is_split": spec.splits_the_model,
+        "is_model_parallel": spec.is_model_parallel,
         "is_local": spec.synchronize_every > 1,
         "is_alone": is_alone,
         "is_replicated": not is_alone and not spec.shards_parameters,

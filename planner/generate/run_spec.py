@@ -102,7 +102,7 @@ class RunSpec:
         return self.zero_stage >= ZERO_2
 
     @property
-    def splits_the_model(self) -> bool:
+    def is_model_parallel(self) -> bool:
         """Return whether ranks compute different parts of one forward pass."""
         return (
             self.tensor_parallel_size

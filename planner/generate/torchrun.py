@@ -10,7 +10,7 @@ from planner.parallel.schedule_orders import SCHEDULES
 def _refusal(spec: RunSpec) -> str | None:
     """Return the first reason that applies."""
     reasons = _data_parallel(spec)
-    if spec.splits_the_model:
+    if spec.is_model_parallel:
         reasons |= _divided(spec)
     if spec.pipeline_parallel_size > 1:
         reasons |= _pipelined(spec)
@@ -29,9 +29,9 @@ def _data_parallel(spec: RunSpec) -> dict[str, bool]:
             offload != "none" and not spec.shards_parameters
         ),
         "parameters are averaged between whole replicas, without ZeRO": is_local
-        and (stage > 0 or spec.splits_the_model),
+        and (stage > 0 or spec.is_model_parallel),
         "ZeRO-1 divides the optimizer's states over all data-parallel ranks": (
-            stage == 1 and replicas > 1 and shards > 1 and not spec.splits_the_model
+            stage == 1 and replicas > 1 and shards > 1 and not spec.is_model_parallel
         ),
         "shards need a ZeRO stage": stage == 0 and shards > 1,
         "selective recompute keeps what PyTorch's own attention returns": (

@@ -28,12 +28,12 @@ def script_context(spec: RunSpec) -> dict[str, Any]:
         "shards_replicas": is_hybrid and spec.shards_parameters,
         "offloads": spec.offload != "none",
         "fsdp_names": _fsdp_names(spec),
-        "parts_of_model": _whole_model_parts(spec),
-        "parts_of_step": ("torchrun/whole/step", "torchrun/whole/main"),
+        "parts_of_model": _data_parallel_parts(spec),
+        "parts_of_step": ("torchrun/data_parallel/step", "torchrun/data_parallel/main"),
     }
     if is_local:
         context["is_replicated"] = False
-    return context | (_split_context(spec) if spec.splits_the_model else {})
+    return context | (_model_parallel_context(spec) if spec.is_model_parallel else {})
 
 
 def _fsdp_names(spec: RunSpec) -> list[str]:
@@ -45,19 +45,19 @@ def _fsdp_names(spec: RunSpec) -> list[str]:
     return [name for name, is_used in names.items() if is_used]
 
 
-def _whole_model_parts(spec: RunSpec) -> list[str]:
+def _data_parallel_parts(spec: RunSpec) -> list[str]:
     if spec.shards_parameters:
-        return ["common/blocks", "torchrun/whole/shard", "torchrun/whole/training"]
+        return ["common/blocks", "torchrun/data_parallel/shard", "torchrun/data_parallel/training"]
     if spec.synchronize_every > 1:
-        return ["torchrun/whole/local_sgd", "torchrun/whole/training"]
+        return ["torchrun/data_parallel/local_sgd", "torchrun/data_parallel/training"]
     is_alone = spec.world_size == 1 and spec.zero_stage == 0
-    return ["torchrun/whole/training"] if is_alone else _REPLICATED
+    return ["torchrun/data_parallel/training"] if is_alone else _REPLICATED
 
 
-_REPLICATED = ["torchrun/whole/replicate", "torchrun/whole/training"]
+_REPLICATED = ["torchrun/data_parallel/replicate", "torchrun/data_parallel/training"]
 
 
-def _split_context(spec: RunSpec) -> dict[str, Any]:
+def _model_parallel_context(spec: RunSpec) -> dict[str, Any]:
     grid, known, is_sharded = axes(spec), family(spec), spec.shards_parameters
     is_pipelined, is_divided = spec.pipeline_parallel_size > 1, spec.tensor_parallel_size > 1
     is_gpt2 = known is not None and known.name == "gpt2"
@@ -79,8 +79,8 @@ def _split_context(spec: RunSpec) -> dict[str, Any]:
         "layers_per_chunk": layers_per_chunk(spec) if is_pipelined else (),
         "mesh_names": [*(["DeviceMesh"] if takes_mesh else []), "init_device_mesh"],
         "tensor_names": _tensor_names(spec, is_gpt2=is_gpt2),
-        "parts_of_model": _split_parts(spec, is_gpt2=is_gpt2),
-        "parts_of_step": ("torchrun/split/step", "torchrun/split/main"),
+        "parts_of_model": _model_parallel_parts(spec, is_gpt2=is_gpt2),
+        "parts_of_step": ("torchrun/model_parallel/step", "torchrun/model_parallel/main"),
     }
 
 
@@ -120,7 +120,7 @@ def _tensor_names(spec: RunSpec, *, is_gpt2: bool) -> list[str]:
     return [name for name, is_used in names.items() if is_used]
 
 
-def _split_parts(spec: RunSpec, *, is_gpt2: bool) -> list[str]:
+def _model_parallel_parts(spec: RunSpec, *, is_gpt2: bool) -> list[str]:
     is_divided = spec.tensor_parallel_size > 1
     parts = {
         "mesh": True,
@@ -134,4 +134,4 @@ def _split_parts(spec: RunSpec, *, is_gpt2: bool) -> list[str]:
         "gradients": True,
         "training": True,
     }
-    return [f"torchrun/split/{name}" for name, is_used in parts.items() if is_used]
+    return [f"torchrun/model_parallel/{name}" for name, is_used in parts.items() if is_used]

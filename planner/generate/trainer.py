@@ -51,7 +51,7 @@ def _is_deepspeed(spec: RunSpec) -> bool:
 
 
 def _refusal(spec: RunSpec) -> str | None:
-    if spec.splits_the_model:
+    if spec.is_model_parallel:
         return "Trainer divides the data, not the model, over GPUs"
     if _is_deepspeed(spec):
         return deepspeed.zero_refusal(spec)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from launched import TINY, start, write
 from run_specs import with_layout
-from test_generate import FORMAT, HOSTILE, LINT
+from script_checks import FORMAT, HOSTILE, LINT
 
 from planner.core.errors import InvalidInputError
 from planner.generate import RunSpec, generate

@@ -5,7 +5,6 @@ import io
 import json
 import shlex
 import subprocess
-import sys
 import tokenize
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,6 +17,7 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from run_specs import divided, with_layout
+from script_checks import FORMAT, HOSTILE, LINT, TOOLS
 
 from planner.core.errors import InvalidInputError
 from planner.generate import TARGETS, RunSpec, generate
@@ -65,33 +65,7 @@ MANY_NODES = with_layout(SPEC, nodes=6, gradient_accumulation_steps=1, global_ba
 ONE_GPU = with_layout(SPEC, gpus_per_node=1, global_batch_size=32)
 ALL = tuple(name for name in TARGETS if name != "torchtitan")
 """torchtitan has one family of models; its tests are in execution/test_torchtitan.py."""
-TOOLS = Path(sys.executable).parent
-FORMAT = (f"{TOOLS}/ruff", "format", "--isolated", "--no-cache", "--line-length=100", "--diff")
-LINT = (
-    f"{TOOLS}/ruff",
-    "check",
-    "--isolated",
-    "--no-cache",
-    "--select=E4,E7,E9,F,I,B,UP,D1,ANN",
-    "--ignore=D105,D107,ANN401",
-)
 TOKENIZER = "  data=(--tokenizer-type HuggingFaceTokenizer --tokenizer-model "
-HOSTILE = (
-    "$(reboot)",
-    "`reboot`; rm -rf ~ #",
-    "'; reboot; '",
-    '"""\nimport os; os.system("reboot")\n"""',
-    "a\nreboot\n",
-    "a\r\x0breboot\u2028reboot\x85",
-    "../../etc/passwd",
-    "{{ 7*7 }}{% raw %}",
-    "back\\slash\\",
-    "a'b\"c",
-    "\u202egnp.exe\x00\ud800",
-    "# shellcheck disable=all",
-    "-*- coding: utf-7 -*-",
-    "[click](http://example.com)<script>alert(1)</script>|`x`",
-)
 
 
 def variants() -> Iterator[RunSpec]:

@@ -7,7 +7,6 @@ import ast
 import json
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,13 +14,13 @@ from typing import Any
 import pytest
 import yaml
 from differences import difference
+from script_checks import TOOLS
 
 from planner.answers import answers
 from planner.generate.write_bundle import bundle_files
 from planner.request.schema import parse_request
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-TOOLS = Path(sys.executable).parent
 LLAMA = {
     "_name_or_path": "tiny-llama",
     "model_type": "llama",

@@ -5,7 +5,6 @@ import contextlib
 import json
 import re
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,13 +17,13 @@ from hypothesis import strategies as st
 from kubeflow.training.api_client import ApiClient
 from kubeflow_trainer_api.models import TrainerV1alpha1TrainJob
 from run_specs import with_layout
-from test_generate import HOSTILE, MANY_NODES, SPEC
+from script_checks import HOSTILE, TOOLS
+from test_generate import MANY_NODES, SPEC
 
 from planner.generate import LAUNCHERS, generate
 from planner.generate.launchers import job_name
 
 NETWORKS = ("", "ethernet", "infiniband", "efa")
-SHELLCHECK = Path(sys.executable).parent / "shellcheck"
 
 
 def launchers(network: str = "", **changes: Any) -> dict[str, str]:
@@ -72,7 +71,9 @@ def test_scripts_pass_shellcheck(spec: Any, network: str, tmp_path: Path) -> Non
             if name.startswith("launchers/") and name.endswith(".sh"):
                 (tmp_path / f"{abs(hash(summary))}-{Path(name).name}").write_text(text, "utf-8")
     scripts = sorted(tmp_path.iterdir())
-    done = subprocess.run([SHELLCHECK, *scripts], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [TOOLS / "shellcheck", *scripts], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout
 
 

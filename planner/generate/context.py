@@ -55,6 +55,7 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "is_classified": spec.task == "sequence-classification",
         "corpus": "texts.jsonl" if spec.task == "sequence-classification" else "corpus.txt",
         "is_recomputed": spec.recompute == "full",
+        # The square root of the batch, as AdamW scales: arXiv:2205.10287.
         "learning_rates": {factor: f"{3e-4 * factor**0.5:.2g}" for factor in (0.5, 1, 2)},
         "needs_scaler": spec.precision == "fp16-mixed",
         "auto_class": AUTO_CLASSES[spec.task],

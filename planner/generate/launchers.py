@@ -131,6 +131,7 @@ def _startable(launcher: Launcher, written: Sequence[Target]) -> list[Target]:
 
 def job_name(model: str) -> str:
     """Return the model's own name as a DNS label: a to z, 0 to 9 and inner hyphens, 40 at most."""
+    # NFKD takes accents off their letters, and encoding drops the accents.
     plain = unicodedata.normalize("NFKD", model.rpartition("/")[2]).encode("ascii", "ignore")
     words = re.findall(r"[a-z0-9]+", plain.decode().lower())
     return "-".join(["train", *words])[:_LONGEST_JOB_NAME].rstrip("-")

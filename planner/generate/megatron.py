@@ -41,12 +41,14 @@ def parallel_options(spec: RunSpec) -> Options:
             "--overlap-param-gather": None,
         }
     if spec.offload == "optimizer":
+        # Megatron asserts the second with the first.
         options |= {"--optimizer-cpu-offload": None, "--use-precision-aware-optimizer": None}
     return options
 
 
 def _uneven_stages(spec: RunSpec) -> Options:
     layers = spec.layers_per_stage
+    # Megatron divides the layers of the stages between evenly.
     if len(set(layers)) <= 1:
         return {}
     return {

@@ -91,6 +91,7 @@ def _llama(config: Mapping[str, Any]) -> Options:
         "--kv-channels": config.get("head_dim") or config["hidden_size"] // heads,
         "--max-position-embeddings": config["max_position_embeddings"],
         "--position-embedding-type": "rope",
+        # An integer to Megatron; config.json may say 500000.0.
         "--rotary-base": round(_rope(config).get("rope_theta", 10_000)),
         "--normalization": "RMSNorm",
         "--norm-epsilon": config.get("rms_norm_eps", 1e-6),

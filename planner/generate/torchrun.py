@@ -74,6 +74,7 @@ def _pipelined(spec: RunSpec) -> dict[str, bool]:
     stages, micro_batches = spec.pipeline_parallel_size, spec.gradient_accumulation_steps
     name, virtual = spec.pipeline_schedule, spec.virtual_pipeline_size
     fewest, chunks = min(spec.layers_per_stage), SCHEDULES[name].chunks
+    # As the interleaved schedules of PyTorch 2.13 count them, which refuse a rest.
     rounds = max(1, micro_batches // stages)
     return {
         "gpipe runs the stages of a naive pipeline, and overlaps them": name == "naive",

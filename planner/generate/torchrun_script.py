@@ -98,6 +98,7 @@ def layers_per_chunk(spec: RunSpec) -> tuple[int, ...]:
     for stage, count in enumerate(spec.layers_per_stage):
         base, rest = divmod(count, virtual)
         for chunk in range(virtual):
+            # In a V every second chunk leads back, from the last stage to the first.
             is_backward = is_v_shaped and chunk % 2
             place = (chunk + 1) * stages - 1 - stage if is_backward else chunk * stages + stage
             chunks[place] = base + (chunk < rest)

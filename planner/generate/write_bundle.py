@@ -101,6 +101,7 @@ def bundle_files(plan: Plan, answer: Mapping[str, Any]) -> dict[str, str]:
         expected_reserved_bytes=round(chosen.memory.reserved_bytes),
         expected_step_seconds=chosen.step_time.step_seconds,
         expected_tokens_per_second_per_gpu=chosen.step_time.tokens_per_second_per_gpu,
+        # Backward is twice forward: gradients of the inputs and of the weights.
         flops_per_token=3 * job.model.flops_per_token(recipe.sequence_length),
         peak_flops_per_second=job.peak_flops_per_second,
         plan_summary=recommendation(job, chosen),
@@ -112,6 +113,7 @@ def bundle_files(plan: Plan, answer: Mapping[str, Any]) -> dict[str, str]:
 
 def _layout(strategy: Strategy) -> dict[str, Any]:
     """Return the layout's fields, which the spec has under the same names, as plain values."""
+    # item() gives Python's number or text: NumPy's own repr is a name that no script has.
     return {
         field.name: np.asarray(getattr(strategy, field.name)).item() for field in fields(strategy)
     }
@@ -164,6 +166,7 @@ def write_bundle(folder: Path, plan: Plan, answer: Mapping[str, Any], *, force: 
     files = bundle_files(plan, answer)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
+        # Beside the folder: a rename is atomic within one file system.
         staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
         try:
             _write_all(staging, files)
@@ -187,6 +190,7 @@ def _write_all(folder: Path, files: Mapping[str, str]) -> None:
 
 def _publish(staging: Path, folder: Path, files: Mapping[str, str]) -> None:
     if not folder.is_dir() or not any(folder.iterdir()):
+        # mkdtemp's folder is its owner's alone; a umask is only read by setting it.
         umask = os.umask(0)
         os.umask(umask)
         staging.chmod(0o777 & ~umask)

@@ -130,6 +130,7 @@ def _slowest(groups: Groups, wires: Wires) -> Link:
     links = [_links_of_ring(group, wires) for group in groups]
     if all(links):
         return _nvlink(wires, min(links))
+    # Groups that have a ring of NVLinks leave PCIe to the others.
     at_once = [crossing(g, wires) for g, n in zip(groups, links, strict=True) if not n]
     return min(
         (_pcie(way, at_once, wires) for way in set(at_once)), key=lambda link: link.bytes_per_second
@@ -155,6 +156,7 @@ def _nvlink(wires: Wires, links: float) -> Link:
     if gpu.vendor != "nvidia":
         return _xgmi(gpu, links)
     is_ga102 = gpu.nvlink_bytes_per_second_per_link == _GA102_BYTES_PER_SECOND_PER_LINK
+    # A topology may show NVLinks that the GPU's record does not have.
     generation = gpu.nvlink_generation or 3
     is_whole = links == gpu.nvlink_links
     record = records.link("nvlink-3-ga102" if is_ga102 else f"nvlink-{generation}")

@@ -103,6 +103,7 @@ def governing_gpu(parts: Sequence[Part]) -> Gpu:
 
 
 def _slot_speed(gpu: Gpu) -> int:
+    # A lane doubles with each generation; the slots are only compared.
     return (gpu.pcie_lanes or 16) << (gpu.pcie_generation or 4)
 
 

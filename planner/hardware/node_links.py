@@ -12,10 +12,13 @@ from planner.hardware.topology import Topology
 LARGEST_SWITCH = 72
 """GPUs of one NVLink domain, rack-scale systems included."""
 _MOST_LINKS_OF_A_GPU = 18
+"""Since NVLink 4; where the record names none."""
 _ONE_SOCKET = 4
 """GPUs; more are taken to sit on two sockets."""
 _LINKS_OF_CUBE_CORNER = 6
+"""A V100's, two of them doubled; a P100 has 4, one on each edge."""
 _POWER9_NUMA_NODES = {0, 8}
+"""Linux numbers the two sockets so; the nodes from 255 down are GPU memory."""
 
 Pair = tuple[int, int]
 
@@ -126,6 +129,7 @@ def _nvlink_of_record(gpu: Gpu, num_gpus: int) -> Mapping[Pair, int]:
     if gpu.nvlink_fabric != "mesh" or num_gpus > LARGEST_MESH:
         return {}
     if num_gpus <= _ONE_SOCKET:
+        # On boards of 4 a GPU has equally many links to its 3 peers, however many are in use.
         return dict.fromkeys(combinations(range(num_gpus), 2), gpu.nvlink_links // 3)
     cube = records.cube_mesh()
     most = 1 if gpu.nvlink_links < _LINKS_OF_CUBE_CORNER else 2

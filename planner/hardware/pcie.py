@@ -43,6 +43,7 @@ class PcieRate:
 
 def crossing(group: Sequence[int], wires: Wires) -> Crossing:
     """Return how a ring through the group crosses PCIe, with as few and as near hops as it can."""
+    # Where no pair was read all are alike, and the first two stand for them.
     can_copy = wires.can_copy(group) if wires.reads_peers else wires.can_copy(group[:2])
     direct = can_copy and (
         wires.peer_to_peer is True or wires.is_power9 or len(group) <= _defaults()[_DIRECT]
@@ -77,6 +78,7 @@ def _worst_class(bridged: Sequence[tuple[int, ...]], wires: Wires) -> str:
     """Return the farthest hop of the nearest way that joins all islands."""
     nearest = dict.fromkeys(bridged[1:], len(PCIE_CLASSES))
     reached, worst = bridged[0], 0
+    # Prim's algorithm: the island that is nearest to those reached joins them.
     while nearest:
         for island in nearest:
             ranks = (PCIE_CLASSES.index(wires.pcie_class(a, b)) for a in reached for b in island)
@@ -123,6 +125,7 @@ def pcie_rate(way: Crossing, at_once: Sequence[Crossing], wires: Wires) -> PcieR
     rate = slot * defaults[share]
     hops = min(_LARGEST_HOST, sum(other.staged_hops for other in at_once))
     if way.staged_hops:
+        # A staged hop writes to host memory and reads from there, hence the 2.
         rate = min(rate, defaults["host_memory_gb_per_s"][generation] * GIGA / (2 * hops))
     groups = sum(other.crosses_sockets for other in at_once)
     if way.crosses_sockets:
@@ -139,6 +142,7 @@ def _measured(way: Crossing, wires: Wires) -> str:
     if not (by_ranks and through_cpu and as_measured) or wires.nvlink:
         return ""
     sizes = sorted(map(int, by_ranks))
+    # The next larger measurement: rather too slow than too fast.
     nearest = next((size for size in sizes if size >= way.ranks), sizes[-1])
     return str(by_ranks[str(nearest)])
 
@@ -156,6 +160,7 @@ def _slot(wires: Wires) -> tuple[float, str]:
         return links * record.achievable_bytes_per_second, record.source
     record = records.link(f"pcie-{_known_generation(wires)}-x16")
     reached = record.achievable_bytes_per_second or (_ACHIEVABLE_SHARE * record.bytes_per_second)
+    # Links older than the oldest record: each generation has half the rate of the next.
     halvings = max(0, int(_known_generation(wires)) - wires.pcie_generation)
     return reached * wires.pcie_lanes / 16 / 2**halvings, record.source
 

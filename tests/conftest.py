@@ -1,8 +1,7 @@
-"""Shared by all tests: golden files, common jobs, and CI's rule that nothing is skipped."""
+"""Shared by all tests: `--update-golden`, common jobs, and CI's rule that nothing is skipped."""
 
 import os
 from collections.abc import Callable, Generator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,27 +15,11 @@ from planner.request.schema import parse_request, resolve
 settings.register_profile("planner", deadline=None)
 settings.load_profile("planner")
 
-GOLDEN = Path(__file__).parent / "golden"
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="rewrite tests/golden; read the diff"
     )
-
-
-@pytest.fixture
-def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
-    """`golden("case/train.py", text)`: text equals the committed file, byte for byte."""
-
-    def check(name: str, text: str) -> None:
-        path = GOLDEN / name
-        if request.config.getoption("--update-golden"):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        assert text == path.read_text(encoding="utf-8")
-
-    return check
 
 
 @pytest.hookimpl(wrapper=True)

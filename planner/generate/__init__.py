@@ -5,14 +5,14 @@ from types import MappingProxyType
 
 from planner.core.errors import InvalidInputError, did_you_mean
 from planner.generate import accelerate, deepspeed, megatron, torchrun, torchtitan, trainer
-from planner.generate.bundle import Bundle
 from planner.generate.checks import check
 from planner.generate.context import common_context
 from planner.generate.launchers import LAUNCHERS, Launcher, launcher_files
 from planner.generate.quoting import render
+from planner.generate.run_spec import RunSpec
 from planner.generate.target import Target
 
-__all__ = ["LAUNCHERS", "TARGETS", "Bundle", "Launcher", "Target", "generate"]
+__all__ = ["LAUNCHERS", "TARGETS", "Launcher", "RunSpec", "Target", "generate"]
 
 TARGETS: Mapping[str, Target] = MappingProxyType(
     {
@@ -22,13 +22,13 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
 )
 
 
-def generate(bundle: Bundle, targets: Sequence[str]) -> dict[str, str]:
+def generate(spec: RunSpec, targets: Sequence[str]) -> dict[str, str]:
     """Return the files of a plan: relative path to text.
 
     A target that cannot write the plan is left out, and the README says why.
 
     Raises:
-        InvalidInputError: a target does not exist, the bundle contradicts itself, or none of the
+        InvalidInputError: a target does not exist, the spec contradicts itself, or none of the
             targets can write it.
     """
     for name in targets:
@@ -38,8 +38,8 @@ def generate(bundle: Bundle, targets: Sequence[str]) -> dict[str, str]:
                 hint=did_you_mean(name, TARGETS) or f"known targets: {', '.join(TARGETS)}",
                 field="target",
             )
-    check(bundle)
-    refusals = {name: TARGETS[name].refusal(bundle) for name in targets}
+    check(spec)
+    refusals = {name: TARGETS[name].refusal(spec) for name in targets}
     refused = {name: reason for name, reason in refusals.items() if reason is not None}
     written = [TARGETS[name] for name in targets if name not in refused]
     if not written:
@@ -49,14 +49,14 @@ def generate(bundle: Bundle, targets: Sequence[str]) -> dict[str, str]:
             hint="the plan holds; another layout can be written",
             field="strategy",
         )
-    context = common_context(bundle)
+    context = common_context(spec)
     files = {
         "README.md": render("README.md", context | {"targets": written, "refused": refused}),
-        "plan.json": bundle.plan_json,
+        "plan.json": spec.plan_json,
     }
     for target in written:
-        own = {**context, **target.context(bundle)}
-        templates = {**target.templates, **target.more_templates(bundle)}
+        own = {**context, **target.context(spec)}
+        templates = {**target.templates, **target.more_templates(spec)}
         for name, template in templates.items():
             files[f"{target.name}/{name}"] = render(template, own)
-    return files | launcher_files(bundle, written, context)
+    return files | launcher_files(spec, written, context)

@@ -4,103 +4,103 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.generate import deepspeed
-from planner.generate.bundle import Bundle
 from planner.generate.families import undividable
+from planner.generate.run_spec import RunSpec
 from planner.generate.target import Target
 
 _PRECISION = {"fp16-mixed": "fp16", "bf16-mixed": "bf16"}
 
 
-def _is_deepspeed(bundle: Bundle) -> bool:
-    return bundle.framework == "deepspeed"
+def _is_deepspeed(spec: RunSpec) -> bool:
+    return spec.framework == "deepspeed"
 
 
-def _refusal(bundle: Bundle) -> str | None:
-    if _is_deepspeed(bundle):
+def _refusal(spec: RunSpec) -> str | None:
+    if _is_deepspeed(spec):
         is_divided = "with DeepSpeed it divides the data, not the model, over GPUs"
-        return is_divided if bundle.splits_the_model else deepspeed.zero_refusal(bundle)
-    shards, replicas = bundle.data_parallel_shard_size, bundle.data_parallel_replicate_size
-    is_local = bundle.synchronize_every > 1
+        return is_divided if spec.is_model_parallel else deepspeed.zero_refusal(spec)
+    shards, replicas = spec.data_parallel_shard_size, spec.data_parallel_replicate_size
+    is_local = spec.synchronize_every > 1
     reasons = {
-        "Accelerate recomputes whole blocks or nothing": bundle.recompute == "selective",
+        "Accelerate recomputes whole blocks or nothing": spec.recompute == "selective",
         "FSDP moves the parameters to host memory together with the optimizer's states": (
-            bundle.offload == "optimizer"
+            spec.offload == "optimizer"
         ),
         "only FSDP (ZeRO-2 and 3) has parameters wait in host memory": (
-            bundle.offload != "none" and not bundle.shards_parameters
+            spec.offload != "none" and not spec.shards_parameters
         ),
         "ZeRO-1 divides the optimizer's states over all data-parallel ranks": (
-            bundle.zero_stage == 1 and replicas > 1 and shards > 1
+            spec.zero_stage == 1 and replicas > 1 and shards > 1
         ),
         "its LocalSGD averages parameters between whole replicas, without ZeRO": (
-            is_local and bundle.zero_stage > 0
+            is_local and spec.zero_stage > 0
         ),
         "LocalSGD averages in the precision of the parameters, not with a loss scale": (
-            is_local and bundle.precision == "fp16-mixed"
+            is_local and spec.precision == "fp16-mixed"
         ),
     }
-    if bundle.splits_the_model:
-        reasons |= _divided(bundle)
+    if spec.is_model_parallel:
+        reasons |= _divided(spec)
     return next((reason for reason, applies in reasons.items() if applies), None)
 
 
-def _divided(bundle: Bundle) -> dict[str, bool]:
+def _divided(spec: RunSpec) -> dict[str, bool]:
     """Say what ParallelismConfig and PyTorch's context_parallel would refuse when the job starts."""
-    context, tokens = bundle.context_parallel_size, bundle.sequence_length
-    obstacle = undividable(bundle)
+    context, tokens = spec.context_parallel_size, spec.sequence_length
+    obstacle = undividable(spec)
     return {
         "Accelerate 1.15 shards no model that transformers 5 divides by tensor parallelism": (
-            bundle.tensor_parallel_size > 1 and bundle.shards_parameters
+            spec.tensor_parallel_size > 1 and spec.shards_parameters
         ),
         "transformers divides by tensor parallelism only the weights that it loads, not random ones": (
-            bundle.tensor_parallel_size > 1
+            spec.tensor_parallel_size > 1
         ),
-        "it trains without pipelines": bundle.pipeline_parallel_size > 1,
-        "it does not divide experts over GPUs": bundle.expert_parallel_size > 1,
+        "it trains without pipelines": spec.pipeline_parallel_size > 1,
+        "it does not divide experts over GPUs": spec.expert_parallel_size > 1,
         str(obstacle): obstacle is not None,
         "Accelerate makes only attention modules called self_attn causal for a part of a sequence": (
-            bundle.model_config.get("model_type") == "gpt2"
+            spec.model_config.get("model_type") == "gpt2"
         ),
-        "Accelerate divides no sequence where a layer has a sliding window": _has_window(bundle),
+        "Accelerate divides no sequence where a layer has a sliding window": _has_window(spec),
         "it divides a sequence where FSDP shards the parameters (ZeRO-2 and 3) alone": (
-            not bundle.shards_parameters
+            not spec.shards_parameters
         ),
-        "it divides a sequence in PyTorch's own attention (sdpa) alone": bundle.attention != "sdpa",
+        "it divides a sequence in PyTorch's own attention (sdpa) alone": spec.attention != "sdpa",
         f"{2 * context} pieces of a sequence do not divide {tokens} tokens": tokens % (2 * context)
         > 0,
         "a sequence is divided over GPUs that share all else, not within replicas": (
-            bundle.data_parallel_replicate_size > 1
+            spec.data_parallel_replicate_size > 1
         ),
     }
 
 
-def _has_window(bundle: Bundle) -> bool:
+def _has_window(spec: RunSpec) -> bool:
     """Return whether transformers gives a layer of the model a sliding window, of any length."""
-    config = bundle.model_config
+    config = spec.model_config
     if config.get("model_type") == "mistral":
         return config.get("sliding_window", "transformers' own") is not None
     return bool(config.get("use_sliding_window"))
 
 
-def _context(bundle: Bundle) -> dict[str, Any]:
-    is_deepspeed = _is_deepspeed(bundle)
+def _context(spec: RunSpec) -> dict[str, Any]:
+    is_deepspeed = _is_deepspeed(spec)
     context: dict[str, Any] = {
-        "accelerate_precision": _PRECISION.get(bundle.precision, "no"),
-        "has_context": bundle.context_parallel_size > 1,
+        "accelerate_precision": _PRECISION.get(spec.precision, "no"),
+        "has_context": spec.context_parallel_size > 1,
         "is_deepspeed": is_deepspeed,
-        "is_hybrid": bundle.shards_parameters and bundle.data_parallel_replicate_size > 1,
-        "is_zero_1": bundle.zero_stage == 1 and not is_deepspeed,
-        "uses_ddp": not bundle.shards_parameters and not is_deepspeed,
+        "is_hybrid": spec.shards_parameters and spec.data_parallel_replicate_size > 1,
+        "is_zero_1": spec.zero_stage == 1 and not is_deepspeed,
+        "uses_ddp": not spec.shards_parameters and not is_deepspeed,
     }
     if not is_deepspeed:
         return context
     # ZeRO decides when gradients are reduced, and has an fp32 copy of every weight.
-    own = {"is_sharded": False, "weight_dtype": "float32", "settings": deepspeed.settings(bundle)}
+    own = {"is_sharded": False, "weight_dtype": "float32", "settings": deepspeed.settings(spec)}
     return context | own
 
 
-def _more_templates(bundle: Bundle) -> Mapping[str, str]:
-    return {"ds_config.json": "deepspeed/ds_config.json"} if _is_deepspeed(bundle) else {}
+def _more_templates(spec: RunSpec) -> Mapping[str, str]:
+    return {"ds_config.json": "deepspeed/ds_config.json"} if _is_deepspeed(spec) else {}
 
 
 TARGET = Target(

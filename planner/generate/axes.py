@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from planner.generate.bundle import Bundle
+from planner.generate.run_spec import RunSpec
 
 _CONSTANTS = {
     "pipeline": "PIPELINE_PARALLEL_SIZE",
@@ -49,20 +49,20 @@ class Axes:
         return _tuple([_CONSTANTS.get(name, name) for name in self.sizes])
 
 
-def axes(bundle: Bundle) -> Axes:
+def axes(spec: RunSpec) -> Axes:
     """Return the axes of a plan that divides its model; those of size 1 are left out."""
-    replicas, shards = bundle.data_parallel_replicate_size, bundle.data_parallel_shard_size
+    replicas, shards = spec.data_parallel_replicate_size, spec.data_parallel_shard_size
     if replicas > 1 and shards > 1:
         data = {"replicate": replicas, "shard": shards}
-    elif replicas * shards > 1 or bundle.zero_stage > 0:
+    elif replicas * shards > 1 or spec.zero_stage > 0:
         data = {"data": replicas * shards}
     else:
         data = {}
     around = {
-        "pipeline": bundle.pipeline_parallel_size,
+        "pipeline": spec.pipeline_parallel_size,
         **data,
-        "context": bundle.context_parallel_size,
-        "tensor": bundle.tensor_parallel_size,
+        "context": spec.context_parallel_size,
+        "tensor": spec.tensor_parallel_size,
     }
     sizes = {name: size for name, size in around.items() if size > 1 or name in data}
     return Axes(sizes=sizes, data=tuple(data))

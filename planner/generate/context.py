@@ -4,7 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from planner.core.units import GIB, format_bytes, format_count, format_seconds
-from planner.generate.bundle import Bundle
+from planner.generate.run_spec import RunSpec
 
 ATTENTION = {"eager": "eager", "sdpa": "sdpa", "flash": "flash_attention_2"}
 """Names that transformers has for the plan's."""
@@ -33,83 +33,84 @@ _DEEPSPEED = {
 }
 
 
-def common_context(bundle: Bundle) -> dict[str, Any]:
-    """Return the bundle's fields and what the templates would otherwise have to compute."""
-    world_size = bundle.world_size
-    is_alone = world_size == 1 and bundle.zero_stage == 0
-    return asdict(bundle) | {
+def common_context(spec: RunSpec) -> dict[str, Any]:
+    """Return the spec's fields and what the templates would otherwise have to compute."""
+    world_size = spec.world_size
+    is_alone = world_size == 1 and spec.zero_stage == 0
+    return asdict(spec) | {
         "world_size": world_size,
-        "data_parallel_size": bundle.data_parallel_size,
-        "last_node": bundle.nodes - 1,
-        "gpus": "1 GPU" if world_size == 1 else f"{bundle.nodes} x {bundle.gpus_per_node} GPUs",
-        "strategy": strategy_name(bundle),
-        "layout": _layout(bundle),
-        "model_ranks": world_size // bundle.data_parallel_size,
-        "is_split": bundle.splits_the_model,
-        "is_local": bundle.synchronize_every > 1,
+        "data_parallel_size": spec.data_parallel_size,
+        "last_node": spec.nodes - 1,
+        "gpus": "1 GPU" if world_size == 1 else f"{spec.nodes} x {spec.gpus_per_node} GPUs",
+        "strategy": strategy_name(spec),
+        "layout": _layout(spec),
+        "model_ranks": world_size // spec.data_parallel_size,
+        "is_model_parallel": spec.is_model_parallel,
+        "is_local": spec.synchronize_every > 1,
         "is_alone": is_alone,
-        "is_replicated": not is_alone and not bundle.shards_parameters,
-        "is_sharded": bundle.shards_parameters,
-        "is_causal": bundle.task == "causal-lm",
-        "is_masked": bundle.task == "masked-lm",
-        "is_classified": bundle.task == "sequence-classification",
-        "corpus": "texts.jsonl" if bundle.task == "sequence-classification" else "corpus.txt",
-        "is_recomputed": bundle.recompute == "full",
+        "is_replicated": not is_alone and not spec.shards_parameters,
+        "is_sharded": spec.shards_parameters,
+        "is_causal": spec.task == "causal-lm",
+        "is_masked": spec.task == "masked-lm",
+        "is_classified": spec.task == "sequence-classification",
+        "corpus": "texts.jsonl" if spec.task == "sequence-classification" else "corpus.txt",
+        "is_recomputed": spec.recompute == "full",
+        # The square root of the batch, as AdamW scales: arXiv:2205.10287.
         "learning_rates": {factor: f"{3e-4 * factor**0.5:.2g}" for factor in (0.5, 1, 2)},
-        "needs_scaler": bundle.precision == "fp16-mixed",
-        "auto_class": AUTO_CLASSES[bundle.task],
-        "attention": ATTENTION[bundle.attention],
-        "weight_dtype": "bfloat16" if bundle.precision == "bf16" else "float32",
-        "compute_dtype": COMPUTE_DTYPES.get(bundle.precision),
-        "versions": {name: text.partition("+")[0] for name, text in bundle.versions.items()},
-        "tokens_per_step": format_count(bundle.global_batch_size * bundle.sequence_length),
-        "expected_peak_gib": round(bundle.expected_peak_bytes / GIB, 2),
-        "peak_memory": format_bytes(bundle.expected_peak_bytes),
-        "reserved_memory": format_bytes(bundle.expected_reserved_bytes),
-        "step_time": format_seconds(bundle.expected_step_seconds),
-        "tokens_per_second_per_gpu": f"{bundle.expected_tokens_per_second_per_gpu:,.0f}",
-        "tokens_per_second": f"{bundle.expected_tokens_per_second_per_gpu * world_size:,.0f}",
+        "needs_scaler": spec.precision == "fp16-mixed",
+        "auto_class": AUTO_CLASSES[spec.task],
+        "attention": ATTENTION[spec.attention],
+        "weight_dtype": "bfloat16" if spec.precision == "bf16" else "float32",
+        "compute_dtype": COMPUTE_DTYPES.get(spec.precision),
+        "versions": {name: text.partition("+")[0] for name, text in spec.versions.items()},
+        "tokens_per_step": format_count(spec.global_batch_size * spec.sequence_length),
+        "expected_peak_gib": round(spec.expected_peak_bytes / GIB, 2),
+        "peak_memory": format_bytes(spec.expected_peak_bytes),
+        "reserved_memory": format_bytes(spec.expected_reserved_bytes),
+        "step_time": format_seconds(spec.expected_step_seconds),
+        "tokens_per_second_per_gpu": f"{spec.expected_tokens_per_second_per_gpu:,.0f}",
+        "tokens_per_second": f"{spec.expected_tokens_per_second_per_gpu * world_size:,.0f}",
     }
 
 
-def strategy_name(bundle: Bundle) -> str:
+def strategy_name(spec: RunSpec) -> str:
     """Return the strategy in a few words, such as "FSDP2 (ZeRO-3), tensor parallelism"."""
-    if bundle.world_size == 1 and bundle.zero_stage == 0:
+    if spec.world_size == 1 and spec.zero_stage == 0:
         return "no parallelism"
     names = {
-        "local SGD": bundle.synchronize_every > 1,
-        f"HSDP (ZeRO-{bundle.zero_stage})": (
-            bundle.shards_parameters and bundle.data_parallel_replicate_size > 1
+        "local SGD": spec.synchronize_every > 1,
+        f"HSDP (ZeRO-{spec.zero_stage})": (
+            spec.shards_parameters and spec.data_parallel_replicate_size > 1
         ),
-        _data_parallel(bundle): bundle.data_parallel_size > 1 or bundle.zero_stage > 0,
+        _data_parallel(spec): spec.data_parallel_size > 1 or spec.zero_stage > 0,
     }
     first = next((name for name, applies in names.items() if applies), None)
     others = {
-        "tensor parallelism": bundle.tensor_parallel_size,
-        "a pipeline": bundle.pipeline_parallel_size,
-        "context parallelism": bundle.context_parallel_size,
+        "tensor parallelism": spec.tensor_parallel_size,
+        "a pipeline": spec.pipeline_parallel_size,
+        "context parallelism": spec.context_parallel_size,
     }
     parts = [first, *(name for name, size in others.items() if size > 1)]
     return ", ".join(part for part in parts if part)
 
 
-def _data_parallel(bundle: Bundle) -> str:
+def _data_parallel(spec: RunSpec) -> str:
     """Return how the data-parallel ranks divide the training state, in the framework's words."""
-    return (_DEEPSPEED if bundle.framework == "deepspeed" else ZERO)[bundle.zero_stage]
+    return (_DEEPSPEED if spec.framework == "deepspeed" else ZERO)[spec.zero_stage]
 
 
-def _layout(bundle: Bundle) -> dict[str, str]:
+def _layout(spec: RunSpec) -> dict[str, str]:
     """Return the rows of the README's table on who does what: one for each thing chosen."""
     rows = {
-        "Data parallel": _data(bundle),
-        "Tensor parallel": _tensor(bundle),
-        "Pipeline": _pipeline(bundle),
-        "Context parallel": _divided(bundle.context_parallel_size, "each sequence"),
-        "Recomputed in backward": _RECOMPUTED[bundle.recompute],
-        "In host memory": "" if bundle.offload == "none" else bundle.offload.replace("+", " and "),
+        "Data parallel": _data(spec),
+        "Tensor parallel": _tensor(spec),
+        "Pipeline": _pipeline(spec),
+        "Context parallel": _divided(spec.context_parallel_size, "each sequence"),
+        "Recomputed in backward": _RECOMPUTED[spec.recompute],
+        "In host memory": "" if spec.offload == "none" else spec.offload.replace("+", " and "),
         "Parameters averaged": (
-            f"every {bundle.synchronize_every} steps; gradients are not"
-            if bundle.synchronize_every > 1
+            f"every {spec.synchronize_every} steps; gradients are not"
+            if spec.synchronize_every > 1
             else ""
         ),
     }
@@ -123,8 +124,8 @@ _RECOMPUTED = {
 }
 
 
-def _data(bundle: Bundle) -> str:
-    replicas, shards = bundle.data_parallel_replicate_size, bundle.data_parallel_shard_size
+def _data(spec: RunSpec) -> str:
+    replicas, shards = spec.data_parallel_replicate_size, spec.data_parallel_shard_size
     if replicas > 1 and shards > 1:
         return f"{replicas} replicas of {shards} shards"
     return f"{replicas * shards} GPUs" if replicas * shards > 1 else ""
@@ -134,15 +135,15 @@ def _divided(size: int, what: str) -> str:
     return f"{size} GPUs divide {what}" if size > 1 else ""
 
 
-def _tensor(bundle: Bundle) -> str:
-    text = _divided(bundle.tensor_parallel_size, "each matrix")
-    return f"{text}, and the sequence between them" if text and bundle.sequence_parallel else text
+def _tensor(spec: RunSpec) -> str:
+    text = _divided(spec.tensor_parallel_size, "each matrix")
+    return f"{text}, and the sequence between them" if text and spec.sequence_parallel else text
 
 
-def _pipeline(bundle: Bundle) -> str:
-    if bundle.pipeline_parallel_size == 1:
+def _pipeline(spec: RunSpec) -> str:
+    if spec.pipeline_parallel_size == 1:
         return ""
-    layers = ", ".join(map(str, bundle.layers_per_stage))
-    virtual = bundle.virtual_pipeline_size
+    layers = ", ".join(map(str, spec.layers_per_stage))
+    virtual = spec.virtual_pipeline_size
     chunks = f", in {virtual} chunks each" if virtual > 1 else ""
-    return f"{bundle.pipeline_schedule} over stages of {layers} layers{chunks}"
+    return f"{spec.pipeline_schedule} over stages of {layers} layers{chunks}"

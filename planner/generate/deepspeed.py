@@ -4,46 +4,46 @@ from dataclasses import replace
 from typing import Any
 
 from planner.domain.strategy import ZERO_3
-from planner.generate.bundle import Bundle
 from planner.generate.context import strategy_name
 from planner.generate.deepspeed_pipeline import pipeline_refusal
 from planner.generate.families import family, is_tied
+from planner.generate.run_spec import RunSpec
 from planner.generate.target import Target
 
 _SIXTEEN_BIT = {"bf16": "bf16", "bf16-mixed": "bf16", "fp16-mixed": "fp16"}
 """DeepSpeed's section by precision; it always keeps an fp32 copy in the optimizer."""
 
 
-def settings(bundle: Bundle) -> dict[str, Any]:
+def settings(spec: RunSpec) -> dict[str, Any]:
     """Return ds_config.json: the batch, what ZeRO shards, what is offloaded, the precision.
 
     Notation: train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x
     data-parallel GPUs.
     Source: https://www.deepspeed.ai/docs/config-json/
     """
-    zero: dict[str, Any] = {"stage": _config_stage(bundle)}
-    if bundle.zero_stage == ZERO_3:
+    zero: dict[str, Any] = {"stage": _config_stage(spec)}
+    if spec.zero_stage == ZERO_3:
         zero["stage3_gather_16bit_weights_on_model_save"] = True
-    if bundle.offload != "none":
+    if spec.offload != "none":
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
-    if bundle.offload == "optimizer+parameters":
+    if spec.offload == "optimizer+parameters":
         zero["offload_param"] = {"device": "cpu", "pin_memory": True}
     sections: dict[str, Any] = {
-        "train_batch_size": bundle.global_batch_size,
-        "train_micro_batch_size_per_gpu": bundle.micro_batch_size,
-        "gradient_accumulation_steps": bundle.gradient_accumulation_steps,
+        "train_batch_size": spec.global_batch_size,
+        "train_micro_batch_size_per_gpu": spec.micro_batch_size,
+        "gradient_accumulation_steps": spec.gradient_accumulation_steps,
         "gradient_clipping": 1.0,
         "zero_optimization": zero,
     }
-    if bundle.precision in _SIXTEEN_BIT:
-        sections[_SIXTEEN_BIT[bundle.precision]] = {"enabled": True}
-    if bundle.offload != "none":
+    if spec.precision in _SIXTEEN_BIT:
+        sections[_SIXTEEN_BIT[spec.precision]] = {"enabled": True}
+    if spec.offload != "none":
         # The optimizer is PyTorch's: its fused AdamW needs no compiler on the user's machine.
         sections["zero_force_ds_cpu_optimizer"] = False
     return sections
 
 
-def _config_stage(bundle: Bundle) -> int:
+def _config_stage(spec: RunSpec) -> int:
     """Return the stage in ds_config.json: a 16-bit pipeline's is 1 where the plan's is 0.
 
     At stage 0 DeepSpeed shards a bf16 pipeline's optimizer over data-parallel GPUs all the same, but
@@ -52,50 +52,48 @@ def _config_stage(bundle: Bundle) -> int:
     Source: DeepSpeed 0.19.8, runtime/bf16_optimizer.py, runtime/fp16/unfused_optimizer.py and
     _load_checkpoint of runtime/engine.py.
     """
-    is_pipelined = bundle.pipeline_parallel_size > 1
-    return max(bundle.zero_stage, int(is_pipelined and bundle.precision in _SIXTEEN_BIT))
+    is_pipelined = spec.pipeline_parallel_size > 1
+    return max(spec.zero_stage, int(is_pipelined and spec.precision in _SIXTEEN_BIT))
 
 
-def zero_refusal(bundle: Bundle) -> str | None:
+def zero_refusal(spec: RunSpec) -> str | None:
     """Return why DeepSpeed's ZeRO cannot run the plan, however its model is divided; None if it can."""
-    stage, offload = bundle.zero_stage, bundle.offload
+    stage, offload = spec.zero_stage, spec.offload
     reasons = {
         "ZeRO shards over all data-parallel GPUs, without replicas": (
-            stage > 0 and bundle.data_parallel_replicate_size > 1
+            stage > 0 and spec.data_parallel_replicate_size > 1
         ),
-        "transformers recomputes whole blocks or nothing": bundle.recompute == "selective",
+        "transformers recomputes whole blocks or nothing": spec.recompute == "selective",
         "DeepSpeed offloads what ZeRO shards, and here nothing is sharded": (
             offload != "none" and stage == 0
         ),
         "DeepSpeed offloads parameters with ZeRO-3 alone": (
             offload == "optimizer+parameters" and stage in {1, 2}
         ),
-        "it averages gradients every step": bundle.synchronize_every > 1,
+        "it averages gradients every step": spec.synchronize_every > 1,
     }
     return next((reason for reason, applies in reasons.items() if applies), None)
 
 
-def _refusal(bundle: Bundle) -> str | None:
-    others = (
-        bundle.tensor_parallel_size * bundle.context_parallel_size * bundle.expert_parallel_size
-    )
+def _refusal(spec: RunSpec) -> str | None:
+    others = spec.tensor_parallel_size * spec.context_parallel_size * spec.expert_parallel_size
     if others > 1:
         return "its script divides data and layers over GPUs, not matrices, sequences or experts"
-    obstacle = pipeline_refusal(bundle) if bundle.pipeline_parallel_size > 1 else None
-    return obstacle or zero_refusal(bundle)
+    obstacle = pipeline_refusal(spec) if spec.pipeline_parallel_size > 1 else None
+    return obstacle or zero_refusal(spec)
 
 
-def _context(bundle: Bundle) -> dict[str, Any]:
+def _context(spec: RunSpec) -> dict[str, Any]:
     # Without "is_sharded" the script has no --no-sync: ZeRO decides when gradients are reduced.
-    as_written = replace(bundle, framework="deepspeed", zero_stage=_config_stage(bundle))
+    as_written = replace(spec, framework="deepspeed", zero_stage=_config_stage(spec))
     return {
         "strategy": strategy_name(as_written),
         "is_sharded": False,
         "weight_dtype": "float32",
-        "settings": settings(bundle),
+        "settings": settings(spec),
         "config_stage": as_written.zero_stage,
-        "family": family(bundle),
-        "is_tied": is_tied(bundle),
+        "family": family(spec),
+        "is_tied": is_tied(spec),
     }
 
 

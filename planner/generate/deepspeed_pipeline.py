@@ -2,27 +2,27 @@
 
 from planner.catalog import records
 from planner.domain.strategy import ZERO_1
-from planner.generate.bundle import Bundle
 from planner.generate.families import undividable
+from planner.generate.run_spec import RunSpec
 
 
-def pipeline_refusal(bundle: Bundle) -> str | None:
+def pipeline_refusal(spec: RunSpec) -> str | None:
     """Return why DeepSpeed cannot run the plan's pipeline; None where it can.
 
     Source: DeepSpeed 0.19.8, runtime/pipe: engine.py asserts a ZeRO stage below 2 and trains by
     TrainSchedule, which is 1F1B; module.py gives each rank consecutive layers.
     Leaves out: DualPipeVModule, whose schedule has no estimates.
     """
-    obstacle = undividable(bundle)
+    obstacle = undividable(spec)
     schedules = records.framework("deepspeed").capabilities.pipeline_schedules
     reasons = {
         str(obstacle): obstacle is not None,
-        "DeepSpeed's PipelineModule allows ZeRO-1 at most": bundle.zero_stage > ZERO_1,
-        f"DeepSpeed's PipelineModule runs {' or '.join(schedules)}, not {bundle.pipeline_schedule}": (
-            bundle.pipeline_schedule not in schedules
+        "DeepSpeed's PipelineModule allows ZeRO-1 at most": spec.zero_stage > ZERO_1,
+        f"DeepSpeed's PipelineModule runs {' or '.join(schedules)}, not {spec.pipeline_schedule}": (
+            spec.pipeline_schedule not in schedules
         ),
         "DeepSpeed's PipelineModule has one chunk of layers on each GPU": (
-            bundle.virtual_pipeline_size > 1
+            spec.virtual_pipeline_size > 1
         ),
     }
     return next((reason for reason, applies in reasons.items() if applies), None)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from planner.generate.bundle import Bundle
+from planner.generate.run_spec import RunSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,40 +49,40 @@ _FAMILIES: Mapping[str, Family] = MappingProxyType(
 """By `model_type`. Each has been compared with transformers' own forward pass."""
 
 
-def family(bundle: Bundle) -> Family | None:
+def family(spec: RunSpec) -> Family | None:
     """Return how the model can be divided; None where nobody has said."""
-    return _FAMILIES.get(str(bundle.model_config.get("model_type")))
+    return _FAMILIES.get(str(spec.model_config.get("model_type")))
 
 
-def is_tied(bundle: Bundle) -> bool:
+def is_tied(spec: RunSpec) -> bool:
     """Return whether the head of a known family is its embedding."""
-    known = family(bundle)
+    known = family(spec)
     default = known is not None and known.ties_by_default
-    return bool(bundle.model_config.get("tie_word_embeddings", default))
+    return bool(spec.model_config.get("tie_word_embeddings", default))
 
 
-def undividable(bundle: Bundle) -> str | None:
+def undividable(spec: RunSpec) -> str | None:
     """Return why the model cannot be divided over GPUs; None where it can."""
-    known = family(bundle)
-    if known is None or bundle.task != "causal-lm":
-        kind = bundle.model_config.get("model_type", "unknown")
+    known = family(spec)
+    if known is None or spec.task != "causal-lm":
+        kind = spec.model_config.get("model_type", "unknown")
         return f"it divides {_known_types()}, not models of type {str(kind)[:40]}"
-    window = _window(bundle.model_config)
-    if window and window < bundle.sequence_length:
+    window = _window(spec.model_config)
+    if window and window < spec.sequence_length:
         return f"it divides no model that attends to the last {window} tokens only"
-    if known is _GPT2 and bundle.model_config.get("add_cross_attention"):
+    if known is _GPT2 and spec.model_config.get("add_cross_attention"):
         return "it divides no model with cross-attention"
     return None
 
 
-def heads(bundle: Bundle) -> tuple[int, int]:
+def heads(spec: RunSpec) -> tuple[int, int]:
     """Return the attention heads of a model of a known family, and those of keys and values."""
-    known = family(bundle)
+    known = family(spec)
     if known is None:
         return 1, 1
     queries, keys = known.heads
-    count = _count(bundle.model_config, queries, 1)
-    return count, _count(bundle.model_config, keys, count)
+    count = _count(spec.model_config, queries, 1)
+    return count, _count(spec.model_config, keys, count)
 
 
 def _count(config: Mapping[str, object], name: str, default: int) -> int:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from planner.generate.bundle import Bundle
 from planner.generate.quoting import render
+from planner.generate.run_spec import RunSpec
 from planner.generate.target import Target
 
 _LONGEST_JOB_NAME = 40
@@ -104,16 +104,14 @@ LAUNCHERS: Mapping[str, Launcher] = MappingProxyType(
 
 
 def launcher_files(
-    bundle: Bundle, written: Sequence[Target], context: Mapping[str, Any]
+    spec: RunSpec, written: Sequence[Target], context: Mapping[str, Any]
 ) -> dict[str, str]:
     """Return the files of the launchers that a plan of so many nodes can use, and their README."""
     starts = {name: _startable(launcher, written) for name, launcher in LAUNCHERS.items()}
     used = [
-        launcher
-        for name, launcher in LAUNCHERS.items()
-        if starts[name] and _suits(launcher, bundle)
+        launcher for name, launcher in LAUNCHERS.items() if starts[name] and _suits(launcher, spec)
     ]
-    common = {**context, "job_name": job_name(bundle.model), "launchers": used}
+    common = {**context, "job_name": job_name(spec.model), "launchers": used}
     files = {"launchers/README.md": render("launchers/README.md", {**common, "targets": written})}
     for launcher in used:
         own = {**common, "default_target": starts[launcher.name][0].name}
@@ -122,9 +120,9 @@ def launcher_files(
     return files
 
 
-def _suits(launcher: Launcher, bundle: Bundle) -> bool:
-    is_there = bool(bundle.sagemaker_type) or not launcher.needs_sagemaker
-    return is_there and bundle.nodes >= launcher.least_nodes
+def _suits(launcher: Launcher, spec: RunSpec) -> bool:
+    is_there = bool(spec.sagemaker_type) or not launcher.needs_sagemaker
+    return is_there and spec.nodes >= launcher.least_nodes
 
 
 def _startable(launcher: Launcher, written: Sequence[Target]) -> list[Target]:
@@ -133,6 +131,7 @@ def _startable(launcher: Launcher, written: Sequence[Target]) -> list[Target]:
 
 def job_name(model: str) -> str:
     """Return the model's own name as a DNS label: a to z, 0 to 9 and inner hyphens, 40 at most."""
+    # NFKD takes accents off their letters, and encoding drops the accents.
     plain = unicodedata.normalize("NFKD", model.rpartition("/")[2]).encode("ascii", "ignore")
     words = re.findall(r"[a-z0-9]+", plain.decode().lower())
     return "-".join(["train", *words])[:_LONGEST_JOB_NAME].rstrip("-")

@@ -3,8 +3,8 @@
 from typing import Any
 
 from planner.catalog import records
-from planner.generate.bundle import Bundle
 from planner.generate.megatron_model import Options, model_options, model_refusal
+from planner.generate.run_spec import RunSpec
 from planner.generate.target import Target
 
 _ATTENTION = {"eager": "unfused", "sdpa": "auto", "flash": "flash"}
@@ -19,34 +19,36 @@ _RECOMPUTE: dict[str, Options] = {
 }
 
 
-def parallel_options(bundle: Bundle) -> Options:
+def parallel_options(spec: RunSpec) -> Options:
     """Return how the ranks divide the model and the optimizer.
 
     Megatron derives the data-parallel size: world / (tensor x pipeline x context).
     """
     options: Options = {
-        "--tensor-model-parallel-size": bundle.tensor_parallel_size,
-        "--pipeline-model-parallel-size": bundle.pipeline_parallel_size,
-        "--context-parallel-size": bundle.context_parallel_size,
+        "--tensor-model-parallel-size": spec.tensor_parallel_size,
+        "--pipeline-model-parallel-size": spec.pipeline_parallel_size,
+        "--context-parallel-size": spec.context_parallel_size,
     }
-    if bundle.sequence_parallel and bundle.tensor_parallel_size > 1:
+    if spec.sequence_parallel and spec.tensor_parallel_size > 1:
         options["--sequence-parallel"] = None
-    if bundle.virtual_pipeline_size > 1:
-        options["--num-virtual-stages-per-pipeline-rank"] = bundle.virtual_pipeline_size
-    options |= _uneven_stages(bundle)
-    if bundle.zero_stage == 1:
+    if spec.virtual_pipeline_size > 1:
+        options["--num-virtual-stages-per-pipeline-rank"] = spec.virtual_pipeline_size
+    options |= _uneven_stages(spec)
+    if spec.zero_stage == 1:
         options |= {
             "--use-distributed-optimizer": None,
             "--overlap-grad-reduce": None,
             "--overlap-param-gather": None,
         }
-    if bundle.offload == "optimizer":
+    if spec.offload == "optimizer":
+        # Megatron asserts the second with the first.
         options |= {"--optimizer-cpu-offload": None, "--use-precision-aware-optimizer": None}
     return options
 
 
-def _uneven_stages(bundle: Bundle) -> Options:
-    layers = bundle.layers_per_stage
+def _uneven_stages(spec: RunSpec) -> Options:
+    layers = spec.layers_per_stage
+    # Megatron divides the layers of the stages between evenly.
     if len(set(layers)) <= 1:
         return {}
     return {
@@ -55,12 +57,12 @@ def _uneven_stages(bundle: Bundle) -> Options:
     }
 
 
-def training_options(bundle: Bundle) -> Options:
+def training_options(spec: RunSpec) -> Options:
     """Return the batch, the precision, what is recomputed and the optimizer."""
     options: Options = {
-        "--micro-batch-size": bundle.micro_batch_size,
-        "--global-batch-size": bundle.global_batch_size,
-        "--seq-length": bundle.sequence_length,
+        "--micro-batch-size": spec.micro_batch_size,
+        "--global-batch-size": spec.global_batch_size,
+        "--seq-length": spec.sequence_length,
         "--train-iters": 100,
         "--lr": "3e-4",
         "--min-lr": "3e-5",
@@ -73,56 +75,56 @@ def training_options(bundle: Bundle) -> Options:
         "--log-interval": 1,
         "--log-throughput": None,
         "--distributed-timeout-minutes": 30,
-        "--attention-backend": _ATTENTION[bundle.attention],
+        "--attention-backend": _ATTENTION[spec.attention],
     }
-    if bundle.precision != "fp32":
-        options["--fp16" if bundle.precision == "fp16-mixed" else "--bf16"] = None
-    return options | _RECOMPUTE[bundle.recompute]
+    if spec.precision != "fp32":
+        options["--fp16" if spec.precision == "fp16-mixed" else "--bf16"] = None
+    return options | _RECOMPUTE[spec.recompute]
 
 
-def _refusal(bundle: Bundle) -> str | None:
+def _refusal(spec: RunSpec) -> str | None:
     schedules = records.framework("megatron").capabilities.pipeline_schedules
     reasons = {
         "the distributed optimizer is ZeRO-1: it shards no gradients or parameters": (
-            bundle.zero_stage > 1
+            spec.zero_stage > 1
         ),
         "its distributed optimizer shards over all data-parallel ranks": (
-            bundle.zero_stage == 1 and bundle.data_parallel_replicate_size > 1
+            spec.zero_stage == 1 and spec.data_parallel_replicate_size > 1
         ),
         "its weights are 32 bit, or 16 bit with a 32-bit copy": (
-            bundle.precision in {"tf32", "bf16"}
+            spec.precision in {"tf32", "bf16"}
         ),
         f"its pipelines run {' or '.join(schedules)}": (
-            bundle.pipeline_parallel_size > 1 and bundle.pipeline_schedule not in schedules
+            spec.pipeline_parallel_size > 1 and spec.pipeline_schedule not in schedules
         ),
-        "only its first and last pipeline stage may differ in layers": _has_odd_stages(bundle),
+        "only its first and last pipeline stage may differ in layers": _has_odd_stages(spec),
         "its interleaved stages are equal": (
-            bundle.virtual_pipeline_size > 1 and len(set(bundle.layers_per_stage)) > 1
+            spec.virtual_pipeline_size > 1 and len(set(spec.layers_per_stage)) > 1
         ),
         "it offloads the optimizer's states alone, and shards them": (
-            bundle.offload == "optimizer+parameters"
-            or (bundle.offload == "optimizer" and bundle.zero_stage == 0)
+            spec.offload == "optimizer+parameters"
+            or (spec.offload == "optimizer" and spec.zero_stage == 0)
         ),
-        "its arguments are written for models without experts": bundle.expert_parallel_size > 1,
-        "it averages gradients every step": bundle.synchronize_every > 1,
-        "pretrain_gpt.py predicts the next token": bundle.task != "causal-lm",
+        "its arguments are written for models without experts": spec.expert_parallel_size > 1,
+        "it averages gradients every step": spec.synchronize_every > 1,
+        "pretrain_gpt.py predicts the next token": spec.task != "causal-lm",
     }
     own = next((reason for reason, applies in reasons.items() if applies), None)
-    return own or model_refusal(bundle)
+    return own or model_refusal(spec)
 
 
-def _has_odd_stages(bundle: Bundle) -> bool:
-    return len(set(bundle.layers_per_stage[1:-1])) > 1
+def _has_odd_stages(spec: RunSpec) -> bool:
+    return len(set(spec.layers_per_stage[1:-1])) > 1
 
 
-def _context(bundle: Bundle) -> dict[str, Any]:
+def _context(spec: RunSpec) -> dict[str, Any]:
     return {
         "groups": {
-            "model": model_options(bundle),
-            "parallelism": parallel_options(bundle),
-            "training": training_options(bundle),
+            "model": model_options(spec),
+            "parallelism": parallel_options(spec),
+            "training": training_options(spec),
         },
-        "vocabulary": bundle.model_config["vocab_size"],
+        "vocabulary": spec.model_config["vocab_size"],
     }
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from planner.generate.bundle import Bundle
+from planner.generate.run_spec import RunSpec
 
 Options = dict[str, str | int | float | None]
 """Option to its value; None for one that has none."""
@@ -23,24 +23,24 @@ _FIELDS = {
 """What config.json must say, by model type."""
 
 
-def model_refusal(bundle: Bundle) -> str | None:
+def model_refusal(spec: RunSpec) -> str | None:
     """Return what of the model has no arguments here; None where all of it has."""
-    config: Mapping[str, Any] = bundle.model_config
-    tensor = bundle.tensor_parallel_size
+    config: Mapping[str, Any] = spec.model_config
+    tensor = spec.tensor_parallel_size
     needed = _FIELDS.get(str(config.get("model_type")))
     if needed is None:
         return "its arguments are known for models like GPT-2 and Llama"
     missing = [name for name in needed if not isinstance(config.get(name), int)]
     if missing:
         return f"config.json does not say {', '.join(missing)}"
-    options = model_options(bundle)
+    options = model_options(spec)
     heads, groups = options["--num-attention-heads"], options.get("--num-query-groups")
     rope_type = _rope(config)["rope_type"]
     window = config.get("sliding_window") if config.get("use_sliding_window", True) else None
     reasons = {
         "its kind of rotary embedding has other arguments": rope_type not in {"default", "llama3"},
         "attention within a window has other arguments": (
-            isinstance(window, int) and window < bundle.sequence_length
+            isinstance(window, int) and window < spec.sequence_length
         ),
         "biases of attention's output have no argument": bool(config.get("attention_bias")),
         f"{heads} attention heads are not shared out evenly by {tensor}": any(
@@ -50,15 +50,15 @@ def model_refusal(bundle: Bundle) -> str | None:
     return next((reason for reason, applies in reasons.items() if applies), None)
 
 
-def model_options(bundle: Bundle) -> Options:
+def model_options(spec: RunSpec) -> Options:
     """Return the model's shape, with the fields of its config.json."""
-    config: Mapping[str, Any] = bundle.model_config
+    config: Mapping[str, Any] = spec.model_config
     options = _gpt2(config) if config["model_type"] == "gpt2" else _llama(config)
     positions = int(options.pop("--max-position-embeddings") or 0)
     return {
         "--use-mcore-models": None,
         **options,
-        "--max-position-embeddings": max(positions, bundle.sequence_length),
+        "--max-position-embeddings": max(positions, spec.sequence_length),
         "--init-method-std": config.get("initializer_range", 0.02),
         "--make-vocab-size-divisible-by": 128,
     }
@@ -91,6 +91,7 @@ def _llama(config: Mapping[str, Any]) -> Options:
         "--kv-channels": config.get("head_dim") or config["hidden_size"] // heads,
         "--max-position-embeddings": config["max_position_embeddings"],
         "--position-embedding-type": "rope",
+        # An integer to Megatron; config.json may say 500000.0.
         "--rotary-base": round(_rope(config).get("rope_theta", 10_000)),
         "--normalization": "RMSNorm",
         "--norm-epsilon": config.get("rms_norm_eps", 1e-6),

@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from planner.generate.bundle import Bundle
+from planner.generate.run_spec import RunSpec
 
 
-def _nothing_more(_bundle: Bundle) -> dict[str, Any]:
+def _nothing_more(_spec: RunSpec) -> dict[str, Any]:
     return {}
 
 
@@ -20,11 +20,11 @@ class Target:
     """One sentence for the README, after the name and a colon; Markdown."""
     templates: Mapping[str, str]
     """File name to the template that writes it."""
-    more_templates: Callable[[Bundle], Mapping[str, str]] = _nothing_more
+    more_templates: Callable[[RunSpec], Mapping[str, str]] = _nothing_more
     """Those of files that only some plans need."""
-    refusal: Callable[[Bundle], str | None]
+    refusal: Callable[[RunSpec], str | None]
     """Why the target cannot write this plan; None where it can."""
-    context: Callable[[Bundle], Mapping[str, Any]] = _nothing_more
+    context: Callable[[RunSpec], Mapping[str, Any]] = _nothing_more
     """Template variables beside the common ones."""
     launch_template: str = "common/launch.md"
     """The commands that the README shows."""

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Any
 
 from planner.catalog import records
-from planner.generate.bundle import Bundle
+from planner.generate.run_spec import RunSpec
 from planner.generate.target import Target
 
 _SHAPE = (
@@ -33,26 +33,26 @@ _DTYPES = {"fp32": ("float32", "float32"), "bf16": ("bfloat16", "bfloat16")}
 _MIXED = ("float32", "bfloat16")
 
 
-def _refusal(bundle: Bundle) -> str | None:
-    stages, virtual = bundle.pipeline_parallel_size, bundle.virtual_pipeline_size
-    layers = set(bundle.layers_per_stage)
+def _refusal(spec: RunSpec) -> str | None:
+    stages, virtual = spec.pipeline_parallel_size, spec.virtual_pipeline_size
+    layers = set(spec.layers_per_stage)
     reasons = {
-        "it has Llama 3 of 1B, 3B, 8B, 70B and 405B parameters alone": _flavor(bundle) is None,
-        "it has DDP and FSDP, not ZeRO-1": bundle.zero_stage == 1,
+        "it has Llama 3 of 1B, 3B, 8B, 70B and 405B parameters alone": _flavor(spec) is None,
+        "it has DDP and FSDP, not ZeRO-1": spec.zero_stage == 1,
         "its weights are fp32, bf16, or fp32 computed with in bf16": (
-            bundle.precision not in {*_DTYPES, "bf16-mixed"}
+            spec.precision not in {*_DTYPES, "bf16-mixed"}
         ),
-        "it masks documents, which eager attention cannot": bundle.attention == "eager",
+        "it masks documents, which eager attention cannot": spec.attention == "eager",
         f"its pipelines run {', '.join(_schedules())}": (
-            stages > 1 and bundle.pipeline_schedule not in _schedules()
+            stages > 1 and spec.pipeline_schedule not in _schedules()
         ),
         "its pipeline stages have as many layers each": (
             len(layers) > 1 or any(count % virtual for count in layers)
         ),
-        "Llama 3 has no experts": bundle.expert_parallel_size > 1,
-        "it offloads the optimizer's states with the parameters": bundle.offload == "optimizer",
-        "it offloads what FSDP shards": bundle.offload != "none" and not bundle.shards_parameters,
-        "it averages gradients every step": bundle.synchronize_every > 1,
+        "Llama 3 has no experts": spec.expert_parallel_size > 1,
+        "it offloads the optimizer's states with the parameters": spec.offload == "optimizer",
+        "it offloads what FSDP shards": spec.offload != "none" and not spec.shards_parameters,
+        "it averages gradients every step": spec.synchronize_every > 1,
     }
     return next((reason for reason, applies in reasons.items() if applies), None)
 
@@ -61,27 +61,27 @@ def _schedules() -> Mapping[str, str]:
     return records.framework("torchtitan").capabilities.pipeline_schedules
 
 
-def _flavor(bundle: Bundle) -> str | None:
-    config = bundle.model_config
+def _flavor(spec: RunSpec) -> str | None:
+    config = spec.model_config
     if config.get("model_type") != "llama":
         return None
     shape = tuple(config.get(name) for name in _SHAPE)
     return next((flavor for known, flavor in FLAVORS.items() if known == shape), None)
 
 
-def _context(bundle: Bundle) -> dict[str, Any]:
-    is_pipeline = bundle.pipeline_parallel_size > 1
-    chunks = bundle.pipeline_parallel_size * bundle.virtual_pipeline_size
-    passes = bundle.gradient_accumulation_steps if is_pipeline else 1
+def _context(spec: RunSpec) -> dict[str, Any]:
+    is_pipeline = spec.pipeline_parallel_size > 1
+    chunks = spec.pipeline_parallel_size * spec.virtual_pipeline_size
+    passes = spec.gradient_accumulation_steps if is_pipeline else 1
     return {
-        "flavor": _flavor(bundle),
-        "attention_backend": _ATTENTION.get(bundle.attention),
-        "dtypes": _DTYPES.get(bundle.precision, _MIXED),
-        "activation_checkpoint": _RECOMPUTE[bundle.recompute],
-        "schedule": _schedules().get(bundle.pipeline_schedule),
+        "flavor": _flavor(spec),
+        "attention_backend": _ATTENTION.get(spec.attention),
+        "dtypes": _DTYPES.get(spec.precision, _MIXED),
+        "activation_checkpoint": _RECOMPUTE[spec.recompute],
+        "schedule": _schedules().get(spec.pipeline_schedule),
         # A pipeline takes all micro-batches of a step at once, and divides them itself.
-        "local_batch_size": bundle.micro_batch_size * passes,
-        "layers_per_chunk": sum(bundle.layers_per_stage) // chunks if is_pipeline else None,
+        "local_batch_size": spec.micro_batch_size * passes,
+        "layers_per_chunk": sum(spec.layers_per_stage) // chunks if is_pipeline else None,
     }
 
 

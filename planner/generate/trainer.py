@@ -4,85 +4,83 @@ from typing import Any
 
 from planner.domain.strategy import ZERO_3
 from planner.generate import deepspeed
-from planner.generate.bundle import Bundle
+from planner.generate.run_spec import RunSpec
 from planner.generate.target import Target
 
 
-def training_arguments(bundle: Bundle) -> dict[str, Any]:
+def training_arguments(spec: RunSpec) -> dict[str, Any]:
     """Return training_arguments.json: what Trainer must know of the plan.
 
     Source: https://huggingface.co/docs/transformers/main_classes/trainer
     """
     settings: dict[str, Any] = {
-        "per_device_train_batch_size": bundle.micro_batch_size,
-        "gradient_accumulation_steps": bundle.gradient_accumulation_steps,
+        "per_device_train_batch_size": spec.micro_batch_size,
+        "gradient_accumulation_steps": spec.gradient_accumulation_steps,
         "train_sampling_strategy": "sequential",
         "save_strategy": "no",
         "logging_strategy": "no",
         "disable_tqdm": True,
         "report_to": "none",
     }
-    settings |= _precision(bundle)
-    is_recomputed = bundle.recompute == "full"
-    if bundle.shards_parameters and not _is_deepspeed(bundle):
+    settings |= _precision(spec)
+    is_recomputed = spec.recompute == "full"
+    if spec.shards_parameters and not _is_deepspeed(spec):
         fsdp = {
             "version": 2,
-            "reshard_after_forward": bundle.zero_stage == ZERO_3,
-            "cpu_offload": bundle.offload != "none",
+            "reshard_after_forward": spec.zero_stage == ZERO_3,
+            "cpu_offload": spec.offload != "none",
             "activation_checkpointing": is_recomputed,
             "cpu_ram_efficient_loading": True,
             "state_dict_type": "SHARDED_STATE_DICT",
         }
         return settings | {"fsdp": True, "fsdp_config": fsdp}
-    if _is_deepspeed(bundle):
-        settings["deepspeed"] = deepspeed.settings(bundle)
+    if _is_deepspeed(spec):
+        settings["deepspeed"] = deepspeed.settings(spec)
     return settings | ({"activation_checkpointing": True} if is_recomputed else {})
 
 
-def _precision(bundle: Bundle) -> dict[str, bool]:
+def _precision(spec: RunSpec) -> dict[str, bool]:
     # Trainer compares its flag with DeepSpeed's section, where weights in bf16 have an fp32 copy too.
-    if bundle.precision == "bf16-mixed" or (_is_deepspeed(bundle) and bundle.precision == "bf16"):
+    if spec.precision == "bf16-mixed" or (_is_deepspeed(spec) and spec.precision == "bf16"):
         return {"bf16": True}
-    return {"fp16": True} if bundle.precision == "fp16-mixed" else {}
+    return {"fp16": True} if spec.precision == "fp16-mixed" else {}
 
 
-def _is_deepspeed(bundle: Bundle) -> bool:
-    return bundle.framework == "deepspeed"
+def _is_deepspeed(spec: RunSpec) -> bool:
+    return spec.framework == "deepspeed"
 
 
-def _refusal(bundle: Bundle) -> str | None:
-    if bundle.splits_the_model:
+def _refusal(spec: RunSpec) -> str | None:
+    if spec.is_model_parallel:
         return "Trainer divides the data, not the model, over GPUs"
-    if _is_deepspeed(bundle):
-        return deepspeed.zero_refusal(bundle)
+    if _is_deepspeed(spec):
+        return deepspeed.zero_refusal(spec)
     reasons = {
-        "Trainer has ZeRO-1 through DeepSpeed alone": bundle.zero_stage == 1,
+        "Trainer has ZeRO-1 through DeepSpeed alone": spec.zero_stage == 1,
         "its FSDP shards over all GPUs, without replicas": (
-            bundle.shards_parameters and bundle.data_parallel_replicate_size > 1
+            spec.shards_parameters and spec.data_parallel_replicate_size > 1
         ),
-        "Trainer recomputes whole blocks or nothing": bundle.recompute == "selective",
+        "Trainer recomputes whole blocks or nothing": spec.recompute == "selective",
         "FSDP moves the parameters to host memory together with the optimizer's states": (
-            bundle.offload == "optimizer"
+            spec.offload == "optimizer"
         ),
         "only FSDP (ZeRO-2 and 3) has parameters wait in host memory": (
-            bundle.offload != "none" and not bundle.shards_parameters
+            spec.offload != "none" and not spec.shards_parameters
         ),
-        "Trainer averages gradients every step": bundle.synchronize_every > 1,
+        "Trainer averages gradients every step": spec.synchronize_every > 1,
     }
     return next((reason for reason, applies in reasons.items() if applies), None)
 
 
-def _context(bundle: Bundle) -> dict[str, Any]:
-    is_deepspeed = _is_deepspeed(bundle)
-    wrapper = "FSDPModule" if bundle.shards_parameters else "DistributedDataParallel"
+def _context(spec: RunSpec) -> dict[str, Any]:
+    is_deepspeed = _is_deepspeed(spec)
+    wrapper = "FSDPModule" if spec.shards_parameters else "DistributedDataParallel"
     return {
-        "settings": training_arguments(bundle),
+        "settings": training_arguments(spec),
         "is_deepspeed": is_deepspeed,
         "wrapper": "DeepSpeedEngine" if is_deepspeed else wrapper,
         "is_sharded": False,
-        "weight_dtype": "bfloat16"
-        if bundle.precision == "bf16" and not is_deepspeed
-        else "float32",
+        "weight_dtype": "bfloat16" if spec.precision == "bf16" and not is_deepspeed else "float32",
     }
 
 

@@ -1,4 +1,4 @@
-"""Plan -> files on disk: fills the generator's bundle, and writes all of it or nothing."""
+"""Plan -> files on disk: fills the run's spec, and writes all of it or nothing."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from planner.core.errors import InvalidInputError
 from planner.domain.cluster import Cluster, Provenance
 from planner.domain.job import Job
 from planner.domain.strategy import Layout
-from planner.generate import Bundle, generate
+from planner.generate import RunSpec, generate
 from planner.hardware.placement import cuda_visible_devices
 from planner.parallel.partition import stage
 from planner.report.text import recommendation
@@ -65,7 +65,7 @@ def bundle_files(plan: Plan, answer: Mapping[str, Any]) -> dict[str, str]:
             hint="the targets train all weights, in fp32 under mixed precision; the plan holds",
             field="recipe.method" if recipe.lora is not None else "recipe.weights_dtype",
         )
-    bundle = Bundle(
+    spec = RunSpec(
         model=job.model.name,
         revision=job.model.revision,
         model_config=job.model.config,
@@ -89,13 +89,14 @@ def bundle_files(plan: Plan, answer: Mapping[str, Any]) -> dict[str, str]:
         expected_reserved_bytes=round(chosen.memory.reserved_bytes),
         expected_step_seconds=chosen.step_time.step_seconds,
         expected_tokens_per_second_per_gpu=chosen.step_time.tokens_per_second_per_gpu,
+        # Backward is twice forward: gradients of the inputs and of the weights.
         flops_per_token=3 * job.model.flops_per_token(recipe.sequence_length),
         peak_flops_per_second=job.peak_flops_per_second,
         plan_summary=recommendation(job, chosen),
         plan_json=json.dumps(_untimed(answer), indent=2) + "\n",
         versions=CHECKED_WITH,
     )
-    return generate(bundle, _TARGETS[job.framework.name])
+    return generate(spec, _TARGETS[job.framework.name])
 
 
 def _layers_per_stage(job: Job, strategy: Layout) -> tuple[int, ...]:
@@ -146,6 +147,7 @@ def write_bundle(folder: Path, plan: Plan, answer: Mapping[str, Any], *, force: 
     files = bundle_files(plan, answer)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
+        # Beside the folder: a rename is atomic within one file system.
         staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
         try:
             _write_all(staging, files)
@@ -169,6 +171,7 @@ def _write_all(folder: Path, files: Mapping[str, str]) -> None:
 
 def _publish(staging: Path, folder: Path, files: Mapping[str, str]) -> None:
     if not folder.is_dir() or not any(folder.iterdir()):
+        # mkdtemp's folder is its owner's alone; a umask is only read by setting it.
         umask = os.umask(0)
         os.umask(umask)
         staging.chmod(0o777 & ~umask)

@@ -125,6 +125,7 @@ def _slowest(groups: Groups, wires: Wires) -> Link:
     links = [_links_of_ring(group, wires) for group in groups]
     if all(links):
         return _nvlink(wires, min(links))
+    # Groups that have a ring of NVLinks leave PCIe to the others.
     at_once = [crossing(g, wires) for g, n in zip(groups, links, strict=True) if not n]
     return min(
         (_pcie(way, at_once, wires) for way in set(at_once)), key=lambda link: link.bytes_per_second

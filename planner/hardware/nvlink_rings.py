@@ -10,6 +10,7 @@ import numpy.typing as npt
 LARGEST_MESH = 8
 """GPUs of a hybrid cube mesh; more need a switch."""
 _MOST_PIVOTS = 500
+"""Of the simplex method: a degenerate table could turn in circles."""
 _TOLERANCE = 1e-9
 
 Capacities = tuple[int, ...]
@@ -49,6 +50,7 @@ def _rings(num_gpus: int, capacities: Capacities) -> list[tuple[int, ...]]:
     def extend(way: list[int]) -> None:
         if len(way) == num_gpus:
             hops = [_pair(a, b) for a, b in zip(way, (*way[1:], 0), strict=True)]
+            # A ring and its reverse are one: kept is that with the lower neighbour of GPU 0 first.
             if way[1] < way[-1] and capacities[pairs[hops[-1]]]:
                 found.append(tuple(int(pair in hops) for pair in pairs))
             return
@@ -68,6 +70,7 @@ def _most_shares(rings: Sequence[tuple[int, ...]], capacities: Capacities) -> fl
     """Return the largest sum of shares that the pairs' links can carry: the simplex method."""
     limits = np.array(capacities, dtype=np.float64)
     num_pairs, num_rings = len(capacities), len(rings)
+    # A row per pair: which rings use it, its slack variable, its limit. Last: the sum, negated.
     table: npt.NDArray[np.float64] = np.zeros((num_pairs + 1, num_rings + num_pairs + 1))
     table[:-1, :num_rings] = np.array(rings, dtype=np.float64).T
     table[:-1, num_rings:-1] = np.eye(num_pairs)
@@ -78,10 +81,12 @@ def _most_shares(rings: Sequence[tuple[int, ...]], capacities: Capacities) -> fl
         if table[-1, column] > -_TOLERANCE:
             break
         entering = table[:-1, column] > _TOLERANCE
+        # Where the entering ring does not use a pair, the step stays infinite: it does not limit it.
         steps = np.full(num_pairs, np.inf)
         np.divide(table[:-1, -1], table[:-1, column], out=steps, where=entering)
         row = int(np.argmin(steps))
         table[row] /= table[row, column]
         others = np.arange(num_pairs + 1) != row
         table[others] -= np.outer(table[others, column], table[row])
+    # Pivots leave 3.9999999 of 4.
     return round(float(table[-1, -1]), 6)

@@ -40,6 +40,7 @@ class PcieRate:
 
 def crossing(group: Sequence[int], wires: Wires) -> Crossing:
     """Return how a ring through the group crosses PCIe, with as few and as near hops as it can."""
+    # Where no pair was read all are alike, and the first two stand for them.
     can_copy = wires.can_copy(group) if wires.reads_peers else wires.can_copy(group[:2])
     direct = can_copy and (
         wires.peer_to_peer is True
@@ -76,6 +77,7 @@ def _worst_class(bridged: Sequence[tuple[int, ...]], wires: Wires) -> str:
     """Return the farthest hop of the nearest way that joins all islands."""
     nearest = dict.fromkeys(bridged[1:], len(PCIE_CLASSES))
     reached, worst = bridged[0], 0
+    # Prim's algorithm: the island that is nearest to those reached joins them.
     while nearest:
         for island in nearest:
             ranks = (PCIE_CLASSES.index(wires.pcie_class(a, b)) for a in reached for b in island)

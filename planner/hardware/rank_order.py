@@ -107,12 +107,14 @@ class Search:
     def _score(self, chosen: tuple[int, ...], slowest: dict[int, float]) -> Score:
         hops = [self._rate(hop) for hop in zip(chosen, (*chosen[1:], chosen[0]), strict=True)]
         strided = [
+            # A sum of logarithms orders as the product does.
             math.log2(min(map(self._rate, groups(chosen, ranks, stride))))
             for ranks, stride in shapes(self.num_used)
             if stride > 1 and self.num_used % (ranks * stride) == 0
         ]
         blocks = (block for size in slowest for block in groups(chosen, size, 1))
         near = sum(self._nearness(block) for block in blocks) + self._adapters(chosen)
+        # Rounded, as equal rates added in another order must tie.
         return tuple(slowest.values()), round(sum(strided), 6), near, (min(hops), sum(hops))
 
     def _nearness(self, block: Sequence[int]) -> int:
@@ -121,15 +123,18 @@ class Search:
         if members not in self._near:
             nodes = {self.wires.numa.get(gpu) for gpu in block}
             farthest = max((self._distance(a, b) for a, b in combinations(block, 2)), default=0)
+            # Twice the class: NUMA nodes only decide between pairs of one class.
             self._near[members] = -2 * farthest - (len(nodes) > 1)
         return self._near[members]
 
     def _distance(self, low: int, high: int) -> int:
         if self.wires.links(low, high):
+            # Nearer than every PCIe class, whose numbers begin at 0.
             return -1
         return PCIE_CLASSES.index(self.wires.pcie_class(low, high))
 
     def _adapters(self, chosen: Sequence[int]) -> int:
+        # Through PCIe switches alone: there an adapter reads GPU memory without the CPU.
         near = PCIE_CLASSES[: PCIE_CLASSES.index("PHB")]
         return sum(any(nic.pcie.get(gpu) in near for nic in self.topology.nics) for gpu in chosen)
 

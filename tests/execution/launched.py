@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bundles import divided, with_layout
 from preloading import OFFLINE_ON_CPUS, pythons
+from run_specs import divided, with_layout
 from safetensors.torch import load_file
 from torch import Tensor
 
-from planner.generate import Bundle, generate
+from planner.generate import RunSpec, generate
 
 GPT2 = {
     "model_type": "gpt2",
@@ -61,7 +61,7 @@ CLASSIFIER = BERT | {
     "id2label": {str(number): f"class {number}" for number in range(CLASSES)},
 }
 
-TINY = Bundle(
+TINY = RunSpec(
     cuda_visible_devices="",
     model="example/tiny",
     revision="main",
@@ -132,22 +132,22 @@ class Run:
         return load_file(self.folder / "model" / "model.safetensors")
 
 
-def deep(model_config: dict[str, Any], **layout: Any) -> Bundle:
+def deep(model_config: dict[str, Any], **layout: Any) -> RunSpec:
     """Return a tiny plan that splits a model of four layers."""
     return divided(replace(TINY, model_config=model_config), **layout)
 
 
-def write(folder: Path, bundle: Bundle, *targets: str) -> Path:
-    for name, text in generate(bundle, targets).items():
+def write(folder: Path, spec: RunSpec, *targets: str) -> Path:
+    for name, text in generate(spec, targets).items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     return folder
 
 
-def launch(folder: Path, bundle: Bundle, *arguments: str, target: str = "torchrun") -> Run:
+def launch(folder: Path, spec: RunSpec, *arguments: str, target: str = "torchrun") -> Run:
     """Write the plan's files into the folder and start its launch.sh."""
-    write(folder, bundle, target)
+    write(folder, spec, target)
     return start(folder, "bash", f"{target}/launch.sh", *arguments)
 
 
@@ -171,7 +171,7 @@ def run(folder: Path, *command: str, **environment: str) -> Run:
 
 def launch_several(
     folder: Path,
-    bundles: Mapping[str, Bundle],
+    specs: Mapping[str, RunSpec],
     *arguments: str,
     again: Sequence[str] = (),
     target: str = "torchrun",
@@ -182,8 +182,8 @@ def launch_several(
     Each has its own folder, whose path replaces FOLDER in the arguments, and its name NAME. With
     the arguments `again` each trains a second time, into the folder of that name inside its own.
     """
-    folders = {name: write(folder / name, bundle, target) for name, bundle in bundles.items()}
-    (processes,) = {bundle.world_size for bundle in bundles.values()}
+    folders = {name: write(folder / name, spec, target) for name, spec in specs.items()}
+    (processes,) = {spec.world_size for spec in specs.values()}
     launcher = ("torchrun", "--standalone", f"--nproc_per_node={processes}", "--")
     driver = [str(Path(__file__).with_name("several.py")), target, *map(str, folders.values())]
     driver += ["--", *HYPERPARAMETERS, *_results("FOLDER"), *arguments]

@@ -42,14 +42,14 @@ def test_pieces_of_sequences_and_shards_train_like_one_process(tmp_path: Path) -
 def test_the_launcher_hands_the_plan_to_the_mesh(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bundle = deep(DEEP_LLAMA, **CONTEXT, data_parallel_size=2)
-    arguments = launch_arguments(bundle, tmp_path, "--main_process_port", "0")
+    spec = deep(DEEP_LLAMA, **CONTEXT, data_parallel_size=2)
+    arguments = launch_arguments(spec, tmp_path, "--main_process_port", "0")
     for name, value in prepare_multi_gpu_env(arguments).items():
         monkeypatch.setenv(name, value)
     config = ParallelismConfig()
     assert (config.dp_replicate_size, config.dp_shard_size) == (1, 2)
     assert (config.tp_size, config.cp_size, config.cp_backend) == (1, 2, "torch")
-    assert config.total_size == bundle.world_size
+    assert config.total_size == spec.world_size
 
 
 @pytest.mark.parametrize(
@@ -65,15 +65,15 @@ def test_the_launcher_hands_the_plan_to_the_mesh(
 def test_the_models_are_those_that_accelerate_divides(
     model: dict[str, Any], *, is_divided: bool
 ) -> None:
-    bundle = deep(model, **CONTEXT)
+    spec = deep(model, **CONTEXT)
     if is_divided:
         _attach_context_parallel_hooks(build(model))
-        assert "accelerate/train.py" in generate(bundle, ["accelerate"])
+        assert "accelerate/train.py" in generate(spec, ["accelerate"])
         return
     with pytest.raises(ValueError, match="does not support attention layers"):
         _attach_context_parallel_hooks(build(model))
     with pytest.raises(InvalidInputError, match="sliding window"):
-        generate(bundle, ["accelerate"])
+        generate(spec, ["accelerate"])
 
 
 def test_tensor_parallelism_waits_for_the_class_that_transformers_no_longer_has() -> None:

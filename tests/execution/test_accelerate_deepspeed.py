@@ -12,13 +12,13 @@ from accelerate.commands.config.config_args import load_config_from_file  # type
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser  # type: ignore[import-untyped]
 from accelerate.utils import DistributedType  # type: ignore[import-untyped]
 from accelerate.utils.launch import prepare_deepspeed_cmd_env  # type: ignore[import-untyped]
-from bundles import with_layout
 from launched import ACCUMULATED, LLAMA, TINY, Run, start, write
 from reference import assert_parity, expected, mean_distance
+from run_specs import with_layout
 from test_deepspeed import GLOO_ONLY, OFFLOADED, weights_of
 
 from planner.core.errors import InvalidInputError
-from planner.generate import Bundle, generate
+from planner.generate import RunSpec, generate
 
 pytestmark = pytest.mark.usefixtures("preloaded")
 
@@ -28,13 +28,13 @@ TWO_NODES = with_layout(
 )
 
 
-def planned(bundle: Bundle, **layout: Any) -> Bundle:
-    return with_layout(replace(bundle, framework="deepspeed"), **layout)
+def planned(spec: RunSpec, **layout: Any) -> RunSpec:
+    return with_layout(replace(spec, framework="deepspeed"), **layout)
 
 
-def launch_environment(bundle: Bundle, folder: Path, *flags: str) -> tuple[Any, dict[str, str]]:
+def launch_environment(spec: RunSpec, folder: Path, *flags: str) -> tuple[Any, dict[str, str]]:
     """Return what the launcher makes of the yaml: torchrun's arguments and the processes' variables."""
-    yaml = write(folder, bundle, "accelerate") / "accelerate" / "accelerate.yaml"
+    yaml = write(folder, spec, "accelerate") / "accelerate" / "accelerate.yaml"
     command = ["--config_file", str(yaml), *flags, "train.py"]
     arguments, defaults, _ = _validate_launch_command(launch_command_parser().parse_args(command))
     assert arguments.use_deepspeed
@@ -48,8 +48,8 @@ def launch_environment(bundle: Bundle, folder: Path, *flags: str) -> tuple[Any, 
 def test_the_launcher_hands_the_plan_to_the_plugin(
     stage: int, precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bundle = planned(ACCUMULATED, zero_stage=stage, precision=precision, offload="optimizer")
-    _, variables = launch_environment(bundle, tmp_path, "--main_process_port", "0")
+    spec = planned(ACCUMULATED, zero_stage=stage, precision=precision, offload="optimizer")
+    _, variables = launch_environment(spec, tmp_path, "--main_process_port", "0")
     monkeypatch.chdir(tmp_path / "accelerate")
     for name in variables.keys() - os.environ.keys():
         monkeypatch.setenv(name, variables[name])
@@ -88,8 +88,8 @@ def test_a_second_node_joins_the_first(tmp_path: Path) -> None:
     assert meeting == "10.0.0.1:29501"
 
 
-def launch(folder: Path, bundle: Bundle, *arguments: str) -> Run:
-    write(folder, bundle, "accelerate")
+def launch(folder: Path, spec: RunSpec, *arguments: str) -> Run:
+    write(folder, spec, "accelerate")
     return start(folder, "bash", "accelerate/launch.sh", "--no-dropout", *arguments, **ON_GLOO)
 
 
@@ -114,10 +114,10 @@ def test_offloading_trains_like_one_process(tmp_path: Path) -> None:
 
 
 def test_sixteen_bit_stays_close_and_resumes_exactly(tmp_path: Path) -> None:
-    bundle = planned(TINY, zero_stage=2, precision="bf16-mixed", recompute="full")
-    whole = launch(tmp_path / "whole", bundle, "--save-every", "1").finish()
+    spec = planned(TINY, zero_stage=2, precision="bf16-mixed", recompute="full")
+    whole = launch(tmp_path / "whole", spec, "--save-every", "1").finish()
     checkpoint = whole.folder / "accelerate" / "checkpoints" / "step-1"
-    part = launch(tmp_path / "part", bundle, "--resume", str(checkpoint)).finish()
+    part = launch(tmp_path / "part", spec, "--resume", str(checkpoint)).finish()
     assert part.losses == whole.losses[1:]
     reference = expected("gpt2")
     assert whole.losses == pytest.approx(reference.losses, abs=0.02)

@@ -4,12 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bundles import with_layout
 from launched import ACCUMULATED, BERT, LLAMA, TINY, Run, start, write
 from reference import assert_parity, distance, expected
+from run_specs import with_layout
 from test_deepspeed import GLOO_ONLY
 
-from planner.generate import Bundle
+from planner.generate import RunSpec
 
 pytestmark = pytest.mark.usefixtures("preloaded")
 
@@ -25,8 +25,8 @@ HYBRID = with_layout(
 )
 
 
-def launch(folder: Path, bundle: Bundle, *arguments: str) -> Run:
-    write(folder, bundle, "accelerate")
+def launch(folder: Path, spec: RunSpec, *arguments: str) -> Run:
+    write(folder, spec, "accelerate")
     return start(folder, "bash", "accelerate/launch.sh", "--no-dropout", *arguments, **AS_GPUS)
 
 
@@ -61,9 +61,9 @@ def test_replicas_of_shards_train_like_one_process(tmp_path: Path) -> None:
 
 
 def test_shards_resume_exactly(tmp_path: Path) -> None:
-    bundle = with_layout(TINY, zero_stage=3, precision="bf16-mixed")
-    whole = launch(tmp_path / "whole", bundle, "--save-every", "1").finish()
+    spec = with_layout(TINY, zero_stage=3, precision="bf16-mixed")
+    whole = launch(tmp_path / "whole", spec, "--save-every", "1").finish()
     checkpoint = whole.folder / "accelerate" / "checkpoints" / "step-1"
-    part = launch(tmp_path / "part", bundle, "--resume", str(checkpoint)).finish()
+    part = launch(tmp_path / "part", spec, "--resume", str(checkpoint)).finish()
     assert part.losses == whole.losses[1:]
     assert distance(part.weights, whole.weights) == 0

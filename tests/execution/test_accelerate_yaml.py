@@ -10,35 +10,35 @@ from accelerate.commands.config.config_args import ClusterConfig, load_config_fr
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser  # type: ignore[import-untyped]
 from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin  # type: ignore[import-untyped]
 from accelerate.utils.launch import prepare_multi_gpu_env  # type: ignore[import-untyped]
-from bundles import with_layout
 from launched import TINY, write
+from run_specs import with_layout
 from torch.distributed.fsdp import CPUOffloadPolicy, StateDictType
 from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
 
-from planner.generate import Bundle
+from planner.generate import RunSpec
 
 SHARDED = with_layout(TINY, zero_stage=3, nodes=2, global_batch_size=32, precision="bf16-mixed")
 FIELD_OF_KEY = {"fsdp_version": "fsdp_version", "fsdp_offload_params": "cpu_offload"}
 
 
-def yaml_of(bundle: Bundle, folder: Path) -> str:
-    return str(write(folder, bundle, "accelerate") / "accelerate" / "accelerate.yaml")
+def yaml_of(spec: RunSpec, folder: Path) -> str:
+    return str(write(folder, spec, "accelerate") / "accelerate" / "accelerate.yaml")
 
 
-def loaded(bundle: Bundle, folder: Path) -> ClusterConfig:
-    return load_config_from_file(yaml_of(bundle, folder))
+def loaded(spec: RunSpec, folder: Path) -> ClusterConfig:
+    return load_config_from_file(yaml_of(spec, folder))
 
 
-def launch_arguments(bundle: Bundle, folder: Path, *flags: str) -> Namespace:
+def launch_arguments(spec: RunSpec, folder: Path, *flags: str) -> Namespace:
     parser = launch_command_parser()
-    command = ["--config_file", yaml_of(bundle, folder), *flags, "train.py"]
+    command = ["--config_file", yaml_of(spec, folder), *flags, "train.py"]
     arguments, _, _ = _validate_launch_command(parser.parse_args(command))
     assert isinstance(arguments, Namespace)
     return arguments
 
 
 @pytest.mark.parametrize(
-    ("bundle", "kind", "precision"),
+    ("spec", "kind", "precision"),
     [
         (TINY, DistributedType.MULTI_GPU, "no"),
         (with_layout(TINY, zero_stage=1, precision="tf32"), DistributedType.MULTI_GPU, "no"),
@@ -48,13 +48,13 @@ def launch_arguments(bundle: Bundle, folder: Path, *flags: str) -> Namespace:
     ],
 )
 def test_the_yaml_names_the_plan(
-    bundle: Bundle, kind: DistributedType, precision: str, tmp_path: Path
+    spec: RunSpec, kind: DistributedType, precision: str, tmp_path: Path
 ) -> None:
-    config = loaded(bundle, tmp_path)
+    config = loaded(spec, tmp_path)
     assert config.distributed_type == kind
     assert config.mixed_precision == precision
-    assert config.num_machines == bundle.nodes
-    assert config.num_processes == bundle.nodes * bundle.gpus_per_node
+    assert config.num_machines == spec.nodes
+    assert config.num_processes == spec.nodes * spec.gpus_per_node
 
 
 def test_every_fsdp_key_is_known_to_the_launcher_and_to_the_plugin(tmp_path: Path) -> None:
@@ -70,8 +70,8 @@ def test_every_fsdp_key_is_known_to_the_launcher_and_to_the_plugin(tmp_path: Pat
 def test_the_launcher_hands_the_plan_to_the_plugin(
     zero_stage: int, recompute: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bundle = with_layout(SHARDED, zero_stage=zero_stage, recompute=recompute)
-    arguments = launch_arguments(bundle, tmp_path, "--main_process_port", "0")
+    spec = with_layout(SHARDED, zero_stage=zero_stage, recompute=recompute)
+    arguments = launch_arguments(spec, tmp_path, "--main_process_port", "0")
     for name, value in prepare_multi_gpu_env(arguments).items():
         monkeypatch.setenv(name, value)
     plugin = FullyShardedDataParallelPlugin()
@@ -85,8 +85,8 @@ def test_the_launcher_hands_the_plan_to_the_plugin(
 
 
 def test_offloaded_plans_offload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bundle = with_layout(SHARDED, offload="optimizer+parameters")
-    arguments = launch_arguments(bundle, tmp_path, "--main_process_port", "0")
+    spec = with_layout(SHARDED, offload="optimizer+parameters")
+    arguments = launch_arguments(spec, tmp_path, "--main_process_port", "0")
     for name, value in prepare_multi_gpu_env(arguments).items():
         monkeypatch.setenv(name, value)
     assert isinstance(FullyShardedDataParallelPlugin().cpu_offload, CPUOffloadPolicy)

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bundles import with_layout
 from launched import ACCUMULATED, CLASSES, CLASSIFIER, launch_several, start, write
 from reference import assert_parity, expected, train
+from run_specs import with_layout
 from several import load
 from texts import draw_texts, write_texts, write_tokenizer
 from transformers import AutoTokenizer

@@ -10,16 +10,16 @@ import deepspeed
 import pytest
 import torch
 import transformers
-from bundles import with_layout
 from deepspeed.runtime import constants
 from deepspeed.runtime.config import DeepSpeedConfig
 from deepspeed.runtime.zero.config import ZERO_OPTIMIZATION
 from launched import ACCUMULATED, GPT2, LLAMA, TINY, Run, start, write
 from pydantic import ValidationError
 from reference import assert_parity, expected, mean_distance
+from run_specs import with_layout
 
 from planner.core.errors import InvalidInputError
-from planner.generate import Bundle, generate
+from planner.generate import RunSpec, generate
 
 pytestmark = pytest.mark.usefixtures("preloaded")
 
@@ -46,7 +46,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deepspeed.comm, "get_rank", lambda: 0)
 
 
-def layouts() -> Iterator[Bundle]:
+def layouts() -> Iterator[RunSpec]:
     precisions = ("fp32", "tf32", "fp16-mixed", "bf16-mixed", "bf16")
     for stage, precision in product(range(4), precisions):
         yield with_layout(ACCUMULATED, zero_stage=stage, precision=precision)
@@ -57,31 +57,31 @@ def layouts() -> Iterator[Bundle]:
     yield with_layout(ACCUMULATED, **OFFLOADED)
 
 
-def settings(bundle: Bundle) -> dict[str, Any]:
-    read: dict[str, Any] = json.loads(generate(bundle, ["deepspeed"])["deepspeed/ds_config.json"])
+def settings(spec: RunSpec) -> dict[str, Any]:
+    read: dict[str, Any] = json.loads(generate(spec, ["deepspeed"])["deepspeed/ds_config.json"])
     return read
 
 
 def test_deepspeed_reads_every_layout_as_it_is_meant() -> None:
-    for bundle in layouts():
-        config = DeepSpeedConfig(settings(bundle), mpu=Ranks(bundle.world_size))
-        assert config.train_batch_size == bundle.global_batch_size
-        assert config.train_micro_batch_size_per_gpu == bundle.micro_batch_size
-        assert config.gradient_accumulation_steps == bundle.gradient_accumulation_steps
+    for spec in layouts():
+        config = DeepSpeedConfig(settings(spec), mpu=Ranks(spec.world_size))
+        assert config.train_batch_size == spec.global_batch_size
+        assert config.train_micro_batch_size_per_gpu == spec.micro_batch_size
+        assert config.gradient_accumulation_steps == spec.gradient_accumulation_steps
         zero = config.zero_config
-        assert zero.stage == bundle.zero_stage
-        assert (zero.offload_optimizer is not None) == (bundle.offload != "none")
-        assert (zero.offload_param is not None) == (bundle.offload == "optimizer+parameters")
-        assert config.bfloat16_config.enabled == bundle.precision.startswith("bf16")
-        assert config.float16_config.enabled == (bundle.precision == "fp16-mixed")
+        assert zero.stage == spec.zero_stage
+        assert (zero.offload_optimizer is not None) == (spec.offload != "none")
+        assert (zero.offload_param is not None) == (spec.offload == "optimizer+parameters")
+        assert config.bfloat16_config.enabled == spec.precision.startswith("bf16")
+        assert config.float16_config.enabled == (spec.precision == "fp16-mixed")
 
 
 def test_deepspeed_knows_every_section() -> None:
     """It drops unknown ones in silence, so their names are compared with those it looks for."""
     known = {value for value in vars(constants).values() if isinstance(value, str)}
     known.add(ZERO_OPTIMIZATION)
-    for bundle in layouts():
-        assert settings(bundle).keys() <= known
+    for spec in layouts():
+        assert settings(spec).keys() <= known
 
 
 @pytest.mark.parametrize(
@@ -128,8 +128,8 @@ def test_what_deepspeed_cannot_run_is_refused_with_the_reason(
         generate(with_layout(TINY, **layout), ["deepspeed"])
 
 
-def launch(folder: Path, bundle: Bundle, *arguments: str) -> Run:
-    write(folder, bundle, "deepspeed")
+def launch(folder: Path, spec: RunSpec, *arguments: str) -> Run:
+    write(folder, spec, "deepspeed")
     command = ("bash", "deepspeed/launch.sh", "--no-dropout", *arguments)
     return start(folder, *command, **GLOO_ONLY)
 
@@ -165,12 +165,12 @@ def test_offloading_trains_like_one_process(tmp_path: Path) -> None:
 
 def test_sixteen_bit_stays_close_and_resumes_exactly(tmp_path: Path) -> None:
     """A CPU has no fp16 in DeepSpeed; bf16 keeps an fp32 copy, and saves what it computes with."""
-    bundle = with_layout(TINY, zero_stage=2, precision="bf16-mixed", recompute="full")
+    spec = with_layout(TINY, zero_stage=2, precision="bf16-mixed", recompute="full")
     save = ("--save-every", "1", "--output", "checkpoints")
-    whole = launch(tmp_path / "whole", bundle, *save).finish()
+    whole = launch(tmp_path / "whole", spec, *save).finish()
     checkpoints = whole.folder / "deepspeed" / "checkpoints"
     assert {path.name for path in checkpoints.iterdir()} == {"step-1", "step-2", "step-3"}
-    part = launch(tmp_path / "part", bundle, "--resume", str(checkpoints / "step-1")).finish()
+    part = launch(tmp_path / "part", spec, "--resume", str(checkpoints / "step-1")).finish()
     assert part.losses == whole.losses[1:]
     reference = expected("gpt2")
     assert whole.losses == pytest.approx(reference.losses, abs=0.02)

@@ -9,16 +9,16 @@ from typing import Any
 import deepspeed
 import pytest
 import torch
-from bundles import with_layout
 from deepspeed.runtime.config import DeepSpeedConfig
 from launched import BERT, DEEP_GPT2, DEEP_LLAMA, TINY, Run, deep, launch_several, write
 from reference import Reference, assert_parity, mean_distance, train
+from run_specs import with_layout
 from several import load
 
 from planner.catalog import records
 from planner.core.errors import InvalidInputError
 from planner.domain.strategy import PipelineSchedule
-from planner.generate import Bundle, generate
+from planner.generate import RunSpec, generate
 from planner.generate.deepspeed_pipeline import pipeline_refusal
 
 CLIP = 1e-5
@@ -47,8 +47,8 @@ class Ranks:
         return self.count
 
 
-def settings(bundle: Bundle) -> dict[str, Any]:
-    read: dict[str, Any] = json.loads(generate(bundle, ["deepspeed"])["deepspeed/ds_config.json"])
+def settings(spec: RunSpec) -> dict[str, Any]:
+    read: dict[str, Any] = json.loads(generate(spec, ["deepspeed"])["deepspeed/ds_config.json"])
     return read
 
 
@@ -68,8 +68,8 @@ def test_deepspeed_reads_a_pipeline_as_it_is_meant(
     layout: dict[str, Any], stage: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deepspeed.comm, "get_rank", lambda: 0)
-    bundle = deep(DEEP_GPT2, **DATA, **layout)
-    config = DeepSpeedConfig(settings(bundle), mpu=Ranks(2))
+    spec = deep(DEEP_GPT2, **DATA, **layout)
+    config = DeepSpeedConfig(settings(spec), mpu=Ranks(2))
     assert config.train_batch_size == 16
     assert config.gradient_accumulation_steps == 4
     assert config.zero_config.stage == stage
@@ -104,20 +104,20 @@ def test_what_is_written_is_what_the_planner_takes_deepspeed_for() -> None:
     able = records.framework("deepspeed").capabilities
     for schedule, stage, chunks in product(PipelineSchedule.names(), range(4), (1, 2)):
         layout = {"pipeline_schedule": schedule, "zero_stage": stage}
-        bundle = deep(DEEP_GPT2, **DATA, **layout, virtual_pipeline_size=chunks)
+        spec = deep(DEEP_GPT2, **DATA, **layout, virtual_pipeline_size=chunks)
         is_proposed = (
             schedule in able.pipeline_schedules
             and stage <= able.zero_with_pipeline
             and (chunks == 1 or able.virtual_stages)
         )
-        assert (pipeline_refusal(bundle) is None) == is_proposed
+        assert (pipeline_refusal(spec) is None) == is_proposed
 
 
 def test_a_model_whose_parts_nobody_named_is_refused() -> None:
     masked = with_layout(TINY, model_config=BERT, task="masked-lm")
-    bundle = with_layout(masked, **PIPELINE, layers_per_stage=(1, 1), gradient_accumulation_steps=2)
+    spec = with_layout(masked, **PIPELINE, layers_per_stage=(1, 1), gradient_accumulation_steps=2)
     with pytest.raises(InvalidInputError, match="not models of type bert"):
-        generate(bundle, ["deepspeed"])
+        generate(spec, ["deepspeed"])
 
 
 def stages_of(checkpoint: Path) -> list[set[int]]:
@@ -150,8 +150,8 @@ def test_pipelines_train_like_one_process_and_resume_exactly(tmp_path: Path) -> 
         target="deepspeed",
         **GLOO_ONLY,
     )
-    for name, bundle in exact.items():
-        assert_parity(runs[name], train(bundle.model_config, clip=CLIP), bundle.world_size)
+    for name, spec in exact.items():
+        assert_parity(runs[name], train(spec.model_config, clip=CLIP), spec.world_size)
     assert_is_close(runs["bf16"], train(EXACT_GPT2, clip=CLIP))
     checkpoint = runs["offloaded"].folder / "checkpoints" / "step-1"
     assert stages_of(checkpoint) == [{1, 2, 3, 4}, {5, 6}]

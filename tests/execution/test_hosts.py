@@ -7,9 +7,9 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
-from bundles import with_layout
 from launched import TINY, start, write
 from reference import expected
+from run_specs import with_layout
 
 HOSTS = ("10.77.0.1", "10.77.0.2")
 TWO_NODES = with_layout(TINY, nodes=2, gpus_per_node=1)

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bundles import with_layout
 from launched import ACCUMULATED, DEEP_GPT2, DEEP_LLAMA, deep, launch_several
 from reference import TOLERANCE, assert_parity, expected, mean_distance, train
+from run_specs import with_layout
 
-from planner.generate import Bundle
+from planner.generate import RunSpec
 
 SHAPES = {"deep-gpt2": DEEP_GPT2, "deep-llama": DEEP_LLAMA}
 TENSOR: dict[str, Any] = {"tensor_parallel_size": 2}
@@ -48,7 +48,9 @@ ON_FOUR: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def plans(layouts: Mapping[str, Mapping[str, Any]], shapes: Mapping[str, Any]) -> dict[str, Bundle]:
+def plans(
+    layouts: Mapping[str, Mapping[str, Any]], shapes: Mapping[str, Any]
+) -> dict[str, RunSpec]:
     """Return a plan for every layout of every shape."""
     return {
         f"{layout}@{shape}": deep(shapes[shape], **layouts[layout])
@@ -57,9 +59,9 @@ def plans(layouts: Mapping[str, Mapping[str, Any]], shapes: Mapping[str, Any]) -
     }
 
 
-def assert_all(folder: Path, bundles: Mapping[str, Bundle]) -> None:
-    for name, run in launch_several(folder, bundles, "--no-dropout").items():
-        assert_parity(run, expected(name.partition("@")[2]), bundles[name].world_size)
+def assert_all(folder: Path, specs: Mapping[str, RunSpec]) -> None:
+    for name, run in launch_several(folder, specs, "--no-dropout").items():
+        assert_parity(run, expected(name.partition("@")[2]), specs[name].world_size)
 
 
 def test_two_processes_train_like_one(tmp_path: Path) -> None:
@@ -70,25 +72,25 @@ def test_four_processes_train_like_one(tmp_path: Path) -> None:
     """Layouts, and replicas of shards, which need not divide the model."""
     hybrid = with_layout(ACCUMULATED, gpus_per_node=4, gradient_accumulation_steps=2, **HYBRID)
     gpt2 = replace(hybrid, model_config=DEEP_GPT2)
-    bundles = {
+    specs = {
         "hybrid@deep-llama": replace(hybrid, model_config=DEEP_LLAMA),
         "hybrid-selective@deep-gpt2": replace(gpt2, recompute="selective"),
         "hybrid-offload@deep-gpt2": replace(gpt2, zero_stage=2, offload="optimizer+parameters"),
     }
-    assert_all(tmp_path, bundles | plans(ON_FOUR, SHAPES))
+    assert_all(tmp_path, specs | plans(ON_FOUR, SHAPES))
 
 
 def test_eight_processes_train_like_one(tmp_path: Path) -> None:
     layout = DATA | SEQUENCE | PIPELINE
     layouts = {"0": layout | {"zero_stage": 0}, "1": layout | {"zero_stage": 1}}
-    bundles = {
+    specs = {
         **plans({"0": layouts["0"]}, {"deep-llama": DEEP_LLAMA}),
         **plans({"1": layouts["1"]}, {"deep-gpt2": DEEP_GPT2}),
     }
-    assert_all(tmp_path, bundles)
+    assert_all(tmp_path, specs)
 
 
-def relatives() -> dict[str, Bundle]:
+def relatives() -> dict[str, RunSpec]:
     """Return relatives of llama, with what sets them apart; and vocabularies that do not divide."""
     shapes = {
         "mistral": DEEP_LLAMA | {"sliding_window": None},
@@ -116,8 +118,8 @@ def test_relatives_and_mixed_precision_stay_close(tmp_path: Path) -> None:
     }
     close, exact = plans(mixed, {"deep-gpt2": DEEP_GPT2}), relatives()
     runs = launch_several(tmp_path, close | exact, "--no-dropout")
-    for name, bundle in exact.items():
-        reference = train(bundle.model_config)
+    for name, spec in exact.items():
+        reference = train(spec.model_config)
         assert runs[name].losses == pytest.approx(reference.losses, abs=TOLERANCE, rel=0)
         assert mean_distance(runs[name].weights, reference.weights) < TOLERANCE / 100
     reference = expected("deep-gpt2")

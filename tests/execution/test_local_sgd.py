@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from bundles import with_layout
 from launched import DEEP_LLAMA, TINY, launch, launch_several
 from reference import distance, train_apart
+from run_specs import with_layout
 
 pytestmark = pytest.mark.usefixtures("preloaded")
 
@@ -17,9 +17,9 @@ STEPS = 8
 
 def test_replicas_meet_every_few_steps(tmp_path: Path) -> None:
     apart = with_layout(TINY, model_config=DEEP_LLAMA, synchronize_every=4)
-    bundles = {"4": apart, "2": replace(apart, synchronize_every=2)}
+    specs = {"4": apart, "2": replace(apart, synchronize_every=2)}
     arguments = ("--no-dropout", "--steps", str(STEPS), "--save-every", "1")
-    runs = launch_several(tmp_path, bundles, *arguments, "--output", "FOLDER/checkpoints")
+    runs = launch_several(tmp_path, specs, *arguments, "--output", "FOLDER/checkpoints")
     for every, run in runs.items():
         reference = train_apart(DEEP_LLAMA, every=int(every), steps=STEPS)
         assert run.losses == pytest.approx(reference.losses, abs=TOLERANCE, rel=0)
@@ -31,14 +31,14 @@ def test_replicas_meet_every_few_steps(tmp_path: Path) -> None:
 
 
 def test_accelerates_replicas_meet_every_few_steps(tmp_path: Path) -> None:
-    bundle = with_layout(TINY, model_config=DEEP_LLAMA, synchronize_every=3)
-    run = launch(tmp_path, bundle, "--no-dropout", target="accelerate").finish()
+    spec = with_layout(TINY, model_config=DEEP_LLAMA, synchronize_every=3)
+    run = launch(tmp_path, spec, "--no-dropout", target="accelerate").finish()
     reference = train_apart(DEEP_LLAMA, every=3, steps=3)
     assert run.losses == pytest.approx(reference.losses, abs=TOLERANCE, rel=0)
     assert distance(run.weights, reference.weights) <= TOLERANCE
 
 
 def test_accelerates_checkpoints_are_refused_between_meetings(tmp_path: Path) -> None:
-    bundle = with_layout(TINY, synchronize_every=2)
-    run = launch(tmp_path, bundle, "--save-every", "1", target="accelerate")
+    spec = with_layout(TINY, synchronize_every=2)
+    run = launch(tmp_path, spec, "--save-every", "1", target="accelerate")
     assert "saves one process's parameters" in run.fail()

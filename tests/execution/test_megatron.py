@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 import torch
-from bundles import with_layout
 from conftest import JobMaker
 from launched import GPT2, LLAMA, TINY, start, write
+from run_specs import with_layout
 
 from planner.core.errors import InvalidInputError
-from planner.generate import Bundle, generate
+from planner.generate import RunSpec, generate
 from planner.hardware.placement import RankGrid
 
 with warnings.catch_warnings():  # it misses Transformer Engine and Apex, which need a GPU
@@ -44,9 +44,9 @@ BIG = with_layout(
 )
 
 
-def options(bundle: Bundle) -> dict[str, str | None]:
+def options(spec: RunSpec) -> dict[str, str | None]:
     """Return the arguments that the launch script passes, as a shell reads its arrays."""
-    script = generate(bundle, ["megatron"])["megatron/launch.sh"]
+    script = generate(spec, ["megatron"])["megatron/launch.sh"]
     arrays = re.findall(
         r"^(?:model|parallelism|training)=\((.*?)^\)", script, re.DOTALL | re.MULTILINE
     )
@@ -83,14 +83,14 @@ CORE = {
 }
 
 
-def layouts() -> Iterator[Bundle]:
-    def batch(**layout: Any) -> Bundle:
-        bundle = with_layout(BIG, **layout)
-        size = bundle.micro_batch_size * bundle.gradient_accumulation_steps
+def layouts() -> Iterator[RunSpec]:
+    def batch(**layout: Any) -> RunSpec:
+        spec = with_layout(BIG, **layout)
+        size = spec.micro_batch_size * spec.gradient_accumulation_steps
         return with_layout(
-            bundle,
-            global_batch_size=size * bundle.data_parallel_size,
-            data_parallel_replicate_size=bundle.data_parallel_replicate_size,
+            spec,
+            global_batch_size=size * spec.data_parallel_size,
+            data_parallel_replicate_size=spec.data_parallel_replicate_size,
         )
 
     for tensor, stages, context, stage in product((1, 2, 4), (1, 2), (1, 2), (0, 1)):
@@ -123,8 +123,8 @@ def layouts() -> Iterator[Bundle]:
 def test_every_option_is_one_that_megatron_has() -> None:
     explicit = {line for line in FACTS.read_text().splitlines() if line.startswith("--")}
     assert len(explicit) > 500
-    for bundle in layouts():
-        assert options(bundle).keys() <= explicit | CORE.keys()
+    for spec in layouts():
+        assert options(spec).keys() <= explicit | CORE.keys()
 
 
 def value_of(field: Field[Any], text: str | None) -> object:
@@ -159,16 +159,16 @@ def core_config(given: Mapping[str, str | None]) -> TransformerConfig:
 
 
 def test_megatron_core_accepts_every_layout_as_it_is_meant() -> None:
-    for bundle in layouts():
-        config = core_config(options(bundle))
-        assert config.tensor_model_parallel_size == bundle.tensor_parallel_size
-        assert config.pipeline_model_parallel_size == bundle.pipeline_parallel_size
-        assert config.context_parallel_size == bundle.context_parallel_size
-        assert config.sequence_parallel == bundle.sequence_parallel
-        assert config.bf16 == (bundle.precision == "bf16-mixed")
-        assert config.fp16 == (bundle.precision == "fp16-mixed")
+    for spec in layouts():
+        config = core_config(options(spec))
+        assert config.tensor_model_parallel_size == spec.tensor_parallel_size
+        assert config.pipeline_model_parallel_size == spec.pipeline_parallel_size
+        assert config.context_parallel_size == spec.context_parallel_size
+        assert config.sequence_parallel == spec.sequence_parallel
+        assert config.bf16 == (spec.precision == "bf16-mixed")
+        assert config.fp16 == (spec.precision == "fp16-mixed")
         assert config.recompute_granularity == (
-            None if bundle.recompute == "none" else bundle.recompute
+            None if spec.recompute == "none" else spec.recompute
         )
 
 
@@ -252,9 +252,9 @@ def test_the_planners_groups_of_experts_are_megatrons(expert: int, data: int) ->
 def test_what_megatron_cannot_run_is_refused_with_the_reason(
     layout: dict[str, Any], reason: str
 ) -> None:
-    bundle = with_layout(TINY, **({"model_config": LLAMA} | layout))
+    spec = with_layout(TINY, **({"model_config": LLAMA} | layout))
     with pytest.raises(InvalidInputError, match=reason):
-        generate(bundle, ["megatron"])
+        generate(spec, ["megatron"])
 
 
 PRETRAIN = """
@@ -269,8 +269,8 @@ def test_the_script_hands_the_arguments_to_every_process(
     data: tuple[str, ...], tmp_path: Path
 ) -> None:
     model = 'it\'s/a "model"; $(touch pwned)'
-    bundle = with_layout(TINY, model=model, zero_stage=1)
-    folder = write(tmp_path / "bundle", bundle, "megatron")
+    spec = with_layout(TINY, model=model, zero_stage=1)
+    folder = write(tmp_path / "bundle", spec, "megatron")
     (tmp_path / "pretrain_gpt.py").write_text(PRETRAIN)
     variables = {"MEGATRON_PATH": str(tmp_path), "RECORD": str(tmp_path / "arguments")}
     start(folder, "bash", "megatron/launch.sh", *data, **variables).finish()

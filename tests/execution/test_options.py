@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from bundles import with_layout
 from launched import BERT, DEEP_LLAMA, TINY, deep, launch, start, write
 from reference import expected, mean_distance
+from run_specs import with_layout
 from texts import WORDS, write_tokenizer
 
 pytestmark = pytest.mark.usefixtures("preloaded")

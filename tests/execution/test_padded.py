@@ -10,7 +10,6 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from bundles import with_layout
 from launched import (
     ACCUMULATED,
     BERT,
@@ -23,16 +22,17 @@ from launched import (
     write,
 )
 from reference import SHAPES, TOLERANCE, Reference, distance, train
+from run_specs import with_layout
 from texts import draw_texts, write_texts, write_tokenizer
 
-from planner.generate import Bundle
+from planner.generate import RunSpec
 
 pytestmark = pytest.mark.usefixtures("preloaded")
 
 TEXTS = draw_texts(count=40, longest=25)
 ON_GLOO = {"PYTHONPATH": str(Path(__file__).parent / "gloo_only")}
 MASKED = with_layout(ACCUMULATED, model_config=BERT, task="masked-lm")
-PLANS: Mapping[str, Bundle] = {
+PLANS: Mapping[str, RunSpec] = {
     "ddp@gpt2": ACCUMULATED,
     "zero-3@gpt2": with_layout(ACCUMULATED, zero_stage=3),
     "ddp@bert": MASKED,
@@ -83,7 +83,7 @@ def test_every_layout_counts_tokens_like_one_process(
     ids=["ddp", "plugin", "context", "trainer", "deepspeed", "pipeline"],
 )
 def test_every_target_counts_tokens_like_one_process(
-    target: str, plan: Bundle, engine: str, options: tuple[str, ...], tmp_path: Path
+    target: str, plan: RunSpec, engine: str, options: tuple[str, ...], tmp_path: Path
 ) -> None:
     environment = {"ACCELERATE_USE_CPU": "true"}
     if engine:

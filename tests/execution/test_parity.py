@@ -3,16 +3,16 @@
 from pathlib import Path
 
 import pytest
-from bundles import with_layout
 from launched import ACCUMULATED, BERT, LLAMA, TINY, launch, start, unused_port, write
 from reference import assert_parity, expected
+from run_specs import with_layout
 
 pytestmark = pytest.mark.usefixtures("preloaded")
 
 
 @pytest.mark.parametrize("zero_stage", [0, 1, 2, 3])
 def test_torchrun_trains_like_one_process(zero_stage: int, tmp_path: Path) -> None:
-    once, often = (with_layout(bundle, zero_stage=zero_stage) for bundle in (TINY, ACCUMULATED))
+    once, often = (with_layout(spec, zero_stage=zero_stage) for spec in (TINY, ACCUMULATED))
     runs = [
         launch(tmp_path / "once", once, "--no-dropout"),
         launch(tmp_path / "often", often, "--no-dropout"),
@@ -32,8 +32,8 @@ def test_accelerate_trains_like_one_process(tmp_path: Path) -> None:
 
 def test_accelerate_trains_with_zero_1_like_one_process(tmp_path: Path) -> None:
     """Higher stages shard in test_accelerate_fsdp.py."""
-    bundle = with_layout(ACCUMULATED, zero_stage=1)
-    run = launch(tmp_path, bundle, "--no-dropout", target="accelerate")
+    spec = with_layout(ACCUMULATED, zero_stage=1)
+    run = launch(tmp_path, spec, "--no-dropout", target="accelerate")
     assert_parity(run.finish(), expected("gpt2"))
 
 
@@ -48,9 +48,9 @@ def test_masked_models_train_like_one_process(tmp_path: Path) -> None:
 
 
 def test_one_gpu_needs_no_process_group_of_several(tmp_path: Path) -> None:
-    bundle = with_layout(TINY, gpus_per_node=1, gradient_accumulation_steps=2)
+    spec = with_layout(TINY, gpus_per_node=1, gradient_accumulation_steps=2)
     runs = [
-        launch(tmp_path / target, bundle, "--no-dropout", target=target)
+        launch(tmp_path / target, spec, "--no-dropout", target=target)
         for target in ("torchrun", "accelerate")
     ]
     for run in runs:
@@ -70,11 +70,11 @@ def test_llama_trains_like_one_process(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("target", ["torchrun", "accelerate"])
 def test_two_nodes_train_like_one_process(target: str, tmp_path: Path) -> None:
-    bundle = with_layout(TINY, nodes=2, gpus_per_node=1)
+    spec = with_layout(TINY, nodes=2, gpus_per_node=1)
     command = ("bash", f"{target}/launch.sh", "--no-dropout")
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": unused_port()}
     nodes = [
-        start(write(tmp_path / rank, bundle, target), *command, NODE_RANK=rank, **meeting)
+        start(write(tmp_path / rank, spec, target), *command, NODE_RANK=rank, **meeting)
         for rank in ("0", "1")
     ]
     first, second = (node.finish() for node in nodes)

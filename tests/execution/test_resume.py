@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from bundles import with_layout
 from launched import DEEP_GPT2, DEEP_LLAMA, TINY, deep, launch, launch_several
 from reference import distance, expected
+from run_specs import with_layout
 
-from planner.generate import Bundle
+from planner.generate import RunSpec
 
 pytestmark = pytest.mark.usefixtures("preloaded")
 
@@ -24,10 +24,10 @@ FP16 = with_layout(TINY, precision="fp16-mixed")
     ],
     ids=["sharded", "replicated", "scaled"],
 )
-def test_resuming_repeats_the_uninterrupted_run(cases: dict[str, Bundle], tmp_path: Path) -> None:
+def test_resuming_repeats_the_uninterrupted_run(cases: dict[str, RunSpec], tmp_path: Path) -> None:
     wholes = {
-        target: launch(tmp_path / target, bundle, *SAVE, target=target)
-        for target, bundle in cases.items()
+        target: launch(tmp_path / target, spec, *SAVE, target=target)
+        for target, spec in cases.items()
     }
     parts = {}
     for target, whole in wholes.items():
@@ -48,17 +48,17 @@ def test_divided_models_resume_exactly(tmp_path: Path) -> None:
     tensor = {"tensor_parallel_size": 2, "sequence_parallel": True, "data_parallel_size": 2}
     pipeline = {"pipeline_parallel_size": 2, "data_parallel_size": 2}
     v_shaped = {"pipeline_schedule": "zbv", "virtual_pipeline_size": 2}
-    bundles = {
+    specs = {
         "zero1-pipeline": deep(DEEP_GPT2, zero_stage=1, **pipeline),
         "zero3-tensor": deep(DEEP_GPT2, zero_stage=3, **tensor),
         "zero2-zbv": deep(DEEP_GPT2, zero_stage=2, **pipeline, **v_shaped),
         "local": with_layout(TINY, gpus_per_node=4, micro_batch_size=4, synchronize_every=2),
     }
     wholes = launch_several(
-        tmp_path / "whole", bundles, "--save-every", "1", "--output", "FOLDER/checkpoints"
+        tmp_path / "whole", specs, "--save-every", "1", "--output", "FOLDER/checkpoints"
     )
     checkpoint = str(tmp_path / "whole" / "NAME" / "checkpoints" / "step-1")
-    parts = launch_several(tmp_path / "part", bundles, "--resume", checkpoint)
+    parts = launch_several(tmp_path / "part", specs, "--resume", checkpoint)
     for name, part in parts.items():
         whole = wholes[name]
         assert [record["step"] for record in part.log] == [2, 3]

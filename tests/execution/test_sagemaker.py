@@ -14,8 +14,8 @@ from types import ModuleType
 from typing import Any, Self
 
 import pytest
-from bundles import with_layout
 from launched import TINY, write
+from run_specs import with_layout
 
 from planner.answers import answers
 from planner.generate.write_bundle import bundle_files

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import slurm
-from bundles import with_layout
 from launched import DEEP_LLAMA, SECONDS, TINY, Run, deep, start, write
 from reference import distance, expected
+from run_specs import with_layout
 
 TWO_NODES = with_layout(TINY, nodes=2, gpus_per_node=1)
 

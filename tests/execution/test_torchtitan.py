@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bundles import with_layout
 from launched import TINY, start, write
-from test_generate import FORMAT, HOSTILE, LINT
+from run_specs import with_layout
+from script_checks import FORMAT, HOSTILE, LINT
 
 from planner.core.errors import InvalidInputError
-from planner.generate import Bundle, generate
+from planner.generate import RunSpec, generate
 from planner.generate.torchtitan import FLAVORS
 
 SHELLCHECK = Path(sys.executable).parent / "shellcheck"
@@ -31,11 +31,11 @@ CONFIG = {
 LLAMA = with_layout(TINY, model_config=CONFIG, gpus_per_node=8, global_batch_size=64)
 
 
-def on_eight_gpus(**layout: Any) -> Bundle:
+def on_eight_gpus(**layout: Any) -> RunSpec:
     """Return the plan with that layout, and the global batch that follows from it."""
-    bundle = with_layout(LLAMA, **layout)
-    size = bundle.micro_batch_size * bundle.gradient_accumulation_steps * bundle.data_parallel_size
-    return replace(bundle, global_batch_size=size)
+    spec = with_layout(LLAMA, **layout)
+    size = spec.micro_batch_size * spec.gradient_accumulation_steps * spec.data_parallel_size
+    return replace(spec, global_batch_size=size)
 
 
 PIPELINE = {
@@ -86,8 +86,8 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What torchtitan makes of all layouts, in one process: its imports take seconds."""
     folder = tmp_path_factory.mktemp("plans")
     jobs = [
-        [str(write(folder / name, bundle, "torchtitan") / "torchtitan"), bundle.world_size]
-        for name, bundle in LAYOUTS.items()
+        [str(write(folder / name, spec, "torchtitan") / "torchtitan"), spec.world_size]
+        for name, spec in LAYOUTS.items()
     ]
     for number, (right, wrong) in enumerate(MISTAKES):
         path = write(folder / str(number), LLAMA, "torchtitan") / "torchtitan" / "plan.py"
@@ -100,29 +100,29 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_torchtitan_reads_every_layout_as_it_is_meant(name: str, answers: dict[str, Any]) -> None:
-    bundle, plan = LAYOUTS[name], answers["plans"][list(LAYOUTS).index(name)]
+    spec, plan = LAYOUTS[name], answers["plans"][list(LAYOUTS).index(name)]
     training, parallelism = plan["training"], plan["parallelism"]
     assert plan["flavor"] == "8B"
     assert plan["dims"] == {
-        "dp_replicate": bundle.data_parallel_replicate_size,
-        "dp_shard": bundle.data_parallel_shard_size,
-        "tp": bundle.tensor_parallel_size,
-        "pp": bundle.pipeline_parallel_size,
+        "dp_replicate": spec.data_parallel_replicate_size,
+        "dp_shard": spec.data_parallel_shard_size,
+        "tp": spec.tensor_parallel_size,
+        "pp": spec.pipeline_parallel_size,
     }
-    assert parallelism["context_parallel_degree"] == bundle.context_parallel_size
-    assert parallelism["enable_sequence_parallel"] == bundle.sequence_parallel
-    policy = {0: "default", 2: "never", 3: "always"}[bundle.zero_stage]
+    assert parallelism["context_parallel_degree"] == spec.context_parallel_size
+    assert parallelism["enable_sequence_parallel"] == spec.sequence_parallel
+    policy = {0: "default", 2: "never", 3: "always"}[spec.zero_stage]
     assert parallelism["fsdp_reshard_after_forward"] == policy
-    assert training["global_batch_size"] == bundle.global_batch_size
-    assert training["seq_len"] == bundle.sequence_length
-    assert training["enable_cpu_offload"] == (bundle.offload != "none")
-    assert training["dtype"] == ("bfloat16" if bundle.precision == "bf16" else "float32")
+    assert training["global_batch_size"] == spec.global_batch_size
+    assert training["seq_len"] == spec.sequence_length
+    assert training["enable_cpu_offload"] == (spec.offload != "none")
+    assert training["dtype"] == ("bfloat16" if spec.precision == "bf16" else "float32")
     assert training["mixed_precision_param"] == (
-        "float32" if bundle.precision == "fp32" else "bfloat16"
+        "float32" if spec.precision == "fp32" else "bfloat16"
     )
     assert (
         plan["recompute"]
-        == {"none": None, "full": "FullAC", "selective": "SelectiveAC"}[bundle.recompute]
+        == {"none": None, "full": "FullAC", "selective": "SelectiveAC"}[spec.recompute]
     )
 
 
@@ -130,12 +130,12 @@ def test_torchtitan_reads_every_layout_as_it_is_meant(name: str, answers: dict[s
 def test_a_pipeline_has_the_plans_micro_batches_and_stages(
     name: str, answers: dict[str, Any]
 ) -> None:
-    bundle, plan = LAYOUTS[name], answers["plans"][list(LAYOUTS).index(name)]
+    spec, plan = LAYOUTS[name], answers["plans"][list(LAYOUTS).index(name)]
     training, parallelism = plan["training"], plan["parallelism"]
     size = parallelism["pipeline_parallel_microbatch_size"]
-    assert size == bundle.micro_batch_size
-    assert training["local_batch_size"] // size == bundle.gradient_accumulation_steps
-    chunks = bundle.pipeline_parallel_size * bundle.virtual_pipeline_size
+    assert size == spec.micro_batch_size
+    assert training["local_batch_size"] // size == spec.gradient_accumulation_steps
+    chunks = spec.pipeline_parallel_size * spec.virtual_pipeline_size
     assert parallelism["pipeline_parallel_layers_per_stage"] * chunks == 32
     schedule = {"pipeline": "1F1B", "interleaved": "Interleaved1F1B"}[name]
     assert parallelism["pipeline_parallel_schedule"] == schedule
@@ -175,11 +175,11 @@ def test_what_torchtitan_cannot_run_is_refused_with_the_reason(
 
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_no_text_escapes_its_place(nodes: int, tmp_path: Path) -> None:
-    bundle = with_layout(LLAMA, nodes=nodes, global_batch_size=64 * nodes)
-    quiet = generate(bundle, ["torchtitan"])
+    spec = with_layout(LLAMA, nodes=nodes, global_batch_size=64 * nodes)
+    quiet = generate(spec, ["torchtitan"])
     expected = ast.parse(quiet["torchtitan/plan.py"])
     for number, text in enumerate(HOSTILE):
-        hostile = replace(bundle, plan_summary=text, model=text, revision=text)
+        hostile = replace(spec, plan_summary=text, model=text, revision=text)
         files = generate(hostile, ["torchtitan"])
         tree = ast.parse(files["torchtitan/plan.py"])
         assert [*map(ast.dump, tree.body[1:])] == [*map(ast.dump, expected.body[1:])]
@@ -201,8 +201,8 @@ with open(f"{os.environ['RECORD']}-{os.environ['RANK']}", "w") as record:
 
 
 def test_every_process_starts_torchtitan_with_the_plan(tmp_path: Path) -> None:
-    bundle = with_layout(LLAMA, gpus_per_node=2, global_batch_size=16)
-    folder = write(tmp_path / "a folder", bundle, "torchtitan")
+    spec = with_layout(LLAMA, gpus_per_node=2, global_batch_size=16)
+    folder = write(tmp_path / "a folder", spec, "torchtitan")
     package = tmp_path / "torchtitan"
     package.mkdir()
     (package / "__init__.py").touch()

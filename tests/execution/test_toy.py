@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from bundles import with_layout
 from launched import TINY, run, write
+from run_specs import with_layout
 
 pytestmark = pytest.mark.usefixtures("preloaded")
 

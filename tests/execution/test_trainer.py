@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bundles import with_layout
 from launched import ACCUMULATED, TINY, Run, launch, start, write
 from reference import TOLERANCE, distance, expected
+from run_specs import with_layout
 from transformers import HfArgumentParser, TrainingArguments
 
 from planner.core.errors import InvalidInputError
-from planner.generate import Bundle, generate
+from planner.generate import RunSpec, generate
 
 pytestmark = pytest.mark.usefixtures("preloaded")
 
@@ -20,8 +20,8 @@ PRECISIONS = ("fp32", "tf32", "fp16-mixed", "bf16-mixed", "bf16")
 DEEPSPEED = with_layout(ACCUMULATED, framework="deepspeed", zero_stage=2, offload="optimizer")
 
 
-def settings(bundle: Bundle) -> dict[str, Any]:
-    files = generate(bundle, ["trainer"])
+def settings(spec: RunSpec) -> dict[str, Any]:
+    files = generate(spec, ["trainer"])
     read: dict[str, Any] = json.loads(files["trainer/training_arguments.json"])
     return read
 
@@ -37,12 +37,10 @@ def parsed(settings: dict[str, Any], folder: Path) -> TrainingArguments:
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_trainer_reads_every_layout_as_it_is_meant(precision: str, tmp_path: Path) -> None:
     for stage, recompute in product((0, 2, 3), ("none", "full")):
-        bundle = with_layout(
-            ACCUMULATED, zero_stage=stage, precision=precision, recompute=recompute
-        )
-        arguments = parsed(settings(bundle), tmp_path)
-        assert arguments.per_device_train_batch_size == bundle.micro_batch_size
-        assert arguments.gradient_accumulation_steps == bundle.gradient_accumulation_steps
+        spec = with_layout(ACCUMULATED, zero_stage=stage, precision=precision, recompute=recompute)
+        arguments = parsed(settings(spec), tmp_path)
+        assert arguments.per_device_train_batch_size == spec.micro_batch_size
+        assert arguments.gradient_accumulation_steps == spec.gradient_accumulation_steps
         assert arguments.bf16 == (precision == "bf16-mixed")
         assert arguments.fp16 == (precision == "fp16-mixed")
         assert bool(arguments.fsdp) == (stage > 0)
@@ -54,9 +52,9 @@ def test_trainer_reads_every_layout_as_it_is_meant(precision: str, tmp_path: Pat
 def test_every_fsdp_key_reaches_the_plugin(stage: int, offload: str, tmp_path: Path) -> None:
     """Trainer drops unknown keys in silence; those it knows it hands on."""
     for recompute in ("none", "full"):
-        bundle = with_layout(TINY, zero_stage=stage, offload=offload, recompute=recompute)
-        ours = settings(bundle)["fsdp_config"]
-        plugin = parsed(settings(bundle), tmp_path).fsdp_plugin_args
+        spec = with_layout(TINY, zero_stage=stage, offload=offload, recompute=recompute)
+        ours = settings(spec)["fsdp_config"]
+        plugin = parsed(settings(spec), tmp_path).fsdp_plugin_args
         assert plugin is not None
         for key, value in ours.items():
             name = "fsdp_version" if key == "version" else key
@@ -69,8 +67,8 @@ def test_deepspeeds_section_agrees_with_trainers_own_arguments(tmp_path: Path) -
     """Trainer compares them, and refuses two values for one thing."""
     alone = with_layout(DEEPSPEED, gpus_per_node=1, global_batch_size=8, offload="none")
     for stage, precision in product(range(4), ("fp32", "bf16-mixed", "bf16")):
-        bundle = with_layout(alone, zero_stage=stage, precision=precision)
-        read = parsed(settings(bundle), tmp_path)
+        spec = with_layout(alone, zero_stage=stage, precision=precision)
+        read = parsed(settings(spec), tmp_path)
         assert read.hf_deepspeed_config.config["zero_optimization"]["stage"] == stage
         assert read.hf_deepspeed_config.mismatches == []
     wrong = settings(alone)
@@ -135,12 +133,12 @@ def test_ddp_trains_like_one_process_and_resumes_exactly(tmp_path: Path) -> None
     assert part.losses == whole.losses[1:]
 
 
-def on_gloo(folder: Path, bundle: Bundle, *arguments: str, **environment: str) -> Run:
+def on_gloo(folder: Path, spec: RunSpec, *arguments: str, **environment: str) -> Run:
     """Start the plan where Trainer uses FSDP or DeepSpeed without GPUs."""
     command = ("bash", "trainer/launch.sh", "--no-dropout", *arguments)
     gloo_only = str(Path(__file__).parent / "gloo_only")
     variables = {"PYTHONPATH": gloo_only, "ACCELERATE_USE_CPU": "false", **environment}
-    return start(write(folder, bundle, "trainer"), *command, **variables)
+    return start(write(folder, spec, "trainer"), *command, **variables)
 
 
 def test_deepspeed_behind_trainer_trains_like_one_process(tmp_path: Path) -> None:
@@ -153,14 +151,14 @@ def test_fsdp_behind_trainer_trains_like_one_process_and_resumes_exactly(
     stage: int, tmp_path: Path
 ) -> None:
     """The script ends where the model is no FSDPModule: these runs have trained one."""
-    bundle = with_layout(ACCUMULATED, zero_stage=stage, recompute="full" if stage == 3 else "none")
+    spec = with_layout(ACCUMULATED, zero_stage=stage, recompute="full" if stage == 3 else "none")
     engine = {"ACCELERATE_ENGINE": "fsdp"}
-    whole = on_gloo(tmp_path / "whole", bundle, "--save-every", "1", **engine)
+    whole = on_gloo(tmp_path / "whole", spec, "--save-every", "1", **engine)
     assert_parity(whole)
     checkpoint = whole.folder / "trainer" / "checkpoints" / "checkpoint-1"
     shards = {path.name for path in (checkpoint / "optimizer_0").glob("*.distcp")}
     assert shards == {"__0_0.distcp", "__1_0.distcp"}
-    part = on_gloo(tmp_path / "part", bundle, "--resume", str(checkpoint), **engine).finish()
+    part = on_gloo(tmp_path / "part", spec, "--resume", str(checkpoint), **engine).finish()
     assert part.losses == whole.losses[1:]
     assert distance(part.weights, whole.weights) == 0
 

@@ -1,19 +1,26 @@
-"""What is written for a dozen plans, byte for byte: `pytest --update-golden`, and read the diff."""
+"""What is written for a dozen plans, byte for byte: `pytest --update-golden`, and read the diff.
 
+Two plans are held as folders, the others as differences (differences.py says how to read one).
+"""
+
+import ast
+import json
+import shutil
 import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import GOLDEN
+import yaml
+from differences import difference
+from script_checks import TOOLS
 
 from planner.answers import answers
 from planner.generate.write_bundle import bundle_files
 from planner.request.schema import parse_request
 
-TOOLS = Path(sys.executable).parent
+GOLDEN = Path(__file__).parents[1] / "golden"
 LLAMA = {
     "_name_or_path": "tiny-llama",
     "model_type": "llama",
@@ -27,7 +34,7 @@ LLAMA = {
 }
 FOUR = {"gpu": "a100", "gpus_per_node": 4}
 TWO_NODES = {"gpu": "h100", "gpus_per_node": 4, "nodes": 2, "inter_node": "infiniband-ndr"}
-WHOLE = {"tensor_parallel_size": 1, "pipeline_parallel_size": 1, "context_parallel_size": 1}
+UNDIVIDED = {"tensor_parallel_size": 1, "pipeline_parallel_size": 1, "context_parallel_size": 1}
 BATCH = {"sequence_length": 512, "global_batch_size": 64}
 THREE_D = {
     "tensor_parallel_size": 2,
@@ -38,46 +45,7 @@ THREE_D = {
 }
 
 PLANS: dict[str, dict[str, Any]] = {
-    "one-gpu": {"model": "gpt2", "cluster": {"gpu": "rtx-4090", "gpus_per_node": 1}},
-    "ddp": {"model": "gpt2", "cluster": FOUR, "strategy": {"zero_stage": 0, **WHOLE}},
-    "zero-1": {"model": "gpt2", "cluster": FOUR, "strategy": {"zero_stage": 1, **WHOLE}},
-    "zero-3-recompute": {
-        "model": LLAMA,
-        "cluster": FOUR,
-        "strategy": {"zero_stage": 3, "recompute": "full", **WHOLE},
-    },
-    "hsdp": {
-        "model": LLAMA,
-        "cluster": TWO_NODES,
-        "strategy": {"zero_stage": 3, "data_parallel_shard_size": 4, **WHOLE},
-    },
-    "context": {
-        "model": LLAMA,
-        "cluster": FOUR,
-        "strategy": {**WHOLE, "zero_stage": 3, "context_parallel_size": 2},
-    },
-    "local-sgd": {
-        "model": "gpt2",
-        "cluster": {"gpu": "rtx-3090", "gpus_per_node": 4},
-        "strategy": {"synchronize_every": 8},
-    },
-    "tensor-and-sequence": {
-        "model": LLAMA,
-        "cluster": FOUR,
-        "strategy": {"tensor_parallel_size": 2, "sequence_parallel": True, "zero_stage": 2},
-    },
-    "pipeline": {
-        "model": "gpt2",
-        "cluster": FOUR,
-        "strategy": {"pipeline_parallel_size": 4, "pipeline_schedule": "1f1b"},
-    },
     "three-dimensions": {"model": LLAMA, "cluster": TWO_NODES, "strategy": THREE_D},
-    "deepspeed-offload": {
-        "model": LLAMA,
-        "cluster": FOUR,
-        "recipe": {"framework": "deepspeed"},
-        "strategy": {"zero_stage": 3, "offload": "optimizer", **WHOLE},
-    },
     "deepspeed-pipeline": {
         "model": "gpt2",
         "cluster": FOUR,
@@ -90,11 +58,50 @@ PLANS: dict[str, dict[str, Any]] = {
             "recompute": "full",
         },
     },
+    "pipeline": {
+        "model": "gpt2",
+        "cluster": FOUR,
+        "strategy": {"pipeline_parallel_size": 4, "pipeline_schedule": "1f1b"},
+    },
+    "tensor-and-sequence": {
+        "model": LLAMA,
+        "cluster": FOUR,
+        "strategy": {"tensor_parallel_size": 2, "sequence_parallel": True, "zero_stage": 2},
+    },
     "megatron": {
         "model": LLAMA,
         "cluster": TWO_NODES,
         "recipe": {"framework": "megatron"},
         "strategy": THREE_D,
+    },
+    "zero-1": {"model": "gpt2", "cluster": FOUR, "strategy": {"zero_stage": 1, **UNDIVIDED}},
+    "ddp": {"model": "gpt2", "cluster": FOUR, "strategy": {"zero_stage": 0, **UNDIVIDED}},
+    "one-gpu": {"model": "gpt2", "cluster": {"gpu": "rtx-4090", "gpus_per_node": 1}},
+    "local-sgd": {
+        "model": "gpt2",
+        "cluster": {"gpu": "rtx-3090", "gpus_per_node": 4},
+        "strategy": {"synchronize_every": 8},
+    },
+    "zero-3-recompute": {
+        "model": LLAMA,
+        "cluster": FOUR,
+        "strategy": {"zero_stage": 3, "recompute": "full", **UNDIVIDED},
+    },
+    "hsdp": {
+        "model": LLAMA,
+        "cluster": TWO_NODES,
+        "strategy": {"zero_stage": 3, "data_parallel_shard_size": 4, **UNDIVIDED},
+    },
+    "context": {
+        "model": LLAMA,
+        "cluster": FOUR,
+        "strategy": {**UNDIVIDED, "zero_stage": 3, "context_parallel_size": 2},
+    },
+    "deepspeed-offload": {
+        "model": LLAMA,
+        "cluster": FOUR,
+        "recipe": {"framework": "deepspeed"},
+        "strategy": {"zero_stage": 3, "offload": "optimizer", **UNDIVIDED},
     },
     "bert": {
         "model": "google-bert/bert-base-uncased",
@@ -108,25 +115,82 @@ PLANS: dict[str, dict[str, Any]] = {
         "strategy": {"zero_stage": 3},
     },
 }
+"""Each is near to some before it."""
+HELD_AS_FOLDERS = ("three-dimensions", "deepspeed-pipeline")
+"""The first ones, which have the most lines that no other has."""
 SAME_FOR_ALL = {"config.json", "plan.json"}
-"""The model's own, and what test_wire.py checks field by field."""
+"""The model's own, and what tests/answers checks field by field."""
 
 
-@pytest.mark.parametrize("name", PLANS)
-def test_what_is_written_is_what_was_read(name: str, golden: Callable[[str, str], None]) -> None:
-    payload = {**PLANS[name], "recipe": {**BATCH, **PLANS[name].get("recipe", {})}}
+def rendered(payload: Mapping[str, Any]) -> dict[str, str]:
+    payload = {**payload, "recipe": {**BATCH, **payload.get("recipe", {})}}
     resolved, plan = answers.suggest(parse_request(payload), allow_paths=False)
     files = bundle_files(plan, answers.answer_plan(resolved, plan, None))
     assert {"README.md", "plan.json"} <= set(files)
-    own = {path: text for path, text in files.items() if Path(path).name not in SAME_FOR_ALL}
-    for path, text in own.items():
-        golden(f"{name}/{path}", text)
-    kept = {path for path in (GOLDEN / name).rglob("*") if path.is_file()}
-    assert kept == {GOLDEN / name / path for path in own}
+    return {path: text for path, text in files.items() if Path(path).name not in SAME_FOR_ALL}
 
 
-def test_every_name_in_the_scripts_is_known() -> None:
+@pytest.fixture(scope="module")
+def plans() -> dict[str, dict[str, str]]:
+    """The files of every plan."""
+    return {name: rendered(payload) for name, payload in PLANS.items()}
+
+
+@pytest.fixture(scope="module")
+def folder(plans: dict[str, dict[str, str]], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of every plan on disk, for tools to read."""
+    folder = tmp_path_factory.mktemp("plans")
+    for name, files in plans.items():
+        write(folder, {f"{name}/{path}": text for path, text in files.items()})
+    return folder
+
+
+def write(folder: Path, files: Mapping[str, str]) -> None:
+    for path, text in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text, encoding="utf-8")
+
+
+def test_what_is_written_is_what_was_read(
+    plans: dict[str, dict[str, str]], request: pytest.FixtureRequest
+) -> None:
+    expected: dict[str, str] = {}
+    before: dict[str, str] = {}
+    for name, files in plans.items():
+        own = {f"{name}/{path}": text for path, text in files.items()}
+        expected |= own if name in HELD_AS_FOLDERS else {f"{name}.diff": difference(files, before)}
+        before |= own
+    if request.config.getoption("--update-golden"):
+        shutil.rmtree(GOLDEN)
+        write(GOLDEN, expected)
+    paths = [path for path in GOLDEN.rglob("*") if path.is_file()]
+    held = {str(path.relative_to(GOLDEN)): path.read_text(encoding="utf-8") for path in paths}
+    assert held.keys() == expected.keys()
+    for path, text in expected.items():
+        assert held[path] == text
+
+
+def test_every_name_in_the_scripts_is_known(folder: Path) -> None:
     """A plan's values are numbers and texts, whatever classes they had in the planner."""
-    command = [f"{TOOLS}/ruff", "check", "--isolated", "--no-cache", "--select=F", str(GOLDEN)]
+    command = [f"{TOOLS}/ruff", "check", "--isolated", "--no-cache", "--select=F", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
+
+
+def test_every_shell_script_passes_shellcheck(folder: Path) -> None:
+    command = [f"{TOOLS}/shellcheck", *map(str, folder.rglob("*.sh"))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("suffix", "parse"), [(".py", ast.parse), (".json", json.loads), (".yaml", yaml.safe_load)]
+)
+def test_every_file_is_of_its_language(
+    plans: dict[str, dict[str, str]], suffix: str, parse: Callable[[str], object]
+) -> None:
+    texts = [
+        text for files in plans.values() for path, text in files.items() if path.endswith(suffix)
+    ]
+    assert texts
+    assert all(parse(text) for text in texts)

@@ -5,7 +5,6 @@ import contextlib
 import json
 import re
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,23 +12,23 @@ from typing import Any
 
 import pytest
 import yaml
-from bundles import with_layout
 from hypothesis import given
 from hypothesis import strategies as st
 from kubeflow.training.api_client import ApiClient
 from kubeflow_trainer_api.models import TrainerV1alpha1TrainJob
-from test_generate import BUNDLE, HOSTILE, MANY_NODES
+from run_specs import with_layout
+from script_checks import HOSTILE, TOOLS
+from test_generate import MANY_NODES, SPEC
 
 from planner.generate import LAUNCHERS, generate
 from planner.generate.launchers import job_name
 
 NETWORKS = ("", "ethernet", "infiniband", "efa")
-SHELLCHECK = Path(sys.executable).parent / "shellcheck"
 
 
 def launchers(network: str = "", **changes: Any) -> dict[str, str]:
-    bundle = replace(MANY_NODES, network=network, sagemaker_type="ml.p4d.24xlarge")
-    files = generate(replace(bundle, **changes), ["torchrun"])
+    spec = replace(MANY_NODES, network=network, sagemaker_type="ml.p4d.24xlarge")
+    files = generate(replace(spec, **changes), ["torchrun"])
     prefix = "launchers/"
     return {name.removeprefix(prefix): text for name, text in files.items() if prefix in name}
 
@@ -37,7 +36,7 @@ def launchers(network: str = "", **changes: Any) -> dict[str, str]:
 def test_many_nodes_have_every_launcher_and_one_node_those_that_need_no_other() -> None:
     every = {name for launcher in LAUNCHERS.values() for name in launcher.templates}
     assert launchers().keys() == every | {"README.md"}
-    alone = {name for name in generate(BUNDLE, ["torchrun"]) if name.startswith("launchers/")}
+    alone = {name for name in generate(SPEC, ["torchrun"]) if name.startswith("launchers/")}
     assert alone == {
         f"launchers/{name}" for name in ("README.md", "slurm.sh", "docker.sh", "Dockerfile")
     }
@@ -45,8 +44,8 @@ def test_many_nodes_have_every_launcher_and_one_node_those_that_need_no_other() 
 
 def test_sagemaker_starts_only_what_it_has_and_what_it_can_install() -> None:
     name = "launchers/sagemaker_train.py"
-    assert name in generate(replace(BUNDLE, sagemaker_type="ml.g5.48xlarge"), ["accelerate"])
-    assert name not in generate(BUNDLE, ["accelerate"])
+    assert name in generate(replace(SPEC, sagemaker_type="ml.g5.48xlarge"), ["accelerate"])
+    assert name not in generate(SPEC, ["accelerate"])
     assert name not in generate(replace(MANY_NODES, sagemaker_type="ml.p4d.24xlarge"), ["megatron"])
 
 
@@ -64,15 +63,17 @@ def test_the_first_target_that_is_written_is_started() -> None:
 
 
 @pytest.mark.parametrize("network", NETWORKS)
-@pytest.mark.parametrize("bundle", [BUNDLE, MANY_NODES], ids=["one-node", "many-nodes"])
-def test_scripts_pass_shellcheck(bundle: Any, network: str, tmp_path: Path) -> None:
-    for summary in (BUNDLE.plan_summary, *HOSTILE):
-        hostile = replace(bundle, plan_summary=summary, model=summary, network=network)
+@pytest.mark.parametrize("spec", [SPEC, MANY_NODES], ids=["one-node", "many-nodes"])
+def test_scripts_pass_shellcheck(spec: Any, network: str, tmp_path: Path) -> None:
+    for summary in (SPEC.plan_summary, *HOSTILE):
+        hostile = replace(spec, plan_summary=summary, model=summary, network=network)
         for name, text in generate(hostile, ["torchrun"]).items():
             if name.startswith("launchers/") and name.endswith(".sh"):
                 (tmp_path / f"{abs(hash(summary))}-{Path(name).name}").write_text(text, "utf-8")
     scripts = sorted(tmp_path.iterdir())
-    done = subprocess.run([SHELLCHECK, *scripts], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [TOOLS / "shellcheck", *scripts], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout
 
 
@@ -152,10 +153,10 @@ def test_a_wrong_key_would_be_seen(
 
 @pytest.mark.parametrize("nodes", [2, 6])
 def test_a_job_starts_one_pod_per_node_with_all_its_gpus(nodes: int) -> None:
-    bundle = with_layout(
+    spec = with_layout(
         MANY_NODES, nodes=nodes, gradient_accumulation_steps=1, global_batch_size=32 * nodes
     )
-    files = generate(bundle, ["torchrun"])
+    files = generate(spec, ["torchrun"])
     job = yaml.safe_load(files["launchers/pytorchjob.yaml"])["spec"]
     replicas = job["pytorchReplicaSpecs"].values()
     assert sum(replica["replicas"] for replica in replicas) == nodes

@@ -11,7 +11,7 @@ from planner.advice.plan import Plan
 from planner.answers import answers
 from planner.core.errors import InvalidInputError
 from planner.domain.strategy import Layout, Recompute
-from planner.generate import Bundle
+from planner.generate import RunSpec
 from planner.generate.write_bundle import bundle_files, has_peer_to_peer, network_kind, write_bundle
 from planner.request.schema import parse_request, resolve
 
@@ -154,14 +154,14 @@ def test_what_the_files_would_not_train_is_refused(recipe: dict[str, Any], field
     assert caught.value.field == field
 
 
-def test_the_bundle_has_every_field_of_the_layout(
+def test_the_spec_has_every_field_of_the_layout(
     planned: tuple[Plan, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the search proposes reaches the files, or is refused there."""
-    seen: list[Bundle] = []
+    seen: list[RunSpec] = []
 
-    def keep(bundle: Bundle, _targets: object) -> dict[str, str]:
-        seen.append(bundle)
+    def keep(spec: RunSpec, _targets: object) -> dict[str, str]:
+        seen.append(spec)
         return {}
 
     monkeypatch.setattr(planner.generate.write_bundle, "generate", keep)
@@ -190,12 +190,12 @@ def test_the_bundle_has_every_field_of_the_layout(
 )
 def test_what_nccl_talks_over(cluster: dict[str, Any], network: str, *, is_direct: bool) -> None:
     request = parse_request({"model": "gpt2", "cluster": {"gpu": "a100", **cluster}})
-    found = resolve(request, allow_paths=False).job.cluster
-    assert network_kind(found) == network
-    assert has_peer_to_peer(found) is is_direct
+    resolved_cluster = resolve(request, allow_paths=False).job.cluster
+    assert network_kind(resolved_cluster) == network
+    assert has_peer_to_peer(resolved_cluster) is is_direct
 
 
 def test_the_network_of_a_large_aws_instance_is_efa() -> None:
     payload = {"model": "gpt2", "cluster": {"instance": "p4d.24xlarge", "nodes": 2}}
-    found = resolve(parse_request(payload), allow_paths=False).job.cluster
-    assert network_kind(found) == "efa"
+    resolved_cluster = resolve(parse_request(payload), allow_paths=False).job.cluster
+    assert network_kind(resolved_cluster) == "efa"

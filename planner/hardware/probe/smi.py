@@ -104,6 +104,7 @@ def _output(program: str, *arguments: str) -> str:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            # A group of its own, so that what a wrapper script started ends with it.
             start_new_session=True,
         )
     except OSError:
@@ -112,6 +113,7 @@ def _output(program: str, *arguments: str) -> str:
     timer.start()
     try:
         with process:
+            # One byte more, to tell too much text from just enough.
             text = process.stdout.read(LARGEST_TEXT + 1) if process.stdout else b""
     finally:
         timer.cancel()

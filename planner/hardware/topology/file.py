@@ -42,6 +42,7 @@ _BY_GPU = {
 }
 """Whole numbers by GPU, and the largest that is believed."""
 _FASTEST_LINK = 1e12
+"""Bytes per second of one link; more is a wrong unit."""
 _FIELDS = {
     "gpus",
     "gpu_names",

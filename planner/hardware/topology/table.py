@@ -170,6 +170,7 @@ class _Draft:
             in_square = [cells.get(place) for place in range(last + 1)]
             tail = [cells.get(place, "") for place in range(width, max(places) + 1)]
             return _row(line, in_square, tail)
+        # As many words as GPUs: the strange one is a cell, and who reads it refuses it by name.
         if read < self.num_gpus and read < len(words) and len(words) >= self.num_gpus:
             read = self.num_gpus
         if read < self.num_gpus and read < len(words):

@@ -1,0 +1,108 @@
+"""What the launch files of a plan need, as plain values."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from planner.domain.dimensions import DIMENSIONS
+from planner.domain.strategy import ZERO_2, PipelineSchedule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSpec:
+    """Everything the files need, as plain values.
+
+    data_parallel_replicate_size x data_parallel_shard_size x tensor_parallel_size
+    x pipeline_parallel_size x context_parallel_size = nodes x gpus_per_node.
+    """
+
+    model: str
+    """Hub id, or the name the user gave; untrusted text."""
+    revision: str
+    """Branch, tag or commit of the Hub's repository; untrusted text."""
+    model_config: Mapping[str, object]
+    """The model's config.json."""
+    is_pretrained: bool
+    """Whether `model` has weights to load; else training starts from random ones."""
+    task: str
+    """`causal-lm`, `masked-lm` or `sequence-classification`."""
+    framework: str = "torch"
+    """What the estimates hold for: a name of data/frameworks."""
+    nodes: int
+    gpus_per_node: int
+    cuda_visible_devices: str
+    """The order in which a node's GPUs become ranks; "" for that of their indices."""
+    data_parallel_replicate_size: int
+    data_parallel_shard_size: int
+    """Ranks that ZeRO divides states over."""
+    tensor_parallel_size: int = 1
+    sequence_parallel: bool = False
+    pipeline_parallel_size: int = 1
+    virtual_pipeline_size: int = 1
+    """Chunks of layers on each pipeline rank."""
+    pipeline_schedule: str = PipelineSchedule.ONE_FORWARD_ONE_BACKWARD.value
+    """A name of `planner.domain.strategy.PipelineSchedule`."""
+    layers_per_stage: tuple[int, ...] = ()
+    """Transformer layers of each pipeline rank, all of its chunks together."""
+    context_parallel_size: int = 1
+    expert_parallel_size: int = 1
+    zero_stage: int
+    """0 replicas, 1 sharded optimizer states, 2 and 3 fully_shard without and with resharding."""
+    micro_batch_size: int
+    """Sequences per data-parallel rank in one forward pass."""
+    gradient_accumulation_steps: int
+    """Micro-batches of a step; with a pipeline, those that pass through it."""
+    global_batch_size: int
+    """Sequences per optimizer step, over all GPUs."""
+    synchronize_every: int = 1
+    """Optimizer steps between averages of the parameters; 1 averages gradients every step."""
+    sequence_length: int
+    precision: str
+    """`fp32`, `tf32`, `fp16-mixed`, `bf16-mixed` or `bf16`."""
+    attention: str
+    """`eager`, `sdpa` or `flash`."""
+    recompute: str
+    """`none`, `selective` or `full`."""
+    offload: str = "none"
+    """`none`, `optimizer` or `optimizer+parameters`."""
+    optimizer: str
+    """`adamw`."""
+    has_peer_to_peer: bool = True
+    """Whether the GPUs of a node read each other's memory, by NVLink or PCIe."""
+    network: str = ""
+    """What carries traffic between nodes: `infiniband` (RoCE too), `efa`, `ethernet`; "" if unknown."""
+    sagemaker_type: str = ""
+    """What a SageMaker training job calls the nodes' type of instance; "" where it has none."""
+    expected_peak_bytes: int
+    """What `torch.cuda.max_memory_allocated` should say."""
+    expected_reserved_bytes: int
+    expected_step_seconds: float
+    expected_tokens_per_second_per_gpu: float
+    flops_per_token: float
+    """Of the forward and backward pass, recomputation not counted."""
+    peak_flops_per_second: float
+    """Dense peak of one GPU in the plan's precision."""
+    plan_summary: str
+    """One sentence; untrusted text."""
+    plan_json: str
+    versions: Mapping[str, str]
+    """Package to version: what the files were checked with."""
+
+    @property
+    def world_size(self) -> int:
+        """Return the number of GPUs."""
+        return self.nodes * self.gpus_per_node
+
+    @property
+    def data_parallel_size(self) -> int:
+        """Return the ranks that see different data."""
+        return self.data_parallel_replicate_size * self.data_parallel_shard_size
+
+    @property
+    def shards_parameters(self) -> bool:
+        """Return whether parameters and gradients are sharded too: ZeRO-2 and 3."""
+        return self.zero_stage >= ZERO_2
+
+    @property
+    def is_model_parallel(self) -> bool:
+        """Return whether ranks compute different parts of one forward pass."""
+        return any(getattr(self, each.field) > 1 for each in DIMENSIONS)

@@ -1,6 +1,6 @@
 """Requests in, answers out: the contract's JSON objects, the same for every door."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -190,15 +190,26 @@ def describe_error(error: PlannerError) -> dict[str, Any]:
     return described
 
 
-def answer_batch(payloads: Iterable[object], *, allow_paths: bool) -> Iterable[dict[str, Any]]:
-    """Yield one answer per payload, in order; a bad one yields its error and the rest go on."""
+def answer_batch(payloads: Iterable[object], *, allow_paths: bool) -> Iterator[dict[str, Any]]:
+    """Yield one estimate per payload, in order; a bad one yields its error and the rest go on."""
+    return answer_each(payloads, lambda asked: answer_estimate(asked, allow_paths=allow_paths))
+
+
+def answer_each(
+    payloads: Iterable[object], answer: Callable[[Request], dict[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    """Yield what `answer` gives to each payload's request, or the error of that payload alone."""
     for payload in payloads:
-        request_id = payload.get("id") if isinstance(payload, dict) else None
-        request_id = request_id if isinstance(request_id, str | int) else None
         try:
-            yield answer_estimate(parse_request(payload), allow_paths=allow_paths)
+            yield answer(parse_request(payload))
         except PlannerError as error:
-            yield answer_error(error, request_id)
+            yield answer_error(error, _id(payload))
+
+
+def _id(payload: object) -> str | int | None:
+    """Return the id of what may be no request; an id that is no id is not echoed."""
+    found = payload.get("id") if isinstance(payload, dict) else None
+    return found if isinstance(found, str | int) and not isinstance(found, bool) else None
 
 
 def answer_model(model: Model) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from planner.generate.launchers import LAUNCHERS, Launcher, launcher_files
 from planner.generate.quoting import render
 from planner.generate.target import Target
 
-__all__ = ["LAUNCHERS", "TARGETS", "Bundle", "Launcher", "Target", "generate"]
+__all__ = ["LAUNCHERS", "TARGETS", "Bundle", "Launcher", "Target", "generate", "refusals"]
 
 TARGETS: Mapping[str, Target] = MappingProxyType(
     {
@@ -39,8 +39,7 @@ def generate(bundle: Bundle, targets: Sequence[str]) -> dict[str, str]:
                 field="target",
             )
     check(bundle)
-    refusals = {name: TARGETS[name].refusal(bundle) for name in targets}
-    refused = {name: reason for name, reason in refusals.items() if reason is not None}
+    refused = refusals(bundle, targets)
     written = [TARGETS[name] for name in targets if name not in refused]
     if not written:
         raise InvalidInputError(
@@ -60,3 +59,9 @@ def generate(bundle: Bundle, targets: Sequence[str]) -> dict[str, str]:
         for name, template in templates.items():
             files[f"{target.name}/{name}"] = render(template, own)
     return files | launcher_files(bundle, written, context)
+
+
+def refusals(bundle: Bundle, targets: Sequence[str]) -> dict[str, str]:
+    """Return which of these targets cannot write the plan, each with the reason."""
+    reasons = {name: TARGETS[name].refusal(bundle) for name in targets}
+    return {name: reason for name, reason in reasons.items() if reason is not None}

@@ -5,18 +5,18 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from planner.advice.plan import Plan
-from planner.core.errors import InvalidInputError
+from planner.core.errors import InvalidInputError, PlannerError
 from planner.domain.cluster import Cluster, Provenance
 from planner.domain.job import Job
 from planner.domain.strategy import Strategy
-from planner.generate import Bundle, generate
+from planner.generate import Bundle, generate, refusals
 from planner.hardware.placement import cuda_visible_devices
 from planner.parallel.partition import stage
 from planner.report.text import recommendation
@@ -52,6 +52,16 @@ _LEAST_EFA_BYTES_PER_SECOND = 50e9
 """AWS gives 400 Gbit/s and more to one node through EFA alone."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What became of a plan's targets."""
+
+    targets: tuple[str, ...]
+    """Whose files were written."""
+    unwritten: Mapping[str, str]
+    """The others, each with the reason."""
+
+
 def bundle_files(plan: Plan, answer: Mapping[str, Any]) -> dict[str, str]:
     """Return the files of a plan: relative path to text.
 
@@ -62,6 +72,11 @@ def bundle_files(plan: Plan, answer: Mapping[str, Any]) -> dict[str, str]:
     Raises:
         PlannerError: the plan asks for what no template can write.
     """
+    bundle = _bundle(plan, answer)
+    return generate(bundle, _TARGETS[bundle.framework])
+
+
+def _bundle(plan: Plan, answer: Mapping[str, Any]) -> Bundle:
     job, chosen = plan.job, plan.chosen
     strategy, recipe = chosen.strategy, job.recipe
     if job.framework.name not in _TARGETS:
@@ -77,7 +92,7 @@ def bundle_files(plan: Plan, answer: Mapping[str, Any]) -> dict[str, str]:
             hint="the targets train all weights, in fp32 under mixed precision; the plan holds",
             field="recipe.method" if recipe.lora is not None else "recipe.weights_dtype",
         )
-    bundle = Bundle(
+    return Bundle(
         model=job.model.name,
         revision=job.model.revision,
         model_config=job.model.config,
@@ -107,7 +122,6 @@ def bundle_files(plan: Plan, answer: Mapping[str, Any]) -> dict[str, str]:
         plan_json=json.dumps(_untimed(answer), indent=2) + "\n",
         versions=CHECKED_WITH,
     )
-    return generate(bundle, _TARGETS[job.framework.name])
 
 
 def _layout(strategy: Strategy) -> dict[str, Any]:
@@ -154,15 +168,14 @@ def write_bundle(folder: Path, plan: Plan, answer: Mapping[str, Any], *, force: 
     Raises:
         InvalidInputError: the folder exists and `force` is not given, or it cannot be written.
     """
-    exists = folder.is_dir() and any(folder.iterdir())
-    if exists and not force:
-        raise InvalidInputError(
-            f"{str(folder)!r} exists and is not empty",
-            hint="choose another folder, or replace the plan's files in it with --force",
-            field="out",
-        )
     files = bundle_files(plan, answer)
     try:
+        if _is_filled(folder) and not force:
+            raise InvalidInputError(
+                f"{str(folder)!r} exists and is not empty",
+                hint="choose another folder, or replace the plan's files in it with --force",
+                field="out",
+            )
         folder.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
         try:
@@ -176,6 +189,33 @@ def write_bundle(folder: Path, plan: Plan, answer: Mapping[str, Any], *, force: 
         ) from None
 
 
+def write_targets(folder: Path, plan: Plan, answer: Mapping[str, Any], *, force: bool) -> Written:
+    """Write what can be written of a plan into a folder, and say what that was.
+
+    Args:
+        folder: as for `write_bundle`.
+        plan: what to write.
+        answer: the contract's JSON of the same plan.
+        force: whether files of an existing folder are replaced.
+    """
+    framework = plan.job.framework.name
+    targets = _TARGETS.get(framework, (framework,))
+    unwritten: dict[str, str] = {}
+    try:
+        unwritten = refusals(_bundle(plan, answer), targets)
+        write_bundle(folder, plan, answer, force=force)
+    except PlannerError as error:
+        reasons = {name: unwritten.get(name, error.message) for name in targets}
+        return Written(targets=(), unwritten=reasons)
+    return Written(
+        targets=tuple(name for name in targets if name not in unwritten), unwritten=unwritten
+    )
+
+
+def _is_filled(folder: Path) -> bool:
+    return folder.is_dir() and any(folder.iterdir())
+
+
 def _write_all(folder: Path, files: Mapping[str, str]) -> None:
     for name, text in files.items():
         path = folder / name
@@ -186,7 +226,7 @@ def _write_all(folder: Path, files: Mapping[str, str]) -> None:
 
 
 def _publish(staging: Path, folder: Path, files: Mapping[str, str]) -> None:
-    if not folder.is_dir() or not any(folder.iterdir()):
+    if not _is_filled(folder):
         umask = os.umask(0)
         os.umask(umask)
         staging.chmod(0o777 & ~umask)

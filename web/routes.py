@@ -17,7 +17,7 @@ from planner.request.schema import Resolved
 from web.archive import zip_files
 from web.controls import EXAMPLES, groups, labels
 from web.form import Question, filled, problems_of, read_question
-from web.pages import render, rule_sections
+from web.pages import render
 from web.result import result
 
 router = APIRouter(include_in_schema=False)
@@ -87,7 +87,7 @@ def rule_page(code: str) -> HTMLResponse:
     kind = found.name.replace("-", " ")
     if found.severity != "finding":
         kind += f", {found.severity}"
-    sections = rule_sections(found.text)
+    sections = glossary.paragraphs(found.text)
     return HTMLResponse(render("rule.html", code=found.code, kind=kind, sections=sections))
 
 
@@ -107,7 +107,7 @@ def term_page(name: str) -> HTMLResponse:
         (f"/terms/{each}", titles[each]) if each in titles else (f"/rules/{each}", each)
         for each in entry.see
     ]
-    sections = rule_sections(entry.text)
+    sections = glossary.paragraphs(entry.text)
     return HTMLResponse(render("term.html", entry=entry, sections=sections, see=see))
 
 

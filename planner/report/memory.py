@@ -11,7 +11,8 @@ from planner.memory.ledger import stage_memories
 from planner.parallel.adapters import trainable
 from planner.parallel.partition import stage
 from planner.parallel.phases import PHASES
-from planner.report.text import Emphasis, layout, ledger, table
+from planner.report.text import layout, ledger
+from planner.report.values import Emphasis, Figure, figures_text, table
 from planner.search.candidate import Candidate
 from planner.search.largest_that_fits import (
     MOST_GPUS,
@@ -28,7 +29,9 @@ def memory_text(job: Job, candidate: Candidate, bold: Emphasis) -> str:
     verdict = "fits" if candidate.fits else "does not fit"
     busiest = f"stage {int(memory.stage)}, " if s.pipeline_parallel_size > 1 else ""
     sections = [
-        bold(f"It {verdict}: {layout(s, job.framework)}") + "\n" + _totals(job, candidate),
+        bold(f"It {verdict}: {layout(s, job.framework)}")
+        + "\n"
+        + figures_text(_totals(job, candidate), label_width=11),
         _stages(job, candidate, bold),
         ledger(
             f"Memory of one GPU at its peak ({busiest}{PHASES[int(memory.phase)]})",
@@ -90,21 +93,22 @@ def memory_answer(job: Job, candidate: Candidate) -> dict[str, Any]:
     }
 
 
-def _totals(job: Job, candidate: Candidate) -> str:
+def _totals(job: Job, candidate: Candidate) -> tuple[Figure, ...]:
     memory = candidate.memory
-    return (
-        f"Reserved   {format_bytes(memory.reserved_bytes)} of {format_bytes(job.usable_bytes)}"
-        f" per GPU ({format_bytes(memory.low_bytes)} to {format_bytes(memory.high_bytes)})\n"
-        f"Allocated  {format_bytes(memory.peak_bytes)} at the peak" + _trained(job)
+    reserved = Figure(
+        label="Reserved",
+        amount=format_bytes(memory.reserved_bytes),
+        rest=f"of {format_bytes(job.usable_bytes)}"
+        f" per GPU ({format_bytes(memory.low_bytes)} to {format_bytes(memory.high_bytes)})",
     )
-
-
-def _trained(job: Job) -> str:
-    """Return the line that says how much of the model is trained, where that is not all of it."""
+    allocated = Figure(
+        label="Allocated", amount=format_bytes(memory.peak_bytes), rest="at the peak"
+    )
     trained, total = trainable(job)
     if trained == total:
-        return ""
-    return f"\nTrained    {trained:,} of {total:,} parameters ({trained / total:.2%})"
+        return reserved, allocated
+    rest = f"of {total:,} parameters ({trained / total:.2%})"
+    return reserved, allocated, Figure(label="Trained", amount=f"{trained:,}", rest=rest)
 
 
 def _stages(job: Job, candidate: Candidate, bold: Emphasis) -> str:

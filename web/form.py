@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from planner.core.errors import InvalidRequestError, PlannerError, Problem, did_you_mean
+from planner.core.errors import InvalidRequestError, Problem, did_you_mean
 from planner.domain.strategy import DATA_NAMES, STAGES
 from planner.parallel.adapters import ALL_LINEAR
 from planner.report.text import FLAGS, flag_words
@@ -117,13 +117,6 @@ def control_of(field: str) -> str:
     while field and field not in _PARAMETERS:
         field = field.rpartition(".")[0]
     return _PARAMETERS.get(field, "")
-
-
-def problems_of(error: PlannerError) -> tuple[Problem, ...]:
-    """Return every problem that an error holds."""
-    if isinstance(error, InvalidRequestError):
-        return error.problems
-    return (Problem(field=error.field, message=error.message, hint=error.hint),)
 
 
 def command_line(question: Question, gpu: str, gpus_per_node: int) -> str:

@@ -16,7 +16,7 @@ from api.body import TopologyRequest, read_request, read_topology_request
 from api.headers import SecurityHeaders
 from api.problems import Answer, install, no_page
 from api.schema import PROBLEMS, App, estimate_body, suggest_body, topology_body
-from planner.answers import answers
+from planner import answers
 from planner.catalog import records
 from planner.core.errors import InvalidInputError
 from planner.hardware.topology import parse_topology

@@ -10,7 +10,6 @@ from planner.core.units import format_bytes, format_seconds
 from planner.domain.cluster import Cluster
 from planner.domain.strategy import DATA_NAMES, TECHNIQUES, Strategy
 from planner.hardware.placement import cuda_visible_devices
-from planner.memory.ledger import stage_memories
 from planner.parallel.phases import PHASES
 from planner.report.cluster import rings_table
 from planner.report.plan import (
@@ -24,6 +23,7 @@ from planner.report.plan import (
 from planner.report.text import FLAGS, memory_figure, recommendation, run_figure, time_figure
 from planner.report.timeline import timeline
 from planner.request.schema import Resolved
+from planner.search.candidate import memory_of_stages
 from web.beside import beside_training
 from web.chart import Scale, meter, rows, stacked_bar
 from web.form import Question, command_line
@@ -109,9 +109,7 @@ def _node(cluster: Cluster) -> dict[str, Any] | None:
 def _memory(plan: Plan) -> dict[str, Any]:
     memory, job = plan.chosen.memory, plan.job
     card, usable = job.cluster.gpu.memory_bytes, job.usable_bytes
-    stages = draw_stages(
-        stage_memories(job, plan.chosen.strategy), card_bytes=card, usable_bytes=usable
-    )
+    stages = draw_stages(memory_of_stages(job, plan.chosen), card_bytes=card, usable_bytes=usable)
     parts = rows(memory.terms, format_bytes, stages.letters)
     scale = Scale(
         full=max(card, memory.high_bytes),

@@ -9,8 +9,8 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 
+from planner import answers
 from planner.advice.plan import Plan
-from planner.answers import answers
 from planner.core.errors import PlannerError, problems_of
 from planner.generate.write_bundle import bundle_files
 from planner.report import glossary

@@ -50,7 +50,7 @@ def check_alone() -> None:
 
 def print_estimates(file: Any) -> None:
     """Print the estimate of every line."""
-    from planner.answers import answers
+    from planner import answers
 
     for answer in answers.answer_batch(_json_lines(file), allow_paths=True):
         click.echo(json.dumps(answer))
@@ -64,7 +64,7 @@ def print_suggestions(file: Any, out: str | None, *, force: bool) -> None:
         out: folder in which every plan gets a folder named by its id; None for no files.
         force: whether files of existing folders are replaced.
     """
-    from planner.answers import answers
+    from planner import answers
 
     taken: set[str] = set()
 

@@ -37,8 +37,8 @@ def suggest(
     if batch is not None:
         print_suggestions(batch, out, force=force)
         return
+    from planner import answers
     from planner.advice.why_not import why_text
-    from planner.answers import answers
     from planner.report.plan import plan_text
 
     request = build_request(model, flags)
@@ -68,7 +68,7 @@ def estimate(model: str, batch: Any, *, as_json: bool, **flags: Any) -> None:
     if batch is not None:
         print_estimates(batch)
         return
-    from planner.answers import answers
+    from planner import answers
     from planner.report.text import estimate_text
 
     request = build_request(model, flags)
@@ -92,15 +92,15 @@ def memory(model: str, *, as_json: bool, **flags: Any) -> None:
 
     Without a strategy, the one that `suggest` recommends is shown.
     """
-    from planner.answers import answers
-    from planner.report.memory import memory_answer, memory_text
+    from planner import answers
+    from planner.report.memory import memory_text
     from planner.report.text import assumptions_text
 
     request = build_request(model, flags)
     resolved, candidate = answers.memory_request(request, allow_paths=True)
     say(resolved.notes)
     if as_json:
-        click.echo(json.dumps(memory_answer(resolved.job, candidate), indent=2))
+        click.echo(json.dumps(answers.answer_memory(resolved.job, candidate), indent=2))
         return
     assumed = assumptions_text(resolved.assumptions)
     click.echo(f"{assumed}\n" if assumed else "", nl=bool(assumed))

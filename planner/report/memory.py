@@ -1,19 +1,15 @@
 """Where the memory of one layout goes, as text: every stage, what interrupts training, what would fit."""
 
-from dataclasses import asdict
-from typing import Any
-
 from planner.core.units import format_bytes
 from planner.domain.job import Job
 from planner.memory.evaluation_and_checkpoint import checkpoint_peak_bytes, evaluation_peak_bytes
 from planner.memory.host import estimate_host_memory
-from planner.memory.ledger import stage_memories
 from planner.parallel.adapters import trainable
 from planner.parallel.partition import stage
 from planner.parallel.phases import PHASES
 from planner.report.text import layout, ledger
 from planner.report.values import Emphasis, Figure, figures_text, table
-from planner.search.candidate import Candidate
+from planner.search.candidate import Candidate, memory_of_stages
 from planner.search.largest_that_fits import (
     MOST_GPUS,
     changes_that_fit,
@@ -45,54 +41,6 @@ def memory_text(job: Job, candidate: Candidate, bold: Emphasis) -> str:
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
-def memory_answer(job: Job, candidate: Candidate) -> dict[str, Any]:
-    """Return the same as a JSON object: bytes, sequences, tokens, GPUs."""
-    s = candidate.strategy
-    host = estimate_host_memory(job, s)
-    return {
-        "strategy": asdict(s),
-        "fits": bool(candidate.fits),
-        "usable_bytes": round(job.usable_bytes),
-        "stages": [
-            {
-                "stage": index,
-                "phase": PHASES[int(memory.phase)],
-                "peak_bytes": round(float(memory.peak_bytes)),
-                "reserved_bytes": round(float(memory.reserved_bytes)),
-                "low_bytes": round(float(memory.low_bytes)),
-                "high_bytes": round(float(memory.high_bytes)),
-                "terms": [
-                    {"name": term.name, "bytes": round(float(term.amount)), "how": term.how}
-                    for term in memory.terms
-                ],
-            }
-            for index, memory in enumerate(stage_memories(job, s))
-        ],
-        "evaluation_peak_bytes": round(evaluation_peak_bytes(job, s)),
-        "checkpoint_peak_bytes": {
-            "sharded": round(checkpoint_peak_bytes(job, s, is_full=False)),
-            "full": round(checkpoint_peak_bytes(job, s, is_full=True)),
-        },
-        "host_memory": {
-            "loading_bytes": round(float(host.loading.amount)),
-            "training_bytes": round(host.training_bytes),
-            "available_bytes": round(host.available_bytes) or None,
-            "fits": host.fits,
-        },
-        "largest_micro_batch_size": largest_micro_batch(job, s),
-        "longest_sequence_length": longest_sequence(job, s),
-        "fewest_gpus": fewest_gpus(job, s),
-        "changes": [
-            {
-                "name": change.name,
-                "reserved_bytes": round(float(change.candidate.memory.reserved_bytes)),
-                "slowdown": change.slowdown,
-            }
-            for change in ([] if candidate.fits else changes_that_fit(job, s))
-        ],
-    }
-
-
 def _totals(job: Job, candidate: Candidate) -> tuple[Figure, ...]:
     memory = candidate.memory
     reserved = Figure(
@@ -117,7 +65,7 @@ def _stages(job: Job, candidate: Candidate, bold: Emphasis) -> str:
     if s.pipeline_parallel_size == 1:
         return ""
     rows = [("stage", "layers", "in flight", "allocated", "reserved", "at")]
-    for index, memory in enumerate(stage_memories(job, s)):
+    for index, memory in enumerate(memory_of_stages(job, candidate)):
         at = stage(job, s, index)
         rows.append(
             (

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from conftest import GOLDEN
 
-from planner.answers import answers
+from planner import answers
 from planner.generate.write_bundle import bundle_files
 from planner.request.schema import parse_request
 

@@ -19,8 +19,8 @@ from huggingface_hub import constants
 
 import web
 from api.main import app
+from planner import answers
 from planner.advice import rules
-from planner.answers import answers
 from planner.catalog import records
 from planner.cli import cli
 from planner.core.units import format_bytes, format_rate, format_seconds

@@ -22,7 +22,7 @@ def batch_option(command: F) -> F:
     """Add --batch, which takes the place of MODEL and of the flags that describe a job."""
     return click.option(
         "--batch",
-        type=click.File("r", encoding="utf-8", errors="replace"),
+        type=click.File("r", encoding="utf-8-sig", errors="replace"),
         help="File with one JSON request a line; - is stdin.",
     )(command)
 

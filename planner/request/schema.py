@@ -38,6 +38,7 @@ from planner.request.cluster import (
     resolve_cluster,
 )
 from planner.request.lora import LoraRequest
+from planner.request.model import ModelRequest
 
 ASSUMED_TOKENS_PER_STEP = 524_288
 """Brown et al., arXiv:2005.14165, table 2.1: 0.5 M tokens for models up to 760M parameters."""
@@ -89,7 +90,7 @@ class Request(WireModel):
     """One question to the planner."""
 
     id: str | int | None = None
-    model: str | dict[str, Any] = Field(examples=["gpt2"])
+    model: ModelRequest = Field(examples=["gpt2"])
     cluster: ClusterRequest = Field(default_factory=ClusterRequest)
     recipe: RecipeRequest = Field(default_factory=RecipeRequest)
     strategy: StrategyRequest | None = None

@@ -60,6 +60,7 @@ def test_a_line_is_answered_as_the_command_answers_its_flags() -> None:
         ({"id": "a", "MODEL": "gpt2"}, "a", "model: Field required"),
         ({"id": "a", "model": "gpt2", "cluster": {"Nodes": 2}}, "a", "'cluster.Nodes'"),
         ({"id": "a", "model": "gpt2", "recipe": {"lora": {"Rank": 2}}}, "a", "'recipe.lora.Rank'"),
+        ('{"id": "a", "model": {"a": ' + "[" * 500 + "]" * 500 + "}}", "a", "nested deeper"),
         ({"id": [1], "model": "gpt2"}, None, "id: "),
         ({"id": 1.5, "model": "gpt2"}, None, "id: "),
         ({"id": True, "model": "gpt2"}, None, "id: "),
@@ -93,9 +94,10 @@ def test_an_unknown_field_names_the_nearest_known_one(field: str, hint: str) -> 
 
 def test_bytes_that_are_no_text_are_a_bad_line(tmp_path: Path) -> None:
     file = tmp_path / "requests.jsonl"
-    file.write_bytes(b'\xff\n{"id": "good", "model": "gpt2"}\n')
+    line = b'{"id": "good", "model": "gpt2"}\n'
+    file.write_bytes(b"\xef\xbb\xbf" + line + b"\xff\n" + line)
     result = CliRunner().invoke(cli, ("suggest", "--batch", str(file)))
-    assert [json.loads(line)["ok"] for line in result.stdout.splitlines()] == [False, True]
+    assert [json.loads(line)["ok"] for line in result.stdout.splitlines()] == [True, False, True]
 
 
 def test_out_gives_every_plan_a_folder_of_its_id(tmp_path: Path) -> None:

@@ -1,26 +1,32 @@
-"""The app: REST under /v1, probes, and the pages. Run it with `uvicorn api.main:app`."""
+"""The app: REST under /v1, probes, and the pages where there are any.
+
+Run it with `uvicorn api.main:app`.
+"""
 
 from dataclasses import asdict
 from http import HTTPStatus
 from importlib.metadata import version
+from importlib.util import find_spec
 from typing import Annotated
 
 from fastapi import APIRouter, Depends
-from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
 from api.body import TopologyRequest, read_request, read_topology_request
 from api.headers import SecurityHeaders
-from api.problems import Answer, install
+from api.problems import Answer, install, no_page
 from api.schema import PROBLEMS, App, estimate_body, suggest_body, topology_body
-from planner.answers import answers
+from planner import answers
 from planner.catalog import records
 from planner.core.errors import InvalidInputError
 from planner.hardware.topology import parse_topology
 from planner.report import glossary
 from planner.request.schema import Request, load_model
-from web.pages import STATIC
-from web.routes import router as pages
+
+HAS_PAGES = find_spec("web") is not None
+"""REST serves without them."""
+if HAS_PAGES:
+    from web import routes as pages
 
 router = APIRouter(default_response_class=Answer, responses=PROBLEMS)
 
@@ -140,10 +146,10 @@ def create_app() -> App:
         redoc_url=None,
     )
     app.include_router(router)
-    app.include_router(pages)
-    app.mount("/static", StaticFiles(directory=STATIC))
+    if HAS_PAGES:
+        pages.mount(app)
     app.add_middleware(SecurityHeaders)
-    install(app)
+    install(app, pages.error_page if HAS_PAGES else no_page)
     return app
 
 

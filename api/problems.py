@@ -1,9 +1,10 @@
-"""Failures -> application/problem+json (RFC 9457), or the same as a page for a reader."""
+"""Failures -> application/problem+json (RFC 9457), or a page where there are pages for a reader."""
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -20,9 +21,8 @@ from planner.core.errors import (
     NothingFitsError,
     PlannerError,
     UnknownNameError,
+    problems_of,
 )
-from web.form import problems_of
-from web.routes import error_page, wants_page
 
 STATUSES: Mapping[type[PlannerError], HTTPStatus] = {
     PlannerError: HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -73,19 +73,28 @@ class ProblemAnswer(Answer):
     media_type = "application/problem+json"
 
 
-def install(app: FastAPI) -> None:
-    """Make the app answer every failure with a problem."""
+ErrorPage = Callable[[Request, PlannerError, str], str | None]
+"""The page that shows an error under a title, or None for a request that wants no page."""
+
+
+def no_page(_request: Request, _error: PlannerError, _title: str) -> None:
+    """Show nothing: every failure is JSON."""
+
+
+def install(app: FastAPI, error_page: ErrorPage) -> None:
+    """Make the app answer every failure with a problem, or with the page for it."""
     for kind in (PlannerError, HTTPException, Exception):
-        app.add_exception_handler(kind, answer_failure)
+        app.add_exception_handler(kind, partial(_answer_failure, error_page))
 
 
-def answer_failure(request: Request, error: Exception) -> Response:
+def _answer_failure(error_page: ErrorPage, request: Request, error: Exception) -> Response:
     """Return the answer to a failed request; an unexpected error says nothing of itself."""
     problem = _problem(request, error)
     headers = {**SECURITY_HEADERS, **(getattr(error, "headers", None) or {})}
-    if wants_page(request):
-        shown = error if isinstance(error, PlannerError) else PlannerError(problem.detail)
-        return HTMLResponse(error_page(request, shown, problem.title), problem.status, headers)
+    shown = error if isinstance(error, PlannerError) else PlannerError(problem.detail)
+    page = error_page(request, shown, problem.title)
+    if page is not None:
+        return HTMLResponse(page, problem.status, headers)
     return ProblemAnswer(problem.model_dump(), problem.status, headers)
 
 

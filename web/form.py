@@ -12,10 +12,10 @@ from urllib.parse import urlencode
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from planner.core.errors import InvalidRequestError, PlannerError, Problem, did_you_mean
+from planner.core.errors import InvalidRequestError, Problem, did_you_mean
 from planner.domain.strategy import DATA_NAMES, STAGES
 from planner.parallel.adapters import ALL_LINEAR
-from planner.report.text import FLAGS
+from planner.report.text import FLAGS, flag_words
 from planner.request.cluster import ClusterRequest
 from planner.request.lora import LoraRequest
 from planner.request.schema import RecipeRequest, Request, StrategyRequest, parse_request
@@ -119,13 +119,6 @@ def control_of(field: str) -> str:
     return _PARAMETERS.get(field, "")
 
 
-def problems_of(error: PlannerError) -> tuple[Problem, ...]:
-    """Return every problem that an error holds."""
-    if isinstance(error, InvalidRequestError):
-        return error.problems
-    return (Problem(field=error.field, message=error.message, hint=error.hint),)
-
-
 def command_line(question: Question, gpu: str, gpus_per_node: int) -> str:
     """Return the command that asks the same; a pasted topology is read from `topology.txt`.
 
@@ -144,23 +137,17 @@ def command_line(question: Question, gpu: str, gpus_per_node: int) -> str:
     for name in _GOALS:
         if name in payload:
             unit = "h" if name == "deadline_hours" else ""
-            words += [FLAGS[name].split()[0], f"{payload[name]}{unit}"]
+            words += flag_words(name, value=f"{payload[name]}{unit}")
     return shlex.join(words)
 
 
 def _flags(section: str, values: Mapping[str, Any]) -> list[str]:
     """Return the flags that set a section's fields; a strategy with a field that has none is JSON."""
     values = _flat(values)
-    flags = {name: FLAGS.get(f"{section}.{name}", "") for name in values}
-    if not all(flags.values()):
+    fields = {f"{section}.{name}": _word(name, value) for name, value in values.items()}
+    if not fields.keys() <= FLAGS.keys():
         return ["--strategy", json.dumps(values)]
-    words = []
-    for name, value in values.items():
-        if isinstance(value, bool):
-            words.append(flags[name] if value else flags[name].replace("--", "--no-", 1))
-            continue
-        words += [flags[name].split()[0], _word(name, value)]
-    return words
+    return [word for field, value in fields.items() for word in flag_words(field, value=value)]
 
 
 def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -174,8 +161,10 @@ def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def _word(name: str, value: object) -> str:
+def _word(name: str, value: object) -> str | bool:
     """Return a value as its flag takes it."""
+    if isinstance(value, bool):
+        return value
     if name == "zero_stage":
         return DATA_NAMES[value] if isinstance(value, int) else str(value)
     return ",".join(value) if isinstance(value, list) else str(value)

@@ -1,6 +1,5 @@
 """Template -> HTML, with the planner's own formats as filters."""
 
-import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,22 +12,11 @@ from web.form import control_of
 
 STATIC = Path(__file__).parent / "static"
 _TEMPLATES = Path(__file__).parent / "templates"
-_HEADING = re.compile(r"([A-Z]\w+(?: out)?): ")
 
 
 def render(template: str, **context: Any) -> str:
     """Return a page; every text in it is escaped."""
     return _environment().get_template(template).render(context)
-
-
-def rule_sections(text: str) -> list[tuple[str, str]]:
-    """Return the paragraphs of a rule's documentation as (heading, text); the first has none."""
-    sections = []
-    for paragraph in text.split("\n\n"):
-        line = " ".join(paragraph.split())
-        heading = _HEADING.match(line)
-        sections.append((heading[1], line[heading.end() :]) if heading else ("", line))
-    return sections
 
 
 @cache

@@ -11,21 +11,20 @@ from planner.domain.cluster import Cluster
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.strategy import DATA_NAMES, Layout
 from planner.hardware.placement import cuda_visible_devices
-from planner.memory.ledger import stage_memories
 from planner.memory.phases import PHASES
+from planner.report.cluster import rings_table
 from planner.report.plan import (
     MOST_ROWS,
-    layout_cells,
-    option_rows,
+    alternatives_table,
+    options_table,
     plan_grid,
-    shown_points,
     shown_rejected,
-    sizes,
+    trade_offs_table,
 )
-from planner.report.text import FLAGS, recommendation, totals, whole_run
+from planner.report.text import FLAGS, memory_figure, recommendation, run_figure, time_figure
 from planner.report.timeline import timeline
 from planner.request.schema import Resolved
-from planner.search.candidate import Candidate
+from planner.search.candidate import memory_of_stages
 from web.beside import beside_training
 from web.chart import Scale, meter, rows, stacked_bar
 from web.form import Question, command_line
@@ -58,19 +57,18 @@ def result(
         "plan": plan,
         "refusal": refusal,
         "recommendation": recommendation(plan.job, plan.chosen),
-        "totals": _totals(plan),
+        "totals": (memory_figure(plan.job, plan.chosen), time_figure(plan.job, plan.chosen)),
         "ledgers": (_memory(plan), _time(plan)),
         "beside": beside_training(plan.job, plan.chosen),
         "assumptions": resolved.assumptions,
         "notes": _notes(resolved, plan),
         "node": _node(plan.job.cluster),
         "flags": FLAGS,
-        "compared": _compared(question, plan),
-        "trade_offs": [
-            (point.gpus, *layout_cells(point.candidate)) for point in shown_points(plan)
-        ],
+        "alternatives": alternatives_table(plan),
+        "queries": _queries(question, plan),
+        "trade_offs": trade_offs_table(plan),
         "rejected": shown_rejected(plan),
-        "options": option_rows(plan),
+        "options": options_table(plan),
         "ranks": _ranks(plan),
         "pipeline": _pipeline(plan),
         "links": [
@@ -83,19 +81,13 @@ def result(
     }
 
 
-def _totals(plan: Plan) -> list[tuple[str, str, str]]:
-    """Return (label, amount with unit, the rest of the line) of each total with a ledger."""
-    lines = [line.split(maxsplit=3) for line in totals(plan.job, plan.chosen).splitlines()[:2]]
-    return [(label, f"{amount} {unit}", rest) for label, amount, unit, rest in lines]
-
-
 def _notes(resolved: Resolved, plan: Plan) -> list[str]:
     """Return the notes, without what the section on the topology says."""
     topology = plan.job.cluster.topology
     findings = topology.findings if topology else ()
     shown = {f"{finding.message} ({finding.code})" for finding in findings}
-    run = whole_run(plan.job, plan.chosen).removeprefix("Run").strip()
-    return [*([run] if run else []), *(note for note in resolved.notes if note not in shown)]
+    run = run_figure(plan.job, plan.chosen)
+    return [*([run.text] if run else []), *(note for note in resolved.notes if note not in shown)]
 
 
 def _node(cluster: Cluster) -> dict[str, Any] | None:
@@ -108,11 +100,7 @@ def _node(cluster: Cluster) -> dict[str, Any] | None:
         "title": title(node),
         "picture": picture(node),
         "legend": tuple(legend(node)),
-        "rings": [
-            (ranks, link)
-            for (ranks, stride), link in sorted(cluster.group_links.items())
-            if stride == 1 and cluster.gpus_per_node % ranks == 0
-        ],
+        "rings": rings_table(cluster.group_links, cluster.gpus_per_node),
         "order": [f"GPU{gpu}" for gpu in order],
         "devices": cuda_visible_devices(order),
         "findings": cluster.topology.findings,
@@ -122,9 +110,7 @@ def _node(cluster: Cluster) -> dict[str, Any] | None:
 def _memory(plan: Plan) -> dict[str, Any]:
     memory, job = plan.chosen.memory, plan.job
     card, usable = job.cluster.gpu.memory_bytes, job.usable_bytes
-    stages = draw_stages(
-        stage_memories(job, plan.chosen.strategy), card_bytes=card, usable_bytes=usable
-    )
+    stages = draw_stages(memory_of_stages(job, plan.chosen), card_bytes=card, usable_bytes=usable)
     parts = rows(memory.terms, format_bytes, stages.letters)
     scale = Scale(
         full=max(card, memory.high_bytes),
@@ -167,13 +153,10 @@ def _time(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _compared(question: Question, plan: Plan) -> list[tuple[Candidate, str, str, str]]:
-    """Return the choice and its alternatives: sizes, what sets each apart, and the query for it."""
-    others = [(other.candidate, other.reason) for other in plan.alternatives[:MOST_ROWS]]
-    return [
-        (each, sizes(each.strategy), reason, question.query_with(**_pins(each.strategy)))
-        for each, reason in ((plan.chosen, "chosen"), *others)
-    ]
+def _queries(question: Question, plan: Plan) -> list[str]:
+    """Return the query that asks for each row of the table of alternatives."""
+    others = (other.candidate for other in plan.alternatives[:MOST_ROWS])
+    return [question.query_with(**_pins(each.strategy)) for each in (plan.chosen, *others)]
 
 
 def _pins(s: Layout) -> dict[str, str]:

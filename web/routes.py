@@ -1,23 +1,24 @@
-"""The pages, and the plan as JSON and as a zip. Errors are raised; the app shows `error_page`."""
+"""The pages, and the plan as JSON and as a zip. Errors are raised; the app they are mounted in shows them."""
 
 from collections.abc import Mapping
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.staticfiles import StaticFiles
 
+from planner import answers
 from planner.advice.plan import Plan
-from planner.answers import answers
-from planner.core.errors import PlannerError
+from planner.core.errors import PlannerError, problems_of
 from planner.generate.write_bundle import bundle_files
 from planner.report import glossary
 from planner.request.schema import Resolved
 from web.archive import zip_files
 from web.controls import EXAMPLES, groups, labels
-from web.form import Question, filled, problems_of, read_question
-from web.pages import render, rule_sections
+from web.form import Question, filled, read_question
+from web.pages import STATIC, render
 from web.result import result
 
 router = APIRouter(include_in_schema=False)
@@ -87,7 +88,7 @@ def rule_page(code: str) -> HTMLResponse:
     kind = found.name.replace("-", " ")
     if found.severity != "finding":
         kind += f", {found.severity}"
-    sections = rule_sections(found.text)
+    sections = glossary.paragraphs(found.text)
     return HTMLResponse(render("rule.html", code=found.code, kind=kind, sections=sections))
 
 
@@ -107,7 +108,7 @@ def term_page(name: str) -> HTMLResponse:
         (f"/terms/{each}", titles[each]) if each in titles else (f"/rules/{each}", each)
         for each in entry.see
     ]
-    sections = rule_sections(entry.text)
+    sections = glossary.paragraphs(entry.text)
     return HTMLResponse(render("term.html", entry=entry, sections=sections, see=see))
 
 
@@ -118,21 +119,31 @@ def docs_page(request: Request) -> HTMLResponse:
     return HTMLResponse(render("docs.html", paths=schema["paths"], base_url=str(request.base_url)))
 
 
-def wants_page(request: Request) -> bool:
-    """Return whether an error should be shown as a page, for a reader, and not as JSON."""
+def error_page(request: Request, error: PlannerError, title: str) -> str | None:
+    """Return the page for an error, or None for a request that wants JSON.
+
+    Where the form caused it, that is the form with what was typed.
+    """
+    if not _wants_page(request):
+        return None
+    context = {"title": title, "problems": problems_of(error), "labels": {}}
+    if request.url.path not in _FORM_PATHS:
+        return render("error.html", **context)
+    return render("form.html", **{**context, **_form(request)})
+
+
+def mount(app: FastAPI) -> None:
+    """Add the pages, and what they are drawn with, to an app."""
+    app.include_router(router)
+    app.mount("/static", StaticFiles(directory=STATIC))
+
+
+def _wants_page(request: Request) -> bool:
     path = request.url.path
     if path.startswith("/v1/") or path.endswith(".json"):
         return False
     is_page = path in _PAGE_PATHS - {"/plan.zip"} or path.startswith(("/rules/", "/terms/"))
     return is_page or "text/html" in request.headers.get("accept", "")
-
-
-def error_page(request: Request, error: PlannerError, title: str) -> str:
-    """Return the page for an error: the form with what was typed, where the form caused it."""
-    context = {"title": title, "problems": problems_of(error), "labels": {}}
-    if request.url.path not in _FORM_PATHS:
-        return render("error.html", **context)
-    return render("form.html", **{**context, **_form(request)})
 
 
 def _plan(request: Request) -> tuple[Question, Resolved, Plan]:

@@ -41,7 +41,7 @@ def explain(name: tuple[str, ...], *, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the contract's JSON.")
 def model(name: str, revision: str | None, *, as_json: bool) -> None:
     """Show the parameters and parts of the model NAME."""
-    from planner.answers import answers
+    from planner import answers
     from planner.report.text import model_text
     from planner.request.schema import load_model
 
@@ -66,7 +66,7 @@ def gpus() -> None:
     """List the known GPUs."""
     from planner.catalog import records
     from planner.core.units import GIB, format_bytes, format_flops, format_rate
-    from planner.report.text import table
+    from planner.report.values import table
 
     known = [records.gpu(name) for name in records.gpu_names()]
     rows = [("name", "memory", "HBM", "dense peak", "aliases")]
@@ -89,7 +89,7 @@ def gpus() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print what GET /v1/instances answers.")
 def instances(name: str | None, *, as_json: bool) -> None:
     """List the known cloud instances, or show the instance NAME."""
-    from planner.answers import answers
+    from planner import answers
     from planner.catalog import records
     from planner.report.text import instance_text, instances_text
 
@@ -111,7 +111,7 @@ def accuracy(source: str | None, worst: int, *, as_json: bool) -> None:
     """Predict every published run again, and say how far off that is."""
     from planner.accuracy import predict as measured
     from planner.accuracy.text import accuracy_answer, accuracy_text
-    from planner.answers.answers import SCHEMA_VERSION
+    from planner.answers import SCHEMA_VERSION
     from planner.catalog.published_runs import run_source, source_names
 
     sources = [run_source(name) for name in ([source] if source else source_names())]

@@ -41,7 +41,7 @@ def probe(*, as_json: bool, out: Path | None, force: bool) -> None:
     """Show the GPUs of this machine and how they are connected."""
     from planner.hardware import probe as machines
     from planner.hardware.topology import dump
-    from planner.report.text import table
+    from planner.report.values import table
 
     found = machines.probe()
     if found is None:

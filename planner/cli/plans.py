@@ -2,27 +2,43 @@
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from shlex import join
 from typing import Any
 
 import click
 
+from planner.cli.batch import batch_option, check_alone, print_estimates, print_suggestions
 from planner.cli.options import build_request, goal_options, job_options
 from planner.cli.output import bold, color, say
 
 
 @click.command()
-@click.argument("model")
+@click.argument("model", required=False)
 @job_options
 @click.option("--out", type=click.Path(file_okay=False), help="Write launch files there.")
 @click.option("--force", is_flag=True, help="Let --out replace an existing folder.")
 @goal_options
-def suggest(model: str, out: str | None, *, force: bool, as_json: bool, **flags: Any) -> None:
-    """Recommend a strategy for MODEL and explain it."""
+@batch_option
+def suggest(
+    model: str,
+    out: str | None,
+    batch: Any,
+    *,
+    force: bool,
+    as_json: bool,
+    **flags: Any,
+) -> None:
+    """Recommend a strategy for MODEL, or for every line of a --batch, and explain it.
+
+    With --batch, --out writes each plan's files into a folder named by the line's id.
+    """
+    check_alone()
+    if batch is not None:
+        print_suggestions(batch, out, force=force)
+        return
+    from planner import answers
     from planner.advice.why_not import why_text
-    from planner.answers import answers
     from planner.report.plan import plan_text
 
     request = build_request(model, flags)
@@ -45,22 +61,16 @@ def suggest(model: str, out: str | None, *, force: bool, as_json: bool, **flags:
 @click.command()
 @click.argument("model", required=False)
 @job_options
-@click.option(
-    "--batch",
-    type=click.File("r", encoding="utf-8"),
-    help="File with one JSON request a line; - is stdin.",
-)
-def estimate(model: str | None, batch: Any, *, as_json: bool, **flags: Any) -> None:
+@batch_option
+def estimate(model: str, batch: Any, *, as_json: bool, **flags: Any) -> None:
     """Estimate one layout of MODEL, or every line of a --batch."""
-    from planner.answers import answers
+    check_alone()
+    if batch is not None:
+        print_estimates(batch)
+        return
+    from planner import answers
     from planner.report.text import estimate_text
 
-    if batch is not None:
-        for answer in answers.answer_batch(_json_lines(batch), allow_paths=True):
-            click.echo(json.dumps(answer))
-        return
-    if model is None:
-        raise click.UsageError("give a MODEL, or --batch FILE")
     request = build_request(model, flags)
     if as_json:
         click.echo(json.dumps(answers.answer_estimate(request, allow_paths=True), indent=2))
@@ -82,26 +92,16 @@ def memory(model: str, *, as_json: bool, **flags: Any) -> None:
 
     Without a strategy, the one that `suggest` recommends is shown.
     """
-    from planner.answers import answers
-    from planner.report.memory import memory_answer, memory_text
+    from planner import answers
+    from planner.report.memory import memory_text
     from planner.report.text import assumptions_text
 
     request = build_request(model, flags)
     resolved, candidate = answers.memory_request(request, allow_paths=True)
     say(resolved.notes)
     if as_json:
-        click.echo(json.dumps(memory_answer(resolved.job, candidate), indent=2))
+        click.echo(json.dumps(answers.answer_memory(resolved.job, candidate), indent=2))
         return
     assumed = assumptions_text(resolved.assumptions)
     click.echo(f"{assumed}\n" if assumed else "", nl=bool(assumed))
     click.echo(memory_text(resolved.job, candidate, bold), nl=False, color=color())
-
-
-def _json_lines(file: Any) -> Iterator[object]:
-    """Yield each line's value; a line that is no JSON becomes the string it is."""
-    for line in file:
-        if line.strip():
-            try:
-                yield json.loads(line)
-            except (ValueError, RecursionError):
-                yield line.strip()[:200]

@@ -38,6 +38,13 @@ class InvalidRequestError(InvalidInputError):
         self.problems = problems
 
 
+def problems_of(error: PlannerError) -> tuple[Problem, ...]:
+    """Return everything that an error says is wrong, one thing at least."""
+    if isinstance(error, InvalidRequestError):
+        return error.problems
+    return (Problem(field=error.field, message=error.message, hint=error.hint),)
+
+
 class UnknownNameError(InvalidInputError):
     """A GPU, link, rule or other catalogue name that does not exist."""
 

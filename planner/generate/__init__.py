@@ -12,7 +12,7 @@ from planner.generate.quoting import render
 from planner.generate.run_spec import RunSpec
 from planner.generate.target import Target
 
-__all__ = ["LAUNCHERS", "TARGETS", "Launcher", "RunSpec", "Target", "generate"]
+__all__ = ["LAUNCHERS", "TARGETS", "Launcher", "RunSpec", "Target", "generate", "refusals"]
 
 TARGETS: Mapping[str, Target] = MappingProxyType(
     {
@@ -39,8 +39,7 @@ def generate(spec: RunSpec, targets: Sequence[str]) -> dict[str, str]:
                 field="target",
             )
     check(spec)
-    refusals = {name: TARGETS[name].refusal(spec) for name in targets}
-    refused = {name: reason for name, reason in refusals.items() if reason is not None}
+    refused = refusals(spec, targets)
     written = [TARGETS[name] for name in targets if name not in refused]
     if not written:
         raise InvalidInputError(
@@ -60,3 +59,9 @@ def generate(spec: RunSpec, targets: Sequence[str]) -> dict[str, str]:
         for name, template in templates.items():
             files[f"{target.name}/{name}"] = render(template, own)
     return files | launcher_files(spec, written, context)
+
+
+def refusals(spec: RunSpec, targets: Sequence[str]) -> dict[str, str]:
+    """Return which of these targets cannot write the plan, each with the reason."""
+    reasons = {name: TARGETS[name].refusal(spec) for name in targets}
+    return {name: reason for name, reason in reasons.items() if reason is not None}

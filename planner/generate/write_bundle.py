@@ -5,17 +5,18 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from planner.advice.plan import Plan
 from planner.catalog import records
 from planner.catalog.interconnect import interconnect
-from planner.core.errors import InvalidInputError
+from planner.core.errors import InvalidInputError, PlannerError
 from planner.domain.cluster import Cluster, Provenance
 from planner.domain.job import Job
 from planner.domain.strategy import Layout
-from planner.generate import RunSpec, generate
+from planner.generate import RunSpec, generate, refusals
 from planner.hardware.placement import cuda_visible_devices
 from planner.parallel.partition import stage
 from planner.report.text import recommendation
@@ -39,6 +40,16 @@ _TARGETS = {
 """By framework: the targets that its estimates hold for, the one that launchers start first."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What became of a plan's targets."""
+
+    targets: tuple[str, ...]
+    """Whose files were written."""
+    unwritten: Mapping[str, str]
+    """The others, each with the reason."""
+
+
 def bundle_files(plan: Plan, answer: Mapping[str, Any]) -> dict[str, str]:
     """Return the files of a plan: relative path to text.
 
@@ -49,6 +60,11 @@ def bundle_files(plan: Plan, answer: Mapping[str, Any]) -> dict[str, str]:
     Raises:
         PlannerError: the plan asks for what no template can write.
     """
+    spec = _bundle(plan, answer)
+    return generate(spec, _TARGETS[spec.framework])
+
+
+def _bundle(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
     job, chosen = plan.job, plan.chosen
     strategy, recipe = chosen.strategy, job.recipe
     sizes: dict[str, Any] = {**strategy.contract()}
@@ -65,7 +81,7 @@ def bundle_files(plan: Plan, answer: Mapping[str, Any]) -> dict[str, str]:
             hint="the targets train all weights, in fp32 under mixed precision; the plan holds",
             field="recipe.method" if recipe.lora is not None else "recipe.weights_dtype",
         )
-    spec = RunSpec(
+    return RunSpec(
         model=job.model.name,
         revision=job.model.revision,
         model_config=job.model.config,
@@ -96,7 +112,6 @@ def bundle_files(plan: Plan, answer: Mapping[str, Any]) -> dict[str, str]:
         plan_json=json.dumps(_untimed(answer), indent=2) + "\n",
         versions=CHECKED_WITH,
     )
-    return generate(spec, _TARGETS[job.framework.name])
 
 
 def _layers_per_stage(job: Job, strategy: Layout) -> tuple[int, ...]:
@@ -137,15 +152,14 @@ def write_bundle(folder: Path, plan: Plan, answer: Mapping[str, Any], *, force: 
     Raises:
         InvalidInputError: the folder exists and `force` is not given, or it cannot be written.
     """
-    exists = folder.is_dir() and any(folder.iterdir())
-    if exists and not force:
-        raise InvalidInputError(
-            f"{str(folder)!r} exists and is not empty",
-            hint="choose another folder, or replace the plan's files in it with --force",
-            field="out",
-        )
     files = bundle_files(plan, answer)
     try:
+        if _is_filled(folder) and not force:
+            raise InvalidInputError(
+                f"{str(folder)!r} exists and is not empty",
+                hint="choose another folder, or replace the plan's files in it with --force",
+                field="out",
+            )
         folder.parent.mkdir(parents=True, exist_ok=True)
         # Beside the folder: a rename is atomic within one file system.
         staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
@@ -160,6 +174,33 @@ def write_bundle(folder: Path, plan: Plan, answer: Mapping[str, Any], *, force: 
         ) from None
 
 
+def write_targets(folder: Path, plan: Plan, answer: Mapping[str, Any], *, force: bool) -> Written:
+    """Write what can be written of a plan into a folder, and say what that was.
+
+    Args:
+        folder: as for `write_bundle`.
+        plan: what to write.
+        answer: the contract's JSON of the same plan.
+        force: whether files of an existing folder are replaced.
+    """
+    framework = plan.job.framework.name
+    targets = _TARGETS.get(framework, (framework,))
+    unwritten: dict[str, str] = {}
+    try:
+        unwritten = refusals(_bundle(plan, answer), targets)
+        write_bundle(folder, plan, answer, force=force)
+    except PlannerError as error:
+        reasons = {name: unwritten.get(name, error.message) for name in targets}
+        return Written(targets=(), unwritten=reasons)
+    return Written(
+        targets=tuple(name for name in targets if name not in unwritten), unwritten=unwritten
+    )
+
+
+def _is_filled(folder: Path) -> bool:
+    return folder.is_dir() and any(folder.iterdir())
+
+
 def _write_all(folder: Path, files: Mapping[str, str]) -> None:
     for name, text in files.items():
         path = folder / name
@@ -170,8 +211,7 @@ def _write_all(folder: Path, files: Mapping[str, str]) -> None:
 
 
 def _publish(staging: Path, folder: Path, files: Mapping[str, str]) -> None:
-    if not folder.is_dir() or not any(folder.iterdir()):
-        # mkdtemp's folder is its owner's alone; a umask is only read by setting it.
+    if not _is_filled(folder):
         umask = os.umask(0)
         os.umask(umask)
         staging.chmod(0o777 & ~umask)

@@ -9,7 +9,7 @@ from planner.domain.cluster import Gpu, Link
 from planner.hardware.group_links import group_links
 from planner.hardware.placement import cuda_visible_devices, order, rank_grid
 from planner.hardware.topology import Topology
-from planner.report.text import table
+from planner.report.values import Heading, Row, Table, table
 from planner.request.cluster import ASSUMED_GPU
 
 
@@ -38,7 +38,7 @@ def placement_text(topology: Topology, gpu_name: str | None, sizes: Mapping[str,
     grid = rank_grid(
         {**sizes, "data": gpus // model_parallel}, gpus_per_node=gpus, gpu_order=gpu_order
     )
-    parts = [_links(links, gpus, gpu, note), _ranks(gpu_order), grid.picture()]
+    parts = [_rings_text(rings_table(links, gpus), gpu, note), _ranks(gpu_order), grid.picture()]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -50,25 +50,41 @@ def _gpu(topology: Topology, name: str | None) -> tuple[Gpu, str]:
     return records.gpu(ASSUMED_GPU), ", assumed; --gpu NAME changes it"
 
 
-def _links(links: Mapping[tuple[int, int], Link], num_gpus: int, gpu: Gpu, note: str) -> str:
-    neighbours = [
-        (ranks, link)
+def rings_table(links: Mapping[tuple[int, int], Link], num_gpus: int) -> Table | None:
+    """Return the link of each size of group that divides a node; None without such groups.
+
+    Args:
+        links: by ranks of a group, and how far apart they are.
+        num_gpus: of a node.
+    """
+    rows = tuple(
+        Row(
+            cells=(
+                f"{ranks} GPUs",
+                link.name,
+                format_rate(link.bytes_per_second),
+                str(link.provenance),
+            )
+        )
         for (ranks, stride), link in sorted(links.items())
         if stride == 1 and num_gpus % ranks == 0
-    ]
-    rows = [
-        (
-            f"{ranks} GPUs",
-            link.name,
-            format_rate(link.bytes_per_second),
-            str(link.provenance),
-        )
-        for ranks, link in neighbours
-    ]
+    )
     if not rows:
+        return None
+    headings = (
+        Heading(name="GPUs", is_key=True),
+        Heading(name="link"),
+        Heading(name="bandwidth", is_number=True),
+        Heading(name="figure"),
+    )
+    return Table(title="What a ring through neighbouring ranks gets", headings=headings, rows=rows)
+
+
+def _rings_text(rings: Table | None, gpu: Gpu, note: str) -> str:
+    """Return the rows alone: what stands in them needs no heading."""
+    if rings is None:
         return ""
-    title = f"What a ring through neighbouring ranks gets ({gpu.name}{note})"
-    return f"{title}\n{table(rows)}"
+    return f"{rings.title} ({gpu.name}{note})\n{table([row.cells for row in rings.rows])}"
 
 
 def _ranks(gpu_order: tuple[int, ...]) -> str:

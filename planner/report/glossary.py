@@ -11,9 +11,10 @@ from planner.core.errors import UnknownNameError, did_you_mean
 from planner.hardware import probe, topology
 from planner.search.limits import LIMITS, Limit
 
-__all__ = ["Code", "Entry", "codes", "entries", "explain", "find_code", "find_term"]
+__all__ = ["Code", "Entry", "codes", "entries", "explain", "find_code", "find_term", "paragraphs"]
 
 _LONGEST_NAME = 60
+_HEADING = re.compile(r"([A-Z]\w+(?: out)?): ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +25,28 @@ class Code:
     name: str
     severity: str
     text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paragraph:
+    """A paragraph of a documentation, on one line."""
+
+    heading: str
+    """Such as Why, Instead or Source; "" for plain text."""
+    text: str
+
+
+def paragraphs(text: str) -> tuple[Paragraph, ...]:
+    """Return the paragraphs of a code's or an entry's text."""
+    lines = (" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
+    return tuple(_paragraph(line) for line in lines)
+
+
+def _paragraph(line: str) -> Paragraph:
+    heading = _HEADING.match(line)
+    if heading is None:
+        return Paragraph(heading="", text=line)
+    return Paragraph(heading=heading[1], text=line[heading.end() :])
 
 
 @cache

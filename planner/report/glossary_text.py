@@ -5,7 +5,7 @@ from textwrap import fill
 
 from planner.catalog.glossary import Entry, Spelling
 from planner.report.glossary import Code
-from planner.report.text import Emphasis, table
+from planner.report.values import Emphasis, table
 
 
 def entry_text(entry: Entry, bold: Emphasis, width: int) -> str:

@@ -1,17 +1,15 @@
 """Where the memory of one layout goes, as text: every stage, what interrupts training, what would fit."""
 
-from typing import Any
-
 from planner.core.units import format_bytes
 from planner.domain.job import Job
 from planner.memory.evaluation_and_checkpoint import checkpoint_peak_bytes, evaluation_peak_bytes
 from planner.memory.host import estimate_host_memory
-from planner.memory.ledger import stage_memories
 from planner.memory.phases import PHASES
 from planner.parallel.adapters import trainable
 from planner.parallel.partition import stage
-from planner.report.text import Emphasis, layout, ledger, table
-from planner.search.candidate import Candidate
+from planner.report.text import layout, ledger
+from planner.report.values import Emphasis, Figure, figures_text, table
+from planner.search.candidate import Candidate, memory_of_stages
 from planner.search.largest_that_fits import (
     MOST_GPUS,
     changes_that_fit,
@@ -27,7 +25,9 @@ def memory_text(job: Job, candidate: Candidate, bold: Emphasis) -> str:
     verdict = "fits" if candidate.fits else "does not fit"
     busiest = f"stage {int(memory.stage)}, " if s.pipeline_parallel_size > 1 else ""
     sections = [
-        bold(f"It {verdict}: {layout(s, job.framework)}") + "\n" + _totals(job, candidate),
+        bold(f"It {verdict}: {layout(s, job.framework)}")
+        + "\n"
+        + figures_text(_totals(job, candidate), label_width=11),
         _stages(job, candidate, bold),
         ledger(
             f"Memory of one GPU at its peak ({busiest}{PHASES[int(memory.phase)]})",
@@ -41,69 +41,22 @@ def memory_text(job: Job, candidate: Candidate, bold: Emphasis) -> str:
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
-def memory_answer(job: Job, candidate: Candidate) -> dict[str, Any]:
-    """Return the same as a JSON object: bytes, sequences, tokens, GPUs."""
-    s = candidate.strategy
-    host = estimate_host_memory(job, s)
-    return {
-        "strategy": s.contract(),
-        "fits": bool(candidate.fits),
-        "usable_bytes": round(job.usable_bytes),
-        "stages": [
-            {
-                "stage": index,
-                "phase": PHASES[int(memory.phase)],
-                "peak_bytes": round(float(memory.peak_bytes)),
-                "reserved_bytes": round(float(memory.reserved_bytes)),
-                "low_bytes": round(float(memory.low_bytes)),
-                "high_bytes": round(float(memory.high_bytes)),
-                "terms": [
-                    {"name": term.name, "bytes": round(float(term.amount)), "how": term.how}
-                    for term in memory.terms
-                ],
-            }
-            for index, memory in enumerate(stage_memories(job, s))
-        ],
-        "evaluation_peak_bytes": round(evaluation_peak_bytes(job, s)),
-        "checkpoint_peak_bytes": {
-            "sharded": round(checkpoint_peak_bytes(job, s, is_full=False)),
-            "full": round(checkpoint_peak_bytes(job, s, is_full=True)),
-        },
-        "host_memory": {
-            "loading_bytes": round(float(host.loading.amount)),
-            "training_bytes": round(host.training_bytes),
-            "available_bytes": round(host.available_bytes) or None,
-            "fits": host.fits,
-        },
-        "largest_micro_batch_size": largest_micro_batch(job, s),
-        "longest_sequence_length": longest_sequence(job, s),
-        "fewest_gpus": fewest_gpus(job, s),
-        "changes": [
-            {
-                "name": change.name,
-                "reserved_bytes": round(float(change.candidate.memory.reserved_bytes)),
-                "slowdown": change.slowdown,
-            }
-            for change in ([] if candidate.fits else changes_that_fit(job, s))
-        ],
-    }
-
-
-def _totals(job: Job, candidate: Candidate) -> str:
+def _totals(job: Job, candidate: Candidate) -> tuple[Figure, ...]:
     memory = candidate.memory
-    return (
-        f"Reserved   {format_bytes(memory.reserved_bytes)} of {format_bytes(job.usable_bytes)}"
-        f" per GPU ({format_bytes(memory.low_bytes)} to {format_bytes(memory.high_bytes)})\n"
-        f"Allocated  {format_bytes(memory.peak_bytes)} at the peak" + _trained(job)
+    reserved = Figure(
+        label="Reserved",
+        amount=format_bytes(memory.reserved_bytes),
+        rest=f"of {format_bytes(job.usable_bytes)}"
+        f" per GPU ({format_bytes(memory.low_bytes)} to {format_bytes(memory.high_bytes)})",
     )
-
-
-def _trained(job: Job) -> str:
-    """Return the line that says how much of the model is trained, where that is not all of it."""
+    allocated = Figure(
+        label="Allocated", amount=format_bytes(memory.peak_bytes), rest="at the peak"
+    )
     trained, total = trainable(job)
     if trained == total:
-        return ""
-    return f"\nTrained    {trained:,} of {total:,} parameters ({trained / total:.2%})"
+        return reserved, allocated
+    rest = f"of {total:,} parameters ({trained / total:.2%})"
+    return reserved, allocated, Figure(label="Trained", amount=f"{trained:,}", rest=rest)
 
 
 def _stages(job: Job, candidate: Candidate, bold: Emphasis) -> str:
@@ -112,7 +65,7 @@ def _stages(job: Job, candidate: Candidate, bold: Emphasis) -> str:
     if s.pipeline_parallel_size == 1:
         return ""
     rows = [("stage", "layers", "in flight", "allocated", "reserved", "at")]
-    for index, memory in enumerate(stage_memories(job, s)):
+    for index, memory in enumerate(memory_of_stages(job, candidate)):
         at = stage(job, s, index)
         rows.append(
             (

@@ -4,22 +4,24 @@ from collections.abc import Sequence
 from textwrap import fill
 
 from planner.advice.alternatives import Point, Rejected
-from planner.advice.plan import Plan
+from planner.advice.plan import Option, Plan
 from planner.core.units import format_bytes, format_duration, format_seconds
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.strategy import Layout
 from planner.hardware.placement import RankGrid, rank_grid
 from planner.memory.phases import PHASES
-from planner.report.text import (
-    WIDTH,
-    Emphasis,
-    assumptions_text,
-    ledger,
-    recommendation,
-    table,
-    totals,
-)
+from planner.report.text import WIDTH, assumptions_text, ledger, recommendation, totals
 from planner.report.timeline import timeline, timeline_text
+from planner.report.values import (
+    Emphasis,
+    Figure,
+    Heading,
+    Row,
+    Table,
+    figures_text,
+    table,
+    table_text,
+)
 from planner.request.cluster import Assumption
 from planner.search.candidate import Candidate
 
@@ -41,7 +43,9 @@ def plan_text(plan: Plan, assumptions: Sequence[Assumption], command: str, bold:
     chosen = plan.chosen
     sections = [
         assumptions_text(assumptions),
-        bold(recommendation(plan.job, chosen)) + "\n" + totals(plan.job, chosen) + _doubt(plan),
+        bold(recommendation(plan.job, chosen))
+        + "\n"
+        + figures_text((*totals(plan.job, chosen), _trust(plan))),
         ledger(
             f"Memory of one GPU at its peak ({PHASES[chosen.memory.phase]})",
             chosen.memory.terms,
@@ -50,11 +54,11 @@ def plan_text(plan: Plan, assumptions: Sequence[Assumption], command: str, bold:
         ),
         ledger("Time of one optimizer step", chosen.step_time.terms, format_seconds, bold),
         _why(plan, bold),
-        _options(plan, bold),
+        table_text(options, bold) if (options := options_table(plan)) else "",
         _ranks_of(plan, bold),
         _pipeline(plan, bold),
         _alternatives(plan, bold),
-        _trade_offs(plan, bold),
+        table_text(points, bold) if (points := trade_offs_table(plan)) else "",
         _rejected(plan, bold),
         _searched(plan),
         _how_to_run(command, bold) if command else "",
@@ -62,8 +66,8 @@ def plan_text(plan: Plan, assumptions: Sequence[Assumption], command: str, bold:
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
-def _doubt(plan: Plan) -> str:
-    return f"\nTrust   {plan.confidence.level}: {plan.confidence.reason}"
+def _trust(plan: Plan) -> Figure:
+    return Figure(label="Trust", amount=f"{plan.confidence.level}:", rest=plan.confidence.reason)
 
 
 def _why(plan: Plan, bold: Emphasis) -> str:
@@ -83,27 +87,42 @@ def _paragraph(text: str) -> str:
 
 
 def _alternatives(plan: Plan, bold: Emphasis) -> str:
-    """Return the ranked table: the choice with a tick, then the best of each other family."""
-    header = ("", "strategy", "sizes", "micro-batch", "recompute", "memory", "step", "compared")
+    left = len(plan.alternatives) - len(plan.alternatives[:MOST_ROWS])
+    return table_text(alternatives_table(plan), bold) + (f"\n{_left(left)}" if left else "")
+
+
+def alternatives_table(plan: Plan) -> Table:
+    """Return the choice, then the best of each other family."""
     shown = plan.alternatives[:MOST_ROWS]
-    rows = [("*", plan.chosen, "chosen")]
-    rows += [("", other.candidate, other.reason) for other in shown]
-    cells = [(mark, *layout_cells(row), reason) for mark, row, reason in rows]
-    left = len(plan.alternatives) - len(shown)
-    more = f"\n{_left(left)}" if left else ""
-    return bold("Alternatives") + "\n" + table((header, *cells)) + more
+    chosen = Row(cells=(*_layout_cells(plan.chosen), "chosen"), is_chosen=True)
+    others = (Row(cells=(*_layout_cells(row.candidate), row.reason)) for row in shown)
+    return Table(
+        title="Alternatives",
+        headings=(*_OF_LAYOUTS, Heading(name="compared")),
+        rows=(chosen, *others),
+        has_choice=True,
+    )
 
 
 def _left(count: int) -> str:
     return f"  and {count} more {'family' if count == 1 else 'families'} (--json lists them)"
 
 
-def layout_cells(candidate: Candidate) -> tuple[str, ...]:
-    """Return a layout's family, sizes, micro-batches, recompute, memory and step as text."""
+_OF_LAYOUTS = (
+    Heading(name="strategy", is_key=True),
+    Heading(name="sizes"),
+    Heading(name="micro-batch"),
+    Heading(name="recompute"),
+    Heading(name="memory", is_number=True),
+    Heading(name="step", is_number=True),
+)
+
+
+def _layout_cells(candidate: Candidate) -> tuple[str, ...]:
     s = candidate.strategy
     return (
         s.family,
-        sizes(s),
+        _sizes(s),
         f"{s.micro_batch_size} x {s.gradient_accumulation_steps}",
         str(s.recompute),
         format_bytes(candidate.memory.reserved_bytes),
@@ -111,7 +130,7 @@ def layout_cells(candidate: Candidate) -> tuple[str, ...]:
     )
 
 
-def sizes(s: Layout) -> str:
+def _sizes(s: Layout) -> str:
     """Return the sizes above 1 in short, such as `dp 4 tp 8 pp 2 (1f1b)`; HSDP as replicas x shards."""
     data = (
         f"{s.data_parallel_replicate_size}x{s.data_parallel_shard_size}"
@@ -126,41 +145,52 @@ def sizes(s: Layout) -> str:
     return " ".join(named) or "-"
 
 
-def _trade_offs(plan: Plan, bold: Emphasis) -> str:
-    """Return the Pareto front: what is faster, smaller, or on fewer GPUs."""
-    header = ("GPUs", "strategy", "sizes", "micro-batch", "recompute", "memory", "step")
-    rows = [(str(point.gpus), *layout_cells(point.candidate)) for point in shown_points(plan)]
-    if len(rows) == 1:
-        return ""
-    title = bold("Trade-offs") + " (none is both faster and smaller on as many GPUs)"
-    return title + "\n" + table((header, *rows))
+def trade_offs_table(plan: Plan) -> Table | None:
+    """Return the Pareto front: what is faster, smaller, or on fewer GPUs; None for a single point."""
+    if len(plan.pareto) == 1:
+        return None
+    return Table(
+        title="Trade-offs",
+        note="none is both faster and smaller on as many GPUs",
+        headings=(Heading(name="GPUs", is_number=True), *_OF_LAYOUTS),
+        rows=tuple(
+            Row(cells=(str(point.gpus), *_layout_cells(point.candidate)))
+            for point in _shown_points(plan)
+        ),
+    )
 
 
-def _options(plan: Plan, bold: Emphasis) -> str:
-    """Return what other numbers of GPUs would take."""
+def options_table(plan: Plan) -> Table | None:
+    """Return what other numbers of GPUs would take; None where their number was not open."""
     if not plan.options:
-        return ""
-    header = ("", "GPUs", "step", "GPU time", "run", "price", "in time")
-    return bold("Numbers of GPUs") + "\n" + table((header, *option_rows(plan)))
+        return None
+    numbers = ("GPUs", "step", "GPU time", "run", "price")
+    return Table(
+        title="Numbers of GPUs",
+        headings=(
+            *(Heading(name=name, is_number=True, is_key=name == "GPUs") for name in numbers),
+            Heading(name="in time"),
+        ),
+        rows=tuple(
+            Row(cells=_option_cells(option), is_chosen=option.gpus == plan.job.cluster.world_size)
+            for option in plan.options
+        ),
+        has_choice=True,
+    )
 
 
-def option_rows(plan: Plan) -> list[tuple[str, ...]]:
-    """Return what each number of GPUs would take as text, after a mark at the chosen one."""
-    return [
-        (
-            "*" if option.gpus == plan.job.cluster.world_size else "",
-            f"{option.gpus:,}",
-            format_seconds(option.step_seconds),
-            format_seconds(option.gpu_seconds_per_step),
-            format_duration(option.run_seconds) if option.run_seconds else "",
-            f"${option.usd:,.2f}" if option.usd else "",
-            "yes" if option.is_in_time else "no",
-        )
-        for option in plan.options
-    ]
+def _option_cells(option: Option) -> tuple[str, ...]:
+    return (
+        f"{option.gpus:,}",
+        format_seconds(option.step_seconds),
+        format_seconds(option.gpu_seconds_per_step),
+        format_duration(option.run_seconds) if option.run_seconds else "",
+        f"${option.usd:,.2f}" if option.usd else "",
+        "yes" if option.is_in_time else "no",
+    )
 
 
-def shown_points(plan: Plan) -> tuple[Point, ...]:
+def _shown_points(plan: Plan) -> tuple[Point, ...]:
     """Return the fastest points of the front and its last two, the smallest or on fewer GPUs."""
     points = plan.pareto
     return points if len(points) <= MOST_ROWS else (*points[: MOST_ROWS - 2], *points[-2:])

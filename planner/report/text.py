@@ -22,6 +22,7 @@ from planner.domain.model import Linear, Model
 from planner.domain.strategy import DATA_NAMES, Layout, Recompute
 from planner.hardware.placement import cuda_visible_devices
 from planner.memory.phases import PHASES
+from planner.report.values import Emphasis, Figure, figures_text, table
 from planner.request.cluster import Assumption
 from planner.search.candidate import Candidate
 from planner.search.training_run import training
@@ -79,7 +80,13 @@ FLAGS = {
 }
 """The flag that sets each field of a request."""
 
-Emphasis = Callable[[str], str]
+
+def flag_words(field: str, *, value: str | bool) -> list[str]:
+    """Return the words of a command line that set a field."""
+    name, _, wants = FLAGS[field].partition(" ")
+    if wants:
+        return [name, str(value)]
+    return [name if value else name.replace("--", "--no-", 1)]
 
 
 def estimate_text(
@@ -92,7 +99,7 @@ def estimate_text(
         assumptions_text(assumptions),
         bold(f"It {verdict}: {layout(candidate.strategy, job.framework)}")
         + "\n"
-        + totals(job, candidate),
+        + figures_text(totals(job, candidate)),
         ledger(memory, candidate.memory.terms, format_bytes, bold),
         ledger("Time of one optimizer step", candidate.step_time.terms, format_seconds, bold),
     ]
@@ -169,43 +176,66 @@ def _techniques(s: Layout, framework: Framework) -> list[str]:
     return [name for name, holds in wanted.items() if holds]
 
 
-def totals(job: Job, candidate: Candidate) -> str:
-    """Return the two totals: memory of a GPU, time of a step."""
-    memory, step_time = candidate.memory, candidate.step_time
-    tokens_per_second = step_time.tokens_per_second_per_gpu * job.cluster.world_size
-    return (
-        f"Memory  {format_bytes(memory.reserved_bytes)} of {format_bytes(job.usable_bytes)} per GPU"
-        f" ({format_bytes(memory.low_bytes)} to {format_bytes(memory.high_bytes)})\n"
-        f"Time    {format_seconds(step_time.step_seconds)} per step"
-        f" ({format_seconds(step_time.low_seconds)} to {format_seconds(step_time.high_seconds)}):"
-        f" {format_count(tokens_per_second)} tokens/s,"
-        f" {format_fraction(step_time.model_flops_utilization)} MFU"
-        + _ranks(job)
-        + ("\n" + run if (run := whole_run(job, candidate)) else "")
+def totals(job: Job, candidate: Candidate) -> tuple[Figure, ...]:
+    """Return memory of a GPU, time of a step, and where they say something, ranks and the run."""
+    found = (
+        memory_figure(job, candidate),
+        time_figure(job, candidate),
+        _ranks_figure(job),
+        run_figure(job, candidate),
+    )
+    return tuple(figure for figure in found if figure is not None)
+
+
+def memory_figure(job: Job, candidate: Candidate) -> Figure:
+    """Return what the layout reserves of one GPU."""
+    memory = candidate.memory
+    return Figure(
+        label="Memory",
+        amount=format_bytes(memory.reserved_bytes),
+        rest=f"of {format_bytes(job.usable_bytes)} per GPU"
+        f" ({format_bytes(memory.low_bytes)} to {format_bytes(memory.high_bytes)})",
     )
 
 
-def whole_run(job: Job, candidate: Candidate) -> str:
-    """Return the line about the run that the recipe's tokens make, where it names any."""
+def time_figure(job: Job, candidate: Candidate) -> Figure:
+    """Return what a step takes, and what that makes of the GPUs."""
+    step_time = candidate.step_time
+    tokens_per_second = step_time.tokens_per_second_per_gpu * job.cluster.world_size
+    return Figure(
+        label="Time",
+        amount=format_seconds(step_time.step_seconds),
+        rest="per step"
+        f" ({format_seconds(step_time.low_seconds)} to {format_seconds(step_time.high_seconds)}):"
+        f" {format_count(tokens_per_second)} tokens/s,"
+        f" {format_fraction(step_time.model_flops_utilization)} MFU",
+    )
+
+
+def run_figure(job: Job, candidate: Candidate) -> Figure | None:
+    """Return the run that the recipe's tokens make, where it names any."""
     run = training(job, candidate.step_time)
     if run is None:
-        return ""
+        return None
     starting = f", {format_duration(run.start_up_seconds)} of them before the first step"
     starting = starting if run.start_up_seconds > _NOTABLE_START * run.seconds else ""
     price = f", ${run.usd:,.0f} on demand ({run.price_date})" if run.usd else ""
-    return (
-        f"Run     {format_count(run.tokens)} tokens in {run.steps:,} steps:"
+    return Figure(
+        label="Run",
+        amount=f"{format_count(run.tokens)} tokens",
+        rest=f"in {run.steps:,} steps:"
         f" {format_duration(run.seconds)} ({format_duration(run.low_seconds)} to"
-        f" {format_duration(run.high_seconds)}){starting}, {run.gpu_hours:,.0f} GPU-hours{price}"
+        f" {format_duration(run.high_seconds)}){starting}, {run.gpu_hours:,.0f} GPU-hours{price}",
     )
 
 
-def _ranks(job: Job) -> str:
-    """Return the line that says which GPU is which rank, where that is not the order of indices."""
+def _ranks_figure(job: Job) -> Figure | None:
+    """Return which GPU is which rank, where that is not the order of indices."""
     order = cuda_visible_devices(job.cluster.gpu_order)
-    return (
-        f"\nRanks   CUDA_VISIBLE_DEVICES={order}: neighbours on the fastest links" if order else ""
-    )
+    if not order:
+        return None
+    rest = f"CUDA_VISIBLE_DEVICES={order}: neighbours on the fastest links"
+    return Figure(label="Ranks", amount="", rest=rest)
 
 
 def model_text(model: Model, bold: Emphasis) -> str:
@@ -293,13 +323,3 @@ def ledger(title: str, terms: Sequence[Term], unit: Callable[[float], str], bold
         for name, amount, how in rows
     ]
     return "\n".join((bold(title), *lines))
-
-
-def table(rows: Sequence[Sequence[str]]) -> str:
-    """Return rows as aligned columns, two spaces apart."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = (
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    )
-    return "\n".join(f"  {line}" for line in lines)

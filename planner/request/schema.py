@@ -39,6 +39,7 @@ from planner.request.cluster import (
     resolve_cluster,
 )
 from planner.request.lora import LoraRequest
+from planner.request.model import ModelRequest
 
 ASSUMED_TOKENS_PER_STEP = 524_288
 """Brown et al., arXiv:2005.14165, table 2.1: 0.5 M tokens for models up to 760M parameters."""
@@ -92,7 +93,7 @@ class Request(WireModel):
     """One question to the planner."""
 
     id: str | int | None = None
-    model: str | dict[str, Any] = Field(examples=["gpt2"])
+    model: ModelRequest = Field(examples=["gpt2"])
     cluster: ClusterRequest = Field(default_factory=ClusterRequest)
     recipe: RecipeRequest = Field(default_factory=RecipeRequest)
     strategy: StrategyRequest | None = None
@@ -138,17 +139,32 @@ def parse_request(payload: object) -> Request:
 
 
 def _problem(detail: Any) -> Problem:
-    path = [str(step) for step in detail["loc"] if not str(step)[:1].isupper() and step != "str"]
+    *steps, last = [str(step) for step in detail["loc"]] or [""]
+    is_unknown = detail["type"] == "extra_forbidden"
+    # What is unknown is a key of the user's, whatever it looks like.
+    path = [step for step in steps if not _is_branch(step)]
+    path += [last] if is_unknown or not _is_branch(last) else []
     field = ".".join(path)
-    if detail["type"] != "extra_forbidden":
+    if not is_unknown:
         shown = f", not {detail['input']!r:.40}" if detail["type"] != "missing" else ""
         return Problem(
             field=field, message=f"{field or 'the request'}: {detail['msg']}{shown}", hint=""
         )
-    parent = path[-2] if len(path) > 1 else ""
-    known = _SECTIONS.get(parent, Request).model_fields
-    hint = did_you_mean(path[-1], known) or f"known: {', '.join(known)}"
+    hint = _nearest_field(last, path[-2] if len(path) > 1 else "")
     return Problem(field=field, message=f"unknown field {field[:80]!r}", hint=hint)
+
+
+def _is_branch(step: str) -> bool:
+    """Return whether pydantic names a branch of a union here, in place of a field."""
+    return step in {"str", "int"} or "[" in step or step[:1].isupper()
+
+
+def _nearest_field(name: str, parent: str) -> str:
+    for section in ("cluster", "recipe", "strategy"):
+        if not parent and name.lower() in _SECTIONS[section].model_fields:
+            return f"did you mean {section}.{name.lower()}?"
+    known = _SECTIONS.get(parent, Request).model_fields
+    return did_you_mean(name, known) or f"known: {', '.join(known)}"
 
 
 def resolve(request: Request, *, allow_paths: bool, weights_dtype: str = "fp32") -> Resolved:

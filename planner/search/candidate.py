@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from planner.domain.job import Job
 from planner.domain.strategy import Layout, Table, num_rows
-from planner.memory.ledger import Memory, estimate_memory
+from planner.memory.ledger import Memory, estimate_memory, stage_memories
 from planner.step_time.ledger import StepTime, estimate_step_time
 
 COMFORTABLE_FRACTION = 0.92
@@ -49,3 +49,10 @@ def _candidate(job: Job, layout: Layout, memory: Memory, step_time: StepTime) ->
         fits=bool(memory.reserved_bytes <= job.usable_bytes),
         is_comfortable=bool(memory.reserved_bytes <= COMFORTABLE_FRACTION * job.usable_bytes),
     )
+
+
+def memory_of_stages(job: Job, candidate: Candidate) -> tuple[Memory, ...]:
+    """Return the ledger of every pipeline stage of a layout, in order."""
+    if candidate.strategy.pipeline_parallel_size == 1:
+        return (candidate.memory,)
+    return stage_memories(job, candidate.strategy)

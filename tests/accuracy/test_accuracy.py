@@ -35,7 +35,7 @@ from planner.accuracy.text import (
     memory_rows,
     time_rows,
 )
-from planner.answers.answers import answer_estimate
+from planner.answers import answer_estimate
 from planner.catalog.published_runs import Run, RunSource, run_source, source_names
 from planner.core.errors import UnknownNameError
 from planner.core.units import GIB

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from planner.answers import answers
+from planner import answers
 from planner.catalog import records
 from planner.core.errors import InvalidInputError, InvalidRequestError, PlannerError
 from planner.models.architectures import read_model

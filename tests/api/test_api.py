@@ -10,8 +10,8 @@ from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
 from api.body import LARGEST_BODY_BYTES
 from api.main import app, create_app
+from planner import answers
 from planner.advice import rules
-from planner.answers import answers
 from planner.catalog import records
 from planner.core.errors import PlannerError
 from planner.hardware import probe, topology

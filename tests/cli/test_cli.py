@@ -259,6 +259,10 @@ def test_an_interrupt_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
         (["suggest", "meta-llama/Llama-2-70b-hf", "--gpus", "2", "--gpu", "4090"], 3, "too much"),
         (["explain", "XXX"], 2, "unknown code or term"),
         (["estimate"], 2, "--batch"),
+        (["suggest"], 2, "--batch"),
+        (["suggest", "--batch", "missing.jsonl"], 2, "No such file"),
+        (["suggest", "gpt2", "--batch", "-"], 2, "leave out '[MODEL]'"),
+        (["estimate", "--gpus", "4", "--batch", "-"], 2, "leave out '--gpus'"),
     ],
 )
 def test_every_failure_is_one_message_and_the_contracts_code(

@@ -17,7 +17,7 @@ import pytest
 from launched import TINY, write
 from run_specs import with_layout
 
-from planner.answers import answers
+from planner import answers
 from planner.generate.write_bundle import bundle_files
 from planner.request.schema import parse_request
 

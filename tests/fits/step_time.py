@@ -20,7 +20,7 @@ from planner.catalog.published_runs import Run, run_source, source_names
 from planner.core.units import MICRO, format_fraction
 from planner.domain.job import Job
 from planner.domain.strategy import Layout, Table, tabulate
-from planner.report.text import table
+from planner.report.values import table
 from planner.step_time.ledger import estimate_step_time
 
 START = {

@@ -16,7 +16,7 @@ import yaml
 from differences import difference
 from script_checks import TOOLS
 
-from planner.answers import answers
+from planner import answers
 from planner.generate.write_bundle import bundle_files
 from planner.request.schema import parse_request
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import planner.generate.write_bundle
+from planner import answers
 from planner.advice.plan import Plan
-from planner.answers import answers
 from planner.core.errors import InvalidInputError
 from planner.domain.strategy import Layout, Recompute
 from planner.generate import RunSpec

@@ -31,7 +31,7 @@ from fake_nvml import (
 import planner.hardware.probe
 from planner.core.units import GIB
 from planner.hardware.probe import FINDINGS, describe, probe, to_wire, why_none
-from planner.report.text import table
+from planner.report.values import table
 
 
 @pytest.fixture

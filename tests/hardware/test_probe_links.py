@@ -27,7 +27,7 @@ from fake_nvml import (
 )
 
 from planner.hardware.probe import describe
-from planner.report.text import table
+from planner.report.values import table
 
 
 @pytest.fixture

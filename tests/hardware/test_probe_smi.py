@@ -8,7 +8,7 @@ from fake_nvml import LIBRARY_NOT_FOUND, FakeNvml, bare, codes, notes, published
 
 from planner.core.units import MIB
 from planner.hardware.probe import Machine, describe, probe, to_wire, why_none
-from planner.report.text import table
+from planner.report.values import table
 
 HEADER = (
     "index, name, uuid, memory.total [MiB], driver_version, compute_cap, pcie.link.gen.max,"

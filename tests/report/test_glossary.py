@@ -441,3 +441,12 @@ def test_a_slogan_is_no_law() -> None:
     says("tensor-parallelism", "nodes of 4 GPUs the largest size is 4", "size 8 needs nodes of 8")
     says("tensor-parallelism", "2 all-reduces in forward and 2 in backward", "GeLU(X A_i)")
     says("pipeline-parallelism", "ZeRO-1 is the usual partner", "largest layer must fit")
+
+
+def test_paragraphs_of_a_rule_keep_their_headings() -> None:
+    text = "It is so.\n\nWhy: because\nof that.\n\nSource: a book: page 2."
+    assert [(each.heading, each.text) for each in glossary.paragraphs(text)] == [
+        ("", "It is so."),
+        ("Why", "because of that."),
+        ("Source", "a book: page 2."),
+    ]

@@ -4,9 +4,10 @@ from typing import Any
 import pytest
 from conftest import JobMaker
 
+from planner.answers import answer_memory
 from planner.domain.job import Job
 from planner.domain.strategy import Layout, Offload
-from planner.report.memory import memory_answer, memory_text
+from planner.report.memory import memory_text
 from planner.search.candidate import estimate
 
 LLAMA = "meta-llama/Llama-2-7b-hf"
@@ -24,7 +25,7 @@ def shown(job: Job, s: Layout) -> str:
 
 
 def answered(job: Job, s: Layout) -> dict[str, Any]:
-    return memory_answer(job, estimate(job, s))
+    return answer_memory(job, estimate(job, s))
 
 
 @pytest.fixture

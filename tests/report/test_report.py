@@ -9,12 +9,13 @@ from planner.report.text import (
     FLAGS,
     WIDTH,
     estimate_text,
+    flag_words,
     instance_text,
     instances_text,
     layout,
     recommendation,
-    table,
 )
+from planner.report.values import Figure, Heading, Row, Table, figures_text, table, table_text
 from planner.request.cluster import Assumption, ClusterRequest
 from planner.request.schema import RecipeRequest, StrategyRequest, parse_request, resolve
 from planner.search.candidate import estimate
@@ -115,6 +116,41 @@ def test_layout_spells_out_the_batch_arithmetic() -> None:
 
 def test_tables_are_aligned() -> None:
     assert table([("a", "bb"), ("ccc", "d")]) == "  a    bb\n  ccc  d"
+
+
+def test_a_table_stands_under_its_title_with_a_mark_at_the_choice() -> None:
+    shown = Table(
+        title="Options",
+        note="per step",
+        headings=(Heading(name="GPUs"), Heading(name="step")),
+        rows=(Row(cells=("4", "2 s")), Row(cells=("16", "1 s"), is_chosen=True)),
+        has_choice=True,
+    )
+    assert table_text(shown, str.upper) == (
+        "OPTIONS (per step)\n     GPUs  step\n     4     2 s\n  *  16    1 s"
+    )
+
+
+def test_figures_stand_under_each_other() -> None:
+    figures = (
+        Figure(label="Memory", amount="2 GiB", rest="of 4"),
+        Figure(label="Ranks", amount="", rest="in order"),
+    )
+    assert figures_text(figures) == "Memory  2 GiB of 4\nRanks   in order"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("cluster.gpus_per_node", "4", ["--gpus", "4"]),
+        ("strategy.sequence_parallel", True, ["--sequence-parallel"]),
+        ("strategy.sequence_parallel", False, ["--no-sequence-parallel"]),
+    ],
+)
+def test_a_field_is_set_by_the_words_of_its_flag(
+    field: str, *, value: str | bool, words: list[str]
+) -> None:
+    assert flag_words(field, value=value) == words
 
 
 def test_every_assumption_has_a_flag() -> None:

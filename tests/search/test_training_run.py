@@ -5,7 +5,7 @@ from conftest import JobMaker
 
 from planner.domain.job import Job
 from planner.domain.strategy import Layout
-from planner.report.text import whole_run
+from planner.report.text import run_figure
 from planner.search.candidate import estimate
 from planner.search.training_run import Training, start_up, training
 
@@ -71,8 +71,10 @@ def test_start_up_is_a_process_joining_and_loading(make_job: JobMaker) -> None:
 def test_short_runs_say_what_passes_before_the_first_step(job: Job) -> None:
     candidate = estimate(job, DDP)
     short, long = (
-        whole_run(replace(job, recipe=replace(job.recipe, training_tokens=tokens)), candidate)
+        run_figure(replace(job, recipe=replace(job.recipe, training_tokens=tokens)), candidate)
         for tokens in (65_536, 10**12)
     )
-    assert "before the first step" in short
-    assert "before the first step" not in long
+    assert short is not None
+    assert long is not None
+    assert "before the first step" in short.rest
+    assert "before the first step" not in long.rest

@@ -1,3 +1,4 @@
+import ast
 import json
 import re
 import shlex
@@ -16,9 +17,10 @@ from click.testing import CliRunner
 from fastapi.testclient import TestClient
 from huggingface_hub import constants
 
+import web
 from api.main import app
+from planner import answers
 from planner.advice import rules
-from planner.answers import answers
 from planner.catalog import records
 from planner.cli import cli
 from planner.core.units import format_bytes, format_rate, format_seconds
@@ -35,7 +37,7 @@ from planner.search.candidate import estimate
 from web.chart import Scale, meter, rows, stacked_bar
 from web.controls import EXAMPLES, groups, labels
 from web.form import command_line, control_of, read_question
-from web.pages import render, rule_sections
+from web.pages import render
 from web.result import result
 
 GPT2 = {"model": "gpt2", "gpus_per_node": "4"}
@@ -536,15 +538,6 @@ def test_unknown_rule_is_a_page_with_a_hint(client: TestClient) -> None:
     assert "did you mean ONE00" in answer.text
 
 
-def test_sections_of_a_rule_keep_their_headings() -> None:
-    text = "It is so.\n\nWhy: because\nof that.\n\nSource: a book: page 2."
-    assert rule_sections(text) == [
-        ("", "It is so."),
-        ("Why", "because of that."),
-        ("Source", "a book: page 2."),
-    ]
-
-
 def test_docs_list_every_route_of_the_description(client: TestClient) -> None:
     text = Page(client.get("/docs").text).text
     for path, methods in client.get("/openapi.json").json()["paths"].items():
@@ -648,3 +641,16 @@ def test_a_run_of_some_tokens_has_hours_and_a_price(client: TestClient) -> None:
     assert "10.0 B tokens in" in page
     assert "GPU-hours" in page
     assert "on demand (Q1 2026)" in page
+
+
+def test_the_pages_take_values_from_reports_and_no_text() -> None:
+    """What a terminal shows is laid out already: a page that read it would have to take it apart."""
+    imported = [
+        name.name
+        for module in Path(web.__file__).parent.glob("*.py")
+        for node in ast.walk(ast.parse(module.read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("planner.report")
+        for name in node.names
+    ]
+    assert "memory_figure" in imported
+    assert [name for name in imported if name.endswith("text")] == []

@@ -1,5 +1,7 @@
 """What an expert would say, as a table of coded rules; no arithmetic about memory or time."""
 
+from collections.abc import Iterable
+
 from planner.advice.rules import (
     batch,
     communication,
@@ -37,6 +39,7 @@ CHECKS: tuple[Rule, ...] = (
     Rule("MEM002", Severity.WARNING, memory.tight_memory),
     Rule("MEM003", Severity.WARNING, memory.states_wait_in_host_memory),
     Rule("ONE007", Severity.ADVICE, single_node.single_gpu_techniques_come_first),
+    Rule("ONE008", Severity.ADVICE, single_node.one_process_is_slower),
     Rule("EFF001", Severity.ADVICE, verdict.effort_is_earned),
     Rule("COM001", Severity.WARNING, communication.communication_is_exposed),
     Rule("COM002", Severity.WARNING, communication.tensors_cross_a_slow_link),
@@ -91,10 +94,14 @@ def branch(situation: Situation) -> tuple[Finding, Preference]:
 
 def judge(situation: Situation) -> tuple[Finding, ...]:
     """Return what the checks find in the situation's layout."""
-    found = (rule.find(situation) for rule in CHECKS)
-    return tuple(finding for finding in found if finding)
+    return _found(CHECKS, situation)
 
 
 def blockers(situation: Situation) -> tuple[Finding, ...]:
     """Return why the situation's layout cannot run."""
-    return tuple(f for f in judge(situation) if f.severity == Severity.BLOCKER)
+    return _found([rule for rule in CHECKS if rule.severity == Severity.BLOCKER], situation)
+
+
+def _found(rules: Iterable[Rule], situation: Situation) -> tuple[Finding, ...]:
+    found = (rule.find(situation) for rule in rules)
+    return tuple(finding for finding in found if finding)

@@ -1,8 +1,12 @@
 """The Hugging Face guide's decision process for one node, as rules; each names its families."""
 
 from planner.advice.rules.base import Situation
-from planner.core.units import format_bytes, format_rate
+from planner.core.units import format_bytes, format_rate, format_seconds
 from planner.domain.strategy import Recompute
+from planner.step_time.nn_data_parallel import data_parallel_step
+
+_NOTABLY_LONGER = 0.01
+"""Share of a step from which a difference is told."""
 
 
 def one_gpu_only(situation: Situation) -> str | None:
@@ -118,6 +122,36 @@ def single_gpu_techniques_come_first(situation: Situation) -> str | None:
     if situation.fits_on_one_gpu and situation.candidate.is_comfortable:
         return None
     return f"still open on each single GPU: {', '.join(left)}" if left else None
+
+
+def one_process_is_slower(situation: Situation) -> str | None:
+    """The layout is DDP on one node, which torch.nn.DataParallel would run slower.
+
+    Why: DataParallel drives all GPUs from one process. At the same micro-batches it sends the
+    parameters out again for each, gathers the logits on GPU 0 and reduces the gradients there, five
+    exchanges that nothing hides; DDP has one, behind the backward pass. A script that is started
+    with `python` on a machine with several GPUs may fall into it unasked.
+
+    Instead: start one process per GPU, with torchrun or accelerate launch.
+
+    Source: Hugging Face, Efficient Training on Multiple GPUs, section DataParallel vs
+    DistributedDataParallel; torch/nn/parallel/data_parallel.py.
+    """
+    job, candidate = situation.job, situation.candidate
+    is_plain = candidate.strategy.data_parallel_replicate_size == job.cluster.world_size
+    is_plain = is_plain and not candidate.strategy.is_local
+    if job.cluster.world_size == 1 or situation.is_multi_node or not is_plain:
+        return None
+    if job.recipe.lora is not None or not job.model.has_token_loss:
+        return None
+    seconds = sum(float(term.amount) for term in data_parallel_step(job, candidate.strategy))
+    longer = seconds / float(candidate.step_time.step_seconds) - 1
+    if longer < _NOTABLY_LONGER:
+        return None
+    return (
+        f"torch.nn.DataParallel, one process for all GPUs, would take {format_seconds(seconds)} per"
+        f" step, {longer:,.0%} longer: start one process per GPU"
+    )
 
 
 def _exceeds(situation: Situation) -> bool:

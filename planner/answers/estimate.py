@@ -1,0 +1,116 @@
+"""One layout: what was asked in, its memory, time and host memory out."""
+
+from dataclasses import asdict
+from typing import Any
+
+from planner.answers.envelope import accepted
+from planner.answers.term import term_answer
+from planner.core.errors import InvalidInputError
+from planner.domain.job import Job
+from planner.memory.host import HostMemory, estimate_host_memory
+from planner.memory.phases import PHASES
+from planner.request.schema import Request, Resolved, resolve
+from planner.request.strategy import whole_strategy
+from planner.search.candidate import Candidate, estimate, memory_of_stages
+from planner.search.training_run import training
+from planner.step_time.ledger import StepTime
+
+_OF_SUGGESTIONS = ("objective", "max_gpus", "deadline_hours", "why")
+
+
+def answer_estimate(request: Request, *, allow_paths: bool) -> dict[str, Any]:
+    """Return the estimate of one layout.
+
+    Raises:
+        PlannerError: see `resolve` and `whole_strategy`.
+    """
+    resolved, candidate = estimate_request(request, allow_paths=allow_paths)
+    return {
+        **accepted(request.id),
+        **candidate_answer(resolved.job, candidate),
+        "assumptions": [asdict(assumption) for assumption in resolved.assumptions],
+        "notes": list(resolved.notes),
+    }
+
+
+def estimate_request(request: Request, *, allow_paths: bool) -> tuple[Resolved, Candidate]:
+    """Return the estimate of the request's layout, with its job and assumptions.
+
+    Raises:
+        PlannerError: see `resolve` and `whole_strategy`.
+    """
+    for name in _OF_SUGGESTIONS:
+        if name in request.model_fields_set:
+            raise InvalidInputError(
+                f"{name} is a wish for a suggestion: an estimate is of the layout it is given",
+                hint="leave it out, or ask for a suggestion",
+                field=name,
+            )
+    resolved = resolve(request, allow_paths=allow_paths, weights_dtype="config")
+    strategy = whole_strategy(request.strategy, resolved.job)
+    return resolved, estimate(resolved.job, strategy)
+
+
+def candidate_answer(job: Job, candidate: Candidate) -> dict[str, Any]:
+    """Return a layout with its memory, its time, and what it needs of the host."""
+    step_time, host = candidate.step_time, estimate_host_memory(job, candidate.strategy)
+    return {
+        "model": {"name": job.model.name, "parameters": job.model.parameters},
+        "strategy": candidate.strategy.contract(),
+        "family": candidate.strategy.family,
+        "fits": bool(candidate.fits),
+        "memory": _memory(job, candidate),
+        "time": _time(step_time),
+        "training": _training(job, candidate),
+        "tokens_per_second_per_gpu": float(step_time.tokens_per_second_per_gpu),
+        "model_flops_utilization": float(step_time.model_flops_utilization),
+        "host_memory_bytes": round(float(host.peak_bytes)),
+        "host_memory": _host_memory(host),
+    }
+
+
+def _memory(job: Job, candidate: Candidate) -> dict[str, Any]:
+    memory = candidate.memory
+    return {
+        "peak_bytes": round(float(memory.peak_bytes)),
+        "reserved_bytes": round(float(memory.reserved_bytes)),
+        "low_bytes": round(float(memory.low_bytes)),
+        "high_bytes": round(float(memory.high_bytes)),
+        "usable_bytes": round(job.usable_bytes),
+        "phase": PHASES[int(memory.phase)],
+        "stages": [
+            {
+                "stage": index,
+                "peak_bytes": round(float(stage.peak_bytes)),
+                "reserved_bytes": round(float(stage.reserved_bytes)),
+            }
+            for index, stage in enumerate(memory_of_stages(job, candidate))
+        ],
+        "terms": [term_answer(term, "bytes") for term in memory.terms],
+    }
+
+
+def _time(step_time: StepTime) -> dict[str, Any]:
+    return {
+        "step_seconds": float(step_time.step_seconds),
+        "low_seconds": float(step_time.low_seconds),
+        "high_seconds": float(step_time.high_seconds),
+        "terms": [term_answer(term, "seconds") for term in step_time.terms],
+    }
+
+
+def _training(job: Job, candidate: Candidate) -> dict[str, Any] | None:
+    run = training(job, candidate.step_time)
+    if run is None:
+        return None
+    return {**asdict(run), "usd": run.usd or None, "price_date": run.price_date or None}
+
+
+def _host_memory(host: HostMemory) -> dict[str, Any]:
+    return {
+        "training_bytes": round(float(host.training_bytes)),
+        "loading_bytes": round(host.loading.amount),
+        "available_bytes": round(host.available_bytes) or None,
+        "fits": None if host.fits is None else bool(host.fits),
+        "terms": [term_answer(term, "bytes") for term in (*host.terms, host.loading)],
+    }

@@ -1,0 +1,105 @@
+"""A plan: what was asked in, the choice, what else was considered and the findings out."""
+
+from dataclasses import asdict, replace
+from typing import Any
+
+from planner.advice.alternatives import Point, Rejected
+from planner.advice.budget import plan_within
+from planner.advice.plan import Plan, make_plan
+from planner.answers.envelope import accepted
+from planner.answers.estimate import candidate_answer
+from planner.answers.finding import finding_answer
+from planner.answers.why_not import answer_why, ask_why
+from planner.domain.job import Job
+from planner.request.schema import Request, Resolved, resolve
+from planner.request.strategy import partial_wish
+from planner.search.training_run import HOUR_SECONDS
+
+
+def suggest(request: Request, *, allow_paths: bool) -> tuple[Resolved, Plan]:
+    """Return the plan for a request, with the request's job and assumptions.
+
+    Raises:
+        PlannerError: see `resolve`, `partial_wish` and `make_plan`.
+    """
+    resolved = resolve(request, allow_paths=allow_paths)
+    wish = partial_wish(request.strategy)
+    is_open = request.objective in {"gpus", "cost"} or request.max_gpus or request.deadline_hours
+    if not is_open:
+        return resolved, make_plan(resolved.job, wish, request.objective)
+    plan = plan_within(
+        resolved.job,
+        wish,
+        request.objective,
+        max_gpus=request.max_gpus,
+        deadline_seconds=(request.deadline_hours or 0) * HOUR_SECONDS or None,
+    )
+    return replace(resolved, job=plan.job), plan
+
+
+def answer_suggestion(request: Request, resolved: Resolved, plan: Plan) -> dict[str, Any]:
+    """Return the contract's answer to a suggestion, and to the wish that it asks about."""
+    answer = answer_plan(resolved, plan, request.id)
+    if request.why is None:
+        return answer
+    return {**answer, "why": answer_why(ask_why(request, plan))}
+
+
+def answer_plan(resolved: Resolved, plan: Plan, request_id: str | int | None) -> dict[str, Any]:
+    """Return the contract's answer to a suggestion."""
+    job = plan.job
+    return {
+        **accepted(request_id),
+        "job": _job(job),
+        "chosen": candidate_answer(job, plan.chosen),
+        "alternatives": [
+            {**candidate_answer(job, other.candidate), "reason": other.reason}
+            for other in plan.alternatives
+        ],
+        "rejected": [_rejected(row) for row in plan.rejected],
+        "pareto": [_point(point) for point in plan.pareto],
+        "findings": [finding_answer(finding) for finding in plan.findings],
+        "assumptions": [asdict(assumption) for assumption in resolved.assumptions],
+        "notes": list(resolved.notes),
+        "options": [asdict(option) for option in plan.options],
+        "confidence": asdict(plan.confidence),
+        "search": asdict(plan.search),
+    }
+
+
+def _job(job: Job) -> dict[str, Any]:
+    cluster = job.cluster
+    return {
+        "model": {"name": job.model.name, "parameters": job.model.parameters},
+        "cluster": {
+            "gpu": cluster.gpu.name,
+            "gpus_per_node": cluster.gpus_per_node,
+            "nodes": cluster.nodes,
+            "world_size": cluster.world_size,
+            "instance": cluster.instance.name if cluster.instance else None,
+            "gpu_order": list(cluster.gpu_order),
+            "intra_node": asdict(cluster.intra_node),
+            "inter_node": asdict(cluster.inter_node) if cluster.inter_node else None,
+        },
+        "recipe": {**asdict(job.recipe), "framework": job.framework.name},
+    }
+
+
+def _rejected(row: Rejected) -> dict[str, Any]:
+    return {
+        "strategy": row.strategy.contract(),
+        "family": row.family,
+        "codes": [finding.code for finding in row.findings],
+        "reasons": [finding.message for finding in row.findings],
+    }
+
+
+def _point(point: Point) -> dict[str, Any]:
+    strategy = point.candidate.strategy
+    return {
+        "gpus": point.gpus,
+        "strategy": strategy.contract(),
+        "family": strategy.family,
+        "step_seconds": float(point.candidate.step_time.step_seconds),
+        "reserved_bytes": round(float(point.candidate.memory.reserved_bytes)),
+    }

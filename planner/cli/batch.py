@@ -1,0 +1,112 @@
+"""Commands with --batch: one JSON request a line in, one answer a line out."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from planner.core.errors import InvalidInputError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_BESIDE_BATCH = frozenset({"batch", "out", "force", "as_json"})
+_FILE_NAME = re.compile(r"\w[\w.+=@ -]{0,99}")
+"""One name in one folder on every system: no separator, no leading dot."""
+
+
+def batch_option(command: F) -> F:
+    """Add --batch, which takes the place of MODEL and of the flags that describe a job."""
+    return click.option(
+        "--batch",
+        type=click.File("r", encoding="utf-8-sig", errors="replace"),
+        help="File with one JSON request a line; - is stdin.",
+    )(command)
+
+
+def check_alone() -> None:
+    """Refuse a command with neither a MODEL nor --batch, or with --batch and a job of its own.
+
+    Raises:
+        UsageError: names what to give, or to leave out.
+    """
+    context = click.get_current_context()
+    if context.params["batch"] is None:
+        if context.params["model"] is None:
+            raise click.UsageError("give a MODEL, or --batch FILE")
+        return
+    given = [
+        parameter.get_error_hint(context)
+        for parameter in context.command.params
+        if parameter.name not in _BESIDE_BATCH
+        and context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
+    ]
+    if given:
+        raise click.UsageError(f"--batch has each job in its line: leave out {', '.join(given)}")
+
+
+def print_estimates(file: Any) -> None:
+    """Print the estimate of every line."""
+    from planner import answers
+
+    for answer in answers.answer_batch(_json_lines(file), allow_paths=True):
+        click.echo(json.dumps(answer))
+
+
+def print_suggestions(file: Any, out: str | None, *, force: bool) -> None:
+    """Print the plan of every line, and write its launch files where they are wished.
+
+    Args:
+        file: open for reading.
+        out: folder in which every plan gets a folder named by its id; None for no files.
+        force: whether files of existing folders are replaced.
+    """
+    from planner import answers
+
+    taken: set[str] = set()
+
+    def answer(request: Any) -> dict[str, Any]:
+        name = None if out is None else _folder_name(request.id, taken)
+        resolved, plan = answers.suggest(request, allow_paths=True)
+        suggestion = answers.answer_suggestion(request, resolved, plan)
+        if out is None or name is None:
+            return suggestion
+        from planner.generate.write_bundle import write_targets
+
+        written = write_targets(Path(out) / name, plan, suggestion, force=force)
+        return {**suggestion, "targets": written.targets, "unwritten": written.unwritten}
+
+    for answered in answers.answer_each(_json_lines(file), answer):
+        click.echo(json.dumps(answered))
+
+
+def _folder_name(request_id: str | int | None, taken: set[str]) -> str:
+    """Return the id as the name of a folder that no earlier line has."""
+    name = "" if request_id is None else str(request_id)
+    if not _FILE_NAME.fullmatch(name):
+        raise InvalidInputError(
+            f"the id {name[:40]!r} is no plain file name" if name else "a line without an id",
+            hint="--out writes into a folder named by the id: letters, digits and ._+=@-",
+            field="id",
+        )
+    if name in taken:
+        raise InvalidInputError(
+            f"an earlier line has the id {name!r}",
+            hint="--out writes each plan into a folder of its own: give every line its own id",
+            field="id",
+        )
+    taken.add(name)
+    return name
+
+
+def _json_lines(file: Any) -> Iterator[object]:
+    """Yield each line's value; a line that is no JSON becomes the string it is."""
+    for line in file:
+        if line.strip():
+            try:
+                yield json.loads(line)
+            except (ValueError, RecursionError):
+                yield line.strip()[:200]

@@ -64,7 +64,7 @@ FIRES: dict[str, Case] = {
     "ONE005": GPT2,
     "ONE006": {"model": WIDE, "gpus": 8, "gpu": "h200"},
     "ONE007": LARGE,
-    "ONE008": GPT2,
+    "ONE008": of(GPT2, global_batch_size=16),
     "MUL001": ETHERNET,
     "MUL002": NODES,
     "MUL003": SLOW_NODES,

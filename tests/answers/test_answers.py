@@ -144,3 +144,11 @@ def test_an_estimate_takes_no_wishes_of_a_suggestion(name: str) -> None:
         allow_paths=False,
     )
     assert suggested[1].chosen.fits
+
+
+def test_a_wish_is_answered_in_the_contracts_words() -> None:
+    request = parse_request({**REQUEST, "why": {"recompute": "full", "zero_stage": 3}})
+    resolved, plan = answers.suggest(request, allow_paths=False)
+    answer = answers.answer_suggestion(request, resolved, plan)
+    assert answer["why"]["wish"] == {"recompute": "full", "zero_stage": 3}
+    assert answer["why"]["strategy"]["recompute"] == "full"

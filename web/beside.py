@@ -1,6 +1,7 @@
 """What interrupts training, what the host holds, and how far a layout reaches, as lines of a table."""
 
 from dataclasses import dataclass
+from typing import SupportsFloat
 
 from planner.core.units import format_bytes
 from planner.domain.job import Job
@@ -64,8 +65,8 @@ def _source(name: str) -> str:
     return name.removeprefix("host_").replace("_", " ")
 
 
-def _bytes(amount: float) -> str:
-    return format_bytes(float(amount)) if amount else "none"
+def _bytes(amount: SupportsFloat) -> str:
+    return format_bytes(amount) if float(amount) else "none"
 
 
 def _bounds(job: Job, s: Layout) -> tuple[Line, ...]:

@@ -84,7 +84,7 @@ def rows(
             css=f"part-{keys[term.name].lower()}",
             name=term.name.replace("_", " "),
             amount=float(term.amount),
-            shown=show(term.amount),
+            shown=show(float(term.amount)),
             how=term.how,
             source=term.source,
         )

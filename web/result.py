@@ -113,9 +113,9 @@ def _memory(plan: Plan) -> dict[str, Any]:
     stages = draw_stages(memory_of_stages(job, plan.chosen), card_bytes=card, usable_bytes=usable)
     parts = rows(memory.terms, format_bytes, stages.letters)
     scale = Scale(
-        full=max(card, memory.high_bytes),
-        low=memory.low_bytes,
-        high=memory.high_bytes,
+        full=max(card, float(memory.high_bytes)),
+        low=float(memory.low_bytes),
+        high=float(memory.high_bytes),
         limit=usable,
     )
     total = format_bytes(memory.reserved_bytes)
@@ -125,7 +125,7 @@ def _memory(plan: Plan) -> dict[str, Any]:
         "moment": PHASES[int(memory.phase)],
         "stage": int(memory.stage),
         "stages": stages,
-        "meter": meter(memory.reserved_bytes, total, scale),
+        "meter": meter(float(memory.reserved_bytes), total, scale),
         "key": f"Bar: the card's {format_bytes(card)}. Dashed: what a process can take."
         " Bracket: likely range.",
         "rows": parts,
@@ -137,16 +137,17 @@ def _memory(plan: Plan) -> dict[str, Any]:
 def _time(plan: Plan) -> dict[str, Any]:
     step_time = plan.chosen.step_time
     parts = rows(step_time.terms, format_seconds)
-    low, high = step_time.low_seconds, step_time.high_seconds
+    likely = float(step_time.step_seconds)
+    low, high = float(step_time.low_seconds), float(step_time.high_seconds)
     total = format_seconds(step_time.step_seconds)
     return {
         "id": "time",
         "title": "Time of one optimizer step",
         "moment": "",
         "stages": None,
-        "meter": meter(step_time.step_seconds, total, Scale(full=high, low=low, high=high)),
+        "meter": meter(likely, total, Scale(full=high, low=low, high=high)),
         "key": "Bracket: likely range.",
-        "bar": stacked_bar(parts, Scale(full=step_time.step_seconds, low=low, high=high)),
+        "bar": stacked_bar(parts, Scale(full=likely, low=low, high=high)),
         "rows": parts,
         "total": total,
         "range": (format_seconds(low), format_seconds(high)),

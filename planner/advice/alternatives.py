@@ -79,8 +79,8 @@ def _reason(chosen: Candidate, other: Candidate) -> str:
     """Say in numbers why the alternative was not chosen."""
     slower = other.step_time.step_seconds / chosen.step_time.step_seconds - 1
     saved = chosen.memory.reserved_bytes - other.memory.reserved_bytes
-    pace = f"{abs(slower):.1%} {'slower' if slower >= 0 else 'faster'}"
-    room = f"{format_bytes(abs(saved))} {'less' if saved >= 0 else 'more'}"
+    pace = f"{np.abs(slower):.1%} {'slower' if slower >= 0 else 'faster'}"
+    room = f"{format_bytes(np.abs(saved))} {'less' if saved >= 0 else 'more'}"
     return f"{pace}, {room}"
 
 

@@ -109,7 +109,7 @@ def _training(job: Job, candidate: Candidate) -> dict[str, Any] | None:
 def _host_memory(host: HostMemory) -> dict[str, Any]:
     return {
         "training_bytes": round(float(host.training_bytes)),
-        "loading_bytes": round(host.loading.amount),
+        "loading_bytes": round(float(host.loading.amount)),
         "available_bytes": round(host.available_bytes) or None,
         "fits": None if host.fits is None else bool(host.fits),
         "terms": [term_answer(term, "bytes") for term in (*host.terms, host.loading)],

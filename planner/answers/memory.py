@@ -67,7 +67,7 @@ def answer_memory(job: Job, candidate: Candidate) -> dict[str, Any]:
         },
         "host_memory": {
             "loading_bytes": round(float(host.loading.amount)),
-            "training_bytes": round(host.training_bytes),
+            "training_bytes": round(float(host.training_bytes)),
             "available_bytes": round(host.available_bytes) or None,
             "fits": host.fits,
         },

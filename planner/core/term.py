@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from planner.core.units import UnitFormatter
 
-Amount: TypeAlias = Any
-"""One number, or a column with one number per strategy."""
+Amount: TypeAlias = float | NDArray[np.number[Any]]
+"""One number, or a column with one number per strategy: whole numbers or floats."""
 
-Truth: TypeAlias = Any
+Truth: TypeAlias = bool | NDArray[np.bool_]
 """Whether something holds, for one strategy or row by row."""
 
 Column: TypeAlias = NDArray[Any]
@@ -311,7 +311,7 @@ def pick(value: Any, row: int) -> Any:
     return value
 
 
-def total(terms: tuple[Term, ...]) -> Amount:
+def total(terms: Iterable[Term]) -> Amount:
     """Return the sum of the terms, per row where they are columns."""
     return sum((term.amount for term in terms), 0.0)
 

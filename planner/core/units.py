@@ -1,7 +1,7 @@
 """Base units inside (bytes, seconds, FLOPs, tokens), and how they are shown to a person."""
 
 from string import Formatter
-from typing import Any
+from typing import Any, SupportsFloat
 
 KIB = 2**10
 MIB = 2**20
@@ -41,64 +41,69 @@ def _significant(amount: float) -> str:
     return f"{amount:.{digits}f}"
 
 
-def format_bytes(amount: float) -> str:
+def format_bytes(amount: SupportsFloat) -> str:
     """Show bytes in binary units: 1.25 GiB."""
-    return _scaled(amount, _BINARY, "B")
+    return _scaled(float(amount), _BINARY, "B")
 
 
-def format_rate(bytes_per_second: float) -> str:
+def format_rate(bytes_per_second: SupportsFloat) -> str:
     """Show a bandwidth in decimal units, as vendors state it: 300 GB/s."""
-    return _scaled(bytes_per_second, _RATES, "B/s")
+    return _scaled(float(bytes_per_second), _RATES, "B/s")
 
 
-def format_bit_rate(bytes_per_second: float) -> str:
+def format_bit_rate(bytes_per_second: SupportsFloat) -> str:
     """Show a network's bandwidth in bits, as clouds state it: 400 Gbit/s."""
-    return f"{8 * bytes_per_second / GIGA:g} Gbit/s"
+    return f"{8 * float(bytes_per_second) / GIGA:g} Gbit/s"
 
 
-def format_flops(amount: float) -> str:
+def format_flops(amount: SupportsFloat) -> str:
     """Show a number of floating-point operations: 3.52 TFLOP."""
-    return _scaled(amount, _FLOPS, "FLOP")
+    return _scaled(float(amount), _FLOPS, "FLOP")
 
 
-def format_seconds(amount: float) -> str:
+def format_seconds(amount: SupportsFloat) -> str:
     """Show a duration in the unit that leaves it readable: 35.2 ms; nothing below 5 ps."""
+    amount = float(amount)
     nanoseconds = amount / NANO
     if abs(nanoseconds) < 1:
         return "0 s" if round(nanoseconds, 2) == 0 else f"{nanoseconds:.2f} ns"
     return _scaled(amount, _SECONDS, "s")
 
 
-def format_duration(amount: float) -> str:
+def format_duration(amount: SupportsFloat) -> str:
     """Show how long a run takes: 43.0 s, 12.5 h, 3.2 days."""
+    amount = float(amount)
     for size, name in ((86_400, "days"), (3600, "h"), (60, "min")):
         if amount >= 2 * size:
             return f"{amount / size:,.1f} {name}"
     return f"{amount:,.1f} s"
 
 
-def format_count(amount: float) -> str:
+def format_count(amount: SupportsFloat) -> str:
     """Show a large count: 124 M, 6.74 B; small ones in full."""
+    amount = float(amount)
     return _scaled(amount, _COUNTS, "").strip() if abs(amount) >= MEGA else f"{amount:,.0f}"
 
 
-def format_fraction(amount: float) -> str:
+def format_fraction(amount: SupportsFloat) -> str:
     """Show a fraction as a percentage: 41 %."""
-    return f"{100 * amount:.0f} %"
+    return f"{100 * float(amount):.0f} %"
 
 
-def format_percent(amount: float) -> str:
+def format_percent(amount: SupportsFloat) -> str:
     """Show a factor of an arithmetic as a percentage, to three digits: 6 %, 5.25 %."""
-    return f"{100 * amount:.3g} %"
+    return f"{100 * float(amount):.3g} %"
 
 
-def format_ranks(amount: float) -> str:
+def format_ranks(amount: SupportsFloat) -> str:
     """Show a number of ranks: 1 rank, 8 ranks."""
+    amount = float(amount)
     return f"{amount:,.0f} rank{'' if amount == 1 else 's'}"
 
 
-def format_micro_batches(amount: float) -> str:
+def format_micro_batches(amount: SupportsFloat) -> str:
     """Show a number of micro-batches: 1 micro-batch, 4 micro-batches."""
+    amount = float(amount)
     return f"{amount:,.0f} micro-batch{'' if amount == 1 else 'es'}"
 
 

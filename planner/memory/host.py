@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.core.term import Amount, Term, bytes_each, count, percent, plain, size, total
+from planner.core.term import Amount, Term, Truth, bytes_each, count, percent, plain, size, total
 from planner.domain.job import Job
 from planner.domain.strategy import Offload, Strategy
 from planner.memory import ledger
@@ -26,7 +26,7 @@ class HostMemory:
     """The larger of the two."""
     available_bytes: float
     """0 where unknown."""
-    fits: Amount | None
+    fits: Truth | None
     """None where the node's memory is unknown."""
 
 
@@ -52,7 +52,7 @@ def estimate_host_memory(job: Job, s: Strategy) -> HostMemory:
     )
 
 
-def fits_host(job: Job, s: Strategy) -> Amount:
+def fits_host(job: Job, s: Strategy) -> Truth:
     """Return whether a node's memory holds what is offloaded to it; so where it is unknown."""
     available = job.cluster.host_memory_bytes
     if not available or not np.any(s.offloads_optimizer):

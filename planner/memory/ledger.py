@@ -119,7 +119,8 @@ def _busiest(stages: list[Memory]) -> Memory:
     """Return, layout by layout, the ledger of the stage with the largest peak."""
     if len(stages) == 1:
         return stages[0]
-    which = np.argmax([memory.reserved_bytes for memory in stages], axis=0)
+    reserved = np.stack(np.broadcast_arrays(*(memory.reserved_bytes for memory in stages)))
+    which = np.argmax(reserved, axis=0)
     ledgers = zip(*(memory.terms for memory in stages), strict=True)
     amounts = {
         field.name: np.choose(which, [getattr(memory, field.name) for memory in stages])

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from planner.core.term import Amount
+from planner.core.term import Amount, Truth
 from planner.domain.job import Job
 from planner.domain.model import Numerics, Part, Share
 from planner.domain.strategy import Recompute, Strategy
@@ -25,7 +25,7 @@ def sequence_split(s: Strategy) -> Amount:
     return np.where(s.sequence_parallel, s.tensor_parallel_size, 1)
 
 
-def shards_parameters(job: Job, s: Strategy) -> Amount:
+def shards_parameters(job: Job, s: Strategy) -> Truth:
     """Return whether ranks hold a share of the parameters and gather the rest when needed."""
     return s.zero_stage >= job.framework.sharding.parameters_sharded_from
 
@@ -57,7 +57,7 @@ def kept_per_token(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Amo
     """
     is_fused = job.framework.activations.fuses_norms and numerics == Numerics.HALF
     of_norms = Numerics.FUSED if is_fused else numerics
-    by_share = dict.fromkeys(Share, 0.0)
+    by_share: dict[Share, Amount] = dict.fromkeys(Share, 0.0)
     for kept in part.kept:
         runs_in = of_norms if kept.name in part.vectors else numerics
         if kept.name in job.framework.activations.spelled_out:

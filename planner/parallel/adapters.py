@@ -13,7 +13,7 @@ from functools import reduce
 import numpy as np
 
 from planner.core.errors import InvalidInputError, UnsupportedError, did_you_mean
-from planner.core.term import Amount
+from planner.core.term import Amount, Truth
 from planner.domain.job import Job, Lora
 from planner.domain.model import Kept, Linear, Model, Numerics, Part
 from planner.domain.strategy import Strategy
@@ -272,17 +272,17 @@ def added_bytes(job: Job, s: Strategy, part: Part) -> Amount:
     return len(layers) * lora.rank * element + own + mask
 
 
-def _casts(job: Job, s: Strategy) -> Amount:
+def _casts(job: Job, s: Strategy) -> Truth:
     """Return whether each adapter keeps an input of its own, cast or with some of it dropped."""
     lora = job.recipe.lora
     if lora is None or lora.dropout:
-        return np.asarray(True)  # noqa: FBT003 - an array of one truth
+        return True
     half = job.precision.matmul_dtype not in {"fp32", "tf32"}
     is_wider = half and lora.adapter_bytes > 2  # noqa: PLR2004 - bytes of 16 bit
     return _runs_autocast(job, s) | np.asarray(is_wider & np.logical_not(_is_sharded(job, s)))
 
 
-def _runs_autocast(job: Job, s: Strategy) -> Amount:
+def _runs_autocast(job: Job, s: Strategy) -> Truth:
     """Return whether autocast is on, whatever the hidden states are in."""
     precision = job.framework.precisions[job.recipe.precision]
     return (precision.replicated_numerics == Numerics.AUTOCAST) & np.logical_not(
@@ -290,7 +290,7 @@ def _runs_autocast(job: Job, s: Strategy) -> Amount:
     )
 
 
-def _is_sharded(job: Job, s: Strategy) -> Amount:
+def _is_sharded(job: Job, s: Strategy) -> Truth:
     return np.asarray(s.zero_stage >= job.framework.sharding.parameters_sharded_from)
 
 

@@ -4,18 +4,17 @@ Notation: p pipeline stages; t, e, c tensor, expert and context parallel sizes; 
 shards; m micro-batches of a step; v virtual stages per rank.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 
 from planner.core.term import Amount, Column
 from planner.domain.job import Job
 from planner.domain.model import Linear, Model, Part
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Strategy, Whole
 from planner.parallel.pipeline_schedules import in_flight
 
 
@@ -138,7 +137,7 @@ def before_blocks(model: Model) -> tuple[Part, ...]:
     return model.parts[:first]
 
 
-def dense_shards(s: Strategy) -> Amount:
+def dense_shards(s: Strategy) -> Whole:
     """Return over how many ranks ZeRO divides what is not an expert: N * c."""
     return s.data_parallel_shard_size * s.context_parallel_size
 
@@ -167,23 +166,23 @@ def _trunk(job: Job) -> _Trunk:
     )
 
 
-def _distinct(size: Amount) -> tuple[int, ...]:
+def _distinct(size: Whole) -> tuple[int, ...]:
     """Return the pipeline sizes of one layout, or of a table."""
     if not isinstance(size, np.ndarray):
         return (int(size),)
     return tuple(int(p) for p in np.flatnonzero(np.bincount(size.reshape(-1))))
 
 
-def _lookup(size: Amount, index: Amount, of: Callable[[int], Any]) -> Amount:
+def _lookup(size: Whole, index: Amount, of: Callable[[int], Sequence[float] | Column]) -> Amount:
     """Evaluate a table per pipeline size at (size, index), both perhaps columns."""
     if not isinstance(size, np.ndarray) and not isinstance(index, np.ndarray):
-        return of(int(size))[int(index)]
+        return float(of(int(size))[int(index)])
     distinct = _distinct(size)
     table = np.zeros((max(distinct, default=0) + 1, max(distinct, default=0) + 1))
     for p in distinct:
         values = of(p)
         table[p, : len(values)] = values
-    return table[size, np.asarray(index, dtype=int)]
+    return np.asarray(table[np.asarray(size), np.asarray(index, dtype=np.int64)])
 
 
 @cache

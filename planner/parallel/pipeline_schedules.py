@@ -184,8 +184,8 @@ def is_grouped(s: Strategy) -> Truth:
 
 def fewest_chunks(s: Strategy) -> Whole:
     """Return the fewest chunks of layers on a stage that a layout's schedule is defined for."""
-    found: Whole = _by_schedule(s, lambda schedule: schedule.chunks.start)
-    return found
+    found = _by_schedule(s, lambda schedule: schedule.chunks.start)
+    return np.asarray(found, dtype=np.int64)
 
 
 def _by_schedule(s: Strategy, of: Callable[[Schedule], Amount]) -> Amount:

@@ -47,7 +47,7 @@ def plan_text(plan: Plan, assumptions: Sequence[Assumption], command: str, bold:
         + "\n"
         + figures_text((*totals(plan.job, chosen), _trust(plan))),
         ledger(
-            f"Memory of one GPU at its peak ({PHASES[chosen.memory.phase]})",
+            f"Memory of one GPU at its peak ({PHASES[int(chosen.memory.phase)]})",
             chosen.memory.terms,
             format_bytes,
             bold,

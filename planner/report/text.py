@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from textwrap import fill
 
-from planner.core.term import Term
+from planner.core.term import Amount, Term, total
 from planner.core.units import (
     GIB,
     format_bit_rate,
@@ -304,10 +304,10 @@ def _matrix(layer: Linear) -> str:
     return f"{experts}{layer.name} {layer.in_features} x {layer.out_features}"
 
 
-def ledger(title: str, terms: Sequence[Term], unit: Callable[[float], str], bold: Emphasis) -> str:
+def ledger(title: str, terms: Sequence[Term], unit: Callable[[Amount], str], bold: Emphasis) -> str:
     """Return one line per term that is not zero: name, amount, arithmetic; then the total."""
-    rows = [(t.name.replace("_", " "), unit(t.amount), t.how) for t in terms if t.amount]
-    rows.append(("total", unit(sum(term.amount for term in terms)), ""))
+    rows = [(t.name.replace("_", " "), unit(t.amount), t.how) for t in terms if float(t.amount)]
+    rows.append(("total", unit(total(terms)), ""))
     names = max(len(name) for name, _, _ in rows)
     amounts = max(len(amount) for _, amount, _ in rows)
     indent = " " * (names + amounts + 6)

@@ -56,8 +56,9 @@ class Found:
     @cached_property
     def weighted_seconds(self) -> Column:
         """Return the step time with the effort that a layout costs, see `planner.search.code_changes`."""
-        factor: Column = effort_factor(changed_techniques(self.job, self.table))
-        return self.step_seconds * factor
+        factor = effort_factor(changed_techniques(self.job, self.table))
+        weighted: Column = self.step_seconds * factor
+        return weighted
 
     @cached_property
     def techniques(self) -> Column:
@@ -122,7 +123,7 @@ def _estimated(job: Job, table: Table) -> tuple[Column, Column, Column]:
     seconds = np.full(count, np.inf)
     if not count:
         return np.zeros(0), seconds, np.zeros(0, dtype=bool)
-    reserved = np.broadcast_to(estimate_memory(job, table).reserved_bytes, count)
+    reserved: Column = np.broadcast_to(estimate_memory(job, table).reserved_bytes, count)
     fits = (reserved <= job.usable_bytes) & fits_host(job, table)
     which = np.flatnonzero(fits)
     if len(which):

@@ -42,7 +42,8 @@ def training(job: Job, step_time: StepTime) -> Training | None:
         return None
     steps = math.ceil(tokens / job.tokens_per_step)
     starting = start_up(job)
-    before, doubt = float(starting.amount), starting.spread * float(starting.amount)
+    before = float(starting.amount)
+    doubt = float(starting.spread) * before
     seconds = before + steps * float(step_time.step_seconds)
     hours = seconds / HOUR_SECONDS
     return Training(

@@ -13,7 +13,7 @@ import numpy as np
 
 from planner.catalog.interconnect import interconnect
 from planner.collectives import operations
-from planner.core.term import Amount
+from planner.core.term import Amount, Truth
 from planner.domain.cluster import Group
 from planner.domain.job import Job
 from planner.domain.model import Part
@@ -185,7 +185,9 @@ def reduce_gradients(job: Job, s: Strategy, at: Stage) -> Amount:
     if job.model.has_experts:
         group = _expert_shard_group(s)
         ranks = s.data_parallel_replicate_size * dense_shards(s) / s.expert_parallel_size
-        parts.append((size * experts, _Holders(group, np.maximum(1, ranks // group.ranks))))
+        parts.append(
+            (size * experts, _Holders(group, np.maximum(1, np.floor_divide(ranks, group.ranks))))
+        )
     return sum(_reduce(job, s, amount, holders, at) for amount, holders in parts)
 
 
@@ -217,7 +219,7 @@ def slowdown(job: Job, s: Strategy) -> Amount:
     return np.where(spans, by_medium["network"], inner)
 
 
-def scatters(job: Job, s: Strategy) -> Amount:
+def scatters(job: Job, s: Strategy) -> Truth:
     """Return whether each rank gets its share of the gradients only."""
     return s.zero_stage >= job.framework.sharding.scatters_gradients_from
 

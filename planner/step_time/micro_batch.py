@@ -221,8 +221,8 @@ def pace(job: Job, s: Strategy) -> tuple[MicroBatch, MicroBatch, Stage]:
 def _through(job: Job, at: Stage, of_parts: Mapping[int, MicroBatch]) -> MicroBatch:
     """Seconds of one micro-batch through a stage."""
     parts = partition.occurrences(job.model, at)
-    seconds = (times * of_parts[id(part)].seconds_by_kind for part, times in parts)
-    return MicroBatch(reduce(np.add, seconds))
+    seconds = [times * of_parts[id(part)].seconds_by_kind for part, times in parts]
+    return MicroBatch(np.asarray(reduce(np.add, seconds)))
 
 
 def _slower(

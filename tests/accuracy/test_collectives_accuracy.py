@@ -99,7 +99,7 @@ def by_formula(
     bandwidth = system.bytes_per_second
     if system.media[0] != "nvswitch":
         largest = system.seconds["all_reduce"][ranks][-1]
-        bandwidth = traffic("all_reduce", ranks) * system.sizes_bytes[-1] / largest
+        bandwidth = float(traffic("all_reduce", ranks)) * system.sizes_bytes[-1] / largest
     in_switch = system.reduces_in_switch
     return np.asarray(within_node(shape, ranks, sizes, bandwidth, in_switch=in_switch))
 

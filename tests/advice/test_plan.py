@@ -44,11 +44,11 @@ def test_the_choice_is_within_two_percent_of_its_familys_fastest_and_has_more_ro
     own = family_keys(vary(plan.chosen.strategy, zero_stage=table.zero_stage[:1]))
     room = COMFORTABLE_FRACTION * job.usable_bytes
     same = (family_keys(table) == own) & (memory.reserved_bytes <= room)
-    fastest = np.min(step_time.step_seconds[same])
+    fastest = np.min(np.asarray(step_time.step_seconds)[same])
     assert plan.chosen.step_time.step_seconds <= 1.02 * fastest
     near = same & (step_time.step_seconds <= 1.02 * fastest)
     near &= table.recompute == plan.chosen.strategy.recompute
-    assert plan.chosen.memory.reserved_bytes == np.min(memory.reserved_bytes[near])
+    assert plan.chosen.memory.reserved_bytes == np.min(np.asarray(memory.reserved_bytes)[near])
 
 
 def test_alternatives_are_the_best_of_other_families_ranked_with_a_reason(

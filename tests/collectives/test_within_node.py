@@ -80,7 +80,7 @@ def test_every_measured_point_is_answered_as_measured(each: CollectiveSystem) ->
         for ranks, seconds in each.seconds[operation].items():
             sizes = np.array(each.sizes_bytes)
             answer = measured(each, operation, ranks, sizes, each.bytes_per_second)
-            assert answer.tolist() == pytest.approx(seconds)
+            assert np.asarray(answer).tolist() == pytest.approx(seconds)
 
 
 def test_beyond_the_largest_size_bandwidth_rules_and_below_the_smallest_latency() -> None:

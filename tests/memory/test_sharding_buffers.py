@@ -328,6 +328,7 @@ def test_more_shards_never_need_more_in_any_framework(choice: tuple[str, str], s
     previous = float("inf")
     for gpus in (2, 4, 8, 16):
         job = offload_job(framework, gpus)
-        now = estimate_memory(job, sharded(stage, gpus, offload=Offload(offload))).peak_bytes
+        s = sharded(stage, gpus, offload=Offload(offload))
+        now = float(estimate_memory(job, s).peak_bytes)
         assert now <= previous
         previous = now

@@ -27,7 +27,7 @@ def test_each_technique_must_be_earned() -> None:
 
 def test_a_search_weighs_the_time_of_what_changes_the_model(make_job: JobMaker) -> None:
     found = search(make_job("gpt2", gpus=2, recipe={"global_batch_size": 4}))
-    changed = changed_techniques(found.job, found.table) > 0
+    changed = np.asarray(changed_techniques(found.job, found.table) > 0)
     assert np.any(changed & found.fits)
     ratio = found.weighted_seconds[found.fits] / found.step_seconds[found.fits]
     assert np.all((ratio > 1) == changed[found.fits])

@@ -199,7 +199,7 @@ def test_recompute_and_tensor_parallelism_keep_the_host_busier(make_job: JobMake
     again = compute.launches(job, replace(ONE, recompute=Recompute.FULL), block(job))
     assert again == pytest.approx(1.5 * plain)
     waits = [
-        compute.launches(job, replace(ONE, tensor_parallel_size=size), block(job))
+        float(compute.launches(job, replace(ONE, tensor_parallel_size=size), block(job)))
         for size in (1, 2, 4, 8)
     ]
     assert np.diff(waits) == pytest.approx(waits[1] - waits[0])

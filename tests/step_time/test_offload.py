@@ -75,7 +75,7 @@ def test_parameters_in_host_memory_are_copied_before_every_gather(make_job: JobM
 def test_a_table_gives_what_its_rows_give(make_job: JobMaker) -> None:
     job = a_job(make_job, "deepspeed")
     table = vary(ZERO_3, offload=np.array(Offload))
-    together = estimate_step_time(job, table).step_seconds
+    together = np.asarray(estimate_step_time(job, table).step_seconds)
     for row, kind in enumerate(Offload):
         alone = estimate_step_time(job, replace(ZERO_3, offload=kind)).step_seconds
         assert float(together[row]) == pytest.approx(float(alone))

@@ -50,7 +50,7 @@ def test_a_pause_that_does_not_fit_says_so(job: Job) -> None:
 
 def test_host_memory_names_what_was_offloaded_and_whether_it_fits(job: Job) -> None:
     s = replace(ZERO_3, offload=Offload.OPTIMIZER_AND_PARAMETERS)
-    needed = estimate_host_memory(job, s).peak_bytes
+    needed = float(estimate_host_memory(job, s).peak_bytes)
     roomy, tight = (
         replace(job, cluster=replace(job.cluster, host_memory_bytes=share * needed))
         for share in (2, 0.5)

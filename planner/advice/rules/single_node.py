@@ -140,7 +140,9 @@ def one_process_is_slower(situation: Situation) -> str | None:
     job, candidate = situation.job, situation.candidate
     is_plain = candidate.strategy.data_parallel_replicate_size == job.cluster.world_size
     # With accumulation DataParallel would be run in other micro-batches: parameters go out for each.
-    is_plain &= not candidate.strategy.is_local and candidate.strategy.gradient_accumulation_steps == 1
+    is_plain &= (
+        not candidate.strategy.is_local and candidate.strategy.gradient_accumulation_steps == 1
+    )
     if job.cluster.world_size == 1 or situation.is_multi_node or not is_plain:
         return None
     if job.recipe.lora is not None or not job.model.has_token_loss:

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsFloat
 
 from planner.advice.plan import Plan
 from planner.catalog import records
@@ -101,10 +101,10 @@ def _bundle(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
         precision=recipe.precision,
         attention=recipe.attention,
         optimizer=recipe.optimizer,
-        expected_peak_bytes=round(float(chosen.memory.peak_bytes)),
-        expected_reserved_bytes=round(float(chosen.memory.reserved_bytes)),
-        expected_step_seconds=float(chosen.step_time.step_seconds),
-        expected_tokens_per_second_per_gpu=float(chosen.step_time.tokens_per_second_per_gpu),
+        expected_peak_bytes=int(_rounded(chosen.memory.peak_bytes)),
+        expected_reserved_bytes=int(_rounded(chosen.memory.reserved_bytes)),
+        expected_step_seconds=_rounded(chosen.step_time.step_seconds),
+        expected_tokens_per_second_per_gpu=_rounded(chosen.step_time.tokens_per_second_per_gpu),
         # Backward is twice forward: gradients of the inputs and of the weights.
         flops_per_token=3 * job.model.flops_per_token(recipe.sequence_length),
         peak_flops_per_second=job.peak_flops_per_second,
@@ -112,6 +112,11 @@ def _bundle(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
         plan_json=json.dumps(_untimed(answer), indent=2) + "\n",
         versions=CHECKED_WITH,
     )
+
+
+def _rounded(amount: SupportsFloat) -> float:
+    """Return four significant digits: an estimate has no more, and a script reads better."""
+    return float(f"{float(amount):.4g}")
 
 
 def _layers_per_stage(job: Job, strategy: Layout) -> tuple[int, ...]:

@@ -30,7 +30,8 @@ def state_bytes_per_parameter(job: Job, s: Strategy, at: Stage) -> Amount:
         return 0.0
     if not _goes_by_tensor(optimizer):
         return optimizer.state_tensors * element + optimizer.state_bytes
-    held, elements = 0.0 * at.num_blocks, 0.0 * at.num_blocks
+    held: Amount = 0.0
+    elements: Amount = 0.0
     for part, count in occurrences(job.model, at):
         share = count * _share(job, part, s)
         for tensor in trained_tensors(job, part):

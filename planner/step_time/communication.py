@@ -108,8 +108,7 @@ def context_parallel(job: Job, s: Strategy, part: Part) -> tuple[Amount, Amount]
     3.3.2, for gathering; Jacobs et al., Ulysses, arXiv:2309.14509, section 3.
     """
     if part.attention is None:
-        nothing = 0.0 * tokens(job, s)
-        return nothing, nothing
+        return 0.0, 0.0
     element = 4 if job.precision.matmul_dtype in {"fp32", "tf32"} else 2
     each = element * tokens(job, s) / s.tensor_parallel_size
     keys, queries = each * 2 * part.attention.key_value_size, each * part.attention.query_size
@@ -133,7 +132,7 @@ def expert_parallel(job: Job, s: Strategy, part: Part) -> Amount:
     """
     routed = [layer.experts_per_token for layer in part.linears if layer.num_experts > 1]
     if not routed:
-        return 0.0 * tokens(job, s)
+        return 0.0
     chosen = max(routed)
     size = chosen * activation_bytes(job, s) / sequence_split(s)
     return 2 * operations.all_to_all(job.cluster, expert_group(s), size)

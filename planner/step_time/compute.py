@@ -58,7 +58,7 @@ def matmuls(job: Job, s: Strategy, part: Part) -> Amount:
     Source: Transformer Engine's linears, which replace those of the layers.
     """
     dtype = job.precision.matmul_dtype if part.is_block else _wide_dtype(job)
-    return sum((linear(job, s, layer, dtype) for layer in part.linears), 0.0 * tokens(job, s))
+    return sum((linear(job, s, layer, dtype) for layer in part.linears), 0.0)
 
 
 def linear(job: Job, s: Strategy, layer: Linear, dtype: str | None = None) -> Amount:
@@ -107,7 +107,7 @@ def attention_backward(job: Job, s: Strategy, part: Part) -> Amount:
 
 def _attention(job: Job, s: Strategy, part: Part, *, is_backward: bool) -> Amount:
     if part.attention is None:
-        return 0.0 * tokens(job, s)
+        return 0.0
     if materialises_scores(job, part.attention):
         return (2 if is_backward else 1) * _eager_attention(job, s, part, part.attention)
     num_keys = part.tokens(job.recipe.sequence_length)

@@ -17,6 +17,7 @@ from planner.parallel.activations import shards_parameters
 from planner.parallel.adapters import trained_parameters
 from planner.parallel.partition import Stage, stage_parameters
 from planner.step_time import communication
+from planner.step_time.terms import StepTerm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +76,7 @@ def reduction_term(job: Job, s: Strategy, reduced: Beside) -> Term:
     everyone = s.data_parallel_size * s.context_parallel_size
     pace = reduced.size_bytes / np.maximum(reduced.seconds, 1e-12)
     return Term(
-        name="gradient_reduction",
+        name=StepTerm.GRADIENT_REDUCTION,
         arithmetic=plain(reduced.times) * seconds(reduced.exposed, "exposed"),
         note=(
             "of ",
@@ -120,7 +121,7 @@ def gather(job: Job, s: Strategy, at: Stage, forward: Amount, backward: Amount) 
 def gather_term(job: Job, gathered: Beside) -> Term:
     """What gathering parameters adds to the step after hiding behind compute."""
     return Term(
-        name="parameter_gather",
+        name=StepTerm.PARAMETER_GATHER,
         arithmetic=plain(gathered.times) * seconds(gathered.exposed, "exposed"),
         note=("of ", seconds(gathered.seconds)),
         source=source(job),
@@ -137,7 +138,7 @@ def slowdown_term(job: Job, s: Strategy, reduced: Beside, gathered: Beside) -> T
     """
     hidden = seconds(reduced.hidden + gathered.hidden, "of communication beside compute")
     return Term(
-        name="overlap_slowdown",
+        name=StepTerm.OVERLAP_SLOWDOWN,
         arithmetic=plain(communication.slowdown(job, s)) * hidden,
         source="data/calibration/interconnect.toml, overlap_slowdown",
         spread=communication_spread(job),

@@ -37,6 +37,7 @@ from planner.parallel.partition import Stage
 from planner.parallel.pipeline_schedules import MicroBatchSeconds, idle_share
 from planner.step_time import communication, compute, data_parallel, offload
 from planner.step_time.micro_batch import BACKWARD, FORWARD, MicroBatch, Spent, pace
+from planner.step_time.terms import StepTerm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +71,8 @@ def estimate_step_time(job: Job, s: Strategy) -> StepTime:
     reduced = data_parallel.reduction(job, s, at, slowest.backward)
     gathered = data_parallel.gather(job, s, at, slowest.forward, slowest.backward)
     terms = (
-        _computed(job, s, slowest, "forward", FORWARD),
-        _computed(job, s, slowest, "backward", BACKWARD),
+        _computed(job, s, slowest, StepTerm.FORWARD, FORWARD),
+        _computed(job, s, slowest, StepTerm.BACKWARD, BACKWARD),
         *_model_parallel(job, s, slowest),
         *_pipeline(job, s, whole, slowest),
         data_parallel.reduction_term(job, s, reduced),
@@ -139,9 +140,9 @@ def _computed(job: Job, s: Strategy, slowest: MicroBatch, name: str, kinds: rang
 def _model_parallel(job: Job, s: Strategy, slowest: MicroBatch) -> tuple[Term, ...]:
     """What tensor, context and expert parallelism exchange within each micro-batch."""
     kinds = (
-        ("tensor_parallel_exchange", Spent.TENSOR, communication.tensor_group(s)),
-        ("context_parallel_exchange", Spent.CONTEXT, communication.context_group(s)),
-        ("expert_parallel_exchange", Spent.EXPERT, communication.expert_group(s)),
+        (StepTerm.TENSOR_EXCHANGE, Spent.TENSOR, communication.tensor_group(s)),
+        (StepTerm.CONTEXT_EXCHANGE, Spent.CONTEXT, communication.context_group(s)),
+        (StepTerm.EXPERT_EXCHANGE, Spent.EXPERT, communication.expert_group(s)),
     )
     steps = micro_batches(s.gradient_accumulation_steps)
     return tuple(
@@ -192,13 +193,13 @@ def _pipeline(job: Job, s: Strategy, whole: MicroBatch, slowest: MicroBatch) -> 
     late = seconds(behind, "that chunks' hand-overs take longer than they compute")
     return (
         Term(
-            name="pipeline_bubble",
+            name=StepTerm.PIPELINE_BUBBLE,
             arithmetic=only_where(s.pipeline_parallel_size > 1, idle * share),
             source="Narayanan et al., arXiv:2104.04473, section 2.2",
             spread=slowest.spread,
         ),
         Term(
-            name="pipeline_transfer",
+            name=StepTerm.PIPELINE_TRANSFER,
             arithmetic=plain(times) * seconds(one, "a hand-over") + micro_batches(steps) * late,
             source="planner/step_time/communication.py",
             spread=data_parallel.communication_spread(job),
@@ -221,7 +222,7 @@ def _optimizer(job: Job, s: Strategy, at: Stage) -> Term:
     each = plain(job.optimizer.passes, "passes") * bytes_each(job.precision.stepped_bytes)
     bandwidth = rate(compute.elementwise_bandwidth(job))
     return Term(
-        name="optimizer",
+        name=StepTerm.OPTIMIZER,
         arithmetic=each * count(parameters, "parameters") / bandwidth,
         source=job.optimizer.source,
         spread=job.framework.uncertainty.memory_bound,

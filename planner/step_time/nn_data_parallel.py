@@ -7,10 +7,11 @@ from planner.domain.cluster import Group
 from planner.domain.job import Job
 from planner.domain.strategy import Layout
 from planner.step_time.ledger import estimate_step_time
+from planner.step_time.terms import StepTerm
 
 _TOKEN_BYTES = 8
 _LOGIT_BYTES = 4
-_OF_DDP = {"gradient_reduction", "overlap_slowdown", "parameter_gather"}
+_OF_DDP = {StepTerm.GRADIENT_REDUCTION, StepTerm.OVERLAP_SLOWDOWN, StepTerm.PARAMETER_GATHER}
 
 
 def data_parallel_step(job: Job, s: Layout) -> tuple[Term, ...]:

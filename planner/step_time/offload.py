@@ -13,6 +13,7 @@ from planner.domain.strategy import Strategy
 from planner.hardware.pcie import slot_bytes_per_second
 from planner.parallel.adapters import trained_parameters
 from planner.parallel.partition import Stage, dense_shards, expert_shards, stage_parameters
+from planner.step_time.terms import StepTerm
 
 
 def terms(job: Job, s: Strategy, at: Stage, forward: Amount, backward: Amount) -> tuple[Term, ...]:
@@ -55,7 +56,7 @@ def terms(job: Job, s: Strategy, at: Stage, forward: Amount, backward: Amount) -
     moved = seconds(leaving, "of gradients to the host") + stepping
     return (
         Term(
-            name="offload",
+            name=StepTerm.OFFLOAD,
             arithmetic=only_where(s.offloads_optimizer, moved + seconds(up, "of parameters back")),
             note=("copies at ", rate(pcie), " a GPU"),
             source=job.framework.offload.source,

@@ -2,9 +2,8 @@
 
 from planner.advice.rules.base import Situation
 from planner.core.units import format_bytes, format_duration, format_seconds
+from planner.step_time.terms import EXPOSED, INSIDE, StepTerm
 
-EXPOSED = ("gradient_reduction", "parameter_gather", "pipeline_transfer")
-INSIDE = ("tensor_parallel_exchange", "context_parallel_exchange", "expert_parallel_exchange")
 LARGE_SHARE = 0.20
 WORTH_A_NODE = 1.2
 """How much faster more nodes must make a step to be worth waiting and paying for."""
@@ -54,7 +53,7 @@ def tensors_cross_a_slow_link(situation: Situation) -> str | None:
     link = situation.job.cluster.link(size)
     if size == 1 or link.is_fast:
         return None
-    share = situation.share("tensor_parallel_exchange")
+    share = situation.share(StepTerm.TENSOR_EXCHANGE)
     return f"{size} tensor-parallel ranks share {link.name}: {share:.0%} of the step are their sums"
 
 

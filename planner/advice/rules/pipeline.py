@@ -1,6 +1,7 @@
 """Rules about pipelines: how long they idle, and how finely the batch is cut."""
 
 from planner.advice.rules.base import Situation
+from planner.step_time.terms import StepTerm
 
 LARGE_BUBBLE = 0.15
 MANY_CHUNKS_PER_STAGE = 32
@@ -19,7 +20,7 @@ def bubble_is_large(situation: Situation) -> str | None:
     Source: Huang et al., GPipe, arXiv:1811.06965, section 2.3; Narayanan et al., arXiv:2104.04473,
     section 2.2.
     """
-    share = situation.share("pipeline_bubble")
+    share = situation.share(StepTerm.PIPELINE_BUBBLE)
     s = situation.candidate.strategy
     if share <= LARGE_BUBBLE:
         return None

@@ -667,9 +667,7 @@ def test_a_hub_in_trouble_is_not_waited_for(online: Hub, name: str, status: int)
     assert online.asked == [f"HEAD {name}"]
 
 
-def test_a_hub_that_never_answers_is_given_up_on(
-    online: Hub, client: pytest.MonkeyPatch
-) -> None:
+def test_a_hub_that_never_answers_is_given_up_on(online: Hub, client: pytest.MonkeyPatch) -> None:
     assert PATIENCE_SECONDS < 5
     client.setattr(hub_client, "PATIENCE_SECONDS", 0.3)
     online.may_answer.clear()

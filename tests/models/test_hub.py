@@ -303,7 +303,8 @@ def test_a_count_of_the_weights_is_not_needed(name: str) -> None:
 def test_a_slow_count_of_the_weights_is_not_waited_for(
     online: Hub, client: pytest.MonkeyPatch
 ) -> None:
-    client.setattr(hub_client, "PATIENCE_SECONDS", 0.5)
+    _find("org/no-safetensors")  # imports the client, which the seconds below need not hold
+    client.setattr(hub_client, "PATIENCE_SECONDS", 2.0)
     online.answers["org/found api"] = Answer("1", headers={"Content-Length": "1000"})
     assert _find("org/found").safetensors_parameters is None
 

@@ -2,12 +2,20 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Both cores of a small machine; a module's tests stay together, as they share what is costly to start.
+PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadscope --no-loadscope-reorder
 
-.PHONY: help demo test serve bench fit-collectives accuracy-cross clean
+# What the newest Python has removed from its library, or deprecates, by typeshed; of that alone.
+NEWEST_PYTHON := --config-file= --no-site-packages --ignore-missing-imports --python-version 3.15 \
+  --enable-error-code deprecated --cache-dir .mypy_cache/newest
+
+.PHONY: help demo test test-pythons coverage serve bench fit-collectives accuracy-cross clean
 
 help:
 	@echo "make demo    install the planner and plan gpt2 on 4 GPUs"
 	@echo "make test    install everything, then lint, types, layers and tests"
+	@echo "make test-pythons   demo and the tests without PyTorch on the other Pythons that are here"
+	@echo "make coverage   branch coverage of the tests that run in one process"
 	@echo "make serve   web form and REST on http://127.0.0.1:8000"
 	@echo "make bench   time the command line and the search"
 	@echo "make accuracy-cross   predict each source of published runs from fits on the others"
@@ -42,8 +50,18 @@ test: $(VENV)/test.stamp
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/mypy $(NEWEST_PYTHON) planner api web
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest --cov --cov-report=term-missing
+	$(PYTEST)
+
+test-pythons: $(VENV)/test.stamp
+	tests/pythons
+
+# Left out is what says nothing here: programs in other processes, and laws over many examples.
+coverage: $(VENV)/test.stamp
+	$(PYTEST) --cov --cov-report=term-missing --ignore tests/execution --ignore tests/browser \
+	  --ignore tests/test_laws.py --ignore tests/test_dockerfile.py \
+	  --ignore tests/accuracy/test_step_time_fits.py --ignore tests/hardware/test_topology_damage.py
 
 serve: $(VENV)/serve.stamp
 	$(BIN)/uvicorn api.main:app --host 127.0.0.1 --port 8000

@@ -43,9 +43,10 @@ def cluster(folder: Path) -> Generator[None]:
     folder.chmod(0o755)
     try:
         start_daemons(folder)
-        wait_for("idle", "sinfo", "--noheader", "--format=%T", seconds=30)
+        wait_for("idle", "sinfo", "--noheader", "--format=%T", seconds=180)
         yield
     finally:
+        os.environ.pop("SLURM_CONF", None)
         for pid in folder.glob("*.pid"):
             os.kill(int(pid.read_text()), 15)
 

@@ -74,6 +74,7 @@ def run(arguments: list[str], folder: str, environment: dict[str, str]) -> None:
     os.environ.update(environment)
     if "PYTHONPATH" in environment:
         sys.path[1:1] = environment["PYTHONPATH"].split(os.pathsep)
+        sys.modules.pop("sitecustomize", None)  # Debian has one, which this process has imported
         site.execsitecustomize()
     first, *others = [argument for argument in arguments if argument != "-u"]
     if first == "-m":

@@ -305,11 +305,10 @@ def test_what_other_threads_build_is_not_limited(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("missing", ["torch", "transformers"])
-def test_without_torch_the_hint_names_the_extra(
-    monkeypatch: pytest.MonkeyPatch, missing: str
-) -> None:
-    monkeypatch.setitem(sys.modules, missing, None)
-    error = _refused(STABLELM, UnsupportedError)
+def test_without_torch_the_hint_names_the_extra(missing: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:  # pytest-randomly seeds torch before fixtures end
+        patch.setitem(sys.modules, missing, None)
+        error = _refused(STABLELM, UnsupportedError)
     assert "model_type 'stablelm' is not known yet" in error.message
     assert "pip install 'planner[torch]'" in error.hint
 

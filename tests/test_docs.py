@@ -6,6 +6,7 @@
 import re
 import statistics
 import tomllib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from planner.memory.ledger import estimate_memory
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
+ACCURACY = ROOT / "docs/accuracy"
 DEMO = ("suggest", "gpt2", "--gpus", "4")
 
 
@@ -79,7 +81,63 @@ def test_the_accuracy_table_is_what_the_measurements_give(
             f" | {peak / run['peak_gib'] - 1:+.1%} |"
         )
     summary = f"Median error {statistics.median(errors):.1%}, largest {max(errors):.1%}."
-    check_block("accuracy", "\n".join((*lines, "", summary)) + "\n", update=update)
+    body = "\n".join((*lines, "", summary)) + "\n"
+    check_block("accuracy", body, update=update, page=ACCURACY / "memory.md")
+
+
+def rows_of(page: str, marker: str) -> list[list[str]]:
+    """Return the cells of a generated table, without its head."""
+    text = (ACCURACY / page).read_text(encoding="utf-8")
+    block = text.partition(f"<!-- {marker} -->")[2].partition(f"<!-- /{marker} -->")[0]
+    rows = [line[1:-1].split("|") for line in block.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row] for row in rows[2:]]
+
+
+def percent(cell: str) -> float:
+    return abs(float(cell.rstrip(" %")))
+
+
+def between(rows: Sequence[Sequence[str]], column: int) -> str:
+    """Return the best and the worst cell of a column, each with the name of its row."""
+    ordered = sorted((row for row in rows if row[column]), key=lambda row: percent(row[column]))
+    best, worst = ((row[column], row[0]) for row in (ordered[0], ordered[-1]))
+    return f"{best[0]} ({best[1]}) to {worst[0]} ({worst[1]})"
+
+
+def accuracy_lines() -> Iterator[str]:
+    """Yield README's table, from the tables of the pages that other tests keep true."""
+    yield "| predicted | against | median error (best source to worst) | nine in ten within |"
+    yield "| --- | --- | --- | --- |"
+    errors = sorted(percent(row[-1]) for row in rows_of("memory.md", "accuracy"))
+    p90 = statistics.quantiles(errors, n=10, method="inclusive")[-1]
+    yield (
+        f"| [memory](docs/accuracy/memory.md) | {len(errors)} jobs under PyTorch's fake tensors |"
+        f" {statistics.median(errors):.1f} % | {p90:.1f} % |"
+    )
+    runs = "docs/accuracy/runs.md"
+    read = [row for row in rows_of("runs.md", "memory") if row[2]]
+    count = sum(int(row[2]) for row in read)
+    spans = f"{between(read, 3)} | {between(read, 4)}"
+    yield f"| [memory]({runs}#memory) | {count:,} readings of published runs | {spans} |"
+    timed = rows_of("runs.md", "time")
+    count = sum(int(row[1]) for row in timed)
+    spans = f"{between(timed, 3)} | {between(timed, 5)}"
+    yield f"| [step time]({runs}#step-time) | {count:,} published runs | {spans} |"
+    left_out = [[f"{row[0]}, {row[1]}", *row[2:]] for row in rows_of("runs.md", "left-out")]
+    link = f"{runs}#step-time-of-a-source-left-out"
+    yield f"| [step time]({link}) | a source nothing was fitted on | {between(left_out, 3)} | |"
+    chosen = rows_of("runs.md", "choice")
+    count = sum(int(row[1]) for row in chosen)
+    spans = f"step longer by {between(chosen, 3)} (mean) | {between(chosen, 4)}"
+    yield f"| [fastest layout]({runs}#choice) | {count:,} groups of published runs | {spans} |"
+    seen = rows_of("collectives.md", "within")[-1]
+    for against, column in (("NCCL on a measured machine", 2), ("NCCL on one never seen", 6)):
+        cells = f"{seen[column]} | {seen[column + 1]}".replace("%", " %")
+        yield f"| [collective](docs/accuracy/collectives.md) | {against} | {cells} |"
+
+
+def test_the_readmes_figures_are_those_of_the_pages(*, update: bool) -> None:
+    check_block("accuracy", "\n".join(accuracy_lines()) + "\n", update=update)
 
 
 def test_every_command_has_help_and_is_in_the_readme() -> None:

@@ -3,7 +3,10 @@
 `pytest --update-golden tests/test_docs.py` rewrites them; read the diff.
 """
 
+import ast
+import pkgutil
 import re
+import shlex
 import statistics
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -22,6 +25,9 @@ from planner.memory.ledger import estimate_memory
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 ACCURACY = ROOT / "docs/accuracy"
+USING = ROOT / "docs/using.md"
+PAGES = (README, ROOT / "data/README.md", *sorted((ROOT / "docs").rglob("*.md")))
+OTHER_FOLDERS = ("api", "web", "data", "tests", "docs")
 EXAMPLE = ROOT / "docs/example-plan.md"
 DEMO = ("suggest", "gpt2", "--gpus", "4")
 SHOWN = ("Assumed", "Train", "Why", "Alternatives")
@@ -54,7 +60,7 @@ def first_screen(output: str) -> str:
             shown.append("\n".join(lines[:SHOWN_LINES]))
         if (not is_shown or len(lines) > SHOWN_LINES) and shown[-1] != "...":
             shown.append("...")
-    return "\n\n".join(shown)
+    return "\n\n".join(shown).replace("\n\n...", "\n...")
 
 
 def test_the_terminal_blocks_are_the_commands_real_output(
@@ -159,25 +165,78 @@ def test_the_readmes_figures_are_those_of_the_pages(*, update: bool) -> None:
     check_block("accuracy", "\n".join(accuracy_lines()) + "\n", update=update)
 
 
-def test_every_command_has_help_and_is_in_the_readme() -> None:
-    text = README.read_text(encoding="utf-8")
+def test_the_readme_is_short() -> None:
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= 120
+
+
+def test_every_command_has_help_and_is_told_of() -> None:
+    text = README.read_text(encoding="utf-8") + USING.read_text(encoding="utf-8")
     for name, command in cli.cli.commands.items():
         assert command.help
         assert f"planner {name}" in text
+
+
+@pytest.mark.parametrize("page", [README, USING], ids=lambda page: page.stem)
+def test_every_shown_command_line_is_understood(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("node.json", "requests.jsonl"):
+        (tmp_path / name).touch()
+    text = page.read_text(encoding="utf-8")
+    shown = re.findall(r"^\$ (?:.* \| )?planner (\S+)(.*)$", text, re.MULTILINE)
+    assert shown
+    for name, arguments in shown:
+        with cli.cli.commands[name].make_context(name, shlex.split(arguments)):
+            pass
+
+
+def test_a_line_that_is_quoted_is_in_the_plan() -> None:
+    reading = README.read_text(encoding="utf-8").partition("## How to read a plan")[2]
+    guide, _, plan = EXAMPLE.read_text(encoding="utf-8").partition("<!-- demo -->")
+    quoted = re.findall(r"`(\d[^`]+)`", reading.partition("\n## ")[0] + guide)
+    assert quoted
+    assert [line for line in quoted if line not in plan] == []
 
 
 def test_the_tree_is_the_folders() -> None:
     tree = README.read_text(encoding="utf-8").split("## The tree")[1].split("```")[1]
     folders = {path.parent.name for path in (ROOT / "planner").glob("*/__init__.py")}
     assert set(re.findall(r"^  (\w+)/ ", tree, re.MULTILINE)) == folders
+    assert set(re.findall(r"^(\w+)/ ", tree, re.MULTILINE)) == {"planner", *OTHER_FOLDERS}
     assert not [path for path in (ROOT / "planner").glob("*.py") if path.stem != "__init__"]
 
 
-def test_every_decision_is_listed_and_every_link_leads_somewhere() -> None:
+def test_every_folder_says_in_one_line_what_it_is() -> None:
+    folders = [
+        path for room in ("planner", "api", "web") for path in (ROOT / room).rglob("__init__.py")
+    ]
+    for path in folders:
+        docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        assert docstring.splitlines() == [docstring], path
+
+
+def test_every_decision_is_listed() -> None:
     pages = sorted((ROOT / "docs/decisions").glob("0*.md"))
     index = (ROOT / "docs/decisions/README.md").read_text(encoding="utf-8")
     assert pages
-    for page in pages:
-        assert f"({page.name})" in index
-    for link in re.findall(r"\]\(([^)#:]+)\)", README.read_text(encoding="utf-8")):
-        assert (ROOT / link).exists()
+    assert re.findall(r"\((0[^)]+)\)", index) == [page.name for page in pages]
+
+
+def anchors(page: Path) -> set[str]:
+    """Return what a link may name after `#`: the titles, as GitHub writes them."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_and_every_path_leads_somewhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for link, anchor in re.findall(r"\]\(([^):#]*)(?:#([^)]+))?\)", text):
+        target = page.parent / link if link else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), anchor
+    for name in re.findall(r"`((?:planner|api|web|data|docs|tests)/[\w./-]+)`", text):
+        assert (ROOT / name).exists(), name
+    for name in re.findall(r"`(planner(?:\.[a-z_]\w*)+)`", text):
+        assert pkgutil.resolve_name(name), name

@@ -26,8 +26,16 @@ ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 ACCURACY = ROOT / "docs/accuracy"
 USING = ROOT / "docs/using.md"
-PAGES = (README, ROOT / "data/README.md", *sorted((ROOT / "docs").rglob("*.md")))
+CONTRIBUTING = ROOT / ".github/CONTRIBUTING.md"
+PAGES = (README, CONTRIBUTING, ROOT / "data/README.md", *sorted((ROOT / "docs").rglob("*.md")))
 OTHER_FOLDERS = ("api", "web", "data", "tests", "docs")
+STRANGERS_QUESTIONS = {
+    "the time of an all-reduce",
+    "a rule",
+    "what FSDP keeps",
+    "where a topology dump is read",
+    "the Slurm script",
+}
 EXAMPLE = ROOT / "docs/example-plan.md"
 DEMO = ("suggest", "gpt2", "--gpus", "4")
 SHOWN = ("Assumed", "Train", "Why", "Alternatives")
@@ -214,6 +222,36 @@ def test_every_folder_says_in_one_line_what_it_is() -> None:
     for path in folders:
         docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
         assert docstring.splitlines() == [docstring], path
+
+
+def where_is() -> dict[str, tuple[Path, str]]:
+    """Return what CONTRIBUTING says is where: a file or folder, and what to look for in it."""
+    text = CONTRIBUTING.read_text(encoding="utf-8")
+    section = text.partition("## Where is ...\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (.+?) \| `(.+?)` \| `(.+?)` \|$", section, re.MULTILINE)
+    return {what: (ROOT / where, sought) for what, where, sought in rows}
+
+
+def test_what_a_stranger_asks_for_is_where_it_is_said_to_be() -> None:
+    places = where_is()
+    assert set(places) >= STRANGERS_QUESTIONS
+    for what, (place, sought) in places.items():
+        files = [place] if place.is_file() else [path for path in place.iterdir() if path.is_file()]
+        assert any(sought in path.read_text(encoding="utf-8") for path in files), what
+
+
+def test_what_a_parallel_dimension_takes_is_what_expert_parallelism_took() -> None:
+    text = CONTRIBUTING.read_text(encoding="utf-8")
+    section = text.partition("## Add a parallel dimension\n")[2].partition("\n## ")[0]
+    told = set(re.findall(r"`(planner/[\w/]+\.py)`", section))
+    named = re.compile(r"expert_parallel|\"expert\"")
+    modules = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "planner").rglob("*.py")
+        if named.search(path.read_text(encoding="utf-8"))
+    }
+    assert told == modules
+    assert f"named in {len(modules)} modules" in section
 
 
 def test_every_decision_is_listed() -> None:

@@ -3,9 +3,13 @@
 `pytest --update-golden tests/test_docs.py` rewrites them; read the diff.
 """
 
+import ast
+import pkgutil
 import re
+import shlex
 import statistics
 import tomllib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -20,7 +24,23 @@ from planner.memory.ledger import estimate_memory
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
+ACCURACY = ROOT / "docs/accuracy"
+USING = ROOT / "docs/using.md"
+CONTRIBUTING = ROOT / ".github/CONTRIBUTING.md"
+PAGES = (README, CONTRIBUTING, ROOT / "data/README.md", *sorted((ROOT / "docs").rglob("*.md")))
+OTHER_FOLDERS = ("api", "web", "data", "tests", "docs")
+STRANGERS_QUESTIONS = {
+    "the time of an all-reduce",
+    "a rule",
+    "what FSDP keeps",
+    "where a topology dump is read",
+    "the Slurm script",
+}
+EXAMPLE = ROOT / "docs/example-plan.md"
 DEMO = ("suggest", "gpt2", "--gpus", "4")
+SHOWN = ("Assumed", "Train", "Why", "Alternatives")
+"""What README shows of a plan: the sections that begin so, and this many lines of each."""
+SHOWN_LINES = 7
 
 
 def check_block(marker: str, body: str, *, update: bool, page: Path = README) -> None:
@@ -38,13 +58,28 @@ def update(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--update-golden"))
 
 
-def test_the_terminal_block_is_the_commands_real_output(
+def first_screen(output: str) -> str:
+    """Return some sections of the output, the beginning of each, and "..." for what is left out."""
+    shown: list[str] = []
+    for section in output.split("\n\n"):
+        is_shown = section.startswith(SHOWN)
+        lines = section.splitlines()
+        if is_shown:
+            shown.append("\n".join(lines[:SHOWN_LINES]))
+        if (not is_shown or len(lines) > SHOWN_LINES) and shown[-1] != "...":
+            shown.append("...")
+    return "\n\n".join(shown).replace("\n\n...", "\n...")
+
+
+def test_the_terminal_blocks_are_the_commands_real_output(
     monkeypatch: pytest.MonkeyPatch, *, update: bool
 ) -> None:
     monkeypatch.setattr(planner.hardware.probe, "probe", lambda: None)
     monkeypatch.setattr("sys.argv", ["planner", *DEMO])
     output = CliRunner().invoke(cli.cli, DEMO).stdout.rstrip()
-    check_block("demo", f"```console\n$ planner {' '.join(DEMO)}\n{output}\n```\n", update=update)
+    for page, text in ((EXAMPLE, output), (README, first_screen(output))):
+        block = f"```console\n$ planner {' '.join(DEMO)}\n{text}\n```\n"
+        check_block("demo", block, update=update, page=page)
 
 
 def test_the_accuracy_table_is_what_the_measurements_give(
@@ -79,28 +114,167 @@ def test_the_accuracy_table_is_what_the_measurements_give(
             f" | {peak / run['peak_gib'] - 1:+.1%} |"
         )
     summary = f"Median error {statistics.median(errors):.1%}, largest {max(errors):.1%}."
-    check_block("accuracy", "\n".join((*lines, "", summary)) + "\n", update=update)
+    body = "\n".join((*lines, "", summary)) + "\n"
+    check_block("accuracy", body, update=update, page=ACCURACY / "memory.md")
 
 
-def test_every_command_has_help_and_is_in_the_readme() -> None:
-    text = README.read_text(encoding="utf-8")
+def rows_of(page: str, marker: str) -> list[list[str]]:
+    """Return the cells of a generated table, without its head."""
+    text = (ACCURACY / page).read_text(encoding="utf-8")
+    block = text.partition(f"<!-- {marker} -->")[2].partition(f"<!-- /{marker} -->")[0]
+    rows = [line[1:-1].split("|") for line in block.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row] for row in rows[2:]]
+
+
+def percent(cell: str) -> float:
+    return abs(float(cell.rstrip(" %")))
+
+
+def between(rows: Sequence[Sequence[str]], column: int) -> str:
+    """Return the best and the worst cell of a column, each with the name of its row."""
+    ordered = sorted((row for row in rows if row[column]), key=lambda row: percent(row[column]))
+    best, worst = ((row[column], row[0]) for row in (ordered[0], ordered[-1]))
+    return f"{best[0]} ({best[1]}) to {worst[0]} ({worst[1]})"
+
+
+def accuracy_lines() -> Iterator[str]:
+    """Yield README's table, from the tables of the pages that other tests keep true."""
+    yield "| predicted | against | median error (best source to worst) | nine in ten within |"
+    yield "| --- | --- | --- | --- |"
+    errors = sorted(percent(row[-1]) for row in rows_of("memory.md", "accuracy"))
+    p90 = statistics.quantiles(errors, n=10, method="inclusive")[-1]
+    yield (
+        f"| [memory](docs/accuracy/memory.md) | {len(errors)} jobs under PyTorch's fake tensors |"
+        f" {statistics.median(errors):.1f} % | {p90:.1f} % |"
+    )
+    runs = "docs/accuracy/runs.md"
+    read = [row for row in rows_of("runs.md", "memory") if row[2]]
+    count = sum(int(row[2]) for row in read)
+    spans = f"{between(read, 3)} | {between(read, 4)}"
+    yield f"| [memory]({runs}#memory) | {count:,} readings of published runs | {spans} |"
+    timed = rows_of("runs.md", "time")
+    count = sum(int(row[1]) for row in timed)
+    spans = f"{between(timed, 3)} | {between(timed, 5)}"
+    yield f"| [step time]({runs}#step-time) | {count:,} published runs | {spans} |"
+    left_out = [[f"{row[0]}, {row[1]}", *row[2:]] for row in rows_of("runs.md", "left-out")]
+    link = f"{runs}#step-time-of-a-source-left-out"
+    yield f"| [step time]({link}) | a source nothing was fitted on | {between(left_out, 3)} | |"
+    chosen = rows_of("runs.md", "choice")
+    count = sum(int(row[1]) for row in chosen)
+    spans = f"of the step lost: {between(chosen, 3)} | {between(chosen, 4)}"
+    yield f"| [fastest layout]({runs}#choice) | {count:,} groups of published runs | {spans} |"
+    seen = rows_of("collectives.md", "within")[-1]
+    for against, column in (("NCCL on a measured machine", 2), ("NCCL on one never seen", 6)):
+        cells = f"{seen[column]} | {seen[column + 1]}".replace("%", " %")
+        yield f"| [collective](docs/accuracy/collectives.md) | {against} | {cells} |"
+
+
+def test_the_readmes_figures_are_those_of_the_pages(*, update: bool) -> None:
+    check_block("accuracy", "\n".join(accuracy_lines()) + "\n", update=update)
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= 120
+
+
+def test_every_command_has_help_and_is_told_of() -> None:
+    text = README.read_text(encoding="utf-8") + USING.read_text(encoding="utf-8")
     for name, command in cli.cli.commands.items():
         assert command.help
         assert f"planner {name}" in text
+
+
+@pytest.mark.parametrize("page", [README, USING], ids=lambda page: page.stem)
+def test_every_shown_command_line_is_understood(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("node.json", "requests.jsonl"):
+        (tmp_path / name).touch()
+    text = page.read_text(encoding="utf-8")
+    shown = re.findall(r"^\$ (?:.* \| )?planner (\S+)(.*)$", text, re.MULTILINE)
+    assert shown
+    for name, arguments in shown:
+        with cli.cli.commands[name].make_context(name, shlex.split(arguments)):
+            pass
+
+
+def test_a_line_that_is_quoted_is_in_the_plan() -> None:
+    reading = README.read_text(encoding="utf-8").partition("## How to read a plan")[2]
+    guide, _, plan = EXAMPLE.read_text(encoding="utf-8").partition("<!-- demo -->")
+    quoted = re.findall(r"`(\d[^`]+)`", reading.partition("\n## ")[0] + guide)
+    assert quoted
+    assert [line for line in quoted if line not in plan] == []
 
 
 def test_the_tree_is_the_folders() -> None:
     tree = README.read_text(encoding="utf-8").split("## The tree")[1].split("```")[1]
     folders = {path.parent.name for path in (ROOT / "planner").glob("*/__init__.py")}
     assert set(re.findall(r"^  (\w+)/ ", tree, re.MULTILINE)) == folders
+    assert set(re.findall(r"^(\w+)/ ", tree, re.MULTILINE)) == {"planner", *OTHER_FOLDERS}
     assert not [path for path in (ROOT / "planner").glob("*.py") if path.stem != "__init__"]
 
 
-def test_every_decision_is_listed_and_every_link_leads_somewhere() -> None:
+def test_every_folder_says_in_one_line_what_it_is() -> None:
+    folders = [
+        path for room in ("planner", "api", "web") for path in (ROOT / room).rglob("__init__.py")
+    ]
+    for path in folders:
+        docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        assert docstring.splitlines() == [docstring], path
+
+
+def where_is() -> dict[str, tuple[Path, str]]:
+    """Return what CONTRIBUTING says is where: a file or folder, and what to look for in it."""
+    text = CONTRIBUTING.read_text(encoding="utf-8")
+    section = text.partition("## Where is ...\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (.+?) \| `(.+?)` \| `(.+?)` \|$", section, re.MULTILINE)
+    return {what: (ROOT / where, sought) for what, where, sought in rows}
+
+
+def test_what_a_stranger_asks_for_is_where_it_is_said_to_be() -> None:
+    places = where_is()
+    assert set(places) >= STRANGERS_QUESTIONS
+    for what, (place, sought) in places.items():
+        files = [place] if place.is_file() else [path for path in place.iterdir() if path.is_file()]
+        assert any(sought in path.read_text(encoding="utf-8") for path in files), what
+
+
+def test_what_a_parallel_dimension_takes_is_what_expert_parallelism_took() -> None:
+    text = CONTRIBUTING.read_text(encoding="utf-8")
+    section = text.partition("## Add a parallel dimension\n")[2].partition("\n## ")[0]
+    told = set(re.findall(r"`(planner/[\w/]+\.py)`", section))
+    named = re.compile(r"expert_parallel|\"expert\"")
+    modules = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "planner").rglob("*.py")
+        if named.search(path.read_text(encoding="utf-8"))
+    }
+    assert told == modules
+    assert f"named in {len(modules)} modules" in section
+
+
+def test_every_decision_is_listed() -> None:
     pages = sorted((ROOT / "docs/decisions").glob("0*.md"))
     index = (ROOT / "docs/decisions/README.md").read_text(encoding="utf-8")
     assert pages
-    for page in pages:
-        assert f"({page.name})" in index
-    for link in re.findall(r"\]\(([^)#:]+)\)", README.read_text(encoding="utf-8")):
-        assert (ROOT / link).exists()
+    assert re.findall(r"\((0[^)]+)\)", index) == [page.name for page in pages]
+
+
+def anchors(page: Path) -> set[str]:
+    """Return what a link may name after `#`: the titles, as GitHub writes them."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_and_every_path_leads_somewhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for link, anchor in re.findall(r"\]\(([^):#]*)(?:#([^)]+))?\)", text):
+        target = page.parent / link if link else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), anchor
+    for name in re.findall(r"`((?:planner|api|web|data|docs|tests)/[\w./-]+)`", text):
+        assert (ROOT / name).exists(), name
+    for name in re.findall(r"`(planner(?:\.[a-z_]\w*)+)`", text):
+        assert pkgutil.resolve_name(name), name

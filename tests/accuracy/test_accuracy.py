@@ -1,6 +1,6 @@
-"""Published runs estimated again; docs/accuracy/runs.md and the README's table cannot lie.
+"""Published runs estimated again; docs/accuracy/runs.md cannot lie.
 
-`pytest --update-golden tests/accuracy/test_accuracy.py` rewrites both; read the diff.
+`pytest --update-golden tests/accuracy/test_accuracy.py` rewrites it; read the diff.
 """
 
 import json
@@ -326,16 +326,3 @@ def test_the_page_is_what_the_runs_give(
         ("sources", sources_text()),
     ):
         check_block(marker, body, update=update, page=PAGE)
-
-
-def test_the_readme_has_a_line_per_source(
-    figures: list[Accuracy], request: pytest.FixtureRequest
-) -> None:
-    chosen = {row[0]: row for row in choice_rows(figures)}
-    rows = []
-    for source, runs, _, middle, _, p90, bias, rho, covered in time_rows(figures):
-        _, _, right, regret, *_ = chosen.get(source, ("",) * 6)
-        rows.append((source, runs, middle, p90, bias, covered, rho, right, regret))
-    head = ("source", "runs", "median", "90 %", "bias", "in range", "Spearman", "right", "regret")
-    update = bool(request.config.getoption("--update-golden"))
-    check_block("runs", markdown(head, rows), update=update)

@@ -1,0 +1,115 @@
+"""docs/targets.md cannot lie: its tables are what the targets say of plans.
+
+`pytest --update-golden tests/generate/test_targets_page.py` rewrites them; read the diff.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from run_specs import with_layout
+from test_docs import check_block
+from test_generate import SPEC
+
+from planner import answers
+from planner.catalog import records
+from planner.generate import LAUNCHERS, TARGETS
+from planner.generate.write_bundle import write_targets
+from planner.request.schema import parse_request
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs/targets.md"
+LLAMA = json.loads((ROOT / "data/models/meta-llama--Llama-3.1-8B.json").read_text())["config"]
+LAYERS = LLAMA["num_hidden_layers"]
+
+LAYOUTS: Mapping[str, Mapping[str, Any]] = {
+    "DDP": {"zero_stage": 0},
+    "ZeRO-1": {"zero_stage": 1},
+    "ZeRO-2": {"zero_stage": 2},
+    "ZeRO-3": {"zero_stage": 3},
+    "HSDP": {
+        "zero_stage": 3,
+        "data_parallel_replicate_size": 2,
+        "data_parallel_shard_size": 4,
+    },
+    "local SGD": {"zero_stage": 0, "synchronize_every": 8},
+    "offload of the optimizer": {"offload": "optimizer"},
+    "offload of parameters too": {"offload": "optimizer+parameters"},
+    "selective recompute": {"recompute": "selective"},
+    "tensor": {"tensor_parallel_size": 2},
+    "tensor and sequence": {"tensor_parallel_size": 2, "sequence_parallel": True},
+    "pipeline": {"pipeline_parallel_size": 2, "layers_per_stage": (LAYERS // 2,) * 2},
+    "context": {"context_parallel_size": 2},
+}
+"""Fields of a layout; where no ZeRO stage is given, any that the target writes will do."""
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = (head, ["---"] * len(head), *rows)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"
+
+
+def is_written(framework: str, target: str, layout: Mapping[str, Any]) -> bool:
+    stages = (layout["zero_stage"],) if "zero_stage" in layout else (0, 1, 2, 3)
+    model = {"model": "meta-llama/Llama-3.1-8B", "model_config": LLAMA, "framework": framework}
+    return any(
+        TARGETS[target].refusal(with_layout(SPEC, **{**model, **layout, "zero_stage": stage}))
+        is None
+        for stage in stages
+    )
+
+
+def targets_of(framework: str, folder: Path) -> list[str]:
+    """Return the targets of a framework's plans, the one that launchers start first at the front."""
+    request = {
+        "model": "gpt2",
+        "cluster": {"gpu": "a100", "gpus_per_node": 8},
+        "recipe": {"framework": framework},
+        "strategy": {"zero_stage": 0},
+    }
+    resolved, plan = answers.suggest(parse_request(request), allow_paths=False)
+    answer = answers.answer_plan(resolved, plan, None)
+    written = write_targets(folder / framework, plan, answer, force=False)
+    return [name for name in (*written.targets, *written.unwritten) if name in TARGETS]
+
+
+def layouts_text(targets: Mapping[str, Sequence[str]]) -> str:
+    columns = [
+        (framework, target)
+        for framework, its in targets.items()
+        if framework != "accelerate"  # Its targets are torch's.
+        for target in its
+    ]
+    names = [
+        f"{target} with DeepSpeed" if framework == "deepspeed" != target else target
+        for framework, target in columns
+    ]
+    rows = [
+        [name, *("yes" if is_written(*column, layout) else "" for column in columns)]
+        for name, layout in LAYOUTS.items()
+    ]
+    return markdown(["layout", *names], rows)
+
+
+def test_the_page_is_what_the_targets_say(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    update = bool(request.config.getoption("--update-golden"))
+    names = sorted(records.framework_names(), key=lambda name: (name != "torch", name))
+    targets = {name: targets_of(name, tmp_path) for name in names}
+    frameworks = [(name, ", ".join(its) or "none yet") for name, its in targets.items()]
+    launchers = [
+        (
+            each.name,
+            " ".join(f"`{name}`" for name in each.templates),
+            str(each.least_nodes),
+            ", ".join(each.targets) or "all",
+        )
+        for each in LAUNCHERS.values()
+    ]
+    for marker, body in (
+        ("frameworks", markdown(("`--framework`", "targets"), frameworks)),
+        ("layouts", layouts_text(targets)),
+        ("launchers", markdown(("launcher", "files", "from nodes", "targets"), launchers)),
+    ):
+        check_block(marker, body, update=update, page=PAGE)

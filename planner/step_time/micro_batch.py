@@ -96,29 +96,40 @@ def _total(spent: Column, kinds: range) -> Amount:
 
 def part_seconds(job: Job, s: Strategy, part: Part) -> MicroBatch:
     """Return a micro-batch through one occurrence of a part, the host's floor included."""
-    precision = job.precision
-    replicated = _part_seconds_in(job, s, part, precision.replicated_numerics)
-    if precision.sharded_numerics == precision.replicated_numerics:
-        return replicated
-    sharded = _part_seconds_in(job, s, part, precision.sharded_numerics)
-    return sharded.where(shards_parameters(job, s), replicated)
+    precision, is_sharded = job.precision, shards_parameters(job, s)
+    exchanged = _exchanged(job, s, part)
+    if precision.sharded_numerics == precision.replicated_numerics or not np.any(is_sharded):
+        return _part_seconds_in(job, s, part, precision.replicated_numerics, exchanged)
+    sharded = _part_seconds_in(job, s, part, precision.sharded_numerics, exchanged)
+    if np.all(is_sharded):
+        return sharded
+    replicated = _part_seconds_in(job, s, part, precision.replicated_numerics, exchanged)
+    return sharded.where(is_sharded, replicated)
 
 
-def _part_seconds_in(job: Job, s: Strategy, part: Part, numerics: Numerics) -> MicroBatch:
-    """Compute, what the host's pace adds to it, and what is exposed of the exchanges in the part.
+def _exchanged(job: Job, s: Strategy, part: Part) -> Column:
+    """Return, as a micro-batch has them, the exposed seconds of the exchanges in the part.
 
         tensor = (1 + r + 1 - o) * exchange;  expert = (2 + r) * exchange
 
     Notation: r 1 where recompute repeats the forward pass; o the framework's tensor_overlap_fraction.
     """
     spent = np.zeros((len(Spent), *np.shape(tokens(job, s))))
-    _compute(job, s, part, numerics, spent)
     again = _repeats_forward(s, part)
     overlap = job.framework.overlap.tensor_fraction
     exchange = communication.tensor_parallel(job, s, part)
     spent[Spent.TENSOR] = (1 + again + 1 - overlap) * exchange
     spent[Spent.EXPERT] = (2 + again) * communication.expert_parallel(job, s, part)
     spent[Spent.CONTEXT] = _context(job, s, part)
+    return spent
+
+
+def _part_seconds_in(
+    job: Job, s: Strategy, part: Part, numerics: Numerics, exchanged: Column
+) -> MicroBatch:
+    """Return what is exchanged in the part with what it computes and the host's pace adds to it."""
+    spent = exchanged.copy()
+    _compute(job, s, part, numerics, spent)
     _wait_for_host(job, s, part, spent)
     return MicroBatch(spent)
 

@@ -33,9 +33,9 @@ _SUM, _PRODUCT, _ATOM = range(3)
 _BINDING = MappingProxyType({"+": _SUM, "-": _SUM, "x": _PRODUCT, "/": _PRODUCT})
 _OPERATIONS = MappingProxyType(
     {
-        "+": np.add,
-        "-": np.subtract,
-        "x": np.multiply,
+        "+": operator.add,
+        "-": operator.sub,
+        "x": operator.mul,
         "/": np.divide,
         "max": np.maximum,
         "min": np.minimum,
@@ -171,6 +171,9 @@ class RowChoice(Expression):
     @property
     def value(self) -> Amount:
         """Return each row's own value, looked up when asked for: a search asks for few."""
+        if len(self.options) == 2:  # noqa: PLR2004 - several times as quick as np.choose
+            other, one = self.options
+            return np.where(self.index, one.value, other.value)
         values = np.broadcast_arrays(self.index, *(option.value for option in self.options))[1:]
         return np.choose(self.index, values)
 

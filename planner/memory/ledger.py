@@ -15,6 +15,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from planner.core.term import (
+    NOTHING,
     Amount,
     Expression,
     Term,
@@ -92,7 +93,9 @@ def _stage_memory(job: Job, s: Strategy, at: Stage) -> Memory:
     phased = tuple(term(job, s, at) for term in _TERMS)
     if job.recipe.lora is not None:
         phased = (*phased, activations.dequantised_weight(job, at))
-    amounts = (sum((expression.value for expression in same), 0.0) for same in _by_phase(phased))
+    amounts = (
+        sum((held.value for held in same if held is not NOTHING), 0.0) for same in _by_phase(phased)
+    )
     in_phases = np.stack(np.broadcast_arrays(*amounts))
     phase = np.argmax(in_phases, axis=0)
     peak = np.max(in_phases, axis=0)

@@ -125,7 +125,7 @@ def source(cluster: Cluster, group: Group) -> str:
 def _spread(cluster: Cluster, group: Group) -> tuple[Column, Column]:
     """Return the ranks that a group has in a node, and its nodes; rows of columns alike."""
     ranks = np.asarray(group.ranks)
-    ranks_in_node = np.clip(cluster.gpus_per_node // np.asarray(group.stride), 1, ranks)
+    ranks_in_node = np.minimum(np.maximum(cluster.gpus_per_node // group.stride, 1), ranks)
     return ranks_in_node, -(-ranks // ranks_in_node)
 
 

@@ -53,7 +53,7 @@ class Choice(int, Enum):
     @classmethod
     def names(cls) -> tuple[str, ...]:
         """Return the contract's names, by number."""
-        return tuple(str(each) for each in cls)
+        return tuple(str(each) for each in _members(cls))
 
     @classmethod
     def numbered(cls, number: int) -> Self:

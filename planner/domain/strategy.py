@@ -58,7 +58,8 @@ class Choice(int, Enum):
     @classmethod
     def numbered(cls, number: int) -> Self:
         """Return the member of a number."""
-        return _members(cls)[number]
+        members: tuple[Self, ...] = _members(cls)
+        return members[number]
 
     @classmethod
     def name_of(cls, number: "Whole | Choice") -> str | NDArray[np.str_]:

@@ -9,7 +9,7 @@ parallelism; B those of its largest block; O those outside the blocks; N ranks t
 dense parameters over; M those it divides experts over.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -18,6 +18,7 @@ from planner.core.term import (
     NOTHING,
     Amount,
     Expression,
+    RowTerms,
     Term,
     Truth,
     bytes_each,
@@ -43,7 +44,7 @@ from planner.parallel.partition import Stage
 class Memory:
     """The ledger of one rank, or of a table of layouts."""
 
-    terms: tuple[Term, ...]
+    terms: Collection[Term]
     """They sum to `reserved_bytes`; all but `framework_and_context` sum to `peak_bytes`."""
     peak_bytes: Amount
     """What torch.cuda.max_memory_allocated would say."""
@@ -60,7 +61,7 @@ class Memory:
     def at(self, row: int) -> "Memory":
         """Return the ledger of one row of a table."""
         return Memory(
-            terms=tuple(term.at(row) for term in self.terms),
+            terms=RowTerms(self.terms, row),
             peak_bytes=pick(self.peak_bytes, row),
             reserved_bytes=pick(self.reserved_bytes, row),
             low_bytes=pick(self.low_bytes, row),

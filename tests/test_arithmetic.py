@@ -1,6 +1,6 @@
 """Every line of a ledger says its own amount: the text alone is evaluated, rounding and all."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -65,7 +65,7 @@ def sampled(job: Job) -> tuple[Candidate, ...]:
     return estimate_rows(job, rows(table, dice.integers(num_rows(table), size=LAYOUTS)))
 
 
-def lines(terms: tuple[Term, ...]) -> Iterator[Term]:
+def lines(terms: Iterable[Term]) -> Iterator[Term]:
     """Yield terms and what they open into."""
     for term in terms:
         yield term

@@ -4,7 +4,7 @@ Positions are percentages, so the drawing follows the page's width and its text 
 Every segment carries the letter of its row in the table beside it: colour is never the only key.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from string import ascii_uppercase
 
@@ -53,7 +53,7 @@ class Row:
     source: str
 
 
-def letters(ledgers: Iterable[Sequence[Term]]) -> dict[str, str]:
+def letters(ledgers: Iterable[Collection[Term]]) -> dict[str, str]:
     """Return the letter of every term, by name, that is not zero in one of the ledgers at least.
 
     Args:
@@ -66,7 +66,7 @@ def letters(ledgers: Iterable[Sequence[Term]]) -> dict[str, str]:
 
 
 def rows(
-    terms: Sequence[Term],
+    terms: Collection[Term],
     show: Callable[[float], str],
     keys: Mapping[str, str] | None = None,
 ) -> tuple[Row, ...]:

@@ -1,6 +1,5 @@
 """What else was considered: other families, what does not fit, what is not proposed, trade-offs."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,8 +9,8 @@ from planner.advice.rules import Finding, Severity, Situation
 from planner.core.term import Column
 from planner.core.units import format_bytes
 from planner.domain.job import Job
-from planner.domain.strategy import Layout, Table, rows
-from planner.search.candidate import Candidate, estimate_rows
+from planner.domain.strategy import Layout
+from planner.search.candidate import Candidate
 from planner.search.limits import violations
 from planner.search.search import Found
 from planner.search.wish import Wish, filled
@@ -55,23 +54,37 @@ def best_of_families(found: Found) -> dict[str, int]:
     return {name: row for name, row in best.items() if row is not None}
 
 
-def _candidates(job: Job, table: Table, which: Sequence[int]) -> tuple[Candidate, ...]:
-    """Return the full estimates of some rows."""
-    return estimate_rows(job, rows(table, np.array(which))) if which else ()
+def shown(found: Found, ordinary: Column, best: dict[str, int]) -> list[int]:
+    """Return the rows that a plan may show, to be estimated together."""
+    others = _others(found, best)[: MOST_ALTERNATIVES + 1]
+    return [*others, *_nearest(found, best), *_front(found, ordinary)]
+
+
+def _others(found: Found, best: dict[str, int]) -> list[int]:
+    """Return the families' fastest rows, the best first; offload only of what needs it to fit."""
+    rows = [
+        row
+        for name, row in best.items()
+        if name.removesuffix("+offload") not in best.keys() - {name}
+    ]
+    return sorted(rows, key=lambda row: (not found.is_comfortable[row], found.step_seconds[row]))
+
+
+def _nearest(found: Found, best: dict[str, int]) -> list[int]:
+    """Return the smallest rows of families of which nothing fits, the nearest first."""
+    smallest = [
+        found.smallest(members) for name, members in found.families.items() if name not in best
+    ]
+    return sorted(smallest, key=lambda row: found.reserved_bytes[row])[:MOST_ALTERNATIVES]
 
 
 def alternatives(found: Found, chosen: Candidate, best: dict[str, int]) -> tuple[Alternative, ...]:
     """Return the next best family's fastest layouts; offload only of what does not fit without."""
-    own = chosen.strategy.family
-    others = [
-        row
-        for name, row in best.items()
-        if name != own and name.removesuffix("+offload") not in best.keys() - {name}
-    ]
-    others.sort(key=lambda row: (not found.is_comfortable[row], found.step_seconds[row]))
+    own = best.get(chosen.strategy.family)
+    others = [row for row in _others(found, best) if row != own]
     return tuple(
         Alternative(candidate=other, reason=_reason(chosen, other))
-        for other in _candidates(found.job, found.table, others[:MOST_ALTERNATIVES])
+        for other in found.candidates(others[:MOST_ALTERNATIVES])
     )
 
 
@@ -86,17 +99,13 @@ def _reason(chosen: Candidate, other: Candidate) -> str:
 
 def too_large(situation: Situation, found: Found, best: dict[str, int]) -> tuple[Rejected, ...]:
     """Return families of which nothing fits: the smallest layout of each, the nearest first."""
-    smallest = [
-        found.smallest(members) for name, members in found.families.items() if name not in best
-    ]
-    smallest.sort(key=lambda row: found.reserved_bytes[row])
     return tuple(
         Rejected(
             family=row.strategy.family,
             strategy=row.strategy,
             findings=rules.blockers(replace(situation, candidate=row)),
         )
-        for row in _candidates(found.job, found.table, smallest[:MOST_ALTERNATIVES])
+        for row in found.candidates(_nearest(found, best))
     )
 
 
@@ -144,20 +153,25 @@ def _limit_finding(code: str, name: str, message: str) -> Finding:
 
 def pareto(situation: Situation, found: Found, ordinary: Column) -> tuple[Point, ...]:
     """Return the layouts that are the fastest in their memory, and the fastest on fewer GPUs."""
-    order = ordinary[np.lexsort((found.reserved_bytes[ordinary], found.step_seconds[ordinary]))]
-    front: list[int] = []
-    for row in order[_drops(found.reserved_bytes[order])]:
-        if not front or found.reserved_bytes[row] <= _ROOMIER * found.reserved_bytes[front[-1]]:
-            front.append(int(row))
     gpus = found.job.cluster.world_size
-    points = [Point(gpus=gpus, candidate=c) for c in _candidates(found.job, found.table, front)]
+    front = found.candidates(_front(found, ordinary))
     sizes = {"one node": found.job.cluster.gpus_per_node, "one GPU": 1}
     fewer = [
         Point(gpus=size, candidate=situation.fewer[name])
         for name, size in sizes.items()
         if name in situation.fewer
     ]
-    return (*points, *fewer)
+    return (*(Point(gpus=gpus, candidate=each) for each in front), *fewer)
+
+
+def _front(found: Found, ordinary: Column) -> list[int]:
+    """Return the rows that are the fastest in their memory, the fastest first."""
+    order = ordinary[np.lexsort((found.reserved_bytes[ordinary], found.step_seconds[ordinary]))]
+    front: list[int] = []
+    for row in order[_drops(found.reserved_bytes[order])]:
+        if not front or found.reserved_bytes[row] <= _ROOMIER * found.reserved_bytes[front[-1]]:
+            front.append(int(row))
+    return front
 
 
 def _drops(values: Column) -> Column:

@@ -14,6 +14,7 @@ from planner.advice.alternatives import (
     best_of_families,
     forbidden,
     pareto,
+    shown,
     too_large,
 )
 from planner.advice.confidence import Confidence, confidence
@@ -94,10 +95,11 @@ def make_plan(job: Job, wish: Wish | None = None, objective: str = "time") -> Pl
     ordinary = ordinary_rows(found, wish or {})
     if not len(ordinary):
         raise _nothing_fits(found, wish)
+    best = best_of_families(found)
+    found.candidates(shown(found, ordinary, best))  # one table is quicker than each where it is met
     situation = _situation(found, ordinary, wish or {})
     finding, chosen, disagreement = _choose(situation, found, ordinary, wish, objective)
     situation = replace(situation, candidate=chosen)
-    best = best_of_families(found)
     return Plan(
         job=job,
         chosen=chosen,

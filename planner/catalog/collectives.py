@@ -13,9 +13,12 @@ from planner.core.units import GIGA, KIB, MICRO
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CollectiveSystem:
-    """One record of `data/calibration/collectives`: a machine whose collectives were timed."""
+    """One record of `data/calibration/collectives`: a machine whose collectives were timed.
+
+    Each is itself alone, not equal to its like, so that what is computed from it can be cached.
+    """
 
     name: str
     gpus: tuple[str, ...]

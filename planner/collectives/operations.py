@@ -125,7 +125,7 @@ def source(cluster: Cluster, group: Group) -> str:
 def _spread(cluster: Cluster, group: Group) -> tuple[Column, Column]:
     """Return the ranks that a group has in a node, and its nodes; rows of columns alike."""
     ranks = np.asarray(group.ranks)
-    ranks_in_node = np.clip(cluster.gpus_per_node // np.asarray(group.stride), 1, ranks)
+    ranks_in_node = np.minimum(np.maximum(cluster.gpus_per_node // group.stride, 1), ranks)
     return ranks_in_node, -(-ranks // ranks_in_node)
 
 
@@ -142,31 +142,41 @@ def _network(cluster: Cluster) -> Link:
 def _seconds(
     cluster: Cluster, group: Group, size_bytes: Amount, operations: Amount, operation: str
 ) -> Amount:
-    """Evaluate together the rows that are alike in place; nothing moves in a group of one."""
-    columns = np.broadcast_arrays(group.ranks, group.stride, size_bytes, operations)
-    ranks, stride, size, times = (np.atleast_1d(column) for column in columns)
-    each = size / np.maximum(times, 1)
-    ranks_in_node, nodes = _spread(cluster, Group(ranks=ranks, stride=stride))
+    """Evaluate together the rows that are alike in place."""
+    given = (group.ranks, group.stride, size_bytes, operations)
+    if not any(np.ndim(each) for each in given):
+        each = size_bytes / max(operations, 1)
+        return float(operations * _alike_seconds(cluster, group, each, operation))
+    ranks, stride, size, times = np.broadcast_arrays(*given)
     seconds = np.zeros(ranks.shape)
-    for rows in _alike(ranks_in_node, stride, nodes > 1):
-        local, apart = int(ranks_in_node[rows[0]]), int(stride[rows[0]])
-        link = cluster.link(local, apart)
-        if nodes[rows[0]] > 1:
-            exchange = Exchange(
-                gpu=cluster.gpu,
-                inner=link,
-                network=_network(cluster),
-                ranks_in_node=local,
-                gpus_per_node=cluster.gpus_per_node,
-                ranks=ranks[rows],
-                nodes=nodes[rows],
-                size_bytes=each[rows],
-            )
-            seconds[rows] = BETWEEN_NODES[operation](exchange)
-        elif local > 1:
-            seconds[rows] = _in_node(cluster, link, operation, local, each[rows])
-    seconds = seconds * times
-    return seconds if columns[0].ndim else float(seconds[0])
+    moving = np.flatnonzero(ranks > 1)
+    for alike in _alike(cluster, Group(ranks=ranks[moving], stride=stride[moving])):
+        rows = moving[alike]
+        same = Group(ranks=ranks[rows], stride=stride[rows])
+        each = size[rows] / np.maximum(times[rows], 1)
+        seconds[rows] = _alike_seconds(cluster, same, each, operation)
+    total: Amount = seconds * times
+    return total
+
+
+def _alike_seconds(cluster: Cluster, group: Group, size_bytes: Amount, operation: str) -> Amount:
+    """Seconds of one operation in groups alike in place; nothing moves in a group of one."""
+    ranks, stride = (np.ravel(each)[0].item() for each in (group.ranks, group.stride))
+    local = int(min(max(cluster.gpus_per_node // stride, 1), ranks))
+    link = cluster.link(local, int(stride))
+    if ranks > local:
+        exchange = Exchange(
+            gpu=cluster.gpu,
+            inner=link,
+            network=_network(cluster),
+            ranks_in_node=local,
+            gpus_per_node=cluster.gpus_per_node,
+            ranks=group.ranks,
+            nodes=-(-group.ranks // local),
+            size_bytes=size_bytes,
+        )
+        return BETWEEN_NODES[operation](exchange)
+    return _in_node(cluster, link, operation, local, size_bytes) if local > 1 else 0.0
 
 
 def _in_node(
@@ -177,15 +187,16 @@ def _in_node(
     return link_seconds(cluster.gpu, link, operation, ranks, size_bytes)
 
 
-def _alike(ranks_in_node: Column, stride: Column, spans: Column) -> Iterator[Column]:
+def _alike(cluster: Cluster, group: Group) -> Iterator[Column]:
     """Yield the rows of each place: the same ranks in a node, stride, and one node or several.
 
     Strides of a node and more are one: such groups have one rank in a node. So the places are few
     and small, and sorting them is cheap.
     """
+    ranks_in_node, nodes = _spread(cluster, group)
     widest = int(ranks_in_node.max(initial=1))
-    apart = np.where(ranks_in_node == 1, 0, stride)
-    places = (apart * (widest + 1) + ranks_in_node) * 2 + spans
+    apart = np.where(ranks_in_node == 1, 0, group.stride)
+    places = (apart * (widest + 1) + ranks_in_node) * 2 + (nodes > 1)
     order = np.argsort(places.astype(np.min_scalar_type(places.max(initial=0))), kind="stable")
     if order.size:
         yield from np.split(order, np.flatnonzero(np.diff(places[order])) + 1)

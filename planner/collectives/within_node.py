@@ -1,6 +1,7 @@
 """Seconds of one collective within a node: the formula, and what measurements say on top of it."""
 
 import math
+from functools import cache
 
 import numpy as np
 
@@ -125,15 +126,20 @@ def measured(
     The ratio is interpolated over the logarithms of size and ranks, and held beyond the points:
     there bandwidth rules above the largest size and latency below the smallest.
     """
+    wanted = np.log(np.maximum(size_bytes, 1.0))
+    ratio = np.exp(np.interp(wanted, *_log_ratio_curve(system, operation, ranks)))
+    return ratio * _formula(system, operation, ranks, size_bytes, bytes_per_second)
+
+
+@cache
+def _log_ratio_curve(system: CollectiveSystem, operation: str, ranks: int) -> tuple[Column, Column]:
+    """Return logarithms of the measured sizes, and of measured / formula for that many ranks."""
     known = sorted(system.seconds[operation])
     low = max((n for n in known if n <= ranks), default=known[0])
     high = min((n for n in known if n >= ranks), default=known[-1])
     weight = 0.0 if low == high else math.log(ranks / low) / math.log(high / low)
     below, above = (_log_ratios(system, operation, n) for n in (low, high))
-    log_sizes = np.log(np.asarray(system.sizes_bytes))
-    wanted = np.log(np.maximum(size_bytes, 1.0))
-    ratio = np.exp(np.interp(wanted, log_sizes, (1 - weight) * below + weight * above))
-    return ratio * _formula(system, operation, ranks, size_bytes, bytes_per_second)
+    return np.log(np.asarray(system.sizes_bytes)), (1 - weight) * below + weight * above
 
 
 def _log_ratios(system: CollectiveSystem, operation: str, ranks: int) -> Column:

@@ -8,9 +8,9 @@ explains stands behind a semicolon.
 
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import cached_property, reduce
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -31,11 +31,11 @@ _FORMATTER = UnitFormatter()
 _SUM, _PRODUCT, _ATOM = range(3)
 """How strongly an operation binds."""
 _BINDING = MappingProxyType({"+": _SUM, "-": _SUM, "x": _PRODUCT, "/": _PRODUCT})
-_OPERATIONS = MappingProxyType(
+_OPERATIONS: Mapping[str, Callable[[Amount, Amount], Amount]] = MappingProxyType(
     {
-        "+": np.add,
-        "-": np.subtract,
-        "x": np.multiply,
+        "+": operator.add,
+        "-": operator.sub,
+        "x": operator.mul,
         "/": np.divide,
         "max": np.maximum,
         "min": np.minimum,
@@ -171,6 +171,9 @@ class RowChoice(Expression):
     @property
     def value(self) -> Amount:
         """Return each row's own value, looked up when asked for: a search asks for few."""
+        if len(self.options) == 2:  # noqa: PLR2004 - several times as quick as np.choose
+            other, one = self.options
+            return np.where(self.index, one.value, other.value)
         values = np.broadcast_arrays(self.index, *(option.value for option in self.options))[1:]
         return np.choose(self.index, values)
 
@@ -302,6 +305,28 @@ class Term:
             source=self.source,
             spread=pick(self.spread, row),
         )
+
+
+class RowTerms(Collection[Term]):
+    """The terms of one row of a table, taken out of it when they are looked at: few rows are shown."""
+
+    def __init__(self, terms: Collection[Term], row: int) -> None:
+        """Remember which row of which terms."""
+        self._terms = terms
+        self._row = row
+
+    @cached_property
+    def _taken(self) -> tuple[Term, ...]:
+        return tuple(term.at(self._row) for term in self._terms)
+
+    def __iter__(self) -> Iterator[Term]:
+        return iter(self._taken)
+
+    def __len__(self) -> int:
+        return len(self._terms)
+
+    def __contains__(self, term: object) -> bool:
+        return term in self._taken
 
 
 def pick(value: Any, row: int) -> Any:

@@ -1,6 +1,7 @@
 """What is to be trained, on what, and how: the input of every estimate."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from planner.domain.cluster import Cluster
 from planner.domain.framework import Framework
@@ -47,7 +48,7 @@ class Recipe:
     """Of the whole run; 0 where it was not said."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Job:
     """A model, a cluster, a recipe, and the framework that runs them."""
 
@@ -56,7 +57,7 @@ class Job:
     recipe: Recipe
     framework: Framework
 
-    @property
+    @cached_property
     def precision(self) -> Precision:
         """Return how the recipe's precision stores a trained parameter in this framework."""
         precision, lora = self.framework.precisions[self.recipe.precision], self.recipe.lora

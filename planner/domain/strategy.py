@@ -8,10 +8,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
-from functools import reduce
+from functools import cache, reduce
 from operator import mul, or_
 from types import MappingProxyType
-from typing import Self, TypeAlias
+from typing import Self, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,9 @@ DATA_NAMES = {0: "ddp", ZERO_1: "zero-1", ZERO_2: "zero-2", ZERO_3: "zero-3"}
 STAGES = {name: stage for stage, name in DATA_NAMES.items()}
 
 
+ChoiceT = TypeVar("ChoiceT", bound="Choice")
+
+
 class Choice(int, Enum):
     """One of a few values: a number, counted from 0, in a table; its `value` is the contract's name."""
 
@@ -50,12 +53,13 @@ class Choice(int, Enum):
     @classmethod
     def names(cls) -> tuple[str, ...]:
         """Return the contract's names, by number."""
-        return tuple(str(each) for each in cls)
+        return tuple(str(each) for each in _members(cls))
 
     @classmethod
     def numbered(cls, number: int) -> Self:
         """Return the member of a number."""
-        return tuple(cls)[number]
+        members: tuple[Self, ...] = _members(cls)
+        return members[number]
 
     @classmethod
     def name_of(cls, number: "Whole | Choice") -> str | NDArray[np.str_]:
@@ -63,6 +67,11 @@ class Choice(int, Enum):
         if isinstance(number, np.ndarray):
             return np.array(cls.names())[number]
         return cls.names()[number]
+
+
+@cache
+def _members(kind: type[ChoiceT]) -> tuple[ChoiceT, ...]:
+    return tuple(kind)
 
 
 class Recompute(Choice):
@@ -290,6 +299,16 @@ def num_rows(table: Table) -> int:
 def rows(table: Table, which: _Column) -> Table:
     """Return the rows of a table at these indices, or where a mask holds."""
     return Table(**{field.name: getattr(table, field.name)[which] for field in fields(table)})
+
+
+def first_of_alike(table: Table, names: Iterable[str]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the first row of each group alike in some fields, and the group of every row."""
+    key = np.zeros(num_rows(table), dtype=np.int64)
+    for name in names:
+        column = getattr(table, name)
+        key = key * (int(column.max(initial=0)) + 1) + column
+    _, first, which = np.unique(key, return_index=True, return_inverse=True)
+    return first, which
 
 
 def join(tables: Iterable[Table]) -> Table:

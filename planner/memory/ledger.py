@@ -9,14 +9,16 @@ parallelism; B those of its largest block; O those outside the blocks; N ranks t
 dense parameters over; M those it divides experts over.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from planner.core.term import (
+    NOTHING,
     Amount,
     Expression,
+    RowTerms,
     Term,
     Truth,
     bytes_each,
@@ -42,7 +44,7 @@ from planner.parallel.partition import Stage
 class Memory:
     """The ledger of one rank, or of a table of layouts."""
 
-    terms: tuple[Term, ...]
+    terms: Collection[Term]
     """They sum to `reserved_bytes`; all but `framework_and_context` sum to `peak_bytes`."""
     peak_bytes: Amount
     """What torch.cuda.max_memory_allocated would say."""
@@ -59,7 +61,7 @@ class Memory:
     def at(self, row: int) -> "Memory":
         """Return the ledger of one row of a table."""
         return Memory(
-            terms=tuple(term.at(row) for term in self.terms),
+            terms=RowTerms(self.terms, row),
             peak_bytes=pick(self.peak_bytes, row),
             reserved_bytes=pick(self.reserved_bytes, row),
             low_bytes=pick(self.low_bytes, row),
@@ -92,7 +94,9 @@ def _stage_memory(job: Job, s: Strategy, at: Stage) -> Memory:
     phased = tuple(term(job, s, at) for term in _TERMS)
     if job.recipe.lora is not None:
         phased = (*phased, activations.dequantised_weight(job, at))
-    amounts = (sum((expression.value for expression in same), 0.0) for same in _by_phase(phased))
+    amounts = (
+        sum((held.value for held in same if held is not NOTHING), 0.0) for same in _by_phase(phased)
+    )
     in_phases = np.stack(np.broadcast_arrays(*amounts))
     phase = np.argmax(in_phases, axis=0)
     peak = np.max(in_phases, axis=0)

@@ -1,6 +1,6 @@
 """Estimates, models and machines -> text for a terminal."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from textwrap import fill
 
 from planner.core.term import Amount, Term, total
@@ -304,7 +304,9 @@ def _matrix(layer: Linear) -> str:
     return f"{experts}{layer.name} {layer.in_features} x {layer.out_features}"
 
 
-def ledger(title: str, terms: Sequence[Term], unit: Callable[[Amount], str], bold: Emphasis) -> str:
+def ledger(
+    title: str, terms: Collection[Term], unit: Callable[[Amount], str], bold: Emphasis
+) -> str:
     """Return one line per term that is not zero: name, amount, arithmetic; then the total."""
     rows = [(t.name.replace("_", " "), unit(t.amount), t.how) for t in terms if float(t.amount)]
     rows.append(("total", unit(total(terms)), ""))

@@ -1,6 +1,7 @@
 """Estimates of a whole search space, and the best of it: what fits, how fast, in how much memory."""
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,7 +19,7 @@ from planner.domain.strategy import (
 )
 from planner.memory.host import fits_host
 from planner.memory.ledger import estimate_memory
-from planner.search.candidate import COMFORTABLE_FRACTION, Candidate, estimate
+from planner.search.candidate import COMFORTABLE_FRACTION, Candidate, estimate, estimate_rows
 from planner.search.code_changes import changed_techniques, effort_factor
 from planner.search.space import tables
 from planner.search.wish import Wish
@@ -76,9 +77,25 @@ class Found:
         groups = np.split(order, starts[1:]) if len(order) else []
         return {self.table.at(int(group[0])).family: group for group in groups}
 
+    @cached_property
+    def _known(self) -> dict[int, Candidate]:
+        """Return the full estimates that were made so far, by row."""
+        return {}
+
     def candidate(self, row: int) -> Candidate:
         """Return the full estimate of one layout."""
-        return estimate(self.job, self.table.at(row))
+        if row not in self._known:
+            self._known[row] = estimate(self.job, self.table.at(row))
+        return self._known[row]
+
+    def candidates(self, which: Iterable[int]) -> tuple[Candidate, ...]:
+        """Return the full estimates of some layouts, of which a table takes hardly more than one."""
+        wanted = [int(row) for row in which]
+        new = [row for row in dict.fromkeys(wanted) if row not in self._known]
+        if new:
+            found = estimate_rows(self.job, rows(self.table, np.array(new)))
+            self._known.update(zip(new, found, strict=True))
+        return tuple(self._known[row] for row in wanted)
 
     def best(self, among: Column, by: Column) -> int | None:
         """Return the row with the least of a column that fits, comfortably if any does.

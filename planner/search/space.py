@@ -173,7 +173,6 @@ def _schedules(job: Job, wish: Wish, pipeline: int, steps: int) -> Iterator[tupl
     if pipeline == 1:
         yield PipelineSchedule.ONE_FORWARD_ONE_BACKWARD, 1
         return
-    layers = -(-job.model.num_blocks // pipeline)
     able = job.framework.capabilities
     every = map(PipelineSchedule, able.pipeline_schedules)
     known = [each for each in every if not SCHEDULES[each].is_dominated]
@@ -181,6 +180,7 @@ def _schedules(job: Job, wish: Wish, pipeline: int, steps: int) -> Iterator[tupl
         record = SCHEDULES[PipelineSchedule.numbered(schedule)]
         chunks = [record.chunks.start]
         if record.is_grouped:
+            layers = -(-job.model.num_blocks // pipeline)
             chunks = divisors(layers)[1:] if steps % pipeline == 0 else []
         for virtual in chunks:
             if virtual == 1 or able.virtual_stages:

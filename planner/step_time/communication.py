@@ -87,8 +87,12 @@ def tensor_parallel(job: Job, s: Strategy, part: Part) -> Amount:
     rows = [layer for layer in part.linears if layer.cuts_inputs]
     sums = len({layer.name.removeprefix("expert_") for layer in rows})
     size, group = activation_bytes(job, s), tensor_group(s)
+    if not sums:
+        return 0.0 * size
     gathered = size / 2 if job.precision.matmul_dtype == "fp8" else size
     whole = operations.all_reduce(job.cluster, group, size)
+    if not np.any(s.sequence_parallel):
+        return sums * whole
     parted = operations.all_gather(job.cluster, group, gathered) + operations.reduce_scatter(
         job.cluster, group, size
     )
@@ -229,11 +233,14 @@ def _reduce(job: Job, s: Strategy, size: Amount, holders: _Holders, at: Stage) -
     buckets = np.maximum(1, np.round(size / job.framework.overlap.bucket_bytes))
     calls = np.where(shards_parameters(job, s), blocks_of(at), buckets)
     whole = operations.all_reduce(job.cluster, everyone, size, calls)
+    is_parted = scatters(job, s)
+    if not np.any(is_parted):
+        return whole
     outer = Group(ranks=replicas, stride=group.ranks * group.stride)
     parted = operations.reduce_scatter(job.cluster, group, size, calls) + operations.all_reduce(
         job.cluster, outer, size / group.ranks, calls
     )
-    return np.where(scatters(job, s), parted, whole)
+    return np.where(is_parted, parted, whole)
 
 
 def blocks_of(at: Stage) -> Amount:

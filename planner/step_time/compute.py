@@ -228,16 +228,17 @@ def host_stretch(
     return 1 + waiting / np.maximum(gpu_seconds, 1e-12)
 
 
-def weight_gradients(job: Job, s: Strategy, part: Part) -> Amount:
+def weight_gradients(job: Job, s: Strategy, part: Part, forward: Amount) -> Amount:
     """Seconds of the gradients of one occurrence of the part's weights in backward.
 
-    A matmul per forward matmul, added to the gradients in their own dtype. Frozen weights have none.
+    As long as the matmuls of forward, and the passes that add them up in the gradients' own dtype.
+    Frozen weights have none.
     Leaves out: the adapters' own matmuls; dequantising frozen weights.
     """
     if job.recipe.lora is not None:
         return 0.0
     accumulated = 2 * job.precision.gradient_bytes * sum(rank_parameters(part, s))
-    return matmuls(job, s, part) + accumulated / elementwise_bandwidth(job)
+    return forward + accumulated / elementwise_bandwidth(job)
 
 
 def selective_recompute(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Amount:

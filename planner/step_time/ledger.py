@@ -8,7 +8,7 @@ Notation: A gradient accumulation steps; p pipeline stages, v chunks of layers o
 and backward seconds of a micro-batch on the slowest stage.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from planner.core.term import (
     Amount,
+    RowTerms,
     Term,
     add,
     bytes_each,
@@ -44,7 +45,7 @@ from planner.step_time.terms import StepTerm
 class StepTime:
     """The ledger of one step, or of a table of layouts."""
 
-    terms: tuple[Term, ...]
+    terms: Collection[Term]
     """They sum to `step_seconds`."""
     step_seconds: Amount
     low_seconds: Amount
@@ -56,7 +57,7 @@ class StepTime:
     def at(self, row: int) -> "StepTime":
         """Return the ledger of one row of a table."""
         return StepTime(
-            terms=tuple(term.at(row) for term in self.terms),
+            terms=RowTerms(self.terms, row),
             step_seconds=pick(self.step_seconds, row),
             low_seconds=pick(self.low_seconds, row),
             high_seconds=pick(self.high_seconds, row),

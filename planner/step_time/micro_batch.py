@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from planner.core.term import Amount, Column, Truth
 from planner.domain.job import Job
 from planner.domain.model import Numerics, Part
-from planner.domain.strategy import Recompute, Strategy
+from planner.domain.strategy import Recompute, Strategy, Table, first_of_alike, rows
 from planner.parallel import partition
 from planner.parallel.activations import shards_parameters, tokens
 from planner.parallel.partition import Stage
@@ -50,6 +50,17 @@ class Spent(IntEnum):
 FORWARD = range(Spent.FORWARD_MATMULS, Spent.INPUT_GRADIENTS)
 BACKWARD = range(Spent.INPUT_GRADIENTS, Spent.TENSOR)
 _EXCHANGES = range(Spent.TENSOR, Spent.PUT_OFF)
+
+_DECISIVE = (
+    "tensor_parallel_size",
+    "sequence_parallel",
+    "context_parallel_size",
+    "expert_parallel_size",
+    "zero_stage",
+    "micro_batch_size",
+    "recompute",
+)
+"""The fields of a layout that decide a part's seconds: few of a search's rows differ in them."""
 
 
 @dataclass(frozen=True)
@@ -96,52 +107,64 @@ def _total(spent: Column, kinds: range) -> Amount:
 
 def part_seconds(job: Job, s: Strategy, part: Part) -> MicroBatch:
     """Return a micro-batch through one occurrence of a part, the host's floor included."""
-    precision = job.precision
-    replicated = _part_seconds_in(job, s, part, precision.replicated_numerics)
-    if precision.sharded_numerics == precision.replicated_numerics:
-        return replicated
-    sharded = _part_seconds_in(job, s, part, precision.sharded_numerics)
-    return sharded.where(shards_parameters(job, s), replicated)
+    precision, is_sharded = job.precision, shards_parameters(job, s)
+    alike = _in_any_numerics(job, s, part)
+    if precision.sharded_numerics == precision.replicated_numerics or not np.any(is_sharded):
+        return _part_seconds_in(job, s, part, precision.replicated_numerics, alike)
+    sharded = _part_seconds_in(job, s, part, precision.sharded_numerics, alike)
+    if np.all(is_sharded):
+        return sharded
+    replicated = _part_seconds_in(job, s, part, precision.replicated_numerics, alike)
+    return sharded.where(is_sharded, replicated)
 
 
-def _part_seconds_in(job: Job, s: Strategy, part: Part, numerics: Numerics) -> MicroBatch:
-    """Compute, what the host's pace adds to it, and what is exposed of the exchanges in the part.
+def _in_any_numerics(job: Job, s: Strategy, part: Part) -> Column:
+    """Return, as a micro-batch has them, the seconds that do not depend on the numerics.
 
         tensor = (1 + r + 1 - o) * exchange;  expert = (2 + r) * exchange
 
     Notation: r 1 where recompute repeats the forward pass; o the framework's tensor_overlap_fraction.
     """
     spent = np.zeros((len(Spent), *np.shape(tokens(job, s))))
-    _compute(job, s, part, numerics, spent)
+    matmuls = compute.matmuls(job, s, part)
+    spent[Spent.FORWARD_MATMULS] = spent[Spent.INPUT_GRADIENTS] = matmuls
+    spent[Spent.WEIGHT_GRADIENTS] = compute.weight_gradients(job, s, part, matmuls)
+    spent[Spent.PUT_OFF] = matmuls
+    spent[Spent.FORWARD_ATTENTION] = compute.attention(job, s, part)
+    spent[Spent.BACKWARD_ATTENTION] = compute.attention_backward(job, s, part)
+    if part.name == "head":
+        loss = compute.loss(job, s)
+        spent[Spent.FORWARD_LOSS], spent[Spent.BACKWARD_LOSS] = loss / 3, 2 * loss / 3
     again = _repeats_forward(s, part)
     overlap = job.framework.overlap.tensor_fraction
     exchange = communication.tensor_parallel(job, s, part)
     spent[Spent.TENSOR] = (1 + again + 1 - overlap) * exchange
     spent[Spent.EXPERT] = (2 + again) * communication.expert_parallel(job, s, part)
     spent[Spent.CONTEXT] = _context(job, s, part)
+    return spent
+
+
+def _part_seconds_in(
+    job: Job, s: Strategy, part: Part, numerics: Numerics, alike: Column
+) -> MicroBatch:
+    """Add what the numerics decide, and what the host's pace adds, to what is alike in all."""
+    spent = alike.copy()
+    _compute(job, s, part, numerics, spent)
     _wait_for_host(job, s, part, spent)
     return MicroBatch(spent)
 
 
 def _compute(job: Job, s: Strategy, part: Part, numerics: Numerics, spent: Column) -> None:
-    """Fill in what the GPU computes, and how far that may be off."""
-    matmuls = compute.matmuls(job, s, part)
-    spent[Spent.FORWARD_MATMULS] = spent[Spent.INPUT_GRADIENTS] = matmuls
-    spent[Spent.WEIGHT_GRADIENTS] = compute.weight_gradients(job, s, part)
-    spent[Spent.FORWARD_ATTENTION] = compute.attention(job, s, part)
-    spent[Spent.BACKWARD_ATTENTION] = compute.attention_backward(job, s, part)
-    spent[Spent.FORWARD_ELEMENTWISE] = compute.elementwise_forward(job, s, part, numerics)
-    spent[Spent.BACKWARD_ELEMENTWISE] = compute.elementwise_backward(job, s, part, numerics)
+    """Fill in the memory-bound work, what is repeated, and how far all of it may be off."""
+    forward = compute.elementwise_forward(job, s, part, numerics)
+    backward = compute.elementwise_backward(job, s, part, numerics)
+    spent[Spent.FORWARD_ELEMENTWISE], spent[Spent.BACKWARD_ELEMENTWISE] = forward, backward
     again = _repeats_forward(s, part)
-    moving = (1 + again) * spent[Spent.FORWARD_ELEMENTWISE] + spent[Spent.BACKWARD_ELEMENTWISE]
+    moving = (1 + again) * forward + backward
     if part.is_block:
         repeated = again * _total(spent, FORWARD)
         spent[Spent.RECOMPUTE] = repeated + _selective(job, s, part, numerics)
-    if part.name == "head":
-        loss = compute.loss(job, s)
-        spent[Spent.FORWARD_LOSS], spent[Spent.BACKWARD_LOSS] = loss / 3, 2 * loss / 3
-        moving = moving + loss
-    spent[Spent.PUT_OFF] = matmuls
+    moving = moving + spent[Spent.FORWARD_LOSS] + spent[Spent.BACKWARD_LOSS]
     busy = _total(spent, FORWARD) + _total(spent, BACKWARD)
     spent[Spent.DOUBT] = _doubt(job, busy, moving)
 
@@ -209,13 +232,25 @@ def _doubt(job: Job, busy: Amount, moving: Amount) -> Amount:
 
 def pace(job: Job, s: Strategy) -> tuple[MicroBatch, MicroBatch, Stage]:
     """Return one micro-batch through the whole model, through the slowest stage, and that stage."""
-    of_parts = {id(part): part_seconds(job, s, part) for part in job.model.parts}
+    of_parts = _seconds_of_parts(job, s)
     counted = (part.count * of_parts[id(part)].seconds_by_kind for part in job.model.parts)
     whole = MicroBatch(reduce(np.add, counted))
     heaviest = partition.heaviest_stages(job, s)
     stages = [(_through(job, at, of_parts), at) for at in heaviest]
     slowest, busiest = reduce(_slower, stages)
     return whole, slowest, busiest
+
+
+def _seconds_of_parts(job: Job, s: Strategy) -> Mapping[int, MicroBatch]:
+    """Return a micro-batch through each part, by its `id`."""
+    if not isinstance(s, Table):
+        return {id(part): part_seconds(job, s, part) for part in job.model.parts}
+    first, which = first_of_alike(s, _DECISIVE)
+    few = rows(s, first)
+    return {
+        id(part): MicroBatch(part_seconds(job, few, part).seconds_by_kind[:, which])
+        for part in job.model.parts
+    }
 
 
 def _through(job: Job, at: Stage, of_parts: Mapping[int, MicroBatch]) -> MicroBatch:
@@ -251,7 +286,7 @@ def stage_seconds(job: Job, s: Strategy) -> tuple[StageSeconds, ...]:
 
     What is exchanged within a pass counts to forward and backward as compute does.
     """
-    of_parts = {id(part): part_seconds(job, s, part) for part in job.model.parts}
+    of_parts = _seconds_of_parts(job, s)
     stages = (
         _through(job, partition.stage(job, s, index), of_parts)
         for index in range(int(s.pipeline_parallel_size))

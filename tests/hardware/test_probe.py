@@ -210,6 +210,17 @@ def test_no_gpu_has_a_reason(
     assert reason in why_none()
 
 
+def test_without_the_library_its_bindings_are_not_imported(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    bare(monkeypatch, tmp_path)
+    monkeypatch.setattr("planner.hardware.probe.nvml.has_library", lambda: False)
+    monkeypatch.delitem(sys.modules, "pynvml")
+    assert probe() is None
+    assert "libnvidia-ml.so.1 was not found and" in why_none()
+    assert "pynvml" not in sys.modules
+
+
 def test_where_there_is_a_gpu_nothing_needs_a_reason(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -24,6 +24,21 @@ def test_every_layout_is_estimated_as_it_is_alone(make_job: JobMaker) -> None:
             assert found.step_seconds[row] == np.inf
 
 
+def test_estimates_made_together_are_those_of_each_alone_and_are_kept(make_job: JobMaker) -> None:
+    found = search(make_job("gpt2", gpus=4, recipe={"global_batch_size": 8}))
+    known = found.candidate(3)
+    others = found.candidates([5, 3, 0, 5])
+    assert others[1] is known
+    assert others[0] is others[3] is found.candidate(5)
+    for row, other in zip((5, 3, 0), others, strict=False):
+        alone = estimate(found.job, found.table.at(row))
+        assert other.strategy == alone.strategy
+        assert other.memory.reserved_bytes == pytest.approx(alone.memory.reserved_bytes)
+        assert [term.how for term in other.step_time.terms] == [
+            term.how for term in alone.step_time.terms
+        ]
+
+
 def test_families_hold_every_row_once_under_their_name(make_job: JobMaker) -> None:
     found = search(make_job("gpt2", gpus=4, recipe={"global_batch_size": 8}))
     members = np.concatenate(list(found.families.values()))

@@ -18,7 +18,7 @@ from planner.search.search import search
 from planner.search.wish import Wish, filled
 
 _FIELDS = {
-    **{each.short_name: each.field for each in DIMENSIONS},
+    **{dimension.short_name: dimension.field for dimension in DIMENSIONS},
     "sp": "sequence_parallel",
     "zero": "zero_stage",
     "schedule": "pipeline_schedule",
@@ -30,7 +30,7 @@ _FIELDS = {
 }
 """What a wish may call a field in short."""
 _NUMBER = re.compile(r"[0-9]{1,9}")
-_TOLD = 3
+_MOST_TERMS = 3
 """Terms of a difference that are told."""
 
 
@@ -50,15 +50,15 @@ class Why:
 
 def why(plan: Plan, wish: Wish) -> Why:
     """Return what stands against a wish, or what it would cost."""
-    found = search(plan.job, wish)
-    if not found.size:
+    result = search(plan.job, wish)
+    if not result.size:
         return Why(
             wish=wish, findings=_limits(plan, wish), candidate=None, layouts=0, comparison=""
         )
-    ordinary = ordinary_rows(found, wish)
-    row = found.best(ordinary, found.step_seconds) if len(ordinary) else None
-    smallest = found.smallest(np.arange(found.size))
-    candidate = found.candidate(smallest if row is None else row)
+    ordinary = ordinary_rows(result, wish)
+    row = result.best(ordinary, result.step_seconds) if len(ordinary) else None
+    smallest = result.smallest(np.arange(result.size))
+    candidate = result.candidate(smallest if row is None else row)
     findings: tuple[Finding, ...] = ()
     if row is None:
         situation = Situation(
@@ -70,7 +70,7 @@ def why(plan: Plan, wish: Wish) -> Why:
         wish=wish,
         findings=findings,
         candidate=candidate,
-        layouts=found.size,
+        layouts=result.size,
         comparison=comparison,
     )
 
@@ -88,22 +88,22 @@ def _limits(plan: Plan, wish: Wish) -> tuple[Finding, ...]:
     )
 
 
-def _compare(chosen: Candidate, other: Candidate) -> str:
+def _compare(chosen: Candidate, candidate: Candidate) -> str:
     """Say how much slower or larger the other is, and which terms make the difference."""
-    slower = float(other.step_time.step_seconds / chosen.step_time.step_seconds - 1)
-    room = float(other.memory.reserved_bytes - chosen.memory.reserved_bytes)
+    slower = float(candidate.step_time.step_seconds / chosen.step_time.step_seconds - 1)
+    room = float(candidate.memory.reserved_bytes - chosen.memory.reserved_bytes)
     pace = f"{abs(slower):.1%} {'slower' if slower >= 0 else 'faster'}"
     memory = f"{format_bytes(abs(room))} {'more' if room >= 0 else 'less'}"
-    terms = {term.name: float(term.amount) for term in other.step_time.terms}
+    terms = {term.name: float(term.amount) for term in candidate.step_time.terms}
     for term in chosen.step_time.terms:
         terms[term.name] = terms.get(term.name, 0.0) - float(term.amount)
-    largest = sorted(terms.items(), key=lambda item: -abs(item[1]))[:_TOLD]
-    told = ", ".join(
+    largest = sorted(terms.items(), key=lambda item: -abs(item[1]))[:_MOST_TERMS]
+    differences = ", ".join(
         f"{name.replace('_', ' ')} {'+' if seconds > 0 else '-'}{format_seconds(abs(seconds))}"
         for name, seconds in largest
         if seconds
     )
-    return f"{pace} than the choice, {memory} memory" + (f": {told}" if told else "")
+    return f"{pace} than the choice, {memory} memory" + (f": {differences}" if differences else "")
 
 
 def read_wish(text: str) -> dict[str, object]:
@@ -137,10 +137,10 @@ def _value(field: str, text: str) -> object:
 
 def why_text(answer: Why, wished: str) -> str:
     """Return the answer in a paragraph."""
-    told = "\n".join(f"  {finding.code}  {finding.message}" for finding in answer.findings)
+    reasons = "\n".join(f"  {finding.code}  {finding.message}" for finding in answer.findings)
     if answer.candidate is None:
-        return f"{wished} is not proposed:\n{told or '  no layout has all of it'}"
+        return f"{wished} is not proposed:\n{reasons or '  no layout has all of it'}"
     if answer.findings:
-        return f"{wished}: none of {answer.layouts:,} layouts fits:\n{told}"
+        return f"{wished}: none of {answer.layouts:,} layouts fits:\n{reasons}"
     family = answer.candidate.strategy.family
     return f"{wished}: the best of {answer.layouts:,} layouts is {family}, {answer.comparison}"

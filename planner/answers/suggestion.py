@@ -3,7 +3,7 @@
 from dataclasses import asdict, replace
 from typing import Any
 
-from planner.advice.alternatives import Point, Rejected
+from planner.advice.alternatives import ParetoPoint, Rejected
 from planner.advice.budget import plan_within
 from planner.advice.plan import Plan, make_plan
 from planner.answers.envelope import accepted
@@ -94,7 +94,7 @@ def _rejected(row: Rejected) -> dict[str, Any]:
     }
 
 
-def _point(point: Point) -> dict[str, Any]:
+def _point(point: ParetoPoint) -> dict[str, Any]:
     strategy = point.candidate.strategy
     return {
         "gpus": point.gpus,

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from textwrap import fill
 
-from planner.advice.alternatives import Point, Rejected
-from planner.advice.plan import Option, Plan
+from planner.advice.alternatives import ParetoPoint, Rejected
+from planner.advice.plan import ClusterOption, Plan
 from planner.core.units import format_bytes, format_duration, format_seconds
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.strategy import Layout
@@ -179,7 +179,7 @@ def options_table(plan: Plan) -> Table | None:
     )
 
 
-def _option_cells(option: Option) -> tuple[str, ...]:
+def _option_cells(option: ClusterOption) -> tuple[str, ...]:
     return (
         f"{option.gpus:,}",
         format_seconds(option.step_seconds),
@@ -190,7 +190,7 @@ def _option_cells(option: Option) -> tuple[str, ...]:
     )
 
 
-def _shown_points(plan: Plan) -> tuple[Point, ...]:
+def _shown_points(plan: Plan) -> tuple[ParetoPoint, ...]:
     """Return the fastest points of the front and its last two, the smallest or on fewer GPUs."""
     points = plan.pareto
     return points if len(points) <= MOST_ROWS else (*points[: MOST_ROWS - 2], *points[-2:])

@@ -90,7 +90,7 @@ def fewest_gpus(job: Job, s: Layout) -> int | None:
     model_parallel = s.model_parallel_size
     if model_parallel > 1:
         return _fewest_replicas(job, s, model_parallel)
-    for gpus_per_node, nodes in _clusters(job):
+    for gpus_per_node, nodes in _cluster_sizes(job):
         if fits_somehow(with_gpus(job, gpus_per_node, nodes)):
             return gpus_per_node * nodes
     return None
@@ -99,17 +99,17 @@ def fewest_gpus(job: Job, s: Layout) -> int | None:
 def _fewest_replicas(job: Job, s: Layout, model_parallel: int) -> int | None:
     most = int(np.log2(max(1, MOST_GPUS // model_parallel)))
     ranks = 2 ** np.arange(most + 1)
-    one = np.ones_like(ranks)
+    ones = np.ones_like(ranks)
     table = vary(
         s,
-        data_parallel_replicate_size=one if s.zero_stage else ranks,
-        data_parallel_shard_size=ranks if s.zero_stage else one,
+        data_parallel_replicate_size=ones if s.zero_stage else ranks,
+        data_parallel_shard_size=ranks if s.zero_stage else ones,
     )
     fits = estimate_memory(job, table).reserved_bytes <= job.usable_bytes
     return int(ranks[np.argmax(fits)]) * model_parallel if np.any(fits) else None
 
 
-def _clusters(job: Job) -> Iterator[tuple[int, int]]:
+def _cluster_sizes(job: Job) -> Iterator[tuple[int, int]]:
     size = 1
     while size < job.cluster.gpus_per_node:
         yield size, 1
@@ -152,39 +152,39 @@ def smallest_layout(job: Job) -> Candidate:
 def remedies(job: Job, wish: Wish | None) -> list[str]:
     """Return changes that were tried and make the job fit, each on its own."""
     recipe = job.recipe
-    found = []
+    texts = []
     if wish and fits_somehow(job):
-        found.append("without the pinned strategy it fits")
+        texts.append("without the pinned strategy it fits")
     nodes = job.cluster.nodes
     while nodes * job.cluster.gpus_per_node < MOST_GPUS:
         nodes *= 2
         larger = with_gpus(job, job.cluster.gpus_per_node, nodes)
         if fits_somehow(larger):
-            found.append(f"{larger.cluster.world_size} GPUs would fit")
+            texts.append(f"{larger.cluster.world_size} GPUs would fit")
             break
     pure = replace(job, recipe=replace(recipe, precision="bf16"))
     is_open = recipe.precision.endswith("-mixed") and "bf16" in job.cluster.gpu.peak_flops
     if is_open and fits_somehow(pure):
-        found.append("pure bf16 (--precision bf16) would fit")
+        texts.append("pure bf16 (--precision bf16) would fit")
     length = recipe.sequence_length // 2
     while length >= SHORTEST_SEQUENCE:
         if fits_somehow(replace(job, recipe=replace(recipe, sequence_length=length))):
-            found.append(f"sequences of {length:,} tokens would fit")
+            texts.append(f"sequences of {length:,} tokens would fit")
             break
         length //= 2
-    return found
+    return texts
 
 
 def changes_that_fit(job: Job, s: Layout) -> tuple[Change, ...]:
     """Return the single changes after which this layout fits, the one that costs least time first."""
     before = estimate(job, s).step_time.step_seconds
-    found = []
+    changes = []
     for name, changed, layout in _changes(job, s):
         candidate = estimate(changed, layout)
         if candidate.fits:
             slowdown = float(candidate.step_time.step_seconds / before)
-            found.append(Change(name=name, candidate=candidate, slowdown=slowdown))
-    return tuple(sorted(found, key=lambda change: change.slowdown))
+            changes.append(Change(name=name, candidate=candidate, slowdown=slowdown))
+    return tuple(sorted(changes, key=lambda change: change.slowdown))
 
 
 def _changes(job: Job, s: Layout) -> Iterator[tuple[str, Job, Layout]]:

@@ -46,7 +46,7 @@ _CHUNK = 1024
 
 _Rows: TypeAlias = NDArray[np.intp]
 """Indices of a table's rows."""
-_Option: TypeAlias = tuple[int, _Rows]
+_FieldOption: TypeAlias = tuple[int, _Rows]
 """A value that a field can have, and the rows that can have it."""
 
 
@@ -91,11 +91,11 @@ def tables(job: Job, wish: Wish | None = None) -> Iterator[Table]:
             field="strategy",
         )
     for start in range(0, max(1, len(bases)), _CHUNK):
-        found = _crossed(job, bases[start : start + _CHUNK], wish)
-        keep = legal(job, found)
+        table = _crossed(job, bases[start : start + _CHUNK], wish)
+        is_kept = legal(job, table)
         for name, value in wish.items():
-            keep &= getattr(found, name) == value
-        yield rows(found, keep)
+            is_kept &= getattr(table, name) == value
+        yield rows(table, is_kept)
 
 
 def _bases(job: Job, wish: Wish) -> Iterator[_Base]:
@@ -122,16 +122,16 @@ def _bases(job: Job, wish: Wish) -> Iterator[_Base]:
 def _degrees(job: Job, wish: Wish) -> Iterator[tuple[int, int, int, int]]:
     """Yield tensor, pipeline and context parallel sizes, and the data-parallel ranks they leave."""
     world_size, batch = job.cluster.world_size, job.recipe.global_batch_size
-    able = job.framework.capabilities
+    capabilities = job.framework.capabilities
     is_divisible = job.model.is_decoder
-    most = job.cluster.gpus_per_node if is_divisible and able.tensor_parallel else 1
+    most = job.cluster.gpus_per_node if is_divisible and capabilities.tensor_parallel else 1
     for tensor in _choices(wish, "tensor_parallel_size", divisors(world_size), most):
         rest = _quotient(world_size, tensor)
-        most = job.model.num_blocks if is_divisible and able.pipeline_schedules else 1
+        most = job.model.num_blocks if is_divisible and capabilities.pipeline_schedules else 1
         for pipeline in _choices(wish, "pipeline_parallel_size", divisors(rest), most):
             rest = _quotient(world_size, tensor * pipeline)
             longest = max(1, job.recipe.sequence_length // (2 * TILE_TOKENS))
-            most = longest if is_divisible and able.context_parallel else 1
+            most = longest if is_divisible and capabilities.context_parallel else 1
             for context in _choices(wish, "context_parallel_size", divisors(rest), most):
                 ranks = _quotient(world_size, tensor * pipeline * context)
                 if ranks and batch % ranks == 0:
@@ -174,16 +174,16 @@ def _schedules(job: Job, wish: Wish, pipeline: int, steps: int) -> Iterator[tupl
         yield PipelineSchedule.ONE_FORWARD_ONE_BACKWARD, 1
         return
     layers = -(-job.model.num_blocks // pipeline)
-    able = job.framework.capabilities
-    every = map(PipelineSchedule, able.pipeline_schedules)
-    known = [each for each in every if not SCHEDULES[each].is_dominated]
+    capabilities = job.framework.capabilities
+    schedules = map(PipelineSchedule, capabilities.pipeline_schedules)
+    known = [kind for kind in schedules if not SCHEDULES[kind].is_dominated]
     for schedule in _choices(wish, "pipeline_schedule", known):
         record = SCHEDULES[PipelineSchedule.numbered(schedule)]
         chunks = [record.chunks.start]
         if record.is_grouped:
             chunks = divisors(layers)[1:] if steps % pipeline == 0 else []
         for virtual in chunks:
-            if virtual == 1 or able.virtual_stages:
+            if virtual == 1 or capabilities.virtual_stages:
                 yield schedule, virtual
 
 
@@ -192,28 +192,28 @@ def _crossed(job: Job, bases: list[_Base], wish: Wish) -> Table:
     columns = np.array(bases, dtype=np.int64).reshape(len(bases), len(_Base._fields)).T
     base = vary(Layout(), **dict(zip(_Base._fields, columns, strict=True)))
     everywhere = np.arange(len(bases))
-    axes: dict[str, list[_Option]] = {
-        "sequence_parallel": _sequence(job, base),
+    axes: dict[str, list[_FieldOption]] = {
+        "sequence_parallel": _sequence_parallel(job, base),
         "recompute": [
             (Recompute(name), everywhere) for name in job.framework.capabilities.recompute
         ],
         "offload": [(Offload.NONE, everywhere), *_offloads(job, base)],
-        "synchronize_every": _local(job, base),
+        "synchronize_every": _local_sgd(job, base),
     }
     chosen = everywhere
     values: dict[str, Column] = {}
     for name, known in axes.items():
         options = [(wish[name], everywhere)] if name in wish else known
         chosen, values = _product(chosen, values, name, options, len(bases))
-    others = {each.name: getattr(base, each.name)[chosen] for each in fields(Table)}
-    return Table(**others | values)
+    base_columns = {column.name: getattr(base, column.name)[chosen] for column in fields(Table)}
+    return Table(**base_columns | values)
 
 
 def _product(
     chosen: _Rows,
     values: dict[str, Column],
     name: str,
-    options: Sequence[_Option],
+    options: Sequence[_FieldOption],
     count: int,
 ) -> tuple[_Rows, dict[str, Column]]:
     """Return the rows chosen so far once for each option that their base can have."""
@@ -225,17 +225,17 @@ def _product(
         lengths.append(len(parts[-1]))
     which = np.concatenate(parts)
     column = np.repeat(np.array([value for value, _ in options]), lengths)
-    return chosen[which], {**{key: each[which] for key, each in values.items()}, name: column}
+    return chosen[which], {**{key: taken[which] for key, taken in values.items()}, name: column}
 
 
-def _sequence(job: Job, table: Table) -> list[_Option]:
+def _sequence_parallel(job: Job, table: Table) -> list[_FieldOption]:
     everywhere = np.arange(num_rows(table))
     is_split = np.flatnonzero(table.tensor_parallel_size > 1)
     is_able = job.framework.capabilities.sequence_parallel
     return [(False, everywhere), *([(True, is_split)] if is_able else [])]
 
 
-def _offloads(job: Job, table: Table) -> list[_Option]:
+def _offloads(job: Job, table: Table) -> list[_FieldOption]:
     return [
         (
             offload,
@@ -252,14 +252,14 @@ def _offloads(job: Job, table: Table) -> list[_Option]:
     ]
 
 
-def _local(job: Job, table: Table) -> list[_Option]:
+def _local_sgd(job: Job, table: Table) -> list[_FieldOption]:
     everywhere = np.arange(num_rows(table))
-    is_whole = (table.model_parallel_size == 1) & (table.expert_parallel_size == 1)
-    is_plain = (table.zero_stage == 0) & is_whole
+    is_undivided = (table.model_parallel_size == 1) & (table.expert_parallel_size == 1)
+    is_plain = (table.zero_stage == 0) & is_undivided
     alone = np.flatnonzero(is_plain & (table.data_parallel_size > 1))
     is_able = job.framework.capabilities.local_sgd
     intervals = LOCAL_STEPS[1:] if is_able else ()
-    return [(1, everywhere), *((every, alone) for every in intervals)]
+    return [(1, everywhere), *((interval, alone) for interval in intervals)]
 
 
 def _choices(wish: Wish, name: str, known: Sequence[int], most: int | None = None) -> Sequence[int]:
@@ -269,6 +269,6 @@ def _choices(wish: Wish, name: str, known: Sequence[int], most: int | None = Non
     return known if most is None else [value for value in known if value <= most]
 
 
-def _quotient(whole: int, size: int) -> int:
+def _quotient(total: int, size: int) -> int:
     """Return whole / size, 0 where it is no whole number."""
-    return whole // size if whole % size == 0 else 0
+    return total // size if total % size == 0 else 0

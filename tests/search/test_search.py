@@ -41,7 +41,7 @@ def test_the_best_is_comfortable_and_as_fast_as_any_but_for_a_tie(make_job: JobM
     assert found.is_comfortable[row]
     assert found.step_seconds[row] <= TIE * fastest
     alike = found.is_comfortable & (found.step_seconds <= TIE * fastest)
-    assert found.techniques[row] == found.techniques[alike].min()
+    assert found.num_techniques[row] == found.num_techniques[alike].min()
 
 
 def test_nothing_is_recomputed_that_need_not_be(make_job: JobMaker) -> None:

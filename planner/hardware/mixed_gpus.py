@@ -100,7 +100,7 @@ def governing_gpu(parts: Sequence[Part]) -> Gpu:
         fabric_link=first.fabric_link if shares_switch else "",
         has_p2p=False,
         source="; ".join(dict.fromkeys(gpu.source for gpu in gpus)),
-        gemm=min(gpus, key=lambda gpu: gpu.peak_flops[_best(parts)]).gemm,
+        gemm=min(gpus, key=lambda gpu: gpu.peak_flops[_best_dtype(parts)]).gemm,
     )
 
 
@@ -114,7 +114,7 @@ def _version(capability: str) -> tuple[int, ...]:
     return tuple(int(step) for step in capability.split(".") if step)
 
 
-def _best(parts: Sequence[Part]) -> str:
+def _best_dtype(parts: Sequence[Part]) -> str:
     """Return the dtype in which speeds are compared: the best that every card has."""
     common = set.intersection(*(set(part.gpu.peak_flops) for part in parts))
     return next(dtype for dtype in ("bf16", "fp16", "fp32") if dtype in common)
@@ -126,7 +126,7 @@ def _listed(parts: Sequence[Part]) -> str:
 
 def waste(parts: Sequence[Part]) -> str:
     """Return what the larger cards leave unused, and what dropping the least card would give."""
-    dtype = _best(parts)
+    dtype = _best_dtype(parts)
     memory, speed = _least(parts, dtype)
     unused = [
         f"{' and '.join(shares)} of {'the' if part.count == 1 else 'each'} {part.gpu.name}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 from planner.hardware.group_links import groups, link_of_group, shapes
-from planner.hardware.node_links import Wires
+from planner.hardware.node_links import NodeLinks
 from planner.hardware.topology import PCIE_CLASSES, Topology
 
 LARGEST_EXACT = 8
@@ -20,7 +20,7 @@ Score = tuple[tuple[float, ...], float, int, tuple[float, float]]
 
 
 @dataclass(slots=True, kw_only=True)
-class Search:
+class RankOrderSearch:
     """Weighs the orders of `num_used` of a topology's GPUs; keeps what it has worked out.
 
     The better order has, compared in turn:
@@ -33,7 +33,7 @@ class Search:
     - the faster hops from each rank to the next.
     """
 
-    wires: Wires
+    node: NodeLinks
     topology: Topology
     num_used: int
     _rates: dict[frozenset[int], float] = field(default_factory=dict)
@@ -101,7 +101,7 @@ class Search:
     def _rate(self, group: Sequence[int]) -> float:
         members = frozenset(group)
         if members not in self._rates:
-            self._rates[members] = link_of_group(sorted(group), self.wires).bytes_per_second
+            self._rates[members] = link_of_group(sorted(group), self.node).bytes_per_second
         return self._rates[members]
 
     def _score(self, chosen: tuple[int, ...], slowest: dict[int, float]) -> Score:
@@ -121,17 +121,17 @@ class Search:
         """Return how near the farthest pair of a block is, all blocks being of one size."""
         members = frozenset(block)
         if members not in self._near:
-            nodes = {self.wires.numa.get(gpu) for gpu in block}
+            nodes = {self.node.numa.get(gpu) for gpu in block}
             farthest = max((self._distance(a, b) for a, b in combinations(block, 2)), default=0)
             # Twice the class: NUMA nodes only decide between pairs of one class.
             self._near[members] = -2 * farthest - (len(nodes) > 1)
         return self._near[members]
 
     def _distance(self, low: int, high: int) -> int:
-        if self.wires.links(low, high):
+        if self.node.nvlinks(low, high):
             # Nearer than every PCIe class, whose numbers begin at 0.
             return -1
-        return PCIE_CLASSES.index(self.wires.pcie_class(low, high))
+        return PCIE_CLASSES.index(self.node.pcie_class(low, high))
 
     def _adapters(self, chosen: Sequence[int]) -> int:
         # Through PCIe switches alone: there an adapter reads GPU memory without the CPU.
@@ -145,7 +145,7 @@ class Search:
         return any(low not in chosen for low in self._twins[gpu])
 
     def _are_twins(self, low: int, high: int) -> bool:
-        if self.wires.numa.get(low) != self.wires.numa.get(high):
+        if self.node.numa.get(low) != self.node.numa.get(high):
             return False
         if any(nic.pcie.get(low) != nic.pcie.get(high) for nic in self.topology.nics):
             return False
@@ -156,7 +156,7 @@ class Search:
         return (
             self._rate((gpu, other)),
             self._distance(gpu, other),
-            self.wires.links(gpu, other),
+            self.node.nvlinks(gpu, other),
         )
 
     def _paired(self, blocks: list[tuple[int, ...]]) -> list[tuple[int, ...]]:

@@ -14,7 +14,7 @@ from planner.domain.job import Job
 from planner.domain.strategy import Layout, tabulate
 from planner.memory.ledger import estimate_memory, stage_memory
 from planner.request.schema import Request, parse_request, resolve
-from planner.request.strategy import whole_strategy
+from planner.request.strategy import requested_layout
 from planner.step_time.ledger import estimate_step_time
 
 SMALLEST_GROUP = 3
@@ -138,7 +138,7 @@ def _predict_job(
         try:
             if job is None:
                 job = resolve(request, allow_paths=False, weights_dtype="config").job
-            layouts[index] = whole_strategy(request.strategy, job)
+            layouts[index] = requested_layout(request.strategy, job)
         except PlannerError as error:
             found[index] = Refusal(run=source.runs[index], reason=error.message)
     if job is not None and layouts:

@@ -13,8 +13,8 @@ from planner.domain.job import Job
 from planner.domain.strategy import Layout, Table, rows
 from planner.search.candidate import Candidate, estimate_rows
 from planner.search.limits import violations
+from planner.search.pinned_fields import PinnedFields, simplest_layout
 from planner.search.search import SearchResult
-from planner.search.wish import Wish, filled
 
 MOST_ALTERNATIVES = 12
 """Families that are shown beside the choice, and as many that do not fit."""
@@ -104,9 +104,9 @@ def too_large(
     )
 
 
-def forbidden(job: Job, wish: Wish | None) -> tuple[Rejected, ...]:
+def forbidden(job: Job, pinned: PinnedFields | None) -> tuple[Rejected, ...]:
     """Return techniques that no proposed layout has, each by the smallest layout that had it."""
-    if wish or job.cluster.world_size == 1:
+    if pinned or job.cluster.world_size == 1:
         return ()
     gpus = job.cluster.gpus_per_node
     techniques: dict[str, dict[str, int]] = {
@@ -123,7 +123,7 @@ def forbidden(job: Job, wish: Wish | None) -> tuple[Rejected, ...]:
         techniques.pop("ep")
     if job.cluster.nodes == 1:
         techniques.pop(f"tp={2 * gpus}")
-    layouts = [(name, filled(job, values)) for name, values in techniques.items()]
+    layouts = [(name, simplest_layout(job, values)) for name, values in techniques.items()]
     blocked = [(name, s, _lasting_findings(job, s)) for name, s in layouts]
     return tuple(
         Rejected(family=name, strategy=s, findings=findings)

@@ -11,16 +11,16 @@ from planner.core.units import format_duration
 from planner.domain.job import Job
 from planner.domain.strategy import Offload
 from planner.search.largest_that_fits import with_gpus
+from planner.search.pinned_fields import PinnedFields
 from planner.search.search import search
 from planner.search.training_run import HOUR_SECONDS, training
-from planner.search.wish import Wish
 
 OBJECTIVES = ("time", "memory", "gpus", "cost")
 
 
 def plan_within(
     job: Job,
-    wish: Wish | None,
+    pinned: PinnedFields | None,
     objective: str,
     *,
     max_gpus: int | None = None,
@@ -30,7 +30,7 @@ def plan_within(
 
     Args:
         job: on as many GPUs as there are.
-        wish: values that every layout must have.
+        pinned: values that every layout must have.
         objective: "gpus" for the fewest, "cost" for the cheapest, else the fastest.
         max_gpus: the most to use; may exceed the job's own.
         deadline_seconds: by when the recipe's tokens must be through.
@@ -47,13 +47,13 @@ def plan_within(
         )
     most_gpus = max_gpus or job.cluster.world_size
     jobs = [with_gpus(job, *size) for size in _cluster_sizes(job, most_gpus)]
-    options = [(sized, _option(sized, wish, deadline_seconds)) for sized in jobs]
+    options = [(sized, _option(sized, pinned, deadline_seconds)) for sized in jobs]
     fitting = [(sized, option) for sized, option in options if option is not None]
     in_time = [(sized, option) for sized, option in fitting if option.is_in_time]
     if not in_time:
         raise _no_option(job, fitting, most_gpus, deadline_seconds)
     chosen, _ = min(in_time, key=lambda pair: _rank(objective, pair[1]))
-    plan = make_plan(chosen, wish, "memory" if objective == "memory" else "time")
+    plan = make_plan(chosen, pinned, "memory" if objective == "memory" else "time")
     return replace(plan, options=tuple(option for _, option in fitting))
 
 
@@ -84,9 +84,11 @@ def _cluster_sizes(job: Job, most_gpus: int) -> Iterator[tuple[int, int]]:
         yield gpus, full_nodes
 
 
-def _option(job: Job, wish: Wish | None, deadline_seconds: float | None) -> ClusterOption | None:
-    result = search(job, wish)
-    ordinary = ordinary_rows(result, wish or {})
+def _option(
+    job: Job, pinned: PinnedFields | None, deadline_seconds: float | None
+) -> ClusterOption | None:
+    result = search(job, pinned)
+    ordinary = ordinary_rows(result, pinned or {})
     row = result.best(ordinary, result.weighted_seconds) if len(ordinary) else None
     if row is None or np.all(result.table.offload[ordinary] != Offload.NONE):
         return None

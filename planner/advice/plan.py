@@ -29,8 +29,8 @@ from planner.memory.ledger import estimate_memory
 from planner.search.candidate import Candidate, estimate
 from planner.search.largest_that_fits import remedies, with_gpus
 from planner.search.limits import violations
+from planner.search.pinned_fields import PinnedFields, simplest_layout
 from planner.search.search import SearchResult, search
-from planner.search.wish import Wish, filled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,27 +75,27 @@ class Plan:
     """By number of GPUs, those that fit; only where their number was open."""
 
 
-def make_plan(job: Job, wish: Wish | None = None, objective: str = "time") -> Plan:
+def make_plan(job: Job, pinned: PinnedFields | None = None, objective: str = "time") -> Plan:
     """Return the plan for a job.
 
     Args:
         job: what is to be trained, on what.
-        wish: values of `Layout` fields that every considered layout must have.
+        pinned: values of `Layout` fields that every considered layout must have.
         objective: "time", or "memory" for the smallest layout.
 
     Raises:
-        InvalidInputError: the batch does not split over the GPUs, or no layout meets the wish.
+        InvalidInputError: the batch does not split over the GPUs, or no layout has the pinned fields.
         NothingFitsError: no layout fits; says by how much and what would fit.
     """
     started = time.perf_counter()
-    result = search(job, wish)
+    result = search(job, pinned)
     if not result.size:
-        raise _no_layout(job, wish or {})
-    ordinary = ordinary_rows(result, wish or {})
+        raise _no_layout(job, pinned or {})
+    ordinary = ordinary_rows(result, pinned or {})
     if not len(ordinary):
-        raise _nothing_fits(result, wish)
-    situation = _situation(result, ordinary, wish or {})
-    finding, chosen, disagreement = _choose(situation, result, ordinary, wish, objective)
+        raise _nothing_fits(result, pinned)
+    situation = _situation(result, ordinary, pinned or {})
+    finding, chosen, disagreement = _choose(situation, result, ordinary, pinned, objective)
     situation = replace(situation, candidate=chosen)
     best = best_of_families(result)
     return Plan(
@@ -103,7 +103,7 @@ def make_plan(job: Job, wish: Wish | None = None, objective: str = "time") -> Pl
         chosen=chosen,
         findings=(finding, *disagreement, *rules.judge(situation)),
         alternatives=alternatives(result, chosen, best),
-        rejected=(*too_large(situation, result, best), *forbidden(job, wish)),
+        rejected=(*too_large(situation, result, best), *forbidden(job, pinned)),
         pareto=pareto(situation, result, ordinary),
         search=SearchSummary(
             strategies=result.size,
@@ -114,22 +114,22 @@ def make_plan(job: Job, wish: Wish | None = None, objective: str = "time") -> Pl
     )
 
 
-def ordinary_rows(result: SearchResult, wish: Wish) -> Column:
+def ordinary_rows(result: SearchResult, pinned: PinnedFields) -> Column:
     """Return the rows that may be proposed: those that fit, train as DDP does, and use the GPU.
 
-    Local SGD trains another way and offload is slow, so both are proposed where they are wished for;
+    Local SGD trains another way and offload is slow, so both are proposed where they are asked for;
     offload also where nothing else fits and the host's memory is known.
     """
     fits = result.fits.copy()
-    if "synchronize_every" not in wish:
+    if "synchronize_every" not in pinned:
         fits &= np.logical_not(result.table.is_local)
     on_gpu = fits & np.logical_not(result.table.offloads_optimizer)
     is_known = result.job.cluster.host_memory_bytes > 0
-    is_needed = "offload" in wish or (is_known and not np.any(on_gpu))
+    is_needed = "offload" in pinned or (is_known and not np.any(on_gpu))
     return np.flatnonzero(fits if is_needed else on_gpu)
 
 
-def _situation(result: SearchResult, ordinary: Column, wish: Wish) -> Situation:
+def _situation(result: SearchResult, ordinary: Column, pinned: PinnedFields) -> Situation:
     job = result.job
     fastest = result.candidate(_best_row(result, ordinary, result.weighted_seconds))
     return Situation(
@@ -137,15 +137,15 @@ def _situation(result: SearchResult, ordinary: Column, wish: Wish) -> Situation:
         candidate=fastest,
         smallest_replica=_smallest_replica(job),
         fastest=fastest,
-        simplest=_simplest(result, ordinary, wish),
+        simplest=_simplest(result, ordinary, pinned),
         fewer=_on_fewer_gpus(job),
         largest_layer_bytes=_largest_layer_bytes(job),
     )
 
 
-def _simplest(result: SearchResult, ordinary: Column, wish: Wish) -> Candidate | None:
-    """Return the fastest of plain DDP that fits, whatever was wished for."""
-    if wish:
+def _simplest(result: SearchResult, ordinary: Column, pinned: PinnedFields) -> Candidate | None:
+    """Return the fastest of plain DDP that fits, whatever was pinned."""
+    if pinned:
         sizes = {dimension.field: 1 for dimension in DIMENSIONS}
         result = search(result.job, {**sizes, "zero_stage": 0, "synchronize_every": 1})
         ordinary = np.flatnonzero(result.fits)
@@ -210,7 +210,11 @@ def _largest_layer_bytes(job: Job) -> float:
 
 
 def _choose(
-    situation: Situation, result: SearchResult, ordinary: Column, wish: Wish | None, objective: str
+    situation: Situation,
+    result: SearchResult,
+    ordinary: Column,
+    pinned: PinnedFields | None,
+    objective: str,
 ) -> tuple[Finding, Candidate, tuple[Finding, ...]]:
     """Return the branch taken, the choice, and the finding where search overrules the tree."""
     finding, preference = rules.branch(situation)
@@ -218,7 +222,7 @@ def _choose(
         return finding, result.candidate(result.smallest(ordinary)), ()
     preferred = ordinary[preference.admits(rows(result.table, ordinary))]
     if not len(preferred):
-        _check_batch(situation, preference, wish or {})
+        _check_batch(situation, preference, pinned or {})
         return finding, situation.fastest, ()
     choice = result.candidate(_best_row(result, preferred, result.weighted_seconds))
     contest = replace(situation, candidate=choice)
@@ -227,11 +231,11 @@ def _choose(
     return finding, winner, (disagreement,) if disagreement else ()
 
 
-def _check_batch(situation: Situation, preference: Preference, wish: Wish) -> None:
+def _check_batch(situation: Situation, preference: Preference, pinned: PinnedFields) -> None:
     """Refuse a batch that only dividing the model could split, where the model needs no division."""
     job = situation.job
     batch, world_size = job.recipe.global_batch_size, job.cluster.world_size
-    if preference == rules.PLAIN and not wish and batch % world_size:
+    if preference == rules.PLAIN and not pinned and batch % world_size:
         raise _unsplit(batch, world_size)
 
 
@@ -243,12 +247,12 @@ def _unsplit(batch: int, world_size: int) -> InvalidInputError:
     )
 
 
-def _no_layout(job: Job, wish: Wish) -> InvalidInputError:
-    """Return what forbids the wish, or the batch."""
-    s = filled(job, wish)
+def _no_layout(job: Job, pinned: PinnedFields) -> InvalidInputError:
+    """Return what forbids the pinned fields, or the batch."""
+    s = simplest_layout(job, pinned)
     broken = violations(job, s)
     if not broken:
-        named = ", ".join(f"{name}={value}" for name, value in wish.items())
+        named = ", ".join(f"{name}={value}" for name, value in pinned.items())
         return InvalidInputError(
             f"no layout meets the wish: {named}",
             hint="leave one of them out; --why NAME=VALUE says what a value meets",
@@ -260,7 +264,7 @@ def _no_layout(job: Job, wish: Wish) -> InvalidInputError:
     )
 
 
-def _nothing_fits(result: SearchResult, wish: Wish | None) -> NothingFitsError:
+def _nothing_fits(result: SearchResult, pinned: PinnedFields | None) -> NothingFitsError:
     on_gpu = np.flatnonzero(np.logical_not(result.table.offloads_optimizer))
     job, row = result.job, result.smallest(on_gpu if len(on_gpu) else np.arange(result.size))
     needed, usable, strategy = result.reserved_bytes[row], job.usable_bytes, result.table.at(row)
@@ -269,7 +273,7 @@ def _nothing_fits(result: SearchResult, wish: Wish | None) -> NothingFitsError:
         f" {strategy.micro_batch_size}, recompute {strategy.recompute}) needs"
         f" {format_bytes(needed)} per GPU of {format_bytes(usable)},"
         f" {format_bytes(needed - usable)} too much",
-        hint="; ".join([*_offload(result), *remedies(job, wish)])
+        hint="; ".join([*_offload(result), *remedies(job, pinned)])
         or "use a smaller model or larger GPUs",
         field="cluster",
     )

@@ -14,8 +14,8 @@ from planner.domain.dimensions import DIMENSIONS
 from planner.domain.strategy import STAGES, Strategy
 from planner.search.candidate import Candidate
 from planner.search.limits import violations
+from planner.search.pinned_fields import PinnedFields, simplest_layout
 from planner.search.search import search
-from planner.search.wish import Wish, filled
 
 _FIELDS = {
     **{dimension.short_name: dimension.field for dimension in DIMENSIONS},
@@ -28,34 +28,34 @@ _FIELDS = {
     "mbs": "micro_batch_size",
     "accumulation": "gradient_accumulation_steps",
 }
-"""What a wish may call a field in short."""
+"""What the fields of a strategy may be called in short."""
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _MOST_TERMS = 3
 """Terms of a difference that are told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Why:
-    """What becomes of a wish."""
+class WhyNot:
+    """What becomes of a layout with the pinned fields."""
 
-    wish: Wish
+    pinned: PinnedFields
     findings: tuple[Finding, ...]
     """Why it cannot be; empty where it can."""
     candidate: Candidate | None
-    """The best layout with the wish, or the smallest; None where none is legal."""
+    """The best layout with the pinned fields, or the smallest; None where none is legal."""
     layouts: int
     comparison: str
     """Beside the choice, in a sentence; empty where it cannot run."""
 
 
-def why(plan: Plan, wish: Wish) -> Why:
-    """Return what stands against a wish, or what it would cost."""
-    result = search(plan.job, wish)
+def why_not(plan: Plan, pinned: PinnedFields) -> WhyNot:
+    """Return what stands against the pinned fields, or what they would cost."""
+    result = search(plan.job, pinned)
     if not result.size:
-        return Why(
-            wish=wish, findings=_limits(plan, wish), candidate=None, layouts=0, comparison=""
+        return WhyNot(
+            pinned=pinned, findings=_limits(plan, pinned), candidate=None, layouts=0, comparison=""
         )
-    ordinary = ordinary_rows(result, wish)
+    ordinary = ordinary_rows(result, pinned)
     row = result.best(ordinary, result.step_seconds) if len(ordinary) else None
     smallest = result.smallest(np.arange(result.size))
     candidate = result.candidate(smallest if row is None else row)
@@ -66,8 +66,8 @@ def why(plan: Plan, wish: Wish) -> Why:
         )
         findings = rules.blockers(situation)
     comparison = "" if findings else _compare(plan.chosen, candidate)
-    return Why(
-        wish=wish,
+    return WhyNot(
+        pinned=pinned,
         findings=findings,
         candidate=candidate,
         layouts=result.size,
@@ -75,8 +75,8 @@ def why(plan: Plan, wish: Wish) -> Why:
     )
 
 
-def _limits(plan: Plan, wish: Wish) -> tuple[Finding, ...]:
-    broken = violations(plan.job, filled(plan.job, wish))
+def _limits(plan: Plan, pinned: PinnedFields) -> tuple[Finding, ...]:
+    broken = violations(plan.job, simplest_layout(plan.job, pinned))
     return tuple(
         Finding(
             code=limit.code,
@@ -106,13 +106,13 @@ def _compare(chosen: Candidate, candidate: Candidate) -> str:
     return f"{pace} than the choice, {memory} memory" + (f": {differences}" if differences else "")
 
 
-def read_wish(text: str) -> dict[str, object]:
-    """Return the wish that `tp=16,zero=1` or `tensor_parallel_size=16` names.
+def read_pinned_fields(text: str) -> dict[str, object]:
+    """Return the fields that `tp=16,zero=1` or `tensor_parallel_size=16` pins.
 
     Raises:
         InvalidInputError: a name or a value cannot be read.
     """
-    wish: dict[str, object] = {}
+    pinned: dict[str, object] = {}
     for pair in text.split(","):
         name, _, value = (part.strip() for part in pair.partition("="))
         field = _FIELDS.get(name.lower(), name.lower().replace("-", "_"))
@@ -123,8 +123,8 @@ def read_wish(text: str) -> dict[str, object]:
                 hint=did_you_mean(name, known) or f"such as tp=4; names: {', '.join(_FIELDS)}",
                 field="strategy",
             )
-        wish[field] = _value(field, value)
-    return wish
+        pinned[field] = _value(field, value)
+    return pinned
 
 
 def _value(field: str, text: str) -> object:
@@ -135,12 +135,12 @@ def _value(field: str, text: str) -> object:
     return {"true": True, "false": False}.get(text.lower(), text)
 
 
-def why_text(answer: Why, wished: str) -> str:
+def why_text(answer: WhyNot, question: str) -> str:
     """Return the answer in a paragraph."""
     reasons = "\n".join(f"  {finding.code}  {finding.message}" for finding in answer.findings)
     if answer.candidate is None:
-        return f"{wished} is not proposed:\n{reasons or '  no layout has all of it'}"
+        return f"{question} is not proposed:\n{reasons or '  no layout has all of it'}"
     if answer.findings:
-        return f"{wished}: none of {answer.layouts:,} layouts fits:\n{reasons}"
+        return f"{question}: none of {answer.layouts:,} layouts fits:\n{reasons}"
     family = answer.candidate.strategy.family
-    return f"{wished}: the best of {answer.layouts:,} layouts is {family}, {answer.comparison}"
+    return f"{question}: the best of {answer.layouts:,} layouts is {family}, {answer.comparison}"

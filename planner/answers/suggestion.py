@@ -12,7 +12,7 @@ from planner.answers.finding import finding_answer
 from planner.answers.why_not import answer_why, ask_why
 from planner.domain.job import Job
 from planner.request.schema import Request, Resolved, resolve
-from planner.request.strategy import partial_wish
+from planner.request.strategy import pinned_fields
 from planner.search.training_run import HOUR_SECONDS
 
 
@@ -20,16 +20,16 @@ def suggest(request: Request, *, allow_paths: bool) -> tuple[Resolved, Plan]:
     """Return the plan for a request, with the request's job and assumptions.
 
     Raises:
-        PlannerError: see `resolve`, `partial_wish` and `make_plan`.
+        PlannerError: see `resolve`, `pinned_fields` and `make_plan`.
     """
     resolved = resolve(request, allow_paths=allow_paths)
-    wish = partial_wish(request.strategy)
+    pinned = pinned_fields(request.strategy)
     is_open = request.objective in {"gpus", "cost"} or request.max_gpus or request.deadline_hours
     if not is_open:
-        return resolved, make_plan(resolved.job, wish, request.objective)
+        return resolved, make_plan(resolved.job, pinned, request.objective)
     plan = plan_within(
         resolved.job,
-        wish,
+        pinned,
         request.objective,
         max_gpus=request.max_gpus,
         deadline_seconds=(request.deadline_hours or 0) * HOUR_SECONDS or None,
@@ -38,7 +38,7 @@ def suggest(request: Request, *, allow_paths: bool) -> tuple[Resolved, Plan]:
 
 
 def answer_suggestion(request: Request, resolved: Resolved, plan: Plan) -> dict[str, Any]:
-    """Return the contract's answer to a suggestion, and to the wish that it asks about."""
+    """Return the contract's answer to a suggestion, and to the fields that it asks "why not" of."""
     answer = answer_plan(resolved, plan, request.id)
     if request.why is None:
         return answer

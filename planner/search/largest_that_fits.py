@@ -14,8 +14,8 @@ from planner.domain.strategy import ZERO_1, Layout, Offload, Recompute, num_rows
 from planner.memory.ledger import estimate_memory
 from planner.parallel.lora import find_lora
 from planner.search.candidate import Candidate, estimate
+from planner.search.pinned_fields import PinnedFields
 from planner.search.space import strategies
-from planner.search.wish import Wish
 
 MOST_SEQUENCES = 2**20
 LONGEST_SEQUENCE = 2**24
@@ -23,7 +23,7 @@ MOST_GPUS = 4096
 SHORTEST_SEQUENCE = 128
 """Tokens; shorter is no longer the same job."""
 
-_SMALLEST: Wish = {
+_SMALLEST: PinnedFields = {
     "micro_batch_size": 1,
     "recompute": Recompute.FULL,
     "offload": Offload.NONE,
@@ -149,11 +149,11 @@ def smallest_layout(job: Job) -> Candidate:
     return estimate(job, table.at(int(np.argmin(reserved))))
 
 
-def remedies(job: Job, wish: Wish | None) -> list[str]:
+def remedies(job: Job, pinned: PinnedFields | None) -> list[str]:
     """Return changes that were tried and make the job fit, each on its own."""
     recipe = job.recipe
     texts = []
-    if wish and fits_somehow(job):
+    if pinned and fits_somehow(job):
         texts.append("without the pinned strategy it fits")
     nodes = job.cluster.nodes
     while nodes * job.cluster.gpus_per_node < MOST_GPUS:

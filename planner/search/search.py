@@ -20,8 +20,8 @@ from planner.memory.host import fits_host
 from planner.memory.ledger import estimate_memory
 from planner.search.candidate import COMFORTABLE_FRACTION, Candidate, estimate
 from planner.search.code_changes import code_change_factor, num_code_changes
+from planner.search.pinned_fields import PinnedFields
 from planner.search.space import tables
-from planner.search.wish import Wish
 from planner.step_time.ledger import estimate_step_time
 
 TIE = 1.02
@@ -101,10 +101,10 @@ class SearchResult:
         return int(among[np.argmin(self.reserved_bytes[among])])
 
 
-def search(job: Job, wish: Wish | None = None) -> SearchResult:
+def search(job: Job, pinned: PinnedFields | None = None) -> SearchResult:
     """Return every legal layout of a job, estimated; only what fits is timed."""
     started = time.perf_counter()
-    estimates = [(table, *_estimated(job, table)) for table in tables(job, wish)]
+    estimates = [(table, *_estimated(job, table)) for table in tables(job, pinned)]
     legal_tables, reserved, seconds, fits = zip(*estimates, strict=True)
     return SearchResult(
         job=job,

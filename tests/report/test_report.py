@@ -64,8 +64,8 @@ def test_only_one_gpu_has_nothing_to_reject(make_job: JobMaker) -> None:
 def test_ranks_are_a_picture_or_strides_where_the_model_is_divided(make_job: JobMaker) -> None:
     """The guide's picture of 4 GPUs: pipelines 0 -> 2 and 1 -> 3, replicas beside each other."""
     job = make_job("gpt2", gpus=4)
-    wish = {"pipeline_parallel_size": 2, "tensor_parallel_size": 1, "context_parallel_size": 1}
-    picture = text_of(make_plan(job, wish))
+    pinned = {"pipeline_parallel_size": 2, "tensor_parallel_size": 1, "context_parallel_size": 1}
+    picture = text_of(make_plan(job, pinned))
     assert "data 0  [GPU0]   [GPU2]" in picture
     assert "data 1  [GPU1]   [GPU3]" in picture
     assert "Ranks\n" not in text_of(make_plan(job))

@@ -66,7 +66,7 @@ def test_where_nothing_fits_there_is_no_best(make_job: JobMaker) -> None:
 
 
 def test_offload_that_the_host_cannot_hold_does_not_fit(make_job: JobMaker) -> None:
-    wish = {"zero_stage": 3, "offload": Offload.OPTIMIZER_AND_PARAMETERS}
+    pinned = {"zero_stage": 3, "offload": Offload.OPTIMIZER_AND_PARAMETERS}
     recipe = {"framework": "deepspeed", "sequence_length": 512}
     small = make_job(
         "meta-llama/Llama-2-13b-hf",
@@ -76,4 +76,4 @@ def test_offload_that_the_host_cannot_hold_does_not_fit(make_job: JobMaker) -> N
         recipe=recipe,
     )
     assert small.cluster.host_memory_bytes > 0
-    assert not np.any(search(small, wish).fits)
+    assert not np.any(search(small, pinned).fits)

@@ -7,8 +7,8 @@ from typing import Any
 
 from planner.accuracy.predict import Accuracy, Errors, Prediction, Refusal
 from planner.core.units import format_bytes, format_fraction, format_seconds
-from planner.report.text import WIDTH, layout, machine
-from planner.report.values import Emphasis, table
+from planner.report.text import WIDTH, cluster_text, layout_text
+from planner.report.values import Emphasis, columns_text
 
 SHOWN_SHARE = 0.01
 """Terms below 1 % of the step are left out of a worst run's list."""
@@ -46,7 +46,9 @@ def accuracy_text(
         ("Choice among three or more layouts of one job", CHOICE_COLUMNS, choice_rows(accuracies)),
         ("Memory", MEMORY_COLUMNS, memory_rows(accuracies)),
     ]
-    sections = [bold(title) + "\n" + table([head, *rows]) for title, head, rows in parts if rows]
+    sections = [
+        bold(title) + "\n" + columns_text([head, *rows]) for title, head, rows in parts if rows
+    ]
     for source, results in worst.items():
         lines = "\n".join(_worst_text(result) for result in results)
         sections.append(bold(f"Worst of {source}") + "\n" + lines)
@@ -133,7 +135,7 @@ def _worst_text(result: Prediction | Refusal) -> str:
         for name, share in shares
         if share >= SHOWN_SHARE
     ]
-    where = f"{machine(result.job)}, {layout(result.strategy, result.job.framework)}"
+    where = f"{cluster_text(result.job)}, {layout_text(result.strategy, result.job.framework)}"
     return "\n".join((f"  {'  '.join(said)}", _indented(where), _indented(", ".join(terms))))
 
 

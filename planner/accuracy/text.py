@@ -14,7 +14,7 @@ SHOWN_SHARE = 0.01
 """Terms below 1 % of the step are left out of a worst run's list."""
 
 Results = Sequence[Prediction | Refusal]
-Row = tuple[str, ...]
+Cells = tuple[str, ...]
 
 TIME_COLUMNS = (
     "source",
@@ -55,52 +55,52 @@ def accuracy_text(
     return "\n\n".join(sections)
 
 
-def time_rows(accuracies: Sequence[Accuracy]) -> list[Row]:
+def time_rows(accuracies: Sequence[Accuracy]) -> list[Cells]:
     """Return the cells of `TIME_COLUMNS`, a row per source."""
     rows = []
-    for each in accuracies:
-        cells = _error_cells(each.time, "median", "mean", "p90")
-        rho = "" if each.rank_correlation is None else f"{each.rank_correlation:.2f}"
-        head = (each.source, f"{each.runs:,}", f"{each.refused:,}")
-        rows.append((*head, *cells, rho, _percent(each.coverage)))
+    for accuracy in accuracies:
+        cells = _error_cells(accuracy.time, "median", "mean", "p90")
+        rho = "" if accuracy.rank_correlation is None else f"{accuracy.rank_correlation:.2f}"
+        head = (accuracy.source, f"{accuracy.runs:,}", f"{accuracy.refused:,}")
+        rows.append((*head, *cells, rho, _percent(accuracy.coverage)))
     return rows
 
 
-def choice_rows(accuracies: Sequence[Accuracy]) -> list[Row]:
+def choice_rows(accuracies: Sequence[Accuracy]) -> list[Cells]:
     """Return the cells of `CHOICE_COLUMNS`, a row per source with groups of layouts."""
     return [
         (
-            each.source,
+            accuracy.source,
             f"{choice.groups:,}",
             _percent(choice.right_fraction),
             _percent(choice.mean_regret),
             _percent(choice.p90_regret),
             _percent(choice.random_regret),
         )
-        for each in accuracies
-        if (choice := each.choice)
+        for accuracy in accuracies
+        if (choice := accuracy.choice)
     ]
 
 
-def memory_rows(accuracies: Sequence[Accuracy]) -> list[Row]:
+def memory_rows(accuracies: Sequence[Accuracy]) -> list[Cells]:
     """Return the cells of `MEMORY_COLUMNS`, a row per source; blank where nobody measured it."""
-    rows: list[Row] = []
-    for each in accuracies:
-        errors = each.memory
+    rows: list[Cells] = []
+    for accuracy in accuracies:
+        errors = accuracy.memory
         rows.append(
             (
-                each.source,
-                each.memory_kind,
+                accuracy.source,
+                accuracy.memory_kind,
                 f"{errors.runs:,}" if errors else "",
                 *_error_cells(errors, "median", "p90"),
-                _percent(each.ran_and_fits),
-                _percent(each.ran_out_and_does_not_fit),
+                _percent(accuracy.ran_and_fits),
+                _percent(accuracy.ran_out_and_does_not_fit),
             )
         )
     return rows
 
 
-def _error_cells(errors: Errors | None, *names: str) -> Row:
+def _error_cells(errors: Errors | None, *names: str) -> Cells:
     """Return those figures and the bias, blank where nothing was measured."""
     if errors is None:
         return ("",) * (len(names) + 1)
@@ -112,23 +112,26 @@ def accuracy_answer(
 ) -> list[dict[str, Any]]:
     """Return the same as JSON, one object per source."""
     return [
-        {**asdict(each), "worst": [_worst_answer(result) for result in worst.get(each.source, ())]}
-        for each in accuracies
+        {
+            **asdict(accuracy),
+            "worst": [_worst_answer(result) for result in worst.get(accuracy.source, ())],
+        }
+        for accuracy in accuracies
     ]
 
 
 def _worst_text(result: Prediction | Refusal) -> str:
     if isinstance(result, Refusal):
         return f"  {result.run.id}  refused: {result.reason}"
-    said = [result.run.id]
+    parts = [result.run.id]
     if result.time_error is not None:
         predicted, measured = result.step_seconds, result.run.step_seconds or 0.0
-        said.append(_compared("step", result.time_error, predicted, measured, format_seconds))
+        parts.append(_compared("step", result.time_error, predicted, measured, format_seconds))
     if result.memory_error is not None:
         predicted, measured = result.peak_bytes, result.run.peak_bytes or 0.0
-        said.append(_compared("memory", result.memory_error, predicted, measured, format_bytes))
+        parts.append(_compared("memory", result.memory_error, predicted, measured, format_bytes))
     if result.fits == result.run.is_out_of_memory:
-        said.append("said to fit, ran out of memory" if result.fits else "said not to fit, ran")
+        parts.append("said to fit, ran out of memory" if result.fits else "said not to fit, ran")
     shares = sorted(result.shares, key=lambda share: -share[1])
     terms = [
         f"{name.replace('_', ' ')} {_percent(share)}"
@@ -136,7 +139,7 @@ def _worst_text(result: Prediction | Refusal) -> str:
         if share >= SHOWN_SHARE
     ]
     where = f"{cluster_text(result.job)}, {layout_text(result.strategy, result.job.framework)}"
-    return "\n".join((f"  {'  '.join(said)}", _indented(where), _indented(", ".join(terms))))
+    return "\n".join((f"  {'  '.join(parts)}", _indented(where), _indented(", ".join(terms))))
 
 
 def _indented(text: str) -> str:

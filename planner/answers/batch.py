@@ -27,5 +27,9 @@ def answer_each(
 
 def _id(payload: object) -> str | int | None:
     """Return the id of what may be no request; an id that is no id is not echoed."""
-    found = payload.get("id") if isinstance(payload, dict) else None
-    return found if isinstance(found, str | int) and not isinstance(found, bool) else None
+    request_id = payload.get("id") if isinstance(payload, dict) else None
+    return (
+        request_id
+        if isinstance(request_id, str | int) and not isinstance(request_id, bool)
+        else None
+    )

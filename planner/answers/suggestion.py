@@ -53,10 +53,10 @@ def answer_plan(resolved: Resolved, plan: Plan, request_id: str | int | None) ->
         "job": _job(job),
         "chosen": candidate_answer(job, plan.chosen),
         "alternatives": [
-            {**candidate_answer(job, other.candidate), "reason": other.reason}
-            for other in plan.alternatives
+            {**candidate_answer(job, alternative.candidate), "reason": alternative.reason}
+            for alternative in plan.alternatives
         ],
-        "rejected": [_rejected(row) for row in plan.rejected],
+        "rejected": [_rejected(rejected) for rejected in plan.rejected],
         "pareto": [_point(point) for point in plan.pareto],
         "findings": [finding_answer(finding) for finding in plan.findings],
         "assumptions": [asdict(assumption) for assumption in resolved.assumptions],
@@ -85,12 +85,12 @@ def _job(job: Job) -> dict[str, Any]:
     }
 
 
-def _rejected(row: Rejected) -> dict[str, Any]:
+def _rejected(rejected: Rejected) -> dict[str, Any]:
     return {
-        "strategy": row.strategy.contract(),
-        "family": row.family,
-        "codes": [finding.code for finding in row.findings],
-        "reasons": [finding.message for finding in row.findings],
+        "strategy": rejected.strategy.contract(),
+        "family": rejected.family,
+        "codes": [finding.code for finding in rejected.findings],
+        "reasons": [finding.message for finding in rejected.findings],
     }
 
 

@@ -58,11 +58,13 @@ class RankOrderSearch:
         blocks: list[tuple[int, ...]] = [(gpu,) for gpu in range(self.topology.num_gpus)]
         while len(blocks[0]) < _LARGEST_BLOCK and 2 * len(blocks[0]) <= self.num_used:
             blocks = self._paired(blocks)
-        whole = [block for block in blocks if len(block) == len(blocks[0])]
-        rest = [block for block in blocks if len(block) < len(blocks[0])]
+        full_blocks = [block for block in blocks if len(block) == len(blocks[0])]
+        short_blocks = [block for block in blocks if len(block) < len(blocks[0])]
         if len(blocks) > 1:
-            whole.sort(key=lambda block: -self._nearness(block))
-        return tuple(gpu for block in (*whole, *rest) for gpu in block)[: self.num_used]
+            full_blocks.sort(key=lambda block: -self._nearness(block))
+        return tuple(gpu for block in (*full_blocks, *short_blocks) for gpu in block)[
+            : self.num_used
+        ]
 
     def all_pairs_are_equal(self) -> bool:
         """Return whether it does not matter which GPUs stand next to each other."""
@@ -73,7 +75,7 @@ class RankOrderSearch:
         """Rule out all but the GPUs whose one block is fastest: no smaller block divides it."""
         sets = list(combinations(range(self.topology.num_gpus), self.num_used))
         fastest = max(map(self._rate, sets))
-        self._sets = tuple(frozenset(each) for each in sets if self._rate(each) == fastest)
+        self._sets = tuple(frozenset(gpus) for gpus in sets if self._rate(gpus) == fastest)
 
     def _extend(self, chosen: tuple[int, ...], slowest: dict[int, float]) -> None:
         self._steps += 1
@@ -149,14 +151,14 @@ class RankOrderSearch:
             return False
         if any(nic.pcie.get(low) != nic.pcie.get(high) for nic in self.topology.nics):
             return False
-        others = (gpu for gpu in range(self.topology.num_gpus) if gpu not in {low, high})
-        return all(self._seen(low, other) == self._seen(high, other) for other in others)
+        peers = (gpu for gpu in range(self.topology.num_gpus) if gpu not in {low, high})
+        return all(self._seen(low, peer) == self._seen(high, peer) for peer in peers)
 
-    def _seen(self, gpu: int, other: int) -> tuple[float, int, int]:
+    def _seen(self, gpu: int, peer: int) -> tuple[float, int, int]:
         return (
-            self._rate((gpu, other)),
-            self._distance(gpu, other),
-            self.node.nvlinks(gpu, other),
+            self._rate((gpu, peer)),
+            self._distance(gpu, peer),
+            self.node.nvlinks(gpu, peer),
         )
 
     def _paired(self, blocks: list[tuple[int, ...]]) -> list[tuple[int, ...]]:

@@ -150,10 +150,13 @@ def _gpu(
             )
         return records.gpu(instance.gpu if instance else ASSUMED_GPU), 0
     if mixed_gpus.is_list(wanted.gpu):
-        parts = mixed_gpus.read_parts(wanted.gpu)
-        gpu, listed = mixed_gpus.governing_gpu(parts), sum(part.count for part in parts)
-        if len(parts) > 1:
-            remarks.notes.append(mixed_gpus.waste(parts))
+        gpu_counts = mixed_gpus.read_gpu_counts(wanted.gpu)
+        gpu, listed = (
+            mixed_gpus.governing_gpu(gpu_counts),
+            sum(gpu_count.count for gpu_count in gpu_counts),
+        )
+        if len(gpu_counts) > 1:
+            remarks.notes.append(mixed_gpus.waste(gpu_counts))
     else:
         gpu, listed = records.gpu(wanted.gpu), 0
     if instance and gpu.name != instance.gpu:
@@ -163,10 +166,10 @@ def _gpu(
 
 def _gpu_of_names(names: tuple[str, ...], remarks: _Remarks) -> Gpu:
     """Return the GPU that governs the ones a topology names."""
-    parts = mixed_gpus.read_parts(",".join(names))
-    if len(parts) > 1:
-        remarks.notes.append(mixed_gpus.waste(parts))
-    return mixed_gpus.governing_gpu(parts)
+    gpu_counts = mixed_gpus.read_gpu_counts(",".join(names))
+    if len(gpu_counts) > 1:
+        remarks.notes.append(mixed_gpus.waste(gpu_counts))
+    return mixed_gpus.governing_gpu(gpu_counts)
 
 
 def _gpus_per_node(

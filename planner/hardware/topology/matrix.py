@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from planner.domain.topology import MOST_LINKS, Finding, Nic, Pair, Topology
 from planner.hardware.topology.refusal import refusal
-from planner.hardware.topology.table import Row, Table
+from planner.hardware.topology.table import MatrixRow, MatrixTable
 from planner.hardware.topology.words import rows, was
 
 _LINKS = re.compile(r"NV([1-9][0-9]?)$")
@@ -22,13 +22,13 @@ class MatrixText:
     num_gpus: int
     nic_names: tuple[str, ...]
     """Of the columns, before the legend is applied."""
-    rows: Mapping[str, Row]
+    rows: Mapping[str, MatrixRow]
     missing_rows: tuple[str, ...]
     short_rows: Mapping[str, int]
     """How many cells are left of each row that was cut in the middle."""
 
 
-def read_text(table: Table) -> MatrixText:
+def read_text(table: MatrixTable) -> MatrixText:
     """Return the rows of a matrix, with columns that are neither GPUs nor adapters left out.
 
     Raises:
@@ -43,7 +43,7 @@ def read_text(table: Table) -> MatrixText:
     names = tuple(table.others[column - table.num_gpus] for column in nics)
     labels = (*table.labels[: table.num_gpus], *names)
     kept_rows = {
-        label: Row(
+        label: MatrixRow(
             number=row.number,
             cells=tuple(row.cells[column] for column in kept if column < len(row.cells)),
             tail=row.tail,
@@ -62,7 +62,7 @@ def read_text(table: Table) -> MatrixText:
     )
 
 
-def _is_nic(table: Table, column: int, name: str) -> bool:
+def _is_nic(table: MatrixTable, column: int, name: str) -> bool:
     """Return whether GPU rows hold PCIe classes in this column; refuse one that cannot decide."""
     gpus = [table.rows[gpu] for gpu in table.labels[: table.num_gpus] if gpu in table.rows]
     cells = [(row.number, row.cells[column]) for row in gpus if column < len(row.cells)]
@@ -75,7 +75,7 @@ def _is_nic(table: Table, column: int, name: str) -> bool:
     return False
 
 
-def read_matrix(table: Table) -> Topology:
+def read_matrix(table: MatrixTable) -> Topology:
     """Return what a matrix says about its GPUs and network adapters.
 
     The matrix is symmetric, so a pair is known as soon as one of its two cells is there.
@@ -198,7 +198,7 @@ def _cut(text: MatrixText) -> Iterator[Finding]:
         )
 
 
-def _hidden(table: Table, nvlink: Mapping[Pair, int]) -> Iterator[Finding]:
+def _hidden(table: MatrixTable, nvlink: Mapping[Pair, int]) -> Iterator[Finding]:
     """Yield that NVLink was hidden: `-mp` was typed, or its legend leaves NV# out."""
     is_legend_whole = {"X", "SYS", "PIX"} <= table.legend
     asked = re.search(r"topo\s+-mp\b|--matrix-pci", table.title)

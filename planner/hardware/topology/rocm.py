@@ -7,7 +7,7 @@ from planner.core.errors import InvalidInputError
 from planner.domain.topology import MOST_GPUS, Finding, Pair, Topology
 from planner.hardware.topology.clean import Line
 from planner.hardware.topology.refusal import refusal
-from planner.hardware.topology.table import Table
+from planner.hardware.topology.table import MatrixTable
 from planner.hardware.topology.words import some_pairs
 
 _NODE = re.compile(r"\s*GPU\[([0-9]{1,6})\]\s*:\s*\(Topology\) Numa Node:\s*([0-9]{1,4})\s*$")
@@ -19,7 +19,7 @@ _WITHIN_SOCKET_HOPS = 2
 _WITHIN_SOCKET_WEIGHT = 40
 
 
-def read_rocm(tables: Sequence[Table]) -> Topology:
+def read_rocm(tables: Sequence[MatrixTable]) -> Topology:
     """Return XGMI pairs as one link each and the others as PHB (one socket) or SYS (two).
 
     rocm-smi prints link types, hops and weights, not how many links a pair has: an MI300X has one
@@ -80,7 +80,7 @@ def rocm_failure(lines: Iterable[Line]) -> InvalidInputError | None:
     return None
 
 
-def _cells(tables: Iterable[Table], word: str) -> dict[Pair, str]:
+def _cells(tables: Iterable[MatrixTable], word: str) -> dict[Pair, str]:
     """Return each pair's cell of the table with this word in its heading; {} without one."""
     cells: dict[Pair, str] = {}
     for table in tables:

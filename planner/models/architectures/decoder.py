@@ -359,7 +359,7 @@ def _blocks(family: Family, config: Config, stack: Stack) -> list[Part]:
     attention, outer = stack.mixer(family, config, hidden)
     mlp_piece = stack.mlp(family, config, hidden)
     norm = family.norm
-    whole = Part(
+    block = Part(
         name=stack.name,
         is_block=True,
         count=stack.count,
@@ -378,14 +378,14 @@ def _blocks(family: Family, config: Config, stack: Stack) -> list[Part]:
         config, stack.count, family.sliding_period, family.default_window
     )
     if attention is None or not sliding:
-        return [whole]
+        return [block]
     windowed = replace(
-        whole,
+        block,
         name=f"sliding_{stack.name}",
         count=sliding,
         attention=replace(attention, window=window),
     )
-    return [replace(whole, count=stack.count - sliding), windowed][sliding == stack.count :]
+    return [replace(block, count=stack.count - sliding), windowed][sliding == stack.count :]
 
 
 def reader(family: Family) -> Callable[[str, Config], Model]:

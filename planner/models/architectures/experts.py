@@ -58,19 +58,19 @@ def expert_mlp(routing: Routing, family: Family, config: Config, hidden: int) ->
         if "inner" in routing.defaults
         else size(family, config, "inner")
     )
-    one = mlp(replace(family, mlp_bias=routing.has_bias), config, hidden, inner, "expert_")
+    expert = mlp(replace(family, mlp_bias=routing.has_bias), config, hidden, inner, "expert_")
     router = Linear(
         name="router", in_features=hidden, out_features=experts, has_bias=routing.has_bias
     )
     routed = tuple(
-        replace(layer, num_experts=experts, experts_per_token=chosen) for layer in one.linears
+        replace(layer, num_experts=experts, experts_per_token=chosen) for layer in expert.linears
     )
     shared = _shared_expert(routing, family, config, hidden, inner)
     return Piece(
         linears=(router, *routed, *shared.linears),
         kept=(
             Kept(name="router_scores", bytes_per_token=(12 * experts, 12 * experts, 10 * experts)),
-            *(_times(entry, chosen) for entry in one.kept),
+            *(_times(entry, chosen) for entry in expert.kept),
             kept.operand("expert_output", chosen * hidden),
             *shared.kept,
         ),
@@ -79,7 +79,9 @@ def expert_mlp(routing: Routing, family: Family, config: Config, hidden: int) ->
 
 def _times(entry: Kept, chosen: int) -> Kept:
     """Return what an operation keeps when each token meets it that many times."""
-    return replace(entry, bytes_per_token=tuple(chosen * each for each in entry.bytes_per_token))
+    return replace(
+        entry, bytes_per_token=tuple(chosen * amount for amount in entry.bytes_per_token)
+    )
 
 
 def _shared_expert(

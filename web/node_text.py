@@ -24,11 +24,11 @@ def title(node: Node) -> str:
     topology = node.topology
     count = topology.num_gpus
     names = [f"{len(list(same))} x {name}" for name, same in groupby(topology.gpu_names)]
-    what = names[0] if len(names) == 1 else f"{count} GPU{'s' if count > 1 else ''}"
+    gpus_text = names[0] if len(names) == 1 else f"{count} GPU{'s' if count > 1 else ''}"
     islands = [island for island in topology.islands if len(island) > 1]
     if islands:
-        return f"{what}, {len(islands)} NVLink island{'s' if len(islands) > 1 else ''}"
-    return f"{what}, no NVLink" if count > 1 else what
+        return f"{gpus_text}, {len(islands)} NVLink island{'s' if len(islands) > 1 else ''}"
+    return f"{gpus_text}, no NVLink" if count > 1 else gpus_text
 
 
 def describe(node: Node) -> Iterator[str]:

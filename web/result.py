@@ -32,7 +32,7 @@ from web.memory_figures import memory_figures
 from web.node_text import legend, title
 from web.node_tree import node_tree
 from web.stages import draw_stages
-from web.timeline import draw
+from web.timeline import draw_timeline
 
 
 def result(
@@ -181,7 +181,7 @@ def _pipeline(plan: Plan) -> dict[str, Any] | None:
     if start_of_step is None:
         return None
     return {
-        "picture": draw(start_of_step),
+        "picture": draw_timeline(start_of_step),
         "shown": 1 + max(span.operation.micro_batch for span in start_of_step.spans),
         "idle": start_of_step.bubble_fraction,
     }

@@ -20,7 +20,7 @@ _SPAN = Markup(
 _TEXT = Markup('<text x="{x:.3f}%" y="{y}">{text}</text>')
 
 
-def draw(start_of_step: Timeline) -> Markup:
+def draw_timeline(start_of_step: Timeline) -> Markup:
     """Return the picture: time runs to the right, stages down."""
     stages = 1 + max(span.stage for span in start_of_step.spans)
     label = (

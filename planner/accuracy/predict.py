@@ -22,6 +22,7 @@ SMALLEST_GROUP = 3
 CLOSE = 1.02
 """A choice within 2 % of the fastest run of its group counts as right."""
 _TIE = 1 + 1e-6
+"""Predictions closer than this are tied: the rest is rounding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,8 +235,8 @@ def _ranks(values: Sequence[float]) -> Column:
     return (np.cumsum(counts) - (counts - 1) / 2)[places]
 
 
-def _errors(found: Iterable[float | None]) -> Errors | None:
-    errors = [error for error in found if error is not None]
+def _errors(values: Iterable[float | None]) -> Errors | None:
+    errors = [error for error in values if error is not None]
     if not errors:
         return None
     sizes = [abs(error) for error in errors]

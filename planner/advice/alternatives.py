@@ -160,9 +160,9 @@ def pareto(situation: Situation, result: SearchResult, ordinary: Column) -> tupl
     ]
     sizes = {"one node": result.job.cluster.gpus_per_node, "one GPU": 1}
     fewer = [
-        ParetoPoint(gpus=size, candidate=situation.fewer[name])
+        ParetoPoint(gpus=size, candidate=situation.on_fewer_gpus[name])
         for name, size in sizes.items()
-        if name in situation.fewer
+        if name in situation.on_fewer_gpus
     ]
     return (*points, *fewer)
 

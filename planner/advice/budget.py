@@ -13,7 +13,7 @@ from planner.domain.strategy import Offload
 from planner.search.largest_that_fits import with_gpus
 from planner.search.pinned_fields import PinnedFields
 from planner.search.search import search
-from planner.search.training_run import HOUR_SECONDS, training
+from planner.search.training_run import HOUR_SECONDS, training_run
 
 OBJECTIVES = ("time", "memory", "gpus", "cost")
 
@@ -62,6 +62,7 @@ def _rank(objective: str, option: ClusterOption) -> tuple[float, float]:
     if objective == "gpus":
         return option.gpus, option.step_seconds
     if objective == "cost":
+        # Without a price, GPU time: a price would be in proportion to it.
         return option.usd or option.gpu_seconds_per_step, option.gpus
     return option.step_seconds, option.gpus
 
@@ -93,7 +94,7 @@ def _option(
     if row is None or np.all(result.table.offload[ordinary] != Offload.NONE):
         return None
     candidate = result.candidate(row)
-    run, cluster = training(job, candidate.step_time), job.cluster
+    run, cluster = training_run(job, candidate.step_time), job.cluster
     seconds = float(candidate.step_time.step_seconds)
     hourly = cluster.instance.usd_per_hour if cluster.instance else 0.0
     run_seconds = run.seconds if run else 0.0

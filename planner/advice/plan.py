@@ -138,7 +138,7 @@ def _situation(result: SearchResult, ordinary: Column, pinned: PinnedFields) -> 
         smallest_replica=_smallest_replica(job),
         fastest=fastest,
         simplest=_simplest(result, ordinary, pinned),
-        fewer=_on_fewer_gpus(job),
+        on_fewer_gpus=_on_fewer_gpus(job),
         largest_layer_bytes=_largest_layer_bytes(job),
     )
 

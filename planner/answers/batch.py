@@ -11,7 +11,7 @@ from planner.request.schema import Request, parse_request
 
 def answer_batch(payloads: Iterable[object], *, allow_paths: bool) -> Iterator[dict[str, Any]]:
     """Yield one estimate per payload, in order; a bad one yields its error and the rest go on."""
-    return answer_each(payloads, lambda asked: answer_estimate(asked, allow_paths=allow_paths))
+    return answer_each(payloads, lambda request: answer_estimate(request, allow_paths=allow_paths))
 
 
 def answer_each(

@@ -12,7 +12,7 @@ from planner.memory.phases import PHASES
 from planner.request.schema import Request, Resolved, resolve
 from planner.request.strategy import requested_layout
 from planner.search.candidate import Candidate, estimate, memory_of_stages
-from planner.search.training_run import training
+from planner.search.training_run import training_run
 from planner.step_time.ledger import StepTime
 
 _OF_SUGGESTIONS = ("objective", "max_gpus", "deadline_hours", "why")
@@ -100,7 +100,7 @@ def _time(step_time: StepTime) -> dict[str, Any]:
 
 
 def _training(job: Job, candidate: Candidate) -> dict[str, Any] | None:
-    run = training(job, candidate.step_time)
+    run = training_run(job, candidate.step_time)
     if run is None:
         return None
     return {**asdict(run), "usd": run.usd or None, "price_date": run.price_date or None}

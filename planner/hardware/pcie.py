@@ -114,11 +114,11 @@ def pcie_rate(way: Crossing, at_once: Sequence[Crossing], node: NodeLinks) -> Pc
     slot, source = _slot_rate(node)
     is_direct = way.is_one_way or not way.staged_hops
     rate = slot * (defaults.p2p_fraction if is_direct else defaults.host_staged_fraction)
-    hops = min(defaults.gpus_per_host_memory, sum(other.staged_hops for other in at_once))
+    hops = min(defaults.gpus_per_host_memory, sum(ring.staged_hops for ring in at_once))
     if way.staged_hops:
         generation = defaults.known_generation(node.pcie_generation)
         rate = min(rate, defaults.host_memory_bytes_per_second[generation] / (2 * hops))
-    groups = sum(other.crosses_sockets for other in at_once)
+    groups = sum(ring.crosses_sockets for ring in at_once)
     if way.crosses_sockets:
         rate = min(rate, _socket_rate(node) / groups)
     why = defaults.host_staged_source if way.staged_hops else defaults.p2p_source

@@ -160,8 +160,8 @@ def _door(chosen: Any, config: Mapping[str, Any]) -> tuple[Any, str]:
 
 
 def _class(mapping: Any, chosen: Any) -> str:
-    found = mapping[type(chosen)]
-    return str((found[0] if isinstance(found, tuple) else found).__name__)
+    names = mapping[type(chosen)]
+    return str((names[0] if isinstance(names, tuple) else names).__name__)
 
 
 def _no_language_model(config: Mapping[str, Any]) -> UnsupportedError:

@@ -25,7 +25,7 @@ from planner.memory.phases import PHASES
 from planner.report.values import Emphasis, Figure, columns_text, figures_text
 from planner.request.cluster import Assumption
 from planner.search.candidate import Candidate
-from planner.search.training_run import training
+from planner.search.training_run import training_run
 
 WIDTH = 100
 _NOTABLE_START = 0.05
@@ -214,7 +214,7 @@ def time_figure(job: Job, candidate: Candidate) -> Figure:
 
 def run_figure(job: Job, candidate: Candidate) -> Figure | None:
     """Return the run that the recipe's tokens make, where it names any."""
-    run = training(job, candidate.step_time)
+    run = training_run(job, candidate.step_time)
     if run is None:
         return None
     starting = f", {format_duration(run.start_up_seconds)} of them before the first step"

@@ -195,8 +195,8 @@ def resolve(request: Request, *, allow_paths: bool, weights_dtype: str = "fp32")
                 field=f"recipe.{name}",
             )
     adapters = request.recipe.lora.wish() if request.recipe.lora else None
-    lora, taken = find_lora(request.recipe.method, adapters, recipe.precision, model)
-    assumptions.extend(Assumption(text=text, field=field) for text, field in taken)
+    lora, assumed = find_lora(request.recipe.method, adapters, recipe.precision, model)
+    assumptions.extend(Assumption(text=text, field=field) for text, field in assumed)
     recipe = replace(
         recipe,
         weights_dtype=request.recipe.weights_dtype or weights_dtype,
@@ -219,10 +219,10 @@ def _weights_assumption(job: Job) -> list[Assumption]:
     if not in_config.is_in_config_dtype:
         return []
     named = job.model.weights_dtype
-    taken = f"weights in {named}, as the config says, gradients and optimizer states with them"
+    text = f"weights in {named}, as the config says, gradients and optimizer states with them"
     if not job.is_in_config_dtype:
-        taken = f"weights in fp32, though the config says {named}"
-    return [Assumption(text=taken, field="recipe.weights_dtype")]
+        text = f"weights in fp32, though the config says {named}"
+    return [Assumption(text=text, field="recipe.weights_dtype")]
 
 
 def load_model(
@@ -310,7 +310,7 @@ def _framework(wanted: RecipeRequest) -> Framework:
         names = (records.framework(name) for name in records.framework_names())
         raise UnsupportedError(
             f"torch.compile is not estimated for {framework.name}",
-            hint=f"it is for {', '.join(each.name for each in names if each.compile.is_estimated)}",
+            hint=f"it is for {', '.join(record.name for record in names if record.compile.is_estimated)}",
             field="recipe.compile",
         )
     return framework.compiled()

@@ -72,6 +72,7 @@ class SearchResult:
         keys = family_keys(self.table)
         order = np.argsort(keys, kind="stable")
         starts = np.flatnonzero(np.diff(keys[order], prepend=-1))
+        # The first start is row 0, where np.split would cut an empty group off.
         groups = np.split(order, starts[1:]) if len(order) else []
         return {self.table.at(int(group[0])).family: group for group in groups}
 
@@ -93,6 +94,7 @@ class SearchResult:
             return None
         alike = eligible[by[eligible] <= TIE * by[eligible].min()]
         recompute = self.table.recompute[alike]
+        # lexsort sorts by its last key first.
         order = np.lexsort((self.reserved_bytes[alike], recompute, self.num_techniques[alike]))
         return int(alike[order[0]])
 

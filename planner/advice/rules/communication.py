@@ -68,7 +68,7 @@ def more_nodes_are_not_worth_it(situation: Situation) -> str | None:
     Source: forum reports of two nodes slower than one over Ethernet (huggingface/accelerate#1153:
     2.00 s against 0.91 s a step).
     """
-    on_one_node = situation.fewer.get("one node")
+    on_one_node = situation.on_fewer_gpus.get("one node")
     if on_one_node is None:
         return None
     gain = float(on_one_node.step_time.step_seconds / situation.candidate.step_time.step_seconds)
@@ -91,7 +91,7 @@ def one_gpu_is_enough(situation: Situation) -> str | None:
 
     Source: Hugging Face forum: a small run fell from 43 to 28 s on 4 GPUs, most of it start-up.
     """
-    on_one_gpu, job = situation.fewer.get("one GPU"), situation.job
+    on_one_gpu, job = situation.on_fewer_gpus.get("one GPU"), situation.job
     if on_one_gpu is None or job.cluster.world_size == 1:
         return None
     seconds = float(on_one_gpu.step_time.step_seconds)

@@ -50,7 +50,7 @@ def _boxes(topology: Topology) -> str:
     groups = _islands(topology) or (tuple(range(topology.num_gpus)),)
     rows: list[list[list[str]]] = []
     for box in (_box(topology, gpus) for gpus in groups):
-        used = sum(len(other[0]) + 2 for other in rows[-1]) if rows else WIDTH
+        used = sum(len(drawn[0]) + 2 for drawn in rows[-1]) if rows else WIDTH
         if used + 2 + len(box[0]) > WIDTH:
             rows.append([])
         rows[-1].append(box)
@@ -76,8 +76,8 @@ def _inside(topology: Topology, gpus: Sequence[int]) -> list[str]:
     if len(gpus) == 1:
         return [f"GPU{gpus[0]}"]
     if len(words) == 1:
-        every = "every pair" if len(gpus) > 2 else ""  # noqa: PLR2004 - two GPUs are one pair
-        return [f"{gpu_span(gpus)}: {words.pop()} {every}".rstrip()]
+        of_every_pair = "every pair" if len(gpus) > 2 else ""  # noqa: PLR2004 - two GPUs are one pair
+        return [f"{gpu_span(gpus)}: {words.pop()} {of_every_pair}".rstrip()]
     if len(gpus) > _WIDEST_MATRIX:
         counts = _counted(topology, combinations(gpus, 2))
         return [gpu_span(gpus), *(f"  {word}: {len(pairs)} pairs" for word, pairs in counts)]

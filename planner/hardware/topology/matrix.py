@@ -39,13 +39,13 @@ def read_text(table: MatrixTable) -> MatrixText:
         for column, name in enumerate(table.others, start=table.num_gpus)
         if _is_nic(table, column, name)
     ]
-    kept = [*range(table.num_gpus), *nics]
+    columns = [*range(table.num_gpus), *nics]
     names = tuple(table.others[column - table.num_gpus] for column in nics)
     labels = (*table.labels[: table.num_gpus], *names)
     kept_rows = {
         label: MatrixRow(
             number=row.number,
-            cells=tuple(row.cells[column] for column in kept if column < len(row.cells)),
+            cells=tuple(row.cells[column] for column in columns if column < len(row.cells)),
             tail=row.tail,
         )
         for label in labels
@@ -57,7 +57,9 @@ def read_text(table: MatrixTable) -> MatrixText:
         rows=kept_rows,
         missing_rows=tuple(label for label in labels if label not in kept_rows),
         short_rows={
-            label: len(row.cells) for label, row in kept_rows.items() if len(row.cells) < len(kept)
+            label: len(row.cells)
+            for label, row in kept_rows.items()
+            if len(row.cells) < len(columns)
         },
     )
 
@@ -123,11 +125,11 @@ def _pairs(text: MatrixText) -> Iterator[tuple[Pair, str]]:
         if gpu != column and not _is_connection(cell):
             wrong = f"line {number}: cannot read {cell[:20]!r} between GPU{gpu} and GPU{column}"
             raise refusal(wrong)
-        other = read.get((column, gpu), (number, cell))
-        if _CLASSES.get(cell, cell) != _CLASSES.get(other[1], other[1]):
+        mirrored = read.get((column, gpu), (number, cell))
+        if _CLASSES.get(cell, cell) != _CLASSES.get(mirrored[1], mirrored[1]):
             raise refusal(
-                f"lines {number} and {other[0]}: GPU{gpu}-GPU{column} reads"
-                f" {cell[:20]!r} and {other[1][:20]!r}"
+                f"lines {number} and {mirrored[0]}: GPU{gpu}-GPU{column} reads"
+                f" {cell[:20]!r} and {mirrored[1][:20]!r}"
             )
         if gpu < column or (gpu != column and (column, gpu) not in read):
             yield (min(gpu, column), max(gpu, column)), cell
@@ -179,7 +181,7 @@ def _numa(text: MatrixText, tail: tuple[str, ...]) -> dict[int, int]:
 def _cut(text: MatrixText) -> Iterator[Finding]:
     """Yield what was cut off and from what it was rebuilt."""
     gpus = [f"GPU{gpu}" for gpu in range(text.num_gpus)]
-    here = rows([gpu for gpu in gpus if gpu in text.rows])
+    cut_rows = rows([gpu for gpu in gpus if gpu in text.rows])
     if cut := text.missing_rows:
         rebuilt = (
             f"what is known of {'it' if len(cut) == 1 else 'them'} was rebuilt"
@@ -188,7 +190,7 @@ def _cut(text: MatrixText) -> Iterator[Finding]:
         )
         yield Finding(
             code="TOP001",
-            message=f"{rows(cut)} {was(cut)} cut; {rebuilt} from the columns of {here}",
+            message=f"{rows(cut)} {was(cut)} cut; {rebuilt} from the columns of {cut_rows}",
         )
     if short := tuple(text.short_rows):
         yield Finding(

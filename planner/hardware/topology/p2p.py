@@ -55,12 +55,12 @@ def _statuses(table: MatrixTable) -> dict[Pair, str]:
     statuses: dict[Pair, str] = {}
     for gpu in range(table.num_gpus):
         row = table.rows.get(f"GPU{gpu}")
-        for other, cell in enumerate(row.cells[: table.num_gpus] if row else ()):
-            pair = (min(gpu, other), max(gpu, other))
-            if row and cell and cell not in _STATUSES and (gpu != other or cell != "X"):
+        for peer, cell in enumerate(row.cells[: table.num_gpus] if row else ()):
+            pair = (min(gpu, peer), max(gpu, peer))
+            if row and cell and cell not in _STATUSES and (gpu != peer or cell != "X"):
                 wrong = f"line {row.number}: cannot read {cell[:20]!r} in a peer-to-peer table"
                 raise refusal(wrong)
-            if cell and gpu != other and cell != "U" and statuses.get(pair, "OK") == "OK":
+            if cell and gpu != peer and cell != "U" and statuses.get(pair, "OK") == "OK":
                 statuses[pair] = cell
     return statuses
 

@@ -72,9 +72,9 @@ def rocm_failure(lines: Iterable[Line]) -> InvalidInputError | None:
     """Return the error for an output in which rocm-smi says that it is not supported."""
     for line in lines:
         if _FAILED.search(line.text):
-            said = " ".join(line.tokens)[:80]
+            line_text = " ".join(line.tokens)[:80]
             return refusal(
-                f"line {line.number}: rocm-smi could not read the topology: {said}",
+                f"line {line.number}: rocm-smi could not read the topology: {line_text}",
                 hint="run `rocm-smi --showtopo` on the host, with the driver's own version",
             )
     return None
@@ -88,13 +88,13 @@ def _cells(tables: Iterable[MatrixTable], word: str) -> dict[Pair, str]:
             continue
         for gpu in range(table.num_gpus):
             row = table.rows.get(f"GPU{gpu}")
-            for other, cell in enumerate(row.cells[: table.num_gpus] if row else ()):
-                pair = (min(gpu, other), max(gpu, other))
-                if gpu == other or cell is None:
+            for peer, cell in enumerate(row.cells[: table.num_gpus] if row else ()):
+                pair = (min(gpu, peer), max(gpu, peer))
+                if gpu == peer or cell is None:
                     continue
                 if row and cells.setdefault(pair, cell) != cell:
                     raise refusal(
-                        f"line {row.number}: GPU{gpu}-GPU{other} reads {cell[:20]!r},"
+                        f"line {row.number}: GPU{gpu}-GPU{peer} reads {cell[:20]!r},"
                         f" and {cells[pair][:20]!r} the other way"
                     )
     return cells

@@ -50,10 +50,10 @@ def estimate(asked: Asked) -> Answer:
 def topology(asked: Annotated[TopologyRequest, Depends(read_topology_request)]) -> Answer:
     """Read how the GPUs of one node are connected from what nvidia-smi printed."""
     try:
-        found = parse_topology(asked.text)
+        parsed = parse_topology(asked.text)
     except InvalidInputError as error:
         raise InvalidInputError(error.message, error.hint, field="text") from None
-    return Answer(found.to_wire())
+    return Answer(parsed.to_wire())
 
 
 @router.get("/v1/models")
@@ -97,7 +97,7 @@ def instance(name: str) -> Answer:
 @router.get("/v1/rules")
 def list_rules() -> Answer:
     """List the rules, and the findings about topologies and machines."""
-    return Answer({"rules": [asdict(each) for each in glossary.codes()]})
+    return Answer({"rules": [asdict(code) for code in glossary.codes()]})
 
 
 @router.get("/v1/rules/{code}")
@@ -109,7 +109,7 @@ def rule(code: str) -> Answer:
 @router.get("/v1/terms")
 def terms() -> Answer:
     """List the terms and strategies, group by group."""
-    return Answer({"terms": [asdict(each) for each in glossary.entries()]})
+    return Answer({"terms": [asdict(entry) for entry in glossary.entries()]})
 
 
 @router.get("/v1/terms/{name}")

@@ -20,7 +20,7 @@ from planner.domain.strategy import Table, num_rows, rows
 from planner.memory.ledger import Memory, estimate_memory
 from planner.request.schema import parse_request, resolve
 from planner.search.candidate import estimate
-from planner.search.search import Found, search
+from planner.search.search import SearchResult, search
 from planner.search.space import strategies
 from planner.step_time.ledger import StepTime, estimate_step_time
 
@@ -113,7 +113,7 @@ def _peak_kib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10  # bytes on macOS
 
 
-def print_search(job: Job, seconds: float, found: Found) -> None:
+def print_search(job: Job, seconds: float, found: SearchResult) -> None:
     """Print what one search took, and what as many layouts as the limit is for would take."""
     print(
         f"{job.model.name.partition('/')[2]:20} on {job.cluster.world_size:6,} H100:"

@@ -40,7 +40,7 @@ _WHISKER = Markup(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class TermRow:
     """One term: a segment of the bar, and the line of the table that explains it."""
 
     letter: str
@@ -69,7 +69,7 @@ def rows(
     terms: Collection[Term],
     show: Callable[[float], str],
     keys: Mapping[str, str] | None = None,
-) -> tuple[Row, ...]:
+) -> tuple[TermRow, ...]:
     """Return one row per term that is not zero, each with its letter.
 
     Args:
@@ -79,7 +79,7 @@ def rows(
     """
     keys = letters([terms]) if keys is None else keys
     return tuple(
-        Row(
+        TermRow(
             letter=keys[term.name],
             css=f"part-{keys[term.name].lower()}",
             name=term.name.replace("_", " "),
@@ -110,7 +110,7 @@ class Scale:
         return 100 * amount / self.full
 
 
-def stacked_bar(parts: Sequence[Row], scale: Scale) -> Markup:
+def stacked_bar(parts: Sequence[TermRow], scale: Scale) -> Markup:
     """Return one segment per part, from left to right, on the scale."""
     label = ", ".join(f"{part.name} {part.shown}" for part in parts)
     return _bar(segments(parts, scale, _HEIGHT), label, scale)
@@ -124,7 +124,7 @@ def meter(amount: float, label: str, scale: Scale) -> Markup:
 
 
 def segments(
-    parts: Sequence[Row],
+    parts: Sequence[TermRow],
     scale: Scale,
     height: int,
     room: tuple[float, float] = ROOM_PERCENT,
@@ -171,7 +171,7 @@ def _bar(inside: Markup, label: str, scale: Scale) -> Markup:
 
 
 def _segment(
-    part: Row, start: float, scale: Scale, height: int, room: tuple[float, float]
+    part: TermRow, start: float, scale: Scale, height: int, room: tuple[float, float]
 ) -> Markup:
     wide, narrow = room
     x, width = scale.percent(start), scale.percent(part.amount)

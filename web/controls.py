@@ -34,7 +34,7 @@ class Control:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class Fieldset:
     """A fieldset; a folded one opens when any of its controls has a value."""
 
     legend: str
@@ -61,17 +61,17 @@ EXAMPLES: Mapping[str, Mapping[str, str]] = {
 
 
 @cache
-def groups() -> tuple[Group, ...]:
+def fieldsets() -> tuple[Fieldset, ...]:
     """Return the fieldsets of the form, in reading order."""
     return (
-        Group(legend="Model and GPUs", controls=_what()),
-        Group(legend="Training run", controls=(*_run(), *_method())),
-        Group(legend="Wiring of the GPUs", controls=_wiring(), is_folded=True),
-        Group(legend="Strategy you want", controls=_wish(), is_folded=True),
+        Fieldset(legend="Model and GPUs", controls=_model_and_gpus()),
+        Fieldset(legend="Training run", controls=(*_run(), *_method())),
+        Fieldset(legend="Wiring of the GPUs", controls=_links(), is_folded=True),
+        Fieldset(legend="Strategy you want", controls=_strategy(), is_folded=True),
     )
 
 
-def _what() -> tuple[Control, ...]:
+def _model_and_gpus() -> tuple[Control, ...]:
     cluster = ClusterRequest.model_fields
     return (
         Control(
@@ -109,7 +109,7 @@ def _what() -> tuple[Control, ...]:
 def _run() -> tuple[Control, ...]:
     recipe = RecipeRequest.model_fields
     frameworks = [records.framework(name) for name in records.framework_names()]
-    precisions = dict.fromkeys(name for each in frameworks for name in each.precisions)
+    precisions = dict.fromkeys(name for framework in frameworks for name in framework.precisions)
     return (
         Control(
             name="sequence_length",
@@ -199,7 +199,7 @@ def _method() -> tuple[Control, ...]:
     )
 
 
-def _wiring() -> tuple[Control, ...]:
+def _links() -> tuple[Control, ...]:
     return (
         Control(
             name="topology",
@@ -243,7 +243,7 @@ def _wiring() -> tuple[Control, ...]:
     )
 
 
-def _wish() -> tuple[Control, ...]:
+def _strategy() -> tuple[Control, ...]:
     return (
         Control(
             name="strategy",
@@ -273,13 +273,13 @@ def _wish() -> tuple[Control, ...]:
         ),
         *(
             Control(
-                name=each.field,
-                label=f"{each.name.capitalize()} parallel",
+                name=dimension.field,
+                label=f"{dimension.name.capitalize()} parallel",
                 kind="number",
                 columns=3,
                 placeholder="any",
             )
-            for each in DIMENSIONS
+            for dimension in DIMENSIONS
         ),
         _select("objective", "Best at", "time", ("memory", "gpus", "cost"), columns=4),
         Control(
@@ -318,4 +318,4 @@ def _plain(names: Iterable[str]) -> dict[str, str]:
 @cache
 def labels() -> Mapping[str, str]:
     """Return the label of each control by its name."""
-    return {control.name: control.label for group in groups() for control in group.controls}
+    return {control.name: control.label for group in fieldsets() for control in group.controls}

@@ -75,7 +75,7 @@ class Question:
         return urlencode({**self.values, **changed})
 
 
-def filled(query: Iterable[tuple[str, str]]) -> dict[str, str]:
+def form_values(query: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Return the parameters that are not empty; of a repeated one, the last."""
     texts = {name: text.replace("\r\n", "\n") for name, text in query if text.strip()}
     return {
@@ -90,7 +90,7 @@ def read_question(query: Iterable[tuple[str, str]]) -> Question:
     Raises:
         InvalidRequestError: with every parameter that is unknown, else every one that is wrong.
     """
-    values = filled(query)
+    values = form_values(query)
     unknown = [name for name in values if name not in _known()]
     if unknown:
         raise InvalidRequestError(tuple(_unknown_parameter(name) for name in unknown))
@@ -155,7 +155,7 @@ def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, Mapping):
-            flat |= {f"{name}.{inner}": each for inner, each in value.items()}
+            flat |= {f"{name}.{inner}": nested for inner, nested in value.items()}
         else:
             flat[name] = value
     return flat

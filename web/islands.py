@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from web.node_fabric import ARC, LABEL, Arrangement, Row, Size, ordered
+from web.node_fabric import ARC, LABEL, Arrangement, GpuRow, Size, ordered
 from web.node_shapes import (
     LINE_GAP,
     PADDING,
@@ -32,7 +32,7 @@ from web.node_shapes import (
     with_frame,
 )
 from web.node_text import describe, title
-from web.node_tree import Fabric, Group, Node, Part, links_word
+from web.node_tree import Node, NodePart, NvlinkFabric, PcieGroup, links_word
 
 NARROW = Size(width=308, columns=4, cell_width=60, gap=12)
 WIDE = Size(width=820, columns=8, cell_width=80, gap=16)
@@ -71,7 +71,7 @@ class _Drawing:
     node: Node
     size: Size
 
-    def part(self, part: Part, around: Part | None = None, width: float = 0) -> Block:
+    def part(self, part: NodePart, around: NodePart | None = None, width: float = 0) -> Block:
         """Return a part, on its band and with its adapters if what is around it has none.
 
         Args:
@@ -85,19 +85,19 @@ class _Drawing:
         near = self.node.near(part.gpus)
         has_chips = near is not None and not (around and self.node.near(around.gpus) is not None)
         width -= 2 * PADDING if has_band else 0
-        block = self._fabric(part) if isinstance(part, Fabric) else self._group(part, width)
+        block = self._fabric(part) if isinstance(part, NvlinkFabric) else self._group(part, width)
         if near and has_chips:
             block = with_chips(block, near)
         if numa is not None and has_band:
             return with_band(block, numa)
-        is_wrapped = isinstance(part, Group) and around is not None and block.rows > 1
+        is_wrapped = isinstance(part, PcieGroup) and around is not None and block.rows > 1
         return with_frame(block) if is_wrapped else block
 
-    def _group(self, group: Group, width: float) -> Block:
+    def _group(self, group: PcieGroup, width: float) -> Block:
         blocks = [self.part(part, group, width) for part in group.parts]
         return stacked(_fitted(blocks, width), "pcie", group.word)
 
-    def _fabric(self, fabric: Fabric) -> Block:
+    def _fabric(self, fabric: NvlinkFabric) -> Block:
         places = Arrangement(node=self.node, fabric=fabric, size=self.size)
         rows = tuple(places.rows())
         cells = {gpu: box for row in rows for gpu, box in row.cells.items()}
@@ -134,7 +134,7 @@ def _fitted(blocks: Sequence[Block], width: float) -> list[Sequence[Block]]:
     return [[block] for block in blocks]
 
 
-def _bands(places: Arrangement, row: Row) -> Iterator[Markup]:
+def _bands(places: Arrangement, row: GpuRow) -> Iterator[Markup]:
     """Yield the bands of the NUMA nodes, from the cells to what lies outside of them."""
     for run in row.runs(places.node.topology.numa.get):
         numa = places.numa(run)
@@ -149,7 +149,7 @@ def _bands(places: Arrangement, row: Row) -> Iterator[Markup]:
         yield text("numa", box.middle, label, f"NUMA {numa}")
 
 
-def _chips(places: Arrangement, row: Row) -> Iterator[Markup]:
+def _chips(places: Arrangement, row: GpuRow) -> Iterator[Markup]:
     for run in row.runs(places.node.adapters.__getitem__):
         block = places.chips(run)
         if block is None:
@@ -160,7 +160,7 @@ def _chips(places: Arrangement, row: Row) -> Iterator[Markup]:
         yield block.at(run.box.x, y)
 
 
-def _boxes(places: Arrangement, rows: Sequence[Row]) -> Iterator[Markup]:
+def _boxes(places: Arrangement, rows: Sequence[GpuRow]) -> Iterator[Markup]:
     """Yield the outlines of islands."""
     for island in places.fabric.islands:
         if len(island) == 1:
@@ -184,7 +184,7 @@ def _boxes(places: Arrangement, rows: Sequence[Row]) -> Iterator[Markup]:
         )
 
 
-def _rails(places: Arrangement, rows: Sequence[Row]) -> Iterator[Markup]:
+def _rails(places: Arrangement, rows: Sequence[GpuRow]) -> Iterator[Markup]:
     """Yield what joins a uniform island: a rail over each row, or one between the only two."""
     if not places.fabric.is_uniform:
         return
@@ -206,7 +206,7 @@ def _rails(places: Arrangement, rows: Sequence[Row]) -> Iterator[Markup]:
     yield pill("nvlink", around(list(rows[0].cells.values())).middle, heights[0], word)
 
 
-def _arcs(places: Arrangement, row: Row) -> Iterator[Markup]:
+def _arcs(places: Arrangement, row: GpuRow) -> Iterator[Markup]:
     """Yield the lines of a mesh within a row."""
     side = -1 if row.has_inner_above else 1
     labels = []
@@ -227,7 +227,7 @@ def _arcs(places: Arrangement, row: Row) -> Iterator[Markup]:
         yield from labels
 
 
-def _bridges(places: Arrangement, rows: Sequence[Row]) -> Iterator[Markup]:
+def _bridges(places: Arrangement, rows: Sequence[GpuRow]) -> Iterator[Markup]:
     """Yield the lines of a mesh from row to row."""
     labels = []
     row_of = {gpu: number for number, row in enumerate(rows) for gpu in row.cells}
@@ -248,7 +248,7 @@ def _bridges(places: Arrangement, rows: Sequence[Row]) -> Iterator[Markup]:
         yield from labels
 
 
-def _others(places: Arrangement, rows: Sequence[Row]) -> Iterator[Markup]:
+def _others(places: Arrangement, rows: Sequence[GpuRow]) -> Iterator[Markup]:
     """Yield what joins the pairs of two facing rows that have no NVLink."""
     upper, lower = (list(row.cells.values()) for row in (rows[0], rows[-1]))
     if not places.is_facing or not places.has_lines or len(upper) == 1:

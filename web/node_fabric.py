@@ -6,7 +6,7 @@ from itertools import combinations, groupby, pairwise
 
 from planner.hardware.topology import Pair
 from web.node_shapes import PADDING, PILL, Block, Box, around, chips
-from web.node_tree import Fabric, Node
+from web.node_tree import Node, NvlinkFabric
 
 CELL_HEIGHT = 34
 LABEL = 18
@@ -35,7 +35,7 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class Neighbours:
     """Neighbours of a row that share something."""
 
     gpus: tuple[int, ...]
@@ -43,7 +43,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class GpuRow:
     """GPUs side by side, with what lies over and under them."""
 
     cells: dict[int, Box]
@@ -61,10 +61,12 @@ class Row:
         y = cells.y - (self.inner if self.has_inner_above else 0)
         return Box(x=cells.x, y=y, width=cells.width, height=cells.height + self.inner)
 
-    def runs(self, key: Callable[[int], object]) -> list[Run]:
+    def runs(self, key: Callable[[int], object]) -> list[Neighbours]:
         """Return the neighbours with the same key."""
-        split = [tuple(same) for _, same in groupby(self.cells, key)]
-        return [Run(gpus=gpus, box=around([self.cells[gpu] for gpu in gpus])) for gpus in split]
+        split = [tuple(neighbours) for _, neighbours in groupby(self.cells, key)]
+        return [
+            Neighbours(gpus=gpus, box=around([self.cells[gpu] for gpu in gpus])) for gpus in split
+        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +77,7 @@ class Arrangement:
     """
 
     node: Node
-    fabric: Fabric
+    fabric: NvlinkFabric
     size: Size
 
     @property
@@ -99,7 +101,7 @@ class Arrangement:
         has_trunk = self.fabric.is_uniform and len(self._split()) > _FACING
         return self.inset + (2 * PADDING if has_trunk else 0)
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[GpuRow]:
         """Yield the rows from top to bottom."""
         split, y = self._split(), 0.0
         widest = max(map(self._width, split))
@@ -109,7 +111,7 @@ class Arrangement:
             has_inner_above = is_first_of_two or not self.is_facing
             y += self.inset
             y += (inner if has_inner_above else 0) + (outer if is_first_of_two else 0)
-            yield Row(
+            yield GpuRow(
                 cells=self._cells(gpus, self.left + (widest - self._width(gpus)) / 2, y),
                 inner=inner,
                 outer=outer,
@@ -124,18 +126,18 @@ class Arrangement:
         """Yield the pairs of a row that have a line, each with its distance, the farthest first."""
         places = combinations(enumerate(gpus), 2)
         far_first = sorted(places, key=lambda pair: pair[0][0] - pair[1][0])
-        for (place, first), (other, second) in far_first:
+        for (place, first), (other_place, second) in far_first:
             if self.has_lines and ordered(first, second) in self.fabric.nvlink:
-                yield other - place, (first, second)
+                yield other_place - place, (first, second)
 
-    def chips(self, run: Run) -> Block | None:
+    def chips(self, run: Neighbours) -> Block | None:
         """Return the adapters of neighbours, where not all GPUs of the fabric share them."""
         near = self.node.near(run.gpus)
         if near is None or self.node.near(self.fabric.gpus) is not None:
             return None
         return chips(near, run.box.width)
 
-    def numa(self, run: Run) -> int | None:
+    def numa(self, run: Neighbours) -> int | None:
         """Return the NUMA node of neighbours, where not all GPUs of the fabric share it."""
         is_shared = self.node.numa(self.fabric.gpus) is not None
         return None if is_shared else self.node.numa(run.gpus)
@@ -159,7 +161,7 @@ class Arrangement:
         return farthest * ARC + ARC_FOOT if farthest else 0
 
     def _outer(self, gpus: Sequence[int]) -> float:
-        row = Row(
+        row = GpuRow(
             cells=self._cells(gpus, 0, 0),
             inner=0,
             outer=0,

@@ -5,7 +5,7 @@ from itertools import groupby
 
 from planner.hardware.topology import Pair
 from planner.hardware.topology.words import gpu_span, ranges
-from web.node_tree import Fabric, Near, Node, Part, links_word
+from web.node_tree import Near, Node, NodePart, NvlinkFabric, links_word
 
 _MOST_NAMES = 8
 _MOST_PAIRS = 64
@@ -24,11 +24,11 @@ def title(node: Node) -> str:
     topology = node.topology
     count = topology.num_gpus
     names = [f"{len(list(same))} x {name}" for name, same in groupby(topology.gpu_names)]
-    what = names[0] if len(names) == 1 else f"{count} GPU{'s' if count > 1 else ''}"
+    gpus_text = names[0] if len(names) == 1 else f"{count} GPU{'s' if count > 1 else ''}"
     islands = [island for island in topology.islands if len(island) > 1]
     if islands:
-        return f"{what}, {len(islands)} NVLink island{'s' if len(islands) > 1 else ''}"
-    return f"{what}, no NVLink" if count > 1 else what
+        return f"{gpus_text}, {len(islands)} NVLink island{'s' if len(islands) > 1 else ''}"
+    return f"{gpus_text}, no NVLink" if count > 1 else gpus_text
 
 
 def describe(node: Node) -> Iterator[str]:
@@ -60,15 +60,15 @@ def legend(node: Node) -> Iterator[tuple[str, str]]:
         yield "chip", "network adapter, with its PCIe class to the GPUs beside it"
     if len(node.gpu_order) < topology.num_gpus:
         yield "unused", "GPU that this plan leaves free"
-    found = set(topology.pcie.values())
-    found |= {near[1] for near in node.adapters if near}
+    classes = set(topology.pcie.values())
+    classes |= {near[1] for near in node.adapters if near}
     for name, meaning in CLASSES.items():
-        if name in found:
+        if name in classes:
             yield "class", f"{name}: over {meaning}"
 
 
-def _joints(part: Part) -> Iterator[str]:
-    if isinstance(part, Fabric):
+def _joints(part: NodePart) -> Iterator[str]:
+    if isinstance(part, NvlinkFabric):
         yield from _fabric(part)
         return
     for inner in part.parts:
@@ -76,12 +76,12 @@ def _joints(part: Part) -> Iterator[str]:
     yield f"Between {_and([gpu_span(inner.gpus) for inner in part.parts])}: {part.word}."
 
 
-def _fabric(fabric: Fabric) -> Iterator[str]:
+def _fabric(fabric: NvlinkFabric) -> Iterator[str]:
     if not fabric.nvlink:
         return
     if fabric.is_uniform:
-        every = " every pair" if len(fabric.nvlink) > 1 else ""
-        yield f"{gpu_span(fabric.gpus)}: {links_word(fabric.nvlink.values())}{every}."
+        of_every_pair = " every pair" if len(fabric.nvlink) > 1 else ""
+        yield f"{gpu_span(fabric.gpus)}: {links_word(fabric.nvlink.values())}{of_every_pair}."
         return
     for island in fabric.islands:
         if len(island) > 1:
@@ -90,9 +90,9 @@ def _fabric(fabric: Fabric) -> Iterator[str]:
     for pair, links in sorted(fabric.nvlink.items()):
         by_links.setdefault(links, []).append(pair)
     for links, pairs in sorted(by_links.items()):
-        said = ", ".join(f"GPU{a}-GPU{b}" for a, b in pairs[:_MOST_PAIRS])
+        pairs_text = ", ".join(f"GPU{a}-GPU{b}" for a, b in pairs[:_MOST_PAIRS])
         more = f" and {len(pairs) - _MOST_PAIRS} more" if len(pairs) > _MOST_PAIRS else ""
-        yield f"NV{links}: {said}{more}."
+        yield f"NV{links}: {pairs_text}{more}."
     if fabric.word:
         yield f"All other pairs of {gpu_span(fabric.gpus)}: {fabric.word}."
 

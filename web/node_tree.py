@@ -17,7 +17,7 @@ Near = tuple[tuple[str, ...], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fabric:
+class NvlinkFabric:
     """Islands that NVLink joins, wholly or by some pairs; a GPU without NVLink is one by itself."""
 
     islands: tuple[tuple[int, ...], ...]
@@ -38,10 +38,10 @@ class Fabric:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class PcieGroup:
     """Parts with the same PCIe class between any two of them."""
 
-    parts: "tuple[Part, ...]"
+    parts: "tuple[NodePart, ...]"
     word: str
     """The class; several where the pairs differ."""
 
@@ -51,7 +51,7 @@ class Group:
         return tuple(gpu for part in self.parts for gpu in part.gpus)
 
 
-Part = Fabric | Group
+NodePart = NvlinkFabric | PcieGroup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class Node:
     topology: Topology
     gpu_order: tuple[int, ...]
     """GPU of each local rank."""
-    root: Part
+    root: NodePart
     adapters: tuple[Near | None, ...]
     """What is near to each GPU."""
 
@@ -78,7 +78,7 @@ class Node:
     def near(self, gpus: Iterable[int]) -> Near | None:
         """Return the network adapters near these GPUs, if they are the same for all of them."""
         first, *others = (self.adapters[gpu] for gpu in gpus)
-        return first if all(other == first for other in others) else None
+        return first if all(adapters == first for adapters in others) else None
 
 
 def node_tree(topology: Topology, gpu_order: Sequence[int]) -> Node:
@@ -92,7 +92,7 @@ def node_tree(topology: Topology, gpu_order: Sequence[int]) -> Node:
     def place(gpu: int) -> int:
         return ranks.get(gpu, topology.num_gpus + gpu)
 
-    parts: list[Part] = list(_fabrics(topology, place))
+    parts: list[NodePart] = list(_fabrics(topology, place))
     for level in range(len(PCIE_CLASSES)):
         are_near = partial(_are_near, topology, level)
         parts = [_group(topology, joined) for joined in _components(parts, are_near)]
@@ -121,7 +121,7 @@ def _adapters(topology: Topology) -> Iterator[Near | None]:
         yield (tuple(nic.name for nic in nics), pcie) if is_near else None
 
 
-def _fabrics(topology: Topology, place: Callable[[int], int]) -> list[Fabric]:
+def _fabrics(topology: Topology, place: Callable[[int], int]) -> list[NvlinkFabric]:
     islands = [tuple(sorted(island, key=place)) for island in topology.islands]
     islands.sort(key=lambda island: place(island[0]))
 
@@ -131,42 +131,45 @@ def _fabrics(topology: Topology, place: Callable[[int], int]) -> list[Fabric]:
     return [_fabric(topology, joined) for joined in _components(islands, are_joined)]
 
 
-def _fabric(topology: Topology, islands: Sequence[tuple[int, ...]]) -> Fabric:
+def _fabric(topology: Topology, islands: Sequence[tuple[int, ...]]) -> NvlinkFabric:
     gpus = sorted(gpu for island in islands for gpu in island)
     pairs = list(combinations(gpus, 2))
-    return Fabric(
+    return NvlinkFabric(
         islands=tuple(islands),
         nvlink={pair: topology.nvlink[pair] for pair in pairs if pair in topology.nvlink},
         word=_classes(topology, pairs),
     )
 
 
-def _group(topology: Topology, parts: Sequence[Part]) -> Part:
+def _group(topology: Topology, parts: Sequence[NodePart]) -> NodePart:
     if len(parts) == 1:
         return parts[0]
-    by_numa = [list(same) for _, same in groupby(parts, lambda part: _numa(topology, part))]
+    by_numa = [
+        list(parts_of_numa)
+        for _, parts_of_numa in groupby(parts, lambda part: _numa(topology, part))
+    ]
     if 1 < len(by_numa) < len(parts):
-        parts = [_group(topology, same) for same in by_numa]
+        parts = [_group(topology, parts_of_numa) for parts_of_numa in by_numa]
     pairs = [
         pair
         for first, second in combinations(parts, 2)
         for pair in _across(first.gpus, second.gpus)
     ]
-    return Group(parts=tuple(parts), word=_classes(topology, pairs))
+    return PcieGroup(parts=tuple(parts), word=_classes(topology, pairs))
 
 
-def _numa(topology: Topology, part: Part) -> int:
+def _numa(topology: Topology, part: NodePart) -> int:
     """Return the NUMA node of a part; one of its own where it has none, or several."""
     nodes = {topology.numa.get(gpu, -1) for gpu in part.gpus}
     return nodes.pop() if len(nodes) == 1 and -1 not in nodes else -1 - min(part.gpus)
 
 
 def _classes(topology: Topology, pairs: Iterable[Pair]) -> str:
-    found = {topology.pcie[pair] for pair in pairs if pair in topology.pcie}
-    return ", ".join(sorted(found, key=PCIE_CLASSES.index))
+    classes = {topology.pcie[pair] for pair in pairs if pair in topology.pcie}
+    return ", ".join(sorted(classes, key=PCIE_CLASSES.index))
 
 
-def _are_near(topology: Topology, level: int, first: Part, second: Part) -> bool:
+def _are_near(topology: Topology, level: int, first: NodePart, second: NodePart) -> bool:
     """Return whether any pair across has that class or a nearer one."""
     near = PCIE_CLASSES[: level + 1]
     return any(topology.pcie.get(pair) in near for pair in _across(first.gpus, second.gpus))

@@ -25,14 +25,14 @@ from planner.report.text import FLAGS, memory_figure, recommendation, run_figure
 from planner.report.timeline import timeline
 from planner.request.schema import Resolved
 from planner.search.candidate import memory_of_stages
-from web.beside import beside_training
 from web.chart import Scale, meter, rows, stacked_bar
 from web.form import Question, command_line
 from web.islands import picture
+from web.memory_figures import memory_figures
 from web.node_text import legend, title
 from web.node_tree import node_tree
 from web.stages import draw_stages
-from web.timeline import draw
+from web.timeline import draw_timeline
 
 
 def result(
@@ -59,7 +59,7 @@ def result(
         "recommendation": recommendation(plan.job, plan.chosen),
         "totals": (memory_figure(plan.job, plan.chosen), time_figure(plan.job, plan.chosen)),
         "ledgers": (_memory(plan), _time(plan)),
-        "beside": beside_training(plan.job, plan.chosen),
+        "memory_figures": memory_figures(plan.job, plan.chosen),
         "assumptions": resolved.assumptions,
         "notes": _notes(resolved, plan),
         "node": _node(plan.job.cluster),
@@ -156,13 +156,16 @@ def _time(plan: Plan) -> dict[str, Any]:
 
 def _queries(question: Question, plan: Plan) -> list[str]:
     """Return the query that asks for each row of the table of alternatives."""
-    others = (other.candidate for other in plan.alternatives[:MOST_ROWS])
-    return [question.query_with(**_pins(each.strategy)) for each in (plan.chosen, *others)]
+    alternatives = (alternative.candidate for alternative in plan.alternatives[:MOST_ROWS])
+    return [
+        question.query_with(**_pins(candidate.strategy))
+        for candidate in (plan.chosen, *alternatives)
+    ]
 
 
 def _pins(s: Layout) -> dict[str, str]:
     """Return the parameters that ask for a layout's family in its sizes."""
-    pinned = {each.field: str(s.size(each)) for each in DIMENSIONS}
+    pinned = {dimension.field: str(s.size(dimension)) for dimension in DIMENSIONS}
     pinned["strategy"] = DATA_NAMES[s.zero_stage]
     if s.is_hybrid:
         pinned["data_parallel_shard_size"] = str(s.data_parallel_shard_size)
@@ -175,13 +178,13 @@ def _pins(s: Layout) -> dict[str, str]:
 
 def _pipeline(plan: Plan) -> dict[str, Any] | None:
     """Return the picture of who works when, if there is a pipeline of few enough stages."""
-    found = timeline(plan.job, plan.chosen.strategy)
-    if found is None:
+    start_of_step = timeline(plan.job, plan.chosen.strategy)
+    if start_of_step is None:
         return None
     return {
-        "picture": draw(found),
-        "shown": 1 + max(span.operation.micro_batch for span in found.spans),
-        "idle": found.bubble_fraction,
+        "picture": draw_timeline(start_of_step),
+        "shown": 1 + max(span.operation.micro_batch for span in start_of_step.spans),
+        "idle": start_of_step.bubble_fraction,
     }
 
 

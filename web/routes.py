@@ -16,8 +16,8 @@ from planner.generate.write_bundle import bundle_files
 from planner.report import glossary
 from planner.request.schema import Resolved
 from web.archive import zip_files
-from web.controls import EXAMPLES, groups, labels
-from web.form import Question, filled, read_question
+from web.controls import EXAMPLES, fieldsets, labels
+from web.form import Question, form_values, read_question
 from web.pages import STATIC, render
 from web.result import result
 
@@ -74,28 +74,28 @@ def plan_zip(request: Request) -> Response:
 def rules_page() -> HTMLResponse:
     """List the rules, and what can be found in a topology or on a machine."""
     kinds = [
-        (heading, [each for each in glossary.codes() if each.code.startswith(prefix)])
+        (heading, [code for code in glossary.codes() if code.code.startswith(prefix)])
         for prefix, heading in _FINDINGS.items()
     ]
-    judged = [each for each in glossary.codes() if not each.code.startswith(tuple(_FINDINGS))]
-    return HTMLResponse(render("rules.html", rules=judged, kinds=kinds))
+    rules = [code for code in glossary.codes() if not code.code.startswith(tuple(_FINDINGS))]
+    return HTMLResponse(render("rules.html", rules=rules, kinds=kinds))
 
 
 @router.get("/rules/{code}")
 def rule_page(code: str) -> HTMLResponse:
     """Show what a rule, or a finding, says and why."""
-    found = glossary.find_code(code)
-    kind = found.name.replace("-", " ")
-    if found.severity != "finding":
-        kind += f", {found.severity}"
-    sections = glossary.paragraphs(found.text)
-    return HTMLResponse(render("rule.html", code=found.code, kind=kind, sections=sections))
+    rule = glossary.find_code(code)
+    kind = rule.name.replace("-", " ")
+    if rule.severity != "finding":
+        kind += f", {rule.severity}"
+    sections = glossary.paragraphs(rule.text)
+    return HTMLResponse(render("rule.html", code=rule.code, kind=kind, sections=sections))
 
 
 @router.get("/terms")
 def terms_page() -> HTMLResponse:
     """List the terms and strategies by subject."""
-    groups = [(title, list(found)) for title, found in groupby(glossary.entries(), _group)]
+    groups = [(title, list(entries)) for title, entries in groupby(glossary.entries(), _group)]
     return HTMLResponse(render("terms.html", groups=groups))
 
 
@@ -103,10 +103,12 @@ def terms_page() -> HTMLResponse:
 def term_page(name: str) -> HTMLResponse:
     """Explain a term or strategy, and what each framework calls it."""
     entry = glossary.find_term(name)
-    titles = {each.name: each.title for each in glossary.entries()}
+    titles = {listed.name: listed.title for listed in glossary.entries()}
     see = [
-        (f"/terms/{each}", titles[each]) if each in titles else (f"/rules/{each}", each)
-        for each in entry.see
+        (f"/terms/{related}", titles[related])
+        if related in titles
+        else (f"/rules/{related}", related)
+        for related in entry.see
     ]
     sections = glossary.paragraphs(entry.text)
     return HTMLResponse(render("term.html", entry=entry, sections=sections, see=see))
@@ -158,5 +160,5 @@ def _files(resolved: Resolved, plan: Plan) -> dict[str, str]:
 
 
 def _form(request: Request) -> Mapping[str, Any]:
-    values = filled(request.query_params.multi_items())
-    return {"groups": groups(), "labels": labels(), "values": values, "examples": EXAMPLES}
+    values = form_values(request.query_params.multi_items())
+    return {"groups": fieldsets(), "labels": labels(), "values": values, "examples": EXAMPLES}

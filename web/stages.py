@@ -13,7 +13,7 @@ from markupsafe import Markup
 from planner.core.units import GIB, format_bytes
 from planner.memory.ledger import Memory
 from planner.memory.phases import PHASES
-from web.chart import ROOM_PERCENT, Row, Scale, letters, limit_line, rows, segments, whisker
+from web.chart import ROOM_PERCENT, Scale, TermRow, letters, limit_line, rows, segments, whisker
 
 _FEW = 8
 """Up to so many stages, bars are tall."""
@@ -60,7 +60,7 @@ class Stages:
     above: Markup
     """What the dashed line means, over it."""
     axis: Markup
-    legend: tuple[Row, ...]
+    legend: tuple[TermRow, ...]
     """Each term with its letter, and its range over the stages."""
     letters: Mapping[str, str]
     """By name of the term."""
@@ -70,7 +70,7 @@ class Stages:
     @property
     def too_large(self) -> tuple[int, ...]:
         """Return the stages that take more than the card offers."""
-        return tuple(each.index for each in self.bars if not each.fits)
+        return tuple(stage_bar.index for stage_bar in self.bars if not stage_bar.fits)
 
 
 def draw_stages(memories: Sequence[Memory], *, card_bytes: float, usable_bytes: float) -> Stages:
@@ -148,31 +148,31 @@ def _above(usable: float, full: float) -> Markup:
 
 def _axis(full: float) -> Markup:
     """Return the scale in GiB: at most a handful of round figures from 0."""
-    whole = full / GIB
-    size = 10.0 ** floor(log10(whole / _MOST_TICKS))
-    step = next(size * times for times in _TICK_STEPS if whole / (size * times) <= _MOST_TICKS)
-    ticks = list(takewhile(lambda tick: tick <= whole, (step * index for index in count())))
+    full_gib = full / GIB
+    size = 10.0 ** floor(log10(full_gib / _MOST_TICKS))
+    step = next(size * times for times in _TICK_STEPS if full_gib / (size * times) <= _MOST_TICKS)
+    ticks = list(takewhile(lambda tick: tick <= full_gib, (step * index for index in count())))
     drawn = []
     for tick in ticks:
-        x = 100 * tick / whole
+        x = 100 * tick / full_gib
         anchor = "start" if not tick else "end" if x > _EDGE_PERCENT else "middle"
         text = f"{tick:g} GiB" if tick == ticks[-1] else f"{tick:g}"
         drawn.append(_TICK.format(x=x, anchor=anchor, text=text))
     return _AXIS.format(inside=Markup("").join(drawn))
 
 
-def _legend(memories: Sequence[Memory], keys: Mapping[str, str]) -> tuple[Row, ...]:
+def _legend(memories: Sequence[Memory], keys: Mapping[str, str]) -> tuple[TermRow, ...]:
     """Return one row per letter; of several stages, from the least of the term to the most."""
-    found: dict[str, list[Row]] = {letter: [] for letter in keys.values()}
+    rows_by_letter: dict[str, list[TermRow]] = {letter: [] for letter in keys.values()}
     for memory in memories:
         for row in rows(memory.terms, format_bytes, keys):
-            found[row.letter].append(row)
-    return tuple(_over_stages(same, len(memories)) for same in found.values())
+            rows_by_letter[row.letter].append(row)
+    return tuple(_over_stages(term_rows, len(memories)) for term_rows in rows_by_letter.values())
 
 
-def _over_stages(same: Sequence[Row], num_stages: int) -> Row:
-    least, most = (pick(same, key=lambda row: row.amount) for pick in (min, max))
-    low = least.shown if len(same) == num_stages else "0"
+def _over_stages(term_rows: Sequence[TermRow], num_stages: int) -> TermRow:
+    least, most = (pick(term_rows, key=lambda row: row.amount) for pick in (min, max))
+    low = least.shown if len(term_rows) == num_stages else "0"
     return most if low == most.shown else replace(most, shown=f"{low} to {most.shown}")
 
 
@@ -181,9 +181,9 @@ def _table(
 ) -> tuple[tuple[str, tuple[str, ...]], ...]:
     terms = zip(*(memory.terms for memory in memories), strict=True)
     lines = [
-        (same[0].name.replace("_", " "), [term.amount for term in same])
-        for same in terms
-        if same[0].name in keys
+        (term_of_stages[0].name.replace("_", " "), [term.amount for term in term_of_stages])
+        for term_of_stages in terms
+        if term_of_stages[0].name in keys
     ]
     lines += [
         (name, [getattr(memory, field) for memory in memories])

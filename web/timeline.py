@@ -20,14 +20,14 @@ _SPAN = Markup(
 _TEXT = Markup('<text x="{x:.3f}%" y="{y}">{text}</text>')
 
 
-def draw(found: Timeline) -> Markup:
+def draw_timeline(start_of_step: Timeline) -> Markup:
     """Return the picture: time runs to the right, stages down."""
-    stages = 1 + max(span.stage for span in found.spans)
+    stages = 1 + max(span.stage for span in start_of_step.spans)
     label = (
-        f"{stages} pipeline stages over {format_seconds(found.seconds)}, idle for"
-        f" {found.bubble_fraction:.0%} of it"
+        f"{stages} pipeline stages over {format_seconds(start_of_step.seconds)}, idle for"
+        f" {start_of_step.bubble_fraction:.0%} of it"
     )
-    inside = Markup().join(_draw(span, found.seconds) for span in found.spans)
+    inside = Markup().join(_draw(span, start_of_step.seconds) for span in start_of_step.spans)
     return _SVG.format(label=label, height=stages * _ROW, inside=inside)
 
 

@@ -14,7 +14,7 @@ from planner.domain.job import Job
 from planner.domain.strategy import Layout, tabulate
 from planner.memory.ledger import estimate_memory, stage_memory
 from planner.request.schema import Request, parse_request, resolve
-from planner.request.strategy import whole_strategy
+from planner.request.strategy import requested_layout
 from planner.step_time.ledger import estimate_step_time
 
 SMALLEST_GROUP = 3
@@ -22,6 +22,7 @@ SMALLEST_GROUP = 3
 CLOSE = 1.02
 """A choice within 2 % of the fastest run of its group counts as right."""
 _TIE = 1 + 1e-6
+"""Predictions closer than this are tied: the rest is rounding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +80,7 @@ class Errors:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class ChoiceQuality:
     """What following the planner costs inside groups of runs that differ only in the layout."""
 
     groups: int
@@ -104,7 +105,7 @@ class Accuracy:
     """Spearman's, of predicted and measured step time over all runs of the source."""
     coverage: float | None
     """Runs whose measured step time lies between the predicted low and high."""
-    choice: Choice | None
+    choice: ChoiceQuality | None
     memory_kind: str
     memory: Errors | None
     ran_and_fits: float | None
@@ -122,31 +123,31 @@ def predict(source: RunSource) -> tuple[Prediction | Refusal, ...]:
     for index, run in enumerate(source.runs):
         key = json.dumps([run.request[part] for part in ("model", "cluster", "recipe")])
         jobs.setdefault(key, {})[index] = parse_request(run.request)
-    found: dict[int, Prediction | Refusal] = {}
+    results: dict[int, Prediction | Refusal] = {}
     for requests in jobs.values():
-        found |= _predict_job(source, requests)
-    return tuple(found[index] for index in range(len(source.runs)))
+        results |= _predict_job(source, requests)
+    return tuple(results[index] for index in range(len(source.runs)))
 
 
 def _predict_job(
     source: RunSource, requests: dict[int, Request]
 ) -> dict[int, Prediction | Refusal]:
     layouts: dict[int, Layout] = {}
-    found: dict[int, Prediction | Refusal] = {}
+    results: dict[int, Prediction | Refusal] = {}
     job = None
     for index, request in requests.items():
         try:
             if job is None:
                 job = resolve(request, allow_paths=False, weights_dtype="config").job
-            layouts[index] = whole_strategy(request.strategy, job)
+            layouts[index] = requested_layout(request.strategy, job)
         except PlannerError as error:
-            found[index] = Refusal(run=source.runs[index], reason=error.message)
+            results[index] = Refusal(run=source.runs[index], reason=error.message)
     if job is not None and layouts:
         runs = [source.runs[index] for index in layouts]
-        found |= zip(
+        results |= zip(
             layouts, _predict_table(source, job, runs, list(layouts.values())), strict=True
         )
-    return found
+    return results
 
 
 def _predict_table(
@@ -157,8 +158,8 @@ def _predict_table(
     peak, fits = memory.reserved_bytes, memory.reserved_bytes <= job.usable_bytes
     if source.memory_kind == "allocated":
         first = 0 * table.pipeline_parallel_size
-        at = stage_memory(job, table, first) if source.is_first_rank else memory
-        peak = at.peak_bytes
+        ledger = stage_memory(job, table, first) if source.is_first_rank else memory
+        peak = ledger.peak_bytes
     for row, (run, layout) in enumerate(zip(runs, layouts, strict=True)):
         seconds = float(pick(step_time.step_seconds, row))
         yield Prediction(
@@ -178,36 +179,43 @@ def _predict_table(
 
 def summarize(source: RunSource, results: Sequence[Prediction | Refusal]) -> Accuracy:
     """Return the figures of a source from what `predict` gave for it."""
-    said = [result for result in results if isinstance(result, Prediction)]
-    timed = [(each, each.run.step_seconds) for each in said if each.run.step_seconds is not None]
+    predictions = [result for result in results if isinstance(result, Prediction)]
+    timed = [
+        (prediction, prediction.run.step_seconds)
+        for prediction in predictions
+        if prediction.run.step_seconds is not None
+    ]
     return Accuracy(
         source=source.name,
         runs=len(results),
-        refused=len(results) - len(said),
-        time=_errors(each.time_error for each in said),
+        refused=len(results) - len(predictions),
+        time=_errors(prediction.time_error for prediction in predictions),
         rank_correlation=rank_correlation(
-            [each.step_seconds for each, _ in timed], [seconds for _, seconds in timed]
+            [prediction.step_seconds for prediction, _ in timed], [seconds for _, seconds in timed]
         ),
-        coverage=_share(
-            each.low_seconds <= seconds <= each.high_seconds for each, seconds in timed
+        coverage=_share_of_true(
+            prediction.low_seconds <= seconds <= prediction.high_seconds
+            for prediction, seconds in timed
         ),
-        choice=_choice(timed),
+        choice=_choice_quality(timed),
         memory_kind=source.memory_kind,
-        memory=_errors(each.memory_error for each in said),
-        ran_and_fits=_share(each.fits for each in said if not each.run.is_out_of_memory),
-        ran_out_and_does_not_fit=_share(
-            not each.fits for each in said if each.run.is_out_of_memory
+        memory=_errors(prediction.memory_error for prediction in predictions),
+        ran_and_fits=_share_of_true(
+            prediction.fits for prediction in predictions if not prediction.run.is_out_of_memory
+        ),
+        ran_out_and_does_not_fit=_share_of_true(
+            not prediction.fits for prediction in predictions if prediction.run.is_out_of_memory
         ),
     )
 
 
-def worst(results: Sequence[Prediction | Refusal], most: int) -> tuple[Prediction | Refusal, ...]:
+def worst(results: Sequence[Prediction | Refusal], count: int) -> tuple[Prediction | Refusal, ...]:
     """Return the results that are furthest off: refused ones, then by the larger error."""
 
     def badness(result: Prediction | Refusal) -> float:
         return np.inf if isinstance(result, Refusal) else result.largest_error
 
-    return tuple(sorted(results, key=badness, reverse=True)[:most])
+    return tuple(sorted(results, key=badness, reverse=True)[:count])
 
 
 def rank_correlation(predicted: Sequence[float], measured: Sequence[float]) -> float | None:
@@ -223,12 +231,12 @@ def rank_correlation(predicted: Sequence[float], measured: Sequence[float]) -> f
 
 
 def _ranks(values: Sequence[float]) -> Column:
-    _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts - 1) / 2)[which]
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[places]
 
 
-def _errors(found: Iterable[float | None]) -> Errors | None:
-    errors = [error for error in found if error is not None]
+def _errors(values: Iterable[float | None]) -> Errors | None:
+    errors = [error for error in values if error is not None]
     if not errors:
         return None
     sizes = [abs(error) for error in errors]
@@ -246,20 +254,20 @@ def _p90(values: Sequence[float]) -> float:
     return sorted(values)[len(values) * 9 // 10]
 
 
-def _share(truths: Iterable[bool]) -> float | None:
-    found = list(truths)
-    return fmean(found) if found else None
+def _share_of_true(truths: Iterable[bool]) -> float | None:
+    values = list(truths)
+    return fmean(values) if values else None
 
 
-def _choice(timed: Sequence[tuple[Prediction, float]]) -> Choice | None:
+def _choice_quality(timed: Sequence[tuple[Prediction, float]]) -> ChoiceQuality | None:
     groups: dict[int, list[tuple[Prediction, float]]] = {}
-    for each, seconds in timed:
-        groups.setdefault(each.run.group, []).append((each, seconds))
+    for prediction, seconds in timed:
+        groups.setdefault(prediction.run.group, []).append((prediction, seconds))
     large = [group for group in groups.values() if len(group) >= SMALLEST_GROUP]
     if not large:
         return None
     regrets = [_mean_over_chosen(group, _regret) for group in large]
-    return Choice(
+    return ChoiceQuality(
         groups=len(large),
         right_fraction=fmean(_mean_over_chosen(group, _is_close) for group in large),
         mean_regret=fmean(regrets),
@@ -279,10 +287,12 @@ def _mean_over_chosen(
     Chosen is the fastest predicted among those said to fit, or among all where none is.
     """
     best = min(seconds for _, seconds in group)
-    fitting = [(each, seconds) for each, seconds in group if each.fits] or group
-    fastest = min(each.step_seconds for each, _ in fitting)
+    fitting = [(prediction, seconds) for prediction, seconds in group if prediction.fits] or group
+    fastest = min(prediction.step_seconds for prediction, _ in fitting)
     return fmean(
-        score(best, seconds) for each, seconds in fitting if each.step_seconds <= fastest * _TIE
+        score(best, seconds)
+        for prediction, seconds in fitting
+        if prediction.step_seconds <= fastest * _TIE
     )
 
 

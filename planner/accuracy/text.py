@@ -7,14 +7,14 @@ from typing import Any
 
 from planner.accuracy.predict import Accuracy, Errors, Prediction, Refusal
 from planner.core.units import format_bytes, format_fraction, format_seconds
-from planner.report.text import WIDTH, layout, machine
-from planner.report.values import Emphasis, table
+from planner.report.text import WIDTH, cluster_text, layout_text
+from planner.report.values import Emphasis, columns_text
 
 SHOWN_SHARE = 0.01
 """Terms below 1 % of the step are left out of a worst run's list."""
 
 Results = Sequence[Prediction | Refusal]
-Row = tuple[str, ...]
+Cells = tuple[str, ...]
 
 TIME_COLUMNS = (
     "source",
@@ -46,59 +46,61 @@ def accuracy_text(
         ("Choice among three or more layouts of one job", CHOICE_COLUMNS, choice_rows(accuracies)),
         ("Memory", MEMORY_COLUMNS, memory_rows(accuracies)),
     ]
-    sections = [bold(title) + "\n" + table([head, *rows]) for title, head, rows in parts if rows]
+    sections = [
+        bold(title) + "\n" + columns_text([head, *rows]) for title, head, rows in parts if rows
+    ]
     for source, results in worst.items():
         lines = "\n".join(_worst_text(result) for result in results)
         sections.append(bold(f"Worst of {source}") + "\n" + lines)
     return "\n\n".join(sections)
 
 
-def time_rows(accuracies: Sequence[Accuracy]) -> list[Row]:
+def time_rows(accuracies: Sequence[Accuracy]) -> list[Cells]:
     """Return the cells of `TIME_COLUMNS`, a row per source."""
     rows = []
-    for each in accuracies:
-        cells = _error_cells(each.time, "median", "mean", "p90")
-        rho = "" if each.rank_correlation is None else f"{each.rank_correlation:.2f}"
-        head = (each.source, f"{each.runs:,}", f"{each.refused:,}")
-        rows.append((*head, *cells, rho, _percent(each.coverage)))
+    for accuracy in accuracies:
+        cells = _error_cells(accuracy.time, "median", "mean", "p90")
+        rho = "" if accuracy.rank_correlation is None else f"{accuracy.rank_correlation:.2f}"
+        head = (accuracy.source, f"{accuracy.runs:,}", f"{accuracy.refused:,}")
+        rows.append((*head, *cells, rho, _percent(accuracy.coverage)))
     return rows
 
 
-def choice_rows(accuracies: Sequence[Accuracy]) -> list[Row]:
+def choice_rows(accuracies: Sequence[Accuracy]) -> list[Cells]:
     """Return the cells of `CHOICE_COLUMNS`, a row per source with groups of layouts."""
     return [
         (
-            each.source,
+            accuracy.source,
             f"{choice.groups:,}",
             _percent(choice.right_fraction),
             _percent(choice.mean_regret),
             _percent(choice.p90_regret),
             _percent(choice.random_regret),
         )
-        for each in accuracies
-        if (choice := each.choice)
+        for accuracy in accuracies
+        if (choice := accuracy.choice)
     ]
 
 
-def memory_rows(accuracies: Sequence[Accuracy]) -> list[Row]:
+def memory_rows(accuracies: Sequence[Accuracy]) -> list[Cells]:
     """Return the cells of `MEMORY_COLUMNS`, a row per source; blank where nobody measured it."""
-    rows: list[Row] = []
-    for each in accuracies:
-        errors = each.memory
+    rows: list[Cells] = []
+    for accuracy in accuracies:
+        errors = accuracy.memory
         rows.append(
             (
-                each.source,
-                each.memory_kind,
+                accuracy.source,
+                accuracy.memory_kind,
                 f"{errors.runs:,}" if errors else "",
                 *_error_cells(errors, "median", "p90"),
-                _percent(each.ran_and_fits),
-                _percent(each.ran_out_and_does_not_fit),
+                _percent(accuracy.ran_and_fits),
+                _percent(accuracy.ran_out_and_does_not_fit),
             )
         )
     return rows
 
 
-def _error_cells(errors: Errors | None, *names: str) -> Row:
+def _error_cells(errors: Errors | None, *names: str) -> Cells:
     """Return those figures and the bias, blank where nothing was measured."""
     if errors is None:
         return ("",) * (len(names) + 1)
@@ -110,31 +112,34 @@ def accuracy_answer(
 ) -> list[dict[str, Any]]:
     """Return the same as JSON, one object per source."""
     return [
-        {**asdict(each), "worst": [_worst_answer(result) for result in worst.get(each.source, ())]}
-        for each in accuracies
+        {
+            **asdict(accuracy),
+            "worst": [_worst_answer(result) for result in worst.get(accuracy.source, ())],
+        }
+        for accuracy in accuracies
     ]
 
 
 def _worst_text(result: Prediction | Refusal) -> str:
     if isinstance(result, Refusal):
         return f"  {result.run.id}  refused: {result.reason}"
-    said = [result.run.id]
+    parts = [result.run.id]
     if result.time_error is not None:
         predicted, measured = result.step_seconds, result.run.step_seconds or 0.0
-        said.append(_compared("step", result.time_error, predicted, measured, format_seconds))
+        parts.append(_compared("step", result.time_error, predicted, measured, format_seconds))
     if result.memory_error is not None:
         predicted, measured = result.peak_bytes, result.run.peak_bytes or 0.0
-        said.append(_compared("memory", result.memory_error, predicted, measured, format_bytes))
+        parts.append(_compared("memory", result.memory_error, predicted, measured, format_bytes))
     if result.fits == result.run.is_out_of_memory:
-        said.append("said to fit, ran out of memory" if result.fits else "said not to fit, ran")
+        parts.append("said to fit, ran out of memory" if result.fits else "said not to fit, ran")
     shares = sorted(result.shares, key=lambda share: -share[1])
     terms = [
         f"{name.replace('_', ' ')} {_percent(share)}"
         for name, share in shares
         if share >= SHOWN_SHARE
     ]
-    where = f"{machine(result.job)}, {layout(result.strategy, result.job.framework)}"
-    return "\n".join((f"  {'  '.join(said)}", _indented(where), _indented(", ".join(terms))))
+    where = f"{cluster_text(result.job)}, {layout_text(result.strategy, result.job.framework)}"
+    return "\n".join((f"  {'  '.join(parts)}", _indented(where), _indented(", ".join(terms))))
 
 
 def _indented(text: str) -> str:

@@ -12,8 +12,8 @@ from planner.domain.job import Job
 from planner.domain.strategy import Layout
 from planner.search.candidate import Candidate
 from planner.search.limits import violations
-from planner.search.search import Found
-from planner.search.wish import Wish, filled
+from planner.search.pinned_fields import PinnedFields, simplest_layout
+from planner.search.search import SearchResult
 
 MOST_ALTERNATIVES = 12
 """Families that are shown beside the choice, and as many that do not fit."""
@@ -39,82 +39,86 @@ class Rejected:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class ParetoPoint:
     """A layout than which none is both faster and smaller on as many GPUs."""
 
     gpus: int
     candidate: Candidate
 
 
-def best_of_families(found: Found) -> dict[str, int]:
+def best_of_families(result: SearchResult) -> dict[str, int]:
     """Return the fastest row of each family that fits."""
     best = {
-        name: found.best(members, found.step_seconds) for name, members in found.families.items()
+        name: result.best(members, result.step_seconds) for name, members in result.families.items()
     }
     return {name: row for name, row in best.items() if row is not None}
 
 
-def shown(found: Found, ordinary: Column, best: dict[str, int]) -> list[int]:
+def shown(result: SearchResult, ordinary: Column, best: dict[str, int]) -> list[int]:
     """Return the rows that a plan may show, to be estimated together."""
-    others = _others(found, best)[: MOST_ALTERNATIVES + 1]
-    return [*others, *_nearest(found, best), *_front(found, ordinary)]
+    others = _others(result, best)[: MOST_ALTERNATIVES + 1]
+    return [*others, *_nearest(result, best), *_front(result, ordinary)]
 
 
-def _others(found: Found, best: dict[str, int]) -> list[int]:
+def _others(result: SearchResult, best: dict[str, int]) -> list[int]:
     """Return the families' fastest rows, the best first; offload only of what needs it to fit."""
     rows = [
         row
         for name, row in best.items()
         if name.removesuffix("+offload") not in best.keys() - {name}
     ]
-    return sorted(rows, key=lambda row: (not found.is_comfortable[row], found.step_seconds[row]))
+    return sorted(rows, key=lambda row: (not result.is_comfortable[row], result.step_seconds[row]))
 
 
-def _nearest(found: Found, best: dict[str, int]) -> list[int]:
+def _nearest(result: SearchResult, best: dict[str, int]) -> list[int]:
     """Return the smallest rows of families of which nothing fits, the nearest first."""
     smallest = [
-        found.smallest(members) for name, members in found.families.items() if name not in best
+        result.smallest(members) for name, members in result.families.items() if name not in best
     ]
-    return sorted(smallest, key=lambda row: found.reserved_bytes[row])[:MOST_ALTERNATIVES]
+    return sorted(smallest, key=lambda row: result.reserved_bytes[row])[:MOST_ALTERNATIVES]
 
 
-def alternatives(found: Found, chosen: Candidate, best: dict[str, int]) -> tuple[Alternative, ...]:
+def alternatives(
+    result: SearchResult, chosen: Candidate, best: dict[str, int]
+) -> tuple[Alternative, ...]:
     """Return the next best family's fastest layouts; offload only of what does not fit without."""
     own = best.get(chosen.strategy.family)
-    others = [row for row in _others(found, best) if row != own]
+    others = [row for row in _others(result, best) if row != own]
     return tuple(
         Alternative(candidate=other, reason=_reason(chosen, other))
-        for other in found.candidates(others[:MOST_ALTERNATIVES])
+        for other in result.candidates(others[:MOST_ALTERNATIVES])
     )
 
 
-def _reason(chosen: Candidate, other: Candidate) -> str:
+def _reason(chosen: Candidate, alternative: Candidate) -> str:
     """Say in numbers why the alternative was not chosen."""
-    slower = other.step_time.step_seconds / chosen.step_time.step_seconds - 1
-    saved = chosen.memory.reserved_bytes - other.memory.reserved_bytes
+    slower = alternative.step_time.step_seconds / chosen.step_time.step_seconds - 1
+    saved = chosen.memory.reserved_bytes - alternative.memory.reserved_bytes
     pace = f"{np.abs(slower):.1%} {'slower' if slower >= 0 else 'faster'}"
     room = f"{format_bytes(np.abs(saved))} {'less' if saved >= 0 else 'more'}"
     return f"{pace}, {room}"
 
 
-def too_large(situation: Situation, found: Found, best: dict[str, int]) -> tuple[Rejected, ...]:
+def too_large(
+    situation: Situation, result: SearchResult, best: dict[str, int]
+) -> tuple[Rejected, ...]:
     """Return families of which nothing fits: the smallest layout of each, the nearest first."""
     return tuple(
         Rejected(
-            family=row.strategy.family,
-            strategy=row.strategy,
-            findings=rules.blockers(replace(situation, candidate=row)),
+            family=candidate.strategy.family,
+            strategy=candidate.strategy,
+            findings=rules.blockers(replace(situation, candidate=candidate)),
         )
-        for row in found.candidates(_nearest(found, best))
+        for candidate in result.candidates(_nearest(result, best))
     )
 
 
-def forbidden(job: Job, wish: Wish | None) -> tuple[Rejected, ...]:
+def forbidden(job: Job, pinned: PinnedFields | None) -> tuple[Rejected, ...]:
     """Return techniques that no proposed layout has, each by the smallest layout that had it."""
-    if wish or job.cluster.world_size == 1:
+    if pinned or job.cluster.world_size == 1:
         return ()
     gpus = job.cluster.gpus_per_node
-    tried: dict[str, dict[str, int]] = {
+    techniques: dict[str, dict[str, int]] = {
         f"tp={2 * gpus}": {"tensor_parallel_size": 2 * gpus},
         "tp": {"tensor_parallel_size": 2},
         "pp": {"pipeline_parallel_size": 2},
@@ -125,19 +129,19 @@ def forbidden(job: Job, wish: Wish | None) -> tuple[Rejected, ...]:
         "local-sgd": {"synchronize_every": 8},
     }
     if not job.model.has_experts:
-        tried.pop("ep")
+        techniques.pop("ep")
     if job.cluster.nodes == 1:
-        tried.pop(f"tp={2 * gpus}")
-    found = [(name, filled(job, values)) for name, values in tried.items()]
-    judged = [(name, s, _judged(job, s)) for name, s in found]
+        techniques.pop(f"tp={2 * gpus}")
+    layouts = [(name, simplest_layout(job, values)) for name, values in techniques.items()]
+    blocked = [(name, s, _lasting_findings(job, s)) for name, s in layouts]
     return tuple(
         Rejected(family=name, strategy=s, findings=findings)
-        for name, s, findings in judged
+        for name, s, findings in blocked
         if findings
     )
 
 
-def _judged(job: Job, s: Layout) -> tuple[Finding, ...]:
+def _lasting_findings(job: Job, s: Layout) -> tuple[Finding, ...]:
     """Return the limits that a layout breaks for what it is, whatever the batch."""
     of_sizes = {"LAY010", "LAY011", "LAY012"}
     return tuple(
@@ -151,25 +155,25 @@ def _limit_finding(code: str, name: str, message: str) -> Finding:
     return Finding(code=code, name=name, severity=Severity.BLOCKER, message=message)
 
 
-def pareto(situation: Situation, found: Found, ordinary: Column) -> tuple[Point, ...]:
+def pareto(situation: Situation, result: SearchResult, ordinary: Column) -> tuple[ParetoPoint, ...]:
     """Return the layouts that are the fastest in their memory, and the fastest on fewer GPUs."""
-    gpus = found.job.cluster.world_size
-    front = found.candidates(_front(found, ordinary))
-    sizes = {"one node": found.job.cluster.gpus_per_node, "one GPU": 1}
+    gpus = result.job.cluster.world_size
+    front = result.candidates(_front(result, ordinary))
+    sizes = {"one node": result.job.cluster.gpus_per_node, "one GPU": 1}
     fewer = [
-        Point(gpus=size, candidate=situation.fewer[name])
+        ParetoPoint(gpus=size, candidate=situation.on_fewer_gpus[name])
         for name, size in sizes.items()
-        if name in situation.fewer
+        if name in situation.on_fewer_gpus
     ]
-    return (*(Point(gpus=gpus, candidate=each) for each in front), *fewer)
+    return (*(ParetoPoint(gpus=gpus, candidate=candidate) for candidate in front), *fewer)
 
 
-def _front(found: Found, ordinary: Column) -> list[int]:
+def _front(result: SearchResult, ordinary: Column) -> list[int]:
     """Return the rows that are the fastest in their memory, the fastest first."""
-    order = ordinary[np.lexsort((found.reserved_bytes[ordinary], found.step_seconds[ordinary]))]
+    order = ordinary[np.lexsort((result.reserved_bytes[ordinary], result.step_seconds[ordinary]))]
     front: list[int] = []
-    for row in order[_drops(found.reserved_bytes[order])]:
-        if not front or found.reserved_bytes[row] <= _ROOMIER * found.reserved_bytes[front[-1]]:
+    for row in order[_drops(result.reserved_bytes[order])]:
+        if not front or result.reserved_bytes[row] <= _ROOMIER * result.reserved_bytes[front[-1]]:
             front.append(int(row))
     return front
 

@@ -5,22 +5,22 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.advice.plan import Option, Plan, make_plan, ordinary_rows
+from planner.advice.plan import ClusterOption, Plan, make_plan, ordinary_rows
 from planner.core.errors import InvalidInputError, NothingFitsError
 from planner.core.units import format_duration
 from planner.domain.job import Job
 from planner.domain.strategy import Offload
 from planner.search.largest_that_fits import with_gpus
+from planner.search.pinned_fields import PinnedFields
 from planner.search.search import search
-from planner.search.training_run import HOUR_SECONDS, training
-from planner.search.wish import Wish
+from planner.search.training_run import HOUR_SECONDS, training_run
 
 OBJECTIVES = ("time", "memory", "gpus", "cost")
 
 
 def plan_within(
     job: Job,
-    wish: Wish | None,
+    pinned: PinnedFields | None,
     objective: str,
     *,
     max_gpus: int | None = None,
@@ -30,7 +30,7 @@ def plan_within(
 
     Args:
         job: on as many GPUs as there are.
-        wish: values that every layout must have.
+        pinned: values that every layout must have.
         objective: "gpus" for the fewest, "cost" for the cheapest, else the fastest.
         max_gpus: the most to use; may exceed the job's own.
         deadline_seconds: by when the recipe's tokens must be through.
@@ -45,57 +45,60 @@ def plan_within(
             hint="add --tokens N, or --samples and --epochs",
             field="recipe.training_tokens",
         )
-    most = max_gpus or job.cluster.world_size
-    jobs = [with_gpus(job, *size) for size in _clusters(job, most)]
-    tried = [(each, _option(each, wish, deadline_seconds)) for each in jobs]
-    fitting = [(each, option) for each, option in tried if option is not None]
-    able = [(each, option) for each, option in fitting if option.is_in_time]
-    if not able:
-        raise _none(job, fitting, most, deadline_seconds)
-    chosen, _ = min(able, key=lambda pair: _rank(objective, pair[1]))
-    plan = make_plan(chosen, wish, "memory" if objective == "memory" else "time")
+    most_gpus = max_gpus or job.cluster.world_size
+    jobs = [with_gpus(job, *size) for size in _cluster_sizes(job, most_gpus)]
+    options = [(sized, _option(sized, pinned, deadline_seconds)) for sized in jobs]
+    fitting = [(sized, option) for sized, option in options if option is not None]
+    in_time = [(sized, option) for sized, option in fitting if option.is_in_time]
+    if not in_time:
+        raise _no_option(job, fitting, most_gpus, deadline_seconds)
+    chosen, _ = min(in_time, key=lambda pair: _rank(objective, pair[1]))
+    plan = make_plan(chosen, pinned, "memory" if objective == "memory" else "time")
     return replace(plan, options=tuple(option for _, option in fitting))
 
 
-def _rank(objective: str, option: Option) -> tuple[float, float]:
+def _rank(objective: str, option: ClusterOption) -> tuple[float, float]:
     """Return what to minimise."""
     if objective == "gpus":
         return option.gpus, option.step_seconds
     if objective == "cost":
+        # Without a price, GPU time: a price would be in proportion to it.
         return option.usd or option.gpu_seconds_per_step, option.gpus
     return option.step_seconds, option.gpus
 
 
-def _clusters(job: Job, most: int) -> Iterator[tuple[int, int]]:
+def _cluster_sizes(job: Job, most_gpus: int) -> Iterator[tuple[int, int]]:
     """Yield GPUs per node and nodes: 1, 2, 4 ... in a node, then 1, 2, 4 ... nodes, and the most."""
     gpus = job.cluster.gpus_per_node
     size = 1
-    while size < min(gpus, most):
+    while size < min(gpus, most_gpus):
         yield size, 1
         size *= 2
-    if most < gpus:
-        yield most, 1
-    whole = most // gpus
+    if most_gpus < gpus:
+        yield most_gpus, 1
+    full_nodes = most_gpus // gpus
     nodes = 1
-    while nodes < whole:
+    while nodes < full_nodes:
         yield gpus, nodes
         nodes *= 2
-    if whole:
-        yield gpus, whole
+    if full_nodes:
+        yield gpus, full_nodes
 
 
-def _option(job: Job, wish: Wish | None, deadline_seconds: float | None) -> Option | None:
-    found = search(job, wish)
-    ordinary = ordinary_rows(found, wish or {})
-    row = found.best(ordinary, found.weighted_seconds) if len(ordinary) else None
-    if row is None or np.all(found.table.offload[ordinary] != Offload.NONE):
+def _option(
+    job: Job, pinned: PinnedFields | None, deadline_seconds: float | None
+) -> ClusterOption | None:
+    result = search(job, pinned)
+    ordinary = ordinary_rows(result, pinned or {})
+    row = result.best(ordinary, result.weighted_seconds) if len(ordinary) else None
+    if row is None or np.all(result.table.offload[ordinary] != Offload.NONE):
         return None
-    candidate = found.candidate(row)
-    run, cluster = training(job, candidate.step_time), job.cluster
+    candidate = result.candidate(row)
+    run, cluster = training_run(job, candidate.step_time), job.cluster
     seconds = float(candidate.step_time.step_seconds)
     hourly = cluster.instance.usd_per_hour if cluster.instance else 0.0
     run_seconds = run.seconds if run else 0.0
-    return Option(
+    return ClusterOption(
         gpus=cluster.world_size,
         nodes=cluster.nodes,
         step_seconds=seconds,
@@ -106,21 +109,21 @@ def _option(job: Job, wish: Wish | None, deadline_seconds: float | None) -> Opti
     )
 
 
-def _none(
+def _no_option(
     job: Job,
-    fitting: list[tuple[Job, Option]],
-    most: int,
+    fitting: list[tuple[Job, ClusterOption]],
+    most_gpus: int,
     deadline_seconds: float | None,
 ) -> NothingFitsError:
     if not fitting:
         return NothingFitsError(
-            f"{job.model.name} fits on no number of GPUs up to {most}",
+            f"{job.model.name} fits on no number of GPUs up to {most_gpus}",
             hint="raise --max-gpus, or shrink the job: --why says what a layout lacks",
             field="cluster",
         )
     fastest = min(option.run_seconds for _, option in fitting)
     return NothingFitsError(
-        f"no number of GPUs up to {most} is through in {format_duration(deadline_seconds or 0)}:"
+        f"no number of GPUs up to {most_gpus} is through in {format_duration(deadline_seconds or 0)}:"
         f" the fastest takes {format_duration(fastest)}",
         hint="raise --max-gpus or --deadline",
         field="cluster",

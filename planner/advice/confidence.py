@@ -33,12 +33,12 @@ def confidence(job: Job, candidate: Candidate) -> Confidence:
     doubts = {term.name: float(term.spread * term.amount) for term in step.terms}
     largest = max(doubts, key=doubts.__getitem__)
     share = doubts[largest] / max(sum(doubts.values()), 1e-12)
-    wires = ""
+    links = ""
     if job.cluster.world_size > 1:
         provenance = operations.provenance(job.cluster, Group(ranks=job.cluster.world_size))
-        wires = f"; the wires are {provenance}"
+        links = f"; the wires are {provenance}"
     return Confidence(
         level=level,
         reason=f"up to {reach:.0%} longer, {share:.0%} of the doubt in"
-        f" {largest.replace('_', ' ')}{wires}",
+        f" {largest.replace('_', ' ')}{links}",
     )

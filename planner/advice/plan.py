@@ -8,7 +8,7 @@ import numpy as np
 from planner.advice import rules
 from planner.advice.alternatives import (
     Alternative,
-    Point,
+    ParetoPoint,
     Rejected,
     alternatives,
     best_of_families,
@@ -30,12 +30,12 @@ from planner.memory.ledger import estimate_memory
 from planner.search.candidate import Candidate, estimate
 from planner.search.largest_that_fits import remedies, with_gpus
 from planner.search.limits import violations
-from planner.search.search import Found, search
-from planner.search.wish import Wish, filled
+from planner.search.pinned_fields import PinnedFields, simplest_layout
+from planner.search.search import SearchResult, search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
+class ClusterOption:
     """What the job takes on some of the GPUs."""
 
     gpus: int
@@ -50,7 +50,7 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
+class SearchSummary:
     """What was looked at."""
 
     strategies: int
@@ -68,102 +68,103 @@ class Plan:
     """The branch of the tree first, then what the checks say of the choice."""
     alternatives: tuple[Alternative, ...]
     rejected: tuple[Rejected, ...]
-    pareto: tuple[Point, ...]
+    pareto: tuple[ParetoPoint, ...]
     """The fastest first."""
-    search: Search
+    search: SearchSummary
     confidence: Confidence
-    options: tuple[Option, ...] = ()
+    options: tuple[ClusterOption, ...] = ()
     """By number of GPUs, those that fit; only where their number was open."""
 
 
-def make_plan(job: Job, wish: Wish | None = None, objective: str = "time") -> Plan:
+def make_plan(job: Job, pinned: PinnedFields | None = None, objective: str = "time") -> Plan:
     """Return the plan for a job.
 
     Args:
         job: what is to be trained, on what.
-        wish: values of `Layout` fields that every considered layout must have.
+        pinned: values of `Layout` fields that every considered layout must have.
         objective: "time", or "memory" for the smallest layout.
 
     Raises:
-        InvalidInputError: the batch does not split over the GPUs, or no layout meets the wish.
+        InvalidInputError: the batch does not split over the GPUs, or no layout has the pinned fields.
         NothingFitsError: no layout fits; says by how much and what would fit.
     """
     started = time.perf_counter()
-    found = search(job, wish)
-    if not found.size:
-        raise _no_layout(job, wish or {})
-    ordinary = ordinary_rows(found, wish or {})
+    result = search(job, pinned)
+    if not result.size:
+        raise _no_layout(job, pinned or {})
+    ordinary = ordinary_rows(result, pinned or {})
     if not len(ordinary):
-        raise _nothing_fits(found, wish)
-    best = best_of_families(found)
-    found.candidates(shown(found, ordinary, best))  # one table is quicker than each where it is met
-    situation = _situation(found, ordinary, wish or {})
-    finding, chosen, disagreement = _choose(situation, found, ordinary, wish, objective)
+        raise _nothing_fits(result, pinned)
+    best = best_of_families(result)
+    # One table is quicker than each where it is met.
+    result.candidates(shown(result, ordinary, best))
+    situation = _situation(result, ordinary, pinned or {})
+    finding, chosen, disagreement = _choose(situation, result, ordinary, pinned, objective)
     situation = replace(situation, candidate=chosen)
     return Plan(
         job=job,
         chosen=chosen,
         findings=(finding, *disagreement, *rules.judge(situation)),
-        alternatives=alternatives(found, chosen, best),
-        rejected=(*too_large(situation, found, best), *forbidden(job, wish)),
-        pareto=pareto(situation, found, ordinary),
-        search=Search(
-            strategies=found.size,
-            feasible=int(np.sum(found.fits)),
+        alternatives=alternatives(result, chosen, best),
+        rejected=(*too_large(situation, result, best), *forbidden(job, pinned)),
+        pareto=pareto(situation, result, ordinary),
+        search=SearchSummary(
+            strategies=result.size,
+            feasible=int(np.sum(result.fits)),
             seconds=time.perf_counter() - started,
         ),
         confidence=confidence(job, chosen),
     )
 
 
-def ordinary_rows(found: Found, wish: Wish) -> Column:
+def ordinary_rows(result: SearchResult, pinned: PinnedFields) -> Column:
     """Return the rows that may be proposed: those that fit, train as DDP does, and use the GPU.
 
-    Local SGD trains another way and offload is slow, so both are proposed where they are wished for;
+    Local SGD trains another way and offload is slow, so both are proposed where they are asked for;
     offload also where nothing else fits and the host's memory is known.
     """
-    fits = found.fits.copy()
-    if "synchronize_every" not in wish:
-        fits &= np.logical_not(found.table.is_local)
-    on_gpu = fits & np.logical_not(found.table.offloads_optimizer)
-    is_known = found.job.cluster.host_memory_bytes > 0
-    is_needed = "offload" in wish or (is_known and not np.any(on_gpu))
+    fits = result.fits.copy()
+    if "synchronize_every" not in pinned:
+        fits &= np.logical_not(result.table.is_local)
+    on_gpu = fits & np.logical_not(result.table.offloads_optimizer)
+    is_known = result.job.cluster.host_memory_bytes > 0
+    is_needed = "offload" in pinned or (is_known and not np.any(on_gpu))
     return np.flatnonzero(fits if is_needed else on_gpu)
 
 
-def _situation(found: Found, ordinary: Column, wish: Wish) -> Situation:
-    job = found.job
-    fastest = found.candidate(_best(found, ordinary, found.weighted_seconds))
+def _situation(result: SearchResult, ordinary: Column, pinned: PinnedFields) -> Situation:
+    job = result.job
+    fastest = result.candidate(_best_row(result, ordinary, result.weighted_seconds))
     return Situation(
         job=job,
         candidate=fastest,
         smallest_replica=_smallest_replica(job),
         fastest=fastest,
-        simplest=_simplest(found, ordinary, wish),
-        fewer=_fewer(job),
+        simplest=_simplest(result, ordinary, pinned),
+        on_fewer_gpus=_on_fewer_gpus(job),
         largest_layer_bytes=_largest_layer_bytes(job),
     )
 
 
-def _simplest(found: Found, ordinary: Column, wish: Wish) -> Candidate | None:
-    """Return the fastest of plain DDP that fits, whatever was wished for."""
-    if wish:
-        sizes = {each.field: 1 for each in DIMENSIONS}
-        found = search(found.job, {**sizes, "zero_stage": 0, "synchronize_every": 1})
-        ordinary = np.flatnonzero(found.fits)
-    plain = ordinary[rules.PLAIN.admits(rows(found.table, ordinary))]
-    row = found.best(plain, found.step_seconds)
-    return None if row is None else found.candidate(row)
+def _simplest(result: SearchResult, ordinary: Column, pinned: PinnedFields) -> Candidate | None:
+    """Return the fastest of plain DDP that fits, whatever was pinned."""
+    if pinned:
+        sizes = {dimension.field: 1 for dimension in DIMENSIONS}
+        result = search(result.job, {**sizes, "zero_stage": 0, "synchronize_every": 1})
+        ordinary = np.flatnonzero(result.fits)
+    plain = ordinary[rules.PLAIN.admits(rows(result.table, ordinary))]
+    row = result.best(plain, result.step_seconds)
+    return None if row is None else result.candidate(row)
 
 
-def _best(found: Found, among: Column, by: Column) -> int:
-    row = found.best(among, by)
+def _best_row(result: SearchResult, among: Column, by: Column) -> int:
+    row = result.best(among, by)
     if row is None:
         raise AssertionError("rows that fit have a best")
     return row
 
 
-def _fewer(job: Job) -> dict[str, Candidate]:
+def _on_fewer_gpus(job: Job) -> dict[str, Candidate]:
     """Return the fastest layout on one GPU and on one node, where they are fewer and it fits."""
     sizes = {}
     if job.cluster.world_size > 1:
@@ -172,10 +173,10 @@ def _fewer(job: Job) -> dict[str, Candidate]:
         sizes["one node"] = with_gpus(job, job.cluster.gpus_per_node, 1)
     fastest = {}
     for name, smaller in sizes.items():
-        found = search(smaller)
-        ordinary = ordinary_rows(found, {})
-        if len(ordinary) and np.any(found.table.offload[ordinary] == Offload.NONE):
-            fastest[name] = found.candidate(_best(found, ordinary, found.weighted_seconds))
+        result = search(smaller)
+        ordinary = ordinary_rows(result, {})
+        if len(ordinary) and np.any(result.table.offload[ordinary] == Offload.NONE):
+            fastest[name] = result.candidate(_best_row(result, ordinary, result.weighted_seconds))
     return fastest
 
 
@@ -212,28 +213,32 @@ def _largest_layer_bytes(job: Job) -> float:
 
 
 def _choose(
-    situation: Situation, found: Found, ordinary: Column, wish: Wish | None, objective: str
+    situation: Situation,
+    result: SearchResult,
+    ordinary: Column,
+    pinned: PinnedFields | None,
+    objective: str,
 ) -> tuple[Finding, Candidate, tuple[Finding, ...]]:
     """Return the branch taken, the choice, and the finding where search overrules the tree."""
     finding, preference = rules.branch(situation)
     if objective == "memory":
-        return finding, found.candidate(found.smallest(ordinary)), ()
-    preferred = ordinary[preference.admits(rows(found.table, ordinary))]
+        return finding, result.candidate(result.smallest(ordinary)), ()
+    preferred = ordinary[preference.admits(rows(result.table, ordinary))]
     if not len(preferred):
-        _check_batch(situation, preference, wish or {})
+        _check_batch(situation, preference, pinned or {})
         return finding, situation.fastest, ()
-    choice = found.candidate(_best(found, preferred, found.weighted_seconds))
+    choice = result.candidate(_best_row(result, preferred, result.weighted_seconds))
     contest = replace(situation, candidate=choice)
     disagreement = DISAGREEMENT.find(contest)
     winner = situation.fastest if rules.follows_search(contest) else choice
     return finding, winner, (disagreement,) if disagreement else ()
 
 
-def _check_batch(situation: Situation, preference: Preference, wish: Wish) -> None:
+def _check_batch(situation: Situation, preference: Preference, pinned: PinnedFields) -> None:
     """Refuse a batch that only dividing the model could split, where the model needs no division."""
     job = situation.job
     batch, world_size = job.recipe.global_batch_size, job.cluster.world_size
-    if preference == rules.PLAIN and not wish and batch % world_size:
+    if preference == rules.PLAIN and not pinned and batch % world_size:
         raise _unsplit(batch, world_size)
 
 
@@ -245,12 +250,12 @@ def _unsplit(batch: int, world_size: int) -> InvalidInputError:
     )
 
 
-def _no_layout(job: Job, wish: Wish) -> InvalidInputError:
-    """Return what forbids the wish, or the batch."""
-    s = filled(job, wish)
+def _no_layout(job: Job, pinned: PinnedFields) -> InvalidInputError:
+    """Return what forbids the pinned fields, or the batch."""
+    s = simplest_layout(job, pinned)
     broken = violations(job, s)
     if not broken:
-        named = ", ".join(f"{name}={value}" for name, value in wish.items())
+        named = ", ".join(f"{name}={value}" for name, value in pinned.items())
         return InvalidInputError(
             f"no layout meets the wish: {named}",
             hint="leave one of them out; --why NAME=VALUE says what a value meets",
@@ -262,28 +267,28 @@ def _no_layout(job: Job, wish: Wish) -> InvalidInputError:
     )
 
 
-def _nothing_fits(found: Found, wish: Wish | None) -> NothingFitsError:
-    on_gpu = np.flatnonzero(np.logical_not(found.table.offloads_optimizer))
-    job, row = found.job, found.smallest(on_gpu if len(on_gpu) else np.arange(found.size))
-    needed, usable, strategy = found.reserved_bytes[row], job.usable_bytes, found.table.at(row)
+def _nothing_fits(result: SearchResult, pinned: PinnedFields | None) -> NothingFitsError:
+    on_gpu = np.flatnonzero(np.logical_not(result.table.offloads_optimizer))
+    job, row = result.job, result.smallest(on_gpu if len(on_gpu) else np.arange(result.size))
+    needed, usable, strategy = result.reserved_bytes[row], job.usable_bytes, result.table.at(row)
     return NothingFitsError(
         f"nothing fits: the smallest layout ({strategy.family}, micro-batch"
         f" {strategy.micro_batch_size}, recompute {strategy.recompute}) needs"
         f" {format_bytes(needed)} per GPU of {format_bytes(usable)},"
         f" {format_bytes(needed - usable)} too much",
-        hint="; ".join([*_offload(found), *remedies(job, wish)])
+        hint="; ".join([*_offload(result), *remedies(job, pinned)])
         or "use a smaller model or larger GPUs",
         field="cluster",
     )
 
 
-def _offload(found: Found) -> list[str]:
+def _offload(result: SearchResult) -> list[str]:
     """Return the offload that fits on the GPUs, with what it needs of a node, where that is unknown."""
-    fitting = np.flatnonzero(found.fits & found.table.offloads_optimizer)
-    if found.job.cluster.host_memory_bytes or not len(fitting):
+    fitting = np.flatnonzero(result.fits & result.table.offloads_optimizer)
+    if result.job.cluster.host_memory_bytes or not len(fitting):
         return []
-    needed = estimate_host_memory(found.job, rows(found.table, fitting)).training_bytes
-    s = found.table.at(int(fitting[np.argmin(needed)]))
+    needed = estimate_host_memory(result.job, rows(result.table, fitting)).training_bytes
+    s = result.table.at(int(fitting[np.argmin(needed)]))
     return [
         f"--offload {s.offload} would fit, in {format_bytes(np.min(needed))} of each node's memory"
     ]

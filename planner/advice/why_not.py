@@ -14,11 +14,11 @@ from planner.domain.dimensions import DIMENSIONS
 from planner.domain.strategy import STAGES, Strategy
 from planner.search.candidate import Candidate
 from planner.search.limits import violations
+from planner.search.pinned_fields import PinnedFields, simplest_layout
 from planner.search.search import search
-from planner.search.wish import Wish, filled
 
 _FIELDS = {
-    **{each.short_name: each.field for each in DIMENSIONS},
+    **{dimension.short_name: dimension.field for dimension in DIMENSIONS},
     "sp": "sequence_parallel",
     "zero": "zero_stage",
     "schedule": "pipeline_schedule",
@@ -28,37 +28,37 @@ _FIELDS = {
     "mbs": "micro_batch_size",
     "accumulation": "gradient_accumulation_steps",
 }
-"""What a wish may call a field in short."""
+"""What the fields of a strategy may be called in short."""
 _NUMBER = re.compile(r"[0-9]{1,9}")
-_TOLD = 3
+_MOST_TERMS = 3
 """Terms of a difference that are told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Why:
-    """What becomes of a wish."""
+class WhyNot:
+    """What becomes of a layout with the pinned fields."""
 
-    wish: Wish
+    pinned: PinnedFields
     findings: tuple[Finding, ...]
     """Why it cannot be; empty where it can."""
     candidate: Candidate | None
-    """The best layout with the wish, or the smallest; None where none is legal."""
+    """The best layout with the pinned fields, or the smallest; None where none is legal."""
     layouts: int
     comparison: str
     """Beside the choice, in a sentence; empty where it cannot run."""
 
 
-def why(plan: Plan, wish: Wish) -> Why:
-    """Return what stands against a wish, or what it would cost."""
-    found = search(plan.job, wish)
-    if not found.size:
-        return Why(
-            wish=wish, findings=_limits(plan, wish), candidate=None, layouts=0, comparison=""
+def why_not(plan: Plan, pinned: PinnedFields) -> WhyNot:
+    """Return what stands against the pinned fields, or what they would cost."""
+    result = search(plan.job, pinned)
+    if not result.size:
+        return WhyNot(
+            pinned=pinned, findings=_limits(plan, pinned), candidate=None, layouts=0, comparison=""
         )
-    ordinary = ordinary_rows(found, wish)
-    row = found.best(ordinary, found.step_seconds) if len(ordinary) else None
-    smallest = found.smallest(np.arange(found.size))
-    candidate = found.candidate(smallest if row is None else row)
+    ordinary = ordinary_rows(result, pinned)
+    row = result.best(ordinary, result.step_seconds) if len(ordinary) else None
+    smallest = result.smallest(np.arange(result.size))
+    candidate = result.candidate(smallest if row is None else row)
     findings: tuple[Finding, ...] = ()
     if row is None:
         situation = Situation(
@@ -66,17 +66,17 @@ def why(plan: Plan, wish: Wish) -> Why:
         )
         findings = rules.blockers(situation)
     comparison = "" if findings else _compare(plan.chosen, candidate)
-    return Why(
-        wish=wish,
+    return WhyNot(
+        pinned=pinned,
         findings=findings,
         candidate=candidate,
-        layouts=found.size,
+        layouts=result.size,
         comparison=comparison,
     )
 
 
-def _limits(plan: Plan, wish: Wish) -> tuple[Finding, ...]:
-    broken = violations(plan.job, filled(plan.job, wish))
+def _limits(plan: Plan, pinned: PinnedFields) -> tuple[Finding, ...]:
+    broken = violations(plan.job, simplest_layout(plan.job, pinned))
     return tuple(
         Finding(
             code=limit.code,
@@ -88,31 +88,31 @@ def _limits(plan: Plan, wish: Wish) -> tuple[Finding, ...]:
     )
 
 
-def _compare(chosen: Candidate, other: Candidate) -> str:
+def _compare(chosen: Candidate, candidate: Candidate) -> str:
     """Say how much slower or larger the other is, and which terms make the difference."""
-    slower = float(other.step_time.step_seconds / chosen.step_time.step_seconds - 1)
-    room = float(other.memory.reserved_bytes - chosen.memory.reserved_bytes)
+    slower = float(candidate.step_time.step_seconds / chosen.step_time.step_seconds - 1)
+    room = float(candidate.memory.reserved_bytes - chosen.memory.reserved_bytes)
     pace = f"{abs(slower):.1%} {'slower' if slower >= 0 else 'faster'}"
     memory = f"{format_bytes(abs(room))} {'more' if room >= 0 else 'less'}"
-    terms = {term.name: float(term.amount) for term in other.step_time.terms}
+    terms = {term.name: float(term.amount) for term in candidate.step_time.terms}
     for term in chosen.step_time.terms:
         terms[term.name] = terms.get(term.name, 0.0) - float(term.amount)
-    largest = sorted(terms.items(), key=lambda item: -abs(item[1]))[:_TOLD]
-    told = ", ".join(
+    largest = sorted(terms.items(), key=lambda item: -abs(item[1]))[:_MOST_TERMS]
+    differences = ", ".join(
         f"{name.replace('_', ' ')} {'+' if seconds > 0 else '-'}{format_seconds(abs(seconds))}"
         for name, seconds in largest
         if seconds
     )
-    return f"{pace} than the choice, {memory} memory" + (f": {told}" if told else "")
+    return f"{pace} than the choice, {memory} memory" + (f": {differences}" if differences else "")
 
 
-def read_wish(text: str) -> dict[str, object]:
-    """Return the wish that `tp=16,zero=1` or `tensor_parallel_size=16` names.
+def read_pinned_fields(text: str) -> dict[str, object]:
+    """Return the fields that `tp=16,zero=1` or `tensor_parallel_size=16` pins.
 
     Raises:
         InvalidInputError: a name or a value cannot be read.
     """
-    wish: dict[str, object] = {}
+    pinned: dict[str, object] = {}
     for pair in text.split(","):
         name, _, value = (part.strip() for part in pair.partition("="))
         field = _FIELDS.get(name.lower(), name.lower().replace("-", "_"))
@@ -123,8 +123,8 @@ def read_wish(text: str) -> dict[str, object]:
                 hint=did_you_mean(name, known) or f"such as tp=4; names: {', '.join(_FIELDS)}",
                 field="strategy",
             )
-        wish[field] = _value(field, value)
-    return wish
+        pinned[field] = _value(field, value)
+    return pinned
 
 
 def _value(field: str, text: str) -> object:
@@ -135,12 +135,12 @@ def _value(field: str, text: str) -> object:
     return {"true": True, "false": False}.get(text.lower(), text)
 
 
-def why_text(answer: Why, wished: str) -> str:
+def why_text(answer: WhyNot, question: str) -> str:
     """Return the answer in a paragraph."""
-    told = "\n".join(f"  {finding.code}  {finding.message}" for finding in answer.findings)
+    reasons = "\n".join(f"  {finding.code}  {finding.message}" for finding in answer.findings)
     if answer.candidate is None:
-        return f"{wished} is not proposed:\n{told or '  no layout has all of it'}"
+        return f"{question} is not proposed:\n{reasons or '  no layout has all of it'}"
     if answer.findings:
-        return f"{wished}: none of {answer.layouts:,} layouts fits:\n{told}"
+        return f"{question}: none of {answer.layouts:,} layouts fits:\n{reasons}"
     family = answer.candidate.strategy.family
-    return f"{wished}: the best of {answer.layouts:,} layouts is {family}, {answer.comparison}"
+    return f"{question}: the best of {answer.layouts:,} layouts is {family}, {answer.comparison}"

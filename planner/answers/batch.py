@@ -11,7 +11,7 @@ from planner.request.schema import Request, parse_request
 
 def answer_batch(payloads: Iterable[object], *, allow_paths: bool) -> Iterator[dict[str, Any]]:
     """Yield one estimate per payload, in order; a bad one yields its error and the rest go on."""
-    return answer_each(payloads, lambda asked: answer_estimate(asked, allow_paths=allow_paths))
+    return answer_each(payloads, lambda request: answer_estimate(request, allow_paths=allow_paths))
 
 
 def answer_each(
@@ -27,5 +27,9 @@ def answer_each(
 
 def _id(payload: object) -> str | int | None:
     """Return the id of what may be no request; an id that is no id is not echoed."""
-    found = payload.get("id") if isinstance(payload, dict) else None
-    return found if isinstance(found, str | int) and not isinstance(found, bool) else None
+    request_id = payload.get("id") if isinstance(payload, dict) else None
+    return (
+        request_id
+        if isinstance(request_id, str | int) and not isinstance(request_id, bool)
+        else None
+    )

@@ -10,9 +10,9 @@ from planner.domain.job import Job
 from planner.memory.host import HostMemory, estimate_host_memory
 from planner.memory.phases import PHASES
 from planner.request.schema import Request, Resolved, resolve
-from planner.request.strategy import whole_strategy
+from planner.request.strategy import requested_layout
 from planner.search.candidate import Candidate, estimate, memory_of_stages
-from planner.search.training_run import training
+from planner.search.training_run import training_run
 from planner.step_time.ledger import StepTime
 
 _OF_SUGGESTIONS = ("objective", "max_gpus", "deadline_hours", "why")
@@ -22,7 +22,7 @@ def answer_estimate(request: Request, *, allow_paths: bool) -> dict[str, Any]:
     """Return the estimate of one layout.
 
     Raises:
-        PlannerError: see `resolve` and `whole_strategy`.
+        PlannerError: see `resolve` and `requested_layout`.
     """
     resolved, candidate = estimate_request(request, allow_paths=allow_paths)
     return {
@@ -37,7 +37,7 @@ def estimate_request(request: Request, *, allow_paths: bool) -> tuple[Resolved, 
     """Return the estimate of the request's layout, with its job and assumptions.
 
     Raises:
-        PlannerError: see `resolve` and `whole_strategy`.
+        PlannerError: see `resolve` and `requested_layout`.
     """
     for name in _OF_SUGGESTIONS:
         if name in request.model_fields_set:
@@ -47,7 +47,7 @@ def estimate_request(request: Request, *, allow_paths: bool) -> tuple[Resolved, 
                 field=name,
             )
     resolved = resolve(request, allow_paths=allow_paths, weights_dtype="config")
-    strategy = whole_strategy(request.strategy, resolved.job)
+    strategy = requested_layout(request.strategy, resolved.job)
     return resolved, estimate(resolved.job, strategy)
 
 
@@ -100,7 +100,7 @@ def _time(step_time: StepTime) -> dict[str, Any]:
 
 
 def _training(job: Job, candidate: Candidate) -> dict[str, Any] | None:
-    run = training(job, candidate.step_time)
+    run = training_run(job, candidate.step_time)
     if run is None:
         return None
     return {**asdict(run), "usd": run.usd or None, "price_date": run.price_date or None}

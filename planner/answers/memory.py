@@ -26,7 +26,7 @@ def memory_request(request: Request, *, allow_paths: bool) -> tuple[Resolved, Ca
     Where nothing fits, the suggested layout is the smallest there is.
 
     Raises:
-        PlannerError: see `resolve`, `whole_strategy` and `strategies`.
+        PlannerError: see `resolve`, `requested_layout` and `strategies`.
     """
     if request.strategy is not None:
         return estimate_request(request, allow_paths=allow_paths)

@@ -3,7 +3,7 @@
 from dataclasses import asdict, replace
 from typing import Any
 
-from planner.advice.alternatives import Point, Rejected
+from planner.advice.alternatives import ParetoPoint, Rejected
 from planner.advice.budget import plan_within
 from planner.advice.plan import Plan, make_plan
 from planner.answers.envelope import accepted
@@ -12,7 +12,7 @@ from planner.answers.finding import finding_answer
 from planner.answers.why_not import answer_why, ask_why
 from planner.domain.job import Job
 from planner.request.schema import Request, Resolved, resolve
-from planner.request.strategy import partial_wish
+from planner.request.strategy import pinned_fields
 from planner.search.training_run import HOUR_SECONDS
 
 
@@ -20,16 +20,16 @@ def suggest(request: Request, *, allow_paths: bool) -> tuple[Resolved, Plan]:
     """Return the plan for a request, with the request's job and assumptions.
 
     Raises:
-        PlannerError: see `resolve`, `partial_wish` and `make_plan`.
+        PlannerError: see `resolve`, `pinned_fields` and `make_plan`.
     """
     resolved = resolve(request, allow_paths=allow_paths)
-    wish = partial_wish(request.strategy)
+    pinned = pinned_fields(request.strategy)
     is_open = request.objective in {"gpus", "cost"} or request.max_gpus or request.deadline_hours
     if not is_open:
-        return resolved, make_plan(resolved.job, wish, request.objective)
+        return resolved, make_plan(resolved.job, pinned, request.objective)
     plan = plan_within(
         resolved.job,
-        wish,
+        pinned,
         request.objective,
         max_gpus=request.max_gpus,
         deadline_seconds=(request.deadline_hours or 0) * HOUR_SECONDS or None,
@@ -38,7 +38,7 @@ def suggest(request: Request, *, allow_paths: bool) -> tuple[Resolved, Plan]:
 
 
 def answer_suggestion(request: Request, resolved: Resolved, plan: Plan) -> dict[str, Any]:
-    """Return the contract's answer to a suggestion, and to the wish that it asks about."""
+    """Return the contract's answer to a suggestion, and to the fields that it asks "why not" of."""
     answer = answer_plan(resolved, plan, request.id)
     if request.why is None:
         return answer
@@ -53,10 +53,10 @@ def answer_plan(resolved: Resolved, plan: Plan, request_id: str | int | None) ->
         "job": _job(job),
         "chosen": candidate_answer(job, plan.chosen),
         "alternatives": [
-            {**candidate_answer(job, other.candidate), "reason": other.reason}
-            for other in plan.alternatives
+            {**candidate_answer(job, alternative.candidate), "reason": alternative.reason}
+            for alternative in plan.alternatives
         ],
-        "rejected": [_rejected(row) for row in plan.rejected],
+        "rejected": [_rejected(rejected) for rejected in plan.rejected],
         "pareto": [_point(point) for point in plan.pareto],
         "findings": [finding_answer(finding) for finding in plan.findings],
         "assumptions": [asdict(assumption) for assumption in resolved.assumptions],
@@ -85,16 +85,16 @@ def _job(job: Job) -> dict[str, Any]:
     }
 
 
-def _rejected(row: Rejected) -> dict[str, Any]:
+def _rejected(rejected: Rejected) -> dict[str, Any]:
     return {
-        "strategy": row.strategy.contract(),
-        "family": row.family,
-        "codes": [finding.code for finding in row.findings],
-        "reasons": [finding.message for finding in row.findings],
+        "strategy": rejected.strategy.contract(),
+        "family": rejected.family,
+        "codes": [finding.code for finding in rejected.findings],
+        "reasons": [finding.message for finding in rejected.findings],
     }
 
 
-def _point(point: Point) -> dict[str, Any]:
+def _point(point: ParetoPoint) -> dict[str, Any]:
     strategy = point.candidate.strategy
     return {
         "gpus": point.gpus,

@@ -1,25 +1,25 @@
-"""Why not another layout: what stands against a wish, or what it would cost."""
+"""Why not another layout: what stands against pinned fields, or what they would cost."""
 
 from typing import Any
 
 from planner.advice.plan import Plan
-from planner.advice.why_not import Why, why
+from planner.advice.why_not import WhyNot, why_not
 from planner.answers.finding import finding_answer
 from planner.domain.strategy import Choice
 from planner.request.schema import Request
-from planner.request.strategy import partial_wish
+from planner.request.strategy import pinned_fields
 
 
-def ask_why(request: Request, plan: Plan) -> Why:
-    """Return what stands against the wish that a request asks about."""
-    return why(plan, partial_wish(request.why))
+def ask_why(request: Request, plan: Plan) -> WhyNot:
+    """Return what stands against the fields that a request asks about."""
+    return why_not(plan, pinned_fields(request.why))
 
 
-def answer_why(answer: Why) -> dict[str, Any]:
-    """Return what stands against a wish, or what it would cost."""
+def answer_why(answer: WhyNot) -> dict[str, Any]:
+    """Return what stands against the pinned fields, or what they would cost."""
     candidate = answer.candidate
     return {
-        "wish": {name: _contract(value) for name, value in answer.wish.items()},
+        "wish": {name: _contract(value) for name, value in answer.pinned.items()},
         "strategy": None if candidate is None else candidate.strategy.contract(),
         "step_seconds": None if candidate is None else float(candidate.step_time.step_seconds),
         "layouts": answer.layouts,

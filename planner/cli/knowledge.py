@@ -66,7 +66,7 @@ def gpus() -> None:
     """List the known GPUs."""
     from planner.catalog import records
     from planner.core.units import GIB, format_bytes, format_flops, format_rate
-    from planner.report.values import table
+    from planner.report.values import columns_text
 
     known = [records.gpu(name) for name in records.gpu_names()]
     rows = [("name", "memory", "HBM", "dense peak", "aliases")]
@@ -81,7 +81,7 @@ def gpus() -> None:
                 " ".join(gpu.aliases),
             )
         )
-    click.echo(table(rows))
+    click.echo(columns_text(rows))
 
 
 @click.command()

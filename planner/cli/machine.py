@@ -41,7 +41,7 @@ def probe(*, as_json: bool, out: Path | None, force: bool) -> None:
     """Show the GPUs of this machine and how they are connected."""
     from planner.hardware import probe as machines
     from planner.hardware.topology import dump
-    from planner.report.values import table
+    from planner.report.values import columns_text
 
     found = machines.probe()
     if found is None:
@@ -51,7 +51,7 @@ def probe(*, as_json: bool, out: Path | None, force: bool) -> None:
     if out is not None:
         _write(out, dump(found.topology), force=force)
     text = json.dumps(machines.to_wire(found), indent=2) if as_json else ""
-    click.echo(text or machines.describe(found, table))
+    click.echo(text or machines.describe(found, columns_text))
     if out is not None:
         say([f"wrote {out}: use it as --topology {out}"])
 

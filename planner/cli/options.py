@@ -170,9 +170,9 @@ def _goal(flags: dict[str, Any]) -> dict[str, Any]:
 
 
 def _wish(text: str) -> dict[str, Any]:
-    from planner.advice.why_not import read_wish
+    from planner.advice.why_not import read_pinned_fields
 
-    return read_wish(text)
+    return read_pinned_fields(text)
 
 
 def _hours(text: str) -> float:

@@ -11,7 +11,7 @@ from planner.catalog.records import LinkRecord
 from planner.core.errors import InvalidInputError
 from planner.core.units import GIGA, MICRO, format_rate
 from planner.domain.cluster import Gpu, Link, Provenance
-from planner.hardware.node_links import Wires, wires_of_record, wires_of_topology
+from planner.hardware.node_links import NodeLinks, links_of_record, links_of_topology
 from planner.hardware.nvlink_rings import ring_links
 from planner.hardware.pcie import Crossing, crossing, pcie_rate
 from planner.hardware.topology import Topology
@@ -47,9 +47,9 @@ def intra_node_link(
     """
     if gpus_per_node == 1:  # nothing is sent; the figure is a pair's, as the record has it
         return intra_node_link(gpu, 2, None, peer_to_peer=peer_to_peer)
-    wires = node_wires(gpu, gpus_per_node, topology, peer_to_peer=peer_to_peer)
+    node = node_links(gpu, gpus_per_node, topology, peer_to_peer=peer_to_peer)
     everyone = tuple(order) or tuple(range(gpus_per_node))
-    return _slowest((everyone,), wires)
+    return _slowest((everyone,), node)
 
 
 def group_links(
@@ -69,9 +69,9 @@ def group_links(
     Raises:
         InvalidInputError: the topology shows fewer GPUs than the node has.
     """
-    wires = node_wires(gpu, gpus_per_node, topology, peer_to_peer=peer_to_peer)
+    node = node_links(gpu, gpus_per_node, topology, peer_to_peer=peer_to_peer)
     everyone = tuple(order) or tuple(range(gpus_per_node))
-    return {shape: _slowest(groups(everyone, *shape), wires) for shape in shapes(gpus_per_node)}
+    return {shape: _slowest(groups(everyone, *shape), node) for shape in shapes(gpus_per_node)}
 
 
 def shapes(gpus_per_node: int) -> list[tuple[int, int]]:
@@ -99,55 +99,55 @@ def groups(order: Sequence[int], ranks: int, stride: int) -> Groups:
     )
 
 
-def node_wires(
+def node_links(
     gpu: Gpu, gpus_per_node: int, topology: Topology | None, *, peer_to_peer: bool | None = None
-) -> Wires:
+) -> NodeLinks:
     """Return what joins each pair of a node's GPUs. Arguments as of `intra_node_link`.
 
     Raises:
         InvalidInputError: the topology shows fewer GPUs than the node has.
     """
     if topology is None:
-        return wires_of_record(gpu, gpus_per_node, peer_to_peer=peer_to_peer)
+        return links_of_record(gpu, gpus_per_node, peer_to_peer=peer_to_peer)
     if topology.num_gpus < gpus_per_node:
         raise InvalidInputError(
             f"the topology shows {topology.num_gpus} GPUs, but --gpus is {gpus_per_node}",
             hint=f"use --gpus {topology.num_gpus}, or the topology of the whole node",
             field="cluster.topology",
         )
-    return wires_of_topology(gpu, topology, peer_to_peer=peer_to_peer)
+    return links_of_topology(gpu, topology, peer_to_peer=peer_to_peer)
 
 
-def _slowest(groups: Groups, wires: Wires) -> Link:
+def _slowest(groups: Groups, node: NodeLinks) -> Link:
     """Return the link of the slowest of the groups, all communicating at once."""
-    if wires.is_fabric:
-        return _fabric(wires.gpu, len(groups[0]))
-    links = [_links_of_ring(group, wires) for group in groups]
+    if node.is_fabric:
+        return _fabric(node.gpu, len(groups[0]))
+    links = [_links_of_ring(group, node) for group in groups]
     if all(links):
-        return _nvlink(wires, min(links))
+        return _nvlink(node, min(links))
     # Groups that have a ring of NVLinks leave PCIe to the others.
-    at_once = [crossing(g, wires) for g, n in zip(groups, links, strict=True) if not n]
+    at_once = [crossing(g, node) for g, n in zip(groups, links, strict=True) if not n]
     return min(
-        (_pcie(way, at_once, wires) for way in set(at_once)), key=lambda link: link.bytes_per_second
+        (_pcie(way, at_once, node) for way in set(at_once)), key=lambda link: link.bytes_per_second
     )
 
 
-def _links_of_ring(group: Sequence[int], wires: Wires) -> float:
-    if not wires.nvlink:
+def _links_of_ring(group: Sequence[int], node: NodeLinks) -> float:
+    if not node.nvlink:
         return 0
-    capacities = tuple(wires.links(a, b) for a, b in combinations(group, 2))
+    capacities = tuple(node.nvlinks(a, b) for a, b in combinations(group, 2))
     # Through a switch every pair shows all the links that a GPU has, so their sum says too much.
-    return min(capacities) if wires.is_switched else ring_links(len(group), capacities)
+    return min(capacities) if node.is_switched else ring_links(len(group), capacities)
 
 
-def link_of_group(group: Sequence[int], wires: Wires) -> Link:
+def link_of_group(group: Sequence[int], node: NodeLinks) -> Link:
     """Return what one group of physical GPUs gets while no other communicates."""
-    return _slowest((tuple(group),), wires)
+    return _slowest((tuple(group),), node)
 
 
-def _nvlink(wires: Wires, links: float) -> Link:
+def _nvlink(node: NodeLinks, links: float) -> Link:
     """NVLink's ring bandwidth: the links a ring uses times what NCCL's model reaches on one."""
-    gpu, assumed = wires.gpu, interconnect().nvlink
+    gpu, assumed = node.gpu, interconnect().nvlink
     if gpu.vendor != "nvidia":
         return _xgmi(gpu, links)
     is_whole = links == gpu.nvlink_links
@@ -156,8 +156,8 @@ def _nvlink(wires: Wires, links: float) -> Link:
         f"NVLink {gpu.nvlink_generation or assumed.default_generation} x {links:g}",
         links * record.achievable_bytes_per_second,
         record.source,
-        medium="nvswitch" if wires.is_switched else "nvlink",
-        system=system_of(gpu, "nvswitch") if wires.is_switched and is_whole else "",
+        medium="nvswitch" if node.is_switched else "nvlink",
+        system=system_of(gpu, "nvswitch") if node.is_switched and is_whole else "",
     )
 
 
@@ -184,16 +184,16 @@ def _fabric(gpu: Gpu, ranks: int) -> Link:
     )
 
 
-def _pcie(way: Crossing, at_once: Sequence[Crossing], wires: Wires) -> Link:
-    rate = pcie_rate(way, at_once, wires)
+def _pcie(way: Crossing, at_once: Sequence[Crossing], node: NodeLinks) -> Link:
+    rate = pcie_rate(way, at_once, node)
     through = "through host memory" if rate.is_staged else "with P2P"
     medium = "host" if rate.is_staged else "pcie"
     link = _derived(
-        f"PCIe {wires.pcie_generation} x{wires.pcie_lanes} {through}",
+        f"PCIe {node.pcie_generation} x{node.pcie_lanes} {through}",
         rate.bytes_per_second,
         rate.source,
         medium=medium,
-        system=system_of(wires.gpu, medium) if rate.measured_link else "",
+        system=system_of(node.gpu, medium) if rate.measured_link else "",
     )
     if not rate.measured_link:
         return link
@@ -220,30 +220,30 @@ def system_of(gpu: Gpu, medium: str) -> str:
     return measured_system(gpu.name, medium)
 
 
-def named_link(wish: str | Mapping[str, float], field: str, gpu: Gpu | None = None) -> Link:
+def named_link(given: str | Mapping[str, float], field: str, gpu: Gpu | None = None) -> Link:
     """Return the link that the user named or measured.
 
     Args:
-        wish: a name of `data/links`, or `bus_gb_per_s` (GPUs of a node) or `gb_per_s_per_node`
+        given: a name of `data/links`, or `bus_gb_per_s` (GPUs of a node) or `gb_per_s_per_node`
             with an optional `latency_us`.
-        field: where the wish was made, for the error.
+        field: where it was given, for the error.
         gpu: whose links are meant; a named NVLink generation then counts all of them.
 
     Raises:
         UnknownNameError: no link has that name.
     """
     defaults = interconnect()
-    if isinstance(wish, str):
-        record = records.link(wish, field)
+    if isinstance(given, str):
+        record = records.link(given, field)
         is_one_of_many = record.kind == "nvlink" and record.scope == "link"
         links = gpu.nvlink_links if gpu and is_one_of_many else 1
         return _link_of_name(record, defaults, links or 1)
-    bandwidth = wish.get("bus_gb_per_s") or wish["gb_per_s_per_node"]
+    bandwidth = given.get("bus_gb_per_s") or given["gb_per_s_per_node"]
     return Link(
         name=f"as given, {format_rate(bandwidth * GIGA)}",
         bytes_per_second=bandwidth * GIGA,
         latency_seconds=(
-            wish["latency_us"] * MICRO if "latency_us" in wish else defaults.latency_seconds
+            given["latency_us"] * MICRO if "latency_us" in given else defaults.latency_seconds
         ),
         provenance=Provenance.MEASURED,
         source="given by the user",

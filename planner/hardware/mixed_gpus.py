@@ -17,7 +17,7 @@ _PART = re.compile(r"([^:,]+)(?::([0-9]{1,4}))?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class GpuCount:
     """The cards of one model in a node."""
 
     gpu: Gpu
@@ -29,7 +29,7 @@ def is_list(text: str) -> bool:
     return ":" in text or "," in text
 
 
-def read_parts(text: str) -> tuple[Part, ...]:
+def read_gpu_counts(text: str) -> tuple[GpuCount, ...]:
     """Read `NAME:COUNT,NAME:COUNT`; a missing count is 1, and equal names are added.
 
     Raises:
@@ -45,11 +45,13 @@ def read_parts(text: str) -> tuple[Part, ...]:
         counts[name] = counts.get(name, 0) + int(match[2] or 1)
     if min(counts.values()) < 1 or sum(counts.values()) > LARGEST_NODE:
         raise _invalid(f"a node has 1 to {LARGEST_NODE:,} GPUs, and at least one of each named")
-    parts = tuple(Part(gpu=records.gpu(name), count=count) for name, count in counts.items())
-    vendors = sorted({part.gpu.vendor for part in parts})
+    gpu_counts = tuple(
+        GpuCount(gpu=records.gpu(name), count=count) for name, count in counts.items()
+    )
+    vendors = sorted({gpu_count.gpu.vendor for gpu_count in gpu_counts})
     if len(vendors) > 1:
         raise _invalid(f"GPUs of {' and '.join(vendors)} cannot share a job")
-    return parts
+    return gpu_counts
 
 
 def _invalid(message: str) -> InvalidInputError:
@@ -58,7 +60,7 @@ def _invalid(message: str) -> InvalidInputError:
     )
 
 
-def governing_gpu(parts: Sequence[Part]) -> Gpu:
+def governing_gpu(gpu_counts: Sequence[GpuCount]) -> Gpu:
     """Return one card that is as small and as slow as the least of the parts in every respect.
 
     Ranks of one job hold equal shares and wait for each other, so the least memory, peak and
@@ -69,7 +71,7 @@ def governing_gpu(parts: Sequence[Part]) -> Gpu:
         pull request #5.
     Leaves out: uneven shards and uneven micro-batches, which no framework here offers.
     """
-    gpus = [part.gpu for part in parts]
+    gpus = [gpu_count.gpu for gpu_count in gpu_counts]
     first = gpus[0]
     if len(gpus) == 1:
         return first
@@ -80,7 +82,7 @@ def governing_gpu(parts: Sequence[Part]) -> Gpu:
     dtypes = set.intersection(*(set(gpu.peak_flops) for gpu in gpus))
     return replace(
         first,
-        name=f"mixed: {_listed(parts)}",
+        name=f"mixed: {_listed(gpu_counts)}",
         nvml_names=(),
         aliases=(),
         memory_bytes=min(gpu.memory_bytes for gpu in gpus),
@@ -100,7 +102,7 @@ def governing_gpu(parts: Sequence[Part]) -> Gpu:
         fabric_link=first.fabric_link if shares_switch else "",
         has_p2p=False,
         source="; ".join(dict.fromkeys(gpu.source for gpu in gpus)),
-        gemm=min(gpus, key=lambda gpu: gpu.peak_flops[_best(parts)]).gemm,
+        gemm=min(gpus, key=lambda gpu: gpu.peak_flops[_best_dtype(gpu_counts)]).gemm,
     )
 
 
@@ -114,63 +116,66 @@ def _version(capability: str) -> tuple[int, ...]:
     return tuple(int(step) for step in capability.split(".") if step)
 
 
-def _best(parts: Sequence[Part]) -> str:
+def _best_dtype(gpu_counts: Sequence[GpuCount]) -> str:
     """Return the dtype in which speeds are compared: the best that every card has."""
-    common = set.intersection(*(set(part.gpu.peak_flops) for part in parts))
+    common = set.intersection(*(set(gpu_count.gpu.peak_flops) for gpu_count in gpu_counts))
     return next(dtype for dtype in ("bf16", "fp16", "fp32") if dtype in common)
 
 
-def _listed(parts: Sequence[Part]) -> str:
-    return " + ".join(f"{part.count} x {part.gpu.name}" for part in parts)
+def _listed(gpu_counts: Sequence[GpuCount]) -> str:
+    return " + ".join(f"{gpu_count.count} x {gpu_count.gpu.name}" for gpu_count in gpu_counts)
 
 
-def waste(parts: Sequence[Part]) -> str:
+def waste(gpu_counts: Sequence[GpuCount]) -> str:
     """Return what the larger cards leave unused, and what dropping the least card would give."""
-    dtype = _best(parts)
-    memory, speed = _least(parts, dtype)
+    dtype = _best_dtype(gpu_counts)
+    memory, speed = _least(gpu_counts, dtype)
     unused = [
-        f"{' and '.join(shares)} of {'the' if part.count == 1 else 'each'} {part.gpu.name}"
-        for part in parts
-        if (shares := _unused(part, memory, speed, dtype))
+        f"{' and '.join(shares)} of {'the' if gpu_count.count == 1 else 'each'} {gpu_count.gpu.name}"
+        for gpu_count in gpu_counts
+        if (shares := _unused(gpu_count, memory, speed, dtype))
     ]
     return (
         "every rank is planned as the smallest and slowest card"
         + (f", which leaves unused {', and '.join(unused)}" if unused else "")
-        + _without_the_least(parts, dtype)
+        + _without_the_least(gpu_counts, dtype)
     )
 
 
-def _unused(part: Part, memory: float, speed: float, dtype: str) -> list[str]:
+def _unused(gpu_count: GpuCount, memory: float, speed: float, dtype: str) -> list[str]:
     shares = []
-    if part.gpu.memory_bytes > memory:
-        spare = format_bytes(part.gpu.memory_bytes - memory)
-        shares.append(f"{spare} of the {format_bytes(part.gpu.memory_bytes)}")
-    if part.gpu.peak_flops[dtype] > speed:
+    if gpu_count.gpu.memory_bytes > memory:
+        spare = format_bytes(gpu_count.gpu.memory_bytes - memory)
+        shares.append(f"{spare} of the {format_bytes(gpu_count.gpu.memory_bytes)}")
+    if gpu_count.gpu.peak_flops[dtype] > speed:
         shares.append(
-            f"{format_fraction(1 - speed / part.gpu.peak_flops[dtype])} of the {dtype} speed"
+            f"{format_fraction(1 - speed / gpu_count.gpu.peak_flops[dtype])} of the {dtype} speed"
         )
     return shares
 
 
-def _without_the_least(parts: Sequence[Part], dtype: str) -> str:
+def _without_the_least(gpu_counts: Sequence[GpuCount], dtype: str) -> str:
     """Return the offer to drop a model, or "" where the rest would be smaller and slower."""
-    least = min(parts, key=lambda part: (part.gpu.memory_bytes, part.gpu.peak_flops[dtype]))
-    rest = [part for part in parts if part is not least]
-    memory, speed = _least(parts, dtype)
-    rest_memory, rest_speed = _least(rest, dtype)
-    count, rest_count = sum(p.count for p in parts), sum(p.count for p in rest)
-    if rest_memory <= memory and rest_count * rest_speed <= count * speed:
+    least = min(
+        gpu_counts,
+        key=lambda gpu_count: (gpu_count.gpu.memory_bytes, gpu_count.gpu.peak_flops[dtype]),
+    )
+    others = [gpu_count for gpu_count in gpu_counts if gpu_count is not least]
+    memory, speed = _least(gpu_counts, dtype)
+    others_memory, others_speed = _least(others, dtype)
+    count, others_count = sum(p.count for p in gpu_counts), sum(p.count for p in others)
+    if others_memory <= memory and others_count * others_speed <= count * speed:
         return ""
     return (
-        f"; without the {least.gpu.name}: {_listed(rest)} with {format_bytes(rest_memory)} each and"
-        f" {format_flops(rest_count * rest_speed)}/s together, against {format_bytes(memory)} each"
+        f"; without the {least.gpu.name}: {_listed(others)} with {format_bytes(others_memory)} each and"
+        f" {format_flops(others_count * others_speed)}/s together, against {format_bytes(memory)} each"
         f" and {format_flops(count * speed)}/s now"
-        f" (--gpu {','.join(f'{p.gpu.name}:{p.count}' for p in rest)})"
+        f" (--gpu {','.join(f'{p.gpu.name}:{p.count}' for p in others)})"
     )
 
 
-def _least(parts: Sequence[Part], dtype: str) -> tuple[float, float]:
+def _least(gpu_counts: Sequence[GpuCount], dtype: str) -> tuple[float, float]:
     return (
-        min(part.gpu.memory_bytes for part in parts),
-        min(part.gpu.peak_flops[dtype] for part in parts),
+        min(gpu_count.gpu.memory_bytes for gpu_count in gpu_counts),
+        min(gpu_count.gpu.peak_flops[dtype] for gpu_count in gpu_counts),
     )

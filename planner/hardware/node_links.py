@@ -13,7 +13,7 @@ Pair = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wires:
+class NodeLinks:
     """The pairs of a node's GPUs. A pair that nothing is known of is joined by its CPU (PHB)."""
 
     gpu: Gpu
@@ -35,7 +35,7 @@ class Wires:
     pcie_generation: int
     pcie_lanes: int
 
-    def links(self, low: int, high: int) -> int:
+    def nvlinks(self, low: int, high: int) -> int:
         """Return the NVLinks of a pair."""
         return self.nvlink.get(_pair(low, high), 0)
 
@@ -72,11 +72,11 @@ def _pair(a: int, b: int) -> Pair:
     return (a, b) if a < b else (b, a)
 
 
-def wires_of_topology(gpu: Gpu, topology: Topology, *, peer_to_peer: bool | None) -> Wires:
+def links_of_topology(gpu: Gpu, topology: Topology, *, peer_to_peer: bool | None) -> NodeLinks:
     """Return what the topology shows."""
     nvlink = {} if peer_to_peer is False else topology.nvlink
     slot = interconnect().pcie
-    return Wires(
+    return NodeLinks(
         gpu=gpu,
         num_gpus=topology.num_gpus,
         nvlink=nvlink,
@@ -100,11 +100,11 @@ def _is_switched(gpu: Gpu, num_gpus: int, nvlink: Mapping[Pair, int]) -> bool:
     return max(shows, default=0) > has
 
 
-def wires_of_record(gpu: Gpu, num_gpus: int, *, peer_to_peer: bool | None) -> Wires:
+def links_of_record(gpu: Gpu, num_gpus: int, *, peer_to_peer: bool | None) -> NodeLinks:
     """Return what such a node has as a rule; bridges are optional, so they do not count."""
     nvlink = {} if peer_to_peer is False else _nvlink_of_record(gpu, num_gpus)
     slot, on_one = interconnect().pcie, interconnect().sockets.gpus_on_one
-    return Wires(
+    return NodeLinks(
         gpu=gpu,
         num_gpus=num_gpus,
         nvlink=nvlink,
@@ -135,9 +135,9 @@ def islands(
     gpus: Sequence[int], are_joined: Callable[[int, int], object]
 ) -> tuple[tuple[int, ...], ...]:
     """Return the GPUs in groups such that no two groups are joined by any pair."""
-    found: list[tuple[int, ...]] = []
+    joined: list[tuple[int, ...]] = []
     for gpu in gpus:
-        near = [island for island in found if any(are_joined(gpu, peer) for peer in island)]
+        near = [island for island in joined if any(are_joined(gpu, peer) for peer in island)]
         merged = (*(peer for island in near for peer in island), gpu)
-        found = [island for island in found if island not in near] + [merged]
-    return tuple(found)
+        joined = [island for island in joined if island not in near] + [merged]
+    return tuple(joined)

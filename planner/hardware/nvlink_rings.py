@@ -45,21 +45,21 @@ def ring_links(num_gpus: int, capacities: Capacities) -> float:
 def _rings(num_gpus: int, capacities: Capacities) -> list[tuple[int, ...]]:
     """Return every closed way through all GPUs as 0/1 over the pairs, each once."""
     pairs = {pair: index for index, pair in enumerate(combinations(range(num_gpus), 2))}
-    found: list[tuple[int, ...]] = []
+    rings: list[tuple[int, ...]] = []
 
-    def extend(way: list[int]) -> None:
-        if len(way) == num_gpus:
-            hops = [_pair(a, b) for a, b in zip(way, (*way[1:], 0), strict=True)]
+    def extend(path: list[int]) -> None:
+        if len(path) == num_gpus:
+            hops = [_pair(a, b) for a, b in zip(path, (*path[1:], 0), strict=True)]
             # A ring and its reverse are one: kept is that with the lower neighbour of GPU 0 first.
-            if way[1] < way[-1] and capacities[pairs[hops[-1]]]:
-                found.append(tuple(int(pair in hops) for pair in pairs))
+            if path[1] < path[-1] and capacities[pairs[hops[-1]]]:
+                rings.append(tuple(int(pair in hops) for pair in pairs))
             return
         for gpu in range(1, num_gpus):
-            if gpu not in way and capacities[pairs[_pair(way[-1], gpu)]]:
-                extend([*way, gpu])
+            if gpu not in path and capacities[pairs[_pair(path[-1], gpu)]]:
+                extend([*path, gpu])
 
     extend([0])
-    return found
+    return rings
 
 
 def _pair(a: int, b: int) -> tuple[int, int]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from planner.catalog import records
 from planner.catalog.interconnect import interconnect
-from planner.hardware.node_links import Wires, islands
+from planner.hardware.node_links import NodeLinks, islands
 from planner.hardware.topology import PCIE_CLASSES
 
 _LANES = 16
@@ -38,17 +38,17 @@ class PcieRate:
     """The record of `data/links` that was taken, if this card's was measured."""
 
 
-def crossing(group: Sequence[int], wires: Wires) -> Crossing:
+def crossing(group: Sequence[int], node: NodeLinks) -> Crossing:
     """Return how a ring through the group crosses PCIe, with as few and as near hops as it can."""
     # Where no pair was read all are alike, and the first two stand for them.
-    can_copy = wires.can_copy(group) if wires.reads_peers else wires.can_copy(group[:2])
+    can_copy = node.can_copy(group) if node.reads_peers else node.can_copy(group[:2])
     direct = can_copy and (
-        wires.peer_to_peer is True
-        or wires.is_power9
+        node.peer_to_peer is True
+        or node.is_power9
         or len(group) <= interconnect().pcie.direct_through_cpu_ranks
     )
-    if not wires.nvlink and not wires.pcie:
-        far = min(group) < wires.second_socket <= max(group)
+    if not node.nvlink and not node.pcie:
+        far = min(group) < node.second_socket <= max(group)
         return Crossing(
             ranks=len(group),
             worst_class="SYS" if far else "PHB",
@@ -56,38 +56,38 @@ def crossing(group: Sequence[int], wires: Wires) -> Crossing:
             is_one_way=False,
             staged_hops=0 if direct else len(group),
         )
-    bridged = islands(group, wires.links)
-    apart = islands(group, lambda a, b: wires.links(a, b) or (can_copy and _is_near(wires, a, b)))
-    sockets = islands(group, lambda a, b: not wires.is_across_sockets(a, b) or wires.links(a, b))
+    bridged = islands(group, node.nvlinks)
+    apart = islands(group, lambda a, b: node.nvlinks(a, b) or (can_copy and _is_near(node, a, b)))
+    sockets = islands(group, lambda a, b: not node.is_across_sockets(a, b) or node.nvlinks(a, b))
     hops = len(apart) if len(apart) > 1 else int(not can_copy)
     return Crossing(
         ranks=len(group),
-        worst_class=_worst_class(bridged, wires),
+        worst_class=_worst_class(bridged, node),
         crosses_sockets=len(sockets) > 1,
         is_one_way=all(len(island) > 1 for island in bridged),
         staged_hops=0 if direct else hops,
     )
 
 
-def _is_near(wires: Wires, low: int, high: int) -> bool:
-    return PCIE_CLASSES.index(wires.pcie_class(low, high)) < _THROUGH_CPU
+def _is_near(node: NodeLinks, low: int, high: int) -> bool:
+    return PCIE_CLASSES.index(node.pcie_class(low, high)) < _THROUGH_CPU
 
 
-def _worst_class(bridged: Sequence[tuple[int, ...]], wires: Wires) -> str:
+def _worst_class(bridged: Sequence[tuple[int, ...]], node: NodeLinks) -> str:
     """Return the farthest hop of the nearest way that joins all islands."""
     nearest = dict.fromkeys(bridged[1:], len(PCIE_CLASSES))
     reached, worst = bridged[0], 0
     # Prim's algorithm: the island that is nearest to those reached joins them.
     while nearest:
         for island in nearest:
-            ranks = (PCIE_CLASSES.index(wires.pcie_class(a, b)) for a in reached for b in island)
+            ranks = (PCIE_CLASSES.index(node.pcie_class(a, b)) for a in reached for b in island)
             nearest[island] = min(nearest[island], *ranks)
         reached = min(nearest, key=lambda island: nearest[island])
         worst = max(worst, nearest.pop(reached))
     return PCIE_CLASSES[worst]
 
 
-def pcie_rate(way: Crossing, at_once: Sequence[Crossing], wires: Wires) -> PcieRate:
+def pcie_rate(way: Crossing, at_once: Sequence[Crossing], node: NodeLinks) -> PcieRate:
     """Return the bus bandwidth of one group while its like communicate too.
 
         direct:          p2p_fraction * slot
@@ -101,7 +101,7 @@ def pcie_rate(way: Crossing, at_once: Sequence[Crossing], wires: Wires) -> PcieR
     Leaves out: lanes that cards share behind a PCIe switch; which CPU it is; NUMA settings, which
     move staged copies by a factor of several.
     """
-    measured = _measured(way, wires)
+    measured = _measured_link(way, node)
     if measured:
         record = records.link(measured)
         return PcieRate(
@@ -111,28 +111,28 @@ def pcie_rate(way: Crossing, at_once: Sequence[Crossing], wires: Wires) -> PcieR
             measured_link=measured,
         )
     defaults = interconnect().pcie
-    slot, source = _slot(wires)
+    slot, source = _slot_rate(node)
     is_direct = way.is_one_way or not way.staged_hops
     rate = slot * (defaults.p2p_fraction if is_direct else defaults.host_staged_fraction)
-    hops = min(defaults.gpus_per_host_memory, sum(other.staged_hops for other in at_once))
+    hops = min(defaults.gpus_per_host_memory, sum(ring.staged_hops for ring in at_once))
     if way.staged_hops:
-        generation = defaults.known_generation(wires.pcie_generation)
+        generation = defaults.known_generation(node.pcie_generation)
         rate = min(rate, defaults.host_memory_bytes_per_second[generation] / (2 * hops))
-    groups = sum(other.crosses_sockets for other in at_once)
+    groups = sum(ring.crosses_sockets for ring in at_once)
     if way.crosses_sockets:
-        rate = min(rate, _socket(wires) / groups)
+        rate = min(rate, _socket_rate(node) / groups)
     why = defaults.host_staged_source if way.staged_hops else defaults.p2p_source
     return PcieRate(bytes_per_second=rate, is_staged=way.staged_hops > 0, source=f"{source}; {why}")
 
 
-def _measured(way: Crossing, wires: Wires) -> str:
+def _measured_link(way: Crossing, node: NodeLinks) -> str:
     """Return the record of this very card through the CPU: two copied, more staged."""
-    by_ranks = interconnect().pcie.measured.get(wires.gpu.name, {})
+    by_ranks = interconnect().pcie.measured.get(node.gpu.name, {})
     through_cpu = PCIE_CLASSES.index(way.worst_class) >= _THROUGH_CPU
     as_measured = (way.staged_hops > 0) == (
         way.ranks > interconnect().pcie.direct_through_cpu_ranks
     )
-    if not (by_ranks and through_cpu and as_measured) or wires.nvlink:
+    if not (by_ranks and through_cpu and as_measured) or node.nvlink:
         return ""
     sizes = sorted(by_ranks)
     return by_ranks[next((size for size in sizes if size >= way.ranks), sizes[-1])]
@@ -149,19 +149,19 @@ def slot_bytes_per_second(generation: int, lanes: int) -> tuple[float, str]:
     return reached * lanes / _LANES / 2 ** max(0, known - generation), record.source
 
 
-def _slot(wires: Wires) -> tuple[float, str]:
+def _slot_rate(node: NodeLinks) -> tuple[float, str]:
     """Return what a card's lanes reach, or the NVLinks of a POWER9 from GPU to CPU; a source."""
-    if wires.is_power9:
-        record = records.link(wires.gpu.fabric_link)
-        links = wires.gpu.nvlink_links - max(wires.nvlink.values())
+    if node.is_power9:
+        record = records.link(node.gpu.fabric_link)
+        links = node.gpu.nvlink_links - max(node.nvlink.values())
         return links * record.achievable_bytes_per_second, record.source
-    return slot_bytes_per_second(wires.pcie_generation, wires.pcie_lanes)
+    return slot_bytes_per_second(node.pcie_generation, node.pcie_lanes)
 
 
-def _socket(wires: Wires) -> float:
+def _socket_rate(node: NodeLinks) -> float:
     assumed = interconnect()
     by_generation = assumed.pcie.socket_link
-    name = by_generation[assumed.pcie.known_generation(wires.pcie_generation)]
-    if wires.is_power9:
+    name = by_generation[assumed.pcie.known_generation(node.pcie_generation)]
+    if node.is_power9:
         name = assumed.power9.socket_link
     return records.link(name).achievable_bytes_per_second

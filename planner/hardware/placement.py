@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from planner.core.errors import InvalidInputError
 from planner.domain.cluster import Gpu
-from planner.hardware.group_links import node_wires
-from planner.hardware.rank_order import LARGEST_EXACT, Search
+from planner.hardware.group_links import node_links
+from planner.hardware.rank_order import LARGEST_EXACT, RankOrderSearch
 from planner.hardware.topology import Topology
 
 KINDS = ("tensor", "context", "expert", "data", "pipeline")
@@ -39,8 +39,8 @@ def order(
     in_index_order = tuple(range(gpus_per_node))
     if topology is None or gpus_per_node == 1:
         return in_index_order
-    wires = node_wires(gpu, gpus_per_node, topology, peer_to_peer=peer_to_peer)
-    search = Search(wires=wires, topology=topology, num_used=gpus_per_node)
+    node = node_links(gpu, gpus_per_node, topology, peer_to_peer=peer_to_peer)
+    search = RankOrderSearch(node=node, topology=topology, num_used=gpus_per_node)
     if search.all_pairs_are_equal():
         return in_index_order
     return search.exact() if topology.num_gpus <= LARGEST_EXACT else search.grown()

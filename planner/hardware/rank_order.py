@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 from planner.hardware.group_links import groups, link_of_group, shapes
-from planner.hardware.node_links import Wires
+from planner.hardware.node_links import NodeLinks
 from planner.hardware.topology import PCIE_CLASSES, Topology
 
 LARGEST_EXACT = 8
@@ -20,7 +20,7 @@ Score = tuple[tuple[float, ...], float, int, tuple[float, float]]
 
 
 @dataclass(slots=True, kw_only=True)
-class Search:
+class RankOrderSearch:
     """Weighs the orders of `num_used` of a topology's GPUs; keeps what it has worked out.
 
     The better order has, compared in turn:
@@ -33,7 +33,7 @@ class Search:
     - the faster hops from each rank to the next.
     """
 
-    wires: Wires
+    node: NodeLinks
     topology: Topology
     num_used: int
     _rates: dict[frozenset[int], float] = field(default_factory=dict)
@@ -58,11 +58,13 @@ class Search:
         blocks: list[tuple[int, ...]] = [(gpu,) for gpu in range(self.topology.num_gpus)]
         while len(blocks[0]) < _LARGEST_BLOCK and 2 * len(blocks[0]) <= self.num_used:
             blocks = self._paired(blocks)
-        whole = [block for block in blocks if len(block) == len(blocks[0])]
-        rest = [block for block in blocks if len(block) < len(blocks[0])]
+        full_blocks = [block for block in blocks if len(block) == len(blocks[0])]
+        short_blocks = [block for block in blocks if len(block) < len(blocks[0])]
         if len(blocks) > 1:
-            whole.sort(key=lambda block: -self._nearness(block))
-        return tuple(gpu for block in (*whole, *rest) for gpu in block)[: self.num_used]
+            full_blocks.sort(key=lambda block: -self._nearness(block))
+        return tuple(gpu for block in (*full_blocks, *short_blocks) for gpu in block)[
+            : self.num_used
+        ]
 
     def all_pairs_are_equal(self) -> bool:
         """Return whether it does not matter which GPUs stand next to each other."""
@@ -73,7 +75,7 @@ class Search:
         """Rule out all but the GPUs whose one block is fastest: no smaller block divides it."""
         sets = list(combinations(range(self.topology.num_gpus), self.num_used))
         fastest = max(map(self._rate, sets))
-        self._sets = tuple(frozenset(each) for each in sets if self._rate(each) == fastest)
+        self._sets = tuple(frozenset(gpus) for gpus in sets if self._rate(gpus) == fastest)
 
     def _extend(self, chosen: tuple[int, ...], slowest: dict[int, float]) -> None:
         self._steps += 1
@@ -101,7 +103,7 @@ class Search:
     def _rate(self, group: Sequence[int]) -> float:
         members = frozenset(group)
         if members not in self._rates:
-            self._rates[members] = link_of_group(sorted(group), self.wires).bytes_per_second
+            self._rates[members] = link_of_group(sorted(group), self.node).bytes_per_second
         return self._rates[members]
 
     def _score(self, chosen: tuple[int, ...], slowest: dict[int, float]) -> Score:
@@ -121,17 +123,17 @@ class Search:
         """Return how near the farthest pair of a block is, all blocks being of one size."""
         members = frozenset(block)
         if members not in self._near:
-            nodes = {self.wires.numa.get(gpu) for gpu in block}
+            nodes = {self.node.numa.get(gpu) for gpu in block}
             farthest = max((self._distance(a, b) for a, b in combinations(block, 2)), default=0)
             # Twice the class: NUMA nodes only decide between pairs of one class.
             self._near[members] = -2 * farthest - (len(nodes) > 1)
         return self._near[members]
 
     def _distance(self, low: int, high: int) -> int:
-        if self.wires.links(low, high):
+        if self.node.nvlinks(low, high):
             # Nearer than every PCIe class, whose numbers begin at 0.
             return -1
-        return PCIE_CLASSES.index(self.wires.pcie_class(low, high))
+        return PCIE_CLASSES.index(self.node.pcie_class(low, high))
 
     def _adapters(self, chosen: Sequence[int]) -> int:
         # Through PCIe switches alone: there an adapter reads GPU memory without the CPU.
@@ -145,18 +147,18 @@ class Search:
         return any(low not in chosen for low in self._twins[gpu])
 
     def _are_twins(self, low: int, high: int) -> bool:
-        if self.wires.numa.get(low) != self.wires.numa.get(high):
+        if self.node.numa.get(low) != self.node.numa.get(high):
             return False
         if any(nic.pcie.get(low) != nic.pcie.get(high) for nic in self.topology.nics):
             return False
-        others = (gpu for gpu in range(self.topology.num_gpus) if gpu not in {low, high})
-        return all(self._seen(low, other) == self._seen(high, other) for other in others)
+        peers = (gpu for gpu in range(self.topology.num_gpus) if gpu not in {low, high})
+        return all(self._seen(low, peer) == self._seen(high, peer) for peer in peers)
 
-    def _seen(self, gpu: int, other: int) -> tuple[float, int, int]:
+    def _seen(self, gpu: int, peer: int) -> tuple[float, int, int]:
         return (
-            self._rate((gpu, other)),
-            self._distance(gpu, other),
-            self.wires.links(gpu, other),
+            self._rate((gpu, peer)),
+            self._distance(gpu, peer),
+            self.node.nvlinks(gpu, peer),
         )
 
     def _paired(self, blocks: list[tuple[int, ...]]) -> list[tuple[int, ...]]:

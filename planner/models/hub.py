@@ -20,7 +20,7 @@ from planner.core.errors import (
 )
 from planner.models import hub_cache
 from planner.models.architectures import MODEL_TYPES
-from planner.models.hub_cache import Entry
+from planner.models.hub_cache import CachedConfig
 from planner.models.hub_client import LARGEST_FILE_BYTES, FileMissingError, Repository
 
 LARGEST_CONFIG_BYTES = LARGEST_FILE_BYTES
@@ -165,22 +165,22 @@ def _from_hub(repository: Repository) -> ModelSource:
         return replace(shipped, note=f"{notes}: this is its base model {shipped.name!r}")
     base = repository.sibling(entry.base)
     try:
-        found, note = _entry(base)
+        base_entry, note = _entry(base)
     except ModelNotFoundError as error:
         raise type(error)(f"{about}, and {error.message}", error.hint, error.field) from None
-    if found.config is None:
+    if base_entry.config is None:
         raise ModelNotFoundError(
-            f"{about}, and its base model {base.name!r} {found.kind} too",
+            f"{about}, and its base model {base.name!r} {base_entry.kind} too",
             hint="give the id of the model that both were made from",
             field="model",
         )
-    source = _source(base, found, found.config, note)
+    source = _source(base, base_entry, base_entry.config, note)
     notes = f"{notes}: this is its base model {base.name!r}"
     return replace(source, note=f"{notes}; {source.note}" if source.note else notes)
 
 
 def _source(
-    repository: Repository, entry: Entry, config: Mapping[str, Any], note: str
+    repository: Repository, entry: CachedConfig, config: Mapping[str, Any], note: str
 ) -> ModelSource:
     notes = [note, _custom_code(repository.name, config)]
     return ModelSource(
@@ -205,39 +205,39 @@ def _custom_code(name: str, config: Mapping[str, Any]) -> str:
     )
 
 
-def _entry(repository: Repository) -> tuple[Entry, str]:
+def _entry(repository: Repository) -> tuple[CachedConfig, str]:
     """Return what is known about a repository, and a note where that may be out of date."""
     place = (repository.endpoint, repository.name, repository.revision)
-    kept = hub_cache.read(*place)
-    if kept and kept.is_fresh:
-        return kept, ""
+    cached = hub_cache.read(*place)
+    if cached and cached.is_fresh:
+        return cached, ""
     repository.require_client()
     try:
-        entry = _ask(repository, kept)
+        entry = _ask(repository, cached)
     except HubUnreachableError:
-        if kept:
-            day = datetime.fromtimestamp(kept.checked_at, UTC).date()
-            return kept, f"the Hub did not answer: {repository.name!r} is shown as of {day}"
+        if cached:
+            day = datetime.fromtimestamp(cached.checked_at, UTC).date()
+            return cached, f"the Hub did not answer: {repository.name!r} is shown as of {day}"
         copy = repository.copy_of_client()
         if copy is None:
             raise
-        entry = Entry(config=_read_path(copy), checked_at=0)
+        entry = CachedConfig(config=_read_path(copy), checked_at=0)
         return entry, f"the Hub did not answer: {repository.name!r} is shown as last downloaded"
     hub_cache.write(*place, entry)
     return entry, ""
 
 
-def _ask(repository: Repository, kept: Entry | None) -> Entry:
+def _ask(repository: Repository, cached: CachedConfig | None) -> CachedConfig:
     now = time.time()
     try:
-        if kept and repository.is_unchanged("config.json", kept.etag):
-            return replace(kept, checked_at=now)
+        if cached and repository.is_unchanged("config.json", cached.etag):
+            return replace(cached, checked_at=now)
         file = repository.fetch("config.json")
     except FileMissingError as error:
         return _made_from(repository, error)
     config = _parse(file.content, f"config.json of {repository.name!r}")
     weights = repository.weights()
-    return Entry(
+    return CachedConfig(
         config=config,
         etag=file.etag,
         safetensors_parameters=weights.parameters if weights else None,
@@ -246,7 +246,7 @@ def _ask(repository: Repository, kept: Entry | None) -> Entry:
     )
 
 
-def _made_from(repository: Repository, missing: FileMissingError) -> Entry:
+def _made_from(repository: Repository, missing: FileMissingError) -> CachedConfig:
     """Return the base model of a repository without a config.json: an adapter, or GGUF files."""
     with suppress(FileMissingError):
         file = repository.fetch("adapter_config.json")
@@ -267,9 +267,9 @@ def _made_from(repository: Repository, missing: FileMissingError) -> Entry:
     )
 
 
-def _based_on(repository: Repository, kind: str, base: object) -> Entry:
+def _based_on(repository: Repository, kind: str, base: object) -> CachedConfig:
     if isinstance(base, str) and _is_id(base) and base != repository.name:
-        return Entry(base=base, kind=kind, checked_at=time.time())
+        return CachedConfig(base=base, kind=kind, checked_at=time.time())
     raise ModelNotFoundError(
         f"{repository.name!r} {kind}, and names no base model on the Hub",
         hint="plan for the model that it was made from: give its id",

@@ -20,7 +20,7 @@ _FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class CachedConfig:
     """One repository at one revision: its config.json, or the model it was made from."""
 
     config: Mapping[str, Any] | None = None
@@ -41,7 +41,7 @@ class Entry:
         return 0 <= time.time() - self.checked_at < TTL_SECONDS
 
 
-def read(endpoint: str, name: str, revision: str) -> Entry | None:
+def read(endpoint: str, name: str, revision: str) -> CachedConfig | None:
     """Return what was kept, however old; None when there is nothing, or it is damaged."""
     path = _path(endpoint, name, revision)
     if path is None:
@@ -54,7 +54,7 @@ def read(endpoint: str, name: str, revision: str) -> Entry | None:
     return None
 
 
-def write(endpoint: str, name: str, revision: str, entry: Entry) -> None:
+def write(endpoint: str, name: str, revision: str, entry: CachedConfig) -> None:
     """Keep an entry. What cannot be kept is asked for again: a full or read-only disk is no error."""
     path = _path(endpoint, name, revision)
     if path is None:
@@ -85,7 +85,7 @@ def _root() -> Path | None:
     return platformdirs.user_cache_path("planner", appauthor=False)
 
 
-def _entry(value: dict[str, Any]) -> Entry:
+def _entry(value: dict[str, Any]) -> CachedConfig:
     """Return the entry that a file holds.
 
     Raises:
@@ -93,7 +93,7 @@ def _entry(value: dict[str, Any]) -> Entry:
     """
     if value["format"] != _FORMAT:
         raise ValueError
-    entry = Entry(**value["entry"])
+    entry = CachedConfig(**value["entry"])
     texts = (entry.etag, entry.base, entry.kind, entry.safetensors_dtype)
     is_sound = (
         isinstance(entry.config, dict | None)

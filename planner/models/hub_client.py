@@ -93,9 +93,9 @@ class Repository:
     def weights(self) -> Weights | None:
         """Return what is known about the safetensors files; None where there are none, or no answer."""
         with suppress(Exception):
-            found = self._info("safetensors").safetensors
-            counts = {str(dtype): int(count) for dtype, count in found.parameters.items()}
-            return Weights(int(found.total), max(counts, key=lambda dtype: counts[dtype]))
+            safetensors = self._info("safetensors").safetensors
+            counts = {str(dtype): int(count) for dtype, count in safetensors.parameters.items()}
+            return Weights(int(safetensors.total), max(counts, key=lambda dtype: counts[dtype]))
         return None
 
     def files_and_tags(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -142,8 +142,8 @@ class Repository:
         """Return the config.json that other programs have downloaded, if any."""
         import huggingface_hub as hub  # noqa: PLC0415 - only importable where hub is installed
 
-        found = hub.try_to_load_from_cache(self.name, "config.json", revision=self.revision)
-        return Path(found) if isinstance(found, str) else None
+        path = hub.try_to_load_from_cache(self.name, "config.json", revision=self.revision)
+        return Path(path) if isinstance(path, str) else None
 
     def unreachable(self, reason: str) -> HubUnreachableError:
         """Return the error that says why the Hub gave no answer."""

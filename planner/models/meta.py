@@ -97,8 +97,8 @@ def _config_class(config: Mapping[str, Any]) -> Any:
 
     model_type = config.get("model_type")
     is_known = isinstance(model_type, str) and model_type in CONFIG_MAPPING
-    found = CONFIG_MAPPING[str(model_type)] if is_known else None
-    if found is None or not found.__module__.startswith("transformers."):
+    config_class = CONFIG_MAPPING[str(model_type)] if is_known else None
+    if config_class is None or not config_class.__module__.startswith("transformers."):
         own = (
             " ships its own code, which the planner never runs, and" if "auto_map" in config else ""
         )
@@ -107,7 +107,7 @@ def _config_class(config: Mapping[str, Any]) -> Any:
             hint="plan for a model of a known type with the same sizes, or update transformers",
             field="model",
         )
-    return found
+    return config_class
 
 
 def _cleaned(value: Any, key: str = "") -> Any:
@@ -160,8 +160,8 @@ def _door(chosen: Any, config: Mapping[str, Any]) -> tuple[Any, str]:
 
 
 def _class(mapping: Any, chosen: Any) -> str:
-    found = mapping[type(chosen)]
-    return str((found[0] if isinstance(found, tuple) else found).__name__)
+    names = mapping[type(chosen)]
+    return str((names[0] if isinstance(names, tuple) else names).__name__)
 
 
 def _no_language_model(config: Mapping[str, Any]) -> UnsupportedError:

@@ -69,8 +69,8 @@ def read_parts(built: Module, facts: Facts, num_layers: int) -> tuple[Part, ...]
         replace(part, name=f"block_{i + 1}" if len(kinds) > 1 else "block", count=counts[i])
         for i, part in enumerate(kinds)
     ]
-    every = (embeddings, *trunk, _part("head", after, facts))
-    return tuple(part for part in every if part.linears or part.parameters)
+    parts = (embeddings, *trunk, _part("head", after, facts))
+    return tuple(part for part in parts if part.linears or part.parameters)
 
 
 def _blocks(built: Module) -> list[Modules]:

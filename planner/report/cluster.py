@@ -9,7 +9,7 @@ from planner.domain.cluster import Gpu, Link
 from planner.hardware.group_links import group_links
 from planner.hardware.placement import cuda_visible_devices, order, rank_grid
 from planner.hardware.topology import Topology
-from planner.report.values import Heading, Row, Table, table
+from planner.report.values import Heading, ReportRow, ReportTable, columns_text
 from planner.request.cluster import ASSUMED_GPU
 
 
@@ -50,7 +50,7 @@ def _gpu(topology: Topology, name: str | None) -> tuple[Gpu, str]:
     return records.gpu(ASSUMED_GPU), ", assumed; --gpu NAME changes it"
 
 
-def rings_table(links: Mapping[tuple[int, int], Link], num_gpus: int) -> Table | None:
+def rings_table(links: Mapping[tuple[int, int], Link], num_gpus: int) -> ReportTable | None:
     """Return the link of each size of group that divides a node; None without such groups.
 
     Args:
@@ -58,7 +58,7 @@ def rings_table(links: Mapping[tuple[int, int], Link], num_gpus: int) -> Table |
         num_gpus: of a node.
     """
     rows = tuple(
-        Row(
+        ReportRow(
             cells=(
                 f"{ranks} GPUs",
                 link.name,
@@ -77,18 +77,20 @@ def rings_table(links: Mapping[tuple[int, int], Link], num_gpus: int) -> Table |
         Heading(name="bandwidth", is_number=True),
         Heading(name="figure"),
     )
-    return Table(title="What a ring through neighbouring ranks gets", headings=headings, rows=rows)
+    return ReportTable(
+        title="What a ring through neighbouring ranks gets", headings=headings, rows=rows
+    )
 
 
-def _rings_text(rings: Table | None, gpu: Gpu, note: str) -> str:
+def _rings_text(rings: ReportTable | None, gpu: Gpu, note: str) -> str:
     """Return the rows alone: what stands in them needs no heading."""
     if rings is None:
         return ""
-    return f"{rings.title} ({gpu.name}{note})\n{table([row.cells for row in rings.rows])}"
+    return f"{rings.title} ({gpu.name}{note})\n{columns_text([row.cells for row in rings.rows])}"
 
 
 def _ranks(gpu_order: tuple[int, ...]) -> str:
-    shown = " ".join(f"GPU{gpu}" for gpu in gpu_order)
+    names = " ".join(f"GPU{gpu}" for gpu in gpu_order)
     devices = cuda_visible_devices(gpu_order)
     needed = f"\n  CUDA_VISIBLE_DEVICES={devices}" if devices else ", in index order"
-    return f"Ranks\n  {shown}{needed}"
+    return f"Ranks\n  {names}{needed}"

@@ -53,14 +53,17 @@ def _paragraph(line: str) -> Paragraph:
 def codes() -> tuple[Code, ...]:
     """Return all rules and limits, then the findings about a topology, then those about a machine."""
     coded: tuple[Rule | Limit, ...] = (*RULES, *LIMITS)
-    judged = tuple(
-        Code(code=each.code, name=each.name, severity=str(each.severity), text=each.text)
-        for each in coded
+    of_layouts = tuple(
+        Code(code=rule.code, name=rule.name, severity=str(rule.severity), text=rule.text)
+        for rule in coded
     )
-    found = {"found-in-a-topology": topology.FINDINGS, "found-by-the-probe": probe.FINDINGS}
-    return judged + tuple(
+    findings_by_kind = {
+        "found-in-a-topology": topology.FINDINGS,
+        "found-by-the-probe": probe.FINDINGS,
+    }
+    return of_layouts + tuple(
         Code(code=code, name=name, severity="finding", text=text.strip())
-        for name, findings in found.items()
+        for name, findings in findings_by_kind.items()
         for code, text in findings.items()
     )
 
@@ -71,10 +74,10 @@ def find_code(code: str) -> Code:
     Raises:
         UnknownNameError: there is none.
     """
-    found = {each.code: each for each in codes()}.get(code.strip().upper())
-    if found is None:
-        raise _unknown("rule", code, (each.code for each in codes()))
-    return found
+    known_code = {known.code: known for known in codes()}.get(code.strip().upper())
+    if known_code is None:
+        raise _unknown("rule", code, (known.code for known in codes()))
+    return known_code
 
 
 def find_term(name: str) -> Entry:
@@ -83,10 +86,10 @@ def find_term(name: str) -> Entry:
     Raises:
         UnknownNameError: there is none.
     """
-    found = _entry(name)
-    if found is None:
+    entry = _entry(name)
+    if entry is None:
         raise _unknown("term", name, _spellings())
-    return found
+    return entry
 
 
 def explain(name: str) -> Code | Entry:
@@ -95,11 +98,11 @@ def explain(name: str) -> Code | Entry:
     Raises:
         UnknownNameError: nothing has; the hint lists the nearest of both.
     """
-    known = {each.code: each for each in codes()}
-    found = known.get(name.strip().upper()) or _entry(name)
-    if found is None:
+    known = {code.code: code for code in codes()}
+    code_or_term = known.get(name.strip().upper()) or _entry(name)
+    if code_or_term is None:
         raise _unknown("code or term", name, (*known, *_spellings()))
-    return found
+    return code_or_term
 
 
 def _entry(name: str) -> Entry | None:

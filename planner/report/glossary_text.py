@@ -5,7 +5,7 @@ from textwrap import fill
 
 from planner.catalog.glossary import Entry, Spelling
 from planner.report.glossary import Code
-from planner.report.values import Emphasis, table
+from planner.report.values import Emphasis, columns_text
 
 
 def entry_text(entry: Entry, bold: Emphasis, width: int) -> str:
@@ -13,7 +13,9 @@ def entry_text(entry: Entry, bold: Emphasis, width: int) -> str:
     head = bold(entry.title)
     if entry.synonyms:
         head += f"\n{_wrapped('also: ' + ', '.join(entry.synonyms), width)}"
-    paragraphs = [_wrapped(" ".join(each.split()), width) for each in entry.text.split("\n\n")]
+    paragraphs = [
+        _wrapped(" ".join(paragraph.split()), width) for paragraph in entry.text.split("\n\n")
+    ]
     names = [f"{bold('Names')}\n{_names(entry.names, width)}"] if entry.names else []
     see = f"See: {', '.join(entry.see)}"
     tail = [_wrapped(see, width), _wrapped(f"Source: {entry.source}", width)]
@@ -22,9 +24,9 @@ def entry_text(entry: Entry, bold: Emphasis, width: int) -> str:
 
 def list_text(codes: Sequence[Code], entries: Sequence[Entry], bold: Emphasis) -> str:
     """Return the list of everything that can be explained: rules and findings, then terms."""
-    rules = [(each.code, each.severity, each.text.splitlines()[0]) for each in codes]
-    terms = [(each.name, each.title) for each in entries]
-    return f"{bold('Rules and findings')}\n{table(rules)}\n\n{bold('Terms')}\n{table(terms)}"
+    rules = [(code.code, code.severity, code.text.splitlines()[0]) for code in codes]
+    terms = [(entry.name, entry.title) for entry in entries]
+    return f"{bold('Rules and findings')}\n{columns_text(rules)}\n\n{bold('Terms')}\n{columns_text(terms)}"
 
 
 def _names(names: Sequence[Spelling], width: int) -> str:

@@ -7,8 +7,8 @@ from planner.memory.host import estimate_host_memory
 from planner.memory.phases import PHASES
 from planner.parallel.adapters import trainable
 from planner.parallel.partition import stage
-from planner.report.text import layout, ledger
-from planner.report.values import Emphasis, Figure, figures_text, table
+from planner.report.text import layout_text, ledger_text
+from planner.report.values import Emphasis, Figure, columns_text, figures_text
 from planner.search.candidate import Candidate, memory_of_stages
 from planner.search.largest_that_fits import (
     MOST_GPUS,
@@ -25,23 +25,23 @@ def memory_text(job: Job, candidate: Candidate, bold: Emphasis) -> str:
     verdict = "fits" if candidate.fits else "does not fit"
     busiest = f"stage {int(memory.stage)}, " if s.pipeline_parallel_size > 1 else ""
     sections = [
-        bold(f"It {verdict}: {layout(s, job.framework)}")
+        bold(f"It {verdict}: {layout_text(s, job.framework)}")
         + "\n"
-        + figures_text(_totals(job, candidate), label_width=11),
+        + figures_text(_total_figures(job, candidate), label_width=11),
         _stages(job, candidate, bold),
-        ledger(
+        ledger_text(
             f"Memory of one GPU at its peak ({busiest}{PHASES[int(memory.phase)]})",
             memory.terms,
             format_bytes,
             bold,
         ),
-        _beside(job, candidate, bold),
+        _evaluation_and_host(job, candidate, bold),
         _bounds(job, candidate, bold),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
-def _totals(job: Job, candidate: Candidate) -> tuple[Figure, ...]:
+def _total_figures(job: Job, candidate: Candidate) -> tuple[Figure, ...]:
     memory = candidate.memory
     reserved = Figure(
         label="Reserved",
@@ -66,25 +66,25 @@ def _stages(job: Job, candidate: Candidate, bold: Emphasis) -> str:
         return ""
     rows = [("stage", "layers", "in flight", "allocated", "reserved", "at")]
     for index, memory in enumerate(memory_of_stages(job, candidate)):
-        at = stage(job, s, index)
+        stage_share = stage(job, s, index)
         rows.append(
             (
                 str(index),
-                f"{at.num_blocks:g}",
-                f"{float(at.in_flight):g}",
+                f"{stage_share.num_blocks:g}",
+                f"{float(stage_share.in_flight):g}",
                 format_bytes(memory.peak_bytes),
                 format_bytes(memory.reserved_bytes),
                 PHASES[int(memory.phase)],
             )
         )
-    return f"{bold('Stages')}\n{table(rows)}"
+    return f"{bold('Stages')}\n{columns_text(rows)}"
 
 
-def _beside(job: Job, candidate: Candidate, bold: Emphasis) -> str:
+def _evaluation_and_host(job: Job, candidate: Candidate, bold: Emphasis) -> str:
     """Return what evaluation, checkpoints and the host need."""
     s = candidate.strategy
     host = estimate_host_memory(job, s)
-    there = f" of {format_bytes(host.available_bytes)}" if host.available_bytes else ""
+    of_available = f" of {format_bytes(host.available_bytes)}" if host.available_bytes else ""
     rows = [
         ("evaluation", format_bytes(evaluation_peak_bytes(job, s)), "of a GPU, same batch"),
         (
@@ -94,11 +94,13 @@ def _beside(job: Job, candidate: Candidate, bold: Emphasis) -> str:
         ),
     ]
     if host.loading.amount:
-        how = f"of host memory per node{there}: {host.loading.how}"
+        how = f"of host memory per node{of_available}: {host.loading.how}"
         rows.append(("loading", format_bytes(host.loading.amount), how))
     if host.training_bytes:
-        rows.append(("offloaded", format_bytes(host.training_bytes), f"of host memory{there}"))
-    return f"{bold('Beside training')}\n{table(rows)}"
+        rows.append(
+            ("offloaded", format_bytes(host.training_bytes), f"of host memory{of_available}")
+        )
+    return f"{bold('Beside training')}\n{columns_text(rows)}"
 
 
 def _bounds(job: Job, candidate: Candidate, bold: Emphasis) -> str:
@@ -115,7 +117,7 @@ def _bounds(job: Job, candidate: Candidate, bold: Emphasis) -> str:
             (change.name, f"fits: {_price(change.candidate, change.slowdown)}")
             for change in changes_that_fit(job, s)
         ] or [("changes", "no single one makes it fit")]
-    return f"{bold('What fits')}\n{table(rows)}"
+    return f"{bold('What fits')}\n{columns_text(rows)}"
 
 
 def _price(candidate: Candidate, slowdown: float) -> str:

@@ -3,23 +3,23 @@
 from collections.abc import Sequence
 from textwrap import fill
 
-from planner.advice.alternatives import Point, Rejected
-from planner.advice.plan import Option, Plan
+from planner.advice.alternatives import ParetoPoint, Rejected
+from planner.advice.plan import ClusterOption, Plan
 from planner.core.units import format_bytes, format_duration, format_seconds
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.strategy import Layout
 from planner.hardware.placement import RankGrid, rank_grid
 from planner.memory.phases import PHASES
-from planner.report.text import WIDTH, assumptions_text, ledger, recommendation, totals
+from planner.report.text import WIDTH, assumptions_text, ledger_text, recommendation, total_figures
 from planner.report.timeline import timeline, timeline_text
 from planner.report.values import (
     Emphasis,
     Figure,
     Heading,
-    Row,
-    Table,
+    ReportRow,
+    ReportTable,
+    columns_text,
     figures_text,
-    table,
     table_text,
 )
 from planner.request.cluster import Assumption
@@ -45,14 +45,14 @@ def plan_text(plan: Plan, assumptions: Sequence[Assumption], command: str, bold:
         assumptions_text(assumptions),
         bold(recommendation(plan.job, chosen))
         + "\n"
-        + figures_text((*totals(plan.job, chosen), _trust(plan))),
-        ledger(
+        + figures_text((*total_figures(plan.job, chosen), _trust(plan))),
+        ledger_text(
             f"Memory of one GPU at its peak ({PHASES[int(chosen.memory.phase)]})",
             chosen.memory.terms,
             format_bytes,
             bold,
         ),
-        ledger("Time of one optimizer step", chosen.step_time.terms, format_seconds, bold),
+        ledger_text("Time of one optimizer step", chosen.step_time.terms, format_seconds, bold),
         _why(plan, bold),
         table_text(options, bold) if (options := options_table(plan)) else "",
         _ranks_of(plan, bold),
@@ -88,23 +88,26 @@ def _paragraph(text: str) -> str:
 
 def _alternatives(plan: Plan, bold: Emphasis) -> str:
     left = len(plan.alternatives) - len(plan.alternatives[:MOST_ROWS])
-    return table_text(alternatives_table(plan), bold) + (f"\n{_left(left)}" if left else "")
+    return table_text(alternatives_table(plan), bold) + (f"\n{_left_out(left)}" if left else "")
 
 
-def alternatives_table(plan: Plan) -> Table:
+def alternatives_table(plan: Plan) -> ReportTable:
     """Return the choice, then the best of each other family."""
-    shown = plan.alternatives[:MOST_ROWS]
-    chosen = Row(cells=(*_layout_cells(plan.chosen), "chosen"), is_chosen=True)
-    others = (Row(cells=(*_layout_cells(row.candidate), row.reason)) for row in shown)
-    return Table(
+    alternatives = plan.alternatives[:MOST_ROWS]
+    chosen = ReportRow(cells=(*_layout_cells(plan.chosen), "chosen"), is_chosen=True)
+    rows = (
+        ReportRow(cells=(*_layout_cells(alternative.candidate), alternative.reason))
+        for alternative in alternatives
+    )
+    return ReportTable(
         title="Alternatives",
         headings=(*_OF_LAYOUTS, Heading(name="compared")),
-        rows=(chosen, *others),
+        rows=(chosen, *rows),
         has_choice=True,
     )
 
 
-def _left(count: int) -> str:
+def _left_out(count: int) -> str:
     return f"  and {count} more {'family' if count == 1 else 'families'} (--json lists them)"
 
 
@@ -138,48 +141,54 @@ def _sizes(s: Layout) -> str:
         else str(s.data_parallel_size)
     )
     named = [f"dp {data}"] if s.data_parallel_size > 1 else []
-    named += [f"{each.short_name} {s.size(each)}" for each in DIMENSIONS if s.uses(each)]
+    named += [
+        f"{dimension.short_name} {s.size(dimension)}"
+        for dimension in DIMENSIONS
+        if s.uses(dimension)
+    ]
     if s.pipeline_parallel_size > 1:
         chunks = f" x{s.virtual_pipeline_size}" if s.virtual_pipeline_size > 1 else ""
         named.append(f"({s.pipeline_schedule}{chunks})")
     return " ".join(named) or "-"
 
 
-def trade_offs_table(plan: Plan) -> Table | None:
+def trade_offs_table(plan: Plan) -> ReportTable | None:
     """Return the Pareto front: what is faster, smaller, or on fewer GPUs; None for a single point."""
     if len(plan.pareto) == 1:
         return None
-    return Table(
+    return ReportTable(
         title="Trade-offs",
         note="none is both faster and smaller on as many GPUs",
         headings=(Heading(name="GPUs", is_number=True), *_OF_LAYOUTS),
         rows=tuple(
-            Row(cells=(str(point.gpus), *_layout_cells(point.candidate)))
+            ReportRow(cells=(str(point.gpus), *_layout_cells(point.candidate)))
             for point in _shown_points(plan)
         ),
     )
 
 
-def options_table(plan: Plan) -> Table | None:
+def options_table(plan: Plan) -> ReportTable | None:
     """Return what other numbers of GPUs would take; None where their number was not open."""
     if not plan.options:
         return None
     numbers = ("GPUs", "step", "GPU time", "run", "price")
-    return Table(
+    return ReportTable(
         title="Numbers of GPUs",
         headings=(
             *(Heading(name=name, is_number=True, is_key=name == "GPUs") for name in numbers),
             Heading(name="in time"),
         ),
         rows=tuple(
-            Row(cells=_option_cells(option), is_chosen=option.gpus == plan.job.cluster.world_size)
+            ReportRow(
+                cells=_option_cells(option), is_chosen=option.gpus == plan.job.cluster.world_size
+            )
             for option in plan.options
         ),
         has_choice=True,
     )
 
 
-def _option_cells(option: Option) -> tuple[str, ...]:
+def _option_cells(option: ClusterOption) -> tuple[str, ...]:
     return (
         f"{option.gpus:,}",
         format_seconds(option.step_seconds),
@@ -190,7 +199,7 @@ def _option_cells(option: Option) -> tuple[str, ...]:
     )
 
 
-def _shown_points(plan: Plan) -> tuple[Point, ...]:
+def _shown_points(plan: Plan) -> tuple[ParetoPoint, ...]:
     """Return the fastest points of the front and its last two, the smallest or on fewer GPUs."""
     points = plan.pareto
     return points if len(points) <= MOST_ROWS else (*points[: MOST_ROWS - 2], *points[-2:])
@@ -198,9 +207,9 @@ def _shown_points(plan: Plan) -> tuple[Point, ...]:
 
 def shown_rejected(plan: Plan) -> tuple[Rejected, ...]:
     """Return the families that nearly fit, and those that break a limit."""
-    too_large = [row for row in plan.rejected if row.findings[0].code == "MEM001"]
-    others = [row for row in plan.rejected if row.findings[0].code != "MEM001"]
-    return (*too_large[: MOST_ROWS // 2], *others)
+    too_large = [rejected for rejected in plan.rejected if rejected.findings[0].code == "MEM001"]
+    forbidden = [rejected for rejected in plan.rejected if rejected.findings[0].code != "MEM001"]
+    return (*too_large[: MOST_ROWS // 2], *forbidden)
 
 
 def _ranks_of(plan: Plan, bold: Emphasis) -> str:
@@ -212,20 +221,20 @@ def _ranks_of(plan: Plan, bold: Emphasis) -> str:
     if picture:
         body = "\n".join(f"  {line}" for line in picture.splitlines())
     else:
-        body = table([(kind, text) for kind, text in grid.strides().items()])
+        body = columns_text([(kind, text) for kind, text in grid.strides().items()])
     return bold("Ranks") + "\n" + body
 
 
 def _pipeline(plan: Plan, bold: Emphasis) -> str:
     """Return who works when, of a pipeline that is not too long to show."""
     s = plan.chosen.strategy
-    found = timeline(plan.job, s)
-    if found is None:
+    start_of_step = timeline(plan.job, s)
+    if start_of_step is None:
         return ""
-    shown = 1 + max(span.operation.micro_batch for span in found.spans)
-    title = bold("Pipeline") + f" ({s.pipeline_schedule}, the first {shown} micro-batches)"
+    micro_batches = 1 + max(span.operation.micro_batch for span in start_of_step.spans)
+    title = bold("Pipeline") + f" ({s.pipeline_schedule}, the first {micro_batches} micro-batches)"
     legend = "  digits: forward, letters: backward, -: weight gradients put off, dots: idle"
-    return "\n".join((title, timeline_text(found, WIDTH - _BESIDE_TIMELINE), legend))
+    return "\n".join((title, timeline_text(start_of_step, WIDTH - _BESIDE_TIMELINE), legend))
 
 
 def plan_grid(plan: Plan) -> RankGrid:
@@ -248,21 +257,21 @@ def plan_grid(plan: Plan) -> RankGrid:
 def _rejected(plan: Plan, bold: Emphasis) -> str:
     if not plan.rejected:
         return ""
-    shown = shown_rejected(plan)
+    rejected = shown_rejected(plan)
     lines = [
-        _paragraph(f"{row.family}  {row.findings[0].code}  {row.findings[0].message}")
-        for row in shown
+        _paragraph(f"{nearest.family}  {nearest.findings[0].code}  {nearest.findings[0].message}")
+        for nearest in rejected
     ]
-    left = len(plan.rejected) - len(shown)
-    more = _left(left) if left else ""
+    left = len(plan.rejected) - len(rejected)
+    more = _left_out(left) if left else ""
     return "\n".join(
         line for line in (bold("Rejected") + " (--why tp=16 asks for one)", *lines, more) if line
     )
 
 
 def _searched(plan: Plan) -> str:
-    found = plan.search
-    return f"Searched {found.strategies:,} layouts, every legal one; {found.feasible:,} fit."
+    summary = plan.search
+    return f"Searched {summary.strategies:,} layouts, every legal one; {summary.feasible:,} fit."
 
 
 def _how_to_run(command: str, bold: Emphasis) -> str:

@@ -22,10 +22,10 @@ from planner.domain.model import Linear, Model
 from planner.domain.strategy import DATA_NAMES, Layout, Recompute
 from planner.hardware.placement import cuda_visible_devices
 from planner.memory.phases import PHASES
-from planner.report.values import Emphasis, Figure, figures_text, table
+from planner.report.values import Emphasis, Figure, columns_text, figures_text
 from planner.request.cluster import Assumption
 from planner.search.candidate import Candidate
-from planner.search.training_run import training
+from planner.search.training_run import training_run
 
 WIDTH = 100
 _NOTABLE_START = 0.05
@@ -68,7 +68,7 @@ FLAGS = {
     "deadline_hours": "--deadline T",
     "strategy": "--strategy NAME",
     "strategy.zero_stage": "--strategy NAME",
-    **{f"strategy.{each.field}": f"--{each.short_name} N" for each in DIMENSIONS},
+    **{f"strategy.{dimension.field}": f"--{dimension.short_name} N" for dimension in DIMENSIONS},
     "strategy.sequence_parallel": "--sequence-parallel",
     "strategy.pipeline_schedule": "--schedule NAME",
     "strategy.virtual_pipeline_size": "--virtual-stages N",
@@ -97,11 +97,11 @@ def estimate_text(
     memory = f"Memory of one GPU at its peak ({PHASES[int(candidate.memory.phase)]})"
     sections = [
         assumptions_text(assumptions),
-        bold(f"It {verdict}: {layout(candidate.strategy, job.framework)}")
+        bold(f"It {verdict}: {layout_text(candidate.strategy, job.framework)}")
         + "\n"
-        + figures_text(totals(job, candidate)),
-        ledger(memory, candidate.memory.terms, format_bytes, bold),
-        ledger("Time of one optimizer step", candidate.step_time.terms, format_seconds, bold),
+        + figures_text(total_figures(job, candidate)),
+        ledger_text(memory, candidate.memory.terms, format_bytes, bold),
+        ledger_text("Time of one optimizer step", candidate.step_time.terms, format_seconds, bold),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
 
@@ -115,9 +115,7 @@ def assumptions_text(assumptions: Sequence[Assumption]) -> str:
 
 def recommendation(job: Job, candidate: Candidate) -> str:
     """Return the plan in one sentence."""
-    return (
-        f"Train {_subject(job)} on {machine(job)} with {layout(candidate.strategy, job.framework)}."
-    )
+    return f"Train {_subject(job)} on {cluster_text(job)} with {layout_text(candidate.strategy, job.framework)}."
 
 
 def _subject(job: Job) -> str:
@@ -129,7 +127,7 @@ def _subject(job: Job) -> str:
     return f"LoRA adapters of rank {lora.rank}{base} of {job.model.name}"
 
 
-def machine(job: Job) -> str:
+def cluster_text(job: Job) -> str:
     """Return the cluster as 'M nodes x N GPUs = W'."""
     cluster = job.cluster
     nodes = f"{cluster.nodes} node{'s' if cluster.nodes > 1 else ''}"
@@ -139,7 +137,7 @@ def machine(job: Job) -> str:
     )
 
 
-def layout(strategy: Layout, framework: Framework) -> str:
+def layout_text(strategy: Layout, framework: Framework) -> str:
     """Return a layout in words, with the batch arithmetic."""
     ranks = strategy.data_parallel_size
     name = ", ".join(_techniques(strategy, framework)) or "no parallelism"
@@ -166,8 +164,10 @@ def _techniques(s: Layout, framework: Framework) -> list[str]:
             s.zero_stage > 0 and s.data_parallel_replicate_size > 1
         ),
         **{
-            f"{each.name} parallel {s.size(each)}{more.get(each.name, '')}": bool(s.uses(each))
-            for each in DIMENSIONS
+            f"{dimension.name} parallel {s.size(dimension)}{more.get(dimension.name, '')}": bool(
+                s.uses(dimension)
+            )
+            for dimension in DIMENSIONS
         },
         f"{s.recompute} activation recompute": s.recompute != Recompute.NONE,
         f"local SGD, averaged every {s.synchronize_every} steps": s.synchronize_every > 1,
@@ -176,15 +176,15 @@ def _techniques(s: Layout, framework: Framework) -> list[str]:
     return [name for name, holds in wanted.items() if holds]
 
 
-def totals(job: Job, candidate: Candidate) -> tuple[Figure, ...]:
+def total_figures(job: Job, candidate: Candidate) -> tuple[Figure, ...]:
     """Return memory of a GPU, time of a step, and where they say something, ranks and the run."""
-    found = (
+    figures = (
         memory_figure(job, candidate),
         time_figure(job, candidate),
         _ranks_figure(job),
         run_figure(job, candidate),
     )
-    return tuple(figure for figure in found if figure is not None)
+    return tuple(figure for figure in figures if figure is not None)
 
 
 def memory_figure(job: Job, candidate: Candidate) -> Figure:
@@ -214,7 +214,7 @@ def time_figure(job: Job, candidate: Candidate) -> Figure:
 
 def run_figure(job: Job, candidate: Candidate) -> Figure | None:
     """Return the run that the recipe's tokens make, where it names any."""
-    run = training(job, candidate.step_time)
+    run = training_run(job, candidate.step_time)
     if run is None:
         return None
     starting = f", {format_duration(run.start_up_seconds)} of them before the first step"
@@ -257,15 +257,18 @@ def model_text(model: Model, bold: Emphasis) -> str:
     return (
         f"{bold(model.name)} ({model.model_type}): {model.parameters:,} parameters{of_them}\n"
         f"{flops} per token in forward at {length:,} tokens, causal attention counted as half\n\n"
-        f"{table(rows)}"
+        f"{columns_text(rows)}"
     )
 
 
 def instances_text(instances: Sequence[Instance]) -> str:
     """Return cloud instances as a table; a blank is not known."""
     header = ("cloud", "name", "GPUs", "wiring", "network", "host RAM", "$/hour", "as of")
-    rows = [(each.cloud, each.name, *_instance_cells(each).values()) for each in instances]
-    return table([header, *rows])
+    rows = [
+        (instance.cloud, instance.name, *_instance_cells(instance).values())
+        for instance in instances
+    ]
+    return columns_text([header, *rows])
 
 
 def instance_text(instance: Instance, bold: Emphasis) -> str:
@@ -278,9 +281,10 @@ def instance_text(instance: Instance, bold: Emphasis) -> str:
         "source": instance.source,
         "notes": instance.notes,
     }
-    known = [(label, text) for label, text in cells.items() if text]
+    known_cells = [(label, text) for label, text in cells.items() if text]
     lines = (
-        fill(f"  {label:<12}{text}", WIDTH, subsequent_indent=" " * 14) for label, text in known
+        fill(f"  {label:<12}{text}", WIDTH, subsequent_indent=" " * 14)
+        for label, text in known_cells
     )
     return "\n".join((f"{bold(instance.name)} ({instance.cloud})", *lines))
 
@@ -304,7 +308,7 @@ def _matrix(layer: Linear) -> str:
     return f"{experts}{layer.name} {layer.in_features} x {layer.out_features}"
 
 
-def ledger(
+def ledger_text(
     title: str, terms: Collection[Term], unit: Callable[[Amount], str], bold: Emphasis
 ) -> str:
     """Return one line per term that is not zero: name, amount, arithmetic; then the total."""

@@ -23,25 +23,29 @@ def timeline(job: Job, s: Layout) -> Timeline | None:
     stages = s.pipeline_parallel_size
     if not 1 < stages <= MOST_STAGES:
         return None
-    shown = min(s.gradient_accumulation_steps, _MOST_ROUNDS * stages)
+    micro_batches = min(s.gradient_accumulation_steps, _MOST_ROUNDS * stages)
     return simulate(
         s.pipeline_schedule,
         stage_seconds(job, s),
-        micro_batches=shown,
+        micro_batches=micro_batches,
         virtual=s.virtual_pipeline_size,
     )
 
 
-def timeline_text(found: Timeline, width: int) -> str:
+def timeline_text(start_of_step: Timeline, width: int) -> str:
     """Return a row of characters per stage: digits forward, letters backward, dots idle.
 
     Args:
-        found: the spans.
+        start_of_step: the spans.
         width: characters of the whole step.
     """
-    stages = 1 + max(span.stage for span in found.spans)
+    stages = 1 + max(span.stage for span in start_of_step.spans)
     rows = (
-        _row([span for span in found.spans if span.stage == stage], found.seconds, width)
+        _row(
+            [span for span in start_of_step.spans if span.stage == stage],
+            start_of_step.seconds,
+            width,
+        )
         for stage in range(stages)
     )
     names = [f"stage {stage}" for stage in range(stages)]

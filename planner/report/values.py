@@ -33,7 +33,7 @@ class Heading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class ReportRow:
     """One row of a table, a cell for each heading."""
 
     cells: tuple[str, ...]
@@ -41,14 +41,14 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class ReportTable:
     """Rows under headings, under a title."""
 
     title: str
     note: str = ""
     """What to know before reading it; stands beside the title."""
     headings: tuple[Heading, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[ReportRow, ...]
     has_choice: bool = False
     """Whether one of the rows is what was chosen, and is marked."""
 
@@ -58,18 +58,18 @@ def figures_text(figures: tuple[Figure, ...], label_width: int = 8) -> str:
     return "\n".join(f"{figure.label:<{label_width}}{figure.text}" for figure in figures)
 
 
-def table_text(shown: Table, bold: Emphasis) -> str:
+def table_text(report_table: ReportTable, bold: Emphasis) -> str:
     """Return a table under its title; the chosen row after a mark."""
-    names = tuple(heading.name for heading in shown.headings)
-    rows = [names, *(row.cells for row in shown.rows)]
-    if shown.has_choice:
-        marks = ["", *("*" if row.is_chosen else "" for row in shown.rows)]
+    names = tuple(heading.name for heading in report_table.headings)
+    rows = [names, *(row.cells for row in report_table.rows)]
+    if report_table.has_choice:
+        marks = ["", *("*" if row.is_chosen else "" for row in report_table.rows)]
         rows = [(mark, *cells) for mark, cells in zip(marks, rows, strict=True)]
-    note = f" ({shown.note})" if shown.note else ""
-    return f"{bold(shown.title)}{note}\n{table(rows)}"
+    note = f" ({report_table.note})" if report_table.note else ""
+    return f"{bold(report_table.title)}{note}\n{columns_text(rows)}"
 
 
-def table(rows: Sequence[Sequence[str]]) -> str:
+def columns_text(rows: Sequence[Sequence[str]]) -> str:
     """Return rows as aligned columns, two spaces apart."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = (

@@ -1,1 +1,1 @@
-"""What was asked: a JSON object in, a Job and a wished strategy out."""
+"""What was asked: a JSON object in, a Job and a requested strategy out."""

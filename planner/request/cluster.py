@@ -69,7 +69,7 @@ class ResolvedCluster:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Said:
+class _Remarks:
     """What the reader of the answer must be told, in the order in which it was found."""
 
     assumptions: list[Assumption] = field(default_factory=list)
@@ -85,24 +85,26 @@ def resolve_cluster(wanted: ClusterRequest) -> ResolvedCluster:
     Raises:
         PlannerError: a name is unknown, or the parts contradict each other.
     """
-    said = _Said()
+    remarks = _Remarks()
     instance = records.instance(wanted.instance) if wanted.instance else None
-    seen = parse_topology(wanted.topology) if wanted.topology else None
-    gpu, listed = _gpu(wanted, instance, seen, said)
-    gpus_per_node = _gpus_per_node(wanted, instance, listed or _shown(wanted, seen), said)
-    topology, wish = _wiring(wanted, instance, gpu, seen, said)
+    topology_given = parse_topology(wanted.topology) if wanted.topology else None
+    gpu, listed = _gpu(wanted, instance, topology_given, remarks)
+    gpus_per_node = _gpus_per_node(
+        wanted, instance, listed or _num_shown(wanted, topology_given), remarks
+    )
+    topology, link = _links_inside(wanted, instance, gpu, topology_given, remarks)
     cluster = Cluster(
         gpu=gpu,
         gpus_per_node=gpus_per_node,
         nodes=wanted.nodes,
-        **_inside_a_node(gpu, gpus_per_node, topology, wish, peer_to_peer=wanted.peer_to_peer),
-        inter_node=_inter_node(wanted, instance, said) if wanted.nodes > 1 else None,
+        **_inside_a_node(gpu, gpus_per_node, topology, link, peer_to_peer=wanted.peer_to_peer),
+        inter_node=_inter_node(wanted, instance, remarks) if wanted.nodes > 1 else None,
         topology=topology,
         instance=instance,
         host_memory_bytes=instance.host_memory_bytes if instance else 0.0,
     )
     return ResolvedCluster(
-        cluster=cluster, assumptions=tuple(said.assumptions), notes=tuple(said.notes)
+        cluster=cluster, assumptions=tuple(remarks.assumptions), notes=tuple(remarks.notes)
     )
 
 
@@ -110,13 +112,13 @@ def _inside_a_node(
     gpu: Gpu,
     gpus_per_node: int,
     topology: Topology | None,
-    wish: str | IntraNodeLink | None,
+    link: str | IntraNodeLink | None,
     *,
     peer_to_peer: bool | None,
 ) -> dict[str, Any]:
     """Return the fields of a Cluster that say how the GPUs of a node are linked and ordered."""
-    if wish is not None:
-        return {"intra_node": group_links.named_link(_plain(wish), "cluster.intra_node", gpu)}
+    if link is not None:
+        return {"intra_node": group_links.named_link(_plain_link(link), "cluster.intra_node", gpu)}
     order = placement.order(topology, gpus_per_node, gpu, peer_to_peer=peer_to_peer)
     links = (gpu, gpus_per_node, topology, order)
     return {
@@ -126,44 +128,52 @@ def _inside_a_node(
     }
 
 
-def _shown(wanted: ClusterRequest, seen: Topology | None) -> int:
+def _num_shown(wanted: ClusterRequest, topology_given: Topology | None) -> int:
     """Return the GPUs that a topology shows, where nothing else says how many a node has."""
     is_said = "gpus_per_node" in wanted.model_fields_set or wanted.instance
-    return 0 if seen is None or is_said else seen.num_gpus
+    return 0 if topology_given is None or is_said else topology_given.num_gpus
 
 
 def _gpu(
-    wanted: ClusterRequest, instance: Instance | None, seen: Topology | None, said: _Said
+    wanted: ClusterRequest,
+    instance: Instance | None,
+    topology_given: Topology | None,
+    remarks: _Remarks,
 ) -> tuple[Gpu, int]:
     """Return the GPU to plan for, and how many a list of GPUs names (0 without a list)."""
-    if wanted.gpu is None and instance is None and seen and seen.gpu_names:
-        return _gpu_of_names(seen.gpu_names, said), 0
+    if wanted.gpu is None and instance is None and topology_given and topology_given.gpu_names:
+        return _gpu_of_names(topology_given.gpu_names, remarks), 0
     if wanted.gpu is None:
         if instance is None:
-            said.assume(f"{ASSUMED_GPU} GPUs, as none was named and none was found", "cluster.gpu")
+            remarks.assume(
+                f"{ASSUMED_GPU} GPUs, as none was named and none was found", "cluster.gpu"
+            )
         return records.gpu(instance.gpu if instance else ASSUMED_GPU), 0
     if mixed_gpus.is_list(wanted.gpu):
-        parts = mixed_gpus.read_parts(wanted.gpu)
-        gpu, listed = mixed_gpus.governing_gpu(parts), sum(part.count for part in parts)
-        if len(parts) > 1:
-            said.notes.append(mixed_gpus.waste(parts))
+        gpu_counts = mixed_gpus.read_gpu_counts(wanted.gpu)
+        gpu, listed = (
+            mixed_gpus.governing_gpu(gpu_counts),
+            sum(gpu_count.count for gpu_count in gpu_counts),
+        )
+        if len(gpu_counts) > 1:
+            remarks.notes.append(mixed_gpus.waste(gpu_counts))
     else:
         gpu, listed = records.gpu(wanted.gpu), 0
     if instance and gpu.name != instance.gpu:
-        said.notes.append(f"{gpu.name} as given, not the {instance.gpu} of {instance.name}")
+        remarks.notes.append(f"{gpu.name} as given, not the {instance.gpu} of {instance.name}")
     return gpu, listed
 
 
-def _gpu_of_names(names: tuple[str, ...], said: _Said) -> Gpu:
+def _gpu_of_names(names: tuple[str, ...], remarks: _Remarks) -> Gpu:
     """Return the GPU that governs the ones a topology names."""
-    parts = mixed_gpus.read_parts(",".join(names))
-    if len(parts) > 1:
-        said.notes.append(mixed_gpus.waste(parts))
-    return mixed_gpus.governing_gpu(parts)
+    gpu_counts = mixed_gpus.read_gpu_counts(",".join(names))
+    if len(gpu_counts) > 1:
+        remarks.notes.append(mixed_gpus.waste(gpu_counts))
+    return mixed_gpus.governing_gpu(gpu_counts)
 
 
 def _gpus_per_node(
-    wanted: ClusterRequest, instance: Instance | None, listed: int, said: _Said
+    wanted: ClusterRequest, instance: Instance | None, listed: int, remarks: _Remarks
 ) -> int:
     is_given = "gpus_per_node" in wanted.model_fields_set
     count = wanted.gpus_per_node
@@ -178,61 +188,63 @@ def _gpus_per_node(
     elif instance and not is_given:
         count = instance.gpus_per_node
     elif not is_given:
-        said.assume("1 GPU per node", "cluster.gpus_per_node")
+        remarks.assume("1 GPU per node", "cluster.gpus_per_node")
     if instance and count > instance.gpus_per_node:
         raise InvalidInputError(
-            f"{instance.name} has {_number(instance.gpus_per_node)}, not {count}",
+            f"{instance.name} has {_count_text(instance.gpus_per_node)}, not {count}",
             hint=f"at most --gpus {instance.gpus_per_node}; --nodes N takes more of them",
             field="cluster.gpus_per_node",
         )
     if instance and count < instance.gpus_per_node:
-        said.notes.append(f"{count} of the {instance.gpus_per_node} GPUs of {instance.name}")
+        remarks.notes.append(f"{count} of the {instance.gpus_per_node} GPUs of {instance.name}")
     return count
 
 
-def _number(gpus: int) -> str:
+def _count_text(gpus: int) -> str:
     return f"{gpus} GPU{'s' if gpus > 1 else ''}"
 
 
-def _wiring(
+def _links_inside(
     wanted: ClusterRequest,
     instance: Instance | None,
     gpu: Gpu,
-    seen: Topology | None,
-    said: _Said,
+    topology_given: Topology | None,
+    remarks: _Remarks,
 ) -> tuple[Topology | None, str | IntraNodeLink | None]:
     """Return a node's topology, or else a named or measured link, or neither for the GPU's own."""
-    wish = wanted.intra_node
-    if instance and (seen or wish is not None):
-        said.notes.append(f"the wiring inside a node as given, not that of {instance.name}")
+    link = wanted.intra_node
+    if instance and (topology_given or link is not None):
+        remarks.notes.append(f"the wiring inside a node as given, not that of {instance.name}")
     elif instance and gpu.name == instance.gpu:
-        seen = parse_topology(instance.topology) if instance.topology else None
-        wish = instance.intra_node or None
-    if seen:
-        said.notes.extend(f"{finding.message} ({finding.code})" for finding in seen.findings)
-    if seen and not seen.missing_pairs:
-        return seen, None
-    if seen:
-        said.notes.append(
-            f"how {len(seen.missing_pairs)} pairs of GPUs are joined was not in the topology,"
+        topology_given = parse_topology(instance.topology) if instance.topology else None
+        link = instance.intra_node or None
+    if topology_given:
+        remarks.notes.extend(
+            f"{finding.message} ({finding.code})" for finding in topology_given.findings
+        )
+    if topology_given and not topology_given.missing_pairs:
+        return topology_given, None
+    if topology_given:
+        remarks.notes.append(
+            f"how {len(topology_given.missing_pairs)} pairs of GPUs are joined was not in the topology,"
             f" so the links are those that {gpu.name} has as a rule"
         )
-    if wish is not None and wanted.peer_to_peer is not None:
-        said.notes.append("peer_to_peer changes nothing where the link inside a node is given")
-    return None, wish
+    if link is not None and wanted.peer_to_peer is not None:
+        remarks.notes.append("peer_to_peer changes nothing where the link inside a node is given")
+    return None, link
 
 
-def _inter_node(wanted: ClusterRequest, instance: Instance | None, said: _Said) -> Link:
-    """Return the link between nodes: a wish, the instance's network, or the stated default."""
+def _inter_node(wanted: ClusterRequest, instance: Instance | None, remarks: _Remarks) -> Link:
+    """Return the link between nodes: the one asked for, the instance's network, or the stated default."""
     if wanted.inter_node is not None:
         if instance:
-            said.notes.append(f"the network as given, not that of {instance.name}")
-        return group_links.named_link(_plain(wanted.inter_node), "cluster.inter_node")
+            remarks.notes.append(f"the network as given, not that of {instance.name}")
+        return group_links.named_link(_plain_link(wanted.inter_node), "cluster.inter_node")
     if instance and instance.network_bytes_per_second:
         return network_link(instance)
     link = group_links.assumed_network()
     unknown = f", as the network of {instance.name} is not known" if instance else ""
-    said.assume(f"{link.name} between nodes{unknown}", "cluster.inter_node")
+    remarks.assume(f"{link.name} between nodes{unknown}", "cluster.inter_node")
     return link
 
 
@@ -256,5 +268,5 @@ def network_link(instance: Instance) -> Link:
     )
 
 
-def _plain(link: str | BaseModel) -> str | dict[str, float]:
+def _plain_link(link: str | BaseModel) -> str | dict[str, float]:
     return link if isinstance(link, str) else link.model_dump()

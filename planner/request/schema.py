@@ -177,11 +177,11 @@ def resolve(request: Request, *, allow_paths: bool, weights_dtype: str = "fp32")
             model loaded as transformers loads it, "fp32" for the files that are written here.
 
     Raises:
-        PlannerError: a name is unknown, a wish cannot be estimated, or the batch does not split.
+        PlannerError: a name is unknown, what is asked cannot be estimated, or the batch does not split.
     """
     model, notes = load_model(request.model, allow_paths=allow_paths, task=request.recipe.task)
-    found = resolve_cluster(request.cluster)
-    cluster, assumptions = found.cluster, list(found.assumptions)
+    resolved_cluster = resolve_cluster(request.cluster)
+    cluster, assumptions = resolved_cluster.cluster, list(resolved_cluster.assumptions)
     framework = _framework(request.recipe)
     recipe = _recipe(request, model, cluster, assumptions)
     for name, value, known in (
@@ -194,9 +194,9 @@ def resolve(request: Request, *, allow_paths: bool, weights_dtype: str = "fp32")
                 hint=did_you_mean(value, known) or f"known: {', '.join(known)}",
                 field=f"recipe.{name}",
             )
-    wish = request.recipe.lora.wish() if request.recipe.lora else None
-    lora, taken = find_lora(request.recipe.method, wish, recipe.precision, model)
-    assumptions.extend(Assumption(text=text, field=field) for text, field in taken)
+    adapters = request.recipe.lora.wish() if request.recipe.lora else None
+    lora, assumed = find_lora(request.recipe.method, adapters, recipe.precision, model)
+    assumptions.extend(Assumption(text=text, field=field) for text, field in assumed)
     recipe = replace(
         recipe,
         weights_dtype=request.recipe.weights_dtype or weights_dtype,
@@ -205,8 +205,12 @@ def resolve(request: Request, *, allow_paths: bool, weights_dtype: str = "fp32")
     job = Job(model=model, cluster=cluster, recipe=recipe, framework=framework)
     if request.recipe.weights_dtype is None and recipe.lora is None:
         assumptions.extend(_weights_assumption(job))
-    told = (_NOT_COMPILED,) if recipe.compile else ()
-    return Resolved(job=job, assumptions=tuple(assumptions), notes=notes + found.notes + told)
+    compile_notes = (_NOT_COMPILED,) if recipe.compile else ()
+    return Resolved(
+        job=job,
+        assumptions=tuple(assumptions),
+        notes=notes + resolved_cluster.notes + compile_notes,
+    )
 
 
 def _weights_assumption(job: Job) -> list[Assumption]:
@@ -215,10 +219,10 @@ def _weights_assumption(job: Job) -> list[Assumption]:
     if not in_config.is_in_config_dtype:
         return []
     named = job.model.weights_dtype
-    taken = f"weights in {named}, as the config says, gradients and optimizer states with them"
+    text = f"weights in {named}, as the config says, gradients and optimizer states with them"
     if not job.is_in_config_dtype:
-        taken = f"weights in fp32, though the config says {named}"
-    return [Assumption(text=taken, field="recipe.weights_dtype")]
+        text = f"weights in fp32, though the config says {named}"
+    return [Assumption(text=text, field="recipe.weights_dtype")]
 
 
 def load_model(
@@ -240,15 +244,15 @@ def load_model(
         name = name if isinstance(name, str) and name else "config.json"
         model = _read(name, _for_task(wanted, task), may_build=allow_paths)
         return replace(model, is_pretrained=False), ()
-    found = hub.find_model(wanted, allow_paths=allow_paths)
-    model = _read(found.name, _for_task(found.config, task), may_build=allow_paths)
-    notes = [found.note] if found.note else []
-    if task is None and found.safetensors_parameters not in (None, model.parameters):
+    source = hub.find_model(wanted, allow_paths=allow_paths)
+    model = _read(source.name, _for_task(source.config, task), may_build=allow_paths)
+    notes = [source.note] if source.note else []
+    if task is None and source.safetensors_parameters not in (None, model.parameters):
         notes.append(
-            f"the weights on the Hub hold {found.safetensors_parameters:,} elements,"
+            f"the weights on the Hub hold {source.safetensors_parameters:,} elements,"
             f" the config gives {model.parameters:,} parameters"
         )
-    model = replace(model, is_pretrained=found.is_pretrained, revision=found.revision)
+    model = replace(model, is_pretrained=source.is_pretrained, revision=source.revision)
     return model, tuple(notes)
 
 
@@ -306,7 +310,7 @@ def _framework(wanted: RecipeRequest) -> Framework:
         names = (records.framework(name) for name in records.framework_names())
         raise UnsupportedError(
             f"torch.compile is not estimated for {framework.name}",
-            hint=f"it is for {', '.join(each.name for each in names if each.compile.is_estimated)}",
+            hint=f"it is for {', '.join(record.name for record in names if record.compile.is_estimated)}",
             field="recipe.compile",
         )
     return framework.compiled()
@@ -335,7 +339,7 @@ def _global_batch(
     cluster: Cluster,
     assumptions: list[Assumption],
 ) -> int:
-    """Return the global batch: as wished, as the strategy implies, or the assumed one."""
+    """Return the global batch: as asked, as the strategy implies, or the assumed one."""
     world_size = cluster.world_size
     wanted = request.recipe.global_batch_size
     if wanted is None:
@@ -369,7 +373,9 @@ def _implied_batch(strategy: StrategyRequest | None, world_size: int) -> int | N
         return None
     if strategy.gradient_accumulation_steps is None:
         return None
-    sizes = (getattr(strategy, each.field) for each in DIMENSIONS if not each.is_of_data)
+    sizes = (
+        getattr(strategy, dimension.field) for dimension in DIMENSIONS if not dimension.is_of_data
+    )
     model_parallel: int = math.prod(sizes)
     replicas = max(1, world_size // model_parallel)
     return strategy.micro_batch_size * strategy.gradient_accumulation_steps * replicas

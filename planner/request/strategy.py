@@ -1,29 +1,29 @@
-"""A wished strategy -> the layout it means for a job, with every gap filled and every sum checked."""
+"""A requested strategy -> the layout it means for a job, with gaps filled and sums checked."""
 
 from planner.core.errors import InvalidInputError, did_you_mean
 from planner.domain.job import Job
 from planner.domain.strategy import CHOICES, Layout
 from planner.request.schema import StrategyRequest
 from planner.search.limits import check
-from planner.search.wish import Wish, filled
+from planner.search.pinned_fields import PinnedFields, simplest_layout
 
 
-def whole_strategy(wish: StrategyRequest | None, job: Job) -> Layout:
-    """Return the one layout to estimate; what the wish leaves open is the simplest choice.
+def requested_layout(strategy_request: StrategyRequest | None, job: Job) -> Layout:
+    """Return the one layout to estimate; what the request leaves open is the simplest choice.
 
     Raises:
         UnsupportedError: a degree or technique that is not estimated for such a model or framework.
         InvalidInputError: sizes do not multiply to the world size, do not divide the model, or the
             batch does not split.
     """
-    strategy = filled(job, partial_wish(wish))
+    strategy = simplest_layout(job, pinned_fields(strategy_request))
     check(job, strategy)
     return strategy
 
 
-def partial_wish(wish: StrategyRequest | None) -> Wish:
+def pinned_fields(strategy_request: StrategyRequest | None) -> PinnedFields:
     """Return the fields that were given, which a suggestion must hold fixed."""
-    given = wish.model_dump(exclude_unset=True) if wish else {}
+    given = strategy_request.model_dump(exclude_unset=True) if strategy_request else {}
     return {name: _value(name, value) for name, value in given.items() if value is not None}
 
 

@@ -7,7 +7,7 @@ from planner.domain.dimensions import DIMENSIONS
 from planner.domain.job import Job
 from planner.domain.strategy import Strategy
 
-THRESHOLD = 0.10
+GAIN_PER_CHANGE = 0.10
 """How much faster a step must be for each technique that changes the model, to be worth it.
 
 Judgement: a tenth of the time pays for a day of work within two weeks of training, and is about what
@@ -15,18 +15,20 @@ an estimate of a step can tell apart.
 """
 
 
-def changed_techniques(job: Job, s: Strategy) -> Amount:
+def num_code_changes(job: Job, s: Strategy) -> Amount:
     """Return how many techniques of a layout take changes of the model in the job's framework.
 
     Source: the framework record's capabilities, changes_model.
     """
     changing = job.framework.capabilities.changes_model
-    return sum(np.where(s.uses(each), 1, 0) for each in DIMENSIONS if each.name in changing)
+    return sum(
+        np.where(s.uses(dimension), 1, 0) for dimension in DIMENSIONS if dimension.name in changing
+    )
 
 
-def effort_factor(techniques: Amount) -> Amount:
+def code_change_factor(techniques: Amount) -> Amount:
     """Return what a step time counts for, beside that of a layout that changes nothing.
 
     factor = (1 + THRESHOLD) ** techniques
     """
-    return (1 + THRESHOLD) ** np.asarray(techniques, dtype=float)
+    return (1 + GAIN_PER_CHANGE) ** np.asarray(techniques, dtype=float)

@@ -14,8 +14,8 @@ from planner.domain.strategy import ZERO_1, Layout, Offload, Recompute, num_rows
 from planner.memory.ledger import estimate_memory
 from planner.parallel.lora import find_lora
 from planner.search.candidate import Candidate, estimate
+from planner.search.pinned_fields import PinnedFields
 from planner.search.space import strategies
-from planner.search.wish import Wish
 
 MOST_SEQUENCES = 2**20
 LONGEST_SEQUENCE = 2**24
@@ -23,7 +23,7 @@ MOST_GPUS = 4096
 SHORTEST_SEQUENCE = 128
 """Tokens; shorter is no longer the same job."""
 
-_SMALLEST: Wish = {
+_SMALLEST: PinnedFields = {
     "micro_batch_size": 1,
     "recompute": Recompute.FULL,
     "offload": Offload.NONE,
@@ -56,6 +56,7 @@ def largest_micro_batch(job: Job, s: Layout) -> int:
         return 0
     low, high = int(below[-1]), min(MOST_SEQUENCES, 2 * int(below[-1]))
     while high - low > 1:
+        # A column of 64 sizes is estimated in about the time of one.
         between = np.unique(np.linspace(low, high, 64, dtype=int))
         row = int(np.count_nonzero(fits(between))) - 1
         low, high = int(between[row]), int(between[min(row + 1, len(between) - 1)])
@@ -90,7 +91,7 @@ def fewest_gpus(job: Job, s: Layout) -> int | None:
     model_parallel = s.model_parallel_size
     if model_parallel > 1:
         return _fewest_replicas(job, s, model_parallel)
-    for gpus_per_node, nodes in _clusters(job):
+    for gpus_per_node, nodes in _cluster_sizes(job):
         if fits_somehow(with_gpus(job, gpus_per_node, nodes)):
             return gpus_per_node * nodes
     return None
@@ -99,17 +100,18 @@ def fewest_gpus(job: Job, s: Layout) -> int | None:
 def _fewest_replicas(job: Job, s: Layout, model_parallel: int) -> int | None:
     most = int(np.log2(max(1, MOST_GPUS // model_parallel)))
     ranks = 2 ** np.arange(most + 1)
-    one = np.ones_like(ranks)
+    ones = np.ones_like(ranks)
     table = vary(
         s,
-        data_parallel_replicate_size=one if s.zero_stage else ranks,
-        data_parallel_shard_size=ranks if s.zero_stage else one,
+        data_parallel_replicate_size=ones if s.zero_stage else ranks,
+        data_parallel_shard_size=ranks if s.zero_stage else ones,
     )
     fits = estimate_memory(job, table).reserved_bytes <= job.usable_bytes
+    # Of truths, argmax is the first that holds.
     return int(ranks[np.argmax(fits)]) * model_parallel if np.any(fits) else None
 
 
-def _clusters(job: Job) -> Iterator[tuple[int, int]]:
+def _cluster_sizes(job: Job) -> Iterator[tuple[int, int]]:
     size = 1
     while size < job.cluster.gpus_per_node:
         yield size, 1
@@ -149,42 +151,42 @@ def smallest_layout(job: Job) -> Candidate:
     return estimate(job, table.at(int(np.argmin(reserved))))
 
 
-def remedies(job: Job, wish: Wish | None) -> list[str]:
+def remedies(job: Job, pinned: PinnedFields | None) -> list[str]:
     """Return changes that were tried and make the job fit, each on its own."""
     recipe = job.recipe
-    found = []
-    if wish and fits_somehow(job):
-        found.append("without the pinned strategy it fits")
+    texts = []
+    if pinned and fits_somehow(job):
+        texts.append("without the pinned strategy it fits")
     nodes = job.cluster.nodes
     while nodes * job.cluster.gpus_per_node < MOST_GPUS:
         nodes *= 2
         larger = with_gpus(job, job.cluster.gpus_per_node, nodes)
         if fits_somehow(larger):
-            found.append(f"{larger.cluster.world_size} GPUs would fit")
+            texts.append(f"{larger.cluster.world_size} GPUs would fit")
             break
     pure = replace(job, recipe=replace(recipe, precision="bf16"))
     is_open = recipe.precision.endswith("-mixed") and "bf16" in job.cluster.gpu.peak_flops
     if is_open and fits_somehow(pure):
-        found.append("pure bf16 (--precision bf16) would fit")
+        texts.append("pure bf16 (--precision bf16) would fit")
     length = recipe.sequence_length // 2
     while length >= SHORTEST_SEQUENCE:
         if fits_somehow(replace(job, recipe=replace(recipe, sequence_length=length))):
-            found.append(f"sequences of {length:,} tokens would fit")
+            texts.append(f"sequences of {length:,} tokens would fit")
             break
         length //= 2
-    return found
+    return texts
 
 
 def changes_that_fit(job: Job, s: Layout) -> tuple[Change, ...]:
     """Return the single changes after which this layout fits, the one that costs least time first."""
     before = estimate(job, s).step_time.step_seconds
-    found = []
+    changes = []
     for name, changed, layout in _changes(job, s):
         candidate = estimate(changed, layout)
         if candidate.fits:
             slowdown = float(candidate.step_time.step_seconds / before)
-            found.append(Change(name=name, candidate=candidate, slowdown=slowdown))
-    return tuple(sorted(found, key=lambda change: change.slowdown))
+            changes.append(Change(name=name, candidate=candidate, slowdown=slowdown))
+    return tuple(sorted(changes, key=lambda change: change.slowdown))
 
 
 def _changes(job: Job, s: Layout) -> Iterator[tuple[str, Job, Layout]]:

@@ -20,9 +20,9 @@ from planner.domain.strategy import (
 from planner.memory.host import fits_host
 from planner.memory.ledger import estimate_memory
 from planner.search.candidate import COMFORTABLE_FRACTION, Candidate, estimate, estimate_rows
-from planner.search.code_changes import changed_techniques, effort_factor
+from planner.search.code_changes import code_change_factor, num_code_changes
+from planner.search.pinned_fields import PinnedFields
 from planner.search.space import tables
-from planner.search.wish import Wish
 from planner.step_time.ledger import estimate_step_time
 
 TIE = 1.02
@@ -31,7 +31,7 @@ the roomiest."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class SearchResult:
     """Every legal layout of a job with its two totals, a column each."""
 
     job: Job
@@ -56,15 +56,15 @@ class Found:
 
     @cached_property
     def weighted_seconds(self) -> Column:
-        """Return the step time with the effort that a layout costs, see `planner.search.code_changes`."""
-        factor = effort_factor(changed_techniques(self.job, self.table))
+        """Return the step time with what changed code must earn, see `planner.search.code_changes`."""
+        factor = code_change_factor(num_code_changes(self.job, self.table))
         weighted: Column = self.step_seconds * factor
         return weighted
 
     @cached_property
-    def techniques(self) -> Column:
+    def num_techniques(self) -> Column:
         """Return how many ways each layout divides the model, chunks of a pipeline among them."""
-        used = sum(np.where(self.table.uses(each), 1, 0) for each in DIMENSIONS)
+        used = sum(np.where(self.table.uses(dimension), 1, 0) for dimension in DIMENSIONS)
         count: Column = used + (self.table.virtual_pipeline_size > 1)
         return count
 
@@ -74,6 +74,7 @@ class Found:
         keys = family_keys(self.table)
         order = np.argsort(keys, kind="stable")
         starts = np.flatnonzero(np.diff(keys[order], prepend=-1))
+        # The first start is row 0, where np.split would cut an empty group off.
         groups = np.split(order, starts[1:]) if len(order) else []
         return {self.table.at(int(group[0])).family: group for group in groups}
 
@@ -110,8 +111,9 @@ class Found:
         if eligible is None:
             return None
         alike = eligible[by[eligible] <= TIE * by[eligible].min()]
-        again = self.table.recompute[alike]
-        order = np.lexsort((self.reserved_bytes[alike], again, self.techniques[alike]))
+        recompute = self.table.recompute[alike]
+        # lexsort sorts by its last key first.
+        order = np.lexsort((self.reserved_bytes[alike], recompute, self.num_techniques[alike]))
         return int(alike[order[0]])
 
     def smallest(self, among: Column) -> int:
@@ -119,14 +121,14 @@ class Found:
         return int(among[np.argmin(self.reserved_bytes[among])])
 
 
-def search(job: Job, wish: Wish | None = None) -> Found:
+def search(job: Job, pinned: PinnedFields | None = None) -> SearchResult:
     """Return every legal layout of a job, estimated; only what fits is timed."""
     started = time.perf_counter()
-    parts = [(table, *_estimated(job, table)) for table in tables(job, wish)]
-    everything, reserved, seconds, fits = zip(*parts, strict=True)
-    return Found(
+    estimates = [(table, *_estimated(job, table)) for table in tables(job, pinned)]
+    legal_tables, reserved, seconds, fits = zip(*estimates, strict=True)
+    return SearchResult(
         job=job,
-        table=join(everything),
+        table=join(legal_tables),
         reserved_bytes=np.concatenate(reserved),
         step_seconds=np.concatenate(seconds),
         fits=np.concatenate(fits),
@@ -142,7 +144,7 @@ def _estimated(job: Job, table: Table) -> tuple[Column, Column, Column]:
         return np.zeros(0), seconds, np.zeros(0, dtype=bool)
     reserved: Column = np.broadcast_to(estimate_memory(job, table).reserved_bytes, count)
     fits = (reserved <= job.usable_bytes) & fits_host(job, table)
-    which = np.flatnonzero(fits)
-    if len(which):
-        seconds[which] = estimate_step_time(job, rows(table, which)).step_seconds
+    fitting = np.flatnonzero(fits)
+    if len(fitting):
+        seconds[fitting] = estimate_step_time(job, rows(table, fitting)).step_seconds
     return reserved, seconds, fits

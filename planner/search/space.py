@@ -34,7 +34,7 @@ from planner.domain.strategy import (
 from planner.parallel.pipeline_schedules import SCHEDULES
 from planner.search.limits import legal
 from planner.search.limits.customs import TILE_TOKENS, most_zero_with_pipeline
-from planner.search.wish import Wish
+from planner.search.pinned_fields import PinnedFields
 
 LOCAL_STEPS = (1, 4, 8, 16)
 """Steps between averages that are tried: accelerate's LocalSGD documents 8."""
@@ -46,7 +46,7 @@ _CHUNK = 1024
 
 _Rows: TypeAlias = NDArray[np.intp]
 """Indices of a table's rows."""
-_Option: TypeAlias = tuple[int, _Rows]
+_FieldOption: TypeAlias = tuple[int, _Rows]
 """A value that a field can have, and the rows that can have it."""
 
 
@@ -66,24 +66,24 @@ class _Base(NamedTuple):
     gradient_accumulation_steps: int
 
 
-def strategies(job: Job, wish: Wish | None = None) -> Table:
+def strategies(job: Job, pinned: PinnedFields | None = None) -> Table:
     """Return the table of every legal layout; the limits are in `planner.search.limits`.
 
     Args:
         job: supplies the GPUs, the global batch, the model's sizes and what the framework can do.
-        wish: values that every returned row must have; it may name what is else left out.
+        pinned: values that every returned row must have; it may name what is else left out.
     """
-    return join(tables(job, wish))
+    return join(tables(job, pinned))
 
 
-def tables(job: Job, wish: Wish | None = None) -> Iterator[Table]:
+def tables(job: Job, pinned: PinnedFields | None = None) -> Iterator[Table]:
     """Yield the rows of `strategies` in tables of a size that caches like; one at least.
 
     Raises:
         InvalidInputError: there are more than a search should take memory and time for.
     """
-    wish = wish or {}
-    bases = list(islice(_bases(job, wish), MOST_BASES + 1))
+    pinned = pinned or {}
+    bases = list(islice(_bases(job, pinned), MOST_BASES + 1))
     if len(bases) > MOST_BASES:
         raise InvalidInputError(
             "GPUs, global batch and model divide in too many ways to look at all of them",
@@ -91,19 +91,19 @@ def tables(job: Job, wish: Wish | None = None) -> Iterator[Table]:
             field="strategy",
         )
     for start in range(0, max(1, len(bases)), _CHUNK):
-        found = _crossed(job, bases[start : start + _CHUNK], wish)
-        keep = legal(job, found)
-        for name, value in wish.items():
-            keep &= getattr(found, name) == value
-        yield rows(found, keep)
+        table = _crossed(job, bases[start : start + _CHUNK], pinned)
+        is_kept = legal(job, table)
+        for name, value in pinned.items():
+            is_kept &= getattr(table, name) == value
+        yield rows(table, is_kept)
 
 
-def _bases(job: Job, wish: Wish) -> Iterator[_Base]:
-    for tensor, pipeline, context, ranks in _degrees(job, wish):
-        for zero_stage, shard in _shards(job, wish, ranks, context, pipeline):
-            for expert in _experts(job, wish, ranks * context):
-                for micro_batch, steps in _batches(job, wish, ranks):
-                    for schedule, virtual in _schedules(job, wish, pipeline, steps):
+def _bases(job: Job, pinned: PinnedFields) -> Iterator[_Base]:
+    for tensor, pipeline, context, ranks in _degrees(job, pinned):
+        for zero_stage, shard in _shards(job, pinned, ranks, context, pipeline):
+            for expert in _experts(job, pinned, ranks * context):
+                for micro_batch, steps in _batches(job, pinned, ranks):
+                    for schedule, virtual in _schedules(job, pinned, pipeline, steps):
                         yield _Base(
                             ranks // shard,
                             shard,
@@ -119,101 +119,107 @@ def _bases(job: Job, wish: Wish) -> Iterator[_Base]:
                         )
 
 
-def _degrees(job: Job, wish: Wish) -> Iterator[tuple[int, int, int, int]]:
+def _degrees(job: Job, pinned: PinnedFields) -> Iterator[tuple[int, int, int, int]]:
     """Yield tensor, pipeline and context parallel sizes, and the data-parallel ranks they leave."""
     world_size, batch = job.cluster.world_size, job.recipe.global_batch_size
-    able = job.framework.capabilities
+    capabilities = job.framework.capabilities
     is_divisible = job.model.is_decoder
-    most = job.cluster.gpus_per_node if is_divisible and able.tensor_parallel else 1
-    for tensor in _choices(wish, "tensor_parallel_size", divisors(world_size), most):
+    most = job.cluster.gpus_per_node if is_divisible and capabilities.tensor_parallel else 1
+    for tensor in _choices(pinned, "tensor_parallel_size", divisors(world_size), most):
         rest = _quotient(world_size, tensor)
-        most = job.model.num_blocks if is_divisible and able.pipeline_schedules else 1
-        for pipeline in _choices(wish, "pipeline_parallel_size", divisors(rest), most):
+        most = job.model.num_blocks if is_divisible and capabilities.pipeline_schedules else 1
+        for pipeline in _choices(pinned, "pipeline_parallel_size", divisors(rest), most):
             rest = _quotient(world_size, tensor * pipeline)
             longest = max(1, job.recipe.sequence_length // (2 * TILE_TOKENS))
-            most = longest if is_divisible and able.context_parallel else 1
-            for context in _choices(wish, "context_parallel_size", divisors(rest), most):
+            most = longest if is_divisible and capabilities.context_parallel else 1
+            for context in _choices(pinned, "context_parallel_size", divisors(rest), most):
                 ranks = _quotient(world_size, tensor * pipeline * context)
                 if ranks and batch % ranks == 0:
                     yield tensor, pipeline, context, ranks
 
 
 def _shards(
-    job: Job, wish: Wish, ranks: int, context: int, pipeline: int
+    job: Job, pinned: PinnedFields, ranks: int, context: int, pipeline: int
 ) -> Iterator[tuple[int, int]]:
     """Yield ZeRO stages, each with the sizes of its shards."""
-    for stage in _choices(wish, "zero_stage", job.framework.zero_stages):
-        if pipeline > 1 and stage > most_zero_with_pipeline(job) and "zero_stage" not in wish:
+    for stage in _choices(pinned, "zero_stage", job.framework.zero_stages):
+        if pipeline > 1 and stage > most_zero_with_pipeline(job) and "zero_stage" not in pinned:
             continue
         if stage == 0:
             yield stage, 1
-        elif ranks * context > 1 or "zero_stage" in wish:
+        elif ranks * context > 1 or "zero_stage" in pinned:
             is_hybrid = stage >= ZERO_2 and job.framework.capabilities.hybrid_shard
             sizes = [size for size in divisors(ranks) if size > 1] if is_hybrid else [ranks]
-            wished = "data_parallel_shard_size" in wish or "data_parallel_replicate_size" in wish
-            yield from ((stage, size) for size in (divisors(ranks) if wished else sizes or [ranks]))
+            is_pinned = (
+                "data_parallel_shard_size" in pinned or "data_parallel_replicate_size" in pinned
+            )
+            yield from (
+                (stage, size) for size in (divisors(ranks) if is_pinned else sizes or [ranks])
+            )
 
 
-def _experts(job: Job, wish: Wish, ranks: int) -> Sequence[int]:
+def _experts(job: Job, pinned: PinnedFields, ranks: int) -> Sequence[int]:
     counts = [layer.num_experts for part in job.model.blocks for layer in part.linears]
     is_able = job.framework.capabilities.expert_parallel and job.recipe.lora is None
     sizes = divisors(math.gcd(max(counts, default=1), ranks)) if is_able else [1]
-    return _choices(wish, "expert_parallel_size", sizes)
+    return _choices(pinned, "expert_parallel_size", sizes)
 
 
-def _batches(job: Job, wish: Wish, ranks: int) -> Iterator[tuple[int, int]]:
+def _batches(job: Job, pinned: PinnedFields, ranks: int) -> Iterator[tuple[int, int]]:
     per_rank = job.recipe.global_batch_size // ranks
-    for micro_batch in _choices(wish, "micro_batch_size", divisors(per_rank)):
+    for micro_batch in _choices(pinned, "micro_batch_size", divisors(per_rank)):
         if per_rank % micro_batch == 0:
             yield micro_batch, per_rank // micro_batch
 
 
-def _schedules(job: Job, wish: Wish, pipeline: int, steps: int) -> Iterator[tuple[int, int]]:
+def _schedules(
+    job: Job, pinned: PinnedFields, pipeline: int, steps: int
+) -> Iterator[tuple[int, int]]:
     """Yield schedules, each with the numbers of chunks that it can run."""
     if pipeline == 1:
         yield PipelineSchedule.ONE_FORWARD_ONE_BACKWARD, 1
         return
-    able = job.framework.capabilities
-    every = map(PipelineSchedule, able.pipeline_schedules)
-    known = [each for each in every if not SCHEDULES[each].is_dominated]
-    for schedule in _choices(wish, "pipeline_schedule", known):
+    capabilities = job.framework.capabilities
+    schedules = map(PipelineSchedule, capabilities.pipeline_schedules)
+    known = [kind for kind in schedules if not SCHEDULES[kind].is_dominated]
+    for schedule in _choices(pinned, "pipeline_schedule", known):
         record = SCHEDULES[PipelineSchedule.numbered(schedule)]
         chunks = [record.chunks.start]
         if record.is_grouped:
             layers = -(-job.model.num_blocks // pipeline)
             chunks = divisors(layers)[1:] if steps % pipeline == 0 else []
         for virtual in chunks:
-            if virtual == 1 or able.virtual_stages:
+            if virtual == 1 or capabilities.virtual_stages:
                 yield schedule, virtual
 
 
-def _crossed(job: Job, bases: list[_Base], wish: Wish) -> Table:
+def _crossed(job: Job, bases: list[_Base], pinned: PinnedFields) -> Table:
     """Return every base with each kind of recompute, offload, sequence and local SGD it can have."""
     columns = np.array(bases, dtype=np.int64).reshape(len(bases), len(_Base._fields)).T
     base = vary(Layout(), **dict(zip(_Base._fields, columns, strict=True)))
     everywhere = np.arange(len(bases))
-    axes: dict[str, list[_Option]] = {
-        "sequence_parallel": _sequence(job, base),
+    axes: dict[str, list[_FieldOption]] = {
+        "sequence_parallel": _sequence_parallel(job, base),
         "recompute": [
             (Recompute(name), everywhere) for name in job.framework.capabilities.recompute
         ],
         "offload": [(Offload.NONE, everywhere), *_offloads(job, base)],
-        "synchronize_every": _local(job, base),
+        "synchronize_every": _local_sgd(job, base),
     }
     chosen = everywhere
     values: dict[str, Column] = {}
     for name, known in axes.items():
-        options = [(wish[name], everywhere)] if name in wish else known
+        options = [(pinned[name], everywhere)] if name in pinned else known
         chosen, values = _product(chosen, values, name, options, len(bases))
-    others = {each.name: getattr(base, each.name)[chosen] for each in fields(Table)}
-    return Table(**others | values)
+    base_columns = {column.name: getattr(base, column.name)[chosen] for column in fields(Table)}
+    return Table(**base_columns | values)
 
 
 def _product(
     chosen: _Rows,
     values: dict[str, Column],
     name: str,
-    options: Sequence[_Option],
+    options: Sequence[_FieldOption],
     count: int,
 ) -> tuple[_Rows, dict[str, Column]]:
     """Return the rows chosen so far once for each option that their base can have."""
@@ -225,17 +231,17 @@ def _product(
         lengths.append(len(parts[-1]))
     which = np.concatenate(parts)
     column = np.repeat(np.array([value for value, _ in options]), lengths)
-    return chosen[which], {**{key: each[which] for key, each in values.items()}, name: column}
+    return chosen[which], {**{key: taken[which] for key, taken in values.items()}, name: column}
 
 
-def _sequence(job: Job, table: Table) -> list[_Option]:
+def _sequence_parallel(job: Job, table: Table) -> list[_FieldOption]:
     everywhere = np.arange(num_rows(table))
     is_split = np.flatnonzero(table.tensor_parallel_size > 1)
     is_able = job.framework.capabilities.sequence_parallel
     return [(False, everywhere), *([(True, is_split)] if is_able else [])]
 
 
-def _offloads(job: Job, table: Table) -> list[_Option]:
+def _offloads(job: Job, table: Table) -> list[_FieldOption]:
     return [
         (
             offload,
@@ -252,23 +258,25 @@ def _offloads(job: Job, table: Table) -> list[_Option]:
     ]
 
 
-def _local(job: Job, table: Table) -> list[_Option]:
+def _local_sgd(job: Job, table: Table) -> list[_FieldOption]:
     everywhere = np.arange(num_rows(table))
-    is_whole = (table.model_parallel_size == 1) & (table.expert_parallel_size == 1)
-    is_plain = (table.zero_stage == 0) & is_whole
+    is_undivided = (table.model_parallel_size == 1) & (table.expert_parallel_size == 1)
+    is_plain = (table.zero_stage == 0) & is_undivided
     alone = np.flatnonzero(is_plain & (table.data_parallel_size > 1))
     is_able = job.framework.capabilities.local_sgd
     intervals = LOCAL_STEPS[1:] if is_able else ()
-    return [(1, everywhere), *((every, alone) for every in intervals)]
+    return [(1, everywhere), *((interval, alone) for interval in intervals)]
 
 
-def _choices(wish: Wish, name: str, known: Sequence[int], most: int | None = None) -> Sequence[int]:
-    """Return the wished value alone, or every known one up to the most."""
-    if name in wish:
-        return [wish[name]]
+def _choices(
+    pinned: PinnedFields, name: str, known: Sequence[int], most: int | None = None
+) -> Sequence[int]:
+    """Return the pinned value alone, or every known one up to the most."""
+    if name in pinned:
+        return [pinned[name]]
     return known if most is None else [value for value in known if value <= most]
 
 
-def _quotient(whole: int, size: int) -> int:
+def _quotient(total: int, size: int) -> int:
     """Return whole / size, 0 where it is no whole number."""
-    return whole // size if whole % size == 0 else 0
+    return total // size if total % size == 0 else 0

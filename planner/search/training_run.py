@@ -11,7 +11,7 @@ HOUR_SECONDS = 3600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Training:
+class TrainingRun:
     """What a number of tokens takes with one layout."""
 
     tokens: int
@@ -28,7 +28,7 @@ class Training:
     price_date: str
 
 
-def training(job: Job, step_time: StepTime) -> Training | None:
+def training_run(job: Job, step_time: StepTime) -> TrainingRun | None:
     """Return what the recipe's tokens take; None where it names none.
 
         steps = ceil(tokens / tokens_per_step);  seconds = start_up + steps * step_seconds
@@ -46,7 +46,7 @@ def training(job: Job, step_time: StepTime) -> Training | None:
     doubt = float(starting.spread) * before
     seconds = before + steps * float(step_time.step_seconds)
     hours = seconds / HOUR_SECONDS
-    return Training(
+    return TrainingRun(
         tokens=tokens,
         steps=steps,
         seconds=seconds,

@@ -28,7 +28,7 @@ from planner.accuracy.text import (
     CHOICE_COLUMNS,
     MEMORY_COLUMNS,
     TIME_COLUMNS,
-    Row,
+    Cells,
     accuracy_answer,
     accuracy_text,
     choice_rows,
@@ -298,7 +298,7 @@ def test_the_command_prints_tables_or_json() -> None:
     assert wrong.exit_code == 2
 
 
-def markdown(head: Sequence[str], rows: Sequence[Row]) -> str:
+def markdown(head: Sequence[str], rows: Sequence[Cells]) -> str:
     """Return a table whose columns are numbers but for the first."""
     lines = (head, ("---", *["---:"] * (len(head) - 1)), *rows)
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"

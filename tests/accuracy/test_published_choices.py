@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from planner.advice.plan import make_plan, ordinary_rows
-from planner.advice.why_not import why
+from planner.advice.why_not import why_not
 from planner.core.units import format_seconds
 from planner.domain.job import Job
 from planner.domain.strategy import Recompute
 from planner.request.schema import StrategyRequest, parse_request, resolve
-from planner.request.strategy import partial_wish
+from planner.request.strategy import pinned_fields
 from planner.search.search import search
 
 ROOT = Path(__file__).parents[2]
@@ -43,7 +43,7 @@ def job_of(name: str) -> Job:
 def ranked(name: str) -> dict[Sizes, float]:
     """Return the step time of the best layout of each tensor, pipeline, context size, fastest first."""
     choice = next(each for each in CHOICES if each["name"] == name)
-    pins = partial_wish(StrategyRequest(**choice["pins"]))
+    pins = pinned_fields(StrategyRequest(**choice["pins"]))
     found = search(job_of(name), pins)
     rows = ordinary_rows(found, pins)
     best: dict[Sizes, float] = {}
@@ -66,11 +66,11 @@ def test_the_published_layout_is_among_the_first_five_or_explained(choice: dict[
         assert rank <= TOP
         return
     plan = make_plan(job_of(choice["name"]))
-    wish = partial_wish(StrategyRequest(**choice["layout"]))
-    without = why(plan, {**wish, "recompute": Recompute.NONE})
+    pinned = pinned_fields(StrategyRequest(**choice["layout"]))
+    without = why_not(plan, {**pinned, "recompute": Recompute.NONE})
     assert [finding.code for finding in without.findings] == ["MEM001"]
     assert "activations" in without.findings[0].message
-    recomputed = why(plan, wish)
+    recomputed = why_not(plan, pinned)
     assert recomputed.candidate is not None
     assert recomputed.candidate.strategy.recompute == Recompute.FULL
     assert "slower than the choice" in recomputed.comparison

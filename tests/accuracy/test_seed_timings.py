@@ -20,7 +20,7 @@ from planner.core.term import Quantity, total
 from planner.domain.job import Job
 from planner.domain.strategy import Layout, Strategy, vary
 from planner.parallel.partition import stage
-from planner.search.training_run import Training, training
+from planner.search.training_run import TrainingRun, training_run
 from planner.step_time import data_parallel
 from planner.step_time.ledger import StepTime, estimate_step_time
 from planner.step_time.nn_data_parallel import data_parallel_step
@@ -30,7 +30,7 @@ PADDED_TOKENS = (16, 20)
 """Of the longest sentence in a batch: assumed, the thread does not say."""
 
 
-def forum(make_job: JobMaker, gpus: int, tokens: int) -> Training:
+def forum(make_job: JobMaker, gpus: int, tokens: int) -> TrainingRun:
     """Two epochs of sentence classification, 128 sentences per GPU, fp32."""
     recipe = {"precision": "fp32", "attention": "eager", "sequence_length": tokens}
     recipe |= {"global_batch_size": 128 * gpus, "training_samples": 2 * COLA_SENTENCES}
@@ -39,7 +39,7 @@ def forum(make_job: JobMaker, gpus: int, tokens: int) -> Training:
         replace(part, linears=()) if part.name == "head" else part for part in job.model.parts
     )
     job = replace(job, model=replace(job.model, parts=parts, task="none"))
-    run = training(job, estimate_step_time(job, ddp(gpus, micro_batch_size=128)))
+    run = training_run(job, estimate_step_time(job, ddp(gpus, micro_batch_size=128)))
     assert run is not None
     return run
 
@@ -198,7 +198,7 @@ def test_samples_per_second_are_eight_times_the_steps(make_job: JobMaker) -> Non
 def test_200_steps_are_69_hundredths_of_an_epoch(make_job: JobMaker) -> None:
     job, s = of(make_job, WITH_NVLINK)
     blocks = replace(job, recipe=replace(job.recipe, training_tokens=2_319 * 1024))
-    epoch = training(blocks, estimate_step_time(blocks, s))
+    epoch = training_run(blocks, estimate_step_time(blocks, s))
     assert epoch is not None
     assert epoch.steps == math.ceil(2_319 / GLOBAL_BATCH) == 290
     assert round(STEPS / epoch.steps, 2) == 0.69

@@ -20,11 +20,11 @@ from planner.domain.strategy import Offload, Table, num_rows, rows
 from planner.memory.host import fits_host
 from planner.memory.ledger import estimate_memory
 from planner.request.schema import parse_request, resolve
-from planner.request.strategy import partial_wish
+from planner.request.strategy import pinned_fields
 from planner.search.candidate import COMFORTABLE_FRACTION
 from planner.search.limits import LIMITS
+from planner.search.pinned_fields import PinnedFields
 from planner.search.space import strategies
-from planner.search.wish import Wish
 from planner.step_time.ledger import estimate_step_time
 
 TABLE: dict[str, Any] = tomllib.loads(
@@ -95,11 +95,11 @@ class Pass:
 
 
 @cache
-def asked(name: str) -> tuple[Job, Wish]:
+def asked(name: str) -> tuple[Job, PinnedFields]:
     request = dict(CASES[name]["request"])
     request["model"] = TABLE["models"].get(request["model"], request["model"])
     parsed = parse_request(request)
-    return resolve(parsed, allow_paths=False).job, partial_wish(parsed.strategy)
+    return resolve(parsed, allow_paths=False).job, pinned_fields(parsed.strategy)
 
 
 @cache
@@ -124,7 +124,7 @@ def exhausted(name: str) -> Pass:
     return Pass(job=job, table=table, reserved_bytes=reserved, step_seconds=seconds, fits=fits)
 
 
-def ordinary(every: Pass, wish: Wish) -> Column:
+def ordinary(every: Pass, wish: PinnedFields) -> Column:
     """Return the rows that may be proposed: local SGD where wished for, offload as a last resort."""
     fits = every.fits & ((every.table.synchronize_every == 1) | ("synchronize_every" in wish))
     on_gpu = fits & (every.table.offload == Offload.NONE)
@@ -132,7 +132,7 @@ def ordinary(every: Pass, wish: Wish) -> Column:
     return np.flatnonzero(fits if "offload" in wish or is_last else on_gpu)
 
 
-def admitted(every: Pass, wish: Wish, branch: str) -> Column:
+def admitted(every: Pass, wish: PinnedFields, branch: str) -> Column:
     """Return the rows that the branch of the tree admits; all, where the search is followed.
 
     Decision 0004: it is where its gain, less what changes earn, exceeds the estimate's error, or where

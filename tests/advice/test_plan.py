@@ -80,7 +80,7 @@ def test_a_wish_is_held(make_job: JobMaker) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wish", "message"),
+    ("pinned_fields", "message"),
     [
         ({"micro_batch_size": 7}, "micro_batch_size 7"),
         ({"tensor_parallel_size": 5}, "12 attention heads"),
@@ -89,11 +89,11 @@ def test_a_wish_is_held(make_job: JobMaker) -> None:
         ({"pipeline_parallel_size": 4, "gradient_accumulation_steps": 1}, "take turns"),
     ],
 )
-def test_a_wish_nothing_meets_says_what_forbids_it(
-    make_job: JobMaker, wish: dict[str, int], message: str
+def test_pinned_fields_nothing_meets_say_what_forbids_it(
+    make_job: JobMaker, pinned_fields: dict[str, int], message: str
 ) -> None:
     with pytest.raises(InvalidInputError, match=message):
-        make_plan(make_job("gpt2", gpus=4), wish)
+        make_plan(make_job("gpt2", gpus=4), pinned_fields)
 
 
 def test_a_batch_that_does_not_split_is_refused_where_the_model_needs_no_division(
@@ -163,14 +163,14 @@ TOO_LARGE: list[tuple[dict[str, Any], dict[str, object] | None, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("case", "wish", "remedy"), TOO_LARGE)
+@pytest.mark.parametrize(("case", "pinned_fields", "remedy"), TOO_LARGE)
 def test_when_nothing_fits_it_says_by_how_much_and_what_would(
-    make_job: JobMaker, case: dict[str, Any], wish: dict[str, int] | None, remedy: str
+    make_job: JobMaker, case: dict[str, Any], pinned_fields: dict[str, int] | None, remedy: str
 ) -> None:
     arguments = dict(case)
     job = make_job(arguments.pop("model"), **arguments)
     with pytest.raises(NothingFitsError, match="too much") as caught:
-        make_plan(job, wish)
+        make_plan(job, pinned_fields)
     assert remedy in caught.value.hint
 
 

@@ -48,8 +48,8 @@ LONG: Case = {
 WHOLE = {"tensor_parallel_size": 1, "pipeline_parallel_size": 1, "context_parallel_size": 1}
 
 
-def pinned(case: Case, **wish: int) -> Case:
-    return {**case, "wish": wish}
+def pinned(case: Case, **pinned_fields: int) -> Case:
+    return {**case, "pinned": pinned_fields}
 
 
 def of(case: Case, **recipe: object) -> Case:
@@ -121,8 +121,8 @@ SILENT: dict[str, Case] = {
 
 def fired(make_job: JobMaker, case: Case) -> list[str]:
     arguments = dict(case)
-    wish = arguments.pop("wish", None)
-    plan = make_plan(make_job(arguments.pop("model"), **arguments), wish)
+    pinned_fields = arguments.pop("pinned", None)
+    plan = make_plan(make_job(arguments.pop("model"), **arguments), pinned_fields)
     return [finding.code for finding in plan.findings]
 
 

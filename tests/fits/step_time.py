@@ -20,7 +20,7 @@ from planner.catalog.published_runs import Run, run_source, source_names
 from planner.core.units import MICRO, format_fraction
 from planner.domain.job import Job
 from planner.domain.strategy import Layout, Table, tabulate
-from planner.report.values import table
+from planner.report.values import columns_text
 from planner.step_time.ledger import estimate_step_time
 
 START = {
@@ -124,7 +124,7 @@ def main() -> None:
         for source in source_names()
         for framework in sorted({each.job.framework.name for each in runs_of(source)})
     ]
-    print(table([head, *((*pair, *_cells(*pair)) for pair in found)]))
+    print(columns_text([head, *((*pair, *_cells(*pair)) for pair in found)]))
     for record in FITS:
         constants = {name: float(f"{value:.3g}") for name, value in fitted_on(record, "").items()}
         print(f"{record}, fitted on all: {constants}")

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from planner.catalog import records
 from planner.core.errors import InvalidInputError, PlannerError
 from planner.core.units import GIB, TERA
-from planner.hardware.mixed_gpus import governing_gpu, is_list, read_parts, waste
+from planner.hardware.mixed_gpus import governing_gpu, is_list, read_gpu_counts, waste
 
 
 def test_a_list_has_counts_or_several_names() -> None:
@@ -15,16 +15,16 @@ def test_a_list_has_counts_or_several_names() -> None:
 
 
 def test_names_are_looked_up_and_equal_ones_added() -> None:
-    parts = read_parts("3090:2, RTX-3060 , rtx3090")
+    parts = read_gpu_counts("3090:2, RTX-3060 , rtx3090")
     assert [(part.gpu.name, part.count) for part in parts] == [("rtx-3090", 3), ("rtx-3060", 1)]
 
 
 def test_one_model_governs_itself() -> None:
-    assert governing_gpu(read_parts("3090:2,3090:1")) is records.gpu("rtx-3090")
+    assert governing_gpu(read_gpu_counts("3090:2,3090:1")) is records.gpu("rtx-3090")
 
 
 def test_the_smallest_and_slowest_govern() -> None:
-    gpu = governing_gpu(read_parts("4080:1,3090:2"))
+    gpu = governing_gpu(read_gpu_counts("4080:1,3090:2"))
     assert gpu.name == "mixed: 1 x rtx-4080 + 2 x rtx-3090"
     assert gpu.memory_bytes == 16 * GIB
     assert gpu.peak_flops == {
@@ -40,42 +40,42 @@ def test_the_smallest_and_slowest_govern() -> None:
 
 
 def test_a_dtype_counts_only_where_all_have_it() -> None:
-    assert set(governing_gpu(read_parts("3090,2080ti")).peak_flops) == {"fp32", "fp16"}
+    assert set(governing_gpu(read_gpu_counts("3090,2080ti")).peak_flops) == {"fp32", "fp16"}
 
 
 def test_the_slowest_slot_governs_whole() -> None:
-    gpu = governing_gpu(read_parts("5060ti,t4"))
+    gpu = governing_gpu(read_gpu_counts("5060ti,t4"))
     assert (gpu.pcie_generation, gpu.pcie_lanes) == (3, 16)
-    narrow = governing_gpu(read_parts("4060ti,l40s"))
+    narrow = governing_gpu(read_gpu_counts("4060ti,l40s"))
     assert (narrow.pcie_generation, narrow.pcie_lanes) == (4, 8)
 
 
 def test_cards_of_two_models_reach_each_other_through_host_memory() -> None:
-    gpu = governing_gpu(read_parts("a5000,a6000"))
+    gpu = governing_gpu(read_gpu_counts("a5000,a6000"))
     assert not gpu.has_p2p
     assert (gpu.nvlink_fabric, gpu.nvlink_links, gpu.nvlink_bytes_per_second_per_link) == ("", 0, 0)
 
 
 def test_a_common_switch_stays() -> None:
-    gpu = governing_gpu(read_parts("h100:4,h800:4"))
+    gpu = governing_gpu(read_gpu_counts("h100:4,h800:4"))
     assert (gpu.nvlink_fabric, gpu.nvlink_generation, gpu.nvlink_links) == ("nvswitch", 4, 8)
-    assert governing_gpu(read_parts("h100:4,a100:4")).nvlink_fabric == ""
+    assert governing_gpu(read_gpu_counts("h100:4,a100:4")).nvlink_fabric == ""
 
 
 def test_the_waste_is_said_with_the_offer_to_drop_the_least_card() -> None:
-    text = waste(read_parts("3090:2,3060:1"))
+    text = waste(read_gpu_counts("3090:2,3060:1"))
     assert "12.0 GiB of the 24.0 GiB and 64 % of the bf16 speed of each rtx-3090" in text
     assert "without the rtx-3060: 2 x rtx-3090 with 24.0 GiB each and 142 TFLOP/s together" in text
     assert "against 12.0 GiB each and 76.5 TFLOP/s now (--gpu rtx-3090:2)" in text
 
 
 def test_a_card_that_is_only_slower_is_worth_keeping() -> None:
-    text = waste(read_parts("4090:1,3090:2"))
+    text = waste(read_gpu_counts("4090:1,3090:2"))
     assert text.endswith("which leaves unused 57 % of the bf16 speed of the rtx-4090")
 
 
 def test_cards_that_differ_in_links_alone_waste_nothing() -> None:
-    assert waste(read_parts("h100,h800")) == (
+    assert waste(read_gpu_counts("h100,h800")) == (
         "every rank is planned as the smallest and slowest card"
     )
 
@@ -96,7 +96,7 @@ def test_cards_that_differ_in_links_alone_waste_nothing() -> None:
 )
 def test_what_cannot_be_planned_is_refused(text: str, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message) as caught:
-        read_parts(text)
+        read_gpu_counts(text)
     assert caught.value.field == "cluster.gpu"
     assert caught.value.hint
 
@@ -109,9 +109,9 @@ def test_no_mix_is_better_than_any_of_its_cards(names: list[str], counts: list[i
     text = ",".join(f"{name}:{count}" for name, count in zip(names, counts, strict=False))
     if len({records.gpu(name).vendor for name in names}) > 1:
         with pytest.raises(InvalidInputError, match="cannot share a job"):
-            read_parts(text)
+            read_gpu_counts(text)
         return
-    parts = read_parts(text)
+    parts = read_gpu_counts(text)
     mix = governing_gpu(parts)
     for part in parts:
         assert mix.memory_bytes <= part.gpu.memory_bytes
@@ -124,7 +124,7 @@ def test_no_mix_is_better_than_any_of_its_cards(names: list[str], counts: list[i
 @given(text=st.text(alphabet="309:,xh1 \0é", max_size=40))
 def test_any_list_is_read_or_refused(text: str) -> None:
     try:
-        parts = read_parts(text)
+        parts = read_gpu_counts(text)
     except PlannerError as error:
         refusal = error
     else:

@@ -31,7 +31,7 @@ from fake_nvml import (
 import planner.hardware.probe
 from planner.core.units import GIB
 from planner.hardware.probe import FINDINGS, describe, probe, to_wire, why_none
-from planner.report.values import table
+from planner.report.values import columns_text
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_instances_are_listed_and_joined_by_nothing(look: Look) -> None:
     assert memory == [[20 * GIB, 40 * GIB], [80 * GIB], []]
     assert machine.topology.nvlink == {}
     assert [finding.code for finding in notes(machine)] == ["PRB004", "PRB004"]
-    assert "20.0 GiB + 40.0 GiB" in describe(machine, table)
+    assert "20.0 GiB + 40.0 GiB" in describe(machine, columns_text)
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_a_machine_is_a_table_with_its_connections(look: Look) -> None:
     gpus = [*switched(2, 12), FakeGpu(name="Tesla T4", nodes=0, fabric=(1, 0, 0))]
     machine = look(FakeNvml(gpus))
     assert (
-        describe(machine, table)
+        describe(machine, columns_text)
         == """\
 3 GPUs, driver 550.54.15
 
@@ -256,7 +256,7 @@ def test_a_gpu_that_says_nothing_shows_question_marks(look: Look) -> None:
     silent = [call for call in DETAILS if call != "nvmlDeviceGetPciInfo"]
     fails = dict.fromkeys([*silent, "nvmlSystemGetDriverVersion"], NOT_SUPPORTED)
     machine = look(FakeNvml([FakeGpu()], fails=fails))
-    lines = describe(machine, table).splitlines()
+    lines = describe(machine, columns_text).splitlines()
     assert lines[0] == "1 GPU, driver of unknown version"
     assert lines[-1].split() == ["0", "NVIDIA", "A100-SXM4-80GB", "?", "?", "?", "?"]
 

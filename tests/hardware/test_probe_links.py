@@ -27,7 +27,7 @@ from fake_nvml import (
 )
 
 from planner.hardware.probe import describe
-from planner.report.values import table
+from planner.report.values import columns_text
 
 
 @pytest.fixture
@@ -139,4 +139,4 @@ def test_a_path_that_nvml_does_not_know_is_said(look: Look) -> None:
         FakeNvml(gpus, fails={"nvmlDeviceGetTopologyCommonAncestor": FUNCTION_NOT_FOUND})
     )
     assert (machine.topology.pcie, codes(machine)) == ({}, ["TOP002"])
-    assert "unknown: 1 pair" in describe(machine, table)
+    assert "unknown: 1 pair" in describe(machine, columns_text)

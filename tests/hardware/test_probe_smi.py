@@ -8,7 +8,7 @@ from fake_nvml import LIBRARY_NOT_FOUND, FakeNvml, bare, codes, notes, published
 
 from planner.core.units import MIB
 from planner.hardware.probe import Machine, describe, probe, to_wire, why_none
-from planner.report.values import table
+from planner.report.values import columns_text
 
 HEADER = (
     "index, name, uuid, memory.total [MiB], driver_version, compute_cap, pcie.link.gen.max,"
@@ -74,7 +74,7 @@ def test_nvidia_smi_is_read_where_nvml_is_missing(folder: Path) -> None:
     assert codes(machine)[0] == "PRB010"
     assert notes(machine)[0].message.startswith("libnvidia-ml.so.1 was not found, so")
     assert to_wire(machine)["gpus"][3]["nvlink_links"] is None
-    assert "4 x16  ?" in describe(machine, table)
+    assert "4 x16  ?" in describe(machine, columns_text)
 
 
 def test_cuda_visible_devices_hold_here_too(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:

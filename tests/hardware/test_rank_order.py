@@ -5,15 +5,15 @@ from itertools import combinations
 import pytest
 
 from planner.catalog import records
-from planner.hardware.group_links import groups, node_wires
+from planner.hardware.group_links import groups, node_links
 from planner.hardware.placement import order
-from planner.hardware.rank_order import Search
+from planner.hardware.rank_order import RankOrderSearch
 from planner.hardware.topology import Nic, Topology
 
 
-def _search(topology: Topology, gpu: str, num_used: int) -> Search:
-    wires = node_wires(records.gpu(gpu), num_used, topology)
-    return Search(wires=wires, topology=topology, num_used=num_used)
+def _search(topology: Topology, gpu: str, num_used: int) -> RankOrderSearch:
+    node = node_links(records.gpu(gpu), num_used, topology)
+    return RankOrderSearch(node=node, topology=topology, num_used=num_used)
 
 
 def _interleaved(num_gpus: int, num_switches: int) -> Topology:

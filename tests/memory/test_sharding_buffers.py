@@ -17,7 +17,7 @@ from planner.memory.sharding_buffers import communication_buffers, communicators
 from planner.parallel import partition
 from planner.parallel.activations import kept_per_token
 from planner.request.schema import StrategyRequest, parse_request, resolve
-from planner.request.strategy import whole_strategy
+from planner.request.strategy import requested_layout
 
 GPT2 = 124_439_808
 LLAMA_7B = 6_738_415_616
@@ -313,7 +313,7 @@ def test_offload_takes_nothing_more_and_its_terms_add_up(
     job = offload_job(framework, 8)
     stage = {"none": stage, "optimizer": stage, "optimizer+parameters": 3}[offload]
     wish = StrategyRequest.model_validate({"zero_stage": stage, "offload": offload})
-    memory = estimate_memory(job, whole_strategy(wish, job))
+    memory = estimate_memory(job, requested_layout(wish, job))
     amounts = ledger(memory)
     assert sum(amounts.values()) == pytest.approx(memory.reserved_bytes)
     del amounts["framework_and_context"]

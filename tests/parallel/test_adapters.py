@@ -25,7 +25,7 @@ from planner.parallel import adapters
 from planner.parallel.activations import kept_per_token
 from planner.parallel.partition import stage
 from planner.request.schema import StrategyRequest
-from planner.request.strategy import whole_strategy
+from planner.request.strategy import requested_layout
 
 LLAMA = "meta-llama/Llama-2-7b-hf"
 BLOCK_WEIGHTS = 4 * 4096 * 4096 + 3 * 4096 * 11008
@@ -222,7 +222,7 @@ def test_adapters_are_validated_strictly(make_job: JobMaker, lora: object) -> No
 def test_adapters_are_not_split_by_tensor_parallelism(make_job: JobMaker) -> None:
     job = make_job(LLAMA, gpus=2, recipe={"method": "lora"})
     with pytest.raises(UnsupportedError) as caught:
-        whole_strategy(StrategyRequest(tensor_parallel_size=2), job)
+        requested_layout(StrategyRequest(tensor_parallel_size=2), job)
     assert caught.value.field == "strategy.tensor_parallel_size"
 
 

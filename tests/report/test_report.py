@@ -12,10 +12,18 @@ from planner.report.text import (
     flag_words,
     instance_text,
     instances_text,
-    layout,
+    layout_text,
     recommendation,
 )
-from planner.report.values import Figure, Heading, Row, Table, figures_text, table, table_text
+from planner.report.values import (
+    Figure,
+    Heading,
+    ReportRow,
+    ReportTable,
+    columns_text,
+    figures_text,
+    table_text,
+)
 from planner.request.cluster import Assumption, ClusterRequest
 from planner.request.schema import RecipeRequest, StrategyRequest, parse_request, resolve
 from planner.search.candidate import estimate
@@ -64,8 +72,8 @@ def test_only_one_gpu_has_nothing_to_reject(make_job: JobMaker) -> None:
 def test_ranks_are_a_picture_or_strides_where_the_model_is_divided(make_job: JobMaker) -> None:
     """The guide's picture of 4 GPUs: pipelines 0 -> 2 and 1 -> 3, replicas beside each other."""
     job = make_job("gpt2", gpus=4)
-    wish = {"pipeline_parallel_size": 2, "tensor_parallel_size": 1, "context_parallel_size": 1}
-    picture = text_of(make_plan(job, wish))
+    pinned = {"pipeline_parallel_size": 2, "tensor_parallel_size": 1, "context_parallel_size": 1}
+    picture = text_of(make_plan(job, pinned))
     assert "data 0  [GPU0]   [GPU2]" in picture
     assert "data 1  [GPU1]   [GPU3]" in picture
     assert "Ranks\n" not in text_of(make_plan(job))
@@ -107,23 +115,25 @@ def test_layout_spells_out_the_batch_arithmetic() -> None:
         gradient_accumulation_steps=4,
         recompute=Recompute.FULL,
     )
-    assert layout(strategy, records.framework("torch")) == (
+    assert layout_text(strategy, records.framework("torch")) == (
         "ZeRO-3 (FSDP, full shard), full activation recompute,"
         " micro-batch 2 x 4 accumulation x 8 ranks = 64 sequences per step"
     )
-    assert layout(strategy, records.framework("deepspeed")).startswith("ZeRO-3, full activation")
+    assert layout_text(strategy, records.framework("deepspeed")).startswith(
+        "ZeRO-3, full activation"
+    )
 
 
 def test_tables_are_aligned() -> None:
-    assert table([("a", "bb"), ("ccc", "d")]) == "  a    bb\n  ccc  d"
+    assert columns_text([("a", "bb"), ("ccc", "d")]) == "  a    bb\n  ccc  d"
 
 
 def test_a_table_stands_under_its_title_with_a_mark_at_the_choice() -> None:
-    shown = Table(
+    shown = ReportTable(
         title="Options",
         note="per step",
         headings=(Heading(name="GPUs"), Heading(name="step")),
-        rows=(Row(cells=("4", "2 s")), Row(cells=("16", "1 s"), is_chosen=True)),
+        rows=(ReportRow(cells=("4", "2 s")), ReportRow(cells=("16", "1 s"), is_chosen=True)),
         has_choice=True,
     )
     assert table_text(shown, str.upper) == (

@@ -6,31 +6,31 @@ from conftest import JobMaker
 from planner.core.errors import InvalidInputError, UnsupportedError
 from planner.domain.strategy import Offload
 from planner.request.schema import StrategyRequest
-from planner.request.strategy import partial_wish, whole_strategy
+from planner.request.strategy import pinned_fields, requested_layout
 
 BATCH = {"global_batch_size": 16}
 
 
-def wish(**fields: Any) -> StrategyRequest:
+def strategy(**fields: Any) -> StrategyRequest:
     return StrategyRequest.model_validate(fields)
 
 
 def test_nothing_said_is_plain_data_parallelism(make_job: JobMaker) -> None:
-    s = whole_strategy(None, make_job(recipe=BATCH))
+    s = requested_layout(None, make_job(recipe=BATCH))
     assert (s.family, s.data_parallel_size, s.micro_batch_size) == ("ddp", 4, 1)
     assert s.gradient_accumulation_steps == 4
 
 
 @pytest.mark.parametrize("stage", [1, 2, 3])
 def test_a_zero_stage_shards_over_all_gpus(make_job: JobMaker, stage: int) -> None:
-    s = whole_strategy(wish(zero_stage=stage), make_job(recipe=BATCH))
+    s = requested_layout(strategy(zero_stage=stage), make_job(recipe=BATCH))
     assert (s.data_parallel_replicate_size, s.data_parallel_shard_size) == (1, 4)
 
 
 def test_batch_parts_are_derived_from_each_other(make_job: JobMaker) -> None:
     job = make_job(recipe=BATCH)
-    assert whole_strategy(wish(micro_batch_size=2), job).gradient_accumulation_steps == 2
-    assert whole_strategy(wish(gradient_accumulation_steps=2), job).micro_batch_size == 2
+    assert requested_layout(strategy(micro_batch_size=2), job).gradient_accumulation_steps == 2
+    assert requested_layout(strategy(gradient_accumulation_steps=2), job).micro_batch_size == 2
 
 
 @pytest.mark.parametrize(
@@ -49,16 +49,16 @@ def test_sums_that_do_not_add_up_are_errors(
     make_job: JobMaker, fields: dict[str, Any], field: str
 ) -> None:
     with pytest.raises(InvalidInputError) as caught:
-        whole_strategy(wish(**fields), make_job(recipe=BATCH))
+        requested_layout(strategy(**fields), make_job(recipe=BATCH))
     assert caught.value.field == field
 
 
 def test_local_sgd_is_for_whole_replicas(make_job: JobMaker) -> None:
     job = make_job(recipe=BATCH)
-    assert whole_strategy(wish(synchronize_every=8), job).synchronize_every == 8
+    assert requested_layout(strategy(synchronize_every=8), job).synchronize_every == 8
     for divided in ({"zero_stage": 1}, {"tensor_parallel_size": 2}):
         with pytest.raises(InvalidInputError) as caught:
-            whole_strategy(wish(synchronize_every=8, **divided), job)
+            requested_layout(strategy(synchronize_every=8, **divided), job)
         assert caught.value.field == "strategy.synchronize_every"
 
 
@@ -77,19 +77,21 @@ def test_sizes_divide_the_model_and_the_cluster(
 ) -> None:
     """gpt2 has 12 heads, 12 layers and no experts; the cluster 4 GPUs."""
     with pytest.raises(InvalidInputError) as caught:
-        whole_strategy(wish(**fields), make_job(recipe=BATCH | {"sequence_length": 1024}))
+        requested_layout(strategy(**fields), make_job(recipe=BATCH | {"sequence_length": 1024}))
     assert caught.value.field == field
 
 
 def test_only_decoders_are_split(make_job: JobMaker) -> None:
     with pytest.raises(UnsupportedError) as caught:
-        whole_strategy(wish(tensor_parallel_size=2), make_job("google-t5/t5-small", recipe=BATCH))
+        requested_layout(
+            strategy(tensor_parallel_size=2), make_job("google-t5/t5-small", recipe=BATCH)
+        )
     assert caught.value.field == "strategy"
 
 
 def test_shards_may_be_replicated(make_job: JobMaker) -> None:
-    hybrid = wish(zero_stage=3, data_parallel_replicate_size=2, data_parallel_shard_size=2)
-    s = whole_strategy(hybrid, make_job(recipe=BATCH))
+    hybrid = strategy(zero_stage=3, data_parallel_replicate_size=2, data_parallel_shard_size=2)
+    s = requested_layout(hybrid, make_job(recipe=BATCH))
     assert (s.data_parallel_replicate_size, s.data_parallel_shard_size) == (2, 2)
 
 
@@ -107,7 +109,9 @@ def test_offload_passes_where_the_framework_has_it(
     make_job: JobMaker, framework: str, offload: str, stage: int
 ) -> None:
     job = make_job(recipe=BATCH | {"framework": framework, "precision": "bf16-mixed"})
-    assert whole_strategy(wish(zero_stage=stage, offload=offload), job).offload == Offload(offload)
+    assert requested_layout(strategy(zero_stage=stage, offload=offload), job).offload == Offload(
+        offload
+    )
 
 
 @pytest.mark.parametrize(
@@ -123,7 +127,7 @@ def test_an_offload_that_a_framework_lacks_names_those_that_have_it(
 ) -> None:
     job = make_job(recipe=BATCH | {"framework": framework, "precision": "bf16-mixed"})
     with pytest.raises(UnsupportedError) as caught:
-        whole_strategy(wish(zero_stage=3, offload=offload), job)
+        requested_layout(strategy(zero_stage=3, offload=offload), job)
     assert caught.value.hint.endswith(hint)
     assert caught.value.field == "strategy.offload"
 
@@ -141,15 +145,15 @@ def test_offload_needs_shards(
 ) -> None:
     job = make_job(recipe=BATCH | {"framework": framework, "precision": "bf16-mixed"})
     with pytest.raises(InvalidInputError) as caught:
-        whole_strategy(wish(zero_stage=stage, offload=offload), job)
+        requested_layout(strategy(zero_stage=stage, offload=offload), job)
     assert caught.value.hint == f"use zero_stage {least} or more"
 
 
 def test_a_partial_wish_holds_only_what_was_said() -> None:
-    assert partial_wish(None) == {}
+    assert pinned_fields(None) == {}
     given = {"zero_stage": 2, "tensor_parallel_size": 1}
-    assert partial_wish(wish(**given)) == given
-    assert partial_wish(wish(zero_stage=None, micro_batch_size=4)) == {"micro_batch_size": 4}
+    assert pinned_fields(strategy(**given)) == given
+    assert pinned_fields(strategy(zero_stage=None, micro_batch_size=4)) == {"micro_batch_size": 4}
 
 
 @pytest.mark.parametrize(
@@ -157,6 +161,6 @@ def test_a_partial_wish_holds_only_what_was_said() -> None:
 )
 def test_an_unknown_schedule_names_the_known_ones(name: str, hint: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
-        partial_wish(wish(pipeline_schedule=name))
+        pinned_fields(strategy(pipeline_schedule=name))
     assert caught.value.field == "strategy.pipeline_schedule"
     assert hint in caught.value.hint

@@ -56,7 +56,7 @@ def test_the_best_is_comfortable_and_as_fast_as_any_but_for_a_tie(make_job: JobM
     assert found.is_comfortable[row]
     assert found.step_seconds[row] <= TIE * fastest
     alike = found.is_comfortable & (found.step_seconds <= TIE * fastest)
-    assert found.techniques[row] == found.techniques[alike].min()
+    assert found.num_techniques[row] == found.num_techniques[alike].min()
 
 
 def test_nothing_is_recomputed_that_need_not_be(make_job: JobMaker) -> None:
@@ -81,7 +81,7 @@ def test_where_nothing_fits_there_is_no_best(make_job: JobMaker) -> None:
 
 
 def test_offload_that_the_host_cannot_hold_does_not_fit(make_job: JobMaker) -> None:
-    wish = {"zero_stage": 3, "offload": Offload.OPTIMIZER_AND_PARAMETERS}
+    pinned = {"zero_stage": 3, "offload": Offload.OPTIMIZER_AND_PARAMETERS}
     recipe = {"framework": "deepspeed", "sequence_length": 512}
     small = make_job(
         "meta-llama/Llama-2-13b-hf",
@@ -91,4 +91,4 @@ def test_offload_that_the_host_cannot_hold_does_not_fit(make_job: JobMaker) -> N
         recipe=recipe,
     )
     assert small.cluster.host_memory_bytes > 0
-    assert not np.any(search(small, wish).fits)
+    assert not np.any(search(small, pinned).fits)

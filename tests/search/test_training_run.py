@@ -7,14 +7,14 @@ from planner.domain.job import Job
 from planner.domain.strategy import Layout
 from planner.report.text import run_figure
 from planner.search.candidate import estimate
-from planner.search.training_run import Training, start_up, training
+from planner.search.training_run import TrainingRun, start_up, training_run
 
 DDP = Layout(data_parallel_replicate_size=8, micro_batch_size=8)
 
 
-def of(job: Job, tokens: int) -> Training | None:
+def of(job: Job, tokens: int) -> TrainingRun | None:
     longer = replace(job, recipe=replace(job.recipe, training_tokens=tokens))
-    return training(longer, estimate(longer, DDP).step_time)
+    return training_run(longer, estimate(longer, DDP).step_time)
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_part_of_an_instance_costs_the_whole(make_job: JobMaker) -> None:
     recipe = {"global_batch_size": 64, "sequence_length": 1024, "training_tokens": 10**9}
     part = make_job(gpus=4, gpu=None, cluster={"instance": "p4d.24xlarge"}, recipe=recipe)
     s = Layout(data_parallel_replicate_size=4, micro_batch_size=16)
-    run = training(part, estimate(part, s).step_time)
+    run = training_run(part, estimate(part, s).step_time)
     assert run is not None
     assert run.usd == pytest.approx(32.77 * run.seconds / 3600)
     assert run.gpu_hours == pytest.approx(4 * run.seconds / 3600)

@@ -10,7 +10,7 @@ import pytest
 from planner.hardware.topology import Nic, Topology, parse_topology
 from web.islands import picture
 from web.node_text import CLASSES, describe, legend, title
-from web.node_tree import Fabric, Group, Node, Part, node_tree
+from web.node_tree import Node, NodePart, NvlinkFabric, PcieGroup, node_tree
 
 TOPOLOGIES = Path(__file__).parents[1] / "topologies"
 COMPLETE = tuple(
@@ -91,9 +91,11 @@ def joined(num_gpus: int, links: int) -> dict[tuple[int, int], int]:
     return dict.fromkeys(combinations(range(num_gpus), 2), links)
 
 
-def outline(part: Part) -> Any:
+def outline(part: NodePart) -> Any:
     """A tree as (class, parts), with islands as tuples of GPUs."""
-    return part.islands if isinstance(part, Fabric) else (part.word, *map(outline, part.parts))
+    return (
+        part.islands if isinstance(part, NvlinkFabric) else (part.word, *map(outline, part.parts))
+    )
 
 
 def cells_of(drawing: Drawing) -> list[str]:
@@ -370,5 +372,5 @@ def test_legend_explains_each_class_that_is_shown(name: str) -> None:
 
 def test_groups_keep_the_order_of_ranks() -> None:
     root = node_of(read("a100_pcie80_2bridged_pairs_2numa_tabs"), (2, 3, 0, 1)).root
-    assert isinstance(root, Group)
+    assert isinstance(root, PcieGroup)
     assert root.gpus == (2, 3, 0, 1)

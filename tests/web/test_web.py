@@ -35,7 +35,7 @@ from planner.report.text import FLAGS, recommendation
 from planner.request.schema import parse_request
 from planner.search.candidate import estimate
 from web.chart import Scale, meter, rows, stacked_bar
-from web.controls import EXAMPLES, groups, labels
+from web.controls import EXAMPLES, fieldsets, labels
 from web.form import command_line, control_of, read_question
 from web.pages import render
 from web.result import result
@@ -100,7 +100,7 @@ def test_form_has_a_control_for_every_field_that_can_be_assumed() -> None:
 
 
 def test_form_offers_what_is_estimated(client: TestClient) -> None:
-    selects = {group.name: group.choices for group in chain(*(g.controls for g in groups()))}
+    selects = {group.name: group.choices for group in chain(*(g.controls for g in fieldsets()))}
     torch = records.framework("torch")
     assert list(selects["framework"] or ()) == list(records.framework_names())
     assert list(selects["optimizer"] or ()) == list(torch.optimizers)
@@ -552,8 +552,8 @@ def test_head_is_answered(client: TestClient) -> None:
 def test_every_control_has_a_width_that_the_page_knows() -> None:
     style = (Path(__file__).parents[2] / "web" / "static" / "style.css").read_text()
     known = {int(columns) for columns in re.findall(r"\.span-(\d+) {", style)}
-    assert {control.columns for group in groups() for control in group.controls} <= known
-    for group in groups():
+    assert {control.columns for group in fieldsets() for control in group.controls} <= known
+    for group in fieldsets():
         row = 0
         for control in group.controls:
             row = control.columns if row == 12 else row + control.columns
@@ -561,7 +561,7 @@ def test_every_control_has_a_width_that_the_page_knows() -> None:
 
 
 def test_controls_share_no_name() -> None:
-    names = [control.name for group in groups() for control in group.controls]
+    names = [control.name for group in fieldsets() for control in group.controls]
     assert len(names) == len(set(names)) == len(labels())
 
 

@@ -16,7 +16,7 @@ from planner.advice.rules.base import Finding, Preference, Rule, Severity, Situa
 from planner.advice.rules.verdict import follows_search
 from planner.domain.dimensions import DIMENSIONS
 
-_TECHNIQUES = frozenset(each.name for each in DIMENSIONS)
+_TECHNIQUES = frozenset(dimension.name for dimension in DIMENSIONS)
 _ANY = Preference(zero_stages=frozenset({0, 1, 2, 3}), techniques=_TECHNIQUES)
 PLAIN = Preference(zero_stages=frozenset({0}), techniques=frozenset())
 _NO_TENSORS = Preference(zero_stages=frozenset({0, 1, 2, 3}), techniques=_TECHNIQUES - {"tensor"})
@@ -94,14 +94,14 @@ def branch(situation: Situation) -> tuple[Finding, Preference]:
 
 def judge(situation: Situation) -> tuple[Finding, ...]:
     """Return what the checks find in the situation's layout."""
-    return _found(CHECKS, situation)
+    return _findings(CHECKS, situation)
 
 
 def blockers(situation: Situation) -> tuple[Finding, ...]:
     """Return why the situation's layout cannot run."""
-    return _found([rule for rule in CHECKS if rule.severity == Severity.BLOCKER], situation)
+    return _findings([rule for rule in CHECKS if rule.severity == Severity.BLOCKER], situation)
 
 
-def _found(rules: Iterable[Rule], situation: Situation) -> tuple[Finding, ...]:
-    found = (rule.find(situation) for rule in rules)
-    return tuple(finding for finding in found if finding)
+def _findings(rules: Iterable[Rule], situation: Situation) -> tuple[Finding, ...]:
+    findings = (rule.find(situation) for rule in rules)
+    return tuple(finding for finding in findings if finding)

@@ -38,7 +38,7 @@ class Situation:
     """The fastest layout that fits, whatever the rules prefer; the candidate if none fits."""
     simplest: Candidate | None = None
     """The fastest of plain DDP that fits."""
-    fewer: Mapping[str, Candidate] = field(default_factory=dict)
+    on_fewer_gpus: Mapping[str, Candidate] = field(default_factory=dict)
     """The fastest layouts on fewer GPUs that fit: of "one GPU", of "one node"."""
     largest_layer_bytes: float = 0.0
     """What a GPU must hold at least that runs the largest layer whole."""

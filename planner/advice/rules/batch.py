@@ -67,12 +67,12 @@ def local_sgd_averages_rarely(situation: Situation) -> str | None:
     Source: Stich, local SGD, arXiv:1805.09767; forum figures: F1 88.8 with an average every step,
     87.3 every 16 (Boytsov, K-batch synchronisation).
     """
-    every, job = situation.candidate.strategy.synchronize_every, situation.job
-    if every == 1:
+    interval, job = situation.candidate.strategy.synchronize_every, situation.job
+    if interval == 1:
         return None
     steps = job.recipe.training_tokens / job.tokens_per_step
-    of_the_run = f"; this run has {steps / every:,.0f} averages" if steps else ""
+    of_the_run = f"; this run has {steps / interval:,.0f} averages" if steps else ""
     return (
-        f"replicas drift apart for {every} steps before each average: compare a short run's quality"
+        f"replicas drift apart for {interval} steps before each average: compare a short run's quality"
         f" with plain DDP first{of_the_run}"
     )

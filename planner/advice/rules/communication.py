@@ -67,16 +67,16 @@ def more_nodes_are_not_worth_it(situation: Situation) -> str | None:
     Source: forum reports of two nodes slower than one over Ethernet (huggingface/accelerate#1153:
     2.00 s against 0.91 s a step).
     """
-    one = situation.fewer.get("one node")
-    if one is None:
+    on_one_node = situation.on_fewer_gpus.get("one node")
+    if on_one_node is None:
         return None
-    gain = float(one.step_time.step_seconds / situation.candidate.step_time.step_seconds)
+    gain = float(on_one_node.step_time.step_seconds / situation.candidate.step_time.step_seconds)
     nodes = situation.job.cluster.nodes
     if gain > WORTH_A_NODE:
         return None
     return (
-        f"one node takes {format_seconds(one.step_time.step_seconds)} for the same step"
-        f" ({one.strategy.family}): {nodes} nodes are {gain:.2f} times as fast, at {nodes} times the"
+        f"one node takes {format_seconds(on_one_node.step_time.step_seconds)} for the same step"
+        f" ({on_one_node.strategy.family}): {nodes} nodes are {gain:.2f} times as fast, at {nodes} times the"
         " cost; do not add them"
     )
 
@@ -90,15 +90,15 @@ def one_gpu_is_enough(situation: Situation) -> str | None:
 
     Source: Hugging Face forum: a small run fell from 43 to 28 s on 4 GPUs, most of it start-up.
     """
-    one, job = situation.fewer.get("one GPU"), situation.job
-    if one is None or job.cluster.world_size == 1:
+    on_one_gpu, job = situation.on_fewer_gpus.get("one GPU"), situation.job
+    if on_one_gpu is None or job.cluster.world_size == 1:
         return None
-    seconds = float(one.step_time.step_seconds)
+    seconds = float(on_one_gpu.step_time.step_seconds)
     gain = seconds / float(situation.candidate.step_time.step_seconds)
-    whole = seconds * job.recipe.training_tokens / job.tokens_per_step
-    if gain > WORTH_A_NODE and not 0 < whole <= SHORT_SECONDS:
+    run_seconds = seconds * job.recipe.training_tokens / job.tokens_per_step
+    if gain > WORTH_A_NODE and not 0 < run_seconds <= SHORT_SECONDS:
         return None
-    run = f", the whole run {format_duration(whole)}" if whole else ""
+    run = f", the whole run {format_duration(run_seconds)}" if run_seconds else ""
     return (
         f"one GPU takes {format_seconds(seconds)} for the same step{run}; {job.cluster.world_size}"
         f" are {gain:.2f} times as fast"

@@ -1,4 +1,4 @@
-"""Rules about sizes: does the model's shape agree with the wish?"""
+"""Rules about sizes: does the model's shape agree with what was asked?"""
 
 from planner.advice.rules.base import Situation
 

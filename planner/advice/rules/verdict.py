@@ -1,8 +1,8 @@
-"""Tree against search: which of the two is followed, and what effort is worth."""
+"""Tree against search: which of the two is followed, and what changes to a model must earn."""
 
 from planner.advice.rules.base import Situation
 from planner.domain.dimensions import DIMENSIONS
-from planner.search.code_changes import THRESHOLD, changed_techniques, effort_factor
+from planner.search.code_changes import GAIN_PER_CHANGE, code_change_factor, num_code_changes
 
 SHOWN_FRACTION = 0.05
 """How much faster the search's choice must be for the answer to show both."""
@@ -31,7 +31,7 @@ def search_disagrees_with_tree(situation: Situation) -> str | None:
         )
     return (
         f"the tree prefers {candidate}; the search finds {fastest} {gain:.0%} faster, within the"
-        f" estimate's own error of {error:.0%}{_effort(situation)}, so the simpler {candidate} is"
+        f" estimate's own error of {error:.0%}{_code_changes_note(situation)}, so the simpler {candidate} is"
         " followed"
     )
 
@@ -48,14 +48,14 @@ def effort_is_earned(situation: Situation) -> str | None:
     Source: Hugging Face, Efficient Training on Multiple GPUs: ZeRO "requires close to no
     modifications"; each technique must be 10 % faster here, which is judgement.
     """
-    changes = int(changed_techniques(situation.job, situation.candidate.strategy))
+    changes = int(num_code_changes(situation.job, situation.candidate.strategy))
     if not changes:
         return None
     s = situation.candidate.strategy
-    names = ", ".join(each.name for each in DIMENSIONS if s.uses(each))
+    names = ", ".join(dimension.name for dimension in DIMENSIONS if s.uses(dimension))
     return (
         f"{names} parallelism changes the model's code in {situation.job.framework.name}: it is"
-        f" proposed only where it is {effort_factor(changes) - 1:.0%} faster ({THRESHOLD:.0%} for"
+        f" proposed only where it is {code_change_factor(changes) - 1:.0%} faster ({GAIN_PER_CHANGE:.0%} for"
         " each), or nothing else fits"
     )
 
@@ -67,20 +67,28 @@ def search_gain(situation: Situation) -> float:
 
 
 def follows_search(situation: Situation) -> bool:
-    """Return whether the search's gain is beyond what the estimate can be wrong by, and effort."""
+    """Return whether the search's gain is beyond the estimate's error and what changes earn."""
     is_roomier = situation.fastest.is_comfortable and not situation.candidate.is_comfortable
     job, fastest = situation.job, situation.fastest.strategy
-    more = changed_techniques(job, fastest) - changed_techniques(job, situation.candidate.strategy)
-    earned = (1 + search_gain(situation)) / float(effort_factor(max(0, int(more)))) - 1
-    return is_roomier or earned > _error(situation)
-
-
-def _effort(situation: Situation) -> str:
-    job, fastest = situation.job, situation.fastest.strategy
-    more = int(
-        changed_techniques(job, fastest) - changed_techniques(job, situation.candidate.strategy)
+    more_changes = num_code_changes(job, fastest) - num_code_changes(
+        job, situation.candidate.strategy
     )
-    return f" and the {effort_factor(more) - 1:.0%} that its changes must earn" if more > 0 else ""
+    net_gain = (1 + search_gain(situation)) / float(
+        code_change_factor(max(0, int(more_changes)))
+    ) - 1
+    return is_roomier or net_gain > _error(situation)
+
+
+def _code_changes_note(situation: Situation) -> str:
+    job, fastest = situation.job, situation.fastest.strategy
+    more_changes = int(
+        num_code_changes(job, fastest) - num_code_changes(job, situation.candidate.strategy)
+    )
+    return (
+        f" and the {code_change_factor(more_changes) - 1:.0%} that its changes must earn"
+        if more_changes > 0
+        else ""
+    )
 
 
 def _error(situation: Situation) -> float:

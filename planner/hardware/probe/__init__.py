@@ -26,17 +26,17 @@ def probe() -> Machine | None:
     NVML answers first; where it cannot be opened, `nvidia-smi` is read. CUDA_VISIBLE_DEVICES is
     respected.
     """
-    found = _look()
-    return found if isinstance(found, Machine) else None
+    machine = _look()
+    return machine if isinstance(machine, Machine) else None
 
 
 def why_none() -> str:
     """Return why `probe` finds nothing, or an empty string where it finds a machine."""
-    found = _look()
-    return "" if isinstance(found, Machine) else f"no NVIDIA GPU here: {found}"
+    machine = _look()
+    return "" if isinstance(machine, Machine) else f"no NVIDIA GPU here: {machine}"
 
 
 def _look() -> Machine | str:
     """Return the machine, or the reason for there being none."""
-    found = read_machine()
-    return restrict(found, os.environ) if isinstance(found, Machine) else found
+    machine = read_machine()
+    return restrict(machine, os.environ) if isinstance(machine, Machine) else machine

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from ctypes import byref
 from typing import Any
 
-from planner.hardware.probe.links import Device
+from planner.hardware.probe.links import OpenGpu
 from planner.hardware.probe.session import Session
 from planner.hardware.topology import Finding
 
@@ -14,7 +14,7 @@ _DEGRADED_MASK, _DEGRADED = 0x3, 1
 """NVML_GPU_FABRIC_HEALTH_MASK_DEGRADED_BW."""
 
 
-def fabric_findings(session: Session, devices: Sequence[Device]) -> list[Finding]:
+def fabric_findings(session: Session, devices: Sequence[OpenGpu]) -> list[Finding]:
     """Return what is wrong with the fabric, one finding for each kind of trouble."""
     troubles: dict[str, list[int]] = {}
     for device in devices:

@@ -33,7 +33,7 @@ class NvLink:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
+class OpenGpu:
     """An open GPU with what its connections are worked out from."""
 
     handle: Any
@@ -66,7 +66,7 @@ def nvlinks(session: Session, handle: Any) -> tuple[NvLink, ...]:
     return tuple(links)
 
 
-def connect(session: Session, devices: Sequence[Device]) -> tuple[Topology, list[Finding]]:
+def connect(session: Session, devices: Sequence[OpenGpu]) -> tuple[Topology, list[Finding]]:
     """Return the connections of every pair, GPU i being `devices[i]`, and what was assumed.
 
     Links through switches join every pair, by as many as the GPU with fewer of them has. In a
@@ -113,13 +113,13 @@ def connect(session: Session, devices: Sequence[Device]) -> tuple[Topology, list
     ]
 
 
-def _seen_links(low: Device, high: Device) -> int:
+def _seen_links(low: OpenGpu, high: OpenGpu) -> int:
     """Return the links that lead from one to the other, or to switches from both."""
     direct = max(_links_to(low, high), _links_to(high, low))
     return direct or min(_switched(low), _switched(high))
 
 
-def _hidden_links(session: Session, low: Device, high: Device, known: set[str]) -> int:
+def _hidden_links(session: Session, low: OpenGpu, high: OpenGpu, known: set[str]) -> int:
     links = min(_hidden(low, known), _hidden(high, known))
     if not links:
         return 0
@@ -127,20 +127,20 @@ def _hidden_links(session: Session, low: Device, high: Device, known: set[str]) 
     return links if status in {None, _P2P_OK} else 0
 
 
-def _pcie_class(session: Session, low: Device, high: Device) -> str:
+def _pcie_class(session: Session, low: OpenGpu, high: OpenGpu) -> str:
     level = session.ask("nvmlDeviceGetTopologyCommonAncestor", low.handle, high.handle)
     return _PCIE.get(level, "")
 
 
-def _links_to(device: Device, peer: Device) -> int:
+def _links_to(device: OpenGpu, peer: OpenGpu) -> int:
     return sum(bool(peer.bus_id) and link.remote_bus_id == peer.bus_id for link in device.links)
 
 
-def _switched(device: Device) -> int:
+def _switched(device: OpenGpu) -> int:
     return sum(link.remote_type == _TO_SWITCH for link in device.links)
 
 
-def _hidden(device: Device, known: set[str]) -> int:
+def _hidden(device: OpenGpu, known: set[str]) -> int:
     """Return the links of which neither the kind of the far end nor its address says anything."""
     return sum(
         link.remote_type not in {_TO_GPU, _TO_SWITCH} and link.remote_bus_id not in known
@@ -148,18 +148,18 @@ def _hidden(device: Device, known: set[str]) -> int:
     )
 
 
-def _copies_work(session: Session, low: Device, high: Device) -> bool | None:
+def _copies_work(session: Session, low: OpenGpu, high: OpenGpu) -> bool | None:
     """Return whether both may read and write each other's memory; None where nobody says."""
     answers = [
-        session.ask("nvmlDeviceGetP2PStatus", one.handle, other.handle, what)
-        for one, other in ((low, high), (high, low))
-        for what in (_P2P_READ, _P2P_WRITE)
+        session.ask("nvmlDeviceGetP2PStatus", gpu.handle, peer.handle, ability)
+        for gpu, peer in ((low, high), (high, low))
+        for ability in (_P2P_READ, _P2P_WRITE)
     ]
     known = [answer for answer in answers if answer is not None]
     return all(answer == _P2P_OK for answer in known) if known else None
 
 
-def _leading_outside(device: Device, known: set[str]) -> int:
+def _leading_outside(device: OpenGpu, known: set[str]) -> int:
     """Return the links to GPUs that this process does not see."""
     return sum(
         link.remote_type == _TO_GPU and link.remote_bus_id not in known for link in device.links

@@ -88,17 +88,17 @@ def noted(machine: Machine, note: Finding) -> Machine:
 
 def keep(machine: Machine, positions: Sequence[int]) -> Machine:
     """Return the machine with only the GPUs at these positions, in this order."""
-    whole = machine.topology
+    full_topology = machine.topology
     new = {old: position for position, old in enumerate(positions)}
     topology = replace(
-        whole,
+        full_topology,
         num_gpus=len(positions),
-        nvlink=_renumbered(whole.nvlink, new),
-        pcie=_renumbered(whole.pcie, new),
-        peer_to_peer=_renumbered(whole.peer_to_peer, new),
+        nvlink=_renumbered(full_topology.nvlink, new),
+        pcie=_renumbered(full_topology.pcie, new),
+        peer_to_peer=_renumbered(full_topology.peer_to_peer, new),
         nics=tuple(
             replace(nic, pcie={new[old]: name for old, name in nic.pcie.items() if old in new})
-            for nic in whole.nics
+            for nic in full_topology.nics
         ),
         active_nvlinks={},  # some lead to GPUs that are no longer there
     )

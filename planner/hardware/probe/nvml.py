@@ -8,7 +8,7 @@ from typing import Any
 
 from planner.core.units import MIB, MILLI
 from planner.hardware.probe.fabric import fabric_findings
-from planner.hardware.probe.links import Device, bus_id, connect, nvlinks
+from planner.hardware.probe.links import OpenGpu, bus_id, connect, nvlinks
 from planner.hardware.probe.machine import Machine, MigInstance, ProbedGpu, make_machine
 from planner.hardware.probe.numa import numa_node
 from planner.hardware.probe.session import LOST, NO_PERMISSION, Failure, Session
@@ -65,7 +65,7 @@ def _read(session: Session) -> Machine | str:
         reasons = [failure.text for failure in session.failures]
         return f"the NVIDIA driver lists no GPU ({reasons[0] if reasons else 'it counts 0'})"
     opened = [_device(session, index) for index in range(count)]
-    devices = [device for device in opened if isinstance(device, Device)]
+    devices = [device for device in opened if isinstance(device, OpenGpu)]
     left_out = [finding for finding in opened if isinstance(finding, Finding)]
     if not devices:
         return "; ".join(finding.message for finding in left_out)
@@ -81,7 +81,7 @@ def _read(session: Session) -> Machine | str:
     return make_machine([device.gpu for device in devices], topology, driver, notes)
 
 
-def _device(session: Session, index: int) -> Device | Finding:
+def _device(session: Session, index: int) -> OpenGpu | Finding:
     """Return one GPU, or why it is left out."""
     before = len(session.failures)
     handle = session.ask("nvmlDeviceGetHandleByIndex", index)
@@ -103,7 +103,7 @@ def _device(session: Session, index: int) -> Device | Finding:
     return device
 
 
-def _describe(session: Session, index: int, handle: Any) -> Device:
+def _describe(session: Session, index: int, handle: Any) -> OpenGpu:
     pci = session.ask("nvmlDeviceGetPciInfo", handle)
     address = "" if pci is None else bus_id(pci.busId)
     is_split = _is_split(session, handle)
@@ -128,7 +128,7 @@ def _describe(session: Session, index: int, handle: Any) -> Device:
         mig=_mig_instances(session, handle) if is_split else (),
         power_limit_watts=None if milliwatts is None else milliwatts * MILLI,
     )
-    return Device(handle=handle, bus_id=address, links=links, gpu=gpu)
+    return OpenGpu(handle=handle, bus_id=address, links=links, gpu=gpu)
 
 
 def _is_split(session: Session, handle: Any) -> bool:
@@ -157,7 +157,7 @@ def _mig_memory_bytes(session: Session, instance: Any) -> int | None:
     return None if memory is None else int(memory.total)
 
 
-def _mig_findings(session: Session, devices: Sequence[Device]) -> list[Finding]:
+def _mig_findings(session: Session, devices: Sequence[OpenGpu]) -> list[Finding]:
     return [
         Finding(
             code="PRB004",

@@ -13,10 +13,10 @@ from planner.hardware.topology import PCIE_CLASSES, Topology
 WIDTH = 100
 _HEADER = ("index", "name", "memory", "compute", "PCIe", "NVLink", "NUMA", "MIG")
 
-Table = Callable[[Sequence[Sequence[str]]], str]
+ColumnsText = Callable[[Sequence[Sequence[str]]], str]
 
 
-def describe(machine: Machine, table: Table) -> str:
+def describe(machine: Machine, table: ColumnsText) -> str:
     """Return a machine as text: its GPUs, how they are connected, what to know.
 
     Args:

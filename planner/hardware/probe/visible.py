@@ -11,7 +11,7 @@ VARIABLE = "CUDA_VISIBLE_DEVICES"
 _LONGEST = 8192
 _NUMBER = re.compile(r"[0-9]{1,4}$")
 
-Choice = tuple[int, MigInstance | None]
+VisibleGpu = tuple[int, MigInstance | None]
 """A GPU's position and, where one was named, its instance."""
 
 
@@ -37,28 +37,28 @@ def restrict(machine: Machine, environment: Mapping[str, str]) -> Machine | str:
     return noted(_chosen(machine, choices), _note(machine, choices, entries, environment))
 
 
-def _choices(gpus: Sequence[ProbedGpu], entries: Sequence[str]) -> list[Choice]:
-    choices: list[Choice] = []
+def _choices(gpus: Sequence[ProbedGpu], entries: Sequence[str]) -> list[VisibleGpu]:
+    choices: list[VisibleGpu] = []
     for entry in entries:
-        found = _find(gpus, entry)
-        if found is None:
+        visible = _find(gpus, entry)
+        if visible is None:
             break
-        choices.append(found)
+        choices.append(visible)
     return choices
 
 
-def _find(gpus: Sequence[ProbedGpu], entry: str) -> Choice | None:
+def _find(gpus: Sequence[ProbedGpu], entry: str) -> VisibleGpu | None:
     if _NUMBER.match(entry):
         return (int(entry), None) if int(entry) < len(gpus) else None
-    everything: list[tuple[str, Choice]] = [(gpu.uuid, (i, None)) for i, gpu in enumerate(gpus)]
-    everything += [(part.uuid, (i, part)) for i, gpu in enumerate(gpus) for part in gpu.mig]
+    by_uuid: list[tuple[str, VisibleGpu]] = [(gpu.uuid, (i, None)) for i, gpu in enumerate(gpus)]
+    by_uuid += [(part.uuid, (i, part)) for i, gpu in enumerate(gpus) for part in gpu.mig]
     if not entry.upper().startswith(("GPU-", "MIG-")):
         return None
-    found = [choice for uuid, choice in everything if uuid.upper().startswith(entry.upper())]
-    return found[0] if len(found) == 1 else None
+    matches = [choice for uuid, choice in by_uuid if uuid.upper().startswith(entry.upper())]
+    return matches[0] if len(matches) == 1 else None
 
 
-def _chosen(machine: Machine, choices: Sequence[Choice]) -> Machine:
+def _chosen(machine: Machine, choices: Sequence[VisibleGpu]) -> Machine:
     """Return the chosen GPUs, each with the chosen ones of its instances."""
     parts: dict[int, list[MigInstance]] = {}
     for position, part in choices:
@@ -72,7 +72,7 @@ def _chosen(machine: Machine, choices: Sequence[Choice]) -> Machine:
 
 def _note(
     machine: Machine,
-    choices: Sequence[Choice],
+    choices: Sequence[VisibleGpu],
     entries: Sequence[str],
     environment: Mapping[str, str],
 ) -> Finding:

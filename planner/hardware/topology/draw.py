@@ -29,20 +29,20 @@ def draw(topology: Topology) -> str:
 
 
 def _title(topology: Topology) -> str:
-    names = [f"{len(list(same))} x {name}" for name, same in groupby(topology.gpu_names)]
+    names = [f"{len(list(alike))} x {name}" for name, alike in groupby(topology.gpu_names)]
     gpus = f"{topology.num_gpus} GPU{'s' if topology.num_gpus > 1 else ''}"
-    what = ", ".join(names) if 0 < len(names) <= 2 else gpus  # noqa: PLR2004 - more fill the line
+    gpus_text = ", ".join(names) if 0 < len(names) <= 2 else gpus  # noqa: PLR2004 - more fill the line
     if topology.num_gpus == 1:
-        return what
+        return gpus_text
     if not topology.nvlink:
-        return f"{what}, no NVLink{' was read' if topology.missing_pairs else ''}"
+        return f"{gpus_text}, no NVLink{' was read' if topology.missing_pairs else ''}"
     islands = _islands(topology)
     joined = [island for island in islands if len(island) > 1]
     alone = len(islands) - len(joined)
     if not islands:
-        return f"{what}, joined by NVLink as far as was read"
-    said = f"{len(joined)} NVLink island{'s' if len(joined) > 1 else ''}"
-    return f"{what}, {said}{f' and {alone} alone' if alone else ''}"
+        return f"{gpus_text}, joined by NVLink as far as was read"
+    islands_text = f"{len(joined)} NVLink island{'s' if len(joined) > 1 else ''}"
+    return f"{gpus_text}, {islands_text}{f' and {alone} alone' if alone else ''}"
 
 
 def _boxes(topology: Topology) -> str:
@@ -50,7 +50,7 @@ def _boxes(topology: Topology) -> str:
     groups = _islands(topology) or (tuple(range(topology.num_gpus)),)
     rows: list[list[list[str]]] = []
     for box in (_box(topology, gpus) for gpus in groups):
-        used = sum(len(other[0]) + 2 for other in rows[-1]) if rows else WIDTH
+        used = sum(len(drawn[0]) + 2 for drawn in rows[-1]) if rows else WIDTH
         if used + 2 + len(box[0]) > WIDTH:
             rows.append([])
         rows[-1].append(box)
@@ -76,8 +76,8 @@ def _inside(topology: Topology, gpus: Sequence[int]) -> list[str]:
     if len(gpus) == 1:
         return [f"GPU{gpus[0]}"]
     if len(words) == 1:
-        every = "every pair" if len(gpus) > 2 else ""  # noqa: PLR2004 - two GPUs are one pair
-        return [f"{gpu_span(gpus)}: {words.pop()} {every}".rstrip()]
+        of_every_pair = "every pair" if len(gpus) > 2 else ""  # noqa: PLR2004 - two GPUs are one pair
+        return [f"{gpu_span(gpus)}: {words.pop()} {of_every_pair}".rstrip()]
     if len(gpus) > _WIDEST_MATRIX:
         counts = _counted(topology, combinations(gpus, 2))
         return [gpu_span(gpus), *(f"  {word}: {len(pairs)} pairs" for word, pairs in counts)]
@@ -94,8 +94,8 @@ def _matrix_line(label: str, cells: Sequence[str], width: int) -> str:
     return f"{label:>3} " + "".join(f"{cell:>{width}}" for cell in cells)
 
 
-def _pair(gpu: int, other: int) -> Pair:
-    return min(gpu, other), max(gpu, other)
+def _pair(gpu: int, peer: int) -> Pair:
+    return min(gpu, peer), max(gpu, peer)
 
 
 def _word(topology: Topology, pair: Pair) -> str:
@@ -220,8 +220,11 @@ def _peer_to_peer(topology: Topology) -> str:
 def _findings(topology: Topology) -> str:
     lines = [
         fill(
-            f"{found.code}  {found.message}", WIDTH, initial_indent="  ", subsequent_indent=" " * 10
+            f"{finding.code}  {finding.message}",
+            WIDTH,
+            initial_indent="  ",
+            subsequent_indent=" " * 10,
         )
-        for found in topology.findings
+        for finding in topology.findings
     ]
     return "\n".join(("Findings (planner explain CODE says more)", *lines)) if lines else ""

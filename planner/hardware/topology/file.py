@@ -109,8 +109,8 @@ def read_file(text: str) -> Topology:
         _refuse("pcie", f"{both[0][0]}-{both[0][1]} is in nvlink too")
     if "islands" in content and content["islands"] != [list(gpus) for gpus in topology.islands]:
         _refuse("islands", "these are not the ones that nvlink makes; leave the field out")
-    found = _findings(content) if "findings" in content else tuple(diagnose(topology))
-    return replace(topology, findings=found)
+    findings = _findings(content) if "findings" in content else tuple(diagnose(topology))
+    return replace(topology, findings=findings)
 
 
 def _json(text: str) -> dict[str, Any]:

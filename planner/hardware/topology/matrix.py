@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from planner.domain.topology import MOST_LINKS, Finding, Nic, Pair, Topology
 from planner.hardware.topology.refusal import refusal
-from planner.hardware.topology.table import Row, Table
+from planner.hardware.topology.table import MatrixRow, MatrixTable
 from planner.hardware.topology.words import rows, was
 
 _LINKS = re.compile(r"NV([1-9][0-9]?)$")
@@ -22,13 +22,13 @@ class MatrixText:
     num_gpus: int
     nic_names: tuple[str, ...]
     """Of the columns, before the legend is applied."""
-    rows: Mapping[str, Row]
+    rows: Mapping[str, MatrixRow]
     missing_rows: tuple[str, ...]
     short_rows: Mapping[str, int]
     """How many cells are left of each row that was cut in the middle."""
 
 
-def read_text(table: Table) -> MatrixText:
+def read_text(table: MatrixTable) -> MatrixText:
     """Return the rows of a matrix, with columns that are neither GPUs nor adapters left out.
 
     Raises:
@@ -39,13 +39,13 @@ def read_text(table: Table) -> MatrixText:
         for column, name in enumerate(table.others, start=table.num_gpus)
         if _is_nic(table, column, name)
     ]
-    kept = [*range(table.num_gpus), *nics]
+    columns = [*range(table.num_gpus), *nics]
     names = tuple(table.others[column - table.num_gpus] for column in nics)
     labels = (*table.labels[: table.num_gpus], *names)
     kept_rows = {
-        label: Row(
+        label: MatrixRow(
             number=row.number,
-            cells=tuple(row.cells[column] for column in kept if column < len(row.cells)),
+            cells=tuple(row.cells[column] for column in columns if column < len(row.cells)),
             tail=row.tail,
         )
         for label in labels
@@ -57,12 +57,14 @@ def read_text(table: Table) -> MatrixText:
         rows=kept_rows,
         missing_rows=tuple(label for label in labels if label not in kept_rows),
         short_rows={
-            label: len(row.cells) for label, row in kept_rows.items() if len(row.cells) < len(kept)
+            label: len(row.cells)
+            for label, row in kept_rows.items()
+            if len(row.cells) < len(columns)
         },
     )
 
 
-def _is_nic(table: Table, column: int, name: str) -> bool:
+def _is_nic(table: MatrixTable, column: int, name: str) -> bool:
     """Return whether GPU rows hold PCIe classes in this column; refuse one that cannot decide."""
     gpus = [table.rows[gpu] for gpu in table.labels[: table.num_gpus] if gpu in table.rows]
     cells = [(row.number, row.cells[column]) for row in gpus if column < len(row.cells)]
@@ -75,7 +77,7 @@ def _is_nic(table: Table, column: int, name: str) -> bool:
     return False
 
 
-def read_matrix(table: Table) -> Topology:
+def read_matrix(table: MatrixTable) -> Topology:
     """Return what a matrix says about its GPUs and network adapters.
 
     The matrix is symmetric, so a pair is known as soon as one of its two cells is there.
@@ -123,11 +125,11 @@ def _pairs(text: MatrixText) -> Iterator[tuple[Pair, str]]:
         if gpu != column and not _is_connection(cell):
             wrong = f"line {number}: cannot read {cell[:20]!r} between GPU{gpu} and GPU{column}"
             raise refusal(wrong)
-        other = read.get((column, gpu), (number, cell))
-        if _CLASSES.get(cell, cell) != _CLASSES.get(other[1], other[1]):
+        mirrored = read.get((column, gpu), (number, cell))
+        if _CLASSES.get(cell, cell) != _CLASSES.get(mirrored[1], mirrored[1]):
             raise refusal(
-                f"lines {number} and {other[0]}: GPU{gpu}-GPU{column} reads"
-                f" {cell[:20]!r} and {other[1][:20]!r}"
+                f"lines {number} and {mirrored[0]}: GPU{gpu}-GPU{column} reads"
+                f" {cell[:20]!r} and {mirrored[1][:20]!r}"
             )
         if gpu < column or (gpu != column and (column, gpu) not in read):
             yield (min(gpu, column), max(gpu, column)), cell
@@ -179,7 +181,7 @@ def _numa(text: MatrixText, tail: tuple[str, ...]) -> dict[int, int]:
 def _cut(text: MatrixText) -> Iterator[Finding]:
     """Yield what was cut off and from what it was rebuilt."""
     gpus = [f"GPU{gpu}" for gpu in range(text.num_gpus)]
-    here = rows([gpu for gpu in gpus if gpu in text.rows])
+    cut_rows = rows([gpu for gpu in gpus if gpu in text.rows])
     if cut := text.missing_rows:
         rebuilt = (
             f"what is known of {'it' if len(cut) == 1 else 'them'} was rebuilt"
@@ -188,7 +190,7 @@ def _cut(text: MatrixText) -> Iterator[Finding]:
         )
         yield Finding(
             code="TOP001",
-            message=f"{rows(cut)} {was(cut)} cut; {rebuilt} from the columns of {here}",
+            message=f"{rows(cut)} {was(cut)} cut; {rebuilt} from the columns of {cut_rows}",
         )
     if short := tuple(text.short_rows):
         yield Finding(
@@ -198,7 +200,7 @@ def _cut(text: MatrixText) -> Iterator[Finding]:
         )
 
 
-def _hidden(table: Table, nvlink: Mapping[Pair, int]) -> Iterator[Finding]:
+def _hidden(table: MatrixTable, nvlink: Mapping[Pair, int]) -> Iterator[Finding]:
     """Yield that NVLink was hidden: `-mp` was typed, or its legend leaves NV# out."""
     is_legend_whole = {"X", "SYS", "PIX"} <= table.legend
     asked = re.search(r"topo\s+-mp\b|--matrix-pci", table.title)

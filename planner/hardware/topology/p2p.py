@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from planner.domain.topology import Finding, Pair, Topology
 from planner.hardware.topology.refusal import refusal
-from planner.hardware.topology.table import Table
+from planner.hardware.topology.table import MatrixTable
 from planner.hardware.topology.words import some_pairs
 
 _STATUSES = {
@@ -22,12 +22,12 @@ _STATUSES = {
 _ASKED = re.compile(r"-p2p\s+([a-z])")
 
 
-def is_p2p(table: Table) -> bool:
+def is_p2p(table: MatrixTable) -> bool:
     """Return whether a table's cells are peer-to-peer statuses."""
     return bool(table.words & _STATUSES.keys())
 
 
-def read_p2p(table: Table) -> Topology:
+def read_p2p(table: MatrixTable) -> Topology:
     """Return which pairs can copy to each other; a pair needs both directions.
 
     `-p2p r` and `-p2p w` ask about PCIe reads and writes. `-p2p n` asks about NVLink: its OK is
@@ -50,17 +50,17 @@ def read_p2p(table: Table) -> Topology:
     )
 
 
-def _statuses(table: Table) -> dict[Pair, str]:
+def _statuses(table: MatrixTable) -> dict[Pair, str]:
     """Return the status of each pair that has a known one; a failure wins over OK."""
     statuses: dict[Pair, str] = {}
     for gpu in range(table.num_gpus):
         row = table.rows.get(f"GPU{gpu}")
-        for other, cell in enumerate(row.cells[: table.num_gpus] if row else ()):
-            pair = (min(gpu, other), max(gpu, other))
-            if row and cell and cell not in _STATUSES and (gpu != other or cell != "X"):
+        for peer, cell in enumerate(row.cells[: table.num_gpus] if row else ()):
+            pair = (min(gpu, peer), max(gpu, peer))
+            if row and cell and cell not in _STATUSES and (gpu != peer or cell != "X"):
                 wrong = f"line {row.number}: cannot read {cell[:20]!r} in a peer-to-peer table"
                 raise refusal(wrong)
-            if cell and gpu != other and cell != "U" and statuses.get(pair, "OK") == "OK":
+            if cell and gpu != peer and cell != "U" and statuses.get(pair, "OK") == "OK":
                 statuses[pair] = cell
     return statuses
 

@@ -15,7 +15,7 @@ from planner.hardware.topology.nvlink_status import read_devices
 from planner.hardware.topology.p2p import is_p2p, read_p2p
 from planner.hardware.topology.refusal import refusal
 from planner.hardware.topology.rocm import read_rocm, read_rocm_numa, rocm_failure
-from planner.hardware.topology.table import Table, find_tables
+from planner.hardware.topology.table import MatrixTable, find_tables
 
 LARGEST_TEXT = 64 * 1024
 """Characters; a real paste has at most a few thousand."""
@@ -36,17 +36,17 @@ def parse_topology(text: str) -> Topology:
         return read_file(text)
     lines = clean(text)
     tables = find_tables(lines)
-    whole = tuple(_connections([table for table in tables if table.rows]))
+    matrices = tuple(_connections([table for table in tables if table.rows]))
     lists = (read_devices(lines), read_gpu_table(lines), read_rocm_numa(lines))
     details = [part for part in lists if part]
-    if not whole and not details:
+    if not matrices and not details:
         raise rocm_failure(lines) or _nothing(tables)
-    topology = _deduced(_combined(whole, details))
-    found = (*topology.findings, *diagnose(topology))
-    return replace(topology, findings=tuple(sorted(found, key=lambda finding: finding.code)))
+    topology = _deduced(_combined(matrices, details))
+    findings = (*topology.findings, *diagnose(topology))
+    return replace(topology, findings=tuple(sorted(findings, key=lambda finding: finding.code)))
 
 
-def _connections(tables: Sequence[Table]) -> Iterator[Topology]:
+def _connections(tables: Sequence[MatrixTable]) -> Iterator[Topology]:
     """Yield what the tables say, connections first."""
     rocm = [table for table in tables if table.is_rocm]
     others = [table for table in tables if not table.is_rocm]
@@ -64,7 +64,7 @@ def _connections(tables: Sequence[Table]) -> Iterator[Topology]:
     yield from (read_p2p(table) for table in peers)
 
 
-def _nothing(tables: Sequence[Table]) -> InvalidInputError:
+def _nothing(tables: Sequence[MatrixTable]) -> InvalidInputError:
     if tables:
         return refusal(f"the topology has 0 rows for {tables[0].num_gpus} GPUs")
     return refusal("the topology has no header line with GPU0 in it")
@@ -77,27 +77,27 @@ def _one_of(matrices: Sequence[Topology]) -> Topology:
     if not others:
         return chosen
     which = "first" if chosen is matrices[0] else "first with NVLink"
-    found = Finding(
+    finding = Finding(
         code="TOP006",
         message=f"the paste holds {len(matrices)} matrices that differ; the {which} was read"
         f" ({chosen.num_gpus} GPUs)",
     )
-    return replace(chosen, findings=(*chosen.findings, found))
+    return replace(chosen, findings=(*chosen.findings, finding))
 
 
-def _combined(whole: Sequence[Topology], details: Sequence[Topology]) -> Topology:
+def _combined(matrices: Sequence[Topology], details: Sequence[Topology]) -> Topology:
     """Return one topology of all parts; the first that knows something wins.
 
     Args:
-        whole: parts that show every GPU of the node.
+        matrices: parts that show every GPU of the node.
         details: lists that may leave GPUs out.
 
     Raises:
         InvalidInputError: the parts are not of one node.
     """
-    parts = (*whole, *details)
-    num_gpus = max(part.num_gpus for part in whole or details)
-    strangers = [part.num_gpus for part in whole if part.num_gpus < num_gpus]
+    parts = (*matrices, *details)
+    num_gpus = max(part.num_gpus for part in matrices or details)
+    strangers = [part.num_gpus for part in matrices if part.num_gpus < num_gpus]
     strangers += [part.num_gpus for part in details if part.num_gpus > num_gpus]
     if strangers:
         raise refusal(
@@ -129,8 +129,8 @@ _MERGED = (
 
 def _first_known(maps: Iterable[dict[int, Any]]) -> dict[int, Any]:
     known: dict[int, Any] = {}
-    for one in maps:
-        known = {**one, **known}
+    for facts in maps:
+        known = {**facts, **known}
     return known
 
 
@@ -157,8 +157,8 @@ def _deduced(topology: Topology) -> Topology:
     if topology.nvlink or topology.pcie or len(up) != 2 or len(set(up.values())) != 1:  # noqa: PLR2004
         return topology
     (low, links), (high, _) = sorted(up.items())
-    found = Finding(
+    finding = Finding(
         code="TOP007",
         message=f"GPU{low} and GPU{high} alone have NVLinks, {links} each: taken to join these two",
     )
-    return replace(topology, nvlink={(low, high): links}, findings=(*topology.findings, found))
+    return replace(topology, nvlink={(low, high): links}, findings=(*topology.findings, finding))

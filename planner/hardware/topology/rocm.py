@@ -7,7 +7,7 @@ from planner.core.errors import InvalidInputError
 from planner.domain.topology import MOST_GPUS, Finding, Pair, Topology
 from planner.hardware.topology.clean import Line
 from planner.hardware.topology.refusal import refusal
-from planner.hardware.topology.table import Table
+from planner.hardware.topology.table import MatrixTable
 from planner.hardware.topology.words import some_pairs
 
 _NODE = re.compile(r"\s*GPU\[([0-9]{1,6})\]\s*:\s*\(Topology\) Numa Node:\s*([0-9]{1,4})\s*$")
@@ -19,7 +19,7 @@ _WITHIN_SOCKET_HOPS = 2
 _WITHIN_SOCKET_WEIGHT = 40
 
 
-def read_rocm(tables: Sequence[Table]) -> Topology:
+def read_rocm(tables: Sequence[MatrixTable]) -> Topology:
     """Return XGMI pairs as one link each and the others as PHB (one socket) or SYS (two).
 
     rocm-smi prints link types, hops and weights, not how many links a pair has: an MI300X has one
@@ -72,15 +72,15 @@ def rocm_failure(lines: Iterable[Line]) -> InvalidInputError | None:
     """Return the error for an output in which rocm-smi says that it is not supported."""
     for line in lines:
         if _FAILED.search(line.text):
-            said = " ".join(line.tokens)[:80]
+            line_text = " ".join(line.tokens)[:80]
             return refusal(
-                f"line {line.number}: rocm-smi could not read the topology: {said}",
+                f"line {line.number}: rocm-smi could not read the topology: {line_text}",
                 hint="run `rocm-smi --showtopo` on the host, with the driver's own version",
             )
     return None
 
 
-def _cells(tables: Iterable[Table], word: str) -> dict[Pair, str]:
+def _cells(tables: Iterable[MatrixTable], word: str) -> dict[Pair, str]:
     """Return each pair's cell of the table with this word in its heading; {} without one."""
     cells: dict[Pair, str] = {}
     for table in tables:
@@ -88,13 +88,13 @@ def _cells(tables: Iterable[Table], word: str) -> dict[Pair, str]:
             continue
         for gpu in range(table.num_gpus):
             row = table.rows.get(f"GPU{gpu}")
-            for other, cell in enumerate(row.cells[: table.num_gpus] if row else ()):
-                pair = (min(gpu, other), max(gpu, other))
-                if gpu == other or cell is None:
+            for peer, cell in enumerate(row.cells[: table.num_gpus] if row else ()):
+                pair = (min(gpu, peer), max(gpu, peer))
+                if gpu == peer or cell is None:
                     continue
                 if row and cells.setdefault(pair, cell) != cell:
                     raise refusal(
-                        f"line {row.number}: GPU{gpu}-GPU{other} reads {cell[:20]!r},"
+                        f"line {row.number}: GPU{gpu}-GPU{peer} reads {cell[:20]!r},"
                         f" and {cells[pair][:20]!r} the other way"
                     )
     return cells

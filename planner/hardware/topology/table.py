@@ -24,7 +24,7 @@ _ALIGNED = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class MatrixColumn:
     """A column's name and where in the header line it starts."""
 
     name: str
@@ -32,7 +32,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class MatrixRow:
     """The cells of one row as they stand; None where one was blank, fewer where it was cut."""
 
     number: int
@@ -42,7 +42,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class MatrixTable:
     """A square table: `num_gpus` columns of GPUs, then columns of adapters, then affinities."""
 
     title: str
@@ -52,7 +52,7 @@ class Table:
     """Names of the columns after the GPUs', up to the affinities."""
     tail: tuple[str, ...]
     """`CPU`, `NUMA`, `GPU NUMA`: the affinity columns, as far as there are any."""
-    rows: Mapping[str, Row]
+    rows: Mapping[str, MatrixRow]
     legend: frozenset[str]
     """The words that the legend below explains."""
     nic_legend: Mapping[str, str]
@@ -74,7 +74,7 @@ class Table:
         return "between two gpus" in self.title.lower()
 
 
-def find_tables(lines: Iterable[Line]) -> tuple[Table, ...]:
+def find_tables(lines: Iterable[Line]) -> tuple[MatrixTable, ...]:
     """Return the tables in the order of the paste.
 
     Raises:
@@ -108,7 +108,7 @@ class _Draft:
 
     def __init__(self, header: Line, title: str) -> None:
         columns = [
-            Column(name=" ".join(match[0].split()), start=match.start())
+            MatrixColumn(name=" ".join(match[0].split()), start=match.start())
             for match in _COLUMN.finditer(header.text.expandtabs())
         ]
         first_tail = next(
@@ -121,7 +121,7 @@ class _Draft:
         self.labels = {column.name for column in self.columns}
         if len(self.labels) < len(self.columns):
             raise refusal(f"line {header.number}: the header names a column twice")
-        self.rows: dict[str, Row] = {}
+        self.rows: dict[str, MatrixRow] = {}
         self.legend: set[str] = set()
         self.nic_legend: dict[str, str] = {}
 
@@ -152,7 +152,7 @@ class _Draft:
             )
         self.rows.setdefault(label, row)
 
-    def _split(self, line: Line, *, is_rocm: bool) -> Row:
+    def _split(self, line: Line, *, is_rocm: bool) -> MatrixRow:
         """Return a row's cells: by their tabs, by their order, or by where they stand."""
         label = line.tokens[0]
         width = len(self.columns)
@@ -204,9 +204,9 @@ class _Draft:
         is_aligned = abs(starts[1] - self.columns[0].start) <= _ALIGNED
         return is_aligned and starts[-num_tail] > self.tail[0].start + _ALIGNED
 
-    def finished(self) -> Table:
+    def finished(self) -> MatrixTable:
         """Return the table as far as it was there."""
-        return Table(
+        return MatrixTable(
             title=self.title,
             num_gpus=self.num_gpus,
             others=tuple(column.name for column in self.columns[self.num_gpus :]),
@@ -217,8 +217,10 @@ class _Draft:
         )
 
 
-def _row(line: Line, cells: Iterable[str | None], tail: Iterable[str]) -> Row:
-    return Row(number=line.number, cells=tuple(cell or None for cell in cells), tail=tuple(tail))
+def _row(line: Line, cells: Iterable[str | None], tail: Iterable[str]) -> MatrixRow:
+    return MatrixRow(
+        number=line.number, cells=tuple(cell or None for cell in cells), tail=tuple(tail)
+    )
 
 
 def _count_gpus(names: list[str], number: int) -> int:

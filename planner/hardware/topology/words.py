@@ -18,11 +18,11 @@ def ranges(names: Sequence[str]) -> str:
             runs[-1].append(name)
         else:
             runs.append([name])
-    said = [
+    texts = [
         run[0] if len(run) == 1 else f"{run[0]}{' to ' if len(run) > 2 else ', '}{run[-1]}"  # noqa: PLR2004
         for run in runs
     ]
-    return ", ".join(said)
+    return ", ".join(texts)
 
 
 def _follows(first: str, second: str) -> bool:
@@ -48,10 +48,10 @@ def gpu_span(gpus: Iterable[int]) -> str:
             runs[-1].append(gpu)
         else:
             runs.append([gpu])
-    said = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
-    if len(said) > _MOST_RUNS:
-        return f"GPU{','.join(said[:_MOST_RUNS])}... ({sum(map(len, runs))} GPUs)"
-    return f"GPU{','.join(said)}"
+    texts = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
+    if len(texts) > _MOST_RUNS:
+        return f"GPU{','.join(texts[:_MOST_RUNS])}... ({sum(map(len, runs))} GPUs)"
+    return f"GPU{','.join(texts)}"
 
 
 def some_pairs(pairs: Collection[Pair]) -> str:

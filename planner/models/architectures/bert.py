@@ -231,14 +231,14 @@ def _shared_blocks(config: Config, layer: encoders.Layer) -> tuple[Part, ...]:
     owner = replace(encoders.block(layer), count=groups * repeats)
     if groups == layer.count:
         return (owner,)
-    again = replace(
+    repeated = replace(
         owner,
         name="shared_block",
         count=(layer.count - groups) * repeats,
-        linears=tuple(replace(each, is_tied=True, has_bias=False) for each in owner.linears),
+        linears=tuple(replace(linear, is_tied=True, has_bias=False) for linear in owner.linears),
         vectors={},
     )
-    return owner, again
+    return owner, repeated
 
 
 def _head(config: Config, family: _Family, head_class: str, hidden: int) -> tuple[Part, ...]:

@@ -1,6 +1,6 @@
 """Decoder-only models, read by structure: what a family does is a record, sizes come from the config.
 
-A `Family` says what the config.json leaves to the modelling code (norms, biases, ties, gates), and
+A `DecoderFamily` says what the config.json leaves to the modelling code (norms, biases, ties, gates), and
 the values that the code takes where the config is silent. `planner.models.architectures.families` lists
 them; mixtures of experts add their own MLP in `planner.models.architectures.experts`.
 """
@@ -32,7 +32,7 @@ SPELLINGS: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
+class DecoderFamily:
     """What the modelling code of a family fixes."""
 
     defaults: Mapping[str, int]
@@ -85,10 +85,10 @@ class Piece:
     vectors: Mapping[str, int] = field(default_factory=dict)
 
 
-Mixer: TypeAlias = Callable[[Family, Config, int], tuple[Attention | None, Piece]]
+Mixer: TypeAlias = Callable[[DecoderFamily, Config, int], tuple[Attention | None, Piece]]
 """Builds what mixes tokens, for a hidden size: the scores, if any, and the matrices around them."""
 
-Mlp: TypeAlias = Callable[[Family, Config, int], Piece]
+Mlp: TypeAlias = Callable[[DecoderFamily, Config, int], Piece]
 """Builds the MLP of a block, for a hidden size."""
 
 
@@ -102,7 +102,7 @@ class Stack:
     name: str = "block"
 
 
-def size(family: Family, config: Config, name: str, default: int | None = None) -> int:
+def size(family: DecoderFamily, config: Config, name: str, default: int | None = None) -> int:
     """Return a size under any of its spellings, else the family's default."""
     for key in SPELLINGS[name]:
         if config.values.get(key) is not None:
@@ -115,14 +115,14 @@ def flag(config: Config, value: Flag) -> bool:
     return value if isinstance(value, bool) else config.flag(value[0], default=value[1])
 
 
-def read(family: Family, name: str, config: Config) -> Model:
+def read(family: DecoderFamily, name: str, config: Config) -> Model:
     """Return the Model of a dense decoder-only config.json."""
     count = size(family, config, "layers")
     stack = Stack(count=count, mixer=grouped_attention, mlp=dense_mlp)
     return assemble(family, name, config, [stack])
 
 
-def assemble(family: Family, name: str, config: Config, stacks: list[Stack]) -> Model:
+def assemble(family: DecoderFamily, name: str, config: Config, stacks: list[Stack]) -> Model:
     """Return the Model whose trunk is made of these stacks of layers."""
     hidden = size(family, config, "hidden")
     vocabulary = size(family, config, "vocabulary")
@@ -144,12 +144,12 @@ def assemble(family: Family, name: str, config: Config, stacks: list[Stack]) -> 
     )
 
 
-def _dropout(family: Family, config: Config, index: int) -> float:
+def _dropout(family: DecoderFamily, config: Config, index: int) -> float:
     key = family.dropouts[index]
     return config.probability(key, family.default_dropout) if key else 0.0
 
 
-def _embeddings(family: Family, config: Config, hidden: int, vocabulary: int) -> Part:
+def _embeddings(family: DecoderFamily, config: Config, hidden: int, vocabulary: int) -> Part:
     width = config.size("word_embed_proj_dim", hidden)
     tables = {"word_embeddings": vocabulary * width}
     if family.positions_offset is not None:
@@ -171,7 +171,7 @@ def _embeddings(family: Family, config: Config, hidden: int, vocabulary: int) ->
     )
 
 
-def _head(family: Family, config: Config, hidden: int, vocabulary: int) -> Part:
+def _head(family: DecoderFamily, config: Config, hidden: int, vocabulary: int) -> Part:
     width = config.size("word_embed_proj_dim", hidden)
     is_tied = config.flag("tie_word_embeddings", default=family.is_tied)
     lm_head = Linear(
@@ -197,13 +197,15 @@ def _head(family: Family, config: Config, hidden: int, vocabulary: int) -> Part:
     )
 
 
-def grouped_attention(family: Family, config: Config, hidden: int) -> tuple[Attention, Piece]:
+def grouped_attention(
+    family: DecoderFamily, config: Config, hidden: int
+) -> tuple[Attention, Piece]:
     """Return attention with one key-value head per group of query heads."""
     attention = scores(family, config, hidden)
     return attention, attention_piece(family, config, attention, hidden)
 
 
-def scores(family: Family, config: Config, hidden: int) -> Attention:
+def scores(family: DecoderFamily, config: Config, hidden: int) -> Attention:
     """Return the heads that the config names."""
     heads = size(family, config, "heads")
     is_silent = all(key not in config.values for key in SPELLINGS["groups"])
@@ -229,7 +231,9 @@ def scores(family: Family, config: Config, hidden: int) -> Attention:
     )
 
 
-def attention_piece(family: Family, config: Config, attention: Attention, hidden: int) -> Piece:
+def attention_piece(
+    family: DecoderFamily, config: Config, attention: Attention, hidden: int
+) -> Piece:
     """Return the matrices around the scores, and what they keep."""
     query, key_value = attention.query_size, attention.key_value_size
     has_bias = flag(config, family.qkv_bias)
@@ -284,13 +288,13 @@ def attention_piece(family: Family, config: Config, attention: Attention, hidden
     )
 
 
-def dense_mlp(family: Family, config: Config, hidden: int) -> Piece:
+def dense_mlp(family: DecoderFamily, config: Config, hidden: int) -> Piece:
     """Return the family's own MLP, gated or plain."""
     inner = size(family, config, "inner", 4 * hidden)
     return mlp(family, config, hidden, inner)
 
 
-def mlp(family: Family, config: Config, hidden: int, inner: int, prefix: str = "") -> Piece:
+def mlp(family: DecoderFamily, config: Config, hidden: int, inner: int, prefix: str = "") -> Piece:
     """Return an MLP of that inner size."""
     has_bias = flag(config, family.mlp_bias)
     first = [("gate_proj", inner), ("up_proj", inner)] if family.is_gated else [("fc_in", inner)]
@@ -333,7 +337,9 @@ def mlp(family: Family, config: Config, hidden: int, inner: int, prefix: str = "
     )
 
 
-def _mlp_input(family: Family, config: Config, hidden: int, inputs: tuple[Linear, ...]) -> Kept:
+def _mlp_input(
+    family: DecoderFamily, config: Config, hidden: int, inputs: tuple[Linear, ...]
+) -> Kept:
     """Return what the MLP's matrices keep of their input.
 
     Where attention reads the very same tensor, only autocast's own casts are added. Where two norms
@@ -353,13 +359,13 @@ def _mlp_input(family: Family, config: Config, hidden: int, inputs: tuple[Linear
     return entry
 
 
-def _blocks(family: Family, config: Config, stack: Stack) -> list[Part]:
+def _blocks(family: DecoderFamily, config: Config, stack: Stack) -> list[Part]:
     """Return the kinds of blocks of a stack: with full attention, and with a sliding window."""
     hidden = size(family, config, "hidden")
     attention, outer = stack.mixer(family, config, hidden)
     mlp_piece = stack.mlp(family, config, hidden)
     norm = family.norm
-    whole = Part(
+    block = Part(
         name=stack.name,
         is_block=True,
         count=stack.count,
@@ -378,16 +384,16 @@ def _blocks(family: Family, config: Config, stack: Stack) -> list[Part]:
         config, stack.count, family.sliding_period, family.default_window
     )
     if attention is None or not sliding:
-        return [whole]
+        return [block]
     windowed = replace(
-        whole,
+        block,
         name=f"sliding_{stack.name}",
         count=sliding,
         attention=replace(attention, window=window),
     )
-    return [replace(whole, count=stack.count - sliding), windowed][sliding == stack.count :]
+    return [replace(block, count=stack.count - sliding), windowed][sliding == stack.count :]
 
 
-def reader(family: Family) -> Callable[[str, Config], Model]:
+def reader(family: DecoderFamily) -> Callable[[str, Config], Model]:
     """Return the reader of a family."""
     return partial(read, family)

@@ -8,7 +8,7 @@ from planner.domain.model import Attention, Kept, Linear, Model
 from planner.models.architectures import kept
 from planner.models.architectures.config import Config
 from planner.models.architectures.decoder import (
-    Family,
+    DecoderFamily,
     Mixer,
     Piece,
     Stack,
@@ -47,7 +47,7 @@ def _first(config: Config, keys: tuple[str, ...], default: int) -> int:
     return config.size(key, default)
 
 
-def expert_mlp(routing: Routing, family: Family, config: Config, hidden: int) -> Piece:
+def expert_mlp(routing: Routing, family: DecoderFamily, config: Config, hidden: int) -> Piece:
     """Return router, experts and shared expert."""
     experts = _first(config, _NUM_EXPERTS, routing.defaults["experts"])
     chosen = _first(config, _PER_TOKEN, routing.defaults["per_token"])
@@ -58,19 +58,19 @@ def expert_mlp(routing: Routing, family: Family, config: Config, hidden: int) ->
         if "inner" in routing.defaults
         else size(family, config, "inner")
     )
-    one = mlp(replace(family, mlp_bias=routing.has_bias), config, hidden, inner, "expert_")
+    expert = mlp(replace(family, mlp_bias=routing.has_bias), config, hidden, inner, "expert_")
     router = Linear(
         name="router", in_features=hidden, out_features=experts, has_bias=routing.has_bias
     )
     routed = tuple(
-        replace(layer, num_experts=experts, experts_per_token=chosen) for layer in one.linears
+        replace(layer, num_experts=experts, experts_per_token=chosen) for layer in expert.linears
     )
     shared = _shared_expert(routing, family, config, hidden, inner)
     return Piece(
         linears=(router, *routed, *shared.linears),
         kept=(
             Kept(name="router_scores", bytes_per_token=(12 * experts, 12 * experts, 10 * experts)),
-            *(_times(entry, chosen) for entry in one.kept),
+            *(_times(entry, chosen) for entry in expert.kept),
             kept.operand("expert_output", chosen * hidden),
             *shared.kept,
         ),
@@ -79,11 +79,13 @@ def expert_mlp(routing: Routing, family: Family, config: Config, hidden: int) ->
 
 def _times(entry: Kept, chosen: int) -> Kept:
     """Return what an operation keeps when each token meets it that many times."""
-    return replace(entry, bytes_per_token=tuple(chosen * each for each in entry.bytes_per_token))
+    return replace(
+        entry, bytes_per_token=tuple(chosen * amount for amount in entry.bytes_per_token)
+    )
 
 
 def _shared_expert(
-    routing: Routing, family: Family, config: Config, hidden: int, inner: int
+    routing: Routing, family: DecoderFamily, config: Config, hidden: int, inner: int
 ) -> Piece:
     width = routing.shared_inner(config, inner)
     if not width:
@@ -99,7 +101,7 @@ def _shared_expert(
     )
 
 
-def read(family: Family, routing: Routing, name: str, config: Config) -> Model:
+def read(family: DecoderFamily, routing: Routing, name: str, config: Config) -> Model:
     """Return the Model of a decoder-only mixture of experts."""
     layers = size(family, config, "layers")
     dense = min(layers, routing.num_dense(config, layers))
@@ -168,9 +170,9 @@ _DEEPSEEK_ROUTING = Routing(
     mixer=latent_attention,
 )
 
-MIXTURES: Mapping[str, tuple[Family, Routing]] = {
+MIXTURES: Mapping[str, tuple[DecoderFamily, Routing]] = {
     "deepseek_v2": (
-        Family(defaults={**_DEEPSEEK_V2, "positions": 2048}),
+        DecoderFamily(defaults={**_DEEPSEEK_V2, "positions": 2048}),
         replace(
             _DEEPSEEK_ROUTING,
             defaults={"experts": 64, "per_token": 6, "inner": 1407},
@@ -178,13 +180,13 @@ MIXTURES: Mapping[str, tuple[Family, Routing]] = {
             num_dense=_dense_first(0),
         ),
     ),
-    "deepseek_v3": (Family(defaults={**_DEEPSEEK, "positions": 4096}), _DEEPSEEK_ROUTING),
+    "deepseek_v3": (DecoderFamily(defaults={**_DEEPSEEK, "positions": 4096}), _DEEPSEEK_ROUTING),
     "deepseek_v32": (
-        Family(defaults={**_DEEPSEEK, "positions": 163840}),
+        DecoderFamily(defaults={**_DEEPSEEK, "positions": 163840}),
         replace(_DEEPSEEK_ROUTING, mixer=sparse_latent_attention),
     ),
     "glm4_moe": (
-        Family(
+        DecoderFamily(
             defaults={
                 "vocabulary": 151552,
                 "hidden": 4096,
@@ -205,7 +207,7 @@ MIXTURES: Mapping[str, tuple[Family, Routing]] = {
         ),
     ),
     "gpt_oss": (
-        Family(
+        DecoderFamily(
             defaults={
                 "vocabulary": 201088,
                 "hidden": 2880,
@@ -228,10 +230,10 @@ MIXTURES: Mapping[str, tuple[Family, Routing]] = {
         replace(LLAMA, mlp_bias=False),
         Routing(defaults={"experts": 8, "per_token": 2}),
     ),
-    "kimi_k2": (Family(defaults={**_DEEPSEEK, "positions": 4096}), _DEEPSEEK_ROUTING),
+    "kimi_k2": (DecoderFamily(defaults={**_DEEPSEEK, "positions": 4096}), _DEEPSEEK_ROUTING),
     "mixtral": (MISTRAL, Routing(defaults={"experts": 8, "per_token": 2})),
     "olmoe": (
-        Family(
+        DecoderFamily(
             defaults={
                 "vocabulary": 50304,
                 "hidden": 2048,

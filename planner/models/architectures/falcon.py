@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from planner.domain.model import Model
 from planner.models.architectures.config import Config
-from planner.models.architectures.decoder import Family, read, size
+from planner.models.architectures.decoder import DecoderFamily, read, size
 from planner.models.architectures.norms import Norm
 
-FAMILY = Family(
+FAMILY = DecoderFamily(
     defaults={"vocabulary": 65024, "hidden": 4544, "layers": 32, "heads": 71, "positions": 2048},
     norm=Norm.LAYER,
     is_gated=False,

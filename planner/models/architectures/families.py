@@ -5,7 +5,7 @@ The defaults are the config classes' own, for configs that leave a key out.
 
 from collections.abc import Mapping
 
-from planner.models.architectures.decoder import Family, reader
+from planner.models.architectures.decoder import DecoderFamily, reader
 from planner.models.architectures.norms import Norm
 
 
@@ -45,21 +45,21 @@ _FOUR_NORMS = (
 )
 
 
-LLAMA = Family(
+LLAMA = DecoderFamily(
     defaults=_LLAMA_SIZES,
     qkv_bias=_ATTENTION_BIAS,
     output_bias=_ATTENTION_BIAS,
     mlp_bias=_MLP_BIAS,
 )
-MISTRAL = Family(defaults=_sizes(32000, 4096, 32, 32, 14336, 131072, 8), default_window=4096)
-QWEN2 = Family(defaults=_sizes(151936, 4096, 32, 32, 22016, 32768, 32), qkv_bias=True)
-QWEN3 = Family(
+MISTRAL = DecoderFamily(defaults=_sizes(32000, 4096, 32, 32, 14336, 131072, 8), default_window=4096)
+QWEN2 = DecoderFamily(defaults=_sizes(151936, 4096, 32, 32, 22016, 32768, 32), qkv_bias=True)
+QWEN3 = DecoderFamily(
     defaults=_sizes(151936, 4096, 32, 32, 22016, 32768, 32, 128),
     qkv_bias=_ATTENTION_BIAS,
     output_bias=_ATTENTION_BIAS,
     query_key_norm="head",
 )
-GEMMA = Family(
+GEMMA = DecoderFamily(
     defaults=_sizes(256000, 3072, 28, 16, 24576, 8192, 16, 256),
     norm=Norm.RMS_FP32,
     qkv_bias=_ATTENTION_BIAS,
@@ -67,7 +67,7 @@ GEMMA = Family(
     is_tied=True,
     activation="gelu_pytorch_tanh",
 )
-GEMMA2 = Family(
+GEMMA2 = DecoderFamily(
     defaults=_sizes(256000, 2304, 26, 8, 9216, 8192, 4, 256),
     norm=Norm.RMS_FP32,
     norms=_FOUR_NORMS,
@@ -77,7 +77,7 @@ GEMMA2 = Family(
     activation="gelu_pytorch_tanh",
     sliding_period=2,
 )
-GEMMA3 = Family(
+GEMMA3 = DecoderFamily(
     defaults=_sizes(262208, 2304, 26, 8, 9216, 131072, 4, 256),
     norm=Norm.RMS_FP32,
     norms=_FOUR_NORMS,
@@ -88,7 +88,7 @@ GEMMA3 = Family(
     activation="gelu_pytorch_tanh",
     sliding_period=6,
 )
-PHI = Family(
+PHI = DecoderFamily(
     defaults=_sizes(51200, 2048, 24, 32, 8192, 2048),
     norm=Norm.LAYER,
     norms=("input_layernorm",),
@@ -103,19 +103,19 @@ PHI = Family(
     activation="gelu_new",
     dropouts=("embd_pdrop", "resid_pdrop", "attention_dropout"),
 )
-PHI3 = Family(
+PHI3 = DecoderFamily(
     defaults=_sizes(32064, 3072, 32, 32, 8192, 4096),
     is_fused=True,
     keeps_fused_projection=True,
     dropouts=("embd_pdrop", "resid_pdrop", "attention_dropout"),
 )
-OLMO = Family(
+OLMO = DecoderFamily(
     defaults=_sizes(50304, 4096, 32, 32, 11008, 2048),
     norm=Norm.LAYER_BARE,
     qkv_bias=_ATTENTION_BIAS,
     output_bias=_ATTENTION_BIAS,
 )
-OLMO2 = Family(
+OLMO2 = DecoderFamily(
     defaults=_sizes(50304, 4096, 32, 32, 11008, 2048),
     norm=Norm.RMS_FP32,
     norms=("post_attention_layernorm", "post_feedforward_layernorm"),
@@ -124,14 +124,14 @@ OLMO2 = Family(
     query_key_norm="all",
     sliding_period=4,
 )
-SMOLLM3 = Family(
+SMOLLM3 = DecoderFamily(
     defaults=_sizes(128256, 2048, 36, 16, 11008, 32768, 4),
     qkv_bias=_ATTENTION_BIAS,
     output_bias=_ATTENTION_BIAS,
     mlp_bias=_MLP_BIAS,
     is_tied=True,
 )
-STARCODER2 = Family(
+STARCODER2 = DecoderFamily(
     defaults=_sizes(49152, 3072, 30, 24, 12288, 4096, 2),
     norm=Norm.LAYER,
     is_gated=False,
@@ -142,7 +142,7 @@ STARCODER2 = Family(
     activation="gelu_pytorch_tanh",
     dropouts=("embedding_dropout", "residual_dropout", "attention_dropout"),
 )
-GPT_NEO = Family(
+GPT_NEO = DecoderFamily(
     defaults=_sizes(50257, 2048, 24, 16, None, 2048),
     norm=Norm.LAYER,
     norms=_LAYER_NORMS,
@@ -154,7 +154,7 @@ GPT_NEO = Family(
     activation="gelu_new",
     dropouts=("embed_dropout", "resid_dropout", "attention_dropout"),
 )
-GPTJ = Family(
+GPTJ = DecoderFamily(
     defaults=_sizes(50400, 4096, 28, 16, None, 2048),
     norm=Norm.LAYER,
     norms=("ln_1",),
@@ -165,7 +165,7 @@ GPTJ = Family(
     activation="gelu_new",
     dropouts=_GPT_DROPOUTS,
 )
-GPT_NEOX = Family(
+GPT_NEOX = DecoderFamily(
     defaults=_sizes(50432, 6144, 44, 64, 24576, 2048),
     norm=Norm.LAYER,
     is_parallel=True,
@@ -179,7 +179,7 @@ GPT_NEOX = Family(
     dropouts=("hidden_dropout", "hidden_dropout", "attention_dropout"),
     upcasts_softmax=False,
 )
-GPT2 = Family(
+GPT2 = DecoderFamily(
     defaults=_sizes(50257, 768, 12, 12, None, 1024),
     norm=Norm.LAYER,
     norms=_LAYER_NORMS,
@@ -195,7 +195,7 @@ GPT2 = Family(
     default_dropout=0.1,
     upcasts_softmax=False,
 )
-GPT_BIGCODE = Family(
+GPT_BIGCODE = DecoderFamily(
     defaults=_sizes(50257, 768, 12, 12, None, 1024, 1),
     norm=Norm.LAYER,
     norms=_LAYER_NORMS,
@@ -210,7 +210,7 @@ GPT_BIGCODE = Family(
     dropouts=_GPT_DROPOUTS,
     default_dropout=0.1,
 )
-OPT = Family(
+OPT = DecoderFamily(
     defaults=_sizes(50272, 768, 12, 12, 3072, 2048),
     norm=Norm.LAYER,
     norms=("self_attn_layer_norm", "final_layer_norm"),
@@ -224,7 +224,7 @@ OPT = Family(
     dropouts=("", "dropout", "attention_dropout"),
     default_dropout=0.1,
 )
-BLOOM = Family(
+BLOOM = DecoderFamily(
     defaults=_sizes(250880, 64, 2, 8, None, 2048),
     norm=Norm.LAYER,
     has_embedding_norm=True,
@@ -237,7 +237,7 @@ BLOOM = Family(
     activation="gelu",
     dropouts=("", "hidden_dropout", "attention_dropout"),
 )
-MPT = Family(
+MPT = DecoderFamily(
     defaults=_sizes(50368, 2048, 24, 16, None, 2048),
     norm=Norm.LAYER_NO_BIAS,
     norms=("norm_1", "norm_2"),
@@ -247,7 +247,7 @@ MPT = Family(
     activation="gelu",
     dropouts=("emb_pdrop", "resid_pdrop", ""),
 )
-COHERE = Family(
+COHERE = DecoderFamily(
     defaults=_sizes(256000, 8192, 40, 64, 22528, 8192),
     norm=Norm.LAYER_SPELLED_OUT,
     norms=("input_layernorm",),
@@ -259,8 +259,8 @@ COHERE = Family(
     is_tied=True,
 )
 
-DENSE: Mapping[str, Family] = {
-    "arcee": Family(
+DENSE: Mapping[str, DecoderFamily] = {
+    "arcee": DecoderFamily(
         defaults=_sizes(32000, 2560, 32, 32, 18432, 4096),
         is_gated=False,
         qkv_bias=_ATTENTION_BIAS,
@@ -279,7 +279,7 @@ DENSE: Mapping[str, Family] = {
     "gpt_neox": GPT_NEOX,
     "gptj": GPTJ,
     "granite": LLAMA,
-    "helium": Family(
+    "helium": DecoderFamily(
         defaults=_sizes(48000, 2560, 24, 20, 7040, 4096, 20, 128),
         norm=Norm.RMS_FP32,
         qkv_bias=_ATTENTION_BIAS,
@@ -288,7 +288,7 @@ DENSE: Mapping[str, Family] = {
     "llama": LLAMA,
     "mistral": MISTRAL,
     "mpt": MPT,
-    "nemotron": Family(
+    "nemotron": DecoderFamily(
         defaults=_sizes(256000, 6144, 32, 48, 24576, 4096),
         norm=Norm.LAYER,
         is_gated=False,
@@ -305,7 +305,7 @@ DENSE: Mapping[str, Family] = {
     "phi3": PHI3,
     "qwen2": QWEN2,
     "qwen3": QWEN3,
-    "seed_oss": Family(
+    "seed_oss": DecoderFamily(
         defaults=_sizes(155136, 4096, 64, 80, 27648, 524288, 8, 128),
         qkv_bias=("attention_bias", True),
         output_bias=("attention_out_bias", False),

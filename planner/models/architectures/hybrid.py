@@ -7,7 +7,7 @@ from planner.domain.model import Attention, Linear, Model
 from planner.models.architectures import kept
 from planner.models.architectures.config import Config
 from planner.models.architectures.decoder import (
-    Family,
+    DecoderFamily,
     Mlp,
     Piece,
     Stack,
@@ -20,7 +20,7 @@ from planner.models.architectures.decoder import (
 from planner.models.architectures.experts import Routing, expert_mlp
 from planner.models.architectures.norms import Norm
 
-FAMILY = Family(
+FAMILY = DecoderFamily(
     defaults={
         "vocabulary": 248320,
         "hidden": 4096,
@@ -45,7 +45,7 @@ ROUTING = Routing(
 _INTERVAL = 4
 
 
-def gated_attention(family: Family, config: Config, hidden: int) -> tuple[Attention, Piece]:
+def gated_attention(family: DecoderFamily, config: Config, hidden: int) -> tuple[Attention, Piece]:
     """Return attention whose output is scaled by a gate that grows beside the queries."""
     attention = scores(family, config, hidden)
     piece = attention_piece(family, config, attention, hidden)
@@ -55,7 +55,7 @@ def gated_attention(family: Family, config: Config, hidden: int) -> tuple[Attent
     return attention, replace(piece, linears=(widened, *others), kept=(*piece.kept, gate))
 
 
-def delta_rule(family: Family, config: Config, hidden: int) -> tuple[None, Piece]:
+def delta_rule(family: DecoderFamily, config: Config, hidden: int) -> tuple[None, Piece]:
     """Return the linear attention of a gated delta net.
 
     What it keeps is an estimate: inputs and outputs of its projections, convolution, norms and
@@ -97,7 +97,7 @@ def delta_rule(family: Family, config: Config, hidden: int) -> tuple[None, Piece
     )
 
 
-def read_hybrid(family: Family, mlp: Mlp, name: str, config: Config) -> Model:
+def read_hybrid(family: DecoderFamily, mlp: Mlp, name: str, config: Config) -> Model:
     """Return the Model of a qwen3_5 text config, with that MLP in every layer."""
     layers = size(family, config, "layers")
     kinds = config.values.get("layer_types")

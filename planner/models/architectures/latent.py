@@ -5,10 +5,10 @@ from dataclasses import replace
 from planner.domain.model import Attention, Kept, Linear, Share
 from planner.models.architectures import kept
 from planner.models.architectures.config import Config
-from planner.models.architectures.decoder import Family, Piece, size
+from planner.models.architectures.decoder import DecoderFamily, Piece, size
 
 
-def latent_attention(family: Family, config: Config, hidden: int) -> tuple[Attention, Piece]:
+def latent_attention(family: DecoderFamily, config: Config, hidden: int) -> tuple[Attention, Piece]:
     """Return DeepSeek's attention.
 
     Queries come from the hidden state, or from a latent of `q_lora_rank` where that is not null;
@@ -70,7 +70,9 @@ def _queries(
     return linears, entries, {"q_a_layernorm": rank}
 
 
-def sparse_latent_attention(family: Family, config: Config, hidden: int) -> tuple[Attention, Piece]:
+def sparse_latent_attention(
+    family: DecoderFamily, config: Config, hidden: int
+) -> tuple[Attention, Piece]:
     """Return DeepSeek-V3.2's attention: latent, with an indexer that picks the keys.
 
     The indexer runs without gradients, so it keeps nothing.

@@ -63,8 +63,8 @@ def _kinds(config: Config) -> list[str]:
     layers = config.size("num_hidden_layers", 22)
     kinds = config.values.get("layer_types")
     if kinds is None and layers <= _MOST_LAYERS:
-        every = config.size("global_attn_every_n_layers", 3)
-        return [_LOCAL if index % every else _GLOBAL for index in range(layers)]
+        interval = config.size("global_attn_every_n_layers", 3)
+        return [_LOCAL if index % interval else _GLOBAL for index in range(layers)]
     if (
         not isinstance(kinds, list)
         or len(kinds) != layers
@@ -87,7 +87,7 @@ def _blocks(config: Config, hidden: int, norm: int) -> tuple[Part, ...]:
         block,
         name="first_block",
         vectors={"mlp_norm": norm},
-        kept=tuple(each for each in block.kept if each.name != "attn_norm"),
+        kept=tuple(entry for entry in block.kept if entry.name != "attn_norm"),
     )
     counts = Counter(others)
     kinds = ((without_norm, first, 1), *((block, kind, counts[kind]) for kind in counts))

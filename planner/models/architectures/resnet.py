@@ -117,12 +117,14 @@ def _part(name: str, positions: int, convolutions: tuple[_Convolution, ...], cou
         is_block=True,
         count=count,
         tokens_per_sequence=positions,
-        linears=tuple(each.linear for each in convolutions),
-        vectors={f"{each.name}_norm": 2 * each.out_channels for each in convolutions},
+        linears=tuple(convolution.linear for convolution in convolutions),
+        vectors={
+            f"{convolution.name}_norm": 2 * convolution.out_channels for convolution in convolutions
+        },
         kept=tuple(
             entry
-            for each in convolutions
-            for entry in each.kept(is_input_shared=each.name == "shortcut")
+            for convolution in convolutions
+            for entry in convolution.kept(is_input_shared=convolution.name == "shortcut")
         ),
     )
 

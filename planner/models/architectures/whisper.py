@@ -94,9 +94,9 @@ def _decoder_blocks(config: Config, layer: encoders.Layer, targets: int) -> tupl
     cross_kept = {"cross_key_value_input", "cross_query_key_value"}
     block = replace(
         plain,
-        linears=tuple(each for each in plain.linears if each.name not in cross_keys),
+        linears=tuple(linear for linear in plain.linears if linear.name not in cross_keys),
         kept=(
-            *(each for each in plain.kept if each.name not in cross_kept),
+            *(entry for entry in plain.kept if entry.name not in cross_kept),
             kept.operand("cross_query", hidden),
         ),
     )
@@ -104,10 +104,10 @@ def _decoder_blocks(config: Config, layer: encoders.Layer, targets: int) -> tupl
         name="cross_attention_keys_values",
         count=layer.count,
         tokens_per_sequence=config.size("max_source_positions", 1500),
-        linears=tuple(each for each in plain.linears if each.name in cross_keys),
+        linears=tuple(linear for linear in plain.linears if linear.name in cross_keys),
         attention=replace(layer.attention, is_causal=False, window=targets),
         kept=(
-            *(each for each in plain.kept if each.name == "cross_key_value_input"),
+            *(entry for entry in plain.kept if entry.name == "cross_key_value_input"),
             kept.operand("cross_key_value", 2 * hidden),
         ),
     )

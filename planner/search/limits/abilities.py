@@ -29,14 +29,16 @@ def technique_is_missing(job: Job, s: Strategy) -> Breach:
 
     Source: the framework record's capabilities, with the version that was looked at.
     """
-    lacking = [each for each in DIMENSIONS if not _has(job.framework.capabilities, each)]
-    used = {each: np.asarray(s.uses(each)) for each in lacking}
-    first = next((each for each in lacking if np.any(used[each])), DIMENSIONS[0])
+    lacking = [
+        dimension for dimension in DIMENSIONS if not _has(job.framework.capabilities, dimension)
+    ]
+    used = {dimension: np.asarray(s.uses(dimension)) for dimension in lacking}
+    first = next((dimension for dimension in lacking if np.any(used[dimension])), DIMENSIONS[0])
     return _missing(
         job,
         broken=reduce(np.logical_or, used.values(), np.zeros((), dtype=bool)),
         what=f"{first.name} parallelism",
-        is_able=lambda able: _has(able, first),
+        is_able=lambda capabilities: _has(capabilities, first),
         field=f"strategy.{first.field}",
     )
 
@@ -74,7 +76,7 @@ def schedule_is_missing(job: Job, s: Strategy) -> Breach:
     return Breach(
         broken=is_piped
         & bool(known)
-        & np.logical_not(np.isin(s.pipeline_schedule, [PipelineSchedule(each) for each in known])),
+        & np.logical_not(np.isin(s.pipeline_schedule, [PipelineSchedule(name) for name in known])),
         message="{framework} has no pipeline schedule {schedule}",
         hint="it has " + ", ".join(known),
         numbers={
@@ -120,7 +122,7 @@ def hybrid_sharding_is_missing(job: Job, s: Strategy) -> Breach:
         job,
         broken=is_hybrid & (not job.framework.capabilities.hybrid_shard),
         what="hybrid sharding (replicas of shards)",
-        is_able=lambda able: able.hybrid_shard,
+        is_able=lambda capabilities: capabilities.hybrid_shard,
         field="strategy.data_parallel_replicate_size",
     )
 
@@ -139,7 +141,7 @@ def local_sgd_is_missing(job: Job, s: Strategy) -> Breach:
         job,
         broken=np.asarray(s.is_local) & (not job.framework.capabilities.local_sgd),
         what="local SGD",
-        is_able=lambda able: able.local_sgd,
+        is_able=lambda capabilities: capabilities.local_sgd,
         field="strategy.synchronize_every",
     )
 
@@ -176,7 +178,7 @@ def recompute_is_missing(job: Job, s: Strategy) -> Breach:
     """
     known = job.framework.capabilities.recompute
     return Breach(
-        broken=np.logical_not(np.isin(s.recompute, [Recompute(each) for each in known])),
+        broken=np.logical_not(np.isin(s.recompute, [Recompute(name) for name in known])),
         message="{framework} has no recompute={recompute}",
         hint="it has " + ", ".join(known),
         numbers={"framework": job.framework.name, "recompute": Recompute.name_of(s.recompute)},
@@ -196,17 +198,17 @@ def offload_is_missing(job: Job, s: Strategy) -> Breach:
     known = job.framework.host_memory.offloads
     offload = np.asarray(s.offload)
     is_unknown = np.logical_not(np.isin(offload, [Offload.NONE, *map(Offload, known)]))
-    able = []
+    names = []
     if np.any(is_unknown):
         wanted = Offload.name_of(offload[is_unknown].flat[0])
-        able = [
-            each for each in _frameworks() if wanted in records.framework(each).host_memory.offloads
+        names = [
+            name for name in _frameworks() if wanted in records.framework(name).host_memory.offloads
         ]
     own = f"; {job.framework.name} knows {', '.join(known)}" if known else ""
     return Breach(
         broken=is_unknown,
         message="{framework} cannot offload={offload}",
-        hint=f"{', '.join(able)} can{own}",
+        hint=f"{', '.join(names)} can{own}",
         numbers={"framework": job.framework.name, "offload": Offload.name_of(s.offload)},
         field="strategy.offload",
     )
@@ -241,13 +243,13 @@ def _missing(
     job: Job, *, broken: Column, what: str, is_able: Callable[[Capabilities], bool], field: str
 ) -> Breach:
     """Return the breach, with the frameworks that are able where it is one."""
-    able = []
+    names = []
     if np.any(broken):
-        able = [each for each in _frameworks() if is_able(records.framework(each).capabilities)]
+        names = [name for name in _frameworks() if is_able(records.framework(name).capabilities)]
     return Breach(
         broken=broken,
         message=f"{job.framework.name} {job.framework.capabilities.version} has no {what}",
-        hint=f"{', '.join(able)} can" if able else "leave it out",
+        hint=f"{', '.join(names)} can" if names else "leave it out",
         field=field,
     )
 
@@ -256,7 +258,7 @@ def _frameworks() -> tuple[str, ...]:
     return records.framework_names()
 
 
-def _has(able: Capabilities, dimension: Dimension) -> bool:
+def _has(capabilities: Capabilities, dimension: Dimension) -> bool:
     if dimension.name == "pipeline":
-        return bool(able.pipeline_schedules)
-    return bool(getattr(able, f"{dimension.name}_parallel"))
+        return bool(capabilities.pipeline_schedules)
+    return bool(getattr(capabilities, f"{dimension.name}_parallel"))

@@ -77,7 +77,7 @@ class Limit:
         return inspect.getdoc(self.judge) or ""
 
 
-def divides(size: Whole, whole: Whole) -> Truth:
+def divides(size: Whole, total: Whole) -> Truth:
     """Return whether size is a divisor of whole; either may be a column."""
-    is_divisor: Truth = np.mod(whole, np.maximum(size, 1)) == 0
+    is_divisor: Truth = np.mod(total, np.maximum(size, 1)) == 0
     return is_divisor

@@ -60,16 +60,16 @@ def key_value_heads_do_not_divide(job: Job, s: Strategy) -> Breach:
     Source: Megatron-LM core/transformer/attention.py, num_query_groups_per_partition; torchtitan and
     transformers' tensor-parallel plans shard the key projection evenly.
     """
-    heads = [p.attention.num_key_value_heads for p in job.model.blocks if p.attention]
-    whole, size = math.gcd(*heads) if heads else 1, s.tensor_parallel_size
+    counts = [p.attention.num_key_value_heads for p in job.model.blocks if p.attention]
+    heads, size = math.gcd(*counts) if counts else 1, s.tensor_parallel_size
     is_able = job.framework.capabilities.replicates_key_values
-    fits = divides(size, whole) | (is_able & divides(whole, size)) | (np.asarray(size) == 1)
+    fits = divides(size, heads) | (is_able & divides(heads, size)) | (np.asarray(size) == 1)
     return Breach(
         broken=np.logical_not(fits),
         message="tensor_parallel_size {size} does not divide the {heads:,} key-value heads"
         + (" nor is a multiple of them" if is_able else ", which {framework} does not replicate"),
         hint="use a divisor of {heads:,}",
-        numbers={"size": size, "heads": whole, "framework": job.framework.name},
+        numbers={"size": size, "heads": heads, "framework": job.framework.name},
         field="strategy.tensor_parallel_size",
     )
 

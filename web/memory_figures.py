@@ -13,7 +13,7 @@ from planner.search.largest_that_fits import fewest_gpus, largest_micro_batch, l
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class MemoryFigure:
     """One figure, and what to make of it."""
 
     name: str
@@ -21,17 +21,19 @@ class Line:
     note: str
 
 
-def beside_training(job: Job, candidate: Candidate) -> tuple[tuple[str, tuple[Line, ...]], ...]:
+def memory_figures(
+    job: Job, candidate: Candidate
+) -> tuple[tuple[str, tuple[MemoryFigure, ...]], ...]:
     """Return the groups of lines, each with its heading."""
     s = candidate.strategy
     return (
-        ("One GPU, between two steps", _pauses(job, s)),
+        ("One GPU, between two steps", _evaluation_and_checkpoint(job, s)),
         ("Host memory of a node", _host(job, s)),
         ("What would fit", _bounds(job, s)),
     )
 
 
-def _pauses(job: Job, s: Layout) -> tuple[Line, ...]:
+def _evaluation_and_checkpoint(job: Job, s: Layout) -> tuple[MemoryFigure, ...]:
     evaluation = evaluation_peak_bytes(job, s)
     sharded, full = (checkpoint_peak_bytes(job, s, is_full=is_full) for is_full in (False, True))
     return (
@@ -41,24 +43,26 @@ def _pauses(job: Job, s: Layout) -> tuple[Line, ...]:
     )
 
 
-def _of_card(job: Job, name: str, peak: float, what: str) -> Line:
+def _of_card(job: Job, name: str, peak: float, meaning: str) -> MemoryFigure:
     room = "" if peak <= job.usable_bytes else f": more than {format_bytes(job.usable_bytes)}"
-    return Line(name=name, shown=format_bytes(peak), note=what + room)
+    return MemoryFigure(name=name, shown=format_bytes(peak), note=meaning + room)
 
 
-def _host(job: Job, s: Layout) -> tuple[Line, ...]:
+def _host(job: Job, s: Layout) -> tuple[MemoryFigure, ...]:
     host = estimate_host_memory(job, s)
     reading = host.loading.how if host.loading.amount else "every rank reads its own share alone"
-    lines = [Line(name="loading", shown=_bytes(host.loading.amount), note=reading)]
+    lines = [MemoryFigure(name="loading", shown=_bytes(host.loading.amount), note=reading)]
     if host.training_bytes:
         note = " + ".join(_source(term.name) for term in host.terms if term.amount)
-        lines.append(Line(name="offloaded", shown=_bytes(host.training_bytes), note=note))
+        lines.append(MemoryFigure(name="offloaded", shown=_bytes(host.training_bytes), note=note))
     if host.fits is None:
-        there = Line(name="available", shown="unknown", note="known of cloud instances alone")
+        available = MemoryFigure(
+            name="available", shown="unknown", note="known of cloud instances alone"
+        )
     else:
         verdict = "enough" if host.fits else f"{_bytes(host.peak_bytes)} are needed: does not fit"
-        there = Line(name="available", shown=_bytes(host.available_bytes), note=verdict)
-    return (*lines, there)
+        available = MemoryFigure(name="available", shown=_bytes(host.available_bytes), note=verdict)
+    return (*lines, available)
 
 
 def _source(name: str) -> str:
@@ -69,24 +73,24 @@ def _bytes(amount: SupportsFloat) -> str:
     return format_bytes(amount) if float(amount) else "none"
 
 
-def _bounds(job: Job, s: Layout) -> tuple[Line, ...]:
+def _bounds(job: Job, s: Layout) -> tuple[MemoryFigure, ...]:
     length, gpus = longest_sequence(job, s), fewest_gpus(job, s)
     is_split = s.model_parallel_size > 1
     held = "with this layout's model-parallel sizes" if is_split else "in some layout"
     is_learned = job.model.has_learned_positions and length == job.model.max_position_embeddings
     return (
-        Line(
+        MemoryFigure(
             name="largest micro-batch",
             shown=f"{largest_micro_batch(job, s):,}",
             note=f"sequences with this layout, now {s.micro_batch_size:,}",
         ),
-        Line(
+        MemoryFigure(
             name="longest sequence",
             shown=f"{length:,}",
             note=f"tokens with this layout, now {job.recipe.sequence_length:,}"
             + (": the model has no more positions" if is_learned else ""),
         ),
-        Line(
+        MemoryFigure(
             name="fewest GPUs",
             shown=f"{gpus:,}" if gpus else "none",
             note=f"hold the job {held}" if gpus else "no number of them holds the job",

@@ -6,19 +6,19 @@ from typing import Any
 from planner.domain.job import Job
 from planner.domain.strategy import Layout
 
-Wish = Mapping[str, int]
+PinnedFields = Mapping[str, int]
 """Values of fields of `Strategy` that every considered layout has; choices by their members."""
 
 
-def filled(job: Job, wish: Wish) -> Layout:
-    """Return the simplest layout with the wished values, whether it can run or not."""
-    given: dict[str, Any] = dict(wish)
-    s = Layout(**given)
+def simplest_layout(job: Job, pinned: PinnedFields) -> Layout:
+    """Return the simplest layout with the pinned values, whether it can run or not."""
+    fields: dict[str, Any] = dict(pinned)
+    s = Layout(**fields)
     ranks = max(1, job.cluster.world_size // s.model_parallel_size)
-    replicate, shard = _data_parallel(given, ranks)
-    micro_batch, steps = _batch(given, job.recipe.global_batch_size, replicate * shard)
+    replicate, shard = _data_parallel(fields, ranks)
+    micro_batch, steps = _batch(fields, job.recipe.global_batch_size, replicate * shard)
     return Layout(
-        **given
+        **fields
         | {
             "data_parallel_replicate_size": replicate,
             "data_parallel_shard_size": shard,
@@ -28,19 +28,19 @@ def filled(job: Job, wish: Wish) -> Layout:
     )
 
 
-def _data_parallel(given: dict[str, Any], ranks: int) -> tuple[int, int]:
+def _data_parallel(fields: dict[str, Any], ranks: int) -> tuple[int, int]:
     """Return replicas and shards, each derived from the other; ZeRO shards over all ranks."""
-    replicate = given.get("data_parallel_replicate_size")
-    shard = given.get("data_parallel_shard_size")
+    replicate = fields.get("data_parallel_replicate_size")
+    shard = fields.get("data_parallel_shard_size")
     if replicate is None:
-        is_sharded = given.get("zero_stage") and not shard
+        is_sharded = fields.get("zero_stage") and not shard
         replicate = 1 if is_sharded else max(1, ranks // (shard or 1))
     return replicate, shard or max(1, ranks // replicate)
 
 
-def _batch(given: dict[str, Any], batch: int, ranks: int) -> tuple[int, int]:
+def _batch(fields: dict[str, Any], batch: int, ranks: int) -> tuple[int, int]:
     """Return micro-batch size and accumulation steps, each derived when the other is given."""
-    micro_batch, steps = given.get("micro_batch_size"), given.get("gradient_accumulation_steps")
+    micro_batch, steps = fields.get("micro_batch_size"), fields.get("gradient_accumulation_steps")
     if micro_batch is None:
         micro_batch = max(1, batch // (ranks * steps)) if steps else 1
     return micro_batch, steps or max(1, batch // (ranks * micro_batch))

@@ -10,15 +10,15 @@ from planner.memory.evaluation_and_checkpoint import checkpoint_peak_bytes, eval
 from planner.memory.host import estimate_host_memory
 from planner.search.candidate import Candidate, estimate
 from planner.search.largest_that_fits import fewest_gpus, largest_micro_batch, longest_sequence
-from web.beside import Line, beside_training
+from web.memory_figures import MemoryFigure, memory_figures
 
 LLAMA = "meta-llama/Llama-2-7b-hf"
 ZERO_3 = Layout(data_parallel_shard_size=8, zero_stage=3, gradient_accumulation_steps=32)
 
 
-def lines(job: Job, s: Layout) -> dict[str, Line]:
+def lines(job: Job, s: Layout) -> dict[str, MemoryFigure]:
     candidate: Candidate = estimate(job, s)
-    return {line.name: line for _, group in beside_training(job, candidate) for line in group}
+    return {line.name: line for _, group in memory_figures(job, candidate) for line in group}
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_host_memory_names_what_was_offloaded_and_whether_it_fits(job: Job) -> N
     offloaded = lines(roomy, s)["offloaded"]
     assert offloaded.note.startswith("parameters + gradients + optimizer states")
     assert offloaded.shown == format_bytes(estimate_host_memory(job, s).training_bytes)
-    assert lines(roomy, s)["available"] == Line(
+    assert lines(roomy, s)["available"] == MemoryFigure(
         name="available", shown=format_bytes(2 * needed), note="enough"
     )
     assert lines(tight, s)["available"].note == (f"{format_bytes(needed)} are needed: does not fit")

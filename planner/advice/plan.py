@@ -95,11 +95,11 @@ def make_plan(job: Job, wish: Wish | None = None, objective: str = "time") -> Pl
     ordinary = ordinary_rows(found, wish or {})
     if not len(ordinary):
         raise _nothing_fits(found, wish)
-    best = best_of_families(found)
-    found.candidates(shown(found, ordinary, best))  # one table is quicker than each where it is met
     situation = _situation(found, ordinary, wish or {})
     finding, chosen, disagreement = _choose(situation, found, ordinary, wish, objective)
     situation = replace(situation, candidate=chosen)
+    best = best_of_families(found)
+    found.candidates(shown(found, ordinary, best))  # one table is quicker than one for each list
     return Plan(
         job=job,
         chosen=chosen,

@@ -99,11 +99,14 @@ def tables(job: Job, wish: Wish | None = None) -> Iterator[Table]:
 
 
 def _bases(job: Job, wish: Wish) -> Iterator[_Base]:
+    every = map(PipelineSchedule, job.framework.capabilities.pipeline_schedules)
+    known = [each for each in every if not SCHEDULES[each].is_dominated]
+    able = _choices(wish, "pipeline_schedule", known)
     for tensor, pipeline, context, ranks in _degrees(job, wish):
         for zero_stage, shard in _shards(job, wish, ranks, context, pipeline):
             for expert in _experts(job, wish, ranks * context):
                 for micro_batch, steps in _batches(job, wish, ranks):
-                    for schedule, virtual in _schedules(job, wish, pipeline, steps):
+                    for schedule, virtual in _schedules(job, able, pipeline, steps):
                         yield _Base(
                             ranks // shard,
                             shard,
@@ -168,22 +171,21 @@ def _batches(job: Job, wish: Wish, ranks: int) -> Iterator[tuple[int, int]]:
             yield micro_batch, per_rank // micro_batch
 
 
-def _schedules(job: Job, wish: Wish, pipeline: int, steps: int) -> Iterator[tuple[int, int]]:
-    """Yield schedules, each with the numbers of chunks that it can run."""
+def _schedules(
+    job: Job, able: Sequence[int], pipeline: int, steps: int
+) -> Iterator[tuple[int, int]]:
+    """Yield the schedules, each with the numbers of chunks that stages and steps let it run."""
     if pipeline == 1:
         yield PipelineSchedule.ONE_FORWARD_ONE_BACKWARD, 1
         return
-    able = job.framework.capabilities
-    every = map(PipelineSchedule, able.pipeline_schedules)
-    known = [each for each in every if not SCHEDULES[each].is_dominated]
-    for schedule in _choices(wish, "pipeline_schedule", known):
+    for schedule in able:
         record = SCHEDULES[PipelineSchedule.numbered(schedule)]
         chunks = [record.chunks.start]
         if record.is_grouped:
             layers = -(-job.model.num_blocks // pipeline)
             chunks = divisors(layers)[1:] if steps % pipeline == 0 else []
         for virtual in chunks:
-            if virtual == 1 or able.virtual_stages:
+            if virtual == 1 or job.framework.capabilities.virtual_stages:
                 yield schedule, virtual
 
 

@@ -95,12 +95,11 @@ def make_plan(job: Job, pinned: PinnedFields | None = None, objective: str = "ti
     ordinary = ordinary_rows(result, pinned or {})
     if not len(ordinary):
         raise _nothing_fits(result, pinned)
-    best = best_of_families(result)
-    # One table is quicker than each where it is met.
-    result.candidates(shown(result, ordinary, best))
     situation = _situation(result, ordinary, pinned or {})
     finding, chosen, disagreement = _choose(situation, result, ordinary, pinned, objective)
     situation = replace(situation, candidate=chosen)
+    best = best_of_families(result)
+    result.candidates(shown(result, ordinary, best))  # one table is quicker than one for each list
     return Plan(
         job=job,
         chosen=chosen,

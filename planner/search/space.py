@@ -99,11 +99,14 @@ def tables(job: Job, pinned: PinnedFields | None = None) -> Iterator[Table]:
 
 
 def _bases(job: Job, pinned: PinnedFields) -> Iterator[_Base]:
+    schedules = map(PipelineSchedule, job.framework.capabilities.pipeline_schedules)
+    known = [schedule for schedule in schedules if not SCHEDULES[schedule].is_dominated]
+    able = _choices(pinned, "pipeline_schedule", known)
     for tensor, pipeline, context, ranks in _degrees(job, pinned):
         for zero_stage, shard in _shards(job, pinned, ranks, context, pipeline):
             for expert in _experts(job, pinned, ranks * context):
                 for micro_batch, steps in _batches(job, pinned, ranks):
-                    for schedule, virtual in _schedules(job, pinned, pipeline, steps):
+                    for schedule, virtual in _schedules(job, able, pipeline, steps):
                         yield _Base(
                             ranks // shard,
                             shard,
@@ -173,23 +176,20 @@ def _batches(job: Job, pinned: PinnedFields, ranks: int) -> Iterator[tuple[int, 
 
 
 def _schedules(
-    job: Job, pinned: PinnedFields, pipeline: int, steps: int
+    job: Job, able: Sequence[int], pipeline: int, steps: int
 ) -> Iterator[tuple[int, int]]:
-    """Yield schedules, each with the numbers of chunks that it can run."""
+    """Yield the schedules, each with the numbers of chunks that stages and steps let it run."""
     if pipeline == 1:
         yield PipelineSchedule.ONE_FORWARD_ONE_BACKWARD, 1
         return
-    capabilities = job.framework.capabilities
-    schedules = map(PipelineSchedule, capabilities.pipeline_schedules)
-    known = [kind for kind in schedules if not SCHEDULES[kind].is_dominated]
-    for schedule in _choices(pinned, "pipeline_schedule", known):
+    for schedule in able:
         record = SCHEDULES[PipelineSchedule.numbered(schedule)]
         chunks = [record.chunks.start]
         if record.is_grouped:
             layers = -(-job.model.num_blocks // pipeline)
             chunks = divisors(layers)[1:] if steps % pipeline == 0 else []
         for virtual in chunks:
-            if virtual == 1 or capabilities.virtual_stages:
+            if virtual == 1 or job.framework.capabilities.virtual_stages:
                 yield schedule, virtual
 
 

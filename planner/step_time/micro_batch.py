@@ -60,7 +60,8 @@ _DECISIVE = (
     "micro_batch_size",
     "recompute",
 )
-"""The fields of a layout that decide a part's seconds: few of a search's rows differ in them."""
+"""The fields of a layout that decide a part's seconds: few of a search's rows differ in them. A field
+that `part_seconds` comes to read belongs here; tests/test_arithmetic.py compares rows with layouts alone."""
 
 
 @dataclass(frozen=True)

@@ -349,5 +349,5 @@ def greatest(amounts: Iterable[Amount]) -> Amount:
     return most
 
 
-NOTHING = size(0.0)
+NOTHING = plain(0.0)
 """What a layout does not have."""

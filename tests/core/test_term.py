@@ -72,7 +72,7 @@ def test_units_and_words() -> None:
 
 
 def test_a_term_of_nothing_needs_no_note() -> None:
-    assert Term(name="x", arithmetic=NOTHING, note=("why",), source="").how == "0 B"
+    assert Term(name="x", arithmetic=NOTHING, note=("why",), source="").how == "0"
 
 
 def test_one_layout_shows_its_own_of_several_ways() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from planner.core.units import GIB, MIB
 from planner.hardware.probe import Machine, probe
-from planner.hardware.topology import Finding, Topology, dump, parse_topology
+from planner.hardware.topology import Topology, TopologyFinding, dump, parse_topology
 
 PUBLISHED = Path(__file__).parent / "topologies"
 GPU, NPU, SWITCH, UNKNOWN = 0x00, 0x01, 0x02, 0xFF
@@ -215,7 +215,7 @@ def codes(machine: Machine) -> list[str]:
     return [finding.code for finding in machine.findings]
 
 
-def notes(machine: Machine) -> list[Finding]:
+def notes(machine: Machine) -> list[TopologyFinding]:
     """Return what the probe itself found: the topology's own findings come after."""
     found = [finding for finding in machine.findings if finding.code.startswith("PRB")]
     assert machine.findings == (*found, *machine.topology.findings)

@@ -19,7 +19,7 @@ Pair = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class TopologyFinding:
     """What the user should know about what was read: hidden, rebuilt or implausible parts."""
 
     code: str
@@ -62,7 +62,7 @@ class Topology:
     pcie_generation: Mapping[int, int] = field(default_factory=dict)
     """The highest that slot and GPU reach together; an idle link reports less."""
     pcie_lanes: Mapping[int, int] = field(default_factory=dict)
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[TopologyFinding, ...] = ()
 
     @property
     def pairs(self) -> Iterator[Pair]:

@@ -35,7 +35,7 @@ from planner.parallel.adapters import largest_quantised_weights
 from planner.parallel.partition import Stage, occurrences, rank_weights, stage_parameters
 
 
-def activations(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
+def activations(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     """What autograd keeps from forward to backward, the logits left out.
 
         bytes = T * F * (blocks + outer)
@@ -48,20 +48,20 @@ def activations(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
     Leaves out: transient outputs that no operation keeps; alignment to 512 bytes.
     """
     seen = tokens(job, s)
-    others = [(part, n) for part, n in occurrences(job.model, at) if not part.is_block]
+    others = [(part, n) for part, n in occurrences(job.model, stage) if not part.is_block]
     kept_outside = sum((n * part_kept_bytes(job, s, part) for part, n in others), 0.0)
     retained = [block_retained_bytes(job, s, part) for part in job.model.blocks]
-    kept = sum((n * one for one, n in zip(retained, at.blocks, strict=True)), 0.0)
+    kept = sum((n * one for one, n in zip(retained, stage.blocks, strict=True)), 0.0)
     of_largest = greatest(retained) / seen
-    each = kept / seen / np.maximum(1, at.num_blocks)
-    blocks = count(at.num_blocks, "blocks") * size(each, "/token")
+    each = kept / seen / np.maximum(1, stage.num_blocks)
+    blocks = count(stage.num_blocks, "blocks") * size(each, "/token")
     outside = size(kept_outside / seen, "/token outside them")
-    of_tokens, waiting = count(seen, "tokens"), plain(at.in_flight - 1, "waiting")
+    of_tokens, waiting = count(seen, "tokens"), plain(stage.in_flight - 1, "waiting")
     before = waiting * (blocks + outside)
     return PhasedTerm(
         name="activations",
-        forward=of_tokens * (blocks + outside) * plain(at.in_flight, "in flight"),
-        loss=of_tokens * (blocks + outside) * plain(at.in_flight, "in flight"),
+        forward=of_tokens * (blocks + outside) * plain(stage.in_flight, "in flight"),
+        loss=of_tokens * (blocks + outside) * plain(stage.in_flight, "in flight"),
         last_block=of_tokens * (before + blocks),
         first_block=of_tokens * (before + size(of_largest, "/token of a block")),
         outer=of_tokens * before,
@@ -70,7 +70,7 @@ def activations(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
     )
 
 
-def recomputed_block(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
+def recomputed_block(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     """One block's activations, while backward has it recomputed.
 
         bytes = T * block with recompute="full", T * (block - saved) with "selective"
@@ -84,7 +84,7 @@ def recomputed_block(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
             everything = part_kept_bytes(job, whole, part)
             saved = np.where(s.recompute == Recompute.FULL, 0.0, block_retained_bytes(job, s, part))
             working = np.maximum(working, everything - saved)
-        working = np.where(at.num_blocks > 0, working, 0.0)
+        working = np.where(stage.num_blocks > 0, working, 0.0)
     seen = tokens(job, s)
     again = count(seen, "tokens") * size(working / seen, "/token of one block")
     return PhasedTerm(
@@ -95,7 +95,7 @@ def recomputed_block(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
     )
 
 
-def autocast_weight_copies(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
+def autocast_weight_copies(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     """The 16-bit copy of every weight matrix that autocast makes and backward needs.
 
         bytes = 2 * (weights of the blocks and the head)
@@ -104,7 +104,7 @@ def autocast_weight_copies(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
     Source: torch.autocast caches weight casts until its context ends; autograd keeps them.
     """
     modes = {job.precision.replicated_numerics, job.precision.sharded_numerics}
-    parts = occurrences(job.model, at) if Numerics.AUTOCAST in modes else []
+    parts = occurrences(job.model, stage) if Numerics.AUTOCAST in modes else []
     copied = [(part, n * rank_weights(part, s)) for part, n in parts]
     weights = sum((amount for _, amount in copied), 0.0)
     outside = sum((amount for part, amount in copied if not part.is_block), 0.0)
@@ -130,7 +130,7 @@ def autocast_weight_copies(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
     )
 
 
-def logits_and_loss(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
+def logits_and_loss(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     """Logits, their fp32 copy, log-softmax and gradients around the cross-entropy.
 
         bytes = T * V * forward at the end of forward, T * V * backward in the loss's backward
@@ -141,7 +141,7 @@ def logits_and_loss(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
     Source: the framework record's activations section.
     Leaves out: chunked cross-entropy.
     """
-    has_loss = at.is_last * (1.0 if job.model.has_token_loss else 0.0)
+    has_loss = stage.is_last * (1.0 if job.model.has_token_loss else 0.0)
     split = s.tensor_parallel_size if job.framework.activations.splits_loss else 1
     logits = count(has_loss * tokens(job, s) * job.model.vocab_size / split, "logits")
     forward, backward = job.framework.activations.loss_bytes_per_logit
@@ -154,7 +154,7 @@ def logits_and_loss(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
     )
 
 
-def tensor_parallel_buffers(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
+def tensor_parallel_buffers(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     """The gathered input and the unreduced output around a region that is split by tensors.
 
         bytes = 2 * T * hidden state, under sequence parallelism
@@ -167,7 +167,7 @@ def tensor_parallel_buffers(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
     is_split = has_buffers & s.sequence_parallel & (s.tensor_parallel_size > 1)
     each = by_numerics(job, s, lambda n: 4.0 if n == Numerics.FP32 else 2.0)
     state = count(tokens(job, s), "tokens") * bytes_each(each) * _hidden_size(job)
-    held = only_where(is_split & (at.num_blocks > 0), _TWO * state)
+    held = only_where(is_split & (stage.num_blocks > 0), _TWO * state)
     return PhasedTerm(
         name="tensor_parallel_buffers",
         forward=held,
@@ -179,7 +179,7 @@ def tensor_parallel_buffers(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
     )
 
 
-def gathered_keys_values(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
+def gathered_keys_values(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     """Keys and values of a whole sequence around one block's attention, and their gradients.
 
         bytes = 2 a c T q / t in forward, twice that in backward
@@ -198,7 +198,7 @@ def gathered_keys_values(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
     every_token = count(s.context_parallel_size * tokens(job, s), "tokens of all ranks")
     width = count(max(widths, default=0) / s.tensor_parallel_size, "wide")
     gathered = only_where(
-        is_gathered & (at.num_blocks > 0), _TWO * bytes_each(each) * every_token * width
+        is_gathered & (stage.num_blocks > 0), _TWO * bytes_each(each) * every_token * width
     )
     return PhasedTerm(
         name="gathered_keys_values",
@@ -210,7 +210,7 @@ def gathered_keys_values(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
     )
 
 
-def passing_gradients(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
+def passing_gradients(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     """Gradients in the compute dtype, on their way to an accumulator of their own.
 
         bytes = g * P when backward is through, and again for the whole step in DDP's buckets
@@ -223,7 +223,9 @@ def passing_gradients(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
     each, source = job.precision.passing_gradient_bytes, job.framework.sharding.source
     if not each:
         return always("passing_gradients", NOTHING, source)
-    passing: Expression = bytes_each(each) * count(sum(stage_parameters(job, s, at)), "parameters")
+    passing: Expression = bytes_each(each) * count(
+        sum(stage_parameters(job, s, stage)), "parameters"
+    )
     buckets = only_where(s.zero_stage == 0, passing)
     return PhasedTerm(
         name="passing_gradients",
@@ -238,7 +240,7 @@ def passing_gradients(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
     )
 
 
-def dequantised_weight(job: Job, at: Stage) -> PhasedTerm:
+def dequantised_weight(job: Job, stage: Stage) -> PhasedTerm:
     """The 16-bit copy of a quantised weight, while a matmul reads it.
 
         bytes = 2 * in_features * out_features of the largest quantised linear
@@ -248,7 +250,7 @@ def dequantised_weight(job: Job, at: Stage) -> PhasedTerm:
     Leaves out: int8 weights, which are multiplied as they are in forward; counted alike.
     """
     weights = count(largest_quantised_weights(job), "weights of the largest quantised matrix")
-    held = only_where(at.num_blocks > 0, bytes_each(2.0) * weights)
+    held = only_where(stage.num_blocks > 0, bytes_each(2.0) * weights)
     return PhasedTerm(
         name="dequantised_weight",
         last_block=held,

@@ -11,7 +11,7 @@ from planner.core.term import Amount
 from planner.domain.job import Job
 from planner.domain.strategy import Layout, Offload, Recompute, Strategy
 from planner.memory import activations, ledger
-from planner.memory.sharding_buffers import communication_buffers, largest_tensor
+from planner.memory.sharding_buffers import communication_buffers, largest_matrix
 from planner.parallel import partition
 from planner.parallel.activations import shards_parameters
 from planner.parallel.partition import Stage
@@ -38,14 +38,14 @@ def evaluation_peak_bytes(job: Job, s: Strategy, micro_batch_size: int | None = 
     )
     return max(
         float(
-            _resident(job, s, at)
-            + communication_buffers(job, s, at).forward.value
+            _resident(job, s, stage)
+            + communication_buffers(job, s, stage).forward.value
             + np.maximum(
-                activations.recomputed_block(job, evaluated, at).last_block.value,
-                activations.logits_and_loss(job, evaluated, at).forward.value,
+                activations.recomputed_block(job, evaluated, stage).last_block.value,
+                activations.logits_and_loss(job, evaluated, stage).forward.value,
             )
         )
-        for at in partition.heaviest_stages(job, s)
+        for stage in partition.heaviest_stages(job, s)
     )
 
 
@@ -65,9 +65,9 @@ def checkpoint_peak_bytes(job: Job, s: Strategy, *, is_full: bool) -> float:
     Source: torch.distributed.checkpoint.state_dict, PyTorch 2.13.
     """
     gathers = is_full and bool(shards_parameters(job, s) | s.shards_optimizer)
-    gathered = job.precision.stepped_bytes * largest_tensor(job.model) if gathers else 0.0
+    gathered = job.precision.stepped_bytes * largest_matrix(job.model) if gathers else 0.0
     stages = partition.heaviest_stages(job, s)
-    return gathered + max(float(_resident(job, s, at)) for at in stages)
+    return gathered + max(float(_resident(job, s, stage)) for stage in stages)
 
 
 def checkpoint_host_bytes(job: Job, s: Strategy, *, is_full: bool) -> float:
@@ -84,10 +84,10 @@ def checkpoint_host_bytes(job: Job, s: Strategy, *, is_full: bool) -> float:
         alone = Layout()
         return float(_resident(job, alone, partition.stage(job, alone, 0)))
     stages = partition.heaviest_stages(job, held)
-    return job.cluster.gpus_per_node * max(float(_resident(job, held, at)) for at in stages)
+    return job.cluster.gpus_per_node * max(float(_resident(job, held, stage)) for stage in stages)
 
 
-def _resident(job: Job, s: Strategy, at: Stage) -> Amount:
+def _resident(job: Job, s: Strategy, stage: Stage) -> Amount:
     """Return the bytes of parameters and optimizer states, which stay between steps."""
-    terms = ledger.parameters(job, s, at), ledger.optimizer_states(job, s, at)
+    terms = ledger.parameters(job, s, stage), ledger.optimizer_states(job, s, stage)
     return sum((term.forward.value for term in terms), 0.0)

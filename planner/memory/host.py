@@ -68,20 +68,20 @@ def _offloaded(job: Job, s: Strategy) -> tuple[Term, ...]:
     """
     precision, framework = job.precision, job.framework
     on_gpu = replace(s, offload=Offload.NONE)
-    stage = np.maximum(s.zero_stage, framework.sharding.gradients_sharded_from)
-    scattered = replace(on_gpu, zero_stage=stage)
+    zero_stage = np.maximum(s.zero_stage, framework.sharding.gradients_sharded_from)
+    scattered = replace(on_gpu, zero_stage=zero_stage)
     is_stepped = np.where(s.offloads_optimizer, 1.0, 0.0)
     per_gradient = is_stepped * precision.stepped_bytes / precision.gradient_bytes
     stages = partition.heaviest_stages(job, s)
     held = [np.asarray(sum(partition.stage_parameters(job, s, each))) for each in stages]
-    at = partition.stage(
+    stage = partition.stage(
         job, s, np.choose(np.argmax(held, axis=0), [each.index for each in stages])
     )
     is_moved = np.where(s.offloads_parameters, 1.0, 0.0)
     return (
-        _of_a_node(job, ledger.parameters(job, on_gpu, at), is_moved),
-        _of_a_node(job, ledger.gradients(job, scattered, at), per_gradient),
-        _of_a_node(job, ledger.optimizer_states(job, on_gpu, at), is_stepped),
+        _of_a_node(job, ledger.parameters(job, on_gpu, stage), is_moved),
+        _of_a_node(job, ledger.gradients(job, scattered, stage), per_gradient),
+        _of_a_node(job, ledger.optimizer_states(job, on_gpu, stage), is_stepped),
     )
 
 

@@ -73,7 +73,7 @@ class Memory:
 
 def estimate_memory(job: Job, s: Strategy) -> Memory:
     """Return the memory ledger of the busiest rank at its peak, in bytes."""
-    return _busiest([_stage_memory(job, s, at) for at in partition.heaviest_stages(job, s)])
+    return _busiest([_stage_memory(job, s, stage) for stage in partition.heaviest_stages(job, s)])
 
 
 def stage_memories(job: Job, s: Layout) -> tuple[Memory, ...]:
@@ -90,10 +90,10 @@ def stage_memory(job: Job, s: Strategy, index: Amount) -> Memory:
     return _stage_memory(job, s, partition.stage(job, s, index))
 
 
-def _stage_memory(job: Job, s: Strategy, at: Stage) -> Memory:
-    phased = tuple(term(job, s, at) for term in _TERMS)
+def _stage_memory(job: Job, s: Strategy, stage: Stage) -> Memory:
+    phased = tuple(term(job, s, stage) for term in _TERMS)
     if job.recipe.lora is not None:
-        phased = (*phased, activations.dequantised_weight(job, at))
+        phased = (*phased, activations.dequantised_weight(job, stage))
     amounts = (
         sum((held.value for held in same if held is not NOTHING), 0.0) for same in _by_phase(phased)
     )
@@ -110,7 +110,7 @@ def _stage_memory(job: Job, s: Strategy, at: Stage) -> Memory:
         low_bytes=reserved * (1 - spread),
         high_bytes=reserved * (1 + spread),
         phase=phase,
-        stage=at.index,
+        stage=stage.index,
     )
 
 
@@ -140,9 +140,9 @@ def _busiest(stages: list[Memory]) -> Memory:
     )
 
 
-def _held(job: Job, s: Strategy, at: Stage, size: Amount, is_sharded: Truth) -> Expression:
+def _held(job: Job, s: Strategy, stage: Stage, size: Amount, is_sharded: Truth) -> Expression:
     """Return size * (D / N + E / M), N = M = 1 where what the size is of is not sharded."""
-    dense, experts = adapters.trained_parameters(job, s, at)
+    dense, experts = adapters.trained_parameters(job, s, stage)
     shares = count(dense, "parameters") / _shards(is_sharded, partition.dense_shards(s))
     if job.model.has_experts:
         of_experts = count(experts, "of experts")
@@ -154,7 +154,7 @@ def _shards(is_sharded: Truth, shards: Amount) -> Expression:
     return ranks(np.where(is_sharded, shards, 1))
 
 
-def parameters(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
+def parameters(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     """Parameters as forward reads them, sharded from the framework's stage on.
 
         bytes = parameter_bytes * (D / N + E / M) + F / N, N = M = 1 where they are whole
@@ -166,15 +166,15 @@ def parameters(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
     """
     is_sharded = shards_parameters(job, s)
     each = np.where(s.offloads_parameters, 0.0, job.precision.parameter_bytes)
-    held = _held(job, s, at, each, is_sharded)
+    held = _held(job, s, stage, each, is_sharded)
     if job.recipe.lora is not None:
-        frozen = np.where(s.offloads_parameters, 0.0, adapters.frozen_bytes(job, s, at))
+        frozen = np.where(s.offloads_parameters, 0.0, adapters.frozen_bytes(job, s, stage))
         of_frozen = size(frozen, "of frozen weights")
         held = held + of_frozen / _shards(is_sharded, partition.dense_shards(s))
     return always("parameters", held, _ZERO)
 
 
-def gradients(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
+def gradients(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     """Gradients, whole or reduce-scattered, as the framework and the ZeRO stage say.
 
         bytes = gradient_bytes * (D / N + E / M), N = M = 1 where they are whole
@@ -187,7 +187,7 @@ def gradients(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
     is_sharded = s.zero_stage >= job.framework.sharding.gradients_sharded_from
     is_away = job.framework.host_memory.offloads_gradients & is_sharded & s.offloads_optimizer
     each = np.where(is_away, 0.0, job.precision.gradient_bytes)
-    held = _held(job, s, at, each, is_sharded)
+    held = _held(job, s, stage, each, is_sharded)
     outlives_step = (
         (s.gradient_accumulation_steps > 1)
         | (s.zero_stage >= job.framework.sharding.keeps_gradients_from)
@@ -206,7 +206,7 @@ def gradients(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
     )
 
 
-def optimizer_states(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
+def optimizer_states(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     """The fp32 master copy, where there is one, and the optimizer's states: sharded from ZeRO-1 up.
 
         bytes = (master_bytes + states) * (D / N + E / M)
@@ -215,14 +215,14 @@ def optimizer_states(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
     Source: ZeRO, arXiv:1910.02054, section 3.1.
     Leaves out: ZeroRedundancyOptimizer deals out whole tensors, so its shares are uneven.
     """
-    precision, states = job.precision, optimizers.state_bytes_per_parameter(job, s, at)
+    precision, states = job.precision, optimizers.state_bytes_per_parameter(job, s, stage)
     each = precision.master_bytes + precision.master_gradient_bytes + states
     on_gpu = np.where(s.offloads_optimizer, 0.0, each)
-    held = _held(job, s, at, on_gpu, s.shards_optimizer)
+    held = _held(job, s, stage, on_gpu, s.shards_optimizer)
     return always("optimizer_states", held, "ZeRO, arXiv:1910.02054, section 3.1")
 
 
-def _optimizer_temporaries(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
+def _optimizer_temporaries(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     """What the optimizer's step allocates for its own duration.
 
         bytes = temporary_fraction * stepped_bytes * (D / N + E / M) + stepped_bytes * largest
@@ -231,8 +231,8 @@ def _optimizer_temporaries(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
     Source: the framework record's optimizer section.
     """
     each = np.where(s.offloads_optimizer, 0.0, job.precision.stepped_bytes)
-    stepped = _held(job, s, at, each, s.shards_optimizer)
-    largest = count(optimizers.largest_temporary(job, s, at), "elements of the largest tensor")
+    stepped = _held(job, s, stage, each, s.shards_optimizer)
+    largest = count(optimizers.largest_temporary(job, s, stage), "elements of the largest tensor")
     return PhasedTerm(
         name="optimizer_temporaries",
         step=plain(job.optimizer.temporary_fraction) * stepped + bytes_each(each) * largest,

@@ -11,11 +11,16 @@ from planner.domain.job import Job
 from planner.domain.model import Part
 from planner.domain.optimizer import Optimizer
 from planner.domain.strategy import Strategy
-from planner.parallel.adapters import Tensor, largest_tensor, trained_parameters, trained_tensors
+from planner.parallel.adapters import (
+    Tensor,
+    largest_trained_tensor,
+    trained_parameters,
+    trained_tensors,
+)
 from planner.parallel.partition import Stage, dense_shards, occurrences, rank_parameters
 
 
-def state_bytes_per_parameter(job: Job, s: Strategy, at: Stage) -> Amount:
+def state_bytes_per_parameter(job: Job, s: Strategy, stage: Stage) -> Amount:
     """Return the optimizer's states over the trained parameters of a stage, bytes each.
 
         bytes = sum(states of each tensor) / sum(its elements)
@@ -32,7 +37,7 @@ def state_bytes_per_parameter(job: Job, s: Strategy, at: Stage) -> Amount:
         return optimizer.state_tensors * element + optimizer.state_bytes
     held: Amount = 0.0
     elements: Amount = 0.0
-    for part, count in occurrences(job.model, at):
+    for part, count in occurrences(job.model, stage):
         share = count * _share(job, part, s)
         for tensor in trained_tensors(job, part):
             held = held + share * tensor.count * tensor_states(optimizer, tensor, element)
@@ -70,7 +75,7 @@ def tensor_states(optimizer: Optimizer, tensor: Tensor, element_bytes: float) ->
     return (tensors * element_bytes + optimizer.state_bytes) * tensor.elements
 
 
-def largest_temporary(job: Job, s: Strategy, at: Stage) -> Amount:
+def largest_temporary(job: Job, s: Strategy, stage: Stage) -> Amount:
     """Return the elements that a step allocates which goes tensor by tensor.
 
         elements = temporary_tensors * min(L, stage's parameters) / N
@@ -79,5 +84,5 @@ def largest_temporary(job: Job, s: Strategy, at: Stage) -> Amount:
     Source: the framework record's optimizer section.
     """
     shards = np.where(s.shards_optimizer, dense_shards(s), 1)
-    largest = np.minimum(largest_tensor(job), sum(trained_parameters(job, s, at)))
+    largest = np.minimum(largest_trained_tensor(job), sum(trained_parameters(job, s, stage)))
     return job.optimizer.temporary_tensors * largest / shards

@@ -43,18 +43,18 @@ from planner.parallel.partition import (
 )
 
 
-def communication_buffers(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
+def communication_buffers(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     """Buffers of sharding and of gradient reduction, as the framework has them."""
     if job.recipe.lora is not None and job.framework.sharding.gathers_blocks:
-        return _gathered_adapters(job, s, at)
+        return _gathered_adapters(job, s, stage)
     if not job.framework.sharding.gathers_blocks:
-        return _flat_buckets(job, s, at)
+        return _flat_buckets(job, s, stage)
     if job.framework.sharding.gathers_outer_parts:
-        return _gathered_groups(job, s, at)
-    return _gathered_blocks(job, s, at)
+        return _gathered_groups(job, s, stage)
+    return _gathered_blocks(job, s, stage)
 
 
-def _flat_buckets(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
+def _flat_buckets(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     """The flat buffers of DeepSpeed: one to reduce gradients in, and what ZeRO-3 has gathered.
 
         ZeRO-3: r * E always, + g * min(P, max(L, W)) but in the optimizer's step
@@ -67,11 +67,11 @@ def _flat_buckets(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
     Leaves out: the second buffer of overlap_comm under ZeRO-2; parameters below
     stage3_param_persistence_threshold, which stay gathered.
     """
-    live = max(job.framework.sharding.live_elements, largest_tensor(job.model))
-    held = np.minimum(sum(stage_parameters(job, s, at)), live)
+    live = max(job.framework.sharding.live_elements, largest_matrix(job.model))
+    held = np.minimum(sum(stage_parameters(job, s, stage)), live)
     reduced = bytes_each(job.precision.reduce_bytes)
     trained = np.minimum(
-        sum(trained_parameters(job, s, at)), job.framework.sharding.bucket_elements
+        sum(trained_parameters(job, s, stage)), job.framework.sharding.bucket_elements
     )
     bucket = reduced * count(
         job.framework.sharding.bucket_elements, "elements of the reduction's buffer"
@@ -95,7 +95,7 @@ def _flat_buckets(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
     )
 
 
-def _gathered_blocks(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
+def _gathered_blocks(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     """Gathered parameters and unreduced gradients of ZeRO-2 and ZeRO-3.
 
         ZeRO-3: g * (O + B) in forward, g * (O + H + 2B) + (g + r) * B around a block's backward
@@ -109,7 +109,7 @@ def _gathered_blocks(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
     Source: torch.distributed.fsdp fully_shard, PyTorch 2.13, one block per group.
     Leaves out: DDP's buckets, which are the gradients themselves here, and NCCL's own buffers.
     """
-    others = [(part, n) for part, n in occurrences(job.model, at) if not part.is_block]
+    others = [(part, n) for part, n in occurrences(job.model, stage) if not part.is_block]
     outside = _parameters_of(s, others)
     head = sum((n * rank_weights(part, s) for part, n in others), 0.0)
     is_tied = any(layer.is_tied for part, _ in others for layer in part.linears)
@@ -117,7 +117,7 @@ def _gathered_blocks(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
     is_zero_3, is_gathered = s.gathers_twice, shards_parameters(job, s)
     block = count(_largest_block(job, s), "parameters of a block")
     outer = count(outside, "parameters outside the blocks")
-    everything = count(sum(stage_parameters(job, s, at)), "gathered parameters")
+    everything = count(sum(stage_parameters(job, s, stage)), "gathered parameters")
     held = g * either(is_zero_3, outer, everything)
     unreduced = (g + r) * block + g * count(head, "of the head")
     ahead = only_where(is_zero_3, g * block)
@@ -134,7 +134,7 @@ def _gathered_blocks(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
     )
 
 
-def _gathered_groups(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
+def _gathered_groups(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     """Gathered parameters and unreduced gradients where embeddings and head are their own groups.
 
         ZeRO-3: g * (H + B) in forward, g * (H + 2B) + (g + r) * max(H, B) around the head's and the
@@ -147,7 +147,7 @@ def _gathered_groups(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
     Source: torchtitan models/llama3 infra/parallelize.py, apply_fsdp.
     Leaves out: as `_gathered_blocks`.
     """
-    others = [(part, n) for part, n in occurrences(job.model, at) if not part.is_block]
+    others = [(part, n) for part, n in occurrences(job.model, stage) if not part.is_block]
     first = before_blocks(job.model)
     g, r = bytes_each(job.precision.gather_bytes), bytes_each(job.precision.reduce_bytes)
     is_zero_3, is_gathered = s.gathers_twice, shards_parameters(job, s)
@@ -158,7 +158,7 @@ def _gathered_groups(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
     head = count(
         _parameters_of(s, [each for each in others if each[0] not in first]), "of the head"
     )
-    everything = count(sum(stage_parameters(job, s, at)), "gathered parameters")
+    everything = count(sum(stage_parameters(job, s, stage)), "gathered parameters")
     held, ahead = g * either(is_zero_3, head, everything), only_where(is_zero_3, g * block)
     return PhasedTerm(
         name="communication_buffers",
@@ -172,7 +172,7 @@ def _gathered_groups(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
     )
 
 
-def _gathered_adapters(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
+def _gathered_adapters(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     """Frozen weights that ZeRO-2 and ZeRO-3 gather, as they are stored, and adapters' gradients.
 
         ZeRO-3: O + B in forward, O + 2B + (g + r) * A around a block's backward
@@ -185,7 +185,7 @@ def _gathered_adapters(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
     """
     trained = max((adapter_parameters(job, part) for part in job.model.blocks), default=0)
     of_parts = [
-        (part, n * gathered_part_bytes(job, s, part)) for part, n in occurrences(job.model, at)
+        (part, n * gathered_part_bytes(job, s, part)) for part, n in occurrences(job.model, stage)
     ]
     of_block = greatest(gathered_part_bytes(job, s, part) for part in job.model.blocks)
     outer = size(
@@ -208,7 +208,7 @@ def _gathered_adapters(job: Job, s: Strategy, at: Stage) -> PhasedTerm:
     )
 
 
-def largest_tensor(model: Model) -> int:
+def largest_matrix(model: Model) -> int:
     """Return the elements of the model's largest matrix or table, one expert at a time."""
     matrices = (
         layer.weights // layer.num_experts for part in model.parts for layer in part.linears

@@ -149,7 +149,7 @@ def trained_tensors(job: Job, part: Part) -> tuple[Tensor, ...]:
     return (*weights, *biases, *tables, *vectors)
 
 
-def trained_parameters(job: Job, s: Strategy, at: Stage) -> tuple[Amount, Amount]:
+def trained_parameters(job: Job, s: Strategy, stage: Stage) -> tuple[Amount, Amount]:
     """Return the trained parameters of a stage on a rank, before ZeRO: dense ones, experts'.
 
         dense = sum(r * (in_features + out_features)) over the adapters, or all parameters
@@ -157,8 +157,8 @@ def trained_parameters(job: Job, s: Strategy, at: Stage) -> tuple[Amount, Amount
     Leaves out: tensor parallelism of adapters, which PEFT does not know.
     """
     if job.recipe.lora is None:
-        return stage_parameters(job, s, at)
-    adapters = sum(n * adapter_parameters(job, part) for part, n in occurrences(job.model, at))
+        return stage_parameters(job, s, stage)
+    adapters = sum(n * adapter_parameters(job, part) for part, n in occurrences(job.model, stage))
     return adapters, 0.0
 
 
@@ -218,9 +218,9 @@ def frozen_other_bytes(lora: Lora, job: Job) -> float:
     return 4.0 if lora.base_bits > _HALF or job.precision.matmul_dtype in {"fp32", "tf32"} else 2.0
 
 
-def frozen_bytes(job: Job, s: Strategy, at: Stage) -> Amount:
+def frozen_bytes(job: Job, s: Strategy, stage: Stage) -> Amount:
     """Return the bytes of a stage's frozen weights on a rank, before ZeRO."""
-    return sum(n * frozen_part_bytes(job, s, part) for part, n in occurrences(job.model, at))
+    return sum(n * frozen_part_bytes(job, s, part) for part, n in occurrences(job.model, stage))
 
 
 def kept_bytes(job: Job, s: Strategy, part: Part, kept: Kept, numerics: Numerics) -> Amount:
@@ -309,7 +309,7 @@ def largest_quantised_weights(job: Job) -> int:
     return max((layer.weights for layer in layers if _fits(layer)), default=0)
 
 
-def largest_tensor(job: Job) -> int:
+def largest_trained_tensor(job: Job) -> int:
     """Return the elements of the largest tensor that the optimizer steps."""
     sizes = (tensor.elements for part in job.model.parts for tensor in trained_tensors(job, part))
     return reduce(max, sizes, 0)

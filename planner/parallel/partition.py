@@ -105,12 +105,12 @@ def _split_sums(part: Part, split: Amount, amount: Callable[[Linear], int]) -> t
     return tuple(sums)
 
 
-def stage_parameters(job: Job, s: Strategy, at: Stage) -> tuple[Amount, Amount]:
+def stage_parameters(job: Job, s: Strategy, stage: Stage) -> tuple[Amount, Amount]:
     """Return the parameters of a stage that a rank holds, before ZeRO: dense ones, experts'.
 
     A head tied to the embeddings is a tensor of its own where the two are on different stages.
     """
-    pairs = [(count, rank_parameters(part, s)) for part, count in occurrences(job.model, at)]
+    pairs = [(count, rank_parameters(part, s)) for part, count in occurrences(job.model, stage)]
     dense = sum(count * one for count, (one, _) in pairs)
     experts = sum(count * one for count, (_, one) in pairs)
     tied = sum(
@@ -119,16 +119,16 @@ def stage_parameters(job: Job, s: Strategy, at: Stage) -> tuple[Amount, Amount]:
         for layer in part.linears
         if layer.is_tied
     )
-    return dense + at.is_last * (1 - at.is_first) * tied, experts
+    return dense + stage.is_last * (1 - stage.is_first) * tied, experts
 
 
-def occurrences(model: Model, at: Stage) -> list[tuple[Part, Amount]]:
+def occurrences(model: Model, stage: Stage) -> list[tuple[Part, Amount]]:
     """Return every part of the model and how often the stage runs it."""
     outer = [
-        (part, part.count * (at.is_first if part in before_blocks(model) else at.is_last))
+        (part, part.count * (stage.is_first if part in before_blocks(model) else stage.is_last))
         for part in model.others
     ]
-    return [*zip(model.blocks, at.blocks, strict=True), *outer]
+    return [*zip(model.blocks, stage.blocks, strict=True), *outer]
 
 
 def before_blocks(model: Model) -> tuple[Part, ...]:

@@ -163,11 +163,11 @@ def pipeline_transfer(job: Job, s: Strategy) -> Amount:
     return np.where(s.pipeline_parallel_size > 1, hop + gathered, 0.0)
 
 
-def gather_parameters(job: Job, s: Strategy, at: Stage) -> Amount:
+def gather_parameters(job: Job, s: Strategy, stage: Stage) -> Amount:
     """Seconds to gather all sharded parameters of a stage once, a block at a time."""
-    dense, experts = stage_parameters(job, s, at)
+    dense, experts = stage_parameters(job, s, stage)
     size = job.precision.gather_bytes
-    calls = blocks_of(at)
+    calls = blocks_of(stage)
     shared = operations.all_gather(job.cluster, shard_group(s), size * dense, calls)
     if not job.model.has_experts:
         return shared
@@ -175,14 +175,14 @@ def gather_parameters(job: Job, s: Strategy, at: Stage) -> Amount:
     return shared + operations.all_gather(job.cluster, group, size * experts, calls)
 
 
-def reduce_gradients(job: Job, s: Strategy, at: Stage) -> Amount:
+def reduce_gradients(job: Job, s: Strategy, stage: Stage) -> Amount:
     """Seconds to reduce all gradients of a stage once.
 
     DDP, torch's ZeRO-1: all_reduce over N * R ranks
     sharded: reduce_scatter over the shards, then all_reduce of a shard over the replicas
     Frozen parameters have no gradients.
     """
-    dense, experts = trained_parameters(job, s, at)
+    dense, experts = trained_parameters(job, s, stage)
     size = job.precision.reduce_bytes
     parts = [(size * dense, _Holders(shard_group(s), s.data_parallel_replicate_size))]
     if job.model.has_experts:
@@ -191,17 +191,17 @@ def reduce_gradients(job: Job, s: Strategy, at: Stage) -> Amount:
         parts.append(
             (size * experts, _Holders(group, np.maximum(1, np.floor_divide(ranks, group.ranks))))
         )
-    return sum(_reduce(job, s, amount, holders, at) for amount, holders in parts)
+    return sum(_reduce(job, s, amount, holders, stage) for amount, holders in parts)
 
 
-def average_parameters(job: Job, s: Strategy, at: Stage) -> Amount:
+def average_parameters(job: Job, s: Strategy, stage: Stage) -> Amount:
     """Seconds to average all parameters of a stage over the data-parallel ranks, as local SGD does.
 
         all_reduce(parameter_bytes * parameters)
 
     Source: Stich, local SGD, arXiv:1805.09767.
     """
-    dense, experts = trained_parameters(job, s, at)
+    dense, experts = trained_parameters(job, s, stage)
     group = shard_group(s)
     everyone = Group(ranks=group.ranks * s.data_parallel_replicate_size, stride=group.stride)
     size = job.precision.parameter_bytes * (dense + experts)
@@ -227,11 +227,11 @@ def scatters(job: Job, s: Strategy) -> Truth:
     return s.zero_stage >= job.framework.sharding.scatters_gradients_from
 
 
-def _reduce(job: Job, s: Strategy, size: Amount, holders: _Holders, at: Stage) -> Amount:
+def _reduce(job: Job, s: Strategy, size: Amount, holders: _Holders, stage: Stage) -> Amount:
     group, replicas = holders
     everyone = Group(ranks=group.ranks * replicas, stride=group.stride)
     buckets = np.maximum(1, np.round(size / job.framework.overlap.bucket_bytes))
-    calls = np.where(shards_parameters(job, s), blocks_of(at), buckets)
+    calls = np.where(shards_parameters(job, s), blocks_of(stage), buckets)
     whole = operations.all_reduce(job.cluster, everyone, size, calls)
     is_parted = scatters(job, s)
     if not np.any(is_parted):
@@ -243,9 +243,9 @@ def _reduce(job: Job, s: Strategy, size: Amount, holders: _Holders, at: Stage) -
     return np.where(is_parted, parted, whole)
 
 
-def blocks_of(at: Stage) -> Amount:
+def blocks_of(stage: Stage) -> Amount:
     """Return the groups in which FSDP gathers and reduces: one per block, one for the rest."""
-    return np.maximum(1, at.num_blocks + 1)
+    return np.maximum(1, stage.num_blocks + 1)
 
 
 def _expert_shard_group(s: Strategy) -> Group:

@@ -21,7 +21,7 @@ from planner.step_time.terms import StepTerm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beside:
+class OverlappedExchange:
     """A collective of data parallelism that runs beside the compute, as far as it can."""
 
     times: Amount
@@ -37,7 +37,7 @@ class Beside:
         return self.times * np.maximum(0.0, self.seconds - self.exposed)
 
 
-def reduction(job: Job, s: Strategy, at: Stage, backward: Amount) -> Beside:
+def reduction(job: Job, s: Strategy, stage: Stage, backward: Amount) -> OverlappedExchange:
     """How the gradients' reduction fits behind backward.
 
         exposed = max(tail, reduction - hidden), once per step or once per micro-batch
@@ -46,21 +46,23 @@ def reduction(job: Job, s: Strategy, at: Stage, backward: Amount) -> Beside:
     Notation: tail: the last bucket or block, which no compute follows; hidden: overlap * Bw, less
     what ZeRO-3's gather takes of it on the same link; K synchronize_every.
     """
-    whole = communication.reduce_gradients(job, s, at)
-    gathered = np.where(s.gathers_twice, communication.gather_parameters(job, s, at), 0.0)
+    whole = communication.reduce_gradients(job, s, stage)
+    gathered = np.where(s.gathers_twice, communication.gather_parameters(job, s, stage), 0.0)
     overlaps = np.where(s.zero_stage >= job.framework.overlap.reduces_gradients_from, 1.0, 0.0)
     hidden = overlaps * np.maximum(0.0, _hidden(job, backward) - gathered)
-    exposed = np.maximum(whole / communication.blocks_of(at), whole - hidden)
+    exposed = np.maximum(whole / communication.blocks_of(stage), whole - hidden)
     every = s.zero_stage >= job.framework.sharding.reduces_every_micro_batch_from
     times = np.where(every, s.gradient_accumulation_steps, 1)
-    trained = sum(trained_parameters(job, s, at))
+    trained = sum(trained_parameters(job, s, stage))
     reduced_bytes = job.precision.reduce_bytes * trained
     if np.all(np.asarray(s.synchronize_every) == 1):
-        return Beside(times=times, size_bytes=reduced_bytes, seconds=whole, exposed=exposed)
+        return OverlappedExchange(
+            times=times, size_bytes=reduced_bytes, seconds=whole, exposed=exposed
+        )
     is_local = s.synchronize_every > 1
-    average = communication.average_parameters(job, s, at) / s.synchronize_every
+    average = communication.average_parameters(job, s, stage) / s.synchronize_every
     averaged = job.precision.parameter_bytes * trained
-    return Beside(
+    return OverlappedExchange(
         times=np.where(is_local, 1, times),
         size_bytes=np.where(is_local, averaged / s.synchronize_every, reduced_bytes),
         seconds=np.where(is_local, average, whole),
@@ -68,7 +70,7 @@ def reduction(job: Job, s: Strategy, at: Stage, backward: Amount) -> Beside:
     )
 
 
-def reduction_term(job: Job, s: Strategy, reduced: Beside) -> Term:
+def reduction_term(job: Job, s: Strategy, reduced: OverlappedExchange) -> Term:
     """What the gradients' reduction adds to the step after hiding behind backward.
 
     Source: planner/collectives/operations.py; overlap: the framework record.
@@ -93,7 +95,9 @@ def reduction_term(job: Job, s: Strategy, reduced: Beside) -> Term:
     )
 
 
-def gather(job: Job, s: Strategy, at: Stage, forward: Amount, backward: Amount) -> Beside:
+def gather(
+    job: Job, s: Strategy, stage: Stage, forward: Amount, backward: Amount
+) -> OverlappedExchange:
     """How gathering parameters fits behind compute: ZeRO-2 and 3 every micro-batch, ZeRO-1 after.
 
         whole parameters: an all-gather once, exposed
@@ -103,22 +107,22 @@ def gather(job: Job, s: Strategy, at: Stage, forward: Amount, backward: Amount) 
     Notation: first: the first block's, which nothing hides.
     Source: ZeRO, arXiv:1910.02054, section 7; fully_shard prefetches one block ahead.
     """
-    once = communication.gather_parameters(job, s, at)
-    first = once / communication.blocks_of(at)
+    once = communication.gather_parameters(job, s, stage)
+    first = once / communication.blocks_of(stage)
     in_forward = np.maximum(first, once - _hidden(job, forward))
     in_backward = np.maximum(0.0, once - _hidden(job, backward))
     each = in_forward + np.where(s.gathers_twice, in_backward, 0.0)
     is_gathered = shards_parameters(job, s)
     after_step = np.where(s.shards_optimizer, once, 0.0)
-    return Beside(
+    return OverlappedExchange(
         times=np.where(is_gathered, s.gradient_accumulation_steps, 1),
-        size_bytes=job.precision.gather_bytes * sum(stage_parameters(job, s, at)),
+        size_bytes=job.precision.gather_bytes * sum(stage_parameters(job, s, stage)),
         seconds=np.where(is_gathered, np.where(s.gathers_twice, 2 * once, once), after_step),
         exposed=np.where(is_gathered, each, after_step),
     )
 
 
-def gather_term(job: Job, gathered: Beside) -> Term:
+def gather_term(job: Job, gathered: OverlappedExchange) -> Term:
     """What gathering parameters adds to the step after hiding behind compute."""
     return Term(
         name=StepTerm.PARAMETER_GATHER,
@@ -129,7 +133,9 @@ def gather_term(job: Job, gathered: Beside) -> Term:
     )
 
 
-def slowdown_term(job: Job, s: Strategy, reduced: Beside, gathered: Beside) -> Term:
+def slowdown_term(
+    job: Job, s: Strategy, reduced: OverlappedExchange, gathered: OverlappedExchange
+) -> Term:
     """What compute loses to the collectives beside it: SMs and memory bandwidth.
 
         seconds = slowdown * (hidden reduction + hidden gather)

@@ -68,9 +68,9 @@ class StepTime:
 
 def estimate_step_time(job: Job, s: Strategy) -> StepTime:
     """Return the time ledger of one optimizer step, in seconds."""
-    whole, slowest, at = pace(job, s)
-    reduced = data_parallel.reduction(job, s, at, slowest.backward)
-    gathered = data_parallel.gather(job, s, at, slowest.forward, slowest.backward)
+    whole, slowest, stage = pace(job, s)
+    reduced = data_parallel.reduction(job, s, stage, slowest.backward)
+    gathered = data_parallel.gather(job, s, stage, slowest.forward, slowest.backward)
     terms = (
         _computed(job, s, slowest, StepTerm.FORWARD, FORWARD),
         _computed(job, s, slowest, StepTerm.BACKWARD, BACKWARD),
@@ -79,8 +79,8 @@ def estimate_step_time(job: Job, s: Strategy) -> StepTime:
         data_parallel.reduction_term(job, s, reduced),
         data_parallel.gather_term(job, gathered),
         data_parallel.slowdown_term(job, s, reduced, gathered),
-        _optimizer(job, s, at),
-        *offload.terms(job, s, at, slowest.forward, slowest.backward),
+        _optimizer(job, s, stage),
+        *offload.terms(job, s, stage, slowest.forward, slowest.backward),
     )
     step_seconds = total(terms)
     tokens_per_gpu = job.tokens_per_step / job.cluster.world_size
@@ -208,14 +208,14 @@ def _pipeline(job: Job, s: Strategy, whole: MicroBatch, slowest: MicroBatch) -> 
     )
 
 
-def _optimizer(job: Job, s: Strategy, at: Stage) -> Term:
+def _optimizer(job: Job, s: Strategy, stage: Stage) -> Term:
     """The optimizer's update of the trained parameters that a rank owns, where the GPU makes it.
 
         seconds = passes * stepped_bytes * (D / N + E / M) / hbm
 
     Source: the framework record's optimizer section.
     """
-    dense, experts = trained_parameters(job, s, at)
+    dense, experts = trained_parameters(job, s, stage)
     shards = np.where(s.shards_optimizer, partition.dense_shards(s), 1)
     expert_shards = np.where(s.shards_optimizer, partition.expert_shards(s), 1)
     on_gpu = np.where(s.offloads_optimizer, 0, 1)

@@ -237,7 +237,7 @@ def pace(job: Job, s: Strategy) -> tuple[MicroBatch, MicroBatch, Stage]:
     counted = (part.count * of_parts[id(part)].seconds_by_kind for part in job.model.parts)
     whole = MicroBatch(reduce(np.add, counted))
     heaviest = partition.heaviest_stages(job, s)
-    stages = [(_through(job, at, of_parts), at) for at in heaviest]
+    stages = [(_through(job, stage, of_parts), stage) for stage in heaviest]
     slowest, busiest = reduce(_slower, stages)
     return whole, slowest, busiest
 
@@ -254,9 +254,9 @@ def _seconds_of_parts(job: Job, s: Strategy) -> Mapping[int, MicroBatch]:
     }
 
 
-def _through(job: Job, at: Stage, of_parts: Mapping[int, MicroBatch]) -> MicroBatch:
+def _through(job: Job, stage: Stage, of_parts: Mapping[int, MicroBatch]) -> MicroBatch:
     """Seconds of one micro-batch through a stage."""
-    parts = partition.occurrences(job.model, at)
+    parts = partition.occurrences(job.model, stage)
     seconds = [times * of_parts[id(part)].seconds_by_kind for part, times in parts]
     return MicroBatch(np.asarray(reduce(np.add, seconds)))
 

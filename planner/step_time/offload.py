@@ -16,7 +16,9 @@ from planner.parallel.partition import Stage, dense_shards, expert_shards, stage
 from planner.step_time.terms import StepTerm
 
 
-def terms(job: Job, s: Strategy, at: Stage, forward: Amount, backward: Amount) -> tuple[Term, ...]:
+def terms(
+    job: Job, s: Strategy, stage: Stage, forward: Amount, backward: Amount
+) -> tuple[Term, ...]:
     """Return the term of a step that offloads; nothing where no layout of the table does.
 
         seconds = down + n * share / host_rate + up
@@ -34,7 +36,7 @@ def terms(job: Job, s: Strategy, at: Stage, forward: Amount, backward: Amount) -
     """
     if not np.any(s.offloads_optimizer):
         return ()
-    share = _share(s, trained_parameters(job, s, at))
+    share = _share(s, trained_parameters(job, s, stage))
     pcie = host_link_bytes_per_second(job)
     hidden = job.framework.overlap.backward_fraction * np.asarray(backward)
     down = job.precision.gradient_bytes * share / pcie
@@ -46,7 +48,7 @@ def terms(job: Job, s: Strategy, at: Stage, forward: Amount, backward: Amount) -
         * count(share, "parameters")
         / count(job.framework.offload.parameters_per_second, "a second on the CPU")
     )
-    fetch = job.precision.parameter_bytes * _share(s, stage_parameters(job, s, at)) / pcie
+    fetch = job.precision.parameter_bytes * _share(s, stage_parameters(job, s, stage)) / pcie
     again = np.where(s.gathers_twice, np.maximum(0.0, fetch - hidden), 0.0)
     before = np.maximum(0.0, fetch - job.framework.overlap.backward_fraction * np.asarray(forward))
     returning = job.precision.parameter_bytes * share / pcie

@@ -82,7 +82,7 @@ def test_16_bit_gradients_of_bert_large_take_two_tenths_of_a_second(boytsov: Job
     assert 5e9 < 1.5 * reduced.size_bytes / reduced.seconds < 6.5e9
 
 
-def exchanged(job: Job, s: Strategy) -> data_parallel.Beside:
+def exchanged(job: Job, s: Strategy) -> data_parallel.OverlappedExchange:
     """Return the exchange where no backward hides it."""
     return data_parallel.reduction(job, s, stage(job, s, 0), backward=0.0)
 

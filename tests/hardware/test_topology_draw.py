@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.hardware.topology import Finding, Nic, Topology, draw, parse_topology
+from planner.hardware.topology import Nic, Topology, TopologyFinding, draw, parse_topology
 
 PUBLISHED = Path(__file__).parents[1] / "topologies"
 FILES = [path for path in sorted(PUBLISHED.rglob("*.txt")) if "error" not in path.stem]
@@ -185,7 +185,7 @@ def _wild(dice: random.Random) -> Topology:
         ),
         numa={gpu: dice.randint(0, 9999) for gpu in gpus},
         gpu_names=tuple("G" * dice.randint(1, 80) for _ in gpus),
-        findings=(Finding(code="TOP002", message="m" * 300),),
+        findings=(TopologyFinding(code="TOP002", message="m" * 300),),
     )
 
 

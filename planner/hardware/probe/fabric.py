@@ -6,7 +6,7 @@ from typing import Any
 
 from planner.hardware.probe.links import OpenGpu
 from planner.hardware.probe.session import Session
-from planner.hardware.topology import Finding
+from planner.hardware.topology import TopologyFinding
 
 _NOT_STARTED, _IN_PROGRESS, _COMPLETED = 1, 2, 3
 """NVML_GPU_FABRIC_STATE_*; 0 is a GPU without a fabric."""
@@ -14,7 +14,7 @@ _DEGRADED_MASK, _DEGRADED = 0x3, 1
 """NVML_GPU_FABRIC_HEALTH_MASK_DEGRADED_BW."""
 
 
-def fabric_findings(session: Session, devices: Sequence[OpenGpu]) -> list[Finding]:
+def fabric_findings(session: Session, devices: Sequence[OpenGpu]) -> list[TopologyFinding]:
     """Return what is wrong with the fabric, one finding for each kind of trouble."""
     troubles: dict[str, list[int]] = {}
     for device in devices:
@@ -22,7 +22,7 @@ def fabric_findings(session: Session, devices: Sequence[OpenGpu]) -> list[Findin
         if code:
             troubles.setdefault(code, []).append(device.gpu.index)
     return [
-        Finding(code=code, message=_MESSAGES[code].format(", ".join(map(str, indices))))
+        TopologyFinding(code=code, message=_MESSAGES[code].format(", ".join(map(str, indices))))
         for code, indices in troubles.items()
     ]
 

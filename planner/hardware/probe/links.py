@@ -8,7 +8,7 @@ from typing import Any
 
 from planner.hardware.probe.machine import ProbedGpu
 from planner.hardware.probe.session import Session, as_text
-from planner.hardware.topology import Finding, Topology
+from planner.hardware.topology import Topology, TopologyFinding
 
 _TO_GPU, _TO_IBM_NPU, _TO_SWITCH = 0x00, 0x01, 0x02
 """NVML_NVLINK_DEVICE_TYPE_*; 0xFF is unknown, and old drivers do not say."""
@@ -66,7 +66,7 @@ def nvlinks(session: Session, handle: Any) -> tuple[NvLink, ...]:
     return tuple(links)
 
 
-def connect(session: Session, devices: Sequence[OpenGpu]) -> tuple[Topology, list[Finding]]:
+def connect(session: Session, devices: Sequence[OpenGpu]) -> tuple[Topology, list[TopologyFinding]]:
     """Return the connections of every pair, GPU i being `devices[i]`, and what was assumed.
 
     Links through switches join every pair, by as many as the GPU with fewer of them has. In a
@@ -166,17 +166,17 @@ def _leading_outside(device: OpenGpu, known: set[str]) -> int:
     )
 
 
-def _guess(indices: set[int]) -> list[Finding]:
+def _guess(indices: set[int]) -> list[TopologyFinding]:
     message = (
         f"the driver does not say where NVLinks of GPU {_listed(sorted(indices))} end, as in a"
         " virtual machine that hides its switches: taken as links to a switch, as NCCL takes them"
     )
-    return [Finding(code="PRB008", message=message)] if indices else []
+    return [TopologyFinding(code="PRB008", message=message)] if indices else []
 
 
-def _hidden_peers(indices: Sequence[int]) -> list[Finding]:
+def _hidden_peers(indices: Sequence[int]) -> list[TopologyFinding]:
     message = f"NVLinks of GPU {_listed(indices)} lead to GPUs that are not visible here: ignored"
-    return [Finding(code="PRB009", message=message)] if indices else []
+    return [TopologyFinding(code="PRB009", message=message)] if indices else []
 
 
 def _listed(indices: Sequence[int]) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from planner.hardware.topology import Finding, Pair, Topology
+from planner.hardware.topology import Pair, Topology, TopologyFinding
 from planner.hardware.topology.diagnose import diagnose
 from planner.hardware.topology.words import some_pairs
 
@@ -48,12 +48,15 @@ class Machine:
     gpus: tuple[ProbedGpu, ...]
     topology: Topology
     driver_version: str
-    findings: tuple[Finding, ...]
+    findings: tuple[TopologyFinding, ...]
     """What the probe ran into, then what the topology itself shows."""
 
 
 def make_machine(
-    gpus: Sequence[ProbedGpu], topology: Topology, driver_version: str, notes: Sequence[Finding]
+    gpus: Sequence[ProbedGpu],
+    topology: Topology,
+    driver_version: str,
+    notes: Sequence[TopologyFinding],
 ) -> Machine:
     """Return a machine whose topology alone holds what a plan for it needs.
 
@@ -81,7 +84,7 @@ def make_machine(
     )
 
 
-def noted(machine: Machine, note: Finding) -> Machine:
+def noted(machine: Machine, note: TopologyFinding) -> Machine:
     """Return the machine with one more finding of the probe."""
     return replace(machine, findings=(*_notes(machine), note, *machine.topology.findings))
 
@@ -106,7 +109,7 @@ def keep(machine: Machine, positions: Sequence[int]) -> Machine:
     return make_machine(gpus, topology, machine.driver_version, _notes(machine))
 
 
-def _notes(machine: Machine) -> tuple[Finding, ...]:
+def _notes(machine: Machine) -> tuple[TopologyFinding, ...]:
     return machine.findings[: len(machine.findings) - len(machine.topology.findings)]
 
 
@@ -114,13 +117,13 @@ def _known(values: Iterable[int | None]) -> dict[int, int]:
     return {position: value for position, value in enumerate(values) if value is not None}
 
 
-def _without_copies(topology: Topology) -> list[Finding]:
+def _without_copies(topology: Topology) -> list[TopologyFinding]:
     blocked = [pair for pair, works in topology.peer_to_peer.items() if not works]
     message = (
         f"{len(blocked)} of {len(topology.peer_to_peer)} pairs of GPUs cannot copy to each other:"
         f" {some_pairs(blocked)}"
     )
-    return [Finding(code="TOP010", message=message)] if blocked else []
+    return [TopologyFinding(code="TOP010", message=message)] if blocked else []
 
 
 def _renumbered(pairs: Mapping[Pair, T], new: Mapping[int, int]) -> dict[Pair, T]:

@@ -13,7 +13,7 @@ from planner.hardware.probe.machine import Machine, MigInstance, ProbedGpu, make
 from planner.hardware.probe.numa import numa_node
 from planner.hardware.probe.session import LOST, NO_PERMISSION, Failure, Session
 from planner.hardware.probe.smi import read_smi
-from planner.hardware.topology import Finding
+from planner.hardware.topology import TopologyFinding
 
 _LIBRARY_NOT_FOUND = 12
 _NO_NVML = {
@@ -66,7 +66,7 @@ def _read(session: Session) -> Machine | str:
         return f"the NVIDIA driver lists no GPU ({reasons[0] if reasons else 'it counts 0'})"
     opened = [_device(session, index) for index in range(count)]
     devices = [device for device in opened if isinstance(device, OpenGpu)]
-    left_out = [finding for finding in opened if isinstance(finding, Finding)]
+    left_out = [finding for finding in opened if isinstance(finding, TopologyFinding)]
     if not devices:
         return "; ".join(finding.message for finding in left_out)
     topology, assumed = connect(session, devices)
@@ -81,7 +81,7 @@ def _read(session: Session) -> Machine | str:
     return make_machine([device.gpu for device in devices], topology, driver, notes)
 
 
-def _device(session: Session, index: int) -> OpenGpu | Finding:
+def _device(session: Session, index: int) -> OpenGpu | TopologyFinding:
     """Return one GPU, or why it is left out."""
     before = len(session.failures)
     handle = session.ask("nvmlDeviceGetHandleByIndex", index)
@@ -89,14 +89,14 @@ def _device(session: Session, index: int) -> OpenGpu | Finding:
     failures = session.failures[before:]
     lost = next((failure for failure in failures if failure.code in LOST), None)
     if lost:
-        return Finding(
+        return TopologyFinding(
             code="PRB001",
             message=f"GPU {index} does not answer ({lost.text}) and is left out: it has fallen off"
             " the bus or needs a reset, and CUDA may fail on the others until it is back",
         )
     if device is None or not device.gpu.name:
         reasons = [failure.text for failure in failures if failure.call in _NEEDED]
-        return Finding(
+        return TopologyFinding(
             code="PRB002",
             message=f"GPU {index} cannot be read ({''.join(reasons) or 'no name'}) and is left out",
         )
@@ -157,9 +157,9 @@ def _mig_memory_bytes(session: Session, instance: Any) -> int | None:
     return None if memory is None else int(memory.total)
 
 
-def _mig_findings(session: Session, devices: Sequence[OpenGpu]) -> list[Finding]:
+def _mig_findings(session: Session, devices: Sequence[OpenGpu]) -> list[TopologyFinding]:
     return [
-        Finding(
+        TopologyFinding(
             code="PRB004",
             message=f"GPU {device.gpu.index} is split by MIG into {len(device.gpu.mig)} instances:"
             " a process gets one of them with its share of the memory, and neither NVLink nor"
@@ -170,7 +170,7 @@ def _mig_findings(session: Session, devices: Sequence[OpenGpu]) -> list[Finding]
     ]
 
 
-def _permission_findings(failures: Sequence[Failure]) -> list[Finding]:
+def _permission_findings(failures: Sequence[Failure]) -> list[TopologyFinding]:
     calls = sorted({failure.call for failure in failures if failure.code == NO_PERMISSION})
     message = f"this user may not make {', '.join(calls)}: what they would say is left open"
-    return [Finding(code="PRB003", message=message)] if calls else []
+    return [TopologyFinding(code="PRB003", message=message)] if calls else []

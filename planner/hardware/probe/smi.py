@@ -13,7 +13,7 @@ from threading import Timer
 from planner.core.errors import InvalidInputError
 from planner.core.units import MIB
 from planner.hardware.probe.machine import Machine, ProbedGpu, make_machine
-from planner.hardware.topology import LARGEST_TEXT, Finding, Topology, parse_topology
+from planner.hardware.topology import LARGEST_TEXT, Topology, TopologyFinding, parse_topology
 
 TIMEOUT_SECONDS = 10.0
 _LONGEST_NAME = 80
@@ -36,7 +36,7 @@ def read_smi(reason: str) -> Machine | str:
         return f"{reason} and nvidia-smi lists no GPU"
     topology, trouble = _topology(program, len(rows))
     gpus = [_gpu(row, position, topology) for position, row in enumerate(rows)]
-    note = Finding(
+    note = TopologyFinding(
         code="PRB010",
         message=f"{reason}, so this is what nvidia-smi prints: MIG, power limits and the state of"
         f" the fabric are left open{trouble}",

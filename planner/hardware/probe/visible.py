@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from planner.hardware.probe.machine import Machine, MigInstance, ProbedGpu, keep, noted
-from planner.hardware.topology import Finding
+from planner.hardware.topology import TopologyFinding
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 _LONGEST = 8192
@@ -75,7 +75,7 @@ def _note(
     choices: Sequence[VisibleGpu],
     entries: Sequence[str],
     environment: Mapping[str, str],
-) -> Finding:
+) -> TopologyFinding:
     shown = ", ".join(
         f"{machine.gpus[position].index}" + (f" (MIG {part.uuid})" if part else "")
         for position, part in choices
@@ -90,11 +90,11 @@ def _note(
             "; numbers are read in the order of PCI bus ids, but CUDA puts the fastest GPU first"
             " unless CUDA_DEVICE_ORDER=PCI_BUS_ID"
         )
-    return Finding(code="PRB011", message=text)
+    return TopologyFinding(code="PRB011", message=text)
 
 
-def _unreadable(value: str) -> Finding:
-    return Finding(
+def _unreadable(value: str) -> TopologyFinding:
+    return TopologyFinding(
         code="PRB012",
         message=f"{VARIABLE}={value[:60]!r} names no GPU here, or one of them twice: all GPUs are"
         " shown, though CUDA itself will see none",

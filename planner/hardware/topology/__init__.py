@@ -1,6 +1,6 @@
 """Pasted tool output -> how the GPUs of one node are connected."""
 
-from planner.domain.topology import PCIE_CLASSES, Finding, Nic, Pair, Topology
+from planner.domain.topology import PCIE_CLASSES, Nic, Pair, Topology, TopologyFinding
 from planner.hardware.topology.draw import draw
 from planner.hardware.topology.file import dump
 from planner.hardware.topology.findings import FINDINGS
@@ -10,10 +10,10 @@ __all__ = [
     "FINDINGS",
     "LARGEST_TEXT",
     "PCIE_CLASSES",
-    "Finding",
     "Nic",
     "Pair",
     "Topology",
+    "TopologyFinding",
     "draw",
     "dump",
     "parse_topology",

@@ -3,17 +3,17 @@
 from collections.abc import Iterator
 
 from planner.catalog.interconnect import interconnect
-from planner.domain.topology import Finding, Topology
+from planner.domain.topology import Topology, TopologyFinding
 from planner.hardware.topology.words import gpu_span, some_pairs
 
 _NEAR = {"PIX", "PXB"}
 
 
-def diagnose(topology: Topology) -> Iterator[Finding]:
+def diagnose(topology: Topology) -> Iterator[TopologyFinding]:
     """Yield the findings that follow from the connections themselves."""
     num_pairs = topology.num_gpus * (topology.num_gpus - 1) // 2
     if missing := topology.missing_pairs:
-        yield Finding(
+        yield TopologyFinding(
             code="TOP002",
             message=f"how {len(missing)} of {num_pairs} pairs of GPUs are connected was not in"
             f" what was read: {some_pairs(missing)}",
@@ -24,7 +24,7 @@ def diagnose(topology: Topology) -> Iterator[Finding]:
     yield from _links_up(topology)
     nearest = {nic.pcie[gpu] for nic in topology.nics for gpu in nic.pcie}
     if nearest == {"SYS"}:
-        yield Finding(
+        yield TopologyFinding(
             code="TOP012",
             message=f"SYS to every GPU is what {_adapters(len(topology.nics))}",
         )
@@ -34,12 +34,12 @@ def _adapters(count: int) -> str:
     return f"{count} network adapters read" if count > 1 else "the network adapter reads"
 
 
-def _flat(topology: Topology) -> Iterator[Finding]:
+def _flat(topology: Topology) -> Iterator[TopologyFinding]:
     """Yield that one class for all pairs says less than it seems to."""
     pairs = f"all {len(topology.pcie)} pairs" if len(topology.pcie) > 1 else "the pair"
     classes = set(topology.pcie.values())
     if classes == {"PHB"} and topology.num_gpus > 2:  # noqa: PLR2004 - a pair proves nothing
-        yield Finding(
+        yield TopologyFinding(
             code="TOP004",
             message=f"{pairs} read PHB: in a virtual machine that says nothing about the wiring"
             " beneath",
@@ -47,14 +47,14 @@ def _flat(topology: Topology) -> Iterator[Finding]:
     nodes = topology.numa_nodes
     if classes == {"SYS"} and len(nodes) > 1 and any(len(gpus) > 1 for gpus in nodes.values()):
         split = ", ".join(f"{gpu_span(gpus)} on node {node}" for node, gpus in nodes.items())
-        yield Finding(
+        yield TopologyFinding(
             code="TOP011",
             message=f"{pairs} read SYS, within NUMA nodes too; the split is taken from the NUMA"
             f" column: {split}",
         )
 
 
-def _expected_nvlink(topology: Topology) -> Iterator[Finding]:
+def _expected_nvlink(topology: Topology) -> Iterator[TopologyFinding]:
     """Yield that eight GPUs look like an SXM baseboard whose NVLink is gone."""
     is_hidden = any(finding.code == "TOP003" for finding in topology.findings)
     if topology.num_gpus != interconnect().nvlink.baseboard_gpus or topology.nvlink or is_hidden:
@@ -65,7 +65,7 @@ def _expected_nvlink(topology: Topology) -> Iterator[Finding]:
         reason = "8 GPUs, each with a network adapter of its own"
     else:
         return
-    yield Finding(
+    yield TopologyFinding(
         code="TOP005",
         message=f"{reason}, and no NVLink between any two: if these are SXM GPUs, NVLink is down",
     )
@@ -79,7 +79,7 @@ def _has_adapter_each(topology: Topology) -> bool:
     return len(names) == len(first) > topology.num_gpus // 2
 
 
-def _links_up(topology: Topology) -> Iterator[Finding]:
+def _links_up(topology: Topology) -> Iterator[TopologyFinding]:
     """Yield that active links and the matrix disagree."""
     if not topology.nvlink and not topology.pcie:
         return
@@ -92,12 +92,12 @@ def _links_up(topology: Topology) -> Iterator[Finding]:
     down = [gpu for gpu, up in topology.active_nvlinks.items() if up < most[gpu]]
     if unseen:
         links = topology.active_nvlinks[unseen[0]]
-        yield Finding(
+        yield TopologyFinding(
             code="TOP008",
             message=f"{gpu_span(unseen)}: {links} NVLinks are up, and the matrix shows none",
         )
     if down:
-        yield Finding(
+        yield TopologyFinding(
             code="TOP008",
             message=f"{gpu_span(down)}: the matrix shows NV{most[down[0]]}, and"
             f" {topology.active_nvlinks[down[0]]} links are up",

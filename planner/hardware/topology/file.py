@@ -16,10 +16,10 @@ from planner.domain.topology import (
     MOST_GPUS,
     MOST_LINKS,
     PCIE_CLASSES,
-    Finding,
     Nic,
     Pair,
     Topology,
+    TopologyFinding,
 )
 from planner.hardware.topology.diagnose import diagnose
 from planner.hardware.topology.findings import FINDINGS
@@ -249,14 +249,14 @@ def _nic(entry: Any, num_gpus: int) -> Nic:
     return Nic(name=_text("nics", entry.get("name")), pcie=pcie)
 
 
-def _findings(content: Mapping[str, Any]) -> tuple[Finding, ...]:
+def _findings(content: Mapping[str, Any]) -> tuple[TopologyFinding, ...]:
     return tuple(_finding(entry) for entry in _list(content, "findings", _MOST_FINDINGS))
 
 
-def _finding(entry: Any) -> Finding:
+def _finding(entry: Any) -> TopologyFinding:
     if not isinstance(entry, dict) or entry.keys() != {"code", "message"}:
         _refuse("findings", 'expected objects of "code" and "message"')
     code = _text("findings", entry["code"])
     if code not in FINDINGS:
         _refuse("findings", f"there is no {_shown(code)}")
-    return Finding(code=code, message=_text("findings", entry["message"], _LONGEST_MESSAGE))
+    return TopologyFinding(code=code, message=_text("findings", entry["message"], _LONGEST_MESSAGE))

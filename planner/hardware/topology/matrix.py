@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from planner.domain.topology import MOST_LINKS, Finding, Nic, Pair, Topology
+from planner.domain.topology import MOST_LINKS, Nic, Pair, Topology, TopologyFinding
 from planner.hardware.topology.refusal import refusal
 from planner.hardware.topology.table import MatrixRow, MatrixTable
 from planner.hardware.topology.words import rows, was
@@ -178,7 +178,7 @@ def _numa(text: MatrixText, tail: tuple[str, ...]) -> dict[int, int]:
     return nodes
 
 
-def _cut(text: MatrixText) -> Iterator[Finding]:
+def _cut(text: MatrixText) -> Iterator[TopologyFinding]:
     """Yield what was cut off and from what it was rebuilt."""
     gpus = [f"GPU{gpu}" for gpu in range(text.num_gpus)]
     cut_rows = rows([gpu for gpu in gpus if gpu in text.rows])
@@ -188,24 +188,24 @@ def _cut(text: MatrixText) -> Iterator[Finding]:
             if set(gpus) & set(cut)
             else "how adapters reach GPUs was read"
         )
-        yield Finding(
+        yield TopologyFinding(
             code="TOP001",
             message=f"{rows(cut)} {was(cut)} cut; {rebuilt} from the columns of {cut_rows}",
         )
     if short := tuple(text.short_rows):
-        yield Finding(
+        yield TopologyFinding(
             code="TOP001",
             message=f"{rows(short)} {was(short)} cut short; the cells beyond were rebuilt from the"
             " other rows as far as these go",
         )
 
 
-def _hidden(table: MatrixTable, nvlink: Mapping[Pair, int]) -> Iterator[Finding]:
+def _hidden(table: MatrixTable, nvlink: Mapping[Pair, int]) -> Iterator[TopologyFinding]:
     """Yield that NVLink was hidden: `-mp` was typed, or its legend leaves NV# out."""
     is_legend_whole = {"X", "SYS", "PIX"} <= table.legend
     asked = re.search(r"topo\s+-mp\b|--matrix-pci", table.title)
     if not nvlink and (asked or (is_legend_whole and "NV#" not in table.legend)):
-        yield Finding(
+        yield TopologyFinding(
             code="TOP003",
             message=f"`nvidia-smi topo -mp` hides NVLink: the {table.num_gpus} GPUs may be"
             " joined by it all the same; paste `nvidia-smi topo -m`",

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from planner.domain.topology import Finding, Pair, Topology
+from planner.domain.topology import Pair, Topology, TopologyFinding
 from planner.hardware.topology.refusal import refusal
 from planner.hardware.topology.table import MatrixTable
 from planner.hardware.topology.words import some_pairs
@@ -65,9 +65,9 @@ def _statuses(table: MatrixTable) -> dict[Pair, str]:
     return statuses
 
 
-def _blocked(blocked: Mapping[Pair, str], num_read: int) -> Finding:
+def _blocked(blocked: Mapping[Pair, str], num_read: int) -> TopologyFinding:
     words = sorted(set(blocked.values()))
-    return Finding(
+    return TopologyFinding(
         code="TOP010",
         message=f"peer-to-peer copies do not work for {len(blocked)} of {num_read} pairs"
         f" ({some_pairs(blocked)}): {', '.join(f'{w}, {_STATUSES[w]}' for w in words)}",

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from planner.core.errors import InvalidInputError
-from planner.domain.topology import Finding, Pair, Topology
+from planner.domain.topology import Pair, Topology, TopologyFinding
 from planner.hardware.topology.clean import clean
 from planner.hardware.topology.diagnose import diagnose
 from planner.hardware.topology.file import is_file, read_file
@@ -77,7 +77,7 @@ def _one_of(matrices: Sequence[Topology]) -> Topology:
     if not others:
         return chosen
     which = "first" if chosen is matrices[0] else "first with NVLink"
-    finding = Finding(
+    finding = TopologyFinding(
         code="TOP006",
         message=f"the paste holds {len(matrices)} matrices that differ; the {which} was read"
         f" ({chosen.num_gpus} GPUs)",
@@ -157,7 +157,7 @@ def _deduced(topology: Topology) -> Topology:
     if topology.nvlink or topology.pcie or len(up) != 2 or len(set(up.values())) != 1:  # noqa: PLR2004
         return topology
     (low, links), (high, _) = sorted(up.items())
-    finding = Finding(
+    finding = TopologyFinding(
         code="TOP007",
         message=f"GPU{low} and GPU{high} alone have NVLinks, {links} each: taken to join these two",
     )

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from planner.core.errors import InvalidInputError
-from planner.domain.topology import MOST_GPUS, Finding, Pair, Topology
+from planner.domain.topology import MOST_GPUS, Pair, Topology, TopologyFinding
 from planner.hardware.topology.clean import Line
 from planner.hardware.topology.refusal import refusal
 from planner.hardware.topology.table import MatrixTable
@@ -106,9 +106,9 @@ def _class(hops: str, weight: str) -> str:
     return "PHB" if weight.isdigit() and int(weight) <= _WITHIN_SOCKET_WEIGHT else "SYS"
 
 
-def _counted_as_one(xgmi: Iterable[Pair], routed: set[Pair]) -> Finding:
+def _counted_as_one(xgmi: Iterable[Pair], routed: set[Pair]) -> TopologyFinding:
     through = f"; {some_pairs(routed)} pass through other GPUs" if routed else ""
-    return Finding(
+    return TopologyFinding(
         code="TOP009",
         message=f"{len(list(xgmi))} XGMI pairs count as one link each, as rocm-smi does not print"
         f" how many there are{through}",

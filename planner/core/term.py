@@ -282,6 +282,8 @@ class Term:
     """Paper, file or measurement that the formula and its constants come from."""
     spread: Amount = 0.0
     """How far the likely error reaches to each side, as a fraction of the amount."""
+    applies: Truth = True
+    """Whether the layout has it at all; a row of a table shows no term that only others have."""
 
     @property
     def amount(self) -> Amount:
@@ -317,13 +319,13 @@ class RowTerms(Collection[Term]):
 
     @cached_property
     def _taken(self) -> tuple[Term, ...]:
-        return tuple(term.at(self._row) for term in self._terms)
+        return tuple(term.at(self._row) for term in self._terms if pick(term.applies, self._row))
 
     def __iter__(self) -> Iterator[Term]:
         return iter(self._taken)
 
     def __len__(self) -> int:
-        return len(self._terms)
+        return len(self._taken)
 
     def __contains__(self, term: object) -> bool:
         return term in self._taken

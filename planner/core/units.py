@@ -92,7 +92,8 @@ def format_fraction(amount: SupportsFloat) -> str:
 
 def format_percent(amount: SupportsFloat) -> str:
     """Show a factor of an arithmetic as a percentage, to three digits: 6 %, 5.25 %."""
-    return f"{100 * float(amount):.3g} %"
+    percentage = 100 * float(amount)
+    return f"{percentage:.3g} %" if percentage < 1000 else f"{percentage:,.0f} %"  # noqa: PLR2004
 
 
 def format_ranks(amount: SupportsFloat) -> str:

@@ -101,8 +101,8 @@ def _bundle(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
         precision=recipe.precision,
         attention=recipe.attention,
         optimizer=recipe.optimizer,
-        expected_peak_bytes=int(_rounded(chosen.memory.peak_bytes)),
-        expected_reserved_bytes=int(_rounded(chosen.memory.reserved_bytes)),
+        expected_peak_bytes=round(float(chosen.memory.peak_bytes)),
+        expected_reserved_bytes=round(float(chosen.memory.reserved_bytes)),
         expected_step_seconds=_rounded(chosen.step_time.step_seconds),
         expected_tokens_per_second_per_gpu=_rounded(chosen.step_time.tokens_per_second_per_gpu),
         # Backward is twice forward: gradients of the inputs and of the weights.
@@ -115,8 +115,8 @@ def _bundle(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
 
 
 def _rounded(amount: SupportsFloat) -> float:
-    """Return four significant digits: an estimate has no more, and a script reads better."""
-    return float(f"{float(amount):.4g}")
+    """Return seven significant digits: as many as are shown; of seventeen the last ones vary."""
+    return float(f"{float(amount):.7g}")
 
 
 def _layers_per_stage(job: Job, strategy: Layout) -> tuple[int, ...]:

@@ -253,7 +253,7 @@ def framework_and_context(job: Job, s: Strategy, peak: Amount) -> Term:
     return Term(
         name="framework_and_context",
         arithmetic=size(framework.device.context_bytes, "of CUDA context")
-        + size(framework.device.nccl_bytes, "of NCCL a communicator") * plain(communicators(job, s))
+        + plain(communicators(job, s)) * size(framework.device.nccl_bytes, "of NCCL")
         + percent(framework.device.allocator_fraction) * size(peak, "in the allocator"),
         source=framework.device.source,
         spread=framework.uncertainty.memory,
@@ -261,4 +261,4 @@ def framework_and_context(job: Job, s: Strategy, peak: Amount) -> Term:
 
 
 _TWO = plain(2.0)
-_GATHERED_NOTE = "gathered parameters, and gradients not yet scattered"
+_GATHERED_NOTE = "gathered, or of gradients not yet scattered"

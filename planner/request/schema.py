@@ -67,26 +67,30 @@ class RecipeRequest(WireModel):
     training_samples: int | None = Field(default=None, ge=1, le=10**15)
 
 
+_LARGEST_SIZE = 2**20
+"""Of any size of a layout: the most GPUs that are planned for, and far more of everything else."""
+
+
 class StrategyRequest(WireModel):
     """A layout: whole for an estimate, a partial wish for a suggestion."""
 
-    data_parallel_replicate_size: int | None = Field(default=None, ge=1)
-    data_parallel_shard_size: int | None = Field(default=None, ge=1)
-    tensor_parallel_size: int = Field(default=1, ge=1)
+    data_parallel_replicate_size: int | None = Field(default=None, ge=1, le=_LARGEST_SIZE)
+    data_parallel_shard_size: int | None = Field(default=None, ge=1, le=_LARGEST_SIZE)
+    tensor_parallel_size: int = Field(default=1, ge=1, le=_LARGEST_SIZE)
     sequence_parallel: bool = False
-    pipeline_parallel_size: int = Field(default=1, ge=1)
-    virtual_pipeline_size: int = Field(default=1, ge=1)
+    pipeline_parallel_size: int = Field(default=1, ge=1, le=_LARGEST_SIZE)
+    virtual_pipeline_size: int = Field(default=1, ge=1, le=_LARGEST_SIZE)
     pipeline_schedule: str = Field(
         default=PipelineSchedule.ONE_FORWARD_ONE_BACKWARD.value, max_length=40
     )
-    context_parallel_size: int = Field(default=1, ge=1)
-    expert_parallel_size: int = Field(default=1, ge=1)
+    context_parallel_size: int = Field(default=1, ge=1, le=_LARGEST_SIZE)
+    expert_parallel_size: int = Field(default=1, ge=1, le=_LARGEST_SIZE)
     zero_stage: int | None = Field(default=None, ge=0, le=3)
-    micro_batch_size: int | None = Field(default=None, ge=1)
-    gradient_accumulation_steps: int | None = Field(default=None, ge=1)
+    micro_batch_size: int | None = Field(default=None, ge=1, le=_LARGEST_SIZE)
+    gradient_accumulation_steps: int | None = Field(default=None, ge=1, le=_LARGEST_SIZE)
     recompute: Literal["none", "selective", "full"] | None = None
     offload: Literal["none", "optimizer", "optimizer+parameters"] = "none"
-    synchronize_every: int = Field(default=1, ge=1)
+    synchronize_every: int = Field(default=1, ge=1, le=_LARGEST_SIZE)
 
 
 class Request(WireModel):
@@ -147,9 +151,8 @@ def _problem(detail: Any) -> Problem:
     field = ".".join(path)
     if not is_unknown:
         shown = f", not {detail['input']!r:.40}" if detail["type"] != "missing" else ""
-        return Problem(
-            field=field, message=f"{field or 'the request'}: {detail['msg']}{shown}", hint=""
-        )
+        said = "must be an object" if detail["type"] == "model_type" else detail["msg"]
+        return Problem(field=field, message=f"{field or 'the request'}: {said}{shown}", hint="")
     hint = _nearest_field(last, path[-2] if len(path) > 1 else "")
     return Problem(field=field, message=f"unknown field {field[:80]!r}", hint=hint)
 

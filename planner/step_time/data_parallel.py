@@ -81,9 +81,9 @@ def reduction_term(job: Job, s: Strategy, reduced: OverlappedExchange) -> Term:
         name=StepTerm.GRADIENT_REDUCTION,
         arithmetic=plain(reduced.times) * seconds(reduced.exposed, "exposed"),
         note=(
-            "of ",
+            "in all ",
             seconds(reduced.seconds),
-            " for ",
+            ": ",
             size(reduced.size_bytes),
             " over ",
             ranks(everyone),
@@ -127,7 +127,7 @@ def gather_term(job: Job, gathered: OverlappedExchange) -> Term:
     return Term(
         name=StepTerm.PARAMETER_GATHER,
         arithmetic=plain(gathered.times) * seconds(gathered.exposed, "exposed"),
-        note=("of ", seconds(gathered.seconds)),
+        note=("in all ", seconds(gathered.seconds)),
         source=source(job),
         spread=communication_spread(job),
     )

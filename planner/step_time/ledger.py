@@ -23,6 +23,7 @@ from planner.core.term import (
     count,
     micro_batches,
     only_where,
+    percent,
     pick,
     plain,
     ranks,
@@ -31,7 +32,7 @@ from planner.core.term import (
     total,
 )
 from planner.domain.job import Job
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Layout, Strategy
 from planner.parallel import partition
 from planner.parallel.adapters import trained_parameters
 from planner.parallel.partition import Stage
@@ -131,7 +132,6 @@ def _computed(job: Job, s: Strategy, slowest: MicroBatch, name: str, kinds: rang
     return Term(
         name=name,
         arithmetic=steps * add(each.values()),
-        note=(f"on {job.cluster.gpu.name}",),
         parts=parts,
         source=source,
         spread=slowest.spread,
@@ -153,6 +153,7 @@ def _model_parallel(job: Job, s: Strategy, slowest: MicroBatch) -> tuple[Term, .
             note=("among ", ranks(group.ranks)),
             source="planner/step_time/communication.py",
             spread=data_parallel.communication_spread(job),
+            applies=np.asarray(group.ranks) > 1,
         )
         for name, kind, group in kinds
         if np.any(np.asarray(group.ranks) > 1)
@@ -190,22 +191,33 @@ def _pipeline(job: Job, s: Strategy, whole: MicroBatch, slowest: MicroBatch) -> 
     through = MicroBatchSeconds(
         total=whole.seconds, forward=whole.forward, weight=whole.of(Spent.PUT_OFF)
     )
-    share = plain(idle_share(s, through), "of it under the schedule")
+    share, is_pipelined = (
+        percent(idle_share(s, through), "of it idle"),
+        s.pipeline_parallel_size > 1,
+    )
     late = seconds(behind, "that chunks' hand-overs take longer than they compute")
     return (
         Term(
             name=StepTerm.PIPELINE_BUBBLE,
-            arithmetic=only_where(s.pipeline_parallel_size > 1, idle * share),
+            arithmetic=only_where(is_pipelined, idle * share),
+            note=(_schedule_words(s),) if isinstance(s, Layout) else (),
             source="Narayanan et al., arXiv:2104.04473, section 2.2",
             spread=slowest.spread,
+            applies=is_pipelined,
         ),
         Term(
             name=StepTerm.PIPELINE_TRANSFER,
-            arithmetic=plain(times) * seconds(one, "a hand-over") + micro_batches(steps) * late,
+            arithmetic=count(times, "hand-overs") * seconds(one) + micro_batches(steps) * late,
             source="planner/step_time/communication.py",
             spread=data_parallel.communication_spread(job),
+            applies=is_pipelined,
         ),
     )
+
+
+def _schedule_words(s: Layout) -> str:
+    chunks = f", {s.virtual_pipeline_size} chunks a stage" if s.virtual_pipeline_size > 1 else ""
+    return f"{s.pipeline_schedule}{chunks}"
 
 
 def _optimizer(job: Job, s: Strategy, stage: Stage) -> Term:

@@ -63,6 +63,7 @@ def terms(
             note=("copies at ", rate(pcie), " a GPU"),
             source=job.framework.offload.source,
             spread=job.framework.uncertainty.host,
+            applies=s.offloads_optimizer,
         ),
     )
 

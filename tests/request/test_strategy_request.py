@@ -3,9 +3,9 @@ from typing import Any
 import pytest
 from conftest import JobMaker
 
-from planner.core.errors import InvalidInputError, UnsupportedError
+from planner.core.errors import InvalidInputError, InvalidRequestError, UnsupportedError
 from planner.domain.strategy import Offload
-from planner.request.schema import StrategyRequest
+from planner.request.schema import StrategyRequest, parse_request
 from planner.request.strategy import pinned_fields, requested_layout
 
 BATCH = {"global_batch_size": 16}
@@ -164,3 +164,20 @@ def test_an_unknown_schedule_names_the_known_ones(name: str, hint: str) -> None:
         pinned_fields(strategy(pipeline_schedule=name))
     assert caught.value.field == "strategy.pipeline_schedule"
     assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize("size", [2**20 + 1, 2**63, 10**25])
+def test_sizes_beyond_any_cluster_are_refused(size: int) -> None:
+    for name in StrategyRequest.model_fields:
+        if name.endswith(("_size", "_steps")) or name == "synchronize_every":
+            with pytest.raises(InvalidRequestError) as caught:
+                parse_request({"model": "gpt2", "strategy": {name: size}})
+            assert caught.value.problems[0].field == f"strategy.{name}"
+
+
+def test_the_largest_sizes_are_judged_without_overflow(make_job: JobMaker) -> None:
+    job = make_job(gpus=4)
+    sizes = [name for name in StrategyRequest.model_fields if name.endswith("_size")]
+    wish = StrategyRequest(**dict.fromkeys(sizes, 2**20))
+    with pytest.raises(InvalidInputError):
+        requested_layout(wish, job)

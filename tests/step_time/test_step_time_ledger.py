@@ -6,7 +6,7 @@ import pytest
 from conftest import JobMaker
 
 from planner.core.term import Quantity, Term, total
-from planner.domain.strategy import Layout, PipelineSchedule, Recompute, Strategy, vary
+from planner.domain.strategy import Layout, PipelineSchedule, Recompute, Strategy, tabulate, vary
 from planner.search.candidate import estimate_rows
 from planner.search.space import strategies
 from planner.step_time.communication import pipeline_transfer
@@ -319,3 +319,13 @@ def test_forward_and_backward_open_into_what_they_spend(make_job: JobMaker) -> N
         assert total(whole.parts) == pytest.approx(whole.amount)
         assert {"attention", "elementwise", "loss", "launches"} < {p.name for p in whole.parts}
     assert "weight_gradients" in {part.name for part in term(time, "backward").parts}
+
+
+def test_a_row_of_a_table_has_no_term_that_only_others_have(make_job: JobMaker) -> None:
+    job = make_job(gpus=8, recipe={"framework": "megatron", "global_batch_size": 64})
+    alone = ddp(8)
+    divided = replace(alone, data_parallel_replicate_size=4, tensor_parallel_size=2)
+    table = estimate_step_time(job, tabulate([alone, divided]))
+    for row, layout in enumerate((alone, divided)):
+        terms = estimate_step_time(job, layout).terms
+        assert [t.name for t in table.at(row).terms] == [t.name for t in terms]

@@ -19,6 +19,11 @@ from planner.generate import generate
 
 pytestmark = pytest.mark.usefixtures("preloaded")
 
+ROUNDED = 2e-5
+"""Of a weight. Adam divides a gradient by its own size, so rounding of one near zero moves its weight by a
+share of the learning rate, 1e-3. Ring attention adds the pieces in another order; processors differ in
+how far that goes: below 1e-5 on some, 1.23e-5 seen on another."""
+
 CONTEXT: dict[str, Any] = {"context_parallel_size": 2, "zero_stage": 3}
 TENSOR: dict[str, Any] = {"tensor_parallel_size": 2, "zero_stage": 3, "data_parallel_size": 2}
 MISTRAL = {**DEEP_LLAMA, "model_type": "mistral", "architectures": ["MistralForCausalLM"]}
@@ -29,14 +34,14 @@ WINDOWED_QWEN = {**QWEN, "use_sliding_window": True, "sliding_window": 64, "max_
 
 def test_pieces_of_sequences_train_like_one_process(tmp_path: Path) -> None:
     run = launch(tmp_path, deep(DEEP_LLAMA, **CONTEXT), "--save-every", "3")
-    assert_parity(run.finish(), expected("deep-llama"))
+    assert_parity(run.finish(), expected("deep-llama"), tolerance=ROUNDED)
     assert shards(run, 3) == {"__0_0.distcp", "__1_0.distcp"}
 
 
 def test_pieces_of_sequences_and_shards_train_like_one_process(tmp_path: Path) -> None:
     layout = {"zero_stage": 2, "recompute": "full", "data_parallel_size": 2}
     run = launch(tmp_path, deep(DEEP_LLAMA, **{**CONTEXT, **layout}))
-    assert_parity(run.finish(), expected("deep-llama"), world_size=4)
+    assert_parity(run.finish(), expected("deep-llama"), world_size=4, tolerance=ROUNDED)
 
 
 def test_the_launcher_hands_the_plan_to_the_mesh(

@@ -9,7 +9,7 @@ import pytest
 from conftest import JobMaker
 
 from planner.core.units import GIB
-from planner.domain.strategy import Layout
+from planner.domain.strategy import Layout, PipelineSchedule
 from planner.memory.ledger import estimate_memory, stage_memories
 
 NANOTRON = tomllib.loads(Path("data/measurements/nanotron_memory.toml").read_text())
@@ -102,7 +102,7 @@ GPT_3 = {
                 "sequence_parallel": True,
                 "pipeline_parallel_size": 8,
                 "virtual_pipeline_size": 6,
-                "pipeline_schedule": "interleaved-1f1b",
+                "pipeline_schedule": PipelineSchedule.INTERLEAVED,
                 "micro_batch_size": 2,
                 "gradient_accumulation_steps": 64,
             },

@@ -128,8 +128,8 @@ def test_description_is_not_shared_between_apps() -> None:
             "cluster",
             "nothing fits",
         ),
-        ([1], 422, "", "valid dictionary"),
-        (None, 422, "", "valid dictionary"),
+        ([1], 422, "", "must be an object"),
+        (None, 422, "", "must be an object"),
     ],
 )
 def test_bad_request_is_a_problem_with_a_field_and_what_to_do(

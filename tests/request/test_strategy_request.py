@@ -178,6 +178,6 @@ def test_sizes_beyond_any_cluster_are_refused(size: int) -> None:
 def test_the_largest_sizes_are_judged_without_overflow(make_job: JobMaker) -> None:
     job = make_job(gpus=4)
     sizes = [name for name in StrategyRequest.model_fields if name.endswith("_size")]
-    wish = StrategyRequest(**dict.fromkeys(sizes, 2**20))
+    wish = strategy(**dict.fromkeys(sizes, 2**20))
     with pytest.raises(InvalidInputError):
         requested_layout(wish, job)

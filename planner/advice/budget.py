@@ -3,16 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-import numpy as np
-
-from planner.advice.plan import ClusterOption, Plan, make_plan, ordinary_rows
+from planner.advice.choice import choose
+from planner.advice.plan import ClusterOption, Plan, make_plan
 from planner.core.errors import InvalidInputError, NothingFitsError
 from planner.core.units import format_duration
 from planner.domain.job import Job
-from planner.domain.strategy import Offload
 from planner.search.largest_that_fits import with_gpus
 from planner.search.pinned_fields import PinnedFields
-from planner.search.search import search
 from planner.search.training_run import HOUR_SECONDS, training_run
 
 OBJECTIVES = ("time", "memory", "gpus", "cost")
@@ -88,12 +85,12 @@ def _cluster_sizes(job: Job, most_gpus: int) -> Iterator[tuple[int, int]]:
 def _option(
     job: Job, pinned: PinnedFields | None, deadline_seconds: float | None
 ) -> ClusterOption | None:
-    result = search(job, pinned)
-    ordinary = ordinary_rows(result, pinned or {})
-    row = result.best(ordinary, result.weighted_seconds) if len(ordinary) else None
-    if row is None or np.all(result.table.offload[ordinary] != Offload.NONE):
+    try:
+        candidate = choose(job, pinned).situation.candidate
+    except (NothingFitsError, InvalidInputError):
         return None
-    candidate = result.candidate(row)
+    if candidate.strategy.offloads_optimizer and "offload" not in (pinned or {}):
+        return None
     run, cluster = training_run(job, candidate.step_time), job.cluster
     seconds = float(candidate.step_time.step_seconds)
     hourly = cluster.instance.usd_per_hour if cluster.instance else 0.0

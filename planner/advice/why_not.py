@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.advice import rules
-from planner.advice.plan import Plan, ordinary_rows
+from planner.advice.choice import ordinary_rows
+from planner.advice.plan import Plan
 from planner.advice.rules import Finding, Severity, Situation
 from planner.core.errors import InvalidInputError, did_you_mean
 from planner.core.units import format_bytes, format_seconds

@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from planner.catalog.choice import trusted_lead
 from planner.core.term import Column
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.job import Job
@@ -20,7 +21,7 @@ from planner.domain.strategy import (
 from planner.memory.host import fits_host
 from planner.memory.ledger import estimate_memory
 from planner.search.candidate import COMFORTABLE_FRACTION, Candidate, estimate, estimate_rows
-from planner.search.code_changes import code_change_factor, num_code_changes
+from planner.search.effort import effort_factor
 from planner.search.pinned_fields import PinnedFields
 from planner.search.space import tables
 from planner.step_time.ledger import estimate_step_time
@@ -56,17 +57,29 @@ class SearchResult:
 
     @cached_property
     def weighted_seconds(self) -> Column:
-        """Return the step time with what changed code must earn, see `planner.search.code_changes`."""
-        factor = code_change_factor(num_code_changes(self.job, self.table))
-        weighted: Column = self.step_seconds * factor
+        """Return the step time with what techniques must earn, see `planner.search.effort`."""
+        weighted: Column = self.step_seconds * effort_factor(
+            self.job, self.table, has_spare_context=self.has_spare_context
+        )
         return weighted
+
+    @cached_property
+    def has_spare_context(self) -> bool:
+        """Return whether a layout fits with room that leaves sequences whole."""
+        is_whole = self.table.context_parallel_size == 1
+        return bool(np.any(self.is_comfortable & is_whole))
 
     @cached_property
     def num_techniques(self) -> Column:
         """Return how many ways each layout divides the model, chunks of a pipeline among them."""
-        used = sum(np.where(self.table.uses(dimension), 1, 0) for dimension in DIMENSIONS)
-        count: Column = used + (self.table.virtual_pipeline_size > 1)
+        count: Column = self.num_dimensions + (self.table.virtual_pipeline_size > 1)
         return count
+
+    @cached_property
+    def num_dimensions(self) -> Column:
+        """Return how many parallel dimensions each layout has beside data parallelism."""
+        used = sum(np.where(self.table.uses(dimension), 1, 0) for dimension in DIMENSIONS)
+        return np.asarray(used)
 
     @cached_property
     def families(self) -> dict[str, Column]:
@@ -103,18 +116,33 @@ class SearchResult:
 
         Args:
             among: indices of rows.
-            by: the column; of rows within 2 % of its least, one with the fewest techniques is taken,
-                of those one that recomputes least, and of those the one with the most room.
+            by: the column; the fewest dimensions are taken whose best row is within the lead that
+                published pairs tell from none, see `planner.catalog.choice.trusted_lead`. Of rows
+                with as few within 2 % of the best, one with the fewest techniques is taken, of
+                those one that recomputes least, and of those the one with the most room.
         """
-        tiers = (among[self.is_comfortable[among]], among[self.fits[among]])
-        eligible = next((tier for tier in tiers if len(tier)), None)
-        if eligible is None:
+        eligible = self._roomy(among, by)
+        if not len(eligible):
             return None
-        alike = eligible[by[eligible] <= TIE * by[eligible].min()]
+        close = 1 + trusted_lead(self.job.framework.name)
+        near = eligible[by[eligible] <= close * by[eligible].min()]
+        dimensions = self.num_dimensions[near]
+        simple = near[dimensions == dimensions.min()]
+        alike = simple[by[simple] <= TIE * by[simple].min()]
         recompute = self.table.recompute[alike]
         # lexsort sorts by its last key first.
         order = np.lexsort((self.reserved_bytes[alike], recompute, self.num_techniques[alike]))
         return int(alike[order[0]])
+
+    def _roomy(self, among: Column, by: Column) -> Column:
+        """Return the rows that fit with room, if the best is within the error of all that fit."""
+        fitting = among[self.fits[among]]
+        roomy = among[self.is_comfortable[among]]
+        uncertainty = self.job.framework.uncertainty
+        error = uncertainty.slower_factor * uncertainty.compute
+        if len(roomy) and by[roomy].min() <= (1 + error) * by[fitting].min():
+            return roomy
+        return fitting
 
     def smallest(self, among: Column) -> int:
         """Return the row that needs the least memory."""

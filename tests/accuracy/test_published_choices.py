@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.advice.plan import make_plan, ordinary_rows
+from planner.advice.choice import ordinary_rows
+from planner.advice.plan import make_plan
 from planner.advice.why_not import why_not
 from planner.core.units import format_seconds
 from planner.domain.job import Job

@@ -7,6 +7,7 @@ from conftest import JobMaker
 from planner.advice import rules
 from planner.advice.plan import make_plan
 from planner.advice.rules import RULES, Situation
+from planner.catalog.choice import trusted_lead
 from planner.domain.strategy import Layout, Offload, PipelineSchedule
 from planner.search.candidate import estimate
 from planner.search.limits import LIMITS
@@ -45,6 +46,17 @@ LONG: Case = {
 }
 """Its layers are small; only a sequence's activations exceed a card."""
 
+CROWDED: Case = {
+    "model": "meta-llama/Llama-3.2-3B",
+    "gpus": 8,
+    "gpu": "h100",
+    "recipe": {"precision": "bf16-mixed", "sequence_length": 4096, "global_batch_size": 64},
+}
+"""A replica fits, and only if it recomputes everything."""
+SHORT = {"sequence_length": 128, "global_batch_size": 32}
+
+NODES_OF_SMALL: Case = {**GPT2, "cluster": {"nodes": 2, "inter_node": "infiniband-ndr"}}
+
 WHOLE = {"tensor_parallel_size": 1, "pipeline_parallel_size": 1, "context_parallel_size": 1}
 
 
@@ -61,14 +73,15 @@ FIRES: dict[str, Case] = {
     "ONE002": GPT2,
     "ONE003": LARGE,
     "ONE004": {"model": LLAMA, "gpus": 8, "gpu": "a40"},
-    "ONE005": GPT2,
+    "ONE005": CROWDED,
     "ONE006": {"model": WIDE, "gpus": 8, "gpu": "h200"},
     "ONE007": LARGE,
     "ONE008": of(GPT2, global_batch_size=16),
-    "MUL001": ETHERNET,
+    "MUL001": NODES_OF_SMALL,
     "MUL002": NODES,
     "MUL003": SLOW_NODES,
     "EFF001": pinned(GPT2, tensor_parallel_size=2),
+    "EFF002": {**GPT2, "gpu": "rtx-3090", "recipe": SHORT},
     "MEM003": pinned(GPT2, zero_stage=3, offload=Offload.OPTIMIZER_AND_PARAMETERS),
     "COM001": pinned(of(ETHERNET, global_batch_size=16), zero_stage=0, **WHOLE),
     "COM002": pinned({**GPT2, "gpu": "4090"}, tensor_parallel_size=2),
@@ -99,6 +112,7 @@ SILENT: dict[str, Case] = {
     "ONE002": LARGE,
     "ONE004": LARGE,
     "ONE005": FIRES["ONE001"],
+    "EFF002": FIRES["ONE001"],
     "ONE006": LONG,
     "ONE008": pinned(GPT2, zero_stage=3, **WHOLE),
     "MUL001": NODES,
@@ -174,18 +188,60 @@ def test_codes_are_unique() -> None:
     assert len(set(codes)) == len(codes)
 
 
-def test_the_search_is_followed_only_beyond_the_estimates_error(make_job: JobMaker) -> None:
+def test_the_search_is_followed_where_such_leads_were_real(make_job: JobMaker) -> None:
     base = situation(make_job, 1)
     assert not rules.follows_search(base)
     faster = estimate(base.job, Layout(micro_batch_size=8))
-    a_little, a_lot = (_sped_up(base, faster, factor) for factor in (1.1, 1.5))
+    trusted = trusted_lead(base.job.framework.name)
+    a_little, a_lot = (_sped_up(base, faster, gain) for gain in (trusted - 0.01, trusted + 0.01))
     assert not rules.follows_search(a_little)
-    assert "simpler ddp is followed" in (rules.DISAGREEMENT.judge(a_little) or "")
+    assert "so the simpler ddp is followed" in (rules.DISAGREEMENT.judge(a_little) or "")
     assert rules.follows_search(a_lot)
     assert "so ddp is followed" in (rules.DISAGREEMENT.judge(a_lot) or "")
+    unearned = replace(a_lot, lead=0.0)
+    assert not rules.follows_search(unearned)
+    assert "which its techniques must earn" in (rules.DISAGREEMENT.judge(unearned) or "")
 
 
-def _sped_up(base: Situation, other: Any, factor: float) -> Situation:
-    seconds = base.candidate.step_time.step_seconds / factor
+def _sped_up(base: Situation, other: Any, gain: float) -> Situation:
+    seconds = base.candidate.step_time.step_seconds / (1 + gain)
     time = replace(other.step_time, step_seconds=seconds)
-    return replace(base, fastest=replace(other, step_time=time))
+    return replace(base, fastest=replace(other, step_time=time), lead=gain)
+
+
+HELD_BACK: dict[str, tuple[dict[str, Any], str]] = {
+    "another way": ({"synchronize_every": 8}, "trains another way"),
+    "host": ({"zero_stage": 3, "offload": Offload.OPTIMIZER_AND_PARAMETERS}, "last resort"),
+    "no room": ({"micro_batch_size": 14}, "no room"),
+    "techniques": ({"tensor_parallel_size": 2}, "tensor parallelism is not worth that here"),
+    "plain": ({}, "a short run of both settles it"),
+}
+
+
+@pytest.mark.parametrize("name", HELD_BACK)
+def test_a_faster_layout_that_is_held_back_says_why(make_job: JobMaker, name: str) -> None:
+    fields, reason = HELD_BACK[name]
+    job = make_job(gpus=2, gpu="rtx-3090")
+    candidate = estimate(job, Layout(data_parallel_replicate_size=2))
+    base = replace(situation(make_job, 1), job=job, candidate=candidate)
+    sped = _sped_up(base, estimate(job, Layout(**fields)), 0.5)
+    found = rules.judge(replace(base, held_back=sped.fastest))
+    assert [reason in each.message for each in found if each.code == "EFF002"] == [True]
+
+
+def test_a_small_lead_is_told_with_how_often_it_was_real(make_job: JobMaker) -> None:
+    base = situation(make_job, 1)
+    sped = _sped_up(base, base.candidate, 0.06)
+    found = rules.judge(replace(base, held_back=sped.fastest))
+    assert any("published pairs" in each.message for each in found if each.code == "EFF002")
+
+
+def test_fewer_gpus_are_proposed_where_they_are_faster(make_job: JobMaker) -> None:
+    job = make_job(**{**ETHERNET, "model": "gpt2", "recipe": {"global_batch_size": 32}})
+    plan = make_plan(job)
+    assert plan.job.cluster.nodes == 1
+    assert plan.spare_gpus == job.cluster.world_size - plan.job.cluster.world_size > 0
+    assert "COM003" in [finding.code for finding in plan.findings]
+    pinned_plan = make_plan(job, {"zero_stage": 0})
+    assert (pinned_plan.job.cluster.nodes, pinned_plan.spare_gpus) == (2, 0)
+    assert pinned_plan.chosen.step_time.step_seconds > plan.chosen.step_time.step_seconds

@@ -13,14 +13,22 @@ from planner.advice.rules import (
     verdict,
 )
 from planner.advice.rules.base import Finding, Preference, Rule, Severity, Situation
+from planner.advice.rules.communication import fewer_gpus
 from planner.advice.rules.verdict import follows_search
 from planner.domain.dimensions import DIMENSIONS
 
 _TECHNIQUES = frozenset(dimension.name for dimension in DIMENSIONS)
-_ANY = Preference(zero_stages=frozenset({0, 1, 2, 3}), techniques=_TECHNIQUES)
-PLAIN = Preference(zero_stages=frozenset({0}), techniques=frozenset())
-_NO_TENSORS = Preference(zero_stages=frozenset({0, 1, 2, 3}), techniques=_TECHNIQUES - {"tensor"})
-_THREE_D = Preference(zero_stages=frozenset({0, 1}), techniques=_TECHNIQUES)
+_STAGES = frozenset({0, 1, 2, 3})
+_ANY = Preference(zero_stages=_STAGES, techniques=_TECHNIQUES, overruled_by=_TECHNIQUES)
+PLAIN = Preference(zero_stages=frozenset({0}), techniques=frozenset(), overruled_by=frozenset())
+_NO_TENSORS = Preference(
+    zero_stages=_STAGES,
+    techniques=_TECHNIQUES - {"tensor"},
+    overruled_by=_TECHNIQUES - {"tensor"},
+)
+_THREE_D = Preference(
+    zero_stages=frozenset({0, 1}), techniques=_TECHNIQUES, overruled_by=_TECHNIQUES
+)
 
 BRANCHES: tuple[tuple[Rule, Preference], ...] = (
     (Rule("ONE001", Severity.ADVICE, single_node.one_gpu_only), PLAIN),
@@ -34,6 +42,9 @@ BRANCHES: tuple[tuple[Rule, Preference], ...] = (
 )
 """The decision tree: the first branch that applies says what it admits."""
 
+MORE_NODES = Rule("COM003", Severity.WARNING, communication.more_nodes_are_not_worth_it)
+ONE_GPU = Rule("COM004", Severity.ADVICE, communication.one_gpu_is_enough)
+
 CHECKS: tuple[Rule, ...] = (
     Rule("MEM001", Severity.BLOCKER, memory.out_of_memory),
     Rule("MEM002", Severity.WARNING, memory.tight_memory),
@@ -41,10 +52,11 @@ CHECKS: tuple[Rule, ...] = (
     Rule("ONE007", Severity.ADVICE, single_node.single_gpu_techniques_come_first),
     Rule("ONE008", Severity.ADVICE, single_node.one_process_is_slower),
     Rule("EFF001", Severity.ADVICE, verdict.effort_is_earned),
+    Rule("EFF002", Severity.ADVICE, verdict.a_faster_layout_is_held_back),
     Rule("COM001", Severity.WARNING, communication.communication_is_exposed),
     Rule("COM002", Severity.WARNING, communication.tensors_cross_a_slow_link),
-    Rule("COM003", Severity.WARNING, communication.more_nodes_are_not_worth_it),
-    Rule("COM004", Severity.ADVICE, communication.one_gpu_is_enough),
+    MORE_NODES,
+    ONE_GPU,
     Rule("COM005", Severity.ADVICE, communication.shards_buy_nothing),
     Rule("COM006", Severity.ADVICE, communication.copies_go_through_the_host),
     Rule("PIP001", Severity.WARNING, pipeline.bubble_is_large),
@@ -78,8 +90,10 @@ __all__ = [
     "Situation",
     "blockers",
     "branch",
+    "fewer_gpus",
     "follows_search",
     "judge",
+    "spared",
 ]
 
 
@@ -100,6 +114,11 @@ def judge(situation: Situation) -> tuple[Finding, ...]:
 def blockers(situation: Situation) -> tuple[Finding, ...]:
     """Return why the situation's layout cannot run."""
     return _findings([rule for rule in CHECKS if rule.severity == Severity.BLOCKER], situation)
+
+
+def spared(situation: Situation) -> tuple[Finding, ...]:
+    """Return what is said of all the GPUs where fewer are faster."""
+    return _findings((MORE_NODES, ONE_GPU), situation)
 
 
 def _findings(rules: Iterable[Rule], situation: Situation) -> tuple[Finding, ...]:

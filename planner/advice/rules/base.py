@@ -10,7 +10,7 @@ import numpy as np
 from planner.core.term import Column
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.job import Job
-from planner.domain.strategy import Table
+from planner.domain.strategy import Table, num_rows
 from planner.search.candidate import Candidate
 
 
@@ -35,7 +35,11 @@ class Situation:
     smallest_replica: Candidate
     """The layout with a whole replica per GPU (DDP) that needs the least memory."""
     fastest: Candidate
-    """The fastest layout that fits, whatever the rules prefer; the candidate if none fits."""
+    """The best layout that the search may follow, after what techniques must earn."""
+    lead: float = 0.0
+    """How much longer the candidate takes than it, after the same; as a fraction."""
+    held_back: Candidate | None = None
+    """The fastest layout of all that fit, where the choice is another."""
     simplest: Candidate | None = None
     """The fastest of plain DDP that fits."""
     on_fewer_gpus: Mapping[str, Candidate] = field(default_factory=dict)
@@ -77,14 +81,25 @@ class Preference:
     zero_stages: frozenset[int]
     techniques: frozenset[str]
     """Names of `planner.domain.dimensions.DIMENSIONS`."""
+    overruled_by: frozenset[str]
+    """Techniques that a layout may have which the search finds faster, and so is followed."""
 
     def admits(self, table: Table) -> Column:
         """Return which layouts of a table the branch admits."""
-        admitted = np.isin(table.zero_stage, list(self.zero_stages))
-        for dimension in DIMENSIONS:
-            if dimension.name not in self.techniques:
-                admitted &= np.logical_not(table.uses(dimension))
-        return admitted
+        is_stage: Column = np.isin(table.zero_stage, list(self.zero_stages))
+        return is_stage & _has_only(table, self.techniques)
+
+    def may_be_overruled_by(self, table: Table) -> Column:
+        """Return which layouts of a table may be followed against the branch."""
+        return _has_only(table, self.overruled_by)
+
+
+def _has_only(table: Table, techniques: frozenset[str]) -> Column:
+    allowed = np.ones(num_rows(table), dtype=np.bool_)
+    for dimension in DIMENSIONS:
+        if dimension.name not in techniques:
+            allowed &= np.logical_not(table.uses(dimension))
+    return allowed
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,6 +57,16 @@ def tensors_cross_a_slow_link(situation: Situation) -> str | None:
     return f"{size} tensor-parallel ranks share {link.name}: {share:.0%} of the step are their sums"
 
 
+def fewer_gpus(situation: Situation) -> str | None:
+    """Return on which of the GPUs the step is the fastest; None where all of them are faster."""
+    fewer = situation.on_fewer_gpus
+    best = min(fewer, key=lambda name: fewer[name].step_time.step_seconds, default=None)
+    if best is None:
+        return None
+    is_faster = fewer[best].step_time.step_seconds < situation.candidate.step_time.step_seconds
+    return best if is_faster and fewer[best].is_comfortable else None
+
+
 def more_nodes_are_not_worth_it(situation: Situation) -> str | None:
     """All the nodes together are hardly faster than one of them.
 
@@ -76,8 +86,9 @@ def more_nodes_are_not_worth_it(situation: Situation) -> str | None:
         return None
     return (
         f"one node takes {format_seconds(on_one_node.step_time.step_seconds)} for the same step"
-        f" ({on_one_node.strategy.family}): {nodes} nodes are {gain:.2f} times as fast, at {nodes} times the"
-        " cost; do not add them"
+        f" ({on_one_node.strategy.family}): {nodes} nodes take"
+        f" {format_seconds(situation.candidate.step_time.step_seconds)},"
+        f" {_times_as_fast(gain)}, at {nodes} times the cost; do not add them"
     )
 
 
@@ -101,8 +112,12 @@ def one_gpu_is_enough(situation: Situation) -> str | None:
     run = f", the whole run {format_duration(run_seconds)}" if run_seconds else ""
     return (
         f"one GPU takes {format_seconds(seconds)} for the same step{run}; {job.cluster.world_size}"
-        f" are {gain:.2f} times as fast"
+        f" take {format_seconds(situation.candidate.step_time.step_seconds)}, {_times_as_fast(gain)}"
     )
+
+
+def _times_as_fast(gain: float) -> str:
+    return f"{gain:.2f} times as fast" if gain >= 1 else f"{1 / gain:,.2g} times as slow"
 
 
 def shards_buy_nothing(situation: Situation) -> str | None:

@@ -1,39 +1,40 @@
-"""Tree against search: which of the two is followed, and what changes to a model must earn."""
+"""Tree against search: which of the two is followed, and what techniques must earn."""
+
+import math
 
 from planner.advice.rules.base import Situation
+from planner.catalog.choice import lead, trusted_lead
+from planner.core.units import format_bytes
 from planner.domain.dimensions import DIMENSIONS
-from planner.search.code_changes import GAIN_PER_CHANGE, code_change_factor, num_code_changes
+from planner.search.effort import technique_price
 
 SHOWN_FRACTION = 0.05
-"""How much faster the search's choice must be for the answer to show both."""
+"""How much faster another layout must be for the answer to show both."""
 
 
 def search_disagrees_with_tree(situation: Situation) -> str | None:
     """The cost model finds another family more than 5 % faster than the one the tree prefers.
 
-    Why: the guide's order is a rule of thumb, and here the arithmetic is in; but a gain within the
-    estimate's own error is no reason to leave the simpler strategy.
+    Why: the guide's order is a rule of thumb, and here the arithmetic is in; but a small lead on
+    paper is often none on the machine. Two layouts of one job share their kernels, so what counts
+    is the error of their difference, which pairs of published runs show.
 
-    Instead: the answer follows the search where the gain, less what changes to the model must
-    earn, exceeds that error; else the tree. A short run of both settles it.
+    Instead: the answer follows the search where four of five such leads were real, after what more
+    techniques must earn; else the tree. A short run of both settles it.
 
-    Source: Hugging Face, Efficient Training on Multiple GPUs: "it's best to experiment".
+    Source: Hugging Face, Efficient Training on Multiple GPUs: "it's best to experiment";
+    `data/calibration/leads.toml`.
     """
     gain = search_gain(situation)
     if gain <= SHOWN_FRACTION:
         return None
     fastest, candidate = situation.fastest.strategy.family, situation.candidate.strategy.family
-    error = _error(situation)
+    start = f"the tree prefers {candidate}; {fastest} is {gain:.0%} faster on paper"
     if follows_search(situation):
-        return (
-            f"the tree prefers {candidate}; the search finds {fastest} {gain:.0%} faster, more than"
-            f" the estimate's own error of {error:.0%}, so {fastest} is followed"
-        )
-    return (
-        f"the tree prefers {candidate}; the search finds {fastest} {gain:.0%} faster, within the"
-        f" estimate's own error of {error:.0%}{_code_changes_note(situation)}, so the simpler {candidate} is"
-        " followed"
-    )
+        return f"{start}, {_evidence(situation)}, so {fastest} is followed"
+    if situation.lead <= SHOWN_FRACTION:
+        return f"{start}, which its techniques must earn, so the simpler {candidate} is followed"
+    return f"{start}, but {_evidence(situation)}, so the simpler {candidate} is followed"
 
 
 def effort_is_earned(situation: Situation) -> str | None:
@@ -46,18 +47,41 @@ def effort_is_earned(situation: Situation) -> str | None:
     models are divided already (Megatron-LM, nanotron, torchtitan).
 
     Source: Hugging Face, Efficient Training on Multiple GPUs: ZeRO "requires close to no
-    modifications"; each technique must be 10 % faster here, which is judgement.
+    modifications"; the price of each technique in `data/calibration/choice.toml` is judgement.
     """
-    changes = int(num_code_changes(situation.job, situation.candidate.strategy))
-    if not changes:
+    job, s = situation.job, situation.candidate.strategy
+    changing = job.framework.capabilities.changes_model
+    used = [each for each in DIMENSIONS if s.uses(each) and each.name in changing]
+    if not used:
         return None
-    s = situation.candidate.strategy
-    names = ", ".join(dimension.name for dimension in DIMENSIONS if s.uses(dimension))
+    price = math.prod(1 + technique_price(job, each) for each in used) - 1
+    names = ", ".join(each.name for each in used)
     return (
-        f"{names} parallelism changes the model's code in {situation.job.framework.name}: it is"
-        f" proposed only where it is {code_change_factor(changes) - 1:.0%} faster ({GAIN_PER_CHANGE:.0%} for"
-        " each), or nothing else fits"
+        f"{names} parallelism changes the model's code in {job.framework.name}: it is proposed only"
+        f" where it is {price:.0%} faster, or nothing else fits"
     )
+
+
+def a_faster_layout_is_held_back(situation: Situation) -> str | None:
+    """A faster layout fits, and is not proposed.
+
+    Why: it trains another way, needs the host's memory, leaves the card no room, is ruled out by
+    the tree, or leads by less than its techniques must earn and estimates can tell.
+
+    Instead: ask for it by the flags of its row; a short run of both settles it.
+
+    Source: the search; `data/calibration/choice.toml`.
+    """
+    other = situation.held_back
+    if other is None:
+        return None
+    chosen = situation.candidate
+    gain = float(chosen.step_time.step_seconds / other.step_time.step_seconds) - 1
+    saved = float(chosen.memory.reserved_bytes - other.memory.reserved_bytes)
+    if gain <= SHOWN_FRACTION:
+        return None
+    room = f" and takes {format_bytes(saved)} less" if saved > 0 else ""
+    return f"{other.strategy.family} is {gain:.0%} faster on paper{room}; {_obstacle(situation)}"
 
 
 def search_gain(situation: Situation) -> float:
@@ -67,31 +91,43 @@ def search_gain(situation: Situation) -> float:
 
 
 def follows_search(situation: Situation) -> bool:
-    """Return whether the search's gain is beyond the estimate's error and what changes earn."""
+    """Return whether such a lead of the search's choice was real often enough, or it alone has room."""
     is_roomier = situation.fastest.is_comfortable and not situation.candidate.is_comfortable
-    job, fastest = situation.job, situation.fastest.strategy
-    more_changes = num_code_changes(job, fastest) - num_code_changes(
-        job, situation.candidate.strategy
-    )
-    net_gain = (1 + search_gain(situation)) / float(
-        code_change_factor(max(0, int(more_changes)))
-    ) - 1
-    return is_roomier or net_gain > _error(situation)
+    return is_roomier or situation.lead >= trusted_lead(situation.job.framework.name)
 
 
-def _code_changes_note(situation: Situation) -> str:
-    job, fastest = situation.job, situation.fastest.strategy
-    more_changes = int(
-        num_code_changes(job, fastest) - num_code_changes(job, situation.candidate.strategy)
+def _evidence(situation: Situation) -> str:
+    band = lead(situation.job.framework.name, situation.lead)
+    earned = (
+        ""
+        if math.isclose(situation.lead, search_gain(situation), rel_tol=0.02)
+        else (f"{situation.lead:.0%} after what its techniques must earn; ")
     )
     return (
-        f" and the {code_change_factor(more_changes) - 1:.0%} that its changes must earn"
-        if more_changes > 0
-        else ""
+        f"{earned}such a lead was real in {band.real_share:.0%} of {band.pairs:,} published pairs"
     )
 
 
-def _error(situation: Situation) -> float:
-    """Return by what fraction a step may take longer than estimated."""
-    framework = situation.job.framework
-    return framework.uncertainty.slower_factor * framework.uncertainty.compute
+def _obstacle(situation: Situation) -> str:
+    other, chosen = situation.held_back, situation.candidate
+    if other is None:
+        raise AssertionError("there is a layout to speak of")
+    s = other.strategy
+    if s.is_local:
+        return (
+            f"it averages weights every {s.synchronize_every} steps, which trains another way"
+            f" (--synchronize-every {s.synchronize_every})"
+        )
+    if s.offloads_optimizer and not chosen.strategy.offloads_optimizer:
+        return f"it needs the host's memory and CPUs, a last resort here (--offload {s.offload})"
+    if not other.is_comfortable and chosen.is_comfortable:
+        return "it leaves the card no room"
+    more = [d.name for d in DIMENSIONS if s.uses(d) and not chosen.strategy.uses(d)]
+    if more:
+        return f"{' and '.join(more)} parallelism is not worth that here"
+    gain = float(chosen.step_time.step_seconds / other.step_time.step_seconds) - 1
+    framework = situation.job.framework.name
+    if gain >= trusted_lead(framework):
+        return "the tree prefers the simpler one; a short run of both settles it"
+    band = lead(framework, gain)
+    return f"such a lead was real in {band.real_share:.0%} of {band.pairs:,} published pairs"

@@ -1,0 +1,131 @@
+"""How often a predicted lead of one layout over another was real, in published pairs of one job."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import fmean, median
+
+from planner.accuracy.predict import Prediction
+from planner.catalog.choice import POOLED, Lead
+from planner.domain.dimensions import DIMENSIONS
+from planner.domain.strategy import Layout
+
+BANDS = (0.0, 0.02, 0.05, 0.10, 0.20, 0.40)
+"""Where bands of predicted leads begin."""
+FEWEST_PAIRS = 20
+"""In a band of a source or of a kind, for its share to say something."""
+_DEGREES = {dimension.field: dimension.short_name for dimension in DIMENSIONS}
+_FIELDS = {
+    **_DEGREES,
+    "zero_stage": "ZeRO",
+    "micro_batch_size": "micro-batch",
+    "recompute": "recompute",
+    "virtual_pipeline_size": "chunks",
+}
+"""In what layouts of a pair differ, beside the data parallelism that is left."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """Two layouts of one job, both measured."""
+
+    source: str
+    framework: str
+    predicted: float
+    """Step time of the slower over that of the faster, less 1, by the planner."""
+    measured: float
+    """The same of the same two, as published: below 0 where the planner has them the wrong way."""
+    difference: str
+    """The fields in which they differ."""
+
+
+def pairs(source: str, predictions: Iterable[Prediction]) -> tuple[Pair, ...]:
+    """Return every pair of layouts of each group of runs; repeated runs count once, by the median."""
+    groups: dict[int, dict[Layout, list[Prediction]]] = defaultdict(lambda: defaultdict(list))
+    for prediction in predictions:
+        if prediction.run.step_seconds is not None:
+            groups[prediction.run.group][prediction.strategy].append(prediction)
+    return tuple(
+        _pair(source, first, second)
+        for group in groups.values()
+        for first, second in combinations(group.values(), 2)
+    )
+
+
+def _pair(source: str, first: Sequence[Prediction], second: Sequence[Prediction]) -> Pair:
+    faster, slower = sorted((first, second), key=lambda runs: runs[0].step_seconds)
+    return Pair(
+        source=source,
+        framework=faster[0].job.framework.name,
+        predicted=slower[0].step_seconds / faster[0].step_seconds - 1,
+        measured=_measured(slower) / _measured(faster) - 1,
+        difference=" + ".join(
+            name
+            for field, name in _FIELDS.items()
+            if getattr(faster[0].strategy, field) != getattr(slower[0].strategy, field)
+        ),
+    )
+
+
+def _measured(runs: Sequence[Prediction]) -> float:
+    return median(run.run.step_seconds for run in runs if run.run.step_seconds is not None)
+
+
+def leads_of_frameworks(found: Sequence[Pair]) -> Mapping[str, tuple[Lead, ...]]:
+    """Return the bands of each framework with enough pairs in each, and those of all sources."""
+    by_framework = {
+        name: tuple(pair for pair in found if pair.framework == name)
+        for name in sorted({pair.framework for pair in found})
+    }
+    enough = {name: bands(pairs) for name, pairs in by_framework.items() if _is_enough(pairs)}
+    return {**enough, POOLED: bands(found)}
+
+
+def bands(found: Sequence[Pair]) -> tuple[Lead, ...]:
+    """Return how often leads of each band were real: the mean of the sources with enough pairs."""
+    return tuple(
+        Lead(
+            from_fraction=start,
+            pairs=len(within),
+            real_share=round(fmean(_shares(within) or [_real_share(within)]), 3),
+        )
+        for start, within in _banded(found)
+    )
+
+
+def kinds(found: Sequence[Pair]) -> Mapping[str, tuple[Pair, ...]]:
+    """Return the pairs by what they differ in, the most frequent first; kinds with enough pairs."""
+    by_kind: dict[str, list[Pair]] = defaultdict(list)
+    for pair in found:
+        by_kind[pair.difference].append(pair)
+    frequent = sorted(by_kind.items(), key=lambda item: -len(item[1]))
+    return {
+        name: tuple(pairs)
+        for name, pairs in frequent
+        if name and len(pairs) >= FEWEST_PAIRS * len(BANDS)
+    }
+
+
+def _is_enough(found: Sequence[Pair]) -> bool:
+    return all(_shares(within) for _, within in _banded(found))
+
+
+def _banded(found: Sequence[Pair]) -> list[tuple[float, list[Pair]]]:
+    ends = (*BANDS[1:], float("inf"))
+    return [
+        (start, [pair for pair in found if start <= pair.predicted < end])
+        for start, end in zip(BANDS, ends, strict=True)
+    ]
+
+
+def _shares(found: Sequence[Pair]) -> list[float]:
+    """Return the real share of each source with enough pairs."""
+    by_source: dict[str, list[Pair]] = defaultdict(list)
+    for pair in found:
+        by_source[pair.source].append(pair)
+    return [_real_share(each) for each in by_source.values() if len(each) >= FEWEST_PAIRS]
+
+
+def _real_share(found: Sequence[Pair]) -> float:
+    return fmean(pair.measured > 0 for pair in found) if found else 0.0

@@ -1,0 +1,208 @@
+"""Job -> the layout to run: the tree names what it admits, the search may overrule it."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.advice import rules
+from planner.advice.refusal import no_layout, nothing_fits, unsplit
+from planner.advice.rules import DISAGREEMENT, Finding, Preference, Situation
+from planner.core.errors import PlannerError
+from planner.core.term import Column
+from planner.domain.dimensions import DIMENSIONS
+from planner.domain.job import Job
+from planner.domain.strategy import Layout, Recompute, rows
+from planner.memory.ledger import estimate_memory
+from planner.search.candidate import Candidate, estimate
+from planner.search.largest_that_fits import with_gpus
+from planner.search.pinned_fields import PinnedFields
+from planner.search.search import SearchResult, search
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The layout that is proposed, and what it was chosen from."""
+
+    result: SearchResult
+    ordinary: Column
+    """Rows that may be proposed."""
+    situation: Situation
+    """With the choice as its candidate."""
+    findings: tuple[Finding, ...]
+    """The branch of the tree, and where the search has another opinion."""
+
+
+def choose(job: Job, pinned: PinnedFields | None = None, objective: str = "time") -> Choice:
+    """Return the layout to run of all that are legal.
+
+    Raises:
+        InvalidInputError: the batch does not split over the GPUs, or no layout has the pinned fields.
+        NothingFitsError: no layout fits; says by how much and what would fit.
+    """
+    result = search(job, pinned)
+    if not result.size:
+        raise no_layout(job, pinned or {})
+    ordinary = ordinary_rows(result, pinned or {})
+    if not len(ordinary):
+        raise nothing_fits(result, pinned)
+    situation = _situation(result, ordinary, pinned or {})
+    branch, preference = rules.branch(situation)
+    if objective == "memory":
+        smallest = result.candidate(result.smallest(ordinary))
+        contest = replace(situation, candidate=smallest)
+        return Choice(result=result, ordinary=ordinary, situation=contest, findings=(branch,))
+    contest = _contest(situation, result, ordinary, pinned or {}, preference)
+    disagreement = DISAGREEMENT.find(contest)
+    winner = contest.fastest if rules.follows_search(contest) else contest.candidate
+    return Choice(
+        result=result,
+        ordinary=ordinary,
+        situation=replace(contest, candidate=winner),
+        findings=(branch, *([disagreement] if disagreement else [])),
+    )
+
+
+def _contest(
+    situation: Situation,
+    result: SearchResult,
+    ordinary: Column,
+    pinned: PinnedFields,
+    preference: Preference,
+) -> Situation:
+    """Return the situation of the tree's choice against the best that the search may follow."""
+    preferred = ordinary[preference.admits(rows(result.table, ordinary))]
+    if not len(preferred):
+        _check_batch(situation, preference, pinned)
+        return situation
+    weighted = result.weighted_seconds
+    row = _best_row(result, preferred, weighted)
+    rival = _best_row(result, _rivals(result, ordinary, preferred, preference), weighted)
+    return replace(
+        situation,
+        candidate=result.candidate(row),
+        fastest=result.candidate(rival),
+        lead=float(weighted[row] / weighted[rival]) - 1,
+    )
+
+
+def ordinary_rows(result: SearchResult, pinned: PinnedFields) -> Column:
+    """Return the rows that may be proposed: those that fit, train as DDP does, and use the GPU.
+
+    Local SGD trains another way and offload is slow, so both are proposed where they are asked for;
+    offload also where nothing else fits and the host's memory is known.
+    """
+    fits = result.fits.copy()
+    if "synchronize_every" not in pinned:
+        fits &= np.logical_not(result.table.is_local)
+    on_gpu = fits & np.logical_not(result.table.offloads_optimizer)
+    is_known = result.job.cluster.host_memory_bytes > 0
+    is_needed = "offload" in pinned or (is_known and not np.any(on_gpu))
+    return np.flatnonzero(fits if is_needed else on_gpu)
+
+
+def _situation(result: SearchResult, ordinary: Column, pinned: PinnedFields) -> Situation:
+    job = result.job
+    fastest = result.candidate(_best_row(result, ordinary, result.weighted_seconds))
+    return Situation(
+        job=job,
+        candidate=fastest,
+        smallest_replica=_smallest_replica(job),
+        fastest=fastest,
+        simplest=_simplest(result, ordinary, pinned),
+        largest_layer_bytes=_largest_layer_bytes(job),
+    )
+
+
+def _simplest(result: SearchResult, ordinary: Column, pinned: PinnedFields) -> Candidate | None:
+    """Return the fastest of plain DDP that fits, whatever was pinned."""
+    if pinned:
+        sizes = {dimension.field: 1 for dimension in DIMENSIONS}
+        result = search(result.job, {**sizes, "zero_stage": 0, "synchronize_every": 1})
+        ordinary = np.flatnonzero(result.fits)
+    plain = ordinary[rules.PLAIN.admits(rows(result.table, ordinary))]
+    row = result.best(plain, result.step_seconds)
+    return None if row is None else result.candidate(row)
+
+
+def _best_row(result: SearchResult, among: Column, by: Column) -> int:
+    row = result.best(among, by)
+    if row is None:
+        raise AssertionError("rows that fit have a best")
+    return row
+
+
+def _rivals(
+    result: SearchResult, ordinary: Column, preferred: Column, preference: Preference
+) -> Column:
+    """Return the rows that may be followed against the tree, those that it prefers among them.
+
+    Where a replica fits, ZeRO is followed for what its memory buys alone: less recompute than any
+    replica with room has.
+    """
+    is_open = preference.may_be_overruled_by(rows(result.table, ordinary))
+    if preference == rules.PLAIN:
+        recompute = result.table.recompute
+        least = min(recompute[preferred[result.is_comfortable[preferred]]], default=Recompute.FULL)
+        is_open &= np.isin(ordinary, preferred) | (recompute[ordinary] < least)
+    return ordinary[is_open]
+
+
+def _check_batch(situation: Situation, preference: Preference, pinned: PinnedFields) -> None:
+    """Refuse a batch that only dividing the model could split, where the model needs no division."""
+    job = situation.job
+    batch, world_size = job.recipe.global_batch_size, job.cluster.world_size
+    if preference == rules.PLAIN and not pinned and batch % world_size:
+        raise unsplit(batch, world_size)
+
+
+def _smallest_replica(job: Job) -> Candidate:
+    """Return the layout with a whole replica on each GPU that needs the least memory."""
+    world_size = job.cluster.world_size
+    steps = max(1, job.recipe.global_batch_size // world_size)
+    return estimate(
+        job,
+        Layout(
+            data_parallel_replicate_size=world_size,
+            micro_batch_size=1,
+            gradient_accumulation_steps=steps,
+            recompute=Recompute.FULL,
+        ),
+    )
+
+
+def _largest_layer_bytes(job: Job) -> float:
+    """Return what the fullest stage takes when every stage is a single layer, ZeRO-1 over all GPUs.
+
+    Of one token: what longer sequences add is no property of the layer, and is divided by context.
+    """
+    if not job.model.is_decoder:
+        return 0.0
+    of_one_token = replace(job, recipe=replace(job.recipe, sequence_length=1))
+    layers = Layout(
+        data_parallel_shard_size=job.cluster.world_size,
+        pipeline_parallel_size=job.model.num_blocks,
+        zero_stage=1 if 1 in job.framework.zero_stages else 0,
+        recompute=Recompute.FULL,
+    )
+    return float(estimate_memory(of_one_token, layers).reserved_bytes)
+
+
+def on_fewer_gpus(job: Job) -> dict[str, Candidate]:
+    """Return the choice on one GPU and on one node, where they are fewer and it fits on the GPU."""
+    sizes = ["one GPU"] if job.cluster.world_size > 1 else []
+    if job.cluster.nodes > 1 and job.cluster.gpus_per_node > 1:
+        sizes.append("one node")
+    chosen = {}
+    for name in sizes:
+        try:
+            candidate = choose(sized(job, name)).situation.candidate
+        except PlannerError:
+            continue
+        if not candidate.strategy.offloads_optimizer:
+            chosen[name] = candidate
+    return chosen
+
+
+def sized(job: Job, name: str) -> Job:
+    """Return the job on "one GPU" or "one node" of its own."""
+    return with_gpus(job, job.cluster.gpus_per_node if name == "one node" else 1, 1)

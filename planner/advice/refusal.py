@@ -1,0 +1,67 @@
+"""Why there is no plan: no layout, or none that fits; with what would help."""
+
+import numpy as np
+
+from planner.core.errors import InvalidInputError, NothingFitsError
+from planner.core.units import format_bytes
+from planner.domain.job import Job
+from planner.domain.strategy import nearest_multiples, rows
+from planner.memory.host import estimate_host_memory
+from planner.search.largest_that_fits import remedies
+from planner.search.limits import violations
+from planner.search.pinned_fields import PinnedFields, simplest_layout
+from planner.search.search import SearchResult
+
+
+def unsplit(batch: int, world_size: int) -> InvalidInputError:
+    """Return what says that a batch does not divide, with the nearest that do."""
+    return InvalidInputError(
+        f"a global batch of {batch} does not split over {world_size} GPUs",
+        hint=nearest_multiples(batch, world_size),
+        field="recipe.global_batch_size",
+    )
+
+
+def no_layout(job: Job, pinned: PinnedFields) -> InvalidInputError:
+    """Return what forbids the pinned fields, or the batch."""
+    s = simplest_layout(job, pinned)
+    broken = violations(job, s)
+    if not broken:
+        named = ", ".join(f"{name}={value}" for name, value in pinned.items())
+        return InvalidInputError(
+            f"no layout meets the wish: {named}",
+            hint="leave one of them out; --why NAME=VALUE says what a value meets",
+            field="strategy",
+        )
+    limit, breach = broken[0]
+    return InvalidInputError(
+        f"{breach.reason} ({limit.code})", hint=breach.advice, field=breach.field
+    )
+
+
+def nothing_fits(result: SearchResult, pinned: PinnedFields | None) -> NothingFitsError:
+    """Return by how much the smallest layout is too large, and what would fit."""
+    on_gpu = np.flatnonzero(np.logical_not(result.table.offloads_optimizer))
+    job, row = result.job, result.smallest(on_gpu if len(on_gpu) else np.arange(result.size))
+    needed, usable, strategy = result.reserved_bytes[row], job.usable_bytes, result.table.at(row)
+    return NothingFitsError(
+        f"nothing fits: the smallest layout ({strategy.family}, micro-batch"
+        f" {strategy.micro_batch_size}, recompute {strategy.recompute}) needs"
+        f" {format_bytes(needed)} per GPU of {format_bytes(usable)},"
+        f" {format_bytes(needed - usable)} too much",
+        hint="; ".join([*_offload(result), *remedies(job, pinned)])
+        or "use a smaller model or larger GPUs",
+        field="cluster",
+    )
+
+
+def _offload(result: SearchResult) -> list[str]:
+    """Return the offload that fits on the GPUs, with what it needs of a node, where that is unknown."""
+    fitting = np.flatnonzero(result.fits & result.table.offloads_optimizer)
+    if result.job.cluster.host_memory_bytes or not len(fitting):
+        return []
+    needed = estimate_host_memory(result.job, rows(result.table, fitting)).training_bytes
+    s = result.table.at(int(fitting[np.argmin(needed)]))
+    return [
+        f"--offload {s.offload} would fit, in {format_bytes(np.min(needed))} of each node's memory"
+    ]

@@ -1,0 +1,79 @@
+"""What a layout must earn before it is proposed, and how often a predicted lead was real."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from planner.catalog.records import read
+from planner.catalog.tables import build
+
+POOLED = "others"
+"""The leads of frameworks of which too few pairs of layouts were published: those of all sources."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prices:
+    """Shares of the step time by which a layout must be faster than one without."""
+
+    code_change: float
+    """Of a technique that changes the model's code."""
+    code_change_source: str
+    flag: float
+    """Of a technique that the framework's own models have."""
+    flag_source: str
+    spare_context: float
+    """Of divided sequences, on top, where they fit undivided."""
+    spare_context_source: str
+    wide_shards_per_doubling: float
+    """Of parameters that many ranks gather over the network, per doubling of the ranks."""
+    wide_shards_from_ranks: int
+    wide_shards_source: str
+    trusted_share: float
+    """Of published pairs of layouts: a predicted lead that was real in as many is believed."""
+    trusted_share_source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lead:
+    """Published pairs of layouts of one job by how much faster one was predicted to be."""
+
+    from_fraction: float
+    """The least predicted lead: step of the slower over that of the faster, less 1."""
+    pairs: int
+    real_share: float
+    """Pairs of which the predicted faster was measured faster; the mean over sources."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LeadRecord:
+    source: str
+    leads: Mapping[str, tuple[Lead, ...]]
+
+
+@cache
+def prices() -> Prices:
+    """Return `data/calibration/choice.toml`."""
+    return build(Prices, read("calibration", "choice"), "calibration/choice")
+
+
+@cache
+def leads(framework: str) -> tuple[Lead, ...]:
+    """Return the bands of predicted leads of a framework, ascending.
+
+    Source: `data/calibration/leads.toml`, computed from published runs by `planner.accuracy.leads`.
+    """
+    record = build(_LeadRecord, read("calibration", "leads"), "calibration/leads")
+    return record.leads.get(framework, record.leads[POOLED])
+
+
+def lead(framework: str, fraction: float) -> Lead:
+    """Return the band that a predicted lead falls into."""
+    return [band for band in leads(framework) if band.from_fraction <= fraction][-1]
+
+
+def trusted_lead(framework: str) -> float:
+    """Return the predicted lead from which on it was real in `trusted_share` of published pairs."""
+    bands = leads(framework)
+    trusted = [band.real_share >= prices().trusted_share for band in bands]
+    first = max((i + 1 for i, is_real in enumerate(trusted) if not is_real), default=0)
+    return bands[min(first, len(bands) - 1)].from_fraction

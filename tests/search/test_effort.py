@@ -1,0 +1,59 @@
+import numpy as np
+import pytest
+from conftest import JobMaker
+
+from planner.catalog.choice import prices
+from planner.domain.strategy import Layout
+from planner.search.effort import effort_factor
+from planner.search.search import search
+
+THREE_D = Layout(
+    tensor_parallel_size=2, pipeline_parallel_size=2, data_parallel_shard_size=2, zero_stage=1
+)
+
+
+@pytest.mark.parametrize(
+    ("framework", "code_changes", "flags"),
+    [("torch", 2, 0), ("deepspeed", 1, 1), ("megatron", 0, 2)],
+)
+def test_every_technique_has_a_price_in_every_framework(
+    make_job: JobMaker, framework: str, code_changes: int, flags: int
+) -> None:
+    job = make_job(recipe={"framework": framework})
+    expected = (1 + prices().code_change) ** code_changes * (1 + prices().flag) ** flags
+    assert effort_factor(job, THREE_D, has_spare_context=True) == pytest.approx(expected)
+    assert effort_factor(job, Layout(), has_spare_context=True) == 1
+
+
+def test_divided_sequences_earn_more_where_they_fit_whole(make_job: JobMaker) -> None:
+    job, divided = make_job(recipe={"framework": "megatron"}), Layout(context_parallel_size=2)
+    spare, needed = (
+        float(effort_factor(job, divided, has_spare_context=each)) for each in (True, False)
+    )
+    assert spare - needed == pytest.approx(prices().spare_context)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "shards", "doublings"),
+    [((8, 16), 128, 2), ((8, 8), 64, 1), ((8, 16), 8, 0), ((8, 4), 32, 0), ((128, 1), 128, 0)],
+)
+def test_gathers_over_the_network_cost_more_the_more_ranks_there_are(
+    make_job: JobMaker, cluster: tuple[int, int], shards: int, doublings: int
+) -> None:
+    gpus, nodes = cluster
+    s = Layout(
+        data_parallel_replicate_size=gpus * nodes // shards,
+        data_parallel_shard_size=shards,
+        zero_stage=3,
+    )
+    job = make_job(gpus=gpus, cluster={"nodes": nodes})
+    expected = 1 + doublings * prices().wide_shards_per_doubling
+    assert effort_factor(job, s, has_spare_context=True) == pytest.approx(expected)
+
+
+def test_a_search_weighs_the_time_of_what_divides_the_model(make_job: JobMaker) -> None:
+    found = search(make_job("gpt2", gpus=2, recipe={"global_batch_size": 4}))
+    divided = np.asarray(found.table.divides_model)
+    assert np.any(divided & found.fits)
+    ratio = found.weighted_seconds[found.fits] / found.step_seconds[found.fits]
+    assert np.all((ratio > 1) == divided[found.fits])

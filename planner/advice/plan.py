@@ -18,6 +18,7 @@ from planner.advice.alternatives import (
     too_large,
 )
 from planner.advice.confidence import Confidence, confidence
+from planner.advice.launch import Instead, fastest_written
 from planner.advice.rules import DISAGREEMENT, Finding, Preference, Situation
 from planner.core.errors import InvalidInputError, NothingFitsError
 from planner.core.term import Column
@@ -32,6 +33,7 @@ from planner.search.largest_that_fits import remedies, with_gpus
 from planner.search.limits import violations
 from planner.search.pinned_fields import PinnedFields, simplest_layout
 from planner.search.search import SearchResult, search
+from planner.targets import Launch, launch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +76,13 @@ class Plan:
     confidence: Confidence
     options: tuple[ClusterOption, ...] = ()
     """By number of GPUs, those that fit; only where their number was open."""
+    instead: Instead | None = None
+    """What has launch files, where the choice has none."""
+
+    @property
+    def launch(self) -> Launch:
+        """Return which targets write the choice."""
+        return launch(self.job, self.chosen.strategy)
 
 
 def make_plan(job: Job, pinned: PinnedFields | None = None, objective: str = "time") -> Plan:
@@ -113,22 +122,31 @@ def make_plan(job: Job, pinned: PinnedFields | None = None, objective: str = "ti
             seconds=time.perf_counter() - started,
         ),
         confidence=confidence(job, chosen),
+        instead=_instead(job, chosen, pinned or {}),
     )
+
+
+def _instead(job: Job, chosen: Candidate, pinned: PinnedFields) -> Instead | None:
+    return None if launch(job, chosen.strategy).targets else fastest_written(job, pinned)
 
 
 def ordinary_rows(result: SearchResult, pinned: PinnedFields) -> Column:
     """Return the rows that may be proposed: those that fit, train as DDP does, and use the GPU.
 
     Local SGD trains another way and offload is slow, so both are proposed where they are asked for;
-    offload also where nothing else fits and the host's memory is known.
+    offload also where nothing else fits and the host's memory is known. A layout that no target can
+    write is proposed only where none that fits can be written.
     """
     fits = result.fits.copy()
     if "synchronize_every" not in pinned:
         fits &= np.logical_not(result.table.is_local)
     on_gpu = fits & np.logical_not(result.table.offloads_optimizer)
     is_known = result.job.cluster.host_memory_bytes > 0
-    is_needed = "offload" in pinned or (is_known and not np.any(on_gpu))
-    return np.flatnonzero(fits if is_needed else on_gpu)
+    if "offload" in pinned:
+        on_gpu = fits
+    tiers = (on_gpu, fits) if is_known else (on_gpu,)
+    wanted = [*(tier & result.is_writable for tier in tiers), *tiers]
+    return next((np.flatnonzero(tier) for tier in wanted if np.any(tier)), np.flatnonzero(on_gpu))
 
 
 def _situation(result: SearchResult, ordinary: Column, pinned: PinnedFields) -> Situation:

@@ -1,10 +1,19 @@
 """Specs of runs by their layout, for the tests that write files without a plan."""
 
 import math
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import fields, replace
 from typing import Any
 
+from made_clusters import cluster
+
+from planner import generate
+from planner.catalog import records
+from planner.domain.job import Job, Recipe
+from planner.domain.model import Model, Part
+from planner.domain.strategy import CHOICES, Layout
 from planner.generate import RunSpec
+from planner.targets import refusals
 
 
 def with_layout(spec: RunSpec, **changes: Any) -> RunSpec:
@@ -45,4 +54,50 @@ def divided(spec: RunSpec, **layout: Any) -> RunSpec:
         gradient_accumulation_steps=8 // data,
         global_batch_size=16,
         **{"layers_per_stage": (4 // stages,) * stages} | layout,
+    )
+
+
+def written(spec: RunSpec, targets: Sequence[str]) -> dict[str, str]:
+    """Return the files of those targets that can write the spec."""
+    return generate.generate(spec, targets, refused(spec, targets))
+
+
+def refused(spec: RunSpec, targets: Sequence[str]) -> dict[str, str]:
+    """Return which targets cannot write the spec, each with the reason."""
+    breaches = refusals(job_of(spec), layout_of(spec), targets)
+    return {target: breach.reason for target, breach in breaches.items()}
+
+
+def refusal(spec: RunSpec, target: str) -> str:
+    """Return why a target cannot write the spec; "" where it can."""
+    return refused(spec, [target]).get(target, "")
+
+
+def layout_of(spec: RunSpec) -> Layout:
+    values: dict[str, Any] = {each.name: getattr(spec, each.name) for each in fields(Layout)}
+    return Layout(**values | {name: kind(values[name]) for name, kind in CHOICES.items()})
+
+
+def job_of(spec: RunSpec) -> Job:
+    """Return a job of which the spec could come: a model of as many layers, on made GPUs."""
+    return Job(
+        model=Model(
+            name=spec.model,
+            model_type=str(spec.model_config.get("model_type")),
+            task=spec.task,
+            parts=(Part(name="block", count=sum(spec.layers_per_stage) or 4, is_block=True),),
+            vocab_size=96,
+            hidden_size=32,
+            max_position_embeddings=spec.sequence_length,
+            config=spec.model_config,
+        ),
+        cluster=cluster(spec.nodes, gpus_per_node=spec.gpus_per_node),
+        recipe=Recipe(
+            sequence_length=spec.sequence_length,
+            global_batch_size=spec.global_batch_size,
+            precision=spec.precision,
+            optimizer=spec.optimizer,
+            attention=spec.attention,
+        ),
+        framework=records.framework(spec.framework),
     )

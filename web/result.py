@@ -18,6 +18,7 @@ from planner.report.plan import (
     alternatives_table,
     options_table,
     plan_grid,
+    reasons_without_files,
     shown_rejected,
     trade_offs_table,
 )
@@ -65,6 +66,7 @@ def result(
         "node": _node(plan.job.cluster),
         "flags": FLAGS,
         "alternatives": alternatives_table(plan),
+        "without_files": reasons_without_files(plan),
         "queries": _queries(question, plan),
         "trade_offs": trade_offs_table(plan),
         "rejected": shown_rejected(plan),

@@ -1,6 +1,7 @@
 """What else was considered: other families, what does not fit, what is not proposed, trade-offs."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from planner.search.candidate import Candidate
 from planner.search.limits import violations
 from planner.search.pinned_fields import PinnedFields, simplest_layout
 from planner.search.search import SearchResult
+from planner.targets import launch
 
 MOST_ALTERNATIVES = 12
 """Families that are shown beside the choice, and as many that do not fit."""
@@ -27,6 +29,8 @@ class Alternative:
 
     candidate: Candidate
     reason: str
+    unwritten: Mapping[str, str] = field(default_factory=dict)
+    """Why no target writes it, by target; empty where one does, or where none writes the choice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,11 +51,17 @@ class ParetoPoint:
 
 
 def best_of_families(result: SearchResult) -> dict[str, int]:
-    """Return the fastest row of each family that fits."""
+    """Return the fastest row of each family that fits, of those that can be written if any can."""
     best = {
-        name: result.best(members, result.step_seconds) for name, members in result.families.items()
+        name: result.best(_written_if_any(result, members), result.step_seconds)
+        for name, members in result.families.items()
     }
     return {name: row for name, row in best.items() if row is not None}
+
+
+def _written_if_any(result: SearchResult, members: Column) -> Column:
+    written = members[result.is_writable[members] & result.fits[members]]
+    return written if len(written) else members
 
 
 def shown(result: SearchResult, ordinary: Column, best: dict[str, int]) -> list[int]:
@@ -85,9 +95,18 @@ def alternatives(
     own = best.get(chosen.strategy.family)
     others = [row for row in _others(result, best) if row != own]
     return tuple(
-        Alternative(candidate=other, reason=_reason(chosen, other))
+        _alternative(result.job, chosen, other)
         for other in result.candidates(others[:MOST_ALTERNATIVES])
     )
+
+
+def _alternative(job: Job, chosen: Candidate, other: Candidate) -> Alternative:
+    """Return a layout beside the choice, with why it cannot be written where the choice can."""
+    launched = launch(job, other.strategy)
+    is_worse = not launched.targets and launch(job, chosen.strategy).targets
+    unwritten = launched.unwritten if is_worse else {}
+    files = "; no files" if is_worse else ""
+    return Alternative(candidate=other, reason=_reason(chosen, other) + files, unwritten=unwritten)
 
 
 def _reason(chosen: Candidate, alternative: Candidate) -> str:

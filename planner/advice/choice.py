@@ -89,15 +89,19 @@ def ordinary_rows(result: SearchResult, pinned: PinnedFields) -> Column:
     """Return the rows that may be proposed: those that fit, train as DDP does, and use the GPU.
 
     Local SGD trains another way and offload is slow, so both are proposed where they are asked for;
-    offload also where nothing else fits and the host's memory is known.
+    offload also where nothing else fits and the host's memory is known. A layout that no target can
+    write is proposed only where none that fits can be written.
     """
     fits = result.fits.copy()
     if "synchronize_every" not in pinned:
         fits &= np.logical_not(result.table.is_local)
     on_gpu = fits & np.logical_not(result.table.offloads_optimizer)
     is_known = result.job.cluster.host_memory_bytes > 0
-    is_needed = "offload" in pinned or (is_known and not np.any(on_gpu))
-    return np.flatnonzero(fits if is_needed else on_gpu)
+    if "offload" in pinned:
+        on_gpu = fits
+    tiers = (on_gpu, fits) if is_known else (on_gpu,)
+    wanted = [*(tier & result.is_writable for tier in tiers), *tiers]
+    return next((np.flatnonzero(tier) for tier in wanted if np.any(tier)), np.flatnonzero(on_gpu))
 
 
 def _situation(result: SearchResult, ordinary: Column, pinned: PinnedFields) -> Situation:

@@ -19,11 +19,13 @@ from planner.advice.alternatives import (
 )
 from planner.advice.choice import choose, on_fewer_gpus, sized
 from planner.advice.confidence import Confidence, confidence
+from planner.advice.launch import Instead, fastest_written
 from planner.advice.rules import Finding, Situation
 from planner.domain.job import Job
 from planner.search.candidate import Candidate
 from planner.search.pinned_fields import PinnedFields
 from planner.search.search import SearchResult
+from planner.targets import Launch, launch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +70,13 @@ class Plan:
     """By number of GPUs, those that fit; only where their number was open."""
     spare_gpus: int = 0
     """That were offered, and without which the step is faster."""
+    instead: Instead | None = None
+    """What has launch files, where the choice has none."""
+
+    @property
+    def launch(self) -> Launch:
+        """Return which targets write the choice."""
+        return launch(self.job, self.chosen.strategy)
 
 
 def make_plan(job: Job, pinned: PinnedFields | None = None, objective: str = "time") -> Plan:
@@ -110,7 +119,12 @@ def make_plan(job: Job, pinned: PinnedFields | None = None, objective: str = "ti
             seconds=time.perf_counter() - started,
         ),
         confidence=confidence(job, chosen),
+        instead=_instead(job, chosen, pinned or {}),
     )
+
+
+def _instead(job: Job, chosen: Candidate, pinned: PinnedFields) -> Instead | None:
+    return None if launch(job, chosen.strategy).targets else fastest_written(job, pinned)
 
 
 def _on_fewer(situation: Situation, size: str) -> Plan:

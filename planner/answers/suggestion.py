@@ -52,8 +52,13 @@ def answer_plan(resolved: Resolved, plan: Plan, request_id: str | int | None) ->
         **accepted(request_id),
         "job": _job(job),
         "chosen": candidate_answer(job, plan.chosen),
+        "launch": _launch(plan),
         "alternatives": [
-            {**candidate_answer(job, alternative.candidate), "reason": alternative.reason}
+            {
+                **candidate_answer(job, alternative.candidate),
+                "reason": alternative.reason,
+                "unwritten": dict(alternative.unwritten),
+            }
             for alternative in plan.alternatives
         ],
         "rejected": [_rejected(rejected) for rejected in plan.rejected],
@@ -82,6 +87,23 @@ def _job(job: Job) -> dict[str, Any]:
             "inter_node": asdict(cluster.inter_node) if cluster.inter_node else None,
         },
         "recipe": {**asdict(job.recipe), "framework": job.framework.name},
+    }
+
+
+def _launch(plan: Plan) -> dict[str, Any]:
+    launch, instead = plan.launch, plan.instead
+    return {
+        "targets": list(launch.targets),
+        "unwritten": launch.unwritten,
+        "instead": None
+        if instead is None
+        else {
+            "changes": dict(instead.changes),
+            "drops_pins": instead.drops_pins,
+            "strategy": instead.candidate.strategy.contract(),
+            "family": instead.candidate.strategy.family,
+            "step_seconds": float(instead.candidate.step_time.step_seconds),
+        },
     }
 
 

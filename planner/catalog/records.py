@@ -43,6 +43,19 @@ class LinkRecord:
     source: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vendor:
+    """Whose GPUs they are, and what that asks of launch files."""
+
+    name: str
+    pytorch_build: str
+    """What PyTorch's builds for them are called."""
+    has_launch_files: bool
+    """Whether what installs and starts the generated scripts is for that build."""
+    source: str
+    notes: str = ""
+
+
 _FOR_PEOPLE = {
     "gpus": {"tdp_watts", "is_consumer", "usable_source", "unsourced", "notes"},
     "links": {"notes"},
@@ -249,6 +262,12 @@ def framework_record(name: str) -> dict[str, Any]:
         if isinstance(section, dict)
     }
     return inherited | record | sections
+
+
+@cache
+def vendor(name: str) -> Vendor:
+    """Return what is known of a GPU's vendor."""
+    return build(Vendor, read("vendors", name), f"vendors/{name}")
 
 
 def adapter_targets(model_type: str) -> tuple[tuple[str, ...], Mapping[str, tuple[str, ...]]]:

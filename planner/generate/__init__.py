@@ -12,7 +12,7 @@ from planner.generate.quoting import render
 from planner.generate.run_spec import RunSpec
 from planner.generate.target import Target
 
-__all__ = ["LAUNCHERS", "TARGETS", "Launcher", "RunSpec", "Target", "generate", "refusals"]
+__all__ = ["LAUNCHERS", "TARGETS", "Launcher", "RunSpec", "Target", "generate"]
 
 TARGETS: Mapping[str, Target] = MappingProxyType(
     {
@@ -22,14 +22,19 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
 )
 
 
-def generate(spec: RunSpec, targets: Sequence[str]) -> dict[str, str]:
+def generate(
+    spec: RunSpec, targets: Sequence[str], refused: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, str]:
     """Return the files of a plan: relative path to text.
 
-    A target that cannot write the plan is left out, and the README says why.
+    Args:
+        spec: what to write.
+        targets: which write it.
+        refused: those of them that cannot, each with the reason (see `planner.targets`); the README
+            says it.
 
     Raises:
-        InvalidInputError: a target does not exist, the spec contradicts itself, or none of the
-            targets can write it.
+        InvalidInputError: a target does not exist, or the spec contradicts itself.
     """
     for name in targets:
         if name not in TARGETS:
@@ -39,15 +44,7 @@ def generate(spec: RunSpec, targets: Sequence[str]) -> dict[str, str]:
                 field="target",
             )
     check(spec)
-    refused = refusals(spec, targets)
     written = [TARGETS[name] for name in targets if name not in refused]
-    if not written:
-        raise InvalidInputError(
-            "no launch files for this plan: "
-            + "; ".join(f"{name}: {reason}" for name, reason in refused.items()),
-            hint="the plan holds; another layout can be written",
-            field="strategy",
-        )
     context = common_context(spec)
     files = {
         "README.md": render("README.md", context | {"targets": written, "refused": refused}),
@@ -59,9 +56,3 @@ def generate(spec: RunSpec, targets: Sequence[str]) -> dict[str, str]:
         for name, template in templates.items():
             files[f"{target.name}/{name}"] = render(template, own)
     return files | launcher_files(spec, written, context)
-
-
-def refusals(spec: RunSpec, targets: Sequence[str]) -> dict[str, str]:
-    """Return which of these targets cannot write the plan, each with the reason."""
-    reasons = {name: TARGETS[name].refusal(spec) for name in targets}
-    return {name: reason for name, reason in reasons.items() if reason is not None}

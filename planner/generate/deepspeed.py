@@ -5,10 +5,9 @@ from typing import Any
 
 from planner.domain.strategy import ZERO_3
 from planner.generate.context import strategy_name
-from planner.generate.deepspeed_pipeline import pipeline_refusal
-from planner.generate.families import family, is_tied
 from planner.generate.run_spec import RunSpec
 from planner.generate.target import Target
+from planner.targets.families import family, is_tied
 
 _SIXTEEN_BIT = {"bf16": "bf16", "bf16-mixed": "bf16", "fp16-mixed": "fp16"}
 """DeepSpeed's section by precision; it always keeps an fp32 copy in the optimizer."""
@@ -56,33 +55,6 @@ def _config_stage(spec: RunSpec) -> int:
     return max(spec.zero_stage, int(is_pipelined and spec.precision in _SIXTEEN_BIT))
 
 
-def zero_refusal(spec: RunSpec) -> str | None:
-    """Return why DeepSpeed's ZeRO cannot run the plan, however its model is divided; None if it can."""
-    stage, offload = spec.zero_stage, spec.offload
-    reasons = {
-        "ZeRO shards over all data-parallel GPUs, without replicas": (
-            stage > 0 and spec.data_parallel_replicate_size > 1
-        ),
-        "transformers recomputes whole blocks or nothing": spec.recompute == "selective",
-        "DeepSpeed offloads what ZeRO shards, and here nothing is sharded": (
-            offload != "none" and stage == 0
-        ),
-        "DeepSpeed offloads parameters with ZeRO-3 alone": (
-            offload == "optimizer+parameters" and stage in {1, 2}
-        ),
-        "it averages gradients every step": spec.synchronize_every > 1,
-    }
-    return next((reason for reason, applies in reasons.items() if applies), None)
-
-
-def _refusal(spec: RunSpec) -> str | None:
-    others = spec.tensor_parallel_size * spec.context_parallel_size * spec.expert_parallel_size
-    if others > 1:
-        return "its script divides data and layers over GPUs, not matrices, sequences or experts"
-    obstacle = pipeline_refusal(spec) if spec.pipeline_parallel_size > 1 else None
-    return obstacle or zero_refusal(spec)
-
-
 def _context(spec: RunSpec) -> dict[str, Any]:
     # Without "is_sharded" the script has no --no-sync: ZeRO decides when gradients are reduced.
     as_written = replace(spec, framework="deepspeed", zero_stage=_config_stage(spec))
@@ -92,8 +64,8 @@ def _context(spec: RunSpec) -> dict[str, Any]:
         "weight_dtype": "float32",
         "settings": settings(spec),
         "config_stage": as_written.zero_stage,
-        "family": family(spec),
-        "is_tied": is_tied(spec),
+        "family": family(spec.model_config),
+        "is_tied": is_tied(spec.model_config),
     }
 
 
@@ -108,6 +80,5 @@ TARGET = Target(
         "config.json": "common/config.json",
         "requirements.txt": "deepspeed/requirements.txt",
     },
-    refusal=_refusal,
     context=_context,
 )

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from planner.catalog import records
-from planner.generate.megatron_model import Options, model_options, model_refusal
+from planner.generate.megatron_model import Options, model_options
 from planner.generate.run_spec import RunSpec
 from planner.generate.target import Target
 
@@ -82,41 +81,6 @@ def training_options(spec: RunSpec) -> Options:
     return options | _RECOMPUTE[spec.recompute]
 
 
-def _refusal(spec: RunSpec) -> str | None:
-    schedules = records.framework("megatron").capabilities.pipeline_schedules
-    reasons = {
-        "the distributed optimizer is ZeRO-1: it shards no gradients or parameters": (
-            spec.zero_stage > 1
-        ),
-        "its distributed optimizer shards over all data-parallel ranks": (
-            spec.zero_stage == 1 and spec.data_parallel_replicate_size > 1
-        ),
-        "its weights are 32 bit, or 16 bit with a 32-bit copy": (
-            spec.precision in {"tf32", "bf16"}
-        ),
-        f"its pipelines run {' or '.join(schedules)}": (
-            spec.pipeline_parallel_size > 1 and spec.pipeline_schedule not in schedules
-        ),
-        "only its first and last pipeline stage may differ in layers": _has_odd_stages(spec),
-        "its interleaved stages are equal": (
-            spec.virtual_pipeline_size > 1 and len(set(spec.layers_per_stage)) > 1
-        ),
-        "it offloads the optimizer's states alone, and shards them": (
-            spec.offload == "optimizer+parameters"
-            or (spec.offload == "optimizer" and spec.zero_stage == 0)
-        ),
-        "its arguments are written for models without experts": spec.expert_parallel_size > 1,
-        "it averages gradients every step": spec.synchronize_every > 1,
-        "pretrain_gpt.py predicts the next token": spec.task != "causal-lm",
-    }
-    own = next((reason for reason, applies in reasons.items() if applies), None)
-    return own or model_refusal(spec)
-
-
-def _has_odd_stages(spec: RunSpec) -> bool:
-    return len(set(spec.layers_per_stage[1:-1])) > 1
-
-
 def _context(spec: RunSpec) -> dict[str, Any]:
     return {
         "groups": {
@@ -134,7 +98,6 @@ TARGET = Target(
     " It has its own data format and checkpoints, and its own arguments: what follows about"
     " `--data`, `--dataset`, `--save-every` and `--resume` is said of the other scripts.",
     templates={"launch.sh": "megatron/launch.sh"},
-    refusal=_refusal,
     context=_context,
     launch_template="megatron/launch.md",
 )

@@ -4,50 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.generate.run_spec import RunSpec
+from planner.targets.megatron import rope
 
 Options = dict[str, str | int | float | None]
 """Option to its value; None for one that has none."""
-
-_LLAMA_FIELDS = (
-    "num_hidden_layers",
-    "hidden_size",
-    "intermediate_size",
-    "num_attention_heads",
-    "max_position_embeddings",
-    "vocab_size",
-)
-_FIELDS = {
-    "gpt2": ("n_layer", "n_embd", "n_head", "n_positions", "vocab_size"),
-    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), _LLAMA_FIELDS),
-}
-"""What config.json must say, by model type."""
-
-
-def model_refusal(spec: RunSpec) -> str | None:
-    """Return what of the model has no arguments here; None where all of it has."""
-    config: Mapping[str, Any] = spec.model_config
-    tensor = spec.tensor_parallel_size
-    needed = _FIELDS.get(str(config.get("model_type")))
-    if needed is None:
-        return "its arguments are known for models like GPT-2 and Llama"
-    missing = [name for name in needed if not isinstance(config.get(name), int)]
-    if missing:
-        return f"config.json does not say {', '.join(missing)}"
-    options = model_options(spec)
-    heads, groups = options["--num-attention-heads"], options.get("--num-query-groups")
-    rope_type = _rope(config)["rope_type"]
-    window = config.get("sliding_window") if config.get("use_sliding_window", True) else None
-    reasons = {
-        "its kind of rotary embedding has other arguments": rope_type not in {"default", "llama3"},
-        "attention within a window has other arguments": (
-            isinstance(window, int) and window < spec.sequence_length
-        ),
-        "biases of attention's output have no argument": bool(config.get("attention_bias")),
-        f"{heads} attention heads are not shared out evenly by {tensor}": any(
-            int(count) % tensor > 0 for count in (heads, groups) if count is not None
-        ),
-    }
-    return next((reason for reason, applies in reasons.items() if applies), None)
 
 
 def model_options(spec: RunSpec) -> Options:
@@ -92,7 +52,7 @@ def _llama(config: Mapping[str, Any]) -> Options:
         "--max-position-embeddings": config["max_position_embeddings"],
         "--position-embedding-type": "rope",
         # An integer to Megatron; config.json may say 500000.0.
-        "--rotary-base": round(_rope(config).get("rope_theta", 10_000)),
+        "--rotary-base": round(rope(config).get("rope_theta", 10_000)),
         "--normalization": "RMSNorm",
         "--norm-epsilon": config.get("rms_norm_eps", 1e-6),
         "--swiglu": None,
@@ -108,14 +68,6 @@ def _llama(config: Mapping[str, Any]) -> Options:
         options["--qk-layernorm"] = None
     if not config.get("tie_word_embeddings"):
         options["--untie-embeddings-and-output-weights"] = None
-    if _rope(config).get("rope_type") == "llama3":
-        options |= {"--use-rope-scaling": None, "--rope-scaling-factor": _rope(config)["factor"]}
+    if rope(config).get("rope_type") == "llama3":
+        options |= {"--use-rope-scaling": None, "--rope-scaling-factor": rope(config)["factor"]}
     return options
-
-
-def _rope(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the model says of its rotary embedding, under the names of transformers 5."""
-    rope = {"rope_theta": config.get("rope_theta") or 10_000}
-    rope |= config.get("rope_scaling") or {}
-    rope |= config.get("rope_parameters") or {}
-    return rope | {"rope_type": rope.get("rope_type", rope.get("type", "default"))}

@@ -1,4 +1,4 @@
-"""What one target is: its files, the plans that it cannot write, and the words of its templates."""
+"""What one target is: its files, and the words of its templates; what it refuses is in `planner.targets`."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,8 +22,6 @@ class Target:
     """File name to the template that writes it."""
     more_templates: Callable[[RunSpec], Mapping[str, str]] = _nothing_more
     """Those of files that only some plans need."""
-    refusal: Callable[[RunSpec], str | None]
-    """Why the target cannot write this plan; None where it can."""
     context: Callable[[RunSpec], Mapping[str, Any]] = _nothing_more
     """Template variables beside the common ones."""
     launch_template: str = "common/launch.md"

@@ -1,15 +1,14 @@
 """Which parts the torchrun script has, and the words in them."""
 
-from collections.abc import Mapping
 from typing import Any
 
-from planner.catalog import records
 from planner.domain.strategy import PipelineSchedule
 from planner.generate.axes import axes
 from planner.generate.context import ATTENTION, COMPUTE_DTYPES
-from planner.generate.families import family, is_tied
 from planner.generate.run_spec import RunSpec
 from planner.parallel.pipeline_schedules import SCHEDULES, Schedule
+from planner.targets.families import family, is_tied
+from planner.targets.torchrun import schedule_classes
 
 _OF_ONE_STAGE = ("ScheduleGPipe", "Schedule1F1B")
 """Classes of torch.distributed.pipelining that take one stage, not a list."""
@@ -18,11 +17,6 @@ _OF_ONE_STAGE = ("ScheduleGPipe", "Schedule1F1B")
 def schedule(spec: RunSpec) -> Schedule:
     """Return what the spec's pipeline schedule is."""
     return SCHEDULES[PipelineSchedule(spec.pipeline_schedule)]
-
-
-def schedule_classes() -> Mapping[str, str]:
-    """Return the classes of torch.distributed.pipelining by the planner's name of their schedule."""
-    return records.framework("torch").capabilities.pipeline_schedules
 
 
 def script_context(spec: RunSpec) -> dict[str, Any]:
@@ -64,7 +58,7 @@ _REPLICATED = ["torchrun/data_parallel/replicate", "torchrun/data_parallel/train
 
 
 def _model_parallel_context(spec: RunSpec) -> dict[str, Any]:
-    grid, known, is_sharded = axes(spec), family(spec), spec.shards_parameters
+    grid, known, is_sharded = axes(spec), family(spec.model_config), spec.shards_parameters
     schedule_class = schedule_classes().get(spec.pipeline_schedule, "")
     is_pipelined, is_divided = spec.pipeline_parallel_size > 1, spec.tensor_parallel_size > 1
     is_gpt2 = known is not None and known.name == "gpt2"
@@ -78,8 +72,8 @@ def _model_parallel_context(spec: RunSpec) -> dict[str, Any]:
         "averages_by_hand": bool(grid.batch) and not is_sharded,
         "autocasts": spec.precision in COMPUTE_DTYPES and not is_sharded,
         "unfuses": is_gpt2 and is_divided,
-        "is_tied": is_tied(spec),
-        "has_copies": is_tied(spec) and is_pipelined,
+        "is_tied": is_tied(spec.model_config),
+        "has_copies": is_tied(spec.model_config) and is_pipelined,
         "hidden_dtype": _hidden_dtype(spec),
         "schedule_class": schedule_class,
         "is_single_schedule": schedule_class in _OF_ONE_STAGE,

@@ -50,28 +50,6 @@ def _is_deepspeed(spec: RunSpec) -> bool:
     return spec.framework == "deepspeed"
 
 
-def _refusal(spec: RunSpec) -> str | None:
-    if spec.is_model_parallel:
-        return "Trainer divides the data, not the model, over GPUs"
-    if _is_deepspeed(spec):
-        return deepspeed.zero_refusal(spec)
-    reasons = {
-        "Trainer has ZeRO-1 through DeepSpeed alone": spec.zero_stage == 1,
-        "its FSDP shards over all GPUs, without replicas": (
-            spec.shards_parameters and spec.data_parallel_replicate_size > 1
-        ),
-        "Trainer recomputes whole blocks or nothing": spec.recompute == "selective",
-        "FSDP moves the parameters to host memory together with the optimizer's states": (
-            spec.offload == "optimizer"
-        ),
-        "only FSDP (ZeRO-2 and 3) has parameters wait in host memory": (
-            spec.offload != "none" and not spec.shards_parameters
-        ),
-        "Trainer averages gradients every step": spec.synchronize_every > 1,
-    }
-    return next((reason for reason, applies in reasons.items() if applies), None)
-
-
 def _context(spec: RunSpec) -> dict[str, Any]:
     is_deepspeed = _is_deepspeed(spec)
     wrapper = "FSDPModule" if spec.shards_parameters else "DistributedDataParallel"
@@ -95,6 +73,5 @@ TARGET = Target(
         "config.json": "common/config.json",
         "requirements.txt": "trainer/requirements.txt",
     },
-    refusal=_refusal,
     context=_context,
 )

@@ -5,7 +5,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, SupportsFloat
 
@@ -13,13 +12,13 @@ from planner.advice.plan import Plan
 from planner.catalog import records
 from planner.catalog.interconnect import interconnect
 from planner.core.errors import InvalidInputError, PlannerError
+from planner.domain.breach import Breach
 from planner.domain.cluster import Cluster, Provenance
-from planner.domain.job import Job
-from planner.domain.strategy import Layout
-from planner.generate import RunSpec, generate, refusals
+from planner.generate import RunSpec, generate
 from planner.hardware.placement import cuda_visible_devices
-from planner.parallel.partition import stage
-from planner.report.text import recommendation
+from planner.parallel.partition import layers_per_stage
+from planner.report.text import flag_words, recommendation
+from planner.targets import Launch, targets_of
 
 CHECKED_WITH = {
     "torch": "2.13.0",
@@ -29,25 +28,6 @@ CHECKED_WITH = {
     "torchtitan": "0.3.0",
 }
 """Versions that the generated files were executed with; torchtitan has only read its own."""
-
-_TARGETS = {
-    "torch": ("torchrun", "accelerate", "trainer"),
-    "accelerate": ("accelerate", "torchrun", "trainer"),
-    "deepspeed": ("deepspeed", "accelerate", "trainer"),
-    "megatron": ("megatron",),
-    "torchtitan": ("torchtitan",),
-}
-"""By framework: the targets that its estimates hold for, the one that launchers start first."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
-    """What became of a plan's targets."""
-
-    targets: tuple[str, ...]
-    """Whose files were written."""
-    unwritten: Mapping[str, str]
-    """The others, each with the reason."""
 
 
 def bundle_files(plan: Plan, answer: Mapping[str, Any]) -> dict[str, str]:
@@ -60,27 +40,33 @@ def bundle_files(plan: Plan, answer: Mapping[str, Any]) -> dict[str, str]:
     Raises:
         PlannerError: the plan asks for what no template can write.
     """
-    spec = _bundle(plan, answer)
-    return generate(spec, _TARGETS[spec.framework])
+    launch = plan.launch
+    if not launch.targets:
+        first = next(iter(launch.refused.values()))
+        raise InvalidInputError(
+            f"no launch files for this plan: {launch.reason}",
+            hint=_hint(plan) or first.advice,
+            field=first.field,
+        )
+    targets = targets_of(plan.job.framework.name)
+    return generate(_run_spec(plan, answer), targets, launch.unwritten)
 
 
-def _bundle(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
+def _hint(plan: Plan) -> str:
+    """Return the flags with which there are files, and what those would run."""
+    if plan.instead is None:
+        return ""
+    words = [flag_words(name, value=value) for name, value in plan.instead.changes.items()]
+    flags = [" ".join(each) for each in words]
+    if plan.instead.drops_pins:
+        flags.append("no field of the strategy held fixed")
+    return f"there are files with {', '.join(flags)}: {plan.instead.candidate.strategy.family}"
+
+
+def _run_spec(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
     job, chosen = plan.job, plan.chosen
     strategy, recipe = chosen.strategy, job.recipe
     sizes: dict[str, Any] = {**strategy.contract()}
-    if job.framework.name not in _TARGETS:
-        raise InvalidInputError(
-            f"no launch files for {job.framework.name} yet",
-            hint=f"they are written for {', '.join(_TARGETS)}; the plan holds",
-            field="recipe.framework",
-        )
-    if recipe.lora is not None or job.is_in_config_dtype:
-        what = "adapters" if recipe.lora is not None else "weights in the config's dtype"
-        raise InvalidInputError(
-            f"no launch files for {what}",
-            hint="the targets train all weights, in fp32 under mixed precision; the plan holds",
-            field="recipe.method" if recipe.lora is not None else "recipe.weights_dtype",
-        )
     return RunSpec(
         model=job.model.name,
         revision=job.model.revision,
@@ -92,7 +78,7 @@ def _bundle(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
         gpus_per_node=job.cluster.gpus_per_node,
         cuda_visible_devices=cuda_visible_devices(job.cluster.gpu_order),
         **sizes,
-        layers_per_stage=_layers_per_stage(job, strategy),
+        layers_per_stage=layers_per_stage(job, strategy.pipeline_parallel_size),
         has_peer_to_peer=has_peer_to_peer(job.cluster),
         network=network_kind(job.cluster),
         sagemaker_type=job.cluster.instance.sagemaker_type if job.cluster.instance else "",
@@ -117,11 +103,6 @@ def _bundle(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
 def _rounded(amount: SupportsFloat) -> float:
     """Return seven significant digits: as many as are shown; of seventeen the last ones vary."""
     return float(f"{float(amount):.7g}")
-
-
-def _layers_per_stage(job: Job, strategy: Layout) -> tuple[int, ...]:
-    size = strategy.pipeline_parallel_size
-    return tuple(round(float(stage(job, strategy, index).num_blocks)) for index in range(size))
 
 
 def has_peer_to_peer(cluster: Cluster) -> bool:
@@ -179,7 +160,7 @@ def write_bundle(folder: Path, plan: Plan, answer: Mapping[str, Any], *, force: 
         ) from None
 
 
-def write_targets(folder: Path, plan: Plan, answer: Mapping[str, Any], *, force: bool) -> Written:
+def write_targets(folder: Path, plan: Plan, answer: Mapping[str, Any], *, force: bool) -> Launch:
     """Write what can be written of a plan into a folder, and say what that was.
 
     Args:
@@ -188,18 +169,16 @@ def write_targets(folder: Path, plan: Plan, answer: Mapping[str, Any], *, force:
         answer: the contract's JSON of the same plan.
         force: whether files of an existing folder are replaced.
     """
-    framework = plan.job.framework.name
-    targets = _TARGETS.get(framework, (framework,))
-    unwritten: dict[str, str] = {}
+    launch = plan.launch
+    if not launch.targets:
+        return launch
     try:
-        unwritten = refusals(_bundle(plan, answer), targets)
         write_bundle(folder, plan, answer, force=force)
     except PlannerError as error:
-        reasons = {name: unwritten.get(name, error.message) for name in targets}
-        return Written(targets=(), unwritten=reasons)
-    return Written(
-        targets=tuple(name for name in targets if name not in unwritten), unwritten=unwritten
-    )
+        obstacle = Breach(broken=True, message="{why}", numbers={"why": error.message}, field="out")
+        refused = {**dict.fromkeys(launch.targets, obstacle), **launch.refused}
+        return Launch(targets=(), refused=refused)
+    return launch
 
 
 def _is_filled(folder: Path) -> bool:

@@ -53,6 +53,11 @@ def stage(job: Job, s: Strategy, index: Amount) -> Stage:
     )
 
 
+def layers_per_stage(job: Job, size: int) -> tuple[int, ...]:
+    """Return how many trunk layers each stage of a pipeline of that size runs."""
+    return tuple(np.diff(_boundaries(_trunk(job), size)).tolist())
+
+
 def heaviest_stages(job: Job, s: Strategy) -> tuple[Stage, ...]:
     """Return the stages among which the one with the largest peak is found.
 

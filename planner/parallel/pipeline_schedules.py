@@ -188,6 +188,13 @@ def fewest_chunks(s: Strategy) -> Whole:
     return np.asarray(found, dtype=np.int64)
 
 
+def chunks_are_defined(s: Strategy) -> Truth:
+    """Return whether a layout's schedule is defined for its chunks of layers on a stage."""
+    virtual = np.asarray(s.virtual_pipeline_size)
+    found: Truth = _by_schedule(s, lambda each: np.where(np.isin(virtual, each.chunks), 1, 0)) > 0
+    return found
+
+
 def _by_schedule(s: Strategy, of: Callable[[Schedule], Amount]) -> Amount:
     """Return what the layout's schedule, or that of each row, gives; only those there are asked."""
     column = np.asarray(s.pipeline_schedule)

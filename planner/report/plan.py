@@ -1,16 +1,26 @@
 """Plan -> text for a terminal. The recommendation first, then what it rests on."""
 
+import shlex
 from collections.abc import Sequence
 from textwrap import fill
 
 from planner.advice.alternatives import ParetoPoint, Rejected
+from planner.advice.launch import Instead
 from planner.advice.plan import ClusterOption, Plan
 from planner.core.units import format_bytes, format_duration, format_seconds
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.strategy import Layout
 from planner.hardware.placement import RankGrid, rank_grid
 from planner.memory.phases import PHASES
-from planner.report.text import WIDTH, assumptions_text, ledger_text, recommendation, total_figures
+from planner.report.text import (
+    FLAGS,
+    WIDTH,
+    assumptions_text,
+    flag_words,
+    ledger_text,
+    recommendation,
+    total_figures,
+)
 from planner.report.timeline import timeline, timeline_text
 from planner.report.values import (
     Emphasis,
@@ -45,7 +55,7 @@ def plan_text(plan: Plan, assumptions: Sequence[Assumption], command: str, bold:
         assumptions_text(assumptions),
         bold(recommendation(plan.job, chosen))
         + "\n"
-        + figures_text((*total_figures(plan.job, chosen), _trust(plan))),
+        + figures_text((*total_figures(plan.job, chosen), _trust(plan), *_launch(plan))),
         ledger_text(
             f"Memory of one GPU at its peak ({PHASES[int(chosen.memory.phase)]})",
             chosen.memory.terms,
@@ -61,13 +71,21 @@ def plan_text(plan: Plan, assumptions: Sequence[Assumption], command: str, bold:
         table_text(points, bold) if (points := trade_offs_table(plan)) else "",
         _rejected(plan, bold),
         _searched(plan),
-        _how_to_run(command, bold) if command else "",
+        _how_to_run(plan, command, bold) if command else "",
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
 def _trust(plan: Plan) -> Figure:
     return Figure(label="Trust", amount=f"{plan.confidence.level}:", rest=plan.confidence.reason)
+
+
+def _launch(plan: Plan) -> tuple[Figure, ...]:
+    """Return that no files can be written, and why; nothing where some can."""
+    launch = plan.launch
+    if launch.targets:
+        return ()
+    return (Figure(label="Files", amount="none:", rest=launch.reason),)
 
 
 def _why(plan: Plan, bold: Emphasis) -> str:
@@ -88,7 +106,15 @@ def _paragraph(text: str) -> str:
 
 def _alternatives(plan: Plan, bold: Emphasis) -> str:
     left = len(plan.alternatives) - len(plan.alternatives[:MOST_ROWS])
-    return table_text(alternatives_table(plan), bold) + (f"\n{_left_out(left)}" if left else "")
+    more = [_left_out(left)] if left else []
+    notes = (_paragraph(f"no files  {reason}") for reason in reasons_without_files(plan))
+    return "\n".join((table_text(alternatives_table(plan), bold), *more, *notes))
+
+
+def reasons_without_files(plan: Plan) -> tuple[str, ...]:
+    """Return why shown alternatives cannot be written: what the framework's first target says."""
+    reasons = (next(iter(each.unwritten.values()), "") for each in plan.alternatives[:MOST_ROWS])
+    return tuple(dict.fromkeys(reason for reason in reasons if reason))
 
 
 def alternatives_table(plan: Plan) -> ReportTable:
@@ -274,5 +300,42 @@ def _searched(plan: Plan) -> str:
     return f"Searched {summary.strategies:,} layouts, every legal one; {summary.feasible:,} fit."
 
 
-def _how_to_run(command: str, bold: Emphasis) -> str:
-    return f"{bold('Run it')}\n  {command} --out DIR    writes launch files, a training script and a README"
+def _how_to_run(plan: Plan, command: str, bold: Emphasis) -> str:
+    if plan.launch.targets:
+        return f"{bold('Run it')}\n  {command} --out DIR    writes launch files, a training script and a README"
+    instead = plan.instead
+    if instead is None:
+        return ""
+    s, step_time = instead.candidate.strategy, instead.candidate.step_time
+    framework = instead.changes.get("recipe.framework", plan.job.framework.name)
+    return "\n".join(
+        (
+            bold("Run this instead"),
+            f"  {command_instead(command, instead)} --out DIR",
+            _paragraph(
+                f"the fastest with launch files: {s.family} ({_sizes(s)}) in {framework},"
+                f" {format_seconds(step_time.step_seconds)} per step"
+            ),
+        )
+    )
+
+
+def command_instead(command: str, instead: Instead) -> str:
+    """Return the command line with what has to change, and without what may not be held fixed."""
+    words, kept = shlex.split(command), []
+    changed = {_flag(name) for name in instead.changes}
+    if instead.drops_pins:
+        changed |= {"--pin", *(_flag(name) for name in FLAGS if name.startswith("strategy"))}
+    while words:
+        word = words.pop(0)
+        name, is_joined, _ = word.partition("=")
+        if name not in changed:
+            kept.append(word)
+        elif not is_joined and words and not words[0].startswith("--"):
+            words.pop(0)
+    new = (flag_words(name, value=value) for name, value in instead.changes.items())
+    return shlex.join([*kept, *(word for words in new for word in words)])
+
+
+def _flag(field: str) -> str:
+    return FLAGS[field].partition(" ")[0]

@@ -25,6 +25,7 @@ from planner.search.effort import effort_factor
 from planner.search.pinned_fields import PinnedFields
 from planner.search.space import tables
 from planner.step_time.ledger import estimate_step_time
+from planner.targets import is_writable
 
 TIE = 1.02
 """Layouts within 2 % are alike: of them the simplest is proposed, then one that recomputes least, then
@@ -54,6 +55,11 @@ class SearchResult:
         """Return which layouts fit with room to spare."""
         room: Column = self.reserved_bytes <= COMFORTABLE_FRACTION * self.job.usable_bytes
         return self.fits & room
+
+    @cached_property
+    def is_writable(self) -> Column:
+        """Return which layouts a target of the job's framework can write as files."""
+        return is_writable(self.job, self.table)
 
     @cached_property
     def weighted_seconds(self) -> Column:

@@ -27,6 +27,7 @@ from planner.search.limits import LIMITS
 from planner.search.pinned_fields import PinnedFields
 from planner.search.space import strategies
 from planner.step_time.ledger import estimate_step_time
+from planner.targets import is_writable
 
 TABLE: dict[str, Any] = tomllib.loads(
     (Path(__file__).parent / "jobs.toml").read_text(encoding="utf-8")
@@ -144,11 +145,18 @@ def exhausted(name: str) -> Pass:
 
 
 def ordinary(every: Pass, wish: PinnedFields) -> Column:
-    """Return the rows that may be proposed: local SGD where wished for, offload as a last resort."""
+    """Return the rows that may be proposed: local SGD where wished for, offload as a last resort.
+
+    Of those, what has launch files, where any has.
+    """
     fits = every.fits & ((every.table.synchronize_every == 1) | ("synchronize_every" in wish))
     on_gpu = fits & (every.table.offload == Offload.NONE)
-    is_last = bool(every.job.cluster.host_memory_bytes) and not np.any(on_gpu)
-    return np.flatnonzero(fits if "offload" in wish or is_last else on_gpu)
+    tiers = (
+        [fits] if "offload" in wish else [on_gpu, fits & bool(every.job.cluster.host_memory_bytes)]
+    )
+    files = is_writable(every.job, every.table)
+    found = (np.flatnonzero(tier) for tier in (*(tier & files for tier in tiers), *tiers))
+    return next((rows_ for rows_ in found if len(rows_)), np.array([], dtype=int))
 
 
 def admitted(every: Pass, wish: PinnedFields, branch: str) -> Column:
@@ -186,6 +194,8 @@ def test_the_plan_is_what_experts_expect(name: str) -> None:
     for kind, found in shown.items():
         assert set(case.get(kind, ())) <= found, case["because"]
     assert not shown["findings"] & set(case.get("absent", ())), case["because"]
+    if "targets" in case:
+        assert list(plan.launch.targets) == case["targets"], plan.launch.reason
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name not in PLANNED])

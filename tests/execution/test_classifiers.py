@@ -8,13 +8,10 @@ from typing import Any
 import pytest
 from launched import ACCUMULATED, CLASSES, CLASSIFIER, launch_several, start, write
 from reference import assert_parity, expected, train
-from run_specs import with_layout
+from run_specs import refusal, with_layout
 from several import load
 from texts import draw_texts, write_texts, write_tokenizer
 from transformers import AutoTokenizer
-
-from planner.core.errors import InvalidInputError
-from planner.generate import generate
 
 pytestmark = pytest.mark.usefixtures("preloaded")
 
@@ -71,5 +68,4 @@ def test_texts_without_a_class_of_the_model_are_refused(
 
 def test_classifiers_are_not_divided() -> None:
     plan = with_layout(PLAN, tensor_parallel_size=2, global_batch_size=8)
-    with pytest.raises(InvalidInputError, match="not models of type bert"):
-        generate(plan, ["torchrun"])
+    assert "not models of type bert" in refusal(plan, "torchrun")

@@ -1,6 +1,7 @@
 """DeepSpeed reads ds_config.json, and trains like one process with every stage and offload."""
 
 import json
+import re
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -16,9 +17,8 @@ from deepspeed.runtime.zero.config import ZERO_OPTIMIZATION
 from launched import ACCUMULATED, GPT2, LLAMA, TINY, Run, start, write
 from pydantic import ValidationError
 from reference import assert_parity, expected, mean_distance
-from run_specs import with_layout
+from run_specs import refusal, with_layout
 
-from planner.core.errors import InvalidInputError
 from planner.generate import RunSpec, generate
 
 pytestmark = pytest.mark.usefixtures("preloaded")
@@ -124,8 +124,7 @@ def test_a_contradiction_or_an_unknown_key_would_be_seen(change: dict[str, Any])
 def test_what_deepspeed_cannot_run_is_refused_with_the_reason(
     layout: dict[str, Any], reason: str
 ) -> None:
-    with pytest.raises(InvalidInputError, match=reason):
-        generate(with_layout(TINY, **layout), ["deepspeed"])
+    assert re.search(reason, refusal(with_layout(TINY, **layout), "deepspeed"))
 
 
 def launch(folder: Path, spec: RunSpec, *arguments: str) -> Run:

@@ -15,9 +15,8 @@ import pytest
 import torch
 from conftest import JobMaker
 from launched import GPT2, LLAMA, TINY, start, write
-from run_specs import with_layout
+from run_specs import refusal, with_layout
 
-from planner.core.errors import InvalidInputError
 from planner.generate import RunSpec, generate
 from planner.hardware.placement import RankGrid
 
@@ -253,8 +252,7 @@ def test_what_megatron_cannot_run_is_refused_with_the_reason(
     layout: dict[str, Any], reason: str
 ) -> None:
     spec = with_layout(TINY, **({"model_config": LLAMA} | layout))
-    with pytest.raises(InvalidInputError, match=reason):
-        generate(spec, ["megatron"])
+    assert re.search(reason, refusal(spec, "megatron"))
 
 
 PRETRAIN = """

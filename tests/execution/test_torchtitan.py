@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -10,12 +11,11 @@ from typing import Any
 
 import pytest
 from launched import TINY, start, write
-from run_specs import with_layout
+from run_specs import refusal, with_layout
 from script_checks import FORMAT, HOSTILE, LINT
 
-from planner.core.errors import InvalidInputError
 from planner.generate import RunSpec, generate
-from planner.generate.torchtitan import FLAVORS
+from planner.targets.torchtitan import FLAVORS
 
 SHELLCHECK = Path(sys.executable).parent / "shellcheck"
 READ_PLAN = Path(__file__).parent / "titan" / "read_plan.py"
@@ -169,8 +169,7 @@ def test_a_mistake_would_be_seen(answers: dict[str, Any]) -> None:
 def test_what_torchtitan_cannot_run_is_refused_with_the_reason(
     layout: dict[str, Any], reason: str
 ) -> None:
-    with pytest.raises(InvalidInputError, match=reason):
-        generate(with_layout(LLAMA, **layout), ["torchtitan"])
+    assert re.search(reason, refusal(with_layout(LLAMA, **layout), "torchtitan"))
 
 
 @pytest.mark.parametrize("nodes", [1, 2])

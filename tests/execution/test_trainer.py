@@ -1,6 +1,7 @@
 """transformers' Trainer reads training_arguments.json, and trains like one process."""
 
 import json
+import re
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -8,10 +9,9 @@ from typing import Any
 import pytest
 from launched import ACCUMULATED, TINY, Run, launch, start, write
 from reference import TOLERANCE, distance, expected
-from run_specs import with_layout
+from run_specs import refusal, with_layout
 from transformers import HfArgumentParser, TrainingArguments
 
-from planner.core.errors import InvalidInputError
 from planner.generate import RunSpec, generate
 
 pytestmark = pytest.mark.usefixtures("preloaded")
@@ -109,8 +109,7 @@ def test_an_unknown_argument_would_be_seen(tmp_path: Path) -> None:
 def test_what_trainer_cannot_run_is_refused_with_the_reason(
     layout: dict[str, Any], reason: str
 ) -> None:
-    with pytest.raises(InvalidInputError, match=reason):
-        generate(with_layout(TINY, **layout), ["trainer"])
+    assert re.search(reason, refusal(with_layout(TINY, **layout), "trainer"))
 
 
 def assert_parity(run: Run) -> None:

@@ -138,42 +138,46 @@ def test_a_pipeline_of_deepspeeds_has_files_and_trainer_has_none() -> None:
     assert "Trainer divides the data, not the model" in files["README.md"]
 
 
-@pytest.mark.parametrize(
-    ("recipe", "field"),
-    [
-        ({"method": "lora"}, "recipe.method"),
-        ({"weights_dtype": "config"}, "recipe.weights_dtype"),
-        ({"framework": "nanotron"}, "recipe.framework"),
-    ],
-)
-def test_what_the_files_would_not_train_is_refused(recipe: dict[str, Any], field: str) -> None:
-    request = parse_request({"model": "TinyLlama/TinyLlama-1.1B-Chat-v1.0", "recipe": recipe})
-    resolved, plan = answers.suggest(request, allow_paths=False)
-    with pytest.raises(InvalidInputError) as caught:
-        bundle_files(plan, answers.answer_plan(resolved, plan, None))
-    assert caught.value.field == field
-
-
 def test_the_spec_has_every_field_of_the_layout(
     planned: tuple[Plan, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the search proposes reaches the files, or is refused there."""
     seen: list[RunSpec] = []
 
-    def keep(spec: RunSpec, _targets: object) -> dict[str, str]:
+    def keep(spec: RunSpec, *_: object) -> dict[str, str]:
         seen.append(spec)
         return {}
 
     monkeypatch.setattr(planner.generate.write_bundle, "generate", keep)
     plan, answer = planned
     pipeline = Layout(
-        pipeline_parallel_size=2, tensor_parallel_size=3, zero_stage=1, recompute=Recompute.FULL
+        pipeline_parallel_size=2,
+        tensor_parallel_size=3,
+        gradient_accumulation_steps=2,
+        zero_stage=1,
+        recompute=Recompute.FULL,
     )
     chosen = replace(plan.chosen, strategy=pipeline)
     bundle_files(replace(plan, chosen=chosen), answer)
     for name, value in pipeline.contract().items():
         assert getattr(seen[0], name) == value
     assert seen[0].layers_per_stage == (6, 6)
+
+
+def test_a_refusal_says_with_what_there_are_files() -> None:
+    recipe = {"framework": "nanotron", "sequence_length": 2048, "global_batch_size": 64}
+    model = "TinyLlama/TinyLlama-1.1B-Chat-v1.0"
+    resolved, plan = answers.suggest(
+        parse_request({"model": model, "recipe": recipe}), allow_paths=False
+    )
+    assert plan.instead is not None
+    framework = plan.instead.changes["recipe.framework"]
+    with pytest.raises(InvalidInputError, match="not for nanotron yet") as caught:
+        bundle_files(plan, answers.answer_plan(resolved, plan, None))
+    assert f"--framework {framework}: {plan.instead.candidate.strategy.family}" in caught.value.hint
+    again = {"model": model, "recipe": {**recipe, "framework": framework}}
+    resolved, plan = answers.suggest(parse_request(again), allow_paths=False)
+    assert "README.md" in bundle_files(plan, answers.answer_plan(resolved, plan, None))
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,11 @@ import numpy as np
 
 from planner.core.errors import InvalidInputError, UnsupportedError
 from planner.core.term import Column
+from planner.domain.breach import Breach
 from planner.domain.job import Job
 from planner.domain.strategy import Layout, Table, num_rows
 from planner.search.limits import abilities, customs, sizes
-from planner.search.limits.base import Breach, Limit
+from planner.search.limits.base import Limit
 
 LIMITS: tuple[Limit, ...] = (
     Limit(code="LAY001", judge=sizes.model_cannot_be_divided, is_hard=True, is_ability=True),

@@ -7,6 +7,7 @@ import numpy as np
 
 from planner.catalog import records
 from planner.core.term import Column
+from planner.domain.breach import Breach
 from planner.domain.dimensions import DIMENSIONS, Dimension
 from planner.domain.framework import Capabilities
 from planner.domain.job import Job
@@ -17,7 +18,6 @@ from planner.domain.strategy import (
     Recompute,
     Strategy,
 )
-from planner.search.limits.base import Breach
 
 
 def technique_is_missing(job: Job, s: Strategy) -> Breach:

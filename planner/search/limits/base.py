@@ -1,56 +1,15 @@
 """What a limit is: a reason why a layout cannot run, or why the search does not propose it."""
 
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
-from planner.core.term import Truth, pick
-from planner.core.units import UnitFormatter
+from planner.core.term import Truth
+from planner.domain.breach import Breach
 from planner.domain.job import Job
 from planner.domain.strategy import Strategy, Whole
-
-_FORMATTER = UnitFormatter()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Breach:
-    """Which layouts break a limit, and what to say of one that does.
-
-    The same breach holds for one layout and for a table of them, as a `Term` does.
-    """
-
-    broken: Truth
-    """Whether the limit is broken, or a column of that."""
-    message: str
-    """A format string over `numbers`."""
-    hint: str = ""
-    """As `message`."""
-    numbers: Mapping[str, object] = field(default_factory=dict)
-    field: str
-    """Of the wire contract."""
-
-    def at(self, row: int) -> "Breach":
-        """Return the breach of one row of a table."""
-        numbers = {name: pick(value, row) for name, value in self.numbers.items()}
-        return Breach(
-            broken=bool(pick(self.broken, row)),
-            message=self.message,
-            hint=self.hint,
-            numbers=numbers,
-            field=self.field,
-        )
-
-    @property
-    def reason(self) -> str:
-        """Return the message with its numbers in."""
-        return _FORMATTER.vformat(self.message, (), self.numbers)
-
-    @property
-    def advice(self) -> str:
-        """Return the hint with its numbers in."""
-        return _FORMATTER.vformat(self.hint, (), self.numbers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

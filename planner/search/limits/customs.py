@@ -2,11 +2,12 @@
 
 import numpy as np
 
+from planner.domain.breach import Breach
 from planner.domain.job import Job
 from planner.domain.strategy import ZERO_1, PipelineSchedule, Recompute, Strategy
 from planner.parallel.partition import dense_shards
 from planner.parallel.pipeline_schedules import fewest_chunks, is_grouped, splits_backward
-from planner.search.limits.base import Breach, divides
+from planner.search.limits.base import divides
 
 TILE_TOKENS = 128
 """Queries that a block of fused attention works on."""

@@ -4,9 +4,10 @@ import math
 
 import numpy as np
 
+from planner.domain.breach import Breach
 from planner.domain.job import Job
 from planner.domain.strategy import Strategy, nearest_multiples
-from planner.search.limits.base import Breach, divides
+from planner.search.limits.base import divides
 
 
 def model_cannot_be_divided(job: Job, s: Strategy) -> Breach:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from planner.generate.run_spec import RunSpec
+from planner.domain.job import Job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,40 +49,41 @@ _FAMILIES: Mapping[str, Family] = MappingProxyType(
 """By `model_type`. Each has been compared with transformers' own forward pass."""
 
 
-def family(spec: RunSpec) -> Family | None:
-    """Return how the model can be divided; None where nobody has said."""
-    return _FAMILIES.get(str(spec.model_config.get("model_type")))
+def family(config: Mapping[str, object]) -> Family | None:
+    """Return how the model of a config.json can be divided; None where nobody has said."""
+    return _FAMILIES.get(str(config.get("model_type")))
 
 
-def is_tied(spec: RunSpec) -> bool:
+def is_tied(config: Mapping[str, object]) -> bool:
     """Return whether the head of a known family is its embedding."""
-    known = family(spec)
+    known = family(config)
     default = known is not None and known.ties_by_default
-    return bool(spec.model_config.get("tie_word_embeddings", default))
+    return bool(config.get("tie_word_embeddings", default))
 
 
-def undividable(spec: RunSpec) -> str | None:
+def undividable(job: Job) -> str | None:
     """Return why the model cannot be divided over GPUs; None where it can."""
-    known = family(spec)
-    if known is None or spec.task != "causal-lm":
-        kind = spec.model_config.get("model_type", "unknown")
+    config = job.model.config
+    known = family(config)
+    if known is None or job.model.task != "causal-lm":
+        kind = config.get("model_type", "unknown")
         return f"it divides {_known_types()}, not models of type {str(kind)[:40]}"
-    window = _window(spec.model_config)
-    if window and window < spec.sequence_length:
+    window = _window(config)
+    if window and window < job.recipe.sequence_length:
         return f"it divides no model that attends to the last {window} tokens only"
-    if known is _GPT2 and spec.model_config.get("add_cross_attention"):
+    if known is _GPT2 and config.get("add_cross_attention"):
         return "it divides no model with cross-attention"
     return None
 
 
-def heads(spec: RunSpec) -> tuple[int, int]:
+def heads(config: Mapping[str, object]) -> tuple[int, int]:
     """Return the attention heads of a model of a known family, and those of keys and values."""
-    known = family(spec)
+    known = family(config)
     if known is None:
         return 1, 1
     queries, keys = known.heads
-    count = _count(spec.model_config, queries, 1)
-    return count, _count(spec.model_config, keys, count)
+    count = _count(config, queries, 1)
+    return count, _count(config, keys, count)
 
 
 def _count(config: Mapping[str, object], name: str, default: int) -> int:

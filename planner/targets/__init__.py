@@ -1,0 +1,129 @@
+"""A job and its layouts -> which of them a target can write as files, and why not the others."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from planner.core.term import Column
+from planner.domain.breach import Breach
+from planner.domain.job import Job
+from planner.domain.strategy import Layout, Strategy, Table, num_rows
+from planner.targets import (
+    accelerate,
+    common,
+    deepspeed,
+    megatron,
+    torchrun,
+    torchtitan,
+    trainer,
+)
+from planner.targets.base import Judge, refusal
+
+JUDGES: Mapping[str, Judge] = MappingProxyType(
+    {
+        "torchrun": torchrun.judge,
+        "accelerate": accelerate.judge,
+        "trainer": trainer.judge,
+        "deepspeed": deepspeed.judge,
+        "megatron": megatron.judge,
+        "torchtitan": torchtitan.judge,
+    }
+)
+"""By target."""
+
+_BY_FRAMEWORK: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "torch": ("torchrun", "accelerate", "trainer"),
+        "accelerate": ("accelerate", "torchrun", "trainer"),
+        "deepspeed": ("deepspeed", "accelerate", "trainer"),
+        "megatron": ("megatron",),
+        "torchtitan": ("torchtitan",),
+    }
+)
+"""The targets that a framework's estimates hold for, the one that launchers start first."""
+
+__all__ = ["JUDGES", "Launch", "is_writable", "launch", "refusals", "targets_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """Which targets write a layout."""
+
+    targets: tuple[str, ...]
+    """The one that launchers start first at the front."""
+    refused: Mapping[str, Breach]
+    """The others, each with the reason."""
+
+    @property
+    def unwritten(self) -> dict[str, str]:
+        """Return the reasons in words."""
+        return {target: breach.reason for target, breach in self.refused.items()}
+
+    @property
+    def reason(self) -> str:
+        """Return why none of the targets writes it: what they all say, or what each says."""
+        unwritten = self.unwritten
+        if len(set(unwritten.values())) == 1:
+            return next(iter(unwritten.values()))
+        return "; ".join(f"{target}: {reason}" for target, reason in unwritten.items())
+
+
+def launch(job: Job, layout: Layout) -> Launch:
+    """Return which targets of the job's framework write a layout."""
+    refused = refusals(job, layout)
+    written = tuple(name for name in targets_of(job.framework.name) if name not in refused)
+    return Launch(targets=written, refused=refused)
+
+
+def targets_of(framework: str) -> tuple[str, ...]:
+    """Return the targets that write a framework's plans; none where there are none yet."""
+    return _BY_FRAMEWORK.get(framework, ())
+
+
+def refusals(job: Job, layout: Layout, targets: Sequence[str] | None = None) -> dict[str, Breach]:
+    """Return the targets that cannot write a layout, each with the first reason that applies.
+
+    Args:
+        job: what is trained, on what.
+        layout: how.
+        targets: which are asked; those of the job's framework where none are named. A framework
+            that has none stands for itself.
+    """
+    name = job.framework.name
+    asked = targets_of(name) if targets is None else targets
+    if not asked:
+        return {name: _no_targets(name)}
+    reasons = {target: _first(job, layout, target) for target in asked}
+    return {target: reason for target, reason in reasons.items() if reason is not None}
+
+
+def is_writable(job: Job, table: Table) -> Column:
+    """Return which layouts of a table some target of the job's framework writes."""
+    found = np.zeros(num_rows(table), dtype=np.bool_)
+    for target in targets_of(job.framework.name):
+        refused = np.zeros(num_rows(table), dtype=np.bool_)
+        for breach in _judged(job, table, target):
+            refused |= breach.broken
+        found |= np.logical_not(refused)
+    return found
+
+
+def _first(job: Job, layout: Layout, target: str) -> Breach | None:
+    judged = (breach.at(0) for breach in _judged(job, layout, target))
+    return next((breach for breach in judged if breach.broken), None)
+
+
+def _judged(job: Job, s: Strategy, target: str) -> tuple[Breach, ...]:
+    return (*common.judge(job, s), *JUDGES[target](job, s))
+
+
+def _no_targets(framework: str) -> Breach:
+    return refusal(
+        broken=True,
+        message="files are written for {known}, not for {framework} yet",
+        field="recipe.framework",
+        framework=framework,
+        known=", ".join(_BY_FRAMEWORK),
+    )

@@ -1,0 +1,93 @@
+"""What a report says of a plan's files: the command, or why there are none and what has some."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from conftest import JobMaker
+
+from planner.advice.plan import Plan, make_plan
+from planner.core.units import format_seconds
+from planner.report.plan import command_instead, plan_text, reasons_without_files
+from planner.request.schema import parse_request, resolve
+
+COMMAND = "planner suggest M --gpus 4"
+
+
+def text_of(request: dict[str, Any], command: str = COMMAND) -> tuple[Plan, str]:
+    plan = make_plan(resolve(parse_request(request), allow_paths=False).job)
+    return plan, plan_text(plan, (), command, str)
+
+
+def test_a_plan_with_files_has_its_command(make_job: JobMaker) -> None:
+    text = plan_text(make_plan(make_job("gpt2", gpus=4)), (), COMMAND, str)
+    assert f"Run it\n  {COMMAND} --out DIR" in text
+    assert "\nFiles" not in text
+
+
+def test_a_plan_without_files_says_so_first_and_has_no_command() -> None:
+    plan, text = text_of({"model": "gpt2", "recipe": {"method": "lora"}})
+    assert plan.instead is None
+    assert text.splitlines()[4] == "Files   none: the scripts train all weights, not adapters"
+    assert "--out DIR" not in text
+
+
+def test_a_plan_without_files_has_the_command_of_the_fastest_that_has_some() -> None:
+    model = "TinyLlama/TinyLlama-1.1B-Chat-v1.0"
+    recipe = {"framework": "nanotron", "sequence_length": 2048, "global_batch_size": 64}
+    command = "planner suggest M --framework=nanotron --seq-len 2048 --global-batch-size 64"
+    cluster = {"gpu": "a100", "gpus_per_node": 4}
+    request = {"model": model, "cluster": cluster, "recipe": recipe}
+    plan, text = text_of(request, command)
+    assert plan.instead is not None
+    framework = plan.instead.changes["recipe.framework"]
+    new = (
+        f"planner suggest M --seq-len 2048 --global-batch-size 64 --framework {framework} --out DIR"
+    )
+    assert f"Run this instead\n  {new}\n" in text
+    for name in ("torch", "deepspeed", "megatron"):
+        other = {**recipe, "framework": name}
+        there = make_plan(
+            resolve(parse_request({**request, "recipe": other}), allow_paths=False).job
+        )
+        assert there.launch.targets
+        slowest = 1.001 * float(there.chosen.step_time.step_seconds)
+        # The tree may choose another layout there, none that is faster beyond a tie.
+        assert float(plan.instead.candidate.step_time.step_seconds) <= 1.02 * slowest
+    assert format_seconds(plan.instead.candidate.step_time.step_seconds) in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "drops_pins", "expected"),
+    [
+        ({"recipe.precision": "bf16"}, False, "planner suggest M --tp 2 --json --precision bf16"),
+        ({}, True, "planner suggest M --precision fp8 --json"),
+        (
+            {"recipe.framework": "torch"},
+            False,
+            "planner suggest M --tp 2 --precision fp8 --json --framework torch",
+        ),
+    ],
+)
+def test_a_command_keeps_all_words_but_those_that_change(
+    changes: dict[str, str], *, drops_pins: bool, expected: str
+) -> None:
+    plan, _ = text_of({"model": "gpt2", "recipe": {"framework": "nanotron"}})
+    assert plan.instead is not None
+    instead = replace(plan.instead, changes=changes, drops_pins=drops_pins)
+    command = "planner suggest M --tp 2 --precision fp8 --json"
+    assert command_instead(command, instead) == expected
+
+
+def test_an_alternative_without_files_says_why_below_the_table() -> None:
+    request = {
+        "model": "microsoft/phi-2",
+        "cluster": {"gpu": "a10g", "gpus_per_node": 4},
+        "recipe": {"sequence_length": 512, "global_batch_size": 64, "precision": "bf16"},
+    }
+    plan, text = text_of(request)
+    assert plan.launch.targets
+    assert any(each.reason.endswith("; no files") for each in plan.alternatives)
+    (reason,) = reasons_without_files(plan)
+    assert reason.endswith("not models of type phi")
+    assert "  no files  it divides gpt2" in text

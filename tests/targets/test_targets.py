@@ -1,0 +1,133 @@
+"""What the judges say of a table is what they say of each row, and what generate does with it."""
+
+from dataclasses import replace
+from itertools import product
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from planner import answers
+from planner.advice.plan import Plan
+from planner.catalog import records
+from planner.core.errors import InvalidInputError
+from planner.domain.strategy import num_rows, rows
+from planner.generate import TARGETS
+from planner.generate.context import ATTENTION, AUTO_CLASSES
+from planner.generate.write_bundle import bundle_files
+from planner.request.schema import parse_request, resolve
+from planner.search.space import strategies
+from planner.targets import JUDGES, is_writable, launch, refusals, targets_of
+from planner.targets.common import TASKS
+
+MODELS = {
+    "openai-community/gpt2": 512,
+    "meta-llama/Llama-3.1-8B": 4096,
+    "microsoft/phi-2": 1024,
+    "google-bert/bert-base-uncased": 512,
+    "Qwen/Qwen3-30B-A3B": 2048,
+    "mistralai/Mistral-7B-v0.1": 8192,
+}
+RECIPES: tuple[dict[str, Any], ...] = (
+    {},
+    {"precision": "bf16", "attention": "flash"},
+    {"precision": "fp16-mixed", "attention": "eager"},
+)
+SAMPLED = 10
+"""Rows of a search table that are written one by one."""
+
+
+@pytest.fixture(scope="module")
+def planned() -> tuple[Plan, dict[str, Any]]:
+    resolved, plan = answers.suggest(parse_request({"model": "gpt2"}), allow_paths=False)
+    return plan, answers.answer_plan(resolved, plan, None)
+
+
+def test_every_target_is_judged_and_has_a_framework() -> None:
+    assert set(JUDGES) == set(TARGETS)
+    assert {name for each in records.framework_names() for name in targets_of(each)} == set(TARGETS)
+
+
+def test_the_scripts_have_words_for_what_the_judges_let_pass() -> None:
+    assert set(TASKS) == set(AUTO_CLASSES)
+    assert set(ATTENTION) == {"eager", "sdpa", "flash"}
+
+
+@pytest.mark.parametrize("framework", records.framework_names())
+@pytest.mark.parametrize("model", MODELS)
+def test_a_row_is_writable_where_generate_writes_it(
+    model: str, framework: str, planned: tuple[Plan, dict[str, Any]]
+) -> None:
+    plan, answer = planned
+    dice = Random(f"{model} {framework}")
+    for recipe, nodes in product(RECIPES, (1, 2)):
+        common = {"sequence_length": MODELS[model], "global_batch_size": 64}
+        request = {
+            "model": model,
+            "cluster": {"gpu": "a100", "gpus_per_node": 8, "nodes": nodes},
+            "recipe": {**common, **recipe, "framework": framework},
+        }
+        job = resolve(parse_request(request), allow_paths=False).job
+        table = strategies(job, {})
+        count = num_rows(table)
+        which = np.array(sorted(dice.sample(range(count), min(SAMPLED, count))), dtype=int)
+        column = is_writable(job, table)
+        assert column.tolist() == is_writable_alone(job, table)
+        for row in which:
+            layout = table.at(int(row))
+            launched = launch(job, layout)
+            assert bool(column[row]) == bool(launched.targets), launched.reason
+            assert set(launched.targets) == set(targets_of(framework)) - set(refusals(job, layout))
+            one = replace(plan, job=job, chosen=replace(plan.chosen, strategy=layout))
+            assert bool(written(one, answer)) == bool(column[row])
+
+
+def written(plan: Plan, answer: dict[str, Any]) -> dict[str, str]:
+    try:
+        return bundle_files(plan, answer)
+    except InvalidInputError:
+        return {}
+
+
+def is_writable_alone(job: Any, table: Any) -> list[bool]:
+    """Return what is said of the rows a half at a time: no row knows another."""
+    middle = num_rows(table) // 2
+    halves = (np.arange(middle), np.arange(middle, num_rows(table)))
+    return [bool(said) for half in halves for said in is_writable(job, rows(table, half))]
+
+
+@pytest.mark.parametrize(
+    ("request_", "reason", "field"),
+    [
+        ({"recipe": {"method": "lora"}}, "not adapters", "recipe.method"),
+        ({"recipe": {"weights_dtype": "config"}}, "in the config's dtype", "recipe.weights_dtype"),
+        ({"recipe": {"optimizer": "lion"}}, "adamw, not lion", "recipe.optimizer"),
+        ({"recipe": {"framework": "nanotron"}}, "not for nanotron yet", "recipe.framework"),
+        ({"model": "google-t5/t5-base"}, "not seq2seq-lm", "recipe.task"),
+        ({"model": "google/vit-base-patch16-224"}, "not image-classification", "recipe.task"),
+        ({"cluster": {"gpu": "gaudi2", "gpus_per_node": 2}}, "Gaudi build", "cluster.gpu"),
+        ({"cluster": {"gpu": "mi300x", "gpus_per_node": 2}}, "ROCm build", "cluster.gpu"),
+    ],
+)
+def test_what_no_target_writes_is_refused_by_all_of_them(
+    request_: dict[str, Any], reason: str, field: str
+) -> None:
+    request = {"model": "TinyLlama/TinyLlama-1.1B-Chat-v1.0", **request_}
+    resolved, plan = answers.suggest(parse_request(request), allow_paths=False)
+    assert not plan.launch.targets
+    assert reason in plan.launch.reason
+    assert set(plan.launch.refused) == set(targets_of(plan.job.framework.name)) or (
+        field == "recipe.framework"
+    )
+    answer = answers.answer_plan(resolved, plan, None)
+    assert answer["launch"]["targets"] == []
+    assert reason in next(iter(answer["launch"]["unwritten"].values()))
+    with pytest.raises(InvalidInputError) as caught:
+        bundle_files(plan, answer)
+    assert caught.value.field == field
+
+
+def test_every_vendor_of_a_gpu_is_known() -> None:
+    vendors = {records.gpu(name).vendor for name in records.gpu_names()}
+    assert {name for name in vendors if records.vendor(name).has_launch_files} == {"nvidia"}

@@ -221,7 +221,7 @@ def _links() -> tuple[Control, ...]:
             name="inter_node",
             label="Link between nodes",
             columns=6,
-            placeholder="the instance's, or a stated default",
+            placeholder="as such nodes are sold, or 8x infiniband-ndr",
             choices=_plain(records.link_names()),
         ),
         Control(

@@ -18,6 +18,7 @@ from planner.advice.alternatives import (
     too_large,
 )
 from planner.advice.confidence import Confidence, confidence
+from planner.advice.other_network import on_other_network
 from planner.advice.rules import DISAGREEMENT, Finding, Preference, Situation
 from planner.core.errors import InvalidInputError, NothingFitsError
 from planner.core.term import Column
@@ -97,7 +98,10 @@ def make_plan(job: Job, pinned: PinnedFields | None = None, objective: str = "ti
         raise _nothing_fits(result, pinned)
     situation = _situation(result, ordinary, pinned or {})
     finding, chosen, disagreement = _choose(situation, result, ordinary, pinned, objective)
-    situation = replace(situation, candidate=chosen)
+    elsewhere = on_other_network(
+        job, chosen, lambda there: make_plan(there, pinned, objective).chosen
+    )
+    situation = replace(situation, candidate=chosen, on_other_network=elsewhere)
     best = best_of_families(result)
     result.candidates(shown(result, ordinary, best))  # one table is quicker than one for each list
     return Plan(

@@ -80,6 +80,8 @@ class Link:
     medium: str = "given"
     """What carries it: nvswitch, nvlink, pcie, host (PCIe staged through host memory), xgmi,
     fabric, network, or given by the user."""
+    transport: str = ""
+    """What NCCL talks over a network: infiniband (RoCE too), efa, ethernet, or "" where unknown."""
     system: str = ""
     """The measured system of `data/calibration/collectives` that this link belongs to, if any."""
 

@@ -8,6 +8,7 @@ from enum import StrEnum
 import numpy as np
 
 from planner.core.term import Column
+from planner.domain.cluster import Link
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.job import Job
 from planner.domain.strategy import Table
@@ -26,6 +27,17 @@ class Severity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OtherNetwork:
+    """What becomes of a plan on a network that nodes of its GPU are sold with too."""
+
+    link: Link
+    chosen: Candidate
+    """What would be chosen there."""
+    same: Candidate
+    """What was chosen here, there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
     """What a rule judges: a job, one of its layouts, and what the search knows of the rest."""
 
@@ -40,6 +52,8 @@ class Situation:
     """The fastest of plain DDP that fits."""
     on_fewer_gpus: Mapping[str, Candidate] = field(default_factory=dict)
     """The fastest layouts on fewer GPUs that fit: of "one GPU", of "one node"."""
+    on_other_network: OtherNetwork | None = None
+    """Where the network was assumed and matters."""
     largest_layer_bytes: float = 0.0
     """What a GPU must hold at least that runs the largest layer whole."""
 

@@ -225,6 +225,13 @@ def _links() -> tuple[Control, ...]:
             choices=_plain(records.link_names()),
         ),
         Control(
+            name="nvlink_domain_gpus",
+            label="GPUs that NVLink joins",
+            kind="number",
+            columns=6,
+            placeholder="those of a node, or of the GPU's rack",
+        ),
+        Control(
             name="instance",
             label="Cloud instance",
             columns=6,

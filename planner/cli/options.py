@@ -21,6 +21,7 @@ _CLUSTER = (
     "nodes",
     "intra_node",
     "inter_node",
+    "nvlink_domain_gpus",
     "peer_to_peer",
 )
 _RECIPE = (
@@ -71,6 +72,13 @@ def job_options(command: F) -> F:
             "--inter-node",
             metavar="LINK",
             help="Network of a node: 8x infiniband-ndr, 400Gbit/s, or 45GB/s as measured.",
+        ),
+        click.option(
+            "--nvlink-domain",
+            "nvlink_domain_gpus",
+            metavar="GPUS",
+            type=int,
+            help="GPUs that NVLink joins across nodes: 72 in a rack of GB200.",
         ),
         click.option(
             "--peer-to-peer/--no-peer-to-peer",

@@ -103,6 +103,14 @@ def single_port(given: str, gpus_per_node: int) -> str:
     )
 
 
+def rack_record(given: object) -> LinkRecord | None:
+    """Return the record of a rack joined by NVLink, where that is what was named."""
+    if not isinstance(given, str):
+        return None
+    record = _read(given, BETWEEN).record
+    return record if record and record.domain_gpus else None
+
+
 def ports(name: str, count: int) -> Link:
     """Return so many ports of a network's record."""
     return _link_of_record(records.link(name, BETWEEN), count)

@@ -64,8 +64,8 @@ class Situation:
 
     @property
     def is_multi_node(self) -> bool:
-        """Return whether the job spans nodes."""
-        return self.job.cluster.nodes > 1
+        """Return whether the job spans nodes; a rack that NVLink joins counts as one."""
+        return self.job.cluster.needs_network
 
     def share(self, *terms: str) -> float:
         """Return the share of the candidate's step that terms of its step time take."""

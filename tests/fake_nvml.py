@@ -35,6 +35,9 @@ class FakeGpu:
     nodes: int = 0b1
     mig: list["FakeGpu"] | None = None
     fabric: tuple[int, int, int] = (0, 0, 0)
+    """State, status and health mask."""
+    cluster: tuple[int, int] = (0, 0)
+    """The first byte of its fabric cluster's UUID, and the clique."""
     fails: dict[str, int] = field(default_factory=dict)
     uuid: str = ""
     memory_bytes: int = 80 * GIB
@@ -100,6 +103,7 @@ class FakeNvml:
     def fabric(self, gpu: FakeGpu, pointer: Any) -> int:
         record = pointer._obj  # noqa: SLF001 - how ctypes names it
         record.state, record.status = gpu.fabric[:2]
+        record.clusterUuid[0], record.cliqueId = gpu.cluster
         if hasattr(record, "healthMask"):
             record.healthMask = gpu.fabric[2]
         return 0

@@ -221,8 +221,15 @@ def _links() -> tuple[Control, ...]:
             name="inter_node",
             label="Link between nodes",
             columns=6,
-            placeholder="the instance's, or a stated default",
+            placeholder="as such nodes are sold, or 8x infiniband-ndr",
             choices=_plain(records.link_names()),
+        ),
+        Control(
+            name="nvlink_domain_gpus",
+            label="GPUs that NVLink joins",
+            kind="number",
+            columns=6,
+            placeholder="those of a node, or of the GPU's rack",
         ),
         Control(
             name="instance",

@@ -136,7 +136,7 @@ def forbidden(job: Job, pinned: PinnedFields | None) -> tuple[Rejected, ...]:
     """Return techniques that no proposed layout has, each by the smallest layout that had it."""
     if pinned or job.cluster.world_size == 1:
         return ()
-    gpus = job.cluster.gpus_per_node
+    gpus = job.cluster.joined_gpus
     techniques: dict[str, dict[str, int]] = {
         f"tp={2 * gpus}": {"tensor_parallel_size": 2 * gpus},
         "tp": {"tensor_parallel_size": 2},
@@ -149,7 +149,7 @@ def forbidden(job: Job, pinned: PinnedFields | None) -> tuple[Rejected, ...]:
     }
     if not job.model.has_experts:
         techniques.pop("ep")
-    if job.cluster.nodes == 1:
+    if not job.cluster.needs_network:
         techniques.pop(f"tp={2 * gpus}")
     layouts = [(name, simplest_layout(job, values)) for name, values in techniques.items()]
     blocked = [(name, s, _lasting_findings(job, s)) for name, s in layouts]

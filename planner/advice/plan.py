@@ -20,6 +20,7 @@ from planner.advice.alternatives import (
 from planner.advice.choice import choose, on_fewer_gpus, sized
 from planner.advice.confidence import Confidence, confidence
 from planner.advice.launch import Instead, fastest_written
+from planner.advice.other_network import on_other_network
 from planner.advice.rules import Finding, Situation
 from planner.domain.job import Job
 from planner.search.candidate import Candidate
@@ -98,6 +99,9 @@ def make_plan(job: Job, pinned: PinnedFields | None = None, objective: str = "ti
     situation = replace(
         choice.situation,
         on_fewer_gpus=on_fewer_gpus(job),
+        on_other_network=on_other_network(
+            job, chosen, lambda there: choose(there, pinned, objective).situation.candidate
+        ),
         held_back=_held_back(result, chosen, best, objective),
     )
     fewer = None if pinned or objective != "time" else rules.fewer_gpus(situation)

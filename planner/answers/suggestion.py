@@ -80,6 +80,7 @@ def _job(job: Job) -> dict[str, Any]:
             "gpu": cluster.gpu.name,
             "gpus_per_node": cluster.gpus_per_node,
             "nodes": cluster.nodes,
+            "nvlink_domain_gpus": cluster.nvlink_domain_gpus or None,
             "world_size": cluster.world_size,
             "instance": cluster.instance.name if cluster.instance else None,
             "gpu_order": list(cluster.gpu_order),

@@ -23,6 +23,8 @@ class Nvlink:
     default_generation: int
     most_links_per_gpu: int
     largest_domain_gpus: int
+    rack_link: str
+    """The record of `data/links` of such a domain."""
     baseboard_gpus: int
     """Of one SXM baseboard with a switch."""
     source: str

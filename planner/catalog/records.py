@@ -38,6 +38,8 @@ class LinkRecord:
     achievable_bytes_per_second: float = 0
     all_reduce_bus_bytes_per_second: float = 0
     latency_seconds: float = 0.0
+    domain_gpus: int = 0
+    """GPUs that it joins across nodes; 0: those of a node."""
     pairs: Mapping[str, int] = field(default_factory=dict)
     """Links of each pair of GPUs of a mesh, `0-1` and so on."""
     source: str

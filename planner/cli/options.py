@@ -21,6 +21,7 @@ _CLUSTER = (
     "nodes",
     "intra_node",
     "inter_node",
+    "nvlink_domain_gpus",
     "peer_to_peer",
 )
 _RECIPE = (
@@ -62,8 +63,23 @@ def job_options(command: F) -> F:
             type=click.Path(exists=True, dir_okay=False, allow_dash=True),
             help="File with the output of `nvidia-smi topo -m`.",
         ),
-        click.option("--intra-node", metavar="LINK", help="Link between the GPUs of a node."),
-        click.option("--inter-node", metavar="LINK", help="Link between nodes."),
+        click.option(
+            "--intra-node",
+            metavar="LINK",
+            help="Link between the GPUs of a node: pcie-4-x16, or 20GB/s as measured.",
+        ),
+        click.option(
+            "--inter-node",
+            metavar="LINK",
+            help="Network of a node: 8x infiniband-ndr, 400Gbit/s, or 45GB/s as measured.",
+        ),
+        click.option(
+            "--nvlink-domain",
+            "nvlink_domain_gpus",
+            metavar="GPUS",
+            type=int,
+            help="GPUs that NVLink joins across nodes: 72 in a rack of GB200.",
+        ),
         click.option(
             "--peer-to-peer/--no-peer-to-peer",
             default=None,

@@ -44,7 +44,8 @@ class Exchange:
     def bytes_per_second(self) -> Amount:
         """Return the group's share of a node's network: B * m / G, less contention.
 
-        G / m groups of the same kind use the node's network at once.
+        G / m groups of the same kind use the node's network at once; ranks of a whole rack that NVLink
+        joins (m > G) send through all its nodes' networks.
         """
         share = self.network.bytes_per_second * self.ranks_in_node / self.gpus_per_node
         return share / (1 + self.constants.contention_per_doubling * np.log2(self.nodes / 2))

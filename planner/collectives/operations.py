@@ -5,7 +5,8 @@ Within a node: the measured curve of that system where there is one, else the fo
 node's network and its inner links have to carry, as both work at once.
 
 Notation: n ranks, m of them in a node; N = ceil(n / m) nodes of G GPUs; B the network's bandwidth
-per node, of which the group gets m / G, as G / m such groups share it; L its latency. `size_bytes`
+per node, of which the group gets m / G, as G / m such groups share it; L its latency. Where NVLink
+joins the nodes of a rack, the rack is the node of all but B and G, and m its ranks. `size_bytes`
 is the whole tensor (one rank's buffer for an all-to-all) over all `operations` together. Group,
 sizes and results may be columns.
 """
@@ -125,14 +126,14 @@ def source(cluster: Cluster, group: Group) -> str:
 def _spread(cluster: Cluster, group: Group) -> tuple[Column, Column]:
     """Return the ranks that a group has in a node, and its nodes; rows of columns alike."""
     ranks = np.asarray(group.ranks)
-    ranks_in_node = np.minimum(np.maximum(cluster.gpus_per_node // group.stride, 1), ranks)
+    ranks_in_node = np.minimum(np.maximum(cluster.joined_gpus // group.stride, 1), ranks)
     return ranks_in_node, -(-ranks // ranks_in_node)
 
 
 def _network(cluster: Cluster) -> Link:
     if cluster.inter_node is None:
         raise InvalidInputError(
-            f"a group of ranks does not fit in one node of {cluster.gpus_per_node} GPUs",
+            f"a group of ranks does not fit in one node of {cluster.joined_gpus} GPUs",
             hint="say how many nodes there are, and the network between them",
             field="cluster.inter_node",
         )
@@ -162,7 +163,7 @@ def _seconds(
 def _alike_seconds(cluster: Cluster, group: Group, size_bytes: Amount, operation: str) -> Amount:
     """Seconds of one operation in groups alike in place; nothing moves in a group of one."""
     ranks, stride = (np.ravel(each)[0].item() for each in (group.ranks, group.stride))
-    local = int(min(max(cluster.gpus_per_node // stride, 1), ranks))
+    local = int(min(max(cluster.joined_gpus // stride, 1), ranks))
     link = cluster.link(local, int(stride))
     if ranks > local:
         exchange = Exchange(

@@ -53,6 +53,8 @@ class Gpu:
     """0 without NVLink."""
     nvlink_links: int = 0
     nvlink_bytes_per_second_per_link: float = 0
+    nvlink_domain_gpus: int = 0
+    """GPUs that NVLink joins across nodes, in racks sold whole; 0: those of a node."""
     nvlink_fabric: str = ""
     """"nvswitch", "bridge", "mesh", or "" without a fabric."""
     fabric_bytes_per_second: float = 0
@@ -80,6 +82,8 @@ class Link:
     medium: str = "given"
     """What carries it: nvswitch, nvlink, pcie, host (PCIe staged through host memory), xgmi,
     fabric, network, or given by the user."""
+    transport: str = ""
+    """What NCCL talks over a network: infiniband (RoCE too), efa, ethernet, or "" where unknown."""
     system: str = ""
     """The measured system of `data/calibration/collectives` that this link belongs to, if any."""
 
@@ -96,6 +100,8 @@ class Instance:
     """A link name, or "" for what the GPU's record says."""
     topology: str = ""
     """Text of `nvidia-smi topo -m`, or ""."""
+    nvlink_domain_gpus: int = 0
+    """GPUs that NVLink joins across machines; 0: those of one."""
     network_bytes_per_second: float = 0.0
     """Of one node, per direction; 0 where unknown."""
     host_memory_bytes: float = 0
@@ -119,8 +125,8 @@ class Instance:
 class Group:
     """Ranks that communicate: `ranks` of them, `stride` global ranks apart; may be columns.
 
-    Local ranks run first within a node, so a group keeps inside its node while
-    `ranks * stride <= gpus_per_node`.
+    Local ranks run first within a node, and nodes of an NVLink domain follow each other, so a group
+    keeps inside its node while `ranks * stride <= gpus_per_node`, inside NVLink while `<= joined_gpus`.
     """
 
     ranks: Amount
@@ -136,7 +142,11 @@ class Cluster:
     nodes: int
     intra_node: Link
     inter_node: Link | None
-    """None on a single node."""
+    """Of one node, to other nodes, or beyond the NVLink domain; None on a single node."""
+    nvlink_domain_gpus: int = 0
+    """GPUs that NVLink joins across nodes (a rack); 0: those of a node."""
+    domain_link: Link | None = None
+    """What a group sees that leaves its node but not the NVLink domain."""
     group_links: Mapping[tuple[int, int], Link] = field(default_factory=dict)
     """By (ranks in a node, stride): what a group of local ranks 0, stride, 2 stride ... gets, the
     slowest such group of the node."""
@@ -148,7 +158,9 @@ class Cluster:
     """Of one node; 0 where unknown."""
 
     def link(self, ranks: int, stride: int = 1) -> Link:
-        """Return the link among `ranks` GPUs of a node, `stride` local ranks apart."""
+        """Return the link among `ranks` GPUs of a node or an NVLink domain, `stride` ranks apart."""
+        if self.domain_link and (ranks - 1) * stride >= self.gpus_per_node:
+            return self.domain_link
         return self.group_links.get((ranks, stride), self.intra_node)
 
     @property
@@ -157,7 +169,24 @@ class Cluster:
         return self.gpus_per_node * self.nodes
 
     @property
+    def joined_gpus(self) -> int:
+        """Return the GPUs that no network parts: of a node, or of the nodes of a rack joined by NVLink.
+
+        Of a rack as many nodes are used as divide all nodes evenly: 64 GPUs of 72 for jobs of 128.
+        """
+        most = min(self.nvlink_domain_gpus // self.gpus_per_node, self.nodes)
+        nodes = next((count for count in range(most, 1, -1) if self.nodes % count == 0), 1)
+        return nodes * self.gpus_per_node
+
+    @property
+    def needs_network(self) -> bool:
+        """Return whether the GPUs are more than NVLink or a node joins."""
+        return self.world_size > self.joined_gpus
+
+    @property
     def slowest_link(self) -> Link:
         """Return the link that bounds a ring through all GPUs."""
-        links = [link for link in (self.intra_node, self.inter_node) if link]
+        network = self.inter_node if self.needs_network else None
+        rack = self.domain_link if self.joined_gpus > self.gpus_per_node else None
+        links = [link for link in (self.intra_node, rack, network) if link]
         return min(links, key=lambda link: link.bytes_per_second)

@@ -11,6 +11,9 @@ PCIE_CLASSES = ("PIX", "PXB", "PHB", "NODE", "SYS")
 MOST_GPUS = 72
 """Of one node; the largest NVLink domain that is sold."""
 
+NO_FABRIC_CLUSTER = "none"
+"""What `Topology.fabric_cluster` holds where the driver says that NVLink ends at the node."""
+
 MOST_LINKS = 36
 """NVLinks between two GPUs."""
 
@@ -62,6 +65,8 @@ class Topology:
     pcie_generation: Mapping[int, int] = field(default_factory=dict)
     """The highest that slot and GPU reach together; an idle link reports less."""
     pcie_lanes: Mapping[int, int] = field(default_factory=dict)
+    fabric_cluster: str = ""
+    """The NVLink cluster that the GPUs belong to, beyond the node, as NVML names it; "" unknown."""
     findings: tuple[TopologyFinding, ...] = ()
 
     @property

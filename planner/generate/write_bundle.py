@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, SupportsFloat
 
 from planner.advice.plan import Plan
-from planner.catalog import records
 from planner.catalog.interconnect import interconnect
 from planner.core.errors import InvalidInputError, PlannerError
 from planner.domain.breach import Breach
@@ -115,8 +114,8 @@ def network_kind(cluster: Cluster) -> str:
     link, instance = cluster.inter_node, cluster.instance
     if link is None or link.provenance is Provenance.ASSUMED:
         return ""
-    if link.name in records.link_names():
-        return records.link(link.name).transport
+    if link.transport:
+        return link.transport
     efa = interconnect().efa
     if instance is None or instance.name not in link.name or instance.cloud != efa.cloud:
         return ""

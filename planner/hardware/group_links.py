@@ -6,10 +6,8 @@ from itertools import combinations
 
 from planner.catalog import records
 from planner.catalog.collectives import measured_system
-from planner.catalog.interconnect import Interconnect, interconnect
-from planner.catalog.records import LinkRecord
+from planner.catalog.interconnect import interconnect
 from planner.core.errors import InvalidInputError
-from planner.core.units import GIGA, MICRO, format_rate
 from planner.domain.cluster import Gpu, Link, Provenance
 from planner.hardware.node_links import NodeLinks, links_of_record, links_of_topology
 from planner.hardware.nvlink_rings import ring_links
@@ -17,7 +15,6 @@ from planner.hardware.pcie import Crossing, crossing, pcie_rate
 from planner.hardware.topology import Topology
 
 _FAST_MEDIA = ("nvswitch", "nvlink", "xgmi", "fabric")
-_NAMED_MEDIA = ("nvlink", "pcie", "network")
 _EVERY_SIZE = 16
 """GPUs of a node up to which every group is looked at; beyond, only those that divide it."""
 
@@ -218,65 +215,3 @@ def _derived(
 def system_of(gpu: Gpu, medium: str) -> str:
     """Return the measured system with this GPU and this medium, or "" where there is none."""
     return measured_system(gpu.name, medium)
-
-
-def named_link(given: str | Mapping[str, float], field: str, gpu: Gpu | None = None) -> Link:
-    """Return the link that the user named or measured.
-
-    Args:
-        given: a name of `data/links`, or `bus_gb_per_s` (GPUs of a node) or `gb_per_s_per_node`
-            with an optional `latency_us`.
-        field: where it was given, for the error.
-        gpu: whose links are meant; a named NVLink generation then counts all of them.
-
-    Raises:
-        UnknownNameError: no link has that name.
-    """
-    defaults = interconnect()
-    if isinstance(given, str):
-        record = records.link(given, field)
-        is_one_of_many = record.kind == "nvlink" and record.scope == "link"
-        links = gpu.nvlink_links if gpu and is_one_of_many else 1
-        return _link_of_name(record, defaults, links or 1)
-    bandwidth = given.get("bus_gb_per_s") or given["gb_per_s_per_node"]
-    return Link(
-        name=f"as given, {format_rate(bandwidth * GIGA)}",
-        bytes_per_second=bandwidth * GIGA,
-        latency_seconds=(
-            given["latency_us"] * MICRO if "latency_us" in given else defaults.latency_seconds
-        ),
-        provenance=Provenance.MEASURED,
-        source="given by the user",
-        is_fast=bandwidth * GIGA > records.link("pcie-5-x16").bytes_per_second,
-    )
-
-
-def _link_of_name(record: LinkRecord, defaults: Interconnect, links: int = 1) -> Link:
-    measured = record.all_reduce_bus_bytes_per_second
-    reached = record.achievable_bytes_per_second or (
-        record.bytes_per_second * defaults.network.achievable_fraction
-    )
-    section = defaults.network if record.kind == "network" else defaults
-    return Link(
-        name=record.name if links == 1 else f"{record.name} x {links}",
-        bytes_per_second=measured or links * reached,
-        latency_seconds=record.latency_seconds or section.latency_seconds,
-        provenance=Provenance.MEASURED if measured else Provenance.DERIVED,
-        source=record.source,
-        is_fast=record.kind == "nvlink",
-        medium=record.kind if record.kind in _NAMED_MEDIA else "given",
-    )
-
-
-def assumed_network() -> Link:
-    """Return the link between nodes that is assumed when nothing was said."""
-    defaults = interconnect()
-    link = _link_of_name(records.link(defaults.network.default), defaults)
-    return Link(
-        name=link.name,
-        bytes_per_second=link.bytes_per_second,
-        latency_seconds=link.latency_seconds,
-        provenance=Provenance.ASSUMED,
-        source=defaults.network.source,
-        medium=link.medium,
-    )

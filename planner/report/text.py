@@ -48,6 +48,7 @@ FLAGS = {
     "cluster.topology": "--topology FILE",
     "cluster.intra_node": "--intra-node LINK",
     "cluster.inter_node": "--inter-node LINK",
+    "cluster.nvlink_domain_gpus": "--nvlink-domain GPUS",
     "cluster.peer_to_peer": "--peer-to-peer",
     "recipe.sequence_length": "--seq-len N",
     "recipe.global_batch_size": "--global-batch-size N",

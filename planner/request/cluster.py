@@ -1,17 +1,25 @@
 """The cluster part of a request: its wire schema, and its way to a Cluster."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from planner.catalog import records
-from planner.catalog.interconnect import interconnect
 from planner.core.errors import InvalidInputError
-from planner.core.units import format_bit_rate
-from planner.domain.cluster import Cluster, Gpu, Instance, Link, Provenance
+from planner.domain.cluster import Cluster, Gpu, Instance, Link
 from planner.hardware import group_links, mixed_gpus, placement
+from planner.hardware.named_links import (
+    BETWEEN,
+    link_between,
+    link_inside,
+    rack_record,
+    single_port,
+)
 from planner.hardware.topology import LARGEST_TEXT, Topology, parse_topology
+from planner.hardware.usual_network import usual_network
+from planner.request.nvlink_domain import FIELD as DOMAIN
+from planner.request.nvlink_domain import NvlinkDomain, nvlink_domain
 
 ASSUMED_GPU = "a100-sxm-80gb"
 
@@ -49,6 +57,7 @@ class ClusterRequest(WireModel):
     intra_node: str | IntraNodeLink | None = None
     inter_node: str | InterNodeLink | None = None
     peer_to_peer: bool | None = None
+    nvlink_domain_gpus: int | None = Field(default=None, ge=1, le=4096)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,16 +102,23 @@ def resolve_cluster(wanted: ClusterRequest) -> ResolvedCluster:
         wanted, instance, listed or _num_shown(wanted, topology_given), remarks
     )
     topology, link = _links_inside(wanted, instance, gpu, topology_given, remarks)
+    domain = _domain(wanted, gpu, gpus_per_node, topology_given)
     cluster = Cluster(
         gpu=gpu,
         gpus_per_node=gpus_per_node,
         nodes=wanted.nodes,
         **_inside_a_node(gpu, gpus_per_node, topology, link, peer_to_peer=wanted.peer_to_peer),
-        inter_node=_inter_node(wanted, instance, remarks) if wanted.nodes > 1 else None,
+        nvlink_domain_gpus=domain.gpus,
+        domain_link=domain.link,
         topology=topology,
         instance=instance,
         host_memory_bytes=instance.host_memory_bytes if instance else 0.0,
+        inter_node=None,
     )
+    if wanted.nodes > 1:
+        if domain.assumption:
+            remarks.assume(domain.assumption, DOMAIN)
+        cluster = replace(cluster, inter_node=_inter_node(wanted, cluster, remarks))
     return ResolvedCluster(
         cluster=cluster, assumptions=tuple(remarks.assumptions), notes=tuple(remarks.notes)
     )
@@ -118,7 +134,7 @@ def _inside_a_node(
 ) -> dict[str, Any]:
     """Return the fields of a Cluster that say how the GPUs of a node are linked and ordered."""
     if link is not None:
-        return {"intra_node": group_links.named_link(_plain_link(link), "cluster.intra_node", gpu)}
+        return {"intra_node": link_inside(_plain_link(link), gpu)}
     order = placement.order(topology, gpus_per_node, gpu, peer_to_peer=peer_to_peer)
     links = (gpu, gpus_per_node, topology, order)
     return {
@@ -234,38 +250,39 @@ def _links_inside(
     return None, link
 
 
-def _inter_node(wanted: ClusterRequest, instance: Instance | None, remarks: _Remarks) -> Link:
-    """Return the link between nodes: the one asked for, the instance's network, or the stated default."""
-    if wanted.inter_node is not None:
+def _domain(
+    wanted: ClusterRequest, gpu: Gpu, gpus_per_node: int, topology: Topology | None
+) -> NvlinkDomain:
+    """Return the GPUs that NVLink joins beyond a node; none where NVLink is switched off."""
+    if wanted.peer_to_peer is False:
+        return NvlinkDomain()
+    return nvlink_domain(
+        gpu,
+        gpus_per_node,
+        given=wanted.nvlink_domain_gpus,
+        network=wanted.inter_node,
+        instance=records.instance(wanted.instance) if wanted.instance else None,
+        topology=topology,
+    )
+
+
+def _inter_node(wanted: ClusterRequest, cluster: Cluster, remarks: _Remarks) -> Link:
+    """Return the network between nodes: as asked, the instance's, or what such nodes are sold with.
+
+    A rack that NVLink joins is no network: what joins racks is then as if nothing had been said, and
+    an assumption only where the job needs it.
+    """
+    given, instance = wanted.inter_node, cluster.instance
+    if given is None or rack_record(given):
+        link, assumed = usual_network(cluster.gpu, cluster.gpus_per_node, instance)
+    else:
+        link = link_between(_plain_link(given), cluster.gpus_per_node)
+        assumed = single_port(given, cluster.gpus_per_node) if isinstance(given, str) else ""
         if instance:
             remarks.notes.append(f"the network as given, not that of {instance.name}")
-        return group_links.named_link(_plain_link(wanted.inter_node), "cluster.inter_node")
-    if instance and instance.network_bytes_per_second:
-        return network_link(instance)
-    link = group_links.assumed_network()
-    unknown = f", as the network of {instance.name} is not known" if instance else ""
-    remarks.assume(f"{link.name} between nodes{unknown}", "cluster.inter_node")
+    if assumed and cluster.needs_network:
+        remarks.assume(assumed, BETWEEN)
     return link
-
-
-def network_link(instance: Instance) -> Link:
-    """Return the network of a cloud instance as its data sheet has it.
-
-        bytes per second = achievable share x nominal rate of one node
-
-    Source: the instance's record; share and latency from `data/calibration/interconnect.toml`.
-    Leaves out: how the GPUs of a node share its network cards.
-    """
-    network = interconnect().network
-    rate = format_bit_rate(instance.network_bytes_per_second)
-    return Link(
-        name=f"{instance.name} network, {rate}",
-        bytes_per_second=instance.network_bytes_per_second * network.achievable_fraction,
-        latency_seconds=network.latency_seconds,
-        provenance=Provenance.DERIVED,
-        source=instance.source,
-        medium="network",
-    )
 
 
 def _plain_link(link: str | BaseModel) -> str | dict[str, float]:

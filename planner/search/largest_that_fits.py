@@ -9,8 +9,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.core.term import Column
+from planner.domain.cluster import Cluster, Link
 from planner.domain.job import Job, Lora, Recipe
 from planner.domain.strategy import ZERO_1, Layout, Offload, Recompute, num_rows, vary
+from planner.hardware.usual_network import usual_network
 from planner.memory.ledger import estimate_memory
 from planner.parallel.lora import find_lora
 from planner.search.candidate import Candidate, estimate
@@ -128,9 +130,14 @@ def with_gpus(job: Job, gpus_per_node: int, nodes: int) -> Job:
         job.cluster,
         gpus_per_node=gpus_per_node,
         nodes=nodes,
-        inter_node=(job.cluster.inter_node or job.cluster.intra_node) if nodes > 1 else None,
+        inter_node=_network(job.cluster, gpus_per_node) if nodes > 1 else None,
     )
     return replace(job, cluster=cluster)
+
+
+def _network(cluster: Cluster, gpus_per_node: int) -> Link:
+    usual, _ = usual_network(cluster.gpu, gpus_per_node, cluster.instance)
+    return cluster.inter_node or usual
 
 
 def fits_somehow(job: Job) -> bool:

@@ -127,7 +127,7 @@ def _degrees(job: Job, pinned: PinnedFields) -> Iterator[tuple[int, int, int, in
     world_size, batch = job.cluster.world_size, job.recipe.global_batch_size
     capabilities = job.framework.capabilities
     is_divisible = job.model.is_decoder
-    most = job.cluster.gpus_per_node if is_divisible and capabilities.tensor_parallel else 1
+    most = job.cluster.joined_gpus if is_divisible and capabilities.tensor_parallel else 1
     for tensor in _choices(pinned, "tensor_parallel_size", divisors(world_size), most):
         rest = _quotient(world_size, tensor)
         most = job.model.num_blocks if is_divisible and capabilities.pipeline_schedules else 1

@@ -64,7 +64,7 @@ def pipeline_group(job: Job, s: Strategy) -> Group:
     """Return the ranks of a pipeline up to the first hop that leaves a node, the slowest of its hops."""
     replica = replica_group(s)
     stride = replica.ranks * replica.stride
-    in_node = np.maximum(1, job.cluster.gpus_per_node // stride)
+    in_node = np.maximum(1, job.cluster.joined_gpus // stride)
     return Group(ranks=np.minimum(s.pipeline_parallel_size, in_node + 1), stride=stride)
 
 
@@ -217,7 +217,7 @@ def slowdown(job: Job, s: Strategy) -> Amount:
     """
     by_medium = interconnect().overlap_slowdown.by_medium
     replica = replica_group(s)
-    spans = replica.ranks * replica.stride > job.cluster.gpus_per_node
+    spans = replica.ranks * replica.stride > job.cluster.joined_gpus
     inner = by_medium[job.cluster.intra_node.medium]
     return np.where(spans, by_medium["network"], inner)
 

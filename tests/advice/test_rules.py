@@ -89,6 +89,7 @@ FIRES: dict[str, Case] = {
     "COM004": of(GPT2, training_tokens=2 * 10**6),
     "COM005": pinned(GPT2, zero_stage=3, **WHOLE),
     "COM006": {**GPT2, "gpu": "4090"},
+    "COM007": {**LARGE, "gpu": "h100", "cluster": {"nodes": 4}},
     "PIP001": pinned(
         of(LARGE, global_batch_size=8),
         pipeline_parallel_size=8,
@@ -122,6 +123,7 @@ SILENT: dict[str, Case] = {
     "COM002": pinned(GPT2, tensor_parallel_size=2),
     "COM003": NODES,
     "COM004": of(GPT2, training_tokens=10**11),
+    "COM007": NODES,
     "PIP001": pinned(of(GPT2, global_batch_size=256), pipeline_parallel_size=2),
     "PIP002": pinned(of(GPT2, global_batch_size=16), pipeline_parallel_size=4),
     "BAT002": of(GPT2, training_tokens=10**9),

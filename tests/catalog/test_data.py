@@ -387,6 +387,7 @@ def test_a_network_says_what_nccl_talks_over() -> None:
         "gcp-a3-high-tcpx",
         "gcp-a3-mega-tcpxo",
         "hpe-slingshot-4x200g",
+        "slingshot-200g",
     }
 
 

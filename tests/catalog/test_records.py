@@ -133,7 +133,7 @@ def test_an_instance_is_in_base_units(name: str) -> None:
 
 
 def test_what_nobody_says_of_an_instance_is_zero() -> None:
-    instance = records.instance("a2-highgpu-8g")
+    instance = records.instance("a2-highgpu-1g")
     assert instance.usd_per_hour == instance.host_memory_bytes == instance.vcpus == 0
     assert instance.network_bytes_per_second == 0
     assert (instance.price_source, instance.price_date) == ("", "")

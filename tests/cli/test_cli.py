@@ -53,7 +53,7 @@ def test_json_is_one_document_on_stdout() -> None:
 
 
 def test_flags_reach_the_request() -> None:
-    arguments = ["--gpus", "2", "--gpu", "v100", "--nodes", "2", "--inter-node", "roce-200g"]
+    arguments = ["--gpus", "2", "--gpu", "v100", "--nodes", "2", "--inter-node", "1x roce-200g"]
     arguments += ["--seq-len", "256", "--global-batch-size", "32", "--strategy", "zero-3"]
     arguments += ["--recompute", "full", "--micro-batch-size", "2", "--json"]
     answer = json.loads(run("suggest", "gpt2", *arguments).stdout)

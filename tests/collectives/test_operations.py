@@ -1,6 +1,7 @@
 """Groups on a link of 10 GB/s with 20 us of latency, and 4 nodes on 8 GB/s each, worked by hand."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from planner.collectives.operations import (
 )
 from planner.core.errors import InvalidInputError
 from planner.core.term import Amount
+from planner.core.units import GIGA
 from planner.domain.cluster import Group, Provenance
 
 Collective = Callable[..., Amount]
@@ -28,6 +30,22 @@ HALVES = (all_gather, reduce_scatter, all_to_all)
 
 
 NODE, NODES = cluster(), cluster(4)
+
+
+def test_a_rack_joined_by_nvlink_needs_no_network() -> None:
+    """72 ranks of 18 nodes take what 72 ranks of one node take; two racks send through all their nodes."""
+    rack = cluster(18, gpus_per_node=4, nvlink_domain_gpus=72, domain_link=link(), inter_node=None)
+    node = cluster(1, gpus_per_node=72)
+    everyone = Group(ranks=72)
+    for operation in (all_reduce, all_gather, reduce_scatter, all_to_all, send):
+        assert operation(rack, everyone, GIGA) == operation(node, everyone, GIGA)
+    racks = replace(rack, nodes=36, inter_node=link(8, "network"))
+    both = Group(ranks=144)
+    of_one_node = replace(racks, nvlink_domain_gpus=0)
+    assert all_gather(racks, both, GIGA) < all_gather(of_one_node, both, GIGA)
+    # A pair across racks has its share of one node's network, 8 / 4 GB/s, as everywhere.
+    far = Group(ranks=2, stride=72)
+    assert all_gather(racks, far, GIGA) == all_gather(of_one_node, far, GIGA)
 
 
 def test_an_all_reduce_moves_the_tensor_nearly_twice() -> None:

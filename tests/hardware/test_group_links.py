@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from planner.catalog import records
-from planner.core.errors import InvalidInputError, UnknownNameError
+from planner.core.errors import InvalidInputError
 from planner.core.units import GIGA, MICRO
 from planner.domain.cluster import Link, Provenance
-from planner.hardware.group_links import assumed_network, group_links, intra_node_link, named_link
+from planner.hardware.group_links import group_links, intra_node_link
 from planner.hardware.topology import Topology, parse_topology
 
 PUBLISHED = Path(__file__).parents[1] / "topologies"
@@ -396,92 +396,3 @@ def test_a_topology_of_fewer_gpus_than_the_node_has_is_an_error() -> None:
         _of_topology("a30", 8, _published("a30-two-bridged-pairs"))
     assert caught.value.field == "cluster.topology"
     assert "--gpus 4" in caught.value.hint
-
-
-def test_a_named_network_reaches_what_it_is_known_to_reach() -> None:
-    roce, infiniband, measured = (
-        named_link(name, "cluster.inter_node")
-        for name in ("roce-100g", "infiniband-ndr", "aws-efa-v4-b200")
-    )
-    assert roce.bytes_per_second == pytest.approx(12 * GIGA)
-    assert infiniband.bytes_per_second == pytest.approx(0.9 * 50 * GIGA)
-    assert measured.bytes_per_second == pytest.approx(381.8 * GIGA)
-    assert [link.provenance.value for link in (roce, infiniband, measured)] == [
-        "derived",
-        "derived",
-        "measured",
-    ]
-    assert roce.latency_seconds == pytest.approx(30 * MICRO)
-    assert not roce.is_fast
-
-
-def test_a_named_link_tells_its_medium() -> None:
-    names = ["nvswitch-h100", "pcie-4-x16", "roce-100g", "socket-amd-zen4"]
-    media = [named_link(name, "cluster.intra_node").medium for name in names]
-    assert media == ["nvlink", "pcie", "network", "given"]
-    assert assumed_network().medium == "network"
-
-
-def test_a_named_link_inside_a_node_is_fast_when_it_is_nvlink() -> None:
-    assert named_link("nvswitch-h100", "cluster.intra_node").is_fast
-    assert not named_link("PCIE-4-x16 ", "cluster.intra_node").is_fast
-    assert named_link("pcie-5-x16", "cluster.intra_node").latency_seconds == pytest.approx(
-        0.85 * MICRO
-    )
-    assert named_link("pcie-4-x16", "cluster.intra_node").latency_seconds == pytest.approx(
-        15 * MICRO
-    )
-
-
-def test_a_named_nvlink_generation_means_all_links_of_the_gpu() -> None:
-    one = named_link("nvlink-3", "cluster.intra_node")
-    assert one.name == "nvlink-3"
-    assert one.bytes_per_second == pytest.approx(20 * GIGA)
-    all_of_them = named_link("nvlink-3", "cluster.intra_node", records.gpu("a100-sxm-80gb"))
-    assert all_of_them.name == "nvlink-3 x 12"
-    assert all_of_them.bytes_per_second == pytest.approx(12 * 20 * GIGA)
-
-
-@pytest.mark.parametrize("name", ["nvswitch-h100", "pcie-4-x16", "roce-100g", "xgmi-mi300x"])
-def test_other_names_mean_the_same_whatever_the_gpu(name: str) -> None:
-    gpu = records.gpu("mi300x" if name.startswith("xgmi") else "h100")
-    assert named_link(name, "cluster.intra_node", gpu) == named_link(name, "cluster.intra_node")
-
-
-@pytest.mark.parametrize("name", records.link_names())
-def test_every_link_can_be_named(name: str) -> None:
-    link = named_link(name, "cluster.inter_node")
-    assert 0.1 * GIGA < link.bytes_per_second < 1000 * GIGA
-    assert 0 < link.latency_seconds < 1e-3
-    assert link.source
-
-
-def test_an_unknown_link_names_the_nearest() -> None:
-    with pytest.raises(UnknownNameError, match="'infiniband-ndrr'") as caught:
-        named_link("infiniband-ndrr", "cluster.inter_node")
-    assert caught.value.field == "cluster.inter_node"
-    assert "infiniband-ndr" in caught.value.hint
-
-
-def test_a_link_like_no_other_lists_the_known_ones() -> None:
-    with pytest.raises(UnknownNameError) as caught:
-        named_link("??", "cluster.intra_node")
-    assert "ethernet-10g" in caught.value.hint
-
-
-def test_a_measured_link_is_taken_at_its_word() -> None:
-    link = named_link({"bus_gb_per_s": 230, "latency_us": 9}, "cluster.intra_node")
-    assert link.bytes_per_second == 230 * GIGA
-    assert link.latency_seconds == pytest.approx(9e-6)
-    assert (link.provenance, link.is_fast) == (Provenance.MEASURED, True)
-    between = named_link({"gb_per_s_per_node": 25}, "cluster.inter_node")
-    assert between.bytes_per_second == 25 * GIGA
-    assert between.latency_seconds == pytest.approx(15 * MICRO)
-    assert not between.is_fast
-
-
-def test_a_network_nobody_spoke_of_is_a_stated_assumption() -> None:
-    link = assumed_network()
-    assert (link.name, link.provenance) == ("roce-100g", Provenance.ASSUMED)
-    assert link.bytes_per_second == pytest.approx(12 * GIGA)
-    assert link.source.startswith("assumed")

@@ -145,6 +145,22 @@ def test_drivers_before_535_say_the_fabric_in_a_shorter_record(look: Look) -> No
     assert codes(look(nvml)) == ["PRB005"]
 
 
+@pytest.mark.parametrize(
+    ("gpus", "cluster"),
+    [
+        ([FakeGpu(fabric=(3, 0, 2), cluster=(0xA1, 7))] * 2, f"a1{'00' * 15}.7"),
+        ([FakeGpu(fabric=(3, 0, 2))] * 2, "none"),
+        ([FakeGpu(fabric=(0, 0, 0))] * 2, ""),
+        (
+            [FakeGpu(fabric=(3, 0, 2), cluster=(1, 7)), FakeGpu(fabric=(3, 0, 2), cluster=(2, 7))],
+            "",
+        ),
+    ],
+)
+def test_how_far_the_fabric_reaches_is_read(look: Look, gpus: list[FakeGpu], cluster: str) -> None:
+    assert look(FakeNvml(gpus)).topology.fabric_cluster == cluster
+
+
 HAS_CPU = "devices/system/node/has_cpu"
 LISTED = "bus/pci/devices/0000:10:00.0/numa_node"
 

@@ -6,7 +6,8 @@ from planner.catalog import records
 from planner.core.errors import InvalidInputError
 from planner.core.units import GIB
 from planner.domain.cluster import Provenance
-from planner.request.cluster import ClusterRequest, ResolvedCluster, network_link, resolve_cluster
+from planner.hardware.usual_network import network_of_instance
+from planner.request.cluster import ClusterRequest, ResolvedCluster, resolve_cluster
 
 
 def resolved(**parts: Any) -> ResolvedCluster:
@@ -19,13 +20,13 @@ def test_an_instance_says_all_that_a_cluster_needs() -> None:
     assert (found.assumptions, found.notes) == ((), ())
     assert (cluster.gpu.name, cluster.gpus_per_node, cluster.nodes) == ("a100-sxm-40gb", 8, 2)
     assert cluster.intra_node.is_fast
-    assert cluster.inter_node == network_link(records.instance("p4d.24xlarge"))
+    assert cluster.inter_node == network_of_instance(records.instance("p4d.24xlarge"))
     assert cluster.host_memory_bytes == 1152 * GIB
     assert cluster.instance is records.instance("p4d.24xlarge")
 
 
 def test_an_instances_network_is_a_share_of_its_data_sheet() -> None:
-    link = network_link(records.instance("p4d.24xlarge"))
+    link = network_of_instance(records.instance("p4d.24xlarge"))
     assert link.name == "p4d.24xlarge network, 400 Gbit/s"
     assert link.bytes_per_second == pytest.approx(45e9)
     assert link.latency_seconds == pytest.approx(30e-6)
@@ -45,10 +46,84 @@ def test_every_instance_gives_a_cluster(instance: str) -> None:
 
 
 def test_an_unknown_network_is_assumed_and_said() -> None:
-    found = resolved(instance="a2-highgpu-8g", nodes=2)
+    found = resolved(instance="gpu_8x_a100", nodes=2)
     (assumption,) = found.assumptions
     assert assumption.field == "cluster.inter_node"
-    assert "as the network of a2-highgpu-8g is not known" in assumption.text
+    assert "as the network of gpu_8x_a100 is not known" in assumption.text
+
+
+def test_nodes_have_the_network_that_their_gpu_is_sold_with_and_it_is_said() -> None:
+    found = resolved(gpu="h100", gpus_per_node=8, nodes=2)
+    (assumption,) = found.assumptions
+    assert assumption.text == ("8x infiniband-ndr between nodes (8 x 400 Gbit/s), as DGX H100 has")
+    network = found.cluster.inter_node
+    assert network is not None
+    assert (network.name, network.provenance) == ("8x infiniband-ndr", Provenance.ASSUMED)
+    assert resolved(gpu="h100", gpus_per_node=8).assumptions == ()
+
+
+def test_a_networks_bare_name_is_one_port_and_that_is_said() -> None:
+    one = resolved(gpu="h100", gpus_per_node=8, nodes=2, inter_node="infiniband-ndr")
+    (assumption,) = one.assumptions
+    assert assumption.text == (
+        "one 400 Gbit/s port per node (infiniband-ndr, 50.0 GB/s); 8x infiniband-ndr is one per GPU"
+    )
+    for said in ("8x infiniband-ndr", "1x infiniband-ndr", "400Gbit/s", "aws-efa-v2"):
+        assert resolved(gpu="h100", gpus_per_node=8, nodes=2, inter_node=said).assumptions == ()
+
+
+RACK = "NVLink joins the nodes of a rack, 72 GPUs, as gb200 is sold"
+
+
+def test_a_rack_is_joined_by_nvlink_and_needs_no_network() -> None:
+    found = resolved(gpu="gb200", gpus_per_node=4, nodes=18)
+    assert [assumption.text for assumption in found.assumptions] == [RACK]
+    cluster = found.cluster
+    assert (cluster.joined_gpus, cluster.needs_network) == (72, False)
+    assert cluster.domain_link is not None
+    assert cluster.domain_link.bytes_per_second == cluster.intra_node.bytes_per_second
+    assert cluster.slowest_link.is_fast
+    assert resolved(gpu="gb200", gpus_per_node=4).assumptions == ()
+
+
+def test_beyond_a_rack_the_network_is_the_racks() -> None:
+    found = resolved(gpu="gb200", gpus_per_node=4, nodes=32)
+    assert [assumption.text for assumption in found.assumptions] == [
+        RACK,
+        "4x infiniband-ndr between nodes (4 x 400 Gbit/s), as GB200 NVL72 has",
+    ]
+    assert found.cluster.joined_gpus == 64
+    assert found.cluster.slowest_link.name == "4x infiniband-ndr"
+
+
+@pytest.mark.parametrize(
+    ("parts", "joined"),
+    [
+        ({"gpu": "gb200", "nvlink_domain_gpus": 36}, 36),
+        ({"gpu": "gb200", "nvlink_domain_gpus": 4}, 4),
+        ({"gpu": "gb200", "inter_node": "nvl72-gb200"}, 72),
+        ({"gpu": "gb200", "peer_to_peer": False}, 4),
+        ({"instance": "Standard_ND_GB200_v6"}, 72),
+        ({"gpu": "h100"}, 4),
+        ({"gpu": "h100", "nvlink_domain_gpus": 32, "inter_node": "1x roce-100g"}, 24),
+        ({"gpu": "v100-sxm2-32gb", "inter_node": "nvl72-gb200"}, 72),
+    ],
+)
+def test_a_rack_may_be_said(parts: dict[str, Any], joined: int) -> None:
+    cluster = resolved(gpus_per_node=4, nodes=18, **parts).cluster
+    assert cluster.joined_gpus == joined
+    assert (cluster.domain_link is not None) == (joined > 4)
+
+
+@pytest.mark.parametrize(("fabric", "joined"), [("", 4), ("none", 4), (f"a1{'00' * 15}.7", 72)])
+def test_a_probe_says_how_far_nvlink_reaches(fabric: str, joined: int) -> None:
+    pairs = ", ".join(f'"{a}-{b}": 18' for a in range(4) for b in range(a + 1, 4))
+    named = f', "fabric_cluster": "{fabric}"' if fabric else ""
+    probed = f'{{"gpus": 4, "nvlink": {{{pairs}}}{named}}}'
+    cluster = resolved(topology=probed, gpu="h100", nodes=18).cluster
+    assert cluster.joined_gpus == joined
+    none = resolved(topology=probed, gpu="gb200", nodes=18).cluster
+    assert none.joined_gpus == (4 if fabric == "none" else 72)
 
 
 def test_a_topology_of_an_instance_decides_its_wiring() -> None:
@@ -102,6 +177,12 @@ def test_the_same_gpu_said_twice_is_no_news() -> None:
         ({"instance": "g5.xlarge", "gpu": "a10g:2"}, "has 1 GPU, not 2", "gpus_per_node"),
         ({"gpu": "3090:2,3060:1", "gpus_per_node": 2}, "names 3, but --gpus is 2", "gpus_per_node"),
         ({"instance": "p9.xlarge"}, "unknown instance", "instance"),
+        (
+            {"gpu": "gb200:4", "nodes": 2, "nvlink_domain_gpus": 70},
+            "do not fill an NVLink domain of 70",
+            "nvlink_domain_gpus",
+        ),
+        ({"nodes": 2, "inter_node": "8x aws-efa-v2"}, "all that a node has", "inter_node"),
     ],
 )
 def test_contradictions_are_refused(parts: dict[str, Any], message: str, field: str) -> None:

@@ -155,3 +155,18 @@ def test_only_what_nobody_can_run_is_refused_an_estimate(make_job: JobMaker) -> 
         check(job, Layout())
     with pytest.raises(UnsupportedError):
         check(make_job("google-t5/t5-small"), Layout(pipeline_parallel_size=4))
+
+
+def test_a_rack_joined_by_nvlink_counts_as_one_node(make_job: JobMaker) -> None:
+    def broken(size: int, **cluster: int) -> set[str]:
+        job = make_job("gpt2", gpus=4, gpu="gb200", cluster=cluster)
+        layout = Layout(
+            tensor_parallel_size=size,
+            data_parallel_replicate_size=job.cluster.world_size // size,
+        )
+        return {limit.code for limit, _ in violations(job, layout)} & {"LAY020", "LAY021"}
+
+    assert broken(6, nodes=18) == set()
+    assert broken(6, nodes=18, nvlink_domain_gpus=4) == {"LAY020"}
+    assert broken(6, nodes=36) == set()
+    assert broken(9, nodes=36, nvlink_domain_gpus=24) == {"LAY021"}

@@ -61,7 +61,8 @@ def test_the_best_is_comfortable_and_as_fast_as_any_but_for_a_tie(make_job: JobM
 
 def test_nothing_is_recomputed_that_need_not_be(make_job: JobMaker) -> None:
     """On 1,024 GPUs the host sets the pace of gpt2, so recompute would cost less than a tie."""
-    found = search(make_job("gpt2", gpus=8, gpu="h100", cluster={"nodes": 128}))
+    nodes = {"nodes": 128, "inter_node": "roce-100g"}
+    found = search(make_job("gpt2", gpus=8, gpu="h100", cluster=nodes))
     plain = found.families["ddp"]
     row = found.best(plain, found.step_seconds)
     assert row is not None

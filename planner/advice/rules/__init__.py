@@ -59,6 +59,7 @@ CHECKS: tuple[Rule, ...] = (
     ONE_GPU,
     Rule("COM005", Severity.ADVICE, communication.shards_buy_nothing),
     Rule("COM006", Severity.ADVICE, communication.copies_go_through_the_host),
+    Rule("COM007", Severity.WARNING, communication.another_network_changes_the_choice),
     Rule("PIP001", Severity.WARNING, pipeline.bubble_is_large),
     Rule("PIP002", Severity.WARNING, pipeline.chunks_are_many),
     Rule("BAT001", Severity.WARNING, batch.global_batch_has_grown_too_far),

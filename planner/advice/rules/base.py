@@ -8,6 +8,7 @@ from enum import StrEnum
 import numpy as np
 
 from planner.core.term import Column
+from planner.domain.cluster import Link
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.job import Job
 from planner.domain.strategy import Table, num_rows
@@ -23,6 +24,17 @@ class Severity(StrEnum):
     """It runs, but something will hurt."""
     ADVICE = "advice"
     """What an expert would say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherNetwork:
+    """What becomes of a plan on a network that nodes of its GPU are sold with too."""
+
+    link: Link
+    chosen: Candidate
+    """What would be chosen there."""
+    same: Candidate
+    """What was chosen here, there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +56,8 @@ class Situation:
     """The fastest of plain DDP that fits."""
     on_fewer_gpus: Mapping[str, Candidate] = field(default_factory=dict)
     """The fastest layouts on fewer GPUs that fit: of "one GPU", of "one node"."""
+    on_other_network: OtherNetwork | None = None
+    """Where the network was assumed and matters."""
     largest_layer_bytes: float = 0.0
     """What a GPU must hold at least that runs the largest layer whole."""
 
@@ -54,8 +68,8 @@ class Situation:
 
     @property
     def is_multi_node(self) -> bool:
-        """Return whether the job spans nodes."""
-        return self.job.cluster.nodes > 1
+        """Return whether the job spans nodes; a rack that NVLink joins counts as one."""
+        return self.job.cluster.needs_network
 
     def share(self, *terms: str) -> float:
         """Return the share of the candidate's step that terms of its step time take."""

@@ -1,7 +1,8 @@
 """Rules about what crosses the wires, and whether as many GPUs are worth it."""
 
 from planner.advice.rules.base import Situation
-from planner.core.units import format_bytes, format_duration, format_seconds
+from planner.core.units import format_bytes, format_duration, format_rate, format_seconds
+from planner.domain.dimensions import DIMENSIONS
 from planner.step_time.terms import EXPOSED, INSIDE, StepTerm
 
 LARGE_SHARE = 0.20
@@ -160,4 +161,31 @@ def copies_go_through_the_host(situation: Situation) -> str | None:
     return (
         f"{cluster.gpu.name} has no peer-to-peer copies here: {cluster.intra_node.name} carries"
         " every exchange twice"
+    )
+
+
+def another_network_changes_the_choice(situation: Situation) -> str | None:
+    """The network between the nodes was assumed, and another common one would change the strategy.
+
+    Why: ZeRO-3 gathers every layer's parameters over the network for every micro-batch, a pipeline
+    sends a few activations: which of the two wins is decided by the ports of a node.
+
+    Instead: say what the nodes have (--inter-node): ports by name ("8x infiniband-ndr"), a line's
+    rate ("400Gbit/s"), or what nccl-tests measured ("45GB/s").
+
+    Source: data/calibration/node_networks.toml for what nodes are sold with.
+    """
+    other = situation.on_other_network
+    network = situation.job.cluster.inter_node
+    if other is None or network is None:
+        return None
+    there, here = other.chosen.strategy, situation.candidate.strategy
+    if there.family == here.family:
+        return None
+    sizes = [f"{each.name} parallel {there.size(each)}" for each in DIMENSIONS if there.uses(each)]
+    return (
+        f"{network.name} between the nodes is assumed; on {other.link.name}"
+        f" ({format_rate(other.link.bytes_per_second)} per node) instead:"
+        f" {', '.join([there.family, *sizes])}, {format_seconds(other.chosen.step_time.step_seconds)}"
+        f" per step; this plan would take {format_seconds(other.same.step_time.step_seconds)} there"
     )

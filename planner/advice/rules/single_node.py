@@ -33,7 +33,7 @@ def model_fits_on_one_gpu(situation: Situation) -> str | None:
     Source: Hugging Face, Efficient Training on Multiple GPUs, section Scalability strategy, case 1.
     """
     cluster = situation.job.cluster
-    if cluster.world_size == 1 or cluster.nodes > 1 or not situation.fits_on_one_gpu:
+    if cluster.world_size == 1 or situation.is_multi_node or not situation.fits_on_one_gpu:
         return None
     replica = situation.smallest_replica.memory.reserved_bytes
     return (
@@ -159,7 +159,7 @@ def one_process_is_slower(situation: Situation) -> str | None:
 
 def _exceeds(situation: Situation) -> bool:
     cluster = situation.job.cluster
-    return cluster.world_size > 1 and cluster.nodes == 1 and not situation.fits_on_one_gpu
+    return cluster.world_size > 1 and not situation.is_multi_node and not situation.fits_on_one_gpu
 
 
 def shortfall(situation: Situation) -> str:

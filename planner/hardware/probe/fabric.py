@@ -1,9 +1,10 @@
-"""Whether the NVLink fabric is up: without it CUDA fails, whatever the links say."""
+"""Whether the NVLink fabric is up, without which CUDA fails, and how far it reaches."""
 
 from collections.abc import Sequence
 from ctypes import byref
 from typing import Any
 
+from planner.domain.topology import NO_FABRIC_CLUSTER
 from planner.hardware.probe.links import OpenGpu
 from planner.hardware.probe.session import Session
 from planner.hardware.topology import TopologyFinding
@@ -33,6 +34,22 @@ _MESSAGES = {
     "PRB006": "the fabric manager could not bring up the NVLinks of GPU {}: CUDA will fail",
     "PRB007": "the NVLinks of GPU {} run with less than their bandwidth",
 }
+
+
+def fabric_cluster(session: Session, devices: Sequence[OpenGpu]) -> str:
+    """Return the NVLink cluster that the GPUs belong to together, "none" where NVLink ends at the node.
+
+    "" where the driver does not say, or names several. The id is as NVML has it: the cluster's
+    UUID, which is zero for GPUs whose fabric is the node's own, and the clique in it.
+    """
+    records = [_fabric(session, device.handle) for device in devices]
+    if not all(info is not None and info.state == _COMPLETED for info in records):
+        return ""
+    found = {(bytes(info.clusterUuid).hex(), int(info.cliqueId)) for info in records}
+    if len(found) != 1:
+        return ""
+    uuid, clique = found.pop()
+    return f"{uuid}.{clique}" if uuid.strip("0") else NO_FABRIC_CLUSTER
 
 
 def _fabric(session: Session, handle: Any) -> Any:

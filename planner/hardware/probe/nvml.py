@@ -4,10 +4,11 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from ctypes import CDLL
+from dataclasses import replace
 from typing import Any
 
 from planner.core.units import MIB, MILLI
-from planner.hardware.probe.fabric import fabric_findings
+from planner.hardware.probe.fabric import fabric_cluster, fabric_findings
 from planner.hardware.probe.links import OpenGpu, bus_id, connect, nvlinks
 from planner.hardware.probe.machine import Machine, MigInstance, ProbedGpu, make_machine
 from planner.hardware.probe.numa import numa_node
@@ -70,6 +71,7 @@ def _read(session: Session) -> Machine | str:
     if not devices:
         return "; ".join(finding.message for finding in left_out)
     topology, assumed = connect(session, devices)
+    topology = replace(topology, fabric_cluster=fabric_cluster(session, devices))
     notes = (
         *left_out,
         *_mig_findings(session, devices),

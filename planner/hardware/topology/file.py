@@ -52,6 +52,7 @@ _FIELDS = {
     "peer_to_peer",
     "islands",
     "nvlink_bytes_per_second",
+    "fabric_cluster",
     "findings",
     *_BY_GPU,
 }
@@ -65,6 +66,7 @@ def dump(topology: Topology) -> str:
         "peer_to_peer": {f"{a}-{b}": can for (a, b), can in sorted(topology.peer_to_peer.items())},
         "nvlink_bytes_per_second": _keyed(topology.nvlink_bytes_per_second),
         **{name: _keyed(getattr(topology, name)) for name in _BY_GPU},
+        **({"fabric_cluster": topology.fabric_cluster} if topology.fabric_cluster else {}),
     }
     lines = (f"  {json.dumps(name)}: {json.dumps(value)}" for name, value in content.items())
     return "{\n" + ",\n".join(lines) + "\n}\n"
@@ -104,6 +106,9 @@ def read_file(text: str) -> Topology:
         memory_bytes=_by_gpu(content, "memory_bytes", num_gpus, _number),
         pcie_generation=_by_gpu(content, "pcie_generation", num_gpus, _number),
         pcie_lanes=_by_gpu(content, "pcie_lanes", num_gpus, _number),
+        fabric_cluster=_text("fabric_cluster", content["fabric_cluster"])
+        if "fabric_cluster" in content
+        else "",
     )
     if both := sorted(topology.nvlink.keys() & topology.pcie.keys()):
         _refuse("pcie", f"{both[0][0]}-{both[0][1]} is in nvlink too")

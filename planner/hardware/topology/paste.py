@@ -104,7 +104,9 @@ def _combined(matrices: Sequence[Topology], details: Sequence[Topology]) -> Topo
             f"one output shows {num_gpus} GPUs and another {strangers[0]}",
             hint="paste the outputs of one node",
         )
-    merged = {name: _first_known(getattr(part, name) for part in parts) for name in _MERGED}
+    merged: dict[str, Any] = {
+        name: _first_known(getattr(part, name) for part in parts) for name in _MERGED
+    }
     return Topology(
         num_gpus=num_gpus,
         nvlink=parts[0].nvlink,

@@ -19,18 +19,18 @@ def tensors_leave_the_node(job: Job, s: Strategy) -> Breach:
     Why: it sums activations twice in every layer, forward and backward, with nothing to hide
     behind; a network is ten times slower than NVLink. With 4 GPUs in a node the highest degree is 4.
 
-    Instead: at most as many as a node has GPUs (a rack that NVLink joins counts as one node:
-    --gpus 72), and pipelines or ZeRO across nodes.
+    Instead: at most as many as a node has GPUs, or as many as a rack that NVLink joins, which counts
+    as one node (--nvlink-domain 72); pipelines or ZeRO beyond.
 
     Source: Hugging Face, Efficient Training on Multiple GPUs, section Tensor Parallelism; Narayanan
     et al., arXiv:2104.04473, takeaway 1.
     """
-    size, gpus = s.tensor_parallel_size, job.cluster.gpus_per_node
+    size, gpus = s.tensor_parallel_size, job.cluster.joined_gpus
     return Breach(
-        broken=(np.asarray(size) > gpus) & (job.cluster.nodes > 1),
+        broken=(np.asarray(size) > gpus) & job.cluster.needs_network,
         message="tensor_parallel_size {size} spans nodes of {gpus} GPUs: {name} would carry sums of"
         " activations twice in every layer",
-        hint="at most {gpus}; a rack joined by NVLink is one node of as many GPUs",
+        hint="at most {gpus}; a rack joined by NVLink counts as one node: --nvlink-domain GPUS",
         numbers={
             "size": size,
             "gpus": gpus,
@@ -43,16 +43,17 @@ def tensors_leave_the_node(job: Job, s: Strategy) -> Breach:
 def tensors_straddle_nodes(job: Job, s: Strategy) -> Breach:
     """A tensor-parallel group lies in one node, so its size divides the node's GPUs.
 
-    Why: ranks are numbered node by node; a group of 3 in nodes of 8 would have members in two.
+    Why: ranks are numbered node by node; a group of 3 in nodes of 8 would have members in two. A
+    rack that NVLink joins counts as one node.
 
     Instead: a divisor of the node's GPUs.
 
     Source: Megatron-LM core/parallel_state.py, the order of ranks.
     """
-    size, gpus = s.tensor_parallel_size, job.cluster.gpus_per_node
+    size, gpus = s.tensor_parallel_size, job.cluster.joined_gpus
     inside = np.asarray(size) <= gpus
     return Breach(
-        broken=inside & np.logical_not(divides(size, gpus)) & (job.cluster.nodes > 1),
+        broken=inside & np.logical_not(divides(size, gpus)) & job.cluster.needs_network,
         message="groups of {size} tensor-parallel ranks straddle nodes of {gpus} GPUs",
         hint="use a divisor of {gpus}",
         numbers={"size": size, "gpus": gpus},

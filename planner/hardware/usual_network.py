@@ -1,0 +1,66 @@
+"""The network between nodes where the user named none: the instance's, or what such nodes are sold with."""
+
+from planner.catalog import records
+from planner.catalog.interconnect import interconnect
+from planner.catalog.node_networks import node_network
+from planner.core.units import format_bit_rate
+from planner.domain.cluster import Cluster, Gpu, Instance, Link, Provenance
+from planner.hardware.named_links import assumed, ports
+
+
+def usual_network(gpu: Gpu, gpus_per_node: int, instance: Instance | None) -> tuple[Link, str]:
+    """Return the network of such nodes, and in words what of it is assumed ("" where it is known).
+
+        ports = max(1, ceil(ports_per_gpu * gpus_per_node))
+
+    Source: the instance's record, or `data/calibration/node_networks.toml`.
+    Leaves out: machines with fewer rails than the vendor's own.
+    """
+    if instance and instance.network_bytes_per_second:
+        return network_of_instance(instance), ""
+    sold = node_network(gpu.name)
+    # Clouds sell nodes of a baseboard without its rails too.
+    if sold is None or (instance and sold.ports_per_gpu):
+        link = _least_network()
+        unknown = f", as the network of {instance.name} is not known" if instance else ""
+        return link, f"{link.name} between nodes{unknown}"
+    count = sold.ports(gpus_per_node)
+    rate = format_bit_rate(records.link(sold.link).bytes_per_second)
+    each = rate if count == 1 else f"{count} x {rate}"
+    link = assumed(ports(sold.link, count), sold.source)
+    return link, f"{link.name} between nodes ({each}), {sold.because}"
+
+
+def network_of_instance(instance: Instance) -> Link:
+    """Return the network of a cloud instance as its data sheet has it.
+
+        bytes per second = achievable share x nominal rate of one node
+
+    Source: the instance's record; share and latency from `data/calibration/interconnect.toml`.
+    Leaves out: how the GPUs of a node share its network cards.
+    """
+    network = interconnect().network
+    rate = format_bit_rate(instance.network_bytes_per_second)
+    return Link(
+        name=f"{instance.name} network, {rate}",
+        bytes_per_second=instance.network_bytes_per_second * network.achievable_fraction,
+        latency_seconds=network.latency_seconds,
+        provenance=Provenance.DERIVED,
+        source=instance.source,
+        medium="network",
+    )
+
+
+def _least_network() -> Link:
+    """Return what is assumed where not even the kind of node is known: mixed GPUs, or a cloud's."""
+    defaults = interconnect().network
+    return assumed(ports(defaults.default, 1), defaults.source)
+
+
+def other_network(cluster: Cluster) -> Link | None:
+    """Return another network that such nodes are commonly found on; None where theirs is known."""
+    sold, link = node_network(cluster.gpu.name), cluster.inter_node
+    if link is None or link.provenance is not Provenance.ASSUMED or sold is None:
+        return None
+    other = assumed(ports(sold.otherwise, 1), sold.source)
+    return None if other.name == link.name else other

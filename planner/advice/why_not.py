@@ -6,10 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.advice import rules
+from planner.advice.alternatives import memory_difference
 from planner.advice.plan import Plan, ordinary_rows
 from planner.advice.rules import Finding, Severity, Situation
 from planner.core.errors import InvalidInputError, did_you_mean
-from planner.core.units import format_bytes, format_seconds
+from planner.core.units import format_pace, format_seconds
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.strategy import STAGES, Strategy
 from planner.search.candidate import Candidate
@@ -90,10 +91,7 @@ def _limits(plan: Plan, pinned: PinnedFields) -> tuple[Finding, ...]:
 
 def _compare(chosen: Candidate, candidate: Candidate) -> str:
     """Say how much slower or larger the other is, and which terms make the difference."""
-    slower = float(candidate.step_time.step_seconds / chosen.step_time.step_seconds - 1)
-    room = float(candidate.memory.reserved_bytes - chosen.memory.reserved_bytes)
-    pace = f"{abs(slower):.1%} {'slower' if slower >= 0 else 'faster'}"
-    memory = f"{format_bytes(abs(room))} {'more' if room >= 0 else 'less'}"
+    pace = format_pace(candidate.step_time.step_seconds, chosen.step_time.step_seconds)
     terms = {term.name: float(term.amount) for term in candidate.step_time.terms}
     for term in chosen.step_time.terms:
         terms[term.name] = terms.get(term.name, 0.0) - float(term.amount)
@@ -103,7 +101,10 @@ def _compare(chosen: Candidate, candidate: Candidate) -> str:
         for name, seconds in largest
         if seconds
     )
-    return f"{pace} than the choice, {memory} memory" + (f": {differences}" if differences else "")
+    compared = f"{pace} {'than' if pace.endswith(('faster', 'slower')) else 'as'} the choice"
+    return f"{compared}, {memory_difference(candidate, chosen)}" + (
+        f": {differences}" if differences else ""
+    )
 
 
 def read_pinned_fields(text: str) -> dict[str, object]:

@@ -1,23 +1,30 @@
 """Plan -> text for a terminal. The recommendation first, then what it rests on."""
 
 from collections.abc import Sequence
-from textwrap import fill
 
 from planner.advice.alternatives import ParetoPoint, Rejected
 from planner.advice.plan import ClusterOption, Plan
+from planner.advice.rules import Finding
 from planner.core.units import format_bytes, format_duration, format_seconds
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.strategy import Layout
 from planner.hardware.placement import RankGrid, rank_grid
 from planner.memory.phases import PHASES
-from planner.report.text import WIDTH, assumptions_text, ledger_text, recommendation, total_figures
+from planner.report.text import (
+    STEP_TITLE,
+    assumptions_text,
+    ledger_text,
+    recommendation,
+    total_figures,
+)
 from planner.report.timeline import timeline, timeline_text
 from planner.report.values import (
-    Emphasis,
+    WIDTH,
     Figure,
     Heading,
     ReportRow,
     ReportTable,
+    Terminal,
     columns_text,
     figures_text,
     table_text,
@@ -31,64 +38,69 @@ MOST_ROWS = 8
 """Of a table."""
 
 
-def plan_text(plan: Plan, assumptions: Sequence[Assumption], command: str, bold: Emphasis) -> str:
+def plan_text(
+    plan: Plan, assumptions: Sequence[Assumption], command: str, terminal: Terminal
+) -> str:
     """Return the whole report.
 
     Args:
         plan: what to show.
-        assumptions: what the request left open, shown first.
+        assumptions: what the request left open.
         command: the command line that asked, to which `--out` can be added; "" where it has one.
-        bold: how the terminal emphasises, or the identity.
+        terminal: what it is shown on.
     """
     chosen = plan.chosen
+    memory = f"Memory of one GPU at its peak ({PHASES[int(chosen.memory.phase)]})"
     sections = [
-        assumptions_text(assumptions),
-        bold(recommendation(plan.job, chosen))
-        + "\n"
-        + figures_text((*total_figures(plan.job, chosen), _trust(plan))),
-        ledger_text(
-            f"Memory of one GPU at its peak ({PHASES[int(chosen.memory.phase)]})",
-            chosen.memory.terms,
-            format_bytes,
-            bold,
-        ),
-        ledger_text("Time of one optimizer step", chosen.step_time.terms, format_seconds, bold),
-        _why(plan, bold),
-        table_text(options, bold) if (options := options_table(plan)) else "",
-        _ranks_of(plan, bold),
-        _pipeline(plan, bold),
-        _alternatives(plan, bold),
-        table_text(points, bold) if (points := trade_offs_table(plan)) else "",
-        _rejected(plan, bold),
+        recommendation_text(plan, terminal),
+        findings_text(plan.findings, len(plan.findings), terminal),
+        assumptions_text(assumptions, terminal),
+        ledger_text(memory, chosen.memory.terms, format_bytes, terminal),
+        ledger_text(STEP_TITLE, chosen.step_time.terms, format_seconds, terminal),
+        table_text(options, terminal) if (options := options_table(plan)) else "",
+        _ranks_of(plan, terminal),
+        _pipeline(plan, terminal),
+        _alternatives(plan, terminal),
+        table_text(points, terminal) if (points := trade_offs_table(plan)) else "",
+        _rejected(plan, terminal),
         _searched(plan),
-        _how_to_run(command, bold) if command else "",
+        figures_text((how_to_run(command),), terminal) if command else "",
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def recommendation_text(plan: Plan, terminal: Terminal) -> str:
+    """Return what to do in a sentence, then its totals and how far they are to be believed."""
+    headline = terminal.bold(terminal.paragraph(recommendation(plan.job, plan.chosen), rest="  "))
+    figures = (*total_figures(plan.job, plan.chosen), _trust(plan))
+    return f"{headline}\n{figures_text(figures, terminal)}"
 
 
 def _trust(plan: Plan) -> Figure:
     return Figure(label="Trust", amount=f"{plan.confidence.level}:", rest=plan.confidence.reason)
 
 
-def _why(plan: Plan, bold: Emphasis) -> str:
-    lines = [_paragraph(f"{finding.code}  {finding.message}") for finding in plan.findings]
-    return "\n".join((bold("Why") + " (planner explain CODE says more)", *lines))
+def findings_text(findings: Sequence[Finding], count: int, terminal: Terminal) -> str:
+    """Return findings under a title that says how many there are.
+
+    Args:
+        findings: those to show.
+        count: of all of them.
+        terminal: what they are shown on.
+    """
+    shown = f"{len(findings)} of {count} reasons; " if len(findings) < count else ""
+    lines = [_coded(f"{finding.code}  {finding.message}", terminal) for finding in findings]
+    return "\n".join((terminal.bold("Why") + f" ({shown}planner explain CODE says more)", *lines))
 
 
-def _paragraph(text: str) -> str:
-    return fill(
-        text,
-        WIDTH,
-        initial_indent="  ",
-        subsequent_indent=" " * 10,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+def _coded(text: str, terminal: Terminal) -> str:
+    return terminal.paragraph(text, first="  ", rest=" " * 10)
 
 
-def _alternatives(plan: Plan, bold: Emphasis) -> str:
+def _alternatives(plan: Plan, terminal: Terminal) -> str:
     left = len(plan.alternatives) - len(plan.alternatives[:MOST_ROWS])
-    return table_text(alternatives_table(plan), bold) + (f"\n{_left_out(left)}" if left else "")
+    table = table_text(alternatives_table(plan), terminal)
+    return table + (f"\n{_left_out(left)}" if left else "")
 
 
 def alternatives_table(plan: Plan) -> ReportTable:
@@ -114,8 +126,8 @@ def _left_out(count: int) -> str:
 _OF_LAYOUTS = (
     Heading(name="strategy", is_key=True),
     Heading(name="sizes"),
-    Heading(name="micro-batch"),
-    Heading(name="recompute"),
+    Heading(name="micro-batch", is_detail=True),
+    Heading(name="recompute", is_detail=True),
     Heading(name="memory", is_number=True),
     Heading(name="step", is_number=True),
 )
@@ -212,7 +224,7 @@ def shown_rejected(plan: Plan) -> tuple[Rejected, ...]:
     return (*too_large[: MOST_ROWS // 2], *forbidden)
 
 
-def _ranks_of(plan: Plan, bold: Emphasis) -> str:
+def _ranks_of(plan: Plan, terminal: Terminal) -> str:
     """Return which GPUs stand where: a picture, or the strides of each kind of group."""
     grid = plan_grid(plan)
     if plan.chosen.strategy.data_parallel_size == plan.job.cluster.world_size:
@@ -221,20 +233,24 @@ def _ranks_of(plan: Plan, bold: Emphasis) -> str:
     if picture:
         body = "\n".join(f"  {line}" for line in picture.splitlines())
     else:
-        body = columns_text([(kind, text) for kind, text in grid.strides().items()])
-    return bold("Ranks") + "\n" + body
+        body = columns_text([(kind, text) for kind, text in grid.strides().items()], terminal.width)
+    return terminal.bold("Ranks") + "\n" + body
 
 
-def _pipeline(plan: Plan, bold: Emphasis) -> str:
+def _pipeline(plan: Plan, terminal: Terminal) -> str:
     """Return who works when, of a pipeline that is not too long to show."""
     s = plan.chosen.strategy
     start_of_step = timeline(plan.job, s)
     if start_of_step is None:
         return ""
     micro_batches = 1 + max(span.operation.micro_batch for span in start_of_step.spans)
-    title = bold("Pipeline") + f" ({s.pipeline_schedule}, the first {micro_batches} micro-batches)"
-    legend = "  digits: forward, letters: backward, -: weight gradients put off, dots: idle"
-    return "\n".join((title, timeline_text(start_of_step, WIDTH - _BESIDE_TIMELINE), legend))
+    title = (
+        terminal.bold("Pipeline")
+        + f" ({s.pipeline_schedule}, the first {micro_batches} micro-batches)"
+    )
+    legend = "digits: forward, letters: backward, -: weight gradients put off, dots: idle"
+    rows = timeline_text(start_of_step, min(terminal.width, WIDTH) - _BESIDE_TIMELINE)
+    return "\n".join((title, rows, terminal.paragraph(legend, first="  ", rest="  ")))
 
 
 def plan_grid(plan: Plan) -> RankGrid:
@@ -254,18 +270,22 @@ def plan_grid(plan: Plan) -> RankGrid:
     )
 
 
-def _rejected(plan: Plan, bold: Emphasis) -> str:
+def _rejected(plan: Plan, terminal: Terminal) -> str:
     if not plan.rejected:
         return ""
     rejected = shown_rejected(plan)
     lines = [
-        _paragraph(f"{nearest.family}  {nearest.findings[0].code}  {nearest.findings[0].message}")
+        _coded(
+            f"{nearest.family}  {nearest.findings[0].code}  {nearest.findings[0].message}", terminal
+        )
         for nearest in rejected
     ]
     left = len(plan.rejected) - len(rejected)
     more = _left_out(left) if left else ""
     return "\n".join(
-        line for line in (bold("Rejected") + " (--why tp=16 asks for one)", *lines, more) if line
+        line
+        for line in (terminal.bold("Rejected") + " (--why tp=16 asks for one)", *lines, more)
+        if line
     )
 
 
@@ -274,5 +294,10 @@ def _searched(plan: Plan) -> str:
     return f"Searched {summary.strategies:,} layouts, every legal one; {summary.feasible:,} fit."
 
 
-def _how_to_run(command: str, bold: Emphasis) -> str:
-    return f"{bold('Run it')}\n  {command} --out DIR    writes launch files, a training script and a README"
+def how_to_run(command: str) -> Figure:
+    """Return the command that writes the files of a plan."""
+    return Figure(
+        label="Run it",
+        amount=f"{command} --out DIR",
+        rest="(writes the launch files and a README)",
+    )

@@ -47,7 +47,7 @@ def test_a_wish_that_can_be_is_compared_by_its_largest_terms(make_job: JobMaker)
     assert answer.candidate is not None
     assert answer.candidate.strategy.tensor_parallel_size == 8
     slower = answer.candidate.step_time.step_seconds / plan.chosen.step_time.step_seconds - 1
-    assert answer.comparison.startswith(f"{slower:.1%} slower than the choice")
+    assert answer.comparison.startswith(f"{100 * slower:.0f} % slower than the choice")
     assert "tensor parallel exchange +" in answer.comparison
 
 

@@ -1,6 +1,5 @@
 """Why not another layout: the limits it breaks, or what it would take beside the choice."""
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,28 +8,12 @@ from planner.advice import rules
 from planner.advice.alternatives import memory_difference
 from planner.advice.plan import Plan, ordinary_rows
 from planner.advice.rules import Finding, Severity, Situation
-from planner.core.errors import InvalidInputError, did_you_mean
 from planner.core.units import format_pace, format_seconds
-from planner.domain.dimensions import DIMENSIONS
-from planner.domain.strategy import STAGES, Strategy
 from planner.search.candidate import Candidate
 from planner.search.limits import violations
 from planner.search.pinned_fields import PinnedFields, simplest_layout
 from planner.search.search import search
 
-_FIELDS = {
-    **{dimension.short_name: dimension.field for dimension in DIMENSIONS},
-    "sp": "sequence_parallel",
-    "zero": "zero_stage",
-    "schedule": "pipeline_schedule",
-    "virtual": "virtual_pipeline_size",
-    "replicate": "data_parallel_replicate_size",
-    "shard": "data_parallel_shard_size",
-    "mbs": "micro_batch_size",
-    "accumulation": "gradient_accumulation_steps",
-}
-"""What the fields of a strategy may be called in short."""
-_NUMBER = re.compile(r"[0-9]{1,9}")
 _MOST_TERMS = 3
 """Terms of a difference that are told."""
 
@@ -105,35 +88,6 @@ def _compare(chosen: Candidate, candidate: Candidate) -> str:
     return f"{compared}, {memory_difference(candidate, chosen)}" + (
         f": {differences}" if differences else ""
     )
-
-
-def read_pinned_fields(text: str) -> dict[str, object]:
-    """Return the fields that `tp=16,zero=1` or `tensor_parallel_size=16` pins.
-
-    Raises:
-        InvalidInputError: a name or a value cannot be read.
-    """
-    pinned: dict[str, object] = {}
-    for pair in text.split(","):
-        name, _, value = (part.strip() for part in pair.partition("="))
-        field = _FIELDS.get(name.lower(), name.lower().replace("-", "_"))
-        if field not in Strategy.__slots__ or not value:
-            known = (*_FIELDS, *Strategy.__slots__)
-            raise InvalidInputError(
-                f"cannot read {pair.strip()[:60]!r} as NAME=VALUE of a strategy",
-                hint=did_you_mean(name, known) or f"such as tp=4; names: {', '.join(_FIELDS)}",
-                field="strategy",
-            )
-        pinned[field] = _value(field, value)
-    return pinned
-
-
-def _value(field: str, text: str) -> object:
-    if _NUMBER.fullmatch(text):
-        return bool(int(text)) if field == "sequence_parallel" else int(text)
-    if field == "zero_stage" and text.lower() in STAGES:
-        return STAGES[text.lower()]
-    return {"true": True, "false": False}.get(text.lower(), text)
 
 
 def why_text(answer: WhyNot, question: str) -> str:

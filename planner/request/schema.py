@@ -71,6 +71,8 @@ _LARGEST_SIZE = 2**20
 class StrategyRequest(WireModel):
     """A layout: whole for an estimate, a partial wish for a suggestion."""
 
+    data_parallel_size: int | None = Field(default=None, ge=1, le=_LARGEST_SIZE)
+    """Replicas x shards."""
     data_parallel_replicate_size: int | None = Field(default=None, ge=1, le=_LARGEST_SIZE)
     data_parallel_shard_size: int | None = Field(default=None, ge=1, le=_LARGEST_SIZE)
     tensor_parallel_size: int = Field(default=1, ge=1, le=_LARGEST_SIZE)
@@ -88,6 +90,8 @@ class StrategyRequest(WireModel):
     recompute: Literal["none", "selective", "full"] | None = None
     offload: Literal["none", "optimizer", "optimizer+parameters"] = "none"
     synchronize_every: int = Field(default=1, ge=1, le=_LARGEST_SIZE)
+    family: str | None = Field(default=None, max_length=100, examples=["tp+pp+zero-1"])
+    """As plans name it; what it does not name is not there."""
 
 
 class Request(WireModel):

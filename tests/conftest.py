@@ -45,8 +45,9 @@ def pytest_runtest_makereport(
 
 @pytest.fixture(autouse=True, scope="session")
 def private_cache(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
-    """No test reads or fills the user's own cache of the Hub."""
+    """No test reads or fills the user's own cache of the Hub, and all have a terminal of one width."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "100")
         patch.setenv("PLANNER_CACHE_DIR", str(tmp_path_factory.mktemp("hub")))
         yield
 

@@ -38,9 +38,6 @@ STRANGERS_QUESTIONS = {
 }
 EXAMPLE = ROOT / "docs/example-plan.md"
 DEMO = ("suggest", "gpt2", "--gpus", "4")
-SHOWN = ("Assumed", "Train", "Why", "Alternatives")
-"""What README shows of a plan: the sections that begin so, and this many lines of each."""
-SHOWN_LINES = 7
 
 
 def check_block(marker: str, body: str, *, update: bool, page: Path = README) -> None:
@@ -58,28 +55,21 @@ def update(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--update-golden"))
 
 
-def first_screen(output: str) -> str:
-    """Return some sections of the output, the beginning of each, and "..." for what is left out."""
-    shown: list[str] = []
-    for section in output.split("\n\n"):
-        is_shown = section.startswith(SHOWN)
-        lines = section.splitlines()
-        if is_shown:
-            shown.append("\n".join(lines[:SHOWN_LINES]))
-        if (not is_shown or len(lines) > SHOWN_LINES) and shown[-1] != "...":
-            shown.append("...")
-    return "\n\n".join(shown).replace("\n\n...", "\n...")
-
-
+@pytest.mark.parametrize(
+    ("page", "command"), [(README, DEMO), (EXAMPLE, (*DEMO, "--verbose"))], ids=["readme", "whole"]
+)
 def test_the_terminal_blocks_are_the_commands_real_output(
-    monkeypatch: pytest.MonkeyPatch, *, update: bool
+    page: Path, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, *, update: bool
 ) -> None:
+    check_block("demo", console(command, monkeypatch), update=update, page=page)
+
+
+def console(command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return a command and what it prints, as a block of a page."""
     monkeypatch.setattr(planner.hardware.probe, "probe", lambda: None)
-    monkeypatch.setattr("sys.argv", ["planner", *DEMO])
-    output = CliRunner().invoke(cli.cli, DEMO).stdout.rstrip()
-    for page, text in ((EXAMPLE, output), (README, first_screen(output))):
-        block = f"```console\n$ planner {' '.join(DEMO)}\n{text}\n```\n"
-        check_block("demo", block, update=update, page=page)
+    monkeypatch.setattr("sys.argv", ["planner", *command])
+    output = CliRunner().invoke(cli.cli, command).stdout.rstrip()
+    return f"```console\n$ planner {' '.join(command)}\n{output}\n```\n"
 
 
 def test_the_accuracy_table_is_what_the_measurements_give(

@@ -10,9 +10,10 @@ from planner.domain.dimensions import DIMENSIONS
 from planner.domain.strategy import Recompute
 from planner.parallel.adapters import ALL_LINEAR
 from planner.report.text import FAMILY_NAMES
+from planner.request.assumed import ASSUMED_SEQUENCE_LENGTH, ASSUMED_TOKENS_PER_STEP
 from planner.request.cluster import ASSUMED_GPU, ClusterRequest
 from planner.request.lora import LoraRequest
-from planner.request.schema import ASSUMED_SEQUENCE_LENGTH, ASSUMED_TOKENS_PER_STEP, RecipeRequest
+from planner.request.schema import RecipeRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,11 +12,17 @@ from urllib.parse import urlencode
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from planner.core.errors import InvalidRequestError, Problem, did_you_mean
-from planner.domain.strategy import DATA_NAMES, STAGES
+from planner.core.errors import (
+    InvalidInputError,
+    InvalidRequestError,
+    Problem,
+    did_you_mean,
+)
+from planner.domain.strategy import DATA_NAMES
 from planner.parallel.adapters import ALL_LINEAR
 from planner.report.text import FLAGS, flag_words
 from planner.request.cluster import ClusterRequest
+from planner.request.family import family_fields
 from planner.request.lora import LoraRequest
 from planner.request.schema import RecipeRequest, Request, StrategyRequest, parse_request
 
@@ -48,6 +54,7 @@ Adapters are a part of the recipe: of them, the parameter is the name of the fla
 _PARAMETERS: Mapping[str, str] = {path: name for name, (path, _) in _FIELDS.items()} | {
     "recipe.lora": "lora_rank",
     "strategy": "strategy",
+    "strategy.family": "strategy",
     "strategy.zero_stage": "strategy",
 }
 """The parameter that sets a field."""
@@ -99,7 +106,7 @@ def read_question(query: Iterable[tuple[str, str]]) -> Question:
         if name == "model":
             payload["model"] = text
         elif name == "strategy":
-            payload.setdefault("strategy", {})["zero_stage"] = _zero_stage(text)
+            payload.setdefault("strategy", {})["family"] = _family(text)
         else:
             path, info = _FIELDS[name]
             *parts, last = path.split(".")
@@ -180,15 +187,13 @@ def _unknown_parameter(name: str) -> Problem:
     return Problem(field=name[:80], message=f"unknown field {name[:80]!r}", hint=hint)
 
 
-def _zero_stage(text: str) -> int:
-    if text.lower() not in STAGES:
-        problem = Problem(
-            field="strategy.zero_stage",
-            message=f"unknown strategy {text[:60]!r}",
-            hint=did_you_mean(text, STAGES) or f"known: {', '.join(STAGES)}",
-        )
-        raise InvalidRequestError((problem,))
-    return STAGES[text.lower()]
+def _family(text: str) -> str:
+    try:
+        family_fields(text)
+    except InvalidInputError as error:
+        problem = Problem(field=error.field, message=error.message, hint=error.hint)
+        raise InvalidRequestError((problem,)) from None
+    return text
 
 
 def _value(text: str, info: FieldInfo) -> object:

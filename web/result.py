@@ -22,7 +22,14 @@ from planner.report.plan import (
     shown_rejected,
     trade_offs_table,
 )
-from planner.report.text import FLAGS, memory_figure, recommendation, run_figure, time_figure
+from planner.report.text import (
+    FLAGS,
+    communication_figure,
+    memory_figure,
+    recommendation,
+    run_figure,
+    time_figure,
+)
 from planner.report.timeline import timeline
 from planner.request.schema import Resolved
 from planner.search.candidate import memory_of_stages
@@ -88,8 +95,9 @@ def _notes(resolved: Resolved, plan: Plan) -> list[str]:
     topology = plan.job.cluster.topology
     findings = topology.findings if topology else ()
     shown = {f"{finding.message} ({finding.code})" for finding in findings}
-    run = run_figure(plan.job, plan.chosen)
-    return [*([run.text] if run else []), *(note for note in resolved.notes if note not in shown)]
+    figures = (communication_figure(plan.chosen), run_figure(plan.job, plan.chosen))
+    said = [figure.text for figure in figures if figure]
+    return [*said, *(note for note in resolved.notes if note not in shown)]
 
 
 def _node(cluster: Cluster) -> dict[str, Any] | None:

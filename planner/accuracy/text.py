@@ -7,8 +7,8 @@ from typing import Any
 
 from planner.accuracy.predict import Accuracy, Errors, Prediction, Refusal
 from planner.core.units import format_bytes, format_fraction, format_seconds
-from planner.report.text import WIDTH, cluster_text, layout_text
-from planner.report.values import Emphasis, columns_text
+from planner.report.text import cluster_text, layout_text
+from planner.report.values import WIDTH, Emphasis, columns_text
 
 SHOWN_SHARE = 0.01
 """Terms below 1 % of the step are left out of a worst run's list."""

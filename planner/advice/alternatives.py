@@ -8,7 +8,7 @@ import numpy as np
 from planner.advice import rules
 from planner.advice.rules import Finding, Severity, Situation
 from planner.core.term import Column
-from planner.core.units import format_bytes
+from planner.core.units import format_bytes, format_pace
 from planner.domain.job import Job
 from planner.domain.strategy import Layout
 from planner.search.candidate import Candidate
@@ -19,6 +19,8 @@ from planner.targets import launch
 
 MOST_ALTERNATIVES = 12
 """Families that are shown beside the choice, and as many that do not fit."""
+_AS_MUCH = 0.005
+"""Of memory: what no estimate tells apart."""
 _ROOMIER = 0.95
 """A point of the Pareto front needs 5 % less memory than the one before."""
 
@@ -111,11 +113,16 @@ def _alternative(job: Job, chosen: Candidate, other: Candidate) -> Alternative:
 
 def _reason(chosen: Candidate, alternative: Candidate) -> str:
     """Say in numbers why the alternative was not chosen."""
-    slower = alternative.step_time.step_seconds / chosen.step_time.step_seconds - 1
-    saved = chosen.memory.reserved_bytes - alternative.memory.reserved_bytes
-    pace = f"{np.abs(slower):.1%} {'slower' if slower >= 0 else 'faster'}"
-    room = f"{format_bytes(np.abs(saved))} {'less' if saved >= 0 else 'more'}"
-    return f"{pace}, {room}"
+    pace = format_pace(alternative.step_time.step_seconds, chosen.step_time.step_seconds)
+    return f"{pace}, {memory_difference(alternative, chosen)}"
+
+
+def memory_difference(candidate: Candidate, than: Candidate) -> str:
+    """Say what a layout reserves beside another: "755 MiB less", or "as much memory" within 0.5 %."""
+    more = float(candidate.memory.reserved_bytes - than.memory.reserved_bytes)
+    if abs(more) < _AS_MUCH * float(than.memory.reserved_bytes):
+        return "as much memory"
+    return f"{format_bytes(abs(more))} {'more' if more > 0 else 'less'}"
 
 
 def too_large(

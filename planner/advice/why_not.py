@@ -1,36 +1,20 @@
 """Why not another layout: the limits it breaks, or what it would take beside the choice."""
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
 
 from planner.advice import rules
+from planner.advice.alternatives import memory_difference
 from planner.advice.choice import ordinary_rows
 from planner.advice.plan import Plan
 from planner.advice.rules import Finding, Severity, Situation
-from planner.core.errors import InvalidInputError, did_you_mean
-from planner.core.units import format_bytes, format_seconds
-from planner.domain.dimensions import DIMENSIONS
-from planner.domain.strategy import STAGES, Strategy
+from planner.core.units import format_pace, format_seconds
 from planner.search.candidate import Candidate
 from planner.search.limits import violations
 from planner.search.pinned_fields import PinnedFields, simplest_layout
 from planner.search.search import search
 
-_FIELDS = {
-    **{dimension.short_name: dimension.field for dimension in DIMENSIONS},
-    "sp": "sequence_parallel",
-    "zero": "zero_stage",
-    "schedule": "pipeline_schedule",
-    "virtual": "virtual_pipeline_size",
-    "replicate": "data_parallel_replicate_size",
-    "shard": "data_parallel_shard_size",
-    "mbs": "micro_batch_size",
-    "accumulation": "gradient_accumulation_steps",
-}
-"""What the fields of a strategy may be called in short."""
-_NUMBER = re.compile(r"[0-9]{1,9}")
 _MOST_TERMS = 3
 """Terms of a difference that are told."""
 
@@ -91,10 +75,7 @@ def _limits(plan: Plan, pinned: PinnedFields) -> tuple[Finding, ...]:
 
 def _compare(chosen: Candidate, candidate: Candidate) -> str:
     """Say how much slower or larger the other is, and which terms make the difference."""
-    slower = float(candidate.step_time.step_seconds / chosen.step_time.step_seconds - 1)
-    room = float(candidate.memory.reserved_bytes - chosen.memory.reserved_bytes)
-    pace = f"{abs(slower):.1%} {'slower' if slower >= 0 else 'faster'}"
-    memory = f"{format_bytes(abs(room))} {'more' if room >= 0 else 'less'}"
+    pace = format_pace(candidate.step_time.step_seconds, chosen.step_time.step_seconds)
     terms = {term.name: float(term.amount) for term in candidate.step_time.terms}
     for term in chosen.step_time.terms:
         terms[term.name] = terms.get(term.name, 0.0) - float(term.amount)
@@ -104,36 +85,10 @@ def _compare(chosen: Candidate, candidate: Candidate) -> str:
         for name, seconds in largest
         if seconds
     )
-    return f"{pace} than the choice, {memory} memory" + (f": {differences}" if differences else "")
-
-
-def read_pinned_fields(text: str) -> dict[str, object]:
-    """Return the fields that `tp=16,zero=1` or `tensor_parallel_size=16` pins.
-
-    Raises:
-        InvalidInputError: a name or a value cannot be read.
-    """
-    pinned: dict[str, object] = {}
-    for pair in text.split(","):
-        name, _, value = (part.strip() for part in pair.partition("="))
-        field = _FIELDS.get(name.lower(), name.lower().replace("-", "_"))
-        if field not in Strategy.__slots__ or not value:
-            known = (*_FIELDS, *Strategy.__slots__)
-            raise InvalidInputError(
-                f"cannot read {pair.strip()[:60]!r} as NAME=VALUE of a strategy",
-                hint=did_you_mean(name, known) or f"such as tp=4; names: {', '.join(_FIELDS)}",
-                field="strategy",
-            )
-        pinned[field] = _value(field, value)
-    return pinned
-
-
-def _value(field: str, text: str) -> object:
-    if _NUMBER.fullmatch(text):
-        return bool(int(text)) if field == "sequence_parallel" else int(text)
-    if field == "zero_stage" and text.lower() in STAGES:
-        return STAGES[text.lower()]
-    return {"true": True, "false": False}.get(text.lower(), text)
+    compared = f"{pace} {'than' if pace.endswith(('faster', 'slower')) else 'as'} the choice"
+    return f"{compared}, {memory_difference(candidate, chosen)}" + (
+        f": {differences}" if differences else ""
+    )
 
 
 def why_text(answer: WhyNot, question: str) -> str:

@@ -8,6 +8,7 @@ from planner.answers.finding import finding_answer
 from planner.domain.strategy import Choice
 from planner.request.schema import Request
 from planner.request.strategy import pinned_fields
+from planner.search.pinned_fields import AtLeast
 
 
 def ask_why(request: Request, plan: Plan) -> WhyNot:
@@ -29,5 +30,5 @@ def answer_why(answer: WhyNot) -> dict[str, Any]:
 
 
 def _contract(value: int) -> int | str:
-    """Return a wished value as the contract writes it: a choice by its name."""
-    return str(value) if isinstance(value, Choice) else value
+    """Return a wished value as the contract writes it: a choice by its name, "2 or more" in words."""
+    return str(value) if isinstance(value, Choice | AtLeast) else value

@@ -2,14 +2,10 @@
 
 import json
 from dataclasses import asdict
-from shutil import get_terminal_size
 
 import click
 
-from planner.cli.output import bold, color, say
-
-WIDTH = 100
-"""Of a text where no terminal says how wide it is, in characters."""
+from planner.cli.output import bold, color, say, terminal
 
 
 @click.command()
@@ -23,12 +19,12 @@ def explain(name: tuple[str, ...], *, as_json: bool) -> None:
     if not name:
         known, terms = glossary.codes(), glossary.entries()
         answer = {"rules": [asdict(each) for each in known], "terms": [asdict(e) for e in terms]}
-        text = list_text(known, terms, bold)
+        text = list_text(known, terms, terminal())
     else:
         found = glossary.explain(" ".join(name))
         answer = asdict(found)
         if isinstance(found, glossary.Entry):
-            text = entry_text(found, bold, get_terminal_size((WIDTH, 24)).columns)
+            text = entry_text(found, terminal())
         else:
             kind = "" if found.severity == "finding" else f" {found.name} ({found.severity})"
             text = f"{bold(found.code)}{kind}\n\n{found.text}"
@@ -50,7 +46,7 @@ def model(name: str, revision: str | None, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(answers.answer_model(described), indent=2))
     else:
-        click.echo(model_text(described, bold), color=color())
+        click.echo(model_text(described, terminal()), color=color())
 
 
 @click.command()
@@ -95,7 +91,7 @@ def instances(name: str | None, *, as_json: bool) -> None:
 
     if name is not None:
         found = records.instance(name)
-        text, answer = instance_text(found, bold), answers.answer_instance(found)
+        text, answer = instance_text(found, terminal()), answers.answer_instance(found)
     else:
         known = [records.instance(each) for each in records.instance_names()]
         text = instances_text(known)

@@ -37,6 +37,7 @@ _RECIPE = (
     "compile",
 )
 _STRATEGY = (
+    "data_parallel_size",
     *(each.field for each in DIMENSIONS),
     "sequence_parallel",
     "pipeline_schedule",
@@ -106,7 +107,12 @@ def job_options(command: F) -> F:
         click.option(
             "--compile/--no-compile", default=None, help="Run the model through torch.compile."
         ),
-        click.option("--strategy", metavar="NAME", help="ddp, zero-1, zero-2, zero-3, or JSON."),
+        click.option(
+            "--strategy",
+            metavar="NAME",
+            help="ddp, zero-1, zero-2, zero-3 (fsdp), hsdp, or several: tp+pp+zero-1; or JSON.",
+        ),
+        click.option("--dp", "data_parallel_size", type=int, help="Data parallel size."),
         *(
             click.option(
                 f"--{each.short_name}",
@@ -138,9 +144,14 @@ def goal_options(command: F) -> F:
     """Add the flags of a suggestion alone: what is held fixed, what is best, what is asked about."""
     options = (
         click.option(
-            "--pin", multiple=True, metavar="NAME=VALUE", help="Hold a field of the strategy fixed."
+            "--pin",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="Hold a size or field of the strategy fixed, such as dp=4.",
         ),
-        click.option("--why", metavar="NAME=VALUE", help="Ask why not that, such as tp=16."),
+        click.option(
+            "--why", metavar="NAME", help="Ask why not that, such as tp=16, dp=4 or hsdp."
+        ),
         click.option(
             "--objective", help="time (default), memory, gpus (the fewest) or cost (the cheapest)."
         ),
@@ -186,9 +197,9 @@ def _goal(flags: dict[str, Any]) -> dict[str, Any]:
 
 
 def _wish(text: str) -> dict[str, Any]:
-    from planner.advice.why_not import read_pinned_fields
+    from planner.request.wish import read_wish
 
-    return read_pinned_fields(text)
+    return read_wish(text)
 
 
 def _hours(text: str) -> float:
@@ -243,21 +254,20 @@ def _lora(rank: int | None, targets: str | None) -> dict[str, Any]:
 
 
 def _strategy(text: str | None) -> dict[str, Any]:
+    """Return the fields that a family's name, as plans print it, or a JSON object holds."""
     if text is None:
         return {}
-    from planner.domain.strategy import STAGES
-
-    if text.lower() in STAGES:
-        return {"zero_stage": STAGES[text.lower()]}
+    if not text.lstrip().startswith(("{", "[")):
+        return _wish(text)
     try:
         value = json.loads(text)
     except ValueError:
         value = None
     if not isinstance(value, dict):
         raise InvalidInputError(
-            f"unknown strategy {text[:60]!r}",
-            hint=f"one of {', '.join(STAGES)}, or a JSON object with the contract's fields",
-            field="strategy.zero_stage",
+            f"{text[:60]!r} is no JSON object",
+            hint="a family's name, such as zero-3 or tp+pp, or an object of the contract's fields",
+            field="strategy",
         )
     return value
 

@@ -2,8 +2,11 @@
 
 import os
 from collections.abc import Iterable
+from shutil import get_terminal_size
 
 import click
+
+from planner.report.values import NARROWEST, WIDTH, Terminal
 
 
 def say(notes: Iterable[str]) -> None:
@@ -22,3 +25,8 @@ def color() -> bool | None:
 def bold(text: str) -> str:
     """Return the text in bold, for a terminal that shows it."""
     return click.style(text, bold=True)
+
+
+def terminal() -> Terminal:
+    """Return the terminal of this process: COLUMNS, what it says of itself, or 100 columns."""
+    return Terminal(width=max(NARROWEST, get_terminal_size((WIDTH, 24)).columns), bold=bold)

@@ -10,7 +10,7 @@ import click
 
 from planner.cli.batch import batch_option, check_alone, print_estimates, print_suggestions
 from planner.cli.options import build_request, goal_options, job_options
-from planner.cli.output import bold, color, say
+from planner.cli.output import color, say, terminal
 
 
 @click.command()
@@ -18,6 +18,7 @@ from planner.cli.output import bold, color, say
 @job_options
 @click.option("--out", type=click.Path(file_okay=False), help="Write launch files there.")
 @click.option("--force", is_flag=True, help="Let --out replace an existing folder.")
+@click.option("--verbose", "-v", is_flag=True, help="Print the whole plan, not its first screen.")
 @goal_options
 @batch_option
 def suggest(
@@ -39,6 +40,7 @@ def suggest(
         return
     from planner import answers
     from planner.advice.why_not import why_text
+    from planner.report.first_screen import first_screen
     from planner.report.plan import plan_text
 
     request = build_request(model, flags)
@@ -49,8 +51,11 @@ def suggest(
     elif request.why is not None:
         click.echo(why_text(answers.ask_why(request, plan), flags["why"]))
     else:
-        command = join(["planner", *sys.argv[1:]]) if out is None else ""
-        click.echo(plan_text(plan, resolved.assumptions, command, bold), color=color())
+        words = [word for word in sys.argv[1:] if word not in {"-v", "--verbose"}]
+        command = join(["planner", *words]) if out is None else ""
+        text = plan_text if flags["verbose"] else first_screen
+        shown = text(plan, resolved.assumptions, command, terminal())
+        click.echo(shown, nl=False, color=color())
     if out is not None:
         from planner.generate.write_bundle import write_bundle
 
@@ -78,7 +83,7 @@ def estimate(model: str, batch: Any, *, as_json: bool, **flags: Any) -> None:
     resolved, candidate = answers.estimate_request(request, allow_paths=True)
     say(resolved.notes)
     click.echo(
-        estimate_text(resolved.job, candidate, resolved.assumptions, bold),
+        estimate_text(resolved.job, candidate, resolved.assumptions, terminal()),
         nl=False,
         color=color(),
     )
@@ -94,7 +99,6 @@ def memory(model: str, *, as_json: bool, **flags: Any) -> None:
     """
     from planner import answers
     from planner.report.memory import memory_text
-    from planner.report.text import assumptions_text
 
     request = build_request(model, flags)
     resolved, candidate = answers.memory_request(request, allow_paths=True)
@@ -102,6 +106,5 @@ def memory(model: str, *, as_json: bool, **flags: Any) -> None:
     if as_json:
         click.echo(json.dumps(answers.answer_memory(resolved.job, candidate), indent=2))
         return
-    assumed = assumptions_text(resolved.assumptions)
-    click.echo(f"{assumed}\n" if assumed else "", nl=bool(assumed))
-    click.echo(memory_text(resolved.job, candidate, bold), nl=False, color=color())
+    text = memory_text(resolved.job, candidate, resolved.assumptions, terminal())
+    click.echo(text, nl=False, color=color())

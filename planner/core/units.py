@@ -24,6 +24,8 @@ _FLOPS = (
     (KILO, "kFLOP"),
 )
 _SECONDS = ((86400, "d"), (3600, "h"), (1, "s"), (MILLI, "ms"), (MICRO, "us"), (NANO, "ns"))
+_AS_FAST, _TIMES = 1.005, 2
+"""Ratios of two step times: below the first they are as fast, from the second on told as they are."""
 _COUNTS = ((10**12, "T"), (GIGA, "B"), (MEGA, "M"))
 
 
@@ -96,16 +98,46 @@ def format_percent(amount: SupportsFloat) -> str:
     return f"{percentage:.3g} %" if percentage < 1000 else f"{percentage:,.0f} %"  # noqa: PLR2004
 
 
+def format_pace(step_seconds: SupportsFloat, than_seconds: SupportsFloat) -> str:
+    """Show how one step compares with another: 8.2 % faster, 27 % slower, 3.2 times as long, as fast.
+
+        A is faster than B by B's step time / A's - 1, and B slower than A by as much
+
+    Below half a percent they are as fast: no estimate tells them apart.
+    """
+    step, than = float(step_seconds), float(than_seconds)
+    ratio = max(step, than) / min(step, than)
+    if ratio < _AS_FAST:
+        return "as fast"
+    if ratio >= _TIMES:
+        return f"{ratio:,.1f} times as {'long' if step > than else 'fast'}"
+    percentage = 100 * (ratio - 1)
+    digits = 1 if round(percentage, 1) < 10 else 0  # noqa: PLR2004
+    return f"{percentage:.{digits}f} % {'slower' if step > than else 'faster'}"
+
+
 def format_ranks(amount: SupportsFloat) -> str:
     """Show a number of ranks: 1 rank, 8 ranks."""
-    amount = float(amount)
-    return f"{amount:,.0f} rank{'' if amount == 1 else 's'}"
+    return _counted(amount, "rank", "ranks")
 
 
 def format_micro_batches(amount: SupportsFloat) -> str:
     """Show a number of micro-batches: 1 micro-batch, 4 micro-batches."""
-    amount = float(amount)
-    return f"{amount:,.0f} micro-batch{'' if amount == 1 else 'es'}"
+    return _counted(amount, "micro-batch", "micro-batches")
+
+
+def format_sequences(amount: SupportsFloat) -> str:
+    """Show a number of sequences: 1 sequence, 512 sequences."""
+    return _counted(amount, "sequence", "sequences")
+
+
+def format_gpus(amount: SupportsFloat) -> str:
+    """Show a number of GPUs: 1 GPU, 8 GPUs."""
+    return _counted(amount, "GPU", "GPUs")
+
+
+def _counted(amount: SupportsFloat, one: str, many: str) -> str:
+    return f"{float(amount):,.0f} {one if float(amount) == 1 else many}"
 
 
 _FORMATS = {

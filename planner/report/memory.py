@@ -1,14 +1,17 @@
 """Where the memory of one layout goes, as text: every stage, what interrupts training, what would fit."""
 
-from planner.core.units import format_bytes
+from collections.abc import Sequence
+
+from planner.core.units import format_bytes, format_pace
 from planner.domain.job import Job
 from planner.memory.evaluation_and_checkpoint import checkpoint_peak_bytes, evaluation_peak_bytes
 from planner.memory.host import estimate_host_memory
 from planner.memory.phases import PHASES
 from planner.parallel.adapters import trainable
 from planner.parallel.partition import stage
-from planner.report.text import layout_text, ledger_text
-from planner.report.values import Emphasis, Figure, columns_text, figures_text
+from planner.report.text import assumptions_text, ledger_text, verdict_text
+from planner.report.values import Figure, Terminal, columns_text, figures_text
+from planner.request.cluster import Assumption
 from planner.search.candidate import Candidate, memory_of_stages
 from planner.search.largest_that_fits import (
     MOST_GPUS,
@@ -19,24 +22,26 @@ from planner.search.largest_that_fits import (
 )
 
 
-def memory_text(job: Job, candidate: Candidate, bold: Emphasis) -> str:
+def memory_text(
+    job: Job, candidate: Candidate, assumptions: Sequence[Assumption], terminal: Terminal
+) -> str:
     """Return the whole report of one layout's memory."""
     memory, s = candidate.memory, candidate.strategy
-    verdict = "fits" if candidate.fits else "does not fit"
     busiest = f"stage {int(memory.stage)}, " if s.pipeline_parallel_size > 1 else ""
     sections = [
-        bold(f"It {verdict}: {layout_text(s, job.framework)}")
+        verdict_text(job, candidate, terminal)
         + "\n"
-        + figures_text(_total_figures(job, candidate), label_width=11),
-        _stages(job, candidate, bold),
+        + figures_text(_total_figures(job, candidate), terminal, label_width=11),
+        assumptions_text(assumptions, terminal),
+        _stages(job, candidate, terminal),
         ledger_text(
             f"Memory of one GPU at its peak ({busiest}{PHASES[int(memory.phase)]})",
             memory.terms,
             format_bytes,
-            bold,
+            terminal,
         ),
-        _evaluation_and_host(job, candidate, bold),
-        _bounds(job, candidate, bold),
+        _evaluation_and_host(job, candidate, terminal),
+        _bounds(job, candidate, terminal),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
 
@@ -59,7 +64,7 @@ def _total_figures(job: Job, candidate: Candidate) -> tuple[Figure, ...]:
     return reserved, allocated, Figure(label="Trained", amount=f"{trained:,}", rest=rest)
 
 
-def _stages(job: Job, candidate: Candidate, bold: Emphasis) -> str:
+def _stages(job: Job, candidate: Candidate, terminal: Terminal) -> str:
     """Return one line per pipeline stage; nothing without pipeline parallelism."""
     s = candidate.strategy
     if s.pipeline_parallel_size == 1:
@@ -77,10 +82,10 @@ def _stages(job: Job, candidate: Candidate, bold: Emphasis) -> str:
                 PHASES[int(memory.phase)],
             )
         )
-    return f"{bold('Stages')}\n{columns_text(rows)}"
+    return f"{terminal.bold('Stages')}\n{columns_text(rows, terminal.width)}"
 
 
-def _evaluation_and_host(job: Job, candidate: Candidate, bold: Emphasis) -> str:
+def _evaluation_and_host(job: Job, candidate: Candidate, terminal: Terminal) -> str:
     """Return what evaluation, checkpoints and the host need."""
     s = candidate.strategy
     host = estimate_host_memory(job, s)
@@ -100,10 +105,10 @@ def _evaluation_and_host(job: Job, candidate: Candidate, bold: Emphasis) -> str:
         rows.append(
             ("offloaded", format_bytes(host.training_bytes), f"of host memory{of_available}")
         )
-    return f"{bold('Beside training')}\n{columns_text(rows)}"
+    return f"{terminal.bold('Beside training')}\n{columns_text(rows, terminal.width)}"
 
 
-def _bounds(job: Job, candidate: Candidate, bold: Emphasis) -> str:
+def _bounds(job: Job, candidate: Candidate, terminal: Terminal) -> str:
     """Return how far the layout reaches, and what makes it fit where it does not."""
     s = candidate.strategy
     gpus = fewest_gpus(job, s)
@@ -117,11 +122,11 @@ def _bounds(job: Job, candidate: Candidate, bold: Emphasis) -> str:
             (change.name, f"fits: {_price(change.candidate, change.slowdown)}")
             for change in changes_that_fit(job, s)
         ] or [("changes", "no single one makes it fit")]
-    return f"{bold('What fits')}\n{columns_text(rows)}"
+    return f"{terminal.bold('What fits')}\n{columns_text(rows, terminal.width)}"
 
 
 def _price(candidate: Candidate, slowdown: float) -> str:
-    pace = f"step {abs(slowdown - 1):.0%} {'slower' if slowdown >= 1 else 'faster'}"
+    pace = f"step {format_pace(slowdown, 1.0)}"
     if candidate.strategy.offloads_optimizer:
         pace = "its time is not estimated yet"
     return f"{format_bytes(candidate.memory.reserved_bytes)} per GPU, {pace}"

@@ -1,33 +1,30 @@
 """Plan -> text for a terminal. The recommendation first, then what it rests on."""
 
-import shlex
 from collections.abc import Sequence
-from textwrap import fill
 
 from planner.advice.alternatives import ParetoPoint, Rejected
-from planner.advice.launch import Instead
 from planner.advice.plan import ClusterOption, Plan
+from planner.advice.rules import Finding
 from planner.core.units import format_bytes, format_duration, format_seconds
-from planner.domain.dimensions import DIMENSIONS
-from planner.domain.strategy import Layout
 from planner.hardware.placement import RankGrid, rank_grid
 from planner.memory.phases import PHASES
+from planner.report.launch import how_to_run, without_files
 from planner.report.text import (
-    FLAGS,
-    WIDTH,
+    STEP_TITLE,
     assumptions_text,
-    flag_words,
     ledger_text,
     recommendation,
+    sizes_text,
     total_figures,
 )
 from planner.report.timeline import timeline, timeline_text
 from planner.report.values import (
-    Emphasis,
+    WIDTH,
     Figure,
     Heading,
     ReportRow,
     ReportTable,
+    Terminal,
     columns_text,
     figures_text,
     table_text,
@@ -41,74 +38,85 @@ MOST_ROWS = 8
 """Of a table."""
 
 
-def plan_text(plan: Plan, assumptions: Sequence[Assumption], command: str, bold: Emphasis) -> str:
+def plan_text(
+    plan: Plan, assumptions: Sequence[Assumption], command: str, terminal: Terminal
+) -> str:
     """Return the whole report.
 
     Args:
         plan: what to show.
-        assumptions: what the request left open, shown first.
+        assumptions: what the request left open.
         command: the command line that asked, to which `--out` can be added; "" where it has one.
-        bold: how the terminal emphasises, or the identity.
+        terminal: what it is shown on.
     """
     chosen = plan.chosen
+    memory = f"Memory of one GPU at its peak ({PHASES[int(chosen.memory.phase)]})"
     sections = [
-        assumptions_text(assumptions),
-        bold(recommendation(plan.job, chosen))
-        + "\n"
-        + figures_text((*total_figures(plan.job, chosen), _trust(plan), *_launch(plan))),
-        ledger_text(
-            f"Memory of one GPU at its peak ({PHASES[int(chosen.memory.phase)]})",
-            chosen.memory.terms,
-            format_bytes,
-            bold,
-        ),
-        ledger_text("Time of one optimizer step", chosen.step_time.terms, format_seconds, bold),
-        _why(plan, bold),
-        table_text(options, bold) if (options := options_table(plan)) else "",
-        _ranks_of(plan, bold),
-        _pipeline(plan, bold),
-        _alternatives(plan, bold),
-        table_text(points, bold) if (points := trade_offs_table(plan)) else "",
-        _rejected(plan, bold),
+        recommendation_text(plan, terminal),
+        findings_text(plan.findings, len(plan.findings), terminal),
+        assumptions_text(assumptions, terminal),
+        ledger_text(memory, chosen.memory.terms, format_bytes, terminal),
+        ledger_text(STEP_TITLE, chosen.step_time.terms, format_seconds, terminal),
+        table_text(options, terminal) if (options := options_table(plan)) else "",
+        _ranks_of(plan, terminal),
+        _pipeline(plan, terminal),
+        _alternatives(plan, terminal),
+        table_text(points, terminal) if (points := trade_offs_table(plan)) else "",
+        _rejected(plan, terminal),
         _searched(plan),
-        _how_to_run(plan, command, bold) if command else "",
+        figures_text(how_to_run(plan, command), terminal),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def recommendation_text(plan: Plan, terminal: Terminal) -> str:
+    """Return what to do in a sentence, then its totals and how far they are to be believed."""
+    headline = terminal.bold(terminal.paragraph(recommendation(plan.job, plan.chosen), rest="  "))
+    figures = (
+        *total_figures(plan.job, plan.chosen),
+        _trust(plan),
+        *_spare(plan),
+        *without_files(plan),
+    )
+    return f"{headline}\n{figures_text(figures, terminal)}"
 
 
 def _trust(plan: Plan) -> Figure:
     return Figure(label="Trust", amount=f"{plan.confidence.level}:", rest=plan.confidence.reason)
 
 
-def _launch(plan: Plan) -> tuple[Figure, ...]:
-    """Return that no files can be written, and why; nothing where some can."""
-    launch = plan.launch
-    if launch.targets:
+def _spare(plan: Plan) -> tuple[Figure, ...]:
+    """Return the GPUs that were offered and only slow the step down."""
+    if not plan.spare_gpus:
         return ()
-    return (Figure(label="Files", amount="none:", rest=launch.reason),)
+    offered = plan.spare_gpus + plan.job.cluster.world_size
+    rest = "stay free: with all of them a step takes longer"
+    return (Figure(label="Spare", amount=f"{plan.spare_gpus} of {offered} GPUs", rest=rest),)
 
 
-def _why(plan: Plan, bold: Emphasis) -> str:
-    lines = [_paragraph(f"{finding.code}  {finding.message}") for finding in plan.findings]
-    return "\n".join((bold("Why") + " (planner explain CODE says more)", *lines))
+def findings_text(findings: Sequence[Finding], count: int, terminal: Terminal) -> str:
+    """Return findings under a title that says how many there are.
+
+    Args:
+        findings: those to show.
+        count: of all of them.
+        terminal: what they are shown on.
+    """
+    shown = f"{len(findings)} of {count} reasons; " if len(findings) < count else ""
+    lines = [_coded(f"{finding.code}  {finding.message}", terminal) for finding in findings]
+    return "\n".join((terminal.bold("Why") + f" ({shown}planner explain CODE says more)", *lines))
 
 
-def _paragraph(text: str) -> str:
-    return fill(
-        text,
-        WIDTH,
-        initial_indent="  ",
-        subsequent_indent=" " * 10,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+def _coded(text: str, terminal: Terminal) -> str:
+    return terminal.paragraph(text, first="  ", rest=" " * 10)
 
 
-def _alternatives(plan: Plan, bold: Emphasis) -> str:
+def _alternatives(plan: Plan, terminal: Terminal) -> str:
     left = len(plan.alternatives) - len(plan.alternatives[:MOST_ROWS])
+    table = table_text(alternatives_table(plan), terminal)
     more = [_left_out(left)] if left else []
-    notes = (_paragraph(f"no files  {reason}") for reason in reasons_without_files(plan))
-    return "\n".join((table_text(alternatives_table(plan), bold), *more, *notes))
+    notes = (_coded(f"no files  {reason}", terminal) for reason in reasons_without_files(plan))
+    return "\n".join((table, *more, *notes))
 
 
 def reasons_without_files(plan: Plan) -> tuple[str, ...]:
@@ -140,8 +148,8 @@ def _left_out(count: int) -> str:
 _OF_LAYOUTS = (
     Heading(name="strategy", is_key=True),
     Heading(name="sizes"),
-    Heading(name="micro-batch"),
-    Heading(name="recompute"),
+    Heading(name="micro-batch", is_detail=True),
+    Heading(name="recompute", is_detail=True),
     Heading(name="memory", is_number=True),
     Heading(name="step", is_number=True),
 )
@@ -151,31 +159,12 @@ def _layout_cells(candidate: Candidate) -> tuple[str, ...]:
     s = candidate.strategy
     return (
         s.family,
-        _sizes(s),
+        sizes_text(s),
         f"{s.micro_batch_size} x {s.gradient_accumulation_steps}",
         str(s.recompute),
         format_bytes(candidate.memory.reserved_bytes),
         format_seconds(candidate.step_time.step_seconds),
     )
-
-
-def _sizes(s: Layout) -> str:
-    """Return the sizes above 1 in short, such as `dp 4 tp 8 pp 2 (1f1b)`; HSDP as replicas x shards."""
-    data = (
-        f"{s.data_parallel_replicate_size}x{s.data_parallel_shard_size}"
-        if s.is_hybrid
-        else str(s.data_parallel_size)
-    )
-    named = [f"dp {data}"] if s.data_parallel_size > 1 else []
-    named += [
-        f"{dimension.short_name} {s.size(dimension)}"
-        for dimension in DIMENSIONS
-        if s.uses(dimension)
-    ]
-    if s.pipeline_parallel_size > 1:
-        chunks = f" x{s.virtual_pipeline_size}" if s.virtual_pipeline_size > 1 else ""
-        named.append(f"({s.pipeline_schedule}{chunks})")
-    return " ".join(named) or "-"
 
 
 def trade_offs_table(plan: Plan) -> ReportTable | None:
@@ -238,7 +227,7 @@ def shown_rejected(plan: Plan) -> tuple[Rejected, ...]:
     return (*too_large[: MOST_ROWS // 2], *forbidden)
 
 
-def _ranks_of(plan: Plan, bold: Emphasis) -> str:
+def _ranks_of(plan: Plan, terminal: Terminal) -> str:
     """Return which GPUs stand where: a picture, or the strides of each kind of group."""
     grid = plan_grid(plan)
     if plan.chosen.strategy.data_parallel_size == plan.job.cluster.world_size:
@@ -247,20 +236,24 @@ def _ranks_of(plan: Plan, bold: Emphasis) -> str:
     if picture:
         body = "\n".join(f"  {line}" for line in picture.splitlines())
     else:
-        body = columns_text([(kind, text) for kind, text in grid.strides().items()])
-    return bold("Ranks") + "\n" + body
+        body = columns_text([(kind, text) for kind, text in grid.strides().items()], terminal.width)
+    return terminal.bold("Ranks") + "\n" + body
 
 
-def _pipeline(plan: Plan, bold: Emphasis) -> str:
+def _pipeline(plan: Plan, terminal: Terminal) -> str:
     """Return who works when, of a pipeline that is not too long to show."""
     s = plan.chosen.strategy
     start_of_step = timeline(plan.job, s)
     if start_of_step is None:
         return ""
     micro_batches = 1 + max(span.operation.micro_batch for span in start_of_step.spans)
-    title = bold("Pipeline") + f" ({s.pipeline_schedule}, the first {micro_batches} micro-batches)"
-    legend = "  digits: forward, letters: backward, -: weight gradients put off, dots: idle"
-    return "\n".join((title, timeline_text(start_of_step, WIDTH - _BESIDE_TIMELINE), legend))
+    title = (
+        terminal.bold("Pipeline")
+        + f" ({s.pipeline_schedule}, the first {micro_batches} micro-batches)"
+    )
+    legend = "digits: forward, letters: backward, -: weight gradients put off, dots: idle"
+    rows = timeline_text(start_of_step, min(terminal.width, WIDTH) - _BESIDE_TIMELINE)
+    return "\n".join((title, rows, terminal.paragraph(legend, first="  ", rest="  ")))
 
 
 def plan_grid(plan: Plan) -> RankGrid:
@@ -280,62 +273,25 @@ def plan_grid(plan: Plan) -> RankGrid:
     )
 
 
-def _rejected(plan: Plan, bold: Emphasis) -> str:
+def _rejected(plan: Plan, terminal: Terminal) -> str:
     if not plan.rejected:
         return ""
     rejected = shown_rejected(plan)
     lines = [
-        _paragraph(f"{nearest.family}  {nearest.findings[0].code}  {nearest.findings[0].message}")
+        _coded(
+            f"{nearest.family}  {nearest.findings[0].code}  {nearest.findings[0].message}", terminal
+        )
         for nearest in rejected
     ]
     left = len(plan.rejected) - len(rejected)
     more = _left_out(left) if left else ""
     return "\n".join(
-        line for line in (bold("Rejected") + " (--why tp=16 asks for one)", *lines, more) if line
+        line
+        for line in (terminal.bold("Rejected") + " (--why tp=16 asks for one)", *lines, more)
+        if line
     )
 
 
 def _searched(plan: Plan) -> str:
     summary = plan.search
     return f"Searched {summary.strategies:,} layouts, every legal one; {summary.feasible:,} fit."
-
-
-def _how_to_run(plan: Plan, command: str, bold: Emphasis) -> str:
-    if plan.launch.targets:
-        return f"{bold('Run it')}\n  {command} --out DIR    writes launch files, a training script and a README"
-    instead = plan.instead
-    if instead is None:
-        return ""
-    s, step_time = instead.candidate.strategy, instead.candidate.step_time
-    framework = instead.changes.get("recipe.framework", plan.job.framework.name)
-    return "\n".join(
-        (
-            bold("Run this instead"),
-            f"  {command_instead(command, instead)} --out DIR",
-            _paragraph(
-                f"the fastest with launch files: {s.family} ({_sizes(s)}) in {framework},"
-                f" {format_seconds(step_time.step_seconds)} per step"
-            ),
-        )
-    )
-
-
-def command_instead(command: str, instead: Instead) -> str:
-    """Return the command line with what has to change, and without what may not be held fixed."""
-    words, kept = shlex.split(command), []
-    changed = {_flag(name) for name in instead.changes}
-    if instead.drops_pins:
-        changed |= {"--pin", *(_flag(name) for name in FLAGS if name.startswith("strategy"))}
-    while words:
-        word = words.pop(0)
-        name, is_joined, _ = word.partition("=")
-        if name not in changed:
-            kept.append(word)
-        elif not is_joined and words and not words[0].startswith("--"):
-            words.pop(0)
-    new = (flag_words(name, value=value) for name, value in instead.changes.items())
-    return shlex.join([*kept, *(word for words in new for word in words)])
-
-
-def _flag(field: str) -> str:
-    return FLAGS[field].partition(" ")[0]

@@ -1,7 +1,6 @@
 """Estimates, models and machines -> text for a terminal."""
 
 from collections.abc import Callable, Collection, Sequence
-from textwrap import fill
 
 from planner.core.term import Amount, Term, total
 from planner.core.units import (
@@ -12,7 +11,10 @@ from planner.core.units import (
     format_duration,
     format_flops,
     format_fraction,
+    format_gpus,
+    format_ranks,
     format_seconds,
+    format_sequences,
 )
 from planner.domain.cluster import Instance
 from planner.domain.dimensions import DIMENSIONS
@@ -22,15 +24,17 @@ from planner.domain.model import Linear, Model
 from planner.domain.strategy import DATA_NAMES, Layout, Recompute
 from planner.hardware.placement import cuda_visible_devices
 from planner.memory.phases import PHASES
-from planner.report.values import Emphasis, Figure, columns_text, figures_text
+from planner.report.values import Figure, Terminal, columns_text, figures_text
 from planner.request.cluster import Assumption
 from planner.search.candidate import Candidate
 from planner.search.training_run import training_run
+from planner.step_time.terms import COMMUNICATION, StepTerm
 
-WIDTH = 100
 _NOTABLE_START = 0.05
 """Share of a run that start-up must take to be said."""
 _HALF_BITS = 16
+_LEAST_SHARE = 0.01
+STEP_TITLE = "Time of one optimizer step"
 
 FAMILY_NAMES = {
     "ddp": "DDP",
@@ -68,7 +72,9 @@ FLAGS = {
     "max_gpus": "--max-gpus N",
     "deadline_hours": "--deadline T",
     "strategy": "--strategy NAME",
+    "strategy.family": "--strategy NAME",
     "strategy.zero_stage": "--strategy NAME",
+    "strategy.data_parallel_size": "--dp N",
     **{f"strategy.{dimension.field}": f"--{dimension.short_name} N" for dimension in DIMENSIONS},
     "strategy.sequence_parallel": "--sequence-parallel",
     "strategy.pipeline_schedule": "--schedule NAME",
@@ -91,27 +97,32 @@ def flag_words(field: str, *, value: str | bool) -> list[str]:
 
 
 def estimate_text(
-    job: Job, candidate: Candidate, assumptions: Sequence[Assumption], bold: Emphasis
+    job: Job, candidate: Candidate, assumptions: Sequence[Assumption], terminal: Terminal
 ) -> str:
     """Return the report of one layout that the user chose."""
-    verdict = "fits" if candidate.fits else "does not fit"
     memory = f"Memory of one GPU at its peak ({PHASES[int(candidate.memory.phase)]})"
     sections = [
-        assumptions_text(assumptions),
-        bold(f"It {verdict}: {layout_text(candidate.strategy, job.framework)}")
+        verdict_text(job, candidate, terminal)
         + "\n"
-        + figures_text(total_figures(job, candidate)),
-        ledger_text(memory, candidate.memory.terms, format_bytes, bold),
-        ledger_text("Time of one optimizer step", candidate.step_time.terms, format_seconds, bold),
+        + figures_text(total_figures(job, candidate), terminal),
+        assumptions_text(assumptions, terminal),
+        ledger_text(memory, candidate.memory.terms, format_bytes, terminal),
+        ledger_text(STEP_TITLE, candidate.step_time.terms, format_seconds, terminal),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
-def assumptions_text(assumptions: Sequence[Assumption]) -> str:
-    """Return one line per assumption with the flag that changes it."""
-    return "\n".join(
-        f"Assumed: {a.text} (change: {FLAGS.get(a.field, a.field)})" for a in assumptions
-    )
+def verdict_text(job: Job, candidate: Candidate, terminal: Terminal) -> str:
+    """Return whether one layout fits, and which it is."""
+    verdict = "fits" if candidate.fits else "does not fit"
+    layout = layout_text(candidate.strategy, job.framework)
+    return terminal.bold(terminal.paragraph(f"It {verdict}: {layout}"))
+
+
+def assumptions_text(assumptions: Sequence[Assumption], terminal: Terminal) -> str:
+    """Return the assumptions in one paragraph, each with the flag that changes it."""
+    said = "; ".join(f"{a.text} ({FLAGS.get(a.field, a.field)})" for a in assumptions)
+    return terminal.paragraph(f"Assumed {said}", rest="  ") if said else ""
 
 
 def recommendation(job: Job, candidate: Candidate) -> str:
@@ -132,10 +143,8 @@ def cluster_text(job: Job) -> str:
     """Return the cluster as 'M nodes x N GPUs = W'."""
     cluster = job.cluster
     nodes = f"{cluster.nodes} node{'s' if cluster.nodes > 1 else ''}"
-    return (
-        f"{nodes} x {cluster.gpus_per_node} {cluster.gpu.name} = {cluster.world_size}"
-        f" GPU{'s' if cluster.world_size > 1 else ''}"
-    )
+    gpus = format_gpus(cluster.world_size)
+    return f"{nodes} x {cluster.gpus_per_node} {cluster.gpu.name} = {gpus}"
 
 
 def layout_text(strategy: Layout, framework: Framework) -> str:
@@ -144,8 +153,8 @@ def layout_text(strategy: Layout, framework: Framework) -> str:
     name = ", ".join(_techniques(strategy, framework)) or "no parallelism"
     micro_batch, steps = strategy.micro_batch_size, strategy.gradient_accumulation_steps
     return (
-        f"{name}, micro-batch {micro_batch} x {steps} accumulation x {ranks}"
-        f" rank{'s' if ranks > 1 else ''} = {micro_batch * steps * ranks} sequences per step"
+        f"{name}, micro-batch {micro_batch} x {steps} accumulation x {format_ranks(ranks)}"
+        f" = {format_sequences(micro_batch * steps * ranks)} per step"
     )
 
 
@@ -182,6 +191,7 @@ def total_figures(job: Job, candidate: Candidate) -> tuple[Figure, ...]:
     figures = (
         memory_figure(job, candidate),
         time_figure(job, candidate),
+        communication_figure(candidate),
         _ranks_figure(job),
         run_figure(job, candidate),
     )
@@ -195,8 +205,21 @@ def memory_figure(job: Job, candidate: Candidate) -> Figure:
         label="Memory",
         amount=format_bytes(memory.reserved_bytes),
         rest=f"of {format_bytes(job.usable_bytes)} per GPU"
-        f" ({format_bytes(memory.low_bytes)} to {format_bytes(memory.high_bytes)})",
+        f" ({format_bytes(memory.low_bytes)} to {format_bytes(memory.high_bytes)}):"
+        f" {_headroom(job, candidate)}",
     )
+
+
+def _headroom(job: Job, candidate: Candidate) -> str:
+    """Return whether it fits, and by how much; tight where the range reaches beyond the card."""
+    memory, usable = candidate.memory, job.usable_bytes
+    left = format_bytes(abs(usable - float(memory.reserved_bytes)))
+    if not candidate.fits:
+        return f"does not fit, {left} too much"
+    over = float(memory.high_bytes) - usable
+    if over > 0:
+        return f"tight, {left} of headroom, and up to {format_bytes(over)} too much"
+    return f"{'fits' if candidate.is_comfortable else 'tight'}, {left} of headroom"
 
 
 def time_figure(job: Job, candidate: Candidate) -> Figure:
@@ -210,6 +233,29 @@ def time_figure(job: Job, candidate: Candidate) -> Figure:
         f" ({format_seconds(step_time.low_seconds)} to {format_seconds(step_time.high_seconds)}):"
         f" {format_count(tokens_per_second)} tokens/s,"
         f" {format_fraction(step_time.model_flops_utilization)} MFU",
+    )
+
+
+def communication_figure(candidate: Candidate) -> Figure | None:
+    """Return what communication costs of a step: what waits for it, and what it slows.
+
+        costs = exposed (reduction, gather, hand-overs, sums inside layers) + slowed compute
+
+    None where it costs nothing, as on one GPU.
+    """
+    amounts = {term.name: float(term.amount) for term in candidate.step_time.terms}
+    costs = sum(amounts.get(name, 0.0) for name in COMMUNICATION)
+    if not costs:
+        return None
+    slowed = amounts.get(StepTerm.OVERLAP_SLOWDOWN, 0.0)
+    slower = format_seconds(slowed) if slowed else "none"
+    share = costs / float(candidate.step_time.step_seconds)
+    return Figure(
+        label="",
+        amount="",
+        rest=f"communication costs {format_seconds(costs)}"
+        f" ({format_fraction(share) if share >= _LEAST_SHARE else 'under 1 %'}):"
+        f" {format_seconds(costs - slowed)} exposed + {slower} of slower compute",
     )
 
 
@@ -239,7 +285,7 @@ def _ranks_figure(job: Job) -> Figure | None:
     return Figure(label="Ranks", amount="", rest=rest)
 
 
-def model_text(model: Model, bold: Emphasis) -> str:
+def model_text(model: Model, terminal: Terminal) -> str:
     """Return what the planner knows of a model: totals, then one line per part."""
     length = model.max_position_embeddings
     rows = [("part", "count", "parameters each", "matrices")]
@@ -255,24 +301,26 @@ def model_text(model: Model, bold: Emphasis) -> str:
     flops = format_flops(model.flops_per_token(length))
     active = model.active_parameters
     of_them = f", {active:,} active per token" if active < model.parameters else ""
-    return (
-        f"{bold(model.name)} ({model.model_type}): {model.parameters:,} parameters{of_them}\n"
-        f"{flops} per token in forward at {length:,} tokens, causal attention counted as half\n\n"
-        f"{columns_text(rows)}"
+    totals = (
+        f"{model.name} ({model.model_type}): {model.parameters:,} parameters{of_them}",
+        f"{flops} per token in forward at {length:,} tokens, causal attention counted as half",
     )
+    head = "\n".join(terminal.paragraph(line, rest="  ") for line in totals)
+    named = head.replace(model.name, terminal.bold(model.name), 1)
+    return f"{named}\n\n{columns_text(rows, terminal.width)}"
 
 
-def instances_text(instances: Sequence[Instance]) -> str:
+def instances_text(instances: Sequence[Instance], width: int | None = None) -> str:
     """Return cloud instances as a table; a blank is not known."""
     header = ("cloud", "name", "GPUs", "wiring", "network", "host RAM", "$/hour", "as of")
     rows = [
         (instance.cloud, instance.name, *_instance_cells(instance).values())
         for instance in instances
     ]
-    return columns_text([header, *rows])
+    return columns_text([header, *rows], width)
 
 
-def instance_text(instance: Instance, bold: Emphasis) -> str:
+def instance_text(instance: Instance, terminal: Terminal) -> str:
     """Return what is known of a cloud instance, with its sources."""
     cells = _instance_cells(instance)
     cells |= {
@@ -284,10 +332,10 @@ def instance_text(instance: Instance, bold: Emphasis) -> str:
     }
     known_cells = [(label, text) for label, text in cells.items() if text]
     lines = (
-        fill(f"  {label:<12}{text}", WIDTH, subsequent_indent=" " * 14)
+        terminal.paragraph(text, first=f"  {label:<12}", rest=" " * 14)
         for label, text in known_cells
     )
-    return "\n".join((f"{bold(instance.name)} ({instance.cloud})", *lines))
+    return "\n".join((f"{terminal.bold(instance.name)} ({instance.cloud})", *lines))
 
 
 def _instance_cells(instance: Instance) -> dict[str, str]:
@@ -310,23 +358,36 @@ def _matrix(layer: Linear) -> str:
 
 
 def ledger_text(
-    title: str, terms: Collection[Term], unit: Callable[[Amount], str], bold: Emphasis
+    title: str, terms: Collection[Term], unit: Callable[[Amount], str], terminal: Terminal
 ) -> str:
     """Return one line per term that is not zero: name, amount, arithmetic; then the total."""
     rows = [(t.name.replace("_", " "), unit(t.amount), t.how) for t in terms if float(t.amount)]
     rows.append(("total", unit(total(terms)), ""))
     names = max(len(name) for name, _, _ in rows)
     amounts = max(len(amount) for _, amount, _ in rows)
-    indent = " " * (names + amounts + 6)
-    lines = [
-        fill(
-            f"  {name:<{names}}  {amount:>{amounts}}  {how}".rstrip(),
-            WIDTH,
-            subsequent_indent=indent,
-            drop_whitespace=True,
-            break_long_words=False,
-            break_on_hyphens=False,
+    lines = (
+        terminal.paragraph(
+            how, first=f"  {name:<{names}}  {amount:>{amounts}}  ", rest=" " * (names + amounts + 6)
         )
         for name, amount, how in rows
+    )
+    return "\n".join((terminal.bold(title), *lines))
+
+
+def sizes_text(s: Layout) -> str:
+    """Return the sizes above 1 in short, such as `dp 4 tp 8 pp 2 (1f1b)`; HSDP as replicas x shards."""
+    data = (
+        f"{s.data_parallel_replicate_size}x{s.data_parallel_shard_size}"
+        if s.is_hybrid
+        else str(s.data_parallel_size)
+    )
+    named = [f"dp {data}"] if s.data_parallel_size > 1 else []
+    named += [
+        f"{dimension.short_name} {s.size(dimension)}"
+        for dimension in DIMENSIONS
+        if s.uses(dimension)
     ]
-    return "\n".join((bold(title), *lines))
+    if s.pipeline_parallel_size > 1:
+        chunks = f" x{s.virtual_pipeline_size}" if s.virtual_pipeline_size > 1 else ""
+        named.append(f"({s.pipeline_schedule}{chunks})")
+    return " ".join(named) or "-"

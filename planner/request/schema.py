@@ -12,7 +12,6 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field, ValidationError
 
 from planner.catalog import records
-from planner.catalog.batches import usual_tokens_per_step
 from planner.core.errors import (
     InvalidInputError,
     InvalidRequestError,
@@ -20,16 +19,18 @@ from planner.core.errors import (
     UnsupportedError,
     did_you_mean,
 )
+from planner.core.units import format_sequences
 from planner.domain.cluster import Cluster, Gpu
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.framework import Framework
 from planner.domain.job import Job, Recipe
 from planner.domain.model import Model
-from planner.domain.strategy import PipelineSchedule, divisors
+from planner.domain.strategy import PipelineSchedule
 from planner.models import hub
 from planner.models.architectures import MODEL_TYPES, read_model
 from planner.models.architectures.heads import classifying
 from planner.parallel.lora import find_lora
+from planner.request.assumed import assumed_batch, assumed_sequence_length
 from planner.request.cluster import (
     Assumption,
     ClusterRequest,
@@ -41,11 +42,7 @@ from planner.request.cluster import (
 from planner.request.lora import LoraRequest
 from planner.request.model import ModelRequest
 
-ASSUMED_TOKENS_PER_STEP = 524_288
-"""Brown et al., arXiv:2005.14165, table 2.1: 0.5 M tokens for models up to 760M parameters."""
 _NOT_COMPILED = "files that are written here do not compile the model: add torch.compile to them"
-ASSUMED_SEQUENCE_LENGTH = 4096
-"""At most; a model with fewer positions gets as many as it has."""
 
 
 class RecipeRequest(WireModel):
@@ -74,6 +71,8 @@ _LARGEST_SIZE = 2**20
 class StrategyRequest(WireModel):
     """A layout: whole for an estimate, a partial wish for a suggestion."""
 
+    data_parallel_size: int | None = Field(default=None, ge=1, le=_LARGEST_SIZE)
+    """Replicas x shards."""
     data_parallel_replicate_size: int | None = Field(default=None, ge=1, le=_LARGEST_SIZE)
     data_parallel_shard_size: int | None = Field(default=None, ge=1, le=_LARGEST_SIZE)
     tensor_parallel_size: int = Field(default=1, ge=1, le=_LARGEST_SIZE)
@@ -91,6 +90,8 @@ class StrategyRequest(WireModel):
     recompute: Literal["none", "selective", "full"] | None = None
     offload: Literal["none", "optimizer", "optimizer+parameters"] = "none"
     synchronize_every: int = Field(default=1, ge=1, le=_LARGEST_SIZE)
+    family: str | None = Field(default=None, max_length=100, examples=["tp+pp+zero-1"])
+    """As plans name it; what it does not name is not there."""
 
 
 class Request(WireModel):
@@ -279,7 +280,8 @@ def _recipe(
     wanted = request.recipe
     sequence_length = wanted.sequence_length
     if sequence_length is None:
-        sequence_length = min(model.max_position_embeddings, ASSUMED_SEQUENCE_LENGTH)
+        pieces = request.strategy.context_parallel_size if request.strategy else 1
+        sequence_length = assumed_sequence_length(model, pieces)
         assumptions.append(
             Assumption(
                 text=f"sequences of {sequence_length:,} tokens", field="recipe.sequence_length"
@@ -348,27 +350,32 @@ def _global_batch(
     if wanted is None:
         wanted = _implied_batch(request.strategy, world_size)
     if wanted is None:
-        wanted = _assumed_batch(model, sequence_length, world_size)
+        strategy = request.strategy or StrategyRequest()
+        ranks = (strategy.data_parallel_replicate_size, strategy.data_parallel_shard_size)
+        wanted = assumed_batch(
+            model,
+            sequence_length,
+            _replicas(strategy, world_size),
+            (strategy.micro_batch_size or 1) * (strategy.gradient_accumulation_steps or 1),
+            may_share=ranks == (None, None),
+        )
         assumptions.append(
             Assumption(
-                text=f"{wanted} sequences ({wanted * sequence_length:,} tokens) per optimizer step",
+                text=f"{format_sequences(wanted)} ({wanted * sequence_length:,} tokens)"
+                " per optimizer step",
                 field="recipe.global_batch_size",
             )
         )
     return wanted
 
 
-def _assumed_batch(model: Model, sequence_length: int, world_size: int) -> int:
-    """Return half a million tokens in equal shares of the GPUs, or what large models are used to.
-
-    Where one sequence per GPU is over twice what models of this size are trained with, several GPUs
-    have to share one: the batch is then the largest divisor of the GPUs that is not.
-    """
-    per_rank = max(1, round(ASSUMED_TOKENS_PER_STEP / sequence_length / world_size))
-    usual = usual_tokens_per_step(model.parameters) // sequence_length
-    if per_rank > 1 or world_size <= 2 * usual or not model.is_decoder:
-        return per_rank * world_size
-    return max(size for size in divisors(world_size) if size <= max(1, usual))
+def _replicas(strategy: StrategyRequest, world_size: int) -> int:
+    """Return how often the GPUs hold the model, divided as the request divides it."""
+    sizes = (
+        getattr(strategy, dimension.field) for dimension in DIMENSIONS if not dimension.is_of_data
+    )
+    divided: int = math.prod(sizes)
+    return max(1, world_size // divided)
 
 
 def _implied_batch(strategy: StrategyRequest | None, world_size: int) -> int | None:
@@ -376,9 +383,5 @@ def _implied_batch(strategy: StrategyRequest | None, world_size: int) -> int | N
         return None
     if strategy.gradient_accumulation_steps is None:
         return None
-    sizes = (
-        getattr(strategy, dimension.field) for dimension in DIMENSIONS if not dimension.is_of_data
-    )
-    model_parallel: int = math.prod(sizes)
-    replicas = max(1, world_size // model_parallel)
+    replicas = _replicas(strategy, world_size)
     return strategy.micro_batch_size * strategy.gradient_accumulation_steps * replicas

@@ -3,9 +3,16 @@
 from planner.core.errors import InvalidInputError, did_you_mean
 from planner.domain.job import Job
 from planner.domain.strategy import CHOICES, Layout
+from planner.request.family import definite, family_fields
 from planner.request.schema import StrategyRequest
 from planner.search.limits import check
 from planner.search.pinned_fields import PinnedFields, simplest_layout
+
+_SIZES_OF_DATA = {
+    "data_parallel_size",
+    "data_parallel_replicate_size",
+    "data_parallel_shard_size",
+}
 
 
 def requested_layout(strategy_request: StrategyRequest | None, job: Job) -> Layout:
@@ -16,15 +23,31 @@ def requested_layout(strategy_request: StrategyRequest | None, job: Job) -> Layo
         InvalidInputError: sizes do not multiply to the world size, do not divide the model, or the
             batch does not split.
     """
-    strategy = simplest_layout(job, pinned_fields(strategy_request))
+    pinned = definite(pinned_fields(strategy_request), job.cluster.nodes)
+    strategy = simplest_layout(job, pinned)
     check(job, strategy)
     return strategy
 
 
 def pinned_fields(strategy_request: StrategyRequest | None) -> PinnedFields:
-    """Return the fields that were given, which a suggestion must hold fixed."""
+    """Return the fields that were given, which a suggestion must hold fixed.
+
+    A family says what it does not name: `ddp` is every other size 1. What is given beside it wins.
+
+    Raises:
+        InvalidInputError: a family or a choice that there is not.
+    """
     given = strategy_request.model_dump(exclude_unset=True) if strategy_request else {}
-    return {name: _value(name, value) for name, value in given.items() if value is not None}
+    family = given.pop("family", None)
+    fields = {name: _value(name, value) for name, value in given.items() if value is not None}
+    return {**_beside(family_fields(family), fields), **fields} if family else fields
+
+
+def _beside(family: PinnedFields, given: PinnedFields) -> PinnedFields:
+    """Return what a family pins beside given sizes of data parallelism, which say more than its name."""
+    if not given.keys() & _SIZES_OF_DATA:
+        return family
+    return {name: value for name, value in family.items() if name not in _SIZES_OF_DATA}
 
 
 def _value(field: str, value: int | str) -> int:

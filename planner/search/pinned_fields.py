@@ -3,18 +3,37 @@
 from collections.abc import Mapping
 from typing import Any
 
+from planner.core.term import Truth
 from planner.domain.job import Job
-from planner.domain.strategy import Layout
+from planner.domain.strategy import Layout, Whole
 
 PinnedFields = Mapping[str, int]
-"""Values of fields of `Strategy` that every considered layout has; choices by their members."""
+"""Values of fields of `Strategy` that every considered layout has; choices by their members.
+
+`data_parallel_size`, the product of replicas and shards, is held as if it were a field.
+"""
+
+
+class AtLeast(int):
+    """A pinned value that may be larger: AtLeast(2) of a size is any size that divides."""
+
+    def __str__(self) -> str:
+        return f"{int(self)} or more"
+
+
+def holds(values: Whole, pinned: int) -> Truth:
+    """Return whether a value is the pinned one, or which rows of a column."""
+    return values >= pinned if isinstance(pinned, AtLeast) else values == pinned
 
 
 def simplest_layout(job: Job, pinned: PinnedFields) -> Layout:
     """Return the simplest layout with the pinned values, whether it can run or not."""
     fields: dict[str, Any] = dict(pinned)
+    wanted_ranks = fields.pop("data_parallel_size", None)
     s = Layout(**fields)
     ranks = max(1, job.cluster.world_size // s.model_parallel_size)
+    if wanted_ranks is not None:
+        ranks = max(ranks, wanted_ranks) if isinstance(wanted_ranks, AtLeast) else wanted_ranks
     replicate, shard = _data_parallel(fields, ranks)
     micro_batch, steps = _batch(fields, job.recipe.global_batch_size, replicate * shard)
     return Layout(

@@ -34,7 +34,7 @@ from planner.domain.strategy import (
 from planner.parallel.pipeline_schedules import SCHEDULES
 from planner.search.limits import legal
 from planner.search.limits.customs import TILE_TOKENS, most_zero_with_pipeline
-from planner.search.pinned_fields import PinnedFields
+from planner.search.pinned_fields import AtLeast, PinnedFields, holds
 
 LOCAL_STEPS = (1, 4, 8, 16)
 """Steps between averages that are tried: accelerate's LocalSGD documents 8."""
@@ -94,7 +94,7 @@ def tables(job: Job, pinned: PinnedFields | None = None) -> Iterator[Table]:
         table = _crossed(job, bases[start : start + _CHUNK], pinned)
         is_kept = legal(job, table)
         for name, value in pinned.items():
-            is_kept &= getattr(table, name) == value
+            is_kept &= holds(getattr(table, name), value)
         yield rows(table, is_kept)
 
 
@@ -137,7 +137,11 @@ def _degrees(job: Job, pinned: PinnedFields) -> Iterator[tuple[int, int, int, in
             most = longest if is_divisible and capabilities.context_parallel else 1
             for context in _choices(pinned, "context_parallel_size", divisors(rest), most):
                 ranks = _quotient(world_size, tensor * pipeline * context)
-                if ranks and batch % ranks == 0:
+                if (
+                    ranks
+                    and batch % ranks == 0
+                    and pinned.get("data_parallel_size", ranks) == ranks
+                ):
                     yield tensor, pipeline, context, ranks
 
 
@@ -209,10 +213,21 @@ def _crossed(job: Job, bases: list[_Base], pinned: PinnedFields) -> Table:
     chosen = everywhere
     values: dict[str, Column] = {}
     for name, known in axes.items():
-        options = [(pinned[name], everywhere)] if name in pinned else known
+        options = known
+        if name in pinned:
+            options = _pinned_options(pinned[name], known, everywhere)
         chosen, values = _product(chosen, values, name, options, len(bases))
     base_columns = {column.name: getattr(base, column.name)[chosen] for column in fields(Table)}
     return Table(**base_columns | values)
+
+
+def _pinned_options(
+    pinned: int, known: list[_FieldOption], everywhere: _Rows
+) -> list[_FieldOption]:
+    """Return the pinned value for every row, or the known values that are as large."""
+    if not isinstance(pinned, AtLeast):
+        return [(pinned, everywhere)]
+    return [(value, able) for value, able in known if value >= pinned]
 
 
 def _product(
@@ -272,9 +287,10 @@ def _choices(
     pinned: PinnedFields, name: str, known: Sequence[int], most: int | None = None
 ) -> Sequence[int]:
     """Return the pinned value alone, or every known one up to the most."""
-    if name in pinned:
-        return [pinned[name]]
-    return known if most is None else [value for value in known if value <= most]
+    least = pinned.get(name, 0)
+    if name in pinned and not isinstance(least, AtLeast):
+        return [least]
+    return [value for value in known if value >= least and (most is None or value <= most)]
 
 
 def _quotient(total: int, size: int) -> int:

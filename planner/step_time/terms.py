@@ -25,3 +25,6 @@ EXPOSED = (StepTerm.GRADIENT_REDUCTION, StepTerm.PARAMETER_GATHER, StepTerm.PIPE
 
 INSIDE = (StepTerm.TENSOR_EXCHANGE, StepTerm.CONTEXT_EXCHANGE, StepTerm.EXPERT_EXCHANGE)
 """Communication within each micro-batch."""
+
+COMMUNICATION = (*EXPOSED, *INSIDE, StepTerm.OVERLAP_SLOWDOWN)
+"""All that a step would be spared without exchanges: what waits for them, and what they slow."""

@@ -44,7 +44,7 @@ def test_suggest_prints_a_plan() -> None:
     result = run("suggest", "gpt2", "--gpus", "4")
     assert result.exit_code == 0
     assert "with DDP" in result.stdout
-    assert result.stdout.startswith("Assumed: a100-sxm-80gb")
+    assert "\nAssumed a100-sxm-80gb" in result.stdout
 
 
 def test_json_is_one_document_on_stdout() -> None:
@@ -251,8 +251,8 @@ def test_an_interrupt_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
         (["suggest", "gpt2", "--instance", "p4d.24xlarg"], 2, "did you mean p4d.24xlarge"),
         (["suggest", "gpt2", "--instance", "g5.xlarge", "--gpus", "2"], 2, "--gpus 1"),
         (["instances", "p9"], 2, "unknown instance"),
-        (["suggest", "gpt2", "--strategy", "zero-9"], 2, "one of ddp"),
-        (["suggest", "gpt2", "--strategy", "[1]"], 2, "one of ddp"),
+        (["suggest", "gpt2", "--strategy", "zero-9"], 2, "did you mean zero-"),
+        (["suggest", "gpt2", "--strategy", "[1]"], 2, "is no JSON object"),
         (["suggest", "../../etc/passwd"], 5, "MODEL"),
         (["suggest", "$(reboot)"], 2, "MODEL"),
         (["suggest", "gpt2\nreboot"], 2, "MODEL"),
@@ -377,8 +377,8 @@ def test_findings_are_explained_like_rules() -> None:
 
 def test_memory_shows_the_suggested_layout_or_the_one_that_is_given() -> None:
     suggested = run("memory", "gpt2", "--gpus", "4")
-    assert suggested.stdout.startswith("Assumed: ")
-    assert "It fits: DDP" in suggested.stdout
+    assert suggested.stdout.startswith("It fits: DDP")
+    assert "\nAssumed a100-sxm-80gb GPUs" in suggested.stdout
     flags = ["--gpus", "8", "--gpu", "h100", "--tp", "2", "--sequence-parallel", "--pp", "4"]
     flags += ["--framework", "megatron", "--seq-len", "1024", "--global-batch-size", "8"]
     given = run("memory", "gpt2-large", *flags, "--strategy", "ddp", "--json")
@@ -404,7 +404,7 @@ def test_the_length_of_a_run_gives_its_hours_and_price() -> None:
     flags = ["--instance", "p4d.24xlarge", "--seq-len", "1024", "--global-batch-size", "512"]
     shown = run("suggest", "gpt2", *flags, "--tokens", "10B").stdout
     assert "Run     10.0 B tokens in 19,074 steps: " in shown
-    assert "on demand (Q1 2026)" in shown
+    assert "on demand (Q1 2026)" in " ".join(shown.split())
     answer = json.loads(run("suggest", "gpt2", *flags, "--tokens", "10B", "--json").stdout)
     assert answer["chosen"]["training"]["steps"] == 19_074
     epochs = run("suggest", "gpt2", *flags, "--samples", "1000", "--epochs", "2.5").stdout

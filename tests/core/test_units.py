@@ -12,10 +12,13 @@ from planner.core.units import (
     format_duration,
     format_flops,
     format_fraction,
+    format_gpus,
     format_micro_batches,
+    format_pace,
     format_ranks,
     format_rate,
     format_seconds,
+    format_sequences,
 )
 
 
@@ -148,3 +151,27 @@ def test_format_specs_may_name_a_unit() -> None:
 )
 def test_durations_are_in_the_unit_that_reads_best(seconds: float, shown: str) -> None:
     assert format_duration(seconds) == shown
+
+
+@pytest.mark.parametrize(
+    ("step", "than", "said"),
+    [
+        (1.0, 1.08, "8.0 % faster"),
+        (1.08, 1.0, "8.0 % slower"),
+        (4.0, 1.0, "4.0 times as long"),
+        (1.0, 2.5, "2.5 times as fast"),
+        (1.0, 1.0997, "10 % faster"),
+        (1.0, 1.004, "as fast"),
+        (1.004, 1.0, "as fast"),
+    ],
+)
+def test_a_pace_is_a_ratio_of_times_and_the_same_from_both_sides(
+    step: float, than: float, said: str
+) -> None:
+    assert format_pace(step, than) == said
+
+
+def test_one_of_a_thing_is_singular() -> None:
+    assert format_sequences(1) == "1 sequence"
+    assert format_sequences(2048) == "2,048 sequences"
+    assert (format_gpus(1), format_gpus(16_384)) == ("1 GPU", "16,384 GPUs")

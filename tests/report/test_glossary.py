@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from planner.catalog import records
 from planner.core.errors import UnknownNameError
-from planner.core.units import GIGA
+from planner.core.units import GIGA, format_pace
 from planner.domain.strategy import DATA_NAMES, PipelineSchedule
 from planner.models.architectures import read_model
 from planner.parallel.pipeline_schedules import SCHEDULES
@@ -102,6 +102,13 @@ def test_a_class_is_not_the_idea_of_nearly_that_name() -> None:
 )
 def test_spaces_may_be_missing(typed: str, name: str) -> None:
     assert find_term(typed).name == name
+
+
+def test_faster_means_what_is_printed() -> None:
+    assert format_pace(1.00, 1.08) == "8.0 % faster"
+    assert pytest.approx(0.074, abs=5e-4) == 1 - 1.00 / 1.08
+    says("faster", "8 % faster than B", "7.4 % faster of the same two steps", "2.0 times as fast")
+    assert format_pace(1, 2) == "2.0 times as fast"
 
 
 def test_synonyms_lead_to_the_strategy_they_mean() -> None:

@@ -8,7 +8,9 @@ from conftest import JobMaker
 
 from planner.advice.plan import Plan, make_plan
 from planner.core.units import format_seconds
-from planner.report.plan import command_instead, plan_text, reasons_without_files
+from planner.report.launch import command_instead
+from planner.report.plan import plan_text, reasons_without_files
+from planner.report.values import Terminal
 from planner.request.schema import parse_request, resolve
 
 COMMAND = "planner suggest M --gpus 4"
@@ -16,19 +18,19 @@ COMMAND = "planner suggest M --gpus 4"
 
 def text_of(request: dict[str, Any], command: str = COMMAND) -> tuple[Plan, str]:
     plan = make_plan(resolve(parse_request(request), allow_paths=False).job)
-    return plan, plan_text(plan, (), command, str)
+    return plan, plan_text(plan, (), command, Terminal())
 
 
 def test_a_plan_with_files_has_its_command(make_job: JobMaker) -> None:
-    text = plan_text(make_plan(make_job("gpt2", gpus=4)), (), COMMAND, str)
-    assert f"Run it\n  {COMMAND} --out DIR" in text
+    text = plan_text(make_plan(make_job("gpt2", gpus=4)), (), COMMAND, Terminal())
+    assert f"\nRun it  {COMMAND} --out DIR (writes" in text
     assert "\nFiles" not in text
 
 
 def test_a_plan_without_files_says_so_first_and_has_no_command() -> None:
     plan, text = text_of({"model": "gpt2", "recipe": {"method": "lora"}})
     assert plan.instead is None
-    assert text.splitlines()[4] == "Files   none: the scripts train all weights, not adapters"
+    assert "\nFiles   none: the scripts train all weights, not adapters\n" in text
     assert "--out DIR" not in text
 
 
@@ -44,7 +46,7 @@ def test_a_plan_without_files_has_the_command_of_the_fastest_that_has_some() -> 
     new = (
         f"planner suggest M --seq-len 2048 --global-batch-size 64 --framework {framework} --out DIR"
     )
-    assert f"Run this instead\n  {new}\n" in text
+    assert f"Instead {new}" in " ".join(text.split())
     for name in ("torch", "deepspeed", "megatron"):
         other = {**recipe, "framework": name}
         there = make_plan(

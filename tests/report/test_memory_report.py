@@ -8,6 +8,7 @@ from planner.answers import answer_memory
 from planner.domain.job import Job
 from planner.domain.strategy import Layout, Offload
 from planner.report.memory import memory_text
+from planner.report.values import Terminal
 from planner.search.candidate import estimate
 
 LLAMA = "meta-llama/Llama-2-7b-hf"
@@ -21,7 +22,7 @@ PIPELINE = Layout(
 
 
 def shown(job: Job, s: Layout) -> str:
-    return memory_text(job, estimate(job, s), str)
+    return memory_text(job, estimate(job, s), (), Terminal())
 
 
 def answered(job: Job, s: Layout) -> dict[str, Any]:

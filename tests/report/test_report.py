@@ -3,23 +3,27 @@ from conftest import JobMaker
 
 from planner.advice.plan import Plan, make_plan
 from planner.catalog import records
+from planner.core.units import format_seconds
 from planner.domain.strategy import Layout, Recompute
 from planner.report.plan import plan_text
 from planner.report.text import (
     FLAGS,
-    WIDTH,
+    communication_figure,
     estimate_text,
     flag_words,
     instance_text,
     instances_text,
     layout_text,
+    memory_figure,
     recommendation,
 )
 from planner.report.values import (
+    WIDTH,
     Figure,
     Heading,
     ReportRow,
     ReportTable,
+    Terminal,
     columns_text,
     figures_text,
     table_text,
@@ -28,30 +32,33 @@ from planner.request.cluster import Assumption, ClusterRequest
 from planner.request.schema import RecipeRequest, StrategyRequest, parse_request, resolve
 from planner.search.candidate import estimate
 
+TERMINAL = Terminal()
+
 
 def text_of(plan: Plan, assumptions: tuple[Assumption, ...] = ()) -> str:
-    return plan_text(plan, assumptions, "planner suggest gpt2", str)
+    return plan_text(plan, assumptions, "planner suggest gpt2", TERMINAL)
 
 
 def test_the_recommendation_and_its_two_totals_come_first(make_job: JobMaker) -> None:
     lines = text_of(make_plan(make_job("gpt2", gpus=4))).splitlines()
     assert lines[0].startswith("Train openai-community/gpt2 on 1 node x 4 a100-sxm-80gb = 4 GPUs")
-    assert "with DDP" in lines[0]
-    assert lines[1].startswith("Memory ")
-    assert lines[2].startswith("Time ")
+    assert lines[0].endswith("with DDP, micro-batch 16 x 8")
+    assert lines[2].startswith("Memory ")
+    assert lines[2].endswith("fits, 53.4 GiB of headroom")
+    assert lines[3].startswith("Time ")
 
 
-def test_assumptions_stand_before_everything_with_their_flag() -> None:
+def test_assumptions_stand_in_one_paragraph_each_with_its_flag() -> None:
     resolved = resolve(parse_request({"model": "gpt2"}), allow_paths=False)
     text = text_of(make_plan(resolved.job), resolved.assumptions)
-    first = text.splitlines()[0]
-    assert "a100-sxm-80gb" in first
-    assert "--gpu NAME" in first
+    assumed = next(part for part in text.split("\n\n") if part.startswith("Assumed"))
+    assert "a100-sxm-80gb GPUs, as none was named and none was found (--gpu NAME);" in assumed
+    assert assumed.endswith("(--global-batch-size N)")
 
 
 def test_sections_stand_in_the_promised_order(make_job: JobMaker) -> None:
     text = text_of(make_plan(make_job("meta-llama/Llama-2-7b-hf", gpus=8)))
-    titles = ["Memory of one GPU", "Time of one", "Why", "Alternatives", "Rejected", "Run it"]
+    titles = ["Why", "Memory of one GPU", "Time of one", "Alternatives", "Rejected", "Run it"]
     positions = [text.index(f"\n{title}") for title in titles]
     assert positions == sorted(positions)
 
@@ -104,7 +111,7 @@ def test_an_estimate_says_whether_it_fits(make_job: JobMaker) -> None:
     job = make_job("gpt2", gpus=1)
     for size, verdict in ((8, "It fits: "), (256, "It does not fit: ")):
         candidate = estimate(job, Layout(micro_batch_size=size))
-        assert estimate_text(job, candidate, (), str).startswith(verdict)
+        assert estimate_text(job, candidate, (), TERMINAL).startswith(verdict)
 
 
 def test_layout_spells_out_the_batch_arithmetic() -> None:
@@ -136,9 +143,56 @@ def test_a_table_stands_under_its_title_with_a_mark_at_the_choice() -> None:
         rows=(ReportRow(cells=("4", "2 s")), ReportRow(cells=("16", "1 s"), is_chosen=True)),
         has_choice=True,
     )
-    assert table_text(shown, str.upper) == (
+    assert table_text(shown, Terminal(bold=str.upper)) == (
         "OPTIONS (per step)\n     GPUs  step\n     4     2 s\n  *  16    1 s"
     )
+
+
+def test_a_wide_table_loses_its_details_then_folds_its_prose() -> None:
+    shown = ReportTable(
+        title="Options",
+        headings=(
+            Heading(name="name"),
+            Heading(name="more", is_detail=True),
+            Heading(name="size", is_number=True),
+            Heading(name="compared"),
+        ),
+        rows=(ReportRow(cells=("zero-2", "none", "2.50 GiB", "slower and smaller")),),
+    )
+    whole = (
+        "Options\n  name    more  size      compared\n  zero-2  none  2.50 GiB  slower and smaller"
+    )
+    assert table_text(shown, Terminal(width=44)) == whole
+    assert table_text(shown, Terminal(width=38)) == (
+        "Options\n  name    size      compared\n  zero-2  2.50 GiB  slower and smaller"
+    )
+    assert table_text(shown, Terminal(width=30)) == (
+        "Options\n  name    size      compared\n  zero-2  2.50 GiB  slower and\n                    smaller"
+    )
+
+
+def test_what_communication_costs_is_what_waits_and_what_slows(make_job: JobMaker) -> None:
+    candidate = make_plan(make_job("gpt2", gpus=2, gpu="3090")).chosen
+    terms = {term.name: float(term.amount) for term in candidate.step_time.terms}
+    waits, slows = terms["gradient_reduction"], terms["overlap_slowdown"]
+    figure = communication_figure(candidate)
+    assert figure is not None
+    assert figure.rest.startswith(f"communication costs {format_seconds(waits + slows)} (")
+    assert figure.rest.endswith(
+        f"{format_seconds(waits)} exposed + {format_seconds(slows)} of slower compute"
+    )
+    assert communication_figure(make_plan(make_job("gpt2", gpus=1)).chosen) is None
+
+
+@pytest.mark.parametrize(
+    ("size", "verdict"),
+    [(8, "fits, "), (49, "fits, "), (50, "tight, "), (53, "up to"), (256, "does not fit, ")],
+)
+def test_the_memory_figure_is_a_verdict_with_headroom(
+    make_job: JobMaker, size: int, verdict: str
+) -> None:
+    job = make_job("gpt2", gpus=1)
+    assert verdict in memory_figure(job, estimate(job, Layout(micro_batch_size=size))).rest
 
 
 def test_figures_stand_under_each_other() -> None:
@@ -146,7 +200,7 @@ def test_figures_stand_under_each_other() -> None:
         Figure(label="Memory", amount="2 GiB", rest="of 4"),
         Figure(label="Ranks", amount="", rest="in order"),
     )
-    assert figures_text(figures) == "Memory  2 GiB of 4\nRanks   in order"
+    assert figures_text(figures, TERMINAL) == "Memory  2 GiB of 4\nRanks   in order"
 
 
 @pytest.mark.parametrize(
@@ -216,12 +270,12 @@ def test_instances_are_a_table_with_blanks_where_nothing_is_known() -> None:
 
 
 def test_an_instance_is_shown_with_its_price_and_sources() -> None:
-    text = instance_text(records.instance("p5.48xlarge"), str.upper)
+    text = instance_text(records.instance("p5.48xlarge"), Terminal(bold=str.upper))
     assert text.startswith("P5.48XLARGE (AWS)")
     assert "us-east-1" in text
     assert "likely stale" in text
     assert all(len(line) <= WIDTH for line in text.splitlines())
-    assert "$/hour" not in instance_text(records.instance("a2-highgpu-8g"), str)
+    assert "$/hour" not in instance_text(records.instance("a2-highgpu-8g"), TERMINAL)
 
 
 def test_adapters_are_what_is_trained(make_job: JobMaker) -> None:

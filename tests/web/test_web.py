@@ -204,7 +204,7 @@ def test_result_page_says_what_was_rejected(client: TestClient) -> None:
 
 
 def test_json_is_what_rest_answers(client: TestClient) -> None:
-    body = {"model": "gpt2", "cluster": {"gpus_per_node": 4}, "strategy": {"zero_stage": 2}}
+    body = {"model": "gpt2", "cluster": {"gpus_per_node": 4}, "strategy": {"family": "zero-2"}}
     rest = client.post("/v1/suggest", json=body).json()
     page = client.get("/plan.json", params={**GPT2, "strategy": "ZeRO-2"}).json()
     assert pinned(page) == pinned(rest)

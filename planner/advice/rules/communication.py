@@ -3,7 +3,7 @@
 from planner.advice.rules.base import Situation
 from planner.core.units import format_bytes, format_duration, format_rate, format_seconds
 from planner.domain.dimensions import DIMENSIONS
-from planner.step_time.terms import EXPOSED, INSIDE, StepTerm
+from planner.step_time.terms import COMMUNICATION, StepTerm
 
 LARGE_SHARE = 0.20
 WORTH_A_NODE = 1.2
@@ -12,9 +12,10 @@ SHORT_SECONDS = 30 * 60
 
 
 def communication_is_exposed(situation: Situation) -> str | None:
-    """More than a fifth of the step waits for communication that nothing hides.
+    """More than a fifth of the step is what communication costs: exposed, or slowing compute.
 
-    Why: while gradients, parameters or activations travel, the GPUs idle.
+    Why: while gradients, parameters or activations travel, the GPUs idle; and what hides behind
+    compute takes of its memory bandwidth and processors.
 
     Instead: more tokens per exchange: a larger micro-batch or accumulation without
     synchronisation (no_sync); hybrid sharding, which gathers inside the node; local SGD, which
@@ -23,7 +24,8 @@ def communication_is_exposed(situation: Situation) -> str | None:
     Source: Boytsov, K-batch synchronisation: 2.4 to 3.6 times on 4 GPUs with averages every 1 to 16
     steps; Hugging Face, Efficient Training on Multiple GPUs.
     """
-    share = situation.share(*EXPOSED, *INSIDE)
+    share = situation.share(*COMMUNICATION)
+    slowed = situation.share(StepTerm.OVERLAP_SLOWDOWN)
     if share <= LARGE_SHARE:
         return None
     s, network = situation.candidate.strategy, situation.job.cluster.slowest_link.name
@@ -36,7 +38,10 @@ def communication_is_exposed(situation: Situation) -> str | None:
         f"a faster link than {network}": True,
     }
     offered = ", ".join(name for name, helps in remedies.items() if helps)
-    return f"{share:.0%} of the step waits for communication; what helps: {offered}"
+    return (
+        f"communication costs {share:.0%} of the step ({share - slowed:.0%} exposed, {slowed:.0%} by"
+        f" slowing compute); what helps: {offered}"
+    )
 
 
 def tensors_cross_a_slow_link(situation: Situation) -> str | None:

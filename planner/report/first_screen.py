@@ -1,0 +1,81 @@
+"""Plan -> the first screen of a terminal: the answer, why, what was assumed, and how to run it."""
+
+from collections.abc import Sequence
+
+from planner.advice.plan import Plan
+from planner.advice.rules import Finding, Severity
+from planner.report.launch import how_to_run
+from planner.report.plan import (
+    alternatives_table,
+    findings_text,
+    options_table,
+    recommendation_text,
+)
+from planner.report.text import assumptions_text
+from planner.report.values import Figure, ReportTable, Terminal, figures_text, table_text
+from planner.request.cluster import Assumption
+
+LINES = 25
+"""Of a terminal that nobody made larger."""
+MOST_REASONS = 3
+_MOST_ROWS = 5
+_FEWEST_ROWS = 3
+"""Of a table, the choice among them: fewer compare nothing."""
+_MORE = Figure(
+    label="More",
+    amount="--verbose (-v):",
+    rest="the ledgers of memory and time, ranks, trade-offs, what was rejected",
+)
+
+
+def first_screen(
+    plan: Plan, assumptions: Sequence[Assumption], command: str, terminal: Terminal
+) -> str:
+    """Return what fits a terminal of 25 lines and 100 columns.
+
+    Args:
+        plan: what to show.
+        assumptions: what the request left open.
+        command: the command line that asked, to which `--out` can be added; "" where it has one.
+        terminal: what it is shown on; a narrower one takes more lines.
+    """
+    before = [
+        recommendation_text(plan, terminal),
+        findings_text(reasons(plan.findings), len(plan.findings), terminal),
+        assumptions_text(assumptions, terminal),
+    ]
+    after = [figures_text((*how_to_run(plan, command), _MORE), terminal)]
+    left = LINES - len(_join([*before, *after]).splitlines()) - 1
+    table = table_text(table, terminal) if (table := _table(plan)) else ""
+    return _join([*before, _shortened(table, left), *after])
+
+
+def reasons(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Return the findings that weigh most: the branch of the tree, then warnings before advice."""
+    branch, *others = findings
+    others.sort(key=lambda finding: finding.severity == Severity.ADVICE)
+    return (branch, *others[: MOST_REASONS - 1])
+
+
+def _table(plan: Plan) -> ReportTable | None:
+    """Return other numbers of GPUs where their number was open, else other families."""
+    options = options_table(plan)
+    if options is None and not plan.alternatives:
+        return None
+    return options or alternatives_table(plan)
+
+
+def _shortened(table: str, left: int) -> str:
+    """Return as many lines of a table as are left for it, or nothing where they say too little.
+
+    Args:
+        table: a title, a head and rows.
+        left: lines of the screen.
+    """
+    lines = table.splitlines()
+    shown = lines[: max(0, min(left, 2 + _MOST_ROWS))]
+    return "\n".join(shown) if len(shown) >= 2 + min(_FEWEST_ROWS, len(lines) - 2) else ""
+
+
+def _join(sections: Sequence[str]) -> str:
+    return "\n\n".join(section for section in sections if section) + "\n"

@@ -1,0 +1,49 @@
+"""What is taken for a run's sizes where the request leaves them open: tokens of a sequence, sequences of a step."""
+
+import math
+
+from planner.catalog.batches import usual_tokens_per_step
+from planner.domain.model import Model
+from planner.domain.strategy import divisors
+
+ASSUMED_TOKENS_PER_STEP = 524_288
+"""Brown et al., arXiv:2005.14165, table 2.1: 0.5 M tokens for models up to 760M parameters."""
+ASSUMED_SEQUENCE_LENGTH = 4096
+"""At most; a model with fewer positions gets as many as it has."""
+
+
+def assumed_sequence_length(model: Model, pieces: int) -> int:
+    """Return the tokens of a sequence: as many as the model has positions, up to 4,096.
+
+    Args:
+        model: of what is trained.
+        pieces: what the request divides a sequence into; the length is a multiple of it.
+    """
+    longest = min(model.max_position_embeddings, ASSUMED_SEQUENCE_LENGTH)
+    return max(pieces, longest // pieces * pieces) if model.is_decoder else longest
+
+
+def assumed_batch(
+    model: Model, sequence_length: int, ranks: int, at_once: int, *, may_share: bool
+) -> int:
+    """Return half a million tokens in equal shares of the ranks, or what large models are used to.
+
+        ranks * at_once * 2^n sequences, the nearest to 524,288 tokens
+
+    Where one share per rank is over twice what models of this size are trained with, several ranks
+    have to share one: the batch is then the largest divisor of the ranks that is not.
+
+    Args:
+        model: of what is trained.
+        sequence_length: in tokens.
+        ranks: GPUs, or groups of GPUs that share a sequence as the request divides them.
+        at_once: sequences that the request gives to each rank, 1 where it says nothing.
+        may_share: whether ranks may share a sequence: not where their number was asked for.
+    """
+    share = ranks * at_once
+    doublings = round(math.log2(ASSUMED_TOKENS_PER_STEP / sequence_length / share))
+    usual = usual_tokens_per_step(model.parameters) // sequence_length
+    if doublings > 0 or share <= 2 * usual or not (may_share and model.is_decoder):
+        return share << max(0, doublings)
+    most = max(1, usual // at_once)
+    return at_once * max(size for size in divisors(ranks) if size <= most)

@@ -1,0 +1,103 @@
+"""A family of layouts by name, as plans print it: tp+pp+zero-1 in, what such a layout must have out."""
+
+import re
+
+from planner.core.errors import InvalidInputError, did_you_mean
+from planner.domain.dimensions import DIMENSIONS
+from planner.domain.strategy import STAGES, ZERO_2, ZERO_3, Offload
+from planner.search.pinned_fields import AtLeast, PinnedFields
+
+_SYNONYMS = {
+    "fsdp": "zero-3",
+    "fsdp2": "zero-3",
+    "full-shard": "zero-3",
+    "hybrid-shard": "hsdp",
+    "dp": "ddp",
+}
+"""What people call a part of a family that plans print otherwise."""
+_DIMENSIONS = {each.short_name: each.field for each in DIMENSIONS}
+_PARTS = (*_DIMENSIONS, *STAGES, "hsdp", "local-sgd", "offload")
+_ZERO = re.compile(r"zero[-_ ]?([0-3])")
+_LONGEST = 60
+
+
+def family_fields(name: str) -> PinnedFields:
+    """Return what every layout of a family has: what is not named is not there.
+
+    ddp is every other size 1; tp+pp has no data parallelism, tp+pp+ddp has some; fsdp is zero-3; hsdp
+    is shards of parameters with replicas.
+
+    Raises:
+        InvalidInputError: a part of the name is unknown, or two of them contradict each other.
+    """
+    parts = [_part(part, name) for part in name.split("+")]
+    data = [part for part in parts if part in STAGES or part in {"hsdp", "local-sgd"}]
+    if len(data) > 1:
+        raise InvalidInputError(
+            f"{' and '.join(data)} are two kinds of data parallelism",
+            hint="name one of them, such as tp+zero-1",
+            field="strategy.family",
+        )
+    fields: dict[str, int] = {
+        field: AtLeast(2) if short_name in parts else 1 for short_name, field in _DIMENSIONS.items()
+    }
+    fields |= _data(data[0] if data else "")
+    if data == ["ddp"] and len(parts) > 1:
+        fields["data_parallel_size"] = AtLeast(2)
+    return fields | ({"offload": AtLeast(Offload.OPTIMIZER)} if "offload" in parts else {})
+
+
+def _data(kind: str) -> PinnedFields:
+    """Return the fields of a kind of data parallelism; of none, where it is not named."""
+    if not kind:
+        return {"zero_stage": 0, "data_parallel_size": 1}
+    if kind == "hsdp":
+        return {"zero_stage": AtLeast(ZERO_2), "data_parallel_replicate_size": AtLeast(2)}
+    if kind == "local-sgd":
+        return {"zero_stage": 0, "synchronize_every": AtLeast(2)}
+    stage = STAGES[kind]
+    return {"zero_stage": stage} | ({"data_parallel_replicate_size": 1} if stage >= ZERO_2 else {})
+
+
+def _part(text: str, name: str) -> str:
+    """Return a part of a family as plans print it."""
+    wanted = text.strip().lower()
+    numbered = _ZERO.fullmatch(wanted)
+    if numbered:
+        wanted = f"zero-{numbered[1]}" if numbered[1] != "0" else "ddp"
+    wanted = _SYNONYMS.get(wanted.replace("_", "-"), wanted.replace("_", "-"))
+    if wanted not in _PARTS:
+        known = (*_PARTS, *_SYNONYMS)
+        raise InvalidInputError(
+            f"unknown strategy {name[:_LONGEST]!r}",
+            hint=did_you_mean(wanted, known)
+            or f"known: {', '.join(STAGES)}, fsdp or hsdp, or several such as tp+pp+zero-1",
+            field="strategy.family",
+        )
+    return wanted
+
+
+def definite(pinned: PinnedFields, nodes: int) -> PinnedFields:
+    """Return pinned fields without a choice left, for an estimate; HSDP shards within a node.
+
+    Raises:
+        InvalidInputError: a size is left open.
+    """
+    found = dict(pinned)
+    if isinstance(found.get("zero_stage"), AtLeast):
+        found["zero_stage"] = ZERO_3
+    if isinstance(found.get("data_parallel_replicate_size"), AtLeast):
+        found["data_parallel_replicate_size"] = max(2, nodes)
+    for dimension in DIMENSIONS:
+        if isinstance(found.get(dimension.field), AtLeast):
+            raise InvalidInputError(
+                f"the {dimension.name} parallel size is left open",
+                hint=f"an estimate is of one layout: add --{dimension.short_name} N, or ask for a"
+                " suggestion",
+                field=f"strategy.{dimension.field}",
+            )
+    if isinstance(found.get("offload"), AtLeast):
+        found["offload"] = Offload.OPTIMIZER_AND_PARAMETERS
+    if isinstance(found.get("synchronize_every"), AtLeast):
+        found["synchronize_every"] = 8
+    return found

@@ -1,0 +1,104 @@
+from typing import Any
+
+import pytest
+from conftest import JobMaker
+
+from planner.advice.budget import plan_within
+from planner.advice.plan import make_plan
+from planner.advice.rules import Finding, Severity
+from planner.report.first_screen import LINES, MOST_REASONS, first_screen, reasons
+from planner.report.plan import plan_text
+from planner.report.values import Terminal
+from planner.request.schema import parse_request, resolve
+
+COMMAND = "planner suggest gpt2 --gpus 4"
+JOBS: dict[str, dict[str, Any]] = {
+    "one GPU": {"model": "gpt2"},
+    "four GPUs": {"model": "gpt2", "cluster": {"gpus_per_node": 4}},
+    "four nodes": {
+        "model": "meta-llama/Meta-Llama-3.1-70B",
+        "cluster": {"gpu": "h100", "gpus_per_node": 8, "nodes": 4},
+    },
+    "adapters": {
+        "model": "meta-llama/Llama-3.1-8B",
+        "cluster": {"gpu": "4090", "gpus_per_node": 1},
+        "recipe": {"method": "qlora"},
+    },
+}
+
+
+def screen(job: dict[str, Any], width: int = 100) -> str:
+    resolved = resolve(parse_request(job), allow_paths=False)
+    plan = make_plan(resolved.job)
+    return first_screen(plan, resolved.assumptions, COMMAND, Terminal(width=width))
+
+
+@pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
+def test_the_answer_is_one_screen(job: dict[str, Any]) -> None:
+    lines = screen(job).splitlines()
+    assert len(lines) <= LINES
+    assert max(map(len, lines)) <= 100
+    beginnings = [
+        "Train ",
+        "Memory  ",
+        "Time    ",
+        "Trust   ",
+        "Why (",
+        "Assumed ",
+        "Run it  ",
+        "More    ",
+    ]
+    found = [start for line in lines for start in beginnings if line.startswith(start)]
+    assert found == beginnings
+
+
+@pytest.mark.parametrize("width", [60, 72, 140])
+def test_a_screen_is_folded_to_its_terminal(width: int) -> None:
+    for job in JOBS.values():
+        lines = [line for line in screen(job, width).splitlines() if COMMAND not in line]
+        assert max(map(len, lines)) <= width
+
+
+@pytest.mark.parametrize("width", [60, 100])
+def test_the_whole_plan_is_folded_too(width: int) -> None:
+    for job in JOBS.values():
+        resolved = resolve(parse_request(job), allow_paths=False)
+        plan = make_plan(resolved.job)
+        text = plan_text(plan, resolved.assumptions, "", Terminal(width=width))
+        assert max(map(len, text.splitlines())) <= width
+
+
+def test_alternatives_fill_what_is_left_of_the_screen(make_job: JobMaker) -> None:
+    plan = make_plan(make_job("gpt2", gpus=4))
+    short = first_screen(plan, (), COMMAND, Terminal())
+    assert "  *  ddp " in short
+    assert len(short.splitlines()) <= LINES
+    assert "Alternatives" not in first_screen(plan, (), COMMAND, Terminal(width=60))
+
+
+def test_other_numbers_of_gpus_stand_in_their_place(make_job: JobMaker) -> None:
+    plan = plan_within(make_job("gpt2", gpus=4), {}, "cost", max_gpus=4, deadline_seconds=None)
+    assert "Numbers of GPUs" in first_screen(plan, (), COMMAND, Terminal())
+
+
+def finding(code: str, severity: Severity) -> Finding:
+    return Finding(code=code, name="", severity=severity, message="")
+
+
+def test_the_branch_stands_first_then_warnings() -> None:
+    found = [
+        finding("ONE002", Severity.ADVICE),
+        finding("COM004", Severity.ADVICE),
+        finding("COM001", Severity.WARNING),
+        finding("BAT001", Severity.WARNING),
+    ]
+    shown = reasons(found)
+    assert [each.code for each in shown] == ["ONE002", "COM001", "BAT001"]
+    assert len(shown) == MOST_REASONS
+
+
+def test_reasons_that_are_left_out_are_counted(make_job: JobMaker) -> None:
+    plan = make_plan(make_job("gpt2", gpus=4, gpu="4090", recipe={"global_batch_size": 16}))
+    assert len(plan.findings) > MOST_REASONS
+    text = first_screen(plan, (), COMMAND, Terminal())
+    assert f"Why (3 of {len(plan.findings)} reasons; planner explain CODE says more)" in text

@@ -1,0 +1,120 @@
+"""What a plan prints of a layout can be asked for."""
+
+import pytest
+from conftest import JobMaker
+
+from planner.advice.plan import make_plan
+from planner.core.errors import InvalidInputError, NothingFitsError
+from planner.domain.strategy import Offload, Strategy
+from planner.request.family import definite, family_fields
+from planner.request.schema import StrategyRequest
+from planner.request.strategy import pinned_fields, requested_layout
+from planner.search.pinned_fields import AtLeast, simplest_layout
+
+ALONE = {f"{name}_parallel_size": 1 for name in ("tensor", "pipeline", "context", "expert")}
+
+
+def wish(**fields: object) -> StrategyRequest:
+    return StrategyRequest.model_validate(fields)
+
+
+def test_every_family_that_is_printed_can_be_asked_for(make_job: JobMaker) -> None:
+    mixture = {"framework": "megatron", "sequence_length": 1024, "global_batch_size": 16}
+    for job in (
+        make_job("gpt2", gpus=4, cluster={"nodes": 2}),
+        make_job("mistralai/Mixtral-8x7B-v0.1", gpus=8, gpu="h200", recipe=mixture),
+    ):
+        plan = make_plan(job)
+        named = {each.candidate.strategy.family for each in plan.alternatives[::2]}
+        assert len(named) > 2
+        for family in named | {plan.chosen.strategy.family}:
+            assert (
+                make_plan(job, pinned_fields(wish(family=family))).chosen.strategy.family == family
+            )
+
+
+def test_a_family_says_what_it_does_not_name() -> None:
+    assert family_fields("ddp") == {**ALONE, "zero_stage": 0}
+    assert family_fields("tp+zero-1") == {**ALONE, "tensor_parallel_size": 2, "zero_stage": 1}
+    assert family_fields("pp+tp")["data_parallel_size"] == 1
+    assert isinstance(family_fields("tp+pp")["tensor_parallel_size"], AtLeast)
+
+
+@pytest.mark.parametrize(
+    ("spoken", "printed"),
+    [
+        ("FSDP", "zero-3"),
+        ("fsdp2", "zero-3"),
+        ("zero3", "zero-3"),
+        ("ZeRO_2", "zero-2"),
+        ("dp", "ddp"),
+        ("hybrid_shard", "hsdp"),
+        ("pp + tp", "tp+pp"),
+    ],
+)
+def test_a_family_is_known_by_what_people_call_it(spoken: str, printed: str) -> None:
+    assert family_fields(spoken) == family_fields(printed)
+
+
+@pytest.mark.parametrize("name", ["sdp", "tp+", "", "ddp+zero-1", "+", "tp pp", "x" * 99])
+def test_what_is_no_family_is_refused_with_a_hint(name: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        family_fields(name)
+    assert caught.value.hint
+    assert caught.value.field == "strategy.family"
+
+
+def test_what_is_given_beside_a_family_wins() -> None:
+    pinned = pinned_fields(
+        wish(family="zero-3", tensor_parallel_size=2, data_parallel_shard_size=4)
+    )
+    assert pinned["tensor_parallel_size"] == 2
+    assert pinned["pipeline_parallel_size"] == 1
+    assert "data_parallel_replicate_size" not in pinned
+
+
+def test_the_size_of_data_parallelism_is_held(make_job: JobMaker) -> None:
+    job = make_job("gpt2", gpus=8)
+    plan = make_plan(job, pinned_fields(wish(data_parallel_size=2)))
+    assert plan.chosen.strategy.data_parallel_size == 2
+    assert {a.candidate.strategy.data_parallel_size for a in plan.alternatives} == {2}
+    with pytest.raises(InvalidInputError):
+        make_plan(job, {"data_parallel_size": 3})
+
+
+def test_plain_ddp_is_ddp_or_nothing(make_job: JobMaker) -> None:
+    job = make_job("meta-llama/Llama-2-7b-hf", gpus=4, gpu="4090")
+    with pytest.raises(NothingFitsError):
+        make_plan(job, pinned_fields(wish(family="ddp")))
+
+
+def test_an_estimate_of_hsdp_shards_within_the_node(make_job: JobMaker) -> None:
+    job = make_job("gpt2", gpus=4, cluster={"nodes": 3}, recipe={"global_batch_size": 12})
+    s = requested_layout(wish(family="hsdp"), job)
+    assert (s.family, s.zero_stage) == ("hsdp", 3)
+    assert (s.data_parallel_replicate_size, s.data_parallel_shard_size) == (3, 4)
+
+
+def test_an_estimate_needs_every_size(make_job: JobMaker) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        definite(family_fields("tp+pp"), nodes=1)
+    assert "add --tp N" in caught.value.hint
+    s = requested_layout(
+        wish(family="tp+pp", tensor_parallel_size=2, pipeline_parallel_size=2), make_job("gpt2")
+    )
+    assert s.family == "tp+pp"
+    assert definite(family_fields("local-sgd"), 1)["synchronize_every"] == 8
+    offloaded = definite(family_fields("zero-3+offload"), 1)
+    assert offloaded["offload"] == Offload.OPTIMIZER_AND_PARAMETERS
+
+
+def test_the_simplest_layout_of_at_least_two_has_two(make_job: JobMaker) -> None:
+    s = simplest_layout(make_job("gpt2", gpus=4), family_fields("pp"))
+    assert s.pipeline_parallel_size == 2
+    assert str(AtLeast(2)) == "2 or more"
+
+
+def test_a_family_names_fields_of_a_strategy() -> None:
+    for name in ("tp+pp+cp+ep+hsdp+offload", "local-sgd", "zero-1", "tp"):
+        known = {*Strategy.__slots__, "data_parallel_size"}
+        assert family_fields(name).keys() <= known

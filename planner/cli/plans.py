@@ -69,6 +69,7 @@ def estimate(model: str, batch: Any, *, as_json: bool, **flags: Any) -> None:
         print_estimates(batch)
         return
     from planner import answers
+    from planner.advice.layout_findings import layout_findings
     from planner.report.text import estimate_text
 
     request = build_request(model, flags)
@@ -77,8 +78,9 @@ def estimate(model: str, batch: Any, *, as_json: bool, **flags: Any) -> None:
         return
     resolved, candidate = answers.estimate_request(request, allow_paths=True)
     say(resolved.notes)
+    findings = layout_findings(resolved.job, candidate)
     click.echo(
-        estimate_text(resolved.job, candidate, resolved.assumptions, bold),
+        estimate_text(resolved.job, candidate, resolved.assumptions, findings, bold),
         nl=False,
         color=color(),
     )

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Sequence
 from textwrap import fill
 
+from planner.advice.rules import Finding
 from planner.core.term import Amount, Term, total
 from planner.core.units import (
     GIB,
@@ -90,7 +91,11 @@ def flag_words(field: str, *, value: str | bool) -> list[str]:
 
 
 def estimate_text(
-    job: Job, candidate: Candidate, assumptions: Sequence[Assumption], bold: Emphasis
+    job: Job,
+    candidate: Candidate,
+    assumptions: Sequence[Assumption],
+    findings: Sequence[Finding],
+    bold: Emphasis,
 ) -> str:
     """Return the report of one layout that the user chose."""
     verdict = "fits" if candidate.fits else "does not fit"
@@ -100,6 +105,7 @@ def estimate_text(
         bold(f"It {verdict}: {layout_text(candidate.strategy, job.framework)}")
         + "\n"
         + figures_text(total_figures(job, candidate)),
+        findings_text(findings, bold),
         ledger_text(memory, candidate.memory.terms, format_bytes, bold),
         ledger_text("Time of one optimizer step", candidate.step_time.terms, format_seconds, bold),
     ]
@@ -111,6 +117,21 @@ def assumptions_text(assumptions: Sequence[Assumption]) -> str:
     return "\n".join(
         f"Assumed: {a.text} (change: {FLAGS.get(a.field, a.field)})" for a in assumptions
     )
+
+
+def findings_text(findings: Sequence[Finding], bold: Emphasis) -> str:
+    """Return a paragraph for each rule that fired and each limit that is broken."""
+    if not findings:
+        return ""
+    lines = (
+        fill(
+            f"  {finding.code}  {finding.severity}: {finding.message}",
+            WIDTH,
+            subsequent_indent=" " * 10,
+        )
+        for finding in findings
+    )
+    return "\n".join((bold("Findings"), *lines))
 
 
 def recommendation(job: Job, candidate: Candidate) -> str:

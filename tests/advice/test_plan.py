@@ -183,3 +183,23 @@ def test_several_nodes_are_planned_over_their_network(make_job: JobMaker) -> Non
     assert over_ethernet.chosen.strategy.zero_stage <= 1
     assert over_infiniband.findings[0].code == "MUL002"
     assert over_infiniband.chosen.strategy.shards_parameters
+
+
+def test_what_only_offload_holds_is_planned_and_names_the_hosts_memory(make_job: JobMaker) -> None:
+    job = make_job("Qwen/Qwen2.5-32B", gpus=8, cluster={"instance": "p4de.24xlarge", "gpu": None})
+    plan = make_plan(job)
+    assert plan.chosen.strategy.offloads_optimizer
+    assert all(row.findings for row in plan.rejected)
+    of_host = [row.findings[0] for row in plan.rejected if row.findings[0].code == "MEM004"]
+    assert of_host
+    assert all("of the 1152 GiB of a node's memory" in finding.message for finding in of_host)
+
+
+def test_a_host_that_is_too_small_is_what_the_error_names(make_job: JobMaker) -> None:
+    job = make_job(
+        "EleutherAI/gpt-neox-20b", gpus=4, cluster={"instance": "g5.12xlarge", "gpu": None}
+    )
+    with pytest.raises(NothingFitsError) as caught:
+        make_plan(job, {"offload": Offload.OPTIMIZER_AND_PARAMETERS})
+    assert "of 192 GiB of each node's memory" in caught.value.message
+    assert " -" not in caught.value.message

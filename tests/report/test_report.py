@@ -104,7 +104,7 @@ def test_an_estimate_says_whether_it_fits(make_job: JobMaker) -> None:
     job = make_job("gpt2", gpus=1)
     for size, verdict in ((8, "It fits: "), (256, "It does not fit: ")):
         candidate = estimate(job, Layout(micro_batch_size=size))
-        assert estimate_text(job, candidate, (), str).startswith(verdict)
+        assert estimate_text(job, candidate, (), (), str).startswith(verdict)
 
 
 def test_layout_spells_out_the_batch_arithmetic() -> None:

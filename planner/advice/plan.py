@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from planner.advice.alternatives import (
 )
 from planner.advice.confidence import Confidence, confidence
 from planner.advice.rules import DISAGREEMENT, Finding, Preference, Situation
+from planner.catalog import records
 from planner.core.errors import InvalidInputError, NothingFitsError
 from planner.core.term import Column
 from planner.core.units import format_bytes
@@ -28,6 +30,7 @@ from planner.domain.strategy import Layout, Offload, Recompute, nearest_multiple
 from planner.memory.host import estimate_host_memory
 from planner.memory.ledger import estimate_memory
 from planner.search.candidate import Candidate, estimate
+from planner.search.code_changes import num_code_changes
 from planner.search.largest_that_fits import remedies, with_gpus
 from planner.search.limits import violations
 from planner.search.pinned_fields import PinnedFields, simplest_layout
@@ -122,15 +125,33 @@ def ordinary_rows(result: SearchResult, pinned: PinnedFields) -> Column:
     """Return the rows that may be proposed: those that fit, train as DDP does, and use the GPU.
 
     Local SGD trains another way and offload is slow, so both are proposed where they are asked for;
-    offload also where nothing else fits and the host's memory is known.
+    offload also where nothing else fits. A host of unknown memory is taken to have no more per GPU than
+    any known machine of several.
     """
     fits = result.fits.copy()
     if "synchronize_every" not in pinned:
         fits &= np.logical_not(result.table.is_local)
     on_gpu = fits & np.logical_not(result.table.offloads_optimizer)
-    is_known = result.job.cluster.host_memory_bytes > 0
-    is_needed = "offload" in pinned or (is_known and not np.any(on_gpu))
-    return np.flatnonzero(fits if is_needed else on_gpu)
+    if "offload" in pinned:
+        return np.flatnonzero(fits)
+    if np.any(on_gpu) or not np.any(fits):
+        return np.flatnonzero(on_gpu)
+    offloaded = np.flatnonzero(fits)
+    host = estimate_host_memory(result.job, rows(result.table, offloaded))
+    most = result.job.cluster.gpus_per_node * _most_host_bytes_per_gpu()
+    held: Column = offloaded[host.training_bytes <= (host.available_bytes or most)]
+    return held
+
+
+@cache
+def _most_host_bytes_per_gpu() -> float:
+    """Return the most that a known machine of several GPUs has for each: a single one may have all of a host."""
+    instances = (records.instance(name) for name in records.instance_names())
+    return max(
+        instance.host_memory_bytes / instance.gpus_per_node
+        for instance in instances
+        if instance.gpus_per_node > 1
+    )
 
 
 def _situation(result: SearchResult, ordinary: Column, pinned: PinnedFields) -> Situation:
@@ -236,10 +257,18 @@ def _choose(
 
 
 def _check_batch(situation: Situation, preference: Preference, pinned: PinnedFields) -> None:
-    """Refuse a batch that only dividing the model could split, where the model needs no division."""
+    """Refuse a batch that only dividing the model could split, where the model needs no division.
+
+    It is split so where the framework's own models are divided already, and where it has fewer
+    sequences than there are GPUs, in equal groups of which the GPUs must share one.
+    """
     job = situation.job
     batch, world_size = job.recipe.global_batch_size, job.cluster.world_size
-    if preference == rules.PLAIN and not pinned and batch % world_size:
+    is_shared = world_size % batch == 0
+    is_divided = not num_code_changes(job, situation.fastest.strategy)
+    if preference != rules.PLAIN or pinned or is_shared or is_divided:
+        return
+    if batch % world_size:
         raise _unsplit(batch, world_size)
 
 

@@ -180,7 +180,7 @@ def _techniques(s: Layout, framework: Framework) -> list[str]:
         "pipeline": f" ({s.pipeline_schedule}{chunks})",
     }
     wanted = {
-        family: s.data_parallel_size * s.context_parallel_size > 1,
+        family: s.data_parallel_size * s.context_parallel_size > 1 or s.offloads_optimizer,
         f"{s.data_parallel_replicate_size} replicas of the shards": (
             s.zero_stage > 0 and s.data_parallel_replicate_size > 1
         ),

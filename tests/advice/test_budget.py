@@ -14,8 +14,7 @@ def test_the_fewest_gpus_that_fit(make_job: JobMaker) -> None:
     plan = plan_within(job, {}, "gpus")
     assert plan.job.cluster.world_size == min(option.gpus for option in plan.options)
     fewer = make_job(LLAMA, gpus=plan.job.cluster.world_size // 2, gpu="a100-80gb")
-    with pytest.raises(NothingFitsError):
-        make_plan(fewer)
+    assert make_plan(fewer).chosen.strategy.offloads_optimizer
 
 
 def test_more_gpus_than_there_are_may_be_asked_for(make_job: JobMaker) -> None:

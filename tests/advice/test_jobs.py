@@ -17,7 +17,7 @@ from planner.core.term import Column
 from planner.domain.dimensions import DIMENSIONS, Dimension
 from planner.domain.job import Job
 from planner.domain.strategy import Offload, Table, num_rows, rows
-from planner.memory.host import fits_host
+from planner.memory.host import estimate_host_memory, fits_host
 from planner.memory.ledger import estimate_memory
 from planner.request.schema import parse_request, resolve
 from planner.request.strategy import pinned_fields
@@ -128,8 +128,14 @@ def ordinary(every: Pass, wish: PinnedFields) -> Column:
     """Return the rows that may be proposed: local SGD where wished for, offload as a last resort."""
     fits = every.fits & ((every.table.synchronize_every == 1) | ("synchronize_every" in wish))
     on_gpu = fits & (every.table.offload == Offload.NONE)
-    is_last = bool(every.job.cluster.host_memory_bytes) and not np.any(on_gpu)
-    return np.flatnonzero(fits if "offload" in wish or is_last else on_gpu)
+    if "offload" in wish or np.any(on_gpu):
+        return np.flatnonzero(fits if "offload" in wish else on_gpu)
+    machines = [records.instance(name) for name in records.instance_names()]
+    several = [machine for machine in machines if machine.gpus_per_node > 1]
+    each = max(machine.host_memory_bytes / machine.gpus_per_node for machine in several)
+    largest = each * every.job.cluster.gpus_per_node
+    needed = estimate_host_memory(every.job, every.table).training_bytes
+    return np.flatnonzero(fits & (needed <= (every.job.cluster.host_memory_bytes or largest)))
 
 
 def admitted(every: Pass, wish: PinnedFields, branch: str) -> Column:

@@ -80,4 +80,11 @@ def states_wait_in_host_memory(situation: Situation) -> str | None:
     s = situation.candidate.strategy
     if not s.offloads_optimizer:
         return None
-    return f"{str(s.offload).replace('+', ' and ')} in host memory: the layout would not fit, or not with room"
+    host = estimate_host_memory(situation.job, s)
+    known = "of {available}" if host.available_bytes else "assumed to be there"
+    return (
+        f"{str(s.offload).replace('+', ' and ')} in host memory:"
+        f" {format_bytes(host.training_bytes)} of each node's,"
+        f" {known.format(available=format_bytes(host.available_bytes))};"
+        " the layout would not fit, or not with room"
+    )

@@ -8,7 +8,6 @@ from planner.advice.plan import Plan
 from planner.core.errors import PlannerError
 from planner.core.units import format_bytes, format_seconds
 from planner.domain.cluster import Cluster
-from planner.domain.dimensions import DIMENSIONS
 from planner.domain.strategy import DATA_NAMES, Layout
 from planner.hardware.placement import cuda_visible_devices
 from planner.memory.phases import PHASES
@@ -174,15 +173,10 @@ def _queries(question: Question, plan: Plan) -> list[str]:
 
 
 def _pins(s: Layout) -> dict[str, str]:
-    """Return the parameters that ask for a layout's family in its sizes."""
-    pinned = {dimension.field: str(s.size(dimension)) for dimension in DIMENSIONS}
-    pinned["strategy"] = DATA_NAMES[s.zero_stage]
-    if s.is_hybrid:
-        pinned["data_parallel_shard_size"] = str(s.data_parallel_shard_size)
-    if s.is_local:
-        pinned["synchronize_every"] = str(s.synchronize_every)
-    if s.offloads_optimizer:
-        pinned["offload"] = str(s.offload)
+    """Return the parameters that ask for this very layout: every field of it."""
+    pinned = {name: str(value) for name, value in s.contract().items()}
+    pinned["strategy"] = DATA_NAMES[int(pinned.pop("zero_stage"))]
+    pinned["sequence_parallel"] = pinned["sequence_parallel"].lower()
     return pinned
 
 

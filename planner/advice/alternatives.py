@@ -6,13 +6,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from planner.advice import rules
-from planner.advice.rules import Finding, Severity, Situation
+from planner.advice.layout_findings import lasting_findings
+from planner.advice.rules import Finding, Situation
 from planner.core.term import Column
 from planner.core.units import format_bytes, format_pace
 from planner.domain.job import Job
 from planner.domain.strategy import Layout
 from planner.search.candidate import Candidate
-from planner.search.limits import violations
 from planner.search.pinned_fields import PinnedFields, simplest_layout
 from planner.search.search import SearchResult
 from planner.targets import launch
@@ -159,26 +159,12 @@ def forbidden(job: Job, pinned: PinnedFields | None) -> tuple[Rejected, ...]:
     if not job.cluster.needs_network:
         techniques.pop(f"tp={2 * gpus}")
     layouts = [(name, simplest_layout(job, values)) for name, values in techniques.items()]
-    blocked = [(name, s, _lasting_findings(job, s)) for name, s in layouts]
+    blocked = [(name, s, lasting_findings(job, s)) for name, s in layouts]
     return tuple(
         Rejected(family=name, strategy=s, findings=findings)
         for name, s, findings in blocked
         if findings
     )
-
-
-def _lasting_findings(job: Job, s: Layout) -> tuple[Finding, ...]:
-    """Return the limits that a layout breaks for what it is, whatever the batch."""
-    of_sizes = {"LAY010", "LAY011", "LAY012"}
-    return tuple(
-        _limit_finding(limit.code, limit.name, breach.reason)
-        for limit, breach in violations(job, s)
-        if limit.code not in of_sizes
-    )
-
-
-def _limit_finding(code: str, name: str, message: str) -> Finding:
-    return Finding(code=code, name=name, severity=Severity.BLOCKER, message=message)
 
 
 def pareto(situation: Situation, result: SearchResult, ordinary: Column) -> tuple[ParetoPoint, ...]:

@@ -49,9 +49,32 @@ def plan_within(
     in_time = [(sized, option) for sized, option in fitting if option.is_in_time]
     if not in_time:
         raise _no_option(job, fitting, most_gpus, deadline_seconds)
-    chosen, _ = min(in_time, key=lambda pair: _rank(objective, pair[1]))
-    plan = make_plan(chosen, pinned, "memory" if objective == "memory" else "time")
-    return replace(plan, options=tuple(option for _, option in fitting))
+    ranked = sorted(in_time, key=lambda pair: _rank(objective, pair[1]))
+    plan, unsplit = _first_plan([sized for sized, _ in ranked], pinned, objective)
+    shown = tuple(option for _, option in fitting if option.gpus not in unsplit)
+    return replace(plan, options=shown, notes=tuple(unsplit.values()))
+
+
+def _first_plan(
+    ranked: list[Job], pinned: PinnedFields | None, objective: str
+) -> tuple[Plan, dict[int, str]]:
+    """Return the plan of the best number of GPUs that splits the batch, and why better ones do not.
+
+    Raises:
+        InvalidInputError: none does.
+    """
+    unsplit: dict[int, str] = {}
+    for sized in ranked:
+        try:
+            plan = make_plan(sized, pinned, "memory" if objective == "memory" else "time")
+        except InvalidInputError as error:
+            if sized is ranked[-1]:
+                raise
+            gpus = sized.cluster.world_size
+            unsplit[gpus] = f"{gpus} GPUs were left out: {error.message} ({error.hint})"
+        else:
+            return plan, unsplit
+    raise AssertionError("there is a number of GPUs to plan on")
 
 
 def _rank(objective: str, option: ClusterOption) -> tuple[float, float]:

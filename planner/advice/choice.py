@@ -1,17 +1,20 @@
 """Job -> the layout to run: the tree names what it admits, the search may overrule it."""
 
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 
 from planner.advice import rules
 from planner.advice.refusal import no_layout, nothing_fits, unsplit
 from planner.advice.rules import DISAGREEMENT, Finding, Preference, Situation
+from planner.catalog import records
 from planner.core.errors import PlannerError
 from planner.core.term import Column
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.job import Job
 from planner.domain.strategy import Layout, Recompute, rows
+from planner.memory.host import estimate_host_memory
 from planner.memory.ledger import estimate_memory
 from planner.search.candidate import Candidate, estimate
 from planner.search.largest_that_fits import with_gpus
@@ -89,19 +92,38 @@ def ordinary_rows(result: SearchResult, pinned: PinnedFields) -> Column:
     """Return the rows that may be proposed: those that fit, train as DDP does, and use the GPU.
 
     Local SGD trains another way and offload is slow, so both are proposed where they are asked for;
-    offload also where nothing else fits and the host's memory is known. A layout that no target can
-    write is proposed only where none that fits can be written.
+    offload also where nothing else fits. A layout that no target can write is proposed only where
+    none that fits can be written.
     """
     fits = result.fits.copy()
     if "synchronize_every" not in pinned:
         fits &= np.logical_not(result.table.is_local)
     on_gpu = fits & np.logical_not(result.table.offloads_optimizer)
-    is_known = result.job.cluster.host_memory_bytes > 0
-    if "offload" in pinned:
-        on_gpu = fits
-    tiers = (on_gpu, fits) if is_known else (on_gpu,)
+    tiers = (fits,) if "offload" in pinned else (on_gpu, fits & _host_holds(result))
     wanted = [*(tier & result.is_writable for tier in tiers), *tiers]
     return next((np.flatnonzero(tier) for tier in wanted if np.any(tier)), np.flatnonzero(on_gpu))
+
+
+def _host_holds(result: SearchResult) -> Column:
+    """Return which layouts a node's memory holds; where it is unknown, what a known machine's would.
+
+    A host of unknown memory is taken to have no more per GPU than any known machine of several.
+    """
+    host = estimate_host_memory(result.job, result.table)
+    most = result.job.cluster.gpus_per_node * _most_host_bytes_per_gpu()
+    held: Column = np.asarray(host.training_bytes <= (host.available_bytes or most))
+    return held
+
+
+@cache
+def _most_host_bytes_per_gpu() -> float:
+    """Return the most that a known machine of several GPUs has for each: one may have a whole host."""
+    instances = (records.instance(name) for name in records.instance_names())
+    return max(
+        instance.host_memory_bytes / instance.gpus_per_node
+        for instance in instances
+        if instance.gpus_per_node > 1
+    )
 
 
 def _situation(result: SearchResult, ordinary: Column, pinned: PinnedFields) -> Situation:
@@ -152,10 +174,18 @@ def _rivals(
 
 
 def _check_batch(situation: Situation, preference: Preference, pinned: PinnedFields) -> None:
-    """Refuse a batch that only dividing the model could split, where the model needs no division."""
-    job = situation.job
+    """Refuse a batch that only dividing the model could split, where the model needs no division.
+
+    It is split so where the framework's own models are divided already, and where it has fewer
+    sequences than there are GPUs, in equal groups of which the GPUs must share one.
+    """
+    job, s = situation.job, situation.fastest.strategy
     batch, world_size = job.recipe.global_batch_size, job.cluster.world_size
-    if preference == rules.PLAIN and not pinned and batch % world_size:
+    changing = job.framework.capabilities.changes_model
+    is_divided = not any(s.uses(each) and each.name in changing for each in DIMENSIONS)
+    if preference != rules.PLAIN or pinned or world_size % batch == 0 or is_divided:
+        return
+    if batch % world_size:
         raise unsplit(batch, world_size)
 
 

@@ -73,6 +73,8 @@ class Plan:
     """That were offered, and without which the step is faster."""
     instead: Instead | None = None
     """What has launch files, where the choice has none."""
+    notes: tuple[str, ...] = ()
+    """Numbers of GPUs that were left out, and why."""
 
     @property
     def launch(self) -> Launch:

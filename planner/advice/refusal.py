@@ -43,16 +43,28 @@ def nothing_fits(result: SearchResult, pinned: PinnedFields | None) -> NothingFi
     """Return by how much the smallest layout is too large, and what would fit."""
     on_gpu = np.flatnonzero(np.logical_not(result.table.offloads_optimizer))
     job, row = result.job, result.smallest(on_gpu if len(on_gpu) else np.arange(result.size))
-    needed, usable, strategy = result.reserved_bytes[row], job.usable_bytes, result.table.at(row)
+    needed, usable, place = result.reserved_bytes[row], job.usable_bytes, "per GPU"
+    if needed <= usable:
+        row, needed, usable, place = *_least_of_host(result), "of each node's memory"
+    strategy = result.table.at(row)
     return NothingFitsError(
         f"nothing fits: the smallest layout ({strategy.family}, micro-batch"
         f" {strategy.micro_batch_size}, recompute {strategy.recompute}) needs"
-        f" {format_bytes(needed)} per GPU of {format_bytes(usable)},"
+        f" {format_bytes(needed)} of {format_bytes(usable)} {place},"
         f" {format_bytes(needed - usable)} too much",
         hint="; ".join([*_offload(result), *remedies(job, pinned)])
         or "use a smaller model or larger GPUs",
         field="cluster",
     )
+
+
+def _least_of_host(result: SearchResult) -> tuple[int, float, float]:
+    """Return the row that takes the least of a node's memory of those that fit on the GPUs, and that."""
+    on_gpu = np.flatnonzero(result.reserved_bytes <= result.job.usable_bytes)
+    host = estimate_host_memory(result.job, rows(result.table, on_gpu))
+    needed = np.broadcast_to(host.training_bytes, len(on_gpu))
+    row = int(np.argmin(needed))
+    return int(on_gpu[row]), float(needed[row]), host.available_bytes
 
 
 def _offload(result: SearchResult) -> list[str]:

@@ -7,11 +7,11 @@ import numpy as np
 from planner.advice import rules
 from planner.advice.alternatives import memory_difference
 from planner.advice.choice import ordinary_rows
+from planner.advice.layout_findings import limit_findings
 from planner.advice.plan import Plan
-from planner.advice.rules import Finding, Severity, Situation
+from planner.advice.rules import Finding, Situation
 from planner.core.units import format_pace, format_seconds
 from planner.search.candidate import Candidate
-from planner.search.limits import violations
 from planner.search.pinned_fields import PinnedFields, simplest_layout
 from planner.search.search import search
 
@@ -37,9 +37,8 @@ def why_not(plan: Plan, pinned: PinnedFields) -> WhyNot:
     """Return what stands against the pinned fields, or what they would cost."""
     result = search(plan.job, pinned)
     if not result.size:
-        return WhyNot(
-            pinned=pinned, findings=_limits(plan, pinned), candidate=None, layouts=0, comparison=""
-        )
+        broken = limit_findings(plan.job, simplest_layout(plan.job, pinned))
+        return WhyNot(pinned=pinned, findings=broken, candidate=None, layouts=0, comparison="")
     ordinary = ordinary_rows(result, pinned)
     row = result.best(ordinary, result.step_seconds) if len(ordinary) else None
     smallest = result.smallest(np.arange(result.size))
@@ -57,19 +56,6 @@ def why_not(plan: Plan, pinned: PinnedFields) -> WhyNot:
         candidate=candidate,
         layouts=result.size,
         comparison=comparison,
-    )
-
-
-def _limits(plan: Plan, pinned: PinnedFields) -> tuple[Finding, ...]:
-    broken = violations(plan.job, simplest_layout(plan.job, pinned))
-    return tuple(
-        Finding(
-            code=limit.code,
-            name=limit.name,
-            severity=Severity.BLOCKER,
-            message=f"{breach.reason}; {breach.advice}",
-        )
-        for limit, breach in broken
     )
 
 

@@ -17,9 +17,14 @@ def answer_batch(payloads: Iterable[object], *, allow_paths: bool) -> Iterator[d
 def answer_each(
     payloads: Iterable[object], answer: Callable[[Request], dict[str, Any]]
 ) -> Iterator[dict[str, Any]]:
-    """Yield what `answer` gives to each payload's request, or the error of that payload alone."""
+    """Yield what `answer` gives to each payload's request, or the error of that payload alone.
+
+    A payload that could not be read is the error itself.
+    """
     for payload in payloads:
         try:
+            if isinstance(payload, PlannerError):
+                raise payload
             yield answer(parse_request(payload))
         except PlannerError as error:
             yield answer_error(error, _id(payload))

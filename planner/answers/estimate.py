@@ -3,7 +3,9 @@
 from dataclasses import asdict
 from typing import Any
 
+from planner.advice.layout_findings import layout_findings
 from planner.answers.envelope import accepted
+from planner.answers.finding import finding_answer
 from planner.answers.term import term_answer
 from planner.core.errors import InvalidInputError
 from planner.domain.job import Job
@@ -28,6 +30,9 @@ def answer_estimate(request: Request, *, allow_paths: bool) -> dict[str, Any]:
     return {
         **accepted(request.id),
         **candidate_answer(resolved.job, candidate),
+        "findings": [
+            finding_answer(finding) for finding in layout_findings(resolved.job, candidate)
+        ],
         "assumptions": [asdict(assumption) for assumption in resolved.assumptions],
         "notes": list(resolved.notes),
     }

@@ -34,7 +34,7 @@ def suggest(request: Request, *, allow_paths: bool) -> tuple[Resolved, Plan]:
         max_gpus=request.max_gpus,
         deadline_seconds=(request.deadline_hours or 0) * HOUR_SECONDS or None,
     )
-    return replace(resolved, job=plan.job), plan
+    return replace(resolved, job=plan.job, notes=resolved.notes + plan.notes), plan
 
 
 def answer_suggestion(request: Request, resolved: Resolved, plan: Plan) -> dict[str, Any]:

@@ -103,10 +103,14 @@ def _folder_name(request_id: str | int | None, taken: set[str]) -> str:
 
 
 def _json_lines(file: Any) -> Iterator[object]:
-    """Yield each line's value; a line that is no JSON becomes the string it is."""
-    for line in file:
+    """Yield each line's value, or what is wrong with a line that is no JSON."""
+    for number, line in enumerate(file, start=1):
         if line.strip():
             try:
                 yield json.loads(line)
-            except (ValueError, RecursionError):
-                yield line.strip()[:200]
+            except (ValueError, RecursionError) as error:
+                said = "nested too deeply" if isinstance(error, RecursionError) else error
+                yield InvalidInputError(
+                    f"line {number} is not JSON: {said}",
+                    hint='one JSON object a line, such as {"model": "gpt2"}',
+                )

@@ -74,7 +74,8 @@ def estimate(model: str, batch: Any, *, as_json: bool, **flags: Any) -> None:
         print_estimates(batch)
         return
     from planner import answers
-    from planner.report.text import estimate_text
+    from planner.advice.layout_findings import layout_findings
+    from planner.report.estimate import estimate_text
 
     request = build_request(model, flags)
     if as_json:
@@ -82,8 +83,9 @@ def estimate(model: str, batch: Any, *, as_json: bool, **flags: Any) -> None:
         return
     resolved, candidate = answers.estimate_request(request, allow_paths=True)
     say(resolved.notes)
+    findings = layout_findings(resolved.job, candidate)
     click.echo(
-        estimate_text(resolved.job, candidate, resolved.assumptions, terminal()),
+        estimate_text(resolved.job, candidate, resolved.assumptions, findings, terminal()),
         nl=False,
         color=color(),
     )

@@ -280,8 +280,9 @@ def tabulate(layouts: Sequence[Layout]) -> Table:
 
 
 def nearest_multiples(number: int, of: int) -> str:
-    """Return a hint with the nearest multiples below and above."""
-    below, above = number // of * of, -(-number // of) * of
+    """Return a hint with the nearest multiples below and above a number that is none."""
+    below = number // of * of
+    above = below + of
     return f"it must be a multiple of {of}; nearest: {f'{below} or {above}' if below else above}"
 
 

@@ -17,6 +17,7 @@ from planner.generate import RunSpec, generate
 from planner.hardware.placement import cuda_visible_devices
 from planner.parallel.partition import layers_per_stage
 from planner.report.text import flag_words, recommendation
+from planner.step_time.compute import training_flops_per_token
 from planner.targets import Launch, targets_of
 
 CHECKED_WITH = {
@@ -90,8 +91,7 @@ def _run_spec(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
         expected_reserved_bytes=round(float(chosen.memory.reserved_bytes)),
         expected_step_seconds=_rounded(chosen.step_time.step_seconds),
         expected_tokens_per_second_per_gpu=_rounded(chosen.step_time.tokens_per_second_per_gpu),
-        # Backward is twice forward: gradients of the inputs and of the weights.
-        flops_per_token=3 * job.model.flops_per_token(recipe.sequence_length),
+        flops_per_token=training_flops_per_token(job),
         peak_flops_per_second=job.peak_flops_per_second,
         plan_summary=recommendation(job, chosen),
         plan_json=json.dumps(_untimed(answer), indent=2) + "\n",

@@ -1,8 +1,9 @@
 """Questions to the Hub through huggingface_hub: each bounded in time and size, none retried."""
 
 import os
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -261,12 +262,19 @@ class Repository:
 def similar(name: str, otherwise: str) -> str:
     """Return a hint with the models that ship under a similar name, whoever made them, or else."""
     by_short = {model.rpartition("/")[2].lower(): model for model in records.model_ids()}
-    close = get_close_matches(name.rpartition("/")[2].lower()[:100], by_short, n=3)
+    asked = name.rpartition("/")[2].lower()[:100]
+    close = get_close_matches(asked, by_short, n=3) or _beginning_with(asked, by_short)
     is_short = "/" not in name
     known = " or ".join(
         short if is_short and records.model(short) else by_short[short] for short in close
     )
     return f"did you mean {known}? {otherwise}" if known else otherwise
+
+
+def _beginning_with(word: str, names: Iterable[str]) -> list[str]:
+    """Return the three shortest names with a part that begins with a word, those that begin with it first."""
+    found = [name for name in names if re.search(rf"(^|[-_.]){re.escape(word)}", name)]
+    return sorted(found, key=lambda name: (not name.startswith(word), len(name), name))[:3]
 
 
 def _download(url: str, until: float) -> bytes:

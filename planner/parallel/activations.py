@@ -20,6 +20,15 @@ def tokens(job: Job, s: Strategy) -> Amount:
     return s.micro_batch_size * job.recipe.sequence_length / s.context_parallel_size
 
 
+def part_tokens(job: Job, s: Strategy, part: Part) -> Amount:
+    """Return the tokens of a micro-batch that a part sees on a rank: its own, or all T.
+
+    T * tokens_per_sequence / sequence_length
+    """
+    length = job.recipe.sequence_length
+    return tokens(job, s) * part.tokens(length) / length
+
+
 def sequence_split(s: Strategy) -> Amount:
     """Return q, over how many ranks what lies between the parallel regions is divided."""
     return np.where(s.sequence_parallel, s.tensor_parallel_size, 1)
@@ -95,8 +104,9 @@ def attention_bytes(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Am
 
 def part_kept_bytes(job: Job, s: Strategy, part: Part) -> Amount:
     """Bytes that one occurrence of a part keeps for one micro-batch."""
-    seen = tokens(job, s) * part.tokens(job.recipe.sequence_length) / job.recipe.sequence_length
-    return seen * by_numerics(job, s, lambda n: kept_per_token(job, s, part, n))
+    return part_tokens(job, s, part) * by_numerics(
+        job, s, lambda n: kept_per_token(job, s, part, n)
+    )
 
 
 def block_retained_bytes(job: Job, s: Strategy, part: Part) -> Amount:

@@ -34,6 +34,8 @@ from planner.search.candidate import Candidate
 
 _BESIDE_TIMELINE = 12
 """Characters before a stage's row."""
+_TOO_LARGE = ("MEM001", "MEM004")
+"""What is said of a layout that the GPUs, or their host, cannot hold."""
 MOST_ROWS = 8
 """Of a table."""
 
@@ -222,8 +224,8 @@ def _shown_points(plan: Plan) -> tuple[ParetoPoint, ...]:
 
 def shown_rejected(plan: Plan) -> tuple[Rejected, ...]:
     """Return the families that nearly fit, and those that break a limit."""
-    too_large = [rejected for rejected in plan.rejected if rejected.findings[0].code == "MEM001"]
-    forbidden = [rejected for rejected in plan.rejected if rejected.findings[0].code != "MEM001"]
+    too_large = [each for each in plan.rejected if each.findings[0].code in _TOO_LARGE]
+    forbidden = [each for each in plan.rejected if each.findings[0].code not in _TOO_LARGE]
     return (*too_large[: MOST_ROWS // 2], *forbidden)
 
 

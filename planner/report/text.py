@@ -23,8 +23,7 @@ from planner.domain.job import Job
 from planner.domain.model import Linear, Model
 from planner.domain.strategy import DATA_NAMES, Layout, Recompute
 from planner.hardware.placement import cuda_visible_devices
-from planner.memory.phases import PHASES
-from planner.report.values import Figure, Terminal, columns_text, figures_text
+from planner.report.values import Figure, Terminal, columns_text
 from planner.request.cluster import Assumption
 from planner.search.candidate import Candidate
 from planner.search.training_run import training_run
@@ -96,29 +95,6 @@ def flag_words(field: str, *, value: str | bool) -> list[str]:
     return [name if value else name.replace("--", "--no-", 1)]
 
 
-def estimate_text(
-    job: Job, candidate: Candidate, assumptions: Sequence[Assumption], terminal: Terminal
-) -> str:
-    """Return the report of one layout that the user chose."""
-    memory = f"Memory of one GPU at its peak ({PHASES[int(candidate.memory.phase)]})"
-    sections = [
-        verdict_text(job, candidate, terminal)
-        + "\n"
-        + figures_text(total_figures(job, candidate), terminal),
-        assumptions_text(assumptions, terminal),
-        ledger_text(memory, candidate.memory.terms, format_bytes, terminal),
-        ledger_text(STEP_TITLE, candidate.step_time.terms, format_seconds, terminal),
-    ]
-    return "\n\n".join(section for section in sections if section) + "\n"
-
-
-def verdict_text(job: Job, candidate: Candidate, terminal: Terminal) -> str:
-    """Return whether one layout fits, and which it is."""
-    verdict = "fits" if candidate.fits else "does not fit"
-    layout = layout_text(candidate.strategy, job.framework)
-    return terminal.bold(terminal.paragraph(f"It {verdict}: {layout}"))
-
-
 def assumptions_text(assumptions: Sequence[Assumption], terminal: Terminal) -> str:
     """Return the assumptions in one paragraph, each with the flag that changes it."""
     said = "; ".join(f"{a.text} ({FLAGS.get(a.field, a.field)})" for a in assumptions)
@@ -169,7 +145,7 @@ def _techniques(s: Layout, framework: Framework) -> list[str]:
         "pipeline": f" ({s.pipeline_schedule}{chunks})",
     }
     wanted = {
-        family: s.data_parallel_size * s.context_parallel_size > 1,
+        family: s.data_parallel_size * s.context_parallel_size > 1 or s.offloads_optimizer,
         f"{s.data_parallel_replicate_size} replicas of the shards": (
             s.zero_stage > 0 and s.data_parallel_replicate_size > 1
         ),

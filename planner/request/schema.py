@@ -15,7 +15,6 @@ from planner.catalog import records
 from planner.core.errors import (
     InvalidInputError,
     InvalidRequestError,
-    Problem,
     UnsupportedError,
     did_you_mean,
 )
@@ -39,6 +38,7 @@ from planner.request.cluster import (
     WireModel,
     resolve_cluster,
 )
+from planner.request.field_problems import problems_of
 from planner.request.lora import LoraRequest
 from planner.request.model import ModelRequest
 
@@ -139,36 +139,7 @@ def parse_request(payload: object) -> Request:
     try:
         return Request.model_validate(payload)
     except ValidationError as error:
-        problems = tuple(_problem(detail) for detail in error.errors(include_url=False))
-        raise InvalidRequestError(problems) from None
-
-
-def _problem(detail: Any) -> Problem:
-    *steps, last = [str(step) for step in detail["loc"]] or [""]
-    is_unknown = detail["type"] == "extra_forbidden"
-    # What is unknown is a key of the user's, whatever it looks like.
-    path = [step for step in steps if not _is_branch(step)]
-    path += [last] if is_unknown or not _is_branch(last) else []
-    field = ".".join(path)
-    if not is_unknown:
-        shown = f", not {detail['input']!r:.40}" if detail["type"] != "missing" else ""
-        said = "must be an object" if detail["type"] == "model_type" else detail["msg"]
-        return Problem(field=field, message=f"{field or 'the request'}: {said}{shown}", hint="")
-    hint = _nearest_field(last, path[-2] if len(path) > 1 else "")
-    return Problem(field=field, message=f"unknown field {field[:80]!r}", hint=hint)
-
-
-def _is_branch(step: str) -> bool:
-    """Return whether pydantic names a branch of a union here, in place of a field."""
-    return step in {"str", "int"} or "[" in step or step[:1].isupper()
-
-
-def _nearest_field(name: str, parent: str) -> str:
-    for section in ("cluster", "recipe", "strategy"):
-        if not parent and name.lower() in _SECTIONS[section].model_fields:
-            return f"did you mean {section}.{name.lower()}?"
-    known = _SECTIONS.get(parent, Request).model_fields
-    return did_you_mean(name, known) or f"known: {', '.join(known)}"
+        raise InvalidRequestError(problems_of(error, _SECTIONS)) from None
 
 
 def resolve(request: Request, *, allow_paths: bool, weights_dtype: str = "fp32") -> Resolved:
@@ -384,4 +355,8 @@ def _implied_batch(strategy: StrategyRequest | None, world_size: int) -> int | N
     if strategy.gradient_accumulation_steps is None:
         return None
     replicas = _replicas(strategy, world_size)
+    replicate, shard = strategy.data_parallel_replicate_size, strategy.data_parallel_shard_size
+    if replicate and shard:
+        # The GPUs may be more than the request's own, up to max_gpus.
+        replicas = replicate * shard
     return strategy.micro_batch_size * strategy.gradient_accumulation_steps * replicas

@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 
+from planner.core.term import Truth, pick
 from planner.domain.job import Job
 from planner.domain.strategy import Layout, Table, num_rows
+from planner.memory.host import fits_host
 from planner.memory.ledger import Memory, estimate_memory, stage_memories
 from planner.step_time.ledger import StepTime, estimate_step_time
 
@@ -22,32 +24,37 @@ class Candidate:
     memory: Memory
     step_time: StepTime
     fits: bool
-    """Whether the reserved memory is within what the card offers."""
+    """Whether the card holds what is reserved, and the host, where its memory is known, what is offloaded."""
     is_comfortable: bool
     """Whether it fits with room to spare."""
 
 
 def estimate(job: Job, layout: Layout) -> Candidate:
     """Return the memory and step time of a layout."""
-    return _candidate(job, layout, estimate_memory(job, layout), estimate_step_time(job, layout))
+    memory, step_time = estimate_memory(job, layout), estimate_step_time(job, layout)
+    return _candidate(job, layout, memory, step_time, fits_host(job, layout))
 
 
 def estimate_rows(job: Job, table: Table) -> tuple[Candidate, ...]:
     """Return the memory and step time of every layout of a table."""
     memory, step_time = estimate_memory(job, table), estimate_step_time(job, table)
+    is_held = fits_host(job, table)
     return tuple(
-        _candidate(job, table.at(row), memory.at(row), step_time.at(row))
+        _candidate(job, table.at(row), memory.at(row), step_time.at(row), pick(is_held, row))
         for row in range(num_rows(table))
     )
 
 
-def _candidate(job: Job, layout: Layout, memory: Memory, step_time: StepTime) -> Candidate:
+def _candidate(
+    job: Job, layout: Layout, memory: Memory, step_time: StepTime, is_held: Truth
+) -> Candidate:
+    share = memory.reserved_bytes / job.usable_bytes
     return Candidate(
         strategy=layout,
         memory=memory,
         step_time=step_time,
-        fits=bool(memory.reserved_bytes <= job.usable_bytes),
-        is_comfortable=bool(memory.reserved_bytes <= COMFORTABLE_FRACTION * job.usable_bytes),
+        fits=bool(is_held and share <= 1),
+        is_comfortable=bool(is_held and share <= COMFORTABLE_FRACTION),
     )
 
 

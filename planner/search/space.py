@@ -154,7 +154,7 @@ def _shards(
             continue
         if stage == 0:
             yield stage, 1
-        elif ranks * context > 1 or "zero_stage" in pinned:
+        elif ranks * context > 1 or "zero_stage" in pinned or _may_offload(job, pinned):
             is_hybrid = stage >= ZERO_2 and job.framework.capabilities.hybrid_shard
             sizes = [size for size in divisors(ranks) if size > 1] if is_hybrid else [ranks]
             is_pinned = (
@@ -163,6 +163,12 @@ def _shards(
             yield from (
                 (stage, size) for size in (divisors(ranks) if is_pinned else sizes or [ranks])
             )
+
+
+def _may_offload(job: Job, pinned: PinnedFields) -> bool:
+    """Return whether a rank that shares its states with none may still keep them in host memory."""
+    is_kept = pinned.get("offload") == Offload.NONE
+    return bool(job.framework.host_memory.offloads) and not is_kept
 
 
 def _experts(job: Job, pinned: PinnedFields, ranks: int) -> Sequence[int]:
@@ -207,7 +213,7 @@ def _crossed(job: Job, bases: list[_Base], pinned: PinnedFields) -> Table:
         "recompute": [
             (Recompute(name), everywhere) for name in job.framework.capabilities.recompute
         ],
-        "offload": [(Offload.NONE, everywhere), *_offloads(job, base)],
+        "offload": [(Offload.NONE, _on_gpu(base, pinned)), *_offloads(job, base)],
         "synchronize_every": _local_sgd(job, base),
     }
     chosen = everywhere
@@ -254,6 +260,12 @@ def _sequence_parallel(job: Job, table: Table) -> list[_FieldOption]:
     is_split = np.flatnonzero(table.tensor_parallel_size > 1)
     is_able = job.framework.capabilities.sequence_parallel
     return [(False, everywhere), *([(True, is_split)] if is_able else [])]
+
+
+def _on_gpu(table: Table, pinned: PinnedFields) -> _Rows:
+    """Return where nothing need be offloaded: shards of one rank are whole, and only offload wants them."""
+    is_shared = table.data_parallel_size * table.context_parallel_size > 1
+    return np.flatnonzero(is_shared | (table.zero_stage == 0) | ("zero_stage" in pinned))
 
 
 def _offloads(job: Job, table: Table) -> list[_FieldOption]:

@@ -1,6 +1,6 @@
 """Seconds that one GPU computes for one micro-batch: matmuls, attention, memory-bound work, launches.
 
-Notation: T tokens of the micro-batch on a rank; t tensor and e expert parallel size; all results in
+Notation: T tokens of the micro-batch that a part sees on a rank; t tensor and e expert parallel size; all results in
 seconds, for a number or a column of layouts.
 """
 
@@ -13,7 +13,8 @@ from planner.core.term import Amount
 from planner.domain.job import Job
 from planner.domain.model import Attention, Linear, Numerics, Part
 from planner.domain.strategy import Recompute, Strategy
-from planner.parallel.activations import attention_bytes, kept_per_token, tokens
+from planner.parallel.activations import attention_bytes, kept_per_token, part_tokens, tokens
+from planner.parallel.adapters import adapter_parameters
 from planner.parallel.partition import rank_parameters
 
 _BLEND = 3
@@ -58,17 +59,18 @@ def matmuls(job: Job, s: Strategy, part: Part) -> Amount:
     Source: Transformer Engine's linears, which replace those of the layers.
     """
     dtype = job.precision.matmul_dtype if part.is_block else _wide_dtype(job)
-    return sum((linear(job, s, layer, dtype) for layer in part.linears), 0.0)
+    seen = part_tokens(job, s, part)
+    return sum((linear(job, s, layer, seen, dtype) for layer in part.linears), 0.0)
 
 
-def linear(job: Job, s: Strategy, layer: Linear, dtype: str | None = None) -> Amount:
+def linear(job: Job, s: Strategy, layer: Linear, seen: Amount, dtype: str | None = None) -> Amount:
     """Seconds of one weight matmul in forward; one per expert of the rank, where there are several.
 
         seconds = E / e * gemm(T * k * e / E, out_features, in_features)
 
     with the inputs (row-parallel) or outputs (column-parallel) divided by min(t, most_splits); in
     fp8 also the pass that rounds the input and its transpose (2 bytes read, 2 written).
-    Notation: E num_experts; k experts_per_token.
+    Notation: E num_experts; k experts_per_token; T as `seen`.
     Source: Transformer Engine's fused cast and transpose, for fp8.
     Leaves out: uneven loads of the experts; grouped kernels that launch all experts at once; the
     rounding of the weights, once a step.
@@ -77,7 +79,7 @@ def linear(job: Job, s: Strategy, layer: Linear, dtype: str | None = None) -> Am
     columns = layer.out_features / (1 if layer.cuts_inputs else split)
     depth = layer.in_features / (split if layer.cuts_inputs else 1)
     local = layer.num_experts / (s.expert_parallel_size if layer.num_experts > 1 else 1)
-    rows = tokens(job, s) * layer.experts_per_token / local
+    rows = seen * layer.experts_per_token / local
     one = gemm(job, rows, columns, depth, dtype)
     if dtype == "fp8":
         one = one + _CAST_BYTES * rows * depth / elementwise_bandwidth(job)
@@ -111,7 +113,11 @@ def _attention(job: Job, s: Strategy, part: Part, *, is_backward: bool) -> Amoun
     if materialises_scores(job, part.attention):
         return (2 if is_backward else 1) * _eager_attention(job, s, part, part.attention)
     num_keys = part.tokens(job.recipe.sequence_length)
-    flops = tokens(job, s) * part.attention.flops_per_token(num_keys) / s.tensor_parallel_size
+    flops = (
+        part_tokens(job, s, part)
+        * part.attention.flops_per_token(num_keys)
+        / s.tensor_parallel_size
+    )
     gpu = job.cluster.gpu
     curve = attention_curve(job.framework.attention.kernel, gpu.compute_capability)
     seen = min(num_keys, part.attention.window or num_keys)
@@ -126,7 +132,7 @@ def _eager_attention(job: Job, s: Strategy, part: Part, layer: Attention) -> Amo
     dtype = _wide_dtype(job)
     size = _ELEMENT_BYTES.get(dtype, 2)
     num_keys = part.tokens(job.recipe.sequence_length)
-    queries = tokens(job, s) / s.tensor_parallel_size
+    queries = part_tokens(job, s, part) / s.tensor_parallel_size
     flops = 4.0 * queries * num_keys * layer.query_size
     moved = 2.0 * size * queries * (layer.num_heads * num_keys + 2 * layer.query_size)
     return _blend(job, flops / _sustained_peak(job, dtype), moved)
@@ -149,7 +155,7 @@ def elementwise(
     scores = _score_bytes(job, whole, part, numerics)
     each, of_scores = passes
     moved = each * (kept - scores) + of_scores * scores
-    return tokens(job, s) * moved / elementwise_bandwidth(job)
+    return part_tokens(job, s, part) * moved / elementwise_bandwidth(job)
 
 
 def elementwise_forward(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Amount:
@@ -228,6 +234,29 @@ def host_stretch(
     return 1 + waiting / np.maximum(gpu_seconds, 1e-12)
 
 
+def training_flops_per_token(job: Job) -> float:
+    """Return the FLOPs of forward and backward per token of the sequence, as far as they are computed.
+
+        3 F;  beside frozen weights 2 F + A + 6 r
+
+    Notation: F forward's FLOPs, A those of attention's scores among them, which have no weights; r the
+    adapters' parameters. Backward of a frozen matmul computes the inputs' gradients alone.
+    Source: Kaplan et al., arXiv:2001.08361, section 2.1; Hu et al., LoRA, arXiv:2106.09685.
+    Leaves out: recompute; that what lies before the first adapter has no backward.
+    """
+    length, model = job.recipe.sequence_length, job.model
+    forward = model.flops_per_token(length)
+    if job.recipe.lora is None:
+        return 3 * forward
+    scores = sum(
+        part.count * part.attention.flops_per_token(part.tokens(length)) * part.tokens(length)
+        for part in model.parts
+        if part.attention
+    )
+    adapters = sum(part.count * adapter_parameters(job, part) for part in model.parts)
+    return 2 * forward + scores / length + 6 * adapters
+
+
 def weight_gradients(job: Job, s: Strategy, part: Part, forward: Amount) -> Amount:
     """Seconds of the gradients of one occurrence of the part's weights in backward.
 
@@ -248,7 +277,8 @@ def selective_recompute(job: Job, s: Strategy, part: Part, numerics: Numerics) -
     """
     if job.framework.activations.selective_recompute == "attention":
         scores = _score_bytes(job, replace(s, recompute=Recompute.NONE), part, numerics)
-        passed = _SCORE_FORWARD * tokens(job, s) * scores / elementwise_bandwidth(job)
+        seen = part_tokens(job, s, part)
+        passed = _SCORE_FORWARD * seen * scores / elementwise_bandwidth(job)
         return attention(job, s, part) + passed
     return matmuls(job, s, part) / 2 + elementwise_forward(job, s, part, numerics)
 

@@ -53,7 +53,7 @@ class StepTime:
     high_seconds: Amount
     tokens_per_second_per_gpu: Amount
     model_flops_utilization: Amount
-    """Fraction of the card's dense peak, recompute not counted."""
+    """Fraction of the card's dense peak: what is computed, recompute not counted."""
 
     def at(self, row: int) -> "StepTime":
         """Return the ledger of one row of a table."""
@@ -85,7 +85,7 @@ def estimate_step_time(job: Job, s: Strategy) -> StepTime:
     )
     step_seconds = total(terms)
     tokens_per_gpu = job.tokens_per_step / job.cluster.world_size
-    flops = 3 * job.model.flops_per_token(job.recipe.sequence_length) * tokens_per_gpu
+    flops = compute.training_flops_per_token(job) * tokens_per_gpu
     spread = sum(term.spread * term.amount for term in terms)
     return StepTime(
         terms=terms,

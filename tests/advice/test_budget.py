@@ -14,8 +14,7 @@ def test_the_fewest_gpus_that_fit(make_job: JobMaker) -> None:
     plan = plan_within(job, {}, "gpus")
     assert plan.job.cluster.world_size == min(option.gpus for option in plan.options)
     fewer = make_job(LLAMA, gpus=plan.job.cluster.world_size // 2, gpu="a100-80gb")
-    with pytest.raises(NothingFitsError):
-        make_plan(fewer)
+    assert make_plan(fewer).chosen.strategy.offloads_optimizer
 
 
 def test_more_gpus_than_there_are_may_be_asked_for(make_job: JobMaker) -> None:
@@ -61,3 +60,22 @@ def test_the_front_of_memory_is_kept_as_an_objective(make_job: JobMaker) -> None
     job = make_job("gpt2", gpus=2)
     small = plan_within(job, {}, "memory", max_gpus=2)
     assert small.chosen.memory.reserved_bytes <= make_plan(small.job).chosen.memory.reserved_bytes
+
+
+def test_a_number_of_gpus_that_does_not_split_the_batch_is_left_out_and_said(
+    make_job: JobMaker,
+) -> None:
+    job = make_job("gpt2", gpus=8, gpu="4090", recipe={"global_batch_size": 32})
+    plan = plan_within(job, {}, "time", max_gpus=6)
+    assert plan.job.cluster.world_size == 4
+    assert [option.gpus for option in plan.options] == [1, 2, 4]
+    (note,) = plan.notes
+    assert note.startswith("6 GPUs were left out: a global batch of 32 does not split over 6")
+
+
+def test_a_batch_that_no_number_of_gpus_in_time_splits_is_refused(make_job: JobMaker) -> None:
+    recipe = {"global_batch_size": 32, "training_tokens": 10**9}
+    job = make_job("gpt2", gpus=8, gpu="a100", recipe=recipe)
+    four = plan_within(job, {}, "time", max_gpus=4).options[-1]
+    with pytest.raises(InvalidInputError, match="does not split over 6 GPUs"):
+        plan_within(job, {}, "gpus", max_gpus=6, deadline_seconds=0.99 * four.run_seconds)

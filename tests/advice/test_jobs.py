@@ -18,7 +18,7 @@ from planner.core.term import Column
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.job import Job
 from planner.domain.strategy import Offload, Recompute, Table, num_rows, rows
-from planner.memory.host import fits_host
+from planner.memory.host import estimate_host_memory, fits_host
 from planner.memory.ledger import estimate_memory
 from planner.request.schema import parse_request, resolve
 from planner.request.strategy import pinned_fields
@@ -151,9 +151,13 @@ def ordinary(every: Pass, wish: PinnedFields) -> Column:
     """
     fits = every.fits & ((every.table.synchronize_every == 1) | ("synchronize_every" in wish))
     on_gpu = fits & (every.table.offload == Offload.NONE)
-    tiers = (
-        [fits] if "offload" in wish else [on_gpu, fits & bool(every.job.cluster.host_memory_bytes)]
-    )
+    machines = [records.instance(name) for name in records.instance_names()]
+    several = [machine for machine in machines if machine.gpus_per_node > 1]
+    each = max(machine.host_memory_bytes / machine.gpus_per_node for machine in several)
+    largest = each * every.job.cluster.gpus_per_node
+    needed = np.asarray(estimate_host_memory(every.job, every.table).training_bytes)
+    held = fits & (needed <= (every.job.cluster.host_memory_bytes or largest))
+    tiers = [fits] if "offload" in wish else [on_gpu, held]
     files = is_writable(every.job, every.table)
     found = (np.flatnonzero(tier) for tier in (*(tier & files for tier in tiers), *tiers))
     return next((rows_ for rows_ in found if len(rows_)), np.array([], dtype=int))

@@ -109,6 +109,21 @@ def test_a_batch_that_does_not_split_is_refused_where_the_model_needs_no_divisio
     assert pinned.chosen.strategy.data_parallel_size == 2
 
 
+def test_a_batch_is_split_by_what_the_framework_divides_anyway(make_job: JobMaker) -> None:
+    for framework, batch in (("megatron", 10), ("torch", 2)):
+        recipe = {"global_batch_size": batch, "framework": framework}
+        plan = make_plan(make_job(gpus=4, recipe=recipe))
+        assert plan.chosen.strategy.data_parallel_size == 2
+        assert plan.chosen.strategy.model_parallel_size == 2
+
+
+def test_offload_to_a_host_of_unknown_memory_says_what_it_needs(make_job: JobMaker) -> None:
+    plan = make_plan(make_job(LLAMA, gpus=1, gpu="4090", recipe={"sequence_length": 512}))
+    assert plan.chosen.strategy.offloads_optimizer
+    (finding,) = (each for each in plan.findings if each.code == "MEM003")
+    assert "GiB of each node's, assumed to be there" in finding.message
+
+
 def test_the_front_is_ordered_and_no_point_is_worse_in_both(make_job: JobMaker) -> None:
     points = make_plan(make_job(LLAMA, gpus=8, cluster={"nodes": 2})).pareto
     own = [point.candidate for point in points if point.gpus == 16]
@@ -138,13 +153,17 @@ def test_what_is_not_proposed_names_the_limit(make_job: JobMaker) -> None:
 
 
 TOO_LARGE: list[tuple[dict[str, Any], dict[str, object] | None, str]] = [
-    ({"model": "meta-llama/Llama-2-70b-hf", "gpus": 8, "gpu": "4090"}, None, "GPUs would fit"),
+    ({"model": "meta-llama/Llama-2-70b-hf", "gpus": 2, "gpu": "4090"}, None, "GPUs would fit"),
     (
-        {"model": "meta-llama/Llama-2-70b-hf", "gpus": 8, "gpu": "a100-80gb"},
+        {"model": "meta-llama/Llama-2-70b-hf", "gpus": 4, "gpu": "a100-80gb"},
         None,
         "--offload optimizer+parameters would fit, in",
     ),
-    ({"model": LLAMA, "gpus": 1, "gpu": "a100"}, None, "pure bf16"),
+    (
+        {"model": LLAMA, "gpus": 1, "gpu": "a100", "recipe": {"framework": "composer"}},
+        None,
+        "pure bf16",
+    ),
     (
         {"model": LLAMA, "gpus": 8},
         {"zero_stage": 0, "tensor_parallel_size": 1, "pipeline_parallel_size": 1},
@@ -183,3 +202,23 @@ def test_several_nodes_are_planned_over_their_network(make_job: JobMaker) -> Non
     assert over_ethernet.chosen.strategy.zero_stage <= 1
     assert over_infiniband.findings[0].code == "MUL002"
     assert over_infiniband.chosen.strategy.shards_parameters
+
+
+def test_what_only_offload_holds_is_planned_and_names_the_hosts_memory(make_job: JobMaker) -> None:
+    job = make_job("Qwen/Qwen2.5-32B", gpus=8, cluster={"instance": "p4de.24xlarge", "gpu": None})
+    plan = make_plan(job)
+    assert plan.chosen.strategy.offloads_optimizer
+    assert all(row.findings for row in plan.rejected)
+    of_host = [row.findings[0] for row in plan.rejected if row.findings[0].code == "MEM004"]
+    assert of_host
+    assert all("of the 1152 GiB of a node's memory" in finding.message for finding in of_host)
+
+
+def test_a_host_that_is_too_small_is_what_the_error_names(make_job: JobMaker) -> None:
+    job = make_job(
+        "EleutherAI/gpt-neox-20b", gpus=4, cluster={"instance": "g5.12xlarge", "gpu": None}
+    )
+    with pytest.raises(NothingFitsError) as caught:
+        make_plan(job, {"offload": Offload.OPTIMIZER_AND_PARAMETERS})
+    assert "of 192 GiB of each node's memory" in caught.value.message
+    assert " -" not in caught.value.message

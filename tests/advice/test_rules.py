@@ -156,6 +156,20 @@ def situation(make_job: JobMaker, micro_batch_size: int) -> Situation:
     return Situation(job=job, candidate=candidate, smallest_replica=candidate, fastest=candidate)
 
 
+def test_offload_that_the_host_cannot_hold_is_a_blocker(make_job: JobMaker) -> None:
+    s = Layout(data_parallel_shard_size=8, zero_stage=3, offload=Offload.OPTIMIZER_AND_PARAMETERS)
+    found = []
+    for model in (LLAMA, "meta-llama/Llama-2-70b-hf"):
+        parts = {"instance": "p4de.24xlarge", "gpu": None}
+        job = make_job(model, gpus=8, cluster=parts, recipe={"global_batch_size": 8})
+        offloaded = estimate(job, s)
+        blockers = rules.blockers(
+            Situation(job=job, candidate=offloaded, smallest_replica=offloaded, fastest=offloaded)
+        )
+        found.append([finding.code for finding in blockers if finding.code == "MEM004"])
+    assert found == [[], ["MEM004"]]
+
+
 MEMORY: dict[int, list[str]] = {1: [], 14: ["MEM002"], 64: ["MEM001"]}
 
 
@@ -171,7 +185,7 @@ def test_memory_is_roomy_tight_or_too_small(make_job: JobMaker, micro_batch_size
 
 
 def test_every_rule_has_a_case() -> None:
-    covered = {*FIRES, *(code for codes in MEMORY.values() for code in codes)}
+    covered = {*FIRES, *(code for codes in MEMORY.values() for code in codes), "MEM004"}
     assert covered == {rule.code for rule in RULES}
 
 

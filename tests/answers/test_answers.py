@@ -152,3 +152,16 @@ def test_a_wish_is_answered_in_the_contracts_words() -> None:
     answer = answers.answer_suggestion(request, resolved, plan)
     assert answer["why"]["wish"] == {"recompute": "full", "zero_stage": 3}
     assert answer["why"]["strategy"]["recompute"] == "full"
+
+
+def test_an_estimate_names_what_its_framework_cannot_do_and_keeps_its_numbers() -> None:
+    answer = estimate(
+        recipe={"framework": "accelerate", "global_batch_size": 64},
+        strategy={"pipeline_parallel_size": 2},
+    )
+    assert answer["ok"]
+    assert answer["fits"]
+    assert answer["time"]["step_seconds"] > 0
+    assert ("LAY030", "blocker") in {
+        (each["code"], each["severity"]) for each in answer["findings"]
+    }

@@ -94,6 +94,9 @@ def test_description_is_not_shared_between_apps() -> None:
     ("body", "status", "field", "says"),
     [
         ({"modle": "gpt2"}, 422, "modle", "did you mean model?"),
+        ({"model": "gpt2", "Gpus": 4}, 422, "Gpus", "did you mean cluster.gpus_per_node?"),
+        ({"model": "gpt2", "str": 4}, 422, "str", "did you mean"),
+        ({"model": "gpt2", "cluster": {"GPU": "t4"}}, 422, "cluster.GPU", "did you mean gpu?"),
         ({"model": "gpt2", "cluster": {"gpuss": "t4"}}, 422, "cluster.gpuss", "did you mean gpu"),
         ({"model": "gpt2", "cluster": {"gpus_per_node": 0}}, 422, "cluster.gpus_per_node", "not 0"),
         ({"model": "gpt2", "cluster": {"gpu": "h1000"}}, 422, "cluster.gpu", "did you mean h100"),

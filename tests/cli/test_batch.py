@@ -48,8 +48,8 @@ def test_a_line_is_answered_as_the_command_answers_its_flags() -> None:
 @pytest.mark.parametrize(
     ("line", "request_id", "said"),
     [
-        ("{broken", None, "not '{broken'"),
-        ("[" * 100_000, None, "the request"),
+        ("{broken", None, "line 1 is not JSON: "),
+        ("[" * 100_000, None, "line 1 is not JSON: nested too deeply"),
         ("[1]", None, "not [1]"),
         ("3", None, "not 3"),
         ("null", None, "not None"),
@@ -57,7 +57,7 @@ def test_a_line_is_answered_as_the_command_answers_its_flags() -> None:
         ("{}", None, "model: Field required"),
         ({"id": "a", "model": "gpt2", "Gpus": 4}, "a", "unknown field 'Gpus'"),
         ({"id": "a", "model": "gpt2", "str": 4}, "a", "unknown field 'str'"),
-        ({"id": "a", "MODEL": "gpt2"}, "a", "model: Field required"),
+        ({"id": "a", "MODEL": "gpt2"}, "a", "unknown field 'MODEL'"),
         ({"id": "a", "model": "gpt2", "cluster": {"Nodes": 2}}, "a", "'cluster.Nodes'"),
         ({"id": "a", "model": "gpt2", "recipe": {"lora": {"Rank": 2}}}, "a", "'recipe.lora.Rank'"),
         ('{"id": "a", "model": {"a": ' + "[" * 500 + "]" * 500 + "}}", "a", "nested deeper"),

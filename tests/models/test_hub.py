@@ -546,6 +546,15 @@ def test_a_model_that_does_not_exist_names_a_similar_one(online: Hub) -> None:
 
 
 @pytest.mark.usefixtures("online")
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("t5", "t5-base"), ("bert", "bert-base-uncased"), ("llama-7b", "huggyllama/llama-7b")],
+)
+def test_a_part_of_a_name_finds_what_begins_with_it(name: str, meant: str) -> None:
+    assert meant in _refused(name, ModelNotFoundError).hint
+
+
+@pytest.mark.usefixtures("online")
 @pytest.mark.parametrize("name", ["org/text", "org/gated-text", "org/bare-text"])
 def test_a_data_set_is_named_as_one(name: str) -> None:
     error = _refused(name, ModelNotFoundError)

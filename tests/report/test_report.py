@@ -5,11 +5,11 @@ from planner.advice.plan import Plan, make_plan
 from planner.catalog import records
 from planner.core.units import format_seconds
 from planner.domain.strategy import Layout, Recompute
+from planner.report.estimate import estimate_text
 from planner.report.plan import plan_text
 from planner.report.text import (
     FLAGS,
     communication_figure,
-    estimate_text,
     flag_words,
     instance_text,
     instances_text,
@@ -111,7 +111,7 @@ def test_an_estimate_says_whether_it_fits(make_job: JobMaker) -> None:
     job = make_job("gpt2", gpus=1)
     for size, verdict in ((8, "It fits: "), (256, "It does not fit: ")):
         candidate = estimate(job, Layout(micro_batch_size=size))
-        assert estimate_text(job, candidate, (), TERMINAL).startswith(verdict)
+        assert estimate_text(job, candidate, (), (), TERMINAL).startswith(verdict)
 
 
 def test_layout_spells_out_the_batch_arithmetic() -> None:

@@ -30,10 +30,16 @@ def problem(payload: object) -> InvalidRequestError:
     ("payload", "field", "hint"),
     [
         ({"modle": "gpt2"}, "modle", "did you mean model?"),
-        ({**GPT2, "cluster": {"gpus": 4}}, "cluster.gpus", "did you mean gpu?"),
+        ({**GPT2, "cluster": {"gpus": 4}}, "cluster.gpus", "did you mean gpus_per_node?"),
         ({**GPT2, "recipe": {"seqence_length": 4}}, "recipe.seqence_length", "sequence_length"),
         ({**GPT2, "strategy": {"zero": 3}}, "strategy.zero", "zero_stage"),
         ({**GPT2, "strategy": {"qqq": 3}}, "strategy.qqq", "known: data_parallel"),
+        ({**GPT2, "Gpus": 4}, "Gpus", "did you mean cluster.gpus_per_node?"),
+        ({**GPT2, "str": 4}, "str", "did you mean"),
+        ({**GPT2, "cluster": {"GPU": "a100"}}, "cluster.GPU", "did you mean gpu?"),
+        ({**GPT2, "strategy": {"TP": 2}}, "strategy.TP", "did you mean tensor_parallel_size?"),
+        ({**GPT2, "cluster": {"inter_node": {"Bus": 1}}}, "cluster.inter_node.Bus", "gb_per_s"),
+        ({**GPT2, "recipe": {"lora": {"Rank": 2}}}, "recipe.lora.Rank", "did you mean rank?"),
     ],
 )
 def test_an_unknown_field_names_the_nearest_known_one(
@@ -58,7 +64,10 @@ def test_an_unknown_field_names_the_nearest_known_one(
         ({**GPT2, "strategy": {"zero_stage": 4}}, "strategy.zero_stage"),
         ({"model": 7}, "model"),
         ({}, "model"),
-        ({**GPT2, "cluster": {"intra_node": {"bus_gb_per_s": 1e-320}}}, "cluster.intra_node"),
+        (
+            {**GPT2, "cluster": {"intra_node": {"bus_gb_per_s": 1e-320}}},
+            "cluster.intra_node.bus_gb_per_s",
+        ),
         ([], ""),
         ("gpt2", ""),
         (None, ""),
@@ -255,3 +264,14 @@ def test_the_schema_keeps_the_contract_names() -> None:
         "deadline_hours",
         "why",
     }
+
+
+def test_an_unknown_field_is_named_before_what_follows_from_it() -> None:
+    found = problem({"Model": "gpt2", "cluster": {"intra_node": {"Bus": 1}}}).problems
+    fields = [each.field for each in found]
+    assert fields == [
+        "cluster.intra_node.Bus",
+        "Model",
+        "model",
+        "cluster.intra_node.bus_gb_per_s",
+    ]

@@ -48,6 +48,11 @@ BREAKS: dict[str, Case] = {
     "LAY010": (job_of(), {"data_parallel_replicate_size": 3}),
     "LAY011": (job_of(), {"data_parallel_shard_size": 4}),
     "LAY012": (job_of(), {"micro_batch_size": 3}),
+    "LAY014": (job_of(), {"virtual_pipeline_size": 2}),
+    "LAY015": (
+        in_framework("deepspeed", gpus=8),
+        {"context_parallel_size": 8},
+    ),
     "LAY013": (job_of(model=SHORT_KV), {"tensor_parallel_size": 6}),
     "LAY020": (job_of(**TWO_NODES, model=MIXTRAL), {"tensor_parallel_size": 8}),
     "LAY021": (job_of(**TWO_NODES), {"tensor_parallel_size": 3}),
@@ -170,3 +175,42 @@ def test_a_rack_joined_by_nvlink_counts_as_one_node(make_job: JobMaker) -> None:
     assert broken(6, nodes=18, nvlink_domain_gpus=4) == {"LAY020"}
     assert broken(6, nodes=36) == set()
     assert broken(9, nodes=36, nvlink_domain_gpus=24) == {"LAY021"}
+
+
+@pytest.mark.parametrize(
+    ("micro_batch", "steps", "hint"),
+    [(1, 1, "use 16 accumulation steps, or a batch of 4"), (3, 5, "nearest: 60 or 72")],
+)
+def test_a_batch_that_does_not_add_up_says_what_would(
+    make_job: JobMaker, micro_batch: int, steps: int, hint: str
+) -> None:
+    job = make_job("gpt2", gpus=4, recipe={"global_batch_size": 64})
+    s = Layout(
+        data_parallel_replicate_size=4,
+        micro_batch_size=micro_batch,
+        gradient_accumulation_steps=steps,
+    )
+    ((limit, breach),) = violations(job, s)
+    assert limit.code == "LAY012"
+    assert breach.advice.endswith(hint)
+
+
+def test_tokens_are_exchanged_for_whole_heads_of_a_tensor_parallel_rank(
+    make_job: JobMaker,
+) -> None:
+    """28 heads: 4 ranks have 7 each, 7 more divide those, 2 do not."""
+    recipe = {"framework": "deepspeed", "sequence_length": 65536, "global_batch_size": 8}
+    codes = []
+    for tensor, context in ((1, 4), (1, 8), (4, 7), (4, 2), (8, 1)):
+        gpus = tensor * context
+        job = make_job("Qwen/Qwen2.5-7B", gpus=gpus, recipe=recipe)
+        s = Layout(
+            tensor_parallel_size=tensor,
+            context_parallel_size=context,
+            gradient_accumulation_steps=8,
+        )
+        codes.append("LAY015" in {limit.code for limit, _ in violations(job, s)})
+    assert codes == [False, True, False, True, False]
+    ring = make_job("Qwen/Qwen2.5-7B", gpus=8, recipe={**recipe, "framework": "megatron"})
+    found = violations(ring, Layout(context_parallel_size=8, gradient_accumulation_steps=8))
+    assert "LAY015" not in {limit.code for limit, _ in found}

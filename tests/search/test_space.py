@@ -158,9 +158,24 @@ def layouts(table: Table) -> list[Layout]:
     return [table.at(row) for row in range(num_rows(table))]
 
 
-def test_one_gpu_has_nothing_to_divide(make_job: JobMaker) -> None:
-    table = strategies(make_job(gpus=1, recipe={"global_batch_size": 4}))
-    assert {s.family for s in layouts(table)} == {"ddp"}
+def test_one_gpu_has_nothing_to_divide_but_may_offload(make_job: JobMaker) -> None:
+    families = {
+        "torch": {"ddp", "zero-2+offload", "zero-3+offload"},
+        "deepspeed": {"ddp", "zero-1+offload", "zero-2+offload", "zero-3+offload"},
+        "composer": {"ddp"},
+    }
+    for framework, expected in families.items():
+        recipe = {"global_batch_size": 4, "framework": framework}
+        table = strategies(make_job(gpus=1, recipe=recipe))
+        assert {s.family for s in layouts(table)} == expected
+
+
+def test_states_of_one_data_parallel_rank_are_offloaded(make_job: JobMaker) -> None:
+    """Megatron-LM's optimizer offload goes with tensor parallelism over all GPUs."""
+    job = make_job("gpt2", recipe={"global_batch_size": 4, "framework": "megatron"})
+    table = strategies(job, {"tensor_parallel_size": 4})
+    found = {(s.zero_stage, s.data_parallel_shard_size, s.offload) for s in layouts(table)}
+    assert found == {(0, 1, Offload.NONE), (1, 1, Offload.OPTIMIZER)}
 
 
 @pytest.mark.parametrize(

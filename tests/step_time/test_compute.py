@@ -9,6 +9,7 @@ from planner.domain.job import Job
 from planner.domain.model import Numerics, Part
 from planner.domain.strategy import Layout, Recompute
 from planner.parallel.activations import kept_per_token
+from planner.parallel.adapters import trainable
 from planner.step_time import compute
 from planner.step_time.micro_batch import MicroBatch, Spent, part_seconds
 
@@ -76,12 +77,12 @@ def test_tensor_parallelism_divides_matmuls_and_attention(make_job: JobMaker) ->
 def test_experts_of_a_rank_take_turns(make_job: JobMaker) -> None:
     job = make_job("mistralai/Mixtral-8x7B-v0.1", gpus=8)
     expert = next(layer for layer in block(job).linears if layer.num_experts == 8)
-    alone = compute.linear(job, ONE, expert)
     tokens = 8 * job.recipe.sequence_length
+    alone = compute.linear(job, ONE, expert, tokens)
     one = compute.gemm(job, tokens * 2 / 8, expert.out_features, expert.in_features)
     assert alone == pytest.approx(8 * one)
     spread = replace(ONE, expert_parallel_size=8)
-    assert compute.linear(job, spread, expert) == pytest.approx(
+    assert compute.linear(job, spread, expert, tokens) == pytest.approx(
         compute.gemm(job, tokens * 2, expert.out_features, expert.in_features)
     )
 
@@ -204,3 +205,46 @@ def test_recompute_and_tensor_parallelism_keep_the_host_busier(make_job: JobMake
     ]
     assert np.diff(waits) == pytest.approx(waits[1] - waits[0])
     assert waits[1] > waits[0]
+
+
+def test_parts_with_tokens_of_their_own_are_computed_over_those(make_job: JobMaker) -> None:
+    """Whisper's encoder sees 1,500 frames, whatever the text."""
+    whisper = make_job("openai/whisper-large-v3", recipe={"sequence_length": 100})
+    encoder = next(part for part in whisper.model.blocks if part.tokens_per_sequence)
+    (projection, *_) = encoder.linears
+    one = compute.linear(whisper, ONE, projection, 8 * 1500)
+    assert compute.matmuls(whisper, ONE, replace(encoder, linears=(projection,))) == one
+    kept = kept_per_token(whisper, ONE, encoder, Numerics.HALF)
+    seconds = compute.elementwise(whisper, ONE, encoder, Numerics.HALF, (1.0, 0.0))
+    assert seconds == pytest.approx(8 * 1500 * kept / compute.elementwise_bandwidth(whisper))
+    longer = make_job("openai/whisper-large-v3", recipe={"sequence_length": 400})
+    assert compute.attention(longer, ONE, encoder) == compute.attention(whisper, ONE, encoder)
+
+
+@pytest.mark.parametrize(
+    "model",
+    ["openai/whisper-large-v3", "microsoft/resnet-50", "microsoft/swin-tiny-patch4-window7-224"],
+)
+def test_matmuls_take_no_less_than_the_models_flops(make_job: JobMaker, model: str) -> None:
+    job = make_job(model)
+    flops = job.model.flops_per_token(job.recipe.sequence_length) * 8 * job.recipe.sequence_length
+    spent = sum(
+        part.count * (compute.matmuls(job, ONE, part) + compute.attention(job, ONE, part))
+        for part in job.model.parts
+    )
+    assert spent > flops / job.peak_flops_per_second
+
+
+def test_what_is_computed_beside_frozen_weights_is_no_weight_gradient(make_job: JobMaker) -> None:
+    full = make_job(LLAMA, recipe={"sequence_length": 1024})
+    lora = make_job(LLAMA, recipe={"sequence_length": 1024, "method": "lora"})
+    attention = sum(
+        part.count * part.attention.flops_per_token(1024)
+        for part in full.model.blocks
+        if part.attention
+    )
+    forward = full.model.flops_per_token(1024)
+    assert compute.training_flops_per_token(full) == 3 * forward
+    trained, _ = trainable(lora)
+    expected = 2 * (forward - attention) + 3 * attention + 6 * trained
+    assert compute.training_flops_per_token(lora) == pytest.approx(expected)

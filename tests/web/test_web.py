@@ -9,7 +9,7 @@ from io import BytesIO
 from itertools import chain
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 from zipfile import ZipFile
 
 import pytest
@@ -174,16 +174,36 @@ def test_result_page_says_what_the_library_says(client: TestClient) -> None:
 
 
 def question_for(s: Layout) -> str:
-    """Return the query that asks for a layout's family and sizes, as the page links it."""
-    values = {"model": "gpt2", "gpus_per_node": "4"}
-    for each in DIMENSIONS:
-        values[each.field] = str(s.size(each))
-    values["strategy"] = DATA_NAMES[s.zero_stage]
-    if s.is_hybrid:
-        values["data_parallel_shard_size"] = str(s.data_parallel_shard_size)
-    if s.is_local:
-        values["synchronize_every"] = str(s.synchronize_every)
-    return urlencode(values)
+    """Return the query that asks for that very layout, as the page links it."""
+    fields = {name: str(value) for name, value in s.contract().items() if name != "zero_stage"}
+    fields["sequence_parallel"] = fields["sequence_parallel"].lower()
+    values = {"model": "gpt2", "gpus_per_node": "4"} | fields
+    return urlencode(values | {"strategy": DATA_NAMES[s.zero_stage]})
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {**GPT2, "framework": "megatron"},
+        {**GPT2, "max_gpus": "8"},
+        {"model": "meta-llama/Llama-2-7b-hf", "gpu": "a100", "gpus_per_node": "8"},
+        {"model": "Qwen/Qwen2.5-32B", "instance": "p4de.24xlarge"},
+    ],
+)
+def test_the_link_of_a_row_opens_that_very_layout(
+    client: TestClient, query: dict[str, str]
+) -> None:
+    question = read_question(query.items())
+    _, plan = answers.suggest(question.request, allow_paths=False)
+    others = [other.candidate.strategy for other in plan.alternatives[:MOST_ROWS]]
+    html = client.get("/plan", params=query).text
+    links = re.findall(r'href="/plan\?([^"]*strategy=[^"]*)"', html)
+    assert len(links) == len(others) > 0
+    for strategy, link in zip(others, links, strict=True):
+        opened = read_question(parse_qsl(unescape(link)))
+        _, found = answers.suggest(opened.request, allow_paths=False)
+        assert found.chosen.strategy == strategy
+        assert found.job.cluster.world_size == plan.job.cluster.world_size
 
 
 def test_an_open_number_of_gpus_is_a_table_of_them(client: TestClient) -> None:

@@ -47,6 +47,7 @@ ONE_GPU = Rule("COM004", Severity.ADVICE, communication.one_gpu_is_enough)
 
 CHECKS: tuple[Rule, ...] = (
     Rule("MEM001", Severity.BLOCKER, memory.out_of_memory),
+    Rule("MEM004", Severity.BLOCKER, memory.host_out_of_memory),
     Rule("MEM002", Severity.WARNING, memory.tight_memory),
     Rule("MEM003", Severity.WARNING, memory.states_wait_in_host_memory),
     Rule("ONE007", Severity.ADVICE, single_node.single_gpu_techniques_come_first),

@@ -2,6 +2,7 @@
 
 from planner.advice.rules.base import Situation
 from planner.core.units import format_bytes
+from planner.memory.host import estimate_host_memory
 from planner.search.candidate import COMFORTABLE_FRACTION
 
 
@@ -16,7 +17,7 @@ def out_of_memory(situation: Situation) -> str | None:
     Source: the memory ledger of the layout; Rajbhandari et al., ZeRO, arXiv:1910.02054, section 3.
     """
     memory, usable = situation.candidate.memory, situation.job.usable_bytes
-    if situation.candidate.fits:
+    if memory.reserved_bytes <= usable:
         return None
     largest = max(memory.terms, key=lambda term: term.amount)
     return (
@@ -24,6 +25,29 @@ def out_of_memory(situation: Situation) -> str | None:
         f" {format_bytes(memory.reserved_bytes - usable)} too much;"
         f" most of it {largest.name.replace('_', ' ')}: {format_bytes(largest.amount)}"
         f" = {largest.how}"
+    )
+
+
+def host_out_of_memory(situation: Situation) -> str | None:
+    """What is offloaded needs more memory than a node has.
+
+    Why: pinned memory cannot be swapped out, so the process ends before the first step, or the kernel ends it.
+
+    Instead: more nodes, among which states are divided; what keeps them small, such as an 8-bit
+    optimizer or adapters; or a machine with more memory.
+
+    Source: the host memory ledger of the layout; Ren et al., ZeRO-Offload, arXiv:2101.06840.
+    """
+    job, s = situation.job, situation.candidate.strategy
+    if not s.offloads_optimizer:
+        return None
+    host = estimate_host_memory(job, s)
+    if not host.available_bytes or host.training_bytes <= host.available_bytes:
+        return None
+    return (
+        f"offload={s.offload} needs {format_bytes(host.training_bytes)} of the"
+        f" {format_bytes(host.available_bytes)} of a node's memory,"
+        f" {format_bytes(host.training_bytes - host.available_bytes)} too much"
     )
 
 
@@ -56,4 +80,11 @@ def states_wait_in_host_memory(situation: Situation) -> str | None:
     s = situation.candidate.strategy
     if not s.offloads_optimizer:
         return None
-    return f"{str(s.offload).replace('+', ' and ')} in host memory: the layout would not fit, or not with room"
+    host = estimate_host_memory(situation.job, s)
+    known = "of {available}" if host.available_bytes else "assumed to be there"
+    return (
+        f"{str(s.offload).replace('+', ' and ')} in host memory:"
+        f" {format_bytes(host.training_bytes)} of each node's,"
+        f" {known.format(available=format_bytes(host.available_bytes))};"
+        " the layout would not fit, or not with room"
+    )

@@ -75,6 +75,56 @@ def key_value_heads_do_not_divide(job: Job, s: Strategy) -> Breach:
     )
 
 
+def heads_do_not_divide_over_context(job: Job, s: Strategy) -> Breach:
+    """Context parallelism that exchanges tokens for heads (Ulysses) divides the heads evenly.
+
+    Why: inside attention each rank has all tokens of some whole heads, after tensor parallelism has
+    taken its share of them.
+
+    Instead: a context parallel size that divides the heads of a tensor-parallel rank.
+
+    Source: Jacobs et al., DeepSpeed-Ulysses, arXiv:2309.14509, section 3; the framework record's
+    context_parallel section.
+    Leaves out: uneven heads, which DeepSpeed's newer layer deals out and pads.
+    """
+    heads, size = _heads(job), s.tensor_parallel_size * s.context_parallel_size
+    is_dealt = job.framework.context_parallel.exchange == "all_to_all"
+    is_divided = np.asarray(s.context_parallel_size) > 1
+    return Breach(
+        broken=is_divided & is_dealt & np.logical_not(divides(size, heads)),
+        message="context_parallel_size {size} does not divide the {heads:,} attention heads over"
+        " {tensor} tensor-parallel ranks, and {framework} exchanges tokens for whole heads (Ulysses)",
+        hint="use a divisor of {heads:,}",
+        numbers={
+            "size": s.context_parallel_size,
+            "heads": heads,
+            "tensor": s.tensor_parallel_size,
+            "framework": job.framework.name,
+        },
+        field="strategy.context_parallel_size",
+    )
+
+
+def chunks_need_a_pipeline(_job: Job, s: Strategy) -> Breach:
+    """Virtual stages, and schedules that need them, are of a pipeline.
+
+    Why: a rank without a pipeline has one stage, the whole model; several chunks of it would run
+    one after another as one does.
+
+    Instead: a pipeline parallel size above 1, or one virtual stage.
+
+    Source: Narayanan et al., arXiv:2104.04473, section 2.2; Megatron-LM refuses them as well.
+    """
+    is_alone = np.asarray(s.pipeline_parallel_size) == 1
+    return Breach(
+        broken=is_alone & (np.asarray(s.virtual_pipeline_size) > 1),
+        message="{chunks} virtual stages need a pipeline, and pipeline_parallel_size is 1",
+        hint="set a pipeline parallel size, or leave the virtual stages out",
+        numbers={"chunks": s.virtual_pipeline_size},
+        field="strategy.virtual_pipeline_size",
+    )
+
+
 def experts_do_not_divide(job: Job, s: Strategy) -> Breach:
     """Expert parallelism divides the experts evenly.
 
@@ -181,7 +231,12 @@ def batch_does_not_split(job: Job, s: Strategy) -> Breach:
     one_round = s.micro_batch_size * ranks
     hint = "it must be a multiple of micro_batch_size x data-parallel ranks"
     if np.ndim(one_round) == 0:
-        hint = nearest_multiples(batch, int(one_round))
+        steps, rest = divmod(batch, int(one_round))
+        hint = (
+            nearest_multiples(batch, int(one_round))
+            if rest
+            else f"use {steps} accumulation step{'s' if steps > 1 else ''}, or a batch of {int(product)}"
+        )
     return Breach(
         broken=product != batch,
         message="micro_batch_size {micro_batch} x gradient_accumulation_steps {steps}"

@@ -1,0 +1,56 @@
+"""What limits and rules say of one layout, whichever door it came through."""
+
+from collections.abc import Collection
+
+from planner.advice import rules
+from planner.advice.rules import Finding, Severity, Situation
+from planner.domain.job import Job
+from planner.domain.strategy import Layout
+from planner.search.candidate import Candidate
+from planner.search.limits import Breach, Limit, violations
+
+_OF_SIZES = frozenset({"LAY010", "LAY011", "LAY012"})
+"""Limits that a layout breaks by its batch and its number of ranks, not for what it is."""
+
+
+def layout_findings(job: Job, candidate: Candidate) -> tuple[Finding, ...]:
+    """Return what stands against an estimated layout and what an expert would say of it, the worst first.
+
+    What the framework cannot run is a blocker, what no search would propose a warning.
+    """
+    situation = Situation(
+        job=job, candidate=candidate, smallest_replica=candidate, fastest=candidate
+    )
+    broken = (
+        _finding(limit, breach, Severity.BLOCKER if limit.is_ability else Severity.WARNING)
+        for limit, breach in violations(job, candidate.strategy)
+    )
+    order = list(Severity)
+    found = (*broken, *rules.judge(situation))
+    return tuple(sorted(found, key=lambda finding: order.index(finding.severity)))
+
+
+def limit_findings(job: Job, s: Layout, but: Collection[str] = ()) -> tuple[Finding, ...]:
+    """Return the limits that a layout breaks, each with what to do instead.
+
+    Args:
+        job: of the layout.
+        s: the layout.
+        but: codes that are left out.
+    """
+    return tuple(
+        _finding(limit, breach, Severity.BLOCKER)
+        for limit, breach in violations(job, s)
+        if limit.code not in but
+    )
+
+
+def lasting_findings(job: Job, s: Layout) -> tuple[Finding, ...]:
+    """Return the limits that a layout breaks for what it is, whatever the batch."""
+    return limit_findings(job, s, _OF_SIZES)
+
+
+def _finding(limit: Limit, breach: Breach, severity: Severity) -> Finding:
+    advice = f"; {breach.advice}" if breach.advice else ""
+    message = f"{breach.reason}{advice}"
+    return Finding(code=limit.code, name=limit.name, severity=severity, message=message)

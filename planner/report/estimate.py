@@ -1,0 +1,59 @@
+"""One layout that the user chose -> text for a terminal."""
+
+from collections.abc import Sequence
+
+from planner.advice.rules import Finding
+from planner.core.units import format_bytes, format_seconds
+from planner.domain.job import Job
+from planner.memory.phases import PHASES
+from planner.report.text import (
+    STEP_TITLE,
+    assumptions_text,
+    layout_text,
+    ledger_text,
+    total_figures,
+)
+from planner.report.values import Terminal, figures_text
+from planner.request.cluster import Assumption
+from planner.search.candidate import Candidate
+
+
+def estimate_text(
+    job: Job,
+    candidate: Candidate,
+    assumptions: Sequence[Assumption],
+    findings: Sequence[Finding],
+    terminal: Terminal,
+) -> str:
+    """Return the report of one layout that the user chose."""
+    memory = f"Memory of one GPU at its peak ({PHASES[int(candidate.memory.phase)]})"
+    sections = [
+        verdict_text(job, candidate, terminal)
+        + "\n"
+        + figures_text(total_figures(job, candidate), terminal),
+        assumptions_text(assumptions, terminal),
+        estimate_findings_text(findings, terminal),
+        ledger_text(memory, candidate.memory.terms, format_bytes, terminal),
+        ledger_text(STEP_TITLE, candidate.step_time.terms, format_seconds, terminal),
+    ]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def verdict_text(job: Job, candidate: Candidate, terminal: Terminal) -> str:
+    """Return whether one layout fits, and which it is."""
+    verdict = "fits" if candidate.fits else "does not fit"
+    layout = layout_text(candidate.strategy, job.framework)
+    return terminal.bold(terminal.paragraph(f"It {verdict}: {layout}"))
+
+
+def estimate_findings_text(findings: Sequence[Finding], terminal: Terminal) -> str:
+    """Return a paragraph for each rule that fired and each limit that is broken."""
+    if not findings:
+        return ""
+    lines = (
+        terminal.paragraph(
+            f"{finding.code}  {finding.severity}: {finding.message}", first="  ", rest=" " * 10
+        )
+        for finding in findings
+    )
+    return "\n".join((terminal.bold("Findings"), *lines))

@@ -1,0 +1,73 @@
+"""What pydantic refuses -> one problem per field, by its dotted path, with the field that was meant."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from planner.core.errors import Problem, did_you_mean
+from planner.domain.dimensions import DIMENSIONS
+
+Sections = Mapping[str, type[BaseModel]]
+"""The schema of each object of a request, by its key; of the request itself under ""."""
+
+_SHORT_NAMES: Mapping[str, str] = {
+    **{dimension.short_name: dimension.field for dimension in DIMENSIONS},
+    "gpus": "gpus_per_node",
+    "seq_len": "sequence_length",
+    "batch_size": "global_batch_size",
+    "zero": "zero_stage",
+    "weights": "weights_dtype",
+}
+"""What people call a field of the contract."""
+
+
+def problems_of(error: ValidationError, sections: Sections) -> tuple[Problem, ...]:
+    """Return what is wrong with a request, one problem per field: unknown ones first, as others follow from them.
+
+    Each branch of a union complains of the same value: the first says enough, and nothing where another
+    branch found the fault further inside.
+    """
+    details = sorted(
+        error.errors(include_url=False), key=lambda detail: detail["type"] != "extra_forbidden"
+    )
+    problems = [_problem(detail, sections) for detail in details]
+    of_fields = {problem.field: problem for problem in reversed(problems)}
+    return tuple(
+        problem
+        for field, problem in reversed(of_fields.items())
+        if not any(field and other.startswith(f"{field}.") for other in of_fields)
+    )
+
+
+def _problem(detail: Any, sections: Sections) -> Problem:
+    *steps, last = [str(step) for step in detail["loc"]] or [""]
+    is_unknown = detail["type"] == "extra_forbidden"
+    # What is unknown is a key of the user's, whatever it looks like.
+    path = [step for step in steps if not _is_branch(step)]
+    path += [last] if is_unknown or not _is_branch(last) else []
+    field = ".".join(path)
+    if not is_unknown:
+        shown = f", not {detail['input']!r:.40}" if detail["type"] != "missing" else ""
+        said = "must be an object" if detail["type"] == "model_type" else detail["msg"]
+        return Problem(field=field, message=f"{field or 'the request'}: {said}{shown}", hint="")
+    hint = _nearest_field(last, path[-2] if len(path) > 1 else "", sections)
+    return Problem(field=field, message=f"unknown field {field[:80]!r}", hint=hint)
+
+
+def _is_branch(step: str) -> bool:
+    """Return whether pydantic names a branch of a union here, in place of a field."""
+    return step in {"str", "int"} or "[" in step or step[:1].isupper()
+
+
+def _nearest_field(name: str, parent: str, sections: Sections) -> str:
+    """Return a hint with the field that was meant: of this section, of another, or by its short name."""
+    known = sections.get(parent, sections[""]).model_fields
+    lower = name.lower().replace("-", "_")
+    meant = _SHORT_NAMES.get(lower, lower)
+    if meant in known:
+        return f"did you mean {meant}?"
+    for section in ("cluster", "recipe", "strategy"):
+        if meant in sections[section].model_fields:
+            return f"did you mean {section}.{meant}?"
+    return did_you_mean(name, known) or f"known: {', '.join(known)}"

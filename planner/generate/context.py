@@ -89,6 +89,7 @@ def strategy_name(spec: RunSpec) -> str:
         "tensor parallelism": spec.tensor_parallel_size,
         "a pipeline": spec.pipeline_parallel_size,
         "context parallelism": spec.context_parallel_size,
+        "expert parallelism": spec.expert_parallel_size,
     }
     parts = [first, *(name for name, size in others.items() if size > 1)]
     return ", ".join(part for part in parts if part)
@@ -106,6 +107,7 @@ def _layout(spec: RunSpec) -> dict[str, str]:
         "Tensor parallel": _tensor(spec),
         "Pipeline": _pipeline(spec),
         "Context parallel": _divided(spec.context_parallel_size, "each sequence"),
+        "Expert parallel": _divided(spec.expert_parallel_size, "the experts of each layer"),
         "Recomputed in backward": _RECOMPUTED[spec.recompute],
         "In host memory": "" if spec.offload == "none" else spec.offload.replace("+", " and "),
         "Parameters averaged": (

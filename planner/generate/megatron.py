@@ -5,8 +5,23 @@ from typing import Any
 from planner.generate.megatron_model import Options, model_options
 from planner.generate.run_spec import RunSpec
 from planner.generate.target import Target
+from planner.targets.megatron import MIXTURES
 
 _ATTENTION = {"eager": "unfused", "sdpa": "auto", "flash": "flash"}
+_PRECISIONS: dict[str, Options] = {
+    "fp32": {},
+    "fp16-mixed": {"--fp16": None},
+    "bf16-mixed": {"--bf16": None},
+    # Transformer Engine's matmuls between layers in 16 bit, whose gradients are reduced so, too.
+    "fp8": {
+        "--bf16": None,
+        "--fp8-format": "hybrid",
+        "--fp8-recipe": "delayed",
+        "--fp8-amax-history-len": 1024,
+        "--fp8-amax-compute-algo": "max",
+        "--grad-reduce-in-bf16": None,
+    },
+}
 _RECOMPUTE: dict[str, Options] = {
     "none": {},
     "selective": {"--recompute-granularity": "selective"},
@@ -28,6 +43,12 @@ def parallel_options(spec: RunSpec) -> Options:
         "--pipeline-model-parallel-size": spec.pipeline_parallel_size,
         "--context-parallel-size": spec.context_parallel_size,
     }
+    if str(spec.model_config.get("model_type")) in MIXTURES:
+        # Experts are divided by tensor parallelism as everything else is.
+        options |= {
+            "--expert-model-parallel-size": spec.expert_parallel_size,
+            "--expert-tensor-parallel-size": spec.tensor_parallel_size,
+        }
     if spec.sequence_parallel and spec.tensor_parallel_size > 1:
         options["--sequence-parallel"] = None
     if spec.virtual_pipeline_size > 1:
@@ -76,9 +97,7 @@ def training_options(spec: RunSpec) -> Options:
         "--distributed-timeout-minutes": 30,
         "--attention-backend": _ATTENTION[spec.attention],
     }
-    if spec.precision != "fp32":
-        options["--fp16" if spec.precision == "fp16-mixed" else "--bf16"] = None
-    return options | _RECOMPUTE[spec.recompute]
+    return options | _PRECISIONS[spec.precision] | _RECOMPUTE[spec.recompute]
 
 
 def _context(spec: RunSpec) -> dict[str, Any]:

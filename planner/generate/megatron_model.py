@@ -1,10 +1,13 @@
-"""A Hugging Face config.json as Megatron-LM's arguments, for the shapes of GPT-2 and Llama."""
+"""A Hugging Face config.json as Megatron-LM's arguments, for the shapes of GPT-2 and Llama, and mixtures of experts."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from planner.generate.run_spec import RunSpec
-from planner.targets.megatron import rope
+from planner.targets.megatron import MIXTURES, rope
+
+_GROUPED = ("bf16-mixed", "fp8")
+"""Precisions whose GPUs have the kernels of many matmuls in one, which ask for Ampere."""
 
 Options = dict[str, str | int | float | None]
 """Option to its value; None for one that has none."""
@@ -18,6 +21,7 @@ def model_options(spec: RunSpec) -> Options:
     return {
         "--use-mcore-models": None,
         **options,
+        **_experts(config, spec),
         "--max-position-embeddings": max(positions, spec.sequence_length),
         "--init-method-std": config.get("initializer_range", 0.02),
         "--make-vocab-size-divisible-by": 128,
@@ -62,12 +66,44 @@ def _llama(config: Mapping[str, Any]) -> Options:
     }
     if groups != heads:
         options |= {"--group-query-attention": None, "--num-query-groups": groups}
-    if config["model_type"] == "qwen2":
+    if config["model_type"] in {"qwen2", "qwen2_moe"}:
         options["--add-qkv-bias"] = None
-    if config["model_type"] == "qwen3":
+    if config["model_type"] in {"qwen3", "qwen3_moe"}:
         options["--qk-layernorm"] = None
     if not config.get("tie_word_embeddings"):
         options["--untie-embeddings-and-output-weights"] = None
     if rope(config).get("rope_type") == "llama3":
         options |= {"--use-rope-scaling": None, "--rope-scaling-factor": rope(config)["factor"]}
+    return options
+
+
+def _experts(config: Mapping[str, Any], spec: RunSpec) -> Options:
+    """Return what a mixture adds to the shape of a decoder: experts, router, shared expert.
+
+    Megatron scales the chosen experts' scores to a sum of one unless the softmax comes before the
+    choice, which is what `norm_topk_prob` says; Mixtral's scores always are.
+    """
+    mixture = MIXTURES.get(str(config["model_type"]))
+    if mixture is None:
+        return {}
+    options: Options = {
+        "--num-experts": config[mixture.experts],
+        "--moe-ffn-hidden-size": config[mixture.width],
+        "--moe-router-topk": config["num_experts_per_tok"],
+        "--moe-router-dtype": "fp32",
+        "--moe-router-load-balancing-type": "aux_loss",
+        "--moe-aux-loss-coeff": config.get("router_aux_loss_coef", 0.001),
+        "--moe-token-dispatcher-type": "alltoall",
+    }
+    is_scaled = config["model_type"] == "mixtral" or config.get("norm_topk_prob", False)
+    if not is_scaled or config["num_experts_per_tok"] == 1:
+        options["--moe-router-pre-softmax"] = None
+    if spec.precision in _GROUPED:
+        options["--moe-grouped-gemm"] = None
+    shared = config.get("shared_expert_intermediate_size")
+    if config["model_type"] == "qwen2_moe" and shared:
+        options |= {
+            "--moe-shared-expert-intermediate-size": shared,
+            "--moe-shared-expert-gate": None,
+        }
     return options

@@ -57,7 +57,7 @@ class RunSpec:
     """Optimizer steps between averages of the parameters; 1 averages gradients every step."""
     sequence_length: int
     precision: str
-    """`fp32`, `tf32`, `fp16-mixed`, `bf16-mixed` or `bf16`."""
+    """`fp32`, `tf32`, `fp16-mixed`, `bf16-mixed`, `bf16` or `fp8`."""
     attention: str
     """`eager`, `sdpa` or `flash`."""
     recompute: str

@@ -5,7 +5,7 @@ import numpy as np
 from planner.domain.breach import Breach
 from planner.domain.job import Job
 from planner.domain.strategy import ZERO_1, Recompute, Strategy
-from planner.targets import deepspeed, torchrun
+from planner.targets import common, deepspeed, torchrun
 from planner.targets.base import only_where, refusal
 from planner.targets.families import undividable
 
@@ -14,8 +14,12 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
     """Return why Accelerate, with DeepSpeed behind it where the job is for that, refuses a layout."""
     if job.framework.name == "deepspeed":
         divides = "with DeepSpeed it divides the data, not the model, over GPUs"
-        return (refusal(s.divides_model, divides), *deepspeed.zero(s))
-    return (*_data_parallel(job, s), *only_where(s.divides_model, _divided(job, s)))
+        return (common.precision(job), refusal(s.divides_model, divides), *deepspeed.zero(s))
+    return (
+        common.precision(job),
+        *_data_parallel(job, s),
+        *only_where(s.divides_model, _divided(job, s)),
+    )
 
 
 def _data_parallel(job: Job, s: Strategy) -> tuple[Breach, ...]:

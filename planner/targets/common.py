@@ -44,17 +44,21 @@ def judge(job: Job, _s: Strategy) -> tuple[Breach, ...]:
             tasks=", ".join(TASKS),
         ),
         refusal(
-            recipe.precision not in PRECISIONS,
-            "the scripts run {precisions}, not {precision}",
-            "recipe.precision",
-            precision=recipe.precision,
-            precisions=", ".join(PRECISIONS),
-        ),
-        refusal(
             recipe.optimizer not in OPTIMIZERS,
             "the scripts step {optimizers}, not {optimizer}",
             "recipe.optimizer",
             optimizer=recipe.optimizer,
             optimizers=", ".join(OPTIMIZERS),
         ),
+    )
+
+
+def precision(job: Job) -> Breach:
+    """Return why a script of PyTorch's own precisions refuses the job's."""
+    return refusal(
+        job.recipe.precision not in PRECISIONS,
+        "the scripts run {precisions}, not {precision}",
+        "recipe.precision",
+        precision=job.recipe.precision,
+        precisions=", ".join(PRECISIONS),
     )

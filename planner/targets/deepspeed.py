@@ -13,6 +13,7 @@ from planner.domain.strategy import (
     Recompute,
     Strategy,
 )
+from planner.targets import common
 from planner.targets.base import has_schedule_of, only_where, refusal
 from planner.targets.families import undividable
 
@@ -21,6 +22,7 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
     """Return why DeepSpeed's own script refuses a layout."""
     others = s.tensor_parallel_size * s.context_parallel_size * s.expert_parallel_size
     return (
+        common.precision(job),
         refusal(
             np.asarray(others) > 1,
             "its script divides data and layers over GPUs, not matrices, sequences or experts",

@@ -1,6 +1,8 @@
 """What Megatron-LM's pretrain_gpt.py cannot run, and models that have no arguments there."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,6 @@ from planner.domain.job import Job
 from planner.domain.strategy import ZERO_1, Offload, Strategy
 from planner.parallel.partition import layers_per_stage
 from planner.targets.base import by_pipeline_size, has_schedule_of, refusal
-from planner.targets.families import heads
 
 _LLAMA_FIELDS = (
     "num_hidden_layers",
@@ -21,16 +22,54 @@ _LLAMA_FIELDS = (
     "max_position_embeddings",
     "vocab_size",
 )
-_FIELDS = {
-    "gpt2": ("n_layer", "n_embd", "n_head", "n_positions", "vocab_size"),
-    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), _LLAMA_FIELDS),
-}
+_TENSOR_CORE_CHANNELS, _TENSOR_CORE_TOKENS = 16, 8
+"""What Transformer Engine's 8-bit matmuls divide: channels of both operands, and rows of tokens."""
+
+
+_WIDTHS = ("n_embd", "hidden_size", "n_inner", "intermediate_size", "moe_intermediate_size")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mixture:
+    """What config.json of a mixture of experts calls their number and their width."""
+
+    experts: str
+    width: str
+
+
+_QWEN_MIXTURE = Mixture(experts="num_experts", width="moe_intermediate_size")
+MIXTURES: Mapping[str, Mixture] = MappingProxyType(
+    {
+        "mixtral": Mixture(experts="num_local_experts", width="intermediate_size"),
+        "qwen2_moe": _QWEN_MIXTURE,
+        "qwen3_moe": _QWEN_MIXTURE,
+    }
+)
+"""By model type: those whose router and shared experts have arguments."""
+
+_FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "gpt2": ("n_layer", "n_embd", "n_head", "n_positions", "vocab_size"),
+        **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), _LLAMA_FIELDS),
+        **{
+            name: (*_LLAMA_FIELDS, mixture.experts, mixture.width, "num_experts_per_tok")
+            for name, mixture in MIXTURES.items()
+        },
+    }
+)
 """What config.json must say, by model type."""
 
 
 def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
     """Return why pretrain_gpt.py refuses a layout."""
-    return (*_parallel(s), *_pipelined(job, s), *_trained(job, s), *_model(job, s))
+    return (
+        *_parallel(s),
+        *_pipelined(job, s),
+        *_trained(job),
+        *_model(job, s),
+        *_mixture(job, s),
+        *_in_8_bit(job, s),
+    )
 
 
 def _parallel(s: Strategy) -> tuple[Breach, ...]:
@@ -79,16 +118,12 @@ def _pipelined(job: Job, s: Strategy) -> tuple[Breach, ...]:
     )
 
 
-def _trained(job: Job, s: Strategy) -> tuple[Breach, ...]:
+def _trained(job: Job) -> tuple[Breach, ...]:
     return (
         refusal(
             job.recipe.precision in {"tf32", "bf16"},
             "its weights are 32 bit, or 16 bit with a 32-bit copy",
             "recipe.precision",
-        ),
-        refusal(
-            np.asarray(s.expert_parallel_size) > 1,
-            "its arguments are written for models without experts",
         ),
         refusal(
             job.model.task != "causal-lm",
@@ -103,10 +138,14 @@ def _model(job: Job, s: Strategy) -> tuple[Breach, ...]:
     config: Mapping[str, Any] = job.model.config
     needed = _FIELDS.get(str(config.get("model_type")), ())
     missing = [name for name in needed if not isinstance(config.get(name), int)]
-    tensor, (queries, keys) = np.asarray(s.tensor_parallel_size), heads(config)
+    tensor, (queries, keys) = np.asarray(s.tensor_parallel_size), _heads(config)
     window = config.get("sliding_window") if config.get("use_sliding_window", True) else None
     return (
-        refusal(not needed, "its arguments are known for models like GPT-2 and Llama", "model"),
+        refusal(
+            not needed,
+            "its arguments are known for models like GPT-2, Llama, Mixtral and Qwen's mixtures",
+            "model",
+        ),
         refusal(
             bool(missing),
             "config.json does not say {missing}",
@@ -133,6 +172,74 @@ def _model(job: Job, s: Strategy) -> tuple[Breach, ...]:
             "{queries} attention heads are not shared out evenly by {tensor}",
             queries=queries,
             tensor=s.tensor_parallel_size,
+        ),
+    )
+
+
+def _heads(config: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the heads of queries, and those of keys and values; 1 where config.json does not say."""
+    queries = config.get("n_head", config.get("num_attention_heads"))
+    queries = queries if isinstance(queries, int) else 1
+    return queries, config.get("num_key_value_heads") or queries
+
+
+def _mixture(job: Job, s: Strategy) -> tuple[Breach, ...]:
+    """Return what of experts has no arguments, or would be refused when the job starts.
+
+    Source: Megatron-LM core/transformer/moe/moe_layer.py: training with tensor parallelism and
+    without sequence parallelism is a ValueError.
+    """
+    config: Mapping[str, Any] = job.model.config
+    is_mixture = config.get("model_type") in MIXTURES
+    is_some = config.get("decoder_sparse_step", 1) != 1 or bool(config.get("mlp_only_layers"))
+    is_divided = np.asarray(s.tensor_parallel_size) > 1
+    return (
+        refusal(
+            np.asarray(s.expert_parallel_size > 1) & (not is_mixture),
+            "a model without experts has none to divide",
+        ),
+        refusal(
+            is_mixture and is_some,
+            "its arguments are written for mixtures with experts in every layer",
+            "model",
+        ),
+        refusal(
+            is_divided & np.logical_not(s.sequence_parallel) & is_mixture,
+            "it trains experts under tensor parallelism with sequence parallelism alone",
+        ),
+    )
+
+
+def _in_8_bit(job: Job, s: Strategy) -> tuple[Breach, ...]:
+    """Return what Transformer Engine does not multiply in 8 bit.
+
+    Source: Transformer Engine's assert_dim_for_fp8_exec: 8 divides the rows of a matmul's input, 16
+    its channels.
+    """
+    tensor, gpu = np.asarray(s.tensor_parallel_size), job.cluster.gpu
+    config, is_8_bit = job.model.config, job.recipe.precision == "fp8"
+    widths = [value for name in _WIDTHS if isinstance(value := config.get(name), int)]
+    rows = np.asarray(s.micro_batch_size * job.recipe.sequence_length) / s.context_parallel_size
+    is_odd = [np.mod(width, _TENSOR_CORE_CHANNELS * tensor) > 0 for width in widths]
+    return (
+        refusal(
+            is_8_bit and "fp8" not in gpu.peak_flops,
+            "{gpu} does not multiply in 8 bit",
+            "recipe.precision",
+            gpu=gpu.name,
+        ),
+        refusal(
+            is_8_bit & np.logical_or.reduce(is_odd, axis=0),
+            "{tensor} tensor-parallel ranks leave channels that 8-bit matmuls do not take: multiples"
+            " of {channels}",
+            tensor=s.tensor_parallel_size,
+            channels=_TENSOR_CORE_CHANNELS,
+        ),
+        refusal(
+            is_8_bit
+            & (np.mod(rows, _TENSOR_CORE_TOKENS * np.where(s.sequence_parallel, tensor, 1)) > 0),
+            "8-bit matmuls take tokens in multiples of {tokens}",
+            tokens=_TENSOR_CORE_TOKENS,
         ),
     )
 

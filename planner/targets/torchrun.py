@@ -17,6 +17,7 @@ from planner.domain.strategy import (
 )
 from planner.parallel.partition import layers_per_stage
 from planner.parallel.pipeline_schedules import chunks_are_defined, splits_backward
+from planner.targets import common
 from planner.targets.base import by_pipeline_size, has_schedule_of, only_where, refusal
 from planner.targets.families import heads, undividable
 
@@ -29,6 +30,7 @@ _IN_ROUNDS = ("ScheduleInterleaved1F1B", "ScheduleInterleavedZeroBubble")
 def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
     """Return why the script of PyTorch alone refuses a layout."""
     return (
+        common.precision(job),
         *_data_parallel(job, s),
         *only_where(s.divides_model, _divided(job, s)),
         *only_where(np.asarray(s.pipeline_parallel_size) > 1, _pipelined(job, s)),

@@ -5,7 +5,7 @@ import numpy as np
 from planner.domain.breach import Breach
 from planner.domain.job import Job
 from planner.domain.strategy import ZERO_1, Recompute, Strategy
-from planner.targets import deepspeed, torchrun
+from planner.targets import common, deepspeed, torchrun
 from planner.targets.base import refusal
 
 
@@ -13,8 +13,9 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
     """Return why Trainer, with DeepSpeed behind it where the job is for that, refuses a layout."""
     divides = refusal(s.divides_model, "Trainer divides the data, not the model, over GPUs")
     if job.framework.name == "deepspeed":
-        return (divides, *deepspeed.zero(s))
+        return (common.precision(job), divides, *deepspeed.zero(s))
     return (
+        common.precision(job),
         divides,
         refusal(np.asarray(s.zero_stage) == ZERO_1, "Trainer has ZeRO-1 through DeepSpeed alone"),
         refusal(s.is_hybrid, "its FSDP shards over all GPUs, without replicas"),

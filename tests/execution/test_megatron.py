@@ -6,19 +6,23 @@ import shlex
 import subprocess
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import Field, fields
+from dataclasses import Field, fields, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
 from conftest import JobMaker
 from launched import GPT2, LLAMA, TINY, start, write
-from run_specs import refusal, with_layout
+from packaging.version import Version
+from run_specs import job_of, layout_of, refusal, with_layout
 
+from planner.catalog import records
 from planner.generate import RunSpec, generate
 from planner.hardware.placement import RankGrid
+from planner.targets import refusals
 
 with warnings.catch_warnings():  # it misses Transformer Engine and Apex, which need a GPU
     warnings.simplefilter("ignore")
@@ -41,6 +45,22 @@ BIG = with_layout(
     },
     precision="bf16-mixed",
 )
+MIXTRAL = {
+    **BIG.model_config,
+    "model_type": "mixtral",
+    "num_local_experts": 8,
+    "num_experts_per_tok": 2,
+    "router_aux_loss_coef": 0.02,
+}
+QWEN_MOE = {
+    **BIG.model_config,
+    "model_type": "qwen2_moe",
+    "moe_intermediate_size": 16,
+    "shared_expert_intermediate_size": 48,
+    "num_experts": 8,
+    "num_experts_per_tok": 4,
+    "norm_topk_prob": False,
+}
 
 
 def options(spec: RunSpec) -> dict[str, str | None]:
@@ -113,9 +133,22 @@ def layouts() -> Iterator[RunSpec]:
             offload="optimizer",
         )
     for precision, recompute, attention in product(
-        ("fp32", "fp16-mixed", "bf16-mixed"), ("none", "selective", "full"), ("eager", "flash")
+        ("fp32", "fp16-mixed", "bf16-mixed", "fp8"),
+        ("none", "selective", "full"),
+        ("eager", "flash"),
     ):
         yield batch(precision=precision, recompute=recompute, attention=attention)
+    for config, expert, tensor, precision in product(
+        (MIXTRAL, QWEN_MOE), (1, 4), (1, 2), ("bf16-mixed", "fp8", "fp16-mixed")
+    ):
+        yield batch(
+            model_config=config,
+            expert_parallel_size=expert,
+            tensor_parallel_size=tensor,
+            sequence_parallel=tensor > 1,
+            precision=precision,
+            zero_stage=1,
+        )
     yield batch(model_config=GPT2)
 
 
@@ -152,7 +185,12 @@ def core_config(given: Mapping[str, str | None]) -> TransformerConfig:
         values["virtual_pipeline_model_parallel_size"] = int(
             given["--num-virtual-stages-per-pipeline-rank"] or 0
         )
-    with warnings.catch_warnings():
+    if "--num-experts" in given:
+        values["num_moe_experts"] = int(given["--num-experts"] or 0)
+        values["moe_aux_loss_coeff"] = float(given["--moe-aux-loss-coeff"] or 0)
+    # What it would read of Transformer Engine, which needs a GPU.
+    engine = patch("megatron.core.utils.get_te_version", return_value=Version("2.9.0"))
+    with warnings.catch_warnings(), engine:
         warnings.simplefilter("ignore")
         return TransformerConfig(pipeline_dtype=torch.bfloat16, **values)
 
@@ -164,7 +202,10 @@ def test_megatron_core_accepts_every_layout_as_it_is_meant() -> None:
         assert config.pipeline_model_parallel_size == spec.pipeline_parallel_size
         assert config.context_parallel_size == spec.context_parallel_size
         assert config.sequence_parallel == spec.sequence_parallel
-        assert config.bf16 == (spec.precision == "bf16-mixed")
+        assert config.bf16 == (spec.precision in {"bf16-mixed", "fp8"})
+        assert config.fp8 == ("hybrid" if spec.precision == "fp8" else None)
+        assert config.expert_model_parallel_size == spec.expert_parallel_size
+        assert config.expert_tensor_parallel_size == spec.tensor_parallel_size
         assert config.fp16 == (spec.precision == "fp16-mixed")
         assert config.recompute_granularity == (
             None if spec.recompute == "none" else spec.recompute
@@ -178,6 +219,7 @@ def test_megatron_core_accepts_every_layout_as_it_is_meant() -> None:
         {"--tensor-model-parallel-size": "3"},
         {"--recompute-granularity": "some"},
         {"--num-query-groups": "3", "--tensor-model-parallel-size": "2"},
+        {"--expert-model-parallel-size": "2"},
     ],
 )
 def test_megatron_core_would_refuse_a_contradiction(change: dict[str, str | None]) -> None:
@@ -186,7 +228,15 @@ def test_megatron_core_would_refuse_a_contradiction(change: dict[str, str | None
 
 
 @pytest.mark.parametrize(
-    "model", ["meta-llama/Llama-3.1-8B", "Qwen/Qwen3-0.6B", "openai-community/gpt2"]
+    "model",
+    [
+        "meta-llama/Llama-3.1-8B",
+        "Qwen/Qwen3-0.6B",
+        "openai-community/gpt2",
+        "mistralai/Mixtral-8x7B-v0.1",
+        "Qwen/Qwen1.5-MoE-A2.7B",
+        "Qwen/Qwen3-30B-A3B",
+    ],
 )
 def test_published_models_keep_their_parameters(model: str, make_job: JobMaker) -> None:
     """Counted from Megatron's shapes: what its arguments build is the model of the plan."""
@@ -197,7 +247,12 @@ def test_published_models_keep_their_parameters(model: str, make_job: JobMaker) 
     attention = (
         2 * hidden * config.kv_channels * (config.num_attention_heads + config.num_query_groups)
     )
-    mlp = (3 if "--swiglu" in given else 2) * hidden * config.ffn_hidden_size
+    width = config.ffn_hidden_size
+    if config.num_moe_experts:
+        shared = config.moe_shared_expert_intermediate_size or 0
+        width = config.num_moe_experts * config.moe_ffn_hidden_size + shared
+    mlp = (3 if "--swiglu" in given else 2) * hidden * width
+    mlp += hidden * (config.num_moe_experts or 0)
     is_tied = "--untie-embeddings-and-output-weights" not in given
     embeddings = published.config["vocab_size"] * hidden * (1 if is_tied else 2)
     matrices = layers * (attention + mlp) + embeddings
@@ -234,7 +289,7 @@ def test_the_planners_groups_of_experts_are_megatrons(expert: int, data: int) ->
     [
         ({"zero_stage": 3}, "ZeRO-1"),
         ({"precision": "bf16"}, "32-bit copy"),
-        ({"model_config": {"model_type": "bloom"}}, "models like GPT-2 and Llama"),
+        ({"model_config": {"model_type": "bloom"}}, "models like GPT-2, Llama"),
         ({"model_config": {**GPT2, "n_embd": "$(reboot)"}}, "config.json does not say n_embd"),
         ({"model_config": {**LLAMA, "sliding_window": 4}}, "within a window"),
         (
@@ -246,6 +301,15 @@ def test_the_planners_groups_of_experts_are_megatrons(expert: int, data: int) ->
         ({"synchronize_every": 2}, "averages gradients every step"),
         ({"offload": "optimizer"}, "offloads the optimizer's states alone"),
         ({"task": "masked-lm"}, "predicts the next token"),
+        ({"expert_parallel_size": 2}, "without experts has none"),
+        ({"model_config": {**MIXTRAL, "num_experts_per_tok": None}}, "not say num_experts_per_tok"),
+        ({"model_config": {**QWEN_MOE, "decoder_sparse_step": 2}}, "experts in every layer"),
+        ({"model_config": {**QWEN_MOE, "mlp_only_layers": [0]}}, "experts in every layer"),
+        (
+            {"model_config": MIXTRAL, "tensor_parallel_size": 2, "global_batch_size": 8},
+            "sequence parallelism alone",
+        ),
+        ({"precision": "fp8", "framework": "megatron"}, "a100-sxm-80gb does not multiply in 8 bit"),
     ],
 )
 def test_what_megatron_cannot_run_is_refused_with_the_reason(
@@ -253,6 +317,65 @@ def test_what_megatron_cannot_run_is_refused_with_the_reason(
 ) -> None:
     spec = with_layout(TINY, **({"model_config": LLAMA} | layout))
     assert re.search(reason, refusal(spec, "megatron"))
+
+
+@pytest.mark.parametrize(
+    ("config", "arguments"),
+    [
+        (
+            MIXTRAL,
+            {
+                "--num-experts": "8",
+                "--moe-ffn-hidden-size": "64",
+                "--moe-router-topk": "2",
+                "--moe-aux-loss-coeff": "0.02",
+                "--moe-grouped-gemm": None,
+                "--expert-model-parallel-size": "4",
+                "--expert-tensor-parallel-size": "2",
+            },
+        ),
+        (
+            QWEN_MOE,
+            {
+                "--num-experts": "8",
+                "--moe-ffn-hidden-size": "16",
+                "--moe-router-topk": "4",
+                "--moe-router-pre-softmax": None,
+                "--moe-shared-expert-intermediate-size": "48",
+                "--moe-shared-expert-gate": None,
+                "--add-qkv-bias": None,
+            },
+        ),
+    ],
+)
+def test_a_mixtures_experts_router_and_groups_are_arguments(
+    config: dict[str, Any], arguments: dict[str, str | None]
+) -> None:
+    layout = {"expert_parallel_size": 4, "tensor_parallel_size": 2, "sequence_parallel": True}
+    spec = with_layout(BIG, model_config=config, global_batch_size=64, zero_stage=1, **layout)
+    assert not refusal(spec, "megatron")
+    given = options(spec)
+    assert arguments.items() <= given.items()
+    # Mixtral's scores of the chosen experts sum to one, Qwen's as its config says.
+    assert ("--moe-router-pre-softmax" in given) == (config is QWEN_MOE)
+    scaled = with_layout(spec, model_config={**config, "norm_topk_prob": True})
+    assert "--moe-router-pre-softmax" not in options(scaled)
+
+
+@pytest.mark.parametrize(
+    ("layout", "reason"),
+    [
+        ({}, ""),
+        ({"tensor_parallel_size": 4, "global_batch_size": 32}, "4 tensor-parallel ranks leave"),
+        ({"sequence_length": 9, "micro_batch_size": 1, "global_batch_size": 16}, "multiples of 8"),
+    ],
+)
+def test_eight_bit_takes_even_channels_and_tokens(layout: dict[str, Any], reason: str) -> None:
+    job, spec = job_of(BIG), with_layout(BIG, precision="fp8", framework="megatron", **layout)
+    job = replace(job_of(spec), cluster=replace(job.cluster, gpu=records.gpu("h100")))
+    breaches = refusals(job, layout_of(spec), ["megatron"])
+    assert (breaches["megatron"].reason if breaches else "").find(reason) >= 0
+    assert bool(breaches) == bool(reason)
 
 
 PRETRAIN = """

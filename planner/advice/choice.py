@@ -1,19 +1,19 @@
 """Job -> the layout to run: the tree names what it admits, the search may overrule it."""
 
 from dataclasses import dataclass, replace
-from functools import cache
 
 import numpy as np
 
 from planner.advice import rules
 from planner.advice.refusal import no_layout, nothing_fits, unsplit
 from planner.advice.rules import DISAGREEMENT, Finding, Preference, Situation
-from planner.catalog import records
+from planner.advice.rules.base import LARGER_GPUS, ONE_GPU, ONE_NODE
 from planner.core.errors import PlannerError
 from planner.core.term import Column
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.job import Job
 from planner.domain.strategy import Layout, Recompute, rows
+from planner.hardware.usual_host import usual_host_bytes
 from planner.memory.host import estimate_host_memory
 from planner.memory.ledger import estimate_memory
 from planner.search.candidate import Candidate, estimate
@@ -105,25 +105,11 @@ def ordinary_rows(result: SearchResult, pinned: PinnedFields) -> Column:
 
 
 def _host_holds(result: SearchResult) -> Column:
-    """Return which layouts a node's memory holds; where it is unknown, what a known machine's would.
-
-    A host of unknown memory is taken to have no more per GPU than any known machine of several.
-    """
+    """Return which layouts a node's memory holds, or that of such machines where it is unknown."""
     host = estimate_host_memory(result.job, result.table)
-    most = result.job.cluster.gpus_per_node * _most_host_bytes_per_gpu()
-    held: Column = np.asarray(host.training_bytes <= (host.available_bytes or most))
+    available = host.available_bytes or usual_host_bytes(result.job.cluster)
+    held: Column = np.asarray(host.training_bytes <= available)
     return held
-
-
-@cache
-def _most_host_bytes_per_gpu() -> float:
-    """Return the most that a known machine of several GPUs has for each: one may have a whole host."""
-    instances = (records.instance(name) for name in records.instance_names())
-    return max(
-        instance.host_memory_bytes / instance.gpus_per_node
-        for instance in instances
-        if instance.gpus_per_node > 1
-    )
 
 
 def _situation(result: SearchResult, ordinary: Column, pinned: PinnedFields) -> Situation:
@@ -222,14 +208,11 @@ def _largest_layer_bytes(job: Job) -> float:
 
 
 def on_fewer_gpus(job: Job) -> dict[str, Candidate]:
-    """Return the choice on one GPU and on one node, where they are fewer and it fits on the GPU."""
-    sizes = ["one GPU"] if job.cluster.world_size > 1 else []
-    if job.cluster.nodes > 1 and job.cluster.gpus_per_node > 1:
-        sizes.append("one node")
+    """Return the choice on fewer GPUs, by which they are, where it fits on them without a host."""
     chosen = {}
-    for name in sizes:
+    for name, smaller in smaller_jobs(job).items():
         try:
-            candidate = choose(sized(job, name)).situation.candidate
+            candidate = choose(smaller).situation.candidate
         except PlannerError:
             continue
         if not candidate.strategy.offloads_optimizer:
@@ -237,6 +220,13 @@ def on_fewer_gpus(job: Job) -> dict[str, Candidate]:
     return chosen
 
 
-def sized(job: Job, name: str) -> Job:
-    """Return the job on "one GPU" or "one node" of its own."""
-    return with_gpus(job, job.cluster.gpus_per_node if name == "one node" else 1, 1)
+def smaller_jobs(job: Job) -> dict[str, Job]:
+    """Return the job on one GPU, on one node, and on a mixed node's larger GPUs, where they are fewer."""
+    cluster, jobs = job.cluster, {}
+    if cluster.world_size > 1:
+        jobs[ONE_GPU] = with_gpus(job, 1, 1)
+    if cluster.nodes > 1 and cluster.gpus_per_node > 1:
+        jobs[ONE_NODE] = with_gpus(job, cluster.gpus_per_node, 1)
+    if cluster.larger_gpus:
+        jobs[LARGER_GPUS] = replace(job, cluster=cluster.larger_gpus)
+    return jobs

@@ -17,7 +17,7 @@ from planner.advice.alternatives import (
     shown,
     too_large,
 )
-from planner.advice.choice import choose, on_fewer_gpus, sized
+from planner.advice.choice import choose, on_fewer_gpus, smaller_jobs
 from planner.advice.confidence import Confidence, confidence
 from planner.advice.launch import Instead, fastest_written
 from planner.advice.other_network import on_other_network
@@ -136,7 +136,7 @@ def _instead(job: Job, chosen: Candidate, pinned: PinnedFields) -> Instead | Non
 def _on_fewer(situation: Situation, size: str) -> Plan:
     """Return the plan on some of the GPUs, with what was found of all of them."""
     job = situation.job
-    smaller = make_plan(sized(job, size))
+    smaller = make_plan(smaller_jobs(job)[size])
     branch, *others = smaller.findings
     spared = rules.spared(situation)
     codes = {finding.code for finding in spared}

@@ -52,7 +52,7 @@ def nothing_fits(result: SearchResult, pinned: PinnedFields | None) -> NothingFi
         f" {strategy.micro_batch_size}, recompute {strategy.recompute}) needs"
         f" {format_bytes(needed)} of {format_bytes(usable)} {place},"
         f" {format_bytes(needed - usable)} too much",
-        hint="; ".join([*_offload(result), *remedies(job, pinned)])
+        hint="; ".join([*remedies(job, pinned), *_offload(result)])
         or "use a smaller model or larger GPUs",
         field="cluster",
     )

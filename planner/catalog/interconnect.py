@@ -169,6 +169,15 @@ class NetworkShape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """Host memory where nobody said how much there is."""
+
+    desktop_bytes: float
+    """The most that a node of consumer cards is taken to have."""
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Interconnect:
     """The record; a section of the file is a field here."""
 
@@ -184,6 +193,7 @@ class Interconnect:
     network: Network
     collectives: Mapping[str, CollectiveFamily]
     in_switch: InSwitch
+    host: Host
     between_nodes: NetworkShape
 
 

@@ -59,7 +59,7 @@ class Vendor:
 
 
 _FOR_PEOPLE = {
-    "gpus": {"tdp_watts", "is_consumer", "usable_source", "unsourced", "notes"},
+    "gpus": {"tdp_watts", "usable_source", "unsourced", "notes"},
     "links": {"notes"},
     "instances": {"unsourced"},
 }

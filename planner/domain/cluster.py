@@ -63,6 +63,8 @@ class Gpu:
     """The record of `data/links` that one NVLink or XGMI link of it is; "" where it has none."""
     has_p2p: bool
     """PCIe peer-to-peer between cards."""
+    is_consumer: bool = False
+    """Sold for desktops."""
     source: str
     gemm: GemmCurve
 
@@ -156,6 +158,8 @@ class Cluster:
     instance: Instance | None = None
     host_memory_bytes: float = 0.0
     """Of one node; 0 where unknown."""
+    larger_gpus: "Cluster | None" = None
+    """Without the smallest and slowest model of a mixed node's GPUs."""
 
     def link(self, ranks: int, stride: int = 1) -> Link:
         """Return the link among `ranks` GPUs of a node or an NVLink domain, `stride` ranks apart."""

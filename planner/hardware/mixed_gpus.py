@@ -136,7 +136,7 @@ def waste(gpu_counts: Sequence[GpuCount]) -> str:
         if (shares := _unused(gpu_count, memory, speed, dtype))
     ]
     return (
-        "every rank is planned as the smallest and slowest card"
+        "with all of them every rank is planned as the smallest and slowest card"
         + (f", which leaves unused {', and '.join(unused)}" if unused else "")
         + _without_the_least(gpu_counts, dtype)
     )
@@ -156,11 +156,7 @@ def _unused(gpu_count: GpuCount, memory: float, speed: float, dtype: str) -> lis
 
 def _without_the_least(gpu_counts: Sequence[GpuCount], dtype: str) -> str:
     """Return the offer to drop a model, or "" where the rest would be smaller and slower."""
-    least = min(
-        gpu_counts,
-        key=lambda gpu_count: (gpu_count.gpu.memory_bytes, gpu_count.gpu.peak_flops[dtype]),
-    )
-    others = [gpu_count for gpu_count in gpu_counts if gpu_count is not least]
+    least, others = _parted(gpu_counts)
     memory, speed = _least(gpu_counts, dtype)
     others_memory, others_speed = _least(others, dtype)
     count, others_count = sum(p.count for p in gpu_counts), sum(p.count for p in others)
@@ -172,6 +168,20 @@ def _without_the_least(gpu_counts: Sequence[GpuCount], dtype: str) -> str:
         f" and {format_flops(count * speed)}/s now"
         f" (--gpu {','.join(f'{p.gpu.name}:{p.count}' for p in others)})"
     )
+
+
+def larger_gpus(gpu_counts: Sequence[GpuCount]) -> tuple[GpuCount, ...]:
+    """Return the cards without the smallest and slowest model."""
+    return tuple(_parted(gpu_counts)[1])
+
+
+def _parted(gpu_counts: Sequence[GpuCount]) -> tuple[GpuCount, list[GpuCount]]:
+    dtype = _best_dtype(gpu_counts)
+    least = min(
+        gpu_counts,
+        key=lambda gpu_count: (gpu_count.gpu.memory_bytes, gpu_count.gpu.peak_flops[dtype]),
+    )
+    return least, [gpu_count for gpu_count in gpu_counts if gpu_count is not least]
 
 
 def _least(gpu_counts: Sequence[GpuCount], dtype: str) -> tuple[float, float]:

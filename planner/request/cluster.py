@@ -119,9 +119,24 @@ def resolve_cluster(wanted: ClusterRequest) -> ResolvedCluster:
         if domain.assumption:
             remarks.assume(domain.assumption, DOMAIN)
         cluster = replace(cluster, inter_node=_inter_node(wanted, cluster, remarks))
+    cluster = replace(cluster, larger_gpus=_larger_gpus(wanted))
     return ResolvedCluster(
         cluster=cluster, assumptions=tuple(remarks.assumptions), notes=tuple(remarks.notes)
     )
+
+
+def _larger_gpus(wanted: ClusterRequest) -> Cluster | None:
+    """Return the cluster without the least model of a list of GPUs; None where there is one model."""
+    if wanted.gpu is None or not mixed_gpus.is_list(wanted.gpu) or wanted.topology:
+        return None
+    gpu_counts = mixed_gpus.read_gpu_counts(wanted.gpu)
+    if len(gpu_counts) == 1:
+        return None
+    larger = ",".join(
+        f"{each.gpu.name}:{each.count}" for each in mixed_gpus.larger_gpus(gpu_counts)
+    )
+    fields = {name: getattr(wanted, name) for name in wanted.model_fields_set - {"gpus_per_node"}}
+    return resolve_cluster(ClusterRequest(**{**fields, "gpu": larger})).cluster
 
 
 def _inside_a_node(

@@ -130,6 +130,7 @@ def with_gpus(job: Job, gpus_per_node: int, nodes: int) -> Job:
         job.cluster,
         gpus_per_node=gpus_per_node,
         nodes=nodes,
+        larger_gpus=None,
         inter_node=_network(job.cluster, gpus_per_node) if nodes > 1 else None,
     )
     return replace(job, cluster=cluster)
@@ -159,29 +160,52 @@ def smallest_layout(job: Job) -> Candidate:
 
 
 def remedies(job: Job, pinned: PinnedFields | None) -> list[str]:
-    """Return changes that were tried and make the job fit, each on its own."""
-    recipe = job.recipe
-    texts = []
-    if pinned and fits_somehow(job):
-        texts.append("without the pinned strategy it fits")
-    nodes = job.cluster.nodes
-    while nodes * job.cluster.gpus_per_node < MOST_GPUS:
-        nodes *= 2
-        larger = with_gpus(job, job.cluster.gpus_per_node, nodes)
-        if fits_somehow(larger):
-            texts.append(f"{larger.cluster.world_size} GPUs would fit")
-            break
-    pure = replace(job, recipe=replace(recipe, precision="bf16"))
-    is_open = recipe.precision.endswith("-mixed") and "bf16" in job.cluster.gpu.peak_flops
-    if is_open and fits_somehow(pure):
-        texts.append("pure bf16 (--precision bf16) would fit")
-    length = recipe.sequence_length // 2
-    while length >= SHORTEST_SEQUENCE:
-        if fits_somehow(replace(job, recipe=replace(recipe, sequence_length=length))):
-            texts.append(f"sequences of {length:,} tokens would fit")
-            break
-        length //= 2
+    """Return changes that were tried and make the job fit, each on its own: the least of people's first."""
+    texts = ["without the pinned strategy it fits"] if pinned and fits_somehow(job) else []
+    texts += [
+        f"{name} would fit ({flag})"
+        for name, flag, changed in _lighter(job)
+        if fits_somehow(changed)
+    ]
+    length = next(
+        (n for n in _shorter(job) if fits_somehow(_with_recipe(job, sequence_length=n))), 0
+    )
+    if length:
+        texts.append(f"sequences of {length:,} tokens would fit (--seq-len {length})")
+    larger = next((each for each in _more_nodes(job) if fits_somehow(each)), None)
+    if larger:
+        texts.append(f"{larger.cluster.world_size} GPUs would fit (--nodes {larger.cluster.nodes})")
     return texts
+
+
+def _lighter(job: Job) -> Iterator[tuple[str, str, Job]]:
+    """Yield what takes less of each parameter: its name, its flag and the job with it."""
+    recipe = job.recipe
+    for method, lora in _adapters(job, Layout()):
+        yield (
+            f"{method} of rank {lora.rank}",
+            f"--method {method.lower()}",
+            _with_recipe(job, lora=lora),
+        )
+    if recipe.optimizer == "adamw" and "adamw-8bit" in job.framework.optimizers:
+        eight_bit = _with_recipe(job, optimizer="adamw-8bit")
+        yield "8-bit AdamW", "--optimizer adamw-8bit", eight_bit
+    if recipe.precision.endswith("-mixed") and "bf16" in job.cluster.gpu.peak_flops:
+        yield "pure bf16", "--precision bf16", _with_recipe(job, precision="bf16")
+
+
+def _shorter(job: Job) -> Iterator[int]:
+    length = job.recipe.sequence_length // 2
+    while length >= SHORTEST_SEQUENCE:
+        yield length
+        length //= 2
+
+
+def _more_nodes(job: Job) -> Iterator[Job]:
+    nodes = 2 * job.cluster.nodes
+    while nodes * job.cluster.gpus_per_node <= MOST_GPUS:
+        yield with_gpus(job, job.cluster.gpus_per_node, nodes)
+        nodes *= 2
 
 
 def changes_that_fit(job: Job, s: Layout) -> tuple[Change, ...]:

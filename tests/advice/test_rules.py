@@ -57,6 +57,8 @@ SHORT = {"sequence_length": 128, "global_batch_size": 32}
 
 NODES_OF_SMALL: Case = {**GPT2, "cluster": {"nodes": 2, "inter_node": "infiniband-ndr"}}
 
+MIXED: Case = {"model": "gpt2-xl", "gpus": 3, "gpu": "rtx-3090:2,rtx-3060:1"}
+
 WHOLE = {"tensor_parallel_size": 1, "pipeline_parallel_size": 1, "context_parallel_size": 1}
 
 
@@ -89,6 +91,7 @@ FIRES: dict[str, Case] = {
     "COM004": of(GPT2, training_tokens=2 * 10**6),
     "COM005": pinned(GPT2, zero_stage=3, **WHOLE),
     "COM006": {**GPT2, "gpu": "4090"},
+    "COM008": MIXED,
     "COM007": {**LARGE, "gpu": "h100", "cluster": {"nodes": 4}},
     "PIP001": pinned(
         of(LARGE, global_batch_size=8),

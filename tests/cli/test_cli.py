@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import subprocess
 import sys
 from itertools import combinations
@@ -10,7 +11,12 @@ from click.testing import CliRunner, Result
 
 import planner.hardware.probe
 from planner import cli
-from planner.core.errors import InvalidInputError, ModelNotFoundError, UnsupportedError
+from planner.core.errors import (
+    InvalidInputError,
+    ModelNotFoundError,
+    NothingFitsError,
+    UnsupportedError,
+)
 from planner.hardware.probe import Machine
 from planner.hardware.topology import Topology, parse_topology
 
@@ -186,7 +192,7 @@ def test_peer_access_is_a_switch(flag: str, way: str) -> None:
 def test_mixed_gpus_are_a_list_and_their_waste_a_note() -> None:
     result = run("suggest", "gpt2", "--gpu", "3090:2,3060:1")
     assert "2 x rtx-3090 + 1 x rtx-3060 = 3 GPUs" in result.stdout
-    assert result.stderr.startswith("note: every rank is planned as the smallest")
+    assert result.stderr.startswith("note: with all of them every rank is planned as the smallest")
 
 
 def test_a_model_is_described_in_text_and_json() -> None:
@@ -439,3 +445,13 @@ def test_no_gpus_at_all_are_refused() -> None:
     result = process("suggest", "gpt2", "--gpus", "4", "--max-gpus", "0")
     assert result.returncode == 2
     assert "--max-gpus" in result.stderr
+
+
+def test_every_flag_that_is_offered_makes_the_job_fit() -> None:
+    asked = ("suggest", "meta-llama/Llama-2-7b-hf", "--gpus", "1", "--gpu", "4090")
+    with pytest.raises(NothingFitsError) as refused:
+        CliRunner().invoke(cli.cli, asked, catch_exceptions=False, standalone_mode=False)
+    offered = re.findall(r"would fit \((--[a-z-]+) ([^)]+)\)", refused.value.hint)
+    assert {"--method", "--nodes"} <= {flag for flag, _ in offered}
+    for flag, value in offered:
+        assert run(*asked, flag, value).exit_code == 0, (flag, value)

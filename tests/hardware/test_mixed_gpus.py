@@ -76,7 +76,7 @@ def test_a_card_that_is_only_slower_is_worth_keeping() -> None:
 
 def test_cards_that_differ_in_links_alone_waste_nothing() -> None:
     assert waste(read_gpu_counts("h100,h800")) == (
-        "every rank is planned as the smallest and slowest card"
+        "with all of them every rank is planned as the smallest and slowest card"
     )
 
 

@@ -44,6 +44,7 @@ BRANCHES: tuple[tuple[Rule, Preference], ...] = (
 
 MORE_NODES = Rule("COM003", Severity.WARNING, communication.more_nodes_are_not_worth_it)
 ONE_GPU = Rule("COM004", Severity.ADVICE, communication.one_gpu_is_enough)
+MIXED_GPUS = Rule("COM008", Severity.WARNING, communication.smaller_gpus_hold_the_others_back)
 
 CHECKS: tuple[Rule, ...] = (
     Rule("MEM001", Severity.BLOCKER, memory.out_of_memory),
@@ -58,6 +59,7 @@ CHECKS: tuple[Rule, ...] = (
     Rule("COM002", Severity.WARNING, communication.tensors_cross_a_slow_link),
     MORE_NODES,
     ONE_GPU,
+    MIXED_GPUS,
     Rule("COM005", Severity.ADVICE, communication.shards_buy_nothing),
     Rule("COM006", Severity.ADVICE, communication.copies_go_through_the_host),
     Rule("COM007", Severity.WARNING, communication.another_network_changes_the_choice),
@@ -120,7 +122,7 @@ def blockers(situation: Situation) -> tuple[Finding, ...]:
 
 def spared(situation: Situation) -> tuple[Finding, ...]:
     """Return what is said of all the GPUs where fewer are faster."""
-    return _findings((MORE_NODES, ONE_GPU), situation)
+    return _findings((MIXED_GPUS, MORE_NODES, ONE_GPU), situation)
 
 
 def _findings(rules: Iterable[Rule], situation: Situation) -> tuple[Finding, ...]:

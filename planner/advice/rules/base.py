@@ -37,6 +37,10 @@ class OtherNetwork:
     """What was chosen here, there."""
 
 
+ONE_GPU, ONE_NODE, LARGER_GPUS = "one GPU", "one node", "the larger GPUs"
+"""Which of a cluster's GPUs a layout is on, where not on all."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
     """What a rule judges: a job, one of its layouts, and what the search knows of the rest."""
@@ -55,7 +59,7 @@ class Situation:
     simplest: Candidate | None = None
     """The fastest of plain DDP that fits."""
     on_fewer_gpus: Mapping[str, Candidate] = field(default_factory=dict)
-    """The fastest layouts on fewer GPUs that fit: of "one GPU", of "one node"."""
+    """What would be chosen on fewer GPUs, by which they are."""
     on_other_network: OtherNetwork | None = None
     """Where the network was assumed and matters."""
     largest_layer_bytes: float = 0.0

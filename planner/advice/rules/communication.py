@@ -1,6 +1,6 @@
 """Rules about what crosses the wires, and whether as many GPUs are worth it."""
 
-from planner.advice.rules.base import Situation
+from planner.advice.rules.base import LARGER_GPUS, ONE_GPU, ONE_NODE, Situation
 from planner.core.units import format_bytes, format_duration, format_rate, format_seconds
 from planner.domain.dimensions import DIMENSIONS
 from planner.step_time.terms import COMMUNICATION, StepTerm
@@ -83,7 +83,7 @@ def more_nodes_are_not_worth_it(situation: Situation) -> str | None:
     Source: forum reports of two nodes slower than one over Ethernet (huggingface/accelerate#1153:
     2.00 s against 0.91 s a step).
     """
-    on_one_node = situation.on_fewer_gpus.get("one node")
+    on_one_node = situation.on_fewer_gpus.get(ONE_NODE)
     if on_one_node is None:
         return None
     gain = float(on_one_node.step_time.step_seconds / situation.candidate.step_time.step_seconds)
@@ -98,6 +98,31 @@ def more_nodes_are_not_worth_it(situation: Situation) -> str | None:
     )
 
 
+def smaller_gpus_hold_the_others_back(situation: Situation) -> str | None:
+    """A node of several models of GPUs is slower than its larger GPUs alone.
+
+    Why: ranks hold equal shares and wait for each other, so the least memory and speed govern all;
+    GPUs of different models reach each other through host memory.
+
+    Instead: the larger GPUs; the others for another job, or for evaluation.
+
+    Source: the search on both; `planner.hardware.mixed_gpus`.
+    """
+    larger, cluster = situation.on_fewer_gpus.get(LARGER_GPUS), situation.job.cluster
+    if larger is None or cluster.larger_gpus is None:
+        return None
+    seconds = situation.candidate.step_time.step_seconds
+    gain = float(larger.step_time.step_seconds / seconds)
+    if gain >= 1:
+        return None
+    return (
+        f"{cluster.larger_gpus.world_size} x {cluster.larger_gpus.gpu.name} alone take"
+        f" {format_seconds(larger.step_time.step_seconds)} for the same step, all"
+        f" {cluster.world_size} GPUs {format_seconds(seconds)}, {_times_as_fast(gain)}: every rank"
+        " waits for the smallest"
+    )
+
+
 def one_gpu_is_enough(situation: Situation) -> str | None:
     """One GPU does the job nearly as fast, or the whole of it in half an hour.
 
@@ -107,7 +132,7 @@ def one_gpu_is_enough(situation: Situation) -> str | None:
 
     Source: Hugging Face forum: a small run fell from 43 to 28 s on 4 GPUs, most of it start-up.
     """
-    on_one_gpu, job = situation.on_fewer_gpus.get("one GPU"), situation.job
+    on_one_gpu, job = situation.on_fewer_gpus.get(ONE_GPU), situation.job
     if on_one_gpu is None or job.cluster.world_size == 1:
         return None
     seconds = float(on_one_gpu.step_time.step_seconds)

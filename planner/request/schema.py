@@ -222,9 +222,15 @@ def _weights_assumption(job: Job) -> list[Assumption]:
     if not in_config.is_in_config_dtype:
         return []
     named = job.model.weights_dtype
-    text = f"weights in {named}, as the config says, gradients and optimizer states with them"
+    text = (
+        f"weights in {named}, as the config says, gradients and optimizer states with them; a suggestion"
+        " and its files train fp32 weights"
+    )
     if not job.is_in_config_dtype:
-        text = f"weights in fp32, though the config says {named}"
+        text = (
+            f"weights in fp32, though the config says {named}, which an estimate takes where nothing"
+            " is said"
+        )
     return [Assumption(text=text, field="recipe.weights_dtype")]
 
 
@@ -292,10 +298,12 @@ def _recipe(
             hint=f"at most {model.max_position_embeddings:,}",
             field="recipe.sequence_length",
         )
+    batch = _global_batch(request, model, sequence_length, cluster, assumptions)
     precision = wanted.precision or _best_precision(cluster.gpu)
+    assumptions.extend(_usual_choices(wanted, precision))
     return Recipe(
         sequence_length=sequence_length,
-        global_batch_size=_global_batch(request, model, sequence_length, cluster, assumptions),
+        global_batch_size=batch,
         precision=precision,
         optimizer=wanted.optimizer,
         attention=wanted.attention,
@@ -327,6 +335,22 @@ def _training_tokens(wanted: RecipeRequest, sequence_length: int) -> int:
             field="recipe.training_samples",
         )
     return wanted.training_tokens or (wanted.training_samples or 0) * sequence_length
+
+
+def _usual_choices(wanted: RecipeRequest, precision: str) -> list[Assumption]:
+    """Return what the recipe leaves to custom, precision, optimizer and attention, as one assumption."""
+    texts = {
+        "precision": f"{precision} precision",
+        "optimizer": f"{wanted.optimizer} optimizer",
+        "attention": f"{wanted.attention} attention",
+    }
+    left = [
+        name
+        for name in texts
+        if getattr(wanted, name) is None or name not in wanted.model_fields_set
+    ]
+    field = f"recipe.{left[0]}" if len(left) == 1 else "recipe"
+    return [Assumption(text=", ".join(texts[name] for name in left), field=field)] if left else []
 
 
 def _best_precision(gpu: Gpu) -> str:

@@ -30,6 +30,7 @@ from planner.models import hub
 from planner.models.architectures import MODEL_TYPES, read_model
 from planner.models.architectures.heads import classifying
 from planner.parallel.lora import find_lora
+from planner.request.assumed import usual_choices, weights_assumption
 from planner.request.cluster import (
     Assumption,
     ClusterRequest,
@@ -207,31 +208,13 @@ def resolve(request: Request, *, allow_paths: bool, weights_dtype: str = "fp32")
     )
     job = Job(model=model, cluster=cluster, recipe=recipe, framework=framework)
     if request.recipe.weights_dtype is None and recipe.lora is None:
-        assumptions.extend(_weights_assumption(job))
+        assumptions.extend(weights_assumption(job))
     compile_notes = (_NOT_COMPILED,) if recipe.compile else ()
     return Resolved(
         job=job,
         assumptions=tuple(assumptions),
         notes=notes + resolved_cluster.notes + compile_notes,
     )
-
-
-def _weights_assumption(job: Job) -> list[Assumption]:
-    """Return what was taken for the weights' dtype, where the config names 16 bit."""
-    in_config = replace(job, recipe=replace(job.recipe, weights_dtype="config"))
-    if not in_config.is_in_config_dtype:
-        return []
-    named = job.model.weights_dtype
-    text = (
-        f"weights in {named}, as the config says, gradients and optimizer states with them; a suggestion"
-        " and its files train fp32 weights"
-    )
-    if not job.is_in_config_dtype:
-        text = (
-            f"weights in fp32, though the config says {named}, which an estimate takes where nothing"
-            " is said"
-        )
-    return [Assumption(text=text, field="recipe.weights_dtype")]
 
 
 def load_model(
@@ -300,7 +283,13 @@ def _recipe(
         )
     batch = _global_batch(request, model, sequence_length, cluster, assumptions)
     precision = wanted.precision or _best_precision(cluster.gpu)
-    assumptions.extend(_usual_choices(wanted, precision))
+    taken = {
+        "precision": precision,
+        "optimizer": wanted.optimizer,
+        "attention": wanted.attention,
+    }
+    said = {name for name in wanted.model_fields_set if getattr(wanted, name) is not None}
+    assumptions.extend(usual_choices(taken, said))
     return Recipe(
         sequence_length=sequence_length,
         global_batch_size=batch,
@@ -335,22 +324,6 @@ def _training_tokens(wanted: RecipeRequest, sequence_length: int) -> int:
             field="recipe.training_samples",
         )
     return wanted.training_tokens or (wanted.training_samples or 0) * sequence_length
-
-
-def _usual_choices(wanted: RecipeRequest, precision: str) -> list[Assumption]:
-    """Return what the recipe leaves to custom, precision, optimizer and attention, as one assumption."""
-    texts = {
-        "precision": f"{precision} precision",
-        "optimizer": f"{wanted.optimizer} optimizer",
-        "attention": f"{wanted.attention} attention",
-    }
-    left = [
-        name
-        for name in texts
-        if getattr(wanted, name) is None or name not in wanted.model_fields_set
-    ]
-    field = f"recipe.{left[0]}" if len(left) == 1 else "recipe"
-    return [Assumption(text=", ".join(texts[name] for name in left), field=field)] if left else []
 
 
 def _best_precision(gpu: Gpu) -> str:

@@ -118,7 +118,12 @@ def read_question(query: Iterable[tuple[str, str]]) -> Question:
 
 
 def control_of(field: str) -> str:
-    """Return the query parameter that sets a field of the contract, or an empty string."""
+    """Return the query parameter that sets a field of the contract, or an empty string.
+
+    Of what is assumed of the recipe together, the first.
+    """
+    if field == "recipe":
+        return "precision"
     if field in _known():
         return field
     while field and field not in _PARAMETERS:

@@ -23,6 +23,8 @@ class Nvlink:
     default_generation: int
     most_links_per_gpu: int
     largest_domain_gpus: int
+    likeliest_gpus: tuple[str, ...]
+    """Of the GPUs that are wired as a topology shows, the one to take, the first first."""
     rack_link: str
     """The record of `data/links` of such a domain."""
     baseboard_gpus: int

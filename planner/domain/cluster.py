@@ -53,6 +53,8 @@ class Gpu:
     """0 without NVLink."""
     nvlink_links: int = 0
     nvlink_bytes_per_second_per_link: float = 0
+    nvswitch_node_gpus: int = 0
+    """Up to so many GPUs of a node too large for a mesh have a switch in its place; 0: none has."""
     nvlink_domain_gpus: int = 0
     """GPUs that NVLink joins across nodes, in racks sold whole; 0: those of a node."""
     nvlink_fabric: str = ""
@@ -84,6 +86,8 @@ class Link:
     medium: str = "given"
     """What carries it: nvswitch, nvlink, pcie, host (PCIe staged through host memory), xgmi,
     fabric, network, or given by the user."""
+    staged_because: str = ""
+    """Why it goes through host memory, where it does."""
     transport: str = ""
     """What NCCL talks over a network: infiniband (RoCE too), efa, ethernet, or "" where unknown."""
     system: str = ""

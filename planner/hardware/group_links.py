@@ -11,7 +11,7 @@ from planner.core.errors import InvalidInputError
 from planner.domain.cluster import Gpu, Link, Provenance
 from planner.hardware.node_links import NodeLinks, links_of_record, links_of_topology
 from planner.hardware.nvlink_rings import ring_links
-from planner.hardware.pcie import Crossing, crossing, pcie_rate
+from planner.hardware.pcie import Crossing, crossing, pcie_rate, staged_because
 from planner.hardware.topology import Topology
 
 _FAST_MEDIA = ("nvswitch", "nvlink", "xgmi", "fabric")
@@ -192,6 +192,8 @@ def _pcie(way: Crossing, at_once: Sequence[Crossing], node: NodeLinks) -> Link:
         medium=medium,
         system=system_of(node.gpu, medium) if rate.measured_link else "",
     )
+    if rate.is_staged:
+        return replace(link, staged_because=staged_because(way, node))
     if not rate.measured_link:
         return link
     return replace(link, name=rate.measured_link, provenance=Provenance.MEASURED)

@@ -17,6 +17,7 @@ _MEDIA = ("nvlink", "pcie", "network")
 _BITS = 8
 _COUNT = re.compile(r"(?:(?P<count>[0-9]{1,3}) ?[x*] ?)?(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
 _RATE = re.compile(r"(?P<amount>[0-9]{1,6}(?:\.[0-9]{1,6})?) ?(?P<unit>[A-Za-z/]{2,7})")
+_SLOT = re.compile(r"pcie-(?P<generation>[3-6])-x(?P<lanes>8|16)")
 _BYTE_UNITS = ("GB/s", "GBps")
 _BIT_UNITS = ("Gbit/s", "Gb/s", "Gbps", "gbit/s", "gbps")
 _LOWEST, _HIGHEST = 1e-3, 1e5
@@ -101,6 +102,12 @@ def single_port(given: str, gpus_per_node: int) -> str:
         f"one {format_bit_rate(rate)} port per node ({record.name}, {format_rate(rate)});"
         f" {gpus_per_node}x {record.name} is one per GPU"
     )
+
+
+def pcie_slot(name: str) -> tuple[int, int] | None:
+    """Return the generation and the lanes of a slot, where a link's name is one (`pcie-3-x16`)."""
+    slot = _SLOT.fullmatch(name.strip().lower())
+    return (int(slot["generation"]), int(slot["lanes"])) if slot else None
 
 
 def rack_record(given: object) -> LinkRecord | None:

@@ -108,7 +108,7 @@ def links_of_record(gpu: Gpu, num_gpus: int, *, peer_to_peer: bool | None) -> No
         gpu=gpu,
         num_gpus=num_gpus,
         nvlink=nvlink,
-        is_switched=bool(nvlink) and gpu.nvlink_fabric == "nvswitch",
+        is_switched=bool(nvlink) and _has_switch(gpu, num_gpus),
         is_fabric=gpu.fabric_bytes_per_second > 0 and peer_to_peer is not False,
         second_socket=(num_gpus + 1) // 2 if num_gpus > on_one else 0,
         peer_to_peer=peer_to_peer,
@@ -117,15 +117,31 @@ def links_of_record(gpu: Gpu, num_gpus: int, *, peer_to_peer: bool | None) -> No
     )
 
 
+def _has_switch(gpu: Gpu, num_gpus: int) -> bool:
+    """Return whether a switch joins the GPUs of such a node: 16 V100 are a DGX-2, 8 a DGX-1."""
+    if gpu.nvlink_fabric == "nvswitch":
+        return num_gpus <= interconnect().nvlink.largest_domain_gpus
+    return _gpus_of_a_mesh() < num_gpus <= gpu.nvswitch_node_gpus
+
+
+def _gpus_of_a_mesh() -> int:
+    return 1 + max(high for _, high in records.cube_mesh())
+
+
 def _nvlink_of_record(gpu: Gpu, num_gpus: int) -> Mapping[Pair, int]:
     """Return a switch's, or a mesh's: a clique on one socket, else a hybrid cube mesh."""
-    if gpu.nvlink_fabric == "nvswitch" and num_gpus <= interconnect().nvlink.largest_domain_gpus:
+    if _has_switch(gpu, num_gpus):
         return dict.fromkeys(combinations(range(num_gpus), 2), gpu.nvlink_links)
-    cube = records.cube_mesh()
-    if gpu.nvlink_fabric != "mesh" or num_gpus > 1 + max(high for _, high in cube):
+    if gpu.nvlink_fabric != "mesh" or num_gpus > _gpus_of_a_mesh():
         return {}
     if num_gpus <= interconnect().sockets.gpus_on_one:
         return dict.fromkeys(combinations(range(num_gpus), 2), gpu.nvlink_links // 3)
+    return cube_links(gpu, num_gpus)
+
+
+def cube_links(gpu: Gpu, num_gpus: int) -> Mapping[Pair, int]:
+    """Return the links of the first GPUs of a hybrid cube mesh; a GPU of few links has single ones."""
+    cube = records.cube_mesh()
     links_of_corner = sum(n for pair, n in cube.items() if 0 in pair)
     most = 1 if gpu.nvlink_links < links_of_corner else 2
     return {pair: min(n, most) for pair, n in cube.items() if pair[1] < num_gpus}

@@ -125,6 +125,23 @@ def pcie_rate(way: Crossing, at_once: Sequence[Crossing], node: NodeLinks) -> Pc
     return PcieRate(bytes_per_second=rate, is_staged=way.staged_hops > 0, source=f"{source}; {why}")
 
 
+def staged_because(way: Crossing, node: NodeLinks) -> str:
+    """Return why a ring goes through host memory: the user, the card, or what lies between the cards."""
+    if node.peer_to_peer is False:
+        return "copies from GPU to GPU are switched off"
+    if any(not reads for reads in node.reads_peers.values()):
+        return "the driver lets not every pair of GPUs copy to each other"
+    if not node.can_copy(range(node.num_gpus)):
+        return f"{node.gpu.name} cannot copy to another card over PCIe"
+    between = "the link between two CPUs" if way.crosses_sockets else "the CPU"
+    seen = "" if node.pcie or node.nvlink else ", as nodes without a topology are assumed to do"
+    return (
+        f"the cards could copy to each other, but more than"
+        f" {interconnect().pcie.direct_through_cpu_ranks} of them meet through {between}{seen},"
+        " where NCCL stages copies"
+    )
+
+
 def _measured_link(way: Crossing, node: NodeLinks) -> str:
     """Return the record of this very card through the CPU: two copied, more staged."""
     by_ranks = interconnect().pcie.measured.get(node.gpu.name, {})

@@ -6,6 +6,7 @@ from planner.catalog import records
 from planner.core.errors import InvalidInputError
 from planner.core.units import format_rate
 from planner.domain.cluster import Gpu, Link
+from planner.hardware.gpu_of_topology import gpu_of_topology
 from planner.hardware.group_links import group_links
 from planner.hardware.placement import cuda_visible_devices, order, rank_grid
 from planner.hardware.topology import Topology
@@ -18,16 +19,13 @@ def placement_text(topology: Topology, gpu_name: str | None, sizes: Mapping[str,
 
     Args:
         topology: of one node, which the job has to itself.
-        gpu_name: which GPUs they are; None for what the topology says, else the assumed GPU.
+        gpu_name: which GPUs they are; None for what the topology says or shows, else the assumed GPU.
         sizes: of "tensor" and "pipeline" parallelism; data parallelism takes the rest.
 
     Raises:
         PlannerError: the GPU is unknown, or the sizes do not divide the node.
     """
-    gpu, note = _gpu(topology, gpu_name)
     gpus = topology.num_gpus
-    gpu_order = order(topology, gpus, gpu)
-    links = group_links(gpu, gpus, topology, gpu_order)
     model_parallel = sizes.get("tensor", 1) * sizes.get("pipeline", 1)
     if gpus % model_parallel:
         raise InvalidInputError(
@@ -35,6 +33,12 @@ def placement_text(topology: Topology, gpu_name: str | None, sizes: Mapping[str,
             hint=f"use a divisor of {gpus}",
             field="strategy",
         )
+    try:
+        gpu, note = _gpu(topology, gpu_name)
+    except InvalidInputError as unnamed:
+        return f"{unnamed.message}: {unnamed.hint}"
+    gpu_order = order(topology, gpus, gpu)
+    links = group_links(gpu, gpus, topology, gpu_order)
     grid = rank_grid(
         {**sizes, "data": gpus // model_parallel}, gpus_per_node=gpus, gpu_order=gpu_order
     )
@@ -47,7 +51,9 @@ def _gpu(topology: Topology, name: str | None) -> tuple[Gpu, str]:
         return records.gpu(name), ""
     if topology.gpu_names:
         return records.gpu(topology.gpu_names[0]), ""
-    return records.gpu(ASSUMED_GPU), ", assumed; --gpu NAME changes it"
+    shown = gpu_of_topology(topology)
+    gpu = shown[0] if shown else records.gpu(ASSUMED_GPU)
+    return gpu, ", assumed; --gpu NAME changes it"
 
 
 def rings_table(links: Mapping[tuple[int, int], Link], num_gpus: int) -> ReportTable | None:

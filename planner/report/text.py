@@ -53,6 +53,7 @@ FLAGS = {
     "cluster.inter_node": "--inter-node LINK",
     "cluster.nvlink_domain_gpus": "--nvlink-domain GPUS",
     "cluster.peer_to_peer": "--peer-to-peer",
+    "recipe": "--precision, --optimizer, --attention",
     "recipe.sequence_length": "--seq-len N",
     "recipe.global_batch_size": "--global-batch-size N",
     "recipe.precision": "--precision NAME",

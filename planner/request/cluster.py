@@ -9,10 +9,12 @@ from planner.catalog import records
 from planner.core.errors import InvalidInputError
 from planner.domain.cluster import Cluster, Gpu, Instance, Link
 from planner.hardware import group_links, mixed_gpus, placement
+from planner.hardware.gpu_of_topology import gpu_of_topology
 from planner.hardware.named_links import (
     BETWEEN,
     link_between,
     link_inside,
+    pcie_slot,
     rack_record,
     single_port,
 )
@@ -148,7 +150,11 @@ def _inside_a_node(
     peer_to_peer: bool | None,
 ) -> dict[str, Any]:
     """Return the fields of a Cluster that say how the GPUs of a node are linked and ordered."""
-    if link is not None:
+    slot = pcie_slot(link) if isinstance(link, str) and peer_to_peer is False else None
+    if slot is not None:  # without copies from card to card the lanes alone do not say the rate
+        generation, lanes = slot
+        gpu = replace(gpu, pcie_generation=generation, pcie_lanes=lanes)
+    elif link is not None:
         return {"intra_node": link_inside(_plain_link(link), gpu)}
     order = placement.order(topology, gpus_per_node, gpu, peer_to_peer=peer_to_peer)
     links = (gpu, gpus_per_node, topology, order)
@@ -175,6 +181,11 @@ def _gpu(
     if wanted.gpu is None and instance is None and topology_given and topology_given.gpu_names:
         return _gpu_of_names(topology_given.gpu_names, remarks), 0
     if wanted.gpu is None:
+        shown = gpu_of_topology(topology_given) if topology_given and instance is None else None
+        if shown:
+            gpu, others = shown
+            remarks.assume(f"{gpu.name} GPUs, as NVLink joins them so{others}", "cluster.gpu")
+            return gpu, 0
         if instance is None:
             remarks.assume(
                 f"{ASSUMED_GPU} GPUs, as none was named and none was found", "cluster.gpu"
@@ -260,9 +271,13 @@ def _links_inside(
             f"how {len(topology_given.missing_pairs)} pairs of GPUs are joined was not in the topology,"
             f" so the links are those that {gpu.name} has as a rule"
         )
-    if link is not None and wanted.peer_to_peer is not None:
+    if link is not None and wanted.peer_to_peer is not None and not _is_slot(link):
         remarks.notes.append("peer_to_peer changes nothing where the link inside a node is given")
     return None, link
+
+
+def _is_slot(link: str | IntraNodeLink | None) -> bool:
+    return isinstance(link, str) and pcie_slot(link) is not None
 
 
 def _domain(

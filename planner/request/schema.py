@@ -29,7 +29,12 @@ from planner.models import hub
 from planner.models.architectures import MODEL_TYPES, read_model
 from planner.models.architectures.heads import classifying
 from planner.parallel.lora import find_lora
-from planner.request.assumed import assumed_batch, assumed_sequence_length
+from planner.request.assumed import (
+    assumed_batch,
+    assumed_sequence_length,
+    usual_choices,
+    weights_assumption,
+)
 from planner.request.cluster import (
     Assumption,
     ClusterRequest,
@@ -179,25 +184,13 @@ def resolve(request: Request, *, allow_paths: bool, weights_dtype: str = "fp32")
     )
     job = Job(model=model, cluster=cluster, recipe=recipe, framework=framework)
     if request.recipe.weights_dtype is None and recipe.lora is None:
-        assumptions.extend(_weights_assumption(job))
+        assumptions.extend(weights_assumption(job))
     compile_notes = (_NOT_COMPILED,) if recipe.compile else ()
     return Resolved(
         job=job,
         assumptions=tuple(assumptions),
         notes=notes + resolved_cluster.notes + compile_notes,
     )
-
-
-def _weights_assumption(job: Job) -> list[Assumption]:
-    """Return what was taken for the weights' dtype, where the config names 16 bit."""
-    in_config = replace(job, recipe=replace(job.recipe, weights_dtype="config"))
-    if not in_config.is_in_config_dtype:
-        return []
-    named = job.model.weights_dtype
-    text = f"weights in {named}, as the config says, gradients and optimizer states with them"
-    if not job.is_in_config_dtype:
-        text = f"weights in fp32, though the config says {named}"
-    return [Assumption(text=text, field="recipe.weights_dtype")]
 
 
 def load_model(
@@ -265,10 +258,18 @@ def _recipe(
             hint=f"at most {model.max_position_embeddings:,}",
             field="recipe.sequence_length",
         )
+    batch = _global_batch(request, model, sequence_length, cluster, assumptions)
     precision = wanted.precision or _best_precision(cluster.gpu)
+    taken = {
+        "precision": precision,
+        "optimizer": wanted.optimizer,
+        "attention": wanted.attention,
+    }
+    said = {name for name in wanted.model_fields_set if getattr(wanted, name) is not None}
+    assumptions.extend(usual_choices(taken, said))
     return Recipe(
         sequence_length=sequence_length,
-        global_batch_size=_global_batch(request, model, sequence_length, cluster, assumptions),
+        global_batch_size=batch,
         precision=precision,
         optimizer=wanted.optimizer,
         attention=wanted.attention,

@@ -62,6 +62,7 @@ def test_flags_reach_the_request() -> None:
     arguments = ["--gpus", "2", "--gpu", "v100", "--nodes", "2", "--inter-node", "1x roce-200g"]
     arguments += ["--seq-len", "256", "--global-batch-size", "32", "--strategy", "zero-3"]
     arguments += ["--recompute", "full", "--micro-batch-size", "2", "--json"]
+    arguments += ["--precision", "fp16-mixed", "--optimizer", "adamw", "--attention", "sdpa"]
     answer = json.loads(run("suggest", "gpt2", *arguments).stdout)
     assert answer["job"]["cluster"]["world_size"] == 4
     assert answer["job"]["recipe"]["sequence_length"] == 256
@@ -369,6 +370,8 @@ def test_a_topology_is_drawn_with_the_ranks_that_suit_it() -> None:
     assert "CUDA_VISIBLE_DEVICES=0,3,2,1,4,7,6,5" in run("topology", mesh, "--gpu", "v100").stdout
     single = run("topology", "-", stdin=(DUMPS / "single_gpu_lmdeploy_tabs.txt").read_text())
     assert "What a ring" not in single.stdout
+    unnamed = run("topology", bridged).stdout
+    assert "--gpu NAME: a100-pcie-40gb, a100-pcie-80gb" in unnamed.splitlines()[-1]
     answer = json.loads(run("topology", bridged, "--json").stdout)
     assert answer["islands"] == [[0, 1], [2, 3]]
     error = run("topology", bridged, "--tp", "3").exception
@@ -401,7 +404,8 @@ def test_adapters_are_flags() -> None:
     flags += ["--lora-rank", "8", "--lora-targets", "q_proj,k_proj", "--global-batch-size", "4"]
     result = run("memory", "meta-llama/Llama-2-7b-hf", *flags)
     assert "of frozen weights" in result.stdout
-    assert "Assumed" not in result.stdout
+    assert "Assumed: bf16-mixed precision, adamw optimizer, sdpa attention" in result.stdout
+    assert result.stdout.count("Assumed") == 1
     everything = run("memory", "meta-llama/Llama-2-7b-hf", *flags, "--lora-targets", "all-linear")
     assert everything.stdout != result.stdout
 

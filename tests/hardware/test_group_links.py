@@ -110,10 +110,51 @@ def test_a_pcie_generation_nobody_measured_is_taken_at_three_quarters() -> None:
     assert link.bytes_per_second == pytest.approx(0.75 * 121 * 0.8 * GIGA)
 
 
-def test_more_gpus_than_a_mesh_holds_meet_over_pcie() -> None:
+def test_sixteen_v100_are_a_dgx2_with_a_switch() -> None:
     link = _of_record("v100-sxm2-32gb", 16)
-    assert not link.is_fast
-    assert link.name == "PCIe 3 x16 through host memory"
+    assert (link.name, link.medium) == ("NVLink 2 x 6", "nvswitch")
+    assert link.bytes_per_second == pytest.approx(6 * 20 * GIGA)
+    assert _of_record("v100-sxm2-16gb", 8).name != link.name
+
+
+def test_more_gpus_than_a_mesh_or_a_switch_joins_meet_over_pcie() -> None:
+    for gpu, count in (("v100-sxm2-32gb", 17), ("p100-sxm2-16gb", 16)):
+        link = _of_record(gpu, count)
+        assert not link.is_fast
+        assert link.name == "PCIe 3 x16 through host memory"
+
+
+@pytest.mark.parametrize(
+    ("gpu", "gpus", "peer_to_peer", "because"),
+    [
+        ("rtx-4090", 4, None, "rtx-4090 cannot copy to another card over PCIe"),
+        ("a40", 4, False, "copies from GPU to GPU are switched off"),
+        ("a40", 4, None, "more than 2 of them meet through the CPU, as nodes without a topology"),
+        ("a40", 8, None, "meet through the link between two CPUs, as nodes without a topology"),
+        ("a40", 2, None, ""),
+    ],
+)
+def test_a_link_says_why_it_goes_through_host_memory(
+    gpu: str, gpus: int, *, peer_to_peer: bool | None, because: str
+) -> None:
+    link = intra_node_link(records.gpu(gpu), gpus, None, peer_to_peer=peer_to_peer)
+    assert because in link.staged_because
+    assert (link.medium == "host") == bool(link.staged_because)
+
+
+def test_what_a_topology_shows_is_not_called_assumed() -> None:
+    pairs = [(low, high) for high in range(4) for low in range(high)]
+    seen = Topology(num_gpus=4, nvlink={}, pcie=dict.fromkeys(pairs, "SYS"))
+    because = _of_topology("a40", 4, seen).staged_because
+    assert "the link between two CPUs, where NCCL stages" in because
+    assert "assumed" not in because
+    denied = Topology(
+        num_gpus=4,
+        nvlink={},
+        pcie=dict.fromkeys(pairs, "PIX"),
+        peer_to_peer=dict.fromkeys(pairs, False),
+    )
+    assert "the driver" in _of_topology("a40", 4, denied).staged_because
 
 
 def test_two_bridged_pairs_are_as_slow_as_the_way_between_them() -> None:

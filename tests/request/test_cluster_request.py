@@ -228,6 +228,36 @@ def test_peer_access_says_nothing_about_a_link_that_is_given() -> None:
     assert found.cluster.intra_node.is_fast
 
 
+def test_a_slot_without_peer_access_stages_in_host_memory() -> None:
+    parts = {"gpu": "titan-rtx:2", "intra_node": "pcie-3-x16"}
+    named = resolved(**parts).cluster
+    staged = resolved(**parts, peer_to_peer=False)
+    assert staged.notes == ()
+    assert named.intra_node.name == "pcie-3-x16"
+    assert staged.cluster.intra_node.name == "PCIe 3 x16 through host memory"
+    assert staged.cluster.intra_node.bytes_per_second < named.intra_node.bytes_per_second
+    assert staged.cluster.link(2) == staged.cluster.intra_node
+    fewer = resolved(gpu="a40:4", intra_node="pcie-3-x8", peer_to_peer=False).cluster
+    assert fewer.intra_node.name == "PCIe 3 x8 through host memory"
+    assert fewer.gpu.pcie_generation == 4
+
+
+@pytest.mark.parametrize(
+    ("shape", "gpu", "others"),
+    [("NV12", "a100-sxm-80gb", "a100-sxm-40gb"), ("NV18", "h100-sxm-80gb", "h200-sxm")],
+)
+def test_a_topology_without_names_tells_the_gpu_by_its_nvlinks(
+    shape: str, gpu: str, others: str
+) -> None:
+    rows = [f"GPU{i} " + " ".join("X" if i == j else shape for j in range(4)) for i in range(4)]
+    found = resolved(topology="\n".join(["GPU0 GPU1 GPU2 GPU3", *rows]))
+    (assumption,) = found.assumptions
+    assert found.cluster.gpu.name == gpu
+    assert assumption.field == "cluster.gpu"
+    assert assumption.text.startswith(f"{gpu} GPUs, as NVLink joins them so (")
+    assert others in assumption.text
+
+
 def test_the_topology_that_decided_is_kept() -> None:
     topology = "GPU0 GPU1\nGPU0 X NV4\nGPU1 NV4 X"
     given = resolved(gpu="3090:2", topology=topology, intra_node="pcie-4-x16").cluster

@@ -15,6 +15,8 @@ from planner.request.schema import Request, Resolved, parse_request, resolve
 
 GPT2: dict[str, Any] = {"model": "gpt2", "cluster": {"gpu": "h100", "gpus_per_node": 4}}
 
+CHOSEN = {"precision": "bf16-mixed", "attention": "sdpa", "optimizer": "adamw"}
+
 
 def resolved(**parts: Any) -> Resolved:
     return resolve(parse_request({**GPT2, **parts}), allow_paths=False)
@@ -91,14 +93,18 @@ def test_gaps_are_filled_and_each_is_said() -> None:
         "cluster.inter_node",
         "recipe.sequence_length",
         "recipe.global_batch_size",
+        "recipe",
     ]
+    assert job.assumptions[-1].text == "bf16-mixed precision, adamw optimizer, sdpa attention"
     assert job.job.recipe.sequence_length == 1024
     assert job.job.recipe.global_batch_size == 512
 
 
 def test_what_is_said_is_not_assumed() -> None:
-    recipe = {"sequence_length": 512, "global_batch_size": 8}
-    assert resolved(recipe=recipe).assumptions == ()
+    recipe = {"sequence_length": 512, "global_batch_size": 8, "precision": "bf16-mixed"}
+    (left,) = resolved(recipe={**recipe, "attention": "flash"}).assumptions
+    assert (left.text, left.field) == ("adamw optimizer", "recipe.optimizer")
+    assert resolved(recipe={**recipe, **CHOSEN}).assumptions == ()
 
 
 @pytest.mark.parametrize(
@@ -165,7 +171,7 @@ def test_an_encoder_can_be_asked_to_classify(model: str, parameters: int) -> Non
 
 
 def test_an_instance_leaves_nothing_of_the_cluster_open() -> None:
-    recipe = {"sequence_length": 512, "global_batch_size": 16}
+    recipe = {"sequence_length": 512, "global_batch_size": 16, **CHOSEN}
     found = resolved(cluster={"instance": "p4d.24xlarge", "nodes": 2}, recipe=recipe)
     assert (found.assumptions, found.notes) == ((), ())
     assert found.job.cluster.world_size == 16

@@ -174,13 +174,15 @@ def shards_buy_nothing(situation: Situation) -> str | None:
 
 
 def copies_go_through_the_host(situation: Situation) -> str | None:
-    """The GPUs cannot copy to each other, so everything goes through host memory.
+    """What GPUs exchange goes through host memory: the card, the sockets or a setting is why.
 
-    Why: each exchange crosses PCIe twice. This is the one place where the old nn.DataParallel,
+    Why: each exchange crosses PCIe twice. Cards without peer-to-peer copies cannot do better; those
+    that have them are staged by NCCL too where more than two meet through a CPU. This is the one place where the old nn.DataParallel,
     five exchanges and a loaded first GPU, may keep up with DDP: 110.6 s against 131.4 s on two
     TITAN RTX without NVLink, 101.9 s with it.
 
-    Instead: DDP with accumulation (no_sync); NVLink bridges; a driver or card with P2P.
+    Instead: DDP with accumulation (no_sync); NVLink bridges; a driver or card with P2P; cards below
+    one PCIe switch; NCCL_P2P_LEVEL=SYS where the CPUs pass copies on (--peer-to-peer).
 
     Source: Hugging Face, Efficient Training on Multiple GPUs, section DataParallel vs
     DistributedDataParallel.
@@ -188,10 +190,8 @@ def copies_go_through_the_host(situation: Situation) -> str | None:
     cluster = situation.job.cluster
     if cluster.intra_node.medium != "host" or cluster.gpus_per_node == 1:
         return None
-    return (
-        f"{cluster.gpu.name} has no peer-to-peer copies here: {cluster.intra_node.name} carries"
-        " every exchange twice"
-    )
+    because = cluster.intra_node.staged_because
+    return f"{cluster.intra_node.name} carries every exchange of a node twice: {because}"
 
 
 def another_network_changes_the_choice(situation: Situation) -> str | None:

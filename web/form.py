@@ -172,6 +172,8 @@ def _word(name: str, value: object) -> str | bool:
     """Return a value as its flag takes it."""
     if isinstance(value, bool):
         return value
+    if name == "global_batch_tokens":
+        return f"{value}tokens"
     if name == "zero_stage":
         return DATA_NAMES[value] if isinstance(value, int) else str(value)
     return ",".join(value) if isinstance(value, list) else str(value)

@@ -68,6 +68,32 @@ def test_flags_reach_the_request() -> None:
     assert answer["assumptions"] == []
 
 
+def test_what_people_type_reaches_the_request() -> None:
+    flags = ["--instance", "p5", "--seq-len", "8k", "--global-batch-size", "4M"]
+    flags += ["--precision", "fp16", "--strategy", "fsdp", "--json"]
+    page = "https://huggingface.co/meta-llama/Llama-3.1-8B"
+    result = run("suggest", page, *flags)
+    answer = json.loads(result.stdout)
+    recipe = answer["job"]["recipe"]
+    assert answer["job"]["cluster"]["instance"] == "p5.48xlarge"
+    assert (recipe["sequence_length"], recipe["global_batch_size"]) == (8192, 512)
+    assert recipe["precision"] == "fp16-mixed"
+    assert answer["chosen"]["family"] == "zero-3"
+    assert "fp16 is taken as fp16-mixed" in result.stderr
+    assert "4,194,304 tokens" in answer["assumptions"][0]["text"]
+
+
+def test_a_size_of_data_parallelism_is_pinned_and_asked_about() -> None:
+    flags = ["--gpus", "8", "--gpu", "h100"]
+    pinned = json.loads(run("suggest", "gpt2", *flags, "--pin", "dp=4", "--json").stdout)
+    strategy = pinned["chosen"]["strategy"]
+    assert strategy["data_parallel_replicate_size"] * strategy["data_parallel_shard_size"] == 4
+    same = json.loads(run("suggest", "gpt2", *flags, "--dp", "4", "--json").stdout)
+    assert same["chosen"]["strategy"] == strategy
+    asked = run("suggest", "gpt2", *flags, "--why", "hsdp").stdout
+    assert asked.startswith("hsdp: the best of ")
+
+
 def test_a_task_is_a_flag() -> None:
     arguments = ["--gpu", "t4", "--gpus", "2", "--task", "sequence-classification", "--json"]
     answer = json.loads(run("suggest", "roberta-base", *arguments).stdout)

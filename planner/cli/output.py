@@ -8,6 +8,8 @@ import click
 
 from planner.report.values import NARROWEST, WIDTH, Terminal
 
+EXIT_USAGE, EXIT_NOTHING_FITS, EXIT_MODEL = 2, 3, 5
+
 
 def say(notes: Iterable[str]) -> None:
     """Print notes where they do not mix with the answer."""

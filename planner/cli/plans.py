@@ -10,7 +10,7 @@ import click
 
 from planner.cli.batch import batch_option, check_alone, print_estimates, print_suggestions
 from planner.cli.options import build_request, goal_options, job_options
-from planner.cli.output import color, say, terminal
+from planner.cli.output import EXIT_NOTHING_FITS, color, say, terminal
 
 
 @click.command()
@@ -68,7 +68,7 @@ def suggest(
 @job_options
 @batch_option
 def estimate(model: str, batch: Any, *, as_json: bool, **flags: Any) -> None:
-    """Estimate one layout of MODEL, or every line of a --batch."""
+    """Estimate one layout of MODEL, or every line of a --batch; exits 3 where one does not fit."""
     check_alone()
     if batch is not None:
         print_estimates(batch)
@@ -78,15 +78,21 @@ def estimate(model: str, batch: Any, *, as_json: bool, **flags: Any) -> None:
 
     request = build_request(model, flags)
     if as_json:
-        click.echo(json.dumps(answers.answer_estimate(request, allow_paths=True), indent=2))
+        answer = answers.answer_estimate(request, allow_paths=True)
+        click.echo(json.dumps(answer, indent=2))
+        _exit_unless(fits=answer["fits"])
         return
     resolved, candidate = answers.estimate_request(request, allow_paths=True)
     say(resolved.notes)
-    click.echo(
-        estimate_text(resolved.job, candidate, resolved.assumptions, terminal()),
-        nl=False,
-        color=color(),
-    )
+    text = estimate_text(resolved.job, candidate, resolved.assumptions, terminal())
+    click.echo(text, nl=False, color=color())
+    _exit_unless(fits=candidate.fits)
+
+
+def _exit_unless(*, fits: bool) -> None:
+    """End with the contract's code where the layout does not fit: the answer was printed."""
+    if not fits:
+        sys.exit(EXIT_NOTHING_FITS)
 
 
 @click.command()

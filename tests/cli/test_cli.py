@@ -10,7 +10,12 @@ from click.testing import CliRunner, Result
 
 import planner.hardware.probe
 from planner import cli
-from planner.core.errors import InvalidInputError, ModelNotFoundError, UnsupportedError
+from planner.core.errors import (
+    InvalidInputError,
+    ModelNotFoundError,
+    UnknownNameError,
+    UnsupportedError,
+)
 from planner.hardware.probe import Machine
 from planner.hardware.topology import Topology, parse_topology
 
@@ -181,6 +186,34 @@ def test_explain_prints_what_rest_answers() -> None:
     assert term in everything["terms"]
 
 
+@pytest.mark.parametrize(
+    ("command", "filter_text", "has", "has_not"),
+    [
+        ("gpus", "3090", "rtx-3090ti", "h100"),
+        ("gpus", "RTX 6000 Ada", "rtx-6000-ada", "rtx-3090"),
+        ("models", "llama-3", "meta-llama/Llama-3.1-8B", "gpt2"),
+        ("instances", "h100", "p5.48xlarge", "p4d"),
+        ("links", "nvl", "nvlink-4", "ethernet"),
+    ],
+)
+def test_a_list_is_filtered_and_has_json(
+    command: str, filter_text: str, has: str, has_not: str
+) -> None:
+    whole, some = run(command).stdout, run(command, filter_text).stdout
+    assert has in some
+    assert has_not not in some
+    assert has_not in whole
+    listed = json.loads(run(command, filter_text, "--json").stdout)[command]
+    assert has in json.dumps(listed)
+    assert len(json.loads(run(command, "--json").stdout)[command]) > len(listed)
+
+
+def test_a_filter_that_finds_nothing_names_the_nearest() -> None:
+    error = run("models", "gtp2").exception
+    assert isinstance(error, UnknownNameError)
+    assert "did you mean" in error.hint
+
+
 def test_instances_are_listed_and_shown() -> None:
     assert "p4d.24xlarge" in run("instances").stdout
     shown = run("instances", "P4D.24xlarge").stdout
@@ -276,7 +309,7 @@ def test_an_interrupt_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
         (["suggest", "gpt2", "--gpu", "3090:2,3060:1", "--gpus", "2"], 2, "--gpus 3"),
         (["suggest", "gpt2", "--instance", "p4d.24xlarg"], 2, "did you mean p4d.24xlarge"),
         (["suggest", "gpt2", "--instance", "g5.xlarge", "--gpus", "2"], 2, "--gpus 1"),
-        (["instances", "p9"], 2, "unknown instance"),
+        (["instances", "p9"], 2, "no instance has 'p9'"),
         (["suggest", "gpt2", "--strategy", "zero-9"], 2, "did you mean zero-"),
         (["suggest", "gpt2", "--strategy", "[1]"], 2, "is no JSON object"),
         (["suggest", "../../etc/passwd"], 5, "MODEL"),
@@ -306,6 +339,53 @@ def test_every_failure_is_one_message_and_the_contracts_code(
     assert said in result.stderr
     assert result.stdout == ""
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "kind"),
+    [
+        (["suggest", "gpt2", "--gpu", "h101"], 2, "UnknownNameError"),
+        (["suggest", "gpt2", "--gpus", "four"], 2, "InvalidInputError"),
+        (["estimate", "gpt2", "--gpus", "0"], 2, "InvalidRequestError"),
+        (["suggest", "meta-llama/Llama-2-70b-hf", "--gpu", "4090"], 3, "NothingFitsError"),
+        (["memory", "/no/such/config.json"], 5, "ModelNotFoundError"),
+        (["explain", "XXX"], 2, "UnknownNameError"),
+        (["instances", "p99"], 2, "UnknownNameError"),
+    ],
+)
+def test_an_error_is_json_where_json_was_asked_for(
+    arguments: list[str],
+    code: int,
+    kind: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("sys.argv", ["planner", *arguments, "--json"])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert caught.value.code == code
+    captured = capsys.readouterr()
+    answer = json.loads(captured.out)
+    assert not answer["ok"]
+    assert answer["error"]["type"] == kind
+    assert answer["error"]["message"]
+    assert captured.err == ""
+
+
+def test_an_estimate_that_does_not_fit_is_printed_and_exits_three() -> None:
+    command = ["estimate", "meta-llama/Llama-2-7b-hf", "--gpu", "4090"]
+    text, answer = run(*command), run(*command, "--json")
+    assert (text.exit_code, answer.exit_code) == (3, 3)
+    assert text.stdout.startswith("It does not fit: ")
+    assert not json.loads(answer.stdout)["fits"]
+    assert run("estimate", "gpt2", "--gpu", "4090").exit_code == 0
+    line = json.dumps({"model": "meta-llama/Llama-2-7b-hf", "cluster": {"gpu": "4090"}})
+    assert run("estimate", "--batch", "-", stdin=line).exit_code == 0
+
+
+def test_the_shell_can_complete() -> None:
+    done = process(_PLANNER_COMPLETE="bash_complete", COMP_WORDS="planner sugg", COMP_CWORD="1")
+    assert done.stdout == "plain,suggest\n"
 
 
 def test_an_unknown_model_names_the_nearest_and_exits_five() -> None:

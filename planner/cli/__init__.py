@@ -8,7 +8,7 @@ import sys
 import click
 
 from planner.cli import catalog, knowledge, machine, plans
-from planner.cli.output import EXIT_MODEL, EXIT_NOTHING_FITS, EXIT_USAGE
+from planner.cli.output import EXIT_MODEL, EXIT_NOTHING_FITS, EXIT_USAGE, say_folded
 from planner.core.errors import (
     InvalidInputError,
     ModelNotFoundError,
@@ -89,8 +89,7 @@ def _print_error(error: PlannerError) -> None:
 def _say_error(error: PlannerError) -> None:
     from planner.report.text import FLAGS
 
-    flag = FLAGS.get(error.field, error.field)
-    where = f" ({flag})" if flag else ""
-    click.echo(f"error: {error.message}{where}", err=True)
+    flag = FLAGS.get(error.field, error.field if error.field.startswith("--") else "")
+    say_folded(f"error: {error.message}{f' ({flag})' if flag else ''}")
     if error.hint:
-        click.echo(f"hint: {error.hint}", err=True)
+        say_folded(f"hint: {error.hint}")

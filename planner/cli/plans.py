@@ -39,28 +39,37 @@ def suggest(
         print_suggestions(batch, out, force=force)
         return
     from planner import answers
-    from planner.advice.why_not import why_text
-    from planner.report.first_screen import first_screen
-    from planner.report.plan import plan_text
 
     request = build_request(model, flags)
     resolved, plan = answers.suggest(request, allow_paths=True)
     say(resolved.notes)
-    if as_json:
-        click.echo(json.dumps(answers.answer_suggestion(request, resolved, plan), indent=2))
-    elif request.why is not None:
-        click.echo(why_text(answers.ask_why(request, plan), flags["why"]))
-    else:
-        words = [word for word in sys.argv[1:] if word not in {"-v", "--verbose"}]
-        command = join(["planner", *words]) if out is None else ""
-        text = plan_text if flags["verbose"] else first_screen
-        shown = text(plan, resolved.assumptions, command, terminal())
-        click.echo(shown, nl=False, color=color())
+    if not as_json:
+        _print_plan(request, resolved, plan, asks_for_files=out is not None, flags=flags)
     if out is not None:
         from planner.generate.write_bundle import write_bundle
 
         write_bundle(Path(out), plan, answers.answer_plan(resolved, plan, request.id), force=force)
         click.echo(f"wrote {out}: read {Path(out) / 'README.md'} first", err=True)
+    if as_json:
+        click.echo(json.dumps(answers.answer_suggestion(request, resolved, plan), indent=2))
+
+
+def _print_plan(
+    request: Any, resolved: Any, plan: Any, *, asks_for_files: bool, flags: dict[str, Any]
+) -> None:
+    """Print the first screen, with --verbose the whole plan, or with --why the answer to that."""
+    from planner import answers
+    from planner.advice.why_not import why_text
+    from planner.report.first_screen import first_screen
+    from planner.report.plan import how_to_run, plan_text
+
+    if request.why is not None:
+        click.echo(why_text(answers.ask_why(request, plan), flags["why"]))
+        return
+    words = [word for word in sys.argv[1:] if word not in {"-v", "--verbose"}]
+    launch = None if asks_for_files else how_to_run(join(["planner", *words]))
+    text = plan_text if flags["verbose"] else first_screen
+    click.echo(text(plan, resolved.assumptions, launch, terminal()), nl=False, color=color())
 
 
 @click.command()

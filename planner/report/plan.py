@@ -39,14 +39,14 @@ MOST_ROWS = 8
 
 
 def plan_text(
-    plan: Plan, assumptions: Sequence[Assumption], command: str, terminal: Terminal
+    plan: Plan, assumptions: Sequence[Assumption], launch: Figure | None, terminal: Terminal
 ) -> str:
     """Return the whole report.
 
     Args:
         plan: what to show.
         assumptions: what the request left open.
-        command: the command line that asked, to which `--out` can be added; "" where it has one.
+        launch: how its files are written; None where that was asked for.
         terminal: what it is shown on.
     """
     chosen = plan.chosen
@@ -64,7 +64,7 @@ def plan_text(
         table_text(points, terminal) if (points := trade_offs_table(plan)) else "",
         _rejected(plan, terminal),
         _searched(plan),
-        figures_text((how_to_run(command),), terminal) if command else "",
+        figures_text((launch,), terminal) if launch else "",
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
 
@@ -295,9 +295,10 @@ def _searched(plan: Plan) -> str:
 
 
 def how_to_run(command: str) -> Figure:
-    """Return the command that writes the files of a plan."""
-    return Figure(
-        label="Run it",
-        amount=f"{command} --out DIR",
-        rest="(writes the launch files and a README)",
-    )
+    """Return the command that writes the files of a plan.
+
+    Args:
+        command: the command line that asked, to which `--out` can be added.
+    """
+    rest = "(writes the launch files and a README)"
+    return Figure(label="Run it", amount=f"{command} --out DIR", rest=rest)

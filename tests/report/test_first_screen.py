@@ -7,7 +7,7 @@ from planner.advice.budget import plan_within
 from planner.advice.plan import make_plan
 from planner.advice.rules import Finding, Severity
 from planner.report.first_screen import LINES, MOST_REASONS, first_screen, reasons
-from planner.report.plan import plan_text
+from planner.report.plan import how_to_run, plan_text
 from planner.report.values import Terminal
 from planner.request.schema import parse_request, resolve
 
@@ -30,7 +30,7 @@ JOBS: dict[str, dict[str, Any]] = {
 def screen(job: dict[str, Any], width: int = 100) -> str:
     resolved = resolve(parse_request(job), allow_paths=False)
     plan = make_plan(resolved.job)
-    return first_screen(plan, resolved.assumptions, COMMAND, Terminal(width=width))
+    return first_screen(plan, resolved.assumptions, how_to_run(COMMAND), Terminal(width=width))
 
 
 @pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
@@ -64,21 +64,30 @@ def test_the_whole_plan_is_folded_too(width: int) -> None:
     for job in JOBS.values():
         resolved = resolve(parse_request(job), allow_paths=False)
         plan = make_plan(resolved.job)
-        text = plan_text(plan, resolved.assumptions, "", Terminal(width=width))
+        text = plan_text(plan, resolved.assumptions, None, Terminal(width=width))
         assert max(map(len, text.splitlines())) <= width
+
+
+def test_rows_that_are_not_shown_take_no_room(make_job: JobMaker) -> None:
+    """Further down stands a pipeline whose schedule has a long name: the rows above keep their columns."""
+    plan = make_plan(make_job("gpt2", gpus=4, gpu="3090"))
+    assert any(
+        "interleaved" in str(a.candidate.strategy.pipeline_schedule) for a in plan.alternatives
+    )
+    assert "micro-batch  recompute" in first_screen(plan, (), how_to_run(COMMAND), Terminal())
 
 
 def test_alternatives_fill_what_is_left_of_the_screen(make_job: JobMaker) -> None:
     plan = make_plan(make_job("gpt2", gpus=4))
-    short = first_screen(plan, (), COMMAND, Terminal())
+    short = first_screen(plan, (), how_to_run(COMMAND), Terminal())
     assert "  *  ddp " in short
     assert len(short.splitlines()) <= LINES
-    assert "Alternatives" not in first_screen(plan, (), COMMAND, Terminal(width=60))
+    assert "Alternatives" not in first_screen(plan, (), how_to_run(COMMAND), Terminal(width=60))
 
 
 def test_other_numbers_of_gpus_stand_in_their_place(make_job: JobMaker) -> None:
     plan = plan_within(make_job("gpt2", gpus=4), {}, "cost", max_gpus=4, deadline_seconds=None)
-    assert "Numbers of GPUs" in first_screen(plan, (), COMMAND, Terminal())
+    assert "Numbers of GPUs" in first_screen(plan, (), how_to_run(COMMAND), Terminal())
 
 
 def finding(code: str, severity: Severity) -> Finding:
@@ -100,5 +109,5 @@ def test_the_branch_stands_first_then_warnings() -> None:
 def test_reasons_that_are_left_out_are_counted(make_job: JobMaker) -> None:
     plan = make_plan(make_job("gpt2", gpus=4, gpu="4090", recipe={"global_batch_size": 16}))
     assert len(plan.findings) > MOST_REASONS
-    text = first_screen(plan, (), COMMAND, Terminal())
+    text = first_screen(plan, (), how_to_run(COMMAND), Terminal())
     assert f"Why (3 of {len(plan.findings)} reasons; planner explain CODE says more)" in text

@@ -5,7 +5,7 @@ from planner.advice.plan import Plan, make_plan
 from planner.catalog import records
 from planner.core.units import format_seconds
 from planner.domain.strategy import Layout, Recompute
-from planner.report.plan import plan_text
+from planner.report.plan import how_to_run, plan_text
 from planner.report.text import (
     FLAGS,
     communication_figure,
@@ -36,7 +36,7 @@ TERMINAL = Terminal()
 
 
 def text_of(plan: Plan, assumptions: tuple[Assumption, ...] = ()) -> str:
-    return plan_text(plan, assumptions, "planner suggest gpt2", TERMINAL)
+    return plan_text(plan, assumptions, how_to_run("planner suggest gpt2"), TERMINAL)
 
 
 def test_the_recommendation_and_its_two_totals_come_first(make_job: JobMaker) -> None:

@@ -8,7 +8,7 @@ COPY planner planner
 COPY data data
 RUN python -m pip wheel --no-deps --wheel-dir /dist .
 RUN python -m venv /opt/venv \
-    && /opt/venv/bin/pip install --no-cache-dir "$(echo /dist/planner-*.whl)[serve,hub]"
+    && /opt/venv/bin/pip install --no-cache-dir "$(echo /dist/planner-*.whl)[serve]"
 
 FROM python:3.11-slim
 ENV PATH=/opt/venv/bin:$PATH \

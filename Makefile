@@ -31,7 +31,7 @@ $(VENV)/base.stamp: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(VENV)/serve.stamp: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[hub,serve]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[serve]'
 	@touch $@
 
 $(VENV)/test.stamp: pyproject.toml | $(BIN)/python

@@ -10,10 +10,11 @@ import shlex
 import statistics
 import tomllib
 from collections.abc import Iterator, Sequence
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from io import StringIO
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from conftest import JobMaker
 
 import planner.hardware.probe
@@ -21,6 +22,8 @@ from planner import cli
 from planner.core.units import GIB
 from planner.domain.strategy import Layout, Recompute
 from planner.memory.ledger import estimate_memory
+from planner.report.first_screen import LINES
+from planner.report.values import WIDTH
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -37,7 +40,21 @@ STRANGERS_QUESTIONS = {
     "the Slurm script",
 }
 EXAMPLE = ROOT / "docs/example-plan.md"
+FIRST_SCREENS = ROOT / "docs/first-screens.md"
 DEMO = ("suggest", "gpt2", "--gpus", "4")
+SCREENS = {
+    "four-3090": "gpt2 --gpus 4 --gpu 3090",
+    "eight-h100": "meta-llama/Llama-3.1-8B --gpus 8 --gpu h100",
+    "qlora": "meta-llama/Llama-3.1-8B --gpus 1 --gpu 4090 --method qlora",
+    "two-nodes": "meta-llama/Llama-3.1-70B --gpus 8 --nodes 2 --gpu h100",
+    "experts": "mistralai/Mixtral-8x7B-v0.1 --gpus 8 --nodes 2 --gpu a100 --framework megatron",
+    "bert": "bert-large-uncased --gpus 4 --gpu v100",
+    "t5": "google/flan-t5-xl --gpus 4 --gpu a100",
+    "too-large": "meta-llama/Llama-2-7b-hf --gpus 1 --gpu 4090",
+    "slow-network": "gpt2 --gpus 4 --nodes 2 --gpu 3090 --inter-node ethernet-1g",
+    "largest": "meta-llama/Llama-3.1-405B --gpus 8 --nodes 2048 --gpu h100",
+}
+"""The jobs of docs/first-screens.md, by the name of their block."""
 
 
 def check_block(marker: str, body: str, *, update: bool, page: Path = README) -> None:
@@ -64,12 +81,24 @@ def test_the_terminal_blocks_are_the_commands_real_output(
     check_block("demo", console(command, monkeypatch), update=update, page=page)
 
 
+@pytest.mark.parametrize("job", SCREENS)
+def test_the_first_screens_are_what_is_printed(
+    job: str, monkeypatch: pytest.MonkeyPatch, *, update: bool
+) -> None:
+    block = console(("suggest", *SCREENS[job].split()), monkeypatch)
+    assert len(block.splitlines()) <= LINES + len(["```console", "$ planner", "```"])
+    assert max(map(len, block.splitlines()[2:])) <= WIDTH or "\nerror: " in block
+    check_block(job, block, update=update, page=FIRST_SCREENS)
+
+
 def console(command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> str:
     """Return a command and what it prints, as a block of a page."""
     monkeypatch.setattr(planner.hardware.probe, "probe", lambda: None)
     monkeypatch.setattr("sys.argv", ["planner", *command])
-    output = CliRunner().invoke(cli.cli, command).stdout.rstrip()
-    return f"```console\n$ planner {' '.join(command)}\n{output}\n```\n"
+    printed = StringIO()
+    with redirect_stdout(printed), redirect_stderr(printed), suppress(SystemExit):
+        cli.main()
+    return f"```console\n$ planner {' '.join(command)}\n{printed.getvalue().rstrip()}\n```\n"
 
 
 def test_the_accuracy_table_is_what_the_measurements_give(

@@ -42,7 +42,7 @@ _FIELDS: Mapping[str, tuple[str, FieldInfo]] = (
         name: (f"{section}.{name}", info)
         for section, schema in _SECTIONS.items()
         for name, info in schema.model_fields.items()
-        if name != "lora"
+        if name not in {"lora", "global_batch_tokens"}
     }
     | _NESTED
     | {name: (name, Request.model_fields[name]) for name in _GOALS}
@@ -53,6 +53,7 @@ Adapters are a part of the recipe: of them, the parameter is the name of the fla
 """
 _PARAMETERS: Mapping[str, str] = {path: name for name, (path, _) in _FIELDS.items()} | {
     "recipe.lora": "lora_rank",
+    "recipe.global_batch_tokens": "global_batch_size",
     "strategy": "strategy",
     "strategy.family": "strategy",
     "strategy.zero_stage": "strategy",

@@ -1,6 +1,7 @@
 """`data/` -> typed records in base units; the only module that knows where `data/` lies."""
 
 import json
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -58,6 +59,7 @@ class Vendor:
     notes: str = ""
 
 
+_SHOWN_NAMES = 8
 _FOR_PEOPLE = {
     "gpus": {"tdp_watts", "usable_source", "unsourced", "notes"},
     "links": {"notes"},
@@ -190,20 +192,29 @@ def instance_names() -> tuple[str, ...]:
 
 
 def instance(name: str) -> Instance:
-    """Return a cloud instance by name, in any case.
+    """Return a cloud instance by name, in any case, or by a part before a dot or dash that only it has.
+
+    p5 is p5.48xlarge, though p5e and p5en begin so too.
 
     Raises:
-        UnknownNameError: no record has that name.
+        UnknownNameError: no record has that name, or several begin so.
     """
     wanted = name.strip().lower()
-    if wanted not in _names("instances", ".toml"):
-        near = did_you_mean(name, instance_names())
-        raise UnknownNameError(
-            f"unknown instance {name[:60]!r}",
-            hint=near or "`planner instances` lists all of them",
-            field="cluster.instance",
-        )
-    return _instance(wanted)
+    names = _names("instances", ".toml")
+    if wanted in names:
+        return _instance(wanted)
+    family = re.compile(re.escape(wanted) + r"[._-]")
+    begun = [each for each in names if wanted and family.match(each)]
+    if len(begun) == 1:
+        return _instance(begun[0])
+    near = f"there are {', '.join(begun[:_SHOWN_NAMES])}" if begun else ""
+    raise UnknownNameError(
+        f"unknown instance {name[:60]!r}",
+        hint=near
+        or did_you_mean(name, instance_names())
+        or "`planner instances` lists all of them",
+        field="cluster.instance",
+    )
 
 
 @cache

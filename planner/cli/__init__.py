@@ -1,15 +1,20 @@
 """The terminal's door: parse, call, print, write. No arithmetic, no decisions."""
 
 import contextlib
+import json
 import os
 import sys
 
 import click
 
-from planner.cli import knowledge, machine, plans
-from planner.core.errors import ModelNotFoundError, NothingFitsError, PlannerError
-
-EXIT_USAGE, EXIT_NOTHING_FITS, EXIT_MODEL = 2, 3, 5
+from planner.cli import catalog, knowledge, machine, plans
+from planner.cli.output import EXIT_MODEL, EXIT_NOTHING_FITS, EXIT_USAGE, say_folded
+from planner.core.errors import (
+    InvalidInputError,
+    ModelNotFoundError,
+    NothingFitsError,
+    PlannerError,
+)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -29,9 +34,10 @@ for command in (
     plans.memory,
     knowledge.explain,
     knowledge.model,
-    knowledge.models,
-    knowledge.gpus,
-    knowledge.instances,
+    catalog.models,
+    catalog.gpus,
+    catalog.instances,
+    catalog.links,
     knowledge.accuracy,
     machine.topology,
     machine.probe,
@@ -42,11 +48,14 @@ for command in (
 def main() -> None:
     """Run the command line; every failure ends in one message and the contract's exit code."""
     try:
-        cli.main(standalone_mode=False)
+        cli.main(prog_name="planner", standalone_mode=False)
     except PlannerError as error:
         _fail(error)
     except click.ClickException as error:
-        error.show()
+        if _wants_json():
+            _print_error(InvalidInputError(error.format_message()))
+        else:
+            error.show()
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
@@ -57,13 +66,30 @@ def main() -> None:
 
 
 def _fail(error: PlannerError) -> None:
-    from planner.report.text import FLAGS
-
-    flag = FLAGS.get(error.field, error.field)
-    where = f" ({flag})" if flag else ""
-    click.echo(f"error: {error.message}{where}", err=True)
-    if error.hint:
-        click.echo(f"hint: {error.hint}", err=True)
+    """Say what is wrong, as text on stderr or with --json as an object on stdout, and exit."""
+    if _wants_json():
+        _print_error(error)
+    else:
+        _say_error(error)
     if isinstance(error, NothingFitsError):
         sys.exit(EXIT_NOTHING_FITS)
     sys.exit(EXIT_MODEL if isinstance(error, ModelNotFoundError) else EXIT_USAGE)
+
+
+def _wants_json() -> bool:
+    return "--json" in sys.argv[1:]
+
+
+def _print_error(error: PlannerError) -> None:
+    from planner.answers import answer_error
+
+    click.echo(json.dumps(answer_error(error), indent=2))
+
+
+def _say_error(error: PlannerError) -> None:
+    from planner.report.text import FLAGS
+
+    flag = FLAGS.get(error.field, error.field if error.field.startswith("--") else "")
+    say_folded(f"error: {error.message}{f' ({flag})' if flag else ''}")
+    if error.hint:
+        say_folded(f"hint: {error.hint}")

@@ -1,4 +1,4 @@
-"""Commands that look things up: rules and terms, models, GPUs, cloud instances, published runs."""
+"""Commands that look things up: rules and terms, a model, published runs."""
 
 import json
 from dataclasses import asdict
@@ -47,56 +47,6 @@ def model(name: str, revision: str | None, *, as_json: bool) -> None:
         click.echo(json.dumps(answers.answer_model(described), indent=2))
     else:
         click.echo(model_text(described, terminal()), color=color())
-
-
-@click.command()
-def models() -> None:
-    """List the models that need no network."""
-    from planner.catalog import records
-
-    click.echo("\n".join(records.model_ids()))
-
-
-@click.command()
-def gpus() -> None:
-    """List the known GPUs."""
-    from planner.catalog import records
-    from planner.core.units import GIB, format_bytes, format_flops, format_rate
-    from planner.report.values import columns_text
-
-    known = [records.gpu(name) for name in records.gpu_names()]
-    rows = [("name", "memory", "HBM", "dense peak", "aliases")]
-    for gpu in known:
-        peak = gpu.peak_flops.get("bf16") or gpu.peak_flops.get("fp16") or gpu.peak_flops["fp32"]
-        rows.append(
-            (
-                gpu.name,
-                format_bytes(gpu.memory_bytes) if gpu.memory_bytes >= GIB else "",
-                format_rate(gpu.hbm_bytes_per_second),
-                format_flops(peak) + "/s",
-                " ".join(gpu.aliases),
-            )
-        )
-    click.echo(columns_text(rows))
-
-
-@click.command()
-@click.argument("name", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print what GET /v1/instances answers.")
-def instances(name: str | None, *, as_json: bool) -> None:
-    """List the known cloud instances, or show the instance NAME."""
-    from planner import answers
-    from planner.catalog import records
-    from planner.report.text import instance_text, instances_text
-
-    if name is not None:
-        found = records.instance(name)
-        text, answer = instance_text(found, terminal()), answers.answer_instance(found)
-    else:
-        known = [records.instance(each) for each in records.instance_names()]
-        text = instances_text(known)
-        answer = {"instances": [answers.answer_instance(each) for each in known]}
-    click.echo(json.dumps(answer, indent=2) if as_json else text, color=color())
 
 
 @click.command()

@@ -1,13 +1,13 @@
 """The flags that describe a job, and the wire request that they make."""
 
 import json
-import re
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
+from planner.cli.amounts import read_batch, read_hours, read_length, read_precision, read_tokens
 from planner.cli.output import say
 from planner.core.errors import InvalidInputError
 from planner.domain.dimensions import DIMENSIONS
@@ -25,9 +25,6 @@ _CLUSTER = (
     "peer_to_peer",
 )
 _RECIPE = (
-    "sequence_length",
-    "global_batch_size",
-    "precision",
     "optimizer",
     "method",
     "weights_dtype",
@@ -58,7 +55,9 @@ def job_options(command: F) -> F:
         click.option(
             "--gpu", metavar="NAME", help="GPU, such as h100, or 3090:2,3060:1 for several."
         ),
-        click.option("--instance", metavar="NAME", help="Cloud instance, such as p4d.24xlarge."),
+        click.option(
+            "--instance", metavar="NAME", help="Cloud instance, such as p4d.24xlarge or p5."
+        ),
         click.option(
             "--topology",
             type=click.Path(exists=True, dir_okay=False, allow_dash=True),
@@ -87,9 +86,15 @@ def job_options(command: F) -> F:
             help="Whether GPUs copy to each other directly, not through host memory.",
         ),
         click.option("--revision", help="Branch, tag or commit of the model on the Hub."),
-        click.option("--seq-len", "sequence_length", type=int, help="Tokens per sequence."),
-        click.option("--global-batch-size", type=int, help="Sequences per optimizer step."),
-        click.option("--precision", help="fp32, tf32, fp16-mixed, bf16-mixed or bf16."),
+        click.option(
+            "--seq-len", "sequence_length", metavar="N", help="Tokens per sequence, such as 128k."
+        ),
+        click.option(
+            "--global-batch-size",
+            metavar="N",
+            help="Sequences per optimizer step, or tokens: 0.5M, 524288tokens.",
+        ),
+        click.option("--precision", help="fp32, tf32, fp16-mixed (fp16), bf16-mixed, bf16 or fp8."),
         click.option("--optimizer", help="adamw, adamw-8bit, sgd, adafactor, lion, muon ..."),
         click.option("--method", help="full, lora or qlora."),
         click.option("--lora-rank", type=int, help="Rank of the adapters."),
@@ -175,7 +180,7 @@ def build_request(model: str, flags: dict[str, Any]) -> Any:
             cluster["topology"] = file.read(2**17)
     _fill_from_machine(cluster)
     strategy = {**_strategy(flags["strategy"]), **_given(flags, _STRATEGY)}
-    recipe = _given(flags, _RECIPE)
+    recipe = {**_sizes(flags), **_given(flags, _RECIPE)}
     recipe |= _run(flags["tokens"], flags["samples"], flags["epochs"])
     lora = _lora(flags["lora_rank"], flags["lora_targets"])
     if lora:
@@ -186,11 +191,24 @@ def build_request(model: str, flags: dict[str, Any]) -> Any:
     return parse_request({**payload, "strategy": strategy} if strategy else payload)
 
 
+def _sizes(flags: dict[str, Any]) -> dict[str, Any]:
+    """Return what is typed with units, or under another name, as the request has it."""
+    sizes: dict[str, Any] = {}
+    if flags["sequence_length"] is not None:
+        sizes["sequence_length"] = read_length(flags["sequence_length"])
+    if flags["global_batch_size"] is not None:
+        sizes |= read_batch(flags["global_batch_size"])
+    if flags["precision"] is not None:
+        sizes["precision"], note = read_precision(flags["precision"])
+        say([note] if note else [])
+    return sizes
+
+
 def _goal(flags: dict[str, Any]) -> dict[str, Any]:
     """Return what a suggestion is to be best at, and what it is asked about."""
     goal = {name: flags[name] for name in ("objective", "max_gpus") if flags.get(name) is not None}
     if flags.get("deadline"):
-        goal["deadline_hours"] = _hours(flags["deadline"])
+        goal["deadline_hours"] = read_hours(flags["deadline"])
     if flags.get("why"):
         goal["why"] = _wish(flags["why"])
     return goal
@@ -200,18 +218,6 @@ def _wish(text: str) -> dict[str, Any]:
     from planner.request.wish import read_wish
 
     return read_wish(text)
-
-
-def _hours(text: str) -> float:
-    """Return the hours that `36h`, `7d` or `90m` stand for."""
-    match = re.fullmatch(r"([0-9]{1,7}(?:\.[0-9]{1,6})?)([mhd])", text.strip().lower())
-    if match is None:
-        raise InvalidInputError(
-            f"cannot read {text[:40]!r} as a time",
-            hint="such as 36h, 7d or 90m",
-            field="--deadline",
-        )
-    return float(match[1]) * {"m": 1 / 60, "h": 1, "d": 24}[match[2]]
 
 
 def _given(flags: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
@@ -228,21 +234,8 @@ def _run(tokens: str | None, samples: int | None, epochs: float | None) -> dict[
     if samples is not None:
         found["training_samples"] = round(samples * (1.0 if epochs is None else epochs))
     if tokens is not None:
-        found["training_tokens"] = _count(tokens)
+        found["training_tokens"] = read_tokens(tokens)
     return found
-
-
-def _count(text: str) -> int:
-    """Return the number that `20B`, `1.5T` or `300000000` stands for."""
-    match = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)([KMBT]?)", text.strip().upper())
-    if match is None:
-        raise InvalidInputError(
-            f"cannot read {text[:40]!r} as a number of tokens",
-            hint="such as 20B, 1.5T or 300000000",
-            field="recipe.training_tokens",
-        )
-    scale = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}[match[2]]
-    return round(float(match[1]) * scale)
 
 
 def _lora(rank: int | None, targets: str | None) -> dict[str, Any]:

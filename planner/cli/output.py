@@ -1,6 +1,7 @@
 """How the commands print: notes aside, colours only where they are wanted."""
 
 import os
+import sys
 from collections.abc import Iterable
 from shutil import get_terminal_size
 
@@ -8,11 +9,19 @@ import click
 
 from planner.report.values import NARROWEST, WIDTH, Terminal
 
+EXIT_USAGE, EXIT_NOTHING_FITS, EXIT_MODEL = 2, 3, 5
+
 
 def say(notes: Iterable[str]) -> None:
     """Print notes where they do not mix with the answer."""
     for note in notes:
-        click.echo(f"note: {note}", err=True)
+        say_folded(f"note: {note}")
+
+
+def say_folded(text: str) -> None:
+    """Print a message beside the answer: folded to a terminal, whole into a file."""
+    shown = terminal().paragraph(text, rest="  ") if sys.stderr.isatty() else text
+    click.echo(shown, err=True)
 
 
 def color() -> bool | None:

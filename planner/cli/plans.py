@@ -10,7 +10,7 @@ import click
 
 from planner.cli.batch import batch_option, check_alone, print_estimates, print_suggestions
 from planner.cli.options import build_request, goal_options, job_options
-from planner.cli.output import color, say, terminal
+from planner.cli.output import EXIT_NOTHING_FITS, color, say, terminal
 
 
 @click.command()
@@ -39,28 +39,37 @@ def suggest(
         print_suggestions(batch, out, force=force)
         return
     from planner import answers
-    from planner.advice.why_not import why_text
-    from planner.report.first_screen import first_screen
-    from planner.report.plan import plan_text
 
     request = build_request(model, flags)
     resolved, plan = answers.suggest(request, allow_paths=True)
     say(resolved.notes)
-    if as_json:
-        click.echo(json.dumps(answers.answer_suggestion(request, resolved, plan), indent=2))
-    elif request.why is not None:
-        click.echo(why_text(answers.ask_why(request, plan), flags["why"]))
-    else:
-        words = [word for word in sys.argv[1:] if word not in {"-v", "--verbose"}]
-        command = join(["planner", *words]) if out is None else ""
-        text = plan_text if flags["verbose"] else first_screen
-        shown = text(plan, resolved.assumptions, command, terminal())
-        click.echo(shown, nl=False, color=color())
+    if not as_json:
+        _print_plan(request, resolved, plan, asks_for_files=out is not None, flags=flags)
     if out is not None:
         from planner.generate.write_bundle import write_bundle
 
         write_bundle(Path(out), plan, answers.answer_plan(resolved, plan, request.id), force=force)
         click.echo(f"wrote {out}: read {Path(out) / 'README.md'} first", err=True)
+    if as_json:
+        click.echo(json.dumps(answers.answer_suggestion(request, resolved, plan), indent=2))
+
+
+def _print_plan(
+    request: Any, resolved: Any, plan: Any, *, asks_for_files: bool, flags: dict[str, Any]
+) -> None:
+    """Print the first screen, with --verbose the whole plan, or with --why the answer to that."""
+    from planner import answers
+    from planner.advice.why_not import why_text
+    from planner.report.first_screen import first_screen
+    from planner.report.plan import plan_text
+
+    if request.why is not None:
+        click.echo(why_text(answers.ask_why(request, plan), flags["why"]))
+        return
+    words = [word for word in sys.argv[1:] if word not in {"-v", "--verbose"}]
+    command = "" if asks_for_files else join(["planner", *words])
+    text = plan_text if flags["verbose"] else first_screen
+    click.echo(text(plan, resolved.assumptions, command, terminal()), nl=False, color=color())
 
 
 @click.command()
@@ -68,7 +77,7 @@ def suggest(
 @job_options
 @batch_option
 def estimate(model: str, batch: Any, *, as_json: bool, **flags: Any) -> None:
-    """Estimate one layout of MODEL, or every line of a --batch."""
+    """Estimate one layout of MODEL, or every line of a --batch; exits 3 where one does not fit."""
     check_alone()
     if batch is not None:
         print_estimates(batch)
@@ -79,16 +88,22 @@ def estimate(model: str, batch: Any, *, as_json: bool, **flags: Any) -> None:
 
     request = build_request(model, flags)
     if as_json:
-        click.echo(json.dumps(answers.answer_estimate(request, allow_paths=True), indent=2))
+        answer = answers.answer_estimate(request, allow_paths=True)
+        click.echo(json.dumps(answer, indent=2))
+        _exit_unless(fits=answer["fits"])
         return
     resolved, candidate = answers.estimate_request(request, allow_paths=True)
     say(resolved.notes)
     findings = layout_findings(resolved.job, candidate)
-    click.echo(
-        estimate_text(resolved.job, candidate, resolved.assumptions, findings, terminal()),
-        nl=False,
-        color=color(),
-    )
+    text = estimate_text(resolved.job, candidate, resolved.assumptions, findings, terminal())
+    click.echo(text, nl=False, color=color())
+    _exit_unless(fits=candidate.fits)
+
+
+def _exit_unless(*, fits: bool) -> None:
+    """End with the contract's code where the layout does not fit: the answer was printed."""
+    if not fits:
+        sys.exit(EXIT_NOTHING_FITS)
 
 
 @click.command()

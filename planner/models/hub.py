@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from planner.catalog import records
 from planner.core.errors import (
@@ -28,6 +29,7 @@ _MAIN = "main"
 _PART = r"[A-Za-z0-9](?:[\w.-]{0,94}\w)?"
 _HUB_ID = re.compile(rf"{_PART}(?:/{_PART})?", re.ASCII)
 _REVISION = re.compile(r"\w[\w./-]{0,127}", re.ASCII)
+_SITES = ("huggingface.co", "www.huggingface.co", "hf.co")
 _BASE_TAG = "base_model:"
 
 
@@ -53,7 +55,7 @@ def find_model(name: str, *, allow_paths: bool, revision: str | None = None) -> 
 
     Args:
         name: catalogue name, Hub id, or path of a config.json or of the folder that holds one.
-            `id@revision` names a revision too.
+            `id@revision` names a revision too, and so does the address of the model's page.
         allow_paths: whether the file system may be read (never for a request from elsewhere).
         revision: branch, tag or commit of the Hub's repository; main where it is None.
 
@@ -61,6 +63,7 @@ def find_model(name: str, *, allow_paths: bool, revision: str | None = None) -> 
         ModelNotFoundError: or one of its children; each hint says what to do.
         InvalidInputError: the name can be neither an id nor a path.
     """
+    name = _id_of_address(name)
     model_id = name
     if revision is None:
         model_id, at, named = name.partition("@")
@@ -79,6 +82,20 @@ def find_model(name: str, *, allow_paths: bool, revision: str | None = None) -> 
             field="model",
         )
     return _from_hub(Repository(model_id, revision))
+
+
+def _id_of_address(name: str) -> str:
+    """Return the id that a page of the Hub is of: https://huggingface.co/id[/tree/revision]."""
+    try:
+        address = urlsplit(name)
+    except ValueError:
+        return name
+    if address.scheme not in {"http", "https"} or (address.hostname or "") not in _SITES:
+        return name
+    path = address.path.strip("/")
+    model_id, _, rest = path.partition("/tree/") if "/tree/" in path else path.partition("/blob/")
+    revision = rest.removesuffix("/config.json") if rest else ""
+    return f"{model_id}@{revision}" if revision else model_id
 
 
 def parse_config(text: str, where: str) -> dict[str, Any]:

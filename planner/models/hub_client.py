@@ -131,17 +131,17 @@ class Repository:
             ModelNotFoundError: it is not.
         """
         try:
-            import huggingface_hub  # noqa: F401, PLC0415 - an optional extra
+            import huggingface_hub  # noqa: F401, PLC0415 - slow to import, and for few models
         except ImportError:
             raise ModelNotFoundError(
                 f"{self.name!r} is not among the models that ship with the planner",
-                hint=similar(self.name, "to ask the Hub: pip install 'planner[hub]'"),
+                hint=similar(self.name, "to ask the Hub: pip install huggingface_hub"),
                 field="model",
             ) from None
 
     def copy_of_client(self) -> Path | None:
         """Return the config.json that other programs have downloaded, if any."""
-        import huggingface_hub as hub  # noqa: PLC0415 - only importable where hub is installed
+        import huggingface_hub as hub  # noqa: PLC0415 - slow to import, and for few models
 
         path = hub.try_to_load_from_cache(self.name, "config.json", revision=self.revision)
         return Path(path) if isinstance(path, str) else None
@@ -155,12 +155,12 @@ class Repository:
         )
 
     def _url(self, file: str) -> str:
-        import huggingface_hub as hub  # noqa: PLC0415 - an optional extra, and slow to import
+        import huggingface_hub as hub  # noqa: PLC0415 - slow to import, and for few models
 
         return hub.hf_hub_url(self.name, file, revision=self.revision)
 
     def _head(self, file: str) -> Any:
-        import huggingface_hub as hub  # noqa: PLC0415 - only importable where hub is installed
+        import huggingface_hub as hub  # noqa: PLC0415 - slow to import, and for few models
 
         url = self._url(file)
         return self._asked(lambda: hub.get_hf_file_metadata(url))
@@ -176,7 +176,7 @@ class Repository:
 
     def _within(self, ask: Callable[[], T]) -> T:
         """Return what `ask` returns in the time left; a look-up of a name knows no other limit."""
-        from huggingface_hub import constants  # noqa: PLC0415 - only where hub is installed
+        from huggingface_hub import constants  # noqa: PLC0415 - slow to import, and for few models
 
         if constants.HF_HUB_OFFLINE:
             raise self.unreachable("HF_HUB_OFFLINE is set")
@@ -192,7 +192,7 @@ class Repository:
         return answer.result(max(0.0, self.until - time.monotonic()))
 
     def _info(self, *fields: Any) -> Any:
-        import huggingface_hub as hub  # noqa: PLC0415 - only importable where hub is installed
+        import huggingface_hub as hub  # noqa: PLC0415 - slow to import, and for few models
 
         seconds = max(0.0, self.until - time.monotonic())
         return self._within(
@@ -202,7 +202,7 @@ class Repository:
         )
 
     def _is_data_set(self) -> bool:
-        import huggingface_hub as hub  # noqa: PLC0415 - only importable where hub is installed
+        import huggingface_hub as hub  # noqa: PLC0415 - slow to import, and for few models
 
         url = hub.hf_hub_url(self.name, "README.md", repo_type="dataset")
         try:
@@ -214,7 +214,7 @@ class Repository:
         return True
 
     def _explained(self, error: Exception) -> ModelNotFoundError:
-        from huggingface_hub import errors  # noqa: PLC0415 - only where hub is installed
+        from huggingface_hub import errors  # noqa: PLC0415 - slow to import, and for few models
 
         if isinstance(error, errors.GatedRepoError):
             return ModelAccessError(
@@ -279,7 +279,7 @@ def _beginning_with(word: str, names: Iterable[str]) -> list[str]:
 
 def _download(url: str, until: float) -> bytes:
     """Return a file, or the beginning of one that is larger than any we read."""
-    import huggingface_hub as hub  # noqa: PLC0415 - only importable where hub is installed
+    import huggingface_hub as hub  # noqa: PLC0415 - slow to import, and for few models
     from huggingface_hub.utils import (  # type: ignore[attr-defined]  # noqa: PLC0415 - the same
         build_hf_headers,
     )

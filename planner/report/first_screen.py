@@ -1,6 +1,7 @@
 """Plan -> the first screen of a terminal: the answer, why, what was assumed, and how to run it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from planner.advice.plan import Plan
 from planner.advice.rules import Finding, Severity
@@ -46,8 +47,8 @@ def first_screen(
     ]
     after = [figures_text((*how_to_run(plan, command), _MORE), terminal)]
     left = LINES - len(_join([*before, *after]).splitlines()) - 1
-    table = table_text(table, terminal) if (table := _table(plan)) else ""
-    return _join([*before, _shortened(table, left), *after])
+    table = _table(plan)
+    return _join([*before, _shortened(table, left, terminal) if table else "", *after])
 
 
 def reasons(findings: Sequence[Finding]) -> tuple[Finding, ...]:
@@ -65,16 +66,20 @@ def _table(plan: Plan) -> ReportTable | None:
     return options or alternatives_table(plan)
 
 
-def _shortened(table: str, left: int) -> str:
-    """Return as many lines of a table as are left for it, or nothing where they say too little.
+def _shortened(table: ReportTable, left: int, terminal: Terminal) -> str:
+    """Return as many rows of a table as there are lines left, or nothing where they say too little.
 
     Args:
-        table: a title, a head and rows.
+        table: to be shown.
         left: lines of the screen.
+        terminal: what it is shown on.
     """
-    lines = table.splitlines()
-    shown = lines[: max(0, min(left, 2 + _MOST_ROWS))]
-    return "\n".join(shown) if len(shown) >= 2 + min(_FEWEST_ROWS, len(lines) - 2) else ""
+    fewest = min(_FEWEST_ROWS, len(table.rows))
+    for count in range(min(_MOST_ROWS, len(table.rows)), fewest - 1, -1):
+        text = table_text(replace(table, rows=table.rows[:count]), terminal)
+        if len(text.splitlines()) <= left:
+            return text
+    return ""
 
 
 def _join(sections: Sequence[str]) -> str:

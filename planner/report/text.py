@@ -56,6 +56,7 @@ FLAGS = {
     "recipe": "--precision, --optimizer, --attention",
     "recipe.sequence_length": "--seq-len N",
     "recipe.global_batch_size": "--global-batch-size N",
+    "recipe.global_batch_tokens": "--global-batch-size N",
     "recipe.precision": "--precision NAME",
     "recipe.optimizer": "--optimizer NAME",
     "recipe.method": "--method NAME",
@@ -119,7 +120,7 @@ def _subject(job: Job) -> str:
 def cluster_text(job: Job) -> str:
     """Return the cluster as 'M nodes x N GPUs = W'."""
     cluster = job.cluster
-    nodes = f"{cluster.nodes} node{'s' if cluster.nodes > 1 else ''}"
+    nodes = f"{cluster.nodes:,} node{'s' if cluster.nodes > 1 else ''}"
     gpus = format_gpus(cluster.world_size)
     return f"{nodes} x {cluster.gpus_per_node} {cluster.gpu.name} = {gpus}"
 

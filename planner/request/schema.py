@@ -32,6 +32,7 @@ from planner.parallel.lora import find_lora
 from planner.request.assumed import (
     assumed_batch,
     assumed_sequence_length,
+    batch_of_tokens,
     usual_choices,
     weights_assumption,
 )
@@ -55,6 +56,8 @@ class RecipeRequest(WireModel):
 
     sequence_length: int | None = Field(default=None, ge=1, le=2**24)
     global_batch_size: int | None = Field(default=None, ge=1, le=2**24)
+    global_batch_tokens: int | None = Field(default=None, ge=1, le=2**40)
+    """In place of the size in sequences; the nearest that the GPUs divide is taken."""
     precision: Literal["fp32", "tf32", "fp16-mixed", "bf16-mixed", "bf16", "fp8"] | None = None
     optimizer: str = Field(default="adamw", max_length=40)
     method: Literal["full", "lora", "qlora"] = "full"
@@ -317,28 +320,35 @@ def _global_batch(
     assumptions: list[Assumption],
 ) -> int:
     """Return the global batch: as asked, as the strategy implies, or the assumed one."""
-    world_size = cluster.world_size
-    wanted = request.recipe.global_batch_size
-    if wanted is None:
-        wanted = _implied_batch(request.strategy, world_size)
-    if wanted is None:
-        strategy = request.strategy or StrategyRequest()
-        ranks = (strategy.data_parallel_replicate_size, strategy.data_parallel_shard_size)
-        wanted = assumed_batch(
-            model,
-            sequence_length,
-            _replicas(strategy, world_size),
-            (strategy.micro_batch_size or 1) * (strategy.gradient_accumulation_steps or 1),
-            may_share=ranks == (None, None),
+    world_size, wanted = cluster.world_size, request.recipe.global_batch_size
+    tokens = request.recipe.global_batch_tokens
+    if wanted and tokens:
+        raise InvalidInputError(
+            "the global batch is given in sequences and in tokens",
+            hint="give one of them",
+            field="recipe.global_batch_tokens",
         )
-        assumptions.append(
-            Assumption(
-                text=f"{format_sequences(wanted)} ({wanted * sequence_length:,} tokens)"
-                " per optimizer step",
-                field="recipe.global_batch_size",
-            )
+    wanted = wanted or (None if tokens else _implied_batch(request.strategy, world_size))
+    if wanted:
+        return wanted
+    strategy = request.strategy or StrategyRequest()
+    given = {name for name in strategy.model_fields_set if name.startswith("data_parallel")}
+    ranks = _replicas(strategy, world_size)
+    at_once = (strategy.micro_batch_size or 1) * (strategy.gradient_accumulation_steps or 1)
+    batch = (
+        batch_of_tokens(model, tokens, sequence_length, ranks, at_once)
+        if tokens
+        else assumed_batch(model, sequence_length, ranks, at_once, may_share=not given)
+    )
+    asked = f" for the {tokens:,} tokens asked for" if tokens else ""
+    assumptions.append(
+        Assumption(
+            text=f"{format_sequences(batch)} ({batch * sequence_length:,} tokens) per optimizer"
+            f" step{asked}",
+            field="recipe.global_batch_size",
         )
-    return wanted
+    )
+    return batch
 
 
 def _replicas(strategy: StrategyRequest, world_size: int) -> int:

@@ -150,7 +150,8 @@ def test_instances_are_listed_by_cloud_family_and_size() -> None:
     ("name", "hint"),
     [
         ("p4d.24xlrge", "did you mean p4d.24xlarge"),
-        ("standard_nd96isr_h100", "Standard_ND96isr_H100_v5"),
+        ("standard_nd96isr_h10", "Standard_ND96isr_H100_v5"),
+        ("g5", "there are g5.12xlarge, g5.16xlarge"),
         ("../gpus/t4\0", "`planner instances` lists all of them"),
         ("", "`planner instances` lists all of them"),
     ],
@@ -160,6 +161,20 @@ def test_an_unknown_instance_names_the_nearest(name: str, hint: str) -> None:
         records.instance(name)
     assert caught.value.field == "cluster.instance"
     assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "whole"),
+    [
+        ("p5", "p5.48xlarge"),
+        ("P5e", "p5e.48xlarge"),
+        ("p6-b200", "p6-b200.48xlarge"),
+        ("a3-highgpu", "a3-highgpu-8g"),
+        ("standard_nd96isr_h100", "Standard_ND96isr_H100_v5"),
+    ],
+)
+def test_an_instance_is_known_by_its_family_where_that_has_one_size(name: str, whole: str) -> None:
+    assert records.instance(name).name == whole
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from planner.core.errors import (
     InvalidInputError,
     ModelNotFoundError,
     NothingFitsError,
+    UnknownNameError,
     UnsupportedError,
 )
 from planner.hardware.probe import Machine
@@ -73,6 +74,32 @@ def test_flags_reach_the_request() -> None:
         2,
     )
     assert answer["assumptions"] == []
+
+
+def test_what_people_type_reaches_the_request() -> None:
+    flags = ["--instance", "p5", "--seq-len", "8k", "--global-batch-size", "4M"]
+    flags += ["--precision", "fp16", "--strategy", "fsdp", "--json"]
+    page = "https://huggingface.co/meta-llama/Llama-3.1-8B"
+    result = run("suggest", page, *flags)
+    answer = json.loads(result.stdout)
+    recipe = answer["job"]["recipe"]
+    assert answer["job"]["cluster"]["instance"] == "p5.48xlarge"
+    assert (recipe["sequence_length"], recipe["global_batch_size"]) == (8192, 512)
+    assert recipe["precision"] == "fp16-mixed"
+    assert answer["chosen"]["family"] == "zero-3"
+    assert "fp16 is taken as fp16-mixed" in result.stderr
+    assert "4,194,304 tokens" in answer["assumptions"][0]["text"]
+
+
+def test_a_size_of_data_parallelism_is_pinned_and_asked_about() -> None:
+    flags = ["--gpus", "8", "--gpu", "h100"]
+    pinned = json.loads(run("suggest", "gpt2", *flags, "--pin", "dp=4", "--json").stdout)
+    strategy = pinned["chosen"]["strategy"]
+    assert strategy["data_parallel_replicate_size"] * strategy["data_parallel_shard_size"] == 4
+    same = json.loads(run("suggest", "gpt2", *flags, "--dp", "4", "--json").stdout)
+    assert same["chosen"]["strategy"] == strategy
+    asked = run("suggest", "gpt2", *flags, "--why", "hsdp").stdout
+    assert asked.startswith("hsdp: the best of ")
 
 
 def test_a_task_is_a_flag() -> None:
@@ -160,6 +187,34 @@ def test_explain_prints_what_rest_answers() -> None:
     everything = json.loads(run("explain", "--json").stdout)
     assert rule in everything["rules"]
     assert term in everything["terms"]
+
+
+@pytest.mark.parametrize(
+    ("command", "filter_text", "has", "has_not"),
+    [
+        ("gpus", "3090", "rtx-3090ti", "h100"),
+        ("gpus", "RTX 6000 Ada", "rtx-6000-ada", "rtx-3090"),
+        ("models", "llama-3", "meta-llama/Llama-3.1-8B", "gpt2"),
+        ("instances", "h100", "p5.48xlarge", "p4d"),
+        ("links", "nvl", "nvlink-4", "ethernet"),
+    ],
+)
+def test_a_list_is_filtered_and_has_json(
+    command: str, filter_text: str, has: str, has_not: str
+) -> None:
+    whole, some = run(command).stdout, run(command, filter_text).stdout
+    assert has in some
+    assert has_not not in some
+    assert has_not in whole
+    listed = json.loads(run(command, filter_text, "--json").stdout)[command]
+    assert has in json.dumps(listed)
+    assert len(json.loads(run(command, "--json").stdout)[command]) > len(listed)
+
+
+def test_a_filter_that_finds_nothing_names_the_nearest() -> None:
+    error = run("models", "gtp2").exception
+    assert isinstance(error, UnknownNameError)
+    assert "did you mean" in error.hint
 
 
 def test_instances_are_listed_and_shown() -> None:
@@ -257,7 +312,7 @@ def test_an_interrupt_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
         (["suggest", "gpt2", "--gpu", "3090:2,3060:1", "--gpus", "2"], 2, "--gpus 3"),
         (["suggest", "gpt2", "--instance", "p4d.24xlarg"], 2, "did you mean p4d.24xlarge"),
         (["suggest", "gpt2", "--instance", "g5.xlarge", "--gpus", "2"], 2, "--gpus 1"),
-        (["instances", "p9"], 2, "unknown instance"),
+        (["instances", "p9"], 2, "no instance has 'p9'"),
         (["suggest", "gpt2", "--strategy", "zero-9"], 2, "did you mean zero-"),
         (["suggest", "gpt2", "--strategy", "[1]"], 2, "is no JSON object"),
         (["suggest", "../../etc/passwd"], 5, "MODEL"),
@@ -287,6 +342,53 @@ def test_every_failure_is_one_message_and_the_contracts_code(
     assert said in result.stderr
     assert result.stdout == ""
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "kind"),
+    [
+        (["suggest", "gpt2", "--gpu", "h101"], 2, "UnknownNameError"),
+        (["suggest", "gpt2", "--gpus", "four"], 2, "InvalidInputError"),
+        (["estimate", "gpt2", "--gpus", "0"], 2, "InvalidRequestError"),
+        (["suggest", "meta-llama/Llama-2-70b-hf", "--gpu", "4090"], 3, "NothingFitsError"),
+        (["memory", "/no/such/config.json"], 5, "ModelNotFoundError"),
+        (["explain", "XXX"], 2, "UnknownNameError"),
+        (["instances", "p99"], 2, "UnknownNameError"),
+    ],
+)
+def test_an_error_is_json_where_json_was_asked_for(
+    arguments: list[str],
+    code: int,
+    kind: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("sys.argv", ["planner", *arguments, "--json"])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert caught.value.code == code
+    captured = capsys.readouterr()
+    answer = json.loads(captured.out)
+    assert not answer["ok"]
+    assert answer["error"]["type"] == kind
+    assert answer["error"]["message"]
+    assert captured.err == ""
+
+
+def test_an_estimate_that_does_not_fit_is_printed_and_exits_three() -> None:
+    command = ["estimate", "meta-llama/Llama-2-7b-hf", "--gpu", "4090"]
+    text, answer = run(*command), run(*command, "--json")
+    assert (text.exit_code, answer.exit_code) == (3, 3)
+    assert text.stdout.startswith("It does not fit: ")
+    assert not json.loads(answer.stdout)["fits"]
+    assert run("estimate", "gpt2", "--gpu", "4090").exit_code == 0
+    line = json.dumps({"model": "meta-llama/Llama-2-7b-hf", "cluster": {"gpu": "4090"}})
+    assert run("estimate", "--batch", "-", stdin=line).exit_code == 0
+
+
+def test_the_shell_can_complete() -> None:
+    done = process(_PLANNER_COMPLETE="bash_complete", COMP_WORDS="planner sugg", COMP_CWORD="1")
+    assert done.stdout == "plain,suggest\n"
 
 
 def test_an_unknown_model_names_the_nearest_and_exits_five() -> None:

@@ -856,7 +856,10 @@ IMPOSSIBLE = {
     "a repository of git": "org/model.git",
     "letters of elsewhere": "org/mod\u00e8le",
     "a lone surrogate": "org/\ud800",
-    "a URL": "https://huggingface.co/gpt2",
+    "a URL": "https://example.com/gpt2",
+    "a URL of no model": "https://huggingface.co/",
+    "a data set": "https://huggingface.co/datasets/a/b",
+    "half a URL": "https://[huggingface.co/gpt2",
     "spaces": "org/my model",
 }
 
@@ -867,6 +870,25 @@ def test_what_cannot_be_an_id_never_reaches_the_network(online: Hub, name: str) 
     assert "is not a model id" in error.message
     assert "organisation/name" in error.hint
     assert online.asked == []
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://huggingface.co/gpt2",
+        "https://huggingface.co/openai-community/gpt2/",
+        "http://www.huggingface.co/openai-community/gpt2?library=transformers#use",
+        "https://hf.co/openai-community/gpt2/tree/main",
+        "https://huggingface.co/openai-community/gpt2/blob/main/config.json",
+    ],
+)
+def test_the_address_of_a_models_page_is_its_id(address: str) -> None:
+    assert hub.find_model(address, allow_paths=False).name == "openai-community/gpt2"
+
+
+def test_the_address_of_a_revision_names_it() -> None:
+    page = "https://huggingface.co/org/found/tree/v2..3"
+    assert "'v2..3' is not a revision" in _refused(page, InvalidInputError).message
 
 
 @settings(deadline=None)

@@ -68,6 +68,15 @@ def test_the_whole_plan_is_folded_too(width: int) -> None:
         assert max(map(len, text.splitlines())) <= width
 
 
+def test_rows_that_are_not_shown_take_no_room(make_job: JobMaker) -> None:
+    """Further down stands a pipeline whose schedule has a long name: the rows above keep their columns."""
+    plan = make_plan(make_job("gpt2", gpus=4, gpu="3090"))
+    assert any(
+        "interleaved" in str(a.candidate.strategy.pipeline_schedule) for a in plan.alternatives
+    )
+    assert "micro-batch  recompute" in first_screen(plan, (), COMMAND, Terminal())
+
+
 def test_alternatives_fill_what_is_left_of_the_screen(make_job: JobMaker) -> None:
     plan = make_plan(make_job("gpt2", gpus=4))
     short = first_screen(plan, (), COMMAND, Terminal())

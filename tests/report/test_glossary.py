@@ -1,5 +1,6 @@
 """The glossary: everything in it is found, leads somewhere, and its numbers are right."""
 
+import math
 import re
 from collections.abc import Callable
 from itertools import product
@@ -30,6 +31,15 @@ exposed communication, bus bandwidth, nvlink, nvswitch, p2p, all-reduce, no_sync
 effective batch, DistributedSampler, rank map, FlexFlow, soap, sharded, partitioned, horizontal, vertical,
 step 0, speed-up, Amdahl's law, warm-up, linear scaling rule, throughput, gradient checkpointing
 """
+TYPED = """
+num_processes, max_steps, scheduler, lr, learning rate, checkpoint, OOM, dataloader, NCCL, slurm, lora, qlora, moe,
+CUDA out of memory, gradient checkpointing, fsdp2, hsdp, mfu, nvlink, p2p, epochs, warmup, seed, batchnorm,
+sync batch norm, find_unused_parameters, no_sync, torchrun, rdzv, gloo, num_workers, pin_memory, bitsandbytes, peft,
+adamw, 8-bit adam, flash attention, sdpa, torch.compile, clip_grad_norm, max_grad_norm, infiniband, ethernet, resume,
+nproc_per_node, world size, local rank, NCCL timeout, accelerate launch, device_map, bf16, fp8, srun, num_train_epochs,
+per_device_train_batch_size, gradient_accumulation_steps, out of memory, SyncBatchNorm, faster, torch.cuda.OutOfMemoryError
+"""
+"""What people type who meet a flag, an error or a word of a tutorial."""
 
 
 def text_of(name: str) -> str:
@@ -84,7 +94,9 @@ def test_no_two_spellings_are_one() -> None:
             seen[key] = spelling
 
 
-@pytest.mark.parametrize("term", [each.strip() for each in WANTED.replace("\n", " ").split(",")])
+@pytest.mark.parametrize(
+    "term", sorted({each.strip() for each in f"{WANTED},{TYPED}".replace("\n", " ").split(",")})
+)
 def test_what_people_ask_for_is_there(term: str) -> None:
     assert find_term(term)
 
@@ -102,6 +114,26 @@ def test_a_class_is_not_the_idea_of_nearly_that_name() -> None:
 )
 def test_spaces_may_be_missing(typed: str, name: str) -> None:
     assert find_term(typed).name == name
+
+
+def test_the_numbers_of_a_run_are_right() -> None:
+    assert math.ceil(10_000 / 64) == 157
+    assert math.ceil(10_000 / (4 * 64)) == 40
+    says("steps-and-epochs", "64 are 157 steps an epoch", "they are 40")
+    says("checkpoint", f"AdamW {4 + 8} B per parameter")
+    assert GIGA * 400 / 8 == 50 * GIGA
+    says("network", "400 Gbit/s are 50 GB/s")
+    says("data-loading", f"8 processes with 8 workers are {8 * 8} more processes")
+
+
+def test_the_numbers_of_adapters_are_right() -> None:
+    trained, whole = 16 * (4096 + 4096), 4096 * 4096
+    says(
+        "lora",
+        f"{trained:,} parameters in place of {whole:,}, {trained / whole:.2%}".replace("%", " %"),
+    )
+    says("qlora", f"8 B parameters take {8 * 4 // 8} GB")
+    says("optimizer", f"8 B parameters have {8 * 8} GB", "twice their fp32 weights")
 
 
 def test_faster_means_what_is_printed() -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from planner.catalog import records
+from planner.core.errors import InvalidInputError
 from planner.request.schema import parse_request, resolve
 from planner.request.strategy import pinned_fields
 from planner.search.limits import violations
@@ -45,6 +46,41 @@ def test_gpus_share_a_sequence_where_one_each_is_far_too_many() -> None:
     assert (
         batch("meta-llama/Meta-Llama-3.1-405B", 8, 2048, data_parallel_shard_size=16_384) == 16_384
     )
+
+
+def of_tokens(tokens: int, gpus: int, model: str = "gpt2", **cluster: int) -> tuple[int, list[str]]:
+    payload = {
+        "model": model,
+        "cluster": {"gpu": "h100", "gpus_per_node": gpus, **cluster},
+        "recipe": {"global_batch_tokens": tokens, "sequence_length": 1024},
+    }
+    found = resolve(parse_request(payload), allow_paths=False)
+    said = [a.text for a in found.assumptions if a.field == "recipe.global_batch_size"]
+    return found.job.recipe.global_batch_size, said
+
+
+@pytest.mark.parametrize(
+    ("tokens", "gpus", "sequences"),
+    [
+        (500_000, 4, 512),  # people call 524,288 half a million
+        (524_288, 3, 513),  # 171 for each
+        (1_000_000, 8, 1024),
+        (200_000, 4, 196),  # 4 x 49 are nearer than any power of two
+        (100, 4, 1),
+    ],
+)
+def test_a_batch_in_tokens_is_the_nearest_that_gpus_divide_and_is_said(
+    tokens: int, gpus: int, sequences: int
+) -> None:
+    batch_size, said = of_tokens(tokens, gpus)
+    assert batch_size == sequences
+    assert said[0].endswith(f"per optimizer step for the {tokens:,} tokens asked for")
+
+
+def test_a_batch_is_given_once() -> None:
+    recipe = {"global_batch_tokens": 4096, "global_batch_size": 4}
+    with pytest.raises(InvalidInputError):
+        resolve(parse_request({"model": "gpt2", "recipe": recipe}), allow_paths=False)
 
 
 @pytest.mark.parametrize(

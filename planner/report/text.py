@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Sequence
 from textwrap import fill
 
-from planner.advice.rules import Finding
+from planner.advice.rules import Finding, Severity
 from planner.core.term import Amount, Term, total
 from planner.core.units import (
     GIB,
@@ -99,6 +99,9 @@ def estimate_text(
 ) -> str:
     """Return the report of one layout that the user chose."""
     verdict = "fits" if candidate.fits else "does not fit"
+    is_refused = any(finding.code.startswith("LAY") for finding in findings if _blocks(finding))
+    if is_refused and candidate.fits:
+        verdict = f"would fit, but {job.framework.name} cannot run it"
     memory = f"Memory of one GPU at its peak ({PHASES[int(candidate.memory.phase)]})"
     sections = [
         assumptions_text(assumptions),
@@ -110,6 +113,10 @@ def estimate_text(
         ledger_text("Time of one optimizer step", candidate.step_time.terms, format_seconds, bold),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _blocks(finding: Finding) -> bool:
+    return finding.severity == Severity.BLOCKER
 
 
 def assumptions_text(assumptions: Sequence[Assumption]) -> str:

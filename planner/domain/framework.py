@@ -22,6 +22,8 @@ class Capabilities:
     context_parallel: bool
     """Tokens of one sequence are divided through attention, too: ring attention or Ulysses."""
     expert_parallel: bool
+    folds_experts: bool
+    """Groups of expert parallelism may span tensor-parallel ranks."""
     zero_with_pipeline: int
     """The highest ZeRO stage that goes with pipelines."""
     hybrid_shard: bool
@@ -33,6 +35,8 @@ class Capabilities:
     """Several tensor-parallel ranks may hold the same key-value head."""
     recompute: tuple[str, ...]
     """Values of a strategy's `recompute` that it has."""
+    adapters_with: tuple[Literal["tensor", "expert"], ...]
+    """What may divide frozen weights that adapters stand beside; all else may anywhere."""
     changes_model: tuple[str, ...]
     """Techniques (tensor, pipeline, context, expert) that take changes of the model's own code."""
     version: str
@@ -166,6 +170,15 @@ class MemoryBound:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Experts:
+    """How the routed experts of a layer are computed."""
+
+    grouped_from: float
+    """The least compute capability whose kernels multiply all experts of a rank at once; below, one by one."""
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Attention:
     """Which attention it runs."""
 
@@ -267,6 +280,7 @@ class Framework:
     matmul: Matmul
     memory_bound: MemoryBound
     attention: Attention
+    experts: Experts
     uncertainty: Uncertainty
     offload: Offload
     compile: Compile

@@ -138,6 +138,25 @@ class Strategy:
         return reduce(mul, (self.size(each) for each in DIMENSIONS if not each.is_of_data))
 
     @property
+    def expert_tensor_parallel_size(self) -> Whole:
+        """Return over how many ranks each expert's matrices are divided.
+
+            gcd(t, t * c * d / e), t where e does not divide t * c * d
+
+        Notation: t, c, d, e ranks of tensor, context, data and expert parallelism. Experts are dealt over
+        context and data first, and over tensor-parallel ranks as far as those do not suffice: such a
+        rank holds whole experts in place of a share of each.
+        Source: Megatron-LM core/parallel_state.py, --expert-tensor-parallel-size; Liu et al., MoE
+        parallel folding, arXiv:2504.14960.
+        Leaves out: fewer than that by choice.
+        """
+        ranks = self.tensor_parallel_size * self.context_parallel_size * self.data_parallel_size
+        per_expert, rest = np.divmod(ranks, np.maximum(self.expert_parallel_size, 1))
+        shared = np.gcd(self.tensor_parallel_size, np.maximum(per_expert, 1))
+        found: Whole = np.where(rest == 0, shared, self.tensor_parallel_size)
+        return found
+
+    @property
     def shards_optimizer(self) -> Truth:
         """Return whether each rank steps its own share of the parameters: ZeRO-1 and up."""
         return self.zero_stage >= ZERO_1

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import gcd
 
 from planner.core.errors import InvalidInputError
 from planner.domain.cluster import Gpu
@@ -71,9 +72,9 @@ class RankGrid:
         rank = tensor + tp * (context + cp * (data + dp * pipeline))
 
     Notation: tp, cp, dp the sizes. Experts are spread over context and data: blocks of ep
-    consecutive ones of the cp * dp ranks that share tensor and pipeline coordinates.
+    consecutive ones of the cp * dp ranks that share tensor and pipeline coordinates; where those do not
+    suffice, over tensor too (`planner.domain.strategy.Strategy.expert_tensor_parallel_size`).
     Source: Megatron-LM's default order tp-cp-ep-dp-pp (megatron/core/parallel_state.py).
-    Leaves out: expert tensor parallelism of another size than tensor parallelism.
     """
 
     tensor: int
@@ -89,6 +90,11 @@ class RankGrid:
         """Return the number of ranks."""
         return self.tensor * self.context * self.data * self.pipeline
 
+    @property
+    def _expert_stride(self) -> int:
+        """Return the ranks that share each expert: neighbours."""
+        return gcd(self.tensor, self.tensor * self.context * self.data // self.expert)
+
     def coordinates(self, rank: int) -> Coordinates:
         """Return where a rank stands."""
         rest, tensor = divmod(rank, self.tensor)
@@ -97,7 +103,7 @@ class RankGrid:
         return Coordinates(
             tensor=tensor,
             context=context,
-            expert=sample % self.expert,
+            expert=rank // self._expert_stride % self.expert,
             data=data,
             pipeline=pipeline,
         )
@@ -148,7 +154,7 @@ class RankGrid:
         return {
             "tensor": (self.tensor, 1),
             "context": (self.context, self.tensor),
-            "expert": (self.expert, self.tensor),
+            "expert": (self.expert, self._expert_stride),
             "data": (self.data, self.tensor * self.context),
             "pipeline": (self.pipeline, self.tensor * self.context * self.data),
         }
@@ -212,7 +218,7 @@ def rank_grid(
 
     Raises:
         InvalidInputError: a kind is unknown, the sizes do not multiply to the number of GPUs, or
-            the experts do not divide context x data.
+            the experts do not divide tensor x context x data.
     """
     unknown = next((kind for kind in sizes if kind not in KINDS), None)
     if unknown is not None:
@@ -232,10 +238,10 @@ def rank_grid(
             hint="the sizes must multiply to the number of GPUs",
             field="strategy",
         )
-    if grid.context * grid.data % grid.expert:
+    if grid.tensor * grid.context * grid.data % grid.expert:
         raise InvalidInputError(
             f"expert_parallel_size {grid.expert} does not divide"
-            f" context {grid.context} x data {grid.data}",
+            f" tensor {grid.tensor} x context {grid.context} x data {grid.data}",
             hint=f"use a divisor of {grid.context * grid.data}",
             field="strategy.expert_parallel_size",
         )

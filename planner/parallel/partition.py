@@ -78,12 +78,12 @@ def heaviest_stages(job: Job, s: Strategy) -> tuple[Stage, ...]:
 def rank_parameters(part: Part, s: Strategy) -> tuple[Amount, Amount]:
     """Return the parameters of one occurrence that a rank holds: dense ones, experts'.
 
-        dense = sum(parameters / min(t, most_splits));  experts = the same / e
+        dense = sum(parameters / min(t, most_splits));  experts = the same / e, of t the ranks per expert
 
     Leaves out: biases of row-parallel layers, which every rank holds whole; vocabulary padding.
     """
     split = s.tensor_parallel_size
-    dense, experts = _split_sums(part, split, lambda layer: layer.parameters)
+    dense, experts = _split_sums(part, s, lambda layer: layer.parameters)
     tables = sum(
         size / (split if name in part.split_tables else 1) for name, size in part.tables.items()
     )
@@ -92,14 +92,15 @@ def rank_parameters(part: Part, s: Strategy) -> tuple[Amount, Amount]:
 
 def rank_weights(part: Part, s: Strategy) -> Amount:
     """Return the matmul weights of one occurrence that a rank multiplies with, tied ones too."""
-    dense, experts = _split_sums(part, s.tensor_parallel_size, lambda layer: layer.weights)
+    dense, experts = _split_sums(part, s, lambda layer: layer.weights)
     return dense + experts / s.expert_parallel_size
 
 
-def _split_sums(part: Part, split: Amount, amount: Callable[[Linear], int]) -> tuple[Amount, ...]:
+def _split_sums(part: Part, s: Strategy, amount: Callable[[Linear], int]) -> tuple[Amount, ...]:
     """Return the sums over dense linears and over experts, each divided as its layer can be."""
     sums: list[Amount] = []
     for is_routed in (False, True):
+        split = s.expert_tensor_parallel_size if is_routed else s.tensor_parallel_size
         by_splits: dict[int, int] = {}
         for layer in part.linears:
             if (layer.num_experts > 1) == is_routed:
@@ -148,8 +149,12 @@ def dense_shards(s: Strategy) -> Whole:
 
 
 def expert_shards(s: Strategy) -> Amount:
-    """Return over how many ranks ZeRO divides an expert: those that hold the same one."""
-    return np.maximum(1, dense_shards(s) / s.expert_parallel_size)
+    """Return over how many ranks ZeRO divides an expert: those that hold the same one.
+
+    N * c * t / (e * ranks that share an expert)
+    """
+    holders = s.expert_parallel_size * s.expert_tensor_parallel_size
+    return np.maximum(1, dense_shards(s) * s.tensor_parallel_size / holders)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from planner.advice.rules import Finding
+from planner.advice.rules import Finding, Severity
 from planner.core.units import format_bytes, format_seconds
 from planner.domain.job import Job
 from planner.memory.phases import PHASES
@@ -28,7 +28,7 @@ def estimate_text(
     """Return the report of one layout that the user chose."""
     memory = f"Memory of one GPU at its peak ({PHASES[int(candidate.memory.phase)]})"
     sections = [
-        verdict_text(job, candidate, terminal)
+        verdict_text(job, candidate, terminal, findings)
         + "\n"
         + figures_text(total_figures(job, candidate), terminal),
         assumptions_text(assumptions, terminal),
@@ -39,9 +39,17 @@ def estimate_text(
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
-def verdict_text(job: Job, candidate: Candidate, terminal: Terminal) -> str:
+def verdict_text(
+    job: Job, candidate: Candidate, terminal: Terminal, findings: Sequence[Finding] = ()
+) -> str:
     """Return whether one layout fits, and which it is."""
     verdict = "fits" if candidate.fits else "does not fit"
+    is_refused = any(
+        finding.code.startswith("LAY") and finding.severity == Severity.BLOCKER
+        for finding in findings
+    )
+    if is_refused and candidate.fits:
+        verdict = f"would fit, but {job.framework.name} cannot run it"
     layout = layout_text(candidate.strategy, job.framework)
     return terminal.bold(terminal.paragraph(f"It {verdict}: {layout}"))
 

@@ -104,7 +104,7 @@ def _bases(job: Job, pinned: PinnedFields) -> Iterator[_Base]:
     able = _choices(pinned, "pipeline_schedule", known)
     for tensor, pipeline, context, ranks in _degrees(job, pinned):
         for zero_stage, shard in _shards(job, pinned, ranks, context, pipeline):
-            for expert in _experts(job, pinned, ranks * context):
+            for expert in _experts(job, pinned, ranks * context, tensor):
                 for micro_batch, steps in _batches(job, pinned, ranks):
                     for schedule, virtual in _schedules(job, able, pipeline, steps):
                         yield _Base(
@@ -171,10 +171,15 @@ def _may_offload(job: Job, pinned: PinnedFields) -> bool:
     return bool(job.framework.host_memory.offloads) and not is_kept
 
 
-def _experts(job: Job, pinned: PinnedFields, ranks: int) -> Sequence[int]:
+def _experts(job: Job, pinned: PinnedFields, ranks: int, tensor: int) -> Sequence[int]:
+    """Return the sizes over which a layer's experts are dealt: over all ranks too, where that folds tensors in."""
     counts = [layer.num_experts for part in job.model.blocks for layer in part.linears]
-    is_able = job.framework.capabilities.expert_parallel and job.recipe.lora is None
-    sizes = divisors(math.gcd(max(counts, default=1), ranks)) if is_able else [1]
+    capabilities = job.framework.capabilities
+    is_able = capabilities.expert_parallel and (
+        job.recipe.lora is None or "expert" in capabilities.adapters_with
+    )
+    most = ranks * tensor if capabilities.folds_experts else ranks
+    sizes = divisors(math.gcd(max(counts, default=1), most)) if is_able else [1]
     return _choices(pinned, "expert_parallel_size", sizes)
 
 

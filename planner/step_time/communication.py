@@ -1,7 +1,8 @@
 """Seconds that ranks spend on each other's data and cannot hide: one function per kind of parallelism.
 
 Ranks are numbered as Megatron numbers them: tensor parallel innermost, then context, data (shards
-before replicas), and pipeline outermost; experts are dealt over neighbouring data-parallel ranks.
+before replicas), and pipeline outermost; experts are dealt over neighbouring ranks, data-parallel ones
+first (see `Strategy.expert_tensor_parallel_size`).
 
 Notation: t, c, e, p tensor, context, expert and pipeline parallel sizes; N shards, R replicas;
 T tokens of a micro-batch on a rank; h hidden size; A micro-batches of a step; a bytes per element.
@@ -44,7 +45,7 @@ def context_group(s: Strategy) -> Group:
 
 def expert_group(s: Strategy) -> Group:
     """Return the ranks that deal out the experts of a layer."""
-    return Group(ranks=s.expert_parallel_size, stride=s.tensor_parallel_size)
+    return Group(ranks=s.expert_parallel_size, stride=s.expert_tensor_parallel_size)
 
 
 def shard_group(s: Strategy) -> Group:
@@ -79,16 +80,19 @@ def tensor_parallel(job: Job, s: Strategy, part: Part) -> Amount:
 
         n * all_reduce(a T h), or under sequence parallelism n * (all_gather + reduce_scatter)
 
-    Notation: n row-parallel matmuls of the part, experts left out. In fp8 what is gathered is
-    rounded first, as matmuls want it: one byte per element.
+    Notation: n row-parallel matmuls of the part, experts' among them where tensor-parallel ranks share
+    each. In fp8 what is gathered is rounded first, as matmuls want it: one byte per element.
     Source: Shoeybi et al., arXiv:1909.08053, section 3; Korthikanti et al., arXiv:2205.05198;
     Transformer Engine for fp8.
     """
     rows = [layer for layer in part.linears if layer.cuts_inputs]
-    sums = len({layer.name.removeprefix("expert_") for layer in rows})
+    dense = {layer.name for layer in rows if layer.num_experts == 1}
+    routed = {layer.name.removeprefix("expert_") for layer in rows if layer.num_experts > 1}
     size, group = activation_bytes(job, s), tensor_group(s)
-    if not sums:
+    if not dense | routed:
         return 0.0 * size
+    is_shared = s.expert_tensor_parallel_size == s.tensor_parallel_size
+    sums = len(dense) + np.where(is_shared, len(routed - dense), 0)
     gathered = size / 2 if job.precision.matmul_dtype == "fp8" else size
     whole = operations.all_reduce(job.cluster, group, size)
     if not np.any(s.sequence_parallel):
@@ -187,7 +191,9 @@ def reduce_gradients(job: Job, s: Strategy, stage: Stage) -> Amount:
     parts = [(size * dense, _Holders(shard_group(s), s.data_parallel_replicate_size))]
     if job.model.has_experts:
         group = _expert_shard_group(s)
-        ranks = s.data_parallel_replicate_size * dense_shards(s) / s.expert_parallel_size
+        holders = s.expert_parallel_size * s.expert_tensor_parallel_size
+        stage_ranks = dense_shards(s) * s.data_parallel_replicate_size * s.tensor_parallel_size
+        ranks = stage_ranks / holders
         parts.append(
             (size * experts, _Holders(group, np.maximum(1, np.floor_divide(ranks, group.ranks))))
         )
@@ -249,4 +255,6 @@ def blocks_of(stage: Stage) -> Amount:
 
 
 def _expert_shard_group(s: Strategy) -> Group:
-    return Group(ranks=expert_shards(s), stride=s.tensor_parallel_size * s.expert_parallel_size)
+    return Group(
+        ranks=expert_shards(s), stride=s.expert_tensor_parallel_size * s.expert_parallel_size
+    )

@@ -68,18 +68,22 @@ def linear(job: Job, s: Strategy, layer: Linear, seen: Amount, dtype: str | None
 
         seconds = E / e * gemm(T * k * e / E, out_features, in_features)
 
-    with the inputs (row-parallel) or outputs (column-parallel) divided by min(t, most_splits); in
+    with the inputs (row-parallel) or outputs (column-parallel) divided by min(t, most_splits), or of
+    experts by the x of the t ranks that share each, which see x / t of the tokens; in
     fp8 also the pass that rounds the input and its transpose (2 bytes read, 2 written).
     Notation: E num_experts; k experts_per_token; T as `seen`.
     Source: Transformer Engine's fused cast and transpose, for fp8.
     Leaves out: uneven loads of the experts; grouped kernels that launch all experts at once; the
     rounding of the weights, once a step.
     """
-    split = np.minimum(s.tensor_parallel_size, layer.most_splits)
+    is_routed = layer.num_experts > 1
+    sharing = s.expert_tensor_parallel_size if is_routed else s.tensor_parallel_size
+    split = np.minimum(sharing, layer.most_splits)
     columns = layer.out_features / (1 if layer.cuts_inputs else split)
     depth = layer.in_features / (split if layer.cuts_inputs else 1)
-    local = layer.num_experts / (s.expert_parallel_size if layer.num_experts > 1 else 1)
-    rows = seen * layer.experts_per_token / local
+    local = layer.num_experts / (s.expert_parallel_size if is_routed else 1)
+    # Ranks that hold whole experts take turns with the tokens that they have in common.
+    rows = seen * layer.experts_per_token / local * (sharing / s.tensor_parallel_size)
     one = gemm(job, rows, columns, depth, dtype)
     if dtype == "fp8":
         one = one + _CAST_BYTES * rows * depth / elementwise_bandwidth(job)
@@ -205,17 +209,31 @@ def launches(job: Job, s: Strategy, part: Part) -> Amount:
 
         seconds = host_seconds * (forward * (2 + recompute) + exchanges * log2(t))
 
-    Notation: forward: two operations per matmul, one per kept tensor, three for attention;
-    backward launches as many; exchanges: the sums of tensor parallelism, at each of which a rank
+    Notation: forward: two operations per matmul, of which experts that run one by one have one each, one
+    per kept tensor, three for attention; backward launches as many; exchanges: the sums of tensor parallelism, at each of which a rank
     waits for the slowest of t hosts. The result is a floor under the part's time, which small
     micro-batches meet.
     Leaves out: CUDA graphs, which launch a whole layer at once.
     """
-    forward = 2 * len(part.linears) + len(part.kept) + (3 if part.attention else 0)
+    matmuls = sum((_launched(job, s, layer) for layer in part.linears), 0.0)
+    forward = 2 * matmuls + len(part.kept) + (3 if part.attention else 0)
     again = np.where(s.recompute == Recompute.FULL, 1.0, 0.0) if part.is_block else 0.0
     sums = sum(layer.cuts_inputs for layer in part.linears)
     waits = (2 + again) * sums * np.log2(s.tensor_parallel_size)
     return ((2 + again) * forward + waits) * job.framework.host.operation_seconds
+
+
+def runs_experts_one_by_one(job: Job) -> bool:
+    """Return whether the GPU has no kernel that multiplies all experts of a layer at once."""
+    capability = job.cluster.gpu.compute_capability
+    return bool(capability) and float(capability) < job.framework.experts.grouped_from
+
+
+def _launched(job: Job, s: Strategy, layer: Linear) -> Amount:
+    """Return the kernels of a linear: one, or one for each expert of the rank."""
+    if layer.num_experts == 1 or not runs_experts_one_by_one(job):
+        return 1.0
+    return layer.num_experts / s.expert_parallel_size
 
 
 def host_stretch(

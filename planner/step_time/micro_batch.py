@@ -56,6 +56,7 @@ _DECISIVE = (
     "sequence_parallel",
     "context_parallel_size",
     "expert_parallel_size",
+    "expert_tensor_parallel_size",
     "zero_stage",
     "micro_batch_size",
     "recompute",

@@ -13,6 +13,7 @@ from planner.search.candidate import estimate
 from planner.search.limits import LIMITS
 
 LLAMA = "meta-llama/Llama-2-7b-hf"
+QWEN_MOE = "Qwen/Qwen1.5-MoE-A2.7B"
 MIXTRAL = "mistralai/Mixtral-8x7B-v0.1"
 Case = dict[str, Any]
 
@@ -113,6 +114,7 @@ FIRES: dict[str, Case] = {
     ),
     "SHP004": pinned(GPT2, context_parallel_size=2),
     "SHP005": {"model": MIXTRAL, "gpus": 8, "gpu": "h200", "recipe": {"framework": "megatron"}},
+    "SHP006": {"model": QWEN_MOE, "gpus": 8},
 }
 SILENT: dict[str, Case] = {
     **dict.fromkeys(FIRES, GPT2),
@@ -137,6 +139,7 @@ SILENT: dict[str, Case] = {
     "PIP002": pinned(of(GPT2, global_batch_size=16), pipeline_parallel_size=4),
     "BAT002": of(GPT2, training_tokens=10**9),
     "SHP002": pinned(LARGE, tensor_parallel_size=2),
+    "SHP006": FIRES["SHP005"],
     "SHP003": pinned(
         {"model": FOUR_HEADS, "gpus": 4, "recipe": {"framework": "megatron"}},
         tensor_parallel_size=2,

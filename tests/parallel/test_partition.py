@@ -201,3 +201,39 @@ def test_only_an_expert_is_divided_by_expert_parallelism(make_job: JobMaker) -> 
     )
     weights = partition.rank_weights(block, Layout())
     assert weights == block.linear_weights
+
+
+MEGATRON = {"recipe": {"framework": "megatron"}}
+
+
+def test_experts_that_data_parallel_ranks_do_not_suffice_for_span_tensor_parallel_ones() -> None:
+    """Megatron-LM: ranks that share an expert x ranks it is dealt over x replicas = t * c * d."""
+    shared = {1: 4, 2: 4, 4: 2, 8: 1, 3: 4}
+    for experts, ranks in shared.items():
+        s = Layout(tensor_parallel_size=4, data_parallel_shard_size=2, expert_parallel_size=experts)
+        assert s.expert_tensor_parallel_size == ranks
+    table = vary(Layout(tensor_parallel_size=4), expert_parallel_size=np.array([1, 2, 4]))
+    assert np.asarray(table.expert_tensor_parallel_size).tolist() == [4, 2, 1]
+
+
+@pytest.mark.parametrize("expert", [1, 2, 4, 8])
+@pytest.mark.parametrize(
+    ("tensor", "shard", "context"), [(4, 2, 1), (2, 2, 2), (1, 8, 1), (8, 1, 1)]
+)
+def test_shards_of_experts_over_all_ranks_are_the_experts(
+    make_job: JobMaker, tensor: int, shard: int, context: int, expert: int
+) -> None:
+    job = make_job("mistralai/Mixtral-8x7B-v0.1", gpus=8, **MEGATRON)
+    (block,) = job.model.blocks
+    whole = sum(layer.parameters for layer in block.linears if layer.num_experts > 1)
+    s = Layout(
+        tensor_parallel_size=tensor,
+        data_parallel_shard_size=shard,
+        context_parallel_size=context,
+        expert_parallel_size=expert,
+        zero_stage=1,
+    )
+    _, held = partition.rank_parameters(block, s)
+    assert 8 * held / partition.expert_shards(s) == pytest.approx(whole)
+    sharing = s.expert_tensor_parallel_size
+    assert held == whole / expert / sharing

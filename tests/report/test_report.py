@@ -1,6 +1,7 @@
 import pytest
 from conftest import JobMaker
 
+from planner.advice.layout_findings import layout_findings
 from planner.advice.plan import Plan, make_plan
 from planner.catalog import records
 from planner.core.units import format_seconds
@@ -112,6 +113,14 @@ def test_an_estimate_says_whether_it_fits(make_job: JobMaker) -> None:
     for size, verdict in ((8, "It fits: "), (256, "It does not fit: ")):
         candidate = estimate(job, Layout(micro_batch_size=size))
         assert estimate_text(job, candidate, (), (), TERMINAL).startswith(verdict)
+
+
+def test_an_estimate_of_what_the_framework_cannot_run_says_so_first(make_job: JobMaker) -> None:
+    job = make_job("gpt2", recipe={"framework": "accelerate", "global_batch_size": 8})
+    candidate = estimate(job, Layout(pipeline_parallel_size=4, gradient_accumulation_steps=8))
+    text = estimate_text(job, candidate, (), layout_findings(job, candidate), str)
+    assert text.startswith("It would fit, but accelerate cannot run it: ")
+    assert "LAY030  blocker: accelerate" in text
 
 
 def test_layout_spells_out_the_batch_arithmetic() -> None:

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -135,6 +136,33 @@ def test_rows_of_a_table_are_judged_as_they_are_alone(make_job: JobMaker, code: 
         assert judged.tolist() == alone, limit.code
     alone_legal = [not violations(job, each) for each in layouts]
     assert legal(job, table).tolist() == alone_legal
+
+
+def test_experts_fold_into_tensor_parallel_ranks_where_the_framework_can(
+    make_job: JobMaker,
+) -> None:
+    s = Layout(
+        data_parallel_shard_size=2,
+        tensor_parallel_size=4,
+        expert_parallel_size=8,
+        zero_stage=1,
+        gradient_accumulation_steps=8,
+    )
+    broken = {}
+    for framework in ("megatron", "torchtitan"):
+        parts = in_framework(framework, gpus=8) | {"model": MIXTRAL}
+        job = make_job(**parts)
+        broken[framework] = "LAY025" in {limit.code for limit, _ in violations(job, s)}
+    assert broken == {"megatron": False, "torchtitan": True}
+
+
+def test_adapters_stand_beside_divided_experts_in_megatron_alone(make_job: JobMaker) -> None:
+    s = Layout(data_parallel_shard_size=4, expert_parallel_size=4, gradient_accumulation_steps=4)
+    for framework, refused in (("megatron", []), ("torchtitan", ["LAY006"])):
+        recipe = {"framework": framework, "method": "lora", "global_batch_size": 16}
+        job = make_job("Qwen/Qwen3-30B-A3B", gpus=4, recipe=recipe)
+        found = violations(job, replace(s, zero_stage=1))
+        assert [limit.code for limit, _ in found if limit.code == "LAY006"] == refused
 
 
 def test_only_what_nobody_can_run_is_refused_an_estimate(make_job: JobMaker) -> None:

@@ -248,3 +248,28 @@ def test_what_is_computed_beside_frozen_weights_is_no_weight_gradient(make_job: 
     trained, _ = trainable(lora)
     expected = 2 * (forward - attention) + 3 * attention + 6 * trained
     assert compute.training_flops_per_token(lora) == pytest.approx(expected)
+
+
+def test_ranks_that_hold_whole_experts_share_the_tokens(make_job: JobMaker) -> None:
+    """Eight ranks compute as much, whether four share an expert's matrices or none does."""
+    job = make_job("mistralai/Mixtral-8x7B-v0.1", gpus=8, recipe={"framework": "megatron"})
+    expert = next(layer for layer in block(job).linears if layer.num_experts == 8)
+    tokens = 8 * job.recipe.sequence_length
+    folded = replace(
+        ONE, tensor_parallel_size=4, data_parallel_shard_size=2, expert_parallel_size=8
+    )
+    seconds = compute.linear(job, folded, expert, tokens)
+    rows = tokens * 2 / 4
+    assert seconds == pytest.approx(
+        compute.gemm(job, rows, expert.out_features, expert.in_features)
+    )
+
+
+def test_experts_without_a_grouped_kernel_are_launched_one_by_one(make_job: JobMaker) -> None:
+    model = "Qwen/Qwen1.5-MoE-A2.7B"
+    old, new = (make_job(model, gpus=8, gpu=gpu) for gpu in ("v100", "a100"))
+    routed = [layer for layer in block(new).linears if layer.num_experts > 1]
+    assert [compute.runs_experts_one_by_one(job) for job in (old, new)] == [True, False]
+    more = compute.launches(old, ONE, block(old)) - compute.launches(new, ONE, block(new))
+    each = 2 * 2 * new.framework.host.operation_seconds
+    assert more == pytest.approx(each * sum(layer.num_experts - 1 for layer in routed))

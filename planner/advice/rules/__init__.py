@@ -77,6 +77,7 @@ CHECKS: tuple[Rule, ...] = (
     Rule("SHP003", Severity.ADVICE, shape.key_value_heads_are_replicated),
     Rule("SHP004", Severity.ADVICE, shape.long_sequences_are_divided),
     Rule("SHP005", Severity.ADVICE, shape.experts_are_spread),
+    Rule("SHP006", Severity.WARNING, shape.experts_stay_together),
 )
 """What is asked of every layout that is shown."""
 

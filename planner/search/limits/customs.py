@@ -183,22 +183,30 @@ def chunks_do_not_interleave(job: Job, s: Strategy) -> Breach:
     )
 
 
-def experts_do_not_spread(_job: Job, s: Strategy) -> Breach:
-    """Experts are dealt over the ranks that share tensor and pipeline coordinates.
+def experts_do_not_spread(job: Job, s: Strategy) -> Breach:
+    """Experts are dealt over the ranks of a pipeline stage that see different tokens.
 
-    Why: those ranks see different tokens, which they exchange; each group of them holds every
-    expert once.
+    Why: they exchange those tokens, and each group of them holds every expert once. Some frameworks fold
+    tensor-parallel ranks into the groups: each then takes its share of the tokens to whole experts.
 
-    Instead: an expert parallel size that divides context x data.
+    Instead: an expert parallel size that divides context x data, or there tensor x context x data.
 
-    Source: Megatron-LM core/parallel_state.py, expert-model-parallel groups.
+    Source: Megatron-LM core/parallel_state.py, expert-model-parallel groups; Liu et al., MoE parallel
+    folding, arXiv:2504.14960; the framework record's capabilities.
     """
+    is_folded = job.framework.capabilities.folds_experts
     ranks = dense_shards(s) * s.data_parallel_replicate_size
+    if is_folded:
+        ranks = ranks * s.tensor_parallel_size
     return Breach(
         broken=np.logical_not(divides(s.expert_parallel_size, ranks)),
-        message="expert_parallel_size {size} does not divide the {ranks} ranks of context x data",
+        message="expert_parallel_size {size} does not divide the {ranks} ranks of {kinds}",
         hint="use a divisor of {ranks}",
-        numbers={"size": s.expert_parallel_size, "ranks": ranks},
+        numbers={
+            "size": s.expert_parallel_size,
+            "ranks": ranks,
+            "kinds": ("tensor x " if is_folded else "") + "context x data",
+        },
         field="strategy.expert_parallel_size",
     )
 

@@ -294,21 +294,26 @@ def local_sgd_needs_whole_replicas(_job: Job, s: Strategy) -> Breach:
 
 
 def adapters_are_not_split(job: Job, s: Strategy) -> Breach:
-    """Adapters are not divided by tensor or expert parallelism.
+    """Adapters are not divided by tensor parallelism, and stand beside divided experts in few frameworks.
 
-    Why: PEFT wraps whole linears, and its adapters follow no tensor-parallel plan.
+    Why: PEFT wraps whole linears, and its adapters follow no tensor-parallel plan. Megatron's stand in
+    each rank's own part of the model, of which experts have none here.
 
     Instead: data parallelism, ZeRO and pipelines.
 
-    Source: PEFT 0.19, tuners/lora: no tensor-parallel layers outside Megatron's own.
+    Source: PEFT 0.19, tuners/lora: no tensor-parallel layers outside Megatron's own; the framework
+    record's capabilities.
     """
-    is_split = (np.asarray(s.tensor_parallel_size) > 1) | (np.asarray(s.expert_parallel_size) > 1)
-    field = "tensor" if np.any(np.asarray(s.tensor_parallel_size) > 1) else "expert"
+    sizes = {"tensor": s.tensor_parallel_size, "expert": s.expert_parallel_size}
+    lacking = [name for name in sizes if name not in job.framework.capabilities.adapters_with]
+    used = {name: np.asarray(sizes[name]) > 1 for name in lacking}
+    field = next((name for name in lacking if np.any(used[name])), "tensor")
+    is_split = np.any(np.stack(np.broadcast_arrays(*used.values())), axis=0) if used else False
     return Breach(
-        broken=is_split & (job.recipe.lora is not None),
-        message="{name}_parallel_size is not estimated with adapters: PEFT does not split them",
+        broken=np.asarray(is_split) & (job.recipe.lora is not None),
+        message="{name}_parallel_size is not estimated with adapters in {framework}, which do not follow it",
         hint="data parallelism, ZeRO and pipelines are",
-        numbers={"name": field},
+        numbers={"name": field, "framework": job.framework.name},
         field=f"strategy.{field}_parallel_size",
     )
 

@@ -118,7 +118,7 @@ def test_an_estimate_says_whether_it_fits(make_job: JobMaker) -> None:
 def test_an_estimate_of_what_the_framework_cannot_run_says_so_first(make_job: JobMaker) -> None:
     job = make_job("gpt2", recipe={"framework": "accelerate", "global_batch_size": 8})
     candidate = estimate(job, Layout(pipeline_parallel_size=4, gradient_accumulation_steps=8))
-    text = estimate_text(job, candidate, (), layout_findings(job, candidate), str)
+    text = estimate_text(job, candidate, (), layout_findings(job, candidate), TERMINAL)
     assert text.startswith("It would fit, but accelerate cannot run it: ")
     assert "LAY030  blocker: accelerate" in text
 

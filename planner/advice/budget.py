@@ -46,7 +46,7 @@ def plan_within(
     jobs = [with_gpus(job, *size) for size in _cluster_sizes(job, most_gpus)]
     options = [(sized, _option(sized, pinned, deadline_seconds)) for sized in jobs]
     fitting = [(sized, option) for sized, option in options if option is not None]
-    in_time = [(sized, option) for sized, option in fitting if option.is_in_time]
+    in_time = [(sized, option) for sized, option in fitting if option.is_in_time is not False]
     if not in_time:
         raise _no_option(job, fitting, most_gpus, deadline_seconds)
     ranked = sorted(in_time, key=lambda pair: _rank(objective, pair[1]))
@@ -125,7 +125,8 @@ def _option(
         gpu_seconds_per_step=seconds * cluster.world_size,
         run_seconds=run_seconds,
         usd=run.usd if run else hourly * cluster.nodes * seconds / HOUR_SECONDS,
-        is_in_time=not deadline_seconds or run_seconds <= deadline_seconds,
+        is_in_time=run_seconds <= deadline_seconds if deadline_seconds else None,
+        price_date=cluster.instance.price_date if cluster.instance and hourly else "",
     )
 
 

@@ -163,10 +163,15 @@ def _check_batch(situation: Situation, preference: Preference, pinned: PinnedFie
     """Refuse a batch that only dividing the model could split, where the model needs no division.
 
     It is split so where the framework's own models are divided already, and where it has fewer
-    sequences than there are GPUs, in equal groups of which the GPUs must share one.
+    sequences than there are GPUs, in equal groups of which the GPUs must share one; but never for a
+    micro-batch that was asked for.
     """
     job, s = situation.job, situation.fastest.strategy
     batch, world_size = job.recipe.global_batch_size, job.cluster.world_size
+    micro_batch = pinned.get("micro_batch_size", 1)
+    is_undivided = not pinned.keys() & {dimension.field for dimension in DIMENSIONS}
+    if preference == rules.PLAIN and is_undivided and micro_batch > 1:
+        raise unsplit(batch, world_size, micro_batch)
     changing = job.framework.capabilities.changes_model
     is_divided = not any(s.uses(each) and each.name in changing for each in DIMENSIONS)
     if preference != rules.PLAIN or pinned or world_size % batch == 0 or is_divided:

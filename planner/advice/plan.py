@@ -41,7 +41,10 @@ class ClusterOption:
     """Of the recipe's tokens; 0 where it names none."""
     usd: float
     """Of the run, or of a step where its length is unknown; 0 where no price is known."""
-    is_in_time: bool
+    is_in_time: bool | None
+    """None without a deadline."""
+    price_date: str
+    """"" where no price is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ import numpy as np
 from planner.core.errors import InvalidInputError, NothingFitsError
 from planner.core.units import format_bytes
 from planner.domain.job import Job
-from planner.domain.strategy import nearest_multiples, rows
+from planner.domain.strategy import divisors, nearest_multiples, rows
 from planner.memory.host import estimate_host_memory
 from planner.search.largest_that_fits import remedies
 from planner.search.limits import violations
@@ -13,11 +13,19 @@ from planner.search.pinned_fields import PinnedFields, simplest_layout
 from planner.search.search import SearchResult
 
 
-def unsplit(batch: int, world_size: int) -> InvalidInputError:
-    """Return what says that a batch does not divide, with the nearest that do."""
+def unsplit(batch: int, world_size: int, micro_batch: int = 1) -> InvalidInputError:
+    """Return what says that a batch does not divide, with the nearest batches and micro-batches that do."""
+    hint = nearest_multiples(batch, world_size * micro_batch)
+    pieces = ""
+    if micro_batch > 1:
+        pieces = f" in micro-batches of {micro_batch}"
+        sizes = divisors(batch // world_size) if batch % world_size == 0 else []
+        below = [size for size in sizes if size < micro_batch][-1:]
+        near = [*below, *[size for size in sizes if size > micro_batch][:1]]
+        hint += f"; or micro-batches of {' or '.join(map(str, near))}" if near else ""
     return InvalidInputError(
-        f"a global batch of {batch} does not split over {world_size} GPUs",
-        hint=nearest_multiples(batch, world_size),
+        f"a global batch of {batch} does not split over {world_size} GPUs{pieces}",
+        hint=hint,
         field="recipe.global_batch_size",
     )
 

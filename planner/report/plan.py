@@ -1,6 +1,6 @@
 """Plan -> text for a terminal. The recommendation first, then what it rests on."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from planner.advice.alternatives import ParetoPoint, Rejected
 from planner.advice.plan import ClusterOption, Plan
@@ -188,32 +188,33 @@ def options_table(plan: Plan) -> ReportTable | None:
     """Return what other numbers of GPUs would take; None where their number was not open."""
     if not plan.options:
         return None
-    numbers = ("GPUs", "step", "GPU time", "run", "price")
+    columns = {name: [cell(each) for each in plan.options] for name, cell in _OPTION_CELLS.items()}
+    shown = {name: cells for name, cells in columns.items() if any(cells)}
+    dates = {option.price_date for option in plan.options} - {""}
     return ReportTable(
         title="Numbers of GPUs",
-        headings=(
-            *(Heading(name=name, is_number=True, is_key=name == "GPUs") for name in numbers),
-            Heading(name="in time"),
+        note=f"prices of {', '.join(sorted(dates))}" if dates else "no price is known",
+        headings=tuple(
+            Heading(name=name, is_number=name != "in time", is_key=name == "GPUs") for name in shown
         ),
         rows=tuple(
-            ReportRow(
-                cells=_option_cells(option), is_chosen=option.gpus == plan.job.cluster.world_size
-            )
-            for option in plan.options
+            ReportRow(cells=cells, is_chosen=option.gpus == plan.job.cluster.world_size)
+            for option, cells in zip(plan.options, zip(*shown.values(), strict=True), strict=True)
         ),
         has_choice=True,
     )
 
 
-def _option_cells(option: ClusterOption) -> tuple[str, ...]:
-    return (
-        f"{option.gpus:,}",
-        format_seconds(option.step_seconds),
-        format_seconds(option.gpu_seconds_per_step),
-        format_duration(option.run_seconds) if option.run_seconds else "",
-        f"${option.usd:,.2f}" if option.usd else "",
-        "yes" if option.is_in_time else "no",
-    )
+_IN_TIME = {True: "yes", False: "no", None: ""}
+_OPTION_CELLS: Mapping[str, Callable[[ClusterOption], str]] = {
+    "GPUs": lambda option: f"{option.gpus:,}",
+    "step": lambda option: format_seconds(option.step_seconds),
+    "GPU time": lambda option: format_seconds(option.gpu_seconds_per_step),
+    "run": lambda option: format_duration(option.run_seconds) if option.run_seconds else "",
+    "price": lambda option: f"${option.usd:,.2f}" if option.usd else "",
+    "in time": lambda option: _IN_TIME[option.is_in_time],
+}
+"""A column of the numbers of GPUs; one that is empty throughout is left out."""
 
 
 def _shown_points(plan: Plan) -> tuple[ParetoPoint, ...]:

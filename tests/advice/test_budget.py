@@ -4,6 +4,7 @@ from conftest import JobMaker
 from planner.advice.budget import plan_within
 from planner.advice.plan import make_plan
 from planner.core.errors import InvalidInputError, NothingFitsError
+from planner.request.schema import parse_request, resolve
 
 LLAMA = "meta-llama/Llama-2-7b-hf"
 HOUR = 3600.0
@@ -79,3 +80,18 @@ def test_a_batch_that_no_number_of_gpus_in_time_splits_is_refused(make_job: JobM
     four = plan_within(job, {}, "time", max_gpus=4).options[-1]
     with pytest.raises(InvalidInputError, match="does not split over 6 GPUs"):
         plan_within(job, {}, "gpus", max_gpus=6, deadline_seconds=0.99 * four.run_seconds)
+
+
+def test_without_a_deadline_nothing_is_in_time(make_job: JobMaker) -> None:
+    plan = plan_within(make_job("gpt2", gpus=2), {}, "cost")
+    assert [option.is_in_time for option in plan.options] == [None, None]
+    chosen = next(each for each in plan.options if each.gpus == plan.job.cluster.world_size)
+    assert chosen.step_seconds == float(plan.chosen.step_time.step_seconds)
+
+
+def test_a_price_has_its_date(make_job: JobMaker) -> None:
+    request = {"model": "gpt2", "cluster": {"instance": "p4d.24xlarge"}}
+    job = resolve(parse_request(request), allow_paths=False).job
+    (dates,) = {option.price_date for option in plan_within(job, {}, "cost").options}
+    assert job.cluster.instance is not None
+    assert dates == job.cluster.instance.price_date != ""

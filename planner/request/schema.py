@@ -25,6 +25,8 @@ from planner.domain.framework import Framework
 from planner.domain.job import Job, Recipe
 from planner.domain.model import Model
 from planner.domain.strategy import PipelineSchedule
+from planner.hardware.named_links import BETWEEN
+from planner.hardware.usual_network import usual_network
 from planner.models import hub
 from planner.models.architectures import MODEL_TYPES, read_model
 from planner.models.architectures.heads import classifying
@@ -165,6 +167,9 @@ def resolve(request: Request, *, allow_paths: bool, weights_dtype: str = "fp32")
     model, notes = load_model(request.model, allow_paths=allow_paths, task=request.recipe.task)
     resolved_cluster = resolve_cluster(request.cluster)
     cluster, assumptions = resolved_cluster.cluster, list(resolved_cluster.assumptions)
+    if cluster.inter_node is None and (request.max_gpus or 0) > cluster.world_size:
+        _, network = usual_network(cluster.gpu, cluster.gpus_per_node, cluster.instance)
+        assumptions += [Assumption(text=network, field=BETWEEN)] if network else []
     framework = _framework(request.recipe)
     recipe = _recipe(request, model, cluster, assumptions)
     for name, value, known in (

@@ -100,6 +100,22 @@ def test_gaps_are_filled_and_each_is_said() -> None:
     assert job.job.recipe.global_batch_size == 512
 
 
+def test_more_gpus_than_a_node_has_need_a_network_that_is_said() -> None:
+    def fields(**parts: Any) -> list[str]:
+        payload = {
+            "model": "gpt2",
+            "cluster": {"gpu": "h100:8", **parts.pop("cluster", {})},
+            **parts,
+        }
+        return [a.field for a in resolve(parse_request(payload), allow_paths=False).assumptions]
+
+    assert "cluster.inter_node" in fields(max_gpus=32)
+    assert "cluster.inter_node" not in fields(max_gpus=8)
+    assert "cluster.inter_node" not in fields(
+        max_gpus=32, cluster={"gpu": None, "instance": "p5.48xlarge"}
+    )
+
+
 def test_what_is_said_is_not_assumed() -> None:
     recipe = {"sequence_length": 512, "global_batch_size": 8, "precision": "bf16-mixed"}
     (left,) = resolved(recipe={**recipe, "attention": "flash"}).assumptions

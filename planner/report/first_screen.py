@@ -40,22 +40,25 @@ def first_screen(
         command: the command line that asked, to which `--out` can be added; "" where it has one.
         terminal: what it is shown on; a narrower one takes more lines.
     """
-    before = [
-        recommendation_text(plan, terminal),
-        findings_text(reasons(plan.findings), len(plan.findings), terminal),
-        assumptions_text(assumptions, terminal),
-    ]
-    after = [figures_text((*how_to_run(plan, command), _MORE), terminal)]
-    left = LINES - len(_join([*before, *after]).splitlines()) - 1
+    headline = recommendation_text(plan, terminal)
+    assumed = assumptions_text(assumptions, terminal)
+    last = figures_text((*how_to_run(plan, command), _MORE), terminal)
+    # As many reasons as leave the answer on one screen; the branch of the tree in any case.
+    for most in range(MOST_REASONS, 0, -1):
+        why = findings_text(reasons(plan.findings, most), len(plan.findings), terminal)
+        left = LINES - len(_join([headline, why, assumed, last]).splitlines()) - 1
+        if left >= -1:
+            break
     table = _table(plan)
-    return _join([*before, _shortened(table, left, terminal) if table else "", *after])
+    shown = _shortened(table, left, terminal) if table else ""
+    return _join([headline, why, assumed, shown, last])
 
 
-def reasons(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+def reasons(findings: Sequence[Finding], most: int = MOST_REASONS) -> tuple[Finding, ...]:
     """Return the findings that weigh most: the branch of the tree, then warnings before advice."""
     branch, *others = findings
     others.sort(key=lambda finding: finding.severity == Severity.ADVICE)
-    return (branch, *others[: MOST_REASONS - 1])
+    return (branch, *others[: most - 1])
 
 
 def _table(plan: Plan) -> ReportTable | None:

@@ -107,8 +107,5 @@ def weights_assumption(job: Job) -> list[Assumption]:
         " and its files train fp32 weights"
     )
     if not job.is_in_config_dtype:
-        text = (
-            f"weights in fp32, though the config says {named}, which an estimate takes where nothing"
-            " is said"
-        )
+        text = f"weights in fp32 (an estimate takes the config's {named})"
     return [Assumption(text=text, field="recipe.weights_dtype")]

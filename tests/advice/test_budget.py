@@ -89,7 +89,7 @@ def test_without_a_deadline_nothing_is_in_time(make_job: JobMaker) -> None:
     assert chosen.step_seconds == float(plan.chosen.step_time.step_seconds)
 
 
-def test_a_price_has_its_date(make_job: JobMaker) -> None:
+def test_a_price_has_its_date() -> None:
     request = {"model": "gpt2", "cluster": {"instance": "p4d.24xlarge"}}
     job = resolve(parse_request(request), allow_paths=False).job
     (dates,) = {option.price_date for option in plan_within(job, {}, "cost").options}

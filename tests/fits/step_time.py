@@ -94,7 +94,7 @@ FITS = {
     ),
 }
 """By framework record."""
-RECORDS = {"composer": "torch", "deepspeed": "torch", "torchtitan": "torch"}
+RECORDS = dict.fromkeys(("accelerate", "composer", "deepspeed", "torchtitan"), "torch")
 """Frameworks that take those constants from another's record."""
 KERNELS, RELATIVE_KERNEL = {"mosaic": "flash-1", "nemo": "cudnn"}, "flash-2"
 """Attention kernels whose share of the peak was set on a source, and what they resemble."""

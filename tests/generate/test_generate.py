@@ -437,6 +437,28 @@ def test_the_environment_follows_the_wiring(target: str) -> None:
     assert "FI_PROVIDER:-efa" in launcher(network="efa")
 
 
+def test_an_optimizer_on_the_cpu_has_its_cores(tmp_path: Path) -> None:
+    in_memory = with_layout(SPEC, gpus_per_node=2, global_batch_size=64, zero_stage=3)
+    offloaded = replace(in_memory, offload="optimizer+parameters")
+    for spec, threads in ((in_memory, "1"), (offloaded, "4")):
+        for target in ("torchrun", "accelerate"):
+            files = generate(spec, [target])
+            assert (", fused=True" in files[f"{target}/train.py"]) == (threads != "1")
+            launcher = files[f"{target}/launch.sh"].partition("\nexec ")[0]
+            said = run_shell(f"nproc() {{ echo 8; }}\n{launcher}\necho $OMP_NUM_THREADS", tmp_path)
+            assert said == threads
+            said = run_shell(f"nproc() {{ echo 1; }}\n{launcher}\necho $OMP_NUM_THREADS", tmp_path)
+            assert said == "1"
+
+
+def run_shell(script: str, folder: Path) -> str:
+    """Return the last word of a script that is started without a number of threads."""
+    file = folder / "script.sh"
+    file.write_text(script)
+    command = ["env", "-u", "OMP_NUM_THREADS", "bash", str(file)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
 def test_the_readme_says_who_does_what() -> None:
     layout = {"sequence_parallel": True, "zero_stage": 1, "data_parallel_size": 2}
     plan = divided(replace(SPEC, model_config=LLAMA), **TENSOR, **PIPELINE, **layout)

@@ -43,7 +43,7 @@ def predictions() -> dict[str, Prediction]:
     """Every run by the id of its row; none is refused."""
     results = predict(run_source("h100_one_gpu"))
     assert all(isinstance(result, Prediction) for result in results)
-    return dict(zip(ROWS, results, strict=True))  # type: ignore[arg-type]
+    return dict(zip(ROWS, results, strict=True))
 
 
 def off(quantity: str) -> set[str]:

@@ -273,3 +273,20 @@ def test_fewer_gpus_are_proposed_where_they_are_faster(make_job: JobMaker) -> No
     pinned_plan = make_plan(job, {"zero_stage": 0})
     assert (pinned_plan.job.cluster.nodes, pinned_plan.spare_gpus) == (2, 0)
     assert pinned_plan.chosen.step_time.step_seconds > plan.chosen.step_time.step_seconds
+
+
+def test_more_accumulation_gains_what_its_own_estimate_says(make_job: JobMaker) -> None:
+    recipe = {"sequence_length": 128, "global_batch_size": 32}
+    plan = make_plan(make_job("gpt2", gpus=4, gpu="rtx-3090", recipe=recipe))
+    (message,) = (each.message for each in plan.findings if each.code == "COM001")
+    larger = make_plan(
+        make_job("gpt2", gpus=4, gpu="rtx-3090", recipe={**recipe, "global_batch_size": 128}),
+        {
+            "micro_batch_size": plan.chosen.strategy.micro_batch_size,
+            "zero_stage": 0,
+            "recompute": 0,
+        },
+    )
+    rate = larger.chosen.step_time.tokens_per_second_per_gpu
+    gain = rate / plan.chosen.step_time.tokens_per_second_per_gpu - 1
+    assert f"{gain:.0%} more tokens/s with --global-batch-size 128" in message

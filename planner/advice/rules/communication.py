@@ -1,11 +1,16 @@
 """Rules about what crosses the wires, and whether as many GPUs are worth it."""
 
+from dataclasses import replace
+
 from planner.advice.rules.base import LARGER_GPUS, ONE_GPU, ONE_NODE, Situation
 from planner.core.units import format_bytes, format_duration, format_rate, format_seconds
 from planner.domain.dimensions import DIMENSIONS
+from planner.step_time.ledger import estimate_step_time
 from planner.step_time.terms import COMMUNICATION, StepTerm
 
 LARGE_SHARE = 0.20
+MORE_ACCUMULATION = 4
+"""Times the global batch that is offered."""
 WORTH_A_NODE = 1.2
 """How much faster more nodes must make a step to be worth waiting and paying for."""
 SHORT_SECONDS = 30 * 60
@@ -32,7 +37,7 @@ def communication_is_exposed(situation: Situation) -> str | None:
     is_plain = s.zero_stage == 0 and s.data_parallel_size == situation.job.cluster.world_size
     remedies = {
         "local SGD (--synchronize-every 8)": is_plain,
-        "more accumulation, with a larger global batch": s.data_parallel_size > 1,
+        _accumulated(situation): s.data_parallel_size > 1 and s.pipeline_parallel_size == 1,
         "hybrid sharding (replicas of shards)": s.shards_parameters and situation.is_multi_node,
         "a larger micro-batch": s.micro_batch_size == 1 and s.data_parallel_size > 1,
         f"a faster link than {network}": True,
@@ -42,6 +47,19 @@ def communication_is_exposed(situation: Situation) -> str | None:
         f"communication costs {share:.0%} of the step ({share - slowed:.0%} exposed, {slowed:.0%} by"
         f" slowing compute); what helps: {offered}"
     )
+
+
+def _accumulated(situation: Situation) -> str:
+    """Return what more accumulation in a larger global batch gains, by an estimate of it."""
+    job, candidate = situation.job, situation.candidate
+    s = candidate.strategy
+    batch = MORE_ACCUMULATION * job.recipe.global_batch_size
+    steps = MORE_ACCUMULATION * s.gradient_accumulation_steps
+    larger = replace(job, recipe=replace(job.recipe, global_batch_size=batch))
+    accumulated = estimate_step_time(larger, replace(s, gradient_accumulation_steps=steps))
+    before = float(candidate.step_time.tokens_per_second_per_gpu)
+    gain = float(accumulated.tokens_per_second_per_gpu) / before - 1
+    return f"accumulation: {gain:.0%} more tokens/s with --global-batch-size {batch}"
 
 
 def tensors_cross_a_slow_link(situation: Situation) -> str | None:

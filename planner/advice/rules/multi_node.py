@@ -63,8 +63,8 @@ def nodes_are_joined_by_a_slow_network(situation: Situation) -> str | None:
     if not _exceeds(situation) or is_fast(situation):
         return None
     return (
-        f"{shortfall(situation)}; {link(situation)} is slow: tensor parallelism inside the node,"
-        " a pipeline across, ZeRO-1 for the optimizer"
+        f"{shortfall(situation)}; {link(situation)} is slow: the tree prefers tensor parallelism inside"
+        " the node, a pipeline across, and at most ZeRO-1"
     )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.generate import deepspeed
+from planner.generate.adapters import adapter_obstacles
 from planner.generate.families import undividable
 from planner.generate.run_spec import RunSpec
 from planner.generate.target import Target
@@ -16,6 +17,9 @@ def _is_deepspeed(spec: RunSpec) -> bool:
 
 
 def _refusal(spec: RunSpec) -> str | None:
+    frozen = next((why for why, applies in adapter_obstacles(spec).items() if applies), None)
+    if frozen:
+        return frozen
     if _is_deepspeed(spec):
         is_divided = "with DeepSpeed it divides the data, not the model, over GPUs"
         return is_divided if spec.is_model_parallel else deepspeed.zero_refusal(spec)
@@ -34,6 +38,9 @@ def _refusal(spec: RunSpec) -> str | None:
         ),
         "its LocalSGD averages parameters between whole replicas, without ZeRO": (
             is_local and spec.zero_stage > 0
+        ),
+        "a loss scale in fp16 needs weights in fp32": (
+            spec.precision == "fp16-mixed" and bool(spec.config_dtype)
         ),
         "LocalSGD averages in the precision of the parameters, not with a loss scale": (
             is_local and spec.precision == "fp16-mixed"
@@ -85,7 +92,7 @@ def _has_window(spec: RunSpec) -> bool:
 def _context(spec: RunSpec) -> dict[str, Any]:
     is_deepspeed = _is_deepspeed(spec)
     context: dict[str, Any] = {
-        "accelerate_precision": _PRECISION.get(spec.precision, "no"),
+        "accelerate_precision": _precision(spec),
         "has_context": spec.context_parallel_size > 1,
         "is_deepspeed": is_deepspeed,
         "is_hybrid": spec.shards_parameters and spec.data_parallel_replicate_size > 1,
@@ -95,8 +102,19 @@ def _context(spec: RunSpec) -> dict[str, Any]:
     if not is_deepspeed:
         return context
     # ZeRO decides when gradients are reduced, and has an fp32 copy of every weight.
-    own = {"is_sharded": False, "weight_dtype": "float32", "settings": deepspeed.settings(spec)}
+    dtype = spec.weight_dtype if spec.adapters else "float32"
+    own = {"is_sharded": False, "weight_dtype": dtype, "settings": deepspeed.settings(spec)}
     return context | own
+
+
+def _precision(spec: RunSpec) -> str:
+    """Return Accelerate's mixed precision.
+
+    With it, Accelerate makes fp32 of every trained weight that it shards; FSDP's own policy alone
+    leaves 16-bit weights as they are.
+    """
+    is_left = spec.shards_parameters and spec.weight_dtype == "bfloat16"
+    return "no" if is_left else _PRECISION.get(spec.precision, "no")
 
 
 def _more_templates(spec: RunSpec) -> Mapping[str, str]:

@@ -7,6 +7,12 @@ from planner.domain.strategy import Offload, PipelineSchedule, Recompute
 from planner.generate.context import ATTENTION, AUTO_CLASSES, ZERO
 from planner.generate.run_spec import RunSpec
 
+_TYPES = {
+    "seq2seq-lm": ("t5", "mt5", "bart"),
+    "image-classification": ("vit", "deit", "dinov2", "swin"),
+}
+"""Where the scripts know the inputs of some models alone: from text to text, and pieces of images."""
+
 
 def check(spec: RunSpec) -> None:
     """Refuse a spec that contradicts itself, or has a value without a meaning.
@@ -15,6 +21,7 @@ def check(spec: RunSpec) -> None:
         InvalidInputError: names the field and what it could be.
     """
     _check_choices(spec)
+    _check_inputs(spec)
     _check_sizes(spec)
     _check_batch(spec)
 
@@ -38,6 +45,17 @@ def _check_choices(spec: RunSpec) -> None:
                 hint=f"the targets can write: {', '.join(map(str, known))}",
                 field=field,
             )
+
+
+def _check_inputs(spec: RunSpec) -> None:
+    kind = str(spec.model_config.get("model_type"))
+    known = _TYPES.get(spec.task, (kind,))
+    if kind not in known:
+        raise InvalidInputError(
+            f"no launch files for {spec.task} by models of type {kind[:40]}",
+            hint=f"the targets can write: {', '.join(known)}",
+            field="task",
+        )
 
 
 def _check_sizes(spec: RunSpec) -> None:

@@ -76,6 +76,8 @@ def zero_refusal(spec: RunSpec) -> str | None:
 
 
 def _refusal(spec: RunSpec) -> str | None:
+    if spec.adapters:
+        return "PEFT's adapters are trained by the scripts of accelerate and trainer"
     others = spec.tensor_parallel_size * spec.context_parallel_size * spec.expert_parallel_size
     if others > 1:
         return "its script divides data and layers over GPUs, not matrices, sequences or experts"

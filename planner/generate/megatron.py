@@ -85,6 +85,8 @@ def training_options(spec: RunSpec) -> Options:
 def _refusal(spec: RunSpec) -> str | None:
     schedules = records.framework("megatron").capabilities.pipeline_schedules
     reasons = {
+        "Megatron-LM's pretrain_gpt.py has no adapters": spec.adapters is not None,
+        "its weights are not in the config's dtype beside mixed precision": bool(spec.config_dtype),
         "the distributed optimizer is ZeRO-1: it shards no gradients or parameters": (
             spec.zero_stage > 1
         ),

@@ -1,5 +1,6 @@
 """PyTorch alone, started by torchrun: every strategy that PyTorch has."""
 
+from planner.generate.adapters import adapter_obstacles
 from planner.generate.families import heads, undividable
 from planner.generate.run_spec import RunSpec
 from planner.generate.target import Target
@@ -13,12 +14,25 @@ _IN_ROUNDS = ("ScheduleInterleaved1F1B", "ScheduleInterleavedZeroBubble")
 
 def _refusal(spec: RunSpec) -> str | None:
     """Return the first reason that applies."""
-    reasons = _data_parallel(spec)
+    reasons = adapter_obstacles(spec) | _frozen(spec) | _data_parallel(spec)
     if spec.is_model_parallel:
         reasons |= _divided(spec)
     if spec.pipeline_parallel_size > 1:
         reasons |= _pipelined(spec)
     return next((reason for reason, applies in reasons.items() if applies), None)
+
+
+def _frozen(spec: RunSpec) -> dict[str, bool]:
+    """Say what of a plan with adapters the script has no part for."""
+    adapters = spec.adapters
+    return {
+        "quantised weights are trained beside by the scripts of accelerate and trainer": (
+            adapters is not None and adapters.is_quantised
+        ),
+        "selective recompute is of models without adapters": (
+            adapters is not None and spec.recompute == "selective"
+        ),
+    }
 
 
 def _data_parallel(spec: RunSpec) -> dict[str, bool]:
@@ -37,6 +51,9 @@ def _data_parallel(spec: RunSpec) -> dict[str, bool]:
         "ZeRO-1 divides the optimizer's states over all data-parallel ranks": (
             stage == 1 and replicas > 1 and shards > 1 and not spec.is_model_parallel
         ),
+        "a loss scale in fp16 needs weights in fp32": (
+            spec.precision == "fp16-mixed" and bool(spec.config_dtype)
+        ),
         "shards need a ZeRO stage": stage == 0 and shards > 1,
         "selective recompute keeps what PyTorch's own attention returns": (
             spec.recompute == "selective" and spec.attention == "flash"
@@ -45,6 +62,7 @@ def _data_parallel(spec: RunSpec) -> dict[str, bool]:
 
 
 def _divided(spec: RunSpec) -> dict[str, bool]:
+    """Say what the parts of a model would not compute as planned."""
     tensor, context, tokens = (
         spec.tensor_parallel_size,
         spec.context_parallel_size,
@@ -56,6 +74,9 @@ def _divided(spec: RunSpec) -> dict[str, bool]:
     is_hybrid = spec.data_parallel_replicate_size > 1 and spec.data_parallel_shard_size > 1
     return {
         "it does not divide experts over GPUs": spec.expert_parallel_size > 1,
+        "the parts of a model start in fp32, or in bf16 without mixed precision": bool(
+            spec.config_dtype
+        ),
         "the parts of a model would each choose a loss scale of their own in fp16": (
             spec.precision == "fp16-mixed"
         ),

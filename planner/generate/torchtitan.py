@@ -37,6 +37,8 @@ def _refusal(spec: RunSpec) -> str | None:
     stages, virtual = spec.pipeline_parallel_size, spec.virtual_pipeline_size
     layers = set(spec.layers_per_stage)
     reasons = {
+        "it trains all weights: its adapters are not read from a plan": spec.adapters is not None,
+        "its weights are not in the config's dtype beside mixed precision": bool(spec.config_dtype),
         "it has Llama 3 of 1B, 3B, 8B, 70B and 405B parameters alone": _flavor(spec) is None,
         "it has DDP and FSDP, not ZeRO-1": spec.zero_stage == 1,
         "its weights are fp32, bf16, or fp32 computed with in bf16": (

@@ -4,6 +4,7 @@ from typing import Any
 
 from planner.domain.strategy import ZERO_3
 from planner.generate import deepspeed
+from planner.generate.adapters import adapter_obstacles
 from planner.generate.run_spec import RunSpec
 from planner.generate.target import Target
 
@@ -29,11 +30,14 @@ def training_arguments(spec: RunSpec) -> dict[str, Any]:
             "version": 2,
             "reshard_after_forward": spec.zero_stage == ZERO_3,
             "cpu_offload": spec.offload != "none",
-            "activation_checkpointing": is_recomputed,
-            "cpu_ram_efficient_loading": True,
+            # PEFT does not find its modules inside FSDP's wrappers: transformers recomputes there.
+            "activation_checkpointing": is_recomputed and not spec.adapters,
+            # Accelerate would leave quantised weights unread on all ranks but one.
+            "cpu_ram_efficient_loading": not (spec.adapters and spec.adapters.is_quantised),
             "state_dict_type": "SHARDED_STATE_DICT",
         }
-        return settings | {"fsdp": True, "fsdp_config": fsdp}
+        own = {"activation_checkpointing": True} if is_recomputed and spec.adapters else {}
+        return settings | {"fsdp": True, "fsdp_config": fsdp} | own
     if _is_deepspeed(spec):
         settings["deepspeed"] = deepspeed.settings(spec)
     return settings | ({"activation_checkpointing": True} if is_recomputed else {})
@@ -53,6 +57,9 @@ def _is_deepspeed(spec: RunSpec) -> bool:
 def _refusal(spec: RunSpec) -> str | None:
     if spec.is_model_parallel:
         return "Trainer divides the data, not the model, over GPUs"
+    frozen = next((why for why, applies in adapter_obstacles(spec).items() if applies), None)
+    if frozen:
+        return frozen
     if _is_deepspeed(spec):
         return deepspeed.zero_refusal(spec)
     reasons = {
@@ -67,9 +74,20 @@ def _refusal(spec: RunSpec) -> str | None:
         "only FSDP (ZeRO-2 and 3) has parameters wait in host memory": (
             spec.offload != "none" and not spec.shards_parameters
         ),
+        "Accelerate makes fp32 of the 16-bit weights that Trainer has it shard and train": (
+            spec.shards_parameters and spec.precision == "bf16-mixed" and _trains_16_bit(spec)
+        ),
+        "a loss scale in fp16 needs weights in fp32": (
+            spec.precision == "fp16-mixed" and bool(spec.config_dtype)
+        ),
         "Trainer averages gradients every step": spec.synchronize_every > 1,
     }
     return next((reason for reason, applies in reasons.items() if applies), None)
+
+
+def _trains_16_bit(spec: RunSpec) -> bool:
+    is_16_bit = spec.adapters is not None and not spec.adapters.is_fp32
+    return is_16_bit or bool(spec.config_dtype)
 
 
 def _context(spec: RunSpec) -> dict[str, Any]:
@@ -80,7 +98,7 @@ def _context(spec: RunSpec) -> dict[str, Any]:
         "is_deepspeed": is_deepspeed,
         "wrapper": "DeepSpeedEngine" if is_deepspeed else wrapper,
         "is_sharded": False,
-        "weight_dtype": "bfloat16" if spec.precision == "bf16" and not is_deepspeed else "float32",
+        "weight_dtype": ("float32" if is_deepspeed and not spec.adapters else spec.weight_dtype),
     }
 
 

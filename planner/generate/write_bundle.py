@@ -17,6 +17,7 @@ from planner.domain.cluster import Cluster, Provenance
 from planner.domain.job import Job
 from planner.domain.strategy import Layout
 from planner.generate import RunSpec, generate, refusals
+from planner.generate.adapters import adapters_of
 from planner.hardware.placement import cuda_visible_devices
 from planner.parallel.partition import stage
 from planner.report.text import recommendation
@@ -29,6 +30,8 @@ CHECKED_WITH = {
     "torchtitan": "0.3.0",
 }
 """Versions that the generated files were executed with; torchtitan has only read its own."""
+
+_ADAPTERS_CHECKED_WITH = {"peft": "0.21.2", "bitsandbytes": "0.50.2"}
 
 _TARGETS = {
     "torch": ("torchrun", "accelerate", "trainer"),
@@ -74,13 +77,6 @@ def _bundle(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
             hint=f"they are written for {', '.join(_TARGETS)}; the plan holds",
             field="recipe.framework",
         )
-    if recipe.lora is not None or job.is_in_config_dtype:
-        what = "adapters" if recipe.lora is not None else "weights in the config's dtype"
-        raise InvalidInputError(
-            f"no launch files for {what}",
-            hint="the targets train all weights, in fp32 under mixed precision; the plan holds",
-            field="recipe.method" if recipe.lora is not None else "recipe.weights_dtype",
-        )
     return RunSpec(
         model=job.model.name,
         revision=job.model.revision,
@@ -99,6 +95,8 @@ def _bundle(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
         global_batch_size=recipe.global_batch_size,
         sequence_length=recipe.sequence_length,
         precision=recipe.precision,
+        config_dtype=_config_dtype(job),
+        adapters=adapters_of(job),
         attention=recipe.attention,
         optimizer=recipe.optimizer,
         expected_peak_bytes=round(float(chosen.memory.peak_bytes)),
@@ -110,8 +108,14 @@ def _bundle(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
         peak_flops_per_second=job.peak_flops_per_second,
         plan_summary=recommendation(job, chosen),
         plan_json=json.dumps(_untimed(answer), indent=2) + "\n",
-        versions=CHECKED_WITH,
+        versions=CHECKED_WITH | (_ADAPTERS_CHECKED_WITH if recipe.lora else {}),
     )
+
+
+def _config_dtype(job: Job) -> str:
+    """Return torch's name of the dtype that config.json names, where weights are trained in it."""
+    is_meant = job.is_in_config_dtype and job.recipe.lora is None
+    return {"bf16": "bfloat16", "fp16": "float16"}[job.model.weights_dtype] if is_meant else ""
 
 
 def _rounded(amount: SupportsFloat) -> float:

@@ -44,14 +44,11 @@ def adapter_obstacles(spec: RunSpec) -> dict[str, bool]:
         "a loss scale in fp16 needs adapters in fp32": (
             spec.precision == "fp16-mixed" and not adapters.is_fp32 and not is_deepspeed
         ),
-        "FSDP shards 16-bit and 4-bit weights, not bitsandbytes' 8-bit ones": (
-            adapters.base_bits == _INT8 and spec.shards_parameters
+        "16-bit and 4-bit weights are sharded, not bitsandbytes' 8-bit ones": (
+            adapters.base_bits == _INT8 and (spec.shards_parameters or is_deepspeed)
         ),
         "4-bit weights on a GPU do not move to host memory": (
-            adapters.is_quantised and spec.offload != "none"
-        ),
-        "DeepSpeed casts the weights, which quantised ones do not survive": (
-            adapters.is_quantised and is_deepspeed
+            adapters.is_quantised and spec.offload == "optimizer+parameters"
         ),
     }
 

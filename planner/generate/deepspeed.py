@@ -71,6 +71,7 @@ def zero_refusal(spec: RunSpec) -> str | None:
             offload == "optimizer+parameters" and stage in {1, 2}
         ),
         "it averages gradients every step": spec.synchronize_every > 1,
+        "DeepSpeed's optimizer has an fp32 copy of 16-bit weights": bool(spec.config_dtype),
     }
     return next((reason for reason, applies in reasons.items() if applies), None)
 

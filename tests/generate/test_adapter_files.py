@@ -91,7 +91,14 @@ def test_names_of_modules_stay_texts(text: str) -> None:
             {"adapters": QLORA, "zero_stage": 3, "offload": "optimizer+parameters"},
             "do not move to host memory",
         ),
-        ({"adapters": QLORA, "framework": "deepspeed", "zero_stage": 2}, "DeepSpeed casts"),
+        (
+            {
+                "adapters": replace(LORA, base_bits=8),
+                "framework": "deepspeed",
+                "zero_stage": 2,
+            },
+            "not bitsandbytes' 8-bit",
+        ),
         (
             {"adapters": None, "config_dtype": "float16", "precision": "fp16-mixed"},
             "needs weights in fp32",

@@ -5,6 +5,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from test_generate import SPEC
 from planner import answers
 from planner.catalog import records
 from planner.generate import LAUNCHERS, TARGETS
+from planner.generate.run_spec import Adapters
 from planner.generate.write_bundle import write_targets
 from planner.request.schema import parse_request
 
@@ -42,6 +44,17 @@ LAYOUTS: Mapping[str, Mapping[str, Any]] = {
     "tensor and sequence": {"tensor_parallel_size": 2, "sequence_parallel": True},
     "pipeline": {"pipeline_parallel_size": 2, "layers_per_stage": (LAYERS // 2,) * 2},
     "context": {"context_parallel_size": 2},
+}
+LORA = Adapters(rank=16, alpha=32.0, dropout=0.0, modules=("q_proj", "v_proj"), base_bits=16)
+QLORA = replace(LORA, base_bits=4)
+TRAINED: Mapping[str, Mapping[str, Any]] = {
+    "all weights, in the config's dtype": {"config_dtype": "bfloat16"},
+    "LoRA, replicas": {"adapters": LORA, "zero_stage": 0},
+    "LoRA, shards": {"adapters": LORA, "zero_stage": 3},
+    "LoRA, offload": {"adapters": LORA, "zero_stage": 3, "offload": "optimizer+parameters"},
+    "LoRA, tensor parallel": {"adapters": LORA, "tensor_parallel_size": 2},
+    "QLoRA, replicas": {"adapters": QLORA, "zero_stage": 0},
+    "QLoRA, shards": {"adapters": QLORA, "zero_stage": 3},
 }
 """Fields of a layout; where no ZeRO stage is given, any that the target writes will do."""
 
@@ -75,7 +88,9 @@ def targets_of(framework: str, folder: Path) -> list[str]:
     return [name for name in (*written.targets, *written.unwritten) if name in TARGETS]
 
 
-def layouts_text(targets: Mapping[str, Sequence[str]]) -> str:
+def layouts_text(
+    targets: Mapping[str, Sequence[str]], layouts: Mapping[str, Mapping[str, Any]], head: str
+) -> str:
     columns = [
         (framework, target)
         for framework, its in targets.items()
@@ -88,9 +103,9 @@ def layouts_text(targets: Mapping[str, Sequence[str]]) -> str:
     ]
     rows = [
         [name, *("yes" if is_written(*column, layout) else "" for column in columns)]
-        for name, layout in LAYOUTS.items()
+        for name, layout in layouts.items()
     ]
-    return markdown(["layout", *names], rows)
+    return markdown([head, *names], rows)
 
 
 def test_the_page_is_what_the_targets_say(tmp_path: Path, request: pytest.FixtureRequest) -> None:
@@ -109,7 +124,8 @@ def test_the_page_is_what_the_targets_say(tmp_path: Path, request: pytest.Fixtur
     ]
     for marker, body in (
         ("frameworks", markdown(("`--framework`", "targets"), frameworks)),
-        ("layouts", layouts_text(targets)),
+        ("layouts", layouts_text(targets, LAYOUTS, "layout")),
+        ("trained", layouts_text(targets, TRAINED, "trained")),
         ("launchers", markdown(("launcher", "files", "from nodes", "targets"), launchers)),
     ):
         check_block(marker, body, update=update, page=PAGE)

@@ -24,6 +24,9 @@ def training_arguments(spec: RunSpec) -> dict[str, Any]:
         "report_to": "none",
     }
     settings |= _precision(spec)
+    if spec.adapters:
+        # Trainer would have DDP look through the graph of a model that is not transformers' own.
+        settings["ddp_find_unused_parameters"] = False
     is_recomputed = spec.recompute == "full"
     if spec.shards_parameters and not _is_deepspeed(spec):
         fsdp = {

@@ -9,10 +9,11 @@ from made_clusters import cluster
 
 from planner import generate
 from planner.catalog import records
-from planner.domain.job import Job, Recipe
+from planner.domain.job import Job, Lora, Recipe
 from planner.domain.model import Model, Part
 from planner.domain.strategy import CHOICES, Layout
 from planner.generate import RunSpec
+from planner.generate.run_spec import Adapters
 from planner.targets import refusals
 
 
@@ -89,7 +90,7 @@ def job_of(spec: RunSpec) -> Job:
             vocab_size=96,
             hidden_size=32,
             max_position_embeddings=spec.sequence_length,
-            config=spec.model_config,
+            config={**spec.model_config, "dtype": spec.config_dtype},
         ),
         cluster=cluster(spec.nodes, gpus_per_node=spec.gpus_per_node),
         recipe=Recipe(
@@ -98,6 +99,21 @@ def job_of(spec: RunSpec) -> Job:
             precision=spec.precision,
             optimizer=spec.optimizer,
             attention=spec.attention,
+            weights_dtype="config" if spec.config_dtype else "fp32",
+            lora=lora_of(spec.adapters),
         ),
         framework=records.framework(spec.framework),
+    )
+
+
+def lora_of(adapters: Adapters | None) -> Lora | None:
+    """Return the adapters of a job, on linears that go by PEFT's names."""
+    return adapters and Lora(
+        rank=adapters.rank,
+        alpha=adapters.alpha,
+        dropout=adapters.dropout,
+        targets=adapters.modules,
+        base_bits=adapters.base_bits,
+        has_double_quantization=adapters.has_double_quantization,
+        adapter_bytes=4 if adapters.is_fp32 else 2,
     )

@@ -58,9 +58,10 @@ def _within_scripts(job: Job) -> tuple[Job, dict[str, str]]:
         changes["recipe.precision"] = half
     if job.recipe.optimizer not in common.OPTIMIZERS:
         changes["recipe.optimizer"] = common.OPTIMIZERS[0]
-    if job.is_in_config_dtype:
+    fixed = _changed(job, changes)
+    if common.loss_scale(fixed).broken:
         changes["recipe.weights_dtype"] = "fp32"
-    return _changed(job, changes), changes
+    return _changed(fixed, changes), changes
 
 
 def _variants(job: Job) -> Iterator[tuple[dict[str, str], Job]]:
@@ -73,7 +74,8 @@ def _variants(job: Job) -> Iterator[tuple[dict[str, str], Job]]:
         )
         if targets_of(name) and knows:
             variant = _changed(job, changes)
-            if launch(variant, Layout()).targets:
+            keeps = common.trains_in_config_dtype(variant) or not common.trains_in_config_dtype(job)
+            if keeps and launch(variant, Layout()).targets:
                 yield changes, variant
 
 

@@ -294,3 +294,9 @@ def adapter_targets(model_type: str) -> tuple[tuple[str, ...], Mapping[str, tupl
         tuple(record["targets"].get(model_type, ())),
         {name: tuple(linears) for name, linears in modules.items()},
     )
+
+
+def is_expert_to_peft(model_type: str, module: str) -> bool:
+    """Return whether PEFT, told this name of a dense linear, trains the model type's experts too."""
+    experts = read("adapters", "peft")["experts"]
+    return model_type in experts["model_types"] and module in experts["names"]

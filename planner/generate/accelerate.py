@@ -17,7 +17,7 @@ def _is_deepspeed(spec: RunSpec) -> bool:
 def _context(spec: RunSpec) -> dict[str, Any]:
     is_deepspeed = _is_deepspeed(spec)
     context: dict[str, Any] = {
-        "accelerate_precision": _PRECISION.get(spec.precision, "no"),
+        "accelerate_precision": _precision(spec),
         "has_context": spec.context_parallel_size > 1,
         "is_deepspeed": is_deepspeed,
         "is_hybrid": spec.shards_parameters and spec.data_parallel_replicate_size > 1,
@@ -27,8 +27,19 @@ def _context(spec: RunSpec) -> dict[str, Any]:
     if not is_deepspeed:
         return context
     # ZeRO decides when gradients are reduced, and has an fp32 copy of every weight.
-    own = {"is_sharded": False, "weight_dtype": "float32", "settings": deepspeed.settings(spec)}
+    dtype = spec.weight_dtype if spec.adapters else "float32"
+    own = {"is_sharded": False, "weight_dtype": dtype, "settings": deepspeed.settings(spec)}
     return context | own
+
+
+def _precision(spec: RunSpec) -> str:
+    """Return Accelerate's mixed precision.
+
+    With it, Accelerate makes fp32 of every trained weight that it shards; FSDP's own policy alone
+    leaves 16-bit weights as they are.
+    """
+    is_left = spec.shards_parameters and spec.weight_dtype == "bfloat16"
+    return "no" if is_left else _PRECISION.get(spec.precision, "no")
 
 
 def _more_templates(spec: RunSpec) -> Mapping[str, str]:

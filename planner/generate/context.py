@@ -4,6 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from planner.core.units import GIB, format_bytes, format_count, format_seconds
+from planner.generate.adapters import adapter_context
 from planner.generate.run_spec import RunSpec
 
 ATTENTION = {"eager": "eager", "sdpa": "sdpa", "flash": "flash_attention_2"}
@@ -13,7 +14,23 @@ AUTO_CLASSES = {
     "causal-lm": "AutoModelForCausalLM",
     "masked-lm": "AutoModelForMaskedLM",
     "sequence-classification": "AutoModelForSequenceClassification",
+    "seq2seq-lm": "AutoModelForSeq2SeqLM",
+    "image-classification": "AutoModelForImageClassification",
 }
+
+_CLASSIFIED = ("sequence-classification", "image-classification")
+_SAMPLE_ARGUMENTS = {
+    "sequence-classification": "config.vocab_size, config.num_labels",
+    "image-classification": "config",
+}
+"""What the scripts need of config.json to read or draw samples, by task; else the vocabulary."""
+
+_CORPORA = {
+    "sequence-classification": "texts.jsonl",
+    "seq2seq-lm": "pairs.jsonl",
+    "image-classification": "images",
+}
+"""What the README calls the user's file, by task."""
 
 ZERO = {
     0: "DDP",
@@ -53,15 +70,20 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "is_causal": spec.task == "causal-lm",
         "is_masked": spec.task == "masked-lm",
         "is_classified": spec.task == "sequence-classification",
-        "corpus": "texts.jsonl" if spec.task == "sequence-classification" else "corpus.txt",
+        "is_pictured": spec.task == "image-classification",
+        "has_classes": spec.task in _CLASSIFIED,
+        "sample_arguments": _SAMPLE_ARGUMENTS.get(spec.task, "config.vocab_size"),
+        "is_paired": spec.task == "seq2seq-lm",
+        "corpus": _CORPORA.get(spec.task, "corpus.txt"),
+        **adapter_context(spec),
         "is_recomputed": spec.recompute == "full",
         # The square root of the batch, as AdamW scales: arXiv:2205.10287.
         "learning_rates": {factor: f"{3e-4 * factor**0.5:.2g}" for factor in (0.5, 1, 2)},
         "needs_scaler": spec.precision == "fp16-mixed",
         "auto_class": AUTO_CLASSES[spec.task],
         "attention": ATTENTION[spec.attention],
-        "weight_dtype": "bfloat16" if spec.precision == "bf16" else "float32",
-        "compute_dtype": COMPUTE_DTYPES.get(spec.precision),
+        "weight_dtype": spec.weight_dtype,
+        "compute_dtype": compute_dtype(spec),
         "versions": {name: text.partition("+")[0] for name, text in spec.versions.items()},
         "tokens_per_step": format_count(spec.global_batch_size * spec.sequence_length),
         "expected_peak_gib": round(spec.expected_peak_bytes / GIB, 2),
@@ -71,6 +93,14 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "tokens_per_second_per_gpu": f"{spec.expected_tokens_per_second_per_gpu:,.0f}",
         "tokens_per_second": f"{spec.expected_tokens_per_second_per_gpu * world_size:,.0f}",
     }
+
+
+def compute_dtype(spec: RunSpec) -> str | None:
+    """Return what autocast or FSDP computes in, where weights are stored in something else."""
+    is_gathered = spec.shards_parameters and spec.adapters is not None and spec.adapters.is_fp32
+    if spec.precision == "bf16" and is_gathered:
+        return "bfloat16"
+    return COMPUTE_DTYPES.get(spec.precision)
 
 
 def strategy_name(spec: RunSpec) -> str:

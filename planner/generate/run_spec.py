@@ -8,6 +8,27 @@ from planner.domain.strategy import ZERO_2, PipelineSchedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Adapters:
+    """Adapters of low rank beside frozen weights, in PEFT's words."""
+
+    rank: int
+    alpha: float
+    dropout: float
+    modules: tuple[str, ...]
+    """Ends of the paths of the linears that have an adapter."""
+    base_bits: int
+    """Of a frozen weight of the blocks' linears: 32, 16, 8 (LLM.int8) or 4 (NF4)."""
+    has_double_quantization: bool = False
+    is_fp32: bool = True
+    """Whether the adapters are in fp32, whatever the frozen weights are in."""
+
+    @property
+    def is_quantised(self) -> bool:
+        """Return whether the frozen weights are held in 8 or 4 bit."""
+        return self.base_bits < 16  # noqa: PLR2004 - bits of the smallest float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec:
     """Everything the files need, as plain values.
 
@@ -24,7 +45,7 @@ class RunSpec:
     is_pretrained: bool
     """Whether `model` has weights to load; else training starts from random ones."""
     task: str
-    """`causal-lm`, `masked-lm` or `sequence-classification`."""
+    """`causal-lm`, `masked-lm`, `seq2seq-lm`, `sequence-classification` or `image-classification`."""
     framework: str = "torch"
     """What the estimates hold for: a name of data/frameworks."""
     nodes: int
@@ -58,6 +79,10 @@ class RunSpec:
     sequence_length: int
     precision: str
     """`fp32`, `tf32`, `fp16-mixed`, `bf16-mixed`, `bf16` or `fp8`."""
+    config_dtype: str = ""
+    """torch's name of the dtype that weights are loaded in, where it is the config's; "" for the usual one."""
+    adapters: Adapters | None = None
+    """What is trained beside frozen weights; None where all of them are trained."""
     attention: str
     """`eager`, `sdpa` or `flash`."""
     recompute: str
@@ -101,6 +126,16 @@ class RunSpec:
     def shards_parameters(self) -> bool:
         """Return whether parameters and gradients are sharded too: ZeRO-2 and 3."""
         return self.zero_stage >= ZERO_2
+
+    @property
+    def weight_dtype(self) -> str:
+        """Return torch's name of the dtype that weights are loaded in.
+
+        Frozen weights need no fp32 copy: they are in the dtype that they are multiplied in.
+        """
+        frozen = {"fp16-mixed": "float16", "bf16-mixed": "bfloat16"} if self.adapters else {}
+        usual = "bfloat16" if self.precision == "bf16" else "float32"
+        return self.config_dtype or frozen.get(self.precision, usual)
 
     @property
     def is_model_parallel(self) -> bool:

@@ -4,7 +4,7 @@ from typing import Any
 
 from planner.domain.strategy import PipelineSchedule
 from planner.generate.axes import axes
-from planner.generate.context import ATTENTION, COMPUTE_DTYPES
+from planner.generate.context import ATTENTION, COMPUTE_DTYPES, compute_dtype
 from planner.generate.run_spec import RunSpec
 from planner.parallel.pipeline_schedules import SCHEDULES, Schedule
 from planner.targets.families import family, is_tied
@@ -39,7 +39,7 @@ def script_context(spec: RunSpec) -> dict[str, Any]:
 def _fsdp_names(spec: RunSpec) -> list[str]:
     names = {
         "CPUOffloadPolicy": spec.offload != "none",
-        "MixedPrecisionPolicy": spec.precision in COMPUTE_DTYPES,
+        "MixedPrecisionPolicy": compute_dtype(spec) is not None,
         "fully_shard": True,
     }
     return [name for name, is_used in names.items() if is_used]

@@ -23,17 +23,23 @@ def training_arguments(spec: RunSpec) -> dict[str, Any]:
         "report_to": "none",
     }
     settings |= _precision(spec)
+    if spec.adapters:
+        # Trainer would have DDP look through the graph of a model that is not transformers' own.
+        settings["ddp_find_unused_parameters"] = False
     is_recomputed = spec.recompute == "full"
     if spec.shards_parameters and not _is_deepspeed(spec):
         fsdp = {
             "version": 2,
             "reshard_after_forward": spec.zero_stage == ZERO_3,
             "cpu_offload": spec.offload != "none",
-            "activation_checkpointing": is_recomputed,
-            "cpu_ram_efficient_loading": True,
+            # PEFT does not find its modules inside FSDP's wrappers: transformers recomputes there.
+            "activation_checkpointing": is_recomputed and not spec.adapters,
+            # Accelerate would leave quantised weights unread on all ranks but one.
+            "cpu_ram_efficient_loading": not (spec.adapters and spec.adapters.is_quantised),
             "state_dict_type": "SHARDED_STATE_DICT",
         }
-        return settings | {"fsdp": True, "fsdp_config": fsdp}
+        own = {"activation_checkpointing": True} if is_recomputed and spec.adapters else {}
+        return settings | {"fsdp": True, "fsdp_config": fsdp} | own
     if _is_deepspeed(spec):
         settings["deepspeed"] = deepspeed.settings(spec)
     return settings | ({"activation_checkpointing": True} if is_recomputed else {})
@@ -58,7 +64,7 @@ def _context(spec: RunSpec) -> dict[str, Any]:
         "is_deepspeed": is_deepspeed,
         "wrapper": "DeepSpeedEngine" if is_deepspeed else wrapper,
         "is_sharded": False,
-        "weight_dtype": "bfloat16" if spec.precision == "bf16" and not is_deepspeed else "float32",
+        "weight_dtype": ("float32" if is_deepspeed and not spec.adapters else spec.weight_dtype),
     }
 
 

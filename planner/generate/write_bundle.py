@@ -13,7 +13,9 @@ from planner.catalog.interconnect import interconnect
 from planner.core.errors import InvalidInputError, PlannerError
 from planner.domain.breach import Breach
 from planner.domain.cluster import Cluster, Provenance
+from planner.domain.job import Job
 from planner.generate import RunSpec, generate
+from planner.generate.adapters import adapters_of
 from planner.hardware.placement import cuda_visible_devices
 from planner.parallel.partition import layers_per_stage
 from planner.report.text import flag_words, recommendation
@@ -28,6 +30,8 @@ CHECKED_WITH = {
     "torchtitan": "0.3.0",
 }
 """Versions that the generated files were executed with; torchtitan has only read its own."""
+
+_ADAPTERS_CHECKED_WITH = {"peft": "0.21.2", "bitsandbytes": "0.50.2"}
 
 
 def bundle_files(plan: Plan, answer: Mapping[str, Any]) -> dict[str, str]:
@@ -85,6 +89,8 @@ def _run_spec(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
         global_batch_size=recipe.global_batch_size,
         sequence_length=recipe.sequence_length,
         precision=recipe.precision,
+        config_dtype=_config_dtype(job),
+        adapters=adapters_of(job),
         attention=recipe.attention,
         optimizer=recipe.optimizer,
         expected_peak_bytes=round(float(chosen.memory.peak_bytes)),
@@ -95,8 +101,14 @@ def _run_spec(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
         peak_flops_per_second=job.peak_flops_per_second,
         plan_summary=recommendation(job, chosen),
         plan_json=json.dumps(_untimed(answer), indent=2) + "\n",
-        versions=CHECKED_WITH,
+        versions=CHECKED_WITH | (_ADAPTERS_CHECKED_WITH if recipe.lora else {}),
     )
+
+
+def _config_dtype(job: Job) -> str:
+    """Return torch's name of the dtype that config.json names, where weights are trained in it."""
+    is_meant = job.is_in_config_dtype and job.recipe.lora is None
+    return {"bf16": "bfloat16", "fp16": "float16"}[job.model.weights_dtype] if is_meant else ""
 
 
 def _rounded(amount: SupportsFloat) -> float:

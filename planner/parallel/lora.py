@@ -1,5 +1,6 @@
 """A recipe's wish for adapters -> the adapters of a job, with every gap filled."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from planner.catalog import records
@@ -10,6 +11,7 @@ from planner.parallel import adapters
 
 DEFAULT_RANK = 16
 _NF4_BITS = 4
+_SHARED = "shared_expert_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +55,24 @@ def find_lora(
         why = f"as PEFT has them for {model.model_type}" if defaults else "every linear of a block"
         assumed.append((f"adapters on {', '.join(targets)}, {why}", "recipe.lora.targets"))
     return _lora(method, wish, precision, targets), assumed
+
+
+def module_names(model_type: str, targets: Sequence[str]) -> tuple[str, ...]:
+    """Return what PEFT is told so that these linears, and no others, get an adapter.
+
+    PEFT matches the end of a module's path, so a shared expert's linear goes by the name of the
+    dense block's.
+    """
+    _, modules = records.adapter_targets(model_type)
+    names: list[str] = []
+    covered: set[str] = set()
+    for name, linears in modules.items():
+        if covered < covered.union(linears) and set(linears) <= set(targets):
+            names.append(name)
+            covered.update(linears)
+    rest = [target for target in targets if target not in covered]
+    own = (x.removeprefix(_SHARED) if x.endswith("_proj") else x for x in rest)
+    return tuple(dict.fromkeys((*names, *own)))
 
 
 def _lora(method: str, wish: LoraWish, precision: str, targets: tuple[str, ...]) -> Lora:

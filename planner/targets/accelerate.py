@@ -5,7 +5,7 @@ import numpy as np
 from planner.domain.breach import Breach
 from planner.domain.job import Job
 from planner.domain.strategy import ZERO_1, Recompute, Strategy
-from planner.targets import common, deepspeed, torchrun
+from planner.targets import adapters, common, deepspeed, torchrun
 from planner.targets.base import only_where, refusal
 from planner.targets.families import undividable
 
@@ -14,9 +14,15 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
     """Return why Accelerate, with DeepSpeed behind it where the job is for that, refuses a layout."""
     if job.framework.name == "deepspeed":
         divides = "with DeepSpeed it divides the data, not the model, over GPUs"
-        return (common.precision(job), refusal(s.divides_model, divides), *deepspeed.zero(s))
+        return (
+            common.precision(job),
+            *adapters.judge(job, s),
+            refusal(s.divides_model, divides),
+            *deepspeed.zero(s),
+        )
     return (
         common.precision(job),
+        *adapters.judge(job, s),
         *_data_parallel(job, s),
         *only_where(s.divides_model, _divided(job, s)),
     )
@@ -38,6 +44,7 @@ def _data_parallel(job: Job, s: Strategy) -> tuple[Breach, ...]:
             s.is_local & (stage > 0),
             "its LocalSGD averages parameters between whole replicas, without ZeRO",
         ),
+        common.loss_scale(job),
         refusal(
             s.is_local & (job.recipe.precision == "fp16-mixed"),
             "LocalSGD averages in the precision of the parameters, not with a loss scale",

@@ -1,4 +1,7 @@
-"""What no target writes, whatever the layout."""
+"""What no target writes, whatever the layout, and what several refuse."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from planner.catalog import records
 from planner.domain.breach import Breach
@@ -6,8 +9,21 @@ from planner.domain.job import Job
 from planner.domain.strategy import Strategy
 from planner.targets.base import refusal
 
-TASKS = ("causal-lm", "masked-lm", "sequence-classification")
+TASKS = (
+    "causal-lm",
+    "masked-lm",
+    "sequence-classification",
+    "seq2seq-lm",
+    "image-classification",
+)
 """Those that the scripts have a data set and a loss for."""
+_TYPES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "seq2seq-lm": ("t5", "mt5", "bart"),
+        "image-classification": ("vit", "deit", "dinov2", "swin"),
+    }
+)
+"""Where the scripts know the inputs of some models alone: from text to text, and pieces of images."""
 PRECISIONS = ("fp32", "tf32", "fp16-mixed", "bf16-mixed", "bf16")
 OPTIMIZERS = ("adamw",)
 
@@ -15,20 +31,9 @@ OPTIMIZERS = ("adamw",)
 def judge(job: Job, _s: Strategy) -> tuple[Breach, ...]:
     """Return why no target writes files for the job."""
     recipe, task = job.recipe, job.model.task
-    vendor = records.vendor(job.cluster.gpu.vendor)
+    kind, vendor = job.model.model_type, records.vendor(job.cluster.gpu.vendor)
+    kinds = _TYPES.get(task, (kind,))
     return (
-        refusal(
-            recipe.lora is not None,
-            "the scripts train all weights, not adapters",
-            "recipe.method",
-            hint="--method full has files; PEFT's own examples train adapters",
-        ),
-        refusal(
-            job.is_in_config_dtype,
-            "the scripts keep weights in fp32 under mixed precision, not in the config's dtype",
-            "recipe.weights_dtype",
-            hint="--weights fp32, or --precision bf16 for all in 16 bit",
-        ),
         refusal(
             not vendor.has_launch_files,
             "{gpu} runs PyTorch's {build} build, and the files install and start CUDA's",
@@ -42,6 +47,14 @@ def judge(job: Job, _s: Strategy) -> tuple[Breach, ...]:
             "recipe.task",
             task=task,
             tasks=", ".join(TASKS),
+        ),
+        refusal(
+            kind not in kinds,
+            "for {task} the scripts know the inputs of {kinds}, not of models of type {kind}",
+            "model",
+            task=task,
+            kind=kind[:40],
+            kinds=", ".join(kinds),
         ),
         refusal(
             recipe.optimizer not in OPTIMIZERS,
@@ -61,4 +74,19 @@ def precision(job: Job) -> Breach:
         "recipe.precision",
         precision=job.recipe.precision,
         precisions=", ".join(PRECISIONS),
+    )
+
+
+def trains_in_config_dtype(job: Job) -> bool:
+    """Return whether weights are trained in the 16 bit that config.json names; frozen ones are not."""
+    return job.is_in_config_dtype and job.recipe.lora is None
+
+
+def loss_scale(job: Job) -> Breach:
+    """Return why a loss scale refuses weights in the config's dtype."""
+    return refusal(
+        job.recipe.precision == "fp16-mixed" and trains_in_config_dtype(job),
+        "a loss scale in fp16 needs weights in fp32",
+        "recipe.weights_dtype",
+        hint="--weights fp32",
     )

@@ -24,6 +24,11 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
     return (
         common.precision(job),
         refusal(
+            job.recipe.lora is not None,
+            "PEFT's adapters are trained by the scripts of accelerate and trainer",
+            "recipe.method",
+        ),
+        refusal(
             np.asarray(others) > 1,
             "its script divides data and layers over GPUs, not matrices, sequences or experts",
         ),

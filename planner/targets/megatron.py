@@ -63,6 +63,11 @@ _FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
     """Return why pretrain_gpt.py refuses a layout."""
     return (
+        refusal(
+            job.recipe.lora is not None,
+            "Megatron-LM's pretrain_gpt.py has no adapters",
+            "recipe.method",
+        ),
         *_parallel(s),
         *_pipelined(job, s),
         *_trained(job),

@@ -17,7 +17,7 @@ from planner.domain.strategy import (
 )
 from planner.parallel.partition import layers_per_stage
 from planner.parallel.pipeline_schedules import chunks_are_defined, splits_backward
-from planner.targets import common
+from planner.targets import adapters, common
 from planner.targets.base import by_pipeline_size, has_schedule_of, only_where, refusal
 from planner.targets.families import heads, undividable
 
@@ -31,9 +31,27 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
     """Return why the script of PyTorch alone refuses a layout."""
     return (
         common.precision(job),
+        *adapters.judge(job, s),
+        *_frozen(job, s),
         *_data_parallel(job, s),
         *only_where(s.divides_model, _divided(job, s)),
         *only_where(np.asarray(s.pipeline_parallel_size) > 1, _pipelined(job, s)),
+    )
+
+
+def _frozen(job: Job, s: Strategy) -> tuple[Breach, ...]:
+    """Return what of a plan with adapters the script has no part for."""
+    lora = job.recipe.lora
+    return (
+        refusal(
+            lora is not None and adapters.is_quantised(lora),
+            "quantised weights are trained beside by the scripts of accelerate and trainer",
+            "recipe.method",
+        ),
+        refusal(
+            (np.asarray(s.recompute) == Recompute.SELECTIVE) & (lora is not None),
+            "selective recompute is of models without adapters",
+        ),
     )
 
 
@@ -51,6 +69,7 @@ def _data_parallel(job: Job, s: Strategy) -> tuple[Breach, ...]:
             (stage == ZERO_1) & (replicas > 1) & (shards > 1) & is_whole,
             "ZeRO-1 divides the optimizer's states over all data-parallel ranks",
         ),
+        common.loss_scale(job),
         refusal((stage == 0) & (shards > 1), "shards need a ZeRO stage"),
         refusal(
             is_selective & (job.recipe.attention == "flash"),
@@ -83,6 +102,11 @@ def _divided(job: Job, s: Strategy) -> tuple[Breach, ...]:
     is_hybrid = (np.asarray(s.data_parallel_replicate_size) > 1) & (s.data_parallel_shard_size > 1)
     return (
         refusal(np.asarray(s.expert_parallel_size) > 1, "it does not divide experts over GPUs"),
+        refusal(
+            common.trains_in_config_dtype(job),
+            "the parts of a model start in fp32, or in bf16 without mixed precision",
+            "recipe.weights_dtype",
+        ),
         refusal(
             job.recipe.precision == "fp16-mixed",
             "the parts of a model would each choose a loss scale of their own in fp16",

@@ -10,6 +10,7 @@ from planner.domain.breach import Breach
 from planner.domain.job import Job
 from planner.domain.strategy import ZERO_1, Offload, Strategy
 from planner.parallel.partition import layers_per_stage
+from planner.targets import common
 from planner.targets.base import by_pipeline_size, has_schedule_of, refusal
 
 _SHAPE = (
@@ -39,6 +40,16 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
 
 def _trained(job: Job, s: Strategy) -> tuple[Breach, ...]:
     return (
+        refusal(
+            job.recipe.lora is not None,
+            "it trains all weights: its adapters are not read from a plan",
+            "recipe.method",
+        ),
+        refusal(
+            common.trains_in_config_dtype(job),
+            "its weights are not in the config's dtype beside mixed precision",
+            "recipe.weights_dtype",
+        ),
         refusal(
             flavor(job.model.config) is None,
             "it has Llama 3 of 1B, 3B, 8B, 70B and 405B parameters alone",

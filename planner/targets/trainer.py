@@ -5,7 +5,7 @@ import numpy as np
 from planner.domain.breach import Breach
 from planner.domain.job import Job
 from planner.domain.strategy import ZERO_1, Recompute, Strategy
-from planner.targets import common, deepspeed, torchrun
+from planner.targets import adapters, common, deepspeed, torchrun
 from planner.targets.base import refusal
 
 
@@ -13,10 +13,16 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
     """Return why Trainer, with DeepSpeed behind it where the job is for that, refuses a layout."""
     divides = refusal(s.divides_model, "Trainer divides the data, not the model, over GPUs")
     if job.framework.name == "deepspeed":
-        return (common.precision(job), divides, *deepspeed.zero(s))
+        return (
+            common.precision(job),
+            divides,
+            *adapters.judge(job, s),
+            *deepspeed.zero(s),
+        )
     return (
         common.precision(job),
         divides,
+        *adapters.judge(job, s),
         refusal(np.asarray(s.zero_stage) == ZERO_1, "Trainer has ZeRO-1 through DeepSpeed alone"),
         refusal(s.is_hybrid, "its FSDP shards over all GPUs, without replicas"),
         refusal(
@@ -24,5 +30,15 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
             "Trainer recomputes whole blocks or nothing",
         ),
         *torchrun.fsdp_offload(s),
+        refusal(
+            s.shards_parameters & (job.recipe.precision == "bf16-mixed" and _trains_16_bit(job)),
+            "Accelerate makes fp32 of the 16-bit weights that Trainer has it shard and train",
+        ),
+        common.loss_scale(job),
         refusal(s.is_local, "Trainer averages gradients every step"),
     )
+
+
+def _trains_16_bit(job: Job) -> bool:
+    lora = job.recipe.lora
+    return job.is_in_config_dtype if lora is None else adapters.has_half(lora)

@@ -69,8 +69,8 @@ def test_pins_that_another_framework_writes_are_kept() -> None:
     [
         ({"optimizer": "lion"}, {"recipe.optimizer": "adamw"}),
         (
-            {"optimizer": "adamw-8bit", "weights_dtype": "config"},
-            {"recipe.optimizer": "adamw", "recipe.weights_dtype": "fp32"},
+            {"precision": "fp16-mixed", "weights_dtype": "config"},
+            {"recipe.weights_dtype": "fp32"},
         ),
     ],
 )
@@ -83,11 +83,26 @@ def test_what_the_scripts_do_not_run_is_changed(
     assert instead.changes.keys() <= {*changes, "recipe.framework"}
 
 
+def test_weights_in_the_configs_dtype_stay_in_it() -> None:
+    """Megatron-LM and DeepSpeed would train an fp32 copy."""
+    model = "TinyLlama/TinyLlama-1.1B-Chat-v1.0"
+    recipe = {"optimizer": "adamw-8bit", "weights_dtype": "config"}
+    instead = instead_of(planned({"model": model, "recipe": recipe}))
+    assert instead.changes["recipe.optimizer"] == "adamw"
+    assert instead.changes.get("recipe.framework", "torch") in {"torch", "accelerate", "torchtitan"}
+
+
+def test_adapters_have_files_in_another_framework() -> None:
+    recipe = {"method": "lora", "framework": "megatron"}
+    instead = instead_of(planned({"model": "gpt2", "recipe": recipe}))
+    assert instead.changes.keys() == {"recipe.framework"}
+
+
 @pytest.mark.parametrize(
     "request_",
     [
-        {"model": "gpt2", "recipe": {"method": "lora"}},
-        {"model": "google/vit-base-patch16-224"},
+        {"model": "openai/whisper-small"},
+        {"model": "microsoft/resnet-50"},
         {"model": "gpt2", "cluster": {"gpu": "mi300x", "gpus_per_node": 2}},
     ],
 )

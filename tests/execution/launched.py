@@ -55,6 +55,40 @@ BERT = {
     "num_attention_heads": 2,
     "max_position_embeddings": 16,
 }
+T5 = {
+    "model_type": "t5",
+    "architectures": ["T5ForConditionalGeneration"],
+    "decoder_start_token_id": 0,
+    "vocab_size": 96,
+    "d_model": 32,
+    "d_kv": 16,
+    "d_ff": 64,
+    "num_layers": 2,
+    "num_heads": 2,
+}
+BART = {
+    "model_type": "bart",
+    "architectures": ["BartForConditionalGeneration"],
+    "vocab_size": 96,
+    "d_model": 32,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 64,
+    "decoder_ffn_dim": 64,
+    "max_position_embeddings": 16,
+}
+VIT = {
+    "model_type": "vit",
+    "architectures": ["ViTForImageClassification"],
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "image_size": 16,
+    "patch_size": 8,
+}
 CLASSES = 3
 CLASSIFIER = BERT | {
     "architectures": ["BertForSequenceClassification"],
@@ -130,6 +164,10 @@ class Run:
     @property
     def weights(self) -> dict[str, Tensor]:
         return load_file(self.folder / "model" / "model.safetensors")
+
+    @property
+    def adapters(self) -> dict[str, Tensor]:
+        return load_file(self.folder / "model" / "adapter_model.safetensors")
 
 
 def deep(model_config: dict[str, Any], **layout: Any) -> RunSpec:

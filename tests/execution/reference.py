@@ -4,7 +4,7 @@ Written from the documentation of the generated script, without its code.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -12,7 +12,19 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from launched import BERT, CLASSES, CLASSIFIER, DEEP_GPT2, DEEP_LLAMA, GPT2, LLAMA, STEPS, Run
+from launched import (
+    BART,
+    BERT,
+    CLASSES,
+    CLASSIFIER,
+    DEEP_GPT2,
+    DEEP_LLAMA,
+    GPT2,
+    LLAMA,
+    STEPS,
+    T5,
+    Run,
+)
 from texts import END, FIRST_WORD, MASK, class_of
 from torch import Tensor
 
@@ -30,12 +42,15 @@ SHAPES: Mapping[str, Mapping[str, Any]] = {
     "llama": LLAMA,
     "bert": BERT,
     "classifier": CLASSIFIER,
+    "t5": T5,
+    "bart": BART,
     "deep-gpt2": DEEP_GPT2,
     "deep-llama": DEEP_LLAMA,
 }
 AUTO = {
     "ForMaskedLM": transformers.AutoModelForMaskedLM,
     "ForSequenceClassification": transformers.AutoModelForSequenceClassification,
+    "ForConditionalGeneration": transformers.AutoModelForSeq2SeqLM,
 }
 
 
@@ -66,6 +81,12 @@ def classified_sample(index: int, vocabulary: int) -> tuple[Tensor, Tensor]:
     return tokens, torch.randint(CLASSES, (), generator=generator)
 
 
+def paired_sample(index: int, vocabulary: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(index)
+    tokens = torch.randint(vocabulary, (2, SEQUENCE_LENGTH), generator=generator)
+    return tokens[0], tokens[1]
+
+
 def hide(
     tokens: Tensor, generator: torch.Generator, vocabulary: int, mask: int
 ) -> tuple[Tensor, Tensor]:
@@ -90,6 +111,8 @@ def text_sample(index: int, texts: list[list[int]], model: Any) -> tuple[Tensor,
     order = torch.randperm(len(texts), generator=torch.Generator().manual_seed(epoch))
     text = texts[int(order[position])]
     words = [FIRST_WORD + word for word in text]
+    if head(model) == "paired":  # the first and the last word complete the text
+        return torch.tensor(words[:SEQUENCE_LENGTH]), torch.tensor([words[0], words[-1]])
     if head(model) == "causal":
         tokens = torch.tensor([*words, END][:SEQUENCE_LENGTH])
         return tokens, tokens
@@ -100,7 +123,12 @@ def text_sample(index: int, texts: list[list[int]], model: Any) -> tuple[Tensor,
     return hide(tokens, generator, model.config.vocab_size, MASK)
 
 
-SAMPLES = {"causal": causal_sample, "masked": masked_sample, "classifier": classified_sample}
+SAMPLES = {
+    "causal": causal_sample,
+    "masked": masked_sample,
+    "classifier": classified_sample,
+    "paired": paired_sample,
+}
 
 
 def learning_rate(step: int, steps: int = STEPS) -> float:
@@ -144,6 +172,7 @@ def build(model_config: Mapping[str, Any]) -> Any:
     for name in ("resid_pdrop", "embd_pdrop", "attn_pdrop"):
         setattr(config, name, 0.0)
     config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.0
+    config.dropout = config.dropout_rate = 0.0
     torch.manual_seed(0)
     (named,) = model_config.get("architectures") or ["GPT2LMHeadModel"]
     auto: Any = next((auto for end, auto in AUTO.items() if named.endswith(end)), None)
@@ -153,7 +182,11 @@ def build(model_config: Mapping[str, Any]) -> Any:
 
 def head(model: Any) -> str:
     """Return what the model is trained for."""
-    heads = {"ForMaskedLM": "masked", "ForSequenceClassification": "classifier"}
+    heads = {
+        "ForMaskedLM": "masked",
+        "ForSequenceClassification": "classifier",
+        "ForConditionalGeneration": "paired",
+    }
     name = type(model).__name__
     return next((kind for end, kind in heads.items() if name.endswith(end)), "causal")
 
@@ -192,10 +225,15 @@ def update(model: Any, optimizer: Any, rate: float, loss: Tensor, clip: float = 
 
 
 def train(
-    model_config: Mapping[str, Any], texts: list[list[int]] | None = None, *, clip: float = 1.0
+    model_config: Mapping[str, Any],
+    texts: list[list[int]] | None = None,
+    *,
+    clip: float = 1.0,
+    adapt: Callable[[Any], Any] | None = None,
 ) -> Reference:
     """Train on synthetic tokens, or on texts that are given as numbers of words."""
     model = build(model_config)
+    model = adapt(model) if adapt else model
     initial = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     optimizer = torch.optim.AdamW(model.parameters())
     losses = []

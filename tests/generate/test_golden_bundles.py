@@ -103,6 +103,12 @@ PLANS: dict[str, dict[str, Any]] = {
         "recipe": {"framework": "deepspeed"},
         "strategy": {"zero_stage": 3, "offload": "optimizer", **UNDIVIDED},
     },
+    "qlora": {
+        "model": LLAMA,
+        "cluster": FOUR,
+        "recipe": {"method": "qlora", "lora": {"rank": 8, "double_quantization": True}},
+        "strategy": {"zero_stage": 3, **UNDIVIDED},
+    },
     "bert": {
         "model": "google-bert/bert-base-uncased",
         "cluster": {"gpu": "t4", "gpus_per_node": 2},

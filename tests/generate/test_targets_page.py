@@ -5,16 +5,18 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from run_specs import refusal, with_layout
+from run_specs import job_of, refusal, with_layout
 from test_docs import check_block
 from test_generate import SPEC
 
 from planner.catalog import records
 from planner.generate import LAUNCHERS
+from planner.generate.run_spec import Adapters
 from planner.targets import targets_of
 
 ROOT = Path(__file__).parents[2]
@@ -43,6 +45,19 @@ LAYOUTS: Mapping[str, Mapping[str, Any]] = {
 }
 """Fields of a layout; where no ZeRO stage is given, any that the target writes will do."""
 
+LORA = Adapters(rank=16, alpha=32.0, dropout=0.0, modules=("q_proj", "v_proj"), base_bits=16)
+QLORA = replace(LORA, base_bits=4)
+TRAINED: Mapping[str, Mapping[str, Any]] = {
+    "all weights, in the config's dtype": {"config_dtype": "bfloat16"},
+    "LoRA, replicas": {"adapters": LORA, "zero_stage": 0},
+    "LoRA, shards": {"adapters": LORA, "zero_stage": 3},
+    "LoRA, offload": {"adapters": LORA, "zero_stage": 3, "offload": "optimizer+parameters"},
+    "LoRA, tensor parallel": {"adapters": LORA, "tensor_parallel_size": 2},
+    "QLoRA, replicas": {"adapters": QLORA, "zero_stage": 0},
+    "QLoRA, shards": {"adapters": QLORA, "zero_stage": 3},
+}
+"""Fields of a spec, as for the layouts."""
+
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = (head, ["---"] * len(head), *rows)
@@ -52,13 +67,18 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def is_written(framework: str, target: str, layout: Mapping[str, Any]) -> bool:
     stages = (layout["zero_stage"],) if "zero_stage" in layout else (0, 1, 2, 3)
     model = {"model": "meta-llama/Llama-3.1-8B", "model_config": LLAMA, "framework": framework}
+    specs = [with_layout(SPEC, **{**model, **layout, "zero_stage": stage}) for stage in stages]
     return any(
-        not refusal(with_layout(SPEC, **{**model, **layout, "zero_stage": stage}), target)
-        for stage in stages
+        not refusal(spec, target)
+        # DeepSpeed and Megatron-LM train an fp32 copy, whatever the config says.
+        and job_of(spec).is_in_config_dtype == bool(spec.config_dtype)
+        for spec in specs
     )
 
 
-def layouts_text(targets: Mapping[str, Sequence[str]]) -> str:
+def layouts_text(
+    targets: Mapping[str, Sequence[str]], layouts: Mapping[str, Mapping[str, Any]], head: str
+) -> str:
     columns = [
         (framework, target)
         for framework, its in targets.items()
@@ -71,9 +91,9 @@ def layouts_text(targets: Mapping[str, Sequence[str]]) -> str:
     ]
     rows = [
         [name, *("yes" if is_written(*column, layout) else "" for column in columns)]
-        for name, layout in LAYOUTS.items()
+        for name, layout in layouts.items()
     ]
-    return markdown(["layout", *names], rows)
+    return markdown([head, *names], rows)
 
 
 def test_the_page_is_what_the_targets_say(request: pytest.FixtureRequest) -> None:
@@ -92,7 +112,8 @@ def test_the_page_is_what_the_targets_say(request: pytest.FixtureRequest) -> Non
     ]
     for marker, body in (
         ("frameworks", markdown(("`--framework`", "targets"), frameworks)),
-        ("layouts", layouts_text(targets)),
+        ("layouts", layouts_text(targets, LAYOUTS, "layout")),
+        ("trained", layouts_text(targets, TRAINED, "trained")),
         ("launchers", markdown(("launcher", "files", "from nodes", "targets"), launchers)),
     ):
         check_block(marker, body, update=update, page=PAGE)

@@ -28,9 +28,12 @@ def test_a_plan_with_files_has_its_command(make_job: JobMaker) -> None:
 
 
 def test_a_plan_without_files_says_so_first_and_has_no_command() -> None:
-    plan, text = text_of({"model": "gpt2", "recipe": {"method": "lora"}})
+    plan, text = text_of({"model": "openai/whisper-small"})
     assert plan.instead is None
-    assert "\nFiles   none: the scripts train all weights, not adapters\n" in text
+    assert (
+        "\nFiles   none: for seq2seq-lm the scripts know the inputs of t5, mt5, bart, not of"
+        in text
+    )
     assert "--out DIR" not in text
 
 

@@ -35,6 +35,9 @@ RECIPES: tuple[dict[str, Any], ...] = (
     {"precision": "bf16", "attention": "flash"},
     {"precision": "fp16-mixed", "attention": "eager"},
     {"precision": "fp8"},
+    {"method": "lora"},
+    {"method": "qlora", "lora": {"double_quantization": True}},
+    {"weights_dtype": "config"},
 )
 SAMPLED = 10
 """Rows of a search table that are written one by one."""
@@ -104,12 +107,26 @@ def is_writable_alone(job: Any, table: Any) -> list[bool]:
 @pytest.mark.parametrize(
     ("request_", "reason", "field"),
     [
-        ({"recipe": {"method": "lora"}}, "not adapters", "recipe.method"),
-        ({"recipe": {"weights_dtype": "config"}}, "in the config's dtype", "recipe.weights_dtype"),
+        ({"recipe": {"method": "lora", "framework": "megatron"}}, "no adapters", "recipe.method"),
+        (
+            {
+                "model": "meta-llama/Llama-3.1-8B",
+                "cluster": {"gpu": "h100", "gpus_per_node": 8},
+                "recipe": {"method": "lora", "framework": "torchtitan"},
+            },
+            "adapters are not read",
+            "recipe.method",
+        ),
+        (
+            {"recipe": {"weights_dtype": "config", "precision": "fp16-mixed"}},
+            "needs weights in fp32",
+            "recipe.weights_dtype",
+        ),
         ({"recipe": {"optimizer": "lion"}}, "adamw, not lion", "recipe.optimizer"),
         ({"recipe": {"framework": "nanotron"}}, "not for nanotron yet", "recipe.framework"),
-        ({"model": "google-t5/t5-base"}, "not seq2seq-lm", "recipe.task"),
-        ({"model": "google/vit-base-patch16-224"}, "not image-classification", "recipe.task"),
+        ({"model": "openai/whisper-small"}, "not of models of type whisper", "model"),
+        ({"model": "microsoft/resnet-50"}, "not of models of type resnet", "model"),
+        ({"model": "openai/clip-vit-base-patch32"}, "not none", "recipe.task"),
         ({"cluster": {"gpu": "gaudi2", "gpus_per_node": 2}}, "Gaudi build", "cluster.gpu"),
         ({"cluster": {"gpu": "mi300x", "gpus_per_node": 2}}, "ROCm build", "cluster.gpu"),
     ],

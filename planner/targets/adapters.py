@@ -1,0 +1,53 @@
+"""What PEFT would not train as planned, in the scripts of PyTorch, Accelerate and Trainer."""
+
+import numpy as np
+
+from planner.catalog import records
+from planner.domain.breach import Breach
+from planner.domain.job import Job, Lora
+from planner.domain.strategy import Strategy
+from planner.parallel.lora import module_names
+from planner.targets.base import refusal
+
+_SIXTEEN_BIT_BYTES, _INT8 = 2, 8
+
+
+def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
+    """Return why adapters beside frozen weights refuse a layout; nothing where all are trained."""
+    lora = job.recipe.lora
+    if lora is None:
+        return ()
+    model_type, is_deepspeed = job.model.model_type, job.framework.name == "deepspeed"
+    names = module_names(model_type, lora.targets)
+    return (
+        refusal(
+            any(records.is_expert_to_peft(model_type, name) for name in names),
+            "PEFT would train the experts too, which share their linears' names",
+            "recipe.lora.targets",
+        ),
+        refusal(s.divides_model, "PEFT's adapters are not divided over GPUs"),
+        refusal(s.is_local, "its local SGD would average the frozen weights too"),
+        refusal(
+            job.recipe.precision == "fp16-mixed" and has_half(lora) and not is_deepspeed,
+            "a loss scale in fp16 needs adapters in fp32",
+            "recipe.precision",
+        ),
+        refusal(
+            np.asarray(s.shards_parameters | is_deepspeed) & (lora.base_bits == _INT8),
+            "16-bit and 4-bit weights are sharded, not bitsandbytes' 8-bit ones",
+        ),
+        refusal(
+            np.asarray(s.offloads_parameters) & is_quantised(lora),
+            "4-bit weights on a GPU do not move to host memory",
+        ),
+    )
+
+
+def is_quantised(lora: Lora) -> bool:
+    """Return whether the frozen weights are held in 8 or 4 bit."""
+    return lora.base_bits <= _INT8
+
+
+def has_half(lora: Lora) -> bool:
+    """Return whether the adapters are in 16 bit."""
+    return lora.adapter_bytes <= _SIXTEEN_BIT_BYTES

@@ -1,0 +1,232 @@
+"""Adapters train like one process beside frozen weights, whole or in 4 bit, and load back."""
+
+import sys
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import peft
+import pytest
+import torch
+import transformers
+from launched import ACCUMULATED, GPT2, LLAMA, Run, launch_several, run, start, write
+from reference import TOLERANCE, Reference, build, distance, train
+from reference import expected as in_fp32
+from run_specs import with_layout
+from test_deepspeed import weights_of
+
+from planner.generate import RunSpec
+from planner.generate.run_spec import Adapters
+
+pytestmark = [
+    pytest.mark.usefixtures("preloaded"),
+    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated"),
+    pytest.mark.filterwarnings("ignore:fan_in_fan_out is set to False"),
+]
+
+MODULES = {"llama": ("q_proj", "v_proj", "down_proj"), "gpt2": ("c_attn", "attn.c_proj")}
+CONFIGS: Mapping[str, dict[str, Any]] = {"llama": LLAMA, "gpt2": GPT2}
+NF4 = {
+    "load_in_4bit": True,
+    "bnb_4bit_quant_type": "nf4",
+    "bnb_4bit_use_double_quant": True,
+    "bnb_4bit_compute_dtype": torch.float32,
+}
+GLOO_ONLY = str(Path(__file__).parent / "gloo_only")
+
+
+def plan(model: str = "llama", *, bits: int = 32, **layout: Any) -> RunSpec:
+    adapters = Adapters(
+        rank=4,
+        alpha=8.0,
+        dropout=0.1,
+        modules=MODULES[model],
+        base_bits=bits,
+        has_double_quantization=bits == 4,
+    )
+    return with_layout(ACCUMULATED, model_config=CONFIGS[model], adapters=adapters, **layout)
+
+
+def launch(folder: Path, target: str, spec: RunSpec, *arguments: str) -> Run:
+    """Start the plan where Accelerate uses FSDP or DeepSpeed without GPUs."""
+    write(folder, spec, target)
+    command = ("bash", f"{target}/launch.sh", "--no-dropout", *arguments)
+    if spec.framework != "deepspeed" and not spec.shards_parameters:
+        return start(folder, *command)
+    engine = "deepspeed" if spec.framework == "deepspeed" else "fsdp"
+    return start(
+        folder,
+        *command,
+        PYTHONPATH=GLOO_ONLY,
+        ACCELERATE_USE_CPU="false",
+        ACCELERATE_ENGINE=engine,
+    )
+
+
+def adapted(base: Any, modules: tuple[str, ...]) -> Any:
+    torch.manual_seed(0)
+    lora = peft.LoraConfig(r=4, lora_alpha=8, target_modules=list(modules), task_type="CAUSAL_LM")
+    return peft.get_peft_model(base, lora)
+
+
+def quantised(base: Any) -> Any:
+    bitsandbytes: Any = transformers.BitsAndBytesConfig
+    weights = {"config": base.config, "state_dict": base.state_dict()}
+    return type(base).from_pretrained(None, quantization_config=bitsandbytes(**NF4), **weights)
+
+
+@cache
+def expected(model: str, bits: int) -> Reference:
+    """Train the adapters in this process, once per session."""
+
+    def adapt(base: Any) -> Any:
+        return adapted(quantised(base) if bits == 4 else base, MODULES[model]).train()
+
+    return train(CONFIGS[model], adapt=adapt)
+
+
+def assert_parity(run: Run, reference: Reference) -> None:
+    assert run.losses == pytest.approx(reference.losses, abs=TOLERANCE, rel=0)
+    trained = {
+        name.replace(".default", ""): weight
+        for name, weight in reference.weights.items()
+        if ".lora_" in name
+    }
+    first = {name.replace(".default", ""): weight for name, weight in reference.initial.items()}
+    assert run.adapters.keys() == trained.keys()
+    assert distance(run.adapters, trained) <= TOLERANCE
+    assert distance(trained, first) > 100 * TOLERANCE
+    assert not (run.folder / "model" / "model.safetensors").exists()
+
+
+RUNS: Mapping[str, tuple[str, str, dict[str, Any]]] = {
+    "accelerate": ("accelerate", "gpt2", {}),
+    "accelerate zero-1": ("accelerate", "llama", {"zero_stage": 1, "recompute": "full"}),
+    "accelerate zero-2": ("accelerate", "gpt2", {"zero_stage": 2}),
+    "accelerate zero-3": ("accelerate", "llama", {"zero_stage": 3, "recompute": "full"}),
+    "trainer": ("trainer", "llama", {"recompute": "full"}),
+    "trainer zero-3": ("trainer", "llama", {"zero_stage": 3, "recompute": "full"}),
+    "deepspeed zero-2": ("accelerate", "llama", {"framework": "deepspeed", "zero_stage": 2}),
+    "deepspeed trainer": ("trainer", "llama", {"framework": "deepspeed", "zero_stage": 1}),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_adapters_train_like_one_process(name: str, tmp_path: Path) -> None:
+    target, model, layout = RUNS[name]
+    run = launch(tmp_path, target, plan(model, **layout)).finish()
+    assert_parity(run, expected(model, 32))
+
+
+def test_torchrun_trains_adapters_like_one_process_and_resumes_exactly(tmp_path: Path) -> None:
+    plans = {str(stage): plan(zero_stage=stage) for stage in range(4)}
+    plans["offloaded"] = plan(zero_stage=3, offload="optimizer+parameters")
+    checkpoint = "checkpoints/NAME/step-2"
+    save = ("--no-dropout", "--save-every", "2", "--output", "FOLDER/checkpoints/NAME")
+    again = ("--no-dropout", "--resume", f"FOLDER/{checkpoint}")
+    for whole in launch_several(tmp_path, plans, *save, again=again).values():
+        assert_parity(whole, expected("llama", 32))
+        part = Run(whole.folder / "again", whole.process)
+        assert part.losses == whole.losses[2:]
+        assert distance(part.adapters, whole.adapters) == 0
+
+
+@pytest.mark.parametrize("target", ["accelerate", "trainer"])
+def test_zero_3_of_deepspeed_trains_adapters_like_one_process(target: str, tmp_path: Path) -> None:
+    spec = plan(framework="deepspeed", zero_stage=3)
+    weights = weights_of(LLAMA, tmp_path / "llama")
+    run = launch(tmp_path, target, spec, *weights, "--save-every", "3").finish()
+    assert_parity(run, expected("llama", 32))
+
+
+@pytest.mark.parametrize(
+    ("target", "layout"),
+    [("accelerate", {}), ("accelerate", {"zero_stage": 3}), ("trainer", {"zero_stage": 2})],
+)
+def test_4_bit_weights_train_adapters_like_one_process(
+    target: str, layout: dict[str, Any], tmp_path: Path
+) -> None:
+    run = launch(tmp_path, target, plan(bits=4, **layout), "--save-every", "2").finish()
+    assert_parity(run, expected("llama", 4))
+
+
+@pytest.mark.parametrize(
+    ("target", "layout"),
+    [
+        ("accelerate", {}),
+        ("accelerate", {"zero_stage": 1}),
+        ("accelerate", {"zero_stage": 3, "precision": "bf16-mixed"}),
+        ("accelerate", {"framework": "deepspeed", "zero_stage": 2}),
+        ("trainer", {}),
+        ("trainer", {"zero_stage": 3}),
+    ],
+)
+def test_adapters_resume_exactly(target: str, layout: dict[str, Any], tmp_path: Path) -> None:
+    whole = launch(tmp_path / "whole", target, plan(**layout), "--save-every", "1").finish()
+    name = {"accelerate": "step-1", "trainer": "checkpoint-1"}[target]
+    checkpoint = whole.folder / target / "checkpoints" / name
+    part = launch(tmp_path / "part", target, plan(**layout), "--resume", str(checkpoint)).finish()
+    assert part.losses == whole.losses[1:]
+    assert distance(part.adapters, whole.adapters) == 0
+    if (checkpoint / "state.pt").exists():
+        held = torch.load(checkpoint / "state.pt", weights_only=True)["model"]
+        assert all(".lora_" in name for name in held)
+
+
+def test_saved_adapters_load_back_and_the_readmes_line_merges_them(tmp_path: Path) -> None:
+    base = weights_of(LLAMA, tmp_path / "llama")
+    launched = launch(tmp_path, "accelerate", plan(), *base).finish()
+    (line,) = (
+        line
+        for line in (tmp_path / "README.md").read_text().splitlines()
+        if line.startswith("python -c")
+    )
+    model, merged = tmp_path / "model", tmp_path / "merged"
+    line = line.replace("python", sys.executable, 1)
+    command = line.replace("DIR", str(model)).replace("MERGED", str(merged))
+    run(tmp_path, "bash", "-c", command).finish()
+    loaded = peft.PeftModel.from_pretrained(build(LLAMA), str(model))
+    auto: Any = transformers.AutoModelForCausalLM
+    whole, tokens = auto.from_pretrained(merged), torch.arange(16)[None]
+    with torch.no_grad():
+        assert torch.allclose(loaded(tokens).logits, whole(tokens).logits, atol=TOLERANCE)
+        first = build(LLAMA)(tokens).logits
+        assert (whole(tokens).logits - first).abs().max() > 1e-3
+    assert launched.losses == pytest.approx(expected("llama", 32).losses, abs=TOLERANCE, rel=0)
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_4_bit_weights_train_adapters_in_deepspeeds_engine(stage: int, tmp_path: Path) -> None:
+    spec = plan(bits=4, framework="deepspeed", zero_stage=stage)
+    weights = weights_of(LLAMA, tmp_path / "llama")
+    trained = launch(tmp_path, "accelerate", spec, *weights).finish()
+    assert_parity(trained, expected("llama", 4))
+
+
+def test_8_bit_weights_stay_close_to_whole_ones(tmp_path: Path) -> None:
+    trained = launch(tmp_path, "trainer", plan(bits=8)).finish()
+    assert trained.losses == pytest.approx(expected("llama", 32).losses, abs=0.02)
+
+
+@pytest.mark.parametrize("target", ["accelerate", "trainer"])
+@pytest.mark.parametrize("stage", [0, 3])
+def test_4_bit_weights_compute_in_16_bit(stage: int, target: str, tmp_path: Path) -> None:
+    run = launch(tmp_path, target, plan(bits=4, zero_stage=stage, precision="bf16-mixed")).finish()
+    assert run.losses == pytest.approx(expected("llama", 4).losses, abs=0.02)
+    assert {weight.dtype for weight in run.adapters.values()} == {torch.float32}
+
+
+@pytest.mark.parametrize(
+    ("target", "layout"),
+    [("accelerate", {}), ("accelerate", {"zero_stage": 3}), ("trainer", {})],
+)
+def test_weights_in_the_configs_dtype_train_close_to_one_process_in_fp32(
+    target: str, layout: dict[str, Any], tmp_path: Path
+) -> None:
+    spec = with_layout(
+        ACCUMULATED, config_dtype="bfloat16", precision="bf16-mixed", model_config=LLAMA, **layout
+    )
+    run = launch(tmp_path, target, spec).finish()
+    assert run.losses == pytest.approx(in_fp32("llama").losses, abs=0.02)
+    assert {weight.dtype for weight in run.weights.values()} == {torch.bfloat16}

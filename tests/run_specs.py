@@ -108,7 +108,9 @@ def job_of(spec: RunSpec) -> Job:
 
 def lora_of(adapters: Adapters | None) -> Lora | None:
     """Return the adapters of a job, on linears that go by PEFT's names."""
-    return adapters and Lora(
+    if adapters is None:
+        return None
+    return Lora(
         rank=adapters.rank,
         alpha=adapters.alpha,
         dropout=adapters.dropout,

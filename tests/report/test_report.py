@@ -53,6 +53,7 @@ def test_assumptions_stand_in_one_paragraph_each_with_its_flag() -> None:
     resolved = resolve(parse_request({"model": "gpt2"}), allow_paths=False)
     text = text_of(make_plan(resolved.job), resolved.assumptions)
     assumed = next(part for part in text.split("\n\n") if part.startswith("Assumed"))
+    assumed = " ".join(assumed.split())
     assert "a100-sxm-80gb GPUs, as none was named and none was found (--gpu NAME);" in assumed
     assert "(--global-batch-size N)" in assumed
     assert assumed.endswith("(--precision, --optimizer, --attention)")

@@ -83,7 +83,7 @@ def result(
             link for link in (plan.job.cluster.intra_node, plan.job.cluster.inter_node) if link
         ],
         "command": command_line(
-            question, plan.job.cluster.gpu.name, plan.job.cluster.gpus_per_node
+            question, resolved.job.cluster.gpu.name, resolved.job.cluster.gpus_per_node
         ),
         "curl": _curl(question, base_url),
     }

@@ -43,38 +43,33 @@ def plan_within(
             field="recipe.training_tokens",
         )
     most_gpus = max_gpus or job.cluster.world_size
-    jobs = [with_gpus(job, *size) for size in _cluster_sizes(job, most_gpus)]
-    options = [(sized, _option(sized, pinned, deadline_seconds)) for sized in jobs]
-    fitting = [(sized, option) for sized, option in options if option is not None]
+    fitting, unsplit = _fitting(job, most_gpus, pinned, deadline_seconds)
     in_time = [(sized, option) for sized, option in fitting if option.is_in_time is not False]
     if not in_time:
-        raise _no_option(job, fitting, most_gpus, deadline_seconds)
-    ranked = sorted(in_time, key=lambda pair: _rank(objective, pair[1]))
-    plan, unsplit = _first_plan([sized for sized, _ in ranked], pinned, objective)
-    shown = tuple(option for _, option in fitting if option.gpus not in unsplit)
-    return replace(plan, options=shown, notes=tuple(unsplit.values()))
+        raise unsplit[-1] if unsplit else _no_option(job, fitting, most_gpus, deadline_seconds)
+    chosen, _ = min(in_time, key=lambda pair: _rank(objective, pair[1]))
+    return replace(
+        make_plan(chosen, pinned, "memory" if objective == "memory" else "time"),
+        options=tuple(option for _, option in fitting),
+        notes=tuple(f"{error.message} ({error.hint}): left out" for error in unsplit),
+    )
 
 
-def _first_plan(
-    ranked: list[Job], pinned: PinnedFields | None, objective: str
-) -> tuple[Plan, dict[int, str]]:
-    """Return the plan of the best number of GPUs that splits the batch, and why better ones do not.
-
-    Raises:
-        InvalidInputError: none does.
-    """
-    unsplit: dict[int, str] = {}
-    for sized in ranked:
+def _fitting(
+    job: Job, most_gpus: int, pinned: PinnedFields | None, deadline_seconds: float | None
+) -> tuple[list[tuple[Job, ClusterOption]], list[InvalidInputError]]:
+    """Return the numbers of GPUs on which the job fits, and why others do not split its batch."""
+    fitting, unsplit = [], []
+    for size in _cluster_sizes(job, most_gpus):
+        sized = with_gpus(job, *size)
         try:
-            plan = make_plan(sized, pinned, "memory" if objective == "memory" else "time")
+            option = _option(sized, pinned, deadline_seconds)
         except InvalidInputError as error:
-            if sized is ranked[-1]:
-                raise
-            gpus = sized.cluster.world_size
-            unsplit[gpus] = f"{gpus} GPUs were left out: {error.message} ({error.hint})"
-        else:
-            return plan, unsplit
-    raise AssertionError("there is a number of GPUs to plan on")
+            unsplit.append(error)
+            continue
+        if option is not None:
+            fitting.append((sized, option))
+    return fitting, unsplit
 
 
 def _rank(objective: str, option: ClusterOption) -> tuple[float, float]:
@@ -110,7 +105,7 @@ def _option(
 ) -> ClusterOption | None:
     try:
         candidate = choose(job, pinned).situation.candidate
-    except (NothingFitsError, InvalidInputError):
+    except NothingFitsError:
         return None
     if candidate.strategy.offloads_optimizer and "offload" not in (pinned or {}):
         return None

@@ -169,8 +169,8 @@ def _check_batch(situation: Situation, preference: Preference, pinned: PinnedFie
     job, s = situation.job, situation.fastest.strategy
     batch, world_size = job.recipe.global_batch_size, job.cluster.world_size
     micro_batch = pinned.get("micro_batch_size", 1)
-    is_undivided = not pinned.keys() & {dimension.field for dimension in DIMENSIONS}
-    if preference == rules.PLAIN and is_undivided and micro_batch > 1:
+    is_undivided = micro_batch > 1 and not pinned.keys() & {each.field for each in DIMENSIONS}
+    if preference == rules.PLAIN and is_undivided and batch % (world_size * micro_batch):
         raise unsplit(batch, world_size, micro_batch)
     changing = job.framework.capabilities.changes_model
     is_divided = not any(s.uses(each) and each.name in changing for each in DIMENSIONS)

@@ -36,6 +36,7 @@ CASES: dict[str, dict[str, Any]] = {case["id"]: case for case in TABLE["job"]}
 PLANNED = [name for name, case in CASES.items() if "refused" not in case]
 TOGETHER = 20_000
 """Layouts that are estimated at once."""
+DESKTOP_BYTES = 128 * 2**30
 TIE = 1.02
 """Decision 0012: of layouts within 2 % of the fastest the simplest is taken, then the one that
 recomputes least, then the roomiest."""
@@ -154,7 +155,8 @@ def ordinary(every: Pass, wish: PinnedFields) -> Column:
     machines = [records.instance(name) for name in records.instance_names()]
     several = [machine for machine in machines if machine.gpus_per_node > 1]
     each = max(machine.host_memory_bytes / machine.gpus_per_node for machine in several)
-    largest = each * every.job.cluster.gpus_per_node
+    cluster = every.job.cluster
+    largest = DESKTOP_BYTES if cluster.gpu.is_consumer else each * cluster.gpus_per_node
     needed = np.asarray(estimate_host_memory(every.job, every.table).training_bytes)
     held = fits & (needed <= (every.job.cluster.host_memory_bytes or largest))
     tiers = [fits] if "offload" in wish else [on_gpu, held]

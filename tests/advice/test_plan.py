@@ -119,7 +119,7 @@ def test_a_batch_is_split_by_what_the_framework_divides_anyway(make_job: JobMake
 
 
 def test_offload_to_a_host_of_unknown_memory_says_what_it_needs(make_job: JobMaker) -> None:
-    plan = make_plan(make_job(LLAMA, gpus=1, gpu="4090", recipe={"sequence_length": 512}))
+    plan = make_plan(make_job(LLAMA, gpus=1, gpu="a100-40gb", recipe={"sequence_length": 512}))
     assert plan.chosen.strategy.offloads_optimizer
     (finding,) = (each for each in plan.findings if each.code == "MEM003")
     assert "GiB of each node's, assumed to be there" in finding.message

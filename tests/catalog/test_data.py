@@ -335,7 +335,7 @@ def test_the_shares_of_a_link_are_fractions() -> None:
 def test_every_section_of_the_interconnect_has_its_source() -> None:
     assumed = interconnect()
     sections = [getattr(assumed, each.name) for each in fields(assumed) if is_dataclass(each.type)]
-    assert len(sections) == 10
+    assert len(sections) == 11
     for section in sections:
         keys = {each.name for each in fields(section)}
         sources = {key for key in keys if key == "source" or key.endswith("_source")}

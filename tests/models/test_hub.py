@@ -778,11 +778,11 @@ def test_behind_a_dead_proxy_the_proxy_is_named(client: pytest.MonkeyPatch) -> N
     assert "no connection to hub.invalid through the proxy" in error.message
 
 
-def test_without_the_client_the_hint_names_the_extra(client: pytest.MonkeyPatch) -> None:
+def test_without_the_client_the_hint_names_it(client: pytest.MonkeyPatch) -> None:
     client.setitem(sys.modules, CLIENT, None)
     error = _refused("org/gpt2-medium", ModelNotFoundError)
     assert "not among the models that ship" in error.message
-    assert "pip install 'planner[hub]'" in error.hint
+    assert "pip install huggingface_hub" in error.hint
     assert "gpt2-medium" in error.hint
 
 

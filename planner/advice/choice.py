@@ -8,7 +8,7 @@ from planner.advice import rules
 from planner.advice.refusal import no_layout, nothing_fits, unsplit
 from planner.advice.rules import DISAGREEMENT, Finding, Preference, Situation
 from planner.advice.rules.base import LARGER_GPUS, ONE_GPU, ONE_NODE
-from planner.core.errors import PlannerError
+from planner.core.errors import InvalidInputError
 from planner.core.term import Column
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.job import Job
@@ -48,13 +48,27 @@ def choose(job: Job, pinned: PinnedFields | None = None, objective: str = "time"
     ordinary = ordinary_rows(result, pinned or {})
     if not len(ordinary):
         raise nothing_fits(result, pinned)
-    situation = _situation(result, ordinary, pinned or {})
+    return choose_from(result, ordinary, pinned or {}, objective)
+
+
+def choose_from(
+    result: SearchResult, ordinary: Column, pinned: PinnedFields, objective: str = "time"
+) -> Choice:
+    """Return the layout to run of a search.
+
+    Args:
+        result: every legal layout, estimated.
+        ordinary: rows that may be proposed; one at least.
+        pinned: values that every row has.
+        objective: "time", or "memory" for the smallest layout.
+    """
+    situation = _situation(result, ordinary, pinned)
     branch, preference = rules.branch(situation)
     if objective == "memory":
         smallest = result.candidate(result.smallest(ordinary))
         contest = replace(situation, candidate=smallest)
         return Choice(result=result, ordinary=ordinary, situation=contest, findings=(branch,))
-    contest = _contest(situation, result, ordinary, pinned or {}, preference)
+    contest = _contest(situation, result, ordinary, pinned, preference)
     disagreement = DISAGREEMENT.find(contest)
     winner = contest.fastest if rules.follows_search(contest) else contest.candidate
     return Choice(
@@ -216,9 +230,13 @@ def on_fewer_gpus(job: Job) -> dict[str, Candidate]:
     """Return the choice on fewer GPUs, by which they are, where it fits on them without a host."""
     chosen = {}
     for name, smaller in smaller_jobs(job).items():
+        result = search(smaller)
+        ordinary = ordinary_rows(result, {}) if result.size else np.array([])
+        if not len(ordinary):
+            continue
         try:
-            candidate = choose(smaller).situation.candidate
-        except PlannerError:
+            candidate = choose_from(result, ordinary, {}).situation.candidate
+        except InvalidInputError:
             continue
         if not candidate.strategy.offloads_optimizer:
             chosen[name] = candidate

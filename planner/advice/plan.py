@@ -17,7 +17,7 @@ from planner.advice.alternatives import (
     shown,
     too_large,
 )
-from planner.advice.choice import choose, on_fewer_gpus, smaller_jobs
+from planner.advice.choice import Choice, choose, choose_from, on_fewer_gpus, smaller_jobs
 from planner.advice.confidence import Confidence, confidence
 from planner.advice.launch import Instead, fastest_written
 from planner.advice.other_network import on_other_network
@@ -105,7 +105,7 @@ def make_plan(job: Job, pinned: PinnedFields | None = None, objective: str = "ti
         choice.situation,
         on_fewer_gpus=on_fewer_gpus(job),
         on_other_network=on_other_network(
-            job, chosen, lambda there: choose(there, pinned, objective).situation.candidate
+            job, chosen, lambda there: _choice_there(choice, there, pinned or {}, objective)
         ),
         held_back=_held_back(result, chosen, best, objective),
     )
@@ -130,6 +130,12 @@ def make_plan(job: Job, pinned: PinnedFields | None = None, objective: str = "ti
         confidence=confidence(job, chosen),
         instead=_instead(job, chosen, pinned or {}),
     )
+
+
+def _choice_there(choice: Choice, there: Job, pinned: PinnedFields, objective: str) -> Candidate:
+    """Return what would be chosen of the same layouts on another network."""
+    retimed = choice.result.retimed(there)
+    return choose_from(retimed, choice.ordinary, pinned, objective).situation.candidate
 
 
 def _instead(job: Job, chosen: Candidate, pinned: PinnedFields) -> Instead | None:

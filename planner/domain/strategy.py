@@ -150,6 +150,8 @@ class Strategy:
         parallel folding, arXiv:2504.14960.
         Leaves out: fewer than that by choice.
         """
+        if np.all(np.equal(self.expert_parallel_size, 1)):
+            return self.tensor_parallel_size
         ranks = self.tensor_parallel_size * self.context_parallel_size * self.data_parallel_size
         per_expert, rest = np.divmod(ranks, np.maximum(self.expert_parallel_size, 1))
         shared = np.gcd(self.tensor_parallel_size, np.maximum(per_expert, 1))

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -30,6 +30,10 @@ from planner.targets import is_writable
 TIE = 1.02
 """Layouts within 2 % are alike: of them the simplest is proposed, then one that recomputes least, then
 the roomiest."""
+
+
+_TIMED_TOGETHER = 8192
+"""Layouts of a table that caches like."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,6 +153,14 @@ class SearchResult:
         if len(roomy) and by[roomy].min() <= (1 + error) * by[fitting].min():
             return roomy
         return fitting
+
+    def retimed(self, job: Job) -> "SearchResult":
+        """Return the same layouts on another network, which leaves their memory as it is."""
+        seconds = np.full(self.size, np.inf)
+        fitting = np.flatnonzero(self.fits)
+        for part in np.array_split(fitting, -(-len(fitting) // _TIMED_TOGETHER)):
+            seconds[part] = estimate_step_time(job, rows(self.table, part)).step_seconds
+        return replace(self, job=job, step_seconds=seconds)
 
     def smallest(self, among: Column) -> int:
         """Return the row that needs the least memory."""

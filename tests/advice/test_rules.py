@@ -241,7 +241,10 @@ HELD_BACK: dict[str, tuple[dict[str, Any], str]] = {
     "another way": ({"synchronize_every": 8}, "trains another way"),
     "host": ({"zero_stage": 3, "offload": Offload.OPTIMIZER_AND_PARAMETERS}, "last resort"),
     "no room": ({"micro_batch_size": 14}, "no room"),
-    "techniques": ({"tensor_parallel_size": 2}, "tensor parallelism is not worth that here"),
+    "techniques": (
+        {"tensor_parallel_size": 2},
+        "tensor parallelism must earn more: such a lead was real in",
+    ),
     "plain": ({}, "a short run of both settles it"),
 }
 

@@ -122,12 +122,13 @@ def _obstacle(situation: Situation) -> str:
         return f"it needs the host's memory and CPUs, a last resort here (--offload {s.offload})"
     if not other.is_comfortable and chosen.is_comfortable:
         return "it leaves the card no room"
-    more = [d.name for d in DIMENSIONS if s.uses(d) and not chosen.strategy.uses(d)]
-    if more:
-        return f"{' and '.join(more)} parallelism is not worth that here"
     gain = float(chosen.step_time.step_seconds / other.step_time.step_seconds) - 1
     framework = situation.job.framework.name
+    band = lead(framework, gain)
+    real = f"such a lead was real in {band.real_share:.0%} of {band.pairs:,} published pairs"
+    more = [d.name for d in DIMENSIONS if s.uses(d) and not chosen.strategy.uses(d)]
+    if more:
+        return f"{' and '.join(more)} parallelism must earn more: {real}"
     if gain >= trusted_lead(framework):
         return "the tree prefers the simpler one; a short run of both settles it"
-    band = lead(framework, gain)
-    return f"such a lead was real in {band.real_share:.0%} of {band.pairs:,} published pairs"
+    return real

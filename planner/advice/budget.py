@@ -51,7 +51,18 @@ def plan_within(
     return replace(
         make_plan(chosen, pinned, "memory" if objective == "memory" else "time"),
         options=tuple(option for _, option in fitting),
-        notes=tuple(f"{error.message} ({error.hint}): left out" for error in unsplit),
+        notes=(
+            *(f"{error.message} ({error.hint}): left out" for error in unsplit),
+            *(_unpriced(fitting) if objective == "cost" else ()),
+        ),
+    )
+
+
+def _unpriced(fitting: list[tuple[Job, ClusterOption]]) -> tuple[str, ...]:
+    if any(option.usd for _, option in fitting):
+        return ()
+    return (
+        "no price of these GPUs is known: the least GPU time is taken; --instance NAME has one",
     )
 
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from planner.advice.choice import choose_from
 from planner.catalog import records
-from planner.core.errors import PlannerError
+from planner.core.errors import InvalidInputError, PlannerError
 from planner.core.term import Column
 from planner.domain.job import Job
 from planner.domain.strategy import Layout
@@ -96,8 +97,12 @@ def _fastest(job: Job, pinned: PinnedFields) -> Candidate | None:
     except PlannerError:
         return None
     rows = np.flatnonzero(result.fits & result.is_writable & _is_ordinary(result, pinned))
-    row = result.best(rows, result.weighted_seconds) if len(rows) else None
-    return None if row is None else result.candidate(row)
+    if not len(rows):
+        return None
+    try:
+        return choose_from(result, rows, pinned).situation.candidate
+    except InvalidInputError:
+        return None
 
 
 def _is_ordinary(result: SearchResult, pinned: PinnedFields) -> Column:

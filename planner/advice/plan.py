@@ -159,8 +159,12 @@ def _on_fewer(situation: Situation, size: str) -> Plan:
 def _held_back(
     result: SearchResult, chosen: Candidate, best: dict[str, int], objective: str
 ) -> Candidate | None:
-    """Return the fastest of the other families, where it is faster than the choice."""
+    """Return the fastest of the other families, or without files, where it is faster than the choice."""
     others = [row for name, row in best.items() if name != chosen.strategy.family]
+    on_gpu = ~result.table.is_local & ~result.table.offloads_optimizer
+    unwritten = np.flatnonzero(result.is_comfortable & ~result.is_writable & on_gpu)
+    if len(unwritten) and launch(result.job, chosen.strategy).targets:
+        others.append(int(unwritten[np.argmin(result.step_seconds[unwritten])]))
     if not others or objective != "time":
         return None
     row = min(others, key=lambda row: float(result.step_seconds[row]))

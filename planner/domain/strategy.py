@@ -150,13 +150,8 @@ class Strategy:
         parallel folding, arXiv:2504.14960.
         Leaves out: fewer than that by choice.
         """
-        if np.all(np.equal(self.expert_parallel_size, 1)):
-            return self.tensor_parallel_size
-        ranks = self.tensor_parallel_size * self.context_parallel_size * self.data_parallel_size
-        per_expert, rest = np.divmod(ranks, np.maximum(self.expert_parallel_size, 1))
-        shared = np.gcd(self.tensor_parallel_size, np.maximum(per_expert, 1))
-        found: Whole = np.where(rest == 0, shared, self.tensor_parallel_size)
-        return found
+        others = self.context_parallel_size * self.data_parallel_size
+        return expert_tensor_ranks(self.tensor_parallel_size, others, self.expert_parallel_size)
 
     @property
     def shards_optimizer(self) -> Truth:
@@ -298,6 +293,22 @@ def tabulate(layouts: Sequence[Layout]) -> Table:
             for field in fields(Table)
         }
     )
+
+
+def expert_tensor_ranks(tensor: Whole, others: Whole, expert: Whole) -> Whole:
+    """Return over how many tensor-parallel ranks an expert is divided.
+
+    Args:
+        tensor: tensor-parallel ranks.
+        others: context x data-parallel ranks.
+        expert: expert-parallel ranks.
+    """
+    if np.all(np.equal(expert, 1)):
+        return tensor
+    per_expert, rest = np.divmod(tensor * others, np.maximum(expert, 1))
+    shared = np.gcd(tensor, np.maximum(per_expert, 1))
+    found: Whole = np.where(rest == 0, shared, tensor)
+    return found
 
 
 def nearest_multiples(number: int, of: int) -> str:

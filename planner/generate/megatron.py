@@ -44,10 +44,9 @@ def parallel_options(spec: RunSpec) -> Options:
         "--context-parallel-size": spec.context_parallel_size,
     }
     if str(spec.model_config.get("model_type")) in MIXTURES:
-        # Experts are divided by tensor parallelism as everything else is.
         options |= {
             "--expert-model-parallel-size": spec.expert_parallel_size,
-            "--expert-tensor-parallel-size": spec.tensor_parallel_size,
+            "--expert-tensor-parallel-size": spec.expert_tensor_parallel_size,
         }
     if spec.sequence_parallel and spec.tensor_parallel_size > 1:
         options["--sequence-parallel"] = None

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from planner.domain.dimensions import DIMENSIONS
-from planner.domain.strategy import ZERO_2, PipelineSchedule
+from planner.domain.strategy import ZERO_2, PipelineSchedule, expert_tensor_ranks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +121,14 @@ class RunSpec:
     def data_parallel_size(self) -> int:
         """Return the ranks that see different data."""
         return self.data_parallel_replicate_size * self.data_parallel_shard_size
+
+    @property
+    def expert_tensor_parallel_size(self) -> int:
+        """Return the tensor-parallel ranks that share an expert; the others hold experts of their own."""
+        others = self.context_parallel_size * self.data_parallel_size
+        return int(
+            expert_tensor_ranks(self.tensor_parallel_size, others, self.expert_parallel_size)
+        )
 
     @property
     def shards_parameters(self) -> bool:

@@ -161,8 +161,9 @@ def smallest_layout(job: Job) -> Candidate:
 
 def remedies(job: Job, pinned: PinnedFields | None) -> list[str]:
     """Return changes that were tried and make the job fit, each on its own: the least of people's first."""
-    texts = ["without the pinned strategy it fits"] if pinned and fits_somehow(job) else []
-    texts += [
+    if pinned and fits_somehow(job):
+        return ["without the pinned strategy it fits"]
+    texts = [
         f"{name} would fit ({flag})"
         for name, flag, changed in _lighter(job)
         if fits_somehow(changed)

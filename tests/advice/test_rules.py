@@ -90,7 +90,7 @@ FIRES: dict[str, Case] = {
     "COM002": pinned({**GPT2, "gpu": "4090"}, tensor_parallel_size=2),
     "COM003": of(ETHERNET, global_batch_size=16),
     "COM004": of(GPT2, training_tokens=2 * 10**6),
-    "COM005": pinned(GPT2, zero_stage=3, **WHOLE),
+    "COM005": pinned(ETHERNET, zero_stage=3, **WHOLE),
     "COM006": {**GPT2, "gpu": "4090"},
     "COM008": MIXED,
     "COM007": {**LARGE, "gpu": "h100", "cluster": {"nodes": 4}},

@@ -9,6 +9,7 @@ from planner.step_time.ledger import estimate_step_time
 from planner.step_time.terms import COMMUNICATION, StepTerm
 
 LARGE_SHARE = 0.20
+NOTABLE_GAIN = 0.05
 MORE_ACCUMULATION = 4
 """Times the global batch that is offered."""
 WORTH_A_NODE = 1.2
@@ -37,7 +38,7 @@ def communication_is_exposed(situation: Situation) -> str | None:
     is_plain = s.zero_stage == 0 and s.data_parallel_size == situation.job.cluster.world_size
     remedies = {
         "local SGD (--synchronize-every 8)": is_plain,
-        _accumulated(situation): s.data_parallel_size > 1 and s.pipeline_parallel_size == 1,
+        (accumulated := _accumulated(situation)): bool(accumulated),
         "hybrid sharding (replicas of shards)": s.shards_parameters and situation.is_multi_node,
         "a larger micro-batch": s.micro_batch_size == 1 and s.data_parallel_size > 1,
         f"a faster link than {network}": True,
@@ -50,15 +51,19 @@ def communication_is_exposed(situation: Situation) -> str | None:
 
 
 def _accumulated(situation: Situation) -> str:
-    """Return what more accumulation in a larger global batch gains, by an estimate of it."""
+    """Return what more accumulation in a larger global batch gains, by an estimate; "" if it is little."""
     job, candidate = situation.job, situation.candidate
     s = candidate.strategy
+    if s.data_parallel_size == 1 or s.pipeline_parallel_size > 1:
+        return ""
     batch = MORE_ACCUMULATION * job.recipe.global_batch_size
     steps = MORE_ACCUMULATION * s.gradient_accumulation_steps
     larger = replace(job, recipe=replace(job.recipe, global_batch_size=batch))
     accumulated = estimate_step_time(larger, replace(s, gradient_accumulation_steps=steps))
     before = float(candidate.step_time.tokens_per_second_per_gpu)
     gain = float(accumulated.tokens_per_second_per_gpu) / before - 1
+    if gain < NOTABLE_GAIN:
+        return ""
     return f"accumulation: {gain:.0%} more tokens/s with --global-batch-size {batch}"
 
 
@@ -182,7 +187,7 @@ def shards_buy_nothing(situation: Situation) -> str | None:
     if simplest is None or not s.shards_parameters or not simplest.is_comfortable:
         return None
     saved = situation.candidate.step_time.step_seconds / simplest.step_time.step_seconds - 1
-    if saved < -LARGE_SHARE / 2:
+    if saved < 0:
         return None
     return (
         f"DDP fits with room ({format_bytes(simplest.memory.reserved_bytes)}) and takes"

@@ -114,8 +114,11 @@ def single_gpu_techniques_come_first(situation: Situation) -> str | None:
     techniques = {
         "16-bit precision (--precision bf16-mixed)": precision in {"fp32", "tf32"},
         "recompute (--recompute full)": situation.candidate.strategy.recompute == Recompute.NONE,
-        "an 8-bit optimizer (--optimizer adamw-8bit)": recipe.optimizer == "adamw"
-        and "adamw-8bit" in situation.job.framework.optimizers,
+        "an 8-bit optimizer (--optimizer adamw-8bit, without launch files)": (
+            recipe.optimizer == "adamw"
+            and recipe.lora is None
+            and "adamw-8bit" in situation.job.framework.optimizers
+        ),
         "accumulation of smaller micro-batches": situation.candidate.strategy.micro_batch_size > 1,
     }
     left = [name for name, is_open in techniques.items() if is_open]

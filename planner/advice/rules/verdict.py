@@ -6,7 +6,11 @@ from planner.advice.rules.base import Situation
 from planner.catalog.choice import lead, trusted_lead
 from planner.core.units import format_bytes
 from planner.domain.dimensions import DIMENSIONS
+from planner.domain.job import Job
+from planner.search.candidate import Candidate
 from planner.search.effort import technique_price
+from planner.search.search import TIE
+from planner.targets import launch
 
 SHOWN_FRACTION = 0.05
 """How much faster another layout must be for the answer to show both."""
@@ -78,10 +82,14 @@ def a_faster_layout_is_held_back(situation: Situation) -> str | None:
     chosen = situation.candidate
     gain = float(chosen.step_time.step_seconds / other.step_time.step_seconds) - 1
     saved = float(chosen.memory.reserved_bytes - other.memory.reserved_bytes)
-    if gain <= SHOWN_FRACTION:
+    # Estimates of the host's optimizer are the roughest.
+    if gain <= (SHOWN_FRACTION if other.strategy.offloads_optimizer else TIE - 1):
         return None
     room = f" and takes {format_bytes(saved)} less" if saved > 0 else ""
-    return f"{other.strategy.family} is {gain:.0%} faster on paper{room}; {_obstacle(situation)}"
+    name = other.strategy.family
+    if name == chosen.strategy.family:
+        name += f" with recompute {other.strategy.recompute}"
+    return f"{name} is {gain:.0%} faster on paper{room}; {_obstacle(situation)}"
 
 
 def search_gain(situation: Situation) -> float:
@@ -112,23 +120,35 @@ def _obstacle(situation: Situation) -> str:
     other, chosen = situation.held_back, situation.candidate
     if other is None:
         raise AssertionError("there is a layout to speak of")
-    s = other.strategy
-    if s.is_local:
-        return (
-            f"it averages weights every {s.synchronize_every} steps, which trains another way"
-            f" (--synchronize-every {s.synchronize_every})"
-        )
-    if s.offloads_optimizer and not chosen.strategy.offloads_optimizer:
-        return f"it needs the host's memory and CPUs, a last resort here (--offload {s.offload})"
-    if not other.is_comfortable and chosen.is_comfortable:
-        return "it leaves the card no room"
+    return _lack(situation.job, other, chosen) or _doubt(situation.job, other, chosen)
+
+
+def _lack(job: Job, other: Candidate, chosen: Candidate) -> str:
+    """Return what a faster layout lacks beside the choice; "" where nothing but evidence."""
+    s, launched = other.strategy, launch(job, other.strategy)
+    reasons = {
+        f"it has no launch files: {launched.reason}": (
+            not launched.targets and bool(launch(job, chosen.strategy).targets)
+        ),
+        f"it averages weights every {s.synchronize_every} steps, which trains another way"
+        f" (--synchronize-every {s.synchronize_every})": s.is_local,
+        f"it needs the host's memory and CPUs, a last resort here (--offload {s.offload})": (
+            s.offloads_optimizer and not chosen.strategy.offloads_optimizer
+        ),
+        "it leaves the card no room": chosen.is_comfortable and not other.is_comfortable,
+    }
+    return next((reason for reason, applies in reasons.items() if applies), "")
+
+
+def _doubt(job: Job, other: Candidate, chosen: Candidate) -> str:
+    """Return why a faster layout is not believed to be worth it."""
     gain = float(chosen.step_time.step_seconds / other.step_time.step_seconds) - 1
-    framework = situation.job.framework.name
-    band = lead(framework, gain)
+    band = lead(job.framework.name, gain)
     real = f"such a lead was real in {band.real_share:.0%} of {band.pairs:,} published pairs"
-    more = [d.name for d in DIMENSIONS if s.uses(d) and not chosen.strategy.uses(d)]
+    uses = (each for each in DIMENSIONS if other.strategy.uses(each))
+    more = [each.name for each in uses if not chosen.strategy.uses(each)]
     if more:
         return f"{' and '.join(more)} parallelism must earn more: {real}"
-    if gain >= trusted_lead(framework):
+    if gain >= trusted_lead(job.framework.name):
         return "the tree prefers the simpler one; a short run of both settles it"
     return real

@@ -60,6 +60,12 @@ NODES_OF_SMALL: Case = {**GPT2, "cluster": {"nodes": 2, "inter_node": "infiniban
 
 MIXED: Case = {"model": "gpt2-xl", "gpus": 3, "gpu": "rtx-3090:2,rtx-3060:1"}
 
+SLOW_GATHERS: Case = {
+    **GPT2,
+    "gpu": "4090",
+    "recipe": {"sequence_length": 128, "global_batch_size": 512},
+}
+
 WHOLE = {"tensor_parallel_size": 1, "pipeline_parallel_size": 1, "context_parallel_size": 1}
 
 
@@ -90,7 +96,7 @@ FIRES: dict[str, Case] = {
     "COM002": pinned({**GPT2, "gpu": "4090"}, tensor_parallel_size=2),
     "COM003": of(ETHERNET, global_batch_size=16),
     "COM004": of(GPT2, training_tokens=2 * 10**6),
-    "COM005": pinned(ETHERNET, zero_stage=3, **WHOLE),
+    "COM005": pinned(SLOW_GATHERS, zero_stage=3, micro_batch_size=1, **WHOLE),
     "COM006": {**GPT2, "gpu": "4090"},
     "COM008": MIXED,
     "COM007": {**LARGE, "gpu": "h100", "cluster": {"nodes": 4}},

@@ -98,7 +98,7 @@ def resolve_cluster(wanted: ClusterRequest) -> ResolvedCluster:
     """
     remarks = _Remarks()
     instance = records.instance(wanted.instance) if wanted.instance else None
-    topology_given = parse_topology(wanted.topology) if wanted.topology else None
+    topology_given = None if wanted.topology is None else parse_topology(wanted.topology)
     gpu, listed = _gpu(wanted, instance, topology_given, remarks)
     gpus_per_node = _gpus_per_node(
         wanted, instance, listed or _num_shown(wanted, topology_given), remarks
@@ -129,7 +129,7 @@ def resolve_cluster(wanted: ClusterRequest) -> ResolvedCluster:
 
 def _larger_gpus(wanted: ClusterRequest) -> Cluster | None:
     """Return the cluster without the least model of a list of GPUs; None where there is one model."""
-    if wanted.gpu is None or not mixed_gpus.is_list(wanted.gpu) or wanted.topology:
+    if wanted.gpu is None or not mixed_gpus.is_list(wanted.gpu) or wanted.topology is not None:
         return None
     gpu_counts = mixed_gpus.read_gpu_counts(wanted.gpu)
     if len(gpu_counts) == 1:

@@ -54,6 +54,12 @@ def test_suggest_prints_a_plan() -> None:
     assert "\nAssumed a100-sxm-80gb" in result.stdout
 
 
+def test_an_empty_topology_is_no_plan_for_an_assumed_gpu() -> None:
+    result = process("suggest", "gpt2", "--topology", "-", stdin="")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "no header line with GPU0" in result.stderr
+
+
 def test_json_is_one_document_on_stdout() -> None:
     answer = json.loads(run("suggest", "gpt2", "--gpus", "4", "--json").stdout)
     assert answer["chosen"]["strategy"]["zero_stage"] == 0

@@ -33,6 +33,13 @@ def test_an_instances_network_is_a_share_of_its_data_sheet() -> None:
     assert (link.provenance, link.medium) == (Provenance.DERIVED, "network")
 
 
+@pytest.mark.parametrize("text", ["", "\n", "nothing here"])
+def test_a_topology_that_holds_nothing_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInputError, match="no header line") as caught:
+        resolved(topology=text)
+    assert caught.value.field == "cluster.topology"
+
+
 def test_one_node_has_no_network() -> None:
     assert resolved(instance="p4d.24xlarge").cluster.inter_node is None
 

@@ -9,7 +9,7 @@ from planner.catalog import records
 from planner.core.errors import InvalidInputError
 from planner.domain.cluster import Cluster, Gpu, Instance, Link
 from planner.hardware import group_links, mixed_gpus, placement
-from planner.hardware.gpu_of_topology import gpu_of_topology
+from planner.hardware.gpu_of_topology import gpu_of_topology, strange_links
 from planner.hardware.named_links import (
     BETWEEN,
     link_between,
@@ -24,6 +24,7 @@ from planner.request.nvlink_domain import FIELD as DOMAIN
 from planner.request.nvlink_domain import NvlinkDomain, nvlink_domain
 
 ASSUMED_GPU = "a100-sxm-80gb"
+ASSUMED_PCIE_GPU = "a100-pcie-80gb"
 
 
 class WireModel(BaseModel):
@@ -186,11 +187,9 @@ def _gpu(
             gpu, others = shown
             remarks.assume(f"{gpu.name} GPUs, as NVLink joins them so{others}", "cluster.gpu")
             return gpu, 0
-        if instance is None:
-            remarks.assume(
-                f"{ASSUMED_GPU} GPUs, as none was named and none was found", "cluster.gpu"
-            )
-        return records.gpu(instance.gpu if instance else ASSUMED_GPU), 0
+        if instance:
+            return records.gpu(instance.gpu), 0
+        return _assumed_gpu(topology_given, remarks), 0
     if mixed_gpus.is_list(wanted.gpu):
         gpu_counts = mixed_gpus.read_gpu_counts(wanted.gpu)
         gpu, listed = (
@@ -201,9 +200,20 @@ def _gpu(
             remarks.notes.append(mixed_gpus.waste(gpu_counts))
     else:
         gpu, listed = records.gpu(wanted.gpu), 0
+        shown = strange_links(gpu, topology_given) if topology_given else ""
+        remarks.notes.extend([shown] if shown else [])
     if instance and gpu.name != instance.gpu:
         remarks.notes.append(f"{gpu.name} as given, not the {instance.gpu} of {instance.name}")
     return gpu, listed
+
+
+def _assumed_gpu(topology_given: Topology | None, remarks: _Remarks) -> Gpu:
+    """Return the GPU to take where nothing names one: a card for PCIe where a topology shows no other links."""
+    name, why = ASSUMED_GPU, "none was found"
+    if topology_given and topology_given.pcie:
+        name, why = ASSUMED_PCIE_GPU, "the topology shows no NVLink"
+    remarks.assume(f"{name} GPUs, as none was named and {why}", "cluster.gpu")
+    return records.gpu(name)
 
 
 def _gpu_of_names(names: tuple[str, ...], remarks: _Remarks) -> Gpu:

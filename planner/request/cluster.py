@@ -200,8 +200,8 @@ def _gpu(
             remarks.notes.append(mixed_gpus.waste(gpu_counts))
     else:
         gpu, listed = records.gpu(wanted.gpu), 0
-        shown = strange_links(gpu, topology_given) if topology_given else ""
-        remarks.notes.extend([shown] if shown else [])
+        strange = strange_links(gpu, topology_given) if topology_given else ""
+        remarks.notes.extend([strange] if strange else [])
     if instance and gpu.name != instance.gpu:
         remarks.notes.append(f"{gpu.name} as given, not the {instance.gpu} of {instance.name}")
     return gpu, listed

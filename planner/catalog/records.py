@@ -173,8 +173,12 @@ def link(name: str, field: str = "cluster.intra_node") -> LinkRecord:
     """
     wanted = name.strip().lower()
     if wanted not in link_names():
-        hint = did_you_mean(name, link_names()) or f"known: {', '.join(link_names())}"
-        raise UnknownNameError(f"unknown link {name[:60]!r}", hint=hint, field=field)
+        near = did_you_mean(name, link_names())
+        raise UnknownNameError(
+            f"unknown link {name[:60]!r}",
+            hint=f"{near} `planner links` lists all of them".lstrip(),
+            field=field,
+        )
     return _link(wanted)
 
 

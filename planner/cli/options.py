@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from planner.cli import wishes
 from planner.cli.amounts import read_batch, read_hours, read_length, read_precision, read_tokens
 from planner.cli.output import say
 from planner.core.errors import InvalidInputError
@@ -179,15 +180,19 @@ def build_request(model: str, flags: dict[str, Any]) -> Any:
         with click.open_file(flags["topology"], encoding="utf-8", errors="replace") as file:
             cluster["topology"] = file.read(2**17)
     _fill_from_machine(cluster)
-    strategy = {**_strategy(flags["strategy"]), **_given(flags, _STRATEGY)}
+    strategy = wishes.together(
+        [
+            (f"--strategy {flags['strategy']}", _strategy(flags["strategy"])),
+            *wishes.flags(_given(flags, _STRATEGY)),
+            *((f"--pin {text}", wishes.read(text, "--pin")) for text in flags.get("pin", ())),
+        ]
+    )
     recipe = {**_sizes(flags), **_given(flags, _RECIPE)}
     recipe |= _run(flags["tokens"], flags["samples"], flags["epochs"])
     lora = _lora(flags["lora_rank"], flags["lora_targets"])
     if lora:
         recipe["lora"] = lora
     payload = {"model": model, "cluster": cluster, "recipe": recipe, **_goal(flags)}
-    for pinned in flags.get("pin", ()):
-        strategy |= _wish(pinned)
     return parse_request({**payload, "strategy": strategy} if strategy else payload)
 
 
@@ -210,14 +215,8 @@ def _goal(flags: dict[str, Any]) -> dict[str, Any]:
     if flags.get("deadline"):
         goal["deadline_hours"] = read_hours(flags["deadline"])
     if flags.get("why"):
-        goal["why"] = _wish(flags["why"])
+        goal["why"] = wishes.read(flags["why"], "--why")
     return goal
-
-
-def _wish(text: str) -> dict[str, Any]:
-    from planner.request.wish import read_wish
-
-    return read_wish(text)
 
 
 def _given(flags: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
@@ -251,7 +250,7 @@ def _strategy(text: str | None) -> dict[str, Any]:
     if text is None:
         return {}
     if not text.lstrip().startswith(("{", "[")):
-        return _wish(text)
+        return wishes.read(text, "strategy")
     try:
         value = json.loads(text)
     except ValueError:

@@ -90,9 +90,14 @@ class Job:
 
     @property
     def peak_flops_per_second(self) -> float:
-        """Return the card's dense peak in the recipe's matmul dtype (fp32 where it has none)."""
+        """Return the card's highest dense peak in the dtypes that the recipe multiplies in.
+
+        A dtype that the card lacks runs as fp32; a recipe in fp8 multiplies attention and the head in
+        bf16, which a card without fp8 may run many times as fast.
+        """
         peaks = self.cluster.gpu.peak_flops
-        return peaks.get(self.precision.matmul_dtype, peaks["fp32"])
+        dtypes = (self.precision.matmul_dtype, self.precision.wide_matmul_dtype)
+        return max(peaks.get(dtype, peaks["fp32"]) for dtype in dtypes)
 
     @property
     def tokens_per_step(self) -> int:

@@ -34,6 +34,11 @@ class Precision:
     """Of the copy that autocast makes of a matmul weight."""
 
     @property
+    def wide_matmul_dtype(self) -> str:
+        """Return the dtype of what fp8 is too narrow for: attention, and the head."""
+        return "bf16" if self.matmul_dtype == "fp8" else self.matmul_dtype
+
+    @property
     def stepped_bytes(self) -> float:
         """Return the bytes of the parameter that the optimizer steps."""
         return self.master_bytes or self.parameter_bytes

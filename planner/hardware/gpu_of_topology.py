@@ -45,6 +45,22 @@ def gpu_of_topology(topology: Topology) -> tuple[Gpu, str] | None:
     return records.gpu(likely[0]), f" ({', '.join(others)} too)" if others else ""
 
 
+def strange_links(gpu: Gpu, topology: Topology) -> str:
+    """Return a note where the topology shows NVLinks that no node of such GPUs has, else ""."""
+    if gpu.nvlink_fabric == "nvswitch":
+        possible = {gpu.nvlink_links, gpu.nvlink_links // (_BOARD_OF_FOUR - 1)}
+    else:
+        possible = set(range(1, gpu.nvlink_links + 1))
+    strange = sorted(set(topology.nvlink.values()) - possible)
+    if not strange:
+        return ""
+    has = ", ".join(f"NV{links}" for links in sorted(possible))
+    return (
+        f"the topology shows {', '.join(f'NV{links}' for links in strange)}, which is of another"
+        f" generation: {gpu.name} has {has or 'no NVLink'}; its links are counted as they are shown"
+    )
+
+
 def _is_wired_so(gpu: Gpu, topology: Topology) -> bool:
     """Return whether such a node could have these NVLinks, its GPUs in whatever order."""
     if gpu.vendor != "nvidia" or not gpu.nvlink_links:

@@ -13,10 +13,13 @@ from planner.domain.cluster import Gpu, Link, Provenance
 
 INSIDE, BETWEEN = "cluster.intra_node", "cluster.inter_node"
 """The fields of a request that name a link."""
+_EXAMPLES = {INSIDE: "pcie-4-x16", BETWEEN: "8x infiniband-ndr"}
 _MEDIA = ("nvlink", "pcie", "network")
 _BITS = 8
 _COUNT = re.compile(r"(?:(?P<count>[0-9]{1,3}) ?[x*] ?)?(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
 _RATE = re.compile(r"(?P<amount>[0-9]{1,6}(?:\.[0-9]{1,6})?) ?(?P<unit>[A-Za-z/]{2,7})")
+_NUMBER_LIKE = re.compile(r"[-+]?\.?[0-9]")
+"""How what is meant for a rate begins: no link's name does."""
 _SLOT = re.compile(r"pcie-(?P<generation>[3-6])-x(?P<lanes>8|16)")
 _BYTE_UNITS = ("GB/s", "GBps")
 _BIT_UNITS = ("Gbit/s", "Gb/s", "Gbps", "gbit/s", "gbps")
@@ -130,14 +133,18 @@ def _read(text: str, field: str) -> _Written:
     if not count:
         raise InvalidInputError(f"{text[:40]!r} is no link", hint="leave the 0x out", field=field)
     rate = _RATE.fullmatch(rest)
+    if not rest:
+        raise InvalidInputError(
+            f"{text[:40]!r} names no link" if given else "no link is named",
+            hint=f"such as {_EXAMPLES[field]}; `planner links` lists all of them",
+            field=field,
+        )
+    if rate is None and _NUMBER_LIKE.match(rest):
+        raise _no_rate(text, field)
     if rate is None:
         return _Written(count=count, record=records.link(rest, field))
     if rate["unit"] not in (*_BYTE_UNITS, *_BIT_UNITS):
-        raise InvalidInputError(
-            f"cannot read {text[:40]!r} as a rate",
-            hint="50GB/s for gigabytes, 400Gbit/s for gigabits a second",
-            field=field,
-        )
+        raise _no_rate(text, field)
     is_nominal = rate["unit"] in _BIT_UNITS
     amount = float(rate["amount"]) / (_BITS if is_nominal else 1)
     if not _LOWEST <= amount * count <= _HIGHEST:
@@ -147,6 +154,14 @@ def _read(text: str, field: str) -> _Written:
             field=field,
         )
     return _Written(count=count, bytes_per_second=amount * GIGA, is_nominal=is_nominal)
+
+
+def _no_rate(text: str, field: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"cannot read {text[:40]!r} as a rate",
+        hint="50GB/s for gigabytes, 400Gbit/s for gigabits a second",
+        field=field,
+    )
 
 
 def _not_several(record: LinkRecord, field: str) -> InvalidInputError:

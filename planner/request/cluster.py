@@ -9,7 +9,7 @@ from planner.catalog import records
 from planner.core.errors import InvalidInputError
 from planner.domain.cluster import Cluster, Gpu, Instance, Link
 from planner.hardware import group_links, mixed_gpus, placement
-from planner.hardware.gpu_of_topology import gpu_of_topology
+from planner.hardware.gpu_of_topology import gpu_of_topology, strange_links
 from planner.hardware.named_links import (
     BETWEEN,
     link_between,
@@ -24,6 +24,7 @@ from planner.request.nvlink_domain import FIELD as DOMAIN
 from planner.request.nvlink_domain import NvlinkDomain, nvlink_domain
 
 ASSUMED_GPU = "a100-sxm-80gb"
+ASSUMED_PCIE_GPU = "a100-pcie-80gb"
 
 
 class WireModel(BaseModel):
@@ -98,7 +99,7 @@ def resolve_cluster(wanted: ClusterRequest) -> ResolvedCluster:
     """
     remarks = _Remarks()
     instance = records.instance(wanted.instance) if wanted.instance else None
-    topology_given = parse_topology(wanted.topology) if wanted.topology else None
+    topology_given = None if wanted.topology is None else parse_topology(wanted.topology)
     gpu, listed = _gpu(wanted, instance, topology_given, remarks)
     gpus_per_node = _gpus_per_node(
         wanted, instance, listed or _num_shown(wanted, topology_given), remarks
@@ -129,7 +130,7 @@ def resolve_cluster(wanted: ClusterRequest) -> ResolvedCluster:
 
 def _larger_gpus(wanted: ClusterRequest) -> Cluster | None:
     """Return the cluster without the least model of a list of GPUs; None where there is one model."""
-    if wanted.gpu is None or not mixed_gpus.is_list(wanted.gpu) or wanted.topology:
+    if wanted.gpu is None or not mixed_gpus.is_list(wanted.gpu) or wanted.topology is not None:
         return None
     gpu_counts = mixed_gpus.read_gpu_counts(wanted.gpu)
     if len(gpu_counts) == 1:
@@ -186,11 +187,9 @@ def _gpu(
             gpu, others = shown
             remarks.assume(f"{gpu.name} GPUs, as NVLink joins them so{others}", "cluster.gpu")
             return gpu, 0
-        if instance is None:
-            remarks.assume(
-                f"{ASSUMED_GPU} GPUs, as none was named and none was found", "cluster.gpu"
-            )
-        return records.gpu(instance.gpu if instance else ASSUMED_GPU), 0
+        if instance:
+            return records.gpu(instance.gpu), 0
+        return _assumed_gpu(topology_given, remarks), 0
     if mixed_gpus.is_list(wanted.gpu):
         gpu_counts = mixed_gpus.read_gpu_counts(wanted.gpu)
         gpu, listed = (
@@ -201,9 +200,20 @@ def _gpu(
             remarks.notes.append(mixed_gpus.waste(gpu_counts))
     else:
         gpu, listed = records.gpu(wanted.gpu), 0
+        strange = strange_links(gpu, topology_given) if topology_given else ""
+        remarks.notes.extend([strange] if strange else [])
     if instance and gpu.name != instance.gpu:
         remarks.notes.append(f"{gpu.name} as given, not the {instance.gpu} of {instance.name}")
     return gpu, listed
+
+
+def _assumed_gpu(topology_given: Topology | None, remarks: _Remarks) -> Gpu:
+    """Return the GPU to take where nothing names one: a card for PCIe where a topology shows no other links."""
+    name, why = ASSUMED_GPU, "none was found"
+    if topology_given and topology_given.pcie:
+        name, why = ASSUMED_PCIE_GPU, "the topology shows no NVLink"
+    remarks.assume(f"{name} GPUs, as none was named and {why}", "cluster.gpu")
+    return records.gpu(name)
 
 
 def _gpu_of_names(names: tuple[str, ...], remarks: _Remarks) -> Gpu:

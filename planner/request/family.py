@@ -47,6 +47,21 @@ def family_fields(name: str) -> PinnedFields:
     return fields | ({"offload": AtLeast(Offload.OPTIMIZER)} if "offload" in parts else {})
 
 
+def named_fields(name: str) -> PinnedFields:
+    """Return what the parts of a family's name say themselves, not what follows from the parts that it lacks.
+
+    Raises:
+        InvalidInputError: see `family_fields`.
+    """
+    parts = {_part(part, name) for part in name.split("+")}
+    named = {field for short_name, field in _DIMENSIONS.items() if short_name in parts}
+    if parts & {*STAGES, "hsdp", "local-sgd"}:
+        named.add("zero_stage")
+    named |= {"data_parallel_replicate_size"} if "hsdp" in parts else set()
+    named |= {"synchronize_every"} if "local-sgd" in parts else set()
+    return {field: value for field, value in family_fields(name).items() if field in named}
+
+
 def _data(kind: str) -> PinnedFields:
     """Return the fields of a kind of data parallelism; of none, where it is not named."""
     if not kind:

@@ -50,6 +50,8 @@ from planner.request.field_problems import problems_of
 from planner.request.lora import LoraRequest
 from planner.request.model import ModelRequest
 
+_LIKELY_FRAMEWORK = "megatron"
+"""Named first of several that can do what another cannot: its launch files are written here."""
 _NOT_COMPILED = "files that are written here do not compile the model: add torch.compile to them"
 
 
@@ -179,7 +181,9 @@ def resolve(request: Request, *, allow_paths: bool, weights_dtype: str = "fp32")
         if value not in known:
             raise InvalidInputError(
                 f"{name} {value!r} is not estimated for {framework.name} yet",
-                hint=did_you_mean(value, known) or f"known: {', '.join(known)}",
+                hint=_frameworks_with(f"{name}s", value)
+                or did_you_mean(value, known)
+                or f"known: {', '.join(known)}",
                 field=f"recipe.{name}",
             )
     adapters = request.recipe.lora.wish() if request.recipe.lora else None
@@ -299,6 +303,16 @@ def _framework(wanted: RecipeRequest) -> Framework:
             field="recipe.compile",
         )
     return framework.compiled()
+
+
+def _frameworks_with(table: str, name: str) -> str:
+    """Return a hint with the frameworks for which a precision or an optimizer is estimated; "" of none."""
+    frameworks = map(records.framework, records.framework_names())
+    able = [framework.name for framework in frameworks if name in getattr(framework, table)]
+    known = ", ".join(able)
+    likely = _LIKELY_FRAMEWORK if _LIKELY_FRAMEWORK in able else "".join(able[:1])
+    verb = "estimates" if len(able) == 1 else "estimate"
+    return f"{known} {verb} {name}: --framework {likely}" if able else ""
 
 
 def _training_tokens(wanted: RecipeRequest, sequence_length: int) -> int:

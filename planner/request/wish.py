@@ -21,6 +21,15 @@ _SHORT_NAMES = {
     "accumulation": "gradient_accumulation_steps",
 }
 """What the fields of a strategy may be called in short."""
+_EXAMPLES = {
+    "zero_stage": "1",
+    "sequence_parallel": "true",
+    "pipeline_schedule": "1f1b",
+    "recompute": "full",
+    "offload": "optimizer",
+    "family": "zero-1",
+}
+"""Values of the fields that hold no size."""
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _HYBRID = re.compile(r"([0-9]{1,9})x([0-9]{1,9})")
 _LONGEST = 60
@@ -34,7 +43,14 @@ def read_wish(text: str) -> dict[str, object]:
     """
     wish: dict[str, object] = {}
     for part in text.split(","):
-        wish |= _pair(part) if "=" in part else _family(part.strip())
+        fields = _pair(part) if "=" in part else _family(part.strip())
+        if any(wish.get(name, value) != value for name, value in fields.items()):
+            raise InvalidInputError(
+                f"{text[:_LONGEST]!r} says two things of one field",
+                hint=f"leave {part.strip()[:_LONGEST]} out, or what it contradicts",
+                field="strategy",
+            )
+        wish |= fields
     return wish
 
 
@@ -46,7 +62,13 @@ def _family(name: str) -> dict[str, object]:
 def _pair(pair: str) -> dict[str, object]:
     name, _, value = (part.strip() for part in pair.partition("="))
     field = _SHORT_NAMES.get(name.lower(), name.lower().replace("-", "_"))
-    if field not in StrategyRequest.model_fields or not value:
+    if field in StrategyRequest.model_fields and not value:
+        raise InvalidInputError(
+            f"{pair.strip()[:_LONGEST]!r} has no value",
+            hint=f"such as {name}={_EXAMPLES.get(field, '4')}",
+            field="strategy",
+        )
+    if field not in StrategyRequest.model_fields:
         known = (*_SHORT_NAMES, *StrategyRequest.model_fields)
         raise InvalidInputError(
             f"cannot read {pair.strip()[:_LONGEST]!r} as NAME=VALUE of a strategy",

@@ -58,7 +58,7 @@ def matmuls(job: Job, s: Strategy, part: Part) -> Amount:
 
     Source: Transformer Engine's linears, which replace those of the layers.
     """
-    dtype = job.precision.matmul_dtype if part.is_block else _wide_dtype(job)
+    dtype = job.precision.matmul_dtype if part.is_block else job.precision.wide_matmul_dtype
     seen = part_tokens(job, s, part)
     return sum((linear(job, s, layer, seen, dtype) for layer in part.linears), 0.0)
 
@@ -128,12 +128,12 @@ def _attention(job: Job, s: Strategy, part: Part, *, is_backward: bool) -> Amoun
     ramp = curve.ramp(part.attention.head_dim, seen, is_causal=part.attention.is_causal)
     share = ramp * (curve.backward if is_backward else curve.forward)
     times = _FLASH_BACKWARD if is_backward else 1.0
-    peak = gpu.peak_flops.get(_wide_dtype(job), gpu.peak_flops["fp32"])
+    peak = gpu.peak_flops.get(job.precision.wide_matmul_dtype, gpu.peak_flops["fp32"])
     return times * flops / (job.framework.matmul.sustained_fraction * share * peak)
 
 
 def _eager_attention(job: Job, s: Strategy, part: Part, layer: Attention) -> Amount:
-    dtype = _wide_dtype(job)
+    dtype = job.precision.wide_matmul_dtype
     size = _ELEMENT_BYTES.get(dtype, 2)
     num_keys = part.tokens(job.recipe.sequence_length)
     queries = part_tokens(job, s, part) / s.tensor_parallel_size
@@ -318,12 +318,6 @@ def _sustained_peak(job: Job, dtype: str) -> float:
     gpu = job.cluster.gpu
     fraction = gpu.gemm.peak_fraction * job.framework.matmul.sustained_fraction
     return fraction * gpu.peak_flops.get(dtype, gpu.peak_flops["fp32"])
-
-
-def _wide_dtype(job: Job) -> str:
-    """Return the dtype of what fp8 is too narrow for: attention, and the head."""
-    dtype = job.precision.matmul_dtype
-    return "bf16" if dtype == "fp8" else dtype
 
 
 def elementwise_bandwidth(job: Job) -> float:

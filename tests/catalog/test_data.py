@@ -295,6 +295,7 @@ def test_a_figure_of_an_instance_is_sane_or_left_out(name: str) -> None:
     assert 4 <= raw.get("vcpus", 4) <= 192
     assert 0.5 <= raw.get("usd_per_hour", 1) <= 100
     assert raw.get("sagemaker_type", f"ml.{name}") == f"ml.{name}"
+    assert ("stale" in raw.get("notes", "")) == raw.get("price_date", "").endswith(", may be stale")
     assert ("usd_per_hour" in raw) == ("price_date" in raw) == ("price_source" in raw)
 
 

@@ -2,8 +2,9 @@ from pathlib import Path
 
 import pytest
 
+from planner.catalog import records
 from planner.core.errors import InvalidInputError
-from planner.hardware.gpu_of_topology import gpu_of_topology
+from planner.hardware.gpu_of_topology import gpu_of_topology, strange_links
 from planner.hardware.topology import parse_topology
 
 TOPOLOGIES = Path(__file__).parents[1] / "topologies"
@@ -63,3 +64,23 @@ def test_wiring_that_does_not_tell_is_refused_with_the_candidates(
 
 def test_without_nvlink_nothing_is_told() -> None:
     assert shown("rtx4090-8-gpus-pcie") is None
+
+
+@pytest.mark.parametrize(
+    ("file", "gpu", "says"),
+    [
+        ("dgx1-v100-cube-mesh", "h100", "NV1, NV2, which is of another generation"),
+        ("dgx1-v100-cube-mesh", "v100", ""),
+        ("a100-nvswitch-8-gpus-8-nics", "a100", ""),
+        ("a100-nvswitch-8-gpus-8-nics", "rtx-4090", "rtx-4090 has no NVLink"),
+        ("a100_4gpu_leonardo_srun_cpu0_spaces", "a100", ""),
+        ("a100_pcie80_2bridged_pairs_2numa_tabs", "a100-pcie-80gb", ""),
+        ("gh200_4gpu_nv6_deltaai_spaces", "gh200", ""),
+        ("rtx4090-8-gpus-pcie", "h100", ""),
+    ],
+)
+def test_links_that_a_named_gpu_cannot_have_are_said(file: str, gpu: str, says: str) -> None:
+    topology = parse_topology((TOPOLOGIES / f"{file}.txt").read_text())
+    shown = strange_links(records.gpu(gpu), topology)
+    assert says in shown
+    assert bool(says) == bool(shown)

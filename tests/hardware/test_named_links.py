@@ -63,14 +63,25 @@ def test_a_rate_in_bytes_was_measured(text: str) -> None:
         ("999x 99999GB/s", "out of range", "GB/s"),
         ("0GB/s", "out of range", "GB/s"),
         ("8x infiniband-ndrr", "unknown link 'infiniband-ndrr'", "infiniband-ndr"),
-        ("many\nlines", "unknown link", "known"),
+        ("8x infiniband-ndrr", "unknown link", "`planner links` lists all"),
+        ("many\nlines", "unknown link", "`planner links` lists all"),
+        ("8x", "'8x' names no link", "8x infiniband-ndr"),
+        ("", "no link is named", "infiniband-ndr"),
+        ("-5GB/s", "cannot read '-5GB/s' as a rate", "50GB/s"),
+        ("1e3GB/s", "as a rate", "50GB/s"),
+        ("4x -.5GB/s", "as a rate", "50GB/s"),
     ],
 )
 def test_what_cannot_be_read_says_how_to_write_it(text: str, message: str, hint: str) -> None:
     with pytest.raises(InvalidInputError, match=message) as caught:
         link_between(text, 8)
     assert hint in caught.value.hint
+    assert len(caught.value.hint) < 160
     assert caught.value.field == "cluster.inter_node"
+
+
+def test_no_links_name_looks_like_a_rate() -> None:
+    assert all(link_between(name, 8).name.endswith(name) for name in records.link_names())
 
 
 def test_inside_a_node_bits_are_no_measurement() -> None:
@@ -146,11 +157,11 @@ def test_an_unknown_link_names_the_nearest() -> None:
     assert "infiniband-ndr" in caught.value.hint
 
 
-def test_a_link_like_no_other_lists_the_known_ones() -> None:
+def test_a_link_like_no_other_says_where_all_are_listed() -> None:
     with pytest.raises(UnknownNameError) as caught:
         link_inside("??")
     assert caught.value.field == "cluster.intra_node"
-    assert "ethernet-10g" in caught.value.hint
+    assert caught.value.hint == "`planner links` lists all of them"
 
 
 def test_a_measured_link_is_taken_at_its_word() -> None:

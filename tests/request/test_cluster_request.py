@@ -33,6 +33,31 @@ def test_an_instances_network_is_a_share_of_its_data_sheet() -> None:
     assert (link.provenance, link.medium) == (Provenance.DERIVED, "network")
 
 
+@pytest.mark.parametrize("text", ["", "\n", "nothing here"])
+def test_a_topology_that_holds_nothing_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInputError, match="no header line") as caught:
+        resolved(topology=text)
+    assert caught.value.field == "cluster.topology"
+
+
+def test_a_topology_without_nvlink_assumes_cards_for_pcie() -> None:
+    found = resolved(topology="\tGPU0\tGPU1\nGPU0\t X \tPHB\nGPU1\tPHB\t X \n")
+    assert found.cluster.gpu.name == "a100-pcie-80gb"
+    (assumption,) = found.assumptions
+    assert assumption.field == "cluster.gpu"
+    assert "a100-pcie-80gb GPUs" in assumption.text
+    assert "no NVLink" in assumption.text
+    alone = resolved(topology="\tGPU0\nGPU0\t X \n")
+    assert alone.cluster.gpu.name == "a100-sxm-80gb"
+
+
+def test_links_of_another_generation_than_the_named_gpu_are_noted() -> None:
+    wired = "\tGPU0\tGPU1\nGPU0\t X \tNV2\nGPU1\tNV2\t X \n"
+    (note,) = resolved(topology=wired, gpu="h100").notes
+    assert note.startswith("the topology shows NV2, which is of another generation")
+    assert resolved(topology=wired, gpu="v100").notes == ()
+
+
 def test_one_node_has_no_network() -> None:
     assert resolved(instance="p4d.24xlarge").cluster.inter_node is None
 

@@ -297,3 +297,13 @@ def test_an_unknown_field_is_named_before_what_follows_from_it() -> None:
         "model",
         "cluster.intra_node.bus_gb_per_s",
     ]
+
+
+def test_a_precision_that_a_framework_lacks_names_those_that_have_it() -> None:
+    with pytest.raises(InvalidInputError, match="not estimated for torch") as caught:
+        resolved(recipe={"precision": "fp8"})
+    assert "megatron, nanotron, torchtitan estimate fp8" in caught.value.hint
+    assert caught.value.hint.endswith(": --framework megatron")
+    with pytest.raises(InvalidInputError) as caught:
+        resolved(recipe={"optimizer": "adamv"})
+    assert caught.value.hint.startswith("did you mean adam")

@@ -29,3 +29,23 @@ def test_what_is_no_wish_is_refused_with_the_names_there_are(text: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
         read_wish(text)
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("tp=", "such as tp=4"),
+        ("zero=", "such as zero=1"),
+        ("offload=", "such as offload=optimizer"),
+    ],
+)
+def test_a_name_without_a_value_is_not_taken_for_another_name(text: str, hint: str) -> None:
+    with pytest.raises(InvalidInputError, match="has no value") as caught:
+        read_wish(text)
+    assert caught.value.hint == hint
+
+
+def test_a_wish_that_says_two_things_of_a_field_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="two things of one field"):
+        read_wish("dp=4,dp=2")
+    assert read_wish("dp=4,dp=4") == {"data_parallel_size": 4}

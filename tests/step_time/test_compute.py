@@ -10,7 +10,9 @@ from planner.domain.model import Numerics, Part
 from planner.domain.strategy import Layout, Recompute
 from planner.parallel.activations import kept_per_token
 from planner.parallel.adapters import trainable
+from planner.request.strategy import requested_layout
 from planner.step_time import compute
+from planner.step_time.ledger import estimate_step_time
 from planner.step_time.micro_batch import MicroBatch, Spent, part_seconds
 
 ONE = Layout(micro_batch_size=8)
@@ -273,3 +275,12 @@ def test_experts_without_a_grouped_kernel_are_launched_one_by_one(make_job: JobM
     more = compute.launches(old, ONE, block(old)) - compute.launches(new, ONE, block(new))
     each = 2 * 2 * new.framework.host.operation_seconds
     assert more == pytest.approx(each * sum(layer.num_experts - 1 for layer in routed))
+
+
+def test_no_card_multiplies_faster_than_its_peak_in_fp8_that_it_lacks(make_job: JobMaker) -> None:
+    recipe = {"framework": "megatron", "precision": "fp8", "global_batch_size": 512}
+    for gpu, dtype in (("a100", "bf16"), ("h100", "fp8"), ("v100", "fp32")):
+        job = make_job(cluster={"gpu": gpu, "gpus_per_node": 8}, recipe=recipe)
+        assert job.peak_flops_per_second == job.cluster.gpu.peak_flops[dtype]
+        layout = requested_layout(None, job)
+        assert estimate_step_time(job, layout).model_flops_utilization < 1

@@ -1,0 +1,74 @@
+"""What --strategy, the flags of a layout and --pin say together, as one wish that does not contradict itself."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from planner.core.errors import InvalidInputError
+
+Said = tuple[str, Mapping[str, Any]]
+"""Words of the command line, and the fields of a strategy that they set."""
+_DATA = "data_parallel_size"
+_REPLICAS_AND_SHARDS = ("data_parallel_replicate_size", "data_parallel_shard_size")
+
+
+def read(text: str, flag: str) -> dict[str, Any]:
+    """Return the fields that a wish names.
+
+    Raises:
+        InvalidInputError: it cannot be read; says which flag it was typed for.
+    """
+    from planner.request.wish import read_wish
+
+    try:
+        return read_wish(text)
+    except InvalidInputError as error:
+        raise InvalidInputError(error.message, hint=error.hint, field=flag) from None
+
+
+def flags(fields: Mapping[str, Any]) -> list[Said]:
+    """Return the flags that set these fields, each with its own."""
+    from planner.report.text import flag_words
+
+    return [
+        (" ".join(flag_words(f"strategy.{name}", value=value)), {name: value})
+        for name, value in fields.items()
+    ]
+
+
+def together(said: Iterable[Said]) -> dict[str, Any]:
+    """Return all fields that were said.
+
+    Raises:
+        InvalidInputError: two words of the command line say different things of one field.
+    """
+    found: dict[str, Any] = {}
+    words: dict[str, str] = {}
+    for text, fields in said:
+        for name, value in fields.items():
+            if found.setdefault(name, value) != value:
+                raise _contradiction(words[name], text)
+            words.setdefault(name, text)
+    _check_family(found, words)
+    if {_DATA, *_REPLICAS_AND_SHARDS} <= found.keys():
+        replicas, shards = (found[name] for name in _REPLICAS_AND_SHARDS)
+        if found[_DATA] != replicas * shards:
+            raise _contradiction(words[_DATA], words[_REPLICAS_AND_SHARDS[0]])
+    return found
+
+
+def _check_family(found: Mapping[str, Any], words: Mapping[str, str]) -> None:
+    """Refuse a field that is not what a family's own name says of it."""
+    from planner.request.family import named_fields
+    from planner.search.pinned_fields import holds
+
+    family = found.get("family")
+    for name, wanted in named_fields(family).items() if isinstance(family, str) else ():
+        value = found.get(name)
+        if isinstance(value, int) and not holds(value, wanted):
+            raise _contradiction(words["family"], words[name])
+
+
+def _contradiction(one: str, other: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"{one} and {other} contradict each other", hint="leave one of them out", field=""
+    )

@@ -8,6 +8,7 @@ from planner.generate import accelerate, deepspeed, megatron, torchrun, torchtit
 from planner.generate.checks import check
 from planner.generate.context import common_context
 from planner.generate.launchers import LAUNCHERS, Launcher, launcher_files
+from planner.generate.programs import main_program
 from planner.generate.quoting import render
 from planner.generate.run_spec import RunSpec
 from planner.generate.target import Target
@@ -47,7 +48,9 @@ def generate(
     written = [TARGETS[name] for name in targets if name not in refused]
     context = common_context(spec)
     files = {
-        "README.md": render("README.md", context | {"targets": written, "refused": refused}),
+        "README.md": render(
+            main_program(written).readme, context | {"targets": written, "refused": refused}
+        ),
         "plan.json": spec.plan_json,
     }
     for target in written:

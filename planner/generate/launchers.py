@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from planner.generate.programs import program_of
 from planner.generate.quoting import render
 from planner.generate.run_spec import RunSpec
 from planner.generate.target import Target
@@ -31,7 +32,7 @@ class Launcher:
     templates: Mapping[str, str]
     """File name to the template that writes it."""
     usage: str
-    """The command that starts it, from the folder of the bundle."""
+    """The command that starts it, from the folder of the bundle, with the program's own `{data}` and `{steps}`."""
     least_nodes: int = 1
     targets: tuple[str, ...] = ()
     """Those it can start; empty for all of them."""
@@ -48,14 +49,14 @@ LAUNCHERS: Mapping[str, Launcher] = MappingProxyType(
                 summary="starts every node over `ssh`, and stops all of them when one fails; the"
                 " folder lies under the same path everywhere.",
                 templates={"ssh.sh": "launchers/ssh.sh"},
-                usage="bash launchers/ssh.sh node0 node1 -- --data corpus.txt --steps 1000",
+                usage="{environment}bash launchers/ssh.sh node0 node1 -- {data} {steps}",
                 least_nodes=2,
             ),
             Launcher(
                 name="slurm",
                 summary="one task per node; the processes meet at the job's first host.",
                 templates={"slurm.sh": "launchers/slurm.sh"},
-                usage="sbatch launchers/slurm.sh --data corpus.txt --steps 1000",
+                usage="{environment}sbatch launchers/slurm.sh {data} {steps}",
             ),
             Launcher(
                 name="docker",
@@ -65,7 +66,7 @@ LAUNCHERS: Mapping[str, Launcher] = MappingProxyType(
                     "docker.sh": "launchers/docker.sh",
                     "Dockerfile": "launchers/Dockerfile",
                 },
-                usage="bash launchers/docker.sh --data corpus.txt --steps 1000",
+                usage="bash launchers/docker.sh {data} {steps}",
                 targets=_WITH_REQUIREMENTS,
             ),
             Launcher(
@@ -85,7 +86,7 @@ LAUNCHERS: Mapping[str, Launcher] = MappingProxyType(
                 summary="a worker of Ray Train per GPU, which runs `train.py` itself; the folder lies"
                 " under the same path everywhere.",
                 templates={"ray_train.py": "launchers/ray_train.py"},
-                usage="ray job submit --working-dir . -- python launchers/ray_train.py --steps 1000",
+                usage="ray job submit --working-dir . -- python launchers/ray_train.py {steps}",
                 least_nodes=2,
                 targets=_PLAIN_SCRIPTS,
             ),
@@ -94,7 +95,7 @@ LAUNCHERS: Mapping[str, Launcher] = MappingProxyType(
                 summary="a training job on the plan's instances, by version 3 of SageMaker's Python"
                 " SDK; `SAGEMAKER_ROLE` is the role that the job takes.",
                 templates={"sagemaker_train.py": "launchers/sagemaker_train.py"},
-                usage="python launchers/sagemaker_train.py --steps 1000",
+                usage="python launchers/sagemaker_train.py {steps}",
                 targets=_WITH_REQUIREMENTS,
                 needs_sagemaker=True,
             ),
@@ -111,13 +112,29 @@ def launcher_files(
     used = [
         launcher for name, launcher in LAUNCHERS.items() if starts[name] and _suits(launcher, spec)
     ]
-    common = {**context, "job_name": job_name(spec.model), "launchers": used}
-    files = {"launchers/README.md": render("launchers/README.md", {**common, "targets": written})}
+    common = {**context, "job_name": job_name(spec.model)}
+    readme = {
+        "targets": written,
+        "usages": [(one, usage(one, starts[one.name][0], context["corpus"])) for one in used],
+        "programs": list(dict.fromkeys(program_of(target).name for target in written)),
+    }
+    files = {"launchers/README.md": render("launchers/README.md", common | readme)}
     for launcher in used:
-        own = {**common, "default_target": starts[launcher.name][0].name}
+        first = starts[launcher.name][0]
+        own = {**common, "default_target": first.name, "program": program_of(first)}
         for name, template in launcher.templates.items():
             files[f"launchers/{name}"] = render(template, own)
     return files
+
+
+def usage(launcher: Launcher, target: Target, corpus: str) -> str:
+    """Return the command by which a launcher starts a target on a file of the user's."""
+    program = program_of(target)
+    return launcher.usage.format(
+        environment=program.environment,
+        data=program.data.format(corpus=corpus),
+        steps=" ".join(program.steps),
+    )
 
 
 def _suits(launcher: Launcher, spec: RunSpec) -> bool:

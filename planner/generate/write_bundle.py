@@ -33,6 +33,9 @@ CHECKED_WITH = {
 
 _ADAPTERS_CHECKED_WITH = {"peft": "0.21.2", "bitsandbytes": "0.50.2"}
 
+MEGATRON_COMMIT = "d98e8a6"
+"""Of Megatron-LM, whose names of arguments were read. Source: NVIDIA/Megatron-LM, 2026-08-22."""
+
 
 def bundle_files(plan: Plan, answer: Mapping[str, Any]) -> dict[str, str]:
     """Return the files of a plan: relative path to text.
@@ -101,8 +104,21 @@ def _run_spec(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
         peak_flops_per_second=job.peak_flops_per_second,
         plan_summary=recommendation(job, chosen),
         plan_json=json.dumps(_untimed(answer), indent=2) + "\n",
-        versions=CHECKED_WITH | (_ADAPTERS_CHECKED_WITH if recipe.lora else {}),
+        versions=_versions(job),
     )
+
+
+def _versions(job: Job) -> dict[str, str]:
+    """Return what the files of a job's framework were checked with."""
+    framework = job.framework
+    if framework.name == "megatron":
+        return {
+            "Megatron-LM": MEGATRON_COMMIT,
+            "megatron-core": framework.capabilities.version,
+        }
+    if framework.name == "torchtitan":
+        return {name: CHECKED_WITH[name] for name in ("torch", "torchtitan")}
+    return CHECKED_WITH | (_ADAPTERS_CHECKED_WITH if job.recipe.lora else {})
 
 
 def _config_dtype(job: Job) -> str:

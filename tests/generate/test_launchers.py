@@ -20,8 +20,8 @@ from run_specs import with_layout
 from script_checks import HOSTILE, TOOLS
 from test_generate import MANY_NODES, SPEC
 
-from planner.generate import LAUNCHERS, generate
-from planner.generate.launchers import job_name
+from planner.generate import LAUNCHERS, TARGETS, generate
+from planner.generate.launchers import job_name, usage
 
 NETWORKS = ("", "ethernet", "infiniband", "efa")
 
@@ -52,7 +52,7 @@ def test_sagemaker_starts_only_what_it_has_and_what_it_can_install() -> None:
 def test_the_readme_shows_how_each_is_started() -> None:
     text = launchers()["README.md"]
     for launcher in LAUNCHERS.values():
-        assert launcher.usage in text
+        assert f"\n{usage(launcher, TARGETS['torchrun'], 'corpus.txt')}\n" in text
         assert any(name in text for name in launcher.templates)
 
 

@@ -1,0 +1,153 @@
+"""A bundle speaks of the program that it starts: Megatron-LM's and torchtitan's have words of their own."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from run_specs import with_layout
+from script_checks import HOSTILE
+from test_generate import MANY_NODES, SPEC
+
+from planner import answers
+from planner.generate import TARGETS, RunSpec, generate
+from planner.generate.programs import TRAIN_PY, main_program, program_of
+from planner.generate.write_bundle import MEGATRON_COMMIT, bundle_files
+from planner.request.schema import parse_request
+
+FACTS = Path(__file__).parents[1] / "facts" / "megatron_options.txt"
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 14336,
+    "vocab_size": 128256,
+    "max_position_embeddings": 8192,
+}
+ONE = with_layout(SPEC, model_config=LLAMA)
+SPECS = {
+    "one-node": ONE,
+    "recomputed": replace(ONE, recompute="full", is_pretrained=False),
+    "pipeline": with_layout(
+        ONE, pipeline_parallel_size=2, layers_per_stage=(16, 16), gradient_accumulation_steps=16
+    ),
+    "many-nodes": replace(MANY_NODES, model_config=LLAMA, sagemaker_type="ml.p4d.24xlarge"),
+}
+OURS = (
+    r"(?<!_)train\.py",
+    "--init ",
+    r"--save-model",
+    r"--save-every",
+    r"--resume",
+    r"--profile\b",
+    r"--padded",
+    r"--data ",
+    r"--dataset ",
+    r"--steps\b",
+    r"--max-steps",
+    r"--output(`| /)",
+    r"--warmup",
+    "GLOBAL_BATCH_SIZE",
+    "MICRO_BATCH_SIZE",
+    r"other scripts?",
+    "pretrained weights",
+    "measured figures",
+)
+"""What only a train.py has."""
+
+
+def files_for(framework: str) -> dict[str, str]:
+    request = parse_request(
+        {
+            "model": "meta-llama/Llama-3.1-8B",
+            "cluster": {"gpu": "a100", "gpus_per_node": 8},
+            "recipe": {"framework": framework},
+        }
+    )
+    resolved, plan = answers.suggest(request, allow_paths=False)
+    return bundle_files(plan, answers.answer_plan(resolved, plan, None))
+
+
+def text_of(files: dict[str, str]) -> str:
+    return "\n".join(text for name, text in files.items() if name != "plan.json")
+
+
+@pytest.mark.parametrize("target", ["megatron", "torchtitan"])
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+def test_no_file_speaks_of_a_script_that_is_not_there(spec: RunSpec, target: str) -> None:
+    text = text_of(generate(spec, [target]))
+    assert [word for word in OURS if re.search(word, text)] == []
+
+
+def test_a_train_py_has_every_one_of_those_words_beside_it() -> None:
+    text = text_of(generate(SPECS["many-nodes"], ["torchrun"])) + "the other scripts"
+    assert [word for word in OURS if not re.search(word, text)] == []
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_target_has_a_train_py_or_a_program_of_its_own(name: str) -> None:
+    target = TARGETS[name]
+    assert ("train.py" in target.templates) == (program_of(target) == TRAIN_PY)
+
+
+def test_where_one_script_is_a_train_py_the_readme_is_about_it() -> None:
+    both = [TARGETS["megatron"], TARGETS["torchrun"]]
+    assert main_program(both) == main_program(both[::-1]) == main_program([]) == TRAIN_PY
+    assert main_program(both[:1]) == program_of(TARGETS["megatron"])
+
+
+def test_every_launcher_starts_megatron_by_its_own_arguments() -> None:
+    files = generate(SPECS["many-nodes"], ["megatron"])
+    text = files["launchers/README.md"]
+    own = "--data-path corpus_text_document --train-iters 1000"
+    assert f"\nMEGATRON_PATH=~/Megatron-LM sbatch launchers/slurm.sh {own}\n" in text
+    assert f"\nMEGATRON_PATH=~/Megatron-LM bash launchers/ssh.sh node0 node1 -- {own}\n" in text
+    assert "those of `pretrain_gpt.py`" in text
+    for name in ("slurm.sh", "ssh.sh"):
+        assert "arguments of pretrain_gpt.py]" in files[f"launchers/{name}"]
+
+
+def test_every_launcher_starts_torchtitan_by_its_own_arguments() -> None:
+    files = generate(SPECS["many-nodes"], ["torchtitan"])
+    assert files["launchers/README.md"].count("--training.steps 1000\n") == 4
+    for name in ("pytorchjob.yaml", "trainjob.yaml"):
+        line = 'args: ["--training.steps", "1000"]  # of torchtitan.train\n'
+        assert line in files[f"launchers/{name}"]
+    assert "in S3: --checkpoint.enable --dump_folder /opt/" in files["launchers/sagemaker_train.py"]
+
+
+def test_each_launcher_shows_the_arguments_of_what_it_starts() -> None:
+    text = generate(SPECS["many-nodes"], ["megatron", "torchrun"])["launchers/README.md"]
+    assert "sbatch launchers/slurm.sh --data-path" in text
+    assert "docker.sh --data corpus.txt --steps 1000\n" in text
+    assert "those of `pretrain_gpt.py` or `train.py`" in text
+
+
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+def test_megatron_has_every_argument_that_its_readmes_name(spec: RunSpec) -> None:
+    files = generate(spec, ["megatron"])
+    text = files["README.md"] + files["launchers/README.md"]
+    named = set(re.findall(r"--[a-z][a-z-]+", re.sub(r"--input.+\n.+\n", "", text)))
+    assert {"--data-path", "--micro-batch-size", "--save-interval"} <= named
+    assert named - {"--help", "--pid"} <= set(FACTS.read_text().split())
+
+
+def test_the_versions_are_those_of_the_bundles_own_targets() -> None:
+    def checked(framework: str) -> list[str]:
+        return re.findall(r"^- (\S+ [0-9a-f.]+)$", files_for(framework)["README.md"], re.MULTILINE)
+
+    assert checked("megatron") == ["megatron-core 0.16.1", f"Megatron-LM {MEGATRON_COMMIT}"]
+    assert f"Megatron-LM at {MEGATRON_COMMIT} " in FACTS.read_text()
+    assert checked("torchtitan") == ["torch 2.13.0", "torchtitan 0.3.0"]
+    assert "accelerate 1.15.0" in checked("torch")
+
+
+@pytest.mark.parametrize("target", ["megatron", "torchtitan"])
+def test_a_models_name_stays_in_its_place(target: str) -> None:
+    quiet = generate(replace(ONE, model="m"), [target])["README.md"].splitlines()
+    for model in HOSTILE:
+        readme = generate(replace(ONE, model=model), [target])["README.md"].splitlines()
+        changed = [line for line, other in zip(readme, quiet, strict=True) if line != other]
+        assert all(line.startswith(("# ", "  --tokenizer-type", "hf ")) for line in changed)

@@ -546,11 +546,11 @@ def test_a_run_that_cannot_be_read_is_refused(flags: list[str], what: str) -> No
 
 
 def test_a_plan_that_no_target_writes_is_still_shown(tmp_path: Path) -> None:
-    """gpt2 with adapters: the plan holds, the files do not exist."""
+    """gpt2 in nanotron: the plan holds, the files do not exist."""
     result = run(
-        "suggest", "gpt2", "--gpus", "2", "--method", "lora", "--out", str(tmp_path / "plan")
+        "suggest", "gpt2", "--gpus", "2", "--framework", "nanotron", "--out", str(tmp_path / "plan")
     )
-    assert "Train LoRA adapters" in result.stdout
+    assert "Files   none" in result.stdout
     assert not (tmp_path / "plan").exists()
 
 

@@ -187,12 +187,12 @@ def shards_buy_nothing(situation: Situation) -> str | None:
     if simplest is None or not s.shards_parameters or not simplest.is_comfortable:
         return None
     saved = situation.candidate.step_time.step_seconds / simplest.step_time.step_seconds - 1
-    if saved < 0:
+    if saved < -LARGE_SHARE / 2:
         return None
+    bought = "nothing here" if saved >= 0 else f"{-saved:.0%} here on paper, and memory to spare"
     return (
         f"DDP fits with room ({format_bytes(simplest.memory.reserved_bytes)}) and takes"
-        f" {format_seconds(simplest.step_time.step_seconds)} a step: sharding parameters buys"
-        " nothing here"
+        f" {format_seconds(simplest.step_time.step_seconds)} a step: sharding parameters buys {bought}"
     )
 
 

@@ -226,21 +226,24 @@ def _largest_layer_bytes(job: Job) -> float:
     return float(estimate_memory(of_one_token, layers).reserved_bytes)
 
 
+def chosen_layout(job: Job, pinned: PinnedFields) -> Candidate | None:
+    """Return the choice for a job; None where nothing fits, without a search for what would help."""
+    try:
+        result = search(job, pinned)
+        ordinary = ordinary_rows(result, pinned) if result.size else np.array([])
+        return choose_from(result, ordinary, pinned).situation.candidate if len(ordinary) else None
+    except InvalidInputError:
+        return None
+
+
 def on_fewer_gpus(job: Job) -> dict[str, Candidate]:
     """Return the choice on fewer GPUs, by which they are, where it fits on them without a host."""
-    chosen = {}
-    for name, smaller in smaller_jobs(job).items():
-        result = search(smaller)
-        ordinary = ordinary_rows(result, {}) if result.size else np.array([])
-        if not len(ordinary):
-            continue
-        try:
-            candidate = choose_from(result, ordinary, {}).situation.candidate
-        except InvalidInputError:
-            continue
-        if not candidate.strategy.offloads_optimizer:
-            chosen[name] = candidate
-    return chosen
+    chosen = {name: chosen_layout(smaller, {}) for name, smaller in smaller_jobs(job).items()}
+    return {
+        name: candidate
+        for name, candidate in chosen.items()
+        if candidate is not None and not candidate.strategy.offloads_optimizer
+    }
 
 
 def smaller_jobs(job: Job) -> dict[str, Job]:

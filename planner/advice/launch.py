@@ -4,17 +4,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
-from planner.advice.choice import choose_from
+from planner.advice.choice import chosen_layout
 from planner.catalog import records
-from planner.core.errors import InvalidInputError, PlannerError
-from planner.core.term import Column
 from planner.domain.job import Job
 from planner.domain.strategy import Layout
 from planner.search.candidate import Candidate
 from planner.search.pinned_fields import PinnedFields
-from planner.search.search import SearchResult, search
 from planner.targets import common, launch, targets_of
 
 _HALF = ("bf16", "bf16-mixed"), ("fp16", "fp16-mixed")
@@ -92,22 +87,6 @@ def _changed(job: Job, changes: Mapping[str, str]) -> Job:
 
 
 def _fastest(job: Job, pinned: PinnedFields) -> Candidate | None:
-    try:
-        result = search(job, pinned)
-    except PlannerError:
-        return None
-    rows = np.flatnonzero(result.fits & result.is_writable & _is_ordinary(result, pinned))
-    if not len(rows):
-        return None
-    try:
-        return choose_from(result, rows, pinned).situation.candidate
-    except InvalidInputError:
-        return None
-
-
-def _is_ordinary(result: SearchResult, pinned: PinnedFields) -> Column:
-    """Return which rows train as DDP does and in memory that is known, or as was asked."""
-    takes_host = "offload" in pinned or result.job.cluster.host_memory_bytes > 0
-    is_global = np.logical_not(result.table.is_local) | ("synchronize_every" in pinned)
-    is_ordinary: Column = is_global & (np.logical_not(result.table.offloads_optimizer) | takes_host)
-    return is_ordinary
+    candidate = chosen_layout(job, pinned)
+    is_written = candidate is not None and launch(job, candidate.strategy).targets
+    return candidate if is_written else None

@@ -112,9 +112,8 @@ def make_plan(job: Job, pinned: PinnedFields | None = None, objective: str = "ti
     fewer = None if pinned or objective != "time" else rules.fewer_gpus(situation)
     if fewer:
         return _on_fewer(situation, fewer)
-    result.candidates(
-        shown(result, choice.ordinary, best)
-    )  # one table is quicker than one for each
+    # One table is quicker than one for each list.
+    result.candidates(shown(result, choice.ordinary, best))
     return Plan(
         job=job,
         chosen=chosen,

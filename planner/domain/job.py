@@ -9,6 +9,10 @@ from planner.domain.model import Model
 from planner.domain.optimizer import Optimizer
 from planner.domain.precision import Precision
 
+HALF_BITS, HALF_BYTES = 16, 2
+"""Of a number in fp16 or bf16."""
+_FP32_BITS = 32
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lora:
@@ -25,6 +29,16 @@ class Lora:
     """The constants of NF4 blocks are quantised too."""
     adapter_bytes: float
     """Of an adapter's parameter: 4 where PEFT casts them to fp32."""
+
+    @property
+    def is_quantised(self) -> bool:
+        """Return whether the frozen weights are held in 8 or 4 bit."""
+        return self.base_bits < HALF_BITS
+
+    @property
+    def is_half(self) -> bool:
+        """Return whether the adapters are in 16 bit."""
+        return self.adapter_bytes <= HALF_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +121,7 @@ class Job:
 
 def _beside_frozen(precision: Precision, lora: Lora, *, normalises_in_fp32: bool) -> Precision:
     """Return how adapters are stored, and what frozen 16-bit weights compute in."""
-    if lora.base_bits < 32 and precision.follows_config:  # noqa: PLR2004 - fp32
+    if lora.base_bits < _FP32_BITS and precision.follows_config:
         precision = precision.with_16_bit_weights(
             is_matmul_dtype=True, normalises_in_fp32=normalises_in_fp32
         )

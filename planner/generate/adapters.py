@@ -21,7 +21,7 @@ def adapters_of(job: Job) -> Adapters | None:
         modules=module_names(job.model.model_type, lora.targets),
         base_bits=lora.base_bits,
         has_double_quantization=lora.has_double_quantization,
-        is_fp32=lora.adapter_bytes > 2,  # noqa: PLR2004 - bytes of 16 bit
+        is_fp32=not lora.is_half,
     )
 
 

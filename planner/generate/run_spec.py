@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from planner.domain.dimensions import DIMENSIONS
+from planner.domain.job import HALF_BITS
 from planner.domain.strategy import ZERO_2, PipelineSchedule, expert_tensor_ranks
 
 
@@ -25,7 +26,7 @@ class Adapters:
     @property
     def is_quantised(self) -> bool:
         """Return whether the frozen weights are held in 8 or 4 bit."""
-        return self.base_bits < 16  # noqa: PLR2004 - bits of the smallest float
+        return self.base_bits < HALF_BITS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

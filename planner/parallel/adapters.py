@@ -14,7 +14,7 @@ import numpy as np
 
 from planner.core.errors import InvalidInputError, UnsupportedError, did_you_mean
 from planner.core.term import Amount, Truth
-from planner.domain.job import Job, Lora
+from planner.domain.job import HALF_BITS, Job, Lora
 from planner.domain.model import Kept, Linear, Model, Numerics, Part
 from planner.domain.strategy import Strategy
 from planner.parallel.partition import Stage, occurrences, rank_parameters, stage_parameters
@@ -25,7 +25,7 @@ ALL_LINEAR = "all-linear"
 NF4_BLOCK, CONSTANTS_BLOCK = 64, 256
 """Weights that share a constant, and constants that share one of their own."""
 
-_INT8, _HALF = 8, 16
+_INT8 = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +185,7 @@ def frozen_weight_bytes(lora: Lora, in_features: int) -> float:
 
     Source: QLoRA, arXiv:2305.14314, section 3; LLM.int8 scales each row by an fp32 number.
     """
-    if lora.base_bits >= _HALF:
+    if not lora.is_quantised:
         return lora.base_bits / 8
     if lora.base_bits == _INT8:
         return 1 + 4 / in_features
@@ -215,7 +215,9 @@ def frozen_part_bytes(job: Job, s: Strategy, part: Part) -> Amount:
 
 def frozen_other_bytes(lora: Lora, job: Job) -> float:
     """Return b: 16 bit, or 32 where the whole job is in fp32."""
-    return 4.0 if lora.base_bits > _HALF or job.precision.matmul_dtype in {"fp32", "tf32"} else 2.0
+    return (
+        4.0 if lora.base_bits > HALF_BITS or job.precision.matmul_dtype in {"fp32", "tf32"} else 2.0
+    )
 
 
 def frozen_bytes(job: Job, s: Strategy, stage: Stage) -> Amount:
@@ -278,7 +280,7 @@ def _casts(job: Job, s: Strategy) -> Truth:
     if lora is None or lora.dropout:
         return True
     half = job.precision.matmul_dtype not in {"fp32", "tf32"}
-    is_wider = half and lora.adapter_bytes > 2  # noqa: PLR2004 - bytes of 16 bit
+    is_wider = half and not lora.is_half
     return _runs_autocast(job, s) | np.asarray(is_wider & np.logical_not(_is_sharded(job, s)))
 
 
@@ -303,7 +305,7 @@ def gathered_part_bytes(job: Job, s: Strategy, part: Part) -> Amount:
 def largest_quantised_weights(job: Job) -> int:
     """Return the weights of the largest linear that is quantised; 0 where none is."""
     lora = job.recipe.lora
-    if lora is None or lora.base_bits >= _HALF:
+    if lora is None or not lora.is_quantised:
         return 0
     layers = (layer for part in job.model.blocks for layer in part.linears)
     return max((layer.weights for layer in layers if _fits(layer)), default=0)

@@ -31,7 +31,6 @@ from planner.step_time.terms import COMMUNICATION, StepTerm
 
 _NOTABLE_START = 0.05
 """Share of a run that start-up must take to be said."""
-_HALF_BITS = 16
 _LEAST_SHARE = 0.01
 STEP_TITLE = "Time of one optimizer step"
 
@@ -113,7 +112,7 @@ def _subject(job: Job) -> str:
     lora = job.recipe.lora
     if lora is None:
         return job.model.name
-    base = f" beside {lora.base_bits}-bit weights" if lora.base_bits < _HALF_BITS else ""
+    base = f" beside {lora.base_bits}-bit weights" if lora.is_quantised else ""
     return f"LoRA adapters of rank {lora.rank}{base} of {job.model.name}"
 
 

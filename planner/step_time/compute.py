@@ -209,10 +209,10 @@ def launches(job: Job, s: Strategy, part: Part) -> Amount:
 
         seconds = host_seconds * (forward * (2 + recompute) + exchanges * log2(t))
 
-    Notation: forward: two operations per matmul, of which experts that run one by one have one each, one
-    per kept tensor, three for attention; backward launches as many; exchanges: the sums of tensor parallelism, at each of which a rank
-    waits for the slowest of t hosts. The result is a floor under the part's time, which small
-    micro-batches meet.
+    Notation: forward: two operations per matmul, of which experts that run one by one have one each,
+    one per kept tensor, three for attention; backward launches as many; exchanges: the sums of
+    tensor parallelism, at each of which a rank waits for the slowest of t hosts. The result is a
+    floor under the part's time, which small micro-batches meet.
     Leaves out: CUDA graphs, which launch a whole layer at once.
     """
     matmuls = sum((_launched(job, s, layer) for layer in part.linears), 0.0)

@@ -4,12 +4,12 @@ import numpy as np
 
 from planner.catalog import records
 from planner.domain.breach import Breach
-from planner.domain.job import Job, Lora
+from planner.domain.job import Job
 from planner.domain.strategy import Strategy
 from planner.parallel.lora import module_names
 from planner.targets.base import refusal
 
-_SIXTEEN_BIT_BYTES, _INT8 = 2, 8
+_INT8 = 8
 
 
 def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
@@ -28,7 +28,7 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
         refusal(s.divides_model, "PEFT's adapters are not divided over GPUs"),
         refusal(s.is_local, "its local SGD would average the frozen weights too"),
         refusal(
-            job.recipe.precision == "fp16-mixed" and has_half(lora) and not is_deepspeed,
+            job.recipe.precision == "fp16-mixed" and lora.is_half and not is_deepspeed,
             "a loss scale in fp16 needs adapters in fp32",
             "recipe.precision",
         ),
@@ -37,17 +37,7 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
             "16-bit and 4-bit weights are sharded, not bitsandbytes' 8-bit ones",
         ),
         refusal(
-            np.asarray(s.offloads_parameters) & is_quantised(lora),
+            np.asarray(s.offloads_parameters) & lora.is_quantised,
             "4-bit weights on a GPU do not move to host memory",
         ),
     )
-
-
-def is_quantised(lora: Lora) -> bool:
-    """Return whether the frozen weights are held in 8 or 4 bit."""
-    return lora.base_bits <= _INT8
-
-
-def has_half(lora: Lora) -> bool:
-    """Return whether the adapters are in 16 bit."""
-    return lora.adapter_bytes <= _SIXTEEN_BIT_BYTES

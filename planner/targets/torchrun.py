@@ -44,7 +44,7 @@ def _frozen(job: Job, s: Strategy) -> tuple[Breach, ...]:
     lora = job.recipe.lora
     return (
         refusal(
-            lora is not None and adapters.is_quantised(lora),
+            lora is not None and lora.is_quantised,
             "quantised weights are trained beside by the scripts of accelerate and trainer",
             "recipe.method",
         ),

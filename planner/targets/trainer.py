@@ -41,4 +41,4 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
 
 def _trains_16_bit(job: Job) -> bool:
     lora = job.recipe.lora
-    return job.is_in_config_dtype if lora is None else adapters.has_half(lora)
+    return job.is_in_config_dtype if lora is None else lora.is_half

@@ -269,7 +269,7 @@ def test_main_turns_errors_into_exit_codes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cases = {
-        ("explain", "XXX"): 2,
+        ("explain", "ZZZ"): 2,
         ("suggest", "/no/such/config.json"): 5,
         ("suggest", "meta-llama/Llama-2-70b-hf", "--gpu", "4090"): 3,
         ("estimate", "gpt2", "--strategy", "[1]"): 2,
@@ -326,7 +326,7 @@ def test_an_interrupt_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
         (["suggest", "$(reboot)"], 2, "MODEL"),
         (["suggest", "gpt2\nreboot"], 2, "MODEL"),
         (["suggest", "meta-llama/Llama-2-70b-hf", "--gpus", "2", "--gpu", "4090"], 3, "too much"),
-        (["explain", "XXX"], 2, "unknown code or term"),
+        (["explain", "ZZZ"], 2, "unknown code or term"),
         (["estimate"], 2, "--batch"),
         (["suggest"], 2, "--batch"),
         (["suggest", "--batch", "missing.jsonl"], 2, "No such file"),
@@ -359,7 +359,7 @@ def test_every_failure_is_one_message_and_the_contracts_code(
         (["estimate", "gpt2", "--gpus", "0"], 2, "InvalidRequestError"),
         (["suggest", "meta-llama/Llama-2-70b-hf", "--gpu", "4090"], 3, "NothingFitsError"),
         (["memory", "/no/such/config.json"], 5, "ModelNotFoundError"),
-        (["explain", "XXX"], 2, "UnknownNameError"),
+        (["explain", "ZZZ"], 2, "UnknownNameError"),
         (["instances", "p99"], 2, "UnknownNameError"),
     ],
 )

@@ -160,8 +160,8 @@ def _held_back(
 ) -> Candidate | None:
     """Return the fastest of the other families, or without files, where it is faster than the choice."""
     others = [row for name, row in best.items() if name != chosen.strategy.family]
-    on_gpu = ~result.table.is_local & ~result.table.offloads_optimizer
-    unwritten = np.flatnonzero(result.is_comfortable & ~result.is_writable & on_gpu)
+    is_other = result.table.is_local | result.table.offloads_optimizer | result.is_writable
+    unwritten = np.flatnonzero(result.is_comfortable & np.logical_not(is_other))
     if len(unwritten) and launch(result.job, chosen.strategy).targets:
         others.append(int(unwritten[np.argmin(result.step_seconds[unwritten])]))
     if not others or objective != "time":

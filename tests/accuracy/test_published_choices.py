@@ -46,7 +46,9 @@ def ranked(name: str) -> dict[Sizes, float]:
     pins = pinned_fields(StrategyRequest(**choice["pins"]))
     found = search(job_of(name), pins)
     # Their own stacks ran what no target here writes, so files do not count.
-    rows = np.flatnonzero(found.fits & ~found.table.is_local & ~found.table.offloads_optimizer)
+    rows = np.flatnonzero(
+        found.fits & np.logical_not(found.table.is_local | found.table.offloads_optimizer)
+    )
     best: dict[Sizes, float] = {}
     for row in rows[np.argsort(found.step_seconds[rows], kind="stable")]:
         tensor, pipeline, context = (int(getattr(found.table, each)[row]) for each in FIELDS)

@@ -25,7 +25,7 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
         common.precision(job),
         refusal(
             job.recipe.lora is not None,
-            "PEFT's adapters are trained by the scripts of accelerate and trainer",
+            "PEFT's adapters are in the scripts of accelerate and trainer",
             "recipe.method",
         ),
         refusal(

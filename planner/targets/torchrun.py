@@ -45,7 +45,7 @@ def _frozen(job: Job, s: Strategy) -> tuple[Breach, ...]:
     return (
         refusal(
             lora is not None and lora.is_quantised,
-            "quantised weights are trained beside by the scripts of accelerate and trainer",
+            "adapters beside quantised weights are in the scripts of accelerate and trainer",
             "recipe.method",
         ),
         refusal(

@@ -175,7 +175,7 @@ def test_weights_in_the_configs_dtype_are_loaded_in_it() -> None:
 def test_torchrun_leaves_quantised_weights_to_the_others() -> None:
     files = files_of({"method": "qlora"})
     assert "torchrun/train.py" not in files
-    assert "No files for **torchrun**: quantised weights" in files["README.md"]
+    assert "No files for **torchrun**: adapters beside quantised weights" in files["README.md"]
 
 
 @pytest.mark.parametrize("framework", ["megatron", "torchtitan"])

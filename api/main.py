@@ -11,7 +11,6 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Annotated, Any
 
-from anyio import create_task_group
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
@@ -152,10 +151,8 @@ async def _answered(http: Request, job: Callable[..., jobs.Reply], *arguments: A
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    async with create_task_group() as group:
-        group.start_soon(app.state.work.warm, jobs.warm)
+    async with app.state.work.started(jobs.warm):
         yield
-        group.cancel_scope.cancel()
 
 
 def create_app(settings: Settings | None = None) -> App:

@@ -1,7 +1,8 @@
 """Planning beside the server: in processes of its own, within a deadline, as long as the client waits."""
 
 import traceback
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
@@ -41,6 +42,7 @@ class Work:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._processes = CapacityLimiter(max(settings.processes, 1))
+        self._start_one: Callable[[], object] = lambda: None
         self._known: TTLCache[Any, Any] = TTLCache(settings.cached_answers, settings.cache_seconds)
 
     async def run(
@@ -63,11 +65,15 @@ class Work:
             self._known[key] = outcome.result
         return self._known[key]  # type: ignore[no-any-return]
 
-    async def warm(self, function: Callable[[], object]) -> None:
-        """Start every process, by a function that reads what all answers need."""
+    @asynccontextmanager
+    async def started(self, warm: Callable[[], object]) -> AsyncIterator[None]:
+        """Start every process, by a function that reads what all answers need; end them all after."""
         async with create_task_group() as group:
+            self._start_one = partial(group.start_soon, self._start, warm)
             for _ in range(self.settings.processes):
-                group.start_soon(self._in_process, function)
+                self._start_one()
+            yield
+            group.cancel_scope.cancel()
 
     async def _within_limits(
         self, request: Request, function: Callable[..., object], *arguments: Any
@@ -84,6 +90,8 @@ class Work:
                 group.cancel_scope.cancel()
         if outcome is not None:
             return outcome
+        # Its process is gone: the next request, which has a deadline too, is not to wait for a new one.
+        self._start_one()
         if deadline.cancelled_caught:
             limit = f"{self.settings.deadline_seconds:g} s"
             raise HTTPException(
@@ -92,6 +100,10 @@ class Work:
                 " the command line, which has no such limit",
             )
         raise ClientDisconnect
+
+    async def _start(self, warm: Callable[[], object]) -> None:
+        with suppress(BrokenWorkerProcess):
+            await self._in_process(warm)
 
     async def _in_process(self, function: Callable[..., object], *arguments: Any) -> Outcome:
         task = partial(_outcome, function, arguments)

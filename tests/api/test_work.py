@@ -26,6 +26,7 @@ class Service:
     def __init__(self, port: int, pid: int) -> None:
         self.port = port
         self.pid = pid
+        self.said = ""
 
     def post(self, body: object, path: str = "/v1/suggest") -> tuple[int, dict[str, str], bytes]:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -39,7 +40,7 @@ class Service:
     def _ask(
         self, method: str, path: str, body: bytes | None, headers: dict[str, str]
     ) -> tuple[int, dict[str, str], bytes]:
-        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)) as connection:
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)) as connection:
             connection.request(method, path, body, headers)
             answer = connection.getresponse()
             names = {name.lower(): value for name, value in answer.getheaders()}
@@ -77,11 +78,10 @@ def served(**settings: object) -> Iterator[Service]:
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(timeout=30)
-            said = process.stderr.read() if process.stderr else ""
-    assert "Traceback" not in said
+            service.said = process.stderr.read() if process.stderr else ""
 
 
-def _wait(is_true: object, seconds: float = 60) -> None:
+def _wait(is_true: object, seconds: float = 180) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         try:
@@ -95,30 +95,41 @@ def _wait(is_true: object, seconds: float = 60) -> None:
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
-    """One process that plans, one request that may wait, a dozen seconds for an answer."""
-    with served(processes=1, queue=1, deadline_seconds=12, body_seconds=2) as started:
+    """One process that plans, and time enough on a busy machine."""
+    with served(processes=1, deadline_seconds=300, body_seconds=2) as started:
         _wait(lambda: started.post(GPT2)[0] == 200)
         yield started
+    assert "Traceback" not in started.said
 
 
-def test_probes_answer_while_a_plan_is_made(service: Service) -> None:
+@pytest.fixture(scope="module")
+def hurried() -> Iterator[Service]:
+    """One process that plans, one request that may wait, four seconds for an answer."""
+    with served(processes=1, queue=1, deadline_seconds=4) as started:
+        _wait(lambda: started.post(GPT2)[0] == 200)
+        yield started
+    assert "Traceback" not in started.said
+
+
+def test_probes_answer_while_a_plan_is_made(hurried: Service) -> None:
     with ThreadPoolExecutor() as pool:
-        planned = pool.submit(service.post, LONG)
+        planned = pool.submit(hurried.post, LONG)
         probes = 0
         while not planned.done():
-            assert service.get("/healthz")[0] == 200
+            assert hurried.get("/healthz")[0] == 200
             probes += 1
     status, headers, body = planned.result()
     assert (status, headers["content-type"]) == (504, "application/problem+json")
-    assert "within 12 s" in json.loads(body)["detail"]
-    assert probes > 20
+    assert "within 4 s" in json.loads(body)["detail"]
+    assert probes > 2
 
 
-def test_the_process_of_a_plan_that_took_too_long_is_ended(service: Service) -> None:
-    before = service.workers()
-    assert service.post({**LONG, "id": "another"})[0] == 504
-    assert not set(before) & set(service.workers())
-    assert service.post({**GPT2, "id": "after"})[0] == 200
+def test_the_process_of_a_plan_that_took_too_long_is_ended(hurried: Service) -> None:
+    _wait(lambda: hurried.post({**GPT2, "id": "before"})[0] == 200)
+    before = hurried.workers()
+    assert hurried.post({**LONG, "id": "another"})[0] == 504
+    assert not set(before) & set(hurried.workers())
+    _wait(lambda: hurried.post({**GPT2, "id": "after"})[0] == 200)
 
 
 def test_work_ends_when_the_client_leaves(service: Service) -> None:
@@ -129,10 +140,10 @@ def test_work_ends_when_the_client_leaves(service: Service) -> None:
     assert service.post({**GPT2, "id": "after it left"})[0] == 200
 
 
-def test_more_than_may_wait_are_told_to_come_again(service: Service) -> None:
+def test_more_than_may_wait_are_told_to_come_again(hurried: Service) -> None:
     with ThreadPoolExecutor(6) as pool:
         bodies = [{**LONG, "id": f"one of {number}"} for number in range(6)]
-        answers = list(pool.map(service.post, bodies))
+        answers = list(pool.map(hurried.post, bodies))
     statuses = [status for status, _, _ in answers]
     assert set(statuses) == {429, 504}
     assert statuses.count(429) >= 3
@@ -143,7 +154,7 @@ def test_more_than_may_wait_are_told_to_come_again(service: Service) -> None:
 def test_a_process_that_is_killed_loses_no_request(service: Service) -> None:
     assert service.post({**GPT2, "id": "warm"})[0] == 200
     with ThreadPoolExecutor() as pool:
-        slow = {"model": "deepseek-ai/DeepSeek-V3", "cluster": {"gpu": "h100", "nodes": 64}}
+        slow = {"model": "meta-llama/Meta-Llama-3.1-405B", "cluster": CLUSTER}
         planned = pool.submit(service.post, slow)
         time.sleep(0.3)
         for worker in service.workers():

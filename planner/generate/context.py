@@ -62,6 +62,7 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "strategy": strategy_name(spec),
         "layout": _layout(spec),
         "model_ranks": world_size // spec.data_parallel_size,
+        **_processes(spec),
         "is_model_parallel": spec.is_model_parallel,
         "is_local": spec.synchronize_every > 1,
         "is_alone": is_alone,
@@ -92,6 +93,15 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "step_time": format_seconds(spec.expected_step_seconds),
         "tokens_per_second_per_gpu": f"{spec.expected_tokens_per_second_per_gpu:,.0f}",
         "tokens_per_second": f"{spec.expected_tokens_per_second_per_gpu * world_size:,.0f}",
+    }
+
+
+def _processes(spec: RunSpec) -> dict[str, Any]:
+    """Return whether other numbers of processes can run the plan, and how many belong together."""
+    replicas = spec.data_parallel_replicate_size
+    return {
+        "can_grow": spec.data_parallel_size > 1 or spec.zero_stage > 0,
+        "group_ranks": spec.world_size // (replicas if replicas > 1 else spec.data_parallel_size),
     }
 
 

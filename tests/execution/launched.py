@@ -127,7 +127,7 @@ TINY = RunSpec(
 )
 ACCUMULATED = with_layout(TINY, micro_batch_size=2, gradient_accumulation_steps=4)
 STEPS = 3
-HYPERPARAMETERS = ("--steps", str(STEPS), "--lr", "1e-3", "--warmup", "1")
+HYPERPARAMETERS = ("--cpu", "--steps", str(STEPS), "--lr", "1e-3", "--warmup", "1")
 SECONDS = 900  # a machine may be busy with something else
 TIMED_OUT = 124
 

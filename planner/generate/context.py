@@ -4,7 +4,9 @@ from dataclasses import asdict
 from typing import Any
 
 from planner.core.units import GIB, format_bytes, format_count, format_seconds
+from planner.domain.strategy import ZERO_3
 from planner.generate.adapters import adapter_context
+from planner.generate.hyperparameters import hyperparameters
 from planner.generate.run_spec import RunSpec
 
 ATTENTION = {"eager": "eager", "sdpa": "sdpa", "flash": "flash_attention_2"}
@@ -78,8 +80,9 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "corpus": _CORPORA.get(spec.task, "corpus.txt"),
         **adapter_context(spec),
         "is_recomputed": spec.recompute == "full",
-        # The square root of the batch, as AdamW scales: arXiv:2205.10287.
-        "learning_rates": {factor: f"{3e-4 * factor**0.5:.2g}" for factor in (0.5, 1, 2)},
+        "is_zero_3_of_deepspeed": spec.framework == "deepspeed" and spec.zero_stage == ZERO_3,
+        "adamw": hyperparameters(spec),
+        "learning_rates": {each: hyperparameters(spec, each).learning_rate for each in (0.5, 1, 2)},
         "needs_scaler": spec.precision == "fp16-mixed",
         "auto_class": AUTO_CLASSES[spec.task],
         "attention": ATTENTION[spec.attention],

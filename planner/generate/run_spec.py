@@ -43,6 +43,8 @@ class RunSpec:
     """Branch, tag or commit of the Hub's repository; untrusted text."""
     model_config: Mapping[str, object]
     """The model's config.json."""
+    parameters: int = 0
+    """Of the model, the frozen ones too."""
     is_pretrained: bool
     """Whether `model` has weights to load; else training starts from random ones."""
     task: str

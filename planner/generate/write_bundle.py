@@ -78,6 +78,7 @@ def _run_spec(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
         model=job.model.weights_folder or job.model.name,
         revision=job.model.revision,
         model_config=job.model.config,
+        parameters=job.model.parameters,
         is_pretrained=job.model.is_pretrained,
         task=job.model.task,
         framework=job.framework.name,

@@ -54,7 +54,7 @@ def train(module: Any, args: argparse.Namespace) -> torch.Tensor:
 def main() -> None:
     """Write the weights from rank 0."""
     module = load(Path(sys.argv[1]))
-    weight = train(module, argparse.Namespace(cpu=True, weight_decay=0.0, clip=1e9))
+    weight = train(module, argparse.Namespace(cpu=True, weight_decay=0.0, beta2=0.999, clip=1e9))
     if dist.get_rank() == 0:
         torch.save(weight, sys.argv[2])
     dist.barrier()

@@ -38,11 +38,13 @@ class RunSpec:
     """
 
     model: str
-    """Hub id, or the name the user gave; untrusted text."""
+    """Hub id, a folder with weights, or the name the user gave; untrusted text."""
     revision: str
     """Branch, tag or commit of the Hub's repository; untrusted text."""
     model_config: Mapping[str, object]
     """The model's config.json."""
+    parameters: int = 0
+    """Of the model, the frozen ones too."""
     is_pretrained: bool
     """Whether `model` has weights to load; else training starts from random ones."""
     task: str

@@ -75,9 +75,10 @@ def _run_spec(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
     strategy, recipe = chosen.strategy, job.recipe
     sizes: dict[str, Any] = {**strategy.contract()}
     return RunSpec(
-        model=job.model.name,
+        model=job.model.weights_folder or job.model.name,
         revision=job.model.revision,
         model_config=job.model.config,
+        parameters=job.model.parameters,
         is_pretrained=job.model.is_pretrained,
         task=job.model.task,
         framework=job.framework.name,

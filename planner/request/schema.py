@@ -232,7 +232,12 @@ def load_model(
             f"the weights on the Hub hold {source.safetensors_parameters:,} elements,"
             f" the config gives {model.parameters:,} parameters"
         )
-    model = replace(model, is_pretrained=source.is_pretrained, revision=source.revision)
+    model = replace(
+        model,
+        is_pretrained=source.is_pretrained,
+        revision=source.revision,
+        weights_folder=source.folder,
+    )
     return model, tuple(notes)
 
 

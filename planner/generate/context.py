@@ -4,6 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from planner.core.units import GIB, format_bytes, format_count, format_seconds
+from planner.domain.strategy import ZERO_3
 from planner.generate.adapters import adapter_context
 from planner.generate.run_spec import RunSpec
 
@@ -77,6 +78,8 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "corpus": _CORPORA.get(spec.task, "corpus.txt"),
         **adapter_context(spec),
         "is_recomputed": spec.recompute == "full",
+        "checkpoint_prefix": "step-",
+        "divided_by": weights_divided_by(spec),
         # The square root of the batch, as AdamW scales: arXiv:2205.10287.
         "learning_rates": {factor: f"{3e-4 * factor**0.5:.2g}" for factor in (0.5, 1, 2)},
         "needs_scaler": spec.precision == "fp16-mixed",
@@ -93,6 +96,15 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "tokens_per_second_per_gpu": f"{spec.expected_tokens_per_second_per_gpu:,.0f}",
         "tokens_per_second": f"{spec.expected_tokens_per_second_per_gpu * world_size:,.0f}",
     }
+
+
+def weights_divided_by(spec: RunSpec) -> str:
+    """Return which library the weights are divided by, so that no process has them whole, "" if none."""
+    if spec.adapters:
+        return ""
+    if spec.framework == "deepspeed":
+        return "deepspeed" if spec.zero_stage == ZERO_3 or spec.is_model_parallel else ""
+    return "torch" if spec.shards_parameters or spec.is_model_parallel else ""
 
 
 def compute_dtype(spec: RunSpec) -> str | None:

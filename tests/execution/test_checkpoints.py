@@ -13,8 +13,9 @@ import transformers
 from launched import (
     DEEP_GPT2,
     DEEP_LLAMA,
+    GPT2,
+    HYPERPARAMETERS,
     LLAMA,
-    STEPS,
     TINY,
     Run,
     deep,
@@ -24,7 +25,7 @@ from launched import (
 )
 from reference import SEQUENCE_LENGTH, TOLERANCE, assert_parity, causal_sample, distance, expected
 from run_specs import with_layout
-from test_deepspeed import GLOO_ONLY
+from test_deepspeed import GLOO_ONLY, weights_of
 from texts import draw_texts, write_texts, write_tokenizer
 
 from planner.generate import RunSpec
@@ -63,6 +64,11 @@ def told_after(folder: Path, target: str, step: int) -> None:
         edit(folder, target, "import math\n", "import math\nimport os\n")
 
 
+def beginning(spec: RunSpec, folder: Path) -> tuple[str, ...]:
+    """Return the arguments for the reference's initial weights, where a target draws others."""
+    return weights_of(GPT2, folder / "weights") if spec == DEEP_ZERO_3 else ()
+
+
 def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
@@ -73,6 +79,7 @@ def test_a_stopped_run_continues_from_the_step_that_was_running(case: str, tmp_p
     checkpoint = f"{NAMES.get(target, 'step')}-2"
     write(tmp_path, spec, target)
     command = ("bash", f"{target}/launch.sh", "--no-dropout", "--resume", "latest")
+    command += beginning(spec, tmp_path)
     output = tmp_path / target / "checkpoints"
     told_after(tmp_path, target, 2)
     stopped = start(tmp_path, *command, "--save-every", "1", "--keep", "1", **environment).fail()
@@ -100,7 +107,8 @@ def test_a_launcher_lets_the_running_step_end(
     """A cluster sends SIGTERM to the first process, Slurm's warning goes to all."""
     monkeypatch.delenv("PRELOADED")
     write(tmp_path, TINY, "torchrun")
-    launched = start(tmp_path, "bash", "torchrun/launch.sh", "--steps", "1000000")
+    command = ("bash", "torchrun/launch.sh", *HYPERPARAMETERS, "--steps", "1000000")
+    launched = run(tmp_path, *command, "--log", str(tmp_path / "log.jsonl"))
     while not (tmp_path / "log.jsonl").exists():
         assert launched.process.poll() is None
         time.sleep(0.05)
@@ -127,7 +135,7 @@ def test_the_model_that_a_run_leaves_is_where_the_next_one_starts(
     data = write_texts(tmp_path / "texts.jsonl", draw_texts(count=40, longest=25))
     tokenizer = write_tokenizer(tmp_path / "tokenizer")
     write(tmp_path, TINY, target)
-    command = ("bash", f"{target}/launch.sh", "--no-dropout", "--steps", str(STEPS))
+    command = ("bash", f"{target}/launch.sh", "--no-dropout", *HYPERPARAMETERS)
     text = ("--data", str(data), "--tokenizer", str(tokenizer))
     run(tmp_path, *command, *text, HF_HOME=str(tmp_path / "home")).finish()
     output = tmp_path / target / "checkpoints"
@@ -184,7 +192,8 @@ def test_a_divided_model_is_saved_in_files_that_transformers_loads(
     target, architecture, spec, environment = SHARDED[case]
     write(tmp_path, spec, target)
     edit(tmp_path, target, "SHARD_BYTES = 5 * 10**9", "SHARD_BYTES = 20_000")
-    done = start(tmp_path, "bash", f"{target}/launch.sh", "--no-dropout", **environment).finish()
+    command = ("bash", f"{target}/launch.sh", "--no-dropout", *beginning(spec, tmp_path))
+    done = start(tmp_path, *command, **environment).finish()
     found = names(tmp_path / "model")
     assert {"config.json", "generation_config.json", "model.safetensors.index.json"} <= found
     assert sum(name.endswith(".safetensors") for name in found) > 2
@@ -202,7 +211,7 @@ def test_a_full_disk_is_one_line_and_leaves_no_half_checkpoint(target: str, tmp_
     write(tmp_path, TINY, target)
     limit = "import resource\n\nresource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))\n"
     edit(tmp_path, target, "HERE = Path", f"{limit}HERE = Path")
-    command = ("bash", f"{target}/launch.sh", "--steps", "2", "--save-every", "1")
+    command = ("bash", f"{target}/launch.sh", *HYPERPARAMETERS, "--save-every", "1")
     output = run(tmp_path, *command).fail()
     (line,) = (line for line in output.splitlines() if "was not saved" in line)
     name = f"{NAMES.get(target, 'step')}-1"

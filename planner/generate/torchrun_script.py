@@ -31,7 +31,12 @@ def script_context(spec: RunSpec) -> dict[str, Any]:
         "divided_by": weights_divided_by(replace(spec, framework="torch")),
         "fsdp_names": _fsdp_names(spec),
         "parts_of_model": _data_parallel_parts(spec),
-        "parts_of_step": ("torchrun/data_parallel/step", "torchrun/data_parallel/main"),
+        "parts_of_step": (
+            "torchrun/data_parallel/step",
+            "common/evaluate",
+            "torchrun/data_parallel/main",
+        ),
+        "eval_autocasts": True,
     }
     if is_local:
         context["is_replicated"] = False
@@ -84,7 +89,9 @@ def _model_parallel_context(spec: RunSpec) -> dict[str, Any]:
         "mesh_names": [*(["DeviceMesh"] if takes_mesh else []), "init_device_mesh"],
         "tensor_names": _tensor_names(spec, is_gpt2=is_gpt2),
         "parts_of_model": _model_parallel_parts(spec, is_gpt2=is_gpt2),
-        "parts_of_step": ("torchrun/model_parallel/step", "torchrun/model_parallel/main"),
+        "parts_of_step": tuple(
+            f"torchrun/model_parallel/{part}" for part in ("step", "evaluate", "main")
+        ),
     }
 
 

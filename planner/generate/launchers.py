@@ -1,5 +1,6 @@
 """Ways to start a target's launch.sh on machines: by hand, Slurm, Docker, Kubernetes, Ray, SageMaker."""
 
+import math
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -7,13 +8,16 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from planner.generate.programs import program_of
+from planner.generate.programs import STEPS, program_of
 from planner.generate.quoting import render
 from planner.generate.run_spec import RunSpec
 from planner.generate.target import Target
 
 _LONGEST_JOB_NAME = 40
 """Kubernetes appends to the name of a job, and gives a pod's name 63 characters in all."""
+
+_START_SECONDS = 1800
+"""In which processes start, download and read a model; judgement."""
 
 _PLAIN_SCRIPTS = ("torchrun", "deepspeed", "trainer")
 """Targets whose train.py needs no more than the variables that torchrun sets."""
@@ -32,7 +36,8 @@ class Launcher:
     templates: Mapping[str, str]
     """File name to the template that writes it."""
     usage: str
-    """The command that starts it, from the folder of the bundle, with the program's own `{data}` and `{steps}`."""
+    """The command that starts it, from the folder of the bundle, with the program's own words for `{data}`,
+    `{steps}` and `{saves}`."""
     least_nodes: int = 1
     targets: tuple[str, ...] = ()
     """Those it can start; empty for all of them."""
@@ -54,9 +59,11 @@ LAUNCHERS: Mapping[str, Launcher] = MappingProxyType(
             ),
             Launcher(
                 name="slurm",
-                summary="one task per node; the processes meet at the job's first host.",
+                summary="one task per node; the processes meet at the job's first host. Partition, account"
+                " and environment are named in the script's first lines. When its time is up, or it is"
+                " preempted, the job queues again and goes on from its last checkpoint.",
                 templates={"slurm.sh": "launchers/slurm.sh"},
-                usage="{environment}sbatch launchers/slurm.sh {data} {steps}",
+                usage="{environment}sbatch launchers/slurm.sh {data} {steps} {saves}",
             ),
             Launcher(
                 name="docker",
@@ -112,7 +119,12 @@ def launcher_files(
     used = [
         launcher for name, launcher in LAUNCHERS.items() if starts[name] and _suits(launcher, spec)
     ]
-    common = {**context, "job_name": job_name(spec.model)}
+    common = {
+        **context,
+        "job_name": job_name(spec.model),
+        "steps": STEPS,
+        "time_limit": time_limit(STEPS * spec.expected_step_seconds),
+    }
     readme = {
         "targets": written,
         "usages": [(one, usage(one, starts[one.name][0], context["corpus"])) for one in used],
@@ -134,7 +146,18 @@ def usage(launcher: Launcher, target: Target, corpus: str) -> str:
         environment=program.environment,
         data=program.data.format(corpus=corpus),
         steps=" ".join(program.steps),
+        saves=" ".join(program.saves).format(folder="checkpoints"),
     )
+
+
+def time_limit(run_seconds: float) -> str:
+    """Return hours and minutes that Slurm gives a run: twice what it should take, and half an hour.
+
+    Rounded up to ten minutes; a day at the most, since the job goes on where it was stopped.
+    """
+    tens = math.ceil((2 * run_seconds + _START_SECONDS) / 600)
+    hours, rest = divmod(min(tens, 24 * 6), 6)
+    return f"{hours:02}:{rest}0:00"
 
 
 def _suits(launcher: Launcher, spec: RunSpec) -> bool:

@@ -21,7 +21,7 @@ from script_checks import HOSTILE, TOOLS
 from test_generate import MANY_NODES, SPEC
 
 from planner.generate import LAUNCHERS, TARGETS, generate
-from planner.generate.launchers import job_name, usage
+from planner.generate.launchers import job_name, time_limit, usage
 
 NETWORKS = ("", "ethernet", "infiniband", "efa")
 
@@ -90,6 +90,39 @@ def test_scripts_pass_shellcheck(spec: Any, network: str, tmp_path: Path) -> Non
 )
 def test_a_job_is_named_after_its_model(model: str, name: str) -> None:
     assert job_name(model) == name
+
+
+@pytest.mark.parametrize(
+    ("run_seconds", "limit"),
+    [
+        (0, "00:30:00"),
+        (750, "01:00:00"),  # 2 * 750 + 1800 = 3300, of 600 each: 5.5
+        (3600, "02:30:00"),
+        (1e6, "24:00:00"),
+    ],
+)
+def test_a_batch_job_has_twice_the_time_that_its_steps_should_take(
+    run_seconds: float, limit: str
+) -> None:
+    assert time_limit(run_seconds) == limit
+
+
+@pytest.mark.parametrize(
+    ("target", "command"),
+    [
+        ("torchrun", "--save-every 100 --resume latest"),
+        ("megatron", "--save checkpoints --load checkpoints --save-interval 100"),
+    ],
+)
+def test_a_batch_job_is_queued_again_where_it_would_go_on(target: str, command: str) -> None:
+    files = generate(MANY_NODES, [target])
+    assert command in files["launchers/README.md"]
+    (condition,) = re.findall(r'if \[\[ " \$\* " == (.+) ]]', files["launchers/slurm.sh"])
+    pattern = condition.replace('"', "").strip("* ")
+    assert f" {pattern} " in f" {command} "
+    assert {"--time=01:00:00", "--requeue", "--signal=B:USR1@120"} <= {
+        line.removeprefix("#SBATCH ") for line in files["launchers/slurm.sh"].splitlines()
+    }
 
 
 @given(st.text(max_size=80))

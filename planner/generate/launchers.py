@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from planner.generate.programs import STEPS, program_of
+from planner.core.units import GIB
+from planner.generate.programs import KEPT, STEPS, Program, program_of
 from planner.generate.quoting import render
 from planner.generate.run_spec import RunSpec
 from planner.generate.target import Target
@@ -18,6 +19,21 @@ _LONGEST_JOB_NAME = 40
 
 _START_SECONDS = 1800
 """In which processes start, download and read a model; judgement."""
+
+_REGISTRY = "registry.example.com"
+"""Where an image is pulled from; the user's own takes its place."""
+
+_STORAGE = "/storage"
+"""Where pods see the volume that they share."""
+
+_PROCESS_GIB = 4
+"""Of host memory, for one process with CUDA and its data loader; judgement."""
+
+_CPUS_PER_GPU = 2
+"""For a process and its data loader; judgement, below what any cloud has per GPU."""
+
+_DATA_GIB = 100
+"""Of storage, for data and downloads; assumed."""
 
 _PLAIN_SCRIPTS = ("torchrun", "deepspeed", "trainer")
 """Targets whose train.py needs no more than the variables that torchrun sets."""
@@ -37,7 +53,7 @@ class Launcher:
     """File name to the template that writes it."""
     usage: str
     """The command that starts it, from the folder of the bundle, with the program's own words for `{data}`,
-    `{steps}` and `{saves}`."""
+    `{steps}`, `{saves}` and the name of the `{corpus}`; `{image}` and `{job_name}` are the plan's."""
     least_nodes: int = 1
     targets: tuple[str, ...] = ()
     """Those it can start; empty for all of them."""
@@ -78,13 +94,32 @@ LAUNCHERS: Mapping[str, Launcher] = MappingProxyType(
             ),
             Launcher(
                 name="kubernetes",
-                summary="`pytorchjob.yaml` for Kubeflow's Training Operator, `trainjob.yaml` for"
-                " Kubeflow Trainer 2; both need the image of `docker.sh` in your registry.",
+                summary="a plain Job, one pod per node, which any cluster runs. The image is that of"
+                " `docker.sh`, in your registry; data and checkpoints lie in the volume of"
+                " `storage.yaml`; a pod that ends is started again and goes on.",
+                templates={
+                    "storage.yaml": "launchers/storage.yaml",
+                    "job.yaml": "launchers/job.yaml",
+                },
+                usage="docker build --file launchers/Dockerfile --tag {image} . && docker push {image}\n"
+                'kubectl create secret generic huggingface --from-file=token="${{HOME}}/.cache/huggingface/token"'
+                "  # of gated models alone\n"
+                "kubectl apply -f launchers/storage.yaml"
+                " && kubectl wait --for=condition=Ready pod/{job_name}-files\n"
+                "kubectl cp {corpus} {job_name}-files:/storage/{corpus}"
+                " && kubectl delete pod {job_name}-files\n"
+                "kubectl apply -f launchers/job.yaml && kubectl logs --follow job/{job_name}",
+                targets=_WITH_REQUIREMENTS,
+            ),
+            Launcher(
+                name="kubeflow",
+                summary="the same pods by `trainjob.yaml` for Kubeflow Trainer 2, or `pytorchjob.yaml` for"
+                " Kubeflow's older Training Operator; all but the last line is as for kubernetes.",
                 templates={
                     "pytorchjob.yaml": "launchers/pytorchjob.yaml",
                     "trainjob.yaml": "launchers/trainjob.yaml",
                 },
-                usage="kubectl apply -f launchers/pytorchjob.yaml",
+                usage="kubectl apply -f launchers/trainjob.yaml",
                 least_nodes=2,
                 targets=_WITH_REQUIREMENTS,
             ),
@@ -127,27 +162,53 @@ def launcher_files(
     }
     readme = {
         "targets": written,
-        "usages": [(one, usage(one, starts[one.name][0], context["corpus"])) for one in used],
+        "usages": [
+            (one, usage(one, starts[one.name][0], context["corpus"], common["job_name"]))
+            for one in used
+        ],
         "programs": list(dict.fromkeys(program_of(target).name for target in written)),
     }
     files = {"launchers/README.md": render("launchers/README.md", common | readme)}
     for launcher in used:
         first = starts[launcher.name][0]
-        own = {**common, "default_target": first.name, "program": program_of(first)}
+        own = {**common, **_pods(spec, program_of(first), context["corpus"])}
+        own |= {"default_target": first.name, "program": program_of(first)}
         for name, template in launcher.templates.items():
             files[f"launchers/{name}"] = render(template, own)
     return files
 
 
-def usage(launcher: Launcher, target: Target, corpus: str) -> str:
-    """Return the command by which a launcher starts a target on a file of the user's."""
+def usage(launcher: Launcher, target: Target, corpus: str, job: str) -> str:
+    """Return the command by which a launcher starts a target on a file of the user's, in a job of that name."""
     program = program_of(target)
+    corpus = program.corpus or corpus
     return launcher.usage.format(
         environment=program.environment,
-        data=program.data.format(corpus=corpus),
+        data=program.data.format(folder="", corpus=corpus),
         steps=" ".join(program.steps),
         saves=" ".join(program.saves).format(folder="checkpoints"),
+        corpus=corpus,
+        image=f"{_REGISTRY}/{job}",
+        job_name=job,
     )
+
+
+def _pods(spec: RunSpec, program: Program, corpus: str) -> dict[str, Any]:
+    """Return what Kubernetes is told of a plan's pods, one of which takes a node."""
+    corpus = program.corpus or corpus
+    arguments = program.data.format(folder=f"{_STORAGE}/", corpus=corpus).split()
+    arguments += program.steps
+    arguments += [word.format(folder=f"{_STORAGE}/checkpoints") for word in program.saves]
+    host_gib = spec.host_bytes / GIB + _PROCESS_GIB * spec.gpus_per_node
+    return {
+        "registry": _REGISTRY,
+        "pod_arguments": arguments,
+        "pod_cpus": _CPUS_PER_GPU * spec.gpus_per_node,
+        "pod_memory_gib": math.ceil(host_gib),
+        # One more is being written, and the model itself is the size of one at the most.
+        "storage_gib": math.ceil((KEPT + 2) * spec.checkpoint_bytes / GIB) + _DATA_GIB,
+        "kept": KEPT,
+    }
 
 
 def time_limit(run_seconds: float) -> str:

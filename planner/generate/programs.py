@@ -13,13 +13,15 @@ class Program:
 
     name: str
     data: str
-    """Arguments that name the user's data; `{corpus}` stands for the file."""
+    """Arguments that name the user's data: `{corpus}` is the file, `{folder}` where it lies, with a slash."""
     steps: tuple[str, ...]
     """Arguments for `STEPS` optimizer steps."""
     saves: tuple[str, ...]
     """Arguments that save every hundred steps to `{folder}`, and go on from what is there."""
     goes_on: str
     """Those of `saves` by which a launcher knows that the same command goes on."""
+    corpus: str = ""
+    """What its data is called, where it is not the file of the task."""
     environment: str = ""
     """Variables that stand before a command that starts it, with a space after them."""
     readme: str = "README.md"
@@ -29,11 +31,18 @@ class Program:
 STEPS = 1000
 """Of the commands that READMEs show."""
 
+KEPT = 3
+"""Checkpoints that those commands keep."""
+
 TRAIN_PY = Program(
     name="train.py",
-    data="--data {corpus}",
+    data="--data {folder}{corpus}",
     steps=("--steps", f"{STEPS}"),
-    saves=("--output", "{folder}", "--save-every", "100", "--resume", "latest"),
+    saves=(
+        *("--output", "{folder}"),
+        *("--save-every", "100", "--keep", f"{KEPT}"),
+        *("--resume", "latest"),
+    ),
     goes_on="--resume latest",
 )
 
@@ -41,16 +50,17 @@ _OTHERS: Mapping[str, Program] = MappingProxyType(
     {
         "megatron": Program(
             name="pretrain_gpt.py",
-            data="--data-path corpus_text_document",
+            data="--data-path {folder}{corpus}",
             steps=("--train-iters", f"{STEPS}"),
             saves=("--save", "{folder}", "--load", "{folder}", "--save-interval", "100"),
             goes_on="--load",
+            corpus="corpus_text_document",
             environment="MEGATRON_PATH=~/Megatron-LM ",
             readme="megatron/README.md",
         ),
         "torchtitan": Program(
             name="torchtitan.train",
-            data="--dataloader.dataset c4_test --dataloader.dataset_path corpus",
+            data="--dataloader.dataset c4_test --dataloader.dataset_path {folder}{corpus}",
             steps=("--training.steps", f"{STEPS}"),
             saves=(
                 "--checkpoint.enable",
@@ -58,6 +68,7 @@ _OTHERS: Mapping[str, Program] = MappingProxyType(
                 *("--dump_folder", "{folder}"),
             ),
             goes_on="--checkpoint.enable",
+            corpus="corpus",
             readme="torchtitan/README.md",
         ),
     }

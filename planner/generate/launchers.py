@@ -1,6 +1,7 @@
 """Ways to start a target's launch.sh on machines: by hand, Slurm, Docker, Kubernetes, Ray, SageMaker."""
 
 import math
+import posixpath
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,9 @@ _LONGEST_JOB_NAME = 40
 
 _START_SECONDS = 1800
 """In which processes start, download and read a model; judgement."""
+
+_HOSTS = {1: "me@node0", 2: "me@node0 me@node1"}
+"""What READMEs call the hosts of so many nodes; more are counted by the shell."""
 
 _REGISTRY = "registry.example.com"
 """Where an image is pulled from; the user's own takes its place."""
@@ -50,10 +54,10 @@ class Launcher:
     summary: str
     """One sentence for launchers/README.md; Markdown."""
     templates: Mapping[str, str]
-    """File name to the template that writes it."""
+    """Path from launchers/ to the template that writes it."""
     usage: str
     """The command that starts it, from the folder of the bundle, with the program's own words for `{data}`,
-    `{steps}`, `{saves}` and the name of the `{corpus}`; `{image}` and `{job_name}` are the plan's."""
+    `{steps}`, `{saves}` and the name of the `{corpus}`; `{hosts}`, `{image}` and `{job_name}` are the plan's."""
     least_nodes: int = 1
     targets: tuple[str, ...] = ()
     """Those it can start; empty for all of them."""
@@ -67,11 +71,11 @@ LAUNCHERS: Mapping[str, Launcher] = MappingProxyType(
         for launcher in (
             Launcher(
                 name="ssh",
-                summary="starts every node over `ssh`, and stops all of them when one fails; the"
-                " folder lies under the same path everywhere.",
+                summary="starts every node over `ssh`, and stops all of them when one fails or you press"
+                " Ctrl-C; they save first. The folder lies under the same path everywhere. `HF_TOKEN` and"
+                " the environment that is active go with it.",
                 templates={"ssh.sh": "launchers/ssh.sh"},
-                usage="{environment}bash launchers/ssh.sh node0 node1 -- {data} {steps}",
-                least_nodes=2,
+                usage="{environment}bash launchers/ssh.sh {hosts} -- {data} {steps} {saves}",
             ),
             Launcher(
                 name="slurm",
@@ -83,13 +87,14 @@ LAUNCHERS: Mapping[str, Launcher] = MappingProxyType(
             ),
             Launcher(
                 name="docker",
-                summary="builds an image with the folder in it, and runs it with the host's shared"
-                " memory and network.",
+                summary="builds one image for all targets, and runs it with the host's shared memory and"
+                " network.",
                 templates={
                     "docker.sh": "launchers/docker.sh",
                     "Dockerfile": "launchers/Dockerfile",
+                    "../.dockerignore": "launchers/dockerignore",
                 },
-                usage="bash launchers/docker.sh {data} {steps}",
+                usage="bash launchers/docker.sh {data} {steps} {saves}",
                 targets=_WITH_REQUIREMENTS,
             ),
             Launcher(
@@ -126,10 +131,10 @@ LAUNCHERS: Mapping[str, Launcher] = MappingProxyType(
             Launcher(
                 name="ray",
                 summary="a worker of Ray Train per GPU, which runs `train.py` itself; the folder lies"
-                " under the same path everywhere.",
+                " under the same path everywhere, and the command is for a machine of the cluster. Workers"
+                " that fail are started again and go on.",
                 templates={"ray_train.py": "launchers/ray_train.py"},
-                usage="ray job submit --working-dir . -- python launchers/ray_train.py {steps}",
-                least_nodes=2,
+                usage="python launchers/ray_train.py {data} {steps} {saves}",
                 targets=_PLAIN_SCRIPTS,
             ),
             Launcher(
@@ -157,15 +162,13 @@ def launcher_files(
     common = {
         **context,
         "job_name": job_name(spec.model),
+        "installable": [one.name for one in written if one.name in _WITH_REQUIREMENTS],
         "steps": STEPS,
         "time_limit": time_limit(STEPS * spec.expected_step_seconds),
     }
     readme = {
         "targets": written,
-        "usages": [
-            (one, usage(one, starts[one.name][0], context["corpus"], common["job_name"]))
-            for one in used
-        ],
+        "usages": [(one, usage(one, starts[one.name][0], spec, context["corpus"])) for one in used],
         "programs": list(dict.fromkeys(program_of(target).name for target in written)),
     }
     files = {"launchers/README.md": render("launchers/README.md", common | readme)}
@@ -174,16 +177,17 @@ def launcher_files(
         own = {**common, **_pods(spec, program_of(first), context["corpus"])}
         own |= {"default_target": first.name, "program": program_of(first)}
         for name, template in launcher.templates.items():
-            files[f"launchers/{name}"] = render(template, own)
+            files[posixpath.normpath(f"launchers/{name}")] = render(template, own)
     return files
 
 
-def usage(launcher: Launcher, target: Target, corpus: str, job: str) -> str:
-    """Return the command by which a launcher starts a target on a file of the user's, in a job of that name."""
-    program = program_of(target)
+def usage(launcher: Launcher, target: Target, spec: RunSpec, corpus: str) -> str:
+    """Return the command by which a launcher starts a plan's target on a file of the user's."""
+    program, job = program_of(target), job_name(spec.model)
     corpus = program.corpus or corpus
     return launcher.usage.format(
         environment=program.environment,
+        hosts=_HOSTS.get(spec.nodes, f"me@node{{0..{spec.nodes - 1}}}"),
         data=program.data.format(folder="", corpus=corpus),
         steps=" ".join(program.steps),
         saves=" ".join(program.saves).format(folder="checkpoints"),

@@ -6,7 +6,7 @@ import re
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import kubernetes.client
@@ -33,15 +33,15 @@ def launchers(network: str = "", **changes: Any) -> dict[str, str]:
     return {name.removeprefix(prefix): text for name, text in files.items() if prefix in name}
 
 
-def test_many_nodes_have_every_launcher_and_one_node_those_that_need_no_other() -> None:
+def test_many_nodes_have_every_launcher_and_one_node_all_but_an_operators() -> None:
     every = {name for launcher in LAUNCHERS.values() for name in launcher.templates}
-    assert launchers().keys() == every | {"README.md"}
+    assert launchers().keys() == every - {"../.dockerignore"} | {"README.md"}
     alone = {name for name in generate(SPEC, ["torchrun"]) if name.startswith("launchers/")}
     assert alone == {
         f"launchers/{name}"
         for name in (
             *("README.md", "slurm.sh", "docker.sh", "Dockerfile"),
-            *("storage.yaml", "job.yaml"),
+            *("storage.yaml", "job.yaml", "ssh.sh", "ray_train.py"),
         )
     }
 
@@ -56,7 +56,7 @@ def test_sagemaker_starts_only_what_it_has_and_what_it_can_install() -> None:
 def test_the_readme_shows_how_each_is_started() -> None:
     text = launchers()["README.md"]
     for launcher in LAUNCHERS.values():
-        assert f"\n{usage(launcher, TARGETS['torchrun'], 'corpus.txt', 'train-gpt2')}\n" in text
+        assert f"\n{usage(launcher, TARGETS['torchrun'], MANY_NODES, 'corpus.txt')}\n" in text
         if launcher.name != "kubeflow":
             assert any(name in text for name in launcher.templates)
 
@@ -324,8 +324,22 @@ def test_an_image_is_built_only_of_what_it_can_install() -> None:
         "launchers/slurm.sh",
     }
     both = generate(MANY_NODES, ["megatron", "torchrun"])
-    assert "ARG TARGET=torchrun" in both["launchers/Dockerfile"]
+    assert "ENV TARGET=torchrun" in both["launchers/Dockerfile"]
     assert "TARGET:-megatron}" in both["launchers/slurm.sh"]
+
+
+def test_one_image_has_what_all_targets_need_and_nothing_that_a_run_leaves() -> None:
+    files = generate(SPEC, ["torchrun", "accelerate"])
+    text = files["launchers/Dockerfile"]
+    for target in ("torchrun", "accelerate"):
+        assert f"COPY {target}/requirements.txt /requirements/{target}.txt\n" in text
+        assert f" -r /requirements/{target}.txt" in text
+    first, *kept = [one for one in files[".dockerignore"].splitlines() if not one.startswith("#")]
+    assert first == "*"
+    copied = {name for name in files for one in kept if PurePosixPath(name).match(one[1:])}
+    assert {name for name in files if "/" in name and "launchers" not in name} == copied
+    for left in ("torchrun/corpus.txt", "torchrun/checkpoints/step-1/state.pt", "plan.json"):
+        assert not any(PurePosixPath(left).match(one[1:]) for one in kept)
 
 
 def test_each_launcher_has_its_own_first_target() -> None:

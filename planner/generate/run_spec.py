@@ -88,8 +88,14 @@ class RunSpec:
     """What is trained beside frozen weights; None where all of them are trained."""
     attention: str
     """`eager`, `sdpa` or `flash`."""
+    flash_version: int = 2
+    """Of FlashAttention, where `attention` is `flash`."""
     recompute: str
     """`none`, `selective` or `full`."""
+    loss: str = "standard"
+    """`standard`, `chunked` or `fused`."""
+    loss_chunk_tokens: int = 0
+    """Tokens of a chunk, where the script itself computes the loss in chunks."""
     offload: str = "none"
     """`none`, `optimizer` or `optimizer+parameters`."""
     optimizer: str

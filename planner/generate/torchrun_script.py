@@ -5,7 +5,12 @@ from typing import Any
 
 from planner.domain.strategy import PipelineSchedule
 from planner.generate.axes import axes
-from planner.generate.context import ATTENTION, COMPUTE_DTYPES, compute_dtype, weights_divided_by
+from planner.generate.context import (
+    COMPUTE_DTYPES,
+    attention_name,
+    compute_dtype,
+    weights_divided_by,
+)
 from planner.generate.run_spec import RunSpec
 from planner.parallel.pipeline_schedules import SCHEDULES, Schedule
 from planner.targets.families import family, is_tied
@@ -74,7 +79,7 @@ def _model_parallel_context(spec: RunSpec) -> dict[str, Any]:
         "family": known,
         "grid": grid,
         # Where the sequence is divided, PyTorch's own attention computes the pieces.
-        "attention": "sdpa" if "context" in grid.sizes else ATTENTION[spec.attention],
+        "attention": "sdpa" if "context" in grid.sizes else attention_name(spec),
         "owner_mesh": 'grid.mesh["shard"]' if "shard" in grid.data else "grid.batch",
         "averages_by_hand": bool(grid.batch) and not is_sharded,
         "autocasts": spec.precision in COMPUTE_DTYPES and not is_sharded,

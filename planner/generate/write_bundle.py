@@ -35,6 +35,9 @@ CHECKED_WITH = {
 
 _ADAPTERS_CHECKED_WITH = {"peft": "0.21.2", "bitsandbytes": "0.50.2"}
 
+_HOPPER = "9.0"
+"""The compute capability that FlashAttention's third version is for."""
+
 MEGATRON_COMMIT = "d98e8a6"
 """Of Megatron-LM, whose names of arguments were read. Source: NVIDIA/Megatron-LM, 2026-08-22."""
 
@@ -100,6 +103,9 @@ def _run_spec(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
         config_dtype=_config_dtype(job),
         adapters=adapters_of(job),
         attention=recipe.attention,
+        flash_version=3 if job.cluster.gpu.compute_capability == _HOPPER else 2,
+        loss=recipe.loss,
+        loss_chunk_tokens=job.loss.chunk_tokens if job.loss else 0,
         optimizer=recipe.optimizer,
         expected_peak_bytes=round(float(chosen.memory.peak_bytes)),
         expected_reserved_bytes=round(float(chosen.memory.reserved_bytes)),

@@ -40,7 +40,7 @@ def recipe(method: str = "lora", **lora: Any) -> dict[str, Any]:
         "precision": "bf16",
         "sequence_length": 512,
         "global_batch_size": 8,
-        "lora": lora,
+        "lora": {"dtype": "16-bit"} | lora,
     }
 
 
@@ -102,7 +102,7 @@ def test_the_largest_weight_is_dequantised_around_backward(make_job: JobMaker) -
 
 def test_adapters_are_fp32_in_mixed_precision_and_beside_fp32_weights(make_job: JobMaker) -> None:
     trained = 32 * 8 * 8192
-    mixed = recipe(rank=8, targets=["q_proj"]) | {"precision": "bf16-mixed"}
+    mixed = recipe(rank=8, targets=["q_proj"], dtype=None) | {"precision": "bf16-mixed"}
     job = make_job(LLAMA, gpus=1, recipe=mixed)
     assert terms(job)["parameters"] == 2 * job.model.parameters + 4 * trained
     job = make_job(LLAMA, gpus=1, recipe=mixed | {"precision": "fp32"})

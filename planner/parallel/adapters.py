@@ -1,7 +1,7 @@
-"""LoRA and QLoRA: which weights are trained, what the frozen ones take, what backward still needs.
+"""LoRA and QLoRA: which weights are trained, and what backward still needs beside frozen ones.
 
-Notation: r rank of an adapter, A[r, in_features] and B[out_features, r] its matrices; q bytes of a
-frozen weight of the blocks' linears, b of any other frozen parameter.
+Notation: r rank of an adapter, A[r, in_features] and B[out_features, r] its matrices. What frozen
+weights take is in `planner.parallel.frozen_weights`.
 Source: Hu et al., LoRA, arXiv:2106.09685; Dettmers et al., QLoRA, arXiv:2305.14314; PEFT 0.21
 tuners/lora/layer.py; bitsandbytes 0.49 autograd/_functions.py.
 """
@@ -14,16 +14,19 @@ import numpy as np
 
 from planner.core.errors import InvalidInputError, UnsupportedError, did_you_mean
 from planner.core.term import Amount, Truth
-from planner.domain.job import HALF_BITS, HALF_BYTES, Job, Lora
+from planner.domain.job import HALF_BYTES, Job
 from planner.domain.model import Kept, Linear, Model, Numerics, Part
 from planner.domain.strategy import Strategy
-from planner.parallel.partition import Stage, occurrences, rank_parameters, stage_parameters
+from planner.parallel.frozen_weights import (
+    frozen_bytes,
+    frozen_part_bytes,
+    is_single,
+    narrow_linears,
+)
+from planner.parallel.partition import Stage, occurrences, stage_parameters
 
 ALL_LINEAR = "all-linear"
 """PEFT's word for every linear of the blocks; routers and the head are left out."""
-
-NF4_BLOCK, CONSTANTS_BLOCK = 64, 256
-"""Weights that share a constant, and constants that share one of their own."""
 
 _INT8 = 8
 
@@ -71,7 +74,9 @@ def find_targets(
             field="recipe.method",
         )
     every = tuple(
-        dict.fromkeys(layer.name for part in model.blocks for layer in part.linears if _fits(layer))
+        dict.fromkeys(
+            layer.name for part in model.blocks for layer in part.linears if is_single(layer)
+        )
     )
     if wanted == ALL_LINEAR or (wanted is None and not defaults):
         return every
@@ -79,10 +84,6 @@ def find_targets(
     known = (*every, *(layer.name for part in model.others for layer in part.linears))
     found = (_linears_called(name, model, known, modules) for name in names)
     return tuple(dict.fromkeys(linear for linears in found for linear in linears))
-
-
-def _fits(layer: Linear) -> bool:
-    return layer.num_experts == 1 and layer.name != "router"
 
 
 def _linears_called(
@@ -184,66 +185,6 @@ def trainable(job: Job) -> tuple[int, int]:
     if job.recipe.lora is None:
         return job.model.parameters, job.model.parameters
     return adapters, job.model.parameters + adapters
-
-
-def frozen_weight_bytes(lora: Lora, in_features: int) -> float:
-    """Return q.
-
-        16 bit: 2;  int8: 1 + 4 / in_features;  NF4: 1/2 + 4/64
-        NF4 with double quantisation: 1/2 + 1/64 + 4 / (64 * 256)
-
-    Source: QLoRA, arXiv:2305.14314, section 3; LLM.int8 scales each row by an fp32 number.
-    """
-    if not lora.is_quantised:
-        return lora.base_bits / 8
-    if lora.base_bits == _INT8:
-        return 1 + 4 / in_features
-    if lora.has_double_quantization:
-        return 1 / 2 + 1 / NF4_BLOCK + 4 / (NF4_BLOCK * CONSTANTS_BLOCK)
-    return 1 / 2 + 4 / NF4_BLOCK
-
-
-def frozen_part_bytes(job: Job, s: Strategy, part: Part) -> Amount:
-    """Return the bytes of a part's frozen weights on a rank: q and b times their parameters.
-
-    Source: transformers replaces the linears of the blocks, and neither the head nor experts that
-    are one tensor; the framework record's precisions, for weights held in fp8.
-    Leaves out: the fp32 that PEFT's prepare_model_for_kbit_training casts norms and embeddings to.
-    """
-    lora = job.recipe.lora
-    if lora is None:
-        return 0.0
-    other = frozen_other_bytes(lora, job)
-    saved = sum(
-        (other - min(other, _narrow_bytes(job, lora, layer)))
-        * (layer.weights / np.minimum(s.tensor_parallel_size, layer.most_splits))
-        for layer in narrow_linears(part)
-    )
-    return other * sum(rank_parameters(part, s)) - saved
-
-
-def narrow_linears(part: Part) -> tuple[Linear, ...]:
-    """Return the linears of a part whose frozen weights may be held in less than 16 bit."""
-    return tuple(layer for layer in part.linears if part.is_block and _fits(layer))
-
-
-def _narrow_bytes(job: Job, lora: Lora, layer: Linear) -> float:
-    """Return q, or what a frozen weight takes that the precision holds in fp8."""
-    if job.precision.frozen_bytes and not lora.is_quantised:
-        return job.precision.frozen_bytes
-    return frozen_weight_bytes(lora, layer.in_features)
-
-
-def frozen_other_bytes(lora: Lora, job: Job) -> float:
-    """Return b: 16 bit, or 32 where the whole job is in fp32."""
-    return (
-        4.0 if lora.base_bits > HALF_BITS or job.precision.matmul_dtype in {"fp32", "tf32"} else 2.0
-    )
-
-
-def frozen_bytes(job: Job, s: Strategy, stage: Stage) -> Amount:
-    """Return the bytes of a stage's frozen weights on a rank, before ZeRO."""
-    return sum(n * frozen_part_bytes(job, s, part) for part, n in occurrences(job.model, stage))
 
 
 def kept_bytes(job: Job, s: Strategy, part: Part, kept: Kept, numerics: Numerics) -> Amount:
@@ -367,15 +308,6 @@ def gathered_part_bytes(job: Job, s: Strategy, part: Part) -> Amount:
     """Return what a gathered occurrence of a part takes: frozen weights as stored, and adapters."""
     adapters = job.precision.gather_bytes * adapter_parameters(job, part)
     return frozen_part_bytes(job, s, part) + adapters
-
-
-def largest_quantised_weights(job: Job) -> int:
-    """Return the weights of the largest linear that is quantised; 0 where none is."""
-    lora = job.recipe.lora
-    if lora is None or not lora.is_quantised:
-        return 0
-    layers = (layer for part in job.model.blocks for layer in part.linears)
-    return max((layer.weights for layer in layers if _fits(layer)), default=0)
 
 
 def largest_trained_tensor(job: Job) -> int:

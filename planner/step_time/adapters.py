@@ -16,9 +16,8 @@ from planner.parallel.adapters import (
     adapted_linears,
     are_wider,
     computes_in_fp32,
-    frozen_weight_bytes,
-    narrow_linears,
 )
+from planner.parallel.frozen_weights import frozen_weight_bytes, narrow_linears
 from planner.step_time.compute import elementwise_bandwidth, gemm
 
 _FP32_BYTES = 4

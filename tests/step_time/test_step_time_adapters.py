@@ -8,6 +8,7 @@ from conftest import JobMaker
 from planner.domain.job import Job
 from planner.domain.strategy import Layout, Recompute
 from planner.parallel import adapters as shapes
+from planner.parallel import frozen_weights
 from planner.parallel.partition import stage
 from planner.search.candidate import estimate
 from planner.step_time import communication
@@ -112,7 +113,7 @@ def test_only_adapters_are_gathered_after_a_step_and_frozen_weights_as_they_are_
         s = Layout(data_parallel_shard_size=4, zero_stage=zero_stage, micro_batch_size=2)
         whole = stage(job, s, 0)
         expected = job.precision.gather_bytes * trained
-        expected += float(shapes.frozen_bytes(job, s, whole)) if frozen else 0
+        expected += float(frozen_weights.frozen_bytes(job, s, whole)) if frozen else 0
         assert float(shapes.gathered_stage_bytes(job, s, whole)) == pytest.approx(expected)
         assert float(communication.gather_parameters(job, s, whole)) > 0
 
@@ -139,6 +140,7 @@ def test_weights_that_megatron_freezes_in_fp8_take_a_byte(make_job: JobMaker) ->
         for precision in ("bf16-mixed", "fp8")
     )
     held = [
-        float(shapes.frozen_bytes(job, Layout(), stage(job, Layout(), 0))) for job in (wide, narrow)
+        float(frozen_weights.frozen_bytes(job, Layout(), stage(job, Layout(), 0)))
+        for job in (wide, narrow)
     ]
     assert held[0] - held[1] == 32 * (4 * WIDTH * WIDTH + 3 * WIDTH * 11008)

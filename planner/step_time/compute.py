@@ -14,7 +14,7 @@ from planner.domain.job import Job
 from planner.domain.model import Attention, Linear, Numerics, Part
 from planner.domain.strategy import Recompute, Strategy
 from planner.parallel.activations import attention_bytes, kept_per_token, part_tokens, tokens
-from planner.parallel.adapters import adapter_parameters
+from planner.parallel.adapters import adapter_parameters, launched, without_adapters
 from planner.parallel.partition import rank_parameters
 
 _BLEND = 3
@@ -155,9 +155,10 @@ def elementwise(
     Notation: p and q the passes; kept bytes per token that a rank keeps of the part, the outputs
     of those operations; scores those of them that attention materialises.
     Source: the framework record's memory_bound section.
-    Leaves out: operations whose outputs are not kept.
+    Leaves out: operations whose outputs are not kept. What runs beside frozen weights is what would be
+    kept if they were trained; adapters' own are `planner.step_time.adapters`.
     """
-    whole = replace(s, recompute=Recompute.NONE)
+    whole, job = replace(s, recompute=Recompute.NONE), without_adapters(job)
     kept = kept_per_token(job, whole, part, numerics)
     scores = _score_bytes(job, whole, part, numerics)
     each, of_scores = passes
@@ -223,7 +224,7 @@ def launches(job: Job, s: Strategy, part: Part) -> Amount:
     Leaves out: CUDA graphs, which launch a whole layer at once.
     """
     matmuls = sum((_launched(job, s, layer) for layer in part.linears), 0.0)
-    forward = 2 * matmuls + len(part.kept) + (3 if part.attention else 0)
+    forward = 2 * matmuls + len(part.kept) + (3 if part.attention else 0) + launched(job, part)
     again = np.where(s.recompute == Recompute.FULL, 1.0, 0.0) if part.is_block else 0.0
     sums = sum(layer.cuts_inputs for layer in part.linears)
     waits = (2 + again) * sums * np.log2(s.tensor_parallel_size)
@@ -287,7 +288,7 @@ def weight_gradients(job: Job, s: Strategy, part: Part, forward: Amount) -> Amou
 
     As long as the matmuls of forward, and the passes that add them up in the gradients' own dtype.
     Frozen weights have none.
-    Leaves out: the adapters' own matmuls; dequantising frozen weights.
+    Leaves out: the adapters' own, see `planner.step_time.adapters`.
     """
     if job.recipe.lora is not None:
         return 0.0

@@ -273,12 +273,17 @@ def framework_record(name: str) -> dict[str, Any]:
     """Return a framework's record on top of the one it names as `same_as`, key by key in a section."""
     record = dict(read("frameworks", name))
     inherited = framework_record(record.pop("same_as")) if "same_as" in record else {}
+    return merged(inherited, record)
+
+
+def merged(inherited: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record on top of another, key by key in a section."""
     sections = {
         key: inherited.get(key, {}) | section
         for key, section in record.items()
         if isinstance(section, dict)
     }
-    return inherited | record | sections
+    return {**inherited, **record, **sections}
 
 
 @cache

@@ -31,6 +31,10 @@ _RECIPE = (
     "weights_dtype",
     "attention",
     "framework",
+    "framework_version",
+    "gradient_reduce_dtype",
+    "tensor_parallel_overlap",
+    "data_parallel_overlap",
     "task",
     "compile",
 )
@@ -108,6 +112,26 @@ def job_options(command: F) -> F:
         click.option("--attention", help="eager, sdpa or flash."),
         click.option(
             "--framework", help="torch, accelerate, deepspeed, megatron, torchtitan, nanotron ..."
+        ),
+        click.option(
+            "--framework-version",
+            metavar="VERSION",
+            help="Release or date, such as 2022-03; the nearest known record is taken.",
+        ),
+        click.option(
+            "--gradient-reduce-dtype", help="fp32 or bf16: what ranks exchange of gradients."
+        ),
+        click.option(
+            "--tp-overlap/--no-tp-overlap",
+            "tensor_parallel_overlap",
+            default=None,
+            help="Whether exchanges of tensor parallelism hide behind matmuls.",
+        ),
+        click.option(
+            "--dp-overlap/--no-dp-overlap",
+            "data_parallel_overlap",
+            default=None,
+            help="Whether gradients are reduced beside backward.",
         ),
         click.option("--task", help="sequence-classification, for another head than the model's."),
         click.option(

@@ -132,6 +132,8 @@ class Overlap:
     """Of the gradients that are reduced at once."""
     tensor_fraction: float
     """Share of tensor parallelism's exchange in backward that hides behind weight gradients."""
+    tensor_overlapped_fraction: float
+    """Share of each of them, in forward too, that hides where a recipe has it travel in pieces beside matmuls."""
     source: str
 
 
@@ -143,6 +145,12 @@ class Host:
     """Launching one operation that the GPU executes."""
     micro_batch_seconds: float
     """Fetching a batch, and what waits for the loss; the GPU idles meanwhile."""
+    layer_seconds: float
+    """Of a block, forward and backward, in which the GPU idles whatever the micro-batch."""
+    exchange_seconds_per_rank: float
+    """What a tensor-parallel rank waits at each exchange for every other one, beside a pipeline between nodes."""
+    sharpness: float
+    """How sharply launching gives way to the GPU's own time where the two are close."""
     source: str
 
 
@@ -184,6 +192,9 @@ class Attention:
 
     kernel: str
     """The fused kernels: a name in `data/calibration/attention.toml`."""
+    softmax_multiple: int
+    """Micro-batch x heads of a rank that its fused softmax of materialised scores asks a multiple of; 0: it has
+    none, or asks nothing."""
     source: str
 
 

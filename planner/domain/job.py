@@ -58,6 +58,8 @@ class Recipe:
     """The adapters, where all other weights are frozen; None trains everything."""
     compile: bool = False
     """The model runs through torch.compile."""
+    tensor_parallel_overlap: bool | None = None
+    """Exchanges of tensor parallelism travel in pieces beside matmuls; None where the framework decides."""
     training_tokens: int = 0
     """Of the whole run; 0 where it was not said."""
 

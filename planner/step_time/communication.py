@@ -103,6 +103,25 @@ def tensor_parallel(job: Job, s: Strategy, part: Part) -> Amount:
     return sums * np.where(s.sequence_parallel, parted, whole)
 
 
+def hidden_of_tensor(job: Job, s: Strategy) -> tuple[Amount, Amount]:
+    """Return which shares of tensor parallelism's exchanges hide behind matmuls, in forward and in backward.
+
+    In pieces where the recipe says so, or where recipes of its precision do that train all weights, beside
+    sequence parallelism; else in backward alone, behind weight gradients.
+
+    Source: the framework record's overlap and precisions.
+    """
+    overlap, said = job.framework.overlap, job.recipe.tensor_parallel_overlap
+    if said is False:
+        return 0.0, 0.0
+    whole = overlap.tensor_overlapped_fraction
+    if said:
+        return whole, whole
+    trains_all = job.recipe.lora is None and job.precision.overlaps_tensor
+    in_pieces = np.logical_and(trains_all, s.sequence_parallel)
+    return np.where(in_pieces, whole, 0.0), np.where(in_pieces, whole, overlap.tensor_fraction)
+
+
 def context_parallel(job: Job, s: Strategy, part: Part) -> tuple[Amount, Amount]:
     """Seconds of a forward and of a backward pass through a part, by the framework's exchange.
 

@@ -61,7 +61,7 @@ class Vendor:
 
 _SHOWN_NAMES = 8
 _FOR_PEOPLE = {
-    "gpus": {"tdp_watts", "usable_source", "unsourced", "notes"},
+    "gpus": {"usable_source", "unsourced", "notes"},
     "links": {"notes"},
     "instances": {"unsourced"},
 }
@@ -231,6 +231,11 @@ def cube_mesh() -> Mapping[tuple[int, int], int]:
     """Return the links of each pair of a hybrid cube mesh, the lower index first."""
     pairs = link("nvlink-mesh-v100-8gpu").pairs
     return {(int(name[0]), int(name[-1])): links for name, links in pairs.items()}
+
+
+def power_exponent() -> float:
+    """Return how the clocks of matmuls follow a power limit: `data/calibration/power.toml`."""
+    return float(read("calibration", "power")["exponent"])
 
 
 def usual_batches() -> tuple[tuple[int, int], ...]:

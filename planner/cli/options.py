@@ -23,6 +23,7 @@ _CLUSTER = (
     "intra_node",
     "inter_node",
     "nvlink_domain_gpus",
+    "gpu_power_watts",
     "peer_to_peer",
 )
 _RECIPE = (
@@ -84,6 +85,13 @@ def job_options(command: F) -> F:
             metavar="GPUS",
             type=int,
             help="GPUs that NVLink joins across nodes: 72 in a rack of GB200.",
+        ),
+        click.option(
+            "--gpu-power",
+            "gpu_power_watts",
+            metavar="WATTS",
+            type=int,
+            help="The power limit that the GPUs run at, where it is not their own.",
         ),
         click.option(
             "--peer-to-peer/--no-peer-to-peer",

@@ -51,6 +51,7 @@ FLAGS = {
     "cluster.intra_node": "--intra-node LINK",
     "cluster.inter_node": "--inter-node LINK",
     "cluster.nvlink_domain_gpus": "--nvlink-domain GPUS",
+    "cluster.gpu_power_watts": "--gpu-power WATTS",
     "cluster.peer_to_peer": "--peer-to-peer",
     "recipe": "--precision, --optimizer, --attention",
     "recipe.sequence_length": "--seq-len N",

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from planner.catalog.attention import attention_curve
+from planner.catalog.records import power_exponent
 from planner.core.term import Amount
 from planner.domain.job import Job
 from planner.domain.model import Attention, Linear, Numerics, Part
@@ -136,7 +137,8 @@ def _attention(job: Job, s: Strategy, part: Part, *, is_backward: bool) -> Amoun
     share = ramp * (curve.backward if is_backward else curve.forward)
     times = _FLASH_BACKWARD if is_backward else 1.0
     peak = gpu.peak_flops.get(job.precision.wide_matmul_dtype, gpu.peak_flops["fp32"])
-    return times * flops / (job.framework.matmul.sustained_fraction * share * peak)
+    sustained = job.framework.matmul.sustained_fraction * power_share(job)
+    return times * flops / (sustained * share * peak)
 
 
 def _eager_attention(job: Job, s: Strategy, part: Part, layer: Attention) -> Amount:
@@ -366,7 +368,25 @@ def _sustained_peak(job: Job, dtype: str) -> float:
     """Return the FLOPs per second that large matmuls keep up through a training run."""
     gpu = job.cluster.gpu
     fraction = gpu.gemm.peak_fraction * job.framework.matmul.sustained_fraction
+    fraction *= power_share(job)
     return fraction * gpu.peak_flops.get(dtype, gpu.peak_flops["fp32"])
+
+
+def power_share(job: Job) -> float:
+    """Return what the card's power limit leaves of the clocks that matmuls and attention run at.
+
+        share = (watts / full_watts)^exponent, at most 1
+
+    Notation: watts the limit that the card runs at, full_watts what its silicon draws without one.
+    Source: `data/calibration/power.toml`; the GPU's record.
+    Leaves out: memory clocks, which a limit does not touch.
+    """
+    gpu = job.cluster.gpu
+    full = gpu.full_watts or gpu.tdp_watts
+    watts = gpu.limit_watts or gpu.tdp_watts
+    if not full or watts >= full:
+        return 1.0
+    return float((watts / full) ** power_exponent())
 
 
 def elementwise_bandwidth(job: Job) -> float:

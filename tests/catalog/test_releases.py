@@ -26,6 +26,12 @@ def test_a_name_a_date_or_a_number_means_the_nearest_release(version: str, name:
     assert found.name == name
 
 
+@pytest.mark.parametrize(("version", "is_early"), [("2023-01", True), ("2023-06", False)])
+def test_composer_was_slower_before_llm_foundry(version: str, is_early: bool) -> None:  # noqa: FBT001
+    found, now = framework_release("composer", version)[0], records.framework("composer")
+    assert (found.memory_bound.backward_passes > now.memory_bound.backward_passes) == is_early
+
+
 def test_a_text_that_is_no_release_is_refused_with_those_that_are() -> None:
     with pytest.raises(InvalidInputError) as raised:
         release("megatron", "the one of last week")

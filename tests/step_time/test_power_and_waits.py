@@ -42,7 +42,7 @@ def test_exchanges_wait_beside_a_pipeline_between_nodes_and_more_with_more_ranks
     job = make_job(
         gpu="h100-sxm-80gb",
         gpus=8,
-        nodes=4,
+        cluster={"nodes": 4},
         recipe={"framework": "nanotron", "precision": "bf16-mixed"},
     )
     few, many, flat = (

@@ -36,6 +36,9 @@ _RECIPE = (
     "gradient_reduce_dtype",
     "tensor_parallel_overlap",
     "data_parallel_overlap",
+    "expert_dispatch",
+    "expert_parallel_overlap",
+    "cuda_graphs",
     "task",
     "compile",
 )
@@ -141,6 +144,17 @@ def job_options(command: F) -> F:
             default=None,
             help="Whether gradients are reduced beside backward.",
         ),
+        click.option(
+            "--expert-dispatch",
+            help="all-to-all: a token goes to each of its experts; or once-per-node (DeepEP, HybridEP).",
+        ),
+        click.option(
+            "--ep-overlap/--no-ep-overlap",
+            "expert_parallel_overlap",
+            default=None,
+            help="Whether the experts' exchange hides behind other micro-batches.",
+        ),
+        click.option("--cuda-graphs/--no-cuda-graphs", default=None, help="Launch layers whole."),
         click.option("--task", help="sequence-classification, for another head than the model's."),
         click.option(
             "--compile/--no-compile", default=None, help="Run the model through torch.compile."

@@ -149,6 +149,8 @@ class Host:
     """Of a block, forward and backward, in which the GPU idles whatever the micro-batch."""
     exchange_seconds_per_rank: float
     """What a tensor-parallel rank waits at each exchange for every other one, beside a pipeline between nodes."""
+    graphed_fraction: float
+    """Share of the launches that remain where layers are launched whole, as CUDA graphs."""
     sharpness: float
     """How sharply launching gives way to the GPU's own time where the two are close."""
     source: str
@@ -183,6 +185,12 @@ class Experts:
 
     grouped_from: float
     """The least compute capability whose kernels multiply all experts of a rank at once; below, one by one."""
+    operations: float
+    """Launched in forward of a layer to route tokens, sort them and bring them back."""
+    passes: float
+    """How often each token on its way to an expert is written and read in forward, and in backward."""
+    overlapped_fraction: float
+    """Share of the experts' exchange that hides where a recipe overlaps it."""
     source: str
 
 

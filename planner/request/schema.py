@@ -80,6 +80,12 @@ class RecipeRequest(WireModel):
     """Exchanges of tensor parallelism travel behind matmuls, in pieces; None: as the framework does."""
     data_parallel_overlap: bool | None = None
     """Gradients are reduced, and parameters gathered, beside compute; None: as the framework does."""
+    expert_dispatch: Literal["all-to-all", "once-per-node"] = "all-to-all"
+    """A token goes once to each of its experts, or once to each node that has some (DeepEP, HybridEP)."""
+    expert_parallel_overlap: bool = False
+    """The experts' exchange travels behind other micro-batches' compute."""
+    cuda_graphs: bool = False
+    """Layers are launched whole."""
     task: Literal["sequence-classification"] | None = None
     """What to train for; None for the head that the model's config names."""
     compile: bool = False
@@ -298,6 +304,9 @@ def _recipe(
         attention=wanted.attention,
         compile=wanted.compile,
         tensor_parallel_overlap=wanted.tensor_parallel_overlap,
+        expert_dispatch=wanted.expert_dispatch,
+        expert_overlap=wanted.expert_parallel_overlap,
+        cuda_graphs=wanted.cuda_graphs,
         training_tokens=_training_tokens(wanted, sequence_length),
     )
 

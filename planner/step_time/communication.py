@@ -153,16 +153,22 @@ def context_parallel(job: Job, s: Strategy, part: Part) -> tuple[Amount, Amount]
 def expert_parallel(job: Job, s: Strategy, part: Part) -> Amount:
     """Seconds of one pass through a part: tokens to their experts, and back.
 
-        2 * all_to_all(a T k h / q), k experts per token, q as sequence parallelism divides
+        2 * all_to_all(a T k h / q) * (1 - o), k experts per token, q as sequence parallelism divides; a dispatcher
+        that sends a token once to each node hands it on there
 
-    Source: Lepikhin et al., GShard, arXiv:2006.16668, section 3.
+    Notation: o what hides behind other micro-batches where the recipe overlaps it.
+    Source: Lepikhin et al., GShard, arXiv:2006.16668, section 3; deepseek-ai/DeepEP.
     """
     routed = [layer.experts_per_token for layer in part.linears if layer.num_experts > 1]
     if not routed:
         return 0.0
     chosen = max(routed)
     size = chosen * activation_bytes(job, s) / sequence_split(s)
-    return 2 * operations.all_to_all(job.cluster, expert_group(s), size)
+    is_once = job.recipe.expert_dispatch == "once-per-node"
+    copies = chosen if is_once else 1
+    exchange = operations.all_to_all(job.cluster, expert_group(s), size, copies=copies)
+    hidden = job.framework.experts.overlapped_fraction if job.recipe.expert_overlap else 0.0
+    return 2 * exchange * (1 - hidden)
 
 
 def pipeline_transfer(job: Job, s: Strategy) -> Amount:

@@ -14,7 +14,13 @@ from planner.core.term import Amount
 from planner.domain.job import Job
 from planner.domain.model import Attention, Linear, Numerics, Part
 from planner.domain.strategy import Recompute, Strategy
-from planner.parallel.activations import attention_bytes, kept_per_token, part_tokens, tokens
+from planner.parallel.activations import (
+    attention_bytes,
+    kept_per_token,
+    part_tokens,
+    sequence_split,
+    tokens,
+)
 from planner.parallel.adapters import adapter_parameters
 from planner.parallel.partition import rank_parameters
 
@@ -240,13 +246,15 @@ def launches(job: Job, s: Strategy, part: Part) -> Amount:
     one per kept tensor, three for attention; backward launches as many; exchanges: the sums of
     tensor parallelism, at each of which a rank waits for the slowest of t hosts; wait: see
     `exchange_wait`. The result is a floor under the part's time, which small micro-batches meet.
-    Leaves out: CUDA graphs, which launch a whole layer at once.
+    CUDA graphs leave a share of the operations, experts' routing adds to them: the framework record.
     """
     matmuls = sum((_launched(job, s, layer) for layer in part.linears), 0.0)
     forward = 2 * matmuls + len(part.kept) + (3 if part.attention else 0)
     forward = forward + _UNFUSED_KERNELS * unfuses_softmax(job, s, part)
     again = np.where(s.recompute == Recompute.FULL, 1.0, 0.0) if part.is_block else 0.0
     sums = sum(layer.cuts_inputs for layer in part.linears)
+    forward = forward + (job.framework.experts.operations if routes_tokens(part) else 0.0)
+    forward = forward * (job.framework.host.graphed_fraction if job.recipe.cuda_graphs else 1.0)
     exchanges = (2 + again) * sums
     operations = (2 + again) * forward + exchanges * np.log2(s.tensor_parallel_size)
     launched = operations * job.framework.host.operation_seconds
@@ -270,6 +278,26 @@ def exchange_wait(job: Job, s: Strategy) -> Amount:
     leaves = (s.pipeline_parallel_size > 1) & (job.cluster.world_size > joined)
     nodes = np.maximum(1, -(-ranks // joined))
     return np.where(leaves & (ranks > 1), per_rank * ranks * np.sqrt(nodes), 0.0)
+
+
+def routes_tokens(part: Part) -> bool:
+    """Return whether the part deals its tokens to experts."""
+    return any(layer.num_experts > 1 for layer in part.linears)
+
+
+def routing(job: Job, s: Strategy, part: Part) -> Amount:
+    """Seconds in which tokens are sorted by expert and back, forward; backward takes as long.
+
+        seconds = 2 passes * a T k h / q / (hbm_fraction * hbm), k experts per token, read and written
+
+    Source: the framework record's experts section.
+    """
+    if not routes_tokens(part):
+        return 0.0
+    chosen = max(layer.experts_per_token for layer in part.linears if layer.num_experts > 1)
+    element = 4 if job.precision.matmul_dtype in {"fp32", "tf32"} else 2
+    size = element * chosen * tokens(job, s) * job.model.hidden_size / sequence_split(s)
+    return 2 * job.framework.experts.passes * size / elementwise_bandwidth(job)
 
 
 def runs_experts_one_by_one(job: Job) -> bool:

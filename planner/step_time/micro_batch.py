@@ -162,6 +162,8 @@ def _compute(job: Job, s: Strategy, part: Part, numerics: Numerics, spent: Colum
     """Fill in the memory-bound work, what is repeated, and how far all of it may be off."""
     forward = compute.elementwise_forward(job, s, part, numerics)
     backward = compute.elementwise_backward(job, s, part, numerics)
+    routing = compute.routing(job, s, part)
+    forward, backward = forward + routing, backward + routing
     spent[Spent.FORWARD_ELEMENTWISE], spent[Spent.BACKWARD_ELEMENTWISE] = forward, backward
     again = _repeats_forward(s, part)
     moving = (1 + again) * forward + backward

@@ -77,3 +77,46 @@ def test_recipes_in_fp8_overlap_beside_sequence_parallelism() -> None:
     job = resolve(parsed, allow_paths=False).job
     terms = estimate_step_time(job, requested_layout(parsed.strategy, job)).terms
     assert any("behind matmuls" in each.how for each in terms if each.name == name)
+
+
+MIXTURE: dict[str, Any] = {
+    "model": "Qwen/Qwen3-30B-A3B",
+    "cluster": {"gpu": "h100-sxm-80gb", "gpus_per_node": 8, "nodes": 2},
+    "recipe": {
+        "sequence_length": 4096,
+        "global_batch_size": 32,
+        "precision": "bf16-mixed",
+        "framework": "megatron",
+    },
+    "strategy": {
+        "data_parallel_shard_size": 16,
+        "expert_parallel_size": 16,
+        "zero_stage": 1,
+        "micro_batch_size": 1,
+    },
+}
+
+
+def of_mixture(name: str, **recipe: Any) -> float:
+    request = parse_request({**MIXTURE, "recipe": {**MIXTURE["recipe"], **recipe}})
+    job = resolve(request, allow_paths=False).job
+    terms = estimate_step_time(job, requested_layout(request.strategy, job)).terms
+    return sum(float(term.amount) for term in terms if term.name == name)
+
+
+def test_experts_exchange_less_once_per_node_and_hides_where_it_overlaps() -> None:
+    name = "expert_parallel_exchange"
+    plain, once, hidden = (
+        of_mixture(name, **recipe)
+        for recipe in (
+            {},
+            {"expert_dispatch": "once-per-node"},
+            {"expert_parallel_overlap": True},
+        )
+    )
+    assert once < 0.5 * plain
+    assert hidden == pytest.approx(0.4 * plain)
+
+
+def test_layers_that_are_launched_whole_wait_less_for_the_host() -> None:
+    assert of_mixture("forward", cuda_graphs=True) < of_mixture("forward")

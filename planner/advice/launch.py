@@ -30,7 +30,7 @@ class Instead:
 def fastest_written(job: Job, pinned: PinnedFields) -> Instead | None:
     """Return the fastest layout with files, in whichever framework; None where there are none.
 
-    What the scripts do not run (a precision, an optimizer) is replaced first; then every framework
+    What the scripts do not run (a precision, an optimizer, an attention) is replaced first; then every framework
     with targets is searched, without the pinned fields where they leave nothing.
     """
     fixed, changes = _within_scripts(job)
@@ -46,7 +46,7 @@ def fastest_written(job: Job, pinned: PinnedFields) -> Instead | None:
 
 
 def _within_scripts(job: Job) -> tuple[Job, dict[str, str]]:
-    """Return the job in a precision and with an optimizer that the scripts run, and what changed."""
+    """Return the job in a precision, an optimizer and an attention of the scripts, and what changed."""
     changes: dict[str, str] = {}
     if job.recipe.precision not in common.PRECISIONS:
         peaks = job.cluster.gpu.peak_flops
@@ -54,6 +54,8 @@ def _within_scripts(job: Job) -> tuple[Job, dict[str, str]]:
         changes["recipe.precision"] = half
     if job.recipe.optimizer not in common.OPTIMIZERS:
         changes["recipe.optimizer"] = common.OPTIMIZERS[0]
+    if common.lacks_attention(job):
+        changes["recipe.attention"] = "eager"
     fixed = _changed(job, changes)
     if common.loss_scale(fixed).broken:
         changes["recipe.weights_dtype"] = "fp32"

@@ -7,7 +7,7 @@ from planner.domain.job import Job
 from planner.domain.strategy import ZERO_1, Recompute, Strategy
 from planner.targets import adapters, common, deepspeed, torchrun
 from planner.targets.base import only_where, refusal
-from planner.targets.families import undividable
+from planner.targets.families import unusual
 
 
 def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
@@ -55,7 +55,7 @@ def _data_parallel(job: Job, s: Strategy) -> tuple[Breach, ...]:
 def _divided(job: Job, s: Strategy) -> tuple[Breach, ...]:
     """Return what ParallelismConfig and PyTorch's context_parallel would refuse when the job starts."""
     tensor, pieces = np.asarray(s.tensor_parallel_size), 2 * np.asarray(s.context_parallel_size)
-    tokens, obstacle, config = job.recipe.sequence_length, undividable(job), job.model.config
+    tokens, obstacle, config = job.recipe.sequence_length, unusual(job), job.model.config
     return (
         refusal(
             (tensor > 1) & s.shards_parameters,

@@ -15,7 +15,7 @@ from planner.domain.strategy import (
 )
 from planner.targets import common
 from planner.targets.base import has_schedule_of, only_where, refusal
-from planner.targets.families import undividable
+from planner.targets.families import unusual
 
 
 def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
@@ -44,7 +44,7 @@ def pipeline(job: Job, s: Strategy) -> tuple[Breach, ...]:
     TrainSchedule, which is 1F1B; module.py gives each rank consecutive layers.
     Leaves out: DualPipeVModule, whose schedule has no estimates.
     """
-    obstacle = undividable(job)
+    obstacle = unusual(job)
     schedules = records.framework("deepspeed").capabilities.pipeline_schedules
     return (
         refusal(obstacle is not None, "{obstacle}", obstacle=obstacle),

@@ -166,7 +166,7 @@ def assert_parity(
     assert distance(reference.initial, reference.weights) > 100 * tolerance
 
 
-def build(model_config: Mapping[str, Any]) -> Any:
+def build(model_config: Mapping[str, Any], attention: str = "sdpa") -> Any:
     """Return the model that every script starts from, without dropout."""
     config = transformers.AutoConfig.for_model(**model_config)
     for name in ("resid_pdrop", "embd_pdrop", "attn_pdrop"):
@@ -177,7 +177,7 @@ def build(model_config: Mapping[str, Any]) -> Any:
     (named,) = model_config.get("architectures") or ["GPT2LMHeadModel"]
     auto: Any = next((auto for end, auto in AUTO.items() if named.endswith(end)), None)
     auto = auto or transformers.AutoModelForCausalLM
-    return auto.from_config(config, attn_implementation="sdpa").train()
+    return auto.from_config(config, attn_implementation=attention).train()
 
 
 def head(model: Any) -> str:
@@ -230,9 +230,10 @@ def train(
     *,
     clip: float = 1.0,
     adapt: Callable[[Any], Any] | None = None,
+    attention: str = "sdpa",
 ) -> Reference:
     """Train on synthetic tokens, or on texts that are given as numbers of words."""
-    model = build(model_config)
+    model = build(model_config, attention)
     model = adapt(model) if adapt else model
     initial = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     optimizer = torch.optim.AdamW(model.parameters())

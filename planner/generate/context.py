@@ -6,6 +6,7 @@ from typing import Any
 from planner.core.units import GIB, format_bytes, format_count, format_seconds
 from planner.generate.adapters import adapter_context
 from planner.generate.run_spec import RunSpec
+from planner.targets.optimizers import WRITTEN
 
 ATTENTION = {"eager": "eager", "sdpa": "sdpa", "flash": "flash_attention_2"}
 """Names that transformers has for the plan's."""
@@ -76,6 +77,7 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "is_paired": spec.task == "seq2seq-lm",
         "corpus": _CORPORA.get(spec.task, "corpus.txt"),
         **adapter_context(spec),
+        **_optimizer(spec),
         "is_recomputed": spec.recompute == "full",
         # The square root of the batch, as AdamW scales: arXiv:2205.10287.
         "learning_rates": {factor: f"{3e-4 * factor**0.5:.2g}" for factor in (0.5, 1, 2)},
@@ -92,6 +94,20 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "step_time": format_seconds(spec.expected_step_seconds),
         "tokens_per_second_per_gpu": f"{spec.expected_tokens_per_second_per_gpu:,.0f}",
         "tokens_per_second": f"{spec.expected_tokens_per_second_per_gpu * world_size:,.0f}",
+    }
+
+
+def _optimizer(spec: RunSpec) -> dict[str, str]:
+    """Return the optimizer's class, its arguments beside the decay, and the package it is from."""
+    written = WRITTEN.get(spec.optimizer)
+    if written is None:
+        return {}
+    options = written.options.items()
+    return {
+        "optimizer_class": written.name,
+        "optimizer_options": "".join(f", {name}={value!r}" for name, value in options),
+        "optimizer_items": "".join(f', "{name}": {value!r}' for name, value in options),
+        "optimizer_package": written.package,
     }
 
 

@@ -5,7 +5,7 @@ import numpy as np
 from planner.domain.breach import Breach
 from planner.domain.job import Job
 from planner.domain.strategy import ZERO_1, Recompute, Strategy
-from planner.targets import adapters, common, deepspeed, torchrun
+from planner.targets import adapters, common, deepspeed, optimizers, torchrun
 from planner.targets.base import only_where, refusal
 from planner.targets.families import unusual
 
@@ -16,12 +16,14 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
         divides = "with DeepSpeed it divides the data, not the model, over GPUs"
         return (
             common.precision(job),
+            optimizers.adamw(job),
             *adapters.judge(job, s),
             refusal(s.divides_model, divides),
             *deepspeed.zero(s),
         )
     return (
         common.precision(job),
+        *optimizers.judge(job, s),
         *adapters.judge(job, s),
         *_data_parallel(job, s),
         *only_where(s.divides_model, _divided(job, s)),

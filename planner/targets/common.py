@@ -32,7 +32,6 @@ WITHOUT_ATTENTION: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """Models for which transformers 5.23 has no such attention: it refuses to build them with it."""
 PRECISIONS = ("fp32", "tf32", "fp16-mixed", "bf16-mixed", "bf16")
-OPTIMIZERS = ("adamw",)
 
 
 def judge(job: Job, _s: Strategy) -> tuple[Breach, ...]:
@@ -70,13 +69,6 @@ def judge(job: Job, _s: Strategy) -> tuple[Breach, ...]:
             hint="--attention eager",
             attention=recipe.attention,
             kind=kind[:40],
-        ),
-        refusal(
-            recipe.optimizer not in OPTIMIZERS,
-            "the scripts step {optimizers}, not {optimizer}",
-            "recipe.optimizer",
-            optimizer=recipe.optimizer,
-            optimizers=", ".join(OPTIMIZERS),
         ),
     )
 

@@ -13,7 +13,7 @@ from planner.domain.strategy import (
     Recompute,
     Strategy,
 )
-from planner.targets import common
+from planner.targets import common, optimizers
 from planner.targets.base import has_schedule_of, only_where, refusal
 from planner.targets.families import unusual
 
@@ -22,6 +22,7 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
     """Return why DeepSpeed's own script refuses a layout."""
     others = s.tensor_parallel_size * s.context_parallel_size * s.expert_parallel_size
     return (
+        optimizers.adamw(job),
         common.precision(job),
         refusal(
             job.recipe.lora is not None,

@@ -17,7 +17,7 @@ from planner.domain.strategy import (
 )
 from planner.parallel.partition import layers_per_stage
 from planner.parallel.pipeline_schedules import chunks_are_defined, splits_backward
-from planner.targets import adapters, common
+from planner.targets import adapters, common, optimizers
 from planner.targets.base import by_pipeline_size, has_schedule_of, only_where, refusal
 from planner.targets.families import family, heads, undividable, windowed
 
@@ -31,6 +31,7 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
     """Return why the script of PyTorch alone refuses a layout."""
     return (
         common.precision(job),
+        *optimizers.judge(job, s),
         *adapters.judge(job, s),
         *_frozen(job, s),
         *_data_parallel(job, s),

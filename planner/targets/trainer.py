@@ -5,7 +5,7 @@ import numpy as np
 from planner.domain.breach import Breach
 from planner.domain.job import Job
 from planner.domain.strategy import ZERO_1, Recompute, Strategy
-from planner.targets import adapters, common, deepspeed, torchrun
+from planner.targets import adapters, common, deepspeed, optimizers, torchrun
 from planner.targets.base import refusal
 
 
@@ -15,6 +15,7 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
     if job.framework.name == "deepspeed":
         return (
             common.precision(job),
+            optimizers.adamw(job),
             divides,
             *adapters.judge(job, s),
             *deepspeed.zero(s),
@@ -22,6 +23,7 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
     return (
         common.precision(job),
         divides,
+        *optimizers.judge(job, s),
         *adapters.judge(job, s),
         refusal(np.asarray(s.zero_stage) == ZERO_1, "Trainer has ZeRO-1 through DeepSpeed alone"),
         refusal(s.is_hybrid, "its FSDP shards over all GPUs, without replicas"),

@@ -224,19 +224,20 @@ def update(model: Any, optimizer: Any, rate: float, loss: Tensor, clip: float = 
     return loss.item()
 
 
-def train(
+def train(  # noqa: PLR0913 - each is one thing that a plan may choose
     model_config: Mapping[str, Any],
     texts: list[list[int]] | None = None,
     *,
     clip: float = 1.0,
     adapt: Callable[[Any], Any] | None = None,
     attention: str = "sdpa",
+    step_with: Callable[[Any], Any] = torch.optim.AdamW,
 ) -> Reference:
     """Train on synthetic tokens, or on texts that are given as numbers of words."""
     model = build(model_config, attention)
     model = adapt(model) if adapt else model
     initial = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-    optimizer = torch.optim.AdamW(model.parameters())
+    optimizer = step_with(model.parameters())
     losses = []
     for step in range(STEPS):
         indices = range(step * GLOBAL_BATCH_SIZE, (step + 1) * GLOBAL_BATCH_SIZE)

@@ -6,6 +6,7 @@ from typing import Any
 from planner.core.units import GIB, format_bytes, format_count, format_seconds
 from planner.generate.adapters import adapter_context
 from planner.generate.run_spec import RunSpec
+from planner.models.architectures.heads import DECODERS
 from planner.targets.optimizers import WRITTEN
 
 ATTENTION = {"eager": "eager", "sdpa": "sdpa", "flash": "flash_attention_2"}
@@ -73,6 +74,7 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "is_classified": spec.task == "sequence-classification",
         "is_pictured": spec.task == "image-classification",
         "has_classes": spec.task in _CLASSIFIED,
+        "padding": _padding(spec),
         "sample_arguments": _SAMPLE_ARGUMENTS.get(spec.task, "config.vocab_size"),
         "is_paired": spec.task == "seq2seq-lm",
         "corpus": _CORPORA.get(spec.task, "corpus.txt"),
@@ -95,6 +97,19 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "tokens_per_second_per_gpu": f"{spec.expected_tokens_per_second_per_gpu:,.0f}",
         "tokens_per_second": f"{spec.expected_tokens_per_second_per_gpu * world_size:,.0f}",
     }
+
+
+def _padding(spec: RunSpec) -> int | None:
+    """Return the token that pads a decoder's texts, which it must know to find their last; else None."""
+    config = spec.model_config
+    if spec.task != "sequence-classification" or config.get("model_type") not in DECODERS:
+        return None
+    for name in ("pad_token_id", "eos_token_id"):
+        said = config.get(name)
+        token = said[0] if isinstance(said, list) and said else said
+        if isinstance(token, int) and token >= 0:
+            return token
+    return 0
 
 
 def _optimizer(spec: RunSpec) -> dict[str, str]:

@@ -1,10 +1,14 @@
 """What the judges of targets hold for true of transformers, against the installed one."""
 
+from typing import Any
+
 import pytest
+import torch
 import transformers
 from transformers.models.auto import modeling_auto
 
-from planner.models.architectures import MODEL_TYPES
+from planner.models.architectures import MODEL_TYPES, read_model
+from planner.models.architectures.heads import DECODERS, classifying
 from planner.targets.common import WITHOUT_ATTENTION
 from planner.targets.families import FAMILIES, heads, is_tied, window
 
@@ -41,3 +45,15 @@ def test_a_config_without_sizes_has_those_of_its_class(kind: str) -> None:
     if kind != "gpt2":
         styles = set(built.base_model_tp_plan.values())
         assert FAMILIES[kind].has_experts == any("moe" in style for style in styles)
+
+
+@pytest.mark.parametrize("kind", sorted({*DECODERS} - {"nemotron"}))  # not built by default
+def test_a_decoder_that_classifies_has_as_many_parameters_as_it_is_built_with(kind: str) -> None:
+    config = transformers.AutoConfig.for_model(kind, num_labels=3)
+    with torch.device("meta"):
+        auto: Any = transformers.AutoModelForSequenceClassification
+        built = auto.from_config(config)
+    model = read_model("defaults", classifying({"model_type": kind, "num_labels": 3}))
+    assert type(built).__name__ == classifying({"model_type": kind})["architectures"][0]
+    assert model.task == "sequence-classification"
+    assert model.parameters == sum(value.numel() for value in built.parameters())

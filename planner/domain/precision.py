@@ -18,6 +18,8 @@ class Precision:
     """Of the gradient that goes with that copy; 0 where the optimizer reads the other one."""
     passing_gradient_bytes: float = 0
     """Of the gradient that backward writes before it is added to an accumulator of its own."""
+    frozen_bytes: float = 0
+    """Of a weight of the trunk that is not trained; 0 where it is as others are."""
     operand_fraction: float = 1
     """Of what 16 bit would keep of a matmul's operand: a half in fp8."""
     gather_bytes: float

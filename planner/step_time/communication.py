@@ -20,7 +20,7 @@ from planner.domain.job import Job
 from planner.domain.model import Part
 from planner.domain.strategy import Strategy
 from planner.parallel.activations import sequence_split, shards_parameters, tokens
-from planner.parallel.adapters import trained_parameters
+from planner.parallel.adapters import gathered_stage_bytes, trained_parameters
 from planner.parallel.partition import Stage, dense_shards, expert_shards, stage_parameters
 
 
@@ -168,13 +168,16 @@ def pipeline_transfer(job: Job, s: Strategy) -> Amount:
 
 
 def gather_parameters(job: Job, s: Strategy, stage: Stage) -> Amount:
-    """Seconds to gather all sharded parameters of a stage once, a block at a time."""
-    dense, experts = stage_parameters(job, s, stage)
-    size = job.precision.gather_bytes
+    """Seconds to gather all sharded parameters of a stage once, a block at a time.
+
+    Beside frozen weights, which the optimizer does not step, ZeRO-1 gathers the adapters alone.
+    """
     calls = blocks_of(stage)
-    shared = operations.all_gather(job.cluster, shard_group(s), size * dense, calls)
-    if not job.model.has_experts:
+    dense_bytes = gathered_stage_bytes(job, s, stage)
+    shared = operations.all_gather(job.cluster, shard_group(s), dense_bytes, calls)
+    if not job.model.has_experts or job.recipe.lora is not None:
         return shared
+    size, (_, experts) = job.precision.gather_bytes, stage_parameters(job, s, stage)
     group = _expert_shard_group(s)
     return shared + operations.all_gather(job.cluster, group, size * experts, calls)
 

@@ -14,7 +14,7 @@ from planner.domain.job import Job
 from planner.domain.model import Attention, Linear, Numerics, Part
 from planner.domain.strategy import Recompute, Strategy
 from planner.parallel.activations import attention_bytes, kept_per_token, part_tokens, tokens
-from planner.parallel.adapters import adapter_parameters
+from planner.parallel.adapters import adapter_parameters, launched, without_adapters
 from planner.parallel.partition import rank_parameters
 
 _BLEND = 3
@@ -123,13 +123,16 @@ def _attention(job: Job, s: Strategy, part: Part, *, is_backward: bool) -> Amoun
         / s.tensor_parallel_size
     )
     gpu = job.cluster.gpu
-    curve = attention_curve(job.framework.attention.kernel, gpu.compute_capability)
+    kernels = job.framework.attention
+    name = kernels.flash_kernel if job.recipe.attention == "flash" else kernels.kernel
+    curve = attention_curve(name, gpu.compute_capability)
     seen = min(num_keys, part.attention.window or num_keys)
     ramp = curve.ramp(part.attention.head_dim, seen, is_causal=part.attention.is_causal)
     share = ramp * (curve.backward if is_backward else curve.forward)
     times = _FLASH_BACKWARD if is_backward else 1.0
     peak = gpu.peak_flops.get(job.precision.wide_matmul_dtype, gpu.peak_flops["fp32"])
-    return times * flops / (job.framework.matmul.sustained_fraction * share * peak)
+    sustained = 1.0 if curve.is_alone else job.framework.matmul.sustained_fraction
+    return times * flops / (sustained * share * peak)
 
 
 def _eager_attention(job: Job, s: Strategy, part: Part, layer: Attention) -> Amount:
@@ -152,9 +155,10 @@ def elementwise(
     Notation: p and q the passes; kept bytes per token that a rank keeps of the part, the outputs
     of those operations; scores those of them that attention materialises.
     Source: the framework record's memory_bound section.
-    Leaves out: operations whose outputs are not kept.
+    Leaves out: operations whose outputs are not kept. What runs beside frozen weights is what would be
+    kept if they were trained; adapters' own are `planner.step_time.adapters`.
     """
-    whole = replace(s, recompute=Recompute.NONE)
+    whole, job = replace(s, recompute=Recompute.NONE), without_adapters(job)
     kept = kept_per_token(job, whole, part, numerics)
     scores = _score_bytes(job, whole, part, numerics)
     each, of_scores = passes
@@ -190,12 +194,16 @@ def loss(job: Job, s: Strategy) -> Amount:
 
     divided by t where the framework splits the loss by vocabulary.
     Notation: V vocabulary; l bytes per logit that cross HBM.
-    Source: the framework record's memory_bound section.
-    Leaves out: fused cross-entropy.
+    Source: the framework record's memory_bound section, or that of the recipe's loss.
     """
     split = s.tensor_parallel_size if job.framework.activations.splits_loss else 1
+    own = job.loss
     moved = (
-        job.framework.memory_bound.loss_bytes_per_logit
+        (
+            job.framework.memory_bound.loss_bytes_per_logit
+            if own is None
+            else own.moved_bytes_per_logit
+        )
         * tokens(job, s)
         * job.model.vocab_size
         / split
@@ -216,7 +224,7 @@ def launches(job: Job, s: Strategy, part: Part) -> Amount:
     Leaves out: CUDA graphs, which launch a whole layer at once.
     """
     matmuls = sum((_launched(job, s, layer) for layer in part.linears), 0.0)
-    forward = 2 * matmuls + len(part.kept) + (3 if part.attention else 0)
+    forward = 2 * matmuls + len(part.kept) + (3 if part.attention else 0) + launched(job, part)
     again = np.where(s.recompute == Recompute.FULL, 1.0, 0.0) if part.is_block else 0.0
     sums = sum(layer.cuts_inputs for layer in part.linears)
     waits = (2 + again) * sums * np.log2(s.tensor_parallel_size)
@@ -280,7 +288,7 @@ def weight_gradients(job: Job, s: Strategy, part: Part, forward: Amount) -> Amou
 
     As long as the matmuls of forward, and the passes that add them up in the gradients' own dtype.
     Frozen weights have none.
-    Leaves out: the adapters' own matmuls; dequantising frozen weights.
+    Leaves out: the adapters' own, see `planner.step_time.adapters`.
     """
     if job.recipe.lora is not None:
         return 0.0

@@ -19,7 +19,7 @@ from planner.parallel import partition
 from planner.parallel.activations import shards_parameters, tokens
 from planner.parallel.partition import Stage
 from planner.parallel.schedule import StageSeconds
-from planner.step_time import communication, compute
+from planner.step_time import adapters, communication, compute
 
 
 class Spent(IntEnum):
@@ -28,12 +28,16 @@ class Spent(IntEnum):
     FORWARD_MATMULS = 0
     FORWARD_ATTENTION = auto()
     FORWARD_ELEMENTWISE = auto()
+    FORWARD_ADAPTERS = auto()
+    FORWARD_DEQUANTISATION = auto()
     FORWARD_LOSS = auto()
     FORWARD_LAUNCHES = auto()
     INPUT_GRADIENTS = auto()
     WEIGHT_GRADIENTS = auto()
     BACKWARD_ATTENTION = auto()
     BACKWARD_ELEMENTWISE = auto()
+    BACKWARD_ADAPTERS = auto()
+    BACKWARD_DEQUANTISATION = auto()
     BACKWARD_LOSS = auto()
     RECOMPUTE = auto()
     BACKWARD_LAUNCHES = auto()
@@ -49,6 +53,15 @@ class Spent(IntEnum):
 
 FORWARD = range(Spent.FORWARD_MATMULS, Spent.INPUT_GRADIENTS)
 BACKWARD = range(Spent.INPUT_GRADIENTS, Spent.TENSOR)
+OF_ADAPTERS = frozenset(
+    {
+        Spent.FORWARD_ADAPTERS,
+        Spent.FORWARD_DEQUANTISATION,
+        Spent.BACKWARD_ADAPTERS,
+        Spent.BACKWARD_DEQUANTISATION,
+    }
+)
+"""What only training beside frozen weights spends."""
 _EXCHANGES = range(Spent.TENSOR, Spent.PUT_OFF)
 
 _DECISIVE = (
@@ -134,6 +147,11 @@ def _in_any_numerics(job: Job, s: Strategy, part: Part) -> Column:
     spent[Spent.PUT_OFF] = matmuls
     spent[Spent.FORWARD_ATTENTION] = compute.attention(job, s, part)
     spent[Spent.BACKWARD_ATTENTION] = compute.attention_backward(job, s, part)
+    if job.recipe.lora is not None:
+        copied = adapters.dequantisation(job, s, part)
+        spent[Spent.FORWARD_DEQUANTISATION] = spent[Spent.BACKWARD_DEQUANTISATION] = copied
+        spent[Spent.FORWARD_ADAPTERS] = adapters.adapters(job, s, part)
+        spent[Spent.BACKWARD_ADAPTERS] = adapters.adapters_backward(job, s, part)
     if part.name == "head":
         loss = compute.loss(job, s)
         spent[Spent.FORWARD_LOSS], spent[Spent.BACKWARD_LOSS] = loss / 3, 2 * loss / 3
@@ -166,6 +184,8 @@ def _compute(job: Job, s: Strategy, part: Part, numerics: Numerics, spent: Colum
     if part.is_block:
         repeated = again * _total(spent, FORWARD)
         spent[Spent.RECOMPUTE] = repeated + _selective(job, s, part, numerics)
+    elif part.name == "head" and job.loss is not None and job.loss.repeats_head:
+        spent[Spent.RECOMPUTE] = spent[Spent.FORWARD_MATMULS]
     moving = moving + spent[Spent.FORWARD_LOSS] + spent[Spent.BACKWARD_LOSS]
     busy = _total(spent, FORWARD) + _total(spent, BACKWARD)
     spent[Spent.DOUBT] = _doubt(job, busy, moving)

@@ -13,7 +13,7 @@ from planner.domain.strategy import (
     Recompute,
     Strategy,
 )
-from planner.targets import common, optimizers
+from planner.targets import common, losses, optimizers
 from planner.targets.base import has_schedule_of, only_where, refusal
 from planner.targets.families import unusual
 
@@ -24,6 +24,7 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
     return (
         optimizers.adamw(job),
         common.precision(job),
+        losses.standard_alone(job),
         refusal(
             job.recipe.lora is not None,
             "PEFT's adapters are in the scripts of accelerate and trainer",

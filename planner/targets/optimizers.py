@@ -21,6 +21,8 @@ class Written:
     options: Mapping[str, object] = field(default_factory=dict)
     """Arguments beside the parameters, the learning rate and the decay."""
     package: str = "torch"
+    has_second_beta: bool = False
+    """Whether it keeps a mean of squares as Adam does, over as many steps as the script is told."""
     is_for_shards: bool = True
     """Whether it steps FSDP2's shards: tried on two processes with PyTorch 2.13 and bitsandbytes 0.50."""
 
@@ -29,17 +31,30 @@ _EIGHT_BIT = "bitsandbytes"
 
 WRITTEN: Mapping[str, Written] = MappingProxyType(
     {
-        "adamw": Written(name="torch.optim.AdamW"),
-        "adamw-fused": Written(name="torch.optim.AdamW", options={"fused": True}),
-        "adamw-for-loop": Written(name="torch.optim.AdamW", options={"foreach": False}),
+        "adamw": Written(name="torch.optim.AdamW", has_second_beta=True),
+        "adamw-fused": Written(
+            name="torch.optim.AdamW", has_second_beta=True, options={"fused": True}
+        ),
+        "adamw-for-loop": Written(
+            name="torch.optim.AdamW", has_second_beta=True, options={"foreach": False}
+        ),
         "adamw-8bit": Written(
-            name="bitsandbytes.optim.AdamW8bit", package=_EIGHT_BIT, is_for_shards=False
+            name="bitsandbytes.optim.AdamW8bit",
+            has_second_beta=True,
+            package=_EIGHT_BIT,
+            is_for_shards=False,
         ),
         "paged-adamw": Written(
-            name="bitsandbytes.optim.PagedAdamW", package=_EIGHT_BIT, is_for_shards=False
+            name="bitsandbytes.optim.PagedAdamW",
+            has_second_beta=True,
+            package=_EIGHT_BIT,
+            is_for_shards=False,
         ),
         "paged-adamw-8bit": Written(
-            name="bitsandbytes.optim.PagedAdamW8bit", package=_EIGHT_BIT, is_for_shards=False
+            name="bitsandbytes.optim.PagedAdamW8bit",
+            has_second_beta=True,
+            package=_EIGHT_BIT,
+            is_for_shards=False,
         ),
         "sgd": Written(name="torch.optim.SGD"),
         "sgd-momentum": Written(name="torch.optim.SGD", options={"momentum": 0.9}),

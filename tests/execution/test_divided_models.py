@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import transformers
 from launched import deep, launch_several
-from reference import TOLERANCE, mean_distance, train
+from reference import BETA2, TOLERANCE, WEIGHT_DECAY, mean_distance, train
 from torch import Tensor
 
 from planner.generate import RunSpec
@@ -77,11 +78,20 @@ def loaded(folder: Path) -> dict[str, Tensor]:
     return {name: value.detach() for name, value in auto.from_pretrained(folder).named_parameters()}
 
 
+def by_dimension(model: Any) -> torch.optim.AdamW:
+    """Return AdamW as the scripts have it: what decays has two dimensions, as some of Cohere's norms."""
+    apart: dict[bool, list[Tensor]] = {False: [], True: []}
+    for parameter in model.parameters():
+        apart[parameter.ndim > 1].append(parameter)
+    groups = [{"params": apart[True]}, {"params": apart[False], "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, betas=(0.9, BETA2), weight_decay=WEIGHT_DECAY)
+
+
 def assert_all(folder: Path, specs: Mapping[str, RunSpec]) -> None:
     """Compare with one process; biases of keys have gradients of rounding alone: means."""
     runs = launch_several(folder, specs, "--no-dropout")
     for name, spec in specs.items():
-        reference = train(spec.model_config, attention=spec.attention)
+        reference = train(spec.model_config, attention=spec.attention, step_with=by_dimension)
         weights = loaded(runs[name].folder / "model")
         assert runs[name].losses == pytest.approx(reference.losses, abs=TOLERANCE, rel=0), name
         assert weights.keys() == reference.weights.keys(), name

@@ -9,23 +9,36 @@ import bitsandbytes
 import pytest
 import torch
 from launched import ACCUMULATED, GPT2, launch, launch_several
-from reference import Reference, distance, mean_distance, train
+from reference import (
+    BETA2,
+    WEIGHT_DECAY,
+    Reference,
+    decaying,
+    distance,
+    mean_distance,
+    train,
+)
 from run_specs import refusal, with_layout
 
 from planner.targets.optimizers import WRITTEN
 
 pytestmark = pytest.mark.usefixtures("preloaded")
 
-DECAY = 0.01
-CLASSES: Mapping[str, Callable[[Any], Any]] = {
-    "adamw-for-loop": partial(torch.optim.AdamW, weight_decay=DECAY),
-    "adamw-8bit": partial(bitsandbytes.optim.AdamW8bit, weight_decay=DECAY),
-    "sgd-momentum": partial(torch.optim.SGD, lr=1e-3, momentum=0.9, weight_decay=DECAY),
-    "adafactor": partial(torch.optim.Adafactor, weight_decay=DECAY),
-    "lion": partial(bitsandbytes.optim.Lion, weight_decay=DECAY),
-    "adagrad": partial(torch.optim.Adagrad, weight_decay=DECAY),
-    "rmsprop": partial(torch.optim.RMSprop, weight_decay=DECAY),
+ADAM = {"betas": (0.9, BETA2)}
+CLASSES: Mapping[str, Callable[..., Any]] = {
+    "adamw-for-loop": partial(torch.optim.AdamW, **ADAM),
+    "adamw-8bit": partial(bitsandbytes.optim.AdamW8bit, **ADAM),
+    "sgd-momentum": partial(torch.optim.SGD, momentum=0.9),
+    "adafactor": torch.optim.Adafactor,
+    "lion": bitsandbytes.optim.Lion,
+    "adagrad": torch.optim.Adagrad,
+    "rmsprop": torch.optim.RMSprop,
 }
+
+
+def step_with(name: str) -> Callable[[Any], Any]:
+    """Return what makes the optimizer of a model."""
+    return lambda model: CLASSES[name](decaying(model), weight_decay=WEIGHT_DECAY)
 
 
 def assert_close(run: Any, reference: Reference) -> None:
@@ -38,14 +51,14 @@ def assert_close(run: Any, reference: Reference) -> None:
 def test_two_processes_step_like_one(tmp_path: Path) -> None:
     plans = {name: with_layout(ACCUMULATED, optimizer=name) for name in CLASSES}
     for name, run in launch_several(tmp_path, plans, "--no-dropout").items():
-        assert_close(run, train(GPT2, step_with=CLASSES[name]))
+        assert_close(run, train(GPT2, step_with=step_with(name)))
 
 
 def test_shards_step_like_one(tmp_path: Path) -> None:
     names = ("sgd-momentum", "adagrad", "rmsprop", "adamw-for-loop")
     plans = {name: with_layout(ACCUMULATED, optimizer=name, zero_stage=3) for name in names}
     for name, run in launch_several(tmp_path, plans, "--no-dropout").items():
-        reference = train(GPT2, step_with=CLASSES[name])
+        reference = train(GPT2, step_with=step_with(name))
         assert distance(run.weights, reference.weights) < 1e-4
 
 
@@ -55,7 +68,7 @@ def test_shards_step_like_one(tmp_path: Path) -> None:
 def test_other_scripts_step_like_one(target: str, name: str, tmp_path: Path) -> None:
     plan = with_layout(ACCUMULATED, optimizer=name)
     run = launch(tmp_path, plan, "--no-dropout", target=target).finish()
-    assert_close(run, train(GPT2, step_with=CLASSES[name]))
+    assert_close(run, train(GPT2, step_with=step_with(name)))
 
 
 @pytest.mark.parametrize("target", ["torchrun", "accelerate", "trainer"])

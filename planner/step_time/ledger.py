@@ -16,6 +16,7 @@ import numpy as np
 
 from planner.core.term import (
     Amount,
+    Quantity,
     RowTerms,
     Term,
     add,
@@ -156,7 +157,7 @@ def _model_parallel(job: Job, s: Strategy, slowest: MicroBatch) -> tuple[Term, .
         Term(
             name=name,
             arithmetic=steps * seconds(slowest.of(kind)),
-            note=("among ", ranks(group.ranks)),
+            note=("among ", ranks(group.ranks), *_hidden_words(job, s, name)),
             source="planner/step_time/communication.py",
             spread=data_parallel.communication_spread(job),
             applies=np.asarray(group.ranks) > 1,
@@ -164,6 +165,14 @@ def _model_parallel(job: Job, s: Strategy, slowest: MicroBatch) -> tuple[Term, .
         for name, kind, group in kinds
         if np.any(np.asarray(group.ranks) > 1)
     )
+
+
+def _hidden_words(job: Job, s: Strategy, name: str) -> tuple[Quantity | str, ...]:
+    """Return what hides of tensor parallelism's exchanges, where the recipe has them travel in pieces."""
+    in_forward, _ = communication.hidden_of_tensor(job, s)
+    if name != StepTerm.TENSOR_EXCHANGE or not isinstance(s, Layout) or not np.any(in_forward):
+        return ()
+    return (", ", percent(in_forward, "of each behind matmuls"))
 
 
 def _pipeline(job: Job, s: Strategy, whole: MicroBatch, slowest: MicroBatch) -> tuple[Term, ...]:

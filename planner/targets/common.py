@@ -24,8 +24,14 @@ _TYPES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 """Where the scripts know the inputs of some models alone: from text to text, and pieces of images."""
+WITHOUT_ATTENTION: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "sdpa": ("bloom", "deberta-v2", "gemma2", "gpt_neo", "gpt_oss", "gptj", "mpnet", "mpt"),
+        "flash": ("bloom", "deberta-v2", "deepseek_v32", "mpnet", "mpt", "mt5", "swin", "t5"),
+    }
+)
+"""Models for which transformers 5.23 has no such attention: it refuses to build them with it."""
 PRECISIONS = ("fp32", "tf32", "fp16-mixed", "bf16-mixed", "bf16")
-OPTIMIZERS = ("adamw",)
 
 
 def judge(job: Job, _s: Strategy) -> tuple[Breach, ...]:
@@ -57,13 +63,19 @@ def judge(job: Job, _s: Strategy) -> tuple[Breach, ...]:
             kinds=", ".join(kinds),
         ),
         refusal(
-            recipe.optimizer not in OPTIMIZERS,
-            "the scripts step {optimizers}, not {optimizer}",
-            "recipe.optimizer",
-            optimizer=recipe.optimizer,
-            optimizers=", ".join(OPTIMIZERS),
+            lacks_attention(job),
+            "transformers has no {attention} attention for models of type {kind}",
+            "recipe.attention",
+            hint="--attention eager",
+            attention=recipe.attention,
+            kind=kind[:40],
         ),
     )
+
+
+def lacks_attention(job: Job) -> bool:
+    """Return whether transformers has the model without the recipe's attention."""
+    return job.model.model_type in WITHOUT_ATTENTION.get(job.recipe.attention, ())
 
 
 def precision(job: Job) -> Breach:

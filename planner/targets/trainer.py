@@ -5,7 +5,7 @@ import numpy as np
 from planner.domain.breach import Breach
 from planner.domain.job import Job
 from planner.domain.strategy import ZERO_1, Recompute, Strategy
-from planner.targets import adapters, common, deepspeed, losses, torchrun
+from planner.targets import adapters, common, deepspeed, losses, optimizers, torchrun
 from planner.targets.base import refusal
 
 
@@ -15,6 +15,7 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
     if job.framework.name == "deepspeed":
         return (
             common.precision(job),
+            optimizers.adamw(job),
             divides,
             losses.fused_by_liger(job),
             refusal(
@@ -29,6 +30,7 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
     return (
         common.precision(job),
         divides,
+        *optimizers.judge(job, s),
         losses.fused_by_liger(job),
         losses.chunked(job),
         *adapters.judge(job, s),

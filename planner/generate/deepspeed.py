@@ -64,6 +64,7 @@ def _context(spec: RunSpec) -> dict[str, Any]:
         "weight_dtype": "float32",
         "settings": settings(spec),
         "config_stage": as_written.zero_stage,
+        "is_zero_3_of_deepspeed": as_written.zero_stage == ZERO_3,
         "divided_by": weights_divided_by(as_written),
         "family": family(spec.model_config),
         "is_tied": is_tied(spec.model_config),

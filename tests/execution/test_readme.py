@@ -47,7 +47,7 @@ def test_the_readmes_line_trains(case: str, tmp_path: Path) -> None:
         name = re.search(r"--data (\S+)", line)
         assert name is not None
         shutil.copy(corpus, target / Path(name[1]).with_suffix(".jsonl"))
-        ours = ("--steps", "2", "--tokenizer", str(tokenizer))
+        ours = ("--cpu", "--steps", "2", "--tokenizer", str(tokenizer))
         command = line.replace(".txt ", ".jsonl ").split()
         output = run(target, *command, *ours).output()
         assert output.count("tokens/s (plan ") == 2

@@ -30,6 +30,7 @@ _RECIPE = (
     "method",
     "weights_dtype",
     "attention",
+    "loss",
     "framework",
     "task",
     "compile",
@@ -106,6 +107,7 @@ def job_options(command: F) -> F:
             "--weights", "weights_dtype", help="fp32, or config: as the model's config says."
         ),
         click.option("--attention", help="eager, sdpa or flash."),
+        click.option("--loss", help="standard, chunked or fused: how much of the logits exists."),
         click.option(
             "--framework", help="torch, accelerate, deepspeed, megatron, torchtitan, nanotron ..."
         ),

@@ -110,6 +110,8 @@ class Instance:
     """GPUs that NVLink joins across machines; 0: those of one."""
     network_bytes_per_second: float = 0.0
     """Of one node, per direction; 0 where unknown."""
+    efa_interfaces: int = 0
+    """Of AWS's adapters for NCCL, in one node; 0 without or unknown."""
     host_memory_bytes: float = 0
     """0 where unknown."""
     usd_per_hour: float = 0.0

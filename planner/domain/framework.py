@@ -35,6 +35,8 @@ class Capabilities:
     """Several tensor-parallel ranks may hold the same key-value head."""
     recompute: tuple[str, ...]
     """Values of a strategy's `recompute` that it has."""
+    losses: tuple[str, ...]
+    """Values of a recipe's `loss` that it has."""
     adapters_with: tuple[Literal["tensor", "expert"], ...]
     """What may divide frozen weights that adapters stand beside; all else may anywhere."""
     changes_model: tuple[str, ...]
@@ -103,6 +105,29 @@ class Activations:
     """Tensor parallelism divides the logits and their loss by vocabulary."""
     loss_bytes_per_logit: tuple[float, float]
     """Around the loss, in its forward with 16-bit logits and in its backward."""
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """A cross-entropy that holds fewer bytes of the logits than the standard one."""
+
+    chunk_tokens: int = 0
+    """Tokens whose logits exist at once; 0 where a number of chunks decides."""
+    num_chunks: int = 0
+    """Pieces that a micro-batch is cut into; 0: so many that a piece's logits take no more than all hidden states."""
+    loss_bytes_per_logit: tuple[float, float]
+    """Of a logit that exists: in its loss's forward with 16-bit logits, and in its backward."""
+    in_compute_dtype: bool = False
+    """The logits alone are there, no copy in fp32."""
+    keeps_gradients: bool = False
+    """Forward computes the gradients of the hidden states and of the head, and keeps them."""
+    repeats_head: bool = False
+    """Backward multiplies by the head's weights again."""
+    moved_bytes_per_logit: float
+    """That cross HBM, forward and backward."""
+    fuses_norms: bool = False
+    """Comes with norms and gates that keep their input alone."""
     source: str
 
 
@@ -183,7 +208,9 @@ class Attention:
     """Which attention it runs."""
 
     kernel: str
-    """The fused kernels: a name in `data/calibration/attention.toml`."""
+    """The fused kernels that "sdpa" stands for: a name in `data/calibration/attention.toml`."""
+    flash_kernel: str
+    """Those that "flash" stands for."""
     source: str
 
 
@@ -272,6 +299,8 @@ class Framework:
     sharding: Sharding
     host_memory: HostMemory
     activations: Activations
+    losses: Mapping[str, Loss]
+    """By the recipe's name; "standard" is in `activations` and `memory_bound`."""
     precisions: Mapping[str, Precision]
     optimizers: Mapping[str, Optimizer]
     device: Device

@@ -94,6 +94,8 @@ def _stage_memory(job: Job, s: Strategy, stage: Stage) -> Memory:
     phased = tuple(term(job, s, stage) for term in _TERMS)
     if job.recipe.lora is not None:
         phased = (*phased, activations.dequantised_weight(job, stage))
+    if job.loss is not None:
+        phased = (*phased, activations.loss_gradients(job, s, stage))
     amounts = (
         sum((held.value for held in same if held is not NOTHING), 0.0) for same in _by_phase(phased)
     )
@@ -251,6 +253,7 @@ _TERMS: tuple[Callable[[Job, Strategy, Stage], PhasedTerm], ...] = (
     _optimizer_temporaries,
     activations.activations,
     activations.recomputed_block,
+    activations.recomputed_gradients,
     activations.autocast_weight_copies,
     activations.logits_and_loss,
     activations.tensor_parallel_buffers,

@@ -64,6 +64,7 @@ FLAGS = {
     "recipe.lora.targets": "--lora-targets NAMES",
     "recipe.weights_dtype": "--weights NAME",
     "recipe.attention": "--attention NAME",
+    "recipe.loss": "--loss NAME",
     "recipe.framework": "--framework NAME",
     "recipe.task": "--task NAME",
     "recipe.compile": "--compile",

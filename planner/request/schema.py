@@ -48,6 +48,7 @@ from planner.request.cluster import (
 )
 from planner.request.field_problems import problems_of
 from planner.request.lora import LoraRequest
+from planner.request.loss import check_loss
 from planner.request.model import ModelRequest
 
 _LIKELY_FRAMEWORK = "megatron"
@@ -68,6 +69,8 @@ class RecipeRequest(WireModel):
     lora: LoraRequest | None = None
     weights_dtype: Literal["config", "fp32"] | None = None
     attention: Literal["eager", "sdpa", "flash"] = "sdpa"
+    loss: Literal["standard", "chunked", "fused"] = "standard"
+    """How much of the logits exists at once."""
     framework: str = Field(default="torch", max_length=40)
     task: Literal["sequence-classification"] | None = None
     """What to train for; None for the head that the model's config names."""
@@ -186,6 +189,7 @@ def resolve(request: Request, *, allow_paths: bool, weights_dtype: str = "fp32")
                 or f"known: {', '.join(known)}",
                 field=f"recipe.{name}",
             )
+    check_loss(recipe.loss, model, framework)
     adapters = request.recipe.lora.wish() if request.recipe.lora else None
     lora, assumed = find_lora(request.recipe.method, adapters, recipe.precision, model)
     assumptions.extend(Assumption(text=text, field=field) for text, field in assumed)
@@ -232,7 +236,12 @@ def load_model(
             f"the weights on the Hub hold {source.safetensors_parameters:,} elements,"
             f" the config gives {model.parameters:,} parameters"
         )
-    model = replace(model, is_pretrained=source.is_pretrained, revision=source.revision)
+    model = replace(
+        model,
+        is_pretrained=source.is_pretrained,
+        revision=source.revision,
+        weights_folder=source.folder,
+    )
     return model, tuple(notes)
 
 
@@ -285,6 +294,7 @@ def _recipe(
         precision=precision,
         optimizer=wanted.optimizer,
         attention=wanted.attention,
+        loss=wanted.loss,
         compile=wanted.compile,
         training_tokens=_training_tokens(wanted, sequence_length),
     )

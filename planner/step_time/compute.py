@@ -123,13 +123,16 @@ def _attention(job: Job, s: Strategy, part: Part, *, is_backward: bool) -> Amoun
         / s.tensor_parallel_size
     )
     gpu = job.cluster.gpu
-    curve = attention_curve(job.framework.attention.kernel, gpu.compute_capability)
+    kernels = job.framework.attention
+    name = kernels.flash_kernel if job.recipe.attention == "flash" else kernels.kernel
+    curve = attention_curve(name, gpu.compute_capability)
     seen = min(num_keys, part.attention.window or num_keys)
     ramp = curve.ramp(part.attention.head_dim, seen, is_causal=part.attention.is_causal)
     share = ramp * (curve.backward if is_backward else curve.forward)
     times = _FLASH_BACKWARD if is_backward else 1.0
     peak = gpu.peak_flops.get(job.precision.wide_matmul_dtype, gpu.peak_flops["fp32"])
-    return times * flops / (job.framework.matmul.sustained_fraction * share * peak)
+    sustained = 1.0 if curve.is_alone else job.framework.matmul.sustained_fraction
+    return times * flops / (sustained * share * peak)
 
 
 def _eager_attention(job: Job, s: Strategy, part: Part, layer: Attention) -> Amount:
@@ -191,12 +194,16 @@ def loss(job: Job, s: Strategy) -> Amount:
 
     divided by t where the framework splits the loss by vocabulary.
     Notation: V vocabulary; l bytes per logit that cross HBM.
-    Source: the framework record's memory_bound section.
-    Leaves out: fused cross-entropy.
+    Source: the framework record's memory_bound section, or that of the recipe's loss.
     """
     split = s.tensor_parallel_size if job.framework.activations.splits_loss else 1
+    own = job.loss
     moved = (
-        job.framework.memory_bound.loss_bytes_per_logit
+        (
+            job.framework.memory_bound.loss_bytes_per_logit
+            if own is None
+            else own.moved_bytes_per_logit
+        )
         * tokens(job, s)
         * job.model.vocab_size
         / split

@@ -184,6 +184,8 @@ def _compute(job: Job, s: Strategy, part: Part, numerics: Numerics, spent: Colum
     if part.is_block:
         repeated = again * _total(spent, FORWARD)
         spent[Spent.RECOMPUTE] = repeated + _selective(job, s, part, numerics)
+    elif part.name == "head" and job.loss is not None and job.loss.repeats_head:
+        spent[Spent.RECOMPUTE] = spent[Spent.FORWARD_MATMULS]
     moving = moving + spent[Spent.FORWARD_LOSS] + spent[Spent.BACKWARD_LOSS]
     busy = _total(spent, FORWARD) + _total(spent, BACKWARD)
     spent[Spent.DOUBT] = _doubt(job, busy, moving)

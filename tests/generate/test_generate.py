@@ -255,6 +255,17 @@ def test_requirements_are_the_checked_versions_without_local_parts() -> None:
     assert files["accelerate/requirements.txt"].split()[0] == "accelerate==1.15.0"
 
 
+def test_the_kernel_of_flash_attention_is_installed_with_it() -> None:
+    for attention in ("flash", "sdpa"):
+        files = generate(with_layout(SPEC, attention=attention), ALL)
+        for target in ("torchrun", "accelerate", "trainer", "deepspeed"):
+            for name in ("requirements.txt", "train.py"):
+                text = files[f"{target}/{name}"]
+                assert ("pip install flash-attn" in text) == (attention == "flash")
+        readme = files["README.md"]
+        assert readme.count("\npip install flash-attn") == (4 if attention == "flash" else 0)
+
+
 def test_a_bare_configuration_starts_from_random_weights() -> None:
     """Unless the user names another model, whose weights are meant then."""
     meant = 'args.init = args.init or ("random" if args.model == MODEL else "pretrained")'
@@ -441,6 +452,10 @@ def test_the_environment_follows_the_wiring(target: str) -> None:
     assert "FI_PROVIDER:-efa" in launcher(network="efa")
 
 
+EIGHT_CORES = """nproc() { echo 16; }
+lscpu() { printf '# CORE,SOCKET\\n'; for core in 0 1 2 3 0 1 2 3; do echo $core,0; echo $core,1; done; }"""
+
+
 def test_an_optimizer_on_the_cpu_has_its_cores(tmp_path: Path) -> None:
     in_memory = with_layout(SPEC, gpus_per_node=2, global_batch_size=64, zero_stage=3)
     offloaded = replace(in_memory, offload="optimizer+parameters")
@@ -449,7 +464,7 @@ def test_an_optimizer_on_the_cpu_has_its_cores(tmp_path: Path) -> None:
             files = generate(spec, [target])
             assert (", fused=True" in files[f"{target}/train.py"]) == (threads != "1")
             launcher = files[f"{target}/launch.sh"].partition("\nexec ")[0]
-            said = run_shell(f"nproc() {{ echo 8; }}\n{launcher}\necho $OMP_NUM_THREADS", tmp_path)
+            said = run_shell(f"{EIGHT_CORES}\n{launcher}\necho $OMP_NUM_THREADS", tmp_path)
             assert said == threads
             said = run_shell(f"nproc() {{ echo 1; }}\n{launcher}\necho $OMP_NUM_THREADS", tmp_path)
             assert said == "1"

@@ -83,6 +83,8 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "is_zero_3_of_deepspeed": spec.framework == "deepspeed" and spec.zero_stage == ZERO_3,
         "adamw": hyperparameters(spec),
         "learning_rates": {each: hyperparameters(spec, each).learning_rate for each in (0.5, 1, 2)},
+        "checkpoint_prefix": "step-",
+        "divided_by": weights_divided_by(spec),
         "needs_scaler": spec.precision == "fp16-mixed",
         "auto_class": AUTO_CLASSES[spec.task],
         "attention": ATTENTION[spec.attention],
@@ -106,6 +108,15 @@ def _processes(spec: RunSpec) -> dict[str, Any]:
         "can_grow": spec.data_parallel_size > 1 or spec.zero_stage > 0,
         "group_ranks": spec.world_size // (replicas if replicas > 1 else spec.data_parallel_size),
     }
+
+
+def weights_divided_by(spec: RunSpec) -> str:
+    """Return which library the weights are divided by, so that no process has them whole, "" if none."""
+    if spec.adapters:
+        return ""
+    if spec.framework == "deepspeed":
+        return "deepspeed" if spec.zero_stage == ZERO_3 or spec.is_model_parallel else ""
+    return "torch" if spec.shards_parameters or spec.is_model_parallel else ""
 
 
 def compute_dtype(spec: RunSpec) -> str | None:

@@ -1,10 +1,11 @@
 """Which parts the torchrun script has, and the words in them."""
 
+from dataclasses import replace
 from typing import Any
 
 from planner.domain.strategy import PipelineSchedule
 from planner.generate.axes import axes
-from planner.generate.context import ATTENTION, COMPUTE_DTYPES, compute_dtype
+from planner.generate.context import ATTENTION, COMPUTE_DTYPES, compute_dtype, weights_divided_by
 from planner.generate.run_spec import RunSpec
 from planner.parallel.pipeline_schedules import SCHEDULES, Schedule
 from planner.targets.families import family, is_tied
@@ -27,6 +28,7 @@ def script_context(spec: RunSpec) -> dict[str, Any]:
         "has_shard_axis": is_hybrid,
         "shards_replicas": is_hybrid and spec.shards_parameters,
         "offloads": spec.offload != "none",
+        "divided_by": weights_divided_by(replace(spec, framework="torch")),
         "fsdp_names": _fsdp_names(spec),
         "parts_of_model": _data_parallel_parts(spec),
         "parts_of_step": ("torchrun/data_parallel/step", "torchrun/data_parallel/main"),

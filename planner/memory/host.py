@@ -11,6 +11,7 @@ from planner.memory import ledger
 from planner.memory.phases import PhasedTerm
 from planner.parallel import partition
 from planner.parallel.activations import shards_parameters
+from planner.parallel.adapters import frozen_other_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,18 +108,31 @@ def _pinning(job: Job, moved: tuple[Term, ...]) -> Term:
 def _loading(job: Job, s: Strategy) -> Term:
     """The whole model on every rank, or on the first, while weights are read or initialised.
 
-        bytes = ranks of the node that hold it * stepped_bytes * parameters
+        bytes = ranks of the node that hold it * bytes of a weight * parameters
 
-    Source: the framework record's host_memory section; one copy a rank is what runs out of host memory
-    before the first step in Lightning-AI/litgpt#456 and huggingface/accelerate#2037.
+    Notation: a weight is in the dtype that is stepped, a frozen one in its own; where it is quantised,
+    each goes to its GPU as it is read. Ranks that divide the model get their parts from the first, as
+    those do that shard it.
+    Source: the framework record's host_memory section; the launch scripts (`shard`, `assemble`); one copy a
+    rank is what runs out of host memory before the first step in Lightning-AI/litgpt#456 and
+    huggingface/accelerate#2037.
     Leaves out: checkpoints of another dtype, which are cast tensor by tensor.
     """
     copies = {"every": job.cluster.gpus_per_node, "first": 1, "none": 0}
-    whole, sharded = (copies[kind] for kind in job.framework.host_memory.loading)
-    held = np.where(shards_parameters(job, s), sharded, whole)
-    weights = bytes_each(job.precision.stepped_bytes) * count(job.model.parameters, "parameters")
+    whole, divided = (copies[kind] for kind in job.framework.host_memory.loading)
+    ranks_of_model = s.tensor_parallel_size * s.pipeline_parallel_size * s.context_parallel_size
+    held = np.where(shards_parameters(job, s) | (ranks_of_model > 1), divided, whole)
+    weights = bytes_each(_read_bytes(job)) * count(job.model.parameters, "parameters")
     return Term(
         name="host_loading",
         arithmetic=plain(held) * weights,
         source=job.framework.host_memory.source,
     )
+
+
+def _read_bytes(job: Job) -> float:
+    """Return what a weight takes in host memory once it is read."""
+    lora = job.recipe.lora
+    if lora is None:
+        return job.precision.stepped_bytes
+    return 0.0 if lora.is_quantised else frozen_other_bytes(lora, job)

@@ -165,7 +165,8 @@ class Run:
 
     @property
     def weights(self) -> dict[str, Tensor]:
-        return load_file(self.folder / "model" / "model.safetensors")
+        files = (self.folder / "model").glob("model*.safetensors")
+        return {name: weight for file in files for name, weight in load_file(file).items()}
 
     @property
     def adapters(self) -> dict[str, Tensor]:

@@ -58,6 +58,8 @@ def test_loading_is_what_deepspeeds_estimator_says_but_its_margin(make_job: JobM
         ("torch", "bf16", Layout(data_parallel_replicate_size=8), 8 * 2),
         ("torch", "bf16", sharded(3), 1 * 2),
         ("torch", "bf16-mixed", sharded(1), 8 * 4),
+        ("torch", "bf16-mixed", Layout(tensor_parallel_size=8), 1 * 4),
+        ("deepspeed", "bf16-mixed", Layout(pipeline_parallel_size=8), 1 * 4),
         ("deepspeed", "bf16-mixed", sharded(3), 1 * 4),
         ("composer", "bf16-mixed", sharded(3), 0),
         ("torchtitan", "bf16-mixed", sharded(3), 0),

@@ -88,6 +88,8 @@ class RunSpec:
     """What is trained beside frozen weights; None where all of them are trained."""
     attention: str
     """`eager`, `sdpa` or `flash`."""
+    compile: bool = False
+    """Whether the repeated blocks run through torch.compile."""
     recompute: str
     """`none`, `selective` or `full`."""
     offload: str = "none"

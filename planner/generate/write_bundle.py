@@ -96,6 +96,7 @@ def _run_spec(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
         config_dtype=_config_dtype(job),
         adapters=adapters_of(job),
         attention=recipe.attention,
+        compile=recipe.compile,
         optimizer=recipe.optimizer,
         expected_peak_bytes=round(float(chosen.memory.peak_bytes)),
         expected_reserved_bytes=round(float(chosen.memory.reserved_bytes)),

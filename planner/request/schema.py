@@ -52,7 +52,6 @@ from planner.request.model import ModelRequest
 
 _LIKELY_FRAMEWORK = "megatron"
 """Named first of several that can do what another cannot: its launch files are written here."""
-_NOT_COMPILED = "files that are written here do not compile the model: add torch.compile to them"
 
 
 class RecipeRequest(WireModel):
@@ -197,11 +196,10 @@ def resolve(request: Request, *, allow_paths: bool, weights_dtype: str = "fp32")
     job = Job(model=model, cluster=cluster, recipe=recipe, framework=framework)
     if request.recipe.weights_dtype is None and recipe.lora is None:
         assumptions.extend(weights_assumption(job))
-    compile_notes = (_NOT_COMPILED,) if recipe.compile else ()
     return Resolved(
         job=job,
         assumptions=tuple(assumptions),
-        notes=notes + resolved_cluster.notes + compile_notes,
+        notes=notes + resolved_cluster.notes,
     )
 
 

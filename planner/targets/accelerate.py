@@ -16,12 +16,14 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
         divides = "with DeepSpeed it divides the data, not the model, over GPUs"
         return (
             common.precision(job),
+            common.never_compiled(job),
             *adapters.judge(job, s),
             refusal(s.divides_model, divides),
             *deepspeed.zero(s),
         )
     return (
         common.precision(job),
+        *common.compiled(job, s),
         *adapters.judge(job, s),
         *_data_parallel(job, s),
         *only_where(s.divides_model, _divided(job, s)),

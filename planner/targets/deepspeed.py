@@ -23,6 +23,7 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
     others = s.tensor_parallel_size * s.context_parallel_size * s.expert_parallel_size
     return (
         common.precision(job),
+        common.never_compiled(job),
         refusal(
             job.recipe.lora is not None,
             "PEFT's adapters are in the scripts of accelerate and trainer",

@@ -31,6 +31,7 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
     """Return why the script of PyTorch alone refuses a layout."""
     return (
         common.precision(job),
+        *common.compiled(job, s),
         *adapters.judge(job, s),
         *_frozen(job, s),
         *_data_parallel(job, s),

@@ -15,12 +15,14 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
     if job.framework.name == "deepspeed":
         return (
             common.precision(job),
+            common.never_compiled(job),
             divides,
             *adapters.judge(job, s),
             *deepspeed.zero(s),
         )
     return (
         common.precision(job),
+        *common.compiled(job, s),
         divides,
         *adapters.judge(job, s),
         refusal(np.asarray(s.zero_stage) == ZERO_1, "Trainer has ZeRO-1 through DeepSpeed alone"),

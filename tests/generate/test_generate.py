@@ -16,7 +16,7 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from run_specs import divided, refused, with_layout
+from run_specs import divided, refusal, refused, with_layout
 from run_specs import written as files_of
 from script_checks import FORMAT, HOSTILE, LINT, TOOLS
 
@@ -92,6 +92,8 @@ def variants() -> Iterator[RunSpec]:
                 ONE_GPU, precision=precision, recompute=recompute, task=task, is_pretrained=False
             )
     yield with_layout(SPEC, attention="flash")
+    for zero_stage, task in product((0, 3), ("causal-lm", "sequence-classification")):
+        yield with_layout(replace(SPEC, compile=True, task=task), zero_stage=zero_stage)
     yield with_layout(SPEC, synchronize_every=4)
     hybrid = {"data_parallel_replicate_size": 2, "data_parallel_shard_size": 4, "zero_stage": 3}
     yield with_layout(SPEC, **hybrid, offload="optimizer+parameters", recompute="selective")
@@ -253,6 +255,21 @@ def test_requirements_are_the_checked_versions_without_local_parts() -> None:
         "tqdm",
     ]
     assert files["accelerate/requirements.txt"].split()[0] == "accelerate==1.15.0"
+
+
+def test_a_compiled_plan_compiles_its_blocks_or_is_refused() -> None:
+    compiled = replace(SPEC, compile=True)
+    for zero_stage in (0, 3):
+        files = generate(with_layout(compiled, zero_stage=zero_stage), ALL[:3])
+        for target in ("torchrun", "accelerate", "trainer"):
+            assert files[f"{target}/train.py"].count("block.compile()") == 1
+    divided_over = divided(replace(compiled, model_config=LLAMA), **TENSOR)
+    assert "divided over GPUs are not compiled" in refusal(divided_over, "torchrun")
+    selective = with_layout(compiled, recompute="selective")
+    assert "operations that compiling joins" in refusal(selective, "torchrun")
+    for target in ("deepspeed", "accelerate", "trainer"):
+        behind = replace(compiled, framework="deepspeed")
+        assert "do not compile the model" in refusal(behind, target)
 
 
 def test_the_kernel_of_flash_attention_is_installed_with_it() -> None:

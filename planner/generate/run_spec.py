@@ -90,6 +90,8 @@ class RunSpec:
     """`eager`, `sdpa` or `flash`."""
     flash_version: int = 2
     """Of FlashAttention, where `attention` is `flash`."""
+    compile: bool = False
+    """Whether the repeated blocks run through torch.compile."""
     recompute: str
     """`none`, `selective` or `full`."""
     loss: str = "standard"

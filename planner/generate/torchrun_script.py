@@ -60,10 +60,11 @@ def _fsdp_names(spec: RunSpec) -> list[str]:
 def _data_parallel_parts(spec: RunSpec) -> list[str]:
     if spec.shards_parameters:
         return ["common/blocks", "torchrun/data_parallel/shard", "torchrun/data_parallel/training"]
+    blocks = ["common/blocks"] if spec.compile else []
     if spec.synchronize_every > 1:
-        return ["torchrun/data_parallel/local_sgd", "torchrun/data_parallel/training"]
+        return [*blocks, "torchrun/data_parallel/local_sgd", "torchrun/data_parallel/training"]
     is_alone = spec.world_size == 1 and spec.zero_stage == 0
-    return ["torchrun/data_parallel/training"] if is_alone else _REPLICATED
+    return [*blocks, *(["torchrun/data_parallel/training"] if is_alone else _REPLICATED)]
 
 
 _REPLICATED = ["torchrun/data_parallel/replicate", "torchrun/data_parallel/training"]

@@ -108,6 +108,7 @@ def _run_spec(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
         flash_version=3 if job.cluster.gpu.compute_capability == _HOPPER else 2,
         loss=recipe.loss,
         loss_chunk_tokens=job.loss.chunk_tokens if job.loss else 0,
+        compile=recipe.compile,
         optimizer=recipe.optimizer,
         expected_peak_bytes=round(float(chosen.memory.peak_bytes)),
         expected_reserved_bytes=round(float(chosen.memory.reserved_bytes)),

@@ -55,8 +55,6 @@ from planner.request.lora import LoraRequest
 from planner.request.loss import check_loss
 from planner.request.model import ModelRequest
 
-_NOT_COMPILED = "files that are written here do not compile the model: add torch.compile to them"
-
 
 class RecipeRequest(WireModel):
     """The training run, independent of its layout."""
@@ -225,11 +223,10 @@ def resolve(request: Request, *, allow_paths: bool, weights_dtype: str = "fp32")
     job = Job(model=model, cluster=cluster, recipe=recipe, framework=framework)
     if request.recipe.weights_dtype is None and recipe.lora is None:
         assumptions.extend(weights_assumption(job))
-    compile_notes = (_NOT_COMPILED,) if recipe.compile else ()
     return Resolved(
         job=job,
         assumptions=tuple(assumptions),
-        notes=notes + resolved_cluster.notes + compile_notes,
+        notes=notes + resolved_cluster.notes,
     )
 
 

@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
+import numpy as np
+
 from planner.catalog import records
 from planner.domain.breach import Breach
 from planner.domain.job import Job
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Recompute, Strategy
 from planner.targets.base import refusal
 
 TASKS = (
@@ -92,6 +94,39 @@ def precision(job: Job) -> Breach:
 def trains_in_config_dtype(job: Job) -> bool:
     """Return whether weights are trained in the 16 bit that config.json names; frozen ones are not."""
     return job.is_in_config_dtype and job.recipe.lora is None
+
+
+def compiled(job: Job, s: Strategy) -> tuple[Breach, ...]:
+    """Return why a script that compiles a model's blocks one by one refuses a layout."""
+    recipe, is_compiled = job.recipe, job.recipe.compile
+    is_selective = np.asarray(s.recompute) == Recompute.SELECTIVE
+    return (
+        refusal(
+            is_compiled & np.asarray(s.divides_model),
+            "blocks that are divided over GPUs are not compiled",
+            "recipe.compile",
+        ),
+        refusal(
+            is_compiled & is_selective,
+            "selective recompute picks operations that compiling joins",
+            "recipe.compile",
+        ),
+        refusal(
+            is_compiled and recipe.lora is not None and recipe.lora.is_quantised,
+            "blocks with quantised weights are not compiled",
+            "recipe.compile",
+        ),
+    )
+
+
+def never_compiled(job: Job) -> Breach:
+    """Return why a script without torch.compile refuses a job."""
+    return refusal(
+        job.recipe.compile,
+        "the scripts around DeepSpeed's engine do not compile the model",
+        "recipe.compile",
+        hint="--framework torch",
+    )
 
 
 def loss_scale(job: Job) -> Breach:

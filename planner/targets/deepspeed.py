@@ -25,6 +25,7 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
         optimizers.adamw(job),
         common.precision(job),
         losses.standard_alone(job),
+        common.never_compiled(job),
         refusal(
             job.recipe.lora is not None,
             "PEFT's adapters are in the scripts of accelerate and trainer",

@@ -34,6 +34,7 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
         *optimizers.judge(job, s),
         losses.fused_elsewhere(job),
         losses.chunked(job),
+        *common.compiled(job, s),
         *adapters.judge(job, s),
         *_frozen(job, s),
         *_data_parallel(job, s),

@@ -16,6 +16,7 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
         return (
             common.precision(job),
             optimizers.adamw(job),
+            common.never_compiled(job),
             divides,
             losses.fused_by_liger(job),
             refusal(
@@ -29,6 +30,7 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
         )
     return (
         common.precision(job),
+        *common.compiled(job, s),
         divides,
         *optimizers.judge(job, s),
         losses.fused_by_liger(job),

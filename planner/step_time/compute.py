@@ -15,7 +15,7 @@ from planner.domain.model import Attention, Linear, Numerics, Part
 from planner.domain.strategy import Recompute, Strategy
 from planner.parallel.activations import attention_bytes, kept_per_token, part_tokens, tokens
 from planner.parallel.adapters import adapter_parameters
-from planner.parallel.partition import rank_parameters
+from planner.parallel.partition import rank_parameters, recomputed_share
 
 _BLEND = 3
 """Sharpness of the transition between host-bound and GPU-bound."""
@@ -224,7 +224,8 @@ def launches(job: Job, s: Strategy, part: Part) -> Amount:
     """
     matmuls = sum((_launched(job, s, layer) for layer in part.linears), 0.0)
     forward = 2 * matmuls + len(part.kept) + (3 if part.attention else 0)
-    again = np.where(s.recompute == Recompute.FULL, 1.0, 0.0) if part.is_block else 0.0
+    share = recomputed_share(job, s) if part.is_block else 0.0
+    again: Amount = np.where(s.recompute == Recompute.FULL, share, 0.0)
     sums = sum(layer.cuts_inputs for layer in part.linears)
     waits = (2 + again) * sums * np.log2(s.tensor_parallel_size)
     return ((2 + again) * forward + waits) * job.framework.host.operation_seconds

@@ -5,7 +5,7 @@ import numpy as np
 from planner.domain.breach import Breach
 from planner.domain.job import Job
 from planner.domain.strategy import ZERO_1, Recompute, Strategy
-from planner.targets import adapters, common, deepspeed, losses, torchrun
+from planner.targets import adapters, common, deepspeed, losses, some_layers, torchrun
 from planner.targets.base import only_where, refusal
 from planner.targets.families import undividable
 
@@ -17,6 +17,7 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
         return (
             common.precision(job),
             losses.standard_alone(job),
+            some_layers.all_or_none(s),
             *adapters.judge(job, s),
             refusal(s.divides_model, divides),
             *deepspeed.zero(s),
@@ -24,6 +25,7 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
     return (
         common.precision(job),
         losses.fused_elsewhere(job),
+        some_layers.all_or_none(s),
         losses.chunked(job),
         *adapters.judge(job, s),
         *_data_parallel(job, s),

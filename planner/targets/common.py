@@ -7,6 +7,7 @@ from planner.catalog import records
 from planner.domain.breach import Breach
 from planner.domain.job import Job
 from planner.domain.strategy import Strategy
+from planner.targets import some_layers
 from planner.targets.base import refusal
 
 TASKS = (
@@ -28,7 +29,7 @@ PRECISIONS = ("fp32", "tf32", "fp16-mixed", "bf16-mixed", "bf16")
 OPTIMIZERS = ("adamw",)
 
 
-def judge(job: Job, _s: Strategy) -> tuple[Breach, ...]:
+def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
     """Return why no target writes files for the job."""
     recipe, task = job.recipe, job.model.task
     kind, vendor = job.model.model_type, records.vendor(job.cluster.gpu.vendor)
@@ -63,6 +64,7 @@ def judge(job: Job, _s: Strategy) -> tuple[Breach, ...]:
             optimizer=recipe.optimizer,
             optimizers=", ".join(OPTIMIZERS),
         ),
+        some_layers.on_gpu(s),
     )
 
 

@@ -17,7 +17,7 @@ from planner.domain.strategy import (
 )
 from planner.parallel.partition import layers_per_stage
 from planner.parallel.pipeline_schedules import chunks_are_defined, splits_backward
-from planner.targets import adapters, common, losses
+from planner.targets import adapters, common, losses, some_layers
 from planner.targets.base import by_pipeline_size, has_schedule_of, only_where, refusal
 from planner.targets.families import heads, undividable
 
@@ -32,6 +32,7 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
     return (
         common.precision(job),
         losses.fused_elsewhere(job),
+        some_layers.undivided(s),
         losses.chunked(job),
         *adapters.judge(job, s),
         *_frozen(job, s),

@@ -60,6 +60,14 @@ class Recipe:
     """The adapters, where all other weights are frozen; None trains everything."""
     compile: bool = False
     """The model runs through torch.compile."""
+    tensor_parallel_overlap: bool | None = None
+    """Exchanges of tensor parallelism travel in pieces beside matmuls; None where the framework decides."""
+    expert_dispatch: str = "all-to-all"
+    """A token goes once to each of its experts, or "once-per-node" that has some of them."""
+    expert_overlap: bool = False
+    """The experts' exchange travels behind other micro-batches' compute."""
+    cuda_graphs: bool = False
+    """Layers are launched whole."""
     training_tokens: int = 0
     """Of the whole run; 0 where it was not said."""
 

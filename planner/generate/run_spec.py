@@ -38,11 +38,13 @@ class RunSpec:
     """
 
     model: str
-    """Hub id, or the name the user gave; untrusted text."""
+    """Hub id, a folder with weights, or the name the user gave; untrusted text."""
     revision: str
     """Branch, tag or commit of the Hub's repository; untrusted text."""
     model_config: Mapping[str, object]
     """The model's config.json."""
+    parameters: int = 0
+    """Of the model, the frozen ones too."""
     is_pretrained: bool
     """Whether `model` has weights to load; else training starts from random ones."""
     task: str
@@ -106,6 +108,12 @@ class RunSpec:
     """Whether the GPUs of a node read each other's memory, by NVLink or PCIe."""
     network: str = ""
     """What carries traffic between nodes: `infiniband` (RoCE too), `efa`, `ethernet`; "" if unknown."""
+    efa_interfaces: int = 0
+    """AWS's adapters for NCCL in a node; 0 without or unknown."""
+    host_bytes: int = 0
+    """What loading the model and training take of a node's memory, the processes themselves left out."""
+    checkpoint_bytes: int = 0
+    """Of one checkpoint at the most: the weights and the optimizer's states."""
     sagemaker_type: str = ""
     """What a SageMaker training job calls the nodes' type of instance; "" where it has none."""
     expected_peak_bytes: int

@@ -1,10 +1,16 @@
 """Which parts the torchrun script has, and the words in them."""
 
+from dataclasses import replace
 from typing import Any
 
 from planner.domain.strategy import PipelineSchedule
 from planner.generate.axes import axes
-from planner.generate.context import COMPUTE_DTYPES, attention_name, compute_dtype
+from planner.generate.context import (
+    COMPUTE_DTYPES,
+    attention_name,
+    compute_dtype,
+    weights_divided_by,
+)
 from planner.generate.run_spec import RunSpec
 from planner.parallel.pipeline_schedules import SCHEDULES, Schedule
 from planner.targets.families import family, is_tied
@@ -27,9 +33,15 @@ def script_context(spec: RunSpec) -> dict[str, Any]:
         "has_shard_axis": is_hybrid,
         "shards_replicas": is_hybrid and spec.shards_parameters,
         "offloads": spec.offload != "none",
+        "divided_by": weights_divided_by(replace(spec, framework="torch")),
         "fsdp_names": _fsdp_names(spec),
         "parts_of_model": _data_parallel_parts(spec),
-        "parts_of_step": ("torchrun/data_parallel/step", "torchrun/data_parallel/main"),
+        "parts_of_step": (
+            "torchrun/data_parallel/step",
+            "common/evaluate",
+            "torchrun/data_parallel/main",
+        ),
+        "eval_autocasts": True,
     }
     if is_local:
         context["is_replicated"] = False
@@ -82,7 +94,9 @@ def _model_parallel_context(spec: RunSpec) -> dict[str, Any]:
         "mesh_names": [*(["DeviceMesh"] if takes_mesh else []), "init_device_mesh"],
         "tensor_names": _tensor_names(spec, is_gpt2=is_gpt2),
         "parts_of_model": _model_parallel_parts(spec, is_gpt2=is_gpt2),
-        "parts_of_step": ("torchrun/model_parallel/step", "torchrun/model_parallel/main"),
+        "parts_of_step": tuple(
+            f"torchrun/model_parallel/{part}" for part in ("step", "evaluate", "main")
+        ),
     }
 
 

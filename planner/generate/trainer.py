@@ -66,6 +66,7 @@ def _context(spec: RunSpec) -> dict[str, Any]:
         "is_deepspeed": is_deepspeed,
         "wrapper": "DeepSpeedEngine" if is_deepspeed else wrapper,
         "is_sharded": False,
+        "checkpoint_prefix": "checkpoint-",
         "weight_dtype": ("float32" if is_deepspeed and not spec.adapters else spec.weight_dtype),
     }
 

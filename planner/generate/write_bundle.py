@@ -17,6 +17,8 @@ from planner.domain.job import Job
 from planner.generate import RunSpec, generate
 from planner.generate.adapters import adapters_of
 from planner.hardware.placement import cuda_visible_devices
+from planner.memory.evaluation_and_checkpoint import checkpoint_host_bytes
+from planner.memory.host import estimate_host_memory
 from planner.parallel.partition import layers_per_stage
 from planner.report.text import flag_words, recommendation
 from planner.step_time.compute import training_flops_per_token
@@ -78,9 +80,10 @@ def _run_spec(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
     strategy, recipe = chosen.strategy, job.recipe
     sizes: dict[str, Any] = {**strategy.contract()}
     return RunSpec(
-        model=job.model.name,
+        model=job.model.weights_folder or job.model.name,
         revision=job.model.revision,
         model_config=job.model.config,
+        parameters=job.model.parameters,
         is_pretrained=job.model.is_pretrained,
         task=job.model.task,
         framework=job.framework.name,
@@ -91,7 +94,9 @@ def _run_spec(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
         layers_per_stage=layers_per_stage(job, strategy.pipeline_parallel_size),
         has_peer_to_peer=has_peer_to_peer(job.cluster),
         network=network_kind(job.cluster),
-        sagemaker_type=job.cluster.instance.sagemaker_type if job.cluster.instance else "",
+        **_instance_words(job.cluster),
+        host_bytes=round(float(estimate_host_memory(job, strategy).peak_bytes)),
+        checkpoint_bytes=round(checkpoint_host_bytes(job, strategy, is_full=True)),
         global_batch_size=recipe.global_batch_size,
         sequence_length=recipe.sequence_length,
         precision=recipe.precision,
@@ -112,6 +117,16 @@ def _run_spec(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
         plan_json=json.dumps(_untimed(answer), indent=2) + "\n",
         versions=_versions(job),
     )
+
+
+def _instance_words(cluster: Cluster) -> dict[str, Any]:
+    """Return what a cloud calls the machines and their network adapters, where they are a cloud's."""
+    if cluster.instance is None:
+        return {}
+    return {
+        "sagemaker_type": cluster.instance.sagemaker_type,
+        "efa_interfaces": cluster.instance.efa_interfaces,
+    }
 
 
 def _versions(job: Job) -> dict[str, str]:

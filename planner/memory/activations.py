@@ -35,7 +35,7 @@ from planner.parallel.activations import (
     part_kept_bytes,
     tokens,
 )
-from planner.parallel.adapters import largest_quantised_weights
+from planner.parallel.frozen_weights import largest_quantised_weights
 from planner.parallel.partition import (
     Stage,
     occurrences,

@@ -84,24 +84,27 @@ def kept_per_token(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Amo
         bytes = split / t + between / q + inputs / (1 if the framework keeps them gathered else q)
 
     Fused attention keeps a log-sum-exp per head; materialised scores keep themselves, and keys and
-    values expanded to all heads.
+    values expanded to all heads. Adapters keep their inputs in 16 bit and as gathered.
     """
     has_fused_norms = job.framework.activations.fuses_norms or (
         job.loss is not None and job.loss.fuses_norms
     )
     is_fused = has_fused_norms and numerics == Numerics.HALF
     of_norms = Numerics.FUSED if is_fused else numerics
+    has_adapters = job.recipe.lora is not None
+    fraction = 1 if has_adapters else job.precision.operand_fraction
     by_share: dict[Share, Amount] = dict.fromkeys(Share, 0.0)
     for kept in part.kept:
         runs_in = of_norms if kept.name in part.vectors else numerics
         if kept.name in job.framework.activations.spelled_out:
             runs_in = min(numerics, Numerics.HALF)
         size = adapters.kept_bytes(job, s, part, kept, runs_in)
-        by_share[kept.share] += size * (job.precision.operand_fraction if kept.operand_of else 1)
+        by_share[kept.share] += size * (fraction if kept.operand_of else 1)
     by_share[Share.INPUT] += adapters.added_bytes(job, s, part)
     split = by_share[Share.SPLIT] + attention_bytes(job, s, part, numerics)
     between = by_share[Share.SEQUENCE] / sequence_split(s)
-    gathered = 1 if job.framework.activations.keeps_gathered_inputs else sequence_split(s)
+    is_gathered = job.framework.activations.keeps_gathered_inputs or has_adapters
+    gathered = 1 if is_gathered else sequence_split(s)
     return split / s.tensor_parallel_size + between + by_share[Share.INPUT] / gathered
 
 

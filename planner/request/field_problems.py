@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from planner.core.errors import Problem, did_you_mean
+from planner.core.errors import MOST_PROBLEMS, Problem, did_you_mean
 from planner.domain.dimensions import DIMENSIONS
 
 Sections = Mapping[str, type[BaseModel]]
@@ -24,7 +24,7 @@ _SHORT_NAMES: Mapping[str, str] = {
 
 
 def problems_of(error: ValidationError, sections: Sections) -> tuple[Problem, ...]:
-    """Return what is wrong with a request, one problem per field: unknown ones first, as others follow from them.
+    """Return what is wrong with a request, one problem per field, the first 20: unknown ones first, as others follow from them.
 
     Each branch of a union complains of the same value: the first says enough, and nothing where another
     branch found the fault further inside.
@@ -32,7 +32,7 @@ def problems_of(error: ValidationError, sections: Sections) -> tuple[Problem, ..
     details = sorted(
         error.errors(include_url=False), key=lambda detail: detail["type"] != "extra_forbidden"
     )
-    problems = [_problem(detail, sections) for detail in details]
+    problems = [_problem(detail, sections) for detail in details[:MOST_PROBLEMS]]
     of_fields = {problem.field: problem for problem in reversed(problems)}
     return tuple(
         problem

@@ -77,6 +77,26 @@ def _waiting(s: Layout) -> str:
     return " and ".join(filter(None, (of_states, of_layers)))
 
 
+def loading_exceeds_the_host(situation: Situation) -> str | None:
+    """Reading or drawing the weights needs more memory than a node has.
+
+    Why: the processes hold whole weights in host memory before they are on the GPUs; the kernel ends
+    one, and the run with it, before the first step.
+
+    Instead: a layout or framework in which one process reads them for all, or each its own part:
+    FSDP, tensor or pipeline parallelism, torchtitan; or a machine with more memory.
+
+    Source: the host memory ledger of the layout; huggingface/accelerate#2037, Lightning-AI/litgpt#456.
+    """
+    host = estimate_host_memory(situation.job, situation.candidate.strategy)
+    if not host.available_bytes or host.loading.amount <= host.available_bytes:
+        return None
+    return (
+        f"loading the weights takes {format_bytes(host.loading.amount)} of a node's memory,"
+        f" which has {format_bytes(host.available_bytes)}: {host.loading.how}"
+    )
+
+
 def tight_memory(situation: Situation) -> str | None:
     """The layout fits, but leaves the card little room.
 

@@ -202,7 +202,7 @@ def _layout(spec: RunSpec) -> dict[str, str]:
         "Pipeline": _pipeline(spec),
         "Context parallel": _divided(spec.context_parallel_size, "each sequence"),
         "Expert parallel": _divided(spec.expert_parallel_size, "the experts of each layer"),
-        "Recomputed in backward": _RECOMPUTED[spec.recompute],
+        "Recomputed in backward": _recomputed(spec),
         "Logits": _LOGITS[spec.loss],
         "In host memory": "" if spec.offload == "none" else spec.offload.replace("+", " and "),
         "Parameters averaged": (
@@ -225,6 +225,11 @@ _RECOMPUTED = {
     "full": "each block",
     "selective": "each block but for attention and every second matrix product",
 }
+
+
+def _recomputed(spec: RunSpec) -> str:
+    some = "" if spec.recompute_layers is None else f", of the first {spec.recompute_layers} alone"
+    return f"{_RECOMPUTED[spec.recompute]}{some}"
 
 
 def _data(spec: RunSpec) -> str:

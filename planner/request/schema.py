@@ -119,6 +119,10 @@ class StrategyRequest(WireModel):
     micro_batch_size: int | None = Field(default=None, ge=1, le=_LARGEST_SIZE)
     gradient_accumulation_steps: int | None = Field(default=None, ge=1, le=_LARGEST_SIZE)
     recompute: Literal["none", "selective", "full"] | None = None
+    recompute_layers: int | None = Field(default=None, ge=1, le=_LARGEST_SIZE)
+    """Of each stage's blocks, how many recompute; None for all."""
+    activation_offload_layers: int = Field(default=0, ge=0, le=_LARGEST_SIZE)
+    """Of each stage's blocks, how many keep their activations in host memory."""
     offload: Literal["none", "optimizer", "optimizer+parameters"] = "none"
     synchronize_every: int = Field(default=1, ge=1, le=_LARGEST_SIZE)
     family: str | None = Field(default=None, max_length=100, examples=["tp+pp+zero-1"])

@@ -5,7 +5,7 @@ import numpy as np
 from planner.domain.breach import Breach
 from planner.domain.job import Job
 from planner.domain.strategy import ZERO_1, Recompute, Strategy
-from planner.targets import adapters, common, deepspeed, losses, optimizers, torchrun
+from planner.targets import adapters, common, deepspeed, losses, optimizers, some_layers, torchrun
 from planner.targets.base import only_where, refusal
 from planner.targets.families import unusual
 
@@ -19,6 +19,7 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
             optimizers.adamw(job),
             losses.standard_alone(job),
             common.never_compiled(job),
+            some_layers.all_or_none(s),
             *adapters.judge(job, s),
             refusal(s.divides_model, divides),
             *deepspeed.zero(s),
@@ -27,6 +28,7 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
         common.precision(job),
         *optimizers.judge(job, s),
         losses.fused_elsewhere(job),
+        some_layers.all_or_none(s),
         losses.chunked(job),
         *common.compiled(job, s),
         *adapters.judge(job, s),

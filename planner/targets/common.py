@@ -9,6 +9,7 @@ from planner.catalog import records
 from planner.domain.breach import Breach
 from planner.domain.job import Job
 from planner.domain.strategy import Recompute, Strategy
+from planner.targets import some_layers
 from planner.targets.base import refusal
 
 TASKS = (
@@ -36,7 +37,7 @@ WITHOUT_ATTENTION: Mapping[str, tuple[str, ...]] = MappingProxyType(
 PRECISIONS = ("fp32", "tf32", "fp16-mixed", "bf16-mixed", "bf16")
 
 
-def judge(job: Job, _s: Strategy) -> tuple[Breach, ...]:
+def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
     """Return why no target writes files for the job."""
     recipe, task = job.recipe, job.model.task
     kind, vendor = job.model.model_type, records.vendor(job.cluster.gpu.vendor)
@@ -72,6 +73,7 @@ def judge(job: Job, _s: Strategy) -> tuple[Breach, ...]:
             attention=recipe.attention,
             kind=kind[:40],
         ),
+        some_layers.on_gpu(s),
     )
 
 

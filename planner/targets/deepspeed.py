@@ -13,7 +13,7 @@ from planner.domain.strategy import (
     Recompute,
     Strategy,
 )
-from planner.targets import common, losses, optimizers
+from planner.targets import common, losses, optimizers, some_layers
 from planner.targets.base import has_schedule_of, only_where, refusal
 from planner.targets.families import unusual
 
@@ -26,6 +26,7 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
         common.precision(job),
         losses.standard_alone(job),
         common.never_compiled(job),
+        some_layers.all_or_none(s),
         refusal(
             job.recipe.lora is not None,
             "PEFT's adapters are in the scripts of accelerate and trainer",

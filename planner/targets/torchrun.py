@@ -17,7 +17,7 @@ from planner.domain.strategy import (
 )
 from planner.parallel.partition import layers_per_stage
 from planner.parallel.pipeline_schedules import chunks_are_defined, splits_backward
-from planner.targets import adapters, common, losses, optimizers
+from planner.targets import adapters, common, losses, optimizers, some_layers
 from planner.targets.base import by_pipeline_size, has_schedule_of, only_where, refusal
 from planner.targets.families import family, heads, undividable, windowed
 
@@ -33,6 +33,7 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
         common.precision(job),
         *optimizers.judge(job, s),
         losses.fused_elsewhere(job),
+        some_layers.undivided(s),
         losses.chunked(job),
         *common.compiled(job, s),
         *adapters.judge(job, s),

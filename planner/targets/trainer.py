@@ -5,7 +5,7 @@ import numpy as np
 from planner.domain.breach import Breach
 from planner.domain.job import Job
 from planner.domain.strategy import ZERO_1, Recompute, Strategy
-from planner.targets import adapters, common, deepspeed, losses, optimizers, torchrun
+from planner.targets import adapters, common, deepspeed, losses, optimizers, some_layers, torchrun
 from planner.targets.base import refusal
 
 
@@ -19,6 +19,7 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
             common.never_compiled(job),
             divides,
             losses.fused_by_liger(job),
+            some_layers.all_or_none(s),
             refusal(
                 job.recipe.loss == "chunked",
                 "DeepSpeed gathers the head's weights for its own forward alone",
@@ -35,6 +36,7 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
         *optimizers.judge(job, s),
         losses.fused_by_liger(job),
         losses.chunked(job),
+        some_layers.all_or_none(s),
         *adapters.judge(job, s),
         refusal(np.asarray(s.zero_stage) == ZERO_1, "Trainer has ZeRO-1 through DeepSpeed alone"),
         refusal(s.is_hybrid, "its FSDP shards over all GPUs, without replicas"),

@@ -1,14 +1,15 @@
-"""The raw body of a POST -> what the wire contract says it is."""
+"""The raw body of a POST, read within limits -> what the wire contract says it is."""
 
 import json
 from http import HTTPStatus
 from typing import Any, NoReturn
 
 import fastapi
+from anyio import move_on_after
 from pydantic import Field, ValidationError
 from starlette.exceptions import HTTPException
 
-from planner.core.errors import InvalidRequestError, Problem, did_you_mean
+from planner.core.errors import MOST_PROBLEMS, InvalidRequestError, Problem, did_you_mean
 from planner.hardware.topology import LARGEST_TEXT
 from planner.request.cluster import WireModel
 from planner.request.schema import Request, parse_request
@@ -23,48 +24,65 @@ class TopologyRequest(WireModel):
     """`nvidia-smi topo -m`, `topo -p2p`, `nvlink -s`, or the file of `planner probe --out`."""
 
 
-async def read_topology_request(http: fastapi.Request) -> TopologyRequest:
+async def read_body(http: fastapi.Request) -> bytes:
+    """Return the body as it was sent.
+
+    Raises:
+        HTTPException: it says that it is no JSON, is too large, or too slow.
+        ClientDisconnect: the client left before it was sent.
+    """
+    _check_content_type(http.headers.get("content-type", ""))
+    body = bytearray()
+    with move_on_after(http.app.state.work.settings.body_seconds) as limit:
+        async for chunk in http.stream():
+            body += chunk
+            if len(body) > LARGEST_BODY_BYTES:
+                raise HTTPException(
+                    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                    f"the body is larger than {LARGEST_BODY_BYTES:,} bytes",
+                )
+    if limit.cancelled_caught:
+        close = {"Connection": "close"}
+        raise HTTPException(HTTPStatus.REQUEST_TIMEOUT, "the body came too slowly", headers=close)
+    return bytes(body)
+
+
+def parse_topology_request(body: bytes) -> TopologyRequest:
     """Return the request to read a topology that a body holds.
 
     Raises:
-        HTTPException: the body is too large, or is not JSON.
+        HTTPException: the body is not JSON.
         InvalidRequestError: it is JSON, but not of the contract; with every problem at once.
     """
-    payload = await _payload(http)
     try:
-        return TopologyRequest.model_validate(payload)
+        return TopologyRequest.model_validate(_json(body))
     except ValidationError as error:
-        problems = tuple(_problem(detail) for detail in error.errors(include_url=False))
+        details = error.errors(include_url=False, include_context=False)
+        problems = tuple(_problem(detail) for detail in details[:MOST_PROBLEMS])
         raise InvalidRequestError(problems) from None
 
 
-async def read_request(http: fastapi.Request) -> Request:
+def read_request(body: bytes) -> Request:
     """Return the request that a body holds.
 
     Raises:
-        HTTPException: the body is too large, or is not JSON.
+        HTTPException: the body is not JSON.
         InvalidRequestError: it is JSON, but not of the contract; with every problem at once.
     """
-    payload = await _payload(http)
+    payload = _json(body)
     try:
         return parse_request(payload)
     except RecursionError:
         raise _malformed("it is nested too deeply") from None
 
 
-async def _payload(http: fastapi.Request) -> Any:
-    body = bytearray()
-    async for chunk in http.stream():
-        body += chunk
-        if len(body) > LARGEST_BODY_BYTES:
-            raise HTTPException(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"the body is larger than {LARGEST_BODY_BYTES:,} bytes",
-            )
-    try:
-        return _json(bytes(body))
-    except RecursionError:
-        raise _malformed("it is nested too deeply") from None
+def _check_content_type(said: str) -> None:
+    kind = said.partition(";")[0].strip().lower()
+    if kind and kind != "application/json" and not kind.endswith("+json"):
+        raise HTTPException(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            f"the body is {kind[:80]!r}: send it with the header content-type: application/json",
+        )
 
 
 def _problem(detail: Any) -> Problem:
@@ -80,6 +98,8 @@ def _problem(detail: Any) -> Problem:
 def _json(body: bytes) -> Any:
     try:
         return json.loads(body, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise _malformed("it is nested too deeply") from None
     except ValueError as error:
         raise _malformed(str(error)) from None
 

@@ -3,25 +3,29 @@
 Run it with `uvicorn api.main:app`.
 """
 
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import asdict
 from http import HTTPStatus
 from importlib.metadata import version
 from importlib.util import find_spec
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from starlette.exceptions import HTTPException
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-from api.body import TopologyRequest, read_request, read_topology_request
+from api import jobs
+from api.body import read_body
 from api.headers import SecurityHeaders
 from api.problems import Answer, install, no_page
 from api.schema import PROBLEMS, App, estimate_body, suggest_body, topology_body
+from api.settings import Settings
+from api.work import Work
 from planner import answers
 from planner.catalog import records
-from planner.core.errors import InvalidInputError
-from planner.hardware.topology import parse_topology
 from planner.report import glossary
-from planner.request.schema import Request, load_model
 
 HAS_PAGES = find_spec("web") is not None
 """REST serves without them."""
@@ -30,30 +34,25 @@ if HAS_PAGES:
 
 router = APIRouter(default_response_class=Answer, responses=PROBLEMS)
 
-Asked = Annotated[Request, Depends(read_request)]
+Body = Annotated[bytes, Depends(read_body)]
 
 
 @router.post("/v1/suggest", openapi_extra=suggest_body())
-def suggest(asked: Asked) -> Answer:
+async def suggest(http: Request, body: Body) -> Response:
     """Recommend a strategy, with its estimates, the rules that fired and the alternatives."""
-    resolved, plan = answers.suggest(asked, allow_paths=False)
-    return Answer(answers.answer_suggestion(asked, resolved, plan))
+    return await _answered(http, jobs.suggestion, body)
 
 
 @router.post("/v1/estimate", openapi_extra=estimate_body())
-def estimate(asked: Asked) -> Answer:
+async def estimate(http: Request, body: Body) -> Response:
     """Estimate the memory and step time of one strategy."""
-    return Answer(answers.answer_estimate(asked, allow_paths=False))
+    return await _answered(http, jobs.estimation, body)
 
 
 @router.post("/v1/topology", openapi_extra=topology_body())
-def topology(asked: Annotated[TopologyRequest, Depends(read_topology_request)]) -> Answer:
+async def topology(http: Request, body: Body) -> Response:
     """Read how the GPUs of one node are connected from what nvidia-smi printed."""
-    try:
-        parsed = parse_topology(asked.text)
-    except InvalidInputError as error:
-        raise InvalidInputError(error.message, error.hint, field="text") from None
-    return Answer(parsed.to_wire())
+    return await _answered(http, jobs.topology, body)
 
 
 @router.get("/v1/models")
@@ -63,10 +62,9 @@ def models() -> Answer:
 
 
 @router.get("/v1/models/{name:path}")
-def model(name: str) -> Answer:
+async def model(http: Request, name: str) -> Response:
     """Describe a model: its parameters and parts."""
-    described, notes = load_model(name, allow_paths=False)
-    return Answer({**answers.answer_model(described), "notes": notes})
+    return await _answered(http, jobs.model, name)
 
 
 @router.get("/v1/gpus")
@@ -136,19 +134,45 @@ def readyz() -> Answer:
     return Answer({"status": "ok", **counts})
 
 
-def create_app() -> App:
+@router.get("/version")
+def get_version() -> Answer:
+    """Say which version answers, and by which schema."""
+    return Answer({"version": version("planner"), "schema_version": answers.SCHEMA_VERSION})
+
+
+async def _answered(http: Request, job: Callable[..., jobs.Reply], *arguments: Any) -> Response:
+    """Return what a job answers, or that it is what the client has already."""
+    reply = await http.app.state.work.run(http, job, *arguments)
+    headers = {"ETag": f'"{reply.tag}"'}
+    if http.method == "GET" and headers["ETag"] in http.headers.get("if-none-match", ""):
+        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+    return Response(reply.body, media_type="application/json", headers=headers)
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    async with app.state.work.started(jobs.warm):
+        yield
+
+
+def create_app(settings: Settings | None = None) -> App:
     """Return the app. Its /docs is a page of ours, as FastAPI's loads scripts from elsewhere."""
+    settings = settings or Settings()
     app = App(
         title="planner",
         summary="Plans how to train a model on several GPUs.",
         version=version("planner"),
         docs_url=None,
         redoc_url=None,
+        lifespan=_lifespan,
     )
+    app.state.work = Work(settings)
     app.include_router(router)
     if HAS_PAGES:
         pages.mount(app)
+    app.add_middleware(GZipMiddleware)
     app.add_middleware(SecurityHeaders)
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=settings.trusted_hosts)
     install(app, pages.error_page if HAS_PAGES else no_page)
     return app
 

@@ -1,6 +1,5 @@
 """Failures -> application/problem+json (RFC 9457), or a page where there are pages for a reader."""
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -12,8 +11,10 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from api.headers import SECURITY_HEADERS
+from api.jobs import to_json
 from planner.core.errors import (
     HubUnreachableError,
     ModelAccessError,
@@ -32,6 +33,9 @@ STATUSES: Mapping[type[PlannerError], HTTPStatus] = {
     NothingFitsError: HTTPStatus.CONFLICT,
 }
 """The nearest class of an error decides."""
+
+_CLIENT_LEFT = 499
+"""No status of HTTP: what logs call a client that left."""
 
 
 class ErrorItem(BaseModel):
@@ -60,11 +64,11 @@ class Problem(BaseModel):
 
 
 class Answer(JSONResponse):
-    """JSON in ASCII: a request may hold half of a surrogate pair, and answers echo it."""
+    """JSON in ASCII."""
 
     def render(self, content: Any) -> bytes:
         """Return the body."""
-        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
+        return to_json(content)
 
 
 class ProblemAnswer(Answer):
@@ -85,6 +89,7 @@ def install(app: FastAPI, error_page: ErrorPage) -> None:
     """Make the app answer every failure with a problem, or with the page for it."""
     for kind in (PlannerError, HTTPException, Exception):
         app.add_exception_handler(kind, partial(_answer_failure, error_page))
+    app.add_exception_handler(ClientDisconnect, _answer_nobody)
 
 
 def _answer_failure(error_page: ErrorPage, request: Request, error: Exception) -> Response:
@@ -96,6 +101,11 @@ def _answer_failure(error_page: ErrorPage, request: Request, error: Exception) -
     if page is not None:
         return HTMLResponse(page, problem.status, headers)
     return ProblemAnswer(problem.model_dump(), problem.status, headers)
+
+
+def _answer_nobody(_request: Request, _error: Exception) -> Response:
+    """Return what the client, who has left, will not read; the log has the status."""
+    return Response(status_code=_CLIENT_LEFT)
 
 
 def _problem(request: Request, error: Exception) -> Problem:

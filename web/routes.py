@@ -1,27 +1,24 @@
 """The pages, and the plan as JSON and as a zip. Errors are raised; the app they are mounted in shows them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import groupby
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import APIRouter, FastAPI, Request, Response
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import HTMLResponse
 from fastapi.staticfiles import StaticFiles
 
-from planner import answers
-from planner.advice.plan import Plan
 from planner.core.errors import PlannerError, problems_of
-from planner.generate.write_bundle import bundle_files
 from planner.report import glossary
-from planner.request.schema import Resolved
-from web.archive import zip_files
 from web.controls import EXAMPLES, fieldsets, labels
-from web.form import Question, form_values, read_question
+from web.form import form_values
+from web.jobs import draw_plan, plan_as_json, zip_plan
 from web.pages import STATIC, render
-from web.result import result
 
 router = APIRouter(include_in_schema=False)
+
+ResultT = TypeVar("ResultT")
 
 _FORM_PATHS = frozenset({"/", "/plan", "/plan.zip"})
 """Where an error belongs above the form that caused it."""
@@ -39,32 +36,22 @@ def form_page(request: Request) -> HTMLResponse:
 
 
 @router.get("/plan")
-def plan_page(request: Request) -> HTMLResponse:
+async def plan_page(request: Request) -> HTMLResponse:
     """Show the plan that the query string asks for."""
-    question, resolved, plan = _plan(request)
-    refusal = None
-    try:
-        _files(resolved, plan)
-    except PlannerError as error:
-        refusal = error
-    base_url = str(request.base_url)
-    page = result(question, resolved, plan, refusal=refusal, base_url=base_url)
-    return HTMLResponse(render("plan.html", **page))
+    return HTMLResponse(await _planned(request, draw_plan, str(request.base_url)))
 
 
 @router.get("/plan.json")
-def plan_json(request: Request) -> JSONResponse:
+async def plan_json(request: Request) -> Response:
     """Return what POST /v1/suggest answers to the same question."""
-    _, resolved, plan = _plan(request)
-    return JSONResponse(answers.answer_plan(resolved, plan, None))
+    return Response(await _planned(request, plan_as_json), media_type="application/json")
 
 
 @router.get("/plan.zip")
-def plan_zip(request: Request) -> Response:
+async def plan_zip(request: Request) -> Response:
     """Return the plan's files; the same question gives the same bytes."""
-    _, resolved, plan = _plan(request)
     return Response(
-        zip_files(_files(resolved, plan), folder="plan"),
+        await _planned(request, zip_plan),
         media_type="application/zip",
         headers={"Content-Disposition": 'attachment; filename="plan.zip"'},
     )
@@ -148,15 +135,11 @@ def _wants_page(request: Request) -> bool:
     return is_page or "text/html" in request.headers.get("accept", "")
 
 
-def _plan(request: Request) -> tuple[Question, Resolved, Plan]:
-    question = read_question(request.query_params.multi_items())
-    resolved, plan = answers.suggest(question.request, allow_paths=False)
-    return question, resolved, plan
-
-
-def _files(resolved: Resolved, plan: Plan) -> dict[str, str]:
-    """Return the plan's files, or raise the PlannerError that says why none can be written."""
-    return bundle_files(plan, answers.answer_plan(resolved, plan, None))
+async def _planned(request: Request, job: Callable[..., ResultT], *arguments: str) -> ResultT:
+    """Return what a job makes of the query string, in the app's way of working."""
+    query = tuple(request.query_params.multi_items())
+    answer: ResultT = await request.app.state.work.run(request, job, query, *arguments)
+    return answer
 
 
 def _form(request: Request) -> Mapping[str, Any]:

@@ -3,6 +3,10 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import Any
+
+MOST_PROBLEMS = 20
+"""Of a request that are listed: a body of a thousand unknown fields is one mistake, not a thousand."""
 
 
 class PlannerError(Exception):
@@ -36,6 +40,10 @@ class InvalidRequestError(InvalidInputError):
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         super().__init__(first.message + more, first.hint, first.field)
         self.problems = problems
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Say how it is made again in another process."""
+        return type(self), (self.problems,)
 
 
 def problems_of(error: PlannerError) -> tuple[Problem, ...]:

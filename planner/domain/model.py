@@ -236,6 +236,8 @@ class Model:
     """Weights can be loaded by name; False for a bare config.json."""
     revision: str = "main"
     """Of the Hub's repository that the config came from."""
+    weights_folder: str = ""
+    """Where the weights lie on this disk; "" where they come from the Hub or there are none."""
 
     @property
     def has_token_loss(self) -> bool:

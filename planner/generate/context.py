@@ -4,11 +4,13 @@ from dataclasses import asdict
 from typing import Any
 
 from planner.core.units import GIB, format_bytes, format_count, format_seconds
+from planner.domain.strategy import ZERO_3
 from planner.generate.adapters import adapter_context
+from planner.generate.hyperparameters import hyperparameters
 from planner.generate.run_spec import RunSpec
 
 ATTENTION = {"eager": "eager", "sdpa": "sdpa", "flash": "flash_attention_2"}
-"""Names that transformers has for the plan's."""
+"""Names that transformers has for the plan's; for the flash kernels of a newer version see `attention_name`."""
 
 AUTO_CLASSES = {
     "causal-lm": "AutoModelForCausalLM",
@@ -62,6 +64,7 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "strategy": strategy_name(spec),
         "layout": _layout(spec),
         "model_ranks": world_size // spec.data_parallel_size,
+        **_processes(spec),
         "is_model_parallel": spec.is_model_parallel,
         "is_local": spec.synchronize_every > 1,
         "is_alone": is_alone,
@@ -77,11 +80,14 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "corpus": _CORPORA.get(spec.task, "corpus.txt"),
         **adapter_context(spec),
         "is_recomputed": spec.recompute == "full",
-        # The square root of the batch, as AdamW scales: arXiv:2205.10287.
-        "learning_rates": {factor: f"{3e-4 * factor**0.5:.2g}" for factor in (0.5, 1, 2)},
+        "is_zero_3_of_deepspeed": spec.framework == "deepspeed" and spec.zero_stage == ZERO_3,
+        "adamw": hyperparameters(spec),
+        "learning_rates": {each: hyperparameters(spec, each).learning_rate for each in (0.5, 1, 2)},
+        "checkpoint_prefix": "step-",
+        "divided_by": weights_divided_by(spec),
         "needs_scaler": spec.precision == "fp16-mixed",
         "auto_class": AUTO_CLASSES[spec.task],
-        "attention": ATTENTION[spec.attention],
+        "attention": attention_name(spec),
         "weight_dtype": spec.weight_dtype,
         "compute_dtype": compute_dtype(spec),
         "versions": {name: text.partition("+")[0] for name, text in spec.versions.items()},
@@ -93,6 +99,30 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "tokens_per_second_per_gpu": f"{spec.expected_tokens_per_second_per_gpu:,.0f}",
         "tokens_per_second": f"{spec.expected_tokens_per_second_per_gpu * world_size:,.0f}",
     }
+
+
+def _processes(spec: RunSpec) -> dict[str, Any]:
+    """Return whether other numbers of processes can run the plan, and how many belong together."""
+    replicas = spec.data_parallel_replicate_size
+    return {
+        "can_grow": spec.data_parallel_size > 1 or spec.zero_stage > 0,
+        "group_ranks": spec.world_size // (replicas if replicas > 1 else spec.data_parallel_size),
+    }
+
+
+def weights_divided_by(spec: RunSpec) -> str:
+    """Return which library the weights are divided by, so that no process has them whole, "" if none."""
+    if spec.adapters:
+        return ""
+    if spec.framework == "deepspeed":
+        return "deepspeed" if spec.zero_stage == ZERO_3 or spec.is_model_parallel else ""
+    return "torch" if spec.shards_parameters or spec.is_model_parallel else ""
+
+
+def attention_name(spec: RunSpec) -> str:
+    """Return what transformers calls the plan's attention."""
+    is_flash = spec.attention == "flash"
+    return f"flash_attention_{spec.flash_version}" if is_flash else ATTENTION[spec.attention]
 
 
 def compute_dtype(spec: RunSpec) -> str | None:
@@ -139,6 +169,7 @@ def _layout(spec: RunSpec) -> dict[str, str]:
         "Context parallel": _divided(spec.context_parallel_size, "each sequence"),
         "Expert parallel": _divided(spec.expert_parallel_size, "the experts of each layer"),
         "Recomputed in backward": _RECOMPUTED[spec.recompute],
+        "Logits": _LOGITS[spec.loss],
         "In host memory": "" if spec.offload == "none" else spec.offload.replace("+", " and "),
         "Parameters averaged": (
             f"every {spec.synchronize_every} steps; gradients are not"
@@ -148,6 +179,12 @@ def _layout(spec: RunSpec) -> dict[str, str]:
     }
     return {name: text for name, text in rows.items() if text}
 
+
+_LOGITS = {
+    "standard": "",
+    "chunked": "of a few tokens at a time",
+    "fused": "of a few tokens at a time, by Liger's kernels",
+}
 
 _RECOMPUTED = {
     "none": "",

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from planner.domain.strategy import ZERO_3
-from planner.generate.context import strategy_name
+from planner.generate.context import strategy_name, weights_divided_by
 from planner.generate.run_spec import RunSpec
 from planner.generate.target import Target
 from planner.targets.families import family, is_tied
@@ -64,6 +64,8 @@ def _context(spec: RunSpec) -> dict[str, Any]:
         "weight_dtype": "float32",
         "settings": settings(spec),
         "config_stage": as_written.zero_stage,
+        "is_zero_3_of_deepspeed": as_written.zero_stage == ZERO_3,
+        "divided_by": weights_divided_by(as_written),
         "family": family(spec.model_config),
         "is_tied": is_tied(spec.model_config),
     }

@@ -1,7 +1,9 @@
 """Megatron-LM's pretrain_gpt.py, started by torchrun with the plan as its arguments."""
 
+from dataclasses import replace
 from typing import Any
 
+from planner.generate.hyperparameters import hyperparameters
 from planner.generate.megatron_model import Options, model_options
 from planner.generate.run_spec import RunSpec
 from planner.generate.target import Target
@@ -78,17 +80,18 @@ def _uneven_stages(spec: RunSpec) -> Options:
 
 def training_options(spec: RunSpec) -> Options:
     """Return the batch, the precision, what is recomputed and the optimizer."""
+    adamw = hyperparameters(replace(spec, is_pretrained=False))
     options: Options = {
         "--micro-batch-size": spec.micro_batch_size,
         "--global-batch-size": spec.global_batch_size,
         "--seq-length": spec.sequence_length,
         "--train-iters": 100,
-        "--lr": "3e-4",
-        "--min-lr": "3e-5",
+        "--lr": adamw.learning_rate,
+        "--min-lr": float(f"{adamw.learning_rate / 10:.2g}"),
         "--lr-decay-style": "cosine",
-        "--lr-warmup-iters": 10,
-        "--weight-decay": 0.01,
-        "--adam-beta2": 0.999,
+        "--lr-warmup-fraction": adamw.warmup_fraction,
+        "--weight-decay": adamw.weight_decay,
+        "--adam-beta2": adamw.beta2,
         "--clip-grad": 1.0,
         "--eval-iters": 0,
         "--log-interval": 1,

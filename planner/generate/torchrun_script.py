@@ -1,10 +1,16 @@
 """Which parts the torchrun script has, and the words in them."""
 
+from dataclasses import replace
 from typing import Any
 
 from planner.domain.strategy import PipelineSchedule
 from planner.generate.axes import axes
-from planner.generate.context import ATTENTION, COMPUTE_DTYPES, compute_dtype
+from planner.generate.context import (
+    COMPUTE_DTYPES,
+    attention_name,
+    compute_dtype,
+    weights_divided_by,
+)
 from planner.generate.run_spec import RunSpec
 from planner.parallel.pipeline_schedules import SCHEDULES, Schedule
 from planner.targets.families import family, is_tied
@@ -27,6 +33,7 @@ def script_context(spec: RunSpec) -> dict[str, Any]:
         "has_shard_axis": is_hybrid,
         "shards_replicas": is_hybrid and spec.shards_parameters,
         "offloads": spec.offload != "none",
+        "divided_by": weights_divided_by(replace(spec, framework="torch")),
         "fsdp_names": _fsdp_names(spec),
         "parts_of_model": _data_parallel_parts(spec),
         "parts_of_step": (
@@ -72,7 +79,7 @@ def _model_parallel_context(spec: RunSpec) -> dict[str, Any]:
         "family": known,
         "grid": grid,
         # Where the sequence is divided, PyTorch's own attention computes the pieces.
-        "attention": "sdpa" if "context" in grid.sizes else ATTENTION[spec.attention],
+        "attention": "sdpa" if "context" in grid.sizes else attention_name(spec),
         "owner_mesh": 'grid.mesh["shard"]' if "shard" in grid.data else "grid.batch",
         "averages_by_hand": bool(grid.batch) and not is_sharded,
         "autocasts": spec.precision in COMPUTE_DTYPES and not is_sharded,

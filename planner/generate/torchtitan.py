@@ -1,10 +1,15 @@
 """torchtitan's Llama 3, started by torchrun with a configuration written in Python."""
 
+from dataclasses import replace
 from typing import Any
 
+from planner.generate.hyperparameters import hyperparameters
 from planner.generate.run_spec import RunSpec
 from planner.generate.target import Target
 from planner.targets.torchtitan import flavor, schedules
+
+_STEPS = 1000
+"""Of the README's command: what the warm-up is a share of, as torchtitan counts it in steps."""
 
 _ATTENTION = {"sdpa": "flex", "flash": "varlen"}
 _RECOMPUTE = {"none": "None", "selective": "SelectiveAC.Config()", "full": "FullAC.Config()"}
@@ -16,7 +21,10 @@ def _context(spec: RunSpec) -> dict[str, Any]:
     is_pipeline = spec.pipeline_parallel_size > 1
     chunks = spec.pipeline_parallel_size * spec.virtual_pipeline_size
     passes = spec.gradient_accumulation_steps if is_pipeline else 1
+    adamw = hyperparameters(replace(spec, is_pretrained=False))
     return {
+        "adamw": adamw,
+        "warmup_steps": max(1, round(adamw.warmup_fraction * _STEPS)),
         "flavor": flavor(spec.model_config),
         "attention_backend": _ATTENTION.get(spec.attention),
         "dtypes": _DTYPES.get(spec.precision, _MIXED),

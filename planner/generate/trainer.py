@@ -23,6 +23,8 @@ def training_arguments(spec: RunSpec) -> dict[str, Any]:
         "report_to": "none",
     }
     settings |= _precision(spec)
+    if spec.loss == "fused":
+        settings["use_liger_kernel"] = True
     if spec.adapters:
         # Trainer would have DDP look through the graph of a model that is not transformers' own.
         settings["ddp_find_unused_parameters"] = False
@@ -64,6 +66,7 @@ def _context(spec: RunSpec) -> dict[str, Any]:
         "is_deepspeed": is_deepspeed,
         "wrapper": "DeepSpeedEngine" if is_deepspeed else wrapper,
         "is_sharded": False,
+        "checkpoint_prefix": "checkpoint-",
         "weight_dtype": ("float32" if is_deepspeed and not spec.adapters else spec.weight_dtype),
     }
 

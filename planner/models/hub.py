@@ -31,6 +31,12 @@ _HUB_ID = re.compile(rf"{_PART}(?:/{_PART})?", re.ASCII)
 _REVISION = re.compile(r"\w[\w./-]{0,127}", re.ASCII)
 _SITES = ("huggingface.co", "www.huggingface.co", "hf.co")
 _BASE_TAG = "base_model:"
+_WEIGHTS = tuple(
+    name + index
+    for name in ("model.safetensors", "pytorch_model.bin")
+    for index in ("", ".index.json")
+)
+"""Files that transformers loads a model's weights from; an index names the parts of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +46,9 @@ class ModelSource:
     name: str
     config: Mapping[str, Any]
     is_pretrained: bool
-    """Weights can be loaded from the Hub under `name`, at `revision`."""
+    """Weights can be loaded: from the Hub under `name`, at `revision`, or from `folder`."""
+    folder: str = ""
+    """Where the weights lie on this disk, by its whole path; "" where they do not."""
     revision: str = _MAIN
     note: str = ""
     """What the user should know about it: how old it is, or that it stands for another model."""
@@ -72,7 +80,7 @@ def find_model(name: str, *, allow_paths: bool, revision: str | None = None) -> 
     if record:
         return record
     if allow_paths and _is_path(name):
-        return ModelSource(name=name, config=_read_path(Path(name)), is_pretrained=False)
+        return _from_disk(name)
     if not _is_id(model_id):
         raise _not_an_id(name)
     if not _REVISION.fullmatch(revision) or ".." in revision:
@@ -143,6 +151,19 @@ def _is_path(name: str) -> bool:
     with suppress(OSError):
         return bool(name) and Path(name).is_dir()
     return False
+
+
+def _from_disk(name: str) -> ModelSource:
+    config = _read_path(Path(name))
+    path = Path(name).expanduser()
+    folder = path.parent if path.name == "config.json" else path
+    has_weights = any((folder / weights).is_file() for weights in _WEIGHTS)
+    return ModelSource(
+        name=name,
+        config=config,
+        is_pretrained=has_weights,
+        folder=str(folder.absolute()) if has_weights else "",
+    )
 
 
 def _read_path(path: Path) -> dict[str, Any]:

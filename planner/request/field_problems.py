@@ -1,11 +1,12 @@
 """What pydantic refuses -> one problem per field, by its dotted path, with the field that was meant."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from planner.core.errors import Problem, did_you_mean
+from planner.core.errors import MOST_PROBLEMS, Problem, did_you_mean
 from planner.domain.dimensions import DIMENSIONS
 
 Sections = Mapping[str, type[BaseModel]]
@@ -23,7 +24,7 @@ _SHORT_NAMES: Mapping[str, str] = {
 
 
 def problems_of(error: ValidationError, sections: Sections) -> tuple[Problem, ...]:
-    """Return what is wrong with a request, one problem per field: unknown ones first, as others follow from them.
+    """Return what is wrong with a request, one problem per field, the first 20: unknown ones first, as others follow from them.
 
     Each branch of a union complains of the same value: the first says enough, and nothing where another
     branch found the fault further inside.
@@ -31,7 +32,7 @@ def problems_of(error: ValidationError, sections: Sections) -> tuple[Problem, ..
     details = sorted(
         error.errors(include_url=False), key=lambda detail: detail["type"] != "extra_forbidden"
     )
-    problems = [_problem(detail, sections) for detail in details]
+    problems = [_problem(detail, sections) for detail in details[:MOST_PROBLEMS]]
     of_fields = {problem.field: problem for problem in reversed(problems)}
     return tuple(
         problem
@@ -50,9 +51,16 @@ def _problem(detail: Any, sections: Sections) -> Problem:
     if not is_unknown:
         shown = f", not {detail['input']!r:.40}" if detail["type"] != "missing" else ""
         said = "must be an object" if detail["type"] == "model_type" else detail["msg"]
-        return Problem(field=field, message=f"{field or 'the request'}: {said}{shown}", hint="")
+        hint = _nearest_value(detail) if detail["type"] == "literal_error" else ""
+        return Problem(field=field, message=f"{field or 'the request'}: {said}{shown}", hint=hint)
     hint = _nearest_field(last, path[-2] if len(path) > 1 else "", sections)
     return Problem(field=field, message=f"unknown field {field[:80]!r}", hint=hint)
+
+
+def _nearest_value(detail: Any) -> str:
+    """Return a hint with the value that was meant, of those that a field may have."""
+    known = re.findall(r"'([^']*)'", detail["ctx"]["expected"])
+    return did_you_mean(str(detail["input"])[:40], known)
 
 
 def _is_branch(step: str) -> bool:

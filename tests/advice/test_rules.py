@@ -188,6 +188,26 @@ def test_offload_that_the_host_cannot_hold_is_a_blocker(make_job: JobMaker) -> N
     assert found == [[], ["MEM004"]]
 
 
+def test_weights_that_a_node_cannot_read_are_warned_of(make_job: JobMaker) -> None:
+    """70 B weights in fp32 are 276 GB on p4d's 1.2 TB where one rank reads them, and 2.2 TB where all do."""
+    job = make_job(
+        "meta-llama/Llama-2-70b-hf", gpus=8, cluster={"instance": "p4d.24xlarge", "gpu": None}
+    )
+    found = []
+    for layout in (
+        {"tensor_parallel_size": 8},
+        {"data_parallel_shard_size": 8, "zero_stage": 3},
+        {"data_parallel_replicate_size": 8},
+    ):
+        each = estimate(job, Layout(**layout))
+        judged = rules.judge(
+            Situation(job=job, candidate=each, smallest_replica=each, fastest=each)
+        )
+        found.append([finding.message for finding in judged if finding.code == "MEM005"])
+    assert found[:2] == [[], []]
+    assert "8 x 4 B" in found[2][0]
+
+
 MEMORY: dict[int, list[str]] = {1: [], 14: ["MEM002"], 64: ["MEM001"]}
 
 
@@ -203,7 +223,7 @@ def test_memory_is_roomy_tight_or_too_small(make_job: JobMaker, micro_batch_size
 
 
 def test_every_rule_has_a_case() -> None:
-    covered = {*FIRES, *(code for codes in MEMORY.values() for code in codes), "MEM004"}
+    covered = {*FIRES, *(code for codes in MEMORY.values() for code in codes), "MEM004", "MEM005"}
     assert covered == {rule.code for rule in RULES}
 
 

@@ -9,7 +9,8 @@ from huggingface_hub import constants
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
 from api.body import LARGEST_BODY_BYTES
-from api.main import app, create_app
+from api.main import create_app
+from api.settings import Settings
 from planner import answers
 from planner.advice import rules
 from planner.catalog import records
@@ -29,7 +30,7 @@ PAIR = "        GPU0    GPU1\nGPU0     X      NV12\nGPU1    NV12     X"
 def client(monkeypatch: pytest.MonkeyPatch) -> TestClient:
     """A client of the app, with the Hub out of reach."""
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    return TestClient(app, raise_server_exceptions=False)
+    return TestClient(create_app(Settings(processes=0)), raise_server_exceptions=False)
 
 
 @pytest.fixture

@@ -11,10 +11,11 @@ import json, sys
 from pathlib import Path
 
 sys.path = [sys.argv[1], *(path for path in sys.path if not (Path(path) / "web").is_dir())]
-from api.main import app
+from api.main import create_app
+from api.settings import Settings
 from fastapi.testclient import TestClient
 
-client = TestClient(app, raise_server_exceptions=False)
+client = TestClient(create_app(Settings(processes=0)), raise_server_exceptions=False)
 html = {"accept": "text/html"}
 answers = {
     "suggest": client.post("/v1/suggest", json={"model": "gpt2"}),

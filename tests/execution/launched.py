@@ -127,7 +127,9 @@ TINY = RunSpec(
 )
 ACCUMULATED = with_layout(TINY, micro_batch_size=2, gradient_accumulation_steps=4)
 STEPS = 3
-HYPERPARAMETERS = ("--steps", str(STEPS), "--lr", "1e-3", "--warmup", "1")
+WEIGHT_DECAY, BETA2 = 0.1, 0.95
+RATES = ("--lr", "1e-3", "--warmup", "1", "--weight-decay", str(WEIGHT_DECAY))
+HYPERPARAMETERS = ("--cpu", "--steps", str(STEPS), *RATES, "--beta2", str(BETA2))
 SECONDS = 900  # a machine may be busy with something else
 TIMED_OUT = 124
 
@@ -167,7 +169,8 @@ class Run:
 
     @property
     def weights(self) -> dict[str, Tensor]:
-        return load_file(self.folder / "model" / "model.safetensors")
+        files = (self.folder / "model").glob("model*.safetensors")
+        return {name: weight for file in files for name, weight in load_file(file).items()}
 
     @property
     def adapters(self) -> dict[str, Tensor]:

@@ -15,6 +15,7 @@ import transformers
 from launched import (
     BART,
     BERT,
+    BETA2,
     CLASSES,
     CLASSIFIER,
     DEEP_GPT2,
@@ -23,6 +24,7 @@ from launched import (
     LLAMA,
     STEPS,
     T5,
+    WEIGHT_DECAY,
     Run,
 )
 from texts import END, FIRST_WORD, MASK, class_of
@@ -180,6 +182,16 @@ def build(model_config: Mapping[str, Any]) -> Any:
     return auto.from_config(config, attn_implementation="sdpa").train()
 
 
+def build_optimizer(model: Any) -> torch.optim.AdamW:
+    """Return AdamW: biases and whatever is named after a norm do not decay."""
+    apart: dict[bool, list[Tensor]] = {False: [], True: []}
+    for name, parameter in model.named_parameters():
+        is_norm = "norm" in name.lower() or "ln_" in name
+        apart[is_norm or name.endswith("bias")].append(parameter)
+    groups = [{"params": apart[False]}, {"params": apart[True], "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, betas=(0.9, BETA2), weight_decay=WEIGHT_DECAY)
+
+
 def head(model: Any) -> str:
     """Return what the model is trained for."""
     heads = {
@@ -235,7 +247,7 @@ def train(
     model = build(model_config)
     model = adapt(model) if adapt else model
     initial = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-    optimizer = torch.optim.AdamW(model.parameters())
+    optimizer = build_optimizer(model)
     losses = []
     for step in range(STEPS):
         indices = range(step * GLOBAL_BATCH_SIZE, (step + 1) * GLOBAL_BATCH_SIZE)
@@ -252,7 +264,7 @@ def train_apart(model_config: Mapping[str, Any], *, every: int, steps: int) -> R
     """Train two replicas on half of each batch, and average their parameters every few steps."""
     replicas = [build(model_config) for _ in range(2)]
     initial = {name: value.detach().clone() for name, value in replicas[0].named_parameters()}
-    optimizers = [torch.optim.AdamW(replica.parameters()) for replica in replicas]
+    optimizers = [build_optimizer(replica) for replica in replicas]
     half, losses = GLOBAL_BATCH_SIZE // 2, []
     for step in range(steps):
         first, rate = step * GLOBAL_BATCH_SIZE, learning_rate(step, steps)

@@ -45,7 +45,7 @@ def main() -> None:
             module.deepspeed.init_distributed()
             module.train(args)
         else:
-            device = device or module.join()
+            device = device or module.join(args)
             module.train(args, device)
         gc.collect()
     dist.destroy_process_group()

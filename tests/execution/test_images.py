@@ -84,6 +84,13 @@ def test_a_folder_of_files_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         Image.new("RGB", (20, 12), (40 * number, 0, 0)).save(folder / f"{number}.png")
     processor: Any = transformers.ViTImageProcessorPil
     processor(size={"height": 16, "width": 16}).save_pretrained(tmp_path / "vit")
-    options = ("--data", str(tmp_path / "images"), "--model", str(tmp_path / "vit"))
+    options = (
+        "--data",
+        str(tmp_path / "images"),
+        "--model",
+        str(tmp_path / "vit"),
+        "--init",
+        "random",
+    )
     run = launch(tmp_path / "run", PLAN, *options, target="trainer").finish()
     assert len(run.losses) == STEPS

@@ -38,10 +38,10 @@ class Rows:
         return {"row": self.rows[index % 8], "labels": torch.zeros(1)}
 
 
-def train(module: Any, device: torch.device) -> torch.Tensor:
+def train(module: Any, args: argparse.Namespace) -> torch.Tensor:
     """Take a step per epoch with the script's own functions; return the weights."""
     module.learning_rate = lambda *_: 0.01
-    args = argparse.Namespace(weight_decay=0.0, clip=1e9)
+    device = module.join(args)
     training = module.Training(module.replicate(Linear(), device), args, device)
     training.optimizer = torch.optim.SGD(training.model.parameters(), momentum=0.9)
     samples = Rows()
@@ -54,7 +54,7 @@ def train(module: Any, device: torch.device) -> torch.Tensor:
 def main() -> None:
     """Write the weights from rank 0."""
     module = load(Path(sys.argv[1]))
-    weight = train(module, module.join())
+    weight = train(module, argparse.Namespace(cpu=True, weight_decay=0.0, beta2=0.999, clip=1e9))
     if dist.get_rank() == 0:
         torch.save(weight, sys.argv[2])
     dist.barrier()

@@ -256,9 +256,13 @@ def test_requirements_are_the_checked_versions_without_local_parts() -> None:
 
 
 def test_a_bare_configuration_starts_from_random_weights() -> None:
-    for is_pretrained, default in ((True, '"pretrained"'), (False, '"random"')):
+    """Unless the user names another model, whose weights are meant then."""
+    meant = 'args.init = args.init or ("random" if args.model == MODEL else "pretrained")'
+    for is_pretrained in (True, False):
         script = generate(with_layout(SPEC, is_pretrained=is_pretrained), ALL)["torchrun/train.py"]
-        assert f'add("--init", choices=["pretrained", "random"], default={default})' in script
+        default = 'add("--init", choices=["pretrained", "random"], default="pretrained")'
+        assert (default in script) == is_pretrained
+        assert (meant in script) != is_pretrained
 
 
 def test_an_unknown_target_is_refused_with_a_near_one() -> None:
@@ -365,7 +369,7 @@ def assert_same_markdown(text: str, expected: str) -> None:
 def test_ranks_follow_the_wiring_unless_the_user_says_otherwise(target: str) -> None:
     crossed = generate(with_layout(SPEC, cuda_visible_devices="0,2,1,3"), [target])
     assert '"${CUDA_VISIBLE_DEVICES:-0,2,1,3}"' in crossed[f"{target}/launch.sh"]
-    assert "CUDA_VISIBLE_DEVICES" not in generate(SPEC, [target])[f"{target}/launch.sh"]
+    assert "CUDA_DEVICE_ORDER" not in generate(SPEC, [target])[f"{target}/launch.sh"]
 
 
 def test_a_target_that_cannot_write_a_plan_is_left_out_with_its_reason() -> None:

@@ -99,6 +99,20 @@ def test_the_files_carry_the_plans_numbers(planned: tuple[Plan, Any]) -> None:
     assert "Train openai-community/gpt2" in files["README.md"]
 
 
+def test_weights_on_the_disk_are_what_the_script_starts_from(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2", "n_layer": 2}')
+    request = parse_request({"model": str(tmp_path), "cluster": {"gpu": "a100"}})
+
+    def script() -> str:
+        resolved, plan = answers.suggest(request, allow_paths=True)
+        return bundle_files(plan, answers.answer_plan(resolved, plan, None))["torchrun/train.py"]
+
+    assert 'default="pretrained"' not in script()
+    (tmp_path / "model.safetensors").touch()
+    assert f'MODEL = "{tmp_path}"' in script()
+    assert 'default="pretrained"' in script()
+
+
 @pytest.mark.parametrize(
     ("framework", "first"),
     [("torch", "torchrun"), ("accelerate", "accelerate"), ("deepspeed", "deepspeed")],

@@ -920,6 +920,23 @@ def test_a_path_is_a_folder_or_its_config(name: str) -> None:
     assert found == hub.ModelSource(name=name, config=CONFIG, is_pretrained=False)
 
 
+@pytest.mark.parametrize("weights", ["model.safetensors", "pytorch_model.bin.index.json"])
+@pytest.mark.parametrize("name", ["model", "model/config.json", "~/model"])
+def test_weights_beside_a_config_are_trained_from(name: str, weights: str, folder: Path) -> None:
+    (folder / "model" / weights).touch()
+    found = hub.find_model(name, allow_paths=True)
+    assert (found.is_pretrained, found.folder) == (True, str(folder / "model"))
+
+
+def test_weights_of_another_config_or_of_adapters_are_not(folder: Path) -> None:
+    (folder / "model" / "adapter_model.safetensors").touch()
+    assert not hub.find_model("model", allow_paths=True).is_pretrained
+    (folder / "model" / "model.safetensors").touch()
+    (folder / "model" / "smaller.json").write_text(TEXT, encoding="utf-8")
+    found = hub.find_model("model/smaller.json", allow_paths=True)
+    assert (found.is_pretrained, found.folder) == (False, "")
+
+
 def test_an_absolute_path_is_one_too(folder: Path) -> None:
     assert hub.find_model(str(folder / "model"), allow_paths=True).config == CONFIG
 

@@ -274,6 +274,9 @@ def test_a_path_is_a_model_without_weights(tmp_path: Path) -> None:
     request = parse_request({**GPT2, "model": str(tmp_path)})
     model = resolve(request, allow_paths=True).job.model
     assert (model.blocks[0].count, model.is_pretrained) == (3, False)
+    (tmp_path / "model.safetensors").touch()
+    model = resolve(request, allow_paths=True).job.model
+    assert (model.is_pretrained, model.weights_folder) == (True, str(tmp_path))
     with pytest.raises(InvalidInputError):
         resolve(request, allow_paths=False)
 

@@ -18,7 +18,8 @@ from fastapi.testclient import TestClient
 from huggingface_hub import constants
 
 import web
-from api.main import app
+from api.main import create_app
+from api.settings import Settings
 from planner import answers
 from planner.advice import rules
 from planner.catalog import records
@@ -51,7 +52,7 @@ MARKUP = "\"><script>alert(1)</script>'"
 def client(monkeypatch: pytest.MonkeyPatch) -> TestClient:
     """A client of the app, with the Hub out of reach."""
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    return TestClient(app, raise_server_exceptions=False)
+    return TestClient(create_app(Settings(processes=0)), raise_server_exceptions=False)
 
 
 class Page(HTMLParser):

@@ -50,6 +50,7 @@ MIXED_GPUS = Rule("COM008", Severity.WARNING, communication.smaller_gpus_hold_th
 CHECKS: tuple[Rule, ...] = (
     Rule("MEM001", Severity.BLOCKER, memory.out_of_memory),
     Rule("MEM004", Severity.BLOCKER, memory.host_out_of_memory),
+    Rule("MEM005", Severity.WARNING, memory.loading_exceeds_the_host),
     Rule("MEM002", Severity.WARNING, memory.tight_memory),
     Rule("MEM003", Severity.WARNING, memory.states_wait_in_host_memory),
     Rule("ONE007", Severity.ADVICE, single_node.single_gpu_techniques_come_first),

@@ -1,0 +1,131 @@
+"""Planning beside the server: in processes of its own, within a deadline, as long as the client waits."""
+
+import traceback
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+from anyio import (
+    BrokenWorkerProcess,
+    CancelScope,
+    CapacityLimiter,
+    create_task_group,
+    move_on_after,
+    to_process,
+    to_thread,
+)
+from cachetools import TTLCache
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+
+from api.settings import Settings
+
+ResultT = TypeVar("ResultT")
+
+_RETRY_AFTER = {"Retry-After": "2"}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a function returned, or raised."""
+
+    result: Any = None
+    error: Exception | None = None
+
+
+class Work:
+    """Answers that take a while: how many at once, how long, and those that are known already."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._processes = CapacityLimiter(max(settings.processes, 1))
+        self._start_one: Callable[[], object] = lambda: None
+        self._known: TTLCache[Any, Any] = TTLCache(settings.cached_answers, settings.cache_seconds)
+
+    async def run(
+        self, request: Request, function: Callable[..., ResultT], *arguments: Any
+    ) -> ResultT:
+        """Return what a function of a module gives to arguments that can be hashed and pickled.
+
+        Raises:
+            HTTPException: too many wait already, or it took too long.
+            ClientDisconnect: nobody waits for the answer any more; its process was ended.
+            Exception: whatever the function raises.
+        """
+        key = (function, *arguments)
+        if key not in self._known:
+            outcome = await self._within_limits(request, function, *arguments)
+            if outcome.error is not None:
+                raise outcome.error
+            if not self.settings.cached_answers:
+                return outcome.result  # type: ignore[no-any-return]
+            self._known[key] = outcome.result
+        return self._known[key]  # type: ignore[no-any-return]
+
+    @asynccontextmanager
+    async def started(self, warm: Callable[[], object]) -> AsyncIterator[None]:
+        """Start every process, by a function that reads what all answers need; end them all after."""
+        async with create_task_group() as group:
+            self._start_one = partial(group.start_soon, self._start, warm)
+            for _ in range(self.settings.processes):
+                self._start_one()
+            yield
+            group.cancel_scope.cancel()
+
+    async def _within_limits(
+        self, request: Request, function: Callable[..., object], *arguments: Any
+    ) -> Outcome:
+        if self._processes.statistics().tasks_waiting >= max(self.settings.queue, 1):
+            raise HTTPException(
+                HTTPStatus.TOO_MANY_REQUESTS, "too many plans are being made", headers=_RETRY_AFTER
+            )
+        outcome: Outcome | None = None
+        with move_on_after(self.settings.deadline_seconds) as deadline:
+            async with create_task_group() as group:
+                group.start_soon(_cancel_when_gone, request, group.cancel_scope)
+                outcome = await self._in_process(function, *arguments)
+                group.cancel_scope.cancel()
+        if outcome is not None:
+            return outcome
+        # Its process is gone: the next request, which has a deadline too, is not to wait for a new one.
+        self._start_one()
+        if deadline.cancelled_caught:
+            limit = f"{self.settings.deadline_seconds:g} s"
+            raise HTTPException(
+                HTTPStatus.GATEWAY_TIMEOUT,
+                f"no answer within {limit}: ask for fewer GPUs, name fields of the strategy, or plan on"
+                " the command line, which has no such limit",
+            )
+        raise ClientDisconnect
+
+    async def _start(self, warm: Callable[[], object]) -> None:
+        with suppress(BrokenWorkerProcess):
+            await self._in_process(warm)
+
+    async def _in_process(self, function: Callable[..., object], *arguments: Any) -> Outcome:
+        task = partial(_outcome, function, arguments)
+        if not self.settings.processes:
+            return await to_thread.run_sync(task, abandon_on_cancel=True, limiter=self._processes)
+        try:
+            return await to_process.run_sync(task, cancellable=True, limiter=self._processes)
+        except BrokenWorkerProcess:
+            # It was ended from outside, for its memory perhaps: that is no fault of this request.
+            return await to_process.run_sync(task, cancellable=True, limiter=self._processes)
+
+
+async def _cancel_when_gone(request: Request, scope: CancelScope) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    scope.cancel()
+
+
+def _outcome(function: Callable[..., object], arguments: tuple[Any, ...]) -> Outcome:
+    """Return what a function gives, with where it failed: a traceback does not leave its process."""
+    try:
+        return Outcome(result=function(*arguments))
+    except Exception as error:  # noqa: BLE001 - raised again where the answer is written
+        error.add_note(traceback.format_exc())
+        return Outcome(error=error)

@@ -1,0 +1,42 @@
+"""What every target trains with: AdamW's settings, from the recipe that fits the plan."""
+
+from dataclasses import dataclass
+
+from planner.catalog.learning_rates import find_recipe
+from planner.generate.run_spec import RunSpec
+
+_FROM_RANDOM_WEIGHTS = ("megatron", "torchtitan")
+"""Frameworks whose files start from random weights, whatever the model has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hyperparameters:
+    """AdamW's settings; the first beta is 0.9 everywhere."""
+
+    learning_rate: float
+    """After the warm-up; a tenth of it at the end."""
+    beta2: float
+    weight_decay: float
+    warmup_fraction: float
+    """Share of the steps."""
+    source: str
+
+
+def hyperparameters(spec: RunSpec, batch_factor: float = 1.0) -> Hyperparameters:
+    """Return the settings for a plan, or for its batch times a factor; the rate in two digits."""
+    recipe = find_recipe(
+        task=spec.task,
+        model_type=str(spec.model_config.get("model_type", "")),
+        is_pretrained=spec.is_pretrained and spec.framework not in _FROM_RANDOM_WEIGHTS,
+        has_adapters=spec.adapters is not None,
+        parameters=spec.parameters,
+    )
+    sequences = batch_factor * spec.global_batch_size
+    rate = recipe.rate(sequences, sequences * spec.sequence_length)
+    return Hyperparameters(
+        learning_rate=float(f"{rate:.2g}"),
+        beta2=recipe.beta2,
+        weight_decay=recipe.weight_decay,
+        warmup_fraction=recipe.warmup_fraction,
+        source=recipe.source,
+    )

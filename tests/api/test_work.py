@@ -1,0 +1,227 @@
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+GPT2 = {"model": "gpt2", "cluster": {"gpus_per_node": 4}}
+CLUSTER = {"gpu": "h100", "gpus_per_node": 8, "nodes": 256}
+LONG = {"model": "deepseek-ai/DeepSeek-V3", "cluster": CLUSTER, "max_gpus": 8192}
+"""A plan that takes longer than any deadline here."""
+
+
+class Service:
+    """The service as it is started, in a process with processes of its own."""
+
+    def __init__(self, port: int, pid: int) -> None:
+        self.port = port
+        self.pid = pid
+        self.said = ""
+
+    def post(self, body: object, path: str = "/v1/suggest") -> tuple[int, dict[str, str], bytes]:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return self._ask("POST", path, data, {"content-type": "application/json"})
+
+    def get(
+        self, path: str, headers: dict[str, str] | None = None
+    ) -> tuple[int, dict[str, str], bytes]:
+        return self._ask("GET", path, None, headers or {})
+
+    def _ask(
+        self, method: str, path: str, body: bytes | None, headers: dict[str, str]
+    ) -> tuple[int, dict[str, str], bytes]:
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)) as connection:
+            connection.request(method, path, body, headers)
+            answer = connection.getresponse()
+            names = {name.lower(): value for name, value in answer.getheaders()}
+            return answer.status, names, answer.read()
+
+    def workers(self) -> list[int]:
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
+        return [int(pid) for pid in children.split()]
+
+    def open_and_leave(self, body: object) -> None:
+        """Send a request, and close the connection before it is answered."""
+        data = json.dumps(body).encode()
+        head = f"POST /v1/suggest HTTP/1.1\r\nhost: x\r\ncontent-length: {len(data)}\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", self.port)) as connection:
+            connection.sendall(head.encode() + data)
+            time.sleep(1)
+
+
+@contextmanager
+def served(**settings: object) -> Iterator[Service]:
+    names = {f"PLANNER_{name.upper()}": str(value) for name, value in settings.items()}
+    environment = {**os.environ, **names, "HF_HUB_OFFLINE": "1"}
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "uvicorn", "api.main:app", "--port", str(port)]
+    command += ["--timeout-graceful-shutdown", "5"]
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True
+    ) as process:
+        service = Service(port, process.pid)
+        try:
+            _wait(lambda: service.get("/healthz")[0] == 200)
+            yield service
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(timeout=30)
+            service.said = process.stderr.read() if process.stderr else ""
+
+
+def _wait(is_true: object, seconds: float = 180) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            if is_true():  # type: ignore[operator]
+                return
+        except OSError:
+            pass
+        time.sleep(0.05)
+    raise AssertionError("it never became true")
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    """One process that plans, and time enough on a busy machine."""
+    with served(processes=1, deadline_seconds=300, body_seconds=2) as started:
+        _wait(lambda: started.post(GPT2)[0] == 200)
+        yield started
+    assert "Traceback" not in started.said
+
+
+@pytest.fixture(scope="module")
+def hurried() -> Iterator[Service]:
+    """One process that plans, one request that may wait, four seconds for an answer."""
+    with served(processes=1, queue=1, deadline_seconds=4) as started:
+        _wait(lambda: started.post(GPT2)[0] == 200)
+        yield started
+    assert "Traceback" not in started.said
+
+
+def test_probes_answer_while_a_plan_is_made(hurried: Service) -> None:
+    with ThreadPoolExecutor() as pool:
+        planned = pool.submit(hurried.post, LONG)
+        probes = 0
+        while not planned.done():
+            assert hurried.get("/healthz")[0] == 200
+            probes += 1
+    status, headers, body = planned.result()
+    assert (status, headers["content-type"]) == (504, "application/problem+json")
+    assert "within 4 s" in json.loads(body)["detail"]
+    assert probes > 2
+
+
+def test_the_process_of_a_plan_that_took_too_long_is_ended(hurried: Service) -> None:
+    _wait(lambda: hurried.post({**GPT2, "id": "before"})[0] == 200)
+    before = hurried.workers()
+    assert hurried.post({**LONG, "id": "another"})[0] == 504
+    assert not set(before) & set(hurried.workers())
+    _wait(lambda: hurried.post({**GPT2, "id": "after"})[0] == 200)
+
+
+def test_work_ends_when_the_client_leaves(service: Service) -> None:
+    assert service.post({**GPT2, "id": "before"})[0] == 200
+    (worker,) = service.workers()
+    service.open_and_leave({**LONG, "id": "left"})
+    _wait(lambda: worker not in service.workers())
+    assert service.post({**GPT2, "id": "after it left"})[0] == 200
+
+
+def test_more_than_may_wait_are_told_to_come_again(hurried: Service) -> None:
+    with ThreadPoolExecutor(6) as pool:
+        bodies = [{**LONG, "id": f"one of {number}"} for number in range(6)]
+        answers = list(pool.map(hurried.post, bodies))
+    statuses = [status for status, _, _ in answers]
+    assert set(statuses) == {429, 504}
+    assert statuses.count(429) >= 3
+    refused = next(headers for status, headers, _ in answers if status == 429)
+    assert int(refused["retry-after"]) > 0
+
+
+def test_a_process_that_is_killed_loses_no_request(service: Service) -> None:
+    assert service.post({**GPT2, "id": "warm"})[0] == 200
+    with ThreadPoolExecutor() as pool:
+        slow = {"model": "meta-llama/Meta-Llama-3.1-405B", "cluster": CLUSTER}
+        planned = pool.submit(service.post, slow)
+        time.sleep(0.3)
+        for worker in service.workers():
+            os.kill(worker, signal.SIGKILL)
+        assert planned.result()[0] == 200
+
+
+def test_a_body_that_comes_too_slowly_is_refused(service: Service) -> None:
+    with socket.create_connection(("127.0.0.1", service.port), timeout=30) as connection:
+        connection.sendall(b"POST /v1/suggest HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n{")
+        answer = connection.recv(65536)
+        assert answer.startswith(b"HTTP/1.1 408 ")
+        assert b"connection: close" in answer.lower()
+
+
+def test_a_body_that_is_broken_off_leaves_nothing_behind(service: Service) -> None:
+    with socket.create_connection(("127.0.0.1", service.port), timeout=30) as connection:
+        connection.sendall(b"POST /v1/suggest HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n{")
+    assert service.get("/healthz")[0] == 200
+
+
+def test_a_body_of_unknown_fields_lists_twenty_and_holds_nobody_up(service: Service) -> None:
+    body = {"model": "gpt2", **{f"field_{number}": 1 for number in range(40_000)}}
+    with ThreadPoolExecutor() as pool:
+        refused = pool.submit(service.post, body)
+        while not refused.done():
+            assert service.get("/healthz")[0] == 200
+    status, _, said = refused.result()
+    assert status == 422
+    assert len(json.loads(said)["errors"]) == 20
+
+
+def test_the_same_answer_has_the_same_tag_and_is_not_sent_twice(service: Service) -> None:
+    tags = [
+        service.post({**GPT2, "objective": "time"}, path)[1]["etag"] for path in ["/v1/suggest"] * 2
+    ]
+    spaced = json.dumps({**GPT2, "objective": "time"}, indent=2).encode()
+    assert {*tags, service.post(spaced)[1]["etag"]} == {tags[0]}
+    status, headers, _ = service.get("/v1/models/gpt2")
+    assert status == 200
+    again = service.get("/v1/models/gpt2", {"if-none-match": headers["etag"]})
+    assert (again[0], again[2]) == (304, b"")
+
+
+def test_an_answer_is_compressed_for_who_can_read_it(service: Service) -> None:
+    _, headers, body = service.get("/v1/gpus", {"accept-encoding": "gzip"})
+    assert headers["content-encoding"] == "gzip"
+    assert len(body) < len(service.get("/v1/gpus")[2]) / 4
+
+
+def test_termination_is_obeyed_while_a_plan_is_made() -> None:
+    with ThreadPoolExecutor() as pool, served(processes=1, deadline_seconds=60) as service:
+        pool.submit(service._ask, "POST", "/v1/suggest", json.dumps(LONG).encode(), {})  # noqa: SLF001
+        _wait(service.workers)
+        os.kill(service.pid, signal.SIGTERM)
+        # It is over when it is nobody's any more, long before the plan would be made.
+        _wait(lambda: not Path(f"/proc/{service.pid}/cmdline").read_bytes())
+
+
+def test_a_host_that_is_not_trusted_is_refused() -> None:
+    with served(processes=0, trusted_hosts='["127.0.0.1"]') as service:
+        assert service.get("/healthz")[0] == 200
+        assert service.get("/healthz", {"host": "elsewhere.example"})[0] == 400
+
+
+def test_a_form_body_is_told_the_right_content_type(service: Service) -> None:
+    headers = {"content-type": "application/x-www-form-urlencoded"}
+    status, _, body = service._ask("POST", "/v1/suggest", b"model=gpt2", headers)  # noqa: SLF001
+    assert status == 415
+    assert "application/json" in json.loads(body)["detail"]

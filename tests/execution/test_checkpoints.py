@@ -1,0 +1,223 @@
+"""Runs that are told to end, or that end, leave what the next one and transformers can read."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from launched import (
+    DEEP_GPT2,
+    DEEP_LLAMA,
+    GPT2,
+    HYPERPARAMETERS,
+    LLAMA,
+    TINY,
+    Run,
+    deep,
+    run,
+    start,
+    write,
+)
+from reference import SEQUENCE_LENGTH, TOLERANCE, assert_parity, causal_sample, distance, expected
+from run_specs import with_layout
+from test_deepspeed import GLOO_ONLY, weights_of
+from texts import draw_texts, write_texts, write_tokenizer
+
+from planner.generate import RunSpec
+
+pytestmark = pytest.mark.usefixtures("preloaded")
+
+ON_GLOO = {**GLOO_ONLY, "ACCELERATE_USE_CPU": "false"}
+ZERO_3 = with_layout(TINY, zero_stage=3)
+DEEP_ZERO_3 = replace(ZERO_3, framework="deepspeed")
+NAMES = {"trainer": "checkpoint"}
+"""What a target calls a checkpoint; else "step"."""
+STOPPED: dict[str, tuple[str, RunSpec, dict[str, str]]] = {
+    "shards": ("torchrun", ZERO_3, {}),
+    "divided": ("torchrun", deep(DEEP_GPT2, tensor_parallel_size=2), {}),
+    "accelerate": ("accelerate", TINY, {}),
+    "trainer": ("trainer", TINY, {}),
+    "deepspeed": ("deepspeed", DEEP_ZERO_3, GLOO_ONLY),
+}
+ARCHITECTURES = {"divided": "deep-gpt2"}
+
+
+def edit(folder: Path, target: str, old: str, new: str) -> None:
+    """Change the emitted script in one place."""
+    script = folder / target / "train.py"
+    text = script.read_text()
+    assert text.count(old) == 1, old
+    script.write_text(text.replace(old, new))
+
+
+def told_after(folder: Path, target: str, step: int) -> None:
+    """Have one process of the run told to end while it is at this step."""
+    sent = f"if step == {step}:\n            os.kill(os.getpid(), signal.SIGTERM)\n        "
+    edit(folder, target, "now = time.perf_counter()", sent + "now = time.perf_counter()")
+    script = folder / target / "train.py"
+    if "\nimport os\n" not in script.read_text():
+        edit(folder, target, "import math\n", "import math\nimport os\n")
+
+
+def beginning(spec: RunSpec, folder: Path) -> tuple[str, ...]:
+    """Return the arguments for the reference's initial weights, where a target draws others."""
+    return weights_of(GPT2, folder / "weights") if spec == DEEP_ZERO_3 else ()
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("case", STOPPED)
+def test_a_stopped_run_continues_from_the_step_that_was_running(case: str, tmp_path: Path) -> None:
+    target, spec, environment = STOPPED[case]
+    checkpoint = f"{NAMES.get(target, 'step')}-2"
+    write(tmp_path, spec, target)
+    command = ("bash", f"{target}/launch.sh", "--no-dropout", "--resume", "latest")
+    command += beginning(spec, tmp_path)
+    output = tmp_path / target / "checkpoints"
+    told_after(tmp_path, target, 2)
+    stopped = start(tmp_path, *command, "--save-every", "1", "--keep", "1", **environment).fail()
+    assert "there is no checkpoint in checkpoints: starting anew" in stopped
+    assert "SIGTERM after step 2: --resume latest --output checkpoints continues" in stopped
+    assert names(output) == {checkpoint}
+    assert not (tmp_path / "model").exists()
+    write(tmp_path, spec, target)
+    resumed = start(tmp_path, *command, **environment)
+    assert f"continuing from checkpoints/{checkpoint}" in resumed.output()
+    assert_parity(resumed, expected(ARCHITECTURES.get(case, "gpt2")))
+
+
+def descendants(process: int) -> Iterator[int]:
+    for path in Path(f"/proc/{process}/task").glob("*/children"):
+        for child in map(int, path.read_text().split()):
+            yield child
+            yield from descendants(child)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_launcher_lets_the_running_step_end(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cluster sends SIGTERM to the first process, Slurm's warning goes to all."""
+    monkeypatch.delenv("PRELOADED")
+    write(tmp_path, TINY, "torchrun")
+    command = ("bash", "torchrun/launch.sh", *HYPERPARAMETERS, "--steps", "1000000")
+    launched = run(tmp_path, *command, "--log", str(tmp_path / "log.jsonl"))
+    while not (tmp_path / "log.jsonl").exists():
+        assert launched.process.poll() is None
+        time.sleep(0.05)
+    below = list(descendants(launched.process.pid))
+    for process in below if number == signal.SIGUSR1 else [below[0]]:
+        os.kill(process, number)
+    assert f"{number.name} after step" in launched.fail()
+    (last,) = names(tmp_path / "torchrun" / "checkpoints")
+    assert last == f"step-{launched.log[-1]['step']}"
+
+
+def first_loss(folder: Path) -> float:
+    """Return the loss of the model in a folder on the first batch of a run."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    tokens = torch.stack([causal_sample(index, 96)[0] for index in range(16)])
+    with torch.no_grad():
+        return float(model(input_ids=tokens, labels=tokens).loss)
+
+
+@pytest.mark.parametrize("target", ["torchrun", "accelerate", "trainer"])
+def test_the_model_that_a_run_leaves_is_where_the_next_one_starts(
+    target: str, tmp_path: Path
+) -> None:
+    data = write_texts(tmp_path / "texts.jsonl", draw_texts(count=40, longest=25))
+    tokenizer = write_tokenizer(tmp_path / "tokenizer")
+    write(tmp_path, TINY, target)
+    command = ("bash", f"{target}/launch.sh", "--no-dropout", *HYPERPARAMETERS)
+    text = ("--data", str(data), "--tokenizer", str(tokenizer))
+    run(tmp_path, *command, *text, HF_HOME=str(tmp_path / "home")).finish()
+    output = tmp_path / target / "checkpoints"
+    final = output / "final"
+    assert names(output) == {"final"}
+    assert transformers.AutoTokenizer.from_pretrained(final)("w0 w1")["input_ids"] == [3, 4]
+    refused = run(tmp_path, *command).fail()
+    assert "checkpoints/final is from an earlier run: --output names another folder" in refused
+    log = tmp_path / "log.jsonl"
+    following = ("--model", str(final), "--init", "pretrained", "--log", str(log))
+    following += ("--output", "next", "--no-save-model")
+    again = Run(tmp_path, run(tmp_path, *command, *following).finish().process)
+    assert again.losses[0] == pytest.approx(first_loss(final), abs=1e-5, rel=0)
+    assert not (tmp_path / target / "next").exists() or not names(tmp_path / target / "next")
+    run(tmp_path, *command, "--overwrite").finish()
+    assert "tokenizer.json" not in names(final)
+
+
+SHARDED: dict[str, tuple[str, str, RunSpec, dict[str, str]]] = {
+    "three dimensions": (
+        "torchrun",
+        "deep-gpt2",
+        deep(DEEP_GPT2, tensor_parallel_size=2, pipeline_parallel_size=2),
+        {},
+    ),
+    "pipeline": (
+        "torchrun",
+        "deep-llama",
+        deep(DEEP_LLAMA, pipeline_parallel_size=2, data_parallel_size=2, zero_stage=3),
+        {},
+    ),
+    "fsdp": ("torchrun", "gpt2", ZERO_3, {}),
+    "accelerate": (
+        "accelerate",
+        "llama",
+        replace(ZERO_3, model_config=LLAMA),
+        {**ON_GLOO, "ACCELERATE_ENGINE": "fsdp"},
+    ),
+    "trainer": ("trainer", "gpt2", ZERO_3, {**ON_GLOO, "ACCELERATE_ENGINE": "fsdp"}),
+    "deepspeed": ("deepspeed", "gpt2", DEEP_ZERO_3, GLOO_ONLY),
+    "deepspeed pipeline": (
+        "deepspeed",
+        "deep-gpt2",
+        deep(DEEP_GPT2, framework="deepspeed", pipeline_parallel_size=2),
+        GLOO_ONLY,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SHARDED)
+def test_a_divided_model_is_saved_in_files_that_transformers_loads(
+    case: str, tmp_path: Path
+) -> None:
+    target, architecture, spec, environment = SHARDED[case]
+    write(tmp_path, spec, target)
+    edit(tmp_path, target, "SHARD_BYTES = 5 * 10**9", "SHARD_BYTES = 20_000")
+    command = ("bash", f"{target}/launch.sh", "--no-dropout", *beginning(spec, tmp_path))
+    done = start(tmp_path, *command, **environment).finish()
+    found = names(tmp_path / "model")
+    assert {"config.json", "generation_config.json", "model.safetensors.index.json"} <= found
+    assert sum(name.endswith(".safetensors") for name in found) > 2
+    auto = transformers.AutoModelForCausalLM
+    model, report = auto.from_pretrained(tmp_path / "model", output_loading_info=True)
+    assert not any(report.values())
+    reference = expected(architecture)
+    assert done.weights.keys() == reference.weights.keys()
+    assert distance(dict(model.named_parameters()), reference.weights) <= TOLERANCE
+    assert model.config.max_position_embeddings == SEQUENCE_LENGTH
+
+
+@pytest.mark.parametrize("target", ["torchrun", "accelerate", "trainer"])
+def test_a_full_disk_is_one_line_and_leaves_no_half_checkpoint(target: str, tmp_path: Path) -> None:
+    write(tmp_path, TINY, target)
+    limit = "import resource\n\nresource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))\n"
+    edit(tmp_path, target, "HERE = Path", f"{limit}HERE = Path")
+    command = ("bash", f"{target}/launch.sh", *HYPERPARAMETERS, "--save-every", "1")
+    output = run(tmp_path, *command).fail()
+    (line,) = (line for line in output.splitlines() if "was not saved" in line)
+    name = f"{NAMES.get(target, 'step')}-1"
+    assert f"checkpoints/{name} was not saved, with " in line
+    assert "GB free on its disk: " in line
+    again = run(tmp_path, *command, "--resume", f"checkpoints/{name}9").fail()
+    assert f"there is no checkpoint checkpoints/{name}9" in again
+    if target != "trainer":
+        assert not names(tmp_path / target / "checkpoints")

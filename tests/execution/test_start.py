@@ -1,0 +1,67 @@
+"""What a run starts from and on which devices: said in its first line, or the run ends with one."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from launched import GPT2, STEPS, TINY, launch, run, write
+from reference import assert_parity, build, causal_sample, expected, learning_rate
+from test_deepspeed import weights_of
+
+pytestmark = pytest.mark.usefixtures("preloaded")
+
+
+def test_a_folder_with_weights_is_trained_from_them(tmp_path: Path) -> None:
+    weights_of(GPT2, tmp_path / "mine")
+    plan = replace(TINY, model=str(tmp_path / "mine"), is_pretrained=True)
+    trained = launch(tmp_path, plan, "--no-dropout", "--seed", "0")
+    output = trained.output()
+    assert f"starting from pretrained weights of {tmp_path}/mine, on 2 x CPU\n" in output
+    assert_parity(trained, expected("gpt2"))
+
+
+@pytest.mark.parametrize("target", ["torchrun", "accelerate", "trainer"])
+def test_missing_gpus_end_the_run_with_one_line(target: str, tmp_path: Path) -> None:
+    folder = write(tmp_path, TINY, target)
+    output = run(folder, "bash", f"{target}/launch.sh", "--log", str(tmp_path / "log")).fail()
+    assert output.count("PyTorch finds 0 GPUs here for 2 processes; --cpu trains without\n") == 1
+    assert not (tmp_path / "log").exists()
+
+
+def test_a_missing_file_or_package_ends_the_run_with_one_line(tmp_path: Path) -> None:
+    folder = write(tmp_path, TINY, "torchrun")
+    wrong = {
+        ("--data", "nowhere.txt"): "there is no nowhere.txt: paths are relative",
+        ("--wandb", "project"): "--wandb needs its package: pip install wandb",
+    }
+    for arguments, message in wrong.items():
+        output = run(folder, "bash", "torchrun/launch.sh", "--cpu", *arguments).fail()
+        assert output.count(message) == 1
+
+
+def test_every_step_is_logged_with_rate_and_norm(tmp_path: Path) -> None:
+    """At a norm of 1.0 the reference clips; what it clipped from is what is logged."""
+    board = str(tmp_path / "board")
+    options = ("--no-dropout", "--clip", "1e9", "--tensorboard", board)
+    trained = launch(tmp_path, TINY, *options).finish()
+    assert len(list(Path(board).glob("events.out.tfevents.*"))) == 1
+    assert [record["learning_rate"] for record in trained.log] == pytest.approx(
+        [learning_rate(step) for step in range(STEPS)]
+    )
+    model = build(GPT2)
+    (inputs, labels), *_ = [
+        [torch.stack(each) for each in zip(*[causal_sample(i, 96) for i in range(16)], strict=True)]
+    ]
+    model(input_ids=inputs, labels=labels).loss.backward()
+    norm = torch.linalg.vector_norm(torch.stack([p.grad.norm() for p in model.parameters()]))
+    first = trained.log[0]
+    assert first["gradient_norm"] == pytest.approx(norm.item(), rel=1e-4)
+    assert first["mfu"] == pytest.approx(first["tokens_per_second"] * 1e5 / 1e12 / 2)
+
+
+def test_a_script_by_itself_says_what_the_plan_is_for(tmp_path: Path) -> None:
+    folder = write(tmp_path, TINY, "torchrun")
+    output = run(folder, "python", "torchrun/train.py", "--cpu", "--steps", "1").output()
+    first, *_ = [line for line in output.splitlines() if line.startswith("starting")]
+    assert first == "starting from random weights, on 1 x CPU (the plan is for 2)"

@@ -1,0 +1,57 @@
+"""The learning rate and what goes with it: one figure for a plan, the same in every target."""
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+from test_generate import LLAMA, SPEC
+
+from planner.generate import generate
+from planner.generate.hyperparameters import hyperparameters
+
+SCRIPTS = ("torchrun", "accelerate", "trainer", "deepspeed")
+BIG = replace(SPEC, model_config=LLAMA, parameters=8_000_000_000)
+
+
+def default(script: str, flag: str) -> float:
+    (found,) = re.findall(rf'add\("--{flag}", type=float, default=([^,)]+)', script)
+    return float(found)
+
+
+@pytest.mark.parametrize("weights", ["pretrained", "random"])
+def test_every_script_writes_the_same_figures(weights: str) -> None:
+    spec = replace(BIG, is_pretrained=weights == "pretrained")
+    files, adamw = generate(spec, SCRIPTS), hyperparameters(spec)
+    for target in SCRIPTS:
+        script = files[f"{target}/train.py"]
+        assert default(script, "lr") == adamw.learning_rate
+        assert default(script, "warmup") == adamw.warmup_fraction
+        assert default(script, "weight-decay") == adamw.weight_decay
+        assert default(script, "beta2") == adamw.beta2
+    assert f"`--lr {adamw.learning_rate}` goes with 256 sequences" in files["README.md"]
+    assert "lr" not in json.loads(files["deepspeed/ds_config.json"])
+
+
+def test_megatron_starts_from_random_weights_whatever_there_is() -> None:
+    spec = replace(SPEC, framework="megatron", parameters=8_000_000_000, is_pretrained=True)
+    files = generate(spec, ["megatron"])
+    # GPT-3's 1.2e-4 at 2 million tokens, and 256 sequences of 1,024 tokens are an eighth of them.
+    assert "  --lr 4.3e-05\n  --min-lr 4.3e-06\n" in files["megatron/launch.sh"]
+    assert "  --lr-warmup-fraction 0.01\n  --weight-decay 0.1\n" in files["megatron/launch.sh"]
+    assert "`--lr 4.3e-05` goes with 256 sequences" in files["README.md"]
+
+
+def test_the_rate_follows_size_batch_start_and_method() -> None:
+    rates = {
+        hyperparameters(replace(BIG, **fields)).learning_rate
+        for fields in (
+            {"is_pretrained": False},
+            {"is_pretrained": False, "parameters": 124_000_000},
+            {"is_pretrained": True},
+            {"is_pretrained": True, "parameters": 70_000_000_000},
+            {"is_pretrained": True, "task": "sequence-classification"},
+        )
+    }
+    assert rates == {4.3e-5, 4.3e-4, 2.8e-5, 1.4e-5, 4e-5}
+    assert hyperparameters(BIG, 0.5).learning_rate == 2e-5

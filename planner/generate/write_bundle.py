@@ -113,7 +113,11 @@ def _run_spec(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
         expected_peak_bytes=round(float(chosen.memory.peak_bytes)),
         expected_reserved_bytes=round(float(chosen.memory.reserved_bytes)),
         expected_step_seconds=_rounded(chosen.step_time.step_seconds),
-        expected_tokens_per_second_per_gpu=_rounded(chosen.step_time.tokens_per_second_per_gpu),
+        padding_share=recipe.padding_share,
+        expected_tokens_per_second_per_gpu=_rounded(
+            # The scripts count what they compute, padding too.
+            chosen.step_time.tokens_per_second_per_gpu / (1 - recipe.padding_share)
+        ),
         flops_per_token=training_flops_per_token(job),
         peak_flops_per_second=job.peak_flops_per_second,
         plan_summary=recommendation(job, chosen),

@@ -55,8 +55,6 @@ from planner.request.lora import LoraRequest
 from planner.request.loss import check_loss
 from planner.request.model import ModelRequest
 
-_NOT_COMPILED = "files that are written here do not compile the model: add torch.compile to them"
-
 
 class RecipeRequest(WireModel):
     """The training run, independent of its layout."""
@@ -93,6 +91,10 @@ class RecipeRequest(WireModel):
     task: Literal["sequence-classification"] | None = None
     """What to train for; None for the head that the model's config names."""
     compile: bool = False
+    packed: bool = True
+    """Whether texts follow each other in full sequences; else each is padded."""
+    padding_share: float | None = Field(default=None, ge=0, lt=1)
+    """Of the tokens of a step, those that are padding."""
     training_tokens: int | None = Field(default=None, ge=1, le=10**18)
     training_samples: int | None = Field(default=None, ge=1, le=10**15)
 
@@ -121,6 +123,10 @@ class StrategyRequest(WireModel):
     micro_batch_size: int | None = Field(default=None, ge=1, le=_LARGEST_SIZE)
     gradient_accumulation_steps: int | None = Field(default=None, ge=1, le=_LARGEST_SIZE)
     recompute: Literal["none", "selective", "full"] | None = None
+    recompute_layers: int | None = Field(default=None, ge=1, le=_LARGEST_SIZE)
+    """Of each stage's blocks, how many recompute; None for all."""
+    activation_offload_layers: int = Field(default=0, ge=0, le=_LARGEST_SIZE)
+    """Of each stage's blocks, how many keep their activations in host memory."""
     offload: Literal["none", "optimizer", "optimizer+parameters"] = "none"
     synchronize_every: int = Field(default=1, ge=1, le=_LARGEST_SIZE)
     family: str | None = Field(default=None, max_length=100, examples=["tp+pp+zero-1"])
@@ -225,11 +231,10 @@ def resolve(request: Request, *, allow_paths: bool, weights_dtype: str = "fp32")
     job = Job(model=model, cluster=cluster, recipe=recipe, framework=framework)
     if request.recipe.weights_dtype is None and recipe.lora is None:
         assumptions.extend(weights_assumption(job))
-    compile_notes = (_NOT_COMPILED,) if recipe.compile else ()
     return Resolved(
         job=job,
         assumptions=tuple(assumptions),
-        notes=notes + resolved_cluster.notes + compile_notes,
+        notes=notes + resolved_cluster.notes,
     )
 
 
@@ -310,6 +315,10 @@ def _recipe(
         "optimizer": wanted.optimizer,
         "attention": wanted.attention,
     }
+    padding_share = wanted.padding_share or 0.0
+    if not wanted.packed and wanted.padding_share is None:
+        text = "full sequences: how much is padding was not said"
+        assumptions.append(Assumption(text=text, field="recipe.padding_share"))
     said = {name for name in wanted.model_fields_set if getattr(wanted, name) is not None}
     assumptions.extend(usual_choices(taken, said))
     return Recipe(
@@ -324,18 +333,19 @@ def _recipe(
         expert_dispatch=wanted.expert_dispatch,
         expert_overlap=wanted.expert_parallel_overlap,
         cuda_graphs=wanted.cuda_graphs,
-        training_tokens=_training_tokens(wanted, sequence_length),
+        padding_share=padding_share,
+        training_tokens=_training_tokens(wanted, sequence_length * (1 - padding_share)),
     )
 
 
-def _training_tokens(wanted: RecipeRequest, sequence_length: int) -> int:
+def _training_tokens(wanted: RecipeRequest, tokens_per_sample: float) -> int:
     if wanted.training_tokens and wanted.training_samples:
         raise InvalidInputError(
             "the run's length is given in tokens and in samples",
             hint="give one of them",
             field="recipe.training_samples",
         )
-    return wanted.training_tokens or (wanted.training_samples or 0) * sequence_length
+    return wanted.training_tokens or round((wanted.training_samples or 0) * tokens_per_sample)
 
 
 def _global_batch(

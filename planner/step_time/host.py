@@ -10,6 +10,7 @@ from planner.domain.job import Job
 from planner.domain.model import Linear, Part
 from planner.domain.strategy import Recompute, Strategy
 from planner.parallel.adapters import launched
+from planner.parallel.partition import recomputed_share
 from planner.step_time import compute
 
 _UNFUSED_KERNELS = 8
@@ -30,7 +31,8 @@ def launches(job: Job, s: Strategy, part: Part) -> Amount:
     matmuls = sum((_launched(job, s, layer) for layer in part.linears), 0.0)
     forward = 2 * matmuls + len(part.kept) + (3 if part.attention else 0) + launched(job, part)
     forward = forward + _UNFUSED_KERNELS * compute.unfuses_softmax(job, s, part)
-    again = np.where(s.recompute == Recompute.FULL, 1.0, 0.0) if part.is_block else 0.0
+    share = recomputed_share(job, s) if part.is_block else 0.0
+    again: Amount = np.where(s.recompute == Recompute.FULL, share, 0.0)
     sums = sum(layer.cuts_inputs for layer in part.linears)
     forward = forward + (job.framework.experts.operations if compute.routes_tokens(part) else 0.0)
     forward = forward * (job.framework.host.graphed_fraction if job.recipe.cuda_graphs else 1.0)

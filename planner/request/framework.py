@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from planner.catalog import records
 from planner.catalog.releases import FIELD, framework_release
-from planner.core.errors import UnsupportedError
+from planner.core.errors import InvalidInputError, UnsupportedError, did_you_mean
 from planner.domain.framework import Framework
 from planner.domain.precision import Precision
 from planner.request.cluster import Assumption
@@ -87,7 +87,27 @@ def compiled(framework: Framework) -> Framework:
     return framework.compiled()
 
 
-def frameworks_with(table: str, name: str) -> str:
+def check_choices(framework: Framework, precision: str, optimizer: str) -> None:
+    """Refuse a precision or an optimizer that the framework's record does not have.
+
+    Raises:
+        InvalidInputError: with the frameworks that have it.
+    """
+    for name, value, known in (
+        ("precision", precision, framework.precisions),
+        ("optimizer", optimizer, framework.optimizers),
+    ):
+        if value not in known:
+            raise InvalidInputError(
+                f"{name} {value!r} is not estimated for {framework.name} yet",
+                hint=_frameworks_with(f"{name}s", value)
+                or did_you_mean(value, known)
+                or f"known: {', '.join(known)}",
+                field=f"recipe.{name}",
+            )
+
+
+def _frameworks_with(table: str, name: str) -> str:
     """Return a hint with the frameworks for which a precision or an optimizer is estimated; "" of none."""
     frameworks = map(records.framework, records.framework_names())
     able = [framework.name for framework in frameworks if name in getattr(framework, table)]

@@ -13,6 +13,15 @@ from planner.request.cluster import Assumption
 _DTYPE_BYTES: Mapping[str, float] = {"fp32": 4, "bf16": 2}
 _LIKELY_FRAMEWORK = "megatron"
 """Named first of several that can do what another cannot: its launch files are written here."""
+_UNWRITTEN = (
+    "gradient_reduce_dtype",
+    "tensor_parallel_overlap",
+    "data_parallel_overlap",
+    "expert_dispatch",
+    "expert_parallel_overlap",
+    "cuda_graphs",
+)
+"""What an estimate honours and launch files leave to the framework's defaults."""
 _NEVER = 4
 """A ZeRO stage that there is not."""
 _HIDDEN = 0.9
@@ -69,6 +78,16 @@ def _reducing(framework: Framework, precision: Precision, size: float) -> Precis
     if framework.sharding.keeps_gradients_from == 0:
         return replace(precision, reduce_bytes=size, gradient_bytes=size)
     return replace(precision, reduce_bytes=size)
+
+
+def unwritten(said: Mapping[str, object]) -> tuple[str, ...]:
+    """Return a note on what a recipe says that no launch file sets; nothing where it says none of it."""
+    names = [name for name in _UNWRITTEN if name in said]
+    if not names:
+        return ()
+    return (
+        f"estimated with {', '.join(names)} as given; launch files do not set it: add it to them",
+    )
 
 
 def compiled(framework: Framework) -> Framework:

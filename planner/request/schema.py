@@ -49,6 +49,7 @@ from planner.request.framework import (
     compiled,
     exchanging,
     framework_of_release,
+    unwritten,
 )
 from planner.request.lora import LoraRequest
 from planner.request.loss import check_loss
@@ -222,7 +223,7 @@ def resolve(request: Request, *, allow_paths: bool, weights_dtype: str = "fp32")
     return Resolved(
         job=job,
         assumptions=tuple(assumptions),
-        notes=notes + resolved_cluster.notes,
+        notes=notes + resolved_cluster.notes + unwritten(wanted.model_dump(exclude_defaults=True)),
     )
 
 

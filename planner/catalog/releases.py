@@ -92,7 +92,7 @@ def framework_release(framework: str, version: str) -> tuple[Framework, str]:
     """
     record, found = framework_record(framework), release(framework, version)
     if found is not None:
-        record = merged(record, found.sections)
+        record = merged(record, found.sections) | {"release": found.name}
     name = found.name if found else ""
     return build(Framework, record, f"frameworks/{framework}"), name
 

@@ -314,6 +314,8 @@ class Framework:
     name: str
     zero_stages: tuple[int, ...]
     source: str
+    release: str = ""
+    """Of `data/frameworks/releases`, where it is not as its own record has it."""
     capabilities: Capabilities
     sharding: Sharding
     host_memory: HostMemory

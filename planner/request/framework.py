@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from planner.catalog import records
 from planner.catalog.releases import FIELD, framework_release
-from planner.core.errors import UnsupportedError
+from planner.core.errors import InvalidInputError, UnsupportedError, did_you_mean
 from planner.domain.framework import Framework
 from planner.domain.precision import Precision
 from planner.request.cluster import Assumption
@@ -13,6 +13,15 @@ from planner.request.cluster import Assumption
 _DTYPE_BYTES: Mapping[str, float] = {"fp32": 4, "bf16": 2}
 _LIKELY_FRAMEWORK = "megatron"
 """Named first of several that can do what another cannot: its launch files are written here."""
+_UNWRITTEN = (
+    "gradient_reduce_dtype",
+    "tensor_parallel_overlap",
+    "data_parallel_overlap",
+    "expert_dispatch",
+    "expert_parallel_overlap",
+    "cuda_graphs",
+)
+"""What an estimate honours and launch files leave to the framework's defaults."""
 _NEVER = 4
 """A ZeRO stage that there is not."""
 _HIDDEN = 0.9
@@ -71,6 +80,16 @@ def _reducing(framework: Framework, precision: Precision, size: float) -> Precis
     return replace(precision, reduce_bytes=size)
 
 
+def unwritten(said: Mapping[str, object]) -> tuple[str, ...]:
+    """Return a note on what a recipe says that no launch file sets; nothing where it says none of it."""
+    names = [name for name in _UNWRITTEN if name in said]
+    if not names:
+        return ()
+    return (
+        f"estimated with {', '.join(names)} as given; launch files do not set it: add it to them",
+    )
+
+
 def compiled(framework: Framework) -> Framework:
     """Return the framework as it runs compiled models.
 
@@ -87,7 +106,27 @@ def compiled(framework: Framework) -> Framework:
     return framework.compiled()
 
 
-def frameworks_with(table: str, name: str) -> str:
+def check_choices(framework: Framework, precision: str, optimizer: str) -> None:
+    """Refuse a precision or an optimizer that the framework's record does not have.
+
+    Raises:
+        InvalidInputError: with the frameworks that have it.
+    """
+    for name, value, known in (
+        ("precision", precision, framework.precisions),
+        ("optimizer", optimizer, framework.optimizers),
+    ):
+        if value not in known:
+            raise InvalidInputError(
+                f"{name} {value!r} is not estimated for {framework.name} yet",
+                hint=_frameworks_with(f"{name}s", value)
+                or did_you_mean(value, known)
+                or f"known: {', '.join(known)}",
+                field=f"recipe.{name}",
+            )
+
+
+def _frameworks_with(table: str, name: str) -> str:
     """Return a hint with the frameworks for which a precision or an optimizer is estimated; "" of none."""
     frameworks = map(records.framework, records.framework_names())
     able = [framework.name for framework in frameworks if name in getattr(framework, table)]

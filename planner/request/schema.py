@@ -14,7 +14,6 @@ from pydantic import BaseModel, Field, ValidationError
 from planner.core.errors import (
     InvalidInputError,
     InvalidRequestError,
-    did_you_mean,
 )
 from planner.core.units import format_sequences
 from planner.domain.cluster import Cluster
@@ -46,10 +45,11 @@ from planner.request.cluster import (
 )
 from planner.request.field_problems import problems_of
 from planner.request.framework import (
+    check_choices,
     compiled,
     exchanging,
     framework_of_release,
-    frameworks_with,
+    unwritten,
 )
 from planner.request.lora import LoraRequest
 from planner.request.loss import check_loss
@@ -207,18 +207,7 @@ def resolve(request: Request, *, allow_paths: bool, weights_dtype: str = "fp32")
     )
     framework = compiled(framework) if wanted.compile else framework
     recipe = _recipe(request, model, cluster, assumptions)
-    for name, value, known in (
-        ("precision", recipe.precision, framework.precisions),
-        ("optimizer", recipe.optimizer, framework.optimizers),
-    ):
-        if value not in known:
-            raise InvalidInputError(
-                f"{name} {value!r} is not estimated for {framework.name} yet",
-                hint=frameworks_with(f"{name}s", value)
-                or did_you_mean(value, known)
-                or f"known: {', '.join(known)}",
-                field=f"recipe.{name}",
-            )
+    check_choices(framework, recipe.precision, recipe.optimizer)
     check_loss(recipe.loss, model, framework)
     adapters = request.recipe.lora.wish() if request.recipe.lora else None
     lora, assumed = find_lora(request.recipe.method, adapters, recipe.precision, model)
@@ -234,7 +223,7 @@ def resolve(request: Request, *, allow_paths: bool, weights_dtype: str = "fp32")
     return Resolved(
         job=job,
         assumptions=tuple(assumptions),
-        notes=notes + resolved_cluster.notes,
+        notes=notes + resolved_cluster.notes + unwritten(wanted.model_dump(exclude_defaults=True)),
     )
 
 

@@ -67,6 +67,11 @@ def every(_: Run) -> bool:
     return True
 
 
+def of_the_record(run: Run) -> bool:
+    """Take the runs that are estimated as the framework's own record has it: a release has constants of its own."""
+    return run.request["recipe"].get("framework_version") is None
+
+
 def without_pipeline(run: Run) -> bool:
     """Take the runs without a pipeline whose tensor parallelism stays on a node."""
     s = run.request["strategy"]
@@ -81,7 +86,7 @@ FITS = {
             "memory_bound.forward_passes",
             "memory_bound.backward_passes",
         ),
-        sources={"mosaic": every, "torchtitan": every},
+        sources={"mosaic": of_the_record, "torchtitan": every},
         relative="megatron",
     ),
     "megatron": Fit(
@@ -109,7 +114,9 @@ class Constants:
     """The attention kernel that is taken to do as its relative does."""
 
     def of(self, job: Job) -> Job:
-        """Return the job with those constants."""
+        """Return the job with those constants; a release keeps its own."""
+        if job.framework.release:
+            return job
         values: dict[str, Any] = dict(self.by_record[_record(job.framework.name)])
         if job.framework.attention.kernel == self.unknown_kernel:
             values["attention.kernel"] = RELATIVE_KERNEL

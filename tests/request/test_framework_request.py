@@ -120,3 +120,12 @@ def test_experts_exchange_less_once_per_node_and_hides_where_it_overlaps() -> No
 
 def test_layers_that_are_launched_whole_wait_less_for_the_host() -> None:
     assert of_mixture("forward", cuda_graphs=True) < of_mixture("forward")
+
+
+def test_what_launch_files_do_not_set_is_said_by_name() -> None:
+    recipe = {**REQUEST["recipe"], "gradient_reduce_dtype": "bf16", "cuda_graphs": True}
+    notes = resolve(parse_request({**REQUEST, "recipe": recipe}), allow_paths=False).notes
+    assert any("gradient_reduce_dtype, cuda_graphs" in note for note in notes)
+    assert not any(
+        "launch files" in n for n in resolve(parse_request(REQUEST), allow_paths=False).notes
+    )

@@ -8,7 +8,6 @@ from conftest import JobMaker
 from planner.core.errors import UnsupportedError
 from planner.domain.job import Job
 from planner.domain.strategy import Layout, Recompute
-from planner.request.schema import parse_request, resolve
 from planner.step_time.ledger import StepTime, estimate_step_time
 
 
@@ -53,11 +52,3 @@ def test_a_framework_that_is_not_compiled_names_those_that_are(make_job: JobMake
     assert raised.value.field == "recipe.compile"
     assert "torchtitan" in raised.value.hint
     assert "megatron" not in raised.value.hint
-
-
-def test_what_is_written_does_not_compile_and_says_so() -> None:
-    request = {"model": "gpt2", "cluster": {"gpu": "a100", "gpus_per_node": 1}}
-    for is_compiled in (False, True):
-        payload = {**request, "recipe": {"compile": is_compiled}}
-        notes = resolve(parse_request(payload), allow_paths=False).notes
-        assert any("torch.compile" in note for note in notes) == is_compiled

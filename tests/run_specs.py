@@ -75,7 +75,8 @@ def refusal(spec: RunSpec, target: str) -> str:
 
 
 def layout_of(spec: RunSpec) -> Layout:
-    values: dict[str, Any] = {each.name: getattr(spec, each.name) for each in fields(Layout)}
+    said: dict[str, Any] = {each.name: getattr(spec, each.name) for each in fields(Layout)}
+    values = {name: value for name, value in said.items() if value is not None}
     return Layout(**values | {name: kind(values[name]) for name, kind in CHOICES.items()})
 
 

@@ -23,8 +23,17 @@ from launched import (
     start,
     write,
 )
-from reference import SEQUENCE_LENGTH, TOLERANCE, assert_parity, causal_sample, distance, expected
+from reference import (
+    SEQUENCE_LENGTH,
+    TOLERANCE,
+    assert_parity,
+    build,
+    causal_sample,
+    distance,
+    expected,
+)
 from run_specs import with_layout
+from several import load
 from test_deepspeed import GLOO_ONLY, weights_of
 from texts import draw_texts, write_texts, write_tokenizer
 
@@ -221,3 +230,17 @@ def test_a_full_disk_is_one_line_and_leaves_no_half_checkpoint(target: str, tmp_
     assert f"there is no checkpoint checkpoints/{name}9" in again
     if target != "trainer":
         assert not names(tmp_path / target / "checkpoints")
+
+
+@pytest.mark.parametrize("stage", [0, 3])
+def test_settings_of_generation_that_fail_their_check_cost_no_weights(
+    stage: int, tmp_path: Path
+) -> None:
+    write(tmp_path, with_layout(TINY, zero_stage=stage), "torchrun")
+    script = load(tmp_path / "torchrun" / "train.py")
+    model, folder = build(GPT2), tmp_path / "model"
+    model.generation_config.temperature = 0.5  # without do_sample
+    folder.mkdir()
+    (script.save_whole if stage else script.save_undivided)(model, folder)
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    assert distance(dict(model.named_parameters()), dict(loaded.named_parameters())) == 0

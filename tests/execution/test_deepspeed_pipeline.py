@@ -121,7 +121,8 @@ def stages_of(checkpoint: Path) -> list[set[int]]:
     """Return the numbers of DeepSpeed's layers that each stage wrote; two come before the blocks."""
     paths = sorted((checkpoint / "state").glob("mp_rank_*_model_states.pt"))
     states = [torch.load(path, weights_only=False) for path in paths]
-    numbers = [{name.partition(".")[0] for name in state["param_shapes"][0]} for state in states]
+    names = [[name for group in state["param_shapes"] for name in group] for state in states]
+    numbers = [{name.partition(".")[0] for name in stage} for stage in names]
     return [{int(number) for number in stage if number.isdigit()} for stage in numbers]
 
 

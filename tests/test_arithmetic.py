@@ -33,6 +33,16 @@ JOBS: dict[str, dict[str, Any]] = {
     },
     "LoRA": {"model": LLAMA, "gpus": 4, "recipe": {"method": "lora"}},
     "QLoRA": {"model": LLAMA, "gpus": 4, "recipe": {"method": "qlora", "precision": "bf16"}},
+    "a loss in chunks": {
+        "model": LLAMA,
+        "gpus": 8,
+        "recipe": {"loss": "chunked", "sequence_length": 16_384},
+    },
+    "Liger's loss in DeepSpeed": {
+        "model": "meta-llama/Llama-3.1-8B",
+        "gpus": 8,
+        "recipe": {"framework": "deepspeed", "loss": "fused", "sequence_length": 32_768},
+    },
     "an encoder": {
         "model": "google-bert/bert-base-uncased",
         "gpus": 4,

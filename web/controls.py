@@ -153,6 +153,12 @@ def _run() -> tuple[Control, ...]:
             get_args(recipe["attention"].annotation),
         ),
         _select(
+            "loss",
+            "Loss",
+            f"default ({recipe['loss'].default})",
+            get_args(recipe["loss"].annotation),
+        ),
+        _select(
             "framework",
             "Framework",
             f"default ({recipe['framework'].default})",

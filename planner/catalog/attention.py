@@ -21,6 +21,8 @@ class AttentionCurve:
     keys_half_causal: float
     """Keys at which half of it is reached, with causal masking and without."""
     keys_half_full: float
+    is_alone: bool
+    """Whether the shares are those of the kernel alone, which it keeps in training; else training takes its part."""
     source: str
 
     def ramp(self, head_dim: float, num_keys: float, *, is_causal: bool) -> float:
@@ -49,6 +51,7 @@ def attention_curve(kernel: str, compute_capability: str) -> AttentionCurve:
         head_dim_half=record["head_dim_half"],
         keys_half_causal=record["keys_half_causal"],
         keys_half_full=record["keys_half_full"],
+        is_alone=entry.get("is_alone", False),
         source=entry["source"],
     )
 

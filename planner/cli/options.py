@@ -23,6 +23,7 @@ _CLUSTER = (
     "intra_node",
     "inter_node",
     "nvlink_domain_gpus",
+    "gpu_power_watts",
     "peer_to_peer",
 )
 _RECIPE = (
@@ -30,7 +31,15 @@ _RECIPE = (
     "method",
     "weights_dtype",
     "attention",
+    "loss",
     "framework",
+    "framework_version",
+    "gradient_reduce_dtype",
+    "tensor_parallel_overlap",
+    "data_parallel_overlap",
+    "expert_dispatch",
+    "expert_parallel_overlap",
+    "cuda_graphs",
     "task",
     "compile",
 )
@@ -82,6 +91,13 @@ def job_options(command: F) -> F:
             help="GPUs that NVLink joins across nodes: 72 in a rack of GB200.",
         ),
         click.option(
+            "--gpu-power",
+            "gpu_power_watts",
+            metavar="WATTS",
+            type=int,
+            help="The power limit that the GPUs run at, where it is not their own.",
+        ),
+        click.option(
             "--peer-to-peer/--no-peer-to-peer",
             default=None,
             help="Whether GPUs copy to each other directly, not through host memory.",
@@ -106,9 +122,41 @@ def job_options(command: F) -> F:
             "--weights", "weights_dtype", help="fp32, or config: as the model's config says."
         ),
         click.option("--attention", help="eager, sdpa or flash."),
+        click.option("--loss", help="standard, chunked or fused: how much of the logits exists."),
         click.option(
             "--framework", help="torch, accelerate, deepspeed, megatron, torchtitan, nanotron ..."
         ),
+        click.option(
+            "--framework-version",
+            metavar="VERSION",
+            help="Release or date, such as 2022-03; the nearest known record is taken.",
+        ),
+        click.option(
+            "--gradient-reduce-dtype", help="fp32 or bf16: what ranks exchange of gradients."
+        ),
+        click.option(
+            "--tp-overlap/--no-tp-overlap",
+            "tensor_parallel_overlap",
+            default=None,
+            help="Whether exchanges of tensor parallelism hide behind matmuls.",
+        ),
+        click.option(
+            "--dp-overlap/--no-dp-overlap",
+            "data_parallel_overlap",
+            default=None,
+            help="Whether gradients are reduced beside backward.",
+        ),
+        click.option(
+            "--expert-dispatch",
+            help="all-to-all: a token goes to each of its experts; or once-per-node (DeepEP, HybridEP).",
+        ),
+        click.option(
+            "--ep-overlap/--no-ep-overlap",
+            "expert_parallel_overlap",
+            default=None,
+            help="Whether the experts' exchange hides behind other micro-batches.",
+        ),
+        click.option("--cuda-graphs/--no-cuda-graphs", default=None, help="Launch layers whole."),
         click.option("--task", help="sequence-classification, for another head than the model's."),
         click.option(
             "--compile/--no-compile", default=None, help="Run the model through torch.compile."

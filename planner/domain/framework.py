@@ -35,6 +35,8 @@ class Capabilities:
     """Several tensor-parallel ranks may hold the same key-value head."""
     recompute: tuple[str, ...]
     """Values of a strategy's `recompute` that it has."""
+    losses: tuple[str, ...]
+    """Values of a recipe's `loss` that it has."""
     adapters_with: tuple[Literal["tensor", "expert"], ...]
     """What may divide frozen weights that adapters stand beside; all else may anywhere."""
     changes_model: tuple[str, ...]
@@ -107,6 +109,29 @@ class Activations:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """A cross-entropy that holds fewer bytes of the logits than the standard one."""
+
+    chunk_tokens: int = 0
+    """Tokens whose logits exist at once; 0 where a number of chunks decides."""
+    num_chunks: int = 0
+    """Pieces that a micro-batch is cut into; 0: so many that a piece's logits take no more than all hidden states."""
+    loss_bytes_per_logit: tuple[float, float]
+    """Of a logit that exists: in its loss's forward with 16-bit logits, and in its backward."""
+    in_compute_dtype: bool = False
+    """The logits alone are there, no copy in fp32."""
+    keeps_gradients: bool = False
+    """Forward computes the gradients of the hidden states and of the head, and keeps them."""
+    repeats_head: bool = False
+    """Backward multiplies by the head's weights again."""
+    moved_bytes_per_logit: float
+    """That cross HBM, forward and backward."""
+    fuses_norms: bool = False
+    """Comes with norms and gates that keep their input alone."""
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
     """What a process takes of a GPU beside the ledger."""
 
@@ -132,6 +157,8 @@ class Overlap:
     """Of the gradients that are reduced at once."""
     tensor_fraction: float
     """Share of tensor parallelism's exchange in backward that hides behind weight gradients."""
+    tensor_overlapped_fraction: float
+    """Share of each of them, in forward too, that hides where a recipe has it travel in pieces beside matmuls."""
     source: str
 
 
@@ -143,6 +170,14 @@ class Host:
     """Launching one operation that the GPU executes."""
     micro_batch_seconds: float
     """Fetching a batch, and what waits for the loss; the GPU idles meanwhile."""
+    layer_seconds: float
+    """Of a block, forward and backward, in which the GPU idles whatever the micro-batch."""
+    exchange_seconds_per_rank: float
+    """What a tensor-parallel rank waits at each exchange for every other one, beside a pipeline between nodes."""
+    graphed_fraction: float
+    """Share of the launches that remain where layers are launched whole, as CUDA graphs."""
+    sharpness: float
+    """How sharply launching gives way to the GPU's own time where the two are close."""
     source: str
 
 
@@ -175,6 +210,12 @@ class Experts:
 
     grouped_from: float
     """The least compute capability whose kernels multiply all experts of a rank at once; below, one by one."""
+    operations: float
+    """Launched in forward of a layer to route tokens, sort them and bring them back."""
+    passes: float
+    """How often each token on its way to an expert is written and read in forward, and in backward."""
+    overlapped_fraction: float
+    """Share of the experts' exchange that hides where a recipe overlaps it."""
     source: str
 
 
@@ -183,7 +224,12 @@ class Attention:
     """Which attention it runs."""
 
     kernel: str
-    """The fused kernels: a name in `data/calibration/attention.toml`."""
+    """The fused kernels that "sdpa" stands for: a name in `data/calibration/attention.toml`."""
+    flash_kernel: str
+    """Those that "flash" stands for."""
+    softmax_multiple: int
+    """Micro-batch x heads of a rank that its fused softmax of materialised scores asks a multiple of; 0: it has
+    none, or asks nothing."""
     source: str
 
 
@@ -272,6 +318,8 @@ class Framework:
     sharding: Sharding
     host_memory: HostMemory
     activations: Activations
+    losses: Mapping[str, Loss]
+    """By the recipe's name; "standard" is in `activations` and `memory_bound`."""
     precisions: Mapping[str, Precision]
     optimizers: Mapping[str, Optimizer]
     device: Device

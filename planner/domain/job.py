@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from planner.domain.cluster import Cluster
-from planner.domain.framework import Framework
+from planner.domain.framework import Framework, Loss
 from planner.domain.model import Model
 from planner.domain.optimizer import Optimizer
 from planner.domain.precision import Precision
@@ -52,12 +52,22 @@ class Recipe:
     optimizer: str
     attention: str
     """"eager", "sdpa" or "flash"."""
+    loss: str = "standard"
+    """How much of the logits exists at once: all of them in "standard"; else a key of the framework's losses."""
     weights_dtype: str = "fp32"
     """Of the parameters in mixed precision: "fp32", or "config" for what config.json names."""
     lora: Lora | None = None
     """The adapters, where all other weights are frozen; None trains everything."""
     compile: bool = False
     """The model runs through torch.compile."""
+    tensor_parallel_overlap: bool | None = None
+    """Exchanges of tensor parallelism travel in pieces beside matmuls; None where the framework decides."""
+    expert_dispatch: str = "all-to-all"
+    """A token goes once to each of its experts, or "once-per-node" that has some of them."""
+    expert_overlap: bool = False
+    """The experts' exchange travels behind other micro-batches' compute."""
+    cuda_graphs: bool = False
+    """Layers are launched whole."""
     training_tokens: int = 0
     """Of the whole run; 0 where it was not said."""
 
@@ -95,6 +105,11 @@ class Job:
     def optimizer(self) -> Optimizer:
         """Return what the recipe's optimizer needs in this framework."""
         return self.framework.optimizers[self.recipe.optimizer]
+
+    @property
+    def loss(self) -> Loss | None:
+        """Return how the framework computes a loss that does not hold all logits; None: the standard one."""
+        return self.framework.losses.get(self.recipe.loss)
 
     @property
     def usable_bytes(self) -> float:

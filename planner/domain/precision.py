@@ -18,6 +18,8 @@ class Precision:
     """Of the gradient that goes with that copy; 0 where the optimizer reads the other one."""
     passing_gradient_bytes: float = 0
     """Of the gradient that backward writes before it is added to an accumulator of its own."""
+    frozen_bytes: float = 0
+    """Of a weight of the trunk that is not trained; 0 where it is as others are."""
     operand_fraction: float = 1
     """Of what 16 bit would keep of a matmul's operand: a half in fp8."""
     gather_bytes: float
@@ -30,6 +32,9 @@ class Precision:
     matmul_dtype: str
     follows_config: bool = False
     """Parameters may be in the dtype that config.json names, as transformers loads them."""
+    overlaps_tensor: bool = False
+    """Recipes of this precision have exchanges of tensor parallelism travel in pieces behind matmuls, beside
+    sequence parallelism."""
     copy_bytes: float = 2
     """Of the copy that autocast makes of a matmul weight."""
 

@@ -1,6 +1,8 @@
 """The words and numbers that the templates of all targets share."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
+from types import MappingProxyType
 from typing import Any
 
 from planner.core.units import GIB, format_bytes, format_count, format_seconds
@@ -10,7 +12,7 @@ from planner.generate.hyperparameters import hyperparameters
 from planner.generate.run_spec import RunSpec
 
 ATTENTION = {"eager": "eager", "sdpa": "sdpa", "flash": "flash_attention_2"}
-"""Names that transformers has for the plan's."""
+"""Names that transformers has for the plan's; for the flash kernels of a newer version see `attention_name`."""
 
 AUTO_CLASSES = {
     "causal-lm": "AutoModelForCausalLM",
@@ -87,7 +89,8 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "divided_by": weights_divided_by(spec),
         "needs_scaler": spec.precision == "fp16-mixed",
         "auto_class": AUTO_CLASSES[spec.task],
-        "attention": ATTENTION[spec.attention],
+        "attention": attention_name(spec),
+        "flash": _FLASH[spec.flash_version] if spec.attention == "flash" else None,
         "weight_dtype": spec.weight_dtype,
         "compute_dtype": compute_dtype(spec),
         "versions": {name: text.partition("+")[0] for name, text in spec.versions.items()},
@@ -117,6 +120,24 @@ def weights_divided_by(spec: RunSpec) -> str:
     if spec.framework == "deepspeed":
         return "deepspeed" if spec.zero_stage == ZERO_3 or spec.is_model_parallel else ""
     return "torch" if spec.shards_parameters or spec.is_model_parallel else ""
+
+
+_FLASH: Mapping[int, Mapping[str, str]] = MappingProxyType(
+    {
+        2: {"module": "flash_attn", "package": "flash-attn"},
+        3: {
+            "module": "flash_attn_interface",
+            "package": "git+https://github.com/Dao-AILab/flash-attention#subdirectory=hopper",
+        },
+    }
+)
+"""What transformers imports for a version of FlashAttention, and what pip builds it from."""
+
+
+def attention_name(spec: RunSpec) -> str:
+    """Return what transformers calls the plan's attention."""
+    is_flash = spec.attention == "flash"
+    return f"flash_attention_{spec.flash_version}" if is_flash else ATTENTION[spec.attention]
 
 
 def compute_dtype(spec: RunSpec) -> str | None:
@@ -163,6 +184,7 @@ def _layout(spec: RunSpec) -> dict[str, str]:
         "Context parallel": _divided(spec.context_parallel_size, "each sequence"),
         "Expert parallel": _divided(spec.expert_parallel_size, "the experts of each layer"),
         "Recomputed in backward": _RECOMPUTED[spec.recompute],
+        "Logits": _LOGITS[spec.loss],
         "In host memory": "" if spec.offload == "none" else spec.offload.replace("+", " and "),
         "Parameters averaged": (
             f"every {spec.synchronize_every} steps; gradients are not"
@@ -172,6 +194,12 @@ def _layout(spec: RunSpec) -> dict[str, str]:
     }
     return {name: text for name, text in rows.items() if text}
 
+
+_LOGITS = {
+    "standard": "",
+    "chunked": "of a few tokens at a time",
+    "fused": "of a few tokens at a time, by Liger's kernels",
+}
 
 _RECOMPUTED = {
     "none": "",

@@ -1,5 +1,7 @@
 """Ways to start a target's launch.sh on machines: by hand, Slurm, Docker, Kubernetes, Ray, SageMaker."""
 
+import math
+import posixpath
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -7,13 +9,35 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from planner.generate.programs import program_of
+from planner.core.units import GIB
+from planner.generate.programs import KEPT, STEPS, Program, program_of
 from planner.generate.quoting import render
 from planner.generate.run_spec import RunSpec
 from planner.generate.target import Target
 
 _LONGEST_JOB_NAME = 40
 """Kubernetes appends to the name of a job, and gives a pod's name 63 characters in all."""
+
+_START_SECONDS = 1800
+"""In which processes start, download and read a model; judgement."""
+
+_HOSTS = {1: "me@node0", 2: "me@node0 me@node1"}
+"""What READMEs call the hosts of so many nodes; more are counted by the shell."""
+
+_REGISTRY = "registry.example.com"
+"""Where an image is pulled from; the user's own takes its place."""
+
+_STORAGE = "/storage"
+"""Where pods see the volume that they share."""
+
+_PROCESS_GIB = 4
+"""Of host memory, for one process with CUDA and its data loader; judgement."""
+
+_CPUS_PER_GPU = 2
+"""For a process and its data loader; judgement, below what any cloud has per GPU."""
+
+_DATA_GIB = 100
+"""Of storage, for data and downloads; assumed."""
 
 _PLAIN_SCRIPTS = ("torchrun", "deepspeed", "trainer")
 """Targets whose train.py needs no more than the variables that torchrun sets."""
@@ -30,9 +54,10 @@ class Launcher:
     summary: str
     """One sentence for launchers/README.md; Markdown."""
     templates: Mapping[str, str]
-    """File name to the template that writes it."""
+    """Path from launchers/ to the template that writes it."""
     usage: str
-    """The command that starts it, from the folder of the bundle, with the program's own `{data}` and `{steps}`."""
+    """The command that starts it, from the folder of the bundle, with the program's own words for `{data}`,
+    `{steps}`, `{saves}` and the name of the `{corpus}`; `{hosts}`, `{image}` and `{job_name}` are the plan's."""
     least_nodes: int = 1
     targets: tuple[str, ...] = ()
     """Those it can start; empty for all of them."""
@@ -46,48 +71,70 @@ LAUNCHERS: Mapping[str, Launcher] = MappingProxyType(
         for launcher in (
             Launcher(
                 name="ssh",
-                summary="starts every node over `ssh`, and stops all of them when one fails; the"
-                " folder lies under the same path everywhere.",
+                summary="starts every node over `ssh`, and stops all of them when one fails or you press"
+                " Ctrl-C; they save first. The folder lies under the same path everywhere. `HF_TOKEN` and"
+                " the environment that is active go with it.",
                 templates={"ssh.sh": "launchers/ssh.sh"},
-                usage="{environment}bash launchers/ssh.sh node0 node1 -- {data} {steps}",
-                least_nodes=2,
+                usage="{environment}bash launchers/ssh.sh {hosts} -- {data} {steps} {saves}",
             ),
             Launcher(
                 name="slurm",
-                summary="one task per node; the processes meet at the job's first host.",
+                summary="one task per node; the processes meet at the job's first host. Partition, account"
+                " and environment are named in the script's first lines. When its time is up, or it is"
+                " preempted, the job queues again and goes on from its last checkpoint.",
                 templates={"slurm.sh": "launchers/slurm.sh"},
-                usage="{environment}sbatch launchers/slurm.sh {data} {steps}",
+                usage="{environment}sbatch launchers/slurm.sh {data} {steps} {saves}",
             ),
             Launcher(
                 name="docker",
-                summary="builds an image with the folder in it, and runs it with the host's shared"
-                " memory and network.",
+                summary="builds one image for all targets, and runs it with the host's shared memory and"
+                " network.",
                 templates={
                     "docker.sh": "launchers/docker.sh",
                     "Dockerfile": "launchers/Dockerfile",
+                    "../.dockerignore": "launchers/dockerignore",
                 },
-                usage="bash launchers/docker.sh {data} {steps}",
+                usage="bash launchers/docker.sh {data} {steps} {saves}",
                 targets=_WITH_REQUIREMENTS,
             ),
             Launcher(
                 name="kubernetes",
-                summary="`pytorchjob.yaml` for Kubeflow's Training Operator, `trainjob.yaml` for"
-                " Kubeflow Trainer 2; both need the image of `docker.sh` in your registry.",
+                summary="a plain Job, one pod per node, which any cluster runs. The image is that of"
+                " `docker.sh`, in your registry; data and checkpoints lie in the volume of"
+                " `storage.yaml`; a pod that ends is started again and goes on.",
+                templates={
+                    "storage.yaml": "launchers/storage.yaml",
+                    "job.yaml": "launchers/job.yaml",
+                },
+                usage="docker build --file launchers/Dockerfile --tag {image} . && docker push {image}\n"
+                'kubectl create secret generic huggingface --from-file=token="${{HOME}}/.cache/huggingface/token"'
+                "  # of gated models alone\n"
+                "kubectl apply -f launchers/storage.yaml"
+                " && kubectl wait --for=condition=Ready pod/{job_name}-files\n"
+                "kubectl cp {corpus} {job_name}-files:/storage/{corpus}"
+                " && kubectl delete pod {job_name}-files\n"
+                "kubectl apply -f launchers/job.yaml && kubectl logs --follow job/{job_name}",
+                targets=_WITH_REQUIREMENTS,
+            ),
+            Launcher(
+                name="kubeflow",
+                summary="the same pods by `trainjob.yaml` for Kubeflow Trainer 2, or `pytorchjob.yaml` for"
+                " Kubeflow's older Training Operator; all but the last line is as for kubernetes.",
                 templates={
                     "pytorchjob.yaml": "launchers/pytorchjob.yaml",
                     "trainjob.yaml": "launchers/trainjob.yaml",
                 },
-                usage="kubectl apply -f launchers/pytorchjob.yaml",
+                usage="kubectl apply -f launchers/trainjob.yaml",
                 least_nodes=2,
                 targets=_WITH_REQUIREMENTS,
             ),
             Launcher(
                 name="ray",
                 summary="a worker of Ray Train per GPU, which runs `train.py` itself; the folder lies"
-                " under the same path everywhere.",
+                " under the same path everywhere, and the command is for a machine of the cluster. Workers"
+                " that fail are started again and go on.",
                 templates={"ray_train.py": "launchers/ray_train.py"},
-                usage="ray job submit --working-dir . -- python launchers/ray_train.py {steps}",
-                least_nodes=2,
+                usage="python launchers/ray_train.py {data} {steps} {saves}",
                 targets=_PLAIN_SCRIPTS,
             ),
             Launcher(
@@ -112,29 +159,70 @@ def launcher_files(
     used = [
         launcher for name, launcher in LAUNCHERS.items() if starts[name] and _suits(launcher, spec)
     ]
-    common = {**context, "job_name": job_name(spec.model)}
+    common = {
+        **context,
+        "job_name": job_name(spec.model),
+        "installable": [one.name for one in written if one.name in _WITH_REQUIREMENTS],
+        "steps": STEPS,
+        "time_limit": time_limit(STEPS * spec.expected_step_seconds),
+    }
     readme = {
         "targets": written,
-        "usages": [(one, usage(one, starts[one.name][0], context["corpus"])) for one in used],
+        "usages": [(one, usage(one, starts[one.name][0], spec, context["corpus"])) for one in used],
         "programs": list(dict.fromkeys(program_of(target).name for target in written)),
     }
     files = {"launchers/README.md": render("launchers/README.md", common | readme)}
     for launcher in used:
         first = starts[launcher.name][0]
-        own = {**common, "default_target": first.name, "program": program_of(first)}
+        own = {**common, **_pods(spec, program_of(first), context["corpus"])}
+        own |= {"default_target": first.name, "program": program_of(first)}
         for name, template in launcher.templates.items():
-            files[f"launchers/{name}"] = render(template, own)
+            files[posixpath.normpath(f"launchers/{name}")] = render(template, own)
     return files
 
 
-def usage(launcher: Launcher, target: Target, corpus: str) -> str:
-    """Return the command by which a launcher starts a target on a file of the user's."""
-    program = program_of(target)
+def usage(launcher: Launcher, target: Target, spec: RunSpec, corpus: str) -> str:
+    """Return the command by which a launcher starts a plan's target on a file of the user's."""
+    program, job = program_of(target), job_name(spec.model)
+    corpus = program.corpus or corpus
     return launcher.usage.format(
         environment=program.environment,
-        data=program.data.format(corpus=corpus),
+        hosts=_HOSTS.get(spec.nodes, f"me@node{{0..{spec.nodes - 1}}}"),
+        data=program.data.format(folder="", corpus=corpus),
         steps=" ".join(program.steps),
+        saves=" ".join(program.saves).format(folder="checkpoints"),
+        corpus=corpus,
+        image=f"{_REGISTRY}/{job}",
+        job_name=job,
     )
+
+
+def _pods(spec: RunSpec, program: Program, corpus: str) -> dict[str, Any]:
+    """Return what Kubernetes is told of a plan's pods, one of which takes a node."""
+    corpus = program.corpus or corpus
+    arguments = program.data.format(folder=f"{_STORAGE}/", corpus=corpus).split()
+    arguments += program.steps
+    arguments += [word.format(folder=f"{_STORAGE}/checkpoints") for word in program.saves]
+    host_gib = spec.host_bytes / GIB + _PROCESS_GIB * spec.gpus_per_node
+    return {
+        "registry": _REGISTRY,
+        "pod_arguments": arguments,
+        "pod_cpus": _CPUS_PER_GPU * spec.gpus_per_node,
+        "pod_memory_gib": math.ceil(host_gib),
+        # One more is being written, and the model itself is the size of one at the most.
+        "storage_gib": math.ceil((KEPT + 2) * spec.checkpoint_bytes / GIB) + _DATA_GIB,
+        "kept": KEPT,
+    }
+
+
+def time_limit(run_seconds: float) -> str:
+    """Return hours and minutes that Slurm gives a run: twice what it should take, and half an hour.
+
+    Rounded up to ten minutes; a day at the most, since the job goes on where it was stopped.
+    """
+    tens = math.ceil((2 * run_seconds + _START_SECONDS) / 600)
+    hours, rest = divmod(min(tens, 24 * 6), 6)
+    return f"{hours:02}:{rest}0:00"
 
 
 def _suits(launcher: Launcher, spec: RunSpec) -> bool:

@@ -13,30 +13,62 @@ class Program:
 
     name: str
     data: str
-    """Arguments that name the user's data; `{corpus}` stands for the file."""
+    """Arguments that name the user's data: `{corpus}` is the file, `{folder}` where it lies, with a slash."""
     steps: tuple[str, ...]
-    """Arguments for a thousand optimizer steps."""
+    """Arguments for `STEPS` optimizer steps."""
+    saves: tuple[str, ...]
+    """Arguments that save every hundred steps to `{folder}`, and go on from what is there."""
+    goes_on: str
+    """Those of `saves` by which a launcher knows that the same command goes on."""
+    corpus: str = ""
+    """What its data is called, where it is not the file of the task."""
     environment: str = ""
     """Variables that stand before a command that starts it, with a space after them."""
     readme: str = "README.md"
     """The template of a bundle's README where this is what the bundle starts."""
 
 
-TRAIN_PY = Program(name="train.py", data="--data {corpus}", steps=("--steps", "1000"))
+STEPS = 1000
+"""Of the commands that READMEs show."""
+
+KEPT = 3
+"""Checkpoints that those commands keep."""
+
+TRAIN_PY = Program(
+    name="train.py",
+    data="--data {folder}{corpus}",
+    steps=("--steps", f"{STEPS}"),
+    saves=(
+        *("--output", "{folder}"),
+        *("--save-every", "100", "--keep", f"{KEPT}"),
+        *("--resume", "latest"),
+    ),
+    goes_on="--resume latest",
+)
 
 _OTHERS: Mapping[str, Program] = MappingProxyType(
     {
         "megatron": Program(
             name="pretrain_gpt.py",
-            data="--data-path corpus_text_document",
-            steps=("--train-iters", "1000"),
+            data="--data-path {folder}{corpus}",
+            steps=("--train-iters", f"{STEPS}"),
+            saves=("--save", "{folder}", "--load", "{folder}", "--save-interval", "100"),
+            goes_on="--load",
+            corpus="corpus_text_document",
             environment="MEGATRON_PATH=~/Megatron-LM ",
             readme="megatron/README.md",
         ),
         "torchtitan": Program(
             name="torchtitan.train",
-            data="--dataloader.dataset c4_test --dataloader.dataset_path corpus",
-            steps=("--training.steps", "1000"),
+            data="--dataloader.dataset c4_test --dataloader.dataset_path {folder}{corpus}",
+            steps=("--training.steps", f"{STEPS}"),
+            saves=(
+                "--checkpoint.enable",
+                *("--checkpoint.interval", "100"),
+                *("--dump_folder", "{folder}"),
+            ),
+            goes_on="--checkpoint.enable",
+            corpus="corpus",
             readme="torchtitan/README.md",
         ),
     }

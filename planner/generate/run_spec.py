@@ -90,8 +90,14 @@ class RunSpec:
     """`eager`, `sdpa` or `flash`."""
     compile: bool = False
     """Whether the repeated blocks run through torch.compile."""
+    flash_version: int = 2
+    """Of FlashAttention, where `attention` is `flash`."""
     recompute: str
     """`none`, `selective` or `full`."""
+    loss: str = "standard"
+    """`standard`, `chunked` or `fused`."""
+    loss_chunk_tokens: int = 0
+    """Tokens of a chunk, where the script itself computes the loss in chunks."""
     offload: str = "none"
     """`none`, `optimizer` or `optimizer+parameters`."""
     optimizer: str
@@ -100,6 +106,12 @@ class RunSpec:
     """Whether the GPUs of a node read each other's memory, by NVLink or PCIe."""
     network: str = ""
     """What carries traffic between nodes: `infiniband` (RoCE too), `efa`, `ethernet`; "" if unknown."""
+    efa_interfaces: int = 0
+    """AWS's adapters for NCCL in a node; 0 without or unknown."""
+    host_bytes: int = 0
+    """What loading the model and training take of a node's memory, the processes themselves left out."""
+    checkpoint_bytes: int = 0
+    """Of one checkpoint at the most: the weights and the optimizer's states."""
     sagemaker_type: str = ""
     """What a SageMaker training job calls the nodes' type of instance; "" where it has none."""
     expected_peak_bytes: int

@@ -5,7 +5,12 @@ from typing import Any
 
 from planner.domain.strategy import PipelineSchedule
 from planner.generate.axes import axes
-from planner.generate.context import ATTENTION, COMPUTE_DTYPES, compute_dtype, weights_divided_by
+from planner.generate.context import (
+    COMPUTE_DTYPES,
+    attention_name,
+    compute_dtype,
+    weights_divided_by,
+)
 from planner.generate.run_spec import RunSpec
 from planner.parallel.pipeline_schedules import SCHEDULES, Schedule
 from planner.targets.families import family, is_tied
@@ -31,7 +36,12 @@ def script_context(spec: RunSpec) -> dict[str, Any]:
         "divided_by": weights_divided_by(replace(spec, framework="torch")),
         "fsdp_names": _fsdp_names(spec),
         "parts_of_model": _data_parallel_parts(spec),
-        "parts_of_step": ("torchrun/data_parallel/step", "torchrun/data_parallel/main"),
+        "parts_of_step": (
+            "torchrun/data_parallel/step",
+            "common/evaluate",
+            "torchrun/data_parallel/main",
+        ),
+        "eval_autocasts": True,
     }
     if is_local:
         context["is_replicated"] = False
@@ -70,7 +80,8 @@ def _model_parallel_context(spec: RunSpec) -> dict[str, Any]:
         "family": known,
         "grid": grid,
         # Where the sequence is divided, PyTorch's own attention computes the pieces.
-        "attention": "sdpa" if "context" in grid.sizes else ATTENTION[spec.attention],
+        **({"flash": None} if "context" in grid.sizes else {}),
+        "attention": "sdpa" if "context" in grid.sizes else attention_name(spec),
         "owner_mesh": 'grid.mesh["shard"]' if "shard" in grid.data else "grid.batch",
         "averages_by_hand": bool(grid.batch) and not is_sharded,
         "autocasts": spec.precision in COMPUTE_DTYPES and not is_sharded,
@@ -85,7 +96,9 @@ def _model_parallel_context(spec: RunSpec) -> dict[str, Any]:
         "mesh_names": [*(["DeviceMesh"] if takes_mesh else []), "init_device_mesh"],
         "tensor_names": _tensor_names(spec, is_gpt2=is_gpt2),
         "parts_of_model": _model_parallel_parts(spec, is_gpt2=is_gpt2),
-        "parts_of_step": ("torchrun/model_parallel/step", "torchrun/model_parallel/main"),
+        "parts_of_step": tuple(
+            f"torchrun/model_parallel/{part}" for part in ("step", "evaluate", "main")
+        ),
     }
 
 

@@ -23,6 +23,8 @@ def training_arguments(spec: RunSpec) -> dict[str, Any]:
         "report_to": "none",
     }
     settings |= _precision(spec)
+    if spec.loss == "fused":
+        settings["use_liger_kernel"] = True
     if spec.adapters:
         # Trainer would have DDP look through the graph of a model that is not transformers' own.
         settings["ddp_find_unused_parameters"] = False

@@ -17,6 +17,8 @@ from planner.domain.job import Job
 from planner.generate import RunSpec, generate
 from planner.generate.adapters import adapters_of
 from planner.hardware.placement import cuda_visible_devices
+from planner.memory.evaluation_and_checkpoint import checkpoint_host_bytes
+from planner.memory.host import estimate_host_memory
 from planner.parallel.partition import layers_per_stage
 from planner.report.text import flag_words, recommendation
 from planner.step_time.compute import training_flops_per_token
@@ -32,6 +34,9 @@ CHECKED_WITH = {
 """Versions that the generated files were executed with; torchtitan has only read its own."""
 
 _ADAPTERS_CHECKED_WITH = {"peft": "0.21.2", "bitsandbytes": "0.50.2"}
+
+_HOPPER = "9.0"
+"""The compute capability that FlashAttention's third version is for."""
 
 MEGATRON_COMMIT = "d98e8a6"
 """Of Megatron-LM, whose names of arguments were read. Source: NVIDIA/Megatron-LM, 2026-08-22."""
@@ -89,7 +94,9 @@ def _run_spec(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
         layers_per_stage=layers_per_stage(job, strategy.pipeline_parallel_size),
         has_peer_to_peer=has_peer_to_peer(job.cluster),
         network=network_kind(job.cluster),
-        sagemaker_type=job.cluster.instance.sagemaker_type if job.cluster.instance else "",
+        **_instance_words(job.cluster),
+        host_bytes=round(float(estimate_host_memory(job, strategy).peak_bytes)),
+        checkpoint_bytes=round(checkpoint_host_bytes(job, strategy, is_full=True)),
         global_batch_size=recipe.global_batch_size,
         sequence_length=recipe.sequence_length,
         precision=recipe.precision,
@@ -97,6 +104,9 @@ def _run_spec(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
         adapters=adapters_of(job),
         attention=recipe.attention,
         compile=recipe.compile,
+        flash_version=3 if job.cluster.gpu.compute_capability == _HOPPER else 2,
+        loss=recipe.loss,
+        loss_chunk_tokens=job.loss.chunk_tokens if job.loss else 0,
         optimizer=recipe.optimizer,
         expected_peak_bytes=round(float(chosen.memory.peak_bytes)),
         expected_reserved_bytes=round(float(chosen.memory.reserved_bytes)),
@@ -108,6 +118,16 @@ def _run_spec(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
         plan_json=json.dumps(_untimed(answer), indent=2) + "\n",
         versions=_versions(job),
     )
+
+
+def _instance_words(cluster: Cluster) -> dict[str, Any]:
+    """Return what a cloud calls the machines and their network adapters, where they are a cloud's."""
+    if cluster.instance is None:
+        return {}
+    return {
+        "sagemaker_type": cluster.instance.sagemaker_type,
+        "efa_interfaces": cluster.instance.efa_interfaces,
+    }
 
 
 def _versions(job: Job) -> dict[str, str]:

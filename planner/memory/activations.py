@@ -27,11 +27,13 @@ from planner.memory.phases import PhasedTerm, always
 from planner.parallel.activations import (
     block_retained_bytes,
     by_numerics,
+    hidden_state_bytes,
+    logits_tokens,
     numerics_of,
     part_kept_bytes,
     tokens,
 )
-from planner.parallel.adapters import largest_quantised_weights
+from planner.parallel.frozen_weights import largest_quantised_weights
 from planner.parallel.partition import Stage, occurrences, rank_weights, stage_parameters
 
 
@@ -95,6 +97,41 @@ def recomputed_block(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     )
 
 
+def recomputed_gradients(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
+    """Gradients around a block's last matmul, while all of the block that was recomputed is there.
+
+        bytes = T * (state + e * inputs / t)
+
+    Notation: state the gradient of the block's output, a hidden state; inputs those of its last matmul, of all
+    experts that a token meets; e bytes of an element.
+    Source: torch.utils.checkpoint repeats a block's forward whole before its backward begins, which starts
+    with the last matmul.
+    Leaves out: recompute="selective" of attention alone, whose scores are not there yet.
+    """
+    is_whole = np.asarray(s.recompute) == Recompute.FULL
+    if job.framework.activations.selective_recompute == "matmuls":
+        is_whole = np.asarray(s.recompute) != Recompute.NONE
+    last = [part.linears[-1] for part in job.model.blocks if part.linears]
+    widths = [
+        layer.experts_per_token
+        * layer.in_features
+        / (s.tensor_parallel_size if layer.cuts_inputs else 1)
+        for layer in last
+    ]
+    each = by_numerics(job, s, lambda n: 4.0 if n == Numerics.FP32 else 2.0)
+    state = size(hidden_state_bytes(job, s) / tokens(job, s), "/token of its output")
+    inputs = bytes_each(each) * count(greatest(widths), "inputs of its last matmul")
+    held = only_where(
+        is_whole & (stage.num_blocks > 0), count(tokens(job, s), "tokens") * (state + inputs)
+    )
+    return PhasedTerm(
+        name="recomputed_gradients",
+        last_block=held,
+        first_block=held,
+        source="torch.utils.checkpoint, PyTorch 2.13",
+    )
+
+
 def autocast_weight_copies(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     """The 16-bit copy of every weight matrix that autocast makes and backward needs.
 
@@ -133,24 +170,56 @@ def autocast_weight_copies(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
 def logits_and_loss(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     """Logits, their fp32 copy, log-softmax and gradients around the cross-entropy.
 
-        bytes = T * V * forward at the end of forward, T * V * backward in the loss's backward
+        bytes = C * V * forward at the end of forward, C * V * backward in the loss's backward
 
     divided by t where the framework splits the loss by vocabulary. With torch, forward is 4 for
     the log-softmax that backward needs, 4 for the logits in fp32 and 2 in the compute dtype (none
     when that is fp32); backward adds the gradients into and out of the log-softmax.
-    Source: the framework record's activations section.
-    Leaves out: chunked cross-entropy.
+    Notation: C tokens whose logits exist at once: all T, or those of a chunk (`logits_tokens`).
+    Source: the framework record's activations section, or that of the recipe's loss.
     """
     has_loss = stage.is_last * (1.0 if job.model.has_token_loss else 0.0)
     split = s.tensor_parallel_size if job.framework.activations.splits_loss else 1
-    logits = count(has_loss * tokens(job, s) * job.model.vocab_size / split, "logits")
-    forward, backward = job.framework.activations.loss_bytes_per_logit
-    kept = by_numerics(job, s, lambda n: forward - (2.0 if n == Numerics.FP32 else 0.0))
+    own = job.loss
+    logits = count(has_loss * logits_tokens(job, s) * job.model.vocab_size / split, "logits")
+    forward, backward = (own or job.framework.activations).loss_bytes_per_logit
+    in_fp32 = 2 * forward if own and own.in_compute_dtype else forward - 2.0
+    kept = by_numerics(job, s, lambda n: in_fp32 if n == Numerics.FP32 else forward)
     return PhasedTerm(
         name="logits_and_loss",
         forward=logits * bytes_each(kept),
         loss=logits * bytes_each(backward),
-        source=job.framework.activations.source,
+        note="" if own is None else f"the {job.recipe.loss} loss never holds all of them",
+        source=(own or job.framework.activations).source,
+    )
+
+
+def loss_gradients(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
+    """Gradients that a loss in chunks gathers chunk by chunk: of the head, and of the hidden states.
+
+        bytes = g * V * H in the loss's backward; g * (V + T) * H from forward on where that computes them
+
+    V divided by t where the framework splits the loss by vocabulary, 0 beside frozen weights. Notation: g
+    bytes of an element; H hidden size.
+    Source: the framework record's section of the recipe's loss.
+    Leaves out: a second buffer while gradients are cast or added to those of other micro-batches.
+    """
+    own = job.loss
+    if own is None or not (own.keeps_gradients or own.repeats_head):
+        return always("loss_gradients", NOTHING, job.framework.activations.source)
+    split = s.tensor_parallel_size if job.framework.activations.splits_loss else 1
+    each = bytes_each(by_numerics(job, s, lambda n: 4.0 if n == Numerics.FP32 else 2.0))
+    has_loss = stage.is_last * (1.0 if job.model.has_token_loss else 0.0)
+    trained = 0.0 if job.recipe.lora else 1.0
+    rows: Expression = count(trained * has_loss * job.model.vocab_size / split, "rows of the head")
+    if own.keeps_gradients:
+        rows = rows + count(has_loss * tokens(job, s), "tokens")
+    gathered = rows * _hidden_size(job) * each
+    return PhasedTerm(
+        name="loss_gradients",
+        forward=gathered if own.keeps_gradients else NOTHING,
+        loss=gathered,
+        source=own.source,
     )
 
 

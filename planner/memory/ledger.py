@@ -35,7 +35,7 @@ from planner.domain.strategy import Layout, Strategy, tabulate
 from planner.memory import activations, optimizers
 from planner.memory.phases import PhasedTerm, always
 from planner.memory.sharding_buffers import communication_buffers, framework_and_context
-from planner.parallel import adapters, partition
+from planner.parallel import adapters, frozen_weights, partition
 from planner.parallel.activations import shards_parameters
 from planner.parallel.partition import Stage
 
@@ -94,6 +94,8 @@ def _stage_memory(job: Job, s: Strategy, stage: Stage) -> Memory:
     phased = tuple(term(job, s, stage) for term in _TERMS)
     if job.recipe.lora is not None:
         phased = (*phased, activations.dequantised_weight(job, stage))
+    if job.loss is not None:
+        phased = (*phased, activations.loss_gradients(job, s, stage))
     amounts = (
         sum((held.value for held in same if held is not NOTHING), 0.0) for same in _by_phase(phased)
     )
@@ -157,9 +159,9 @@ def _shards(is_sharded: Truth, shards: Amount) -> Expression:
 def parameters(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     """Parameters as forward reads them, sharded from the framework's stage on.
 
-        bytes = parameter_bytes * (D / N + E / M) + F / N, N = M = 1 where they are whole
+        bytes = parameter_bytes * (D / N + E / M) + F / N + C, N = M = 1 where they are whole
 
-    Notation: F bytes of frozen weights; beside them D counts the adapters alone.
+    Notation: F bytes of frozen weights, C of quantised ones' constants; beside them D counts the adapters alone.
     Source: Rajbhandari et al., ZeRO, arXiv:1910.02054, section 5; FSDP2 shards parameters from
     ZeRO-2 up (reshard_after_forward only says for how long the gathered copy stays).
     Leaves out: padding of a sharded dimension to a multiple of N.
@@ -168,9 +170,12 @@ def parameters(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     each = np.where(s.offloads_parameters, 0.0, job.precision.parameter_bytes)
     held = _held(job, s, stage, each, is_sharded)
     if job.recipe.lora is not None:
-        frozen = np.where(s.offloads_parameters, 0.0, adapters.frozen_bytes(job, s, stage))
+        frozen = np.where(s.offloads_parameters, 0.0, frozen_weights.frozen_bytes(job, s, stage))
         of_frozen = size(frozen, "of frozen weights")
         held = held + of_frozen / _shards(is_sharded, partition.dense_shards(s))
+        if job.recipe.lora.is_quantised:
+            constants = frozen_weights.constant_bytes(job, s, stage)
+            held = held + size(constants, "of their constants, whole")
     return always("parameters", held, _ZERO)
 
 
@@ -248,6 +253,7 @@ _TERMS: tuple[Callable[[Job, Strategy, Stage], PhasedTerm], ...] = (
     _optimizer_temporaries,
     activations.activations,
     activations.recomputed_block,
+    activations.recomputed_gradients,
     activations.autocast_weight_copies,
     activations.logits_and_loss,
     activations.tensor_parallel_buffers,

@@ -59,9 +59,11 @@ def _flat_buckets(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
 
         ZeRO-3: r * E always, + g * min(P, max(L, W)) but in the optimizer's step
         ZeRO-2: r * E in backward, whatever the size of the model
+        both: + r * V around the last block's backward, where V > E
         ZeRO-0 and 1: r * min(P, E) when the gradients are reduced, after backward
 
-    Notation: E reduce_bucket_size, L stage3_max_live_parameters and W the largest matrix, elements.
+    Notation: E reduce_bucket_size, L stage3_max_live_parameters, W the largest matrix and V the head's, elements.
+    A gradient that is larger than the buffer is reduced from where it is, when the next one comes.
     Source: DeepSpeed 0.18, runtime/zero/stage_1_and_2.py (ipg_buffer) and stage3.py; contiguous
     gradients, a single buffer, nothing for the all-gather of ZeRO-1 and 2, which is in place.
     Leaves out: the second buffer of overlap_comm under ZeRO-2; parameters below
@@ -76,6 +78,11 @@ def _flat_buckets(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     bucket = reduced * count(
         job.framework.sharding.bucket_elements, "elements of the reduction's buffer"
     )
+    head = _head_parameters(job, s, stage)
+    is_large = head > job.framework.sharding.bucket_elements
+    waiting = only_where(
+        is_large & s.shards_parameters, reduced * count(head, "of the head, too large for it")
+    )
     late = only_where(s.data_parallel_size > 1, reduced * count(trained, "gradients in a buffer"))
     gathered = bytes_each(job.precision.gather_bytes) * count(held, "gathered parameters")
     in_step = only_where(s.gathers_twice, bucket)
@@ -87,12 +94,24 @@ def _flat_buckets(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
         name="communication_buffers",
         forward=in_forward,
         loss=in_backward,
-        last_block=in_backward,
+        last_block=in_backward + waiting,
         first_block=in_backward,
         outer=either(s.shards_parameters, in_backward, late),
         step=in_step,
         source=job.framework.sharding.source,
     )
+
+
+def _head_parameters(job: Job, s: Strategy, stage: Stage) -> Amount:
+    """Return the elements of the largest trained matrix behind the blocks, as a rank holds it."""
+    if job.recipe.lora is not None:
+        return 0.0
+    behind = [
+        rank_weights(part, s) * stage.is_last
+        for part in job.model.others
+        if part not in before_blocks(job.model)
+    ]
+    return greatest(behind)
 
 
 def _gathered_blocks(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:

@@ -29,6 +29,27 @@ def part_tokens(job: Job, s: Strategy, part: Part) -> Amount:
     return tokens(job, s) * part.tokens(length) / length
 
 
+def logits_tokens(job: Job, s: Strategy) -> Amount:
+    """Return C, the tokens of a micro-batch whose logits exist at once.
+
+        C = T; with a loss in chunks min(T, chunk_tokens), or T / num_chunks, or
+        the power of two from T / ceil(V / H) up, whose logits take what all hidden states take
+
+    Source: the framework record's section of the recipe's loss; for the last, Hsu et al., Liger Kernel,
+    arXiv:2410.10989, section 3.2, and its ops/fused_linear_cross_entropy.py.
+    """
+    seen, own = tokens(job, s), job.loss
+    if own is None:
+        return seen
+    if own.chunk_tokens:
+        return np.minimum(seen, own.chunk_tokens)
+    if own.num_chunks:
+        return seen / own.num_chunks
+    wider = np.ceil(job.model.vocab_size / job.model.hidden_size)
+    rows: Amount = np.exp2(np.ceil(np.log2(np.ceil(seen / wider))))
+    return np.minimum(seen, rows)
+
+
 def sequence_split(s: Strategy) -> Amount:
     """Return q, over how many ranks what lies between the parallel regions is divided."""
     return np.where(s.sequence_parallel, s.tensor_parallel_size, 1)
@@ -62,21 +83,27 @@ def kept_per_token(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Amo
         bytes = split / t + between / q + inputs / (1 if the framework keeps them gathered else q)
 
     Fused attention keeps a log-sum-exp per head; materialised scores keep themselves, and keys and
-    values expanded to all heads.
+    values expanded to all heads. Adapters keep their inputs in 16 bit and as gathered.
     """
-    is_fused = job.framework.activations.fuses_norms and numerics == Numerics.HALF
+    has_fused_norms = job.framework.activations.fuses_norms or (
+        job.loss is not None and job.loss.fuses_norms
+    )
+    is_fused = has_fused_norms and numerics == Numerics.HALF
     of_norms = Numerics.FUSED if is_fused else numerics
+    has_adapters = job.recipe.lora is not None
+    fraction = 1 if has_adapters else job.precision.operand_fraction
     by_share: dict[Share, Amount] = dict.fromkeys(Share, 0.0)
     for kept in part.kept:
         runs_in = of_norms if kept.name in part.vectors else numerics
         if kept.name in job.framework.activations.spelled_out:
             runs_in = min(numerics, Numerics.HALF)
         size = adapters.kept_bytes(job, s, part, kept, runs_in)
-        by_share[kept.share] += size * (job.precision.operand_fraction if kept.operand_of else 1)
+        by_share[kept.share] += size * (fraction if kept.operand_of else 1)
     by_share[Share.INPUT] += adapters.added_bytes(job, s, part)
     split = by_share[Share.SPLIT] + attention_bytes(job, s, part, numerics)
     between = by_share[Share.SEQUENCE] / sequence_split(s)
-    gathered = 1 if job.framework.activations.keeps_gathered_inputs else sequence_split(s)
+    is_gathered = job.framework.activations.keeps_gathered_inputs or has_adapters
+    gathered = 1 if is_gathered else sequence_split(s)
     return split / s.tensor_parallel_size + between + by_share[Share.INPUT] / gathered
 
 
@@ -115,13 +142,13 @@ def block_retained_bytes(job: Job, s: Strategy, part: Part) -> Amount:
     if job.framework.activations.selective_recompute == "matmuls" and np.any(
         s.recompute == Recompute.SELECTIVE
     ):
-        saved = np.minimum(kept, _checkpoint(job, s) + _matmul_outputs(job, s, part))
+        saved = np.minimum(kept, hidden_state_bytes(job, s) + _matmul_outputs(job, s, part))
         kept = np.where(s.recompute == Recompute.SELECTIVE, saved, kept)
-    return np.where(s.recompute == Recompute.FULL, _checkpoint(job, s), kept)
+    return np.where(s.recompute == Recompute.FULL, hidden_state_bytes(job, s), kept)
 
 
-def _checkpoint(job: Job, s: Strategy) -> Amount:
-    """Bytes of one hidden state, which is all that recompute="full" keeps of a block."""
+def hidden_state_bytes(job: Job, s: Strategy) -> Amount:
+    """Return the bytes of one hidden state, which is all that recompute="full" keeps of a block."""
     is_half = job.precision.copy_bytes == 0
     each = job.model.hidden_size * by_numerics(
         job, s, lambda n: 2 if n in {Numerics.HALF, Numerics.FUSED} or is_half else 4

@@ -1,29 +1,32 @@
-"""LoRA and QLoRA: which weights are trained, what the frozen ones take, what backward still needs.
+"""LoRA and QLoRA: which weights are trained, and what backward still needs beside frozen ones.
 
-Notation: r rank of an adapter, A[r, in_features] and B[out_features, r] its matrices; q bytes of a
-frozen weight of the blocks' linears, b of any other frozen parameter.
+Notation: r rank of an adapter, A[r, in_features] and B[out_features, r] its matrices. What frozen
+weights take is in `planner.parallel.frozen_weights`.
 Source: Hu et al., LoRA, arXiv:2106.09685; Dettmers et al., QLoRA, arXiv:2305.14314; PEFT 0.21
 tuners/lora/layer.py; bitsandbytes 0.49 autograd/_functions.py.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import numpy as np
 
 from planner.core.errors import InvalidInputError, UnsupportedError, did_you_mean
 from planner.core.term import Amount, Truth
-from planner.domain.job import HALF_BITS, Job, Lora
+from planner.domain.job import HALF_BYTES, Job
 from planner.domain.model import Kept, Linear, Model, Numerics, Part
 from planner.domain.strategy import Strategy
-from planner.parallel.partition import Stage, occurrences, rank_parameters, stage_parameters
+from planner.parallel.frozen_weights import (
+    frozen_bytes,
+    frozen_part_bytes,
+    is_single,
+    narrow_linears,
+)
+from planner.parallel.partition import Stage, occurrences, stage_parameters
 
 ALL_LINEAR = "all-linear"
 """PEFT's word for every linear of the blocks; routers and the head are left out."""
-
-NF4_BLOCK, CONSTANTS_BLOCK = 64, 256
-"""Weights that share a constant, and constants that share one of their own."""
 
 _INT8 = 8
 
@@ -71,7 +74,9 @@ def find_targets(
             field="recipe.method",
         )
     every = tuple(
-        dict.fromkeys(layer.name for part in model.blocks for layer in part.linears if _fits(layer))
+        dict.fromkeys(
+            layer.name for part in model.blocks for layer in part.linears if is_single(layer)
+        )
     )
     if wanted == ALL_LINEAR or (wanted is None and not defaults):
         return every
@@ -79,10 +84,6 @@ def find_targets(
     known = (*every, *(layer.name for part in model.others for layer in part.linears))
     found = (_linears_called(name, model, known, modules) for name in names)
     return tuple(dict.fromkeys(linear for linears in found for linear in linears))
-
-
-def _fits(layer: Linear) -> bool:
-    return layer.num_experts == 1 and layer.name != "router"
 
 
 def _linears_called(
@@ -154,12 +155,21 @@ def trained_parameters(job: Job, s: Strategy, stage: Stage) -> tuple[Amount, Amo
 
         dense = sum(r * (in_features + out_features)) over the adapters, or all parameters
 
-    Leaves out: tensor parallelism of adapters, which PEFT does not know.
+    divided by t, which cuts A by its inputs or by r, and B by its outputs.
+    Notation: t tensor parallel size.
+    Source: Megatron Bridge peft/utils.py ParallelLinearAdapter.
     """
     if job.recipe.lora is None:
         return stage_parameters(job, s, stage)
     adapters = sum(n * adapter_parameters(job, part) for part, n in occurrences(job.model, stage))
-    return adapters, 0.0
+    return adapters / s.tensor_parallel_size, 0.0
+
+
+def without_adapters(job: Job) -> Job:
+    """Return the job as if all its weights were trained."""
+    if job.recipe.lora is None:
+        return job
+    return replace(job, recipe=replace(job.recipe, lora=None))
 
 
 def adapter_parameters(job: Job, part: Part) -> int:
@@ -175,54 +185,6 @@ def trainable(job: Job) -> tuple[int, int]:
     if job.recipe.lora is None:
         return job.model.parameters, job.model.parameters
     return adapters, job.model.parameters + adapters
-
-
-def frozen_weight_bytes(lora: Lora, in_features: int) -> float:
-    """Return q.
-
-        16 bit: 2;  int8: 1 + 4 / in_features;  NF4: 1/2 + 4/64
-        NF4 with double quantisation: 1/2 + 1/64 + 4 / (64 * 256)
-
-    Source: QLoRA, arXiv:2305.14314, section 3; LLM.int8 scales each row by an fp32 number.
-    """
-    if not lora.is_quantised:
-        return lora.base_bits / 8
-    if lora.base_bits == _INT8:
-        return 1 + 4 / in_features
-    if lora.has_double_quantization:
-        return 1 / 2 + 1 / NF4_BLOCK + 4 / (NF4_BLOCK * CONSTANTS_BLOCK)
-    return 1 / 2 + 4 / NF4_BLOCK
-
-
-def frozen_part_bytes(job: Job, s: Strategy, part: Part) -> Amount:
-    """Return the bytes of a part's frozen weights on a rank: q and b times their parameters.
-
-    Source: transformers replaces the linears of the blocks, and neither the head nor experts that
-    are one tensor.
-    Leaves out: the fp32 that PEFT's prepare_model_for_kbit_training casts norms and embeddings to.
-    """
-    lora = job.recipe.lora
-    if lora is None:
-        return 0.0
-    other = frozen_other_bytes(lora, job)
-    saved = sum(
-        (other - min(other, frozen_weight_bytes(lora, layer.in_features))) * layer.weights
-        for layer in part.linears
-        if part.is_block and _fits(layer)
-    )
-    return other * sum(rank_parameters(part, s)) - saved
-
-
-def frozen_other_bytes(lora: Lora, job: Job) -> float:
-    """Return b: 16 bit, or 32 where the whole job is in fp32."""
-    return (
-        4.0 if lora.base_bits > HALF_BITS or job.precision.matmul_dtype in {"fp32", "tf32"} else 2.0
-    )
-
-
-def frozen_bytes(job: Job, s: Strategy, stage: Stage) -> Amount:
-    """Return the bytes of a stage's frozen weights on a rank, before ZeRO."""
-    return sum(n * frozen_part_bytes(job, s, part) for part, n in occurrences(job.model, stage))
 
 
 def kept_bytes(job: Job, s: Strategy, part: Part, kept: Kept, numerics: Numerics) -> Amount:
@@ -267,8 +229,7 @@ def added_bytes(job: Job, s: Strategy, part: Part) -> Amount:
         return 0.0
     layers = [layer for layer in part.linears if layer.name in lora.targets]
     inputs = sum(layer.in_features for layer in layers)
-    element = np.where(_runs_autocast(job, s) | _is_sharded(job, s), 2.0, lora.adapter_bytes)
-    element = np.where(job.precision.matmul_dtype in {"fp32", "tf32"}, 4.0, element)
+    element = np.where(computes_in_fp32(job, s), 4.0, 2.0)
     own = np.where(_casts(job, s), element * inputs, 0.0)
     mask = inputs if lora.dropout else 0
     return len(layers) * lora.rank * element + own + mask
@@ -279,9 +240,44 @@ def _casts(job: Job, s: Strategy) -> Truth:
     lora = job.recipe.lora
     if lora is None or lora.dropout:
         return True
-    half = job.precision.matmul_dtype not in {"fp32", "tf32"}
-    is_wider = half and not lora.is_half
-    return _runs_autocast(job, s) | np.asarray(is_wider & np.logical_not(_is_sharded(job, s)))
+    return _runs_autocast(job, s) | are_wider(job, s)
+
+
+def are_wider(job: Job, s: Strategy) -> Truth:
+    """Return whether adapters are held in fp32 beside hidden states in 16 bit."""
+    is_wider = not _is_fp32(job) and job.precision.parameter_bytes > HALF_BYTES
+    return np.asarray(is_wider & np.logical_not(_is_sharded(job, s)))
+
+
+def computes_in_fp32(job: Job, s: Strategy) -> Truth:
+    """Return whether the adapters' matmuls run in fp32: where they are held so, without autocast."""
+    alone = are_wider(job, s) & np.logical_not(_runs_autocast(job, s))
+    return np.asarray(_is_fp32(job) | alone)
+
+
+def _is_fp32(job: Job) -> bool:
+    return job.precision.matmul_dtype in {"fp32", "tf32"}
+
+
+def launched(job: Job, part: Part) -> int:
+    """Return the kernels that a part's adapters and quantised weights launch in forward.
+
+    Four per adapter: A, B, the scale and the sum; two casts where it is in fp32, one of dropout; one
+    for each weight that is dequantised.
+    """
+    lora = job.recipe.lora
+    if lora is None:
+        return 0
+    casts = 2 if job.precision.parameter_bytes > HALF_BYTES else 0
+    each = 4 + casts + (1 if lora.dropout else 0)
+    dequantised = len(narrow_linears(part)) if lora.is_quantised else 0
+    return each * len(adapted_linears(job, part)) + dequantised
+
+
+def adapted_linears(job: Job, part: Part) -> tuple[Linear, ...]:
+    """Return the linears of a part that have an adapter."""
+    lora = job.recipe.lora
+    return tuple(layer for layer in part.linears if lora is not None and layer.name in lora.targets)
 
 
 def _runs_autocast(job: Job, s: Strategy) -> Truth:
@@ -296,19 +292,22 @@ def _is_sharded(job: Job, s: Strategy) -> Truth:
     return np.asarray(s.zero_stage >= job.framework.sharding.parameters_sharded_from)
 
 
+def gathered_stage_bytes(job: Job, s: Strategy, stage: Stage) -> Amount:
+    """Return what gathering a stage's dense parameters takes: all of them, or the adapters after a step.
+
+    Frozen weights travel as they are stored where ranks hold a share of them, and never elsewhere.
+    """
+    trained, _ = trained_parameters(job, s, stage)
+    adapters = job.precision.gather_bytes * trained
+    if job.recipe.lora is None:
+        return adapters
+    return adapters + np.where(_is_sharded(job, s), frozen_bytes(job, s, stage), 0.0)
+
+
 def gathered_part_bytes(job: Job, s: Strategy, part: Part) -> Amount:
     """Return what a gathered occurrence of a part takes: frozen weights as stored, and adapters."""
     adapters = job.precision.gather_bytes * adapter_parameters(job, part)
     return frozen_part_bytes(job, s, part) + adapters
-
-
-def largest_quantised_weights(job: Job) -> int:
-    """Return the weights of the largest linear that is quantised; 0 where none is."""
-    lora = job.recipe.lora
-    if lora is None or not lora.is_quantised:
-        return 0
-    layers = (layer for part in job.model.blocks for layer in part.linears)
-    return max((layer.weights for layer in layers if _fits(layer)), default=0)
 
 
 def largest_trained_tensor(job: Job) -> int:

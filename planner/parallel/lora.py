@@ -26,7 +26,7 @@ class LoraWish:
     bits: int | None = None
     double_quantization: bool | None = None
     dtype: str | None = None
-    """Of the adapters: "fp32" or "16-bit"."""
+    """Of the adapters: "16-bit", or "fp32", to which PEFT casts them (autocast_adapter_dtype)."""
 
 
 def find_lora(
@@ -77,7 +77,7 @@ def module_names(model_type: str, targets: Sequence[str]) -> tuple[str, ...]:
 
 def _lora(method: str, wish: LoraWish, precision: str, targets: tuple[str, ...]) -> Lora:
     is_fp32 = precision in {"fp32", "tf32"}
-    is_half = wish.dtype == "16-bit" or (wish.dtype is None and precision == "bf16")
+    is_half = wish.dtype == "16-bit"
     full_bits = 32 if is_fp32 else 16
     rank = wish.rank or DEFAULT_RANK
     return Lora(

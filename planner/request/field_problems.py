@@ -1,5 +1,6 @@
 """What pydantic refuses -> one problem per field, by its dotted path, with the field that was meant."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -50,9 +51,16 @@ def _problem(detail: Any, sections: Sections) -> Problem:
     if not is_unknown:
         shown = f", not {detail['input']!r:.40}" if detail["type"] != "missing" else ""
         said = "must be an object" if detail["type"] == "model_type" else detail["msg"]
-        return Problem(field=field, message=f"{field or 'the request'}: {said}{shown}", hint="")
+        hint = _nearest_value(detail) if detail["type"] == "literal_error" else ""
+        return Problem(field=field, message=f"{field or 'the request'}: {said}{shown}", hint=hint)
     hint = _nearest_field(last, path[-2] if len(path) > 1 else "", sections)
     return Problem(field=field, message=f"unknown field {field[:80]!r}", hint=hint)
+
+
+def _nearest_value(detail: Any) -> str:
+    """Return a hint with the value that was meant, of those that a field may have."""
+    known = re.findall(r"'([^']*)'", detail["ctx"]["expected"])
+    return did_you_mean(str(detail["input"])[:40], known)
 
 
 def _is_branch(step: str) -> bool:

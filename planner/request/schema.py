@@ -47,7 +47,9 @@ from planner.request.cluster import (
     resolve_cluster,
 )
 from planner.request.field_problems import problems_of
+from planner.request.framework import exchanging, framework_of_release
 from planner.request.lora import LoraRequest
+from planner.request.loss import check_loss
 from planner.request.model import ModelRequest
 
 _LIKELY_FRAMEWORK = "megatron"
@@ -67,7 +69,25 @@ class RecipeRequest(WireModel):
     lora: LoraRequest | None = None
     weights_dtype: Literal["config", "fp32"] | None = None
     attention: Literal["eager", "sdpa", "flash"] = "sdpa"
+    loss: Literal["standard", "chunked", "fused"] = "standard"
+    """How much of the logits exists at once."""
     framework: str = Field(default="torch", max_length=40)
+    framework_version: str | None = Field(
+        default=None, min_length=1, max_length=60, examples=["2024-08"]
+    )
+    """Release or date; the nearest known record is taken, and said."""
+    gradient_reduce_dtype: Literal["fp32", "bf16"] | None = None
+    """What data parallelism exchanges of a gradient's element; None: as the framework does."""
+    tensor_parallel_overlap: bool | None = None
+    """Exchanges of tensor parallelism travel behind matmuls, in pieces; None: as the framework does."""
+    data_parallel_overlap: bool | None = None
+    """Gradients are reduced, and parameters gathered, beside compute; None: as the framework does."""
+    expert_dispatch: Literal["all-to-all", "once-per-node"] = "all-to-all"
+    """A token goes once to each of its experts, or once to each node that has some (DeepEP, HybridEP)."""
+    expert_parallel_overlap: bool = False
+    """The experts' exchange travels behind other micro-batches' compute."""
+    cuda_graphs: bool = False
+    """Layers are launched whole."""
     task: Literal["sequence-classification"] | None = None
     """What to train for; None for the head that the model's config names."""
     compile: bool = False
@@ -171,7 +191,7 @@ def resolve(request: Request, *, allow_paths: bool, weights_dtype: str = "fp32")
     if cluster.inter_node is None and (request.max_gpus or 0) > cluster.world_size:
         _, network = usual_network(cluster.gpu, cluster.gpus_per_node, cluster.instance)
         assumptions += [Assumption(text=network, field=BETWEEN)] if network else []
-    framework = _framework(request.recipe)
+    framework = _framework(request.recipe, assumptions)
     recipe = _recipe(request, model, cluster, assumptions)
     for name, value, known in (
         ("precision", recipe.precision, framework.precisions),
@@ -185,6 +205,7 @@ def resolve(request: Request, *, allow_paths: bool, weights_dtype: str = "fp32")
                 or f"known: {', '.join(known)}",
                 field=f"recipe.{name}",
             )
+    check_loss(recipe.loss, model, framework)
     adapters = request.recipe.lora.wish() if request.recipe.lora else None
     lora, assumed = find_lora(request.recipe.method, adapters, recipe.precision, model)
     assumptions.extend(Assumption(text=text, field=field) for text, field in assumed)
@@ -288,14 +309,24 @@ def _recipe(
         precision=precision,
         optimizer=wanted.optimizer,
         attention=wanted.attention,
+        loss=wanted.loss,
         compile=wanted.compile,
+        tensor_parallel_overlap=wanted.tensor_parallel_overlap,
+        expert_dispatch=wanted.expert_dispatch,
+        expert_overlap=wanted.expert_parallel_overlap,
+        cuda_graphs=wanted.cuda_graphs,
         training_tokens=_training_tokens(wanted, sequence_length),
     )
 
 
-def _framework(wanted: RecipeRequest) -> Framework:
-    """Return the framework, as it runs compiled models where that is wished."""
-    framework = records.framework(wanted.framework)
+def _framework(wanted: RecipeRequest, assumptions: list[Assumption]) -> Framework:
+    """Return the framework at the release that is meant, as it runs compiled models where that is wished."""
+    framework = framework_of_release(wanted.framework, wanted.framework_version, assumptions)
+    framework = exchanging(
+        framework,
+        reduce_dtype=wanted.gradient_reduce_dtype,
+        data_overlap=wanted.data_parallel_overlap,
+    )
     if not wanted.compile:
         return framework
     if not framework.compile.is_estimated:

@@ -182,6 +182,8 @@ def remedies(job: Job, pinned: PinnedFields | None) -> list[str]:
 def _lighter(job: Job) -> Iterator[tuple[str, str, Job]]:
     """Yield what takes less of each parameter: its name, its flag and the job with it."""
     recipe = job.recipe
+    for loss, changed in lighter_losses(job):
+        yield f"a {loss} loss", f"--loss {loss}", changed
     for method, lora in _adapters(job, Layout()):
         yield (
             f"{method} of rank {lora.rank}",
@@ -193,6 +195,14 @@ def _lighter(job: Job) -> Iterator[tuple[str, str, Job]]:
         yield "8-bit AdamW", "--optimizer adamw-8bit", eight_bit
     if recipe.precision.endswith("-mixed") and "bf16" in job.cluster.gpu.peak_flops:
         yield "pure bf16", "--precision bf16", _with_recipe(job, precision="bf16")
+
+
+def lighter_losses(job: Job) -> Iterator[tuple[str, Job]]:
+    """Yield the losses of the framework that never hold all logits, each with the job that has it."""
+    if job.loss is None and job.model.has_token_loss:
+        for loss in job.framework.capabilities.losses:
+            if loss in job.framework.losses:
+                yield loss, _with_recipe(job, loss=loss)
 
 
 def _shorter(job: Job) -> Iterator[int]:
@@ -226,6 +236,8 @@ def _changes(job: Job, s: Layout) -> Iterator[tuple[str, Job, Layout]]:
     for recompute in (Recompute.SELECTIVE, Recompute.FULL):
         if recompute > s.recompute:
             yield f"recompute {recompute}", job, replace(s, recompute=recompute)
+    for loss, changed in lighter_losses(job):
+        yield f"a {loss} loss", changed, s
     if s.micro_batch_size % 2 == 0:
         halved = replace(
             s,

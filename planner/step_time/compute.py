@@ -9,16 +9,21 @@ from dataclasses import replace
 import numpy as np
 
 from planner.catalog.attention import attention_curve
+from planner.catalog.records import power_exponent
 from planner.core.term import Amount
 from planner.domain.job import Job
 from planner.domain.model import Attention, Linear, Numerics, Part
 from planner.domain.strategy import Recompute, Strategy
-from planner.parallel.activations import attention_bytes, kept_per_token, part_tokens, tokens
-from planner.parallel.adapters import adapter_parameters
+from planner.parallel.activations import (
+    attention_bytes,
+    kept_per_token,
+    part_tokens,
+    sequence_split,
+    tokens,
+)
+from planner.parallel.adapters import adapter_parameters, launched, without_adapters
 from planner.parallel.partition import rank_parameters
 
-_BLEND = 3
-"""Sharpness of the transition between host-bound and GPU-bound."""
 _FLASH_BACKWARD = 2.5
 """Flash attention's backward computes the scores again: 5 matmuls against forward's 2."""
 _ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "fp8": 1}
@@ -26,6 +31,15 @@ _ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "fp8": 1}
 _SCORE_FORWARD, _SCORE_BACKWARD = 1.8, 2.2
 """Passes over the 5 bytes that are kept per score. Softmax and dropout read and write 9 forward and
 11 backward; Korthikanti et al., arXiv:2205.05198, table 4, measures them where they are recomputed."""
+_UNFUSED_FORWARD, _UNFUSED_BACKWARD = 6.4, 6.8
+"""More such passes where cast, scale, mask, softmax and cast back are kernels of their own: 32 and 34 bytes a score
+(Megatron-LM's FusedScaleMaskSoftmax.forward_torch_softmax)."""
+_UNFUSED_KERNELS = 8
+"""More that the host launches then in forward: those, and the mask's own."""
+_ALIGNED_HEADS, _MISALIGNED = 8, 4.0
+"""A batched 16-bit matmul whose heads are no multiple of 8 channels reads them unaligned, at a quarter of the rate
+(NVIDIA, Matrix Multiplication Background, section 3; Megatron-DeepSpeed's 13,824 channels in 128 heads took 30 %
+longer than in 96: bigscience tr11-176B-ml/chronicles-prequel.md)."""
 _CAST_BYTES = 4
 """Read and written per element that is rounded to fp8, its transpose for backward included."""
 
@@ -123,13 +137,17 @@ def _attention(job: Job, s: Strategy, part: Part, *, is_backward: bool) -> Amoun
         / s.tensor_parallel_size
     )
     gpu = job.cluster.gpu
-    curve = attention_curve(job.framework.attention.kernel, gpu.compute_capability)
+    kernels = job.framework.attention
+    name = kernels.flash_kernel if job.recipe.attention == "flash" else kernels.kernel
+    curve = attention_curve(name, gpu.compute_capability)
     seen = min(num_keys, part.attention.window or num_keys)
     ramp = curve.ramp(part.attention.head_dim, seen, is_causal=part.attention.is_causal)
     share = ramp * (curve.backward if is_backward else curve.forward)
     times = _FLASH_BACKWARD if is_backward else 1.0
     peak = gpu.peak_flops.get(job.precision.wide_matmul_dtype, gpu.peak_flops["fp32"])
-    return times * flops / (job.framework.matmul.sustained_fraction * share * peak)
+    sustained = 1.0 if curve.is_alone else job.framework.matmul.sustained_fraction
+    sustained = sustained * power_share(job)
+    return times * flops / (sustained * share * peak)
 
 
 def _eager_attention(job: Job, s: Strategy, part: Part, layer: Attention) -> Amount:
@@ -138,6 +156,8 @@ def _eager_attention(job: Job, s: Strategy, part: Part, layer: Attention) -> Amo
     num_keys = part.tokens(job.recipe.sequence_length)
     queries = part_tokens(job, s, part) / s.tensor_parallel_size
     flops = 4.0 * queries * num_keys * layer.query_size
+    if size < 4 and layer.query_size // layer.num_heads % _ALIGNED_HEADS:  # noqa: PLR2004 - bytes of fp32
+        flops *= _MISALIGNED
     moved = 2.0 * size * queries * (layer.num_heads * num_keys + 2 * layer.query_size)
     return _blend(job, flops / _sustained_peak(job, dtype), moved)
 
@@ -152,9 +172,10 @@ def elementwise(
     Notation: p and q the passes; kept bytes per token that a rank keeps of the part, the outputs
     of those operations; scores those of them that attention materialises.
     Source: the framework record's memory_bound section.
-    Leaves out: operations whose outputs are not kept.
+    Leaves out: operations whose outputs are not kept. What runs beside frozen weights is what would be
+    kept if they were trained; adapters' own are `planner.step_time.adapters`.
     """
-    whole = replace(s, recompute=Recompute.NONE)
+    whole, job = replace(s, recompute=Recompute.NONE), without_adapters(job)
     kept = kept_per_token(job, whole, part, numerics)
     scores = _score_bytes(job, whole, part, numerics)
     each, of_scores = passes
@@ -164,16 +185,32 @@ def elementwise(
 
 def elementwise_forward(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Amount:
     """Seconds of a part's elementwise work in forward."""
+    of_scores = _SCORE_FORWARD + _UNFUSED_FORWARD * unfuses_softmax(job, s, part)
     return elementwise(
-        job, s, part, numerics, (job.framework.memory_bound.forward_passes, _SCORE_FORWARD)
+        job, s, part, numerics, (job.framework.memory_bound.forward_passes, of_scores)
     )
 
 
 def elementwise_backward(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Amount:
     """Seconds of a part's elementwise work in backward, recompute left out."""
+    of_scores = _SCORE_BACKWARD + _UNFUSED_BACKWARD * unfuses_softmax(job, s, part)
     return elementwise(
-        job, s, part, numerics, (job.framework.memory_bound.backward_passes, _SCORE_BACKWARD)
+        job, s, part, numerics, (job.framework.memory_bound.backward_passes, of_scores)
     )
+
+
+def unfuses_softmax(job: Job, s: Strategy, part: Part) -> Amount:
+    """Return 1 where the framework's fused softmax of scores does not take the rank's heads, else 0.
+
+        micro-batch * heads / t is no multiple of what the kernel asks for
+
+    Source: Megatron-LM's FusedScaleMaskSoftmax.is_kernel_available: attn_batches % 4 == 0.
+    """
+    multiple = job.framework.attention.softmax_multiple
+    if part.attention is None or not multiple:
+        return 0.0
+    batches = s.micro_batch_size * part.attention.num_heads // s.tensor_parallel_size
+    return np.where(np.asarray(batches) % multiple == 0, 0.0, 1.0)
 
 
 def _score_bytes(job: Job, whole: Strategy, part: Part, numerics: Numerics) -> Amount:
@@ -190,12 +227,16 @@ def loss(job: Job, s: Strategy) -> Amount:
 
     divided by t where the framework splits the loss by vocabulary.
     Notation: V vocabulary; l bytes per logit that cross HBM.
-    Source: the framework record's memory_bound section.
-    Leaves out: fused cross-entropy.
+    Source: the framework record's memory_bound section, or that of the recipe's loss.
     """
     split = s.tensor_parallel_size if job.framework.activations.splits_loss else 1
+    own = job.loss
     moved = (
-        job.framework.memory_bound.loss_bytes_per_logit
+        (
+            job.framework.memory_bound.loss_bytes_per_logit
+            if own is None
+            else own.moved_bytes_per_logit
+        )
         * tokens(job, s)
         * job.model.vocab_size
         / split
@@ -207,20 +248,64 @@ def loss(job: Job, s: Strategy) -> Amount:
 def launches(job: Job, s: Strategy, part: Part) -> Amount:
     """Seconds the host needs to launch the part's operations, forward and backward together.
 
-        seconds = host_seconds * (forward * (2 + recompute) + exchanges * log2(t))
+        seconds = host_seconds * (forward * (2 + recompute) + exchanges * log2(t)) + exchanges * wait
 
     Notation: forward: two operations per matmul, of which experts that run one by one have one each,
     one per kept tensor, three for attention; backward launches as many; exchanges: the sums of
-    tensor parallelism, at each of which a rank waits for the slowest of t hosts. The result is a
-    floor under the part's time, which small micro-batches meet.
-    Leaves out: CUDA graphs, which launch a whole layer at once.
+    tensor parallelism, at each of which a rank waits for the slowest of t hosts; wait: see
+    `exchange_wait`. The result is a floor under the part's time, which small micro-batches meet.
+    CUDA graphs leave a share of the operations, experts' routing adds to them: the framework record.
     """
     matmuls = sum((_launched(job, s, layer) for layer in part.linears), 0.0)
-    forward = 2 * matmuls + len(part.kept) + (3 if part.attention else 0)
+    forward = 2 * matmuls + len(part.kept) + (3 if part.attention else 0) + launched(job, part)
+    forward = forward + _UNFUSED_KERNELS * unfuses_softmax(job, s, part)
     again = np.where(s.recompute == Recompute.FULL, 1.0, 0.0) if part.is_block else 0.0
     sums = sum(layer.cuts_inputs for layer in part.linears)
-    waits = (2 + again) * sums * np.log2(s.tensor_parallel_size)
-    return ((2 + again) * forward + waits) * job.framework.host.operation_seconds
+    forward = forward + (job.framework.experts.operations if routes_tokens(part) else 0.0)
+    forward = forward * (job.framework.host.graphed_fraction if job.recipe.cuda_graphs else 1.0)
+    exchanges = (2 + again) * sums
+    operations = (2 + again) * forward + exchanges * np.log2(s.tensor_parallel_size)
+    host_seconds = operations * job.framework.host.operation_seconds
+    return host_seconds + exchanges * exchange_wait(job, s)
+
+
+def exchange_wait(job: Job, s: Strategy) -> Amount:
+    """Seconds of each exchange of tensor parallelism beside a pipeline whose hops leave a node.
+
+        seconds = wait_per_rank * t * sqrt(nodes of the t ranks)
+
+    Notation: wait_per_rank of the framework record's host section.
+    Source: fitted on the ultrascale playbook's runs of up to 16 nodes, where small micro-batches meet the same
+    floor whatever their size: 10, 15, 25 and 55 ms a layer at 2, 4, 8 and 16 ranks.
+    """
+    per_rank = job.framework.host.exchange_seconds_per_rank
+    ranks = np.asarray(s.tensor_parallel_size)
+    if not per_rank:
+        return 0.0 * ranks
+    joined = job.cluster.joined_gpus
+    leaves = (s.pipeline_parallel_size > 1) & (job.cluster.world_size > joined)
+    nodes = np.maximum(1, -(-ranks // joined))
+    return np.where(leaves & (ranks > 1), per_rank * ranks * np.sqrt(nodes), 0.0)
+
+
+def routes_tokens(part: Part) -> bool:
+    """Return whether the part deals its tokens to experts."""
+    return any(layer.num_experts > 1 for layer in part.linears)
+
+
+def routing(job: Job, s: Strategy, part: Part) -> Amount:
+    """Seconds in which tokens are sorted by expert and back, forward; backward takes as long.
+
+        seconds = 2 passes * a T k h / q / (hbm_fraction * hbm), k experts per token, read and written
+
+    Source: the framework record's experts section.
+    """
+    if not routes_tokens(part):
+        return 0.0
+    chosen = max(layer.experts_per_token for layer in part.linears if layer.num_experts > 1)
+    element = 4 if job.precision.matmul_dtype in {"fp32", "tf32"} else 2
+    size = element * chosen * tokens(job, s) * job.model.hidden_size / sequence_split(s)
+    return 2 * job.framework.experts.passes * size / elementwise_bandwidth(job)
 
 
 def runs_experts_one_by_one(job: Job) -> bool:
@@ -241,14 +326,15 @@ def host_stretch(
 ) -> Amount:
     """Return by what factor launching stretches the GPU's time for a part.
 
-        stretch = ((busy^3 + launches^3)^(1/3) - exchange) / gpu_seconds, busy = gpu + exchange
+        stretch = ((busy^b + launches^b)^(1/b) - exchange) / gpu_seconds, busy = gpu + exchange
 
-    Some operations of a part wait for the host where others keep the GPU busy, so the two blend
-    where they are close. What the ranks exchange is launched ahead as well: waiting for the host
+    Notation: b the framework record's sharpness. Some operations of a part wait for the host where others
+    keep the GPU busy, so the two blend where they are close. What the ranks exchange is launched ahead as well: waiting for the host
     hides it. Parts without work stay at 1.
     """
     busy = np.maximum(gpu_seconds + exchange_seconds, 1e-12)
-    waiting = busy * ((1 + (launches(job, s, part) / busy) ** _BLEND) ** (1 / _BLEND) - 1)
+    sharpness = job.framework.host.sharpness
+    waiting = busy * ((1 + (launches(job, s, part) / busy) ** sharpness) ** (1 / sharpness) - 1)
     return 1 + waiting / np.maximum(gpu_seconds, 1e-12)
 
 
@@ -280,7 +366,7 @@ def weight_gradients(job: Job, s: Strategy, part: Part, forward: Amount) -> Amou
 
     As long as the matmuls of forward, and the passes that add them up in the gradients' own dtype.
     Frozen weights have none.
-    Leaves out: the adapters' own matmuls; dequantising frozen weights.
+    Leaves out: the adapters' own, see `planner.step_time.adapters`.
     """
     if job.recipe.lora is not None:
         return 0.0
@@ -296,7 +382,8 @@ def selective_recompute(job: Job, s: Strategy, part: Part, numerics: Numerics) -
     if job.framework.activations.selective_recompute == "attention":
         scores = _score_bytes(job, replace(s, recompute=Recompute.NONE), part, numerics)
         seen = part_tokens(job, s, part)
-        passed = _SCORE_FORWARD * seen * scores / elementwise_bandwidth(job)
+        passes = _SCORE_FORWARD + _UNFUSED_FORWARD * unfuses_softmax(job, s, part)
+        passed = passes * seen * scores / elementwise_bandwidth(job)
         return attention(job, s, part) + passed
     return matmuls(job, s, part) / 2 + elementwise_forward(job, s, part, numerics)
 
@@ -317,7 +404,25 @@ def _sustained_peak(job: Job, dtype: str) -> float:
     """Return the FLOPs per second that large matmuls keep up through a training run."""
     gpu = job.cluster.gpu
     fraction = gpu.gemm.peak_fraction * job.framework.matmul.sustained_fraction
+    fraction *= power_share(job)
     return fraction * gpu.peak_flops.get(dtype, gpu.peak_flops["fp32"])
+
+
+def power_share(job: Job) -> float:
+    """Return what the card's power limit leaves of the clocks that matmuls and attention run at.
+
+        share = (watts / full_watts)^exponent, at most 1
+
+    Notation: watts the limit that the card runs at, full_watts what its silicon draws without one.
+    Source: `data/calibration/power.toml`; the GPU's record.
+    Leaves out: memory clocks, which a limit does not touch.
+    """
+    gpu = job.cluster.gpu
+    full = gpu.full_watts or gpu.tdp_watts
+    watts = gpu.limit_watts or gpu.tdp_watts
+    if not full or watts >= full:
+        return 1.0
+    return float((watts / full) ** power_exponent())
 
 
 def elementwise_bandwidth(job: Job) -> float:

@@ -14,7 +14,7 @@ from planner.domain.cluster import Group, Provenance
 from planner.domain.job import Job
 from planner.domain.strategy import Strategy
 from planner.parallel.activations import shards_parameters
-from planner.parallel.adapters import trained_parameters
+from planner.parallel.adapters import gathered_stage_bytes, trained_parameters
 from planner.parallel.partition import Stage, stage_parameters
 from planner.step_time import communication
 from planner.step_time.terms import StepTerm
@@ -116,10 +116,16 @@ def gather(
     after_step = np.where(s.shards_optimizer, once, 0.0)
     return OverlappedExchange(
         times=np.where(is_gathered, s.gradient_accumulation_steps, 1),
-        size_bytes=job.precision.gather_bytes * sum(stage_parameters(job, s, stage)),
+        size_bytes=_gathered_bytes(job, s, stage),
         seconds=np.where(is_gathered, np.where(s.gathers_twice, 2 * once, once), after_step),
         exposed=np.where(is_gathered, each, after_step),
     )
+
+
+def _gathered_bytes(job: Job, s: Strategy, stage: Stage) -> Amount:
+    if job.recipe.lora is not None:
+        return gathered_stage_bytes(job, s, stage)
+    return job.precision.gather_bytes * sum(stage_parameters(job, s, stage))
 
 
 def gather_term(job: Job, gathered: OverlappedExchange) -> Term:

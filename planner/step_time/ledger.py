@@ -16,6 +16,7 @@ import numpy as np
 
 from planner.core.term import (
     Amount,
+    Quantity,
     RowTerms,
     Term,
     add,
@@ -38,7 +39,7 @@ from planner.parallel.adapters import trained_parameters
 from planner.parallel.partition import Stage
 from planner.parallel.pipeline_schedules import MicroBatchSeconds, idle_share
 from planner.step_time import communication, compute, data_parallel, offload
-from planner.step_time.micro_batch import BACKWARD, FORWARD, MicroBatch, Spent, pace
+from planner.step_time.micro_batch import BACKWARD, FORWARD, OF_ADAPTERS, MicroBatch, Spent, pace
 from planner.step_time.terms import StepTerm
 
 
@@ -102,12 +103,16 @@ _WORDS: Mapping[Spent, str] = MappingProxyType(
         Spent.FORWARD_MATMULS: "matmuls",
         Spent.FORWARD_ATTENTION: "attention",
         Spent.FORWARD_ELEMENTWISE: "elementwise",
+        Spent.FORWARD_ADAPTERS: "adapters",
+        Spent.FORWARD_DEQUANTISATION: "dequantisation",
         Spent.FORWARD_LOSS: "loss",
         Spent.FORWARD_LAUNCHES: "launches",
         Spent.INPUT_GRADIENTS: "input gradients",
         Spent.WEIGHT_GRADIENTS: "weight gradients",
         Spent.BACKWARD_ATTENTION: "attention",
         Spent.BACKWARD_ELEMENTWISE: "elementwise",
+        Spent.BACKWARD_ADAPTERS: "adapters",
+        Spent.BACKWARD_DEQUANTISATION: "dequantisation",
         Spent.BACKWARD_LOSS: "loss",
         Spent.RECOMPUTE: "recompute",
         Spent.BACKWARD_LAUNCHES: "launches",
@@ -119,7 +124,9 @@ _WORDS: Mapping[Spent, str] = MappingProxyType(
 def _computed(job: Job, s: Strategy, slowest: MicroBatch, name: str, kinds: range) -> Term:
     """Forward, or backward, of all micro-batches on the slowest stage: A * F, or A * Bw."""
     steps, source = micro_batches(s.gradient_accumulation_steps), job.cluster.gpu.gemm.source
-    each = {kind: seconds(slowest.of(kind), _WORDS[kind]) for kind in map(Spent, kinds)}
+    left_out = OF_ADAPTERS if job.recipe.lora is None else ()
+    found = (kind for kind in map(Spent, kinds) if kind not in left_out)
+    each = {kind: seconds(slowest.of(kind), _WORDS[kind]) for kind in found}
     parts = tuple(
         Term(
             name=_WORDS[kind].replace(" ", "_"),
@@ -150,7 +157,7 @@ def _model_parallel(job: Job, s: Strategy, slowest: MicroBatch) -> tuple[Term, .
         Term(
             name=name,
             arithmetic=steps * seconds(slowest.of(kind)),
-            note=("among ", ranks(group.ranks)),
+            note=("among ", ranks(group.ranks), *_hidden_words(job, s, name)),
             source="planner/step_time/communication.py",
             spread=data_parallel.communication_spread(job),
             applies=np.asarray(group.ranks) > 1,
@@ -158,6 +165,14 @@ def _model_parallel(job: Job, s: Strategy, slowest: MicroBatch) -> tuple[Term, .
         for name, kind, group in kinds
         if np.any(np.asarray(group.ranks) > 1)
     )
+
+
+def _hidden_words(job: Job, s: Strategy, name: str) -> tuple[Quantity | str, ...]:
+    """Return what hides of tensor parallelism's exchanges, where the recipe has them travel in pieces."""
+    in_forward, _ = communication.hidden_of_tensor(job, s)
+    if name != StepTerm.TENSOR_EXCHANGE or not isinstance(s, Layout) or not np.any(in_forward):
+        return ()
+    return (", ", percent(in_forward, "of each behind matmuls"))
 
 
 def _pipeline(job: Job, s: Strategy, whole: MicroBatch, slowest: MicroBatch) -> tuple[Term, ...]:

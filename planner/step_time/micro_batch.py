@@ -19,7 +19,7 @@ from planner.parallel import partition
 from planner.parallel.activations import shards_parameters, tokens
 from planner.parallel.partition import Stage
 from planner.parallel.schedule import StageSeconds
-from planner.step_time import communication, compute
+from planner.step_time import adapters, communication, compute
 
 
 class Spent(IntEnum):
@@ -28,12 +28,16 @@ class Spent(IntEnum):
     FORWARD_MATMULS = 0
     FORWARD_ATTENTION = auto()
     FORWARD_ELEMENTWISE = auto()
+    FORWARD_ADAPTERS = auto()
+    FORWARD_DEQUANTISATION = auto()
     FORWARD_LOSS = auto()
     FORWARD_LAUNCHES = auto()
     INPUT_GRADIENTS = auto()
     WEIGHT_GRADIENTS = auto()
     BACKWARD_ATTENTION = auto()
     BACKWARD_ELEMENTWISE = auto()
+    BACKWARD_ADAPTERS = auto()
+    BACKWARD_DEQUANTISATION = auto()
     BACKWARD_LOSS = auto()
     RECOMPUTE = auto()
     BACKWARD_LAUNCHES = auto()
@@ -49,6 +53,15 @@ class Spent(IntEnum):
 
 FORWARD = range(Spent.FORWARD_MATMULS, Spent.INPUT_GRADIENTS)
 BACKWARD = range(Spent.INPUT_GRADIENTS, Spent.TENSOR)
+OF_ADAPTERS = frozenset(
+    {
+        Spent.FORWARD_ADAPTERS,
+        Spent.FORWARD_DEQUANTISATION,
+        Spent.BACKWARD_ADAPTERS,
+        Spent.BACKWARD_DEQUANTISATION,
+    }
+)
+"""What only training beside frozen weights spends."""
 _EXCHANGES = range(Spent.TENSOR, Spent.PUT_OFF)
 
 _DECISIVE = (
@@ -63,6 +76,8 @@ _DECISIVE = (
 )
 """The fields of a layout that decide a part's seconds: few of a search's rows differ in them. A field
 that `part_seconds` comes to read belongs here; tests/test_arithmetic.py compares rows with layouts alone."""
+_OF_WAITS = ("pipeline_parallel_size",)
+"""Beside them, where exchanges wait longer next to a pipeline."""
 
 
 @dataclass(frozen=True)
@@ -123,9 +138,9 @@ def part_seconds(job: Job, s: Strategy, part: Part) -> MicroBatch:
 def _in_any_numerics(job: Job, s: Strategy, part: Part) -> Column:
     """Return, as a micro-batch has them, the seconds that do not depend on the numerics.
 
-        tensor = (1 + r + 1 - o) * exchange;  expert = (2 + r) * exchange
+        tensor = ((1 + r) * (1 - f) + 1 - o) * exchange;  expert = (2 + r) * exchange
 
-    Notation: r 1 where recompute repeats the forward pass; o the framework's tensor_overlap_fraction.
+    Notation: r 1 where recompute repeats the forward pass; f and o as `communication.hidden_of_tensor` has them.
     """
     spent = np.zeros((len(Spent), *np.shape(tokens(job, s))))
     matmuls = compute.matmuls(job, s, part)
@@ -134,13 +149,18 @@ def _in_any_numerics(job: Job, s: Strategy, part: Part) -> Column:
     spent[Spent.PUT_OFF] = matmuls
     spent[Spent.FORWARD_ATTENTION] = compute.attention(job, s, part)
     spent[Spent.BACKWARD_ATTENTION] = compute.attention_backward(job, s, part)
+    if job.recipe.lora is not None:
+        copied = adapters.dequantisation(job, s, part)
+        spent[Spent.FORWARD_DEQUANTISATION] = spent[Spent.BACKWARD_DEQUANTISATION] = copied
+        spent[Spent.FORWARD_ADAPTERS] = adapters.adapters(job, s, part)
+        spent[Spent.BACKWARD_ADAPTERS] = adapters.adapters_backward(job, s, part)
     if part.name == "head":
         loss = compute.loss(job, s)
         spent[Spent.FORWARD_LOSS], spent[Spent.BACKWARD_LOSS] = loss / 3, 2 * loss / 3
     again = _repeats_forward(s, part)
-    overlap = job.framework.overlap.tensor_fraction
+    in_forward, in_backward = communication.hidden_of_tensor(job, s)
     exchange = communication.tensor_parallel(job, s, part)
-    spent[Spent.TENSOR] = (1 + again + 1 - overlap) * exchange
+    spent[Spent.TENSOR] = ((1 + again) * (1 - in_forward) + 1 - in_backward) * exchange
     spent[Spent.EXPERT] = (2 + again) * communication.expert_parallel(job, s, part)
     spent[Spent.CONTEXT] = _context(job, s, part)
     return spent
@@ -160,12 +180,16 @@ def _compute(job: Job, s: Strategy, part: Part, numerics: Numerics, spent: Colum
     """Fill in the memory-bound work, what is repeated, and how far all of it may be off."""
     forward = compute.elementwise_forward(job, s, part, numerics)
     backward = compute.elementwise_backward(job, s, part, numerics)
+    routing = compute.routing(job, s, part)
+    forward, backward = forward + routing, backward + routing
     spent[Spent.FORWARD_ELEMENTWISE], spent[Spent.BACKWARD_ELEMENTWISE] = forward, backward
     again = _repeats_forward(s, part)
     moving = (1 + again) * forward + backward
     if part.is_block:
         repeated = again * _total(spent, FORWARD)
         spent[Spent.RECOMPUTE] = repeated + _selective(job, s, part, numerics)
+    elif part.name == "head" and job.loss is not None and job.loss.repeats_head:
+        spent[Spent.RECOMPUTE] = spent[Spent.FORWARD_MATMULS]
     moving = moving + spent[Spent.FORWARD_LOSS] + spent[Spent.BACKWARD_LOSS]
     busy = _total(spent, FORWARD) + _total(spent, BACKWARD)
     spent[Spent.DOUBT] = _doubt(job, busy, moving)
@@ -177,11 +201,13 @@ def _wait_for_host(job: Job, s: Strategy, part: Part, spent: Column) -> None:
     backward = _total(spent, BACKWARD)
     exchanged = spent[Spent.TENSOR] + spent[Spent.EXPERT]
     stretch = compute.host_stretch(job, s, part, forward + backward, exchanged)
-    idle = job.framework.host.micro_batch_seconds if part.name == "head" else 0.0
+    host = job.framework.host
+    idle = host.micro_batch_seconds if part.name == "head" else 0.0
+    between = host.layer_seconds if part.is_block else 0.0
     spent[Spent.FORWARD_LAUNCHES] = (stretch - 1) * forward + idle
-    spent[Spent.BACKWARD_LAUNCHES] = (stretch - 1) * backward
+    spent[Spent.BACKWARD_LAUNCHES] = (stretch - 1) * backward + between
     spent[Spent.PUT_OFF] *= stretch
-    waiting = (stretch - 1) * (forward + backward) + idle
+    waiting = (stretch - 1) * (forward + backward) + idle + between
     spent[Spent.DOUBT] += job.framework.uncertainty.host * waiting
 
 
@@ -247,7 +273,8 @@ def _seconds_of_parts(job: Job, s: Strategy) -> Mapping[int, MicroBatch]:
     """Return a micro-batch through each part, by its `id`."""
     if not isinstance(s, Table):
         return {id(part): part_seconds(job, s, part) for part in job.model.parts}
-    first, which = first_of_alike(s, _DECISIVE)
+    waits = job.framework.host.exchange_seconds_per_rank > 0
+    first, which = first_of_alike(s, (*_DECISIVE, *(_OF_WAITS if waits else ())))
     few = rows(s, first)
     return {
         id(part): MicroBatch(part_seconds(job, few, part).seconds_by_kind[:, which])

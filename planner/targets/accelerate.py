@@ -5,7 +5,7 @@ import numpy as np
 from planner.domain.breach import Breach
 from planner.domain.job import Job
 from planner.domain.strategy import ZERO_1, Recompute, Strategy
-from planner.targets import adapters, common, deepspeed, torchrun
+from planner.targets import adapters, common, deepspeed, losses, torchrun
 from planner.targets.base import only_where, refusal
 from planner.targets.families import undividable
 
@@ -17,6 +17,7 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
         return (
             common.precision(job),
             common.never_compiled(job),
+            losses.standard_alone(job),
             *adapters.judge(job, s),
             refusal(s.divides_model, divides),
             *deepspeed.zero(s),
@@ -24,6 +25,8 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
     return (
         common.precision(job),
         *common.compiled(job, s),
+        losses.fused_elsewhere(job),
+        losses.chunked(job),
         *adapters.judge(job, s),
         *_data_parallel(job, s),
         *only_where(s.divides_model, _divided(job, s)),
@@ -59,6 +62,7 @@ def _divided(job: Job, s: Strategy) -> tuple[Breach, ...]:
     tensor, pieces = np.asarray(s.tensor_parallel_size), 2 * np.asarray(s.context_parallel_size)
     tokens, obstacle, config = job.recipe.sequence_length, undividable(job), job.model.config
     return (
+        losses.standard_alone(job),
         refusal(
             (tensor > 1) & s.shards_parameters,
             "Accelerate 1.15 shards no model that transformers 5 divides by tensor parallelism",

@@ -37,7 +37,7 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
             "16-bit and 4-bit weights are sharded, not bitsandbytes' 8-bit ones",
         ),
         refusal(
-            np.asarray(s.offloads_parameters) & lora.is_quantised,
-            "4-bit weights on a GPU do not move to host memory",
+            np.asarray(s.offloads_parameters & is_deepspeed) & lora.is_quantised,
+            "FSDP has 4-bit weights wait in host memory, DeepSpeed has not",
         ),
     )

@@ -13,7 +13,7 @@ from planner.domain.strategy import (
     Recompute,
     Strategy,
 )
-from planner.targets import common
+from planner.targets import common, losses
 from planner.targets.base import has_schedule_of, only_where, refusal
 from planner.targets.families import undividable
 
@@ -24,6 +24,7 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
     return (
         common.precision(job),
         common.never_compiled(job),
+        losses.standard_alone(job),
         refusal(
             job.recipe.lora is not None,
             "PEFT's adapters are in the scripts of accelerate and trainer",

@@ -12,6 +12,7 @@ from planner.domain.breach import Breach
 from planner.domain.job import Job
 from planner.domain.strategy import ZERO_1, Offload, Strategy
 from planner.parallel.partition import layers_per_stage
+from planner.targets import losses
 from planner.targets.base import by_pipeline_size, has_schedule_of, refusal
 
 _LLAMA_FIELDS = (
@@ -67,6 +68,11 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
             job.recipe.lora is not None,
             "Megatron-LM's pretrain_gpt.py has no adapters",
             "recipe.method",
+        ),
+        losses.standard_alone(
+            job,
+            "Megatron-LM turns Transformer Engine's fused loss down, and its own fusion holds all"
+            " logits in fp32",
         ),
         *_parallel(s),
         *_pipelined(job, s),

@@ -17,7 +17,7 @@ from planner.domain.strategy import (
 )
 from planner.parallel.partition import layers_per_stage
 from planner.parallel.pipeline_schedules import chunks_are_defined, splits_backward
-from planner.targets import adapters, common
+from planner.targets import adapters, common, losses
 from planner.targets.base import by_pipeline_size, has_schedule_of, only_where, refusal
 from planner.targets.families import heads, undividable
 
@@ -32,6 +32,8 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
     return (
         common.precision(job),
         *common.compiled(job, s),
+        losses.fused_elsewhere(job),
+        losses.chunked(job),
         *adapters.judge(job, s),
         *_frozen(job, s),
         *_data_parallel(job, s),
@@ -102,6 +104,7 @@ def _divided(job: Job, s: Strategy) -> tuple[Breach, ...]:
     is_uneven = s.sequence_parallel & (tokens % (context * tensor) > 0)
     is_hybrid = (np.asarray(s.data_parallel_replicate_size) > 1) & (s.data_parallel_shard_size > 1)
     return (
+        losses.standard_alone(job),
         refusal(np.asarray(s.expert_parallel_size) > 1, "it does not divide experts over GPUs"),
         refusal(
             common.trains_in_config_dtype(job),

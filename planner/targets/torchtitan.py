@@ -35,7 +35,25 @@ FLAVORS: Mapping[tuple[int, ...], str] = MappingProxyType(
 
 def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
     """Return why torchtitan refuses a layout."""
-    return (*_trained(job, s), *_pipelined(job, s), *_parallel(s))
+    return (*_trained(job, s), *_pipelined(job, s), *_parallel(s), *_chunks(job, s))
+
+
+def _chunks(job: Job, s: Strategy) -> tuple[Breach, ...]:
+    """Return which losses it has not; ChunkedLossWrapper asks for equal chunks of a sequence."""
+    tokens = np.asarray(job.recipe.sequence_length) / s.context_parallel_size
+    chunks = records.framework("torchtitan").losses["chunked"].num_chunks
+    return (
+        refusal(
+            job.recipe.loss == "fused", "its loss is of all logits or in chunks", "recipe.loss"
+        ),
+        refusal(
+            (np.mod(tokens, chunks) > 0) & (job.recipe.loss == "chunked"),
+            "its loss takes a rank's tokens of a sequence in {chunks} equal chunks",
+            "recipe.loss",
+            hint="--loss standard",
+            chunks=chunks,
+        ),
+    )
 
 
 def _trained(job: Job, s: Strategy) -> tuple[Breach, ...]:

@@ -5,7 +5,7 @@ import numpy as np
 from planner.domain.breach import Breach
 from planner.domain.job import Job
 from planner.domain.strategy import ZERO_1, Recompute, Strategy
-from planner.targets import adapters, common, deepspeed, torchrun
+from planner.targets import adapters, common, deepspeed, losses, torchrun
 from planner.targets.base import refusal
 
 
@@ -17,6 +17,13 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
             common.precision(job),
             common.never_compiled(job),
             divides,
+            losses.fused_by_liger(job),
+            refusal(
+                job.recipe.loss == "chunked",
+                "DeepSpeed gathers the head's weights for its own forward alone",
+                "recipe.loss",
+                hint="--loss fused",
+            ),
             *adapters.judge(job, s),
             *deepspeed.zero(s),
         )
@@ -24,6 +31,8 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
         common.precision(job),
         *common.compiled(job, s),
         divides,
+        losses.fused_by_liger(job),
+        losses.chunked(job),
         *adapters.judge(job, s),
         refusal(np.asarray(s.zero_stage) == ZERO_1, "Trainer has ZeRO-1 through DeepSpeed alone"),
         refusal(s.is_hybrid, "its FSDP shards over all GPUs, without replicas"),

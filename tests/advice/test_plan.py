@@ -191,6 +191,16 @@ TOO_LARGE: list[tuple[dict[str, Any], dict[str, object] | None, str]] = [
         None,
         "sequences of",
     ),
+    (
+        {
+            "model": "meta-llama/Llama-3.1-8B",
+            "gpus": 8,
+            "gpu": "h100",
+            "recipe": {"sequence_length": 131072, "global_batch_size": 8},
+        },
+        {"tensor_parallel_size": 1, "context_parallel_size": 1, "pipeline_parallel_size": 1},
+        "a chunked loss would fit (--loss chunked)",
+    ),
 ]
 
 

@@ -43,4 +43,14 @@ def test_masks_keep_short_sequences_from_filling_a_kernel() -> None:
 
 def test_frameworks_name_kernels_that_have_a_curve() -> None:
     for name in records.framework_names():
-        assert records.framework(name).attention.kernel in attention_kernels()
+        attention = records.framework(name).attention
+        assert {attention.kernel, attention.flash_kernel} <= set(attention_kernels())
+
+
+def test_flash_attention_on_hopper_is_the_third_version() -> None:
+    curve = attention_curve("flash", "9.0")
+    assert curve.is_alone
+    # tritonbench pull request 1267: 4 x 48 heads of 128, 8,192 tokens, causal, on H100.
+    share = curve.ramp(128, 8192, is_causal=True)
+    assert curve.forward * share * 989 == pytest.approx(685, rel=0.02)
+    assert curve.backward * share * 989 == pytest.approx(539, rel=0.02)

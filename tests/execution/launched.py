@@ -161,7 +161,11 @@ class Run:
 
     @property
     def losses(self) -> list[float]:
-        return [record["loss"] for record in self.log]
+        return [record["loss"] for record in self.log if "loss" in record]
+
+    @property
+    def evaluations(self) -> list[dict[str, float]]:
+        return [record for record in self.log if "eval_loss" in record]
 
     @property
     def weights(self) -> dict[str, Tensor]:

@@ -17,7 +17,7 @@ SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={controller_port}
 SlurmUser=root
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket
+AuthInfo=socket={folder}/munge.socket,cred_expire=5
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool-%n
 SlurmdPidFile={folder}/slurmd-%n.pid

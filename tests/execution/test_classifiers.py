@@ -1,6 +1,5 @@
 """Encoders that classify sequences train like one process, on every target."""
 
-import argparse
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -50,7 +49,7 @@ def test_every_target_trains_on_texts_like_one_process(
         ('{"text": "w1", "label": 3}', "from 0 to 2"),
         ('{"text": "w1", "label": "good"}', "from 0 to 2"),
         ('{"text": "w1", "label": null}', "from 0 to 2"),
-        ('{"text": "w1", "class": 1}', "column named label"),
+        ('{"text": "w1", "class": 1}', "no column named label, but text, class"),
         ('{"text": " ", "label": 0}', "no text"),
     ],
 )
@@ -62,8 +61,10 @@ def test_texts_without_a_class_of_the_model_are_refused(
     tokenizer = AutoTokenizer.from_pretrained(write_tokenizer(tmp_path / "tokenizer"))
     data = tmp_path / "texts.jsonl"
     data.write_text(line + "\n")
+    monkeypatch.setattr("sys.argv", ["train.py", "--data", str(data)])
+    args = module.parse_arguments()
     with pytest.raises(SystemExit, match=says):
-        module.read_rows(argparse.Namespace(dataset=None, data=data), tokenizer, CLASSES)
+        module.read_rows(args, tokenizer, CLASSES)
 
 
 def test_classifiers_are_not_divided() -> None:

@@ -142,7 +142,13 @@ def test_zero_3_of_deepspeed_trains_adapters_like_one_process(target: str, tmp_p
 
 @pytest.mark.parametrize(
     ("target", "layout"),
-    [("accelerate", {}), ("accelerate", {"zero_stage": 3}), ("trainer", {"zero_stage": 2})],
+    [
+        ("accelerate", {}),
+        ("accelerate", {"zero_stage": 3}),
+        ("trainer", {"zero_stage": 2}),
+        ("accelerate", {"zero_stage": 3, "offload": "optimizer+parameters"}),
+        ("trainer", {"zero_stage": 3, "offload": "optimizer+parameters"}),
+    ],
 )
 def test_4_bit_weights_train_adapters_like_one_process(
     target: str, layout: dict[str, Any], tmp_path: Path

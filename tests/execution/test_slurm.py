@@ -1,6 +1,7 @@
 """The generated batch script, submitted to a real Slurm."""
 
 import subprocess
+import time
 from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
@@ -23,12 +24,18 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
 def finished_job(folder: Path) -> Run:
     """Submit the folder's batch script, and wait until the job is through."""
     submitted = start(folder, "sbatch", "--parsable", "launchers/slurm.sh", "--no-dropout")
-    job = submitted.output().strip()
-    ended = "COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL"
-    question = ("squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T")
-    state = slurm.wait_for(ended, *question, seconds=SECONDS).strip()
-    assert state == "COMPLETED", (folder / f"train-tiny-{job}.out").read_text()
+    wait_until_through(folder, submitted.output().strip())
     return submitted
+
+
+def wait_until_through(folder: Path, job: str) -> None:
+    ended = "COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL"
+    state = slurm.wait_for(ended, *states(job), seconds=SECONDS).strip()
+    assert state == "COMPLETED", (folder / f"train-tiny-{job}.out").read_text()
+
+
+def states(job: str) -> tuple[str, ...]:
+    return ("squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T")
 
 
 def test_a_job_on_two_nodes_trains_like_one_process(tmp_path: Path) -> None:
@@ -53,8 +60,44 @@ def test_a_failing_node_ends_the_job(tmp_path: Path) -> None:
         'if [ "$NODE_RANK" = 1 ]; then exit 3; else exec sleep 300; fi\n'
     )
     job = start(folder, "sbatch", "--parsable", "launchers/slurm.sh").output().strip()
-    question = ("squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T")
-    slurm.wait_for("FAILED", *question, seconds=60)
+    slurm.wait_for("FAILED", *states(job), seconds=60)
+
+
+SAVES = """
+if [ -e saved-0 ]; then echo "$VIRTUAL_ENV" >"went-on-$NODE_RANK"; exit; fi
+python -c 'import signal, sys
+saved = sys.argv[1]
+signal.signal(signal.SIGUSR1, lambda *_: sys.exit(print(file=open(saved, "w"))))
+print(flush=True, file=open(f"started-{saved}", "w"))
+signal.pause()' "saved-$NODE_RANK"
+exit 1
+"""
+"""A launch.sh whose shell must outlive the signal that its process saves at."""
+
+
+def test_a_job_whose_time_is_up_saves_and_goes_on_by_itself(tmp_path: Path) -> None:
+    """The batch shell gets the signal that Slurm sends two minutes before the end."""
+    folder = write(tmp_path, TWO_NODES, "torchrun")
+    (folder / "torchrun" / "launch.sh").write_text(SAVES)
+    venv = folder / "it's an environment"
+    (venv / "bin").mkdir(parents=True)
+    (venv / "bin" / "activate").write_text("export VIRTUAL_ENV=activated\n")
+    arguments = ("--parsable", "launchers/slurm.sh", "--resume", "latest")
+    job = start(folder, "sbatch", *arguments, VENV=str(venv)).output().strip()
+    for rank in (0, 1):
+        wait_for_file(folder / "torchrun" / f"started-saved-{rank}")
+    slurm.run("scancel", "--signal=USR1", "--batch", job)
+    wait_until_through(folder, job)
+    for rank in (0, 1):
+        assert (folder / "torchrun" / f"saved-{rank}").exists()
+        assert (folder / "torchrun" / f"went-on-{rank}").read_text() == "activated\n"
+
+
+def wait_for_file(path: Path) -> None:
+    end = time.monotonic() + SECONDS
+    while not path.exists():
+        assert time.monotonic() < end, path
+        time.sleep(0.2)
 
 
 @pytest.mark.parametrize("gpus", [1, 2, 8])

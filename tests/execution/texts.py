@@ -8,7 +8,7 @@ from typing import Any
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 WORDS = 80
 END, MASK, FIRST_WORD = 1, 2, 3
@@ -46,3 +46,20 @@ def write_texts(path: Path, texts: list[list[int]], *, classes: int = 1) -> Path
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
+
+
+CHATML = (
+    "{% for message in messages %}<|{{ message.role }}|> {{ message.content }} <end> \n"
+    "{% endfor %}{% if add_generation_prompt %}<|assistant|> {% endif %}"
+)
+"""A chat template whose turns end with the token of the end."""
+
+
+def write_chat_tokenizer(folder: Path, template: str = CHATML) -> Path:
+    """Write a tokenizer that also knows roles, each of which is one token."""
+    tokenizer: Any = AutoTokenizer.from_pretrained(write_tokenizer(folder))
+    roles = [f"<|{role}|>" for role in ("system", "user", "assistant")]
+    tokenizer.add_special_tokens({"additional_special_tokens": roles})
+    tokenizer.chat_template = template
+    tokenizer.save_pretrained(folder)
+    return folder

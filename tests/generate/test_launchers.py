@@ -1,15 +1,15 @@
 """The launchers' files: accepted by their consumers, for every network and number of nodes."""
 
 import ast
-import contextlib
 import json
 import re
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
+import kubernetes.client
 import pytest
 import yaml
 from hypothesis import given
@@ -21,7 +21,7 @@ from script_checks import HOSTILE, TOOLS
 from test_generate import MANY_NODES, SPEC
 
 from planner.generate import LAUNCHERS, TARGETS, generate
-from planner.generate.launchers import job_name, usage
+from planner.generate.launchers import job_name, time_limit, usage
 
 NETWORKS = ("", "ethernet", "infiniband", "efa")
 
@@ -33,12 +33,16 @@ def launchers(network: str = "", **changes: Any) -> dict[str, str]:
     return {name.removeprefix(prefix): text for name, text in files.items() if prefix in name}
 
 
-def test_many_nodes_have_every_launcher_and_one_node_those_that_need_no_other() -> None:
+def test_many_nodes_have_every_launcher_and_one_node_all_but_an_operators() -> None:
     every = {name for launcher in LAUNCHERS.values() for name in launcher.templates}
-    assert launchers().keys() == every | {"README.md"}
+    assert launchers().keys() == every - {"../.dockerignore"} | {"README.md"}
     alone = {name for name in generate(SPEC, ["torchrun"]) if name.startswith("launchers/")}
     assert alone == {
-        f"launchers/{name}" for name in ("README.md", "slurm.sh", "docker.sh", "Dockerfile")
+        f"launchers/{name}"
+        for name in (
+            *("README.md", "slurm.sh", "docker.sh", "Dockerfile"),
+            *("storage.yaml", "job.yaml", "ssh.sh", "ray_train.py"),
+        )
     }
 
 
@@ -52,8 +56,9 @@ def test_sagemaker_starts_only_what_it_has_and_what_it_can_install() -> None:
 def test_the_readme_shows_how_each_is_started() -> None:
     text = launchers()["README.md"]
     for launcher in LAUNCHERS.values():
-        assert f"\n{usage(launcher, TARGETS['torchrun'], 'corpus.txt')}\n" in text
-        assert any(name in text for name in launcher.templates)
+        assert f"\n{usage(launcher, TARGETS['torchrun'], MANY_NODES, 'corpus.txt')}\n" in text
+        if launcher.name != "kubeflow":
+            assert any(name in text for name in launcher.templates)
 
 
 def test_the_first_target_that_is_written_is_started() -> None:
@@ -92,6 +97,39 @@ def test_a_job_is_named_after_its_model(model: str, name: str) -> None:
     assert job_name(model) == name
 
 
+@pytest.mark.parametrize(
+    ("run_seconds", "limit"),
+    [
+        (0, "00:30:00"),
+        (750, "01:00:00"),  # 2 * 750 + 1800 = 3300, of 600 each: 5.5
+        (3600, "02:30:00"),
+        (1e6, "24:00:00"),
+    ],
+)
+def test_a_batch_job_has_twice_the_time_that_its_steps_should_take(
+    run_seconds: float, limit: str
+) -> None:
+    assert time_limit(run_seconds) == limit
+
+
+@pytest.mark.parametrize(
+    ("target", "command"),
+    [
+        ("torchrun", "--save-every 100 --keep 3 --resume latest"),
+        ("megatron", "--save checkpoints --load checkpoints --save-interval 100"),
+    ],
+)
+def test_a_batch_job_is_queued_again_where_it_would_go_on(target: str, command: str) -> None:
+    files = generate(MANY_NODES, [target])
+    assert command in files["launchers/README.md"]
+    (condition,) = re.findall(r'if \[\[ " \$\* " == (.+) ]]', files["launchers/slurm.sh"])
+    pattern = condition.replace('"', "").strip("* ")
+    assert f" {pattern} " in f" {command} "
+    assert {"--time=01:00:00", "--requeue", "--signal=B:USR1@120"} <= {
+        line.removeprefix("#SBATCH ") for line in files["launchers/slurm.sh"].splitlines()
+    }
+
+
 @given(st.text(max_size=80))
 def test_every_job_name_is_a_dns_label(model: str) -> None:
     assert re.fullmatch(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?", job_name(model))
@@ -118,16 +156,50 @@ def as_train_job(document: dict[str, Any]) -> dict[str, Any]:
     return dict(job.to_dict())
 
 
+KINDS = {
+    "Job": "V1Job",
+    "Service": "V1Service",
+    "PersistentVolumeClaim": "V1PersistentVolumeClaim",
+    "Pod": "V1Pod",
+}
+
+
+def as_plain(document: dict[str, Any]) -> dict[str, Any]:
+    """Return what Kubernetes' own client keeps of a document: unknown keys are dropped."""
+    client = kubernetes.client.ApiClient()
+    kept = client.deserialize(Answer(document), KINDS[document["kind"]])
+    return dict(client.sanitize_for_serialization(kept))
+
+
 JOBS = pytest.mark.parametrize(
-    ("name", "kept"), [("pytorchjob.yaml", as_job), ("trainjob.yaml", as_train_job)]
+    ("name", "kept"),
+    [
+        ("pytorchjob.yaml", as_job),
+        ("trainjob.yaml", as_train_job),
+        ("job.yaml", as_plain),
+        ("storage.yaml", as_plain),
+    ],
 )
 
 
 @JOBS
 @pytest.mark.parametrize("network", NETWORKS)
-def test_kubeflow_knows_every_key(name: str, kept: Callable[..., Any], network: str) -> None:
-    document = yaml.safe_load(launchers(network)[name])
-    assert kept(document) == document
+def test_their_own_clients_know_every_key(
+    name: str, kept: Callable[..., Any], network: str
+) -> None:
+    for document in yaml.safe_load_all(launchers(network)[name]):
+        assert kept(document) == document
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_kubernetes_client_knows_every_key_of_one_node(network: str) -> None:
+    files = generate(replace(SPEC, network=network), ["torchrun"])
+    kinds = []
+    for name in ("job.yaml", "storage.yaml"):
+        for document in yaml.safe_load_all(files[f"launchers/{name}"]):
+            kinds.append(document["kind"])
+            assert as_plain(document) == document
+    assert kinds == ["Job", "PersistentVolumeClaim", "Pod"]
 
 
 @JOBS
@@ -138,6 +210,8 @@ def test_kubeflow_knows_every_key(name: str, kept: Callable[..., Any], network: 
         ("mountPath:", "mountpath:"),
         ("resources", "resource"),
         ("emptyDir", "emptydir"),
+        ("claimName", "claim"),
+        ("secretKeyRef", "secretKey"),
         ("value: WARN", "valeu: WARN"),
     ],
 )
@@ -145,10 +219,16 @@ def test_a_wrong_key_would_be_seen(
     name: str, kept: Callable[..., Any], right: str, wrong: str
 ) -> None:
     text = launchers()[name]
+    if name == "storage.yaml" and right not in text:
+        return  # it has no GPUs, no secret and no shared memory
     assert right in text
-    document = yaml.safe_load(text.replace(right, wrong))
-    with contextlib.suppress(ValueError):  # raised where the key must be there
-        assert kept(document) != document
+    seen = []
+    for document in yaml.safe_load_all(text.replace(right, wrong)):
+        try:
+            seen.append(kept(document) != document)
+        except ValueError:  # raised where the key must be there
+            seen.append(True)
+    assert any(seen)
 
 
 @pytest.mark.parametrize("nodes", [2, 6])
@@ -167,28 +247,68 @@ def test_a_job_starts_one_pod_per_node_with_all_its_gpus(nodes: int) -> None:
     assert trainer["resourcesPerNode"]["limits"]["nvidia.com/gpu"] == "8"
 
 
-def test_pods_hand_their_rank_and_their_meeting_point_to_the_launch_script(tmp_path: Path) -> None:
-    """The command of both jobs, run by a shell with the variables that their operators set."""
-    for name in ("pytorchjob.yaml", "trainjob.yaml"):
-        document = yaml.safe_load(launchers()[name])["spec"]
-        if "trainer" in document:
-            container = document["trainer"]
-        else:
-            container = document["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][
-                0
-            ]
-        (tmp_path / "launch.sh").write_text('echo "$NODE_RANK $MASTER_ADDR $MASTER_PORT $*"\n')
-        command = [part.replace("/bundle/torchrun/", "") for part in container["command"]]
-        variables = {"PET_NODE_RANK": "3", "PET_MASTER_ADDR": "job-0", "PET_MASTER_PORT": "2"}
-        done = subprocess.run(
-            [*command, *container["args"], "a b"],
-            cwd=tmp_path,
-            env={"PATH": "/usr/bin:/bin", **variables},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert done.stdout == "3 job-0 2 --steps 1000 a b\n"
+PODS = {
+    "pytorchjob.yaml": {"PET_NODE_RANK": "3", "PET_MASTER_ADDR": "job-0", "PET_MASTER_PORT": "2"},
+    "trainjob.yaml": {"PET_NODE_RANK": "3", "PET_MASTER_ADDR": "job-0", "PET_MASTER_PORT": "2"},
+    "job.yaml": {"JOB_COMPLETION_INDEX": "3"},
+}
+"""The variables that what runs a job gives to its pods."""
+
+
+def container_of(text: str) -> dict[str, Any]:
+    """Return what the last pod of a job runs."""
+    spec = list(yaml.safe_load_all(text))[-1]["spec"]
+    if "trainer" in spec:
+        return dict(spec["trainer"])
+    replica = spec["pytorchReplicaSpecs"]["Worker"] if "pytorchReplicaSpecs" in spec else spec
+    return dict(replica["template"]["spec"]["containers"][0])
+
+
+@pytest.mark.parametrize("name", PODS)
+def test_pods_hand_their_rank_and_their_meeting_point_to_the_launch_script(
+    name: str, tmp_path: Path
+) -> None:
+    """The command of each job, run by a shell with the variables that its pods have."""
+    container = container_of(launchers()[name])
+    (tmp_path / "launch.sh").write_text('echo "$NODE_RANK $MASTER_ADDR $MASTER_PORT $*"\n')
+    command = [part.replace("/bundle/torchrun/", "") for part in container["command"]]
+    done = subprocess.run(
+        [*command, *container["args"], "a b"],
+        cwd=tmp_path,
+        env={"PATH": "/usr/bin:/bin", **PODS[name]},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    place = "job-0 2" if "PET_MASTER_ADDR" in PODS[name] else "train-gpt2-0.train-gpt2 "
+    saved = "--output /storage/checkpoints --save-every 100 --keep 3 --resume latest"
+    expected = f"3 {place} --data /storage/corpus.txt --steps 1000 {saved} a b\n"
+    assert done.stdout == expected
+
+
+@pytest.mark.parametrize("name", PODS)
+@pytest.mark.parametrize(
+    ("network", "adapters"),
+    [("efa", {"vpc.amazonaws.com/efa": "32"}), ("infiniband", {"rdma/hca": "1"}), ("ethernet", {})],
+)
+def test_pods_take_the_adapters_of_their_nodes_network(
+    name: str, network: str, adapters: dict[str, str]
+) -> None:
+    files = launchers(network, efa_interfaces=32, host_bytes=10 * 2**30)
+    container = container_of(files[name])
+    resources = container.get("resources") or container["resourcesPerNode"]
+    assert resources["limits"] == {"nvidia.com/gpu": "8"} | adapters
+    # 10 GiB of the plan and 4 for each of 8 processes.
+    assert resources["requests"] == {"cpu": "16", "memory": "42Gi"}
+
+
+def test_a_volume_holds_the_checkpoints_that_are_kept() -> None:
+    files = launchers(checkpoint_bytes=30 * 2**30)
+    claim, _ = yaml.safe_load_all(files["storage.yaml"])
+    assert claim["spec"]["resources"]["requests"]["storage"] == "250Gi"  # 5 x 30 + 100
+    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
+    alone = yaml.safe_load_all(generate(SPEC, ["torchrun"])["launchers/storage.yaml"])
+    assert next(alone)["spec"]["accessModes"] == ["ReadWriteOnce"]
 
 
 def test_ray_starts_only_scripts_that_need_no_launcher_of_their_own() -> None:
@@ -204,8 +324,22 @@ def test_an_image_is_built_only_of_what_it_can_install() -> None:
         "launchers/slurm.sh",
     }
     both = generate(MANY_NODES, ["megatron", "torchrun"])
-    assert "ARG TARGET=torchrun" in both["launchers/Dockerfile"]
+    assert "ENV TARGET=torchrun" in both["launchers/Dockerfile"]
     assert "TARGET:-megatron}" in both["launchers/slurm.sh"]
+
+
+def test_one_image_has_what_all_targets_need_and_nothing_that_a_run_leaves() -> None:
+    files = generate(SPEC, ["torchrun", "accelerate"])
+    text = files["launchers/Dockerfile"]
+    for target in ("torchrun", "accelerate"):
+        assert f"COPY {target}/requirements.txt /requirements/{target}.txt\n" in text
+        assert f" -r /requirements/{target}.txt" in text
+    first, *kept = [one for one in files[".dockerignore"].splitlines() if not one.startswith("#")]
+    assert first == "*"
+    copied = {name for name in files for one in kept if PurePosixPath(name).match(one[1:])}
+    assert {name for name in files if "/" in name and "launchers" not in name} == copied
+    for left in ("torchrun/corpus.txt", "torchrun/checkpoints/step-1/state.pt", "plan.json"):
+        assert not any(PurePosixPath(left).match(one[1:]) for one in kept)
 
 
 def test_each_launcher_has_its_own_first_target() -> None:
@@ -230,4 +364,5 @@ def test_no_text_escapes_its_place(summary: str) -> None:
         assert all(line.startswith("# Plan: ") for line in different)
         assert len(different) <= 1
         if name.endswith(".yaml"):
-            assert yaml.safe_load(text)["metadata"]["name"] == job_name(summary)
+            first = next(iter(yaml.safe_load_all(text)))
+            assert first["metadata"]["name"] == job_name(summary)

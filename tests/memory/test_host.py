@@ -134,3 +134,17 @@ def test_more_nodes_never_need_more_of_each(framework: str, power: int) -> None:
         return float(estimate_host_memory(job, s).training_bytes)
 
     assert training(2**power) == pytest.approx(training(1) / 2**power)
+
+
+def test_every_rank_reads_and_packs_quantised_weights_for_itself(make_job: JobMaker) -> None:
+    s = Layout(data_parallel_shard_size=4, zero_stage=3, gradient_accumulation_steps=2)
+    blocks = 32 * (4 * 4096 * 4096 + 3 * 4096 * 11008)
+    others = 2 * (2 * 32000 * 4096 + 65 * 4096)
+    for method, expected in (
+        ("lora", 2 * blocks + others),
+        ("qlora", 4 * ((1 / 2 + 4 / 64) * blocks + others)),
+    ):
+        recipe = {"method": method, "global_batch_size": 8}
+        job = make_job("meta-llama/Llama-2-7b-hf", gpus=4, recipe=recipe)
+        loading = estimate_host_memory(job, s).loading
+        assert float(loading.amount) == pytest.approx(expected)

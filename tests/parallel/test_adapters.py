@@ -1,5 +1,6 @@
 import statistics
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,12 @@ from planner.core.errors import (
 )
 from planner.core.units import GIB
 from planner.domain.job import Job
-from planner.domain.strategy import Layout, Recompute, Strategy
+from planner.domain.strategy import Layout, Offload, Recompute, Strategy
 from planner.memory.activations import dequantised_weight
 from planner.memory.ledger import estimate_memory
 from planner.memory.sharding_buffers import communication_buffers
 from planner.models.architectures import read_model
-from planner.parallel import adapters
+from planner.parallel import adapters, frozen_weights
 from planner.parallel.activations import kept_per_token
 from planner.parallel.partition import stage
 from planner.request.schema import StrategyRequest
@@ -40,7 +41,7 @@ def recipe(method: str = "lora", **lora: Any) -> dict[str, Any]:
         "precision": "bf16",
         "sequence_length": 512,
         "global_batch_size": 8,
-        "lora": lora,
+        "lora": {"dtype": "16-bit"} | lora,
     }
 
 
@@ -62,7 +63,7 @@ def test_only_the_adapters_are_trained(make_job: JobMaker) -> None:
 def test_without_adapters_everything_is_trained(make_job: JobMaker) -> None:
     job = make_job("gpt2", gpus=1)
     assert adapters.trainable(job) == (job.model.parameters, job.model.parameters)
-    assert adapters.frozen_part_bytes(job, Strategy(), job.model.blocks[0]) == 0
+    assert frozen_weights.frozen_part_bytes(job, Strategy(), job.model.blocks[0]) == 0
     assert max(in_phases(dequantised_weight(job, stage(job, Strategy(), 0)))) == 0
 
 
@@ -102,7 +103,7 @@ def test_the_largest_weight_is_dequantised_around_backward(make_job: JobMaker) -
 
 def test_adapters_are_fp32_in_mixed_precision_and_beside_fp32_weights(make_job: JobMaker) -> None:
     trained = 32 * 8 * 8192
-    mixed = recipe(rank=8, targets=["q_proj"]) | {"precision": "bf16-mixed"}
+    mixed = recipe(rank=8, targets=["q_proj"], dtype=None) | {"precision": "bf16-mixed"}
     job = make_job(LLAMA, gpus=1, recipe=mixed)
     assert terms(job)["parameters"] == 2 * job.model.parameters + 4 * trained
     job = make_job(LLAMA, gpus=1, recipe=mixed | {"precision": "fp32"})
@@ -131,11 +132,13 @@ def test_sharding_divides_frozen_weights_and_gathers_them_as_they_are(make_job: 
     job = make_job(LLAMA, gpus=4, recipe=wish)
     s = Layout(data_parallel_shard_size=4, zero_stage=3, gradient_accumulation_steps=2)
     adapter = 32 * 8 * 8192
-    frozen = 32 * (1 / 2 + 4 / 64) * BLOCK_WEIGHTS + 2 * OTHERS
+    frozen, constants = 32 / 2 * BLOCK_WEIGHTS + 2 * OTHERS, 32 * 4 / 64 * BLOCK_WEIGHTS
     ledger = terms(job, s)
-    assert ledger["parameters"] == pytest.approx((frozen + 2 * adapter) / 4)
+    assert ledger["parameters"] == pytest.approx((frozen + 2 * adapter) / 4 + constants)
     assert ledger["gradients"] == 2 * adapter / 4
-    block = (1 / 2 + 4 / 64) * BLOCK_WEIGHTS + 2 * (2 * 4096 + 8 * 8192)
+    away = terms(job, replace(s, offload=Offload.OPTIMIZER_AND_PARAMETERS))
+    assert away["parameters"] == pytest.approx(constants)
+    block = 1 / 2 * BLOCK_WEIGHTS + 2 * (2 * 4096 + 8 * 8192)
     outer = 2 * (2 * 32000 * 4096 + 4096)
     buffers = in_phases(communication_buffers(job, s, stage(job, s, 0)))
     assert float(buffers[0]) == pytest.approx(outer + block)

@@ -165,6 +165,16 @@ def test_adapters_stand_beside_divided_experts_in_megatron_alone(make_job: JobMa
         assert [limit.code for limit, _ in found if limit.code == "LAY006"] == refused
 
 
+def test_adapters_are_divided_by_tensor_parallelism_in_megatron_alone(make_job: JobMaker) -> None:
+    s = Layout(tensor_parallel_size=4, gradient_accumulation_steps=16)
+    refused = {}
+    for framework in ("megatron", "torch", "torchtitan"):
+        recipe = {"framework": framework, "method": "lora", "global_batch_size": 16}
+        job = make_job("meta-llama/Llama-2-7b-hf", gpus=4, recipe=recipe)
+        refused[framework] = "LAY006" in {limit.code for limit, _ in violations(job, s)}
+    assert refused == {"megatron": False, "torch": True, "torchtitan": True}
+
+
 def test_only_what_nobody_can_run_is_refused_an_estimate(make_job: JobMaker) -> None:
     job = make_job("gpt2", gpus=4, recipe={"global_batch_size": 16})
     check(

@@ -1,9 +1,12 @@
 """Rules about fitting: does the layout's memory leave the card room?"""
 
 from planner.advice.rules.base import Situation
-from planner.core.units import format_bytes
+from planner.core.units import format_bytes, format_pace
 from planner.memory.host import estimate_host_memory
-from planner.search.candidate import COMFORTABLE_FRACTION
+from planner.search.candidate import COMFORTABLE_FRACTION, estimate
+from planner.search.largest_that_fits import lighter_losses
+
+_LOGITS = "logits_and_loss"
 
 
 def out_of_memory(situation: Situation) -> str | None:
@@ -11,10 +14,11 @@ def out_of_memory(situation: Situation) -> str | None:
 
     Why: the first step, or the first with the longest sequence, ends in an out-of-memory error.
 
-    Instead: recompute activations, use a smaller micro-batch with more accumulation, a higher
-    ZeRO stage, or more GPUs (which shrink only what is sharded).
+    Instead: recompute activations, compute the loss in chunks or fused with the head, use a smaller
+    micro-batch with more accumulation, a higher ZeRO stage, or more GPUs (which shrink only what is sharded).
 
-    Source: the memory ledger of the layout; Rajbhandari et al., ZeRO, arXiv:1910.02054, section 3.
+    Source: the memory ledger of the layout; Rajbhandari et al., ZeRO, arXiv:1910.02054, section 3; Hsu et
+    al., Liger Kernel, arXiv:2410.10989, section 3.2.
     """
     memory, usable = situation.candidate.memory, situation.job.usable_bytes
     if memory.reserved_bytes <= usable:
@@ -25,7 +29,21 @@ def out_of_memory(situation: Situation) -> str | None:
         f" {format_bytes(memory.reserved_bytes - usable)} too much;"
         f" most of it {largest.name.replace('_', ' ')}: {format_bytes(largest.amount)}"
         f" = {largest.how}"
+        f"{_with_fewer_logits(situation) if largest.name == _LOGITS else ''}"
     )
+
+
+def _with_fewer_logits(situation: Situation) -> str:
+    """Say with which loss the layout would fit, what it would need and how long its step would be."""
+    layout, before = situation.candidate.strategy, situation.candidate.step_time.step_seconds
+    texts = []
+    for loss, job in lighter_losses(situation.job):
+        lighter = estimate(job, layout)
+        if lighter.fits:
+            reserved = format_bytes(lighter.memory.reserved_bytes)
+            pace = format_pace(lighter.step_time.step_seconds, before)
+            texts.append(f"; with --loss {loss} it fits in {reserved}, {pace}")
+    return "".join(texts)
 
 
 def host_out_of_memory(situation: Situation) -> str | None:

@@ -296,8 +296,8 @@ def local_sgd_needs_whole_replicas(_job: Job, s: Strategy) -> Breach:
 def adapters_are_not_split(job: Job, s: Strategy) -> Breach:
     """Adapters are not divided by tensor parallelism, and stand beside divided experts in few frameworks.
 
-    Why: PEFT wraps whole linears, and its adapters follow no tensor-parallel plan. Megatron's stand in
-    each rank's own part of the model, of which experts have none here.
+    Why: PEFT wraps whole linears, and its adapters follow no tensor-parallel plan. Megatron Bridge's are
+    parallel layers of their own; they stand in each rank's part of the model, of which experts have none here.
 
     Instead: data parallelism, ZeRO and pipelines.
 

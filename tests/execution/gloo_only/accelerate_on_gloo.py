@@ -7,6 +7,7 @@ from typing import Any
 
 import cpu_ring
 import deepspeed
+import torch
 from accelerate import PartialState  # type: ignore[import-untyped]
 from accelerate.utils import DistributedType  # type: ignore[import-untyped]
 
@@ -17,8 +18,14 @@ def join(engine: str) -> None:
         deepspeed.comm.init_distributed("gloo", auto_mpi_discovery=False)
     if engine == "fsdp":
         take_for_gpus()
+        leave_unpinned()
         cpu_ring.register()
     PartialState(cpu=True)
+
+
+def leave_unpinned() -> None:
+    """Let FSDP offload to host memory: memory is pinned for GPUs alone."""
+    torch.Tensor.pin_memory = lambda tensor: tensor  # type: ignore[method-assign, assignment]
 
 
 def take_for_gpus() -> None:

@@ -76,7 +76,8 @@ def refusal(spec: RunSpec, target: str) -> str:
 
 def layout_of(spec: RunSpec) -> Layout:
     values: dict[str, Any] = {each.name: getattr(spec, each.name) for each in fields(Layout)}
-    return Layout(**values | {name: kind(values[name]) for name, kind in CHOICES.items()})
+    values |= {name: kind(values[name]) for name, kind in CHOICES.items()}
+    return Layout(**{name: value for name, value in values.items() if value is not None})
 
 
 def job_of(spec: RunSpec) -> Job:

@@ -9,6 +9,7 @@ from planner.catalog import records
 from planner.domain.breach import Breach
 from planner.domain.job import Job
 from planner.domain.strategy import Recompute, Strategy
+from planner.targets import some_layers
 from planner.targets.base import refusal
 
 TASKS = (
@@ -26,11 +27,17 @@ _TYPES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 """Where the scripts know the inputs of some models alone: from text to text, and pieces of images."""
+WITHOUT_ATTENTION: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "sdpa": ("bloom", "deberta-v2", "gemma2", "gpt_neo", "gpt_oss", "gptj", "mpnet", "mpt"),
+        "flash": ("bloom", "deberta-v2", "deepseek_v32", "mpnet", "mpt", "mt5", "swin", "t5"),
+    }
+)
+"""Models for which transformers 5.23 has no such attention: it refuses to build them with it."""
 PRECISIONS = ("fp32", "tf32", "fp16-mixed", "bf16-mixed", "bf16")
-OPTIMIZERS = ("adamw",)
 
 
-def judge(job: Job, _s: Strategy) -> tuple[Breach, ...]:
+def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
     """Return why no target writes files for the job."""
     recipe, task = job.recipe, job.model.task
     kind, vendor = job.model.model_type, records.vendor(job.cluster.gpu.vendor)
@@ -59,13 +66,20 @@ def judge(job: Job, _s: Strategy) -> tuple[Breach, ...]:
             kinds=", ".join(kinds),
         ),
         refusal(
-            recipe.optimizer not in OPTIMIZERS,
-            "the scripts step {optimizers}, not {optimizer}",
-            "recipe.optimizer",
-            optimizer=recipe.optimizer,
-            optimizers=", ".join(OPTIMIZERS),
+            lacks_attention(job),
+            "transformers has no {attention} attention for models of type {kind}",
+            "recipe.attention",
+            hint="--attention eager",
+            attention=recipe.attention,
+            kind=kind[:40],
         ),
+        some_layers.on_gpu(s),
     )
+
+
+def lacks_attention(job: Job) -> bool:
+    """Return whether transformers has the model without the recipe's attention."""
+    return job.model.model_type in WITHOUT_ATTENTION.get(job.recipe.attention, ())
 
 
 def precision(job: Job) -> Breach:

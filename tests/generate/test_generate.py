@@ -422,7 +422,7 @@ def test_a_target_that_cannot_write_a_plan_is_left_out_with_its_reason() -> None
         ({"model_config": LLAMA, "recompute": "full", **PIPELINE, **V_SHAPED}, "put off"),
         ({"model_config": LLAMA, "data_parallel_size": 8, **PIPELINE}, "at least 2 micro-batches"),
         (
-            {"model_config": LLAMA | {"model_type": "mistral", "sliding_window": 512}, **TENSOR},
+            {"model_config": LLAMA | {"model_type": "mistral", "sliding_window": 512}, **CONTEXT},
             "the last 512 tokens",
         ),
         ({"model_config": LLAMA, "attention": "eager", **CONTEXT}, "eager"),

@@ -21,6 +21,15 @@ class Scaling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BesideAdamW:
+    """What an optimizer takes, as multiples of AdamW's figures."""
+
+    rate_factor: float = 1.0
+    decay_factor: float = 1.0
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
     """AdamW's settings in a published run."""
 
@@ -84,6 +93,13 @@ def recipes() -> tuple[Recipe, ...]:
     """Return all recipes, in the order of the file."""
     entries = enumerate(_record()["recipe"])
     return tuple(build(Recipe, entry, f"recipe[{number}]") for number, entry in entries)
+
+
+@cache
+def beside_adamw(optimizer: str) -> BesideAdamW:
+    """Return what an optimizer takes; AdamW's own figures where its paper compares none."""
+    entry = _record()["optimizers"].get(optimizer, {})
+    return build(BesideAdamW, entry, f"optimizers.{optimizer}")
 
 
 @cache

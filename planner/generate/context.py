@@ -1,6 +1,8 @@
 """The words and numbers that the templates of all targets share."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
+from types import MappingProxyType
 from typing import Any
 
 from planner.core.units import GIB, format_bytes, format_count, format_seconds
@@ -92,6 +94,7 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "needs_scaler": spec.precision == "fp16-mixed",
         "auto_class": AUTO_CLASSES[spec.task],
         "attention": attention_name(spec),
+        "flash": _FLASH[spec.flash_version] if spec.attention == "flash" else None,
         "weight_dtype": spec.weight_dtype,
         "compute_dtype": compute_dtype(spec),
         "versions": {name: text.partition("+")[0] for name, text in spec.versions.items()},
@@ -151,6 +154,18 @@ def weights_divided_by(spec: RunSpec) -> str:
     if spec.framework == "deepspeed":
         return "deepspeed" if spec.zero_stage == ZERO_3 or spec.is_model_parallel else ""
     return "torch" if spec.shards_parameters or spec.is_model_parallel else ""
+
+
+_FLASH: Mapping[int, Mapping[str, str]] = MappingProxyType(
+    {
+        2: {"module": "flash_attn", "package": "flash-attn"},
+        3: {
+            "module": "flash_attn_interface",
+            "package": "git+https://github.com/Dao-AILab/flash-attention#subdirectory=hopper",
+        },
+    }
+)
+"""What transformers imports for a version of FlashAttention, and what pip builds it from."""
 
 
 def attention_name(spec: RunSpec) -> str:

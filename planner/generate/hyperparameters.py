@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from planner.catalog.learning_rates import find_recipe
+from planner.catalog.learning_rates import beside_adamw, find_recipe
 from planner.generate.run_spec import RunSpec
 
 _FROM_RANDOM_WEIGHTS = ("megatron", "torchtitan")
@@ -32,11 +32,12 @@ def hyperparameters(spec: RunSpec, batch_factor: float = 1.0) -> Hyperparameters
         parameters=spec.parameters,
     )
     sequences = batch_factor * spec.global_batch_size
-    rate = recipe.rate(sequences, sequences * spec.sequence_length)
+    beside = beside_adamw(spec.optimizer)
+    rate = beside.rate_factor * recipe.rate(sequences, sequences * spec.sequence_length)
     return Hyperparameters(
         learning_rate=float(f"{rate:.2g}"),
         beta2=recipe.beta2,
-        weight_decay=recipe.weight_decay,
+        weight_decay=beside.decay_factor * recipe.weight_decay,
         warmup_fraction=recipe.warmup_fraction,
-        source=recipe.source,
+        source="; ".join(text for text in (recipe.source, beside.source) if text),
     )

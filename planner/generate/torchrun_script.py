@@ -82,6 +82,7 @@ def _model_parallel_context(spec: RunSpec) -> dict[str, Any]:
         "family": known,
         "grid": grid,
         # Where the sequence is divided, PyTorch's own attention computes the pieces.
+        **({"flash": None} if "context" in grid.sizes else {}),
         "attention": "sdpa" if "context" in grid.sizes else attention_name(spec),
         "owner_mesh": 'grid.mesh["shard"]' if "shard" in grid.data else "grid.batch",
         "averages_by_hand": bool(grid.batch) and not is_sharded,

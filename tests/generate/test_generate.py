@@ -278,9 +278,13 @@ def test_the_kernel_of_flash_attention_is_installed_with_it() -> None:
         for target in ("torchrun", "accelerate", "trainer", "deepspeed"):
             for name in ("requirements.txt", "train.py"):
                 text = files[f"{target}/{name}"]
-                assert ("pip install flash-attn" in text) == (attention == "flash")
+                assert ("pip install --no-build-isolation" in text) == (attention == "flash")
         readme = files["README.md"]
-        assert readme.count("\npip install flash-attn") == (4 if attention == "flash" else 0)
+        shown = readme.count("\npip install --no-build-isolation flash-attn")
+        assert shown == (4 if attention == "flash" else 0)
+    hopper = generate(replace(SPEC, attention="flash", flash_version=3), ["torchrun"])
+    assert "#subdirectory=hopper" in hopper["README.md"]
+    assert '"flash_attn_interface"' in hopper["torchrun/train.py"]
 
 
 def test_a_bare_configuration_starts_from_random_weights() -> None:

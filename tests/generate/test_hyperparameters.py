@@ -55,3 +55,10 @@ def test_the_rate_follows_size_batch_start_and_method() -> None:
     }
     assert rates == {4.3e-5, 4.3e-4, 2.8e-5, 1.4e-5, 4e-5}
     assert hyperparameters(BIG, 0.5).learning_rate == 2e-5
+
+
+def test_lion_takes_a_smaller_rate_and_a_larger_decay() -> None:
+    adamw = hyperparameters(replace(BIG, is_pretrained=False))
+    lion = hyperparameters(replace(BIG, is_pretrained=False, optimizer="lion"))
+    assert (lion.learning_rate, lion.weight_decay) == (8.7e-6, 0.5)
+    assert (adamw.learning_rate, adamw.weight_decay) == (4.3e-5, 0.1)

@@ -78,7 +78,7 @@ def test_what_is_no_file_of_text_is_refused(read: Read, option: str, tmp_path: P
     (tmp_path / "a.txt").write_text("\n".join(LINES))
     (tmp_path / "a.xml").write_text("<a/>")
     named = {"--data": tmp_path / "a.txt", "--eval-every": 1, option: tmp_path / "a.xml"}
-    with pytest.raises(SystemExit, match="a.xml: no files of one kind"):
+    with pytest.raises(SystemExit, match=r"a\.xml: no files of one kind"):
         read(*(each for pair in named.items() for each in pair))
 
 

@@ -54,6 +54,8 @@ _STRATEGY = (
     "micro_batch_size",
     "gradient_accumulation_steps",
     "recompute",
+    "recompute_layers",
+    "activation_offload_layers",
     "offload",
     "synchronize_every",
 )
@@ -190,6 +192,14 @@ def job_options(command: F) -> F:
         click.option("--micro-batch-size", type=int, help="Sequences per GPU and pass."),
         click.option("--accumulation-steps", "gradient_accumulation_steps", type=int),
         click.option("--recompute", help="none, selective or full."),
+        click.option(
+            "--recompute-layers", type=int, help="Of each stage's layers, how many recompute."
+        ),
+        click.option(
+            "--activation-offload-layers",
+            type=int,
+            help="Of each stage's layers, how many keep activations in host memory.",
+        ),
         click.option("--offload", help="none, optimizer or optimizer+parameters."),
         click.option("--synchronize-every", type=int, help="Local SGD: average every K steps."),
         click.option("--tokens", metavar="N", help="Of the whole run, such as 20B or 1.5T."),

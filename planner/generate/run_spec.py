@@ -92,8 +92,14 @@ class RunSpec:
     """`eager`, `sdpa` or `flash`."""
     flash_version: int = 2
     """Of FlashAttention, where `attention` is `flash`."""
+    compile: bool = False
+    """Whether the repeated blocks run through torch.compile."""
     recompute: str
     """`none`, `selective` or `full`."""
+    recompute_layers: int | None = None
+    """Of each pipeline rank's layers, the first so many recompute; None for all."""
+    activation_offload_layers: int = 0
+    """Of each pipeline rank's layers, those that keep their activations in host memory."""
     loss: str = "standard"
     """`standard`, `chunked` or `fused`."""
     loss_chunk_tokens: int = 0

@@ -94,6 +94,8 @@ FLAGS = {
     "strategy.micro_batch_size": "--micro-batch-size N",
     "strategy.gradient_accumulation_steps": "--accumulation-steps N",
     "strategy.recompute": "--recompute NAME",
+    "strategy.recompute_layers": "--recompute-layers N",
+    "strategy.activation_offload_layers": "--activation-offload-layers N",
 }
 """The flag that sets each field of a request."""
 

@@ -84,6 +84,7 @@ def estimate_step_time(job: Job, s: Strategy) -> StepTime:
         data_parallel.slowdown_term(job, s, reduced, gathered),
         _optimizer(job, s, stage),
         *offload.terms(job, s, stage, slowest.forward, slowest.backward),
+        *offload.activation_terms(job, s, stage, slowest.forward, slowest.backward),
     )
     step_seconds = total(terms)
     gpus = job.cluster.world_size

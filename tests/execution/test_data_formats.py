@@ -73,11 +73,13 @@ def test_data_that_cannot_be_used_is_refused_in_a_line(
         read("--data", tmp_path / "a.jsonl", *arguments)
 
 
-@pytest.mark.parametrize("name", ["missing.txt", "a.xml"])
-def test_what_is_no_file_of_text_is_refused(read: Read, name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("option", ["--data", "--eval-data"])
+def test_what_is_no_file_of_text_is_refused(read: Read, option: str, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("\n".join(LINES))
     (tmp_path / "a.xml").write_text("<a/>")
-    with pytest.raises(SystemExit, match=f"{name}: no files of one kind"):
-        read("--data", tmp_path / name)
+    named = {"--data": tmp_path / "a.txt", "--eval-every": 1, option: tmp_path / "a.xml"}
+    with pytest.raises(SystemExit, match=r"a\.xml: no files of one kind"):
+        read(*(each for pair in named.items() for each in pair))
 
 
 def test_a_share_is_held_out_and_not_trained_on(read: Read, tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 from launched import ACCUMULATED, GPT2, start, write
-from reference import GLOBAL_BATCH_SIZE, STEPS, build, learning_rate, update
+from reference import GLOBAL_BATCH_SIZE, STEPS, build, build_optimizer, learning_rate, update
 from several import load
-from texts import write_chat_tokenizer
+from texts import CHATML, write_chat_tokenizer
 from transformers import AutoTokenizer
 
 pytestmark = pytest.mark.usefixtures("preloaded")
@@ -76,6 +76,15 @@ def test_answers_that_a_template_shortens_later_are_conversations_of_their_own(
     )
 
 
+def test_a_template_that_does_not_go_on_where_it_asks_is_refused(
+    script: ModuleType, tmp_path: Path
+) -> None:
+    template = CHATML.replace("<|assistant|> {% endif", "<|assistant|> w80 {% endif")
+    tokenizer = AutoTokenizer.from_pretrained(write_chat_tokenizer(tmp_path, template))
+    with pytest.raises(ValueError, match=r"begins with its own '.*w80 '"):
+        script.answers(tokenizer, CONVERSATION)
+
+
 def test_completions_are_learned_with_the_end(script: ModuleType, tmp_path: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(write_chat_tokenizer(tmp_path))
     script.SEQUENCE_LENGTH = 32
@@ -116,7 +125,7 @@ def expected(rows: list[dict[str, str]]) -> list[float]:
     texts = [(prompt, [*(3 + int(word[1:]) for word in words), 1]) for prompt, words in pairs]
     texts = [(prompt, words) for prompt, words in texts if len(prompt) < 16]
     model = build(GPT2)
-    optimizer, losses = torch.optim.AdamW(model.parameters()), []
+    optimizer, losses = build_optimizer(model), []
     for step in range(STEPS):
         indices = [divmod(step * GLOBAL_BATCH_SIZE + i, len(texts)) for i in range(16)]
         orders = {

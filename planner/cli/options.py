@@ -42,6 +42,8 @@ _RECIPE = (
     "cuda_graphs",
     "task",
     "compile",
+    "packed",
+    "padding_share",
 )
 _STRATEGY = (
     "data_parallel_size",
@@ -52,6 +54,8 @@ _STRATEGY = (
     "micro_batch_size",
     "gradient_accumulation_steps",
     "recompute",
+    "recompute_layers",
+    "activation_offload_layers",
     "offload",
     "synchronize_every",
 )
@@ -162,6 +166,12 @@ def job_options(command: F) -> F:
             "--compile/--no-compile", default=None, help="Run the model through torch.compile."
         ),
         click.option(
+            "--packed/--padded", default=None, help="Texts follow each other, or each is padded."
+        ),
+        click.option(
+            "--padding-share", type=float, help="Share of the tokens that are padding, such as 0.3."
+        ),
+        click.option(
             "--strategy",
             metavar="NAME",
             help="ddp, zero-1, zero-2, zero-3 (fsdp), hsdp, or several: tp+pp+zero-1; or JSON.",
@@ -182,6 +192,14 @@ def job_options(command: F) -> F:
         click.option("--micro-batch-size", type=int, help="Sequences per GPU and pass."),
         click.option("--accumulation-steps", "gradient_accumulation_steps", type=int),
         click.option("--recompute", help="none, selective or full."),
+        click.option(
+            "--recompute-layers", type=int, help="Of each stage's layers, how many recompute."
+        ),
+        click.option(
+            "--activation-offload-layers",
+            type=int,
+            help="Of each stage's layers, how many keep activations in host memory.",
+        ),
         click.option("--offload", help="none, optimizer or optimizer+parameters."),
         click.option("--synchronize-every", type=int, help="Local SGD: average every K steps."),
         click.option("--tokens", metavar="N", help="Of the whole run, such as 20B or 1.5T."),

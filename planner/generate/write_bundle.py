@@ -24,6 +24,7 @@ from planner.parallel.partition import layers_per_stage
 from planner.report.text import flag_words, recommendation
 from planner.step_time.compute import training_flops_per_token
 from planner.targets import Launch, targets_of
+from planner.targets.optimizers import WRITTEN
 
 _ADAPTERS = ("peft", "bitsandbytes")
 """Packages that adapters alone need."""
@@ -99,11 +100,16 @@ def _run_spec(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
         flash_version=3 if job.cluster.gpu.compute_capability == _HOPPER else 2,
         loss=recipe.loss,
         loss_chunk_tokens=job.loss.chunk_tokens if job.loss else 0,
+        compile=recipe.compile,
         optimizer=recipe.optimizer,
         expected_peak_bytes=round(float(chosen.memory.peak_bytes)),
         expected_reserved_bytes=round(float(chosen.memory.reserved_bytes)),
         expected_step_seconds=_rounded(chosen.step_time.step_seconds),
-        expected_tokens_per_second_per_gpu=_rounded(chosen.step_time.tokens_per_second_per_gpu),
+        padding_share=recipe.padding_share,
+        expected_tokens_per_second_per_gpu=_rounded(
+            # The scripts count what they compute, padding too.
+            chosen.step_time.tokens_per_second_per_gpu / (1 - recipe.padding_share)
+        ),
         flops_per_token=training_flops_per_token(job),
         peak_flops_per_second=job.peak_flops_per_second,
         plan_summary=recommendation(job, chosen),
@@ -133,7 +139,9 @@ def _versions(job: Job) -> dict[str, str]:
         }
     if framework.name == "torchtitan":
         return {name: packages()[name].newest for name in ("torch", "torchtitan")}
-    needed = [name for name in packages() if job.recipe.lora or name not in _ADAPTERS]
+    written = WRITTEN.get(job.recipe.optimizer)
+    own = {*_ADAPTERS} if job.recipe.lora else {written.package} if written else set()
+    needed = [name for name in packages() if name in own or name not in _ADAPTERS]
     return {name: packages()[name].newest for name in needed}
 
 

@@ -54,7 +54,7 @@ def generate(
         "plan.json": spec.plan_json,
     }
     for target in written:
-        own = {**context, **target.context(spec)}
+        own = {**context, **target.context(spec), "target_name": target.name}
         templates = {**target.templates, **target.more_templates(spec)}
         for name, template in templates.items():
             files[f"{target.name}/{name}"] = render(template, own)

@@ -1,7 +1,7 @@
 """What the launch files of a plan need, as plain values."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.job import HALF_BITS
@@ -135,6 +135,8 @@ class RunSpec:
     plan_json: str
     versions: Mapping[str, str]
     """Package to version: what the files were checked with."""
+    oldest_versions: Mapping[str, str] = field(default_factory=dict)
+    """Package to the oldest version that ran them, where that is another."""
 
     @property
     def world_size(self) -> int:

@@ -10,6 +10,7 @@ from typing import Any, SupportsFloat
 
 from planner.advice.plan import Plan
 from planner.catalog.interconnect import interconnect
+from planner.catalog.packages import packages
 from planner.core.errors import InvalidInputError, PlannerError
 from planner.domain.breach import Breach
 from planner.domain.cluster import Cluster, Provenance
@@ -25,17 +26,8 @@ from planner.step_time.compute import training_flops_per_token
 from planner.targets import Launch, targets_of
 from planner.targets.optimizers import WRITTEN
 
-CHECKED_WITH = {
-    "torch": "2.13.0",
-    "transformers": "5.23.0",
-    "accelerate": "1.15.0",
-    "deepspeed": "0.19.8",
-    "torchtitan": "0.3.0",
-}
-"""Versions that the generated files were executed with; torchtitan has only read its own."""
-
-_BITSANDBYTES = {"bitsandbytes": "0.50.2"}
-_ADAPTERS_CHECKED_WITH = {"peft": "0.21.2", **_BITSANDBYTES}
+_ADAPTERS = ("peft", "bitsandbytes")
+"""Packages that adapters alone need."""
 
 _HOPPER = "9.0"
 """The compute capability that FlashAttention's third version is for."""
@@ -123,6 +115,7 @@ def _run_spec(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
         plan_summary=recommendation(job, chosen),
         plan_json=json.dumps(_untimed(answer), indent=2) + "\n",
         versions=_versions(job),
+        oldest_versions={name: each.oldest for name, each in packages().items()},
     )
 
 
@@ -145,11 +138,11 @@ def _versions(job: Job) -> dict[str, str]:
             "megatron-core": framework.capabilities.version,
         }
     if framework.name == "torchtitan":
-        return {name: CHECKED_WITH[name] for name in ("torch", "torchtitan")}
+        return {name: packages()[name].newest for name in ("torch", "torchtitan")}
     written = WRITTEN.get(job.recipe.optimizer)
-    steps_with_it = written is not None and written.package in _BITSANDBYTES
-    own = _BITSANDBYTES if steps_with_it else {}
-    return CHECKED_WITH | own | (_ADAPTERS_CHECKED_WITH if job.recipe.lora else {})
+    own = {*_ADAPTERS} if job.recipe.lora else {written.package} if written else set()
+    needed = [name for name in packages() if name in own or name not in _ADAPTERS]
+    return {name: packages()[name].newest for name in needed}
 
 
 def _config_dtype(job: Job) -> str:

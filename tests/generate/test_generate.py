@@ -1,8 +1,11 @@
 """The generated files: complete, well formed, and closed to whatever a user's text contains."""
 
 import ast
+import contextlib
+import importlib.metadata
 import io
 import json
+import os
 import shlex
 import subprocess
 import tokenize
@@ -246,15 +249,61 @@ def test_the_readme_has_the_plans_numbers() -> None:
     assert "up to NODE_RANK=5 on node 5" in nodes
 
 
-def test_requirements_are_the_checked_versions_without_local_parts() -> None:
-    files = generate(SPEC, ALL)
-    assert files["torchrun/requirements.txt"].split() == [
-        "torch==2.13.0",
+def requirements(text: str) -> list[str]:
+    return [line for line in text.splitlines() if not line.startswith("#")]
+
+
+def test_requirements_are_the_tried_versions_and_leave_an_installed_torch_alone() -> None:
+    files = generate(replace(SPEC, oldest_versions={"accelerate": "1.10.1"}), ALL)
+    assert requirements(files["torchrun/requirements.txt"]) == [
+        "torch",
         "transformers==5.23.0",
         "datasets",
         "tqdm",
     ]
-    assert files["accelerate/requirements.txt"].split()[0] == "accelerate==1.15.0"
+    assert requirements(files["accelerate/requirements.txt"])[0] == "accelerate>=1.10.1,<=1.15.0"
+    assert "# torch: 2.13.0 was tried" in files["accelerate/requirements.txt"]
+
+
+@pytest.mark.parametrize(
+    ("installed", "said", "refused"),
+    [
+        ({"transformers": "5.4.1"}, "", ""),
+        ({"torch": "2.9.0a0+cu13"}, "torch 2.9.0a0+cu13 was not tried with this script, 2.13", ""),
+        ({"transformers": "5.24.0"}, "transformers 5.24.0 was not tried with this script, 5.4", ""),
+        (
+            {"transformers": "4.57.6"},
+            "",
+            "transformers 4.57.6 is older than 5.4.0, the oldest tried",
+        ),
+    ],
+)
+def test_a_script_says_first_which_packages_it_was_not_tried_with(
+    installed: dict[str, str],
+    said: str,
+    refused: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    files = generate(replace(SPEC, oldest_versions={"transformers": "5.4.0"}), ALL)
+    monkeypatch.setattr("importlib.metadata.version", ({**SPEC.versions, **installed}).__getitem__)
+    monkeypatch.delenv("RANK", raising=False)
+    for target in ("torchrun", "accelerate", "trainer", "deepspeed"):
+        script = ast.parse(files[f"{target}/train.py"])
+        check = [one for one in script.body if is_about_versions(one)]
+        scope: dict[str, Any] = {"importlib": importlib, "os": os}
+        exec(compile(ast.Module(check, []), "train.py", "exec"), scope)  # noqa: S102
+        with pytest.raises(SystemExit, match=refused) if refused else contextlib.nullcontext():
+            scope["check_versions"]()
+        assert capsys.readouterr().out.startswith(said)
+        main = next(one for one in script.body if getattr(one, "name", "") == "main")
+        assert isinstance(main, ast.FunctionDef)
+        assert ast.unparse(main.body[1]) == "check_versions()"
+
+
+def is_about_versions(statement: ast.stmt) -> bool:
+    is_function = getattr(statement, "name", "") in {"check_versions", "release"}
+    return is_function or ast.unparse(statement).startswith("TRIED")
 
 
 def test_a_compiled_plan_compiles_its_blocks_or_is_refused() -> None:

@@ -1,0 +1,33 @@
+"""What emitted scripts import, and which releases ran them: `data/packages/scripts.toml`, typed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from planner.catalog.records import read
+from planner.catalog.tables import build
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Releases:
+    """Of one package; what lies between the two was not tried."""
+
+    oldest: str
+    newest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packages:
+    """The record."""
+
+    source: str
+    tried: str
+    """The day."""
+    notes: str = ""
+    packages: Mapping[str, Releases]
+
+
+@cache
+def packages() -> Mapping[str, Releases]:
+    """Return the releases by the package's name in the registry."""
+    return build(Packages, read("packages", "scripts"), "packages/scripts").packages

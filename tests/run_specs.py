@@ -99,6 +99,7 @@ def job_of(spec: RunSpec) -> Job:
             precision=spec.precision,
             optimizer=spec.optimizer,
             attention=spec.attention,
+            compile=spec.compile,
             weights_dtype="config" if spec.config_dtype else "fp32",
             lora=lora_of(spec.adapters),
         ),

@@ -14,6 +14,7 @@ from planner.domain.strategy import num_rows, rows
 from planner.memory.host import estimate_host_memory
 from planner.memory.ledger import stage_memories
 from planner.search.candidate import Candidate, estimate, estimate_rows
+from planner.search.pinned_fields import PinnedFields
 from planner.search.space import strategies
 from planner.search.training_run import start_up
 
@@ -68,9 +69,12 @@ LAYOUTS = 250
 """Of each job."""
 
 
-def sampled(job: Job) -> tuple[Candidate, ...]:
+OF_SOME_LAYERS = {"recompute_layers": 3, "activation_offload_layers": 2}
+
+
+def sampled(job: Job, pinned: PinnedFields | None = None) -> tuple[Candidate, ...]:
     """Return estimates of random layouts of a job, made as a table."""
-    table = strategies(job)
+    table = strategies(job, pinned)
     dice = np.random.default_rng(num_rows(table))
     return estimate_rows(job, rows(table, dice.integers(num_rows(table), size=LAYOUTS)))
 
@@ -113,6 +117,18 @@ def test_a_row_of_a_table_and_the_layout_alone_say_the_same(make_job: JobMaker, 
             for line in lines((term,)) if term.amount else ():
                 same = [other for other in lines((said[term.name],)) if other.name == line.name]
                 assert evaluate(same[0].how).holds(float(line.amount))
+
+
+@pytest.mark.parametrize("name", ["pipelines in Megatron", "context in torchtitan"])
+def test_some_layers_are_their_own_arithmetic(make_job: JobMaker, name: str) -> None:
+    job = make_job(**JOBS[name])
+    for number, one in enumerate(sampled(job, OF_SOME_LAYERS)):
+        for term in of_layout(job, one):
+            assert evaluate(term.how).holds(float(term.amount)), f"{term.name} {term.how}"
+        if number % 25 == 0:
+            alone = estimate(job, one.strategy)
+            assert alone.memory.peak_bytes == pytest.approx(one.memory.peak_bytes)
+            assert alone.step_time.step_seconds == pytest.approx(one.step_time.step_seconds)
 
 
 def test_every_stage_of_a_pipeline_is_its_own_arithmetic(make_job: JobMaker) -> None:

@@ -174,7 +174,7 @@ def _queries(question: Question, plan: Plan) -> list[str]:
 
 def _pins(s: Layout) -> dict[str, str]:
     """Return the parameters that ask for this very layout: every field of it."""
-    pinned = {name: str(value) for name, value in s.contract().items()}
+    pinned = {name: str(value) for name, value in s.contract().items() if value is not None}
     pinned["strategy"] = DATA_NAMES[int(pinned.pop("zero_stage"))]
     pinned["sequence_parallel"] = pinned["sequence_parallel"].lower()
     return pinned

@@ -164,6 +164,8 @@ class NetworkShape:
     """Of one message, relative to the network's latency."""
     peer_seconds: float
     """Of an all-to-all, per rank of another node."""
+    all_to_all_fraction: float
+    """Of the bandwidth that a ring reaches, where every rank sends to every other by itself."""
     ramp: float
     contention_per_doubling: float
     """Bandwidth lost per doubling of the nodes beyond two."""

@@ -61,7 +61,7 @@ class Vendor:
 
 _SHOWN_NAMES = 8
 _FOR_PEOPLE = {
-    "gpus": {"tdp_watts", "usable_source", "unsourced", "notes"},
+    "gpus": {"usable_source", "unsourced", "notes"},
     "links": {"notes"},
     "instances": {"unsourced"},
 }
@@ -233,6 +233,11 @@ def cube_mesh() -> Mapping[tuple[int, int], int]:
     return {(int(name[0]), int(name[-1])): links for name, links in pairs.items()}
 
 
+def power_exponent() -> float:
+    """Return how the clocks of matmuls follow a power limit: `data/calibration/power.toml`."""
+    return float(read("calibration", "power")["exponent"])
+
+
 def usual_batches() -> tuple[tuple[int, int], ...]:
     """Return `data/calibration/batches.toml`: parameters and tokens per optimizer step, ascending."""
     found = read("calibration", "batches")["batch"]
@@ -273,12 +278,17 @@ def framework_record(name: str) -> dict[str, Any]:
     """Return a framework's record on top of the one it names as `same_as`, key by key in a section."""
     record = dict(read("frameworks", name))
     inherited = framework_record(record.pop("same_as")) if "same_as" in record else {}
+    return merged(inherited, record)
+
+
+def merged(inherited: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record on top of another, key by key in a section."""
     sections = {
         key: inherited.get(key, {}) | section
         for key, section in record.items()
         if isinstance(section, dict)
     }
-    return inherited | record | sections
+    return {**inherited, **record, **sections}
 
 
 @cache

@@ -23,6 +23,7 @@ _CLUSTER = (
     "intra_node",
     "inter_node",
     "nvlink_domain_gpus",
+    "gpu_power_watts",
     "peer_to_peer",
 )
 _RECIPE = (
@@ -32,8 +33,17 @@ _RECIPE = (
     "attention",
     "loss",
     "framework",
+    "framework_version",
+    "gradient_reduce_dtype",
+    "tensor_parallel_overlap",
+    "data_parallel_overlap",
+    "expert_dispatch",
+    "expert_parallel_overlap",
+    "cuda_graphs",
     "task",
     "compile",
+    "packed",
+    "padding_share",
 )
 _STRATEGY = (
     "data_parallel_size",
@@ -44,6 +54,8 @@ _STRATEGY = (
     "micro_batch_size",
     "gradient_accumulation_steps",
     "recompute",
+    "recompute_layers",
+    "activation_offload_layers",
     "offload",
     "synchronize_every",
 )
@@ -83,6 +95,13 @@ def job_options(command: F) -> F:
             help="GPUs that NVLink joins across nodes: 72 in a rack of GB200.",
         ),
         click.option(
+            "--gpu-power",
+            "gpu_power_watts",
+            metavar="WATTS",
+            type=int,
+            help="The power limit that the GPUs run at, where it is not their own.",
+        ),
+        click.option(
             "--peer-to-peer/--no-peer-to-peer",
             default=None,
             help="Whether GPUs copy to each other directly, not through host memory.",
@@ -111,9 +130,46 @@ def job_options(command: F) -> F:
         click.option(
             "--framework", help="torch, accelerate, deepspeed, megatron, torchtitan, nanotron ..."
         ),
+        click.option(
+            "--framework-version",
+            metavar="VERSION",
+            help="Release or date, such as 2022-03; the nearest known record is taken.",
+        ),
+        click.option(
+            "--gradient-reduce-dtype", help="fp32 or bf16: what ranks exchange of gradients."
+        ),
+        click.option(
+            "--tp-overlap/--no-tp-overlap",
+            "tensor_parallel_overlap",
+            default=None,
+            help="Whether exchanges of tensor parallelism hide behind matmuls.",
+        ),
+        click.option(
+            "--dp-overlap/--no-dp-overlap",
+            "data_parallel_overlap",
+            default=None,
+            help="Whether gradients are reduced beside backward.",
+        ),
+        click.option(
+            "--expert-dispatch",
+            help="all-to-all: a token goes to each of its experts; or once-per-node (DeepEP, HybridEP).",
+        ),
+        click.option(
+            "--ep-overlap/--no-ep-overlap",
+            "expert_parallel_overlap",
+            default=None,
+            help="Whether the experts' exchange hides behind other micro-batches.",
+        ),
+        click.option("--cuda-graphs/--no-cuda-graphs", default=None, help="Launch layers whole."),
         click.option("--task", help="sequence-classification, for another head than the model's."),
         click.option(
             "--compile/--no-compile", default=None, help="Run the model through torch.compile."
+        ),
+        click.option(
+            "--packed/--padded", default=None, help="Texts follow each other, or each is padded."
+        ),
+        click.option(
+            "--padding-share", type=float, help="Share of the tokens that are padding, such as 0.3."
         ),
         click.option(
             "--strategy",
@@ -136,6 +192,14 @@ def job_options(command: F) -> F:
         click.option("--micro-batch-size", type=int, help="Sequences per GPU and pass."),
         click.option("--accumulation-steps", "gradient_accumulation_steps", type=int),
         click.option("--recompute", help="none, selective or full."),
+        click.option(
+            "--recompute-layers", type=int, help="Of each stage's layers, how many recompute."
+        ),
+        click.option(
+            "--activation-offload-layers",
+            type=int,
+            help="Of each stage's layers, how many keep activations in host memory.",
+        ),
         click.option("--offload", help="none, optimizer or optimizer+parameters."),
         click.option("--synchronize-every", type=int, help="Local SGD: average every K steps."),
         click.option("--tokens", metavar="N", help="Of the whole run, such as 20B or 1.5T."),

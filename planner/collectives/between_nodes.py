@@ -34,6 +34,8 @@ class Exchange:
     ranks: Amount
     nodes: Amount
     size_bytes: Amount
+    copies: int = 1
+    """Ranks drawn at random that each element of an all-to-all goes to, and which it reaches once per node."""
 
     @property
     def constants(self) -> NetworkShape:
@@ -108,10 +110,19 @@ def _ring(x: Exchange, operation: str) -> Amount:
 
 
 def all_to_all(x: Exchange) -> Amount:
-    """Seconds of an all-to-all: each rank sends (n - m) / n of its buffer out of the node."""
+    """Seconds of an all-to-all: each rank sends (n - m) / n of its buffer out of the node.
+
+        leaving = m (n - m) / n * S / e * N (1 - (1 - 1 / N)^k) / k
+
+    Notation: e what messages to every rank reach of the network; k copies of an element that go to ranks drawn
+    at random, of which those of one node are handed on inside it.
+    """
     away = x.ranks - x.ranks_in_node
     latency = x.network.latency_seconds + x.constants.peer_seconds * away
-    leaving = x.ranks_in_node * away / x.ranks * x.size_bytes
+    nodes = np.asarray(x.nodes, dtype=float)
+    once = nodes * (1 - (1 - 1 / nodes) ** x.copies) / x.copies
+    leaving = x.ranks_in_node * away / x.ranks * x.size_bytes * once
+    leaving = leaving / (x.constants.all_to_all_fraction if x.copies == 1 else 1.0)
     within = x.size_bytes * x.ranks_in_node / x.ranks
     return x.slower(latency, leaving, x.inside("all_to_all", within))
 

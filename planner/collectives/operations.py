@@ -66,17 +66,24 @@ def reduce_scatter(
 
 
 def all_to_all(
-    cluster: Cluster, group: Group, size_bytes: Amount, operations: Amount = 1
+    cluster: Cluster,
+    group: Group,
+    size_bytes: Amount,
+    operations: Amount = 1,
+    *,
+    copies: int = 1,
 ) -> Amount:
     """Seconds until each rank has sent a part of its buffer to every other.
 
-        between nodes: traffic = m (n - m) / n, latency = L + p (n - m)
+        between nodes: traffic = m (n - m) / n / e, latency = L + p (n - m); elements with several copies travel
+        once to each node, see `between_nodes.all_to_all`
 
-    Notation: p peer_seconds.
-    Source: NVIDIA/nccl-tests #130 for the share that leaves the node.
+    Notation: p peer_seconds; e all_to_all_fraction.
+    Source: NVIDIA/nccl-tests #130 for the share that leaves the node; deepseek-ai/DeepEP for copies that are handed
+    on inside a node.
     Leaves out: uneven parts.
     """
-    return _seconds(cluster, group, size_bytes, operations, "all_to_all")
+    return _seconds(cluster, group, size_bytes, operations, "all_to_all", copies=copies)
 
 
 def broadcast(cluster: Cluster, group: Group, size_bytes: Amount, operations: Amount = 1) -> Amount:
@@ -140,14 +147,20 @@ def _network(cluster: Cluster) -> Link:
     return cluster.inter_node
 
 
-def _seconds(
-    cluster: Cluster, group: Group, size_bytes: Amount, operations: Amount, operation: str
+def _seconds(  # noqa: PLR0913 - what a collective is asked, and which
+    cluster: Cluster,
+    group: Group,
+    size_bytes: Amount,
+    operations: Amount,
+    operation: str,
+    *,
+    copies: int = 1,
 ) -> Amount:
     """Evaluate together the rows that are alike in place."""
     given = (group.ranks, group.stride, size_bytes, operations)
     if not any(np.ndim(each) for each in given):
         each = size_bytes / max(operations, 1)
-        return float(operations * _alike_seconds(cluster, group, each, operation))
+        return float(operations * _alike_seconds(cluster, group, each, operation, copies))
     ranks, stride, size, times = np.broadcast_arrays(*given)
     seconds = np.zeros(ranks.shape)
     moving = np.flatnonzero(ranks > 1)
@@ -155,12 +168,14 @@ def _seconds(
         rows = moving[alike]
         same = Group(ranks=ranks[rows], stride=stride[rows])
         each = size[rows] / np.maximum(times[rows], 1)
-        seconds[rows] = _alike_seconds(cluster, same, each, operation)
+        seconds[rows] = _alike_seconds(cluster, same, each, operation, copies)
     total: Amount = seconds * times
     return total
 
 
-def _alike_seconds(cluster: Cluster, group: Group, size_bytes: Amount, operation: str) -> Amount:
+def _alike_seconds(
+    cluster: Cluster, group: Group, size_bytes: Amount, operation: str, copies: int
+) -> Amount:
     """Seconds of one operation in groups alike in place; nothing moves in a group of one."""
     ranks, stride = (np.ravel(each)[0].item() for each in (group.ranks, group.stride))
     local = int(min(max(cluster.joined_gpus // stride, 1), ranks))
@@ -175,6 +190,7 @@ def _alike_seconds(cluster: Cluster, group: Group, size_bytes: Amount, operation
             ranks=group.ranks,
             nodes=-(-group.ranks // local),
             size_bytes=size_bytes,
+            copies=copies,
         )
         return BETWEEN_NODES[operation](exchange)
     return _in_node(cluster, link, operation, local, size_bytes) if local > 1 else 0.0

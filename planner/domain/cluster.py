@@ -63,6 +63,12 @@ class Gpu:
     """Per direction, of a fabric other than NVLink (XGMI, RoCE); 0 without one."""
     fabric_link: str = ""
     """The record of `data/links` that one NVLink or XGMI link of it is; "" where it has none."""
+    tdp_watts: float = 0
+    """The limit that the card runs at; 0 where nobody said."""
+    limit_watts: float = 0
+    """A limit that a request sets; 0: the card's own."""
+    full_watts: float = 0
+    """What its silicon draws where the rates of its curves were measured; 0: as much as this card may."""
     has_p2p: bool
     """PCIe peer-to-peer between cards."""
     is_consumer: bool = False

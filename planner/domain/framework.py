@@ -157,6 +157,8 @@ class Overlap:
     """Of the gradients that are reduced at once."""
     tensor_fraction: float
     """Share of tensor parallelism's exchange in backward that hides behind weight gradients."""
+    tensor_overlapped_fraction: float
+    """Share of each of them, in forward too, that hides where a recipe has it travel in pieces beside matmuls."""
     source: str
 
 
@@ -168,6 +170,14 @@ class Host:
     """Launching one operation that the GPU executes."""
     micro_batch_seconds: float
     """Fetching a batch, and what waits for the loss; the GPU idles meanwhile."""
+    layer_seconds: float
+    """Of a block, forward and backward, in which the GPU idles whatever the micro-batch."""
+    exchange_seconds_per_rank: float
+    """What a tensor-parallel rank waits at each exchange for every other one, beside a pipeline between nodes."""
+    graphed_fraction: float
+    """Share of the launches that remain where layers are launched whole, as CUDA graphs."""
+    sharpness: float
+    """How sharply launching gives way to the GPU's own time where the two are close."""
     source: str
 
 
@@ -200,6 +210,12 @@ class Experts:
 
     grouped_from: float
     """The least compute capability whose kernels multiply all experts of a rank at once; below, one by one."""
+    operations: float
+    """Launched in forward of a layer to route tokens, sort them and bring them back."""
+    passes: float
+    """How often each token on its way to an expert is written and read in forward, and in backward."""
+    overlapped_fraction: float
+    """Share of the experts' exchange that hides where a recipe overlaps it."""
     source: str
 
 
@@ -211,6 +227,9 @@ class Attention:
     """The fused kernels that "sdpa" stands for: a name in `data/calibration/attention.toml`."""
     flash_kernel: str
     """Those that "flash" stands for."""
+    softmax_multiple: int
+    """Micro-batch x heads of a rank that its fused softmax of materialised scores asks a multiple of; 0: it has
+    none, or asks nothing."""
     source: str
 
 

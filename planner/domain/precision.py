@@ -32,6 +32,9 @@ class Precision:
     matmul_dtype: str
     follows_config: bool = False
     """Parameters may be in the dtype that config.json names, as transformers loads them."""
+    overlaps_tensor: bool = False
+    """Recipes of this precision have exchanges of tensor parallelism travel in pieces behind matmuls, beside
+    sequence parallelism."""
     copy_bytes: float = 2
     """Of the copy that autocast makes of a matmul weight."""
 

@@ -29,6 +29,9 @@ ZERO_1, ZERO_2, ZERO_3 = 1, 2, 3
 DATA_NAMES = {0: "ddp", ZERO_1: "zero-1", ZERO_2: "zero-2", ZERO_3: "zero-3"}
 """What data parallelism is called, by ZeRO stage."""
 
+ALL_LAYERS = 2**20
+"""Of `recompute_layers`: every block, however many there are."""
+
 STAGES = {name: stage for stage, name in DATA_NAMES.items()}
 
 
@@ -124,6 +127,10 @@ class Strategy:
     micro_batch_size: Whole = 1
     gradient_accumulation_steps: Whole = 1
     recompute: Whole = Recompute.NONE
+    recompute_layers: Whole = ALL_LAYERS
+    """Of each stage's blocks, how many recompute: the first ones."""
+    activation_offload_layers: Whole = 0
+    """Of each stage's blocks, how many keep what backward needs in host memory: the first ones."""
     offload: Whole = Offload.NONE
     synchronize_every: Whole = 1
 
@@ -220,6 +227,8 @@ class Layout(Strategy):
     micro_batch_size: int = 1
     gradient_accumulation_steps: int = 1
     recompute: Recompute = Recompute.NONE
+    recompute_layers: int = ALL_LAYERS
+    activation_offload_layers: int = 0
     offload: Offload = Offload.NONE
     synchronize_every: int = 1
 
@@ -245,9 +254,11 @@ class Layout(Strategy):
             names.append("offload")
         return "+".join(names)
 
-    def contract(self) -> dict[str, int | str]:
+    def contract(self) -> dict[str, int | str | None]:
         """Return the layout as the contract writes it: its fields, with the names of choices."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
+        if self.recompute_layers >= ALL_LAYERS:
+            values["recompute_layers"] = None
         return values | {name: str(values[name]) for name in CHOICES}
 
 
@@ -268,6 +279,8 @@ class Table(Strategy):
     micro_batch_size: NDArray[np.int64]
     gradient_accumulation_steps: NDArray[np.int64]
     recompute: NDArray[np.int64]
+    recompute_layers: NDArray[np.int64]
+    activation_offload_layers: NDArray[np.int64]
     offload: NDArray[np.int64]
     synchronize_every: NDArray[np.int64]
 

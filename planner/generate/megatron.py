@@ -99,7 +99,15 @@ def training_options(spec: RunSpec) -> Options:
         "--distributed-timeout-minutes": 30,
         "--attention-backend": _ATTENTION[spec.attention],
     }
-    return options | _PRECISIONS[spec.precision] | _RECOMPUTE[spec.recompute]
+    return options | _PRECISIONS[spec.precision] | _recomputed(spec)
+
+
+def _recomputed(spec: RunSpec) -> Options:
+    """Return what is recomputed: all layers, one by one, or the first of each stage."""
+    if spec.recompute_layers is None:
+        return _RECOMPUTE[spec.recompute]
+    some: Options = {"--recompute-method": "block", "--recompute-num-layers": spec.recompute_layers}
+    return {**_RECOMPUTE[spec.recompute], **some}
 
 
 def _context(spec: RunSpec) -> dict[str, Any]:

@@ -29,12 +29,20 @@ from planner.parallel.activations import (
     by_numerics,
     hidden_state_bytes,
     logits_tokens,
+    mean_block_bytes,
     numerics_of,
+    offloaded_blocks,
     part_kept_bytes,
     tokens,
 )
 from planner.parallel.frozen_weights import largest_quantised_weights
-from planner.parallel.partition import Stage, occurrences, rank_weights, stage_parameters
+from planner.parallel.partition import (
+    Stage,
+    occurrences,
+    rank_weights,
+    recomputed_share,
+    stage_parameters,
+)
 
 
 def activations(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
@@ -44,7 +52,8 @@ def activations(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
 
     Notation: blocks, outer: kept bytes per token, over the stage's parts inside and outside the
     trunk; with recompute="full" a block keeps one hidden state, its input, and with "selective"
-    what the framework saves of it. One micro-batch of the F is in backward; the others wait.
+    what the framework saves of it, or only the first recompute_layers do; of those whose activations wait in
+    host memory two are on their way. One micro-batch of the F is in backward; the others wait.
     Source: operation counts in planner/models/architectures/kept.py; Chen et al., arXiv:1604.06174;
     division over tensor-parallel ranks: Korthikanti et al., arXiv:2205.05198, section 4.
     Leaves out: transient outputs that no operation keeps; alignment to 512 bytes.
@@ -53,10 +62,11 @@ def activations(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     others = [(part, n) for part, n in occurrences(job.model, stage) if not part.is_block]
     kept_outside = sum((n * part_kept_bytes(job, s, part) for part, n in others), 0.0)
     retained = [block_retained_bytes(job, s, part) for part in job.model.blocks]
-    kept = sum((n * one for one, n in zip(retained, stage.blocks, strict=True)), 0.0)
     of_largest = greatest(retained) / seen
-    each = kept / seen / np.maximum(1, stage.num_blocks)
-    blocks = count(stage.num_blocks, "blocks") * size(each, "/token")
+    each = mean_block_bytes(job, s, stage) / seen
+    away = offloaded_blocks(s, stage)
+    on_gpu = stage.num_blocks - away + np.minimum(away, _IN_TRANSIT)
+    blocks = count(on_gpu, "blocks") * size(each, "/token")
     outside = size(kept_outside / seen, "/token outside them")
     of_tokens, waiting = count(seen, "tokens"), plain(stage.in_flight - 1, "waiting")
     before = waiting * (blocks + outside)
@@ -91,7 +101,7 @@ def recomputed_block(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     again = count(seen, "tokens") * size(working / seen, "/token of one block")
     return PhasedTerm(
         name="recomputed_block",
-        last_block=again,
+        last_block=only_where(recomputed_share(job, s, stage.num_blocks) >= 1.0, again),
         first_block=again,
         source="Chen et al., arXiv:1604.06174, section 4",
     )
@@ -126,7 +136,7 @@ def recomputed_gradients(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     )
     return PhasedTerm(
         name="recomputed_gradients",
-        last_block=held,
+        last_block=only_where(recomputed_share(job, s, stage.num_blocks) >= 1.0, held),
         first_block=held,
         source="torch.utils.checkpoint, PyTorch 2.13",
     )
@@ -149,17 +159,25 @@ def autocast_weight_copies(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     is_copied = numerics_of(job, s) == Numerics.AUTOCAST
     each = bytes_each(np.where(is_copied, job.precision.copy_bytes, 0.0))
     is_recomputed = s.recompute == Recompute.FULL
+    share = recomputed_share(job, s, stage.num_blocks)
+    others = (1.0 - share) * (weights - outside)
     everything = each * count(weights, "matmul weights, while autocast or autograd holds them")
     one_block = each * count(of_block, "matmul weights of one block")
     return PhasedTerm(
         name="autocast_weight_copies",
         forward=everything,
         loss=either(
-            is_recomputed, each * count(outside, "matmul weights outside the blocks"), everything
+            is_recomputed,
+            each * count(outside + others, "matmul weights outside recomputed blocks"),
+            everything,
         ),
         last_block=either(
             is_recomputed,
-            one_block,
+            either(
+                share >= 1.0,
+                one_block,
+                each * count(others, "matmul weights of blocks that do not recompute"),
+            ),
             each * count(weights - outside, "matmul weights of the blocks"),
         ),
         first_block=one_block,
@@ -326,6 +344,10 @@ def dequantised_weight(job: Job, stage: Stage) -> PhasedTerm:
         first_block=held,
         source="bitsandbytes 0.49 autograd/_functions.py MatMul4Bit",
     )
+
+
+_IN_TRANSIT = 2
+"""Blocks whose activations are on the GPU while they are copied to or from the host: one in use, one on its way."""
 
 
 def _hidden_size(job: Job) -> Expression:

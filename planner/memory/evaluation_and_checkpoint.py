@@ -9,7 +9,7 @@ import numpy as np
 
 from planner.core.term import Amount
 from planner.domain.job import Job
-from planner.domain.strategy import Layout, Offload, Recompute, Strategy
+from planner.domain.strategy import ALL_LAYERS, Layout, Offload, Recompute, Strategy
 from planner.memory import activations, ledger
 from planner.memory.sharding_buffers import communication_buffers, largest_matrix
 from planner.parallel import partition
@@ -34,7 +34,10 @@ def evaluation_peak_bytes(job: Job, s: Strategy, micro_batch_size: int | None = 
     Leaves out: logits that an evaluation loop collects on the GPU over many batches.
     """
     evaluated = replace(
-        s, micro_batch_size=micro_batch_size or s.micro_batch_size, recompute=Recompute.FULL
+        s,
+        micro_batch_size=micro_batch_size or s.micro_batch_size,
+        recompute=Recompute.FULL,
+        recompute_layers=ALL_LAYERS,
     )
     return max(
         float(

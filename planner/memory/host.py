@@ -10,7 +10,7 @@ from planner.domain.strategy import Layout, Offload, Strategy
 from planner.memory import ledger
 from planner.memory.phases import PhasedTerm
 from planner.parallel import partition
-from planner.parallel.activations import shards_parameters
+from planner.parallel.activations import mean_block_bytes, offloaded_blocks, shards_parameters
 from planner.parallel.frozen_weights import constant_bytes, frozen_bytes, frozen_other_bytes
 
 
@@ -56,7 +56,7 @@ def estimate_host_memory(job: Job, s: Strategy) -> HostMemory:
 def fits_host(job: Job, s: Strategy) -> Truth:
     """Return whether a node's memory holds what is offloaded to it; so where it is unknown."""
     available = job.cluster.host_memory_bytes
-    if not available or not np.any(s.offloads_optimizer):
+    if not available or not np.any(s.offloads_optimizer | (s.activation_offload_layers > 0)):
         return True
     return estimate_host_memory(job, s).training_bytes <= available
 
@@ -79,10 +79,32 @@ def _offloaded(job: Job, s: Strategy) -> tuple[Term, ...]:
         job, s, np.choose(np.argmax(held, axis=0), [each.index for each in stages])
     )
     is_moved = np.where(s.offloads_parameters, 1.0, 0.0)
-    return (
+    states = (
         _of_a_node(job, ledger.parameters(job, on_gpu, stage), is_moved),
         _of_a_node(job, ledger.gradients(job, scattered, stage), per_gradient),
         _of_a_node(job, ledger.optimizer_states(job, on_gpu, stage), is_stepped),
+    )
+    if not np.any(s.activation_offload_layers):
+        return states
+    return (*states, _activations(job, s))
+
+
+def _activations(job: Job, s: Strategy) -> Term:
+    """What blocks of the first stage, which has the most micro-batches in flight, keep in a node's memory.
+
+        bytes = GPUs * blocks * T * kept * micro-batches in flight
+
+    Source: torch.autograd.graph.save_on_cpu; for checkpoints Bekman et al., Arctic Long Sequence Training,
+    arXiv:2506.13996, section 3.3.
+    """
+    first = partition.stage(job, s, 0 * s.pipeline_parallel_size)
+    each = size(mean_block_bytes(job, s, first), "a block")
+    blocks = count(offloaded_blocks(s, first), "blocks")
+    gpus = count(job.cluster.gpus_per_node, "GPUs")
+    return Term(
+        name="host_activations",
+        arithmetic=gpus * blocks * each * plain(first.in_flight, "in flight"),
+        source="Bekman et al., arXiv:2506.13996, section 3.3",
     )
 
 

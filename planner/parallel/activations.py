@@ -13,6 +13,7 @@ from planner.domain.job import Job
 from planner.domain.model import Numerics, Part, Share
 from planner.domain.strategy import Recompute, Strategy
 from planner.parallel import adapters
+from planner.parallel.partition import Stage, recomputed_share
 
 
 def tokens(job: Job, s: Strategy) -> Amount:
@@ -145,6 +146,28 @@ def block_retained_bytes(job: Job, s: Strategy, part: Part) -> Amount:
         saved = np.minimum(kept, hidden_state_bytes(job, s) + _matmul_outputs(job, s, part))
         kept = np.where(s.recompute == Recompute.SELECTIVE, saved, kept)
     return np.where(s.recompute == Recompute.FULL, hidden_state_bytes(job, s), kept)
+
+
+def offloaded_blocks(s: Strategy, stage: Stage) -> Amount:
+    """Return how many of a stage's blocks keep what backward needs in host memory."""
+    blocks: Amount = np.minimum(s.activation_offload_layers, stage.num_blocks)
+    return blocks
+
+
+def mean_block_bytes(job: Job, s: Strategy, stage: Stage) -> Amount:
+    """Return the bytes that a micro-batch leaves in one of a stage's blocks, in the mean of those.
+
+        bytes = sum over kinds (r * retained + (1 - r) * whole) / blocks
+
+    Notation: r the share of the blocks that recompute, whose part is what is retained.
+    """
+    parts = list(zip(job.model.blocks, stage.blocks, strict=True))
+    kept = sum((n * block_retained_bytes(job, s, part) for part, n in parts), 0.0)
+    share = recomputed_share(job, s, stage.num_blocks)
+    if np.any(share < 1.0):
+        whole = sum((n * part_kept_bytes(job, s, part) for part, n in parts), 0.0)
+        kept = share * kept + (1.0 - share) * whole
+    return kept / np.maximum(1, stage.num_blocks)
 
 
 def hidden_state_bytes(job: Job, s: Strategy) -> Amount:

@@ -14,7 +14,7 @@ import numpy as np
 from planner.core.term import Amount, Column
 from planner.domain.job import Job
 from planner.domain.model import Linear, Model, Part
-from planner.domain.strategy import Strategy, Whole
+from planner.domain.strategy import ALL_LAYERS, Strategy, Whole
 from planner.parallel.pipeline_schedules import in_flight
 
 
@@ -51,6 +51,24 @@ def stage(job: Job, s: Strategy, index: Amount) -> Stage:
         is_last=np.where(index == size - 1, 1.0, 0.0),
         in_flight=in_flight(s, index),
     )
+
+
+def recomputed_share(job: Job, s: Strategy, num_blocks: Amount | None = None) -> Amount:
+    """Return which share of a stage's blocks recompute, where any do.
+
+        share = min(1, recompute_layers / blocks)
+
+    Args:
+        job: the model.
+        s: a layout or a table.
+        num_blocks: of the stage; None for an even share of the model's.
+    """
+    if np.all(np.asarray(s.recompute_layers) >= ALL_LAYERS):
+        return 1.0
+    mean = job.model.num_blocks / s.pipeline_parallel_size
+    blocks = np.maximum(1.0, mean if num_blocks is None else num_blocks)
+    share: Amount = np.minimum(1.0, s.recompute_layers / blocks)
+    return share
 
 
 def layers_per_stage(job: Job, size: int) -> tuple[int, ...]:

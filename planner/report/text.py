@@ -51,6 +51,7 @@ FLAGS = {
     "cluster.intra_node": "--intra-node LINK",
     "cluster.inter_node": "--inter-node LINK",
     "cluster.nvlink_domain_gpus": "--nvlink-domain GPUS",
+    "cluster.gpu_power_watts": "--gpu-power WATTS",
     "cluster.peer_to_peer": "--peer-to-peer",
     "recipe": "--precision, --optimizer, --attention",
     "recipe.sequence_length": "--seq-len N",
@@ -66,8 +67,16 @@ FLAGS = {
     "recipe.attention": "--attention NAME",
     "recipe.loss": "--loss NAME",
     "recipe.framework": "--framework NAME",
+    "recipe.framework_version": "--framework-version VERSION",
+    "recipe.gradient_reduce_dtype": "--gradient-reduce-dtype NAME",
+    "recipe.tensor_parallel_overlap": "--tp-overlap",
+    "recipe.data_parallel_overlap": "--dp-overlap",
+    "recipe.expert_dispatch": "--expert-dispatch NAME",
+    "recipe.expert_parallel_overlap": "--ep-overlap",
+    "recipe.cuda_graphs": "--cuda-graphs",
     "recipe.task": "--task NAME",
     "recipe.compile": "--compile",
+    "recipe.padding_share": "--padding-share X",
     "recipe.training_tokens": "--tokens N",
     "objective": "--objective NAME",
     "max_gpus": "--max-gpus N",
@@ -85,6 +94,8 @@ FLAGS = {
     "strategy.micro_batch_size": "--micro-batch-size N",
     "strategy.gradient_accumulation_steps": "--accumulation-steps N",
     "strategy.recompute": "--recompute NAME",
+    "strategy.recompute_layers": "--recompute-layers N",
+    "strategy.activation_offload_layers": "--activation-offload-layers N",
 }
 """The flag that sets each field of a request."""
 
@@ -204,12 +215,14 @@ def time_figure(job: Job, candidate: Candidate) -> Figure:
     """Return what a step takes, and what that makes of the GPUs."""
     step_time = candidate.step_time
     tokens_per_second = step_time.tokens_per_second_per_gpu * job.cluster.world_size
+    padding = job.recipe.padding_share
+    without = f" without the padding, {format_fraction(padding)} of all" if padding else ""
     return Figure(
         label="Time",
         amount=format_seconds(step_time.step_seconds),
         rest="per step"
         f" ({format_seconds(step_time.low_seconds)} to {format_seconds(step_time.high_seconds)}):"
-        f" {format_count(tokens_per_second)} tokens/s,"
+        f" {format_count(tokens_per_second)} tokens/s{without},"
         f" {format_fraction(step_time.model_flops_utilization)} MFU",
     )
 

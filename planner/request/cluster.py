@@ -61,6 +61,8 @@ class ClusterRequest(WireModel):
     inter_node: str | InterNodeLink | None = None
     peer_to_peer: bool | None = None
     nvlink_domain_gpus: int | None = Field(default=None, ge=1, le=4096)
+    gpu_power_watts: int | None = Field(default=None, ge=50, le=5000)
+    """The limit that the cards run at; None: the record's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +107,7 @@ def resolve_cluster(wanted: ClusterRequest) -> ResolvedCluster:
         wanted, instance, listed or _num_shown(wanted, topology_given), remarks
     )
     topology, link = _links_inside(wanted, instance, gpu, topology_given, remarks)
+    gpu = _limited(gpu, wanted.gpu_power_watts, remarks)
     domain = _domain(wanted, gpu, gpus_per_node, topology_given)
     cluster = Cluster(
         gpu=gpu,
@@ -126,6 +129,15 @@ def resolve_cluster(wanted: ClusterRequest) -> ResolvedCluster:
     return ResolvedCluster(
         cluster=cluster, assumptions=tuple(remarks.assumptions), notes=tuple(remarks.notes)
     )
+
+
+def _limited(gpu: Gpu, watts: int | None, remarks: _Remarks) -> Gpu:
+    """Return the GPU at a power limit; one whose own is not known keeps its rates, and that is said."""
+    if watts is None:
+        return gpu
+    if not gpu.tdp_watts:
+        remarks.notes.append(f"what {gpu.name} draws is not known, so {watts} W change nothing")
+    return replace(gpu, limit_watts=float(watts))
 
 
 def _larger_gpus(wanted: ClusterRequest) -> Cluster | None:

@@ -44,6 +44,9 @@ MOST_BASES = 2**17
 _CHUNK = 1024
 """Bases of a table, each of which makes up to a dozen rows."""
 
+_HELD = ("recompute_layers", "activation_offload_layers")
+"""Fields that have a value of their own only where they are asked for."""
+
 _Rows: TypeAlias = NDArray[np.intp]
 """Indices of a table's rows."""
 _FieldOption: TypeAlias = tuple[int, _Rows]
@@ -211,7 +214,8 @@ def _schedules(
 def _crossed(job: Job, bases: list[_Base], pinned: PinnedFields) -> Table:
     """Return every base with each kind of recompute, offload, sequence and local SGD it can have."""
     columns = np.array(bases, dtype=np.int64).reshape(len(bases), len(_Base._fields)).T
-    base = vary(Layout(), **dict(zip(_Base._fields, columns, strict=True)))
+    held = {name: np.full(len(bases), pinned[name]) for name in _HELD if name in pinned}
+    base = vary(Layout(), **held, **dict(zip(_Base._fields, columns, strict=True)))
     everywhere = np.arange(len(bases))
     axes: dict[str, list[_FieldOption]] = {
         "sequence_parallel": _sequence_parallel(job, base),

@@ -103,6 +103,25 @@ def tensor_parallel(job: Job, s: Strategy, part: Part) -> Amount:
     return sums * np.where(s.sequence_parallel, parted, whole)
 
 
+def hidden_of_tensor(job: Job, s: Strategy) -> tuple[Amount, Amount]:
+    """Return which shares of tensor parallelism's exchanges hide behind matmuls, in forward and in backward.
+
+    In pieces where the recipe says so, or where recipes of its precision do that train all weights, beside
+    sequence parallelism; else in backward alone, behind weight gradients.
+
+    Source: the framework record's overlap and precisions.
+    """
+    overlap, said = job.framework.overlap, job.recipe.tensor_parallel_overlap
+    if said is False:
+        return 0.0, 0.0
+    whole = overlap.tensor_overlapped_fraction
+    if said:
+        return whole, whole
+    trains_all = job.recipe.lora is None and job.precision.overlaps_tensor
+    in_pieces = np.logical_and(trains_all, s.sequence_parallel)
+    return np.where(in_pieces, whole, 0.0), np.where(in_pieces, whole, overlap.tensor_fraction)
+
+
 def context_parallel(job: Job, s: Strategy, part: Part) -> tuple[Amount, Amount]:
     """Seconds of a forward and of a backward pass through a part, by the framework's exchange.
 
@@ -134,16 +153,22 @@ def context_parallel(job: Job, s: Strategy, part: Part) -> tuple[Amount, Amount]
 def expert_parallel(job: Job, s: Strategy, part: Part) -> Amount:
     """Seconds of one pass through a part: tokens to their experts, and back.
 
-        2 * all_to_all(a T k h / q), k experts per token, q as sequence parallelism divides
+        2 * all_to_all(a T k h / q) * (1 - o), k experts per token, q as sequence parallelism divides; a dispatcher
+        that sends a token once to each node hands it on there
 
-    Source: Lepikhin et al., GShard, arXiv:2006.16668, section 3.
+    Notation: o what hides behind other micro-batches where the recipe overlaps it.
+    Source: Lepikhin et al., GShard, arXiv:2006.16668, section 3; deepseek-ai/DeepEP.
     """
     routed = [layer.experts_per_token for layer in part.linears if layer.num_experts > 1]
     if not routed:
         return 0.0
     chosen = max(routed)
     size = chosen * activation_bytes(job, s) / sequence_split(s)
-    return 2 * operations.all_to_all(job.cluster, expert_group(s), size)
+    is_once = job.recipe.expert_dispatch == "once-per-node"
+    copies = chosen if is_once else 1
+    exchange = operations.all_to_all(job.cluster, expert_group(s), size, copies=copies)
+    hidden = job.framework.experts.overlapped_fraction if job.recipe.expert_overlap else 0.0
+    return 2 * exchange * (1 - hidden)
 
 
 def pipeline_transfer(job: Job, s: Strategy) -> Amount:

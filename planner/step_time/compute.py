@@ -9,16 +9,21 @@ from dataclasses import replace
 import numpy as np
 
 from planner.catalog.attention import attention_curve
+from planner.catalog.records import power_exponent
 from planner.core.term import Amount
 from planner.domain.job import Job
 from planner.domain.model import Attention, Linear, Numerics, Part
 from planner.domain.strategy import Recompute, Strategy
-from planner.parallel.activations import attention_bytes, kept_per_token, part_tokens, tokens
-from planner.parallel.adapters import adapter_parameters, launched, without_adapters
+from planner.parallel.activations import (
+    attention_bytes,
+    kept_per_token,
+    part_tokens,
+    sequence_split,
+    tokens,
+)
+from planner.parallel.adapters import adapter_parameters, without_adapters
 from planner.parallel.partition import rank_parameters
 
-_BLEND = 3
-"""Sharpness of the transition between host-bound and GPU-bound."""
 _FLASH_BACKWARD = 2.5
 """Flash attention's backward computes the scores again: 5 matmuls against forward's 2."""
 _ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "fp8": 1}
@@ -26,6 +31,13 @@ _ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "fp8": 1}
 _SCORE_FORWARD, _SCORE_BACKWARD = 1.8, 2.2
 """Passes over the 5 bytes that are kept per score. Softmax and dropout read and write 9 forward and
 11 backward; Korthikanti et al., arXiv:2205.05198, table 4, measures them where they are recomputed."""
+_UNFUSED_FORWARD, _UNFUSED_BACKWARD = 6.4, 6.8
+"""More such passes where cast, scale, mask, softmax and cast back are kernels of their own: 32 and 34 bytes a score
+(Megatron-LM's FusedScaleMaskSoftmax.forward_torch_softmax)."""
+_ALIGNED_HEADS, _MISALIGNED = 8, 4.0
+"""A batched 16-bit matmul whose heads are no multiple of 8 channels reads them unaligned, at a quarter of the rate
+(NVIDIA, Matrix Multiplication Background, section 3; Megatron-DeepSpeed's 13,824 channels in 128 heads took 30 %
+longer than in 96: bigscience tr11-176B-ml/chronicles-prequel.md)."""
 _CAST_BYTES = 4
 """Read and written per element that is rounded to fp8, its transpose for backward included."""
 
@@ -132,6 +144,7 @@ def _attention(job: Job, s: Strategy, part: Part, *, is_backward: bool) -> Amoun
     times = _FLASH_BACKWARD if is_backward else 1.0
     peak = gpu.peak_flops.get(job.precision.wide_matmul_dtype, gpu.peak_flops["fp32"])
     sustained = 1.0 if curve.is_alone else job.framework.matmul.sustained_fraction
+    sustained = sustained * power_share(job)
     return times * flops / (sustained * share * peak)
 
 
@@ -141,6 +154,8 @@ def _eager_attention(job: Job, s: Strategy, part: Part, layer: Attention) -> Amo
     num_keys = part.tokens(job.recipe.sequence_length)
     queries = part_tokens(job, s, part) / s.tensor_parallel_size
     flops = 4.0 * queries * num_keys * layer.query_size
+    if size < 4 and layer.query_size // layer.num_heads % _ALIGNED_HEADS:  # noqa: PLR2004 - bytes of fp32
+        flops *= _MISALIGNED
     moved = 2.0 * size * queries * (layer.num_heads * num_keys + 2 * layer.query_size)
     return _blend(job, flops / _sustained_peak(job, dtype), moved)
 
@@ -168,16 +183,32 @@ def elementwise(
 
 def elementwise_forward(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Amount:
     """Seconds of a part's elementwise work in forward."""
+    of_scores = _SCORE_FORWARD + _UNFUSED_FORWARD * unfuses_softmax(job, s, part)
     return elementwise(
-        job, s, part, numerics, (job.framework.memory_bound.forward_passes, _SCORE_FORWARD)
+        job, s, part, numerics, (job.framework.memory_bound.forward_passes, of_scores)
     )
 
 
 def elementwise_backward(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Amount:
     """Seconds of a part's elementwise work in backward, recompute left out."""
+    of_scores = _SCORE_BACKWARD + _UNFUSED_BACKWARD * unfuses_softmax(job, s, part)
     return elementwise(
-        job, s, part, numerics, (job.framework.memory_bound.backward_passes, _SCORE_BACKWARD)
+        job, s, part, numerics, (job.framework.memory_bound.backward_passes, of_scores)
     )
+
+
+def unfuses_softmax(job: Job, s: Strategy, part: Part) -> Amount:
+    """Return 1 where the framework's fused softmax of scores does not take the rank's heads, else 0.
+
+        micro-batch * heads / t is no multiple of what the kernel asks for
+
+    Source: Megatron-LM's FusedScaleMaskSoftmax.is_kernel_available: attn_batches % 4 == 0.
+    """
+    multiple = job.framework.attention.softmax_multiple
+    if part.attention is None or not multiple:
+        return 0.0
+    batches = s.micro_batch_size * part.attention.num_heads // s.tensor_parallel_size
+    return np.where(np.asarray(batches) % multiple == 0, 0.0, 1.0)
 
 
 def _score_bytes(job: Job, whole: Strategy, part: Part, numerics: Numerics) -> Amount:
@@ -212,52 +243,24 @@ def loss(job: Job, s: Strategy) -> Amount:
     return has_loss * moved / elementwise_bandwidth(job)
 
 
-def launches(job: Job, s: Strategy, part: Part) -> Amount:
-    """Seconds the host needs to launch the part's operations, forward and backward together.
+def routes_tokens(part: Part) -> bool:
+    """Return whether the part deals its tokens to experts."""
+    return any(layer.num_experts > 1 for layer in part.linears)
 
-        seconds = host_seconds * (forward * (2 + recompute) + exchanges * log2(t))
 
-    Notation: forward: two operations per matmul, of which experts that run one by one have one each,
-    one per kept tensor, three for attention; backward launches as many; exchanges: the sums of
-    tensor parallelism, at each of which a rank waits for the slowest of t hosts. The result is a
-    floor under the part's time, which small micro-batches meet.
-    Leaves out: CUDA graphs, which launch a whole layer at once.
+def routing(job: Job, s: Strategy, part: Part) -> Amount:
+    """Seconds in which tokens are sorted by expert and back, forward; backward takes as long.
+
+        seconds = 2 passes * a T k h / q / (hbm_fraction * hbm), k experts per token, read and written
+
+    Source: the framework record's experts section.
     """
-    matmuls = sum((_launched(job, s, layer) for layer in part.linears), 0.0)
-    forward = 2 * matmuls + len(part.kept) + (3 if part.attention else 0) + launched(job, part)
-    again = np.where(s.recompute == Recompute.FULL, 1.0, 0.0) if part.is_block else 0.0
-    sums = sum(layer.cuts_inputs for layer in part.linears)
-    waits = (2 + again) * sums * np.log2(s.tensor_parallel_size)
-    return ((2 + again) * forward + waits) * job.framework.host.operation_seconds
-
-
-def runs_experts_one_by_one(job: Job) -> bool:
-    """Return whether the GPU has no kernel that multiplies all experts of a layer at once."""
-    capability = job.cluster.gpu.compute_capability
-    return bool(capability) and float(capability) < job.framework.experts.grouped_from
-
-
-def _launched(job: Job, s: Strategy, layer: Linear) -> Amount:
-    """Return the kernels of a linear: one, or one for each expert of the rank."""
-    if layer.num_experts == 1 or not runs_experts_one_by_one(job):
-        return 1.0
-    return layer.num_experts / s.expert_parallel_size
-
-
-def host_stretch(
-    job: Job, s: Strategy, part: Part, gpu_seconds: Amount, exchange_seconds: Amount = 0.0
-) -> Amount:
-    """Return by what factor launching stretches the GPU's time for a part.
-
-        stretch = ((busy^3 + launches^3)^(1/3) - exchange) / gpu_seconds, busy = gpu + exchange
-
-    Some operations of a part wait for the host where others keep the GPU busy, so the two blend
-    where they are close. What the ranks exchange is launched ahead as well: waiting for the host
-    hides it. Parts without work stay at 1.
-    """
-    busy = np.maximum(gpu_seconds + exchange_seconds, 1e-12)
-    waiting = busy * ((1 + (launches(job, s, part) / busy) ** _BLEND) ** (1 / _BLEND) - 1)
-    return 1 + waiting / np.maximum(gpu_seconds, 1e-12)
+    if not routes_tokens(part):
+        return 0.0
+    chosen = max(layer.experts_per_token for layer in part.linears if layer.num_experts > 1)
+    element = 4 if job.precision.matmul_dtype in {"fp32", "tf32"} else 2
+    size = element * chosen * tokens(job, s) * job.model.hidden_size / sequence_split(s)
+    return 2 * job.framework.experts.passes * size / elementwise_bandwidth(job)
 
 
 def training_flops_per_token(job: Job) -> float:
@@ -304,7 +307,8 @@ def selective_recompute(job: Job, s: Strategy, part: Part, numerics: Numerics) -
     if job.framework.activations.selective_recompute == "attention":
         scores = _score_bytes(job, replace(s, recompute=Recompute.NONE), part, numerics)
         seen = part_tokens(job, s, part)
-        passed = _SCORE_FORWARD * seen * scores / elementwise_bandwidth(job)
+        passes = _SCORE_FORWARD + _UNFUSED_FORWARD * unfuses_softmax(job, s, part)
+        passed = passes * seen * scores / elementwise_bandwidth(job)
         return attention(job, s, part) + passed
     return matmuls(job, s, part) / 2 + elementwise_forward(job, s, part, numerics)
 
@@ -325,7 +329,25 @@ def _sustained_peak(job: Job, dtype: str) -> float:
     """Return the FLOPs per second that large matmuls keep up through a training run."""
     gpu = job.cluster.gpu
     fraction = gpu.gemm.peak_fraction * job.framework.matmul.sustained_fraction
+    fraction *= power_share(job)
     return fraction * gpu.peak_flops.get(dtype, gpu.peak_flops["fp32"])
+
+
+def power_share(job: Job) -> float:
+    """Return what the card's power limit leaves of the clocks that matmuls and attention run at.
+
+        share = (watts / full_watts)^exponent, at most 1
+
+    Notation: watts the limit that the card runs at, full_watts what its silicon draws without one.
+    Source: `data/calibration/power.toml`; the GPU's record.
+    Leaves out: memory clocks, which a limit does not touch.
+    """
+    gpu = job.cluster.gpu
+    full = gpu.full_watts or gpu.tdp_watts
+    watts = gpu.limit_watts or gpu.tdp_watts
+    if not full or watts >= full:
+        return 1.0
+    return float((watts / full) ** power_exponent())
 
 
 def elementwise_bandwidth(job: Job) -> float:

@@ -16,6 +16,7 @@ import numpy as np
 
 from planner.core.term import (
     Amount,
+    Quantity,
     RowTerms,
     Term,
     add,
@@ -52,8 +53,9 @@ class StepTime:
     low_seconds: Amount
     high_seconds: Amount
     tokens_per_second_per_gpu: Amount
+    """Without padding."""
     model_flops_utilization: Amount
-    """Fraction of the card's dense peak: what is computed, recompute not counted."""
+    """Fraction of the card's dense peak: what is computed, padding too, recompute not counted."""
 
     def at(self, row: int) -> "StepTime":
         """Return the ledger of one row of a table."""
@@ -82,17 +84,18 @@ def estimate_step_time(job: Job, s: Strategy) -> StepTime:
         data_parallel.slowdown_term(job, s, reduced, gathered),
         _optimizer(job, s, stage),
         *offload.terms(job, s, stage, slowest.forward, slowest.backward),
+        *offload.activation_terms(job, s, stage, slowest.forward, slowest.backward),
     )
     step_seconds = total(terms)
-    tokens_per_gpu = job.tokens_per_step / job.cluster.world_size
-    flops = compute.training_flops_per_token(job) * tokens_per_gpu
+    gpus = job.cluster.world_size
+    flops = compute.training_flops_per_token(job) * job.tokens_per_step / gpus
     spread = sum(term.spread * term.amount for term in terms)
     return StepTime(
         terms=terms,
         step_seconds=step_seconds,
         low_seconds=step_seconds - spread,
         high_seconds=step_seconds + job.framework.uncertainty.slower_factor * spread,
-        tokens_per_second_per_gpu=tokens_per_gpu / step_seconds,
+        tokens_per_second_per_gpu=job.text_tokens_per_step / gpus / step_seconds,
         model_flops_utilization=flops / (step_seconds * job.peak_flops_per_second),
     )
 
@@ -156,7 +159,7 @@ def _model_parallel(job: Job, s: Strategy, slowest: MicroBatch) -> tuple[Term, .
         Term(
             name=name,
             arithmetic=steps * seconds(slowest.of(kind)),
-            note=("among ", ranks(group.ranks)),
+            note=("among ", ranks(group.ranks), *_hidden_words(job, s, name)),
             source="planner/step_time/communication.py",
             spread=data_parallel.communication_spread(job),
             applies=np.asarray(group.ranks) > 1,
@@ -164,6 +167,14 @@ def _model_parallel(job: Job, s: Strategy, slowest: MicroBatch) -> tuple[Term, .
         for name, kind, group in kinds
         if np.any(np.asarray(group.ranks) > 1)
     )
+
+
+def _hidden_words(job: Job, s: Strategy, name: str) -> tuple[Quantity | str, ...]:
+    """Return what hides of tensor parallelism's exchanges, where the recipe has them travel in pieces."""
+    in_forward, _ = communication.hidden_of_tensor(job, s)
+    if name != StepTerm.TENSOR_EXCHANGE or not isinstance(s, Layout) or not np.any(in_forward):
+        return ()
+    return (", ", percent(in_forward, "of each behind matmuls"))
 
 
 def _pipeline(job: Job, s: Strategy, whole: MicroBatch, slowest: MicroBatch) -> tuple[Term, ...]:

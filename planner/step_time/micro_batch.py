@@ -14,12 +14,19 @@ from numpy.typing import NDArray
 from planner.core.term import Amount, Column, Truth
 from planner.domain.job import Job
 from planner.domain.model import Numerics, Part
-from planner.domain.strategy import Recompute, Strategy, Table, first_of_alike, rows
+from planner.domain.strategy import (
+    ALL_LAYERS,
+    Recompute,
+    Strategy,
+    Table,
+    first_of_alike,
+    rows,
+)
 from planner.parallel import partition
 from planner.parallel.activations import shards_parameters, tokens
 from planner.parallel.partition import Stage
 from planner.parallel.schedule import StageSeconds
-from planner.step_time import adapters, communication, compute
+from planner.step_time import adapters, communication, compute, host
 
 
 class Spent(IntEnum):
@@ -76,6 +83,11 @@ _DECISIVE = (
 )
 """The fields of a layout that decide a part's seconds: few of a search's rows differ in them. A field
 that `part_seconds` comes to read belongs here; tests/test_arithmetic.py compares rows with layouts alone."""
+_OF_WAITS = ("pipeline_parallel_size",)
+"""Beside them, where exchanges wait longer next to a pipeline."""
+
+_OF_SOME_LAYERS = ("recompute_layers", "pipeline_parallel_size")
+"""Those that decide besides, where not all blocks recompute."""
 
 
 @dataclass(frozen=True)
@@ -136,9 +148,9 @@ def part_seconds(job: Job, s: Strategy, part: Part) -> MicroBatch:
 def _in_any_numerics(job: Job, s: Strategy, part: Part) -> Column:
     """Return, as a micro-batch has them, the seconds that do not depend on the numerics.
 
-        tensor = (1 + r + 1 - o) * exchange;  expert = (2 + r) * exchange
+        tensor = ((1 + r) * (1 - f) + 1 - o) * exchange;  expert = (2 + r) * exchange
 
-    Notation: r 1 where recompute repeats the forward pass; o the framework's tensor_overlap_fraction.
+    Notation: r 1 where recompute repeats the forward pass; f and o as `communication.hidden_of_tensor` has them.
     """
     spent = np.zeros((len(Spent), *np.shape(tokens(job, s))))
     matmuls = compute.matmuls(job, s, part)
@@ -155,10 +167,10 @@ def _in_any_numerics(job: Job, s: Strategy, part: Part) -> Column:
     if part.name == "head":
         loss = compute.loss(job, s)
         spent[Spent.FORWARD_LOSS], spent[Spent.BACKWARD_LOSS] = loss / 3, 2 * loss / 3
-    again = _repeats_forward(s, part)
-    overlap = job.framework.overlap.tensor_fraction
+    again = _repeats_forward(job, s, part)
+    in_forward, in_backward = communication.hidden_of_tensor(job, s)
     exchange = communication.tensor_parallel(job, s, part)
-    spent[Spent.TENSOR] = (1 + again + 1 - overlap) * exchange
+    spent[Spent.TENSOR] = ((1 + again) * (1 - in_forward) + 1 - in_backward) * exchange
     spent[Spent.EXPERT] = (2 + again) * communication.expert_parallel(job, s, part)
     spent[Spent.CONTEXT] = _context(job, s, part)
     return spent
@@ -178,8 +190,10 @@ def _compute(job: Job, s: Strategy, part: Part, numerics: Numerics, spent: Colum
     """Fill in the memory-bound work, what is repeated, and how far all of it may be off."""
     forward = compute.elementwise_forward(job, s, part, numerics)
     backward = compute.elementwise_backward(job, s, part, numerics)
+    routing = compute.routing(job, s, part)
+    forward, backward = forward + routing, backward + routing
     spent[Spent.FORWARD_ELEMENTWISE], spent[Spent.BACKWARD_ELEMENTWISE] = forward, backward
-    again = _repeats_forward(s, part)
+    again = _repeats_forward(job, s, part)
     moving = (1 + again) * forward + backward
     if part.is_block:
         repeated = again * _total(spent, FORWARD)
@@ -196,18 +210,22 @@ def _wait_for_host(job: Job, s: Strategy, part: Part, spent: Column) -> None:
     forward = _total(spent, FORWARD)
     backward = _total(spent, BACKWARD)
     exchanged = spent[Spent.TENSOR] + spent[Spent.EXPERT]
-    stretch = compute.host_stretch(job, s, part, forward + backward, exchanged)
-    idle = job.framework.host.micro_batch_seconds if part.name == "head" else 0.0
+    stretch = host.host_stretch(job, s, part, forward + backward, exchanged)
+    record = job.framework.host
+    idle = record.micro_batch_seconds if part.name == "head" else 0.0
+    between = record.layer_seconds if part.is_block else 0.0
     spent[Spent.FORWARD_LAUNCHES] = (stretch - 1) * forward + idle
-    spent[Spent.BACKWARD_LAUNCHES] = (stretch - 1) * backward
+    spent[Spent.BACKWARD_LAUNCHES] = (stretch - 1) * backward + between
     spent[Spent.PUT_OFF] *= stretch
-    waiting = (stretch - 1) * (forward + backward) + idle
+    waiting = (stretch - 1) * (forward + backward) + idle + between
     spent[Spent.DOUBT] += job.framework.uncertainty.host * waiting
 
 
-def _repeats_forward(s: Strategy, part: Part) -> Amount:
-    """Return 1 where recompute runs the part's forward again in backward, else 0."""
-    return np.where(s.recompute == Recompute.FULL, 1.0, 0.0) if part.is_block else 0.0
+def _repeats_forward(job: Job, s: Strategy, part: Part) -> Amount:
+    """Return the share of the part's occurrences whose forward runs again in backward: 1, 0 or between."""
+    if not part.is_block:
+        return 0.0
+    return np.where(s.recompute == Recompute.FULL, partition.recomputed_share(job, s), 0.0)
 
 
 def _selective(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Amount:
@@ -215,7 +233,8 @@ def _selective(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Amount:
     is_selective = np.asarray(s.recompute) == Recompute.SELECTIVE
     if not np.any(is_selective):
         return 0.0
-    return np.where(is_selective, compute.selective_recompute(job, s, part, numerics), 0.0)
+    share = partition.recomputed_share(job, s)
+    return np.where(is_selective, share * compute.selective_recompute(job, s, part, numerics), 0.0)
 
 
 def _context(job: Job, s: Strategy, part: Part) -> Amount:
@@ -267,7 +286,10 @@ def _seconds_of_parts(job: Job, s: Strategy) -> Mapping[int, MicroBatch]:
     """Return a micro-batch through each part, by its `id`."""
     if not isinstance(s, Table):
         return {id(part): part_seconds(job, s, part) for part in job.model.parts}
-    first, which = first_of_alike(s, _DECISIVE)
+    more: tuple[str, ...] = _OF_WAITS if job.framework.host.exchange_seconds_per_rank > 0 else ()
+    if np.any(s.recompute_layers < ALL_LAYERS):
+        more = _OF_SOME_LAYERS
+    first, which = first_of_alike(s, (*_DECISIVE, *more))
     few = rows(s, first)
     return {
         id(part): MicroBatch(part_seconds(job, few, part).seconds_by_kind[:, which])

@@ -7,10 +7,22 @@ slowest stage; n GPUs of a node.
 import numpy as np
 
 from planner.catalog.interconnect import interconnect
-from planner.core.term import Amount, Term, count, only_where, rate, seconds
+from planner.core.term import (
+    NOTHING,
+    Amount,
+    Term,
+    count,
+    largest,
+    micro_batches,
+    only_where,
+    rate,
+    seconds,
+    size,
+)
 from planner.domain.job import Job
 from planner.domain.strategy import Strategy
 from planner.hardware.pcie import slot_bytes_per_second
+from planner.parallel.activations import mean_block_bytes, offloaded_blocks
 from planner.parallel.adapters import trained_parameters
 from planner.parallel.partition import Stage, dense_shards, expert_shards, stage_parameters
 from planner.step_time.terms import StepTerm
@@ -64,6 +76,44 @@ def terms(
             source=job.framework.offload.source,
             spread=job.framework.uncertainty.host,
             applies=s.offloads_optimizer,
+        ),
+    )
+
+
+def activation_terms(
+    job: Job, s: Strategy, stage: Stage, forward: Amount, backward: Amount
+) -> tuple[Term, ...]:
+    """Return the term of a step whose blocks keep activations in host memory; nothing where none do.
+
+        seconds = A * (max(0, copy - overlap * n / N * F) + max(0, copy - overlap * n / N * Bw))
+        copy = n * kept / pcie
+
+    Notation: n of the stage's N blocks; kept bytes that a micro-batch leaves in one.
+    Source: a block's copy runs beside the compute of the next one, on a stream of its own: Bekman et al.,
+    arXiv:2506.13996, section 3.3.
+    Leaves out: an optimizer that is offloaded besides, whose copies take the same link.
+    """
+    if not np.any(np.asarray(s.activation_offload_layers)):
+        return ()
+    blocks = offloaded_blocks(s, stage)
+    copied = count(blocks, "blocks") * size(mean_block_bytes(job, s, stage))
+    link = host_link_bytes_per_second(job)
+    share = blocks / np.maximum(1, stage.num_blocks)
+    hidden = job.framework.overlap.backward_fraction * share
+    out, back = (
+        largest(copied / rate(link) - seconds(hidden * np.asarray(each), f"behind {name}"), NOTHING)
+        for each, name in ((forward, "forward"), (backward, "backward"))
+    )
+    has_any = s.activation_offload_layers > 0
+    return (
+        Term(
+            name=StepTerm.ACTIVATION_OFFLOAD,
+            arithmetic=only_where(
+                has_any, micro_batches(s.gradient_accumulation_steps) * (out + back)
+            ),
+            source="Bekman et al., arXiv:2506.13996, section 3.3; data/links by PCIe generation",
+            spread=job.framework.uncertainty.host,
+            applies=has_any,
         ),
     )
 

@@ -18,6 +18,7 @@ class StepTerm(StrEnum):
     OVERLAP_SLOWDOWN = "overlap_slowdown"
     OPTIMIZER = "optimizer"
     OFFLOAD = "offload"
+    ACTIVATION_OFFLOAD = "activation_offload"
 
 
 EXPOSED = (StepTerm.GRADIENT_REDUCTION, StepTerm.PARAMETER_GATHER, StepTerm.PIPELINE_TRANSFER)

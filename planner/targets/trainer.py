@@ -5,7 +5,7 @@ import numpy as np
 from planner.domain.breach import Breach
 from planner.domain.job import Job
 from planner.domain.strategy import ZERO_1, Recompute, Strategy
-from planner.targets import adapters, common, deepspeed, losses, torchrun
+from planner.targets import adapters, common, deepspeed, losses, optimizers, some_layers, torchrun
 from planner.targets.base import refusal
 
 
@@ -15,8 +15,11 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
     if job.framework.name == "deepspeed":
         return (
             common.precision(job),
+            optimizers.adamw(job),
+            common.never_compiled(job),
             divides,
             losses.fused_by_liger(job),
+            some_layers.all_or_none(s),
             refusal(
                 job.recipe.loss == "chunked",
                 "DeepSpeed gathers the head's weights for its own forward alone",
@@ -28,9 +31,12 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
         )
     return (
         common.precision(job),
+        *common.compiled(job, s),
         divides,
+        *optimizers.judge(job, s),
         losses.fused_by_liger(job),
         losses.chunked(job),
+        some_layers.all_or_none(s),
         *adapters.judge(job, s),
         refusal(np.asarray(s.zero_stage) == ZERO_1, "Trainer has ZeRO-1 through DeepSpeed alone"),
         refusal(s.is_hybrid, "its FSDP shards over all GPUs, without replicas"),

@@ -392,7 +392,9 @@ def test_a_network_says_what_nccl_talks_over() -> None:
     }
 
 
-@pytest.mark.parametrize("record", [r for r in RECORDS if r.startswith("frameworks/")])
+@pytest.mark.parametrize(
+    "record", [r for r in RECORDS if r.count("/") == 1 and r.startswith("frameworks/")]
+)
 def test_a_framework_loads_whole(record: str) -> None:
     framework = records.framework(Path(record).stem)
     assert framework.name == Path(record).stem

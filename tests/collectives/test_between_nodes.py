@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from planner.catalog import records
+from planner.catalog.collectives import network_shape
 from planner.collectives import between_nodes
 from planner.collectives.between_nodes import BETWEEN_NODES, Exchange
 from planner.domain.cluster import Link, Provenance
@@ -54,15 +55,27 @@ def test_a_ring_passes_all_but_one_part(half: str) -> None:
 
 
 def test_an_all_to_all_keeps_the_nodes_share_inside() -> None:
-    # 32 ranks with 80 GB each: 8 * 24/32 * 80 GB leave a node at 8 GB/s.
-    assert between_nodes.all_to_all(exchange(4)) == pytest.approx(60, rel=0.02)
+    # 32 ranks with 80 GB each: 8 * 24/32 * 80 GB leave a node at 8 GB/s, of which messages to all reach a share.
+    share = network_shape().all_to_all_fraction
+    assert between_nodes.all_to_all(exchange(4)) == pytest.approx(60 / share, rel=0.02)
+
+
+def test_copies_for_ranks_of_one_node_travel_once() -> None:
+    # 8 copies over 4 nodes reach 4 * (1 - (3/4)^8) = 3.6 of them, 8 of which would have been sent.
+    sent = between_nodes.all_to_all(replace(exchange(4), copies=8))
+    assert sent == pytest.approx(60 * 4 * (1 - 0.75**8) / 8, rel=0.02)
 
 
 @pytest.mark.parametrize("operation", BETWEEN_NODES)
 def test_groups_of_one_rank_per_node_share_its_network(operation: str) -> None:
     alone = BETWEEN_NODES[operation](exchange(4, ranks_in_node=1))
     assert alone == pytest.approx(
-        {"all_reduce": 120, "send": 80}.get(operation, 60), rel=0.02
+        {
+            "all_reduce": 120,
+            "send": 80,
+            "all_to_all": 60 / network_shape().all_to_all_fraction,
+        }.get(operation, 60),
+        rel=0.02,
     )  # 80 GB at 1 GB/s, times 2 * 3/4, 1 and 3/4
 
 

@@ -50,6 +50,7 @@ BREAKS: dict[str, Case] = {
     "LAY011": (job_of(), {"data_parallel_shard_size": 4}),
     "LAY012": (job_of(), {"micro_batch_size": 3}),
     "LAY014": (job_of(), {"virtual_pipeline_size": 2}),
+    "LAY016": (job_of(), {"recompute_layers": 4}),
     "LAY015": (
         in_framework("deepspeed", gpus=8),
         {"context_parallel_size": 8},

@@ -2,6 +2,7 @@
 
 from planner.advice.rules.base import Situation
 from planner.core.units import format_bytes, format_pace
+from planner.domain.strategy import Layout
 from planner.memory.host import estimate_host_memory
 from planner.search.candidate import COMFORTABLE_FRACTION, estimate
 from planner.search.largest_that_fits import lighter_losses
@@ -57,16 +58,23 @@ def host_out_of_memory(situation: Situation) -> str | None:
     Source: the host memory ledger of the layout; Ren et al., ZeRO-Offload, arXiv:2101.06840.
     """
     job, s = situation.job, situation.candidate.strategy
-    if not s.offloads_optimizer:
+    if not s.offloads_optimizer and not s.activation_offload_layers:
         return None
     host = estimate_host_memory(job, s)
     if not host.available_bytes or host.training_bytes <= host.available_bytes:
         return None
     return (
-        f"offload={s.offload} needs {format_bytes(host.training_bytes)} of the"
+        f"{_waiting(s)} needs {format_bytes(host.training_bytes)} of the"
         f" {format_bytes(host.available_bytes)} of a node's memory,"
         f" {format_bytes(host.training_bytes - host.available_bytes)} too much"
     )
+
+
+def _waiting(s: Layout) -> str:
+    layers = s.activation_offload_layers
+    of_layers = f"activation_offload_layers={layers}" if layers else ""
+    of_states = f"offload={s.offload}" if s.offloads_optimizer else ""
+    return " and ".join(filter(None, (of_states, of_layers)))
 
 
 def loading_exceeds_the_host(situation: Situation) -> str | None:

@@ -6,7 +6,7 @@ import numpy as np
 
 from planner.domain.breach import Breach
 from planner.domain.job import Job
-from planner.domain.strategy import Strategy, nearest_multiples
+from planner.domain.strategy import ALL_LAYERS, Recompute, Strategy, nearest_multiples
 from planner.search.limits.base import divides
 
 
@@ -290,6 +290,25 @@ def local_sgd_needs_whole_replicas(_job: Job, s: Strategy) -> Breach:
         hint="use zero_stage 0 and no model parallelism, or synchronize_every 1",
         numbers={"every": s.synchronize_every},
         field="strategy.synchronize_every",
+    )
+
+
+def layers_recompute_nothing(_job: Job, s: Strategy) -> Breach:
+    """Some layers can recompute only where recomputing is asked for.
+
+    Why: without it no layer's activations are computed again, so a number of layers says nothing.
+
+    Instead: `--recompute full`, or selective, beside `--recompute-layers`.
+
+    Source: Megatron-LM, --recompute-granularity beside --recompute-num-layers.
+    """
+    is_some = np.asarray(s.recompute_layers) < ALL_LAYERS
+    return Breach(
+        broken=is_some & (np.asarray(s.recompute) == Recompute.NONE),
+        message="recompute_layers={layers} without recompute",
+        hint="--recompute full, or leave the number of layers out",
+        numbers={"layers": s.recompute_layers},
+        field="strategy.recompute_layers",
     )
 
 

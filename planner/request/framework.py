@@ -1,0 +1,97 @@
+"""The framework that a recipe means: at its release, with what the recipe says of its exchanges."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from planner.catalog import records
+from planner.catalog.releases import FIELD, framework_release
+from planner.core.errors import UnsupportedError
+from planner.domain.framework import Framework
+from planner.domain.precision import Precision
+from planner.request.cluster import Assumption
+
+_DTYPE_BYTES: Mapping[str, float] = {"fp32": 4, "bf16": 2}
+_LIKELY_FRAMEWORK = "megatron"
+"""Named first of several that can do what another cannot: its launch files are written here."""
+_NEVER = 4
+"""A ZeRO stage that there is not."""
+_HIDDEN = 0.9
+"""Share of backward that reductions hide behind where a recipe overlaps them: of the records that do."""
+
+
+def framework_of_release(
+    name: str, version: str | None, assumptions: list[Assumption]
+) -> Framework:
+    """Return a framework, at a release where one is named; which record was taken is an assumption.
+
+    Raises:
+        PlannerError: the framework or the release is unknown.
+    """
+    framework = records.framework(name)
+    if version is None:
+        return framework
+    framework, release = framework_release(name, version)
+    taken = f"as {release} does" if release else f"as {framework.capabilities.version} does"
+    text = f"{name} {taken}, the record nearest to {version.strip()}"
+    assumptions.append(Assumption(text=text, field=FIELD))
+    return framework
+
+
+def exchanging(
+    framework: Framework, *, reduce_dtype: str | None, data_overlap: bool | None
+) -> Framework:
+    """Return the framework with what a recipe says of its exchanges in place of its own.
+
+    Args:
+        framework: as its record has it.
+        reduce_dtype: of the gradients on the wire, "fp32" or "bf16".
+        data_overlap: whether gradients are reduced, and parameters gathered, beside compute.
+    """
+    if reduce_dtype is not None:
+        size = _DTYPE_BYTES[reduce_dtype]
+        precisions = {
+            name: _reducing(framework, precision, size)
+            for name, precision in framework.precisions.items()
+        }
+        framework = replace(framework, precisions=precisions)
+    if data_overlap is None:
+        return framework
+    overlap = framework.overlap
+    hidden = max(overlap.backward_fraction, _HIDDEN) if data_overlap else 0.0
+    changed = replace(
+        overlap, reduces_gradients_from=0 if data_overlap else _NEVER, backward_fraction=hidden
+    )
+    return replace(framework, overlap=changed)
+
+
+def _reducing(framework: Framework, precision: Precision, size: float) -> Precision:
+    """Return a precision whose gradients travel so; a buffer that they are added up in is what travels."""
+    if framework.sharding.keeps_gradients_from == 0:
+        return replace(precision, reduce_bytes=size, gradient_bytes=size)
+    return replace(precision, reduce_bytes=size)
+
+
+def compiled(framework: Framework) -> Framework:
+    """Return the framework as it runs compiled models.
+
+    Raises:
+        UnsupportedError: what compiling saves it is not known.
+    """
+    if not framework.compile.is_estimated:
+        names = (records.framework(name) for name in records.framework_names())
+        raise UnsupportedError(
+            f"torch.compile is not estimated for {framework.name}",
+            hint=f"it is for {', '.join(record.name for record in names if record.compile.is_estimated)}",
+            field="recipe.compile",
+        )
+    return framework.compiled()
+
+
+def frameworks_with(table: str, name: str) -> str:
+    """Return a hint with the frameworks for which a precision or an optimizer is estimated; "" of none."""
+    frameworks = map(records.framework, records.framework_names())
+    able = [framework.name for framework in frameworks if name in getattr(framework, table)]
+    known = ", ".join(able)
+    likely = _LIKELY_FRAMEWORK if _LIKELY_FRAMEWORK in able else "".join(able[:1])
+    verb = "estimates" if len(able) == 1 else "estimate"
+    return f"{known} {verb} {name}: --framework {likely}" if able else ""

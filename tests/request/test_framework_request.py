@@ -1,0 +1,122 @@
+"""What a recipe says of its framework: the release, and what its exchanges are like."""
+
+from typing import Any
+
+import pytest
+
+from planner.request.schema import parse_request, resolve
+from planner.request.strategy import requested_layout
+from planner.step_time.ledger import StepTime, estimate_step_time
+
+REQUEST: dict[str, Any] = {
+    "model": "meta-llama/Llama-2-7b-hf",
+    "cluster": {"gpu": "a100-sxm-80gb", "gpus_per_node": 8, "nodes": 4},
+    "recipe": {
+        "sequence_length": 2048,
+        "global_batch_size": 64,
+        "precision": "bf16-mixed",
+        "framework": "megatron",
+    },
+    "strategy": {
+        "data_parallel_shard_size": 16,
+        "tensor_parallel_size": 2,
+        "sequence_parallel": True,
+        "zero_stage": 1,
+        "micro_batch_size": 1,
+    },
+}
+
+
+def step(**recipe: Any) -> StepTime:
+    request = parse_request({**REQUEST, "recipe": {**REQUEST["recipe"], **recipe}})
+    job = resolve(request, allow_paths=False).job
+    return estimate_step_time(job, requested_layout(request.strategy, job))
+
+
+def seconds(name: str, **recipe: Any) -> float:
+    return sum(float(term.amount) for term in step(**recipe).terms if term.name == name)
+
+
+def test_the_release_that_was_taken_is_said() -> None:
+    recipe = {**REQUEST["recipe"], "framework_version": "2022-03"}
+    resolved = resolve(parse_request({**REQUEST, "recipe": recipe}), allow_paths=False)
+    (said,) = (each for each in resolved.assumptions if each.field == "recipe.framework_version")
+    assert "Megatron-DeepSpeed 2022" in said.text
+    assert resolved.job.framework.host.layer_seconds > 0
+
+
+def test_gradients_of_two_bytes_take_half_the_time_on_the_wires() -> None:
+    fp32, bf16 = (
+        seconds("gradient_reduction", gradient_reduce_dtype=dtype, data_parallel_overlap=False)
+        for dtype in ("fp32", "bf16")
+    )
+    assert bf16 == pytest.approx(fp32 / 2, rel=0.05)
+
+
+def test_a_reduction_that_nothing_hides_is_longer() -> None:
+    shown = [seconds("gradient_reduction", data_parallel_overlap=hides) for hides in (True, False)]
+    assert shown[0] < shown[1]
+
+
+def test_exchanges_in_pieces_hide_and_the_line_says_how_much() -> None:
+    name = "tensor_parallel_exchange"
+    hidden, usual, bare = (
+        seconds(name, tensor_parallel_overlap=hides) for hides in (True, None, False)
+    )
+    assert hidden == pytest.approx(0.3 * bare)
+    assert hidden < usual < bare
+    (term,) = (each for each in step(tensor_parallel_overlap=True).terms if each.name == name)
+    assert "70 % of each behind matmuls" in term.how
+
+
+def test_recipes_in_fp8_overlap_beside_sequence_parallelism() -> None:
+    name = "tensor_parallel_exchange"
+    gpu = {"gpu": "h100-sxm-80gb", "gpus_per_node": 8, "nodes": 4}
+    request = {**REQUEST, "cluster": gpu, "recipe": {**REQUEST["recipe"], "precision": "fp8"}}
+    parsed = parse_request(request)
+    job = resolve(parsed, allow_paths=False).job
+    terms = estimate_step_time(job, requested_layout(parsed.strategy, job)).terms
+    assert any("behind matmuls" in each.how for each in terms if each.name == name)
+
+
+MIXTURE: dict[str, Any] = {
+    "model": "Qwen/Qwen3-30B-A3B",
+    "cluster": {"gpu": "h100-sxm-80gb", "gpus_per_node": 8, "nodes": 2},
+    "recipe": {
+        "sequence_length": 4096,
+        "global_batch_size": 32,
+        "precision": "bf16-mixed",
+        "framework": "megatron",
+    },
+    "strategy": {
+        "data_parallel_shard_size": 16,
+        "expert_parallel_size": 16,
+        "zero_stage": 1,
+        "micro_batch_size": 1,
+    },
+}
+
+
+def of_mixture(name: str, **recipe: Any) -> float:
+    request = parse_request({**MIXTURE, "recipe": {**MIXTURE["recipe"], **recipe}})
+    job = resolve(request, allow_paths=False).job
+    terms = estimate_step_time(job, requested_layout(request.strategy, job)).terms
+    return sum(float(term.amount) for term in terms if term.name == name)
+
+
+def test_experts_exchange_less_once_per_node_and_hides_where_it_overlaps() -> None:
+    name = "expert_parallel_exchange"
+    plain, once, hidden = (
+        of_mixture(name, **recipe)
+        for recipe in (
+            {},
+            {"expert_dispatch": "once-per-node"},
+            {"expert_parallel_overlap": True},
+        )
+    )
+    assert once < 0.5 * plain
+    assert hidden == pytest.approx(0.4 * plain)
+
+
+def test_layers_that_are_launched_whole_wait_less_for_the_host() -> None:
+    assert of_mixture("forward", cuda_graphs=True) < of_mixture("forward")

@@ -1,0 +1,89 @@
+"""Power limits, waits beside pipelines, and kernels that fall apart: what slows a step beyond its arithmetic."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from conftest import JobMaker
+
+from planner.domain.job import Job
+from planner.domain.strategy import Layout, Recompute, tabulate
+from planner.request.schema import parse_request, resolve
+from planner.step_time import compute, host
+from planner.step_time.ledger import estimate_step_time
+
+
+def of_watts(**cluster: Any) -> Job:
+    request = {"model": "gpt2", "cluster": {"gpus_per_node": 1, **cluster}}
+    return resolve(parse_request(request), allow_paths=False).job
+
+
+def test_a_card_at_a_lower_limit_multiplies_at_lower_clocks() -> None:
+    whole, capped, same = (
+        compute.power_share(of_watts(gpu="h100-sxm-80gb", gpu_power_watts=watts))
+        for watts in (None, 500, 900)
+    )
+    assert whole == same == 1
+    assert capped == pytest.approx((500 / 700) ** 0.55)
+    assert compute.power_share(of_watts(gpu="h100-sxm-96gb")) == pytest.approx(capped)
+
+
+def test_a_limit_of_a_card_whose_draw_is_unknown_changes_nothing_and_says_so() -> None:
+    request = {"model": "gpt2", "cluster": {"gpu": "mi210", "gpu_power_watts": 200}}
+    resolved = resolve(parse_request(request), allow_paths=False)
+    if not resolved.job.cluster.gpu.tdp_watts:
+        assert compute.power_share(resolved.job) == 1
+        assert any("200 W" in note for note in resolved.notes)
+
+
+def test_exchanges_wait_beside_a_pipeline_between_nodes_and_more_with_more_ranks(
+    make_job: JobMaker,
+) -> None:
+    job = make_job(
+        gpu="h100-sxm-80gb",
+        gpus=8,
+        cluster={"nodes": 4},
+        recipe={"framework": "nanotron", "precision": "bf16-mixed"},
+    )
+    few, many, flat = (
+        host.exchange_wait(job, Layout(tensor_parallel_size=t, pipeline_parallel_size=p))
+        for t, p in ((2, 2), (8, 2), (8, 1))
+    )
+    assert 0 == flat < few < many
+    assert many == pytest.approx(4 * few)
+    layouts = [
+        Layout(
+            data_parallel_replicate_size=32 // (t * p),
+            tensor_parallel_size=t,
+            sequence_parallel=True,
+            pipeline_parallel_size=p,
+            gradient_accumulation_steps=4,
+        )
+        for t, p in ((2, 2), (8, 2), (8, 1))
+    ]
+    together = estimate_step_time(job, tabulate(layouts)).step_seconds
+    alone = [float(estimate_step_time(job, each).step_seconds) for each in layouts]
+    assert list(together) == pytest.approx(alone)
+
+
+def test_a_softmax_whose_heads_do_not_fit_its_kernel_falls_apart(make_job: JobMaker) -> None:
+    recipe = {"framework": "megatron", "attention": "eager", "precision": "fp16-mixed"}
+    job = make_job("gpt2", gpus=8, recipe=recipe)
+    part = job.model.blocks[0]
+    fits, falls = (
+        compute.unfuses_softmax(job, Layout(tensor_parallel_size=t, micro_batch_size=b), part)
+        for t, b in ((3, 1), (6, 1))
+    )
+    assert (float(fits), float(falls)) == (0, 1)
+    torch = make_job("gpt2", gpus=8, recipe=recipe | {"framework": "torch"})
+    assert float(compute.unfuses_softmax(torch, Layout(tensor_parallel_size=6), part)) == 0
+
+
+def test_a_fixed_time_per_block_is_added_to_every_micro_batch(make_job: JobMaker) -> None:
+    job = make_job("gpt2", gpus=1, recipe={"framework": "megatron"})
+    s = Layout(gradient_accumulation_steps=8, recompute=Recompute.FULL)
+    slow = replace(
+        job, framework=replace(job.framework, host=replace(job.framework.host, layer_seconds=0.01))
+    )
+    longer = estimate_step_time(slow, s).step_seconds - estimate_step_time(job, s).step_seconds
+    assert float(longer) == pytest.approx(8 * 12 * 0.01)

@@ -1,0 +1,42 @@
+"""Layers that differ from their neighbours: targets write them or refuse them by name."""
+
+from typing import Any
+
+import pytest
+
+from planner import answers
+from planner.generate.write_bundle import bundle_files
+from planner.request.schema import parse_request
+
+
+def planned(framework: str, **strategy: Any) -> Any:
+    request = {
+        "model": "meta-llama/Llama-3.1-8B",
+        "cluster": {"gpu": "h100", "gpus_per_node": 8},
+        "recipe": {"framework": framework, "sequence_length": 4096, "global_batch_size": 64},
+        "strategy": {"recompute": "full", **strategy},
+    }
+    return answers.suggest(parse_request(request), allow_paths=False)
+
+
+def test_megatron_recomputes_a_block_of_each_stage() -> None:
+    resolved, plan = planned("megatron", recompute_layers=5)
+    files = bundle_files(plan, answers.answer_plan(resolved, plan, None))
+    script = files["megatron/launch.sh"]
+    assert "--recompute-method block" in script
+    assert "--recompute-num-layers 5" in script
+
+
+def test_the_script_of_pytorch_alone_recomputes_the_first_layers() -> None:
+    resolved, plan = planned("torch", recompute_layers=5, family="zero-3")
+    assert set(plan.launch.targets) == {"torchrun"}
+    assert "all layers or none" in plan.launch.unwritten["trainer"]
+    files = bundle_files(plan, answers.answer_plan(resolved, plan, None))
+    assert "RECOMPUTE_LAYERS = 5" in files["torchrun/train.py"]
+
+
+@pytest.mark.parametrize("framework", ["torch", "deepspeed", "megatron", "torchtitan"])
+def test_activations_in_host_memory_are_in_no_files(framework: str) -> None:
+    _, plan = planned(framework, activation_offload_layers=4)
+    assert plan.launch.targets == ()
+    assert "activations stay on the GPU" in plan.launch.reason

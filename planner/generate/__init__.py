@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from planner.core.errors import InvalidInputError, did_you_mean
-from planner.generate import accelerate, deepspeed, megatron, torchrun, torchtitan, trainer
+from planner.generate import accelerate, bridge, deepspeed, megatron, torchrun, torchtitan, trainer
 from planner.generate.checks import check
 from planner.generate.context import common_context
 from planner.generate.launchers import LAUNCHERS, Launcher, launcher_files
@@ -18,7 +18,7 @@ __all__ = ["LAUNCHERS", "TARGETS", "Launcher", "RunSpec", "Target", "generate"]
 TARGETS: Mapping[str, Target] = MappingProxyType(
     {
         module.TARGET.name: module.TARGET
-        for module in (torchrun, accelerate, trainer, deepspeed, megatron, torchtitan)
+        for module in (torchrun, accelerate, trainer, deepspeed, megatron, bridge, torchtitan)
     }
 )
 

@@ -27,7 +27,8 @@ def hyperparameters(spec: RunSpec, batch_factor: float = 1.0) -> Hyperparameters
     recipe = find_recipe(
         task=spec.task,
         model_type=str(spec.model_config.get("model_type", "")),
-        is_pretrained=spec.is_pretrained and spec.framework not in _FROM_RANDOM_WEIGHTS,
+        is_pretrained=spec.is_pretrained
+        and (spec.adapters is not None or spec.framework not in _FROM_RANDOM_WEIGHTS),
         has_adapters=spec.adapters is not None,
         parameters=spec.parameters,
     )

@@ -58,6 +58,15 @@ _OTHERS: Mapping[str, Program] = MappingProxyType(
             environment="MEGATRON_PATH=~/Megatron-LM ",
             readme="megatron/README.md",
         ),
+        "megatron-bridge": Program(
+            name="finetune.py",
+            data="--data-path {folder}{corpus}",
+            steps=("--train-iters", f"{STEPS}"),
+            saves=("--save", "{folder}", "--load", "{folder}", "--save-interval", "100"),
+            goes_on="--load",
+            corpus="corpus_text_document",
+            readme="megatron-bridge/README.md",
+        ),
         "torchtitan": Program(
             name="torchtitan.train",
             data="--dataloader.dataset c4_test --dataloader.dataset_path {folder}{corpus}",

@@ -32,6 +32,9 @@ _ADAPTERS = ("peft", "bitsandbytes")
 _HOPPER = "9.0"
 """The compute capability that FlashAttention's third version is for."""
 
+BRIDGE_VERSION = "0.6.0"
+"""Of Megatron Bridge, whose classes and their fields were read."""
+
 MEGATRON_COMMIT = "d98e8a6"
 """Of Megatron-LM, whose names of arguments were read. Source: NVIDIA/Megatron-LM, 2026-08-22."""
 
@@ -132,6 +135,11 @@ def _instance_words(cluster: Cluster) -> dict[str, Any]:
 def _versions(job: Job) -> dict[str, str]:
     """Return what the files of a job's framework were checked with."""
     framework = job.framework
+    if framework.name == "megatron" and job.recipe.lora:
+        return {
+            "megatron-bridge": BRIDGE_VERSION,
+            "megatron-core": framework.capabilities.version,
+        }
     if framework.name == "megatron":
         return {
             "Megatron-LM": MEGATRON_COMMIT,

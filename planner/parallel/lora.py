@@ -12,6 +12,10 @@ from planner.parallel import adapters
 DEFAULT_RANK = 16
 _NF4_BITS = 4
 _SHARED = "shared_expert_"
+_EXPERTS_STAY = (
+    "experts stay in 16 bit: transformers 5 holds those of a layer as one tensor, and bitsandbytes"
+    " quantises linears alone"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +58,8 @@ def find_lora(
     if wish.targets is None:
         why = f"as PEFT has them for {model.model_type}" if defaults else "every linear of a block"
         assumed.append((f"adapters on {', '.join(targets)}, {why}", "recipe.lora.targets"))
+    if method == "qlora" and model.has_experts:
+        assumed.append((_EXPERTS_STAY, "recipe.method"))
     return _lora(method, wish, precision, targets), assumed
 
 

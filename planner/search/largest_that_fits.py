@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.core.term import Column
+from planner.core.units import format_bytes, format_seconds
 from planner.domain.cluster import Cluster, Link
 from planner.domain.job import Job, Lora, Recipe
 from planner.domain.strategy import ZERO_1, Layout, Offload, Recompute, num_rows, vary
@@ -18,6 +19,7 @@ from planner.parallel.lora import find_lora
 from planner.search.candidate import Candidate, estimate
 from planner.search.pinned_fields import PinnedFields
 from planner.search.space import strategies
+from planner.step_time.ledger import estimate_step_time
 
 MOST_SEQUENCES = 2**20
 LONGEST_SEQUENCE = 2**24
@@ -143,13 +145,29 @@ def _network(cluster: Cluster, gpus_per_node: int) -> Link:
 
 def fits_somehow(job: Job) -> bool:
     """Return whether the smallest layout of the job fits, its batch rounded up to the GPUs."""
-    world_size = job.cluster.world_size
-    batch = -(-job.recipe.global_batch_size // world_size) * world_size
-    rounded = replace(job, recipe=replace(job.recipe, global_batch_size=batch))
+    rounded = _in_whole_rounds(job)
     table = strategies(rounded, _SMALLEST)
     if not num_rows(table):
         return False
     return bool(np.any(estimate_memory(rounded, table).reserved_bytes <= job.usable_bytes))
+
+
+def _in_whole_rounds(job: Job) -> Job:
+    """Return the job with its batch rounded up to the GPUs."""
+    world_size = job.cluster.world_size
+    batch = -(-job.recipe.global_batch_size // world_size) * world_size
+    return replace(job, recipe=replace(job.recipe, global_batch_size=batch))
+
+
+def _cost(job: Job) -> str:
+    """Return in words what the fastest layout that fits takes of each GPU, and how long its step is."""
+    rounded = _in_whole_rounds(job)
+    table = strategies(rounded, {"offload": Offload.NONE, "synchronize_every": 1})
+    reserved = np.asarray(estimate_memory(rounded, table).reserved_bytes)
+    seconds = np.asarray(estimate_step_time(rounded, table).step_seconds)
+    seconds = np.where(reserved <= job.usable_bytes, seconds, np.inf)
+    row = int(np.argmin(seconds))
+    return f" in {format_bytes(float(reserved[row]))} of each GPU, {format_seconds(float(seconds[row]))} a step"
 
 
 def smallest_layout(job: Job) -> Candidate:
@@ -165,6 +183,7 @@ def remedies(job: Job, pinned: PinnedFields | None) -> list[str]:
         return ["without the pinned strategy it fits"]
     texts = [
         f"{name} would fit ({flag})"
+        + (_cost(changed) if changed.recipe.lora is not job.recipe.lora else "")
         for name, flag, changed in _lighter(job)
         if fits_somehow(changed)
     ]

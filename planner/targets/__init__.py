@@ -12,6 +12,7 @@ from planner.domain.job import Job
 from planner.domain.strategy import Layout, Strategy, Table, num_rows
 from planner.targets import (
     accelerate,
+    bridge,
     common,
     deepspeed,
     megatron,
@@ -28,6 +29,7 @@ JUDGES: Mapping[str, Judge] = MappingProxyType(
         "trainer": trainer.judge,
         "deepspeed": deepspeed.judge,
         "megatron": megatron.judge,
+        "megatron-bridge": bridge.judge,
         "torchtitan": torchtitan.judge,
     }
 )
@@ -38,7 +40,7 @@ _BY_FRAMEWORK: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "torch": ("torchrun", "accelerate", "trainer"),
         "accelerate": ("accelerate", "torchrun", "trainer"),
         "deepspeed": ("deepspeed", "accelerate", "trainer"),
-        "megatron": ("megatron",),
+        "megatron": ("megatron", "megatron-bridge"),
         "torchtitan": ("torchtitan",),
     }
 )

@@ -75,13 +75,33 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
             "Megatron-LM turns Transformer Engine's fused loss down, and its own fusion holds all"
             " logits in fp32",
         ),
+        *_trained(job),
+        *_model(job),
+        *divided(job, s),
+    )
+
+
+def divided(job: Job, s: Strategy) -> tuple[Breach, ...]:
+    """Return what Megatron's layers and optimizer refuse of a layout, whatever starts them."""
+    return (
         *_parallel(s),
         *some_layers.whole_stages(s),
         *_pipelined(job, s),
-        *_trained(job),
-        *_model(job, s),
+        *_heads_shared(job, s),
         *_mixture(job, s),
         *_in_8_bit(job, s),
+    )
+
+
+def _heads_shared(job: Job, s: Strategy) -> tuple[Breach, ...]:
+    tensor, (queries, keys) = np.asarray(s.tensor_parallel_size), _heads(job.model.config)
+    return (
+        refusal(
+            (queries % tensor > 0) | (keys % tensor > 0),
+            "{queries} attention heads are not shared out evenly by {tensor}",
+            queries=queries,
+            tensor=s.tensor_parallel_size,
+        ),
     )
 
 
@@ -146,12 +166,11 @@ def _trained(job: Job) -> tuple[Breach, ...]:
     )
 
 
-def _model(job: Job, s: Strategy) -> tuple[Breach, ...]:
+def _model(job: Job) -> tuple[Breach, ...]:
     """Return what of the model has no arguments here."""
     config: Mapping[str, Any] = job.model.config
     needed = _FIELDS.get(str(config.get("model_type")), ())
     missing = [name for name in needed if not isinstance(config.get(name), int)]
-    tensor, (queries, keys) = np.asarray(s.tensor_parallel_size), _heads(config)
     window = config.get("sliding_window") if config.get("use_sliding_window", True) else None
     return (
         refusal(
@@ -179,12 +198,6 @@ def _model(job: Job, s: Strategy) -> tuple[Breach, ...]:
             bool(config.get("attention_bias")),
             "biases of attention's output have no argument",
             "model",
-        ),
-        refusal(
-            (queries % tensor > 0) | (keys % tensor > 0),
-            "{queries} attention heads are not shared out evenly by {tensor}",
-            queries=queries,
-            tensor=s.tensor_parallel_size,
         ),
     )
 

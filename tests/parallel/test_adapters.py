@@ -24,6 +24,7 @@ from planner.memory.sharding_buffers import communication_buffers
 from planner.models.architectures import read_model
 from planner.parallel import adapters, frozen_weights
 from planner.parallel.activations import kept_per_token
+from planner.parallel.lora import find_lora
 from planner.parallel.partition import stage
 from planner.request.schema import StrategyRequest
 from planner.request.strategy import requested_layout
@@ -220,6 +221,19 @@ def test_a_wish_that_cannot_be_is_refused_by_field(
 def test_adapters_are_validated_strictly(make_job: JobMaker, lora: object) -> None:
     with pytest.raises(InvalidRequestError):
         make_job("gpt2", gpus=1, recipe={"method": "lora", "lora": lora})
+
+
+def test_experts_that_are_not_quantised_are_said_so() -> None:
+    said = {
+        (name, method): any("experts stay in 16 bit" in text for text, _ in found)
+        for name in ("mistralai/Mixtral-8x7B-v0.1", LLAMA)
+        for method in ("lora", "qlora")
+        if (record := records.model(name))
+        for _, found in [find_lora(method, None, "bf16-mixed", read_model(name, record.config))]
+    }
+    assert [case for case, is_said in said.items() if is_said] == [
+        ("mistralai/Mixtral-8x7B-v0.1", "qlora")
+    ]
 
 
 def test_adapters_are_not_split_by_tensor_parallelism(make_job: JobMaker) -> None:

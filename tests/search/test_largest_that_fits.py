@@ -13,6 +13,7 @@ from planner.search.largest_that_fits import (
     fits_somehow,
     largest_micro_batch,
     longest_sequence,
+    remedies,
     with_gpus,
 )
 
@@ -138,3 +139,17 @@ def test_adapters_are_offered_where_they_can_be(make_job: JobMaker) -> None:
     pair = make_job(gpus=2, recipe={"global_batch_size": 2})
     split = Layout(tensor_parallel_size=2)
     assert not any("LoRA" in change.name for change in changes_that_fit(pair, split))
+
+
+def test_adapters_are_offered_with_what_they_take_and_how_long_a_step_is(
+    make_job: JobMaker,
+) -> None:
+    job = make_job("meta-llama/Llama-2-7b-hf", gpus=1, gpu="rtx-3090")
+    lora, qlora = (
+        next(text for text in remedies(job, None) if text.startswith(f"{method} of rank 16"))
+        for method in ("LoRA", "QLoRA")
+    )
+    for text, flag in ((lora, "lora"), (qlora, "qlora")):
+        assert f"would fit (--method {flag}) in " in text
+        assert " GiB of each GPU, " in text
+        assert text.endswith(" a step")

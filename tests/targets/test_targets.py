@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import JobMaker
 
 from planner import answers
 from planner.advice.plan import Plan
 from planner.catalog import records
 from planner.core.errors import InvalidInputError
-from planner.domain.strategy import num_rows, rows
+from planner.domain.strategy import Layout, num_rows, rows
 from planner.generate import TARGETS
 from planner.generate.context import ATTENTION, AUTO_CLASSES
 from planner.generate.write_bundle import bundle_files
@@ -111,7 +112,7 @@ def is_writable_alone(job: Any, table: Any) -> list[bool]:
 @pytest.mark.parametrize(
     ("request_", "reason", "field"),
     [
-        ({"recipe": {"method": "lora", "framework": "megatron"}}, "no adapters", "recipe.method"),
+        ({"recipe": {"method": "qlora", "framework": "megatron"}}, "no adapters", "recipe.method"),
         (
             {
                 "model": "meta-llama/Llama-3.1-8B",
@@ -165,3 +166,21 @@ def test_what_no_target_writes_is_refused_by_all_of_them(
 def test_every_vendor_of_a_gpu_is_known() -> None:
     vendors = {records.gpu(name).vendor for name in records.gpu_names()}
     assert {name for name in vendors if records.vendor(name).has_launch_files} == {"nvidia"}
+
+
+def test_megatron_bridge_writes_adapters_that_pretrain_gpt_has_not(make_job: JobMaker) -> None:
+    def refused(model: str = "Qwen/Qwen3-30B-A3B", **recipe: Any) -> set[str]:
+        wish = {"framework": "megatron", "global_batch_size": 16, "sequence_length": 512, **recipe}
+        job = make_job(model, gpus=4, recipe=wish)
+        return set(
+            refusals(
+                job, Layout(data_parallel_shard_size=4, zero_stage=1, gradient_accumulation_steps=4)
+            )
+        )
+
+    assert refused(method="lora") == {"megatron"}
+    assert refused() == {"megatron-bridge"}
+    both = {"megatron", "megatron-bridge"}
+    assert refused(method="qlora") == both
+    assert refused("gpt2", method="lora") == both
+    assert refused("meta-llama/Llama-2-7b-hf", method="lora", precision="fp32") == both

@@ -1,0 +1,78 @@
+"""Megatron Bridge's finetune with adapters, started by torchrun with the plan in a script."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from planner.generate.run_spec import RunSpec
+from planner.generate.target import Target
+from planner.targets.bridge import MODULES
+from planner.targets.megatron import MIXTURES
+
+_PRECISIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "fp16-mixed": "fp16_mixed",
+        "bf16-mixed": "bf16_mixed",
+        "fp8": "bf16_with_fp8_delayed_scaling_mixed",
+    }
+)
+"""Names of its mixed-precision recipes; the last holds frozen weights in fp8."""
+
+_RECOMPUTE: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        "none": {},
+        "selective": {"recompute_granularity": "selective"},
+        "full": {
+            "recompute_granularity": "full",
+            "recompute_method": "uniform",
+            "recompute_num_layers": 1,
+        },
+    }
+)
+
+
+def model_settings(spec: RunSpec) -> dict[str, Any]:
+    """Return what the plan sets of the model's provider: fields of Megatron's TransformerConfig.
+
+    Source: megatron-core, ModelParallelConfig and TransformerConfig; Megatron Bridge's recipes.
+    """
+    virtual = spec.virtual_pipeline_size
+    settings: dict[str, Any] = {
+        "tensor_model_parallel_size": spec.tensor_parallel_size,
+        "sequence_parallel": spec.sequence_parallel and spec.tensor_parallel_size > 1,
+        "pipeline_model_parallel_size": spec.pipeline_parallel_size,
+        "virtual_pipeline_model_parallel_size": virtual if virtual > 1 else None,
+        "context_parallel_size": spec.context_parallel_size,
+        "seq_length": spec.sequence_length,
+    }
+    if str(spec.model_config.get("model_type")) in MIXTURES:
+        settings |= {
+            "expert_model_parallel_size": spec.expert_parallel_size,
+            "expert_tensor_parallel_size": spec.expert_tensor_parallel_size,
+            "moe_token_dispatcher_type": "alltoall",
+        }
+    return {**settings, **_RECOMPUTE[spec.recompute]}
+
+
+def _context(spec: RunSpec) -> dict[str, Any]:
+    adapters = spec.adapters
+    modules = [MODULES[name] for name in adapters.modules] if adapters else []
+    return {
+        "model_settings": model_settings(spec),
+        "modules": modules,
+        "mixed_precision": _PRECISIONS[spec.precision],
+        "shards_optimizer": spec.zero_stage == 1,
+    }
+
+
+TARGET = Target(
+    name="megatron-bridge",
+    summary="adapters beside a model of the Hub in Megatron's layers, by Megatron Bridge; the plan is in"
+    " `finetune.py`.",
+    templates={
+        "finetune.py": "megatron-bridge/finetune.py",
+        "launch.sh": "megatron-bridge/launch.sh",
+    },
+    context=_context,
+    launch_template="megatron-bridge/launch.md",
+)

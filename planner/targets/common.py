@@ -65,6 +65,12 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
             optimizers=", ".join(OPTIMIZERS),
         ),
         some_layers.on_gpu(s),
+        refusal(
+            recipe.optimizer_in_backward,
+            "the scripts step the optimizer after backward, once gradients are clipped",
+            "recipe.optimizer_in_backward",
+            hint="--no-optimizer-in-backward",
+        ),
     )
 
 

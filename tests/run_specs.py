@@ -102,6 +102,7 @@ def job_of(spec: RunSpec) -> Job:
             optimizer=spec.optimizer,
             attention=spec.attention,
             loss=spec.loss,
+            compile=spec.compile,
             weights_dtype="config" if spec.config_dtype else "fp32",
             lora=lora_of(spec.adapters),
         ),

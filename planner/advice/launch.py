@@ -11,9 +11,13 @@ from planner.domain.strategy import Layout
 from planner.search.candidate import Candidate
 from planner.search.pinned_fields import PinnedFields
 from planner.targets import common, launch, targets_of
+from planner.targets.optimizers import WRITTEN
 
 _HALF = ("bf16", "bf16-mixed"), ("fp16", "fp16-mixed")
 """Mixed precisions that a script runs, with the dtype that a GPU must multiply fast; the better first."""
+
+_ANYWHERE = "adamw"
+"""The optimizer that every script steps, over every layout."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,30 +34,38 @@ class Instead:
 def fastest_written(job: Job, pinned: PinnedFields) -> Instead | None:
     """Return the fastest layout with files, in whichever framework; None where there are none.
 
-    What the scripts do not run (a precision, an optimizer) is replaced first; then every framework
-    with targets is searched, without the pinned fields where they leave nothing.
+    What the scripts do not run (a precision, an optimizer, an attention) is replaced first; then every
+    framework with targets is searched, without the pinned fields where they leave nothing, and with
+    the optimizer that all layouts have files for where its own leaves nothing.
     """
     fixed, changes = _within_scripts(job)
-    for pins in (pinned, {}) if pinned else (pinned,):
-        found = [
-            Instead(candidate=candidate, changes=changes | others, drops_pins=pins != pinned)
-            for others, variant in _variants(fixed)
-            if (candidate := _fastest(variant, pins)) is not None
-        ]
-        if found:
-            return min(found, key=lambda each: float(each.candidate.step_time.step_seconds))
+    stepped = [(fixed, changes)]
+    if fixed.recipe.optimizer != _ANYWHERE:
+        own = {"recipe.optimizer": _ANYWHERE}
+        stepped.append((_changed(fixed, own), changes | own))
+    for base, changed in stepped:
+        for pins in (pinned, {}) if pinned else (pinned,):
+            found = [
+                Instead(candidate=candidate, changes=changed | others, drops_pins=pins != pinned)
+                for others, variant in _variants(base)
+                if (candidate := _fastest(variant, pins)) is not None
+            ]
+            if found:
+                return min(found, key=lambda each: float(each.candidate.step_time.step_seconds))
     return None
 
 
 def _within_scripts(job: Job) -> tuple[Job, dict[str, str]]:
-    """Return the job in a precision and with an optimizer that the scripts run, and what changed."""
+    """Return the job in a precision, an optimizer and an attention of the scripts, and what changed."""
     changes: dict[str, str] = {}
     if job.recipe.precision not in common.PRECISIONS:
         peaks = job.cluster.gpu.peak_flops
         half = next((name for dtype, name in _HALF if dtype in peaks), "fp32")
         changes["recipe.precision"] = half
-    if job.recipe.optimizer not in common.OPTIMIZERS:
-        changes["recipe.optimizer"] = common.OPTIMIZERS[0]
+    if job.recipe.optimizer not in WRITTEN:
+        changes["recipe.optimizer"] = _ANYWHERE
+    if common.lacks_attention(job):
+        changes["recipe.attention"] = "eager"
     fixed = _changed(job, changes)
     if common.loss_scale(fixed).broken:
         changes["recipe.weights_dtype"] = "fp32"

@@ -43,6 +43,8 @@ _RECIPE = (
     "cuda_graphs",
     "task",
     "compile",
+    "packed",
+    "padding_share",
 )
 _STRATEGY = (
     "data_parallel_size",
@@ -168,6 +170,12 @@ def job_options(command: F) -> F:
         click.option("--task", help="sequence-classification, for another head than the model's."),
         click.option(
             "--compile/--no-compile", default=None, help="Run the model through torch.compile."
+        ),
+        click.option(
+            "--packed/--padded", default=None, help="Texts follow each other, or each is padded."
+        ),
+        click.option(
+            "--padding-share", type=float, help="Share of the tokens that are padding, such as 0.3."
         ),
         click.option(
             "--strategy",

@@ -70,8 +70,10 @@ class Recipe:
     """Each parameter is stepped, and its gradient freed, as backward reaches it."""
     cuda_graphs: bool = False
     """Layers are launched whole."""
+    padding_share: float = 0.0
+    """Of the tokens of a step, those that are padding: computed, and nothing is learned of them."""
     training_tokens: int = 0
-    """Of the whole run; 0 where it was not said."""
+    """Of the whole run, without padding; 0 where it was not said."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,8 +134,13 @@ class Job:
 
     @property
     def tokens_per_step(self) -> int:
-        """Return the tokens of one optimizer step."""
+        """Return the tokens of one optimizer step, padding among them."""
         return self.recipe.global_batch_size * self.recipe.sequence_length
+
+    @property
+    def text_tokens_per_step(self) -> float:
+        """Return the tokens of one optimizer step that are no padding."""
+        return self.tokens_per_step * (1.0 - self.recipe.padding_share)
 
 
 def _beside_frozen(precision: Precision, lora: Lora, *, normalises_in_fp32: bool) -> Precision:

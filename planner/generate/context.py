@@ -8,6 +8,8 @@ from planner.domain.strategy import ZERO_3
 from planner.generate.adapters import adapter_context
 from planner.generate.hyperparameters import hyperparameters
 from planner.generate.run_spec import RunSpec
+from planner.models.architectures.heads import DECODERS
+from planner.targets.optimizers import WRITTEN
 
 ATTENTION = {"eager": "eager", "sdpa": "sdpa", "flash": "flash_attention_2"}
 """Names that transformers has for the plan's; for the flash kernels of a newer version see `attention_name`."""
@@ -75,10 +77,12 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "is_classified": spec.task == "sequence-classification",
         "is_pictured": spec.task == "image-classification",
         "has_classes": spec.task in _CLASSIFIED,
+        "padding": _padding(spec),
         "sample_arguments": _SAMPLE_ARGUMENTS.get(spec.task, "config.vocab_size"),
         "is_paired": spec.task == "seq2seq-lm",
         "corpus": _CORPORA.get(spec.task, "corpus.txt"),
         **adapter_context(spec),
+        **_optimizer(spec),
         "is_recomputed": spec.recompute == "full",
         "is_zero_3_of_deepspeed": spec.framework == "deepspeed" and spec.zero_stage == ZERO_3,
         "adamw": hyperparameters(spec),
@@ -98,6 +102,36 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "step_time": format_seconds(spec.expected_step_seconds),
         "tokens_per_second_per_gpu": f"{spec.expected_tokens_per_second_per_gpu:,.0f}",
         "tokens_per_second": f"{spec.expected_tokens_per_second_per_gpu * world_size:,.0f}",
+    }
+
+
+def _padding(spec: RunSpec) -> int | None:
+    """Return the token that pads a decoder's texts, which it must know to find their last; else None."""
+    config = spec.model_config
+    if spec.task != "sequence-classification" or config.get("model_type") not in DECODERS:
+        return None
+    for name in ("pad_token_id", "eos_token_id"):
+        said = config.get(name)
+        token = said[0] if isinstance(said, list) and said else said
+        if isinstance(token, int) and token >= 0:
+            return token
+    return 0
+
+
+def _optimizer(spec: RunSpec) -> dict[str, str]:
+    """Return the optimizer's class, its arguments beside the decay, and the package it is from."""
+    written = WRITTEN.get(spec.optimizer)
+    if written is None:
+        return {}
+    options = written.options.items()
+    is_adam = written.has_second_beta
+    return {
+        "adam_betas": ", betas=(0.9, args.beta2)" if is_adam else "",
+        "adam_items": ', "betas": (0.9, args.beta2)' if is_adam else "",
+        "optimizer_class": written.name,
+        "optimizer_options": "".join(f", {name}={value!r}" for name, value in options),
+        "optimizer_items": "".join(f', "{name}": {value!r}' for name, value in options),
+        "optimizer_package": written.package,
     }
 
 

@@ -80,6 +80,8 @@ class RunSpec:
     synchronize_every: int = 1
     """Optimizer steps between averages of the parameters; 1 averages gradients every step."""
     sequence_length: int
+    padding_share: float = 0.0
+    """Of the tokens of a step, those that are padding."""
     precision: str
     """`fp32`, `tf32`, `fp16-mixed`, `bf16-mixed`, `bf16` or `fp8`."""
     config_dtype: str = ""
@@ -90,6 +92,8 @@ class RunSpec:
     """`eager`, `sdpa` or `flash`."""
     flash_version: int = 2
     """Of FlashAttention, where `attention` is `flash`."""
+    compile: bool = False
+    """Whether the repeated blocks run through torch.compile."""
     recompute: str
     """`none`, `selective` or `full`."""
     recompute_layers: int | None = None
@@ -121,6 +125,7 @@ class RunSpec:
     expected_reserved_bytes: int
     expected_step_seconds: float
     expected_tokens_per_second_per_gpu: float
+    """Padding counted."""
     flops_per_token: float
     """Of the forward and backward pass, recomputation not counted."""
     peak_flops_per_second: float

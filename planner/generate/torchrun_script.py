@@ -13,7 +13,7 @@ from planner.generate.context import (
 )
 from planner.generate.run_spec import RunSpec
 from planner.parallel.pipeline_schedules import SCHEDULES, Schedule
-from planner.targets.families import family, is_tied
+from planner.targets.families import Family, family, is_tied, logits_field, window
 from planner.targets.torchrun import schedule_classes
 
 _OF_ONE_STAGE = ("ScheduleGPipe", "Schedule1F1B")
@@ -60,10 +60,11 @@ def _fsdp_names(spec: RunSpec) -> list[str]:
 def _data_parallel_parts(spec: RunSpec) -> list[str]:
     if spec.shards_parameters:
         return ["common/blocks", "torchrun/data_parallel/shard", "torchrun/data_parallel/training"]
+    blocks = ["common/blocks"] if spec.compile else []
     if spec.synchronize_every > 1:
-        return ["torchrun/data_parallel/local_sgd", "torchrun/data_parallel/training"]
+        return [*blocks, "torchrun/data_parallel/local_sgd", "torchrun/data_parallel/training"]
     is_alone = spec.world_size == 1 and spec.zero_stage == 0
-    return ["torchrun/data_parallel/training"] if is_alone else _REPLICATED
+    return [*blocks, *(["torchrun/data_parallel/training"] if is_alone else _REPLICATED)]
 
 
 _REPLICATED = ["torchrun/data_parallel/replicate", "torchrun/data_parallel/training"]
@@ -74,6 +75,8 @@ def _model_parallel_context(spec: RunSpec) -> dict[str, Any]:
     schedule_class = schedule_classes().get(spec.pipeline_schedule, "")
     is_pipelined, is_divided = spec.pipeline_parallel_size > 1, spec.tensor_parallel_size > 1
     is_gpt2 = known is not None and known.name == "gpt2"
+    fused = known.fused if known else {}
+    has_windows = 0 < window(spec.model_config) < spec.sequence_length
     takes_mesh = is_divided or "context" in grid.sizes or (grid.batch and not is_sharded)
     return {
         "family": known,
@@ -83,7 +86,12 @@ def _model_parallel_context(spec: RunSpec) -> dict[str, Any]:
         "owner_mesh": 'grid.mesh["shard"]' if "shard" in grid.data else "grid.batch",
         "averages_by_hand": bool(grid.batch) and not is_sharded,
         "autocasts": spec.precision in COMPUTE_DTYPES and not is_sharded,
-        "unfuses": is_gpt2 and is_divided,
+        "unfuses": is_divided and (is_gpt2 or bool(fused)),
+        "copies_config": is_divided and "self_attn.qkv_proj" in fused,
+        # A flash kernel is told of the window by its layer.
+        "masks_windows": has_windows and spec.attention != "flash",
+        "logits_field": logits_field(spec.model_config),
+        "reads_config": _reads_config(spec, known),
         "is_tied": is_tied(spec.model_config),
         "has_copies": is_tied(spec.model_config) and is_pipelined,
         "hidden_dtype": _hidden_dtype(spec),
@@ -93,11 +101,17 @@ def _model_parallel_context(spec: RunSpec) -> dict[str, Any]:
         "layers_per_chunk": layers_per_chunk(spec) if is_pipelined else (),
         "mesh_names": [*(["DeviceMesh"] if takes_mesh else []), "init_device_mesh"],
         "tensor_names": _tensor_names(spec, is_gpt2=is_gpt2),
-        "parts_of_model": _model_parallel_parts(spec, is_gpt2=is_gpt2),
+        "parts_of_model": _model_parallel_parts(spec, is_gpt2=is_gpt2, is_fused=bool(fused)),
         "parts_of_step": tuple(
             f"torchrun/model_parallel/{part}" for part in ("step", "evaluate", "main")
         ),
     }
+
+
+def _reads_config(spec: RunSpec, known: Family | None) -> bool:
+    """Return whether a stage needs figures of config.json as it runs."""
+    of_embeddings = known is not None and (known.embedding_dropout or known.embedding_factor)
+    return bool(of_embeddings or logits_field(spec.model_config))
 
 
 def _hidden_dtype(spec: RunSpec) -> str:
@@ -130,18 +144,19 @@ def _tensor_names(spec: RunSpec, *, is_gpt2: bool) -> list[str]:
         "PrepareModuleInput": spec.sequence_parallel,
         "PrepareModuleOutput": spec.sequence_parallel and is_gpt2,
         "RowwiseParallel": True,
-        "SequenceParallel": spec.sequence_parallel or not is_gpt2,
+        "SequenceParallel": spec.sequence_parallel,
         "loss_parallel": True,
         "parallelize_module": True,
     }
     return [name for name, is_used in names.items() if is_used]
 
 
-def _model_parallel_parts(spec: RunSpec, *, is_gpt2: bool) -> list[str]:
+def _model_parallel_parts(spec: RunSpec, *, is_gpt2: bool, is_fused: bool) -> list[str]:
     is_divided = spec.tensor_parallel_size > 1
     parts = {
         "mesh": True,
         "gpt2": is_gpt2 and is_divided,
+        "fused": is_fused and is_divided,
         "context": spec.context_parallel_size > 1,
         "stage": True,
         "tensor": is_divided,

@@ -23,6 +23,7 @@ from planner.parallel.partition import layers_per_stage
 from planner.report.text import flag_words, recommendation
 from planner.step_time.compute import training_flops_per_token
 from planner.targets import Launch, targets_of
+from planner.targets.optimizers import WRITTEN
 
 CHECKED_WITH = {
     "torch": "2.13.0",
@@ -33,7 +34,8 @@ CHECKED_WITH = {
 }
 """Versions that the generated files were executed with; torchtitan has only read its own."""
 
-_ADAPTERS_CHECKED_WITH = {"peft": "0.21.2", "bitsandbytes": "0.50.2"}
+_BITSANDBYTES = {"bitsandbytes": "0.50.2"}
+_ADAPTERS_CHECKED_WITH = {"peft": "0.21.2", **_BITSANDBYTES}
 
 _HOPPER = "9.0"
 """The compute capability that FlashAttention's third version is for."""
@@ -106,11 +108,16 @@ def _run_spec(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
         flash_version=3 if job.cluster.gpu.compute_capability == _HOPPER else 2,
         loss=recipe.loss,
         loss_chunk_tokens=job.loss.chunk_tokens if job.loss else 0,
+        compile=recipe.compile,
         optimizer=recipe.optimizer,
         expected_peak_bytes=round(float(chosen.memory.peak_bytes)),
         expected_reserved_bytes=round(float(chosen.memory.reserved_bytes)),
         expected_step_seconds=_rounded(chosen.step_time.step_seconds),
-        expected_tokens_per_second_per_gpu=_rounded(chosen.step_time.tokens_per_second_per_gpu),
+        padding_share=recipe.padding_share,
+        expected_tokens_per_second_per_gpu=_rounded(
+            # The scripts count what they compute, padding too.
+            chosen.step_time.tokens_per_second_per_gpu / (1 - recipe.padding_share)
+        ),
         flops_per_token=training_flops_per_token(job),
         peak_flops_per_second=job.peak_flops_per_second,
         plan_summary=recommendation(job, chosen),
@@ -139,7 +146,10 @@ def _versions(job: Job) -> dict[str, str]:
         }
     if framework.name == "torchtitan":
         return {name: CHECKED_WITH[name] for name in ("torch", "torchtitan")}
-    return CHECKED_WITH | (_ADAPTERS_CHECKED_WITH if job.recipe.lora else {})
+    written = WRITTEN.get(job.recipe.optimizer)
+    steps_with_it = written is not None and written.package in _BITSANDBYTES
+    own = _BITSANDBYTES if steps_with_it else {}
+    return CHECKED_WITH | own | (_ADAPTERS_CHECKED_WITH if job.recipe.lora else {})
 
 
 def _config_dtype(job: Job) -> str:

@@ -11,7 +11,7 @@ from planner.memory import ledger
 from planner.memory.phases import PhasedTerm
 from planner.parallel import partition
 from planner.parallel.activations import mean_block_bytes, offloaded_blocks, shards_parameters
-from planner.parallel.frozen_weights import constant_bytes, frozen_bytes
+from planner.parallel.frozen_weights import constant_bytes, frozen_bytes, frozen_other_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,10 +130,11 @@ def _pinning(job: Job, moved: tuple[Term, ...]) -> Term:
 def _loading(job: Job, s: Strategy) -> Term:
     """The whole model on every rank, or on the first, while weights are read or initialised.
 
-        bytes = ranks of the node that hold it * stepped_bytes * parameters, or frozen weights as stored
+        bytes = ranks of the node that hold it * bytes of a weight * parameters
 
-    Notation: ranks that divide the model get their parts from the first, as those do that shard it. Every
-    rank reads quantised weights for itself: FSDP cannot hand out what it has packed elsewhere.
+    Notation: a weight is in the dtype that is stepped, a frozen one in its own; where it is quantised,
+    each goes to its GPU as it is read, or is packed by every rank for FSDP to shard. Ranks that divide the
+    model get their parts from the first, as those do that shard it.
     Source: the framework record's host_memory section; the launch scripts (`shard`, `assemble`); one copy a
     rank is what runs out of host memory before the first step in Lightning-AI/litgpt#456 and
     huggingface/accelerate#2037.
@@ -142,19 +143,24 @@ def _loading(job: Job, s: Strategy) -> Term:
     lora = job.recipe.lora
     copies = {"every": job.cluster.gpus_per_node, "first": 1, "none": 0}
     whole, divided = (copies[kind] for kind in job.framework.host_memory.loading)
-    reads_alone = lora is not None and lora.is_quantised
+    is_sharded = shards_parameters(job, s)
     ranks_of_model = s.tensor_parallel_size * s.pipeline_parallel_size * s.context_parallel_size
-    is_divided = shards_parameters(job, s) | (ranks_of_model > 1)
-    held = np.where(is_divided & (not reads_alone), divided, whole)
-    weights = bytes_each(job.precision.stepped_bytes) * count(job.model.parameters, "parameters")
-    if lora is not None:
-        whole_model = partition.stage(job, Layout(), 0)
-        frozen = frozen_bytes(job, Layout(), whole_model) + constant_bytes(
-            job, Layout(), whole_model
-        )
-        weights = plain(1.0) * size(frozen, "of frozen weights")
+    held = np.where(is_sharded | (ranks_of_model > 1), divided, whole)
+    weights = bytes_each(_read_bytes(job)) * count(job.model.parameters, "parameters")
+    if lora is not None and lora.is_quantised:
+        held, model = np.where(is_sharded, whole, 0), partition.stage(job, Layout(), 0)
+        packed = frozen_bytes(job, Layout(), model) + constant_bytes(job, Layout(), model)
+        weights = plain(1.0) * size(packed, "of packed weights")
     return Term(
         name="host_loading",
         arithmetic=plain(held) * weights,
         source=job.framework.host_memory.source,
     )
+
+
+def _read_bytes(job: Job) -> float:
+    """Return what a weight takes in host memory once it is read."""
+    lora = job.recipe.lora
+    if lora is None:
+        return job.precision.stepped_bytes
+    return 0.0 if lora.is_quantised else frozen_other_bytes(lora, job)

@@ -77,6 +77,7 @@ FLAGS = {
     "recipe.cuda_graphs": "--cuda-graphs",
     "recipe.task": "--task NAME",
     "recipe.compile": "--compile",
+    "recipe.padding_share": "--padding-share X",
     "recipe.training_tokens": "--tokens N",
     "objective": "--objective NAME",
     "max_gpus": "--max-gpus N",
@@ -215,12 +216,14 @@ def time_figure(job: Job, candidate: Candidate) -> Figure:
     """Return what a step takes, and what that makes of the GPUs."""
     step_time = candidate.step_time
     tokens_per_second = step_time.tokens_per_second_per_gpu * job.cluster.world_size
+    padding = job.recipe.padding_share
+    without = f" without the padding, {format_fraction(padding)} of all" if padding else ""
     return Figure(
         label="Time",
         amount=format_seconds(step_time.step_seconds),
         rest="per step"
         f" ({format_seconds(step_time.low_seconds)} to {format_seconds(step_time.high_seconds)}):"
-        f" {format_count(tokens_per_second)} tokens/s,"
+        f" {format_count(tokens_per_second)} tokens/s{without},"
         f" {format_fraction(step_time.model_flops_utilization)} MFU",
     )
 

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from planner.catalog.batches import usual_tokens_per_step
+from planner.domain.cluster import Gpu
 from planner.domain.job import Job
 from planner.domain.model import Model
 from planner.domain.strategy import divisors
@@ -81,6 +82,13 @@ def _shared(most_sequences: int, ranks: int, at_once: int) -> int:
     """Return the largest batch up to a number of sequences of which several ranks share one."""
     most = max(1, most_sequences // at_once)
     return at_once * max(size for size in divisors(ranks) if size <= most)
+
+
+def best_precision(gpu: Gpu) -> str:
+    """Return the mixed precision that a GPU multiplies fastest in."""
+    if "bf16" in gpu.peak_flops:
+        return "bf16-mixed"
+    return "fp16-mixed" if "fp16" in gpu.peak_flops else "fp32"
 
 
 def usual_choices(taken: Mapping[str, str], said: Collection[str]) -> list[Assumption]:

@@ -5,11 +5,14 @@ from dataclasses import replace
 
 from planner.catalog import records
 from planner.catalog.releases import FIELD, framework_release
+from planner.core.errors import UnsupportedError
 from planner.domain.framework import Framework
 from planner.domain.precision import Precision
 from planner.request.cluster import Assumption
 
 _DTYPE_BYTES: Mapping[str, float] = {"fp32": 4, "bf16": 2}
+_LIKELY_FRAMEWORK = "megatron"
+"""Named first of several that can do what another cannot: its launch files are written here."""
 _NEVER = 4
 """A ZeRO stage that there is not."""
 _HIDDEN = 0.9
@@ -66,3 +69,29 @@ def _reducing(framework: Framework, precision: Precision, size: float) -> Precis
     if framework.sharding.keeps_gradients_from == 0:
         return replace(precision, reduce_bytes=size, gradient_bytes=size)
     return replace(precision, reduce_bytes=size)
+
+
+def compiled(framework: Framework) -> Framework:
+    """Return the framework as it runs compiled models.
+
+    Raises:
+        UnsupportedError: what compiling saves it is not known.
+    """
+    if not framework.compile.is_estimated:
+        names = (records.framework(name) for name in records.framework_names())
+        raise UnsupportedError(
+            f"torch.compile is not estimated for {framework.name}",
+            hint=f"it is for {', '.join(record.name for record in names if record.compile.is_estimated)}",
+            field="recipe.compile",
+        )
+    return framework.compiled()
+
+
+def frameworks_with(table: str, name: str) -> str:
+    """Return a hint with the frameworks for which a precision or an optimizer is estimated; "" of none."""
+    frameworks = map(records.framework, records.framework_names())
+    able = [framework.name for framework in frameworks if name in getattr(framework, table)]
+    known = ", ".join(able)
+    likely = _LIKELY_FRAMEWORK if _LIKELY_FRAMEWORK in able else "".join(able[:1])
+    verb = "estimates" if len(able) == 1 else "estimate"
+    return f"{known} {verb} {name}: --framework {likely}" if able else ""

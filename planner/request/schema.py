@@ -11,17 +11,14 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
-from planner.catalog import records
 from planner.core.errors import (
     InvalidInputError,
     InvalidRequestError,
-    UnsupportedError,
     did_you_mean,
 )
 from planner.core.units import format_sequences
-from planner.domain.cluster import Cluster, Gpu
+from planner.domain.cluster import Cluster
 from planner.domain.dimensions import DIMENSIONS
-from planner.domain.framework import Framework
 from planner.domain.job import Job, Recipe
 from planner.domain.model import Model
 from planner.domain.strategy import PipelineSchedule
@@ -35,6 +32,7 @@ from planner.request.assumed import (
     assumed_batch,
     assumed_sequence_length,
     batch_of_tokens,
+    best_precision,
     usual_choices,
     weights_assumption,
 )
@@ -47,14 +45,15 @@ from planner.request.cluster import (
     resolve_cluster,
 )
 from planner.request.field_problems import problems_of
-from planner.request.framework import exchanging, framework_of_release
+from planner.request.framework import (
+    compiled,
+    exchanging,
+    framework_of_release,
+    frameworks_with,
+)
 from planner.request.lora import LoraRequest
 from planner.request.loss import check_loss, check_step_in_backward
 from planner.request.model import ModelRequest
-
-_LIKELY_FRAMEWORK = "megatron"
-"""Named first of several that can do what another cannot: its launch files are written here."""
-_NOT_COMPILED = "files that are written here do not compile the model: add torch.compile to them"
 
 
 class RecipeRequest(WireModel):
@@ -94,6 +93,10 @@ class RecipeRequest(WireModel):
     task: Literal["sequence-classification"] | None = None
     """What to train for; None for the head that the model's config names."""
     compile: bool = False
+    packed: bool = True
+    """Whether texts follow each other in full sequences; else each is padded."""
+    padding_share: float | None = Field(default=None, ge=0, lt=1)
+    """Of the tokens of a step, those that are padding."""
     training_tokens: int | None = Field(default=None, ge=1, le=10**18)
     training_samples: int | None = Field(default=None, ge=1, le=10**15)
 
@@ -198,7 +201,13 @@ def resolve(request: Request, *, allow_paths: bool, weights_dtype: str = "fp32")
     if cluster.inter_node is None and (request.max_gpus or 0) > cluster.world_size:
         _, network = usual_network(cluster.gpu, cluster.gpus_per_node, cluster.instance)
         assumptions += [Assumption(text=network, field=BETWEEN)] if network else []
-    framework = _framework(request.recipe, assumptions)
+    wanted = request.recipe
+    framework = exchanging(
+        framework_of_release(wanted.framework, wanted.framework_version, assumptions),
+        reduce_dtype=wanted.gradient_reduce_dtype,
+        data_overlap=wanted.data_parallel_overlap,
+    )
+    framework = compiled(framework) if wanted.compile else framework
     recipe = _recipe(request, model, cluster, assumptions)
     for name, value, known in (
         ("precision", recipe.precision, framework.precisions),
@@ -207,7 +216,7 @@ def resolve(request: Request, *, allow_paths: bool, weights_dtype: str = "fp32")
         if value not in known:
             raise InvalidInputError(
                 f"{name} {value!r} is not estimated for {framework.name} yet",
-                hint=_frameworks_with(f"{name}s", value)
+                hint=frameworks_with(f"{name}s", value)
                 or did_you_mean(value, known)
                 or f"known: {', '.join(known)}",
                 field=f"recipe.{name}",
@@ -225,11 +234,10 @@ def resolve(request: Request, *, allow_paths: bool, weights_dtype: str = "fp32")
     job = Job(model=model, cluster=cluster, recipe=recipe, framework=framework)
     if request.recipe.weights_dtype is None and recipe.lora is None:
         assumptions.extend(weights_assumption(job))
-    compile_notes = (_NOT_COMPILED,) if recipe.compile else ()
     return Resolved(
         job=job,
         assumptions=tuple(assumptions),
-        notes=notes + resolved_cluster.notes + compile_notes,
+        notes=notes + resolved_cluster.notes,
     )
 
 
@@ -304,12 +312,16 @@ def _recipe(
             field="recipe.sequence_length",
         )
     batch = _global_batch(request, model, sequence_length, cluster, assumptions)
-    precision = wanted.precision or _best_precision(cluster.gpu)
+    precision = wanted.precision or best_precision(cluster.gpu)
     taken = {
         "precision": precision,
         "optimizer": wanted.optimizer,
         "attention": wanted.attention,
     }
+    padding_share = wanted.padding_share or 0.0
+    if not wanted.packed and wanted.padding_share is None:
+        text = "full sequences: how much is padding was not said"
+        assumptions.append(Assumption(text=text, field="recipe.padding_share"))
     said = {name for name in wanted.model_fields_set if getattr(wanted, name) is not None}
     assumptions.extend(usual_choices(taken, said))
     return Recipe(
@@ -325,54 +337,19 @@ def _recipe(
         expert_overlap=wanted.expert_parallel_overlap,
         optimizer_in_backward=wanted.optimizer_in_backward,
         cuda_graphs=wanted.cuda_graphs,
-        training_tokens=_training_tokens(wanted, sequence_length),
+        padding_share=padding_share,
+        training_tokens=_training_tokens(wanted, sequence_length * (1 - padding_share)),
     )
 
 
-def _framework(wanted: RecipeRequest, assumptions: list[Assumption]) -> Framework:
-    """Return the framework at the release that is meant, as it runs compiled models where that is wished."""
-    framework = framework_of_release(wanted.framework, wanted.framework_version, assumptions)
-    framework = exchanging(
-        framework,
-        reduce_dtype=wanted.gradient_reduce_dtype,
-        data_overlap=wanted.data_parallel_overlap,
-    )
-    if not wanted.compile:
-        return framework
-    if not framework.compile.is_estimated:
-        names = (records.framework(name) for name in records.framework_names())
-        raise UnsupportedError(
-            f"torch.compile is not estimated for {framework.name}",
-            hint=f"it is for {', '.join(record.name for record in names if record.compile.is_estimated)}",
-            field="recipe.compile",
-        )
-    return framework.compiled()
-
-
-def _frameworks_with(table: str, name: str) -> str:
-    """Return a hint with the frameworks for which a precision or an optimizer is estimated; "" of none."""
-    frameworks = map(records.framework, records.framework_names())
-    able = [framework.name for framework in frameworks if name in getattr(framework, table)]
-    known = ", ".join(able)
-    likely = _LIKELY_FRAMEWORK if _LIKELY_FRAMEWORK in able else "".join(able[:1])
-    verb = "estimates" if len(able) == 1 else "estimate"
-    return f"{known} {verb} {name}: --framework {likely}" if able else ""
-
-
-def _training_tokens(wanted: RecipeRequest, sequence_length: int) -> int:
+def _training_tokens(wanted: RecipeRequest, tokens_per_sample: float) -> int:
     if wanted.training_tokens and wanted.training_samples:
         raise InvalidInputError(
             "the run's length is given in tokens and in samples",
             hint="give one of them",
             field="recipe.training_samples",
         )
-    return wanted.training_tokens or (wanted.training_samples or 0) * sequence_length
-
-
-def _best_precision(gpu: Gpu) -> str:
-    if "bf16" in gpu.peak_flops:
-        return "bf16-mixed"
-    return "fp16-mixed" if "fp16" in gpu.peak_flops else "fp32"
+    return wanted.training_tokens or round((wanted.training_samples or 0) * tokens_per_sample)
 
 
 def _global_batch(

@@ -12,7 +12,7 @@ HOUR_SECONDS = 3600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingRun:
-    """What a number of tokens takes with one layout."""
+    """What a number of tokens, without padding, takes with one layout."""
 
     tokens: int
     steps: int
@@ -31,7 +31,7 @@ class TrainingRun:
 def training_run(job: Job, step_time: StepTime) -> TrainingRun | None:
     """Return what the recipe's tokens take; None where it names none.
 
-        steps = ceil(tokens / tokens_per_step);  seconds = start_up + steps * step_seconds
+        steps = ceil(tokens / text_tokens_per_step);  seconds = start_up + steps * step_seconds
         usd = nodes * usd_per_hour * hours
 
     Source: the instance's record for the price and its date.
@@ -40,7 +40,7 @@ def training_run(job: Job, step_time: StepTime) -> TrainingRun | None:
     tokens, instance = job.recipe.training_tokens, job.cluster.instance
     if not tokens:
         return None
-    steps = math.ceil(tokens / job.tokens_per_step)
+    steps = math.ceil(tokens / job.text_tokens_per_step)
     starting = start_up(job)
     before = float(starting.amount)
     doubt = float(starting.spread) * before

@@ -53,8 +53,9 @@ class StepTime:
     low_seconds: Amount
     high_seconds: Amount
     tokens_per_second_per_gpu: Amount
+    """Without padding."""
     model_flops_utilization: Amount
-    """Fraction of the card's dense peak: what is computed, recompute not counted."""
+    """Fraction of the card's dense peak: what is computed, padding too, recompute not counted."""
 
     def at(self, row: int) -> "StepTime":
         """Return the ledger of one row of a table."""
@@ -86,15 +87,15 @@ def estimate_step_time(job: Job, s: Strategy) -> StepTime:
         *offload.activation_terms(job, s, stage, slowest.forward, slowest.backward),
     )
     step_seconds = total(terms)
-    tokens_per_gpu = job.tokens_per_step / job.cluster.world_size
-    flops = compute.training_flops_per_token(job) * tokens_per_gpu
+    gpus = job.cluster.world_size
+    flops = compute.training_flops_per_token(job) * job.tokens_per_step / gpus
     spread = sum(term.spread * term.amount for term in terms)
     return StepTime(
         terms=terms,
         step_seconds=step_seconds,
         low_seconds=step_seconds - spread,
         high_seconds=step_seconds + job.framework.uncertainty.slower_factor * spread,
-        tokens_per_second_per_gpu=tokens_per_gpu / step_seconds,
+        tokens_per_second_per_gpu=job.text_tokens_per_step / gpus / step_seconds,
         model_flops_utilization=flops / (step_seconds * job.peak_flops_per_second),
     )
 

@@ -26,7 +26,7 @@ from planner.parallel import partition
 from planner.parallel.activations import shards_parameters, tokens
 from planner.parallel.partition import Stage
 from planner.parallel.schedule import StageSeconds
-from planner.step_time import adapters, communication, compute
+from planner.step_time import adapters, communication, compute, host
 
 
 class Spent(IntEnum):
@@ -210,10 +210,10 @@ def _wait_for_host(job: Job, s: Strategy, part: Part, spent: Column) -> None:
     forward = _total(spent, FORWARD)
     backward = _total(spent, BACKWARD)
     exchanged = spent[Spent.TENSOR] + spent[Spent.EXPERT]
-    stretch = compute.host_stretch(job, s, part, forward + backward, exchanged)
-    host = job.framework.host
-    idle = host.micro_batch_seconds if part.name == "head" else 0.0
-    between = host.layer_seconds if part.is_block else 0.0
+    stretch = host.host_stretch(job, s, part, forward + backward, exchanged)
+    record = job.framework.host
+    idle = record.micro_batch_seconds if part.name == "head" else 0.0
+    between = record.layer_seconds if part.is_block else 0.0
     spent[Spent.FORWARD_LAUNCHES] = (stretch - 1) * forward + idle
     spent[Spent.BACKWARD_LAUNCHES] = (stretch - 1) * backward + between
     spent[Spent.PUT_OFF] *= stretch

@@ -5,9 +5,9 @@ import numpy as np
 from planner.domain.breach import Breach
 from planner.domain.job import Job
 from planner.domain.strategy import ZERO_1, Recompute, Strategy
-from planner.targets import adapters, common, deepspeed, losses, some_layers, torchrun
+from planner.targets import adapters, common, deepspeed, losses, optimizers, some_layers, torchrun
 from planner.targets.base import only_where, refusal
-from planner.targets.families import undividable
+from planner.targets.families import unusual
 
 
 def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
@@ -16,7 +16,9 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
         divides = "with DeepSpeed it divides the data, not the model, over GPUs"
         return (
             common.precision(job),
+            optimizers.adamw(job),
             losses.standard_alone(job),
+            common.never_compiled(job),
             some_layers.all_or_none(s),
             *adapters.judge(job, s),
             refusal(s.divides_model, divides),
@@ -24,9 +26,11 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
         )
     return (
         common.precision(job),
+        *optimizers.judge(job, s),
         losses.fused_elsewhere(job),
         some_layers.all_or_none(s),
         losses.chunked(job),
+        *common.compiled(job, s),
         *adapters.judge(job, s),
         *_data_parallel(job, s),
         *only_where(s.divides_model, _divided(job, s)),
@@ -60,7 +64,7 @@ def _data_parallel(job: Job, s: Strategy) -> tuple[Breach, ...]:
 def _divided(job: Job, s: Strategy) -> tuple[Breach, ...]:
     """Return what ParallelismConfig and PyTorch's context_parallel would refuse when the job starts."""
     tensor, pieces = np.asarray(s.tensor_parallel_size), 2 * np.asarray(s.context_parallel_size)
-    tokens, obstacle, config = job.recipe.sequence_length, undividable(job), job.model.config
+    tokens, obstacle, config = job.recipe.sequence_length, unusual(job), job.model.config
     return (
         losses.standard_alone(job),
         refusal(

@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
+import numpy as np
+
 from planner.catalog import records
 from planner.domain.breach import Breach
 from planner.domain.job import Job
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Recompute, Strategy
 from planner.targets import some_layers
 from planner.targets.base import refusal
 
@@ -25,8 +27,14 @@ _TYPES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 """Where the scripts know the inputs of some models alone: from text to text, and pieces of images."""
+WITHOUT_ATTENTION: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "sdpa": ("bloom", "deberta-v2", "gemma2", "gpt_neo", "gpt_oss", "gptj", "mpnet", "mpt"),
+        "flash": ("bloom", "deberta-v2", "deepseek_v32", "mpnet", "mpt", "mt5", "swin", "t5"),
+    }
+)
+"""Models for which transformers 5.23 has no such attention: it refuses to build them with it."""
 PRECISIONS = ("fp32", "tf32", "fp16-mixed", "bf16-mixed", "bf16")
-OPTIMIZERS = ("adamw",)
 
 
 def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
@@ -58,11 +66,12 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
             kinds=", ".join(kinds),
         ),
         refusal(
-            recipe.optimizer not in OPTIMIZERS,
-            "the scripts step {optimizers}, not {optimizer}",
-            "recipe.optimizer",
-            optimizer=recipe.optimizer,
-            optimizers=", ".join(OPTIMIZERS),
+            lacks_attention(job),
+            "transformers has no {attention} attention for models of type {kind}",
+            "recipe.attention",
+            hint="--attention eager",
+            attention=recipe.attention,
+            kind=kind[:40],
         ),
         some_layers.on_gpu(s),
         refusal(
@@ -72,6 +81,11 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
             hint="--no-optimizer-in-backward",
         ),
     )
+
+
+def lacks_attention(job: Job) -> bool:
+    """Return whether transformers has the model without the recipe's attention."""
+    return job.model.model_type in WITHOUT_ATTENTION.get(job.recipe.attention, ())
 
 
 def precision(job: Job) -> Breach:
@@ -88,6 +102,39 @@ def precision(job: Job) -> Breach:
 def trains_in_config_dtype(job: Job) -> bool:
     """Return whether weights are trained in the 16 bit that config.json names; frozen ones are not."""
     return job.is_in_config_dtype and job.recipe.lora is None
+
+
+def compiled(job: Job, s: Strategy) -> tuple[Breach, ...]:
+    """Return why a script that compiles a model's blocks one by one refuses a layout."""
+    recipe, is_compiled = job.recipe, job.recipe.compile
+    is_selective = np.asarray(s.recompute) == Recompute.SELECTIVE
+    return (
+        refusal(
+            is_compiled & np.asarray(s.divides_model),
+            "blocks that are divided over GPUs are not compiled",
+            "recipe.compile",
+        ),
+        refusal(
+            is_compiled & is_selective,
+            "selective recompute picks operations that compiling joins",
+            "recipe.compile",
+        ),
+        refusal(
+            is_compiled and recipe.lora is not None and recipe.lora.is_quantised,
+            "blocks with quantised weights are not compiled",
+            "recipe.compile",
+        ),
+    )
+
+
+def never_compiled(job: Job) -> Breach:
+    """Return why a script without torch.compile refuses a job."""
+    return refusal(
+        job.recipe.compile,
+        "the scripts around DeepSpeed's engine do not compile the model",
+        "recipe.compile",
+        hint="--framework torch",
+    )
 
 
 def loss_scale(job: Job) -> Breach:

@@ -13,17 +13,19 @@ from planner.domain.strategy import (
     Recompute,
     Strategy,
 )
-from planner.targets import common, losses, some_layers
+from planner.targets import common, losses, optimizers, some_layers
 from planner.targets.base import has_schedule_of, only_where, refusal
-from planner.targets.families import undividable
+from planner.targets.families import unusual
 
 
 def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
     """Return why DeepSpeed's own script refuses a layout."""
     others = s.tensor_parallel_size * s.context_parallel_size * s.expert_parallel_size
     return (
+        optimizers.adamw(job),
         common.precision(job),
         losses.standard_alone(job),
+        common.never_compiled(job),
         some_layers.all_or_none(s),
         refusal(
             job.recipe.lora is not None,
@@ -46,7 +48,7 @@ def pipeline(job: Job, s: Strategy) -> tuple[Breach, ...]:
     TrainSchedule, which is 1F1B; module.py gives each rank consecutive layers.
     Leaves out: DualPipeVModule, whose schedule has no estimates.
     """
-    obstacle = undividable(job)
+    obstacle = unusual(job)
     schedules = records.framework("deepspeed").capabilities.pipeline_schedules
     return (
         refusal(obstacle is not None, "{obstacle}", obstacle=obstacle),

@@ -12,7 +12,7 @@ from planner.domain.breach import Breach
 from planner.domain.job import Job
 from planner.domain.strategy import ZERO_1, Offload, Strategy
 from planner.parallel.partition import layers_per_stage
-from planner.targets import losses, some_layers
+from planner.targets import losses, optimizers, some_layers
 from planner.targets.base import by_pipeline_size, has_schedule_of, refusal
 
 _LLAMA_FIELDS = (
@@ -64,6 +64,7 @@ _FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
     """Return why pretrain_gpt.py refuses a layout."""
     return (
+        optimizers.adamw(job),
         refusal(
             job.recipe.lora is not None,
             "Megatron-LM's pretrain_gpt.py has no adapters",

@@ -17,9 +17,9 @@ from planner.domain.strategy import (
 )
 from planner.parallel.partition import layers_per_stage
 from planner.parallel.pipeline_schedules import chunks_are_defined, splits_backward
-from planner.targets import adapters, common, losses, some_layers
+from planner.targets import adapters, common, losses, optimizers, some_layers
 from planner.targets.base import by_pipeline_size, has_schedule_of, only_where, refusal
-from planner.targets.families import heads, undividable
+from planner.targets.families import family, heads, undividable, windowed
 
 _FILLED = ("Schedule1F1B", "ScheduleZBVZeroBubble")
 """Classes that ask for a micro-batch for each stage."""
@@ -31,9 +31,11 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
     """Return why the script of PyTorch alone refuses a layout."""
     return (
         common.precision(job),
+        *optimizers.judge(job, s),
         losses.fused_elsewhere(job),
         some_layers.undivided(s),
         losses.chunked(job),
+        *common.compiled(job, s),
         *adapters.judge(job, s),
         *_frozen(job, s),
         *_data_parallel(job, s),
@@ -100,6 +102,7 @@ def _divided(job: Job, s: Strategy) -> tuple[Breach, ...]:
     tensor, context = np.asarray(s.tensor_parallel_size), np.asarray(s.context_parallel_size)
     tokens, obstacle = job.recipe.sequence_length, undividable(job)
     queries, keys = heads(job.model.config)
+    known, short = family(job.model.config), windowed(job)
     pieces = np.where(context > 1, 2 * context, 1)
     is_uneven = s.sequence_parallel & (tokens % (context * tensor) > 0)
     is_hybrid = (np.asarray(s.data_parallel_replicate_size) > 1) & (s.data_parallel_shard_size > 1)
@@ -116,6 +119,12 @@ def _divided(job: Job, s: Strategy) -> tuple[Breach, ...]:
             "the parts of a model would each choose a loss scale of their own in fp16",
         ),
         refusal(obstacle is not None, "{obstacle}", obstacle=obstacle),
+        refusal(
+            (tensor > 1) & (known is not None and known.has_experts),
+            "it divides no experts by tensor parallelism, and {kind} has some",
+            kind=job.model.model_type,
+        ),
+        refusal((context > 1) & (short is not None), "{short}", short=short),
         refusal(
             (queries % tensor > 0) | (keys % tensor > 0),
             "{tensor} tensor-parallel ranks do not divide {queries} heads, {keys} of keys",

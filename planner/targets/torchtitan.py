@@ -10,7 +10,7 @@ from planner.domain.breach import Breach
 from planner.domain.job import Job
 from planner.domain.strategy import ZERO_1, Offload, Strategy
 from planner.parallel.partition import layers_per_stage
-from planner.targets import common, some_layers
+from planner.targets import common, optimizers, some_layers
 from planner.targets.base import by_pipeline_size, has_schedule_of, refusal
 
 _SHAPE = (
@@ -64,6 +64,7 @@ def _chunks(job: Job, s: Strategy) -> tuple[Breach, ...]:
 
 def _trained(job: Job, s: Strategy) -> tuple[Breach, ...]:
     return (
+        optimizers.adamw(job),
         refusal(
             job.recipe.lora is not None,
             "it trains all weights: its adapters are not read from a plan",

@@ -5,7 +5,7 @@ import numpy as np
 from planner.domain.breach import Breach
 from planner.domain.job import Job
 from planner.domain.strategy import ZERO_1, Recompute, Strategy
-from planner.targets import adapters, common, deepspeed, losses, some_layers, torchrun
+from planner.targets import adapters, common, deepspeed, losses, optimizers, some_layers, torchrun
 from planner.targets.base import refusal
 
 
@@ -15,6 +15,8 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
     if job.framework.name == "deepspeed":
         return (
             common.precision(job),
+            optimizers.adamw(job),
+            common.never_compiled(job),
             divides,
             losses.fused_by_liger(job),
             some_layers.all_or_none(s),
@@ -29,7 +31,9 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
         )
     return (
         common.precision(job),
+        *common.compiled(job, s),
         divides,
+        *optimizers.judge(job, s),
         losses.fused_by_liger(job),
         losses.chunked(job),
         some_layers.all_or_none(s),

@@ -168,7 +168,7 @@ def assert_parity(
     assert distance(reference.initial, reference.weights) > 100 * tolerance
 
 
-def build(model_config: Mapping[str, Any]) -> Any:
+def build(model_config: Mapping[str, Any], attention: str = "sdpa") -> Any:
     """Return the model that every script starts from, without dropout."""
     config = transformers.AutoConfig.for_model(**model_config)
     for name in ("resid_pdrop", "embd_pdrop", "attn_pdrop"):
@@ -179,17 +179,23 @@ def build(model_config: Mapping[str, Any]) -> Any:
     (named,) = model_config.get("architectures") or ["GPT2LMHeadModel"]
     auto: Any = next((auto for end, auto in AUTO.items() if named.endswith(end)), None)
     auto = auto or transformers.AutoModelForCausalLM
-    return auto.from_config(config, attn_implementation="sdpa").train()
+    return auto.from_config(config, attn_implementation=attention).train()
 
 
-def build_optimizer(model: Any) -> torch.optim.AdamW:
+def build_optimizer(model: Any, **options: Any) -> torch.optim.AdamW:
     """Return AdamW: biases and whatever is named after a norm do not decay."""
+    return torch.optim.AdamW(
+        decaying(model), betas=(0.9, BETA2), weight_decay=WEIGHT_DECAY, **options
+    )
+
+
+def decaying(model: Any) -> list[dict[str, Any]]:
+    """Return the parameters that decay, and those that do not."""
     apart: dict[bool, list[Tensor]] = {False: [], True: []}
     for name, parameter in model.named_parameters():
         is_norm = "norm" in name.lower() or "ln_" in name
         apart[is_norm or name.endswith("bias")].append(parameter)
-    groups = [{"params": apart[False]}, {"params": apart[True], "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, betas=(0.9, BETA2), weight_decay=WEIGHT_DECAY)
+    return [{"params": apart[False]}, {"params": apart[True], "weight_decay": 0.0}]
 
 
 def head(model: Any) -> str:
@@ -236,18 +242,20 @@ def update(model: Any, optimizer: Any, rate: float, loss: Tensor, clip: float = 
     return loss.item()
 
 
-def train(
+def train(  # noqa: PLR0913 - each is one thing that a plan may choose
     model_config: Mapping[str, Any],
     texts: list[list[int]] | None = None,
     *,
     clip: float = 1.0,
     adapt: Callable[[Any], Any] | None = None,
+    attention: str = "sdpa",
+    step_with: Callable[[Any], Any] = build_optimizer,
 ) -> Reference:
     """Train on synthetic tokens, or on texts that are given as numbers of words."""
-    model = build(model_config)
+    model = build(model_config, attention)
     model = adapt(model) if adapt else model
     initial = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-    optimizer = build_optimizer(model)
+    optimizer = step_with(model)
     losses = []
     for step in range(STEPS):
         indices = range(step * GLOBAL_BATCH_SIZE, (step + 1) * GLOBAL_BATCH_SIZE)

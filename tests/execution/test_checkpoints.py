@@ -89,7 +89,7 @@ def test_a_stopped_run_continues_from_the_step_that_was_running(case: str, tmp_p
     assert not (tmp_path / "model").exists()
     write(tmp_path, spec, target)
     resumed = start(tmp_path, *command, **environment)
-    assert f"continuing from checkpoints/{checkpoint}" in resumed.output()
+    assert f"starting from checkpoint checkpoints/{checkpoint}, on" in resumed.output()
     assert_parity(resumed, expected(ARCHITECTURES.get(case, "gpt2")))
 
 
@@ -145,7 +145,7 @@ def test_the_model_that_a_run_leaves_is_where_the_next_one_starts(
     refused = run(tmp_path, *command).fail()
     assert "checkpoints/final is from an earlier run: --output names another folder" in refused
     log = tmp_path / "log.jsonl"
-    following = ("--model", str(final), "--init", "pretrained", "--log", str(log))
+    following = ("--model", str(final), "--log", str(log))
     following += ("--output", "next", "--no-save-model")
     again = Run(tmp_path, run(tmp_path, *command, *following).finish().process)
     assert again.losses[0] == pytest.approx(first_loss(final), abs=1e-5, rel=0)

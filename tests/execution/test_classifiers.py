@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launched import ACCUMULATED, CLASSES, CLASSIFIER, launch_several, start, write
+from launched import ACCUMULATED, CLASSES, CLASSIFIER, GPT2, LLAMA, launch_several, start, write
 from reference import assert_parity, expected, train
 from run_specs import refusal, with_layout
 from several import load
@@ -17,6 +17,11 @@ pytestmark = pytest.mark.usefixtures("preloaded")
 PLAN = with_layout(ACCUMULATED, model_config=CLASSIFIER, task="sequence-classification")
 DEEPSPEED = {"framework": "deepspeed", "zero_stage": 2}
 TARGETS: Mapping[str, dict[str, Any]] = {"accelerate": {}, "trainer": {}, "deepspeed": DEEPSPEED}
+PADDED = {"pad_token_id": 1, "id2label": CLASSIFIER["id2label"]}
+DECODERS: Mapping[str, dict[str, Any]] = {
+    "gpt2": GPT2 | PADDED | {"architectures": ["GPT2ForSequenceClassification"]},
+    "llama": LLAMA | PADDED | {"architectures": ["LlamaForSequenceClassification"]},
+}
 GLOO_ONLY = str(Path(__file__).parent / "gloo_only")
 
 
@@ -24,6 +29,29 @@ def test_torchrun_trains_every_stage_like_one_process(tmp_path: Path) -> None:
     plans = {str(stage): with_layout(PLAN, zero_stage=stage) for stage in range(4)}
     for run in launch_several(tmp_path, plans, "--no-dropout").values():
         assert_parity(run, expected("classifier"))
+
+
+def test_decoders_classify_by_their_last_token_like_one_process(tmp_path: Path) -> None:
+    plans = {
+        f"{kind}-{stage}": with_layout(PLAN, model_config=config, zero_stage=stage)
+        for kind, config in DECODERS.items()
+        for stage in (0, 3)
+    }
+    for name, run in launch_several(tmp_path, plans, "--no-dropout").items():
+        assert_parity(run, train(DECODERS[name.partition("-")[0]]))
+
+
+def test_trainer_finds_the_last_token_of_padded_texts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+    texts = draw_texts(count=40, longest=25)
+    data = write_texts(tmp_path / "texts.jsonl", texts, classes=CLASSES)
+    tokenizer = write_tokenizer(tmp_path / "tokenizer")
+    folder = write(tmp_path, with_layout(PLAN, model_config=DECODERS["gpt2"]), "trainer")
+    options = ("--no-dropout", "--data", str(data), "--tokenizer", str(tokenizer))
+    run = start(folder, "bash", "trainer/launch.sh", *options)
+    assert_parity(run.finish(), train(DECODERS["gpt2"], texts))
 
 
 def test_every_target_trains_on_texts_like_one_process(

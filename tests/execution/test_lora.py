@@ -190,7 +190,7 @@ def test_saved_adapters_load_back_and_the_readmes_line_merges_them(tmp_path: Pat
     )
     model, merged = tmp_path / "model", tmp_path / "merged"
     line = line.replace("python", sys.executable, 1)
-    command = line.replace("DIR", str(model)).replace("MERGED", str(merged))
+    command = line.replace("checkpoints/final", str(model)).replace("MERGED", str(merged))
     run(tmp_path, "bash", "-c", command).finish()
     loaded = peft.PeftModel.from_pretrained(build(LLAMA), str(model))
     auto: Any = transformers.AutoModelForCausalLM

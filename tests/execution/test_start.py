@@ -7,6 +7,7 @@ import pytest
 import torch
 from launched import GPT2, STEPS, TINY, launch, run, write
 from reference import assert_parity, build, causal_sample, expected, learning_rate
+from run_specs import with_layout
 from test_deepspeed import weights_of
 
 pytestmark = pytest.mark.usefixtures("preloaded")
@@ -58,6 +59,11 @@ def test_every_step_is_logged_with_rate_and_norm(tmp_path: Path) -> None:
     first = trained.log[0]
     assert first["gradient_norm"] == pytest.approx(norm.item(), rel=1e-4)
     assert first["mfu"] == pytest.approx(first["tokens_per_second"] * 1e5 / 1e12 / 2)
+
+
+def test_compiled_blocks_train_like_one_process(tmp_path: Path) -> None:
+    plan = with_layout(replace(TINY, compile=True), zero_stage=3)
+    assert_parity(launch(tmp_path, plan, "--no-dropout").finish(), expected("gpt2"))
 
 
 def test_a_script_by_itself_says_what_the_plan_is_for(tmp_path: Path) -> None:

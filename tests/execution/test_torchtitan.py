@@ -51,6 +51,7 @@ LAYOUTS = {
         zero_stage=3, data_parallel_replicate_size=2, data_parallel_shard_size=4
     ),
     "offloaded": on_eight_gpus(zero_stage=3, offload="optimizer+parameters"),
+    "compiled": on_eight_gpus(zero_stage=3, compile=True),
     "tensor": on_eight_gpus(zero_stage=2, tensor_parallel_size=2, sequence_parallel=True),
     "context": on_eight_gpus(zero_stage=3, context_parallel_size=2),
     "pipeline": on_eight_gpus(zero_stage=2, **PIPELINE),

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from run_specs import divided, refused, with_layout
+from run_specs import divided, refusal, refused, with_layout
 from run_specs import written as files_of
 from script_checks import FORMAT, HOSTILE, LINT, TOOLS
 
@@ -92,6 +92,8 @@ def variants() -> Iterator[RunSpec]:
                 ONE_GPU, precision=precision, recompute=recompute, task=task, is_pretrained=False
             )
     yield with_layout(SPEC, attention="flash")
+    for zero_stage, task in product((0, 3), ("causal-lm", "sequence-classification")):
+        yield with_layout(replace(SPEC, compile=True, task=task), zero_stage=zero_stage)
     yield with_layout(SPEC, synchronize_every=4)
     hybrid = {"data_parallel_replicate_size": 2, "data_parallel_shard_size": 4, "zero_stage": 3}
     yield with_layout(SPEC, **hybrid, offload="optimizer+parameters", recompute="selective")
@@ -255,6 +257,32 @@ def test_requirements_are_the_checked_versions_without_local_parts() -> None:
     assert files["accelerate/requirements.txt"].split()[0] == "accelerate==1.15.0"
 
 
+def test_a_compiled_plan_compiles_its_blocks_or_is_refused() -> None:
+    compiled = replace(SPEC, compile=True)
+    for zero_stage in (0, 3):
+        files = generate(with_layout(compiled, zero_stage=zero_stage), ALL[:3])
+        for target in ("torchrun", "accelerate", "trainer"):
+            assert files[f"{target}/train.py"].count("block.compile()") == 1
+    divided_over = divided(replace(compiled, model_config=LLAMA), **TENSOR)
+    assert "divided over GPUs are not compiled" in refusal(divided_over, "torchrun")
+    selective = with_layout(compiled, recompute="selective")
+    assert "operations that compiling joins" in refusal(selective, "torchrun")
+    for target in ("deepspeed", "accelerate", "trainer"):
+        behind = replace(compiled, framework="deepspeed")
+        assert "do not compile the model" in refusal(behind, target)
+
+
+def test_the_kernel_of_flash_attention_is_installed_with_it() -> None:
+    for attention in ("flash", "sdpa"):
+        files = generate(with_layout(SPEC, attention=attention), ALL)
+        for target in ("torchrun", "accelerate", "trainer", "deepspeed"):
+            for name in ("requirements.txt", "train.py"):
+                text = files[f"{target}/{name}"]
+                assert ("pip install flash-attn" in text) == (attention == "flash")
+        readme = files["README.md"]
+        assert readme.count("\npip install flash-attn") == (4 if attention == "flash" else 0)
+
+
 def test_a_bare_configuration_starts_from_random_weights() -> None:
     """Unless the user names another model, whose weights are meant then."""
     meant = 'args.init = args.init or ("random" if args.model == MODEL else "pretrained")'
@@ -390,7 +418,7 @@ def test_a_target_that_cannot_write_a_plan_is_left_out_with_its_reason() -> None
         ({"model_config": LLAMA, "recompute": "full", **PIPELINE, **V_SHAPED}, "put off"),
         ({"model_config": LLAMA, "data_parallel_size": 8, **PIPELINE}, "at least 2 micro-batches"),
         (
-            {"model_config": LLAMA | {"model_type": "mistral", "sliding_window": 512}, **TENSOR},
+            {"model_config": LLAMA | {"model_type": "mistral", "sliding_window": 512}, **CONTEXT},
             "the last 512 tokens",
         ),
         ({"model_config": LLAMA, "attention": "eager", **CONTEXT}, "eager"),
@@ -441,6 +469,10 @@ def test_the_environment_follows_the_wiring(target: str) -> None:
     assert "FI_PROVIDER:-efa" in launcher(network="efa")
 
 
+EIGHT_CORES = """nproc() { echo 16; }
+lscpu() { printf '# CORE,SOCKET\\n'; for core in 0 1 2 3 0 1 2 3; do echo $core,0; echo $core,1; done; }"""
+
+
 def test_an_optimizer_on_the_cpu_has_its_cores(tmp_path: Path) -> None:
     in_memory = with_layout(SPEC, gpus_per_node=2, global_batch_size=64, zero_stage=3)
     offloaded = replace(in_memory, offload="optimizer+parameters")
@@ -449,7 +481,7 @@ def test_an_optimizer_on_the_cpu_has_its_cores(tmp_path: Path) -> None:
             files = generate(spec, [target])
             assert (", fused=True" in files[f"{target}/train.py"]) == (threads != "1")
             launcher = files[f"{target}/launch.sh"].partition("\nexec ")[0]
-            said = run_shell(f"nproc() {{ echo 8; }}\n{launcher}\necho $OMP_NUM_THREADS", tmp_path)
+            said = run_shell(f"{EIGHT_CORES}\n{launcher}\necho $OMP_NUM_THREADS", tmp_path)
             assert said == threads
             said = run_shell(f"nproc() {{ echo 1; }}\n{launcher}\necho $OMP_NUM_THREADS", tmp_path)
             assert said == "1"

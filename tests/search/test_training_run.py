@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 
 import pytest
@@ -28,6 +29,23 @@ def test_tokens_make_whole_steps(job: Job) -> None:
     assert exact is not None
     assert one_more is not None
     assert (exact.steps, one_more.steps) == (100, 101)
+
+
+def test_padding_is_computed_and_is_none_of_the_run(make_job: JobMaker) -> None:
+    recipe = {"global_batch_size": 64, "sequence_length": 1024, "training_samples": 6400}
+    full = make_job(gpus=8, recipe=recipe)
+    padded = make_job(gpus=8, recipe=recipe | {"packed": False, "padding_share": 0.25})
+    before, after = (estimate(job, DDP).step_time for job in (full, padded))
+    assert padded.recipe.training_tokens == 0.75 * full.recipe.training_tokens
+    assert after.step_seconds == before.step_seconds
+    assert after.model_flops_utilization == before.model_flops_utilization
+    assert after.tokens_per_second_per_gpu == pytest.approx(0.75 * before.tokens_per_second_per_gpu)
+    runs = training_run(full, before), training_run(padded, after)
+    assert [run and run.steps for run in runs] == [100, 100]
+    tokens = replace(padded, recipe=replace(padded.recipe, training_tokens=100 * 65_536))
+    run = training_run(tokens, after)
+    assert run is not None
+    assert run.steps == math.ceil(100 / 0.75)
 
 
 def test_hours_and_price_follow_from_the_step(job: Job) -> None:

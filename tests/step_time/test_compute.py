@@ -11,7 +11,7 @@ from planner.domain.strategy import Layout, Recompute
 from planner.parallel.activations import kept_per_token
 from planner.parallel.adapters import trainable
 from planner.request.strategy import requested_layout
-from planner.step_time import compute
+from planner.step_time import compute, host
 from planner.step_time.ledger import estimate_step_time
 from planner.step_time.micro_batch import MicroBatch, Spent, part_seconds
 
@@ -179,18 +179,18 @@ def test_the_loss_is_divided_where_the_logits_are(make_job: JobMaker) -> None:
 
 def test_the_host_is_a_floor_under_small_work_and_nothing_over_large(make_job: JobMaker) -> None:
     job = make_job()
-    floor = compute.launches(job, ONE, block(job))
+    floor = host.launches(job, ONE, block(job))
     assert floor > 0
     for busy in (1e-9, floor / 100):
-        assert busy * compute.host_stretch(job, ONE, block(job), busy) == pytest.approx(floor)
-    assert compute.host_stretch(job, ONE, block(job), 100 * floor) == pytest.approx(1)
+        assert busy * host.host_stretch(job, ONE, block(job), busy) == pytest.approx(floor)
+    assert host.host_stretch(job, ONE, block(job), 100 * floor) == pytest.approx(1)
 
 
 def test_waiting_for_the_host_hides_what_ranks_exchange(make_job: JobMaker) -> None:
     job = make_job()
-    floor = compute.launches(job, ONE, block(job))
+    floor = host.launches(job, ONE, block(job))
     busy, exchange = floor / 10, floor / 4
-    stretch = compute.host_stretch(job, ONE, block(job), busy, exchange)
+    stretch = host.host_stretch(job, ONE, block(job), busy, exchange)
     together = ((busy + exchange) ** 3 + floor**3) ** (1 / 3)
     assert busy * stretch + exchange == pytest.approx(together)
     assert together < floor + busy
@@ -198,11 +198,11 @@ def test_waiting_for_the_host_hides_what_ranks_exchange(make_job: JobMaker) -> N
 
 def test_recompute_and_tensor_parallelism_keep_the_host_busier(make_job: JobMaker) -> None:
     job = make_job(gpus=8)
-    plain = compute.launches(job, ONE, block(job))
-    again = compute.launches(job, replace(ONE, recompute=Recompute.FULL), block(job))
+    plain = host.launches(job, ONE, block(job))
+    again = host.launches(job, replace(ONE, recompute=Recompute.FULL), block(job))
     assert again == pytest.approx(1.5 * plain)
     waits = [
-        float(compute.launches(job, replace(ONE, tensor_parallel_size=size), block(job)))
+        float(host.launches(job, replace(ONE, tensor_parallel_size=size), block(job)))
         for size in (1, 2, 4, 8)
     ]
     assert np.diff(waits) == pytest.approx(waits[1] - waits[0])
@@ -271,8 +271,8 @@ def test_experts_without_a_grouped_kernel_are_launched_one_by_one(make_job: JobM
     model = "Qwen/Qwen1.5-MoE-A2.7B"
     old, new = (make_job(model, gpus=8, gpu=gpu) for gpu in ("v100", "a100"))
     routed = [layer for layer in block(new).linears if layer.num_experts > 1]
-    assert [compute.runs_experts_one_by_one(job) for job in (old, new)] == [True, False]
-    more = compute.launches(old, ONE, block(old)) - compute.launches(new, ONE, block(new))
+    assert [host.runs_experts_one_by_one(job) for job in (old, new)] == [True, False]
+    more = host.launches(old, ONE, block(old)) - host.launches(new, ONE, block(new))
     each = 2 * 2 * new.framework.host.operation_seconds
     assert more == pytest.approx(each * sum(layer.num_experts - 1 for layer in routed))
 

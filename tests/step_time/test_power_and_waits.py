@@ -9,7 +9,7 @@ from conftest import JobMaker
 from planner.domain.job import Job
 from planner.domain.strategy import Layout, Recompute, tabulate
 from planner.request.schema import parse_request, resolve
-from planner.step_time import compute
+from planner.step_time import compute, host
 from planner.step_time.ledger import estimate_step_time
 
 
@@ -46,7 +46,7 @@ def test_exchanges_wait_beside_a_pipeline_between_nodes_and_more_with_more_ranks
         recipe={"framework": "nanotron", "precision": "bf16-mixed"},
     )
     few, many, flat = (
-        compute.exchange_wait(job, Layout(tensor_parallel_size=t, pipeline_parallel_size=p))
+        host.exchange_wait(job, Layout(tensor_parallel_size=t, pipeline_parallel_size=p))
         for t, p in ((2, 2), (8, 2), (8, 1))
     )
     assert 0 == flat < few < many

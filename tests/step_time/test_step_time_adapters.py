@@ -13,7 +13,8 @@ from planner.parallel.partition import stage
 from planner.search.candidate import estimate
 from planner.step_time import communication
 from planner.step_time.adapters import adapters, adapters_backward, dequantisation
-from planner.step_time.compute import elementwise_backward, elementwise_bandwidth, gemm, launches
+from planner.step_time.compute import elementwise_backward, elementwise_bandwidth, gemm
+from planner.step_time.host import launches
 from planner.step_time.ledger import estimate_step_time
 
 LLAMA = "meta-llama/Llama-2-7b-hf"

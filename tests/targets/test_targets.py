@@ -126,7 +126,16 @@ def is_writable_alone(job: Any, table: Any) -> list[bool]:
             "needs weights in fp32",
             "recipe.weights_dtype",
         ),
-        ({"recipe": {"optimizer": "lion"}}, "adamw, not lion", "recipe.optimizer"),
+        (
+            {"recipe": {"optimizer": "adamw-8bit"}, "strategy": {"zero_stage": 3}},
+            "does not step the shards",
+            "recipe.optimizer",
+        ),
+        (
+            {"recipe": {"attention": "sdpa"}, "model": "google/gemma-2-2b"},
+            "no sdpa attention",
+            "recipe.attention",
+        ),
         ({"recipe": {"framework": "nanotron"}}, "not for nanotron yet", "recipe.framework"),
         ({"model": "openai/whisper-small"}, "not of models of type whisper", "model"),
         ({"model": "microsoft/resnet-50"}, "not of models of type resnet", "model"),

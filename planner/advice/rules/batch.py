@@ -47,12 +47,12 @@ def too_few_optimizer_steps(situation: Situation) -> str | None:
     to 15.9 (Boytsov, K-batch synchronisation).
     """
     job = situation.job
-    steps = job.recipe.training_tokens / job.tokens_per_step
+    steps = job.recipe.training_tokens / job.text_tokens_per_step
     if not 0 < steps < FEWEST_STEPS:
         return None
     return (
         f"{format_count(job.recipe.training_tokens)} tokens are {steps:.0f} optimizer steps of"
-        f" {format_count(job.tokens_per_step)}: fewer than {FEWEST_STEPS}"
+        f" {format_count(job.text_tokens_per_step)}: fewer than {FEWEST_STEPS}"
     )
 
 
@@ -70,7 +70,7 @@ def local_sgd_averages_rarely(situation: Situation) -> str | None:
     interval, job = situation.candidate.strategy.synchronize_every, situation.job
     if interval == 1:
         return None
-    steps = job.recipe.training_tokens / job.tokens_per_step
+    steps = job.recipe.training_tokens / job.text_tokens_per_step
     of_the_run = f"; this run has {steps / interval:,.0f} averages" if steps else ""
     return (
         f"replicas drift apart for {interval} steps before each average: compare a short run's quality"

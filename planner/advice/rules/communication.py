@@ -160,7 +160,7 @@ def one_gpu_is_enough(situation: Situation) -> str | None:
         return None
     seconds = float(on_one_gpu.step_time.step_seconds)
     gain = seconds / float(situation.candidate.step_time.step_seconds)
-    run_seconds = seconds * job.recipe.training_tokens / job.tokens_per_step
+    run_seconds = seconds * job.recipe.training_tokens / job.text_tokens_per_step
     if gain > WORTH_A_NODE and not 0 < run_seconds <= SHORT_SECONDS:
         return None
     run = f", the whole run {format_duration(run_seconds)}" if run_seconds else ""

@@ -1,7 +1,7 @@
 """Rules about sizes: does the model's shape agree with what was asked?"""
 
 from planner.advice.rules.base import Situation
-from planner.step_time.compute import runs_experts_one_by_one
+from planner.step_time.host import runs_experts_one_by_one
 
 
 def sequence_exceeds_positions(situation: Situation) -> str | None:

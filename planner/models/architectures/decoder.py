@@ -13,6 +13,7 @@ from typing import TypeAlias
 from planner.domain.model import Attention, Kept, Linear, Model, Part, Share
 from planner.models.architectures import kept
 from planner.models.architectures.config import Config
+from planner.models.architectures.fields import labels
 from planner.models.architectures.norms import Norm, query_key_norms
 from planner.models.architectures.windows import sliding_layers
 
@@ -127,14 +128,15 @@ def assemble(family: DecoderFamily, name: str, config: Config, stacks: list[Stac
     hidden = size(family, config, "hidden")
     vocabulary = size(family, config, "vocabulary")
     blocks = [part for stack in stacks if stack.count for part in _blocks(family, config, stack)]
+    classifies = config.head_class().endswith("ForSequenceClassification")
     return Model(
         name=name,
         model_type=config.text("model_type", ""),
-        task="causal-lm",
+        task="sequence-classification" if classifies else "causal-lm",
         parts=(
             _embeddings(family, config, hidden, vocabulary),
             *blocks,
-            _head(family, config, hidden, vocabulary),
+            _head(family, config, hidden, classifies=classifies),
         ),
         vocab_size=vocabulary,
         hidden_size=hidden,
@@ -155,8 +157,7 @@ def _embeddings(family: DecoderFamily, config: Config, hidden: int, vocabulary: 
     if family.positions_offset is not None:
         rows = size(family, config, "positions") + family.positions_offset
         tables["position_embeddings"] = rows * hidden
-    norm = family.norm
-    has_norm = family.has_embedding_norm
+    norm, has_norm = family.norm, family.has_embedding_norm
     project = Linear(name="project_in", in_features=width, out_features=hidden)
     return Part(
         name="embeddings",
@@ -171,28 +172,28 @@ def _embeddings(family: DecoderFamily, config: Config, hidden: int, vocabulary: 
     )
 
 
-def _head(family: DecoderFamily, config: Config, hidden: int, vocabulary: int) -> Part:
-    width = config.size("word_embed_proj_dim", hidden)
-    is_tied = config.flag("tie_word_embeddings", default=family.is_tied)
-    lm_head = Linear(
-        name="lm_head",
+def _head(family: DecoderFamily, config: Config, hidden: int, *, classifies: bool) -> Part:
+    """Build the head of tokens; or of classes, which scores every token and takes the last's."""
+    width, norm = config.size("word_embed_proj_dim", hidden), family.norm
+    outputs = labels(config) if classifies else size(family, config, "vocabulary")
+    last = Linear(
+        name="score" if classifies else "lm_head",
         in_features=width,
-        out_features=vocabulary,
-        has_bias=family.head_bias,
-        is_tied=is_tied,
-        most_splits=vocabulary,
+        out_features=outputs,
+        has_bias=family.head_bias and not classifies,
+        is_tied=not classifies and config.flag("tie_word_embeddings", default=family.is_tied),
+        most_splits=1 if classifies else outputs,
     )
     project = Linear(name="project_out", in_features=hidden, out_features=width)
-    norm = family.norm
     # OPT's one post-norm member has no final norm.
     has_norm = family.has_final_norm and config.flag("do_layer_norm_before", default=True)
     return Part(
         name="head",
-        linears=(project, lm_head) if width != hidden else (lm_head,),
+        linears=(project, last) if width != hidden else (last,),
         vectors={"norm": norm.parameters_per_channel * hidden} if has_norm else {},
         kept=(
             *((norm.kept("norm", hidden),) if has_norm else ()),
-            kept.operand("lm_head_input", width, share=Share.INPUT, of=("lm_head",)),
+            kept.operand(f"{last.name}_input", width, share=Share.INPUT, of=(last.name,)),
         ),
     )
 

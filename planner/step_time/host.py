@@ -1,0 +1,91 @@
+"""What the GPU waits for: the host that launches its work, and the ranks that meet at every exchange.
+
+Notation: t tensor parallel size; all results in seconds, for a number or a column of layouts.
+"""
+
+import numpy as np
+
+from planner.core.term import Amount
+from planner.domain.job import Job
+from planner.domain.model import Linear, Part
+from planner.domain.strategy import Recompute, Strategy
+from planner.parallel.adapters import launched
+from planner.parallel.partition import recomputed_share
+from planner.step_time import compute
+
+_UNFUSED_KERNELS = 8
+"""More that the host launches then in forward: those, and the mask's own."""
+
+
+def launches(job: Job, s: Strategy, part: Part) -> Amount:
+    """Seconds the host needs to launch the part's operations, forward and backward together.
+
+        seconds = host_seconds * (forward * (2 + recompute) + exchanges * log2(t)) + exchanges * wait
+
+    Notation: forward: two operations per matmul, of which experts that run one by one have one each,
+    one per kept tensor, three for attention; backward launches as many; exchanges: the sums of
+    tensor parallelism, at each of which a rank waits for the slowest of t hosts; wait: see
+    `exchange_wait`. The result is a floor under the part's time, which small micro-batches meet.
+    CUDA graphs leave a share of the operations, experts' routing adds to them: the framework record.
+    """
+    matmuls = sum((_launched(job, s, layer) for layer in part.linears), 0.0)
+    forward = 2 * matmuls + len(part.kept) + (3 if part.attention else 0) + launched(job, part)
+    forward = forward + _UNFUSED_KERNELS * compute.unfuses_softmax(job, s, part)
+    share = recomputed_share(job, s) if part.is_block else 0.0
+    again: Amount = np.where(s.recompute == Recompute.FULL, share, 0.0)
+    sums = sum(layer.cuts_inputs for layer in part.linears)
+    forward = forward + (job.framework.experts.operations if compute.routes_tokens(part) else 0.0)
+    forward = forward * (job.framework.host.graphed_fraction if job.recipe.cuda_graphs else 1.0)
+    exchanges = (2 + again) * sums
+    operations = (2 + again) * forward + exchanges * np.log2(s.tensor_parallel_size)
+    host_seconds = operations * job.framework.host.operation_seconds
+    return host_seconds + exchanges * exchange_wait(job, s)
+
+
+def exchange_wait(job: Job, s: Strategy) -> Amount:
+    """Seconds of each exchange of tensor parallelism beside a pipeline whose hops leave a node.
+
+        seconds = wait_per_rank * t * sqrt(nodes of the t ranks)
+
+    Notation: wait_per_rank of the framework record's host section.
+    Source: fitted on the ultrascale playbook's runs of up to 16 nodes, where small micro-batches meet the same
+    floor whatever their size: 10, 15, 25 and 55 ms a layer at 2, 4, 8 and 16 ranks.
+    """
+    per_rank = job.framework.host.exchange_seconds_per_rank
+    ranks = np.asarray(s.tensor_parallel_size)
+    if not per_rank:
+        return 0.0 * ranks
+    joined = job.cluster.joined_gpus
+    leaves = (s.pipeline_parallel_size > 1) & (job.cluster.world_size > joined)
+    nodes = np.maximum(1, -(-ranks // joined))
+    return np.where(leaves & (ranks > 1), per_rank * ranks * np.sqrt(nodes), 0.0)
+
+
+def host_stretch(
+    job: Job, s: Strategy, part: Part, gpu_seconds: Amount, exchange_seconds: Amount = 0.0
+) -> Amount:
+    """Return by what factor launching stretches the GPU's time for a part.
+
+        stretch = ((busy^b + launches^b)^(1/b) - exchange) / gpu_seconds, busy = gpu + exchange
+
+    Notation: b the framework record's sharpness. Some operations of a part wait for the host where others
+    keep the GPU busy, so the two blend where they are close. What the ranks exchange is launched ahead as well: waiting for the host
+    hides it. Parts without work stay at 1.
+    """
+    busy = np.maximum(gpu_seconds + exchange_seconds, 1e-12)
+    sharpness = job.framework.host.sharpness
+    waiting = busy * ((1 + (launches(job, s, part) / busy) ** sharpness) ** (1 / sharpness) - 1)
+    return 1 + waiting / np.maximum(gpu_seconds, 1e-12)
+
+
+def runs_experts_one_by_one(job: Job) -> bool:
+    """Return whether the GPU has no kernel that multiplies all experts of a layer at once."""
+    capability = job.cluster.gpu.compute_capability
+    return bool(capability) and float(capability) < job.framework.experts.grouped_from
+
+
+def _launched(job: Job, s: Strategy, layer: Linear) -> Amount:
+    """Return the kernels of a linear: one, or one for each expert of the rank."""
+    if layer.num_experts == 1 or not runs_experts_one_by_one(job):
+        return 1.0
+    return layer.num_experts / s.expert_parallel_size

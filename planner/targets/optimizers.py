@@ -1,0 +1,122 @@
+"""Optimizers that the scripts step: which class, with what, and over what it cannot."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import numpy as np
+
+from planner.domain.breach import Breach
+from planner.domain.job import Job
+from planner.domain.strategy import ZERO_1, Strategy
+from planner.targets.base import refusal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What a script writes for an optimizer."""
+
+    name: str
+    """Of the class, with its package."""
+    options: Mapping[str, object] = field(default_factory=dict)
+    """Arguments beside the parameters, the learning rate and the decay."""
+    package: str = "torch"
+    has_second_beta: bool = False
+    """Whether it keeps a mean of squares as Adam does, over as many steps as the script is told."""
+    is_for_shards: bool = True
+    """Whether it steps FSDP2's shards: tried on two processes with PyTorch 2.13 and bitsandbytes 0.50."""
+
+
+_EIGHT_BIT = "bitsandbytes"
+
+WRITTEN: Mapping[str, Written] = MappingProxyType(
+    {
+        "adamw": Written(name="torch.optim.AdamW", has_second_beta=True),
+        "adamw-fused": Written(
+            name="torch.optim.AdamW", has_second_beta=True, options={"fused": True}
+        ),
+        "adamw-for-loop": Written(
+            name="torch.optim.AdamW", has_second_beta=True, options={"foreach": False}
+        ),
+        "adamw-8bit": Written(
+            name="bitsandbytes.optim.AdamW8bit",
+            has_second_beta=True,
+            package=_EIGHT_BIT,
+            is_for_shards=False,
+        ),
+        "paged-adamw": Written(
+            name="bitsandbytes.optim.PagedAdamW",
+            has_second_beta=True,
+            package=_EIGHT_BIT,
+            is_for_shards=False,
+        ),
+        "paged-adamw-8bit": Written(
+            name="bitsandbytes.optim.PagedAdamW8bit",
+            has_second_beta=True,
+            package=_EIGHT_BIT,
+            is_for_shards=False,
+        ),
+        "sgd": Written(name="torch.optim.SGD"),
+        "sgd-momentum": Written(name="torch.optim.SGD", options={"momentum": 0.9}),
+        "adafactor": Written(name="torch.optim.Adafactor", is_for_shards=False),
+        "lion": Written(name="bitsandbytes.optim.Lion", package=_EIGHT_BIT, is_for_shards=False),
+        "adagrad": Written(name="torch.optim.Adagrad"),
+        "rmsprop": Written(name="torch.optim.RMSprop"),
+    }
+)
+"""By the planner's name; the scripts of torchrun, accelerate and trainer write these."""
+
+
+def adamw(job: Job) -> Breach:
+    """Return why a target that steps AdamW alone refuses an optimizer."""
+    return refusal(
+        job.recipe.optimizer != "adamw",
+        "it steps adamw, not {optimizer}",
+        "recipe.optimizer",
+        hint="--optimizer adamw",
+        optimizer=job.recipe.optimizer,
+    )
+
+
+def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
+    """Return why the scripts of torchrun, accelerate and trainer do not step an optimizer."""
+    name = job.recipe.optimizer
+    written, others = WRITTEN.get(name), ", ".join(WRITTEN)
+    is_of_torch = written is None or written.package == "torch"
+    is_for_shards = written is None or written.is_for_shards
+    return (
+        refusal(
+            written is None,
+            "the scripts step {others}, not {name}",
+            "recipe.optimizer",
+            hint="--optimizer adamw",
+            name=name,
+            others=others,
+        ),
+        refusal(
+            s.divides_model & (name != "adamw"),
+            "a model that is divided is stepped by adamw, not {name}",
+            "recipe.optimizer",
+            hint="--optimizer adamw",
+            name=name,
+        ),
+        refusal(
+            s.shards_parameters & (not is_for_shards),
+            "{name} does not step the shards of FSDP; {those} do",
+            "recipe.optimizer",
+            hint="--optimizer adamw",
+            name=name,
+            those=", ".join(kind for kind, each in WRITTEN.items() if each.is_for_shards),
+        ),
+        refusal(
+            (np.asarray(s.zero_stage) == ZERO_1) & (not is_of_torch),
+            "ZeRO-1 deals out the states of PyTorch's own optimizers, not those of {name}",
+            "recipe.optimizer",
+            name=name,
+        ),
+        refusal(
+            s.is_local & (not is_of_torch),
+            "parameters are averaged between replicas that step PyTorch's own optimizers",
+            "recipe.optimizer",
+        ),
+    )

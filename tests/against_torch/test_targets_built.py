@@ -1,0 +1,59 @@
+"""What the judges of targets hold for true of transformers, against the installed one."""
+
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from transformers.models.auto import modeling_auto
+
+from planner.models.architectures import MODEL_TYPES, read_model
+from planner.models.architectures.heads import DECODERS, classifying
+from planner.targets.common import WITHOUT_ATTENTION
+from planner.targets.families import FAMILIES, heads, is_tied, window
+
+HEADS = (
+    modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+    modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+    modeling_auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES,
+)
+SUPPORT = {"sdpa": "_supports_sdpa", "flash": "_supports_flash_attn"}
+CONVOLUTIONS = "resnet"
+
+
+@pytest.mark.parametrize("attention", SUPPORT)
+def test_an_attention_that_transformers_lacks_is_refused(attention: str) -> None:
+    lacking = set()
+    for kind in MODEL_TYPES:
+        named = next((names[kind] for names in HEADS if kind in names), None)
+        if named is not None and kind != CONVOLUTIONS:
+            model = getattr(transformers, named if isinstance(named, str) else named[0])
+            if not getattr(model, SUPPORT[attention]):
+                lacking.add(kind)
+    assert lacking == set(WITHOUT_ATTENTION[attention])
+
+
+@pytest.mark.parametrize("kind", sorted(FAMILIES))
+def test_a_config_without_sizes_has_those_of_its_class(kind: str) -> None:
+    built, bare = transformers.AutoConfig.for_model(kind), {"model_type": kind}
+    queries = built.num_attention_heads
+    keys = getattr(built, "num_key_value_heads", None) or queries
+    assert heads(bare) == (queries, keys)
+    assert is_tied(bare) == built.tie_word_embeddings
+    assert window(bare) == (getattr(built, "sliding_window", None) or 0)
+    if kind != "gpt2":
+        styles = set(built.base_model_tp_plan.values())
+        assert FAMILIES[kind].has_experts == any("moe" in style for style in styles)
+
+
+@pytest.mark.parametrize("kind", sorted({*DECODERS} - {"nemotron"}))  # not built by default
+def test_a_decoder_that_classifies_has_as_many_parameters_as_it_is_built_with(kind: str) -> None:
+    config = transformers.AutoConfig.for_model(kind, num_labels=3)
+    with torch.device("meta"):
+        auto: Any = transformers.AutoModelForSequenceClassification
+        built = auto.from_config(config)
+    model = read_model("defaults", classifying({"model_type": kind, "num_labels": 3}))
+    assert type(built).__name__ == classifying({"model_type": kind})["architectures"][0]
+    assert model.task == "sequence-classification"
+    assert model.parameters == sum(value.numel() for value in built.parameters())

@@ -11,7 +11,7 @@ from planner import generate
 from planner.catalog import records
 from planner.domain.job import Job, Lora, Recipe
 from planner.domain.model import Model, Part
-from planner.domain.strategy import CHOICES, Layout
+from planner.domain.strategy import ALL_LAYERS, CHOICES, Layout
 from planner.generate import RunSpec
 from planner.generate.run_spec import Adapters
 from planner.targets import refusals
@@ -75,8 +75,9 @@ def refusal(spec: RunSpec, target: str) -> str:
 
 
 def layout_of(spec: RunSpec) -> Layout:
-    said: dict[str, Any] = {each.name: getattr(spec, each.name) for each in fields(Layout)}
-    values = {name: value for name, value in said.items() if value is not None}
+    values: dict[str, Any] = {each.name: getattr(spec, each.name) for each in fields(Layout)}
+    if values["recompute_layers"] is None:
+        values["recompute_layers"] = ALL_LAYERS
     return Layout(**values | {name: kind(values[name]) for name, kind in CHOICES.items()})
 
 
@@ -100,6 +101,7 @@ def job_of(spec: RunSpec) -> Job:
             precision=spec.precision,
             optimizer=spec.optimizer,
             attention=spec.attention,
+            loss=spec.loss,
             compile=spec.compile,
             weights_dtype="config" if spec.config_dtype else "fp32",
             lora=lora_of(spec.adapters),

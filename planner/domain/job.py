@@ -66,6 +66,8 @@ class Recipe:
     """A token goes once to each of its experts, or "once-per-node" that has some of them."""
     expert_overlap: bool = False
     """The experts' exchange travels behind other micro-batches' compute."""
+    optimizer_in_backward: bool = False
+    """Each parameter is stepped, and its gradient freed, as backward reaches it."""
     cuda_graphs: bool = False
     """Layers are launched whole."""
     padding_share: float = 0.0

@@ -24,6 +24,7 @@ from planner.core.term import (
     bytes_each,
     choose,
     count,
+    greatest,
     only_where,
     pick,
     plain,
@@ -186,9 +187,20 @@ def gradients(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
 
     They live through the whole step where the framework keeps its buffers, where DDP's buckets
     hold them (gradient_as_bucket_view) or accumulation spans micro-batches; otherwise they appear
-    during backward.
+    during backward. Where the optimizer steps inside backward, there are those of a block's shards, or of the
+    largest tensor that is not sharded.
     Source: torch.nn.parallel.DistributedDataParallel; FSDP2 reduce-scatters every micro-batch.
     """
+    if job.recipe.optimizer_in_backward:
+        held = bytes_each(job.precision.gradient_bytes) * _stepped_at_once(job, s, stage)
+        return PhasedTerm(
+            name="gradients",
+            last_block=held,
+            first_block=held,
+            outer=held,
+            note="the others are stepped and freed, or not there yet",
+            source=_IN_BACKWARD,
+        )
     is_sharded = s.zero_stage >= job.framework.sharding.gradients_sharded_from
     is_away = job.framework.host_memory.offloads_gradients & is_sharded & s.offloads_optimizer
     each = np.where(is_away, 0.0, job.precision.gradient_bytes)
@@ -235,6 +247,17 @@ def _optimizer_temporaries(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     Notation: largest, what a step that goes tensor by tensor takes: see `planner.memory.optimizers`.
     Source: the framework record's optimizer section.
     """
+    if job.recipe.optimizer_in_backward:
+        fraction = job.optimizer.temporary_fraction + job.optimizer.temporary_tensors
+        stepped_bytes = bytes_each(job.precision.stepped_bytes)
+        held = plain(fraction) * stepped_bytes * _stepped_at_once(job, s, stage)
+        return PhasedTerm(
+            name="optimizer_temporaries",
+            last_block=held,
+            first_block=held,
+            outer=held,
+            source=job.optimizer.source,
+        )
     each = np.where(s.offloads_optimizer, 0.0, job.precision.stepped_bytes)
     stepped = _held(job, s, stage, each, s.shards_optimizer)
     largest = count(optimizers.largest_temporary(job, s, stage), "elements of the largest tensor")
@@ -245,6 +268,27 @@ def _optimizer_temporaries(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     )
 
 
+def _stepped_at_once(job: Job, s: Strategy, stage: Stage) -> Expression:
+    """Return the elements that have gradients where each is stepped as backward reaches it.
+
+    fully_shard reduces a block's gradients together, and those outside the blocks; hooks of what is
+    whole fire tensor by tensor.
+    """
+    parts = partition.occurrences(job.model, stage)
+    of_block = greatest(sum(partition.rank_parameters(part, s)) for part in job.model.blocks)
+    outside = sum(
+        (n * sum(partition.rank_parameters(part, s)) for part, n in parts if not part.is_block), 0.0
+    )
+    of_group = np.maximum(of_block, outside) / partition.dense_shards(s)
+    whole = np.minimum(adapters.largest_trained_tensor(job), of_block + outside)
+    return count(
+        np.where(shards_parameters(job, s), of_group, whole), "elements that are stepped at once"
+    )
+
+
+_IN_BACKWARD = (
+    "torch.Tensor.register_post_accumulate_grad_hook, PyTorch 2.13; Lv et al., arXiv:2306.09782"
+)
 _ZERO = "ZeRO, arXiv:1910.02054, section 5"
 _TERMS: tuple[Callable[[Job, Strategy, Stage], PhasedTerm], ...] = (
     parameters,

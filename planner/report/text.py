@@ -73,6 +73,7 @@ FLAGS = {
     "recipe.data_parallel_overlap": "--dp-overlap",
     "recipe.expert_dispatch": "--expert-dispatch NAME",
     "recipe.expert_parallel_overlap": "--ep-overlap",
+    "recipe.optimizer_in_backward": "--optimizer-in-backward",
     "recipe.cuda_graphs": "--cuda-graphs",
     "recipe.task": "--task NAME",
     "recipe.compile": "--compile",

@@ -52,7 +52,7 @@ from planner.request.framework import (
     unwritten,
 )
 from planner.request.lora import LoraRequest
-from planner.request.loss import check_loss
+from planner.request.loss import check_loss, check_step_in_backward
 from planner.request.model import ModelRequest
 
 
@@ -86,6 +86,8 @@ class RecipeRequest(WireModel):
     """A token goes once to each of its experts, or once to each node that has some (DeepEP, HybridEP)."""
     expert_parallel_overlap: bool = False
     """The experts' exchange travels behind other micro-batches' compute."""
+    optimizer_in_backward: bool = False
+    """Each parameter is stepped as backward reaches it, so that its gradient can go."""
     cuda_graphs: bool = False
     """Layers are launched whole."""
     task: Literal["sequence-classification"] | None = None
@@ -209,6 +211,7 @@ def resolve(request: Request, *, allow_paths: bool, weights_dtype: str = "fp32")
     recipe = _recipe(request, model, cluster, assumptions)
     check_choices(framework, recipe.precision, recipe.optimizer)
     check_loss(recipe.loss, model, framework)
+    check_step_in_backward(recipe, framework)
     adapters = request.recipe.lora.wish() if request.recipe.lora else None
     lora, assumed = find_lora(request.recipe.method, adapters, recipe.precision, model)
     assumptions.extend(Assumption(text=text, field=field) for text, field in assumed)
@@ -321,6 +324,7 @@ def _recipe(
         tensor_parallel_overlap=wanted.tensor_parallel_overlap,
         expert_dispatch=wanted.expert_dispatch,
         expert_overlap=wanted.expert_parallel_overlap,
+        optimizer_in_backward=wanted.optimizer_in_backward,
         cuda_graphs=wanted.cuda_graphs,
         padding_share=padding_share,
         training_tokens=_training_tokens(wanted, sequence_length * (1 - padding_share)),

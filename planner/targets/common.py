@@ -74,6 +74,12 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
             kind=kind[:40],
         ),
         some_layers.on_gpu(s),
+        refusal(
+            recipe.optimizer_in_backward,
+            "the scripts step the optimizer after backward, once gradients are clipped",
+            "recipe.optimizer_in_backward",
+            hint="--no-optimizer-in-backward",
+        ),
     )
 
 

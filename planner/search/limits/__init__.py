@@ -25,6 +25,7 @@ LIMITS: tuple[Limit, ...] = (
     Limit(code="LAY012", judge=sizes.batch_does_not_split, is_hard=True),
     Limit(code="LAY014", judge=sizes.chunks_need_a_pipeline, is_hard=True),
     Limit(code="LAY016", judge=sizes.layers_recompute_nothing, is_hard=True),
+    Limit(code="LAY017", judge=sizes.gradients_outlive_their_step, is_hard=True),
     Limit(code="LAY013", judge=sizes.key_value_heads_do_not_divide),
     Limit(code="LAY015", judge=sizes.heads_do_not_divide_over_context),
     Limit(code="LAY020", judge=customs.tensors_leave_the_node),

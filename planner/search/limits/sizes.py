@@ -6,7 +6,7 @@ import numpy as np
 
 from planner.domain.breach import Breach
 from planner.domain.job import Job
-from planner.domain.strategy import ALL_LAYERS, Recompute, Strategy, nearest_multiples
+from planner.domain.strategy import ALL_LAYERS, Offload, Recompute, Strategy, nearest_multiples
 from planner.search.limits.base import divides
 
 
@@ -309,6 +309,32 @@ def layers_recompute_nothing(_job: Job, s: Strategy) -> Breach:
         hint="--recompute full, or leave the number of layers out",
         numbers={"layers": s.recompute_layers},
         field="strategy.recompute_layers",
+    )
+
+
+def gradients_outlive_their_step(job: Job, s: Strategy) -> Breach:
+    """A step inside backward takes each gradient as it comes, so it must be whole then.
+
+    Why: accumulation adds to gradients until the last micro-batch, DDP and ZeRO-1 hold all of them in
+    buckets, and an offloaded optimizer steps after backward.
+
+    Instead: one micro-batch a step, on one GPU or with ZeRO-2 or 3.
+
+    Source: torch.Tensor.register_post_accumulate_grad_hook; Lv et al., LOMO, arXiv:2306.09782.
+    """
+    is_shared = np.logical_not(s.shards_parameters) & (s.data_parallel_size > 1)
+    accumulates = np.asarray(s.gradient_accumulation_steps) > 1
+    return Breach(
+        broken=job.recipe.optimizer_in_backward & (accumulates | is_shared | s.offloads_optimizer),
+        message="optimizer_in_backward takes gradients as they come: with zero_stage {stage}, {steps} micro-batches"
+        " a step and offload={offload} they are not whole then",
+        hint="--accumulation-steps 1 with ZeRO-2 or 3, or one GPU; or no --optimizer-in-backward",
+        numbers={
+            "stage": s.zero_stage,
+            "steps": s.gradient_accumulation_steps,
+            "offload": Offload.name_of(s.offload),
+        },
+        field="recipe.optimizer_in_backward",
     )
 
 

@@ -144,7 +144,13 @@ def _run() -> tuple[Control, ...]:
             placeholder="none: packed",
             note="share of the tokens, such as 0.3",
         ),
-        _select("task", "Task", "the model's own", ("sequence-classification",), columns=4),
+        _select(
+            "task",
+            "Task",
+            "the model's own",
+            ("sequence-classification", "token-classification"),
+            columns=4,
+        ),
         _select("precision", "Precision", "the best the GPU has", precisions),
         Control(
             name="weights_dtype",

@@ -167,7 +167,10 @@ def job_options(command: F) -> F:
             help="Step each parameter as backward reaches it.",
         ),
         click.option("--cuda-graphs/--no-cuda-graphs", default=None, help="Launch layers whole."),
-        click.option("--task", help="sequence-classification, for another head than the model's."),
+        click.option(
+            "--task",
+            help="sequence-classification or token-classification, for another head than the model's.",
+        ),
         click.option(
             "--compile/--no-compile", default=None, help="Run the model through torch.compile."
         ),

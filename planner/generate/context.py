@@ -20,19 +20,22 @@ AUTO_CLASSES = {
     "causal-lm": "AutoModelForCausalLM",
     "masked-lm": "AutoModelForMaskedLM",
     "sequence-classification": "AutoModelForSequenceClassification",
+    "token-classification": "AutoModelForTokenClassification",
     "seq2seq-lm": "AutoModelForSeq2SeqLM",
     "image-classification": "AutoModelForImageClassification",
 }
 
-_CLASSIFIED = ("sequence-classification", "image-classification")
+_OF_TEXT = ("sequence-classification", "token-classification")
+_CLASSIFIED = (*_OF_TEXT, "image-classification")
 _SAMPLE_ARGUMENTS = {
-    "sequence-classification": "config.vocab_size, config.num_labels",
+    **dict.fromkeys(_OF_TEXT, "config.vocab_size, config.num_labels"),
     "image-classification": "config",
 }
 """What the scripts need of config.json to read or draw samples, by task; else the vocabulary."""
 
 _CORPORA = {
     "sequence-classification": "texts.jsonl",
+    "token-classification": "words.jsonl",
     "seq2seq-lm": "pairs.jsonl",
     "image-classification": "images",
 }
@@ -76,7 +79,8 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "is_sharded": spec.shards_parameters,
         "is_causal": spec.task == "causal-lm",
         "is_masked": spec.task == "masked-lm",
-        "is_classified": spec.task == "sequence-classification",
+        "is_classified": spec.task in _OF_TEXT,
+        "is_tagged": spec.task == "token-classification",
         "is_pictured": spec.task == "image-classification",
         "has_classes": spec.task in _CLASSIFIED,
         "padding": _padding(spec),

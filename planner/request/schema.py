@@ -90,7 +90,7 @@ class RecipeRequest(WireModel):
     """Each parameter is stepped as backward reaches it, so that its gradient can go."""
     cuda_graphs: bool = False
     """Layers are launched whole."""
-    task: Literal["sequence-classification"] | None = None
+    task: Literal["sequence-classification", "token-classification"] | None = None
     """What to train for; None for the head that the model's config names."""
     compile: bool = False
     packed: bool = True
@@ -239,7 +239,7 @@ def load_model(
         wanted: catalogue name, Hub id, path, or the config.json itself.
         allow_paths: whether the caller sits at this machine: only then may files be read, and a
             model type without a reader be built by transformers.
-        task: "sequence-classification" for that head in place of the one that the config names.
+        task: "sequence-classification" or "token-classification" for that head in place of the one that the config names.
 
     Raises:
         PlannerError: the model cannot be found, or not be read.
@@ -267,7 +267,7 @@ def load_model(
 
 
 def _for_task(config: Mapping[str, Any], task: str | None) -> Mapping[str, Any]:
-    return config if task is None else classifying(config)
+    return config if task is None else classifying(config, task)
 
 
 def _read(name: str, config: Mapping[str, Any], *, may_build: bool) -> Model:

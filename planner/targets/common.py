@@ -16,6 +16,7 @@ TASKS = (
     "causal-lm",
     "masked-lm",
     "sequence-classification",
+    "token-classification",
     "seq2seq-lm",
     "image-classification",
 )

@@ -85,6 +85,14 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             default_heads=(64, 64),
             logits=("logit_scale", 0.0625),
         ),
+        "cohere2": Family(
+            name="llama",
+            ties_by_default=True,
+            default_heads=(64, 64),
+            default_window=4096,
+            logits=("logit_scale", 0.0625),
+        ),
+        "exaone4": Family(name="llama", default_window=4096),
         "gemma": _GEMMA,
         "gemma2": _GEMMA2,
         "gemma3_text": replace(

@@ -58,7 +58,12 @@ def chunked(job: Job) -> Breach:
     known, kind = family(job.model.config), job.model.model_type
     return refusal(
         job.recipe.loss == "chunked"
-        and (known is None or job.model.task != "causal-lm" or job.recipe.lora is not None),
+        and (
+            known is None
+            or not known.is_plain
+            or job.model.task != "causal-lm"
+            or job.recipe.lora is not None
+        ),
         "the loss in chunks is that of next tokens, of models like GPT-2, Llama, Mistral and Qwen of"
         " which all weights are trained, not of {kind}{adapters}",
         "recipe.loss",

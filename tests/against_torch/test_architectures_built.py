@@ -144,7 +144,7 @@ NO_DEFAULTS = {
 LANGUAGE = sorted({*families.DENSE, *experts.READERS, *multimodal.TEXT_READERS} - set(NO_DEFAULTS))
 
 
-@pytest.mark.parametrize("model_type", ["bert", "falcon", *LANGUAGE])
+@pytest.mark.parametrize("model_type", ["bert", "falcon", "stablelm", *LANGUAGE])
 def test_what_a_config_leaves_out_is_what_transformers_takes(model_type: str) -> None:
     config = {"model_type": model_type}
     model = read_model("defaults", config)

@@ -31,6 +31,7 @@ DTYPES = {Numerics.FP32: torch.float32, Numerics.HALF: torch.bfloat16}
 BOTH = (
     *("arcee", "cohere", "gemma", "gpt2", "granite", "llama", "mistral", "olmo", "olmo2", "opt"),
     *("qwen2", "qwen3", "seed_oss", "smollm3", "starcoder2"),
+    "exaone4",
 )
 CASES = [
     *((model_type, implementation) for model_type in BOTH for implementation in ("sdpa", "eager")),

@@ -134,6 +134,16 @@ def _expected_bytes(
     return (part.kept_bytes_per_token(numerics) + heads * per_head) * BATCH * TOKENS
 
 
+def _whole_bytes(model: Model) -> float:
+    """Return what the planner says that a whole encoder keeps."""
+    return sum(
+        part.count * _expected_bytes(part, "sdpa")
+        if part.attention
+        else part.count * part.kept_bytes_per_token(Numerics.FP32) * BATCH * TOKENS
+        for part in model.parts
+    )
+
+
 def _hidden(size: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     """Return a block's input as the block before it leaves it: no leaf, so norms save it."""
     return torch.ones(BATCH, TOKENS, size, dtype=dtype, requires_grad=True) * 1
@@ -162,6 +172,18 @@ def test_a_roberta_layer_keeps_what_autograd_saves(implementation: str) -> None:
     assert saved == pytest.approx(expected, rel=0.001)
 
 
+def test_a_whole_tagger_keeps_what_autograd_saves() -> None:
+    """Its layers, its embeddings, and what its one matrix reads of every token."""
+    no_dropout = {"attention_probs_dropout_prob": 0.0, "hidden_dropout_prob": 0.0}
+    config = BERT_LIKE | {"model_type": "bert"} | no_dropout
+    build: Any = transformers.AutoModelForTokenClassification
+    built = build.from_config(_configuration(config, attn_implementation="sdpa")).train()
+    inputs = torch.ones(BATCH, TOKENS, dtype=torch.long)
+    saved = _saved_bytes(built, lambda: built(input_ids=inputs, labels=inputs).loss, inputs)
+    model = read_model("tiny", config | {"architectures": ["BertForTokenClassification"]})
+    assert saved == pytest.approx(_whole_bytes(model), rel=0.02)
+
+
 @pytest.mark.parametrize("family", ["bert", "roberta"])
 def test_a_whole_classifier_keeps_what_autograd_saves(family: str) -> None:
     """Its layers, its embeddings, and the last hidden state, of which the head reads a view."""
@@ -173,13 +195,7 @@ def test_a_whole_classifier_keeps_what_autograd_saves(family: str) -> None:
     saved = _saved_bytes(built, lambda: built(input_ids=inputs, labels=labels).loss, inputs, labels)
     class_name = {"bert": "Bert", "roberta": "Roberta"}[family] + "ForSequenceClassification"
     model = read_model("tiny", config | {"architectures": [class_name]})
-    expected = sum(
-        part.count * _expected_bytes(part, "sdpa")
-        if part.attention
-        else part.count * part.kept_bytes_per_token(Numerics.FP32) * BATCH * TOKENS
-        for part in model.parts
-    )
-    assert saved == pytest.approx(expected, rel=0.01)
+    assert saved == pytest.approx(_whole_bytes(model), rel=0.01)
 
 
 @IMPLEMENTATIONS

@@ -8,7 +8,7 @@ import transformers
 from transformers.models.auto import modeling_auto
 
 from planner.models.architectures import MODEL_TYPES, read_model
-from planner.models.architectures.heads import DECODERS, classifying
+from planner.models.architectures.heads import DECODERS, TAGGERS, classifying
 from planner.targets.common import WITHOUT_ATTENTION
 from planner.targets.families import FAMILIES, heads, is_tied, window
 
@@ -56,4 +56,19 @@ def test_a_decoder_that_classifies_has_as_many_parameters_as_it_is_built_with(ki
     model = read_model("defaults", classifying({"model_type": kind, "num_labels": 3}))
     assert type(built).__name__ == classifying({"model_type": kind})["architectures"][0]
     assert model.task == "sequence-classification"
+    assert model.parameters == sum(value.numel() for value in built.parameters())
+
+
+@pytest.mark.parametrize("kind", sorted(TAGGERS))
+def test_an_encoder_that_classifies_tokens_has_as_many_parameters_as_it_is_built_with(
+    kind: str,
+) -> None:
+    config = transformers.AutoConfig.for_model(kind, num_labels=3)
+    with torch.device("meta"):
+        auto: Any = transformers.AutoModelForTokenClassification
+        built = auto.from_config(config)
+    wanted = classifying({"model_type": kind, "num_labels": 3}, "token-classification")
+    assert type(built).__name__ == wanted["architectures"][0]
+    model = read_model("defaults", wanted)
+    assert model.task == "token-classification"
     assert model.parameters == sum(value.numel() for value in built.parameters())

@@ -52,6 +52,7 @@ SHAPES: Mapping[str, Mapping[str, Any]] = {
 AUTO = {
     "ForMaskedLM": transformers.AutoModelForMaskedLM,
     "ForSequenceClassification": transformers.AutoModelForSequenceClassification,
+    "ForTokenClassification": transformers.AutoModelForTokenClassification,
     "ForConditionalGeneration": transformers.AutoModelForSeq2SeqLM,
 }
 
@@ -81,6 +82,12 @@ def classified_sample(index: int, vocabulary: int) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(index)
     tokens = torch.randint(vocabulary, (SEQUENCE_LENGTH,), generator=generator)
     return tokens, torch.randint(CLASSES, (), generator=generator)
+
+
+def tagged_sample(index: int, vocabulary: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(index)
+    tokens = torch.randint(vocabulary, (SEQUENCE_LENGTH,), generator=generator)
+    return tokens, torch.randint(CLASSES, (SEQUENCE_LENGTH,), generator=generator)
 
 
 def paired_sample(index: int, vocabulary: int) -> tuple[Tensor, Tensor]:
@@ -119,6 +126,8 @@ def text_sample(index: int, texts: list[list[int]], model: Any) -> tuple[Tensor,
         tokens = torch.tensor([*words, END][:SEQUENCE_LENGTH])
         return tokens, tokens
     tokens = torch.tensor(words[:SEQUENCE_LENGTH])
+    if head(model) == "tagger":
+        return tokens, tokens % CLASSES
     if head(model) == "classifier":
         return tokens, torch.tensor(class_of(text, model.config.num_labels))
     generator = torch.Generator().manual_seed(index)
@@ -129,6 +138,7 @@ SAMPLES = {
     "causal": causal_sample,
     "masked": masked_sample,
     "classifier": classified_sample,
+    "tagger": tagged_sample,
     "paired": paired_sample,
 }
 
@@ -203,6 +213,7 @@ def head(model: Any) -> str:
     heads = {
         "ForMaskedLM": "masked",
         "ForSequenceClassification": "classifier",
+        "ForTokenClassification": "tagger",
         "ForConditionalGeneration": "paired",
     }
     name = type(model).__name__

@@ -1,5 +1,6 @@
 """Encoders that classify sequences train like one process, on every target."""
 
+import argparse
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from launched import ACCUMULATED, CLASSES, CLASSIFIER, GPT2, LLAMA, launch_sever
 from reference import assert_parity, expected, train
 from run_specs import refusal, with_layout
 from several import load
-from texts import draw_texts, write_texts, write_tokenizer
+from texts import draw_texts, write_tags, write_texts, write_tokenizer
 from transformers import AutoTokenizer
 
 pytestmark = pytest.mark.usefixtures("preloaded")
@@ -22,6 +23,8 @@ DECODERS: Mapping[str, dict[str, Any]] = {
     "gpt2": GPT2 | PADDED | {"architectures": ["GPT2ForSequenceClassification"]},
     "llama": LLAMA | PADDED | {"architectures": ["LlamaForSequenceClassification"]},
 }
+TAGGER = CLASSIFIER | {"architectures": ["BertForTokenClassification"]}
+TAGGED = with_layout(ACCUMULATED, model_config=TAGGER, task="token-classification")
 GLOO_ONLY = str(Path(__file__).parent / "gloo_only")
 
 
@@ -52,6 +55,33 @@ def test_trainer_finds_the_last_token_of_padded_texts(
     options = ("--no-dropout", "--data", str(data), "--tokenizer", str(tokenizer))
     run = start(folder, "bash", "trainer/launch.sh", *options)
     assert_parity(run.finish(), train(DECODERS["gpt2"], texts))
+
+
+def test_tokens_are_classified_like_one_process_does(tmp_path: Path) -> None:
+    plans = {str(stage): with_layout(TAGGED, zero_stage=stage) for stage in (0, 3)}
+    for run in launch_several(tmp_path, plans, "--no-dropout").values():
+        assert_parity(run, train(TAGGER))
+
+
+def test_a_word_has_its_class_at_its_first_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Words of a token each; the last of a word of two has no class."""
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+    texts = draw_texts(count=40, longest=25)
+    data = write_tags(tmp_path / "words.jsonl", texts, classes=CLASSES)
+    tokenizer = write_tokenizer(tmp_path / "tokenizer")
+    folder = write(tmp_path, TAGGED, "trainer")
+    options = ("--no-dropout", "--data", str(data), "--tokenizer", str(tokenizer))
+    run = start(folder, "bash", "trainer/launch.sh", *options)
+    assert_parity(run.finish(), train(TAGGER, texts))
+    rows = load(folder / "trainer" / "train.py").read_rows
+    two = write_tags(tmp_path / "two.jsonl", [], classes=1)
+    two.write_text('{"tokens": ["w1 w2", "w3"], "tags": [1, 2]}\n' * 2)
+    options = {"text_column": None, "tag_column": "tags", "num_proc": 1, "eval_every": 0}
+    args = argparse.Namespace(data=two, dataset=None, split="train", seed=0, **options)
+    found, _ = rows(args, AutoTokenizer.from_pretrained(tokenizer), CLASSES)
+    assert found[0]["labels"] == [1, -100, 2]
 
 
 def test_every_target_trains_on_texts_like_one_process(

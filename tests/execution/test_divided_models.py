@@ -32,6 +32,8 @@ WINDOW = {"sliding_window": 6}
 DENSE: Mapping[str, Mapping[str, Any]] = {
     "arcee": {"head_dim": 8},
     "cohere": {"use_qk_norm": True},
+    "cohere2": WINDOW | {"head_dim": 8},
+    "exaone4": WINDOW | {"sliding_window_pattern": 2},
     "gemma": {"head_dim": 16},
     "gemma2": WINDOW | {"head_dim": 16, "query_pre_attn_scalar": 16},
     "gemma3_text": WINDOW

@@ -63,3 +63,16 @@ def write_chat_tokenizer(folder: Path, template: str = CHATML) -> Path:
     tokenizer.chat_template = template
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def write_tags(path: Path, texts: list[list[int]], *, classes: int) -> Path:
+    """Write a jsonl file of lists of words, each with a class: that of its token."""
+    rows = [
+        {
+            "tokens": [f"w{word}" for word in text],
+            "tags": [(FIRST_WORD + word) % classes for word in text],
+        }
+        for text in texts
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path

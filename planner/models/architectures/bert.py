@@ -102,7 +102,7 @@ def read(name: str, config: Config) -> Model:
     """Return the Model of a bert-like config.json, with the head that `architectures` names.
 
     A bare `...Model` keeps its pooler and has no head, `ElectraForPreTraining` has a discriminator,
-    and `...ForSequenceClassification` has classes; anything else is read as `...ForMaskedLM`.
+    and `...ForSequenceClassification` and `...ForTokenClassification` have classes; anything else is read as `...ForMaskedLM`.
 
     Raises:
         InvalidInputError: albert has more groups than layers.
@@ -134,6 +134,8 @@ def read(name: str, config: Config) -> Model:
 def _task(family: _Family, head_class: str) -> str:
     if head_class.endswith("ForSequenceClassification"):
         return "sequence-classification"
+    if head_class.endswith("ForTokenClassification"):
+        return "token-classification"
     is_bare = head_class.endswith("Model") or (head_class and head_class == family.discriminator)
     return "none" if is_bare else "masked-lm"
 
@@ -245,10 +247,12 @@ def _head(config: Config, family: _Family, head_class: str, hidden: int) -> tupl
     function = _function(config, family)
     if head_class and head_class == family.discriminator:
         return (_discriminator(hidden, function),)
+    dropout = config.probability(
+        "classifier_dropout", _probability(config, family, "hidden_dropout_prob")
+    )
+    if head_class.endswith("ForTokenClassification"):
+        return (encoders.token_head(hidden, labels(config), dropout),)
     if head_class.endswith("ForSequenceClassification"):
-        dropout = config.probability(
-            "classifier_dropout", _probability(config, family, "hidden_dropout_prob")
-        )
         drops_first = family.drops_pooled and dropout > 0
         return encoders.sequence_head(hidden, labels(config), drops_first=drops_first)
     if head_class.endswith("Model"):

@@ -175,6 +175,19 @@ def sequence_head(
     return (head,) if drops_first else (Part(name="pooled", kept=(viewed,)), head)
 
 
+def token_head(hidden: int, labels: int, dropout: float) -> Part:
+    """Build the head that classifies every token: a dropout, and one matrix."""
+    classifier = Linear(name="classifier", in_features=hidden, out_features=labels, has_bias=True)
+    return Part(
+        name="head",
+        linears=(classifier,),
+        kept=(
+            *kept.dropout("head_dropout_mask", hidden, dropout),
+            kept.operand("classifier_input", hidden),
+        ),
+    )
+
+
 def masked_lm_head(  # noqa: PLR0913 - a head's sizes and ties are six facts
     hidden: int,
     width: int,

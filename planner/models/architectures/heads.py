@@ -21,6 +21,7 @@ _ENCODERS: Mapping[str, str] = {
 
 DECODERS: Mapping[str, str] = {
     "arcee": "Arcee",
+    "exaone4": "Exaone4",
     "gemma": "Gemma",
     "gemma2": "Gemma2",
     "gemma3_text": "Gemma3Text",
@@ -46,18 +47,31 @@ DECODERS: Mapping[str, str] = {
 CLASSIFIERS: Mapping[str, str] = {**_ENCODERS, **DECODERS}
 
 
-def classifying(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the config of the same model with a head that classifies sequences.
+TAGGERS: Mapping[str, str] = {
+    name: begins for name, begins in _ENCODERS.items() if name not in {"deberta-v2", "modernbert"}
+}
+"""As above: encoders that classify tokens."""
+
+_HEADS: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "sequence-classification": ("ForSequenceClassification", CLASSIFIERS),
+    "token-classification": ("ForTokenClassification", TAGGERS),
+}
+
+
+def classifying(
+    config: Mapping[str, Any], task: str = "sequence-classification"
+) -> Mapping[str, Any]:
+    """Return the config of the same model with a head that classifies sequences, or tokens.
 
     Raises:
         UnsupportedError: the model is none of those whose head is known.
     """
-    model_type = config.get("model_type")
-    begins = CLASSIFIERS.get(model_type) if isinstance(model_type, str) else None
+    model_type, (ends, known) = config.get("model_type"), _HEADS[task]
+    begins = known.get(model_type) if isinstance(model_type, str) else None
     if begins is None:
         raise UnsupportedError(
-            f"model_type {str(model_type)[:60]!r} is planned without classes of sequences",
-            hint=f"these have them: {', '.join(CLASSIFIERS)}",
+            f"model_type {str(model_type)[:60]!r} is planned without {task}",
+            hint=f"these have it: {', '.join(known)}",
             field="recipe.task",
         )
-    return {**config, "architectures": [f"{begins}ForSequenceClassification"]}
+    return {**config, "architectures": [f"{begins}{ends}"]}

@@ -11,7 +11,7 @@ from api.body import parse_topology_request, read_request
 from planner import answers
 from planner.core.errors import InvalidInputError
 from planner.hardware.topology import parse_topology
-from planner.request.schema import load_model
+from planner.request.model import load_model
 
 
 class Reply(NamedTuple):

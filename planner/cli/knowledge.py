@@ -39,7 +39,7 @@ def model(name: str, revision: str | None, *, as_json: bool) -> None:
     """Show the parameters and parts of the model NAME."""
     from planner import answers
     from planner.report.text import model_text
-    from planner.request.schema import load_model
+    from planner.request.model import load_model
 
     described, notes = load_model(f"{name}@{revision}" if revision else name, allow_paths=True)
     say(notes)

@@ -1,8 +1,15 @@
-"""The model part of a request: a name, or a config.json as no deeper an object than models have."""
+"""The model part of a request, a name or a config.json no deeper than models have, and its way to a Model."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import AfterValidator
+
+from planner.domain.model import Model
+from planner.models import hub
+from planner.models.architectures import MODEL_TYPES, read_model
+from planner.models.architectures.heads import classifying
 
 _DEEPEST_CONFIG = 64
 """Levels of a config.json; real ones have three or four, and what copies them walks down by recursion."""
@@ -23,3 +30,53 @@ def _shallow(model: str | dict[str, Any]) -> str | dict[str, Any]:
 
 ModelRequest = Annotated[str | dict[str, Any], AfterValidator(_shallow)]
 """Hub id, catalogue name or path, or the config.json itself."""
+
+
+def load_model(
+    wanted: str | Mapping[str, Any], *, allow_paths: bool, task: str | None = None
+) -> tuple[Model, tuple[str, ...]]:
+    """Return a model by name, path or config.json, and what the user should know about it.
+
+    Args:
+        wanted: catalogue name, Hub id, path, or the config.json itself.
+        allow_paths: whether the caller sits at this machine: only then may files be read, and a
+            model type without a reader be built by transformers.
+        task: "sequence-classification" or "token-classification" for that head in place of the one that the config names.
+
+    Raises:
+        PlannerError: the model cannot be found, or not be read.
+    """
+    if isinstance(wanted, Mapping):
+        name = wanted.get("_name_or_path")
+        name = name if isinstance(name, str) and name else "config.json"
+        model = _read(name, _for_task(wanted, task), may_build=allow_paths)
+        return replace(model, is_pretrained=False), ()
+    source = hub.find_model(wanted, allow_paths=allow_paths)
+    model = _read(source.name, _for_task(source.config, task), may_build=allow_paths)
+    notes = [source.note] if source.note else []
+    if task is None and source.safetensors_parameters not in (None, model.parameters):
+        notes.append(
+            f"the weights on the Hub hold {source.safetensors_parameters:,} elements,"
+            f" the config gives {model.parameters:,} parameters"
+        )
+    model = replace(
+        model,
+        is_pretrained=source.is_pretrained,
+        revision=source.revision,
+        weights_folder=source.folder,
+    )
+    return model, tuple(notes)
+
+
+def _for_task(config: Mapping[str, Any], task: str | None) -> Mapping[str, Any]:
+    return config if task is None else classifying(config, task)
+
+
+def _read(name: str, config: Mapping[str, Any], *, may_build: bool) -> Model:
+    """Return the Model of a config, with transformers' help where no reader knows its type."""
+    model_type = config.get("model_type")
+    if may_build and isinstance(model_type, str) and model_type not in MODEL_TYPES:
+        from planner.models.meta import read_with_transformers  # noqa: PLC0415 - for few models only
+
+        return read_with_transformers(name, config)
+    return read_model(name, config)

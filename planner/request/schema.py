@@ -7,7 +7,7 @@ the nearest known one.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -23,9 +23,6 @@ from planner.domain.model import Model
 from planner.domain.strategy import PipelineSchedule
 from planner.hardware.named_links import BETWEEN
 from planner.hardware.usual_network import usual_network
-from planner.models import hub
-from planner.models.architectures import MODEL_TYPES, read_model
-from planner.models.architectures.heads import classifying
 from planner.parallel.lora import find_lora
 from planner.request.assumed import (
     assumed_batch,
@@ -53,7 +50,7 @@ from planner.request.framework import (
 )
 from planner.request.lora import LoraRequest
 from planner.request.loss import check_loss, check_step_in_backward
-from planner.request.model import ModelRequest
+from planner.request.model import ModelRequest, load_model
 
 
 class RecipeRequest(WireModel):
@@ -228,56 +225,6 @@ def resolve(request: Request, *, allow_paths: bool, weights_dtype: str = "fp32")
         assumptions=tuple(assumptions),
         notes=notes + resolved_cluster.notes + unwritten(wanted.model_dump(exclude_defaults=True)),
     )
-
-
-def load_model(
-    wanted: str | Mapping[str, Any], *, allow_paths: bool, task: str | None = None
-) -> tuple[Model, tuple[str, ...]]:
-    """Return a model by name, path or config.json, and what the user should know about it.
-
-    Args:
-        wanted: catalogue name, Hub id, path, or the config.json itself.
-        allow_paths: whether the caller sits at this machine: only then may files be read, and a
-            model type without a reader be built by transformers.
-        task: "sequence-classification" or "token-classification" for that head in place of the one that the config names.
-
-    Raises:
-        PlannerError: the model cannot be found, or not be read.
-    """
-    if isinstance(wanted, Mapping):
-        name = wanted.get("_name_or_path")
-        name = name if isinstance(name, str) and name else "config.json"
-        model = _read(name, _for_task(wanted, task), may_build=allow_paths)
-        return replace(model, is_pretrained=False), ()
-    source = hub.find_model(wanted, allow_paths=allow_paths)
-    model = _read(source.name, _for_task(source.config, task), may_build=allow_paths)
-    notes = [source.note] if source.note else []
-    if task is None and source.safetensors_parameters not in (None, model.parameters):
-        notes.append(
-            f"the weights on the Hub hold {source.safetensors_parameters:,} elements,"
-            f" the config gives {model.parameters:,} parameters"
-        )
-    model = replace(
-        model,
-        is_pretrained=source.is_pretrained,
-        revision=source.revision,
-        weights_folder=source.folder,
-    )
-    return model, tuple(notes)
-
-
-def _for_task(config: Mapping[str, Any], task: str | None) -> Mapping[str, Any]:
-    return config if task is None else classifying(config, task)
-
-
-def _read(name: str, config: Mapping[str, Any], *, may_build: bool) -> Model:
-    """Return the Model of a config, with transformers' help where no reader knows its type."""
-    model_type = config.get("model_type")
-    if may_build and isinstance(model_type, str) and model_type not in MODEL_TYPES:
-        from planner.models.meta import read_with_transformers  # noqa: PLC0415 - for few models only
-
-        return read_with_transformers(name, config)
-    return read_model(name, config)
 
 
 def _recipe(

@@ -195,11 +195,11 @@ def test_weights_that_a_node_cannot_read_are_warned_of(make_job: JobMaker) -> No
     )
     found = []
     for layout in (
-        {"tensor_parallel_size": 8},
-        {"data_parallel_shard_size": 8, "zero_stage": 3},
-        {"data_parallel_replicate_size": 8},
+        Layout(tensor_parallel_size=8),
+        Layout(data_parallel_shard_size=8, zero_stage=3),
+        Layout(data_parallel_replicate_size=8),
     ):
-        each = estimate(job, Layout(**layout))
+        each = estimate(job, layout)
         judged = rules.judge(
             Situation(job=job, candidate=each, smallest_replica=each, fastest=each)
         )

@@ -43,6 +43,7 @@ def test_a_config_without_sizes_has_those_of_its_class(kind: str) -> None:
     assert is_tied(bare) == built.tie_word_embeddings
     assert window(bare) == (getattr(built, "sliding_window", None) or 0)
     if kind != "gpt2":
+        assert built.base_model_tp_plan is not None
         styles = set(built.base_model_tp_plan.values())
         assert FAMILIES[kind].has_experts == any("moe" in style for style in styles)
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -87,8 +88,8 @@ def test_a_stopped_run_continues_from_the_step_that_was_running(case: str, tmp_p
     target, spec, environment = STOPPED[case]
     checkpoint = f"{NAMES.get(target, 'step')}-2"
     write(tmp_path, spec, target)
-    command = ("bash", f"{target}/launch.sh", "--no-dropout", "--resume", "latest")
-    command += beginning(spec, tmp_path)
+    given = beginning(spec, tmp_path)
+    command = ("bash", f"{target}/launch.sh", "--no-dropout", "--resume", "latest", *given)
     output = tmp_path / target / "checkpoints"
     told_after(tmp_path, target, 2)
     stopped = start(tmp_path, *command, "--save-every", "1", "--keep", "1", **environment).fail()
@@ -131,7 +132,8 @@ def test_a_launcher_lets_the_running_step_end(
 
 def first_loss(folder: Path) -> float:
     """Return the loss of the model in a folder on the first batch of a run."""
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    auto: Any = transformers.AutoModelForCausalLM
+    model = auto.from_pretrained(folder).eval()
     tokens = torch.stack([causal_sample(index, 96)[0] for index in range(16)])
     with torch.no_grad():
         return float(model(input_ids=tokens, labels=tokens).loss)
@@ -154,8 +156,7 @@ def test_the_model_that_a_run_leaves_is_where_the_next_one_starts(
     refused = run(tmp_path, *command).fail()
     assert "checkpoints/final is from an earlier run: --output names another folder" in refused
     log = tmp_path / "log.jsonl"
-    following = ("--model", str(final), "--log", str(log))
-    following += ("--output", "next", "--no-save-model")
+    following = ("--model", str(final), "--log", str(log), "--output", "next", "--no-save-model")
     again = Run(tmp_path, run(tmp_path, *command, *following).finish().process)
     assert again.losses[0] == pytest.approx(first_loss(final), abs=1e-5, rel=0)
     assert not (tmp_path / target / "next").exists() or not names(tmp_path / target / "next")
@@ -206,7 +207,7 @@ def test_a_divided_model_is_saved_in_files_that_transformers_loads(
     found = names(tmp_path / "model")
     assert {"config.json", "generation_config.json", "model.safetensors.index.json"} <= found
     assert sum(name.endswith(".safetensors") for name in found) > 2
-    auto = transformers.AutoModelForCausalLM
+    auto: Any = transformers.AutoModelForCausalLM
     model, report = auto.from_pretrained(tmp_path / "model", output_loading_info=True)
     assert not any(report.values())
     reference = expected(architecture)

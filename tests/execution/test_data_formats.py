@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -24,7 +23,7 @@ LINES = [" ".join(f"w{(line * word) % 80}" for word in range(20)) for line in ra
 def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Read:
     """Return the script's reading of what is named on its command line."""
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    script: ModuleType = load(write(tmp_path, TINY, "torchrun") / "torchrun" / "train.py")
+    script: Any = load(write(tmp_path, TINY, "torchrun") / "torchrun" / "train.py")
     tokenizer = AutoTokenizer.from_pretrained(write_chat_tokenizer(tmp_path / "tokenizer"))
 
     def of(*arguments: object) -> tuple[Any, Any]:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from launched import deep, launch_several
-from reference import BETA2, TOLERANCE, WEIGHT_DECAY, mean_distance, train
+from launched import BETA2, WEIGHT_DECAY, deep, launch_several
+from reference import TOLERANCE, mean_distance, train
 from torch import Tensor
 
 from planner.generate import RunSpec
@@ -85,7 +85,7 @@ def by_dimension(model: Any) -> torch.optim.AdamW:
     apart: dict[bool, list[Tensor]] = {False: [], True: []}
     for parameter in model.parameters():
         apart[parameter.ndim > 1].append(parameter)
-    groups = [{"params": apart[True]}, {"params": apart[False], "weight_decay": 0.0}]
+    groups: list[dict[str, Any]] = [{"params": apart[True]}, {"params": apart[False], "weight_decay": 0.0}]
     return torch.optim.AdamW(groups, betas=(0.9, BETA2), weight_decay=WEIGHT_DECAY)
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from launched import ACCUMULATED, GPT2, start, write
-from reference import GLOBAL_BATCH_SIZE, STEPS, build, build_optimizer, learning_rate, update
+from launched import ACCUMULATED, GPT2, STEPS, start, write
+from reference import GLOBAL_BATCH_SIZE, build, build_optimizer, learning_rate, update
 from several import load
 from texts import CHATML, write_chat_tokenizer
 from transformers import AutoTokenizer
@@ -51,7 +51,7 @@ def learned(script: ModuleType, tokenizer: Any, marked: tuple[str, Any]) -> str:
 
 
 def test_every_turn_of_the_assistant_is_learned_to_its_end(
-    script: ModuleType, tmp_path: Path
+    script: Any, tmp_path: Path
 ) -> None:
     tokenizer = AutoTokenizer.from_pretrained(write_chat_tokenizer(tmp_path))
     (whole,) = script.answers(tokenizer, CONVERSATION[:5])
@@ -65,7 +65,7 @@ def test_every_turn_of_the_assistant_is_learned_to_its_end(
 
 
 def test_answers_that_a_template_shortens_later_are_conversations_of_their_own(
-    script: ModuleType, tmp_path: Path
+    script: Any, tmp_path: Path
 ) -> None:
     tokenizer = AutoTokenizer.from_pretrained(write_chat_tokenizer(tmp_path, REASONING))
     first, last = script.answers(tokenizer, CONVERSATION)
@@ -85,7 +85,7 @@ def test_a_template_that_does_not_go_on_where_it_asks_is_refused(
         script.answers(tokenizer, CONVERSATION)
 
 
-def test_completions_are_learned_with_the_end(script: ModuleType, tmp_path: Path) -> None:
+def test_completions_are_learned_with_the_end(script: Any, tmp_path: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(write_chat_tokenizer(tmp_path))
     script.SEQUENCE_LENGTH = 32
 

@@ -80,9 +80,10 @@ def literal(tree: ast.Module, name: str) -> Any:
 def test_every_name_argument_and_field_is_its_versions(name: str) -> None:
     tree, arguments = script(PLANS[name]), {}
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("megatron.bridge"):
+        module = str(node.module) if isinstance(node, ast.ImportFrom) else ""
+        if isinstance(node, ast.ImportFrom) and module.startswith("megatron.bridge"):
             for imported in node.names:
-                arguments[imported.name] = FACTS[node.module][imported.name]
+                arguments[imported.name] = FACTS[module][imported.name]
     arguments |= FACTS["megatron.bridge.AutoBridge"]
     arguments |= {
         known: [field.name for field in dataclasses.fields(of)] for known, of in OF_CORE.items()
@@ -91,6 +92,7 @@ def test_every_name_argument_and_field_is_its_versions(name: str) -> None:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             function = node.func
+            assert isinstance(function, ast.Attribute | ast.Name)
             known = function.attr if isinstance(function, ast.Attribute) else function.id
             if known in arguments:
                 called.add(known)

@@ -5,13 +5,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import bitsandbytes
 import pytest
 import torch
-from launched import ACCUMULATED, GPT2, launch, launch_several
+from bitsandbytes.optim.adamw import AdamW8bit
+from bitsandbytes.optim.lion import Lion
+from launched import ACCUMULATED, BETA2, GPT2, WEIGHT_DECAY, launch, launch_several
 from reference import (
-    BETA2,
-    WEIGHT_DECAY,
     Reference,
     decaying,
     distance,
@@ -24,13 +23,13 @@ from planner.targets.optimizers import WRITTEN
 
 pytestmark = pytest.mark.usefixtures("preloaded")
 
-ADAM = {"betas": (0.9, BETA2)}
+ADAM: Mapping[str, Any] = {"betas": (0.9, BETA2)}
 CLASSES: Mapping[str, Callable[..., Any]] = {
     "adamw-for-loop": partial(torch.optim.AdamW, **ADAM),
-    "adamw-8bit": partial(bitsandbytes.optim.AdamW8bit, **ADAM),
+    "adamw-8bit": partial(AdamW8bit, **ADAM),
     "sgd-momentum": partial(torch.optim.SGD, momentum=0.9),
     "adafactor": torch.optim.Adafactor,
-    "lion": bitsandbytes.optim.Lion,
+    "lion": Lion,
     "adagrad": torch.optim.Adagrad,
     "rmsprop": torch.optim.RMSprop,
 }

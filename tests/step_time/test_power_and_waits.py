@@ -63,7 +63,7 @@ def test_exchanges_wait_beside_a_pipeline_between_nodes_and_more_with_more_ranks
     ]
     together = estimate_step_time(job, tabulate(layouts)).step_seconds
     alone = [float(estimate_step_time(job, each).step_seconds) for each in layouts]
-    assert list(together) == pytest.approx(alone)
+    assert together == pytest.approx(alone)
 
 
 def test_a_softmax_whose_heads_do_not_fit_its_kernel_falls_apart(make_job: JobMaker) -> None:

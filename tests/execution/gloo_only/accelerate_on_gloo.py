@@ -25,7 +25,8 @@ def join(engine: str) -> None:
 
 def leave_unpinned() -> None:
     """Let FSDP offload to host memory: memory is pinned for GPUs alone."""
-    torch.Tensor.pin_memory = lambda tensor: tensor  # type: ignore[method-assign, assignment]
+    tensors: Any = torch.Tensor
+    tensors.pin_memory = lambda tensor: tensor
 
 
 def take_for_gpus() -> None:

@@ -137,7 +137,7 @@ def divided_variants() -> Iterator[RunSpec]:
 def test_a_bundle_has_every_file_of_its_targets() -> None:
     files = generate(SPEC, ALL)
     wanted = {f"{target}/{name}" for target in ALL for name in TARGETS[target].templates}
-    launchers = {name for name in files if name.startswith("launchers/")}
+    launchers = {name for name in files if name.startswith(("launchers/", ".dockerignore"))}
     assert files.keys() == {"README.md", "plan.json"} | wanted | launchers
     assert files["plan.json"] == SPEC.plan_json
     assert json.loads(files["torchrun/config.json"]) == SPEC.model_config

@@ -24,6 +24,8 @@ FILES = {
     *(f"trainer/{name}" for name in ("train.py", "launch.sh", "training_arguments.json")),
     *(f"trainer/{name}" for name in ("config.json", "requirements.txt")),
     *(f"launchers/{name}" for name in ("README.md", "slurm.sh", "docker.sh", "Dockerfile")),
+    *(f"launchers/{name}" for name in ("ssh.sh", "ray_train.py", "storage.yaml", "job.yaml")),
+    ".dockerignore",
 }
 
 

@@ -9,7 +9,7 @@ from planner.domain.breach import Breach
 from planner.domain.job import Job
 from planner.domain.strategy import Offload, Strategy
 from planner.parallel.partition import layers_per_stage
-from planner.targets import megatron
+from planner.targets import losses, megatron, optimizers, some_layers
 from planner.targets.base import by_pipeline_size, refusal
 
 MODULES: Mapping[str, str] = MappingProxyType(
@@ -81,5 +81,8 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
             np.asarray(by_pipeline_size(s, lambda size: len(set(layers_per_stage(job, size))))) > 1,
             "its pipeline stages are equal",
         ),
+        losses.standard_alone(job, "Megatron Bridge is told of no loss but its own"),
+        optimizers.adamw(job),
+        some_layers.all_or_none(s),
         *megatron.divided(job, s),
     )

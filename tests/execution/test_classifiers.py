@@ -78,7 +78,12 @@ def test_a_word_has_its_class_at_its_first_token(
     rows = load(folder / "trainer" / "train.py").read_rows
     two = write_tags(tmp_path / "two.jsonl", [], classes=1)
     two.write_text('{"tokens": ["w1 w2", "w3"], "tags": [1, 2]}\n' * 2)
-    read: dict[str, Any] = {"text_column": None, "tag_column": "tags", "num_proc": 1, "eval_every": 0}
+    read: dict[str, Any] = {
+        "text_column": None,
+        "tag_column": "tags",
+        "num_proc": 1,
+        "eval_every": 0,
+    }
     args = argparse.Namespace(data=two, dataset=None, split="train", seed=0, **read)
     found, _ = rows(args, AutoTokenizer.from_pretrained(tokenizer), CLASSES)
     assert found[0]["labels"] == [1, -100, 2]

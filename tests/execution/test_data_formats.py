@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -23,12 +24,13 @@ LINES = [" ".join(f"w{(line * word) % 80}" for word in range(20)) for line in ra
 def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Read:
     """Return the script's reading of what is named on its command line."""
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    script: Any = load(write(tmp_path, TINY, "torchrun") / "torchrun" / "train.py")
+    script: ModuleType = load(write(tmp_path, TINY, "torchrun") / "torchrun" / "train.py")
     tokenizer = AutoTokenizer.from_pretrained(write_chat_tokenizer(tmp_path / "tokenizer"))
 
     def of(*arguments: object) -> tuple[Any, Any]:
         monkeypatch.setattr("sys.argv", ["train.py", *map(str, arguments)])
-        return script.read_rows(script.parse_arguments(), tokenizer)
+        rows: tuple[Any, Any] = script.read_rows(script.parse_arguments(), tokenizer)
+        return rows
 
     return of
 

@@ -85,7 +85,10 @@ def by_dimension(model: Any) -> torch.optim.AdamW:
     apart: dict[bool, list[Tensor]] = {False: [], True: []}
     for parameter in model.parameters():
         apart[parameter.ndim > 1].append(parameter)
-    groups: list[dict[str, Any]] = [{"params": apart[True]}, {"params": apart[False], "weight_decay": 0.0}]
+    groups: list[dict[str, Any]] = [
+        {"params": apart[True]},
+        {"params": apart[False], "weight_decay": 0.0},
+    ]
     return torch.optim.AdamW(groups, betas=(0.9, BETA2), weight_decay=WEIGHT_DECAY)
 
 

@@ -50,9 +50,7 @@ def learned(script: ModuleType, tokenizer: Any, marked: tuple[str, Any]) -> str:
     return " ".join(words)
 
 
-def test_every_turn_of_the_assistant_is_learned_to_its_end(
-    script: Any, tmp_path: Path
-) -> None:
+def test_every_turn_of_the_assistant_is_learned_to_its_end(script: Any, tmp_path: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(write_chat_tokenizer(tmp_path))
     (whole,) = script.answers(tokenizer, CONVERSATION[:5])
     script.SEQUENCE_LENGTH = 32

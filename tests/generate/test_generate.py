@@ -387,7 +387,7 @@ def test_no_text_escapes_its_place(model: str, summary: str, config: dict[str, s
         assert files.keys() == expected.keys()
         for name in (name for name in files if not name.startswith("launchers/")):
             text, other = files[name], expected[name]
-            if name.endswith("train.py"):
+            if name.endswith(("train.py", "finetune.py")):
                 assert_same_python(text, other, model)
             elif name.endswith("/config.json"):
                 assert json.loads(text) == model_config

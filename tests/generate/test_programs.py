@@ -101,9 +101,9 @@ def test_where_one_script_is_a_train_py_the_readme_is_about_it() -> None:
 def test_every_launcher_starts_megatron_by_its_own_arguments() -> None:
     files = generate(SPECS["many-nodes"], ["megatron"])
     text = files["launchers/README.md"]
-    own = "--data-path corpus_text_document --train-iters 1000"
-    assert f"\nMEGATRON_PATH=~/Megatron-LM sbatch launchers/slurm.sh {own}\n" in text
-    assert f"\nMEGATRON_PATH=~/Megatron-LM bash launchers/ssh.sh node0 node1 -- {own}\n" in text
+    own = "--data-path corpus_text_document --train-iters 1000 --save checkpoints"
+    assert f"\nMEGATRON_PATH=~/Megatron-LM sbatch launchers/slurm.sh {own} " in text
+    assert f"\nMEGATRON_PATH=~/Megatron-LM bash launchers/ssh.sh me@node{{0..5}} -- {own} " in text
     assert "those of `pretrain_gpt.py`" in text
     for name in ("slurm.sh", "ssh.sh"):
         assert "arguments of pretrain_gpt.py]" in files[f"launchers/{name}"]
@@ -111,17 +111,16 @@ def test_every_launcher_starts_megatron_by_its_own_arguments() -> None:
 
 def test_every_launcher_starts_torchtitan_by_its_own_arguments() -> None:
     files = generate(SPECS["many-nodes"], ["torchtitan"])
-    assert files["launchers/README.md"].count("--training.steps 1000\n") == 4
-    for name in ("pytorchjob.yaml", "trainjob.yaml"):
-        line = 'args: ["--training.steps", "1000"]  # of torchtitan.train\n'
-        assert line in files[f"launchers/{name}"]
+    assert files["launchers/README.md"].count(" --training.steps 1000") == 4
+    for name in ("job.yaml", "pytorchjob.yaml", "trainjob.yaml"):
+        assert '"--training.steps", "1000"' in files[f"launchers/{name}"]
     assert "in S3: --checkpoint.enable --dump_folder /opt/" in files["launchers/sagemaker_train.py"]
 
 
 def test_each_launcher_shows_the_arguments_of_what_it_starts() -> None:
     text = generate(SPECS["many-nodes"], ["megatron", "torchrun"])["launchers/README.md"]
     assert "sbatch launchers/slurm.sh --data-path" in text
-    assert "docker.sh --data corpus.txt --steps 1000\n" in text
+    assert "docker.sh --data corpus.txt --steps 1000 --output" in text
     assert "those of `pretrain_gpt.py` or `train.py`" in text
 
 
@@ -136,12 +135,14 @@ def test_megatron_has_every_argument_that_its_readmes_name(spec: RunSpec) -> Non
 
 def test_the_versions_are_those_of_the_bundles_own_targets() -> None:
     def checked(framework: str) -> list[str]:
-        return re.findall(r"^- (\S+ [0-9a-f.]+)$", files_for(framework)["README.md"], re.MULTILINE)
+        return re.findall(
+            r"^- (\S+ [0-9a-f. and]+)$", files_for(framework)["README.md"], re.MULTILINE
+        )
 
     assert checked("megatron") == ["megatron-core 0.16.1", f"Megatron-LM {MEGATRON_COMMIT}"]
     assert f"Megatron-LM at {MEGATRON_COMMIT} " in FACTS.read_text()
     assert checked("torchtitan") == ["torch 2.13.0", "torchtitan 0.3.0"]
-    assert "accelerate 1.15.0" in checked("torch")
+    assert "accelerate 1.10.1 and 1.15.0" in checked("torch")
 
 
 @pytest.mark.parametrize("target", ["megatron", "torchtitan"])

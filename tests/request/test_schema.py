@@ -152,7 +152,6 @@ def test_a_strategy_implies_its_batch() -> None:
         ({"cluster": {"nodes": 2, "inter_node": "x"}}, InvalidInputError, "cluster.inter_node"),
         ({"cluster": {"topology": "none"}}, InvalidInputError, "cluster.topology"),
         ({"model": {"model_type": "mamba"}}, UnsupportedError, "model"),
-        ({"recipe": {"task": "sequence-classification"}}, UnsupportedError, "recipe.task"),
         (
             {"model": {"model_type": ["bert"]}, "recipe": {"task": "sequence-classification"}},
             UnsupportedError,

@@ -69,6 +69,7 @@ def fieldsets() -> tuple[Fieldset, ...]:
         Fieldset(legend="Training run", controls=(*_run(), *_method())),
         Fieldset(legend="Wiring of the GPUs", controls=_links(), is_folded=True),
         Fieldset(legend="Strategy you want", controls=_strategy(), is_folded=True),
+        Fieldset(legend="What the framework does", controls=_framework(), is_folded=True),
     )
 
 
@@ -253,6 +254,14 @@ def _links() -> tuple[Control, ...]:
             placeholder="those of a node, or of the GPU's rack",
         ),
         Control(
+            name="gpu_power_watts",
+            label="Power limit of a GPU",
+            kind="number",
+            columns=6,
+            placeholder="as it is sold",
+            note="watts",
+        ),
+        Control(
             name="instance",
             label="Cloud instance",
             columns=6,
@@ -268,6 +277,44 @@ def _links() -> tuple[Control, ...]:
             placeholder="what the driver allows",
             choices={"true": "on", "false": "off"},
         ),
+    )
+
+
+def _framework() -> tuple[Control, ...]:
+    return (
+        Control(
+            name="framework_version",
+            label="Release",
+            placeholder="the newest known",
+            note="a name, a number or a date, such as 2022-03",
+        ),
+        _select(
+            "gradient_reduce_dtype",
+            "Gradients travel in",
+            "as the framework has it",
+            ("fp32", "bf16"),
+        ),
+        _select(
+            "expert_dispatch",
+            "A token goes",
+            "once per chosen expert",
+            ("once-per-node",),
+        ),
+        _switch("tensor_parallel_overlap", "Tensor exchanges beside matmuls"),
+        _switch("data_parallel_overlap", "Gradients beside backward"),
+        _switch("expert_parallel_overlap", "Expert exchanges beside matmuls"),
+        _switch("optimizer_in_backward", "Optimizer steps in backward"),
+        _switch("cuda_graphs", "CUDA graphs"),
+    )
+
+
+def _switch(name: str, label: str) -> Control:
+    return Control(
+        name=name,
+        label=label,
+        kind="select",
+        placeholder="as the framework has it",
+        choices={"true": "yes", "false": "no"},
     )
 
 

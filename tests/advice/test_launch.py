@@ -11,8 +11,8 @@ from planner.request.schema import parse_request, resolve
 from planner.search.search import search
 from planner.targets import launch
 
-PHI_2 = {
-    "model": "microsoft/phi-2",
+OPT = {
+    "model": "facebook/opt-2.7b",
     "cluster": {"gpu": "a10g", "gpus_per_node": 4},
     "recipe": {"sequence_length": 512, "global_batch_size": 64, "precision": "bf16"},
 }
@@ -29,14 +29,14 @@ def instead_of(plan: Plan) -> Instead:
 
 
 def test_what_can_be_written_needs_nothing_instead() -> None:
-    plan = planned(PHI_2)
+    plan = planned(OPT)
     assert plan.launch.targets
     assert plan.instead is None
 
 
 def test_the_choice_is_among_what_can_be_written() -> None:
     """The fastest layout is a pipeline that nobody has a script of."""
-    plan = planned(PHI_2)
+    plan = planned(OPT)
     result = search(plan.job)
     fastest = result.candidate(int(result.step_seconds.argmin()))
     assert not launch(plan.job, fastest.strategy).targets
@@ -49,7 +49,7 @@ def test_the_choice_is_among_what_can_be_written() -> None:
 
 
 def test_pins_that_leave_nothing_to_write_are_dropped() -> None:
-    instead = instead_of(planned(PHI_2, {"tensor_parallel_size": 2}))
+    instead = instead_of(planned(OPT, {"tensor_parallel_size": 2}))
     assert instead.drops_pins
     assert instead.candidate.strategy.tensor_parallel_size == 1
 
@@ -67,7 +67,7 @@ def test_pins_that_another_framework_writes_are_kept() -> None:
 @pytest.mark.parametrize(
     ("recipe", "changes"),
     [
-        ({"optimizer": "lion"}, {"recipe.optimizer": "adamw"}),
+        ({"optimizer": "muon"}, {"recipe.optimizer": "adamw"}),
         (
             {"precision": "fp16-mixed", "weights_dtype": "config"},
             {"recipe.weights_dtype": "fp32"},
@@ -86,7 +86,7 @@ def test_what_the_scripts_do_not_run_is_changed(
 def test_weights_in_the_configs_dtype_stay_in_it() -> None:
     """Megatron-LM and DeepSpeed would train an fp32 copy."""
     model = "TinyLlama/TinyLlama-1.1B-Chat-v1.0"
-    recipe = {"optimizer": "adamw-8bit", "weights_dtype": "config"}
+    recipe = {"optimizer": "muon", "weights_dtype": "config"}
     instead = instead_of(planned({"model": model, "recipe": recipe}))
     assert instead.changes["recipe.optimizer"] == "adamw"
     assert instead.changes.get("recipe.framework", "torch") in {"torch", "accelerate", "torchtitan"}

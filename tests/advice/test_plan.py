@@ -194,11 +194,11 @@ TOO_LARGE: list[tuple[dict[str, Any], dict[str, object] | None, str]] = [
     (
         {
             "model": "meta-llama/Llama-3.1-8B",
-            "gpus": 8,
+            "gpus": 1,
             "gpu": "h100",
-            "recipe": {"sequence_length": 131072, "global_batch_size": 8},
+            "recipe": {"sequence_length": 131072, "global_batch_size": 8, "method": "lora"},
         },
-        {"tensor_parallel_size": 1, "context_parallel_size": 1, "pipeline_parallel_size": 1},
+        None,
         "a chunked loss would fit (--loss chunked)",
     ),
 ]

@@ -101,6 +101,7 @@ def test_an_instance_answer_has_null_where_nothing_is_known() -> None:
     blank = answers.answer_instance(records.instance("a2-highgpu-1g"))
     unknown = {name for name, value in blank.items() if value is None}
     assert unknown == {
+        "efa_interfaces",
         "nvlink_domain_gpus",
         "network_bytes_per_second",
         "host_memory_bytes",

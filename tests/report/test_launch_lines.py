@@ -86,7 +86,7 @@ def test_a_command_keeps_all_words_but_those_that_change(
 
 def test_an_alternative_without_files_says_why_below_the_table() -> None:
     request = {
-        "model": "microsoft/phi-2",
+        "model": "facebook/opt-2.7b",
         "cluster": {"gpu": "a10g", "gpus_per_node": 4},
         "recipe": {"sequence_length": 512, "global_batch_size": 64, "precision": "bf16"},
     }
@@ -94,5 +94,5 @@ def test_an_alternative_without_files_says_why_below_the_table() -> None:
     assert plan.launch.targets
     assert any(each.reason.endswith("; no files") for each in plan.alternatives)
     (reason,) = reasons_without_files(plan)
-    assert reason.endswith("not models of type phi")
+    assert reason.endswith("not models of type opt")
     assert "  no files  it divides gpt2" in text

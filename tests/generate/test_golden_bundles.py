@@ -189,8 +189,13 @@ def test_every_shell_script_passes_shellcheck(folder: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
+def every_document(text: str) -> list[Any]:
+    """Return what a file of YAML holds, one object a document."""
+    return list(yaml.safe_load_all(text))
+
+
 @pytest.mark.parametrize(
-    ("suffix", "parse"), [(".py", ast.parse), (".json", json.loads), (".yaml", yaml.safe_load)]
+    ("suffix", "parse"), [(".py", ast.parse), (".json", json.loads), (".yaml", every_document)]
 )
 def test_every_file_is_of_its_language(
     plans: dict[str, dict[str, str]], suffix: str, parse: Callable[[str], object]

@@ -2,19 +2,23 @@
 # Plan: Train tiny-llama on 2 nodes x 4 h100-sxm-80gb = 8 GPUs with ZeRO-1, tensor parallel 2 with sequence parallelism, pipeline parallel 2 (1f1b), micro-batch 16 x 2 accumulation x 2 ranks = 64 sequences per step.
 #
 # On every node: NODE_RANK=0..1 MASTER_ADDR=<address of node 0> bash launchers/docker.sh [arguments of train.py]
-# TARGET=<folder> starts another one than torchrun. Paths in the arguments are relative to that
-# folder, and what the run writes there stays.
+# TARGET=<folder> starts another one than torchrun, in the same image. IMAGE=<name> runs one that is
+# built or pushed already, so that not every node builds its own. Paths in the arguments are relative to the target's folder, and
+# what the run writes there stays.
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
-target="${TARGET:-torchrun}"
-image="${IMAGE:-train-tiny-llama:${target}}"
 
-docker build --build-arg "TARGET=${target}" --file launchers/Dockerfile --tag "${image}" .
-# NCCL and data loaders pass tensors through /dev/shm, of which a container has 64 MB by itself.
+image="${IMAGE:-train-tiny-llama}"
+if [[ -z "${IMAGE:-}" ]]; then
+  docker build --file launchers/Dockerfile --tag "${image}" .
+fi
+# NCCL and data loaders pass tensors through /dev/shm, of which a container has 64 MB by itself: this one
+# has the host's. Told to end, the processes save first.
 exec docker run --rm --gpus all --ipc=host --network=host \
-  --ulimit memlock=-1 --ulimit stack=67108864 \
+  --ulimit memlock=-1 --ulimit stack=67108864 --stop-timeout 150 \
   --cap-add=IPC_LOCK --device=/dev/infiniband \
-  --env NODE_RANK --env MASTER_ADDR --env MASTER_PORT --env HF_TOKEN \
+  --env TARGET="${TARGET:-torchrun}" \
+  --env NODE_RANK --env MASTER_ADDR --env MASTER_PORT --env NPROC_PER_NODE --env HF_TOKEN --env WANDB_API_KEY \
   --volume "${PWD}:/bundle" \
   --env HF_HOME=/huggingface --volume "${HF_HOME:-${HOME}/.cache/huggingface}:/huggingface" \
   "${image}" "$@"

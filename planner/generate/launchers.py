@@ -72,7 +72,7 @@ LAUNCHERS: Mapping[str, Launcher] = MappingProxyType(
             Launcher(
                 name="ssh",
                 summary="starts every node over `ssh`, and stops all of them when one fails or you press"
-                " Ctrl-C; they save first. The folder lies under the same path everywhere. `HF_TOKEN` and"
+                " Ctrl-C. The folder lies under the same path everywhere. `HF_TOKEN` and"
                 " the environment that is active go with it.",
                 templates={"ssh.sh": "launchers/ssh.sh"},
                 usage="{environment}bash launchers/ssh.sh {hosts} -- {data} {steps} {saves}",

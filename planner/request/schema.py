@@ -199,6 +199,7 @@ def resolve(request: Request, *, allow_paths: bool, weights_dtype: str = "fp32")
         _, network = usual_network(cluster.gpu, cluster.gpus_per_node, cluster.instance)
         assumptions += [Assumption(text=network, field=BETWEEN)] if network else []
     wanted = request.recipe
+    _check_layers(request.strategy, model)
     framework = exchanging(
         framework_of_release(wanted.framework, wanted.framework_version, assumptions),
         reduce_dtype=wanted.gradient_reduce_dtype,
@@ -225,6 +226,18 @@ def resolve(request: Request, *, allow_paths: bool, weights_dtype: str = "fp32")
         assumptions=tuple(assumptions),
         notes=notes + resolved_cluster.notes + unwritten(wanted.model_dump(exclude_defaults=True)),
     )
+
+
+def _check_layers(wanted: StrategyRequest | None, model: Model) -> None:
+    """Refuse more layers of a stage than the model has in all."""
+    for name in ("recompute_layers", "activation_offload_layers"):
+        layers = getattr(wanted, name, None) or 0
+        if layers > model.num_blocks:
+            raise InvalidInputError(
+                f"{name} is {layers:,}, of a model of {model.num_blocks} layers",
+                hint=f"at most {model.num_blocks}, or those of a pipeline stage",
+                field=f"strategy.{name}",
+            )
 
 
 def _recipe(

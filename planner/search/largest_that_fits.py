@@ -201,6 +201,9 @@ def remedies(job: Job, pinned: PinnedFields | None) -> list[str]:
 def _lighter(job: Job) -> Iterator[tuple[str, str, Job]]:
     """Yield what takes less of each parameter: its name, its flag and the job with it."""
     recipe = job.recipe
+    if recipe.optimizer_in_backward:
+        accumulates = _with_recipe(job, optimizer_in_backward=False)
+        yield "a step after backward", "without --optimizer-in-backward", accumulates
     for loss, changed in lighter_losses(job):
         yield f"a {loss} loss", f"--loss {loss}", changed
     for method, lora in _adapters(job, Layout()):

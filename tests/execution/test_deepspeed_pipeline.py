@@ -175,7 +175,6 @@ def test_processes_that_the_stages_do_not_divide_are_refused(
 ) -> None:
     folder = write(tmp_path, deep(DEEP_GPT2, **PIPELINE), "deepspeed")
     script = load(folder / "deepspeed" / "train.py")
-    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 3)
-    monkeypatch.setattr(sys, "argv", ["train.py"])
-    with pytest.raises(SystemExit, match="the processes are not a multiple of the 2 stages"):
-        script.read_settings(script.parse_arguments())
+    monkeypatch.setattr(sys, "argv", ["train.py", "--cpu"])
+    with pytest.raises(SystemExit, match="this plan is for 2 processes, not 3"):
+        script.introduce(script.parse_arguments(), 0, 3)

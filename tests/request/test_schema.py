@@ -153,6 +153,11 @@ def test_a_strategy_implies_its_batch() -> None:
         ({"cluster": {"topology": "none"}}, InvalidInputError, "cluster.topology"),
         ({"model": {"model_type": "mamba"}}, UnsupportedError, "model"),
         (
+            {"strategy": {"recompute_layers": 13, "recompute": "full"}},
+            InvalidInputError,
+            "strategy.recompute_layers",
+        ),
+        (
             {"model": {"model_type": ["bert"]}, "recipe": {"task": "sequence-classification"}},
             UnsupportedError,
             "recipe.task",

@@ -750,11 +750,15 @@ def data_parallel_size() -> int:
 
 
 def read_settings(args: argparse.Namespace) -> dict[str, Any]:
-    """Return ds_config.json with the command line's clipping and this run's accumulation."""
+    """Return ds_config.json with the command line's clipping and this run's batch."""
     stride = MICRO_BATCH_SIZE * data_parallel_size()
     settings = json.loads((HERE / "ds_config.json").read_text())
-    accumulation = {"gradient_accumulation_steps": GLOBAL_BATCH_SIZE // stride}
-    return settings | accumulation | {"gradient_clipping": args.clip}
+    return settings | {
+        "train_batch_size": GLOBAL_BATCH_SIZE,
+        "train_micro_batch_size_per_gpu": MICRO_BATCH_SIZE,
+        "gradient_accumulation_steps": GLOBAL_BATCH_SIZE // stride,
+        "gradient_clipping": args.clip,
+    }
 
 
 class Part(torch.nn.Module):

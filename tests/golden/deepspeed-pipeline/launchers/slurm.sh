@@ -18,7 +18,7 @@
 # a day at most. Partition, account and another time are your cluster's:
 # sbatch --partition=gpu --account=me --time=4:00:00 launchers/slurm.sh
 # TARGET=<folder> starts another one than deepspeed. Two minutes before the time is up the processes
-# are told to save; with `--resume latest` the job then queues again, and goes on.
+# get USR1, by which they may save; with `--resume latest` the job then queues again, and goes on.
 set -euo pipefail
 
 # The environment that has the requirements: `VENV=<folder> sbatch ...`, or the one that sbatch was

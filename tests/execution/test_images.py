@@ -14,6 +14,7 @@ from reference import (
     GLOBAL_BATCH_SIZE,
     TOLERANCE,
     Reference,
+    build_optimizer,
     distance,
     learning_rate,
     update,
@@ -36,7 +37,7 @@ def expected() -> Reference:
     auto: Any = transformers.AutoModelForImageClassification
     model = auto.from_config(config, attn_implementation="sdpa").train()
     initial = {name: weight.detach().clone() for name, weight in model.named_parameters()}
-    optimizer, losses = torch.optim.AdamW(model.parameters()), []
+    optimizer, losses = build_optimizer(model), []
     for step in range(STEPS):
         indices = range(step * GLOBAL_BATCH_SIZE, (step + 1) * GLOBAL_BATCH_SIZE)
         pixels, labels = zip(*map(image, indices), strict=True)

@@ -289,7 +289,7 @@ def test_the_planners_groups_of_experts_are_megatrons(expert: int, data: int) ->
     [
         ({"zero_stage": 3}, "ZeRO-1"),
         ({"precision": "bf16"}, "32-bit copy"),
-        ({"model_config": {"model_type": "bloom"}}, "models like GPT-2, Llama"),
+        ({"model_config": {"model_type": "bloom"}}, "no sdpa attention for models of type bloom"),
         ({"model_config": {**GPT2, "n_embd": "$(reboot)"}}, "config.json does not say n_embd"),
         ({"model_config": {**LLAMA, "sliding_window": 4}}, "within a window"),
         (

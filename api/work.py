@@ -43,7 +43,9 @@ class Work:
         self.settings = settings
         self._processes = CapacityLimiter(max(settings.processes, 1))
         self._start_one: Callable[[], object] = lambda: None
-        self._known: TTLCache[Any, Any] = TTLCache(settings.cached_answers, settings.cache_seconds)
+        self._known: TTLCache[Any, Outcome] = TTLCache(
+            settings.cached_answers, settings.cache_seconds
+        )
 
     async def run(
         self, request: Request, function: Callable[..., ResultT], *arguments: Any
@@ -56,14 +58,15 @@ class Work:
             Exception: whatever the function raises.
         """
         key = (function, *arguments)
-        if key not in self._known:
+        outcome = self._known.get(key)
+        if outcome is None:
             outcome = await self._within_limits(request, function, *arguments)
-            if outcome.error is not None:
-                raise outcome.error
-            if not self.settings.cached_answers:
-                return outcome.result  # type: ignore[no-any-return]
-            self._known[key] = outcome.result
-        return self._known[key]  # type: ignore[no-any-return]
+        if outcome.error is not None:
+            raise outcome.error
+        if self.settings.cached_answers:
+            self._known[key] = outcome
+        result: ResultT = outcome.result
+        return result
 
     @asynccontextmanager
     async def started(self, warm: Callable[[], object]) -> AsyncIterator[None]:

@@ -1,12 +1,11 @@
 """What published runs trained with, by what they trained: `data/recipes/learning_rates.toml` -> typed records."""
 
 import math
-import tomllib
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
-from planner.catalog.records import data_root
+from planner.catalog.records import read
 from planner.catalog.tables import build
 
 
@@ -110,5 +109,4 @@ def scaling() -> Scaling:
 
 @cache
 def _record() -> dict[str, Any]:
-    file = data_root() / "recipes" / "learning_rates.toml"
-    return tomllib.loads(file.read_text(encoding="utf-8"))
+    return read("recipes", "learning_rates")

@@ -12,6 +12,7 @@ sizes and results may be columns.
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,6 +22,14 @@ from planner.collectives.within_node import link_seconds
 from planner.core.errors import InvalidInputError
 from planner.core.term import Amount, Column
 from planner.domain.cluster import Cluster, Group, Link, Provenance
+
+
+class Operation(NamedTuple):
+    """What the ranks of a group do together."""
+
+    name: str
+    copies: int = 1
+    """See `between_nodes.Exchange`."""
 
 
 def all_reduce(
@@ -37,7 +46,7 @@ def all_reduce(
     Leaves out: reductions in the network's switches (SHARP); trees of two nodes without NVLS,
     which NCCL did not take where such were measured.
     """
-    return _seconds(cluster, group, size_bytes, operations, "all_reduce")
+    return _seconds(cluster, group, size_bytes, operations, Operation("all_reduce"))
 
 
 def all_gather(
@@ -50,7 +59,7 @@ def all_gather(
     Notation: h latency_per_hop.
     Source: as `all_reduce`, one of its two halves.
     """
-    return _seconds(cluster, group, size_bytes, operations, "all_gather")
+    return _seconds(cluster, group, size_bytes, operations, Operation("all_gather"))
 
 
 def reduce_scatter(
@@ -62,7 +71,7 @@ def reduce_scatter(
 
     Source: as `all_reduce`, its other half.
     """
-    return _seconds(cluster, group, size_bytes, operations, "reduce_scatter")
+    return _seconds(cluster, group, size_bytes, operations, Operation("reduce_scatter"))
 
 
 def all_to_all(
@@ -83,7 +92,8 @@ def all_to_all(
     on inside a node.
     Leaves out: uneven parts.
     """
-    return _seconds(cluster, group, size_bytes, operations, "all_to_all", copies=copies)
+    operation = Operation("all_to_all", copies)
+    return _seconds(cluster, group, size_bytes, operations, operation)
 
 
 def broadcast(cluster: Cluster, group: Group, size_bytes: Amount, operations: Amount = 1) -> Amount:
@@ -94,7 +104,9 @@ def broadcast(cluster: Cluster, group: Group, size_bytes: Amount, operations: Am
     A pipelined ring passes the whole tensor over every link, an all-gather all but one part.
     """
     ranks = np.maximum(group.ranks, 2)
-    return _seconds(cluster, group, size_bytes * ranks / (ranks - 1), operations, "all_gather")
+    return _seconds(
+        cluster, group, size_bytes * ranks / (ranks - 1), operations, Operation("all_gather")
+    )
 
 
 def send(cluster: Cluster, group: Group, size_bytes: Amount, operations: Amount = 1) -> Amount:
@@ -106,7 +118,7 @@ def send(cluster: Cluster, group: Group, size_bytes: Amount, operations: Amount 
     Notation: c send_latency.
     Leaves out: hops of the group that stay in a node, which finish earlier.
     """
-    return _seconds(cluster, group, size_bytes, operations, "send")
+    return _seconds(cluster, group, size_bytes, operations, Operation("send"))
 
 
 def provenance(cluster: Cluster, group: Group) -> Provenance:
@@ -147,20 +159,14 @@ def _network(cluster: Cluster) -> Link:
     return cluster.inter_node
 
 
-def _seconds(  # noqa: PLR0913 - what a collective is asked, and which
-    cluster: Cluster,
-    group: Group,
-    size_bytes: Amount,
-    operations: Amount,
-    operation: str,
-    *,
-    copies: int = 1,
+def _seconds(
+    cluster: Cluster, group: Group, size_bytes: Amount, operations: Amount, operation: Operation
 ) -> Amount:
     """Evaluate together the rows that are alike in place."""
     given = (group.ranks, group.stride, size_bytes, operations)
     if not any(np.ndim(each) for each in given):
         each = size_bytes / max(operations, 1)
-        return float(operations * _alike_seconds(cluster, group, each, operation, copies))
+        return float(operations * _alike_seconds(cluster, group, each, operation))
     ranks, stride, size, times = np.broadcast_arrays(*given)
     seconds = np.zeros(ranks.shape)
     moving = np.flatnonzero(ranks > 1)
@@ -168,13 +174,13 @@ def _seconds(  # noqa: PLR0913 - what a collective is asked, and which
         rows = moving[alike]
         same = Group(ranks=ranks[rows], stride=stride[rows])
         each = size[rows] / np.maximum(times[rows], 1)
-        seconds[rows] = _alike_seconds(cluster, same, each, operation, copies)
+        seconds[rows] = _alike_seconds(cluster, same, each, operation)
     total: Amount = seconds * times
     return total
 
 
 def _alike_seconds(
-    cluster: Cluster, group: Group, size_bytes: Amount, operation: str, copies: int
+    cluster: Cluster, group: Group, size_bytes: Amount, operation: Operation
 ) -> Amount:
     """Seconds of one operation in groups alike in place; nothing moves in a group of one."""
     ranks, stride = (np.ravel(each)[0].item() for each in (group.ranks, group.stride))
@@ -190,10 +196,10 @@ def _alike_seconds(
             ranks=group.ranks,
             nodes=-(-group.ranks // local),
             size_bytes=size_bytes,
-            copies=copies,
+            copies=operation.copies,
         )
-        return BETWEEN_NODES[operation](exchange)
-    return _in_node(cluster, link, operation, local, size_bytes) if local > 1 else 0.0
+        return BETWEEN_NODES[operation.name](exchange)
+    return _in_node(cluster, link, operation.name, local, size_bytes) if local > 1 else 0.0
 
 
 def _in_node(

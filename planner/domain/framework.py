@@ -150,7 +150,7 @@ class Overlap:
     """How much communication hides behind backward."""
 
     reduces_gradients_from: int
-    """The ZeRO stage from which gradients are reduced during backward, not after it."""
+    """The ZeRO stage from which gradients are reduced during backward, not after it; 4 where none does."""
     backward_fraction: float
     """Share of a gradient reduction or gather that hides where there is enough compute."""
     bucket_bytes: float

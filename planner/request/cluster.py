@@ -137,7 +137,10 @@ def _limited(gpu: Gpu, watts: int | None, remarks: _Remarks) -> Gpu:
         return gpu
     if not gpu.tdp_watts:
         remarks.notes.append(f"what {gpu.name} draws is not known, so {watts} W change nothing")
-    return replace(gpu, limit_watts=float(watts))
+    elif watts > gpu.tdp_watts:
+        most = f"{gpu.name} draws {gpu.tdp_watts:g} W at the most"
+        remarks.notes.append(f"{most}, so a limit of {watts} W changes nothing")
+    return replace(gpu, limit_watts=float(min(watts, gpu.tdp_watts or watts)))
 
 
 def _larger_gpus(wanted: ClusterRequest) -> Cluster | None:

@@ -7,6 +7,7 @@ from planner.catalog import records
 from planner.catalog.releases import FIELD, framework_release
 from planner.core.errors import InvalidInputError, UnsupportedError, did_you_mean
 from planner.domain.framework import Framework
+from planner.domain.model import Model
 from planner.domain.precision import Precision
 from planner.request.cluster import Assumption
 
@@ -104,6 +105,24 @@ def compiled(framework: Framework) -> Framework:
             field="recipe.compile",
         )
     return framework.compiled()
+
+
+def check_experts(model: Model, *, dispatch: str, is_overlapped: bool) -> None:
+    """Refuse what is said of experts' exchange where the model has no experts.
+
+    Raises:
+        InvalidInputError: by the field that says it.
+    """
+    for name, is_said in (
+        ("expert_dispatch", dispatch != "all-to-all"),
+        ("expert_parallel_overlap", is_overlapped),
+    ):
+        if is_said and not model.has_experts:
+            raise InvalidInputError(
+                f"{name} is of mixtures of experts, and {model.name} is none",
+                hint="leave it out",
+                field=f"recipe.{name}",
+            )
 
 
 def check_choices(framework: Framework, precision: str, optimizer: str) -> None:

@@ -43,6 +43,7 @@ from planner.request.cluster import (
 from planner.request.field_problems import problems_of
 from planner.request.framework import (
     check_choices,
+    check_experts,
     compiled,
     exchanging,
     framework_of_release,
@@ -208,6 +209,7 @@ def resolve(request: Request, *, allow_paths: bool, weights_dtype: str = "fp32")
     framework = compiled(framework) if wanted.compile else framework
     recipe = _recipe(request, model, cluster, assumptions)
     check_choices(framework, recipe.precision, recipe.optimizer)
+    check_experts(model, dispatch=recipe.expert_dispatch, is_overlapped=recipe.expert_overlap)
     check_loss(recipe.loss, model, framework)
     check_step_in_backward(recipe, framework)
     adapters = request.recipe.lora.wish() if request.recipe.lora else None
@@ -268,6 +270,12 @@ def _recipe(
         "attention": wanted.attention,
     }
     padding_share = wanted.padding_share or 0.0
+    if padding_share and "packed" in wanted.model_fields_set and wanted.packed:
+        raise InvalidInputError(
+            f"packed sequences have no padding, and {padding_share:g} of the tokens are to be",
+            hint="--padded, or no --padding-share",
+            field="recipe.padding_share",
+        )
     if not wanted.packed and wanted.padding_share is None:
         text = "full sequences: how much is padding was not said"
         assumptions.append(Assumption(text=text, field="recipe.padding_share"))

@@ -154,7 +154,7 @@ def _eager_attention(job: Job, s: Strategy, part: Part, layer: Attention) -> Amo
     num_keys = part.tokens(job.recipe.sequence_length)
     queries = part_tokens(job, s, part) / s.tensor_parallel_size
     flops = 4.0 * queries * num_keys * layer.query_size
-    if size < 4 and layer.query_size // layer.num_heads % _ALIGNED_HEADS:  # noqa: PLR2004 - bytes of fp32
+    if size < _ELEMENT_BYTES["fp32"] and layer.query_size // layer.num_heads % _ALIGNED_HEADS:
         flops *= _MISALIGNED
     moved = 2.0 * size * queries * (layer.num_heads * num_keys + 2 * layer.query_size)
     return _blend(job, flops / _sustained_peak(job, dtype), moved)

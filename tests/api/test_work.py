@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -30,14 +30,14 @@ class Service:
 
     def post(self, body: object, path: str = "/v1/suggest") -> tuple[int, dict[str, str], bytes]:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        return self._ask("POST", path, data, {"content-type": "application/json"})
+        return self.ask("POST", path, data, {"content-type": "application/json"})
 
     def get(
         self, path: str, headers: dict[str, str] | None = None
     ) -> tuple[int, dict[str, str], bytes]:
-        return self._ask("GET", path, None, headers or {})
+        return self.ask("GET", path, None, headers or {})
 
-    def _ask(
+    def ask(
         self, method: str, path: str, body: bytes | None, headers: dict[str, str]
     ) -> tuple[int, dict[str, str], bytes]:
         with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)) as connection:
@@ -81,11 +81,11 @@ def served(**settings: object) -> Iterator[Service]:
             service.said = process.stderr.read() if process.stderr else ""
 
 
-def _wait(is_true: object, seconds: float = 180) -> None:
+def _wait(is_true: Callable[[], object], seconds: float = 180) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         try:
-            if is_true():  # type: ignore[operator]
+            if is_true():
                 return
         except OSError:
             pass
@@ -207,7 +207,7 @@ def test_an_answer_is_compressed_for_who_can_read_it(service: Service) -> None:
 
 def test_termination_is_obeyed_while_a_plan_is_made() -> None:
     with ThreadPoolExecutor() as pool, served(processes=1, deadline_seconds=60) as service:
-        pool.submit(service._ask, "POST", "/v1/suggest", json.dumps(LONG).encode(), {})  # noqa: SLF001
+        pool.submit(service.ask, "POST", "/v1/suggest", json.dumps(LONG).encode(), {})
         _wait(service.workers)
         os.kill(service.pid, signal.SIGTERM)
         # It is over when it is nobody's any more, long before the plan would be made.
@@ -222,6 +222,6 @@ def test_a_host_that_is_not_trusted_is_refused() -> None:
 
 def test_a_form_body_is_told_the_right_content_type(service: Service) -> None:
     headers = {"content-type": "application/x-www-form-urlencoded"}
-    status, _, body = service._ask("POST", "/v1/suggest", b"model=gpt2", headers)  # noqa: SLF001
+    status, _, body = service.ask("POST", "/v1/suggest", b"model=gpt2", headers)
     assert status == 415
     assert "application/json" in json.loads(body)["detail"]

@@ -27,7 +27,7 @@ def test_a_name_a_date_or_a_number_means_the_nearest_release(version: str, name:
 
 
 @pytest.mark.parametrize(("version", "is_early"), [("2023-01", True), ("2023-06", False)])
-def test_composer_was_slower_before_llm_foundry(version: str, is_early: bool) -> None:  # noqa: FBT001
+def test_composer_was_slower_before_llm_foundry(*, version: str, is_early: bool) -> None:
     found, now = framework_release("composer", version)[0], records.framework("composer")
     assert (found.memory_bound.backward_passes > now.memory_bound.backward_passes) == is_early
 

@@ -302,6 +302,14 @@ def test_pods_take_the_adapters_of_their_nodes_network(
     assert resources["requests"] == {"cpu": "16", "memory": "42Gi"}
 
 
+@pytest.mark.parametrize("network", NETWORKS)
+def test_a_container_reaches_the_adapters_unless_the_network_has_none(network: str) -> None:
+    files = launchers(network)
+    has_adapters = network != "ethernet"
+    assert ("ibverbs-providers" in files["Dockerfile"]) == has_adapters
+    assert ("--device=/dev/infiniband" in files["docker.sh"]) == has_adapters
+
+
 def test_a_volume_holds_the_checkpoints_that_are_kept() -> None:
     files = launchers(checkpoint_bytes=30 * 2**30)
     claim, _ = yaml.safe_load_all(files["storage.yaml"])

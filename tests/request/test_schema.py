@@ -153,6 +153,21 @@ def test_a_strategy_implies_its_batch() -> None:
         ({"cluster": {"topology": "none"}}, InvalidInputError, "cluster.topology"),
         ({"model": {"model_type": "mamba"}}, UnsupportedError, "model"),
         (
+            {"recipe": {"packed": True, "padding_share": 0.3}},
+            InvalidInputError,
+            "recipe.padding_share",
+        ),
+        (
+            {"recipe": {"expert_dispatch": "once-per-node"}},
+            InvalidInputError,
+            "recipe.expert_dispatch",
+        ),
+        (
+            {"recipe": {"expert_parallel_overlap": True}},
+            InvalidInputError,
+            "recipe.expert_parallel_overlap",
+        ),
+        (
             {"strategy": {"recompute_layers": 13, "recompute": "full"}},
             InvalidInputError,
             "strategy.recompute_layers",

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from conftest import JobMaker
 
+from planner.catalog import records
 from planner.domain.job import Job
 from planner.domain.strategy import Layout, Recompute, tabulate
 from planner.request.schema import parse_request, resolve
@@ -28,12 +29,20 @@ def test_a_card_at_a_lower_limit_multiplies_at_lower_clocks() -> None:
     assert compute.power_share(of_watts(gpu="h100-sxm-96gb")) == pytest.approx(capped)
 
 
-def test_a_limit_of_a_card_whose_draw_is_unknown_changes_nothing_and_says_so() -> None:
-    request = {"model": "gpt2", "cluster": {"gpu": "mi210", "gpu_power_watts": 200}}
+@pytest.mark.parametrize(
+    ("draws", "watts", "note"),
+    [(0, 200, "200 W change nothing"), (400, 900, "a limit of 900 W changes nothing")],
+)
+def test_a_limit_that_changes_nothing_says_so(
+    monkeypatch: pytest.MonkeyPatch, draws: float, watts: int, note: str
+) -> None:
+    known = replace(records.gpu("a100-sxm-80gb"), tdp_watts=draws)
+    monkeypatch.setattr(records, "gpu", lambda _name: known)
+    cluster = {"gpu": "a100-sxm-80gb", "gpu_power_watts": watts}
+    request = {"model": "gpt2", "cluster": cluster}
     resolved = resolve(parse_request(request), allow_paths=False)
-    if not resolved.job.cluster.gpu.tdp_watts:
-        assert compute.power_share(resolved.job) == 1
-        assert any("200 W" in note for note in resolved.notes)
+    assert compute.power_share(resolved.job) == 1
+    assert any(note in each for each in resolved.notes)
 
 
 def test_exchanges_wait_beside_a_pipeline_between_nodes_and_more_with_more_ranks(

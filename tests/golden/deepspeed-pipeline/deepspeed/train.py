@@ -737,10 +737,8 @@ class Shards:
 
 def as_in_files(model: Any, weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return weights under the names that checkpoints of this model have for them."""
-    try:
-        from transformers.core_model_loading import revert_weight_conversion
-    except ImportError:  # before transformers 5 the modules had the same names
-        return weights
+    from transformers.core_model_loading import revert_weight_conversion
+
     return revert_weight_conversion(model, weights)
 
 

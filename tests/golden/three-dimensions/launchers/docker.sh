@@ -12,11 +12,16 @@ image="${IMAGE:-train-tiny-llama}"
 if [[ -z "${IMAGE:-}" ]]; then
   docker build --file launchers/Dockerfile --tag "${image}" .
 fi
+# Adapters that NCCL can use without the kernel, where this machine has some.
+adapters=()
+if [[ -e /dev/infiniband ]]; then
+  adapters=(--cap-add=IPC_LOCK --device=/dev/infiniband)
+fi
 # NCCL and data loaders pass tensors through /dev/shm, of which a container has 64 MB by itself: this one
 # has the host's. Told to end, the processes save first.
 exec docker run --rm --gpus all --ipc=host --network=host \
   --ulimit memlock=-1 --ulimit stack=67108864 --stop-timeout 150 \
-  --cap-add=IPC_LOCK --device=/dev/infiniband \
+  ${adapters[@]+"${adapters[@]}"} \
   --env TARGET="${TARGET:-torchrun}" \
   --env NODE_RANK --env MASTER_ADDR --env MASTER_PORT --env NPROC_PER_NODE --env HF_TOKEN --env WANDB_API_KEY \
   --volume "${PWD}:/bundle" \

@@ -17,6 +17,7 @@ import httpx2
 import pytest
 
 ROOT = Path(__file__).parents[1]
+EXPOSED_PORT = "8000"
 SECONDS_TO_START = 300
 
 
@@ -86,7 +87,8 @@ def service(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[s
     for name in from_context()[1]:
         shutil.copytree(ROOT / name, app / name)
     port = free_port()
-    words = [str(binaries / command()[0]), *command()[1:-1], str(port)]
+    words = [str(port) if word == EXPOSED_PORT else word for word in command()]
+    words[0] = str(binaries / words[0])
     with subprocess.Popen(words, cwd=app, stderr=subprocess.DEVNULL) as process:
         try:
             address = f"http://127.0.0.1:{port}"

@@ -40,8 +40,17 @@ def ip(*arguments: str) -> None:
     subprocess.run(["ip", *arguments], check=True, capture_output=True)  # noqa: S607
 
 
+def remove_hosts() -> None:
+    """Also what a run left that was killed: the cable's ends may not be in their hosts yet."""
+    for number in (1, 2):
+        for kind, name in (("netns", f"plan-{number}"), ("link", f"cable-{number}")):
+            command = ["ip", kind, "delete", name]
+            subprocess.run(command, check=False, capture_output=True)
+
+
 @pytest.fixture(scope="module")
 def hosts() -> Generator[None]:
+    remove_hosts()
     ip("link", "add", "cable-1", "type", "veth", "peer", "name", "cable-2")
     try:
         for number, address in enumerate(HOSTS, start=1):
@@ -53,8 +62,7 @@ def hosts() -> Generator[None]:
             ip("-n", name, "link", "set", "lo", "up")
         yield
     finally:
-        for number in (1, 2):
-            subprocess.run(["ip", "netns", "delete", f"plan-{number}"], check=False)  # noqa: S607
+        remove_hosts()
 
 
 def pretended(folder: Path, name: str, script: str) -> dict[str, str]:

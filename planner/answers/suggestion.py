@@ -5,14 +5,17 @@ from typing import Any
 
 from planner.advice.alternatives import ParetoPoint, Rejected
 from planner.advice.budget import plan_within
+from planner.advice.lighter_loss import plan_of_any_loss
 from planner.advice.plan import Plan, make_plan
 from planner.answers.envelope import accepted
 from planner.answers.estimate import candidate_answer
 from planner.answers.finding import finding_answer
 from planner.answers.why_not import answer_why, ask_why
 from planner.domain.job import Job
+from planner.request.cluster import Assumption
 from planner.request.schema import Request, Resolved, resolve
 from planner.request.strategy import pinned_fields
+from planner.search.pinned_fields import PinnedFields
 from planner.search.training_run import HOUR_SECONDS
 
 
@@ -26,7 +29,7 @@ def suggest(request: Request, *, allow_paths: bool) -> tuple[Resolved, Plan]:
     pinned = pinned_fields(request.strategy)
     is_open = request.objective in {"gpus", "cost"} or request.max_gpus or request.deadline_hours
     if not is_open:
-        return resolved, make_plan(resolved.job, pinned, request.objective)
+        return plan_of_all(request, resolved, pinned)
     plan = plan_within(
         resolved.job,
         pinned,
@@ -35,6 +38,23 @@ def suggest(request: Request, *, allow_paths: bool) -> tuple[Resolved, Plan]:
         deadline_seconds=(request.deadline_hours or 0) * HOUR_SECONDS or None,
     )
     return replace(resolved, job=plan.job, notes=resolved.notes + plan.notes), plan
+
+
+def plan_of_all(
+    request: Request, resolved: Resolved, pinned: PinnedFields
+) -> tuple[Resolved, Plan]:
+    """Return the plan on all GPUs, of another loss where the request leaves it open and nothing else fits."""
+    job = resolved.job
+    if request.objective != "time" or "loss" in request.recipe.model_fields_set:
+        return resolved, make_plan(job, pinned, request.objective)
+    plan = plan_of_any_loss(job, pinned)
+    loss = plan.job.recipe.loss
+    if loss == job.recipe.loss:
+        return resolved, plan
+    text = f"a {loss} loss, which never holds all logits: with them only offload fits, or nothing"
+    taken = Assumption(text=text, field="recipe.loss")
+    changed = replace(job, recipe=replace(job.recipe, loss=loss))
+    return replace(resolved, job=changed, assumptions=(*resolved.assumptions, taken)), plan
 
 
 def answer_suggestion(request: Request, resolved: Resolved, plan: Plan) -> dict[str, Any]:

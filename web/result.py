@@ -212,8 +212,10 @@ def _link(question: Question, plan: Plan, point: ParetoPoint) -> str:
 def _queries(question: Question, plan: Plan) -> list[str]:
     """Return the query that asks for each row of the table of alternatives."""
     alternatives = (alternative.candidate for alternative in plan.alternatives[:MOST_ROWS])
+    loss = plan.job.recipe.loss
+    of_job = {} if loss == "standard" else {"loss": loss}
     return [
-        question.query_with(**_pins(candidate.strategy))
+        question.query_with(**of_job, **_pins(candidate.strategy))
         for candidate in (plan.chosen, *alternatives)
     ]
 

@@ -26,7 +26,14 @@ _OF_DIFFERENCES = ("text", "json", "markdown")
 @click.option(
     "--baseline",
     metavar="FILE",
-    help="Compare with that; what has no limit of its own may grow by 5%.",
+    help="Compare with that; what has no limit of its own may grow by --max-growth.",
+)
+@click.option(
+    "--max-growth",
+    metavar="SHARE",
+    default="5%",
+    show_default=True,
+    help="Over the baseline; any only shows the difference.",
 )
 @click.option(
     "--locked",
@@ -64,14 +71,15 @@ def check(
     request (JSON, planned as `suggest` does), or a lock (`suggest --lock`); - is stdin.
     """
     from planner.gate.judge import Wishes, judge_files
-    from planner.gate.limits import read_limit
+    from planner.gate.limits import read_growth, read_limit
 
     written = [_target(text) for text in also]
-    baseline = wished.pop("baseline")
+    baseline, growth = wished.pop("baseline"), wished.pop("max_growth")
     asked = ((f"--{name.replace('_', '-')}", text) for name, text in wished.items())
     wishes = Wishes(
         limits=tuple(read_limit(text, flag) for flag, text in asked if text is not None),
         baseline=baseline,
+        growth=read_growth(growth or ""),
         is_locked=locked,
     )
     verdicts = judge_files(files, wishes, sys.stdin.buffer)

@@ -8,9 +8,12 @@ from planner.core.errors import InvalidInputError, NothingFitsError
 from planner.gate.differences import Change, differences
 from planner.gate.documents import Document, read_document
 from planner.gate.facts import Facts, one_line
-from planner.gate.limits import Check, Limit, judge
+from planner.gate.limits import GROWTH, Check, Limit, judge
 from planner.gate.lock import check_lock
 from planner.gate.verdict import Verdict, nothing_fits
+
+BASELINE = "the baseline"
+"""What stdin is called where something is compared with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +23,8 @@ class Wishes:
     limits: tuple[Limit, ...] = ()
     baseline: str | None = None
     """A file."""
+    growth: float | None = GROWTH
+    """By what fraction an amount without a limit may exceed the baseline's; None: by any."""
     is_locked: bool = False
 
 
@@ -45,13 +50,14 @@ def _verdict(file: str, wishes: Wishes, baseline: Facts | None, stdin: BinaryIO)
     document = read_document(file, stdin)
     if document.facts is None:
         return Verdict(document=document, checks=(nothing_fits(document),))
-    checks = judge(document.facts, wishes.limits, baseline)
+    checks = judge(document.facts, wishes.limits, baseline, wishes.growth)
     compared, changes = None, tuple[Change, ...]()
     if wishes.is_locked:
         checks, changes = _locked(document, checks)
         compared = "what was locked"
     if baseline is not None:
-        compared, changes = wishes.baseline, differences(baseline, document.facts)
+        compared = BASELINE if wishes.baseline == "-" else wishes.baseline
+        changes = differences(baseline, document.facts)
     return Verdict(document=document, checks=checks, baseline=compared, changes=changes)
 
 

@@ -138,22 +138,43 @@ def read_limit(text: str, flag: str) -> Limit:
     )
 
 
+def read_growth(text: str) -> float | None:
+    """Return the fraction by which anything may grow; None for any.
+
+    Raises:
+        InvalidInputError: it is none.
+    """
+    match = _TYPED.fullmatch(text.strip())
+    if match and match[3] == "%":
+        return float(match[2]) / _WHOLE
+    if text.strip().lower() == "any":
+        return None
+    raise InvalidInputError(
+        f"cannot read {one_line(text[:40])!r} as a growth",
+        hint="such as 5%, or any",
+        field="--max-growth",
+    )
+
+
 def judge(
-    facts: Facts, limits: Sequence[Limit], baseline: Facts | None = None
+    facts: Facts,
+    limits: Sequence[Limit],
+    baseline: Facts | None = None,
+    growth: float | None = GROWTH,
 ) -> tuple[Check, ...]:
     """Return what is judged of a plan: that it fits, each limit, and its own warnings.
 
-    With a baseline, a quantity that both have and that was given no limit may grow by `GROWTH`.
+    With a baseline, a quantity that both have and that was given no limit may grow by `growth`; by any where that is None.
 
     Raises:
         InvalidInputError: a limit that was asked for cannot be judged.
     """
     checks = [_fits(facts)]
     checks += (_held(facts, limit, baseline) for limit in limits)
-    if baseline is not None:
+    if baseline is not None and growth is not None:
         limited = {limit.quantity.path for limit in limits}
         checks += (
-            _held(facts, Limit(quantity=each, growth=GROWTH), baseline)
+            _held(facts, Limit(quantity=each, growth=growth), baseline)
             for each in QUANTITIES.values()
             if each.path not in limited and facts.amount(each.path) and baseline.amount(each.path)
         )

@@ -117,7 +117,7 @@ def test_the_shell_completes_the_commands_their_flags_and_formats() -> None:
 
     assert offered([], "ch") == {"check"}
     assert offered(["check"], "--max-") == {
-        "--max-memory", "--max-step", "--max-gpu-hours", "--max-cost"
+        "--max-memory", "--max-step", "--max-gpu-hours", "--max-cost", "--max-growth"
     }  # fmt: skip
     assert offered(["check", "--format"], "") == {
         "text", "json", "markdown", "github", "junit", "sarif"

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
+from committed import plan_answer
 from script_checks import TOOLS
 
 ROOT = Path(__file__).parents[2]
@@ -186,8 +187,10 @@ def pull(tmp_path: Path, planner: Path, api: Api) -> Pull:
     return Pull(folder=tmp_path / "checkout", planner=planner, api=api)
 
 
-def longer(tokens: int) -> str:
-    return request(recipe={"sequence_length": tokens})
+def plan(tokens: int = 1024) -> str:
+    answer = plan_answer()
+    answer["job"]["recipe"]["sequence_length"] = tokens
+    return json.dumps(answer)
 
 
 def test_no_step_has_words_of_a_user_in_its_script() -> None:
@@ -201,7 +204,7 @@ def test_no_step_has_words_of_a_user_in_its_script() -> None:
 def test_one_comment_follows_the_difference_to_the_base_branch(pull: Pull) -> None:
     for _ in range(120):
         pull.api.say("words of others", "someone")
-    pull.opened({"plan.json": longer(512)}, {"plan.json": longer(1024)})
+    pull.opened({"plan.json": plan(512)}, {"plan.json": plan(1024)})
     assert pull.run(file="plan.json").returncode == 0
     (first,) = pull.api.mine()
     assert "| sequence length | 512 | 1,024 | +100 % |" in first
@@ -210,7 +213,7 @@ def test_one_comment_follows_the_difference_to_the_base_branch(pull: Pull) -> No
     assert pull.api.authorized == {f"Bearer {HANDED}"}
     pull.run(file="plan.json")
     assert [method for method, _ in pull.api.calls] == ["GET", "GET", "POST", "GET", "GET"]
-    pull.commit({"plan.json": longer(512)})
+    pull.commit({"plan.json": plan(512)})
     pull.run(file="plan.json")
     (second,) = pull.api.mine()
     assert "Nothing differs from the baseline" in second
@@ -218,7 +221,7 @@ def test_one_comment_follows_the_difference_to_the_base_branch(pull: Pull) -> No
 
 
 def test_nothing_changed_is_no_comment_and_another_file_another(pull: Pull) -> None:
-    pull.opened({"plan.json": request()}, {"other.json": request()})
+    pull.opened({"plan.json": plan()}, {"other.json": plan()})
     assert pull.run(file="plan.json").returncode == 0
     assert pull.api.mine() == []
     assert "1 check passed" in pull.summary
@@ -228,7 +231,7 @@ def test_nothing_changed_is_no_comment_and_another_file_another(pull: Pull) -> N
 
 
 def test_a_comment_that_somebody_else_forged_is_left_alone(pull: Pull) -> None:
-    pull.opened({}, {"plan.json": request()})
+    pull.opened({}, {"plan.json": plan()})
     pull.run(file="plan.json")
     forged = pull.api.comments.pop()["body"]
     pull.api.say(forged, "someone")
@@ -276,7 +279,7 @@ def test_a_locked_folder_is_held(pull: Pull, tmp_path: Path) -> None:
     ],
 )
 def test_a_hostile_path_is_a_path(pull: Pull, name: str) -> None:
-    pull.opened({name: longer(512)}, {name: longer(1024)})
+    pull.opened({name: plan(512)}, {name: plan(1024)})
     ended = pull.run(file=name)
     assert ended.returncode == 0, ended.stderr
     assert len(pull.api.mine()) == 1
@@ -295,21 +298,21 @@ def test_a_file_that_cannot_be_read_is_said_in_the_summary(pull: Pull) -> None:
 
 
 def test_what_was_wrong_at_the_base_does_not_stop_its_repair(pull: Pull) -> None:
-    pull.opened({"plan.json": "{"}, {"plan.json": request()})
+    pull.opened({"plan.json": "{"}, {"plan.json": plan()})
     assert pull.run(file="plan.json").returncode == 0
     assert "1 check passed" in pull.summary
 
 
 def test_without_the_right_to_comment_the_verdict_stands(pull: Pull) -> None:
     pull.api.refuses = True
-    pull.opened({}, {"plan.json": request()})
+    pull.opened({}, {"plan.json": plan()})
     ended = pull.run(file="plan.json")
     assert ended.returncode == 0
     assert "::warning title=planner check::the comment could not be written" in ended.stdout
 
 
 def test_a_push_has_a_summary_and_no_comment(pull: Pull) -> None:
-    pull.opened({}, {"plan.json": request()})
+    pull.opened({}, {"plan.json": plan()})
     pull.event = {"ref": "refs/heads/main"}
     assert pull.run(file="plan.json").returncode == 0
     assert "1 check passed" in pull.summary

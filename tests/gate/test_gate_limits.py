@@ -5,7 +5,7 @@ from committed import plan_answer
 
 from planner.core.errors import InvalidInputError
 from planner.gate.facts import Facts, read_facts
-from planner.gate.limits import Check, judge, read_limit
+from planner.gate.limits import Check, judge, read_growth, read_limit
 
 
 @pytest.fixture
@@ -97,6 +97,8 @@ def test_a_baseline_alone_lets_nothing_grow_by_more_than_a_twentieth(
     assert levels == {
         "fits": "pass", "memory": "pass", "step": "error", "gpu-hours": "pass", "cost": "pass"
     }  # fmt: skip
+    assert {each.level for each in judge(facts, [], baseline, read_growth("12%"))} == {"pass"}
+    assert len(judge(facts, [], baseline, read_growth("any"))) == 1
     limited = judge(facts, [read_limit("2s", "--max-step")], baseline)
     assert {each.level for each in limited} == {"pass"}
 
@@ -119,3 +121,10 @@ def test_a_plan_that_does_not_fit_or_cannot_run_is_broken(plan: dict[str, Any]) 
     ]
     levels = [(each.code, each.level) for each in judge(read_facts(plan), [])]
     assert levels == [("CHK001", "error"), ("MEM002", "warning"), ("LAY001", "error")]
+
+
+@pytest.mark.parametrize("text", ["", "5", "nan%", "-5%", "some", "inf"])
+def test_what_is_no_growth_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        read_growth(text)
+    assert caught.value.field == "--max-growth"

@@ -24,7 +24,11 @@ ResultT = TypeVar("ResultT")
 _FORM_PATHS = frozenset({"/", "/plan", "/plan.zip"})
 """Where an error belongs above the form that caused it."""
 _PAGE_PATHS = frozenset({*_FORM_PATHS, "/rules", "/terms", "/docs"})
-_FINDINGS = {"TOP": "Found in a topology", "PRB": "Found on a machine"}
+_FINDINGS = {
+    "TOP": "Found in a topology",
+    "PRB": "Found on a machine",
+    "CHK": "Found by a check of a committed plan",
+}
 """What stands over the findings of a list, by how their codes begin."""
 
 _group = attrgetter("group")

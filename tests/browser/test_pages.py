@@ -147,7 +147,6 @@ def test_pasted_topology_survives_an_error(visit: Visitor) -> None:
     page = opened.page
     page.get_by_label("Model", exact=True).fill("gpt2")
     page.get_by_label("GPU", exact=True).fill("h1000")
-    page.get_by_text("Wiring of the GPUs").click()
     page.get_by_label("Topology").fill("      GPU0\nGPU0   X")
     page.get_by_role("button", name="Plan it").click()
     assert "unknown GPU 'h1000'" in page.get_by_role("alert").inner_text()

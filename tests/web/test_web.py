@@ -368,7 +368,7 @@ def test_error_keeps_what_was_typed(client: TestClient) -> None:
     assert TOPOLOGY in html
     selected = [o["value"] for o in Page(html).all("option") if "selected" in o]
     assert selected == ["bf16", "sometimes"]
-    assert "<details class=\"more\" open>" in html
+    assert '<details class="more" open>' in html
 
 
 def test_unknown_parameters_are_all_named_with_the_nearest(client: TestClient) -> None:

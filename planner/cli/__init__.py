@@ -28,6 +28,9 @@ def cli() -> None:
     """  # noqa: D301 - click reads \b as "keep these lines"
 
 
+_READ_AT_IMPORT = {"OPENBLAS_NUM_THREADS": "1", "PYDANTIC_DISABLE_PLUGINS": "__all__"}
+"""A plan multiplies no matrices and has no plugins: neither threads nor installed packages are looked for."""
+
 for command in (
     plans.suggest,
     plans.estimate,
@@ -47,6 +50,7 @@ for command in (
 
 def main() -> None:
     """Run the command line; every failure ends in one message and the contract's exit code."""
+    os.environ.update(_READ_AT_IMPORT | os.environ)
     try:
         cli.main(prog_name="planner", standalone_mode=False)
     except PlannerError as error:

@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from planner.cli import catalog, knowledge, machine, plans
+from planner.cli import catalog, knowledge, machine, plans, sweeps
 from planner.cli.output import EXIT_MODEL, EXIT_NOTHING_FITS, EXIT_USAGE, say_folded
 from planner.core.errors import (
     InvalidInputError,
@@ -35,6 +35,7 @@ for command in (
     plans.suggest,
     plans.estimate,
     plans.memory,
+    sweeps.sweep,
     knowledge.explain,
     knowledge.model,
     catalog.models,

@@ -417,7 +417,6 @@ def test_a_framework_loads_whole(record: str) -> None:
         framework.matmul.sustained_fraction,
         framework.memory_bound.hbm_fraction,
         framework.uncertainty.compute,
-        framework.uncertainty.memory_bound,
         framework.uncertainty.host,
         framework.uncertainty.memory,
         *framework.uncertainty.communication.values(),
@@ -426,6 +425,9 @@ def test_a_framework_loads_whole(record: str) -> None:
     hidden = (framework.overlap.backward_fraction, framework.overlap.tensor_fraction)
     assert all(0 <= share < 1 for share in hidden)
     assert framework.uncertainty.slower_factor >= 1
+    assert framework.uncertainty.compute < framework.uncertainty.memory_bound <= 2
+    unknown = framework.uncertainty.unknown_release
+    assert 0 < framework.uncertainty.named_release < unknown < 0.5
     assert set(framework.uncertainty.communication) == set(Provenance)
     sections = [each.name for each in fields(framework) if is_dataclass(each.type)]
     assert all(getattr(framework, section).source for section in sections)

@@ -256,24 +256,22 @@ def _loss(
 class LeftOut:
     """Runs of one source and framework, predicted from the others."""
 
-    errors: Column
-    """Predicted over measured, less 1."""
-    is_inside: Column
-    """Whether the measured step lies in the predicted range."""
-    widths: Column
-    """High over low."""
+    measured: Column
+    """Over what was predicted."""
+    low: Column
+    """The range, over what was predicted."""
+    high: Column
 
 
 def left_out(source: str, framework: str) -> LeftOut:
     """Return what the constants that were written down say of a source that had no part in them."""
-    ratios, inside, widths = [], [], []
+    shares = []
     for job, each in _jobs_left_out(source, framework):
         time = estimate_step_time(job, each.layouts)
-        ratios.append(time.step_seconds / each.seconds)
-        inside.append((time.low_seconds <= each.seconds) & (each.seconds <= time.high_seconds))
-        widths.append(time.high_seconds / time.low_seconds)
-    together = [np.concatenate(parts) for parts in (ratios, inside, widths)]
-    return LeftOut(errors=together[0] - 1, is_inside=together[1], widths=together[2])
+        found = (each.seconds, time.low_seconds, time.high_seconds)
+        shares.append([np.asarray(seconds) / time.step_seconds for seconds in found])
+    measured, low, high = (np.concatenate(column) for column in zip(*shares, strict=True))
+    return LeftOut(measured=measured, low=low, high=high)
 
 
 def _jobs_left_out(source: str, framework: str) -> Iterator[tuple[Job, Runs]]:

@@ -12,8 +12,8 @@ from planner.search.space import strategies
 from planner.step_time.communication import pipeline_transfer
 from planner.step_time.doubt import Cause, network_provenance
 from planner.step_time.ledger import StepTime, estimate_step_time
-from planner.step_time.terms import COMMUNICATION
 from planner.step_time.micro_batch import pace
+from planner.step_time.terms import COMMUNICATION
 
 
 def ddp(ranks: int, **fields: Any) -> Layout:

@@ -87,11 +87,12 @@ def read_hybrid(family: DecoderFamily, mlp: Mlp, name: str, config: Config) -> M
 def read_next(name: str, config: Config) -> Model:
     """Return the Model of a qwen3_next config: each layer has one of two mixers and of two MLPs."""
     layers = size(NEXT, config, "layers")
+    kinds = _mixers(config, layers)
     step = config.size("decoder_sparse_step", 1)
     only = config.values.get("mlp_only_layers") or []
     dense = {index for index in only if isinstance(index, int)} if isinstance(only, list) else set()
     are_dense = [index in dense or (index + 1) % step > 0 for index in range(layers)]
-    counts = Counter(zip(_mixers(config, layers), are_dense, strict=True))
+    counts = Counter(zip(kinds, are_dense, strict=True))
     mixers: Mapping[str, Mixer] = {
         _LINEAR: partial(delta_rule, is_joint=True),
         _FULL: gated_attention,

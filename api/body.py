@@ -1,6 +1,7 @@
 """The raw body of a POST, read within limits -> what the wire contract says it is."""
 
 import json
+from collections import Counter
 from http import HTTPStatus
 from typing import Any, NoReturn
 
@@ -97,7 +98,9 @@ def _problem(detail: Any) -> Problem:
 
 def _json(body: bytes) -> Any:
     try:
-        return json.loads(body, parse_constant=_refuse_constant)
+        return json.loads(
+            body, parse_constant=_refuse_constant, object_pairs_hook=_refuse_duplicates
+        )
     except RecursionError:
         raise _malformed("it is nested too deeply") from None
     except ValueError as error:
@@ -106,6 +109,17 @@ def _json(body: bytes) -> Any:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
+
+
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object; which of two values was meant by the same name, nobody can know."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(
+            name for name, count in Counter(name for name, _ in pairs).items() if count > 1
+        )
+        raise ValueError(f"it has {twice[:80]!r} twice in one object")
+    return found
 
 
 def _malformed(reason: str) -> HTTPException:

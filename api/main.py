@@ -18,7 +18,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from api import jobs
 from api.body import read_body
-from api.headers import SecurityHeaders
+from api.headers import KnownAnswers, SecurityHeaders
 from api.problems import Answer, install, no_page
 from api.schema import PROBLEMS, App, estimate_body, suggest_body, topology_body
 from api.settings import Settings
@@ -141,12 +141,9 @@ def get_version() -> Answer:
 
 
 async def _answered(http: Request, job: Callable[..., jobs.Reply], *arguments: Any) -> Response:
-    """Return what a job answers, or that it is what the client has already."""
+    """Return what a job answers; its tag is weak, as the search's seconds are not in it."""
     reply = await http.app.state.work.run(http, job, *arguments)
-    headers = {"ETag": f'"{reply.tag}"'}
-    if http.method == "GET" and headers["ETag"] in http.headers.get("if-none-match", ""):
-        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
-    return Response(reply.body, media_type="application/json", headers=headers)
+    return Response(reply.body, media_type="application/json", headers={"ETag": f'W/"{reply.tag}"'})
 
 
 @asynccontextmanager
@@ -170,6 +167,7 @@ def create_app(settings: Settings | None = None) -> App:
     app.include_router(router)
     if HAS_PAGES:
         pages.mount(app)
+    app.add_middleware(KnownAnswers)
     app.add_middleware(GZipMiddleware)
     app.add_middleware(SecurityHeaders)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=settings.trusted_hosts)

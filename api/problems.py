@@ -15,6 +15,7 @@ from starlette.requests import ClientDisconnect
 
 from api.headers import SECURITY_HEADERS
 from api.jobs import to_json
+from api.work import LostProcessError, TooBusyError, TookTooLongError
 from planner.core.errors import (
     HubUnreachableError,
     ModelAccessError,
@@ -31,6 +32,9 @@ STATUSES: Mapping[type[PlannerError], HTTPStatus] = {
     ModelAccessError: HTTPStatus.FORBIDDEN,
     HubUnreachableError: HTTPStatus.BAD_GATEWAY,
     NothingFitsError: HTTPStatus.CONFLICT,
+    TooBusyError: HTTPStatus.TOO_MANY_REQUESTS,
+    LostProcessError: HTTPStatus.SERVICE_UNAVAILABLE,
+    TookTooLongError: HTTPStatus.GATEWAY_TIMEOUT,
 }
 """The nearest class of an error decides."""
 

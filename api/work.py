@@ -1,12 +1,12 @@
 """Planning beside the server: in processes of its own, within a deadline, as long as the client waits."""
 
+import os
 import traceback
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from anyio import (
     BrokenWorkerProcess,
@@ -18,14 +18,33 @@ from anyio import (
     to_thread,
 )
 from cachetools import TTLCache
-from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
 from api.settings import Settings
+from planner.core.errors import PlannerError
 
 ResultT = TypeVar("ResultT")
 
-_RETRY_AFTER = {"Retry-After": "2"}
+_PRIORITY = 5
+"""Of a process that plans: 0 is the server's, and more is less."""
+_TRIES = 3
+"""Of a request whose process is ended from outside, for its memory perhaps."""
+
+
+class TooBusyError(PlannerError):
+    """As many requests wait as may."""
+
+    headers: ClassVar = {"Retry-After": "2"}
+
+
+class TookTooLongError(PlannerError):
+    """The deadline passed, and the process that planned was ended."""
+
+
+class LostProcessError(PlannerError):
+    """The processes that planned were ended from outside, one after another."""
+
+    headers: ClassVar = {"Retry-After": "2"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +72,7 @@ class Work:
         """Return what a function of a module gives to arguments that can be hashed and pickled.
 
         Raises:
-            HTTPException: too many wait already, or it took too long.
+            PlannerError: too many wait already, it took too long, or its processes were ended.
             ClientDisconnect: nobody waits for the answer any more; its process was ended.
             Exception: whatever the function raises.
         """
@@ -82,9 +101,7 @@ class Work:
         self, request: Request, function: Callable[..., object], *arguments: Any
     ) -> Outcome:
         if self._processes.statistics().tasks_waiting >= max(self.settings.queue, 1):
-            raise HTTPException(
-                HTTPStatus.TOO_MANY_REQUESTS, "too many plans are being made", headers=_RETRY_AFTER
-            )
+            raise TooBusyError("too many plans are being made", hint="try again in some seconds")
         outcome: Outcome | None = None
         with move_on_after(self.settings.deadline_seconds) as deadline:
             async with create_task_group() as group:
@@ -96,33 +113,40 @@ class Work:
         # Its process is gone: the next request, which has a deadline too, is not to wait for a new one.
         self._start_one()
         if deadline.cancelled_caught:
-            limit = f"{self.settings.deadline_seconds:g} s"
-            raise HTTPException(
-                HTTPStatus.GATEWAY_TIMEOUT,
-                f"no answer within {limit}: ask for fewer GPUs, name fields of the strategy, or plan on"
-                " the command line, which has no such limit",
+            raise TookTooLongError(
+                f"no answer within {self.settings.deadline_seconds:g} s",
+                hint="ask for fewer GPUs, name fields of the strategy, or plan on the command line,"
+                " which has no such limit",
             )
         raise ClientDisconnect
 
     async def _start(self, warm: Callable[[], object]) -> None:
-        with suppress(BrokenWorkerProcess):
-            await self._in_process(warm)
+        await self._in_process(warm)
 
     async def _in_process(self, function: Callable[..., object], *arguments: Any) -> Outcome:
-        task = partial(_outcome, function, arguments)
         if not self.settings.processes:
+            task = partial(_outcome, function, arguments)
             return await to_thread.run_sync(task, abandon_on_cancel=True, limiter=self._processes)
-        try:
-            return await to_process.run_sync(task, cancellable=True, limiter=self._processes)
-        except BrokenWorkerProcess:
-            # It was ended from outside, for its memory perhaps: that is no fault of this request.
-            return await to_process.run_sync(task, cancellable=True, limiter=self._processes)
+        task = partial(_outcome_behind_the_server, function, arguments)
+        for _ in range(_TRIES):
+            with suppress(BrokenWorkerProcess):
+                return await to_process.run_sync(task, cancellable=True, limiter=self._processes)
+        lost = "the processes that planned were ended, one after another"
+        return Outcome(error=LostProcessError(lost, hint="try again in some seconds"))
 
 
 async def _cancel_when_gone(request: Request, scope: CancelScope) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
     scope.cancel()
+
+
+def _outcome_behind_the_server(
+    function: Callable[..., object], arguments: tuple[Any, ...]
+) -> Outcome:
+    """Return what a function gives, computed where the server leaves the cores to it."""
+    os.setpriority(os.PRIO_PROCESS, 0, _PRIORITY)
+    return _outcome(function, arguments)
 
 
 def _outcome(function: Callable[..., object], arguments: tuple[Any, ...]) -> Outcome:

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ GPT2 = {"model": "gpt2", "cluster": {"gpus_per_node": 4}}
 CLUSTER = {"gpu": "h100", "gpus_per_node": 8, "nodes": 256}
 LONG = {"model": "deepseek-ai/DeepSeek-V3", "cluster": CLUSTER, "max_gpus": 8192}
 """A plan that takes longer than any deadline here."""
+PAIR = "        GPU0    GPU1\nGPU0     X      NV12\nGPU1    NV12     X"
 
 
 class Service:
@@ -162,6 +163,21 @@ def test_a_process_that_is_killed_loses_no_request(service: Service) -> None:
         assert planned.result()[0] == 200
 
 
+def test_a_request_whose_processes_are_all_killed_is_told_to_come_again(service: Service) -> None:
+    assert service.post({**GPT2, "id": "warm again"})[0] == 200
+    with ThreadPoolExecutor() as pool:
+        planned = pool.submit(service.post, {**LONG, "id": "always killed"})
+        while not planned.done():
+            for worker in service.workers():
+                with suppress(ProcessLookupError):
+                    os.kill(worker, signal.SIGKILL)
+            time.sleep(0.2)
+    status, headers, body = planned.result()
+    assert (status, json.loads(body)["type"]) == (503, "urn:planner:lost-process")
+    assert int(headers["retry-after"]) > 0
+    _wait(lambda: service.post({**GPT2, "id": "after the killing"})[0] == 200)
+
+
 def test_a_body_that_comes_too_slowly_is_refused(service: Service) -> None:
     with socket.create_connection(("127.0.0.1", service.port), timeout=30) as connection:
         connection.sendall(b"POST /v1/suggest HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n{")
@@ -197,6 +213,23 @@ def test_the_same_answer_has_the_same_tag_and_is_not_sent_twice(service: Service
     assert status == 200
     again = service.get("/v1/models/gpt2", {"if-none-match": headers["etag"]})
     assert (again[0], again[2]) == (304, b"")
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("POST", "/v1/suggest"), ("POST", "/v1/topology"), ("GET", "/plan?model=gpt2")],
+)
+def test_an_answer_that_the_client_has_is_not_sent_by_any_method(
+    service: Service, method: str, path: str
+) -> None:
+    body = json.dumps({"text": PAIR} if path.endswith("topology") else GPT2).encode()
+    kind = {"content-type": "application/json"}
+    status, headers, _ = service.ask(method, path, body, kind)
+    assert status == 200
+    for named in (headers["etag"], headers["etag"].removeprefix("W/"), f'"x", {headers["etag"]}'):
+        again = service.ask(method, path, body, kind | {"if-none-match": named})
+        assert (again[0], again[2], again[1]["etag"]) == (304, b"", headers["etag"])
+    assert service.ask(method, path, body, kind | {"if-none-match": '"other"'})[0] == 200
 
 
 def test_an_answer_is_compressed_for_who_can_read_it(service: Service) -> None:

@@ -61,31 +61,60 @@ class Work:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._processes = CapacityLimiter(max(settings.processes, 1))
-        self._start_one: Callable[[], object] = lambda: None
+        self._start_one: Callable[[], object] = _nothing
         self._known: TTLCache[Any, Outcome] = TTLCache(
             settings.cached_answers, settings.cache_seconds
         )
 
     async def run(
-        self, request: Request, function: Callable[..., ResultT], *arguments: Any
+        self,
+        request: Request,
+        function: Callable[..., ResultT],
+        *arguments: Any,
+        token: str = "",
     ) -> ResultT:
         """Return what a function of a module gives to arguments that can be hashed and pickled.
+
+        Args:
+            request: of the client that waits.
+            function: what is to be done.
+            arguments: what its answer depends on.
+            token: a secret that it is given last; then the answer is not kept.
 
         Raises:
             PlannerError: too many wait already, it took too long, or its processes were ended.
             ClientDisconnect: nobody waits for the answer any more; its process was ended.
             Exception: whatever the function raises.
         """
+        outcome: Outcome | None = None
+        async with create_task_group() as group:
+            group.start_soon(_cancel_when_gone, request, group.cancel_scope)
+            outcome = await self.outcome(function, *arguments, token=token)
+            group.cancel_scope.cancel()
+        if outcome is None:
+            raise ClientDisconnect
+        if outcome.error is not None:
+            raise outcome.error
+        result: ResultT = outcome.result
+        return result
+
+    async def outcome(
+        self,
+        function: Callable[..., object],
+        *arguments: Any,
+        token: str = "",
+        may_wait: bool = False,
+    ) -> Outcome:
+        """Return what a function gives or raises; `may_wait`, however many wait already."""
+        if token:
+            return await self._within_limits(function, *arguments, token, may_wait=may_wait)
         key = (function, *arguments)
         outcome = self._known.get(key)
         if outcome is None:
-            outcome = await self._within_limits(request, function, *arguments)
-        if outcome.error is not None:
-            raise outcome.error
-        if self.settings.cached_answers:
+            outcome = await self._within_limits(function, *arguments, may_wait=may_wait)
+        if outcome.error is None and self.settings.cached_answers:
             self._known[key] = outcome
-        result: ResultT = outcome.result
-        return result
+        return outcome
 
     @asynccontextmanager
     async def started(self, warm: Callable[[], object]) -> AsyncIterator[None]:
@@ -95,30 +124,32 @@ class Work:
             for _ in range(self.settings.processes):
                 self._start_one()
             yield
+            self._start_one = _nothing
             group.cancel_scope.cancel()
 
     async def _within_limits(
-        self, request: Request, function: Callable[..., object], *arguments: Any
+        self, function: Callable[..., object], *arguments: Any, may_wait: bool
     ) -> Outcome:
-        if self._processes.statistics().tasks_waiting >= max(self.settings.queue, 1):
-            raise TooBusyError("too many plans are being made", hint="try again in some seconds")
+        waiting = self._processes.statistics().tasks_waiting
+        if waiting >= max(self.settings.queue, 1) and not may_wait:
+            busy = "too many plans are being made"
+            return Outcome(error=TooBusyError(busy, hint="try again in some seconds"))
         outcome: Outcome | None = None
-        with move_on_after(self.settings.deadline_seconds) as deadline:
-            async with create_task_group() as group:
-                group.start_soon(_cancel_when_gone, request, group.cancel_scope)
+        try:
+            with move_on_after(self.settings.deadline_seconds):
                 outcome = await self._in_process(function, *arguments)
-                group.cancel_scope.cancel()
-        if outcome is not None:
-            return outcome
-        # Its process is gone: the next request, which has a deadline too, is not to wait for a new one.
-        self._start_one()
-        if deadline.cancelled_caught:
-            raise TookTooLongError(
-                f"no answer within {self.settings.deadline_seconds:g} s",
-                hint="ask for fewer GPUs, name fields of the strategy, or plan on the command line,"
-                " which has no such limit",
-            )
-        raise ClientDisconnect
+        finally:
+            if outcome is None:
+                # Its process is gone: the next request, which has a deadline too, is not to wait for a new one.
+                self._start_one()
+        return outcome or Outcome(error=self._took_too_long())
+
+    def _took_too_long(self) -> TookTooLongError:
+        return TookTooLongError(
+            f"no answer within {self.settings.deadline_seconds:g} s",
+            hint="ask for fewer GPUs, name fields of the strategy, or plan on the command line,"
+            " which has no such limit",
+        )
 
     async def _start(self, warm: Callable[[], object]) -> None:
         await self._in_process(warm)
@@ -133,6 +164,10 @@ class Work:
                 return await to_process.run_sync(task, cancellable=True, limiter=self._processes)
         lost = "the processes that planned were ended, one after another"
         return Outcome(error=LostProcessError(lost, hint="try again in some seconds"))
+
+
+def _nothing() -> None:
+    """Start no process: the service does not run."""
 
 
 async def _cancel_when_gone(request: Request, scope: CancelScope) -> None:

@@ -8,13 +8,15 @@ from contextlib import asynccontextmanager
 from importlib.metadata import version
 from importlib.util import find_spec
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-from api import catalog, jobs, operations, planning
+from api import catalog, jobs, logs, operations, planning
+from api.access import Access, admitted
 from api.description import App
 from api.headers import KnownAnswers, SecurityHeaders
+from api.metrics import Metrics
 from api.problems import install, no_page
 from api.settings import Settings
 from api.work import Work
@@ -27,6 +29,7 @@ if HAS_PAGES:
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    logs.configure(app.state.work.settings.logs)
     async with app.state.work.started(jobs.warm):
         yield
 
@@ -40,9 +43,11 @@ def create_app(settings: Settings | None = None) -> App:
         version=version("planner"),
         docs_url=None,
         redoc_url=None,
+        dependencies=[Depends(admitted)],
         lifespan=_lifespan,
     )
-    app.state.work = Work(settings)
+    app.state.work, app.state.access = Work(settings), Access(settings)
+    app.state.metrics = Metrics()
     for part in (catalog, planning, operations):
         app.include_router(part.router)
     if HAS_PAGES:
@@ -51,6 +56,7 @@ def create_app(settings: Settings | None = None) -> App:
     app.add_middleware(GZipMiddleware)
     app.add_middleware(SecurityHeaders)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=settings.trusted_hosts)
+    app.add_middleware(logs.Logged, metrics=app.state.metrics)
     install(app, pages.error_page if HAS_PAGES else no_page)
     return app
 

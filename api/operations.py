@@ -3,7 +3,8 @@
 from http import HTTPStatus
 from importlib.metadata import version
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request, Response
+from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
@@ -57,3 +58,10 @@ def readyz() -> Answer:
 def get_version() -> Answer:
     """Say which version answers, and by which schema."""
     return Answer({"version": version("planner"), "schema_version": answers.SCHEMA_VERSION})
+
+
+@router.get("/metrics", include_in_schema=False)
+def metrics(http: Request) -> Response:
+    """Return what Prometheus asks for."""
+    text = http.app.state.metrics.text(http.app.state.work.waiting)
+    return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})

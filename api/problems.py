@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from api import access
 from api.headers import SECURITY_HEADERS
 from api.jobs import to_json
 from api.work import LostProcessError, TooBusyError, TookTooLongError
@@ -39,10 +40,14 @@ STATUSES: Mapping[type[PlannerError], HTTPStatus] = {
     TooBusyError: HTTPStatus.TOO_MANY_REQUESTS,
     LostProcessError: HTTPStatus.SERVICE_UNAVAILABLE,
     TookTooLongError: HTTPStatus.GATEWAY_TIMEOUT,
+    **access.STATUSES,
 }
 """The nearest class of an error decides."""
 
 _EXAMPLES: Mapping[int, PlannerError] = {
+    HTTPStatus.UNAUTHORIZED: access.KeyMissingError(
+        "this service asks for a key", "send it as Authorization: Bearer KEY"
+    ),
     HTTPStatus.FORBIDDEN: ModelAccessError(
         "'some/model' is gated", "accept its terms on its page, then send X-HF-Token", "model"
     ),

@@ -17,9 +17,9 @@ from anyio import (
     to_process,
     to_thread,
 )
-from cachetools import TTLCache
 from starlette.requests import ClientDisconnect, Request
 
+from api.cache import KnownReplies
 from api.settings import Settings
 from planner.core.errors import PlannerError
 
@@ -62,9 +62,7 @@ class Work:
         self.settings = settings
         self._processes = CapacityLimiter(max(settings.processes, 1))
         self._start_one: Callable[[], object] = _nothing
-        self._known: TTLCache[Any, Outcome] = TTLCache(
-            settings.cached_answers, settings.cache_seconds
-        )
+        self._known = KnownReplies(settings)
 
     async def run(
         self,
@@ -109,12 +107,18 @@ class Work:
         if token:
             return await self._within_limits(function, *arguments, token, may_wait=may_wait)
         key = (function, *arguments)
-        outcome = self._known.get(key)
-        if outcome is None:
-            outcome = await self._within_limits(function, *arguments, may_wait=may_wait)
-        if outcome.error is None and self.settings.cached_answers:
-            self._known[key] = outcome
+        known = await self._known.get(key)
+        if known is not None:
+            return Outcome(result=known)
+        outcome = await self._within_limits(function, *arguments, may_wait=may_wait)
+        if outcome.error is None:
+            await self._known.put(key, outcome.result)
         return outcome
+
+    @property
+    def waiting(self) -> int:
+        """Return how many requests wait for a process."""
+        return self._processes.statistics().tasks_waiting
 
     @asynccontextmanager
     async def started(self, warm: Callable[[], object]) -> AsyncIterator[None]:
@@ -125,13 +129,13 @@ class Work:
                 self._start_one()
             yield
             self._start_one = _nothing
+            await self._known.close()
             group.cancel_scope.cancel()
 
     async def _within_limits(
         self, function: Callable[..., object], *arguments: Any, may_wait: bool
     ) -> Outcome:
-        waiting = self._processes.statistics().tasks_waiting
-        if waiting >= max(self.settings.queue, 1) and not may_wait:
+        if self.waiting >= max(self.settings.queue, 1) and not may_wait:
             busy = "too many plans are being made"
             return Outcome(error=TooBusyError(busy, hint="try again in some seconds"))
         outcome: Outcome | None = None

@@ -1,6 +1,7 @@
 """The raw body of a POST, read within limits -> what the wire contract says it is."""
 
 import json
+from collections import Counter
 from http import HTTPStatus
 from typing import Any, NoReturn
 
@@ -15,6 +16,9 @@ from planner.request.cluster import WireModel
 from planner.request.schema import Request, parse_request
 
 LARGEST_BODY_BYTES = 2**20
+LARGEST_BATCH_BYTES = 2**24
+_JSON, _JSON_LINES = "application/json", "application/jsonl"
+_LINES = {_JSON_LINES, "application/x-ndjson", "application/ndjson", "application/json-lines"}
 
 
 class TopologyRequest(WireModel):
@@ -31,16 +35,38 @@ async def read_body(http: fastapi.Request) -> bytes:
         HTTPException: it says that it is no JSON, is too large, or too slow.
         ClientDisconnect: the client left before it was sent.
     """
-    _check_content_type(http.headers.get("content-type", ""))
+    kind = _content_type(http)
+    if kind and kind != _JSON and not kind.endswith("+json"):
+        raise _wrong_type(kind, _JSON)
+    return await _read(http, LARGEST_BODY_BYTES)
+
+
+async def read_lines(http: fastapi.Request) -> tuple[bytes, ...]:
+    """Return the lines of a batch that are not empty.
+
+    All are read before the first is answered: most clients read nothing until all is sent.
+
+    Raises:
+        HTTPException: it is no JSON Lines, is too large, or too slow.
+        ClientDisconnect: the client left before it was sent.
+    """
+    kind = _content_type(http)
+    if kind and kind not in _LINES:
+        raise _wrong_type(kind, _JSON_LINES)
+    body = await _read(http, LARGEST_BATCH_BYTES)
+    lines = tuple(line for line in body.split(b"\n") if line.strip())
+    if any(len(line) > LARGEST_BODY_BYTES for line in lines):
+        raise _too_large("a line of the batch", LARGEST_BODY_BYTES)
+    return lines
+
+
+async def _read(http: fastapi.Request, largest_bytes: int) -> bytes:
     body = bytearray()
     with move_on_after(http.app.state.work.settings.body_seconds) as limit:
         async for chunk in http.stream():
             body += chunk
-            if len(body) > LARGEST_BODY_BYTES:
-                raise HTTPException(
-                    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                    f"the body is larger than {LARGEST_BODY_BYTES:,} bytes",
-                )
+            if len(body) > largest_bytes:
+                raise _too_large("the body", largest_bytes)
     if limit.cancelled_caught:
         close = {"Connection": "close"}
         raise HTTPException(HTTPStatus.REQUEST_TIMEOUT, "the body came too slowly", headers=close)
@@ -76,13 +102,18 @@ def read_request(body: bytes) -> Request:
         raise _malformed("it is nested too deeply") from None
 
 
-def _check_content_type(said: str) -> None:
-    kind = said.partition(";")[0].strip().lower()
-    if kind and kind != "application/json" and not kind.endswith("+json"):
-        raise HTTPException(
-            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-            f"the body is {kind[:80]!r}: send it with the header content-type: application/json",
-        )
+def _content_type(http: fastapi.Request) -> str:
+    return http.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _wrong_type(kind: str, right: str) -> HTTPException:
+    said = f"the body is {kind[:80]!r}: send it with the header content-type: {right}"
+    return HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, said)
+
+
+def _too_large(what: str, most_bytes: int) -> HTTPException:
+    said = f"{what} is larger than {most_bytes:,} bytes"
+    return HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, said)
 
 
 def _problem(detail: Any) -> Problem:
@@ -97,7 +128,9 @@ def _problem(detail: Any) -> Problem:
 
 def _json(body: bytes) -> Any:
     try:
-        return json.loads(body, parse_constant=_refuse_constant)
+        return json.loads(
+            body, parse_constant=_refuse_constant, object_pairs_hook=_refuse_duplicates
+        )
     except RecursionError:
         raise _malformed("it is nested too deeply") from None
     except ValueError as error:
@@ -106,6 +139,17 @@ def _json(body: bytes) -> Any:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
+
+
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object; which of two values was meant by the same name, nobody can know."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(
+            name for name, count in Counter(name for name, _ in pairs).items() if count > 1
+        )
+        raise ValueError(f"it has {twice[:80]!r} twice in one object")
+    return found
 
 
 def _malformed(reason: str) -> HTTPException:

@@ -1,8 +1,9 @@
-"""Headers that every answer carries: nothing but this origin, no script, no frame around it."""
+"""Headers that every answer carries, and answers that a client has already."""
 
 from collections.abc import Mapping
+from http import HTTPStatus
 
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 SECURITY_HEADERS: Mapping[str, str] = {
@@ -31,3 +32,34 @@ class SecurityHeaders:
         if scope.get("method") == "HEAD":
             scope = {**scope, "method": "GET"}
         await self.app(scope, receive, send_with_headers)
+
+
+class KnownAnswers:
+    """Answers 304 where the client names the tag of what would be answered, by any method."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, and of the answer no more than the client lacks."""
+        named = Headers(scope=scope).get("if-none-match", "") if scope["type"] == "http" else ""
+        if not named:
+            await self.app(scope, receive, send)
+            return
+        known = {tag.strip().removeprefix("W/") for tag in named.split(",")}
+        is_known = False
+
+        async def send_what_is_new(message: Message) -> None:
+            nonlocal is_known
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                tag = headers.get("etag", "").removeprefix("W/")
+                is_known = message["status"] == HTTPStatus.OK and bool({tag, "*"} & known - {""})
+                if is_known:
+                    message = {**message, "status": int(HTTPStatus.NOT_MODIFIED)}
+                    del headers["content-length"], headers["content-type"]
+            elif is_known:
+                message = {**message, "body": b""}
+            await send(message)
+
+        await self.app(scope, receive, send_what_is_new)

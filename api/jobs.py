@@ -1,16 +1,25 @@
 """What a process of the service is asked to do: a request in as it came, the answer's bytes out.
 
-Nothing here knows the server: it may be called in any process.
+Nothing here knows the server: it may be called in any process. A `token` opens its owner's models of the Hub.
 """
 
 import hashlib
 import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any, NamedTuple
+
+from starlette.exceptions import HTTPException
 
 from api.body import parse_topology_request, read_request
 from planner import answers
-from planner.core.errors import InvalidInputError
+from planner.accuracy import predict
+from planner.catalog.published_runs import run_source
+from planner.core.errors import InvalidInputError, PlannerError
+from planner.generate.archive import zip_files
+from planner.generate.write_bundle import bundle_files
 from planner.hardware.topology import parse_topology
+from planner.models.hub_client import asking_with
 from planner.request.model import load_model
 
 
@@ -27,18 +36,38 @@ def warm() -> None:
     suggestion(b'{"model": "gpt2"}')
 
 
-def suggestion(body: bytes) -> Reply:
+def suggestion(body: bytes, token: str = "") -> Reply:
     """Recommend a strategy."""
     asked = read_request(body)
-    resolved, plan = answers.suggest(asked, allow_paths=False)
+    with asking_with(token):
+        resolved, plan = answers.suggest(asked, allow_paths=False)
     answer = answers.answer_suggestion(asked, resolved, plan)
     timeless = {**answer, "search": {**answer["search"], "seconds": 0}}
     return _reply(answer, timeless)
 
 
-def estimation(body: bytes) -> Reply:
+def estimation(body: bytes, token: str = "") -> Reply:
     """Estimate one strategy."""
-    return _reply(answers.answer_estimate(read_request(body), allow_paths=False))
+    with asking_with(token):
+        return _reply(answers.answer_estimate(read_request(body), allow_paths=False))
+
+
+def memory(body: bytes, token: str = "") -> Reply:
+    """Say where the memory of one layout goes."""
+    with asking_with(token):
+        resolved, candidate = answers.memory_request(read_request(body), allow_paths=False)
+    return _reply(answers.answer_memory(resolved.job, candidate))
+
+
+def bundle(body: bytes, token: str = "") -> Reply:
+    """Write the launch files of a plan, each as a text."""
+    return _reply({"files": _files(body, token)})
+
+
+def zipped_bundle(body: bytes, token: str = "") -> Reply:
+    """Write the launch files of a plan into a zip."""
+    archive = zip_files(_files(body, token), folder="plan")
+    return Reply(archive, hashlib.sha256(archive).hexdigest())
 
 
 def topology(body: bytes) -> Reply:
@@ -51,15 +80,58 @@ def topology(body: bytes) -> Reply:
     return _reply(parsed.to_wire())
 
 
-def model(name: str) -> Reply:
+def model(name: str, token: str = "") -> Reply:
     """Describe a model."""
-    described, notes = load_model(name, allow_paths=False)
+    with asking_with(token):
+        described, notes = load_model(name, allow_paths=False)
     return _reply({**answers.answer_model(described), "notes": notes})
+
+
+def accuracy(source: str) -> Reply:
+    """Predict the published runs of a source again."""
+    runs = run_source(source)
+    return _reply(asdict(predict.summarize(runs, predict.predict(runs))))
+
+
+def suggested_line(line: bytes, token: str = "") -> bytes:
+    """Recommend a strategy to one line of a batch, or say what is wrong with it."""
+    return _line(suggestion, line, token)
+
+
+def estimated_line(line: bytes, token: str = "") -> bytes:
+    """Estimate the strategy of one line of a batch, or say what is wrong with it."""
+    return _line(estimation, line, token)
+
+
+def refused_line(line: bytes, error: PlannerError) -> bytes:
+    """Return what a line of a batch is answered that has no answer, under its id if it has one."""
+    try:
+        said = json.loads(line)
+    except (ValueError, RecursionError):
+        said = None
+    return to_json(answers.answer_error(error, answers.request_id(said)))
 
 
 def to_json(content: Any) -> bytes:
     """Return JSON in ASCII: a request may hold half of a surrogate pair, and answers echo it."""
     return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
+def _line(job: Callable[[bytes, str], Reply], line: bytes, token: str) -> bytes:
+    try:
+        return job(line, token).body
+    except PlannerError as error:
+        return refused_line(line, error)
+    except HTTPException as error:
+        hint = 'one JSON object a line, such as {"model": "gpt2"}'
+        return refused_line(line, InvalidInputError(str(error.detail), hint=hint))
+
+
+def _files(body: bytes, token: str) -> Mapping[str, str]:
+    asked = read_request(body)
+    with asking_with(token):
+        resolved, plan = answers.suggest(asked, allow_paths=False)
+    return bundle_files(plan, answers.answer_plan(resolved, plan, None))
 
 
 def _reply(answer: Any, hashed: Any = None) -> Reply:

@@ -8,15 +8,20 @@ from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from api import access
 from api.headers import SECURITY_HEADERS
 from api.jobs import to_json
+from api.work import LostProcessError, TooBusyError, TookTooLongError
 from planner.core.errors import (
+    MOST_PROBLEMS,
     HubUnreachableError,
+    InvalidRequestError,
     ModelAccessError,
     ModelNotFoundError,
     NothingFitsError,
@@ -24,6 +29,7 @@ from planner.core.errors import (
     UnknownNameError,
     problems_of,
 )
+from planner.core.errors import Problem as CoreProblem
 
 STATUSES: Mapping[type[PlannerError], HTTPStatus] = {
     PlannerError: HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -31,8 +37,50 @@ STATUSES: Mapping[type[PlannerError], HTTPStatus] = {
     ModelAccessError: HTTPStatus.FORBIDDEN,
     HubUnreachableError: HTTPStatus.BAD_GATEWAY,
     NothingFitsError: HTTPStatus.CONFLICT,
+    TooBusyError: HTTPStatus.TOO_MANY_REQUESTS,
+    LostProcessError: HTTPStatus.SERVICE_UNAVAILABLE,
+    TookTooLongError: HTTPStatus.GATEWAY_TIMEOUT,
+    **access.STATUSES,
 }
 """The nearest class of an error decides."""
+
+_EXAMPLES: Mapping[int, PlannerError] = {
+    HTTPStatus.UNAUTHORIZED: access.KeyMissingError(
+        "this service asks for a key", "send it as Authorization: Bearer KEY"
+    ),
+    HTTPStatus.FORBIDDEN: ModelAccessError(
+        "'some/model' is gated", "accept its terms on its page, then send X-HF-Token", "model"
+    ),
+    HTTPStatus.NOT_FOUND: ModelNotFoundError(
+        "there is no model 'openai/gtp2' on the Hub, or it is private",
+        "did you mean openai-community/gpt2?",
+        "model",
+    ),
+    HTTPStatus.CONFLICT: NothingFitsError(
+        "nothing fits: the smallest layout needs 40 GiB of 15 GiB", "take more GPUs", "cluster"
+    ),
+    HTTPStatus.UNPROCESSABLE_ENTITY: InvalidRequestError(
+        (
+            CoreProblem(
+                field="cluster.gpus_per_node",
+                message="cluster.gpus_per_node: Input should be greater than or equal to 1, not 0",
+                hint="",
+            ),
+            CoreProblem(field="modle", message="unknown field 'modle'", hint="did you mean model?"),
+        )
+    ),
+    HTTPStatus.TOO_MANY_REQUESTS: TooBusyError("too many plans are being made", "try again"),
+    HTTPStatus.BAD_GATEWAY: HubUnreachableError(
+        "'some/model' does not ship with the planner, and the Hub did not answer",
+        "try again, or send its config.json",
+        "model",
+    ),
+    HTTPStatus.SERVICE_UNAVAILABLE: LostProcessError(
+        "the processes that planned were ended, one after another", "try again in some seconds"
+    ),
+    HTTPStatus.GATEWAY_TIMEOUT: TookTooLongError("no answer within 20 s", "ask for fewer GPUs"),
+}
+"""For the description: one of each status."""
 
 _CLIENT_LEFT = 499
 """No status of HTTP: what logs call a client that left."""
@@ -87,7 +135,7 @@ def no_page(_request: Request, _error: PlannerError, _title: str) -> None:
 
 def install(app: FastAPI, error_page: ErrorPage) -> None:
     """Make the app answer every failure with a problem, or with the page for it."""
-    for kind in (PlannerError, HTTPException, Exception):
+    for kind in (PlannerError, HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(kind, partial(_answer_failure, error_page))
     app.add_exception_handler(ClientDisconnect, _answer_nobody)
 
@@ -109,39 +157,56 @@ def _answer_nobody(_request: Request, _error: Exception) -> Response:
 
 
 def _problem(request: Request, error: Exception) -> Problem:
+    path = request.url.path
     if isinstance(error, PlannerError):
-        return _planner_problem(request, error)
+        return _planner_problem(path, _status(request, error), error)
+    if isinstance(error, RequestValidationError):
+        return _planner_problem(path, HTTPStatus.UNPROCESSABLE_ENTITY, _invalid(error))
     if isinstance(error, HTTPException):
-        return _plain_problem(request, error.status_code, str(error.detail))
+        title, detail = HTTPStatus(error.status_code).phrase, str(error.detail)
+        said = detail if detail != title else f"{request.method} {path}: {title.lower()}"
+        return _plain_problem(path, error.status_code, said)
     reason = "this is a fault of the planner; its log says more"
-    return _plain_problem(request, HTTPStatus.INTERNAL_SERVER_ERROR, reason)
+    return _plain_problem(path, HTTPStatus.INTERNAL_SERVER_ERROR, reason)
 
 
-def _planner_problem(request: Request, error: PlannerError) -> Problem:
+def _invalid(error: RequestValidationError) -> PlannerError:
+    """Return what is wrong with parameters and headers; what they hold may be secret."""
+    return InvalidRequestError(
+        tuple(
+            CoreProblem(field=str(detail["loc"][-1]), message=detail["msg"], hint="")
+            for detail in error.errors()[:MOST_PROBLEMS]
+        )
+    )
+
+
+def example_problem(status: int) -> dict[str, Any]:
+    """Return a problem as a status has it."""
+    error = _EXAMPLES.get(status)
+    if error is None:
+        return _plain_problem(
+            "/v1/suggest", status, f"such as {HTTPStatus(status).phrase.lower()}"
+        ).model_dump()
+    return _planner_problem("/v1/suggest", status, error).model_dump()
+
+
+def _planner_problem(path: str, status: int, error: PlannerError) -> Problem:
     words = re.findall(r"[A-Z][a-z]*", type(error).__name__.removesuffix("Error"))
     return Problem(
         type=f"urn:planner:{'-'.join(words).lower()}",
         title=" ".join(words).capitalize(),
-        status=_status(request, error),
+        status=status,
         detail=error.message,
-        instance=request.url.path,
+        instance=path,
         hint=error.hint,
         field=error.field,
         errors=[ErrorItem(**asdict(problem)) for problem in problems_of(error)],
     )
 
 
-def _plain_problem(request: Request, status: int, detail: str) -> Problem:
+def _plain_problem(path: str, status: int, detail: str) -> Problem:
     title = HTTPStatus(status).phrase
-    return Problem(
-        type="about:blank",
-        title=title,
-        status=status,
-        detail=detail
-        if detail != title
-        else f"{request.method} {request.url.path}: {title.lower()}",
-        instance=request.url.path,
-    )
+    return Problem(type="about:blank", title=title, status=status, detail=detail, instance=path)
 
 
 def _status(request: Request, error: PlannerError) -> HTTPStatus:

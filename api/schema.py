@@ -1,15 +1,19 @@
 """What the OpenAPI description says beyond the routes: the contract's schema, and examples."""
 
-from typing import Any
+import json
+from http import HTTPStatus
+from typing import Any, TypeAlias
 
-from fastapi import FastAPI
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
-from api.body import TopologyRequest
-from api.problems import Problem
-from planner.request.schema import Request
+from api.models import answer_model
+from api.problems import example_problem
+from planner.answers import shapes
 
 _REFERENCE = "#/components/schemas/{model}"
+
+Responses: TypeAlias = dict[int | str, dict[str, Any]]
+"""What FastAPI takes to describe a route's answers: by status."""
 
 _GPT2 = {"model": "gpt2", "cluster": {"gpus_per_node": 4}}
 _LLAMA = {
@@ -20,26 +24,90 @@ _LLAMA = {
 _PAIR = "        GPU0    GPU1    CPU Affinity\nGPU0     X      NV12    0-31\nGPU1    NV12     X      0-31"
 _LLAMA_LAYOUT = {"zero_stage": 3, "micro_batch_size": 1, "recompute": "full"}
 
-PROBLEMS: dict[int | str, dict[str, Any]] = {
-    "default": {
-        "description": "What went wrong, and what to do about it",
-        "content": {
-            "application/problem+json": {"schema": {"$ref": _REFERENCE.format(model="Problem")}}
-        },
+_JSON, _ZIP, _LINES = "application/json", "application/zip", "application/jsonl"
+
+READ = (400, 408, 413, 415, 422, 429, 503, 504)
+"""Problems of a route that reads a body and looks nothing up."""
+LOOKED_UP = (403, 404, 422, 429, 502, 503, 504)
+"""Of one that looks up what a name stands for."""
+PLANNED = tuple(sorted({*READ, *LOOKED_UP, 409}))
+"""Of one that plans for a model."""
+BATCH = (400, 408, 413, 415, 422, 429)
+"""Of one that answers a request a line: theirs are in their lines."""
+NAMED = (404, 422)
+"""Of one that has a record by its name."""
+EVERY = (401, 429, 500)
+"""Of any route: a key is missing, too many requests, a fault of ours."""
+
+
+class Bundle(BaseModel):
+    """The launch files of a plan: relative path to text."""
+
+    files: dict[str, str]
+
+
+class TopologyFinding(BaseModel):
+    """What is odd about a topology."""
+
+    code: str
+    message: str
+
+
+class TopologyAnswer(BaseModel):
+    """How the GPUs of one node are connected; pairs are "low-high" indices."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    gpus: int
+    nics: list[str]
+    nvlink: dict[str, int]
+    """The number of links, absent where there is none."""
+    pcie: dict[str, str]
+    islands: list[list[int]]
+    """Sets of GPUs that NVLink joins, each to each."""
+    numa: dict[str, int]
+    findings: list[TopologyFinding]
+
+
+class ModelWithNotes(answer_model(shapes.ModelAnswer)):  # type: ignore[misc]
+    """A model: its parameters and parts, and what to know of its source."""
+
+    notes: list[str]
+
+
+def answered(statuses: tuple[int, ...], model: type[BaseModel]) -> Responses:
+    """Return the description of answers in JSON: the model's, or problems."""
+    return {200: {"model": model}, **_problems(statuses)}
+
+
+def zip_file(statuses: tuple[int, ...]) -> Responses:
+    """Return the description of an answer that is a zip, or of problems."""
+    content = {_ZIP: {"schema": {"type": "string", "format": "binary"}}}
+    return {200: {"description": "The files", "content": content}, **_problems(statuses)}
+
+
+def json_lines(statuses: tuple[int, ...]) -> Responses:
+    """Return the description of answers a line, or of problems with all of it."""
+    content = {
+        _LINES: {"schema": {"type": "string"}, "example": '{"id":1,"ok":false,"error":{}}\n'}
     }
-}
+    said = "A line per request, in order: its answer, or {id, ok: false, error}"
+    return {200: {"description": said, "content": content}, **_problems(statuses)}
 
 
-class App(FastAPI):
-    """Describes bodies that the routes read by themselves."""
-
-    def openapi(self) -> dict[str, Any]:
-        """Return the description with the contract's schemas."""
-        description = super().openapi()
-        schemas = description.setdefault("components", {}).setdefault("schemas", {})
-        for model in (Request, TopologyRequest, Problem):
-            schemas |= _schemas(model)
-        return description
+def _problems(statuses: tuple[int, ...]) -> Responses:
+    return {
+        status: {
+            "description": HTTPStatus(status).phrase,
+            "content": {
+                "application/problem+json": {
+                    "schema": {"$ref": _REFERENCE.format(model="Problem")},
+                    "example": example_problem(status),
+                }
+            },
+        }
+        for status in sorted({*statuses, *EVERY})
+    }
 
 
 def suggest_body() -> dict[str, Any]:
@@ -54,6 +122,13 @@ def estimate_body() -> dict[str, Any]:
     return _body(
         {"gpt2": ("gpt2 on 4 GPUs, DDP", gpt2), "llama": ("Llama-2-7b on 8 A100, ZeRO-3", llama)}
     )
+
+
+def batch_body() -> dict[str, Any]:
+    """Return the description of a body with a request a line."""
+    line = json.dumps({"id": 1, **_GPT2}) + "\n"
+    content = {_LINES: {"schema": {"type": "string"}, "example": line}}
+    return {"requestBody": {"required": True, "content": content}}
 
 
 def topology_body() -> dict[str, Any]:
@@ -72,8 +147,3 @@ def _body(
         },
     }
     return {"requestBody": {"required": True, "content": {"application/json": content}}}
-
-
-def _schemas(model: type[BaseModel]) -> dict[str, Any]:
-    schema = model.model_json_schema(ref_template=_REFERENCE)
-    return {**schema.pop("$defs", {}), model.__name__: schema}

@@ -1,8 +1,10 @@
 """What whoever runs the service may set, by environment variables: PLANNER_DEADLINE_SECONDS=10."""
 
 import os
+from typing import Literal
 
-from pydantic import Field
+from limits import parse
+from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 _MINUTE = 60.0
@@ -25,5 +27,24 @@ class Settings(BaseSettings):
     """Held to be given again; one of them takes up to some 200 kB."""
     cache_seconds: float = Field(default=10 * _MINUTE, gt=0)
     """After which a model of the Hub is looked up anew."""
+    redis_url: SecretStr | None = None
+    """Of a Redis that several replicas share their answers in, such as redis://redis:6379/0."""
+    api_keys: list[SecretStr] = []
+    """Of which a request must have one, as JSON; none: it needs none."""
+    rate: str = ""
+    """Of requests per client, such as 60/minute; "" for any."""
+    logs: Literal["json", "text"] = "json"
     trusted_hosts: list[str] = ["*"]
     """That a request may name as its host, as JSON: '["planner.example.org"]'."""
+
+    @field_validator("rate")
+    @classmethod
+    def _is_a_rate(cls, said: str) -> str:
+        """Refuse at the start what no limit could be read from.
+
+        Raises:
+            ValueError: it is no rate.
+        """
+        if said:
+            parse(said)
+        return said

@@ -1,12 +1,12 @@
 """Planning beside the server: in processes of its own, within a deadline, as long as the client waits."""
 
+import os
 import traceback
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from anyio import (
     BrokenWorkerProcess,
@@ -17,15 +17,34 @@ from anyio import (
     to_process,
     to_thread,
 )
-from cachetools import TTLCache
-from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
+from api.cache import KnownReplies
 from api.settings import Settings
+from planner.core.errors import PlannerError
 
 ResultT = TypeVar("ResultT")
 
-_RETRY_AFTER = {"Retry-After": "2"}
+_PRIORITY = 5
+"""Of a process that plans: 0 is the server's, and more is less."""
+_TRIES = 3
+"""Of a request whose process is ended from outside, for its memory perhaps."""
+
+
+class TooBusyError(PlannerError):
+    """As many requests wait as may."""
+
+    headers: ClassVar = {"Retry-After": "2"}
+
+
+class TookTooLongError(PlannerError):
+    """The deadline passed, and the process that planned was ended."""
+
+
+class LostProcessError(PlannerError):
+    """The processes that planned were ended from outside, one after another."""
+
+    headers: ClassVar = {"Retry-After": "2"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,31 +61,64 @@ class Work:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._processes = CapacityLimiter(max(settings.processes, 1))
-        self._start_one: Callable[[], object] = lambda: None
-        self._known: TTLCache[Any, Outcome] = TTLCache(
-            settings.cached_answers, settings.cache_seconds
-        )
+        self._start_one: Callable[[], object] = _nothing
+        self._known = KnownReplies(settings)
 
     async def run(
-        self, request: Request, function: Callable[..., ResultT], *arguments: Any
+        self,
+        request: Request,
+        function: Callable[..., ResultT],
+        *arguments: Any,
+        token: str = "",
     ) -> ResultT:
         """Return what a function of a module gives to arguments that can be hashed and pickled.
 
+        Args:
+            request: of the client that waits.
+            function: what is to be done.
+            arguments: what its answer depends on.
+            token: a secret that it is given last; then the answer is not kept.
+
         Raises:
-            HTTPException: too many wait already, or it took too long.
+            PlannerError: too many wait already, it took too long, or its processes were ended.
             ClientDisconnect: nobody waits for the answer any more; its process was ended.
             Exception: whatever the function raises.
         """
-        key = (function, *arguments)
-        outcome = self._known.get(key)
+        outcome: Outcome | None = None
+        async with create_task_group() as group:
+            group.start_soon(_cancel_when_gone, request, group.cancel_scope)
+            outcome = await self.outcome(function, *arguments, token=token)
+            group.cancel_scope.cancel()
         if outcome is None:
-            outcome = await self._within_limits(request, function, *arguments)
+            raise ClientDisconnect
         if outcome.error is not None:
             raise outcome.error
-        if self.settings.cached_answers:
-            self._known[key] = outcome
         result: ResultT = outcome.result
         return result
+
+    async def outcome(
+        self,
+        function: Callable[..., object],
+        *arguments: Any,
+        token: str = "",
+        may_wait: bool = False,
+    ) -> Outcome:
+        """Return what a function gives or raises; `may_wait`, however many wait already."""
+        if token:
+            return await self._within_limits(function, *arguments, token, may_wait=may_wait)
+        key = (function, *arguments)
+        known = await self._known.get(key)
+        if known is not None:
+            return Outcome(result=known)
+        outcome = await self._within_limits(function, *arguments, may_wait=may_wait)
+        if outcome.error is None:
+            await self._known.put(key, outcome.result)
+        return outcome
+
+    @property
+    def waiting(self) -> int:
+        """Return how many requests wait for a process."""
+        return self._processes.statistics().tasks_waiting
 
     @asynccontextmanager
     async def started(self, warm: Callable[[], object]) -> AsyncIterator[None]:
@@ -76,53 +128,64 @@ class Work:
             for _ in range(self.settings.processes):
                 self._start_one()
             yield
+            self._start_one = _nothing
+            await self._known.close()
             group.cancel_scope.cancel()
 
     async def _within_limits(
-        self, request: Request, function: Callable[..., object], *arguments: Any
+        self, function: Callable[..., object], *arguments: Any, may_wait: bool
     ) -> Outcome:
-        if self._processes.statistics().tasks_waiting >= max(self.settings.queue, 1):
-            raise HTTPException(
-                HTTPStatus.TOO_MANY_REQUESTS, "too many plans are being made", headers=_RETRY_AFTER
-            )
+        if self.waiting >= max(self.settings.queue, 1) and not may_wait:
+            busy = "too many plans are being made"
+            return Outcome(error=TooBusyError(busy, hint="try again in some seconds"))
         outcome: Outcome | None = None
-        with move_on_after(self.settings.deadline_seconds) as deadline:
-            async with create_task_group() as group:
-                group.start_soon(_cancel_when_gone, request, group.cancel_scope)
+        try:
+            with move_on_after(self.settings.deadline_seconds):
                 outcome = await self._in_process(function, *arguments)
-                group.cancel_scope.cancel()
-        if outcome is not None:
-            return outcome
-        # Its process is gone: the next request, which has a deadline too, is not to wait for a new one.
-        self._start_one()
-        if deadline.cancelled_caught:
-            limit = f"{self.settings.deadline_seconds:g} s"
-            raise HTTPException(
-                HTTPStatus.GATEWAY_TIMEOUT,
-                f"no answer within {limit}: ask for fewer GPUs, name fields of the strategy, or plan on"
-                " the command line, which has no such limit",
-            )
-        raise ClientDisconnect
+        finally:
+            if outcome is None:
+                # Its process is gone: the next request, which has a deadline too, is not to wait for a new one.
+                self._start_one()
+        return outcome or Outcome(error=self._took_too_long())
+
+    def _took_too_long(self) -> TookTooLongError:
+        return TookTooLongError(
+            f"no answer within {self.settings.deadline_seconds:g} s",
+            hint="ask for fewer GPUs, name fields of the strategy, or plan on the command line,"
+            " which has no such limit",
+        )
 
     async def _start(self, warm: Callable[[], object]) -> None:
-        with suppress(BrokenWorkerProcess):
-            await self._in_process(warm)
+        await self._in_process(warm)
 
     async def _in_process(self, function: Callable[..., object], *arguments: Any) -> Outcome:
-        task = partial(_outcome, function, arguments)
         if not self.settings.processes:
+            task = partial(_outcome, function, arguments)
             return await to_thread.run_sync(task, abandon_on_cancel=True, limiter=self._processes)
-        try:
-            return await to_process.run_sync(task, cancellable=True, limiter=self._processes)
-        except BrokenWorkerProcess:
-            # It was ended from outside, for its memory perhaps: that is no fault of this request.
-            return await to_process.run_sync(task, cancellable=True, limiter=self._processes)
+        task = partial(_outcome_behind_the_server, function, arguments)
+        for _ in range(_TRIES):
+            with suppress(BrokenWorkerProcess):
+                return await to_process.run_sync(task, cancellable=True, limiter=self._processes)
+        lost = "the processes that planned were ended, one after another"
+        return Outcome(error=LostProcessError(lost, hint="try again in some seconds"))
+
+
+def _nothing() -> None:
+    """Start no process: the service does not run."""
 
 
 async def _cancel_when_gone(request: Request, scope: CancelScope) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
     scope.cancel()
+
+
+def _outcome_behind_the_server(
+    function: Callable[..., object], arguments: tuple[Any, ...]
+) -> Outcome:
+    """Return what a function gives, computed where the server leaves the cores to it."""
+    os.setpriority(os.PRIO_PROCESS, 0, _PRIORITY)
+    return _outcome(function, arguments)
 
 
 def _outcome(function: Callable[..., object], arguments: tuple[Any, ...]) -> Outcome:

@@ -9,9 +9,9 @@ from typing import TypeAlias
 from planner import answers
 from planner.advice.plan import Plan
 from planner.core.errors import PlannerError
+from planner.generate.archive import zip_files
 from planner.generate.write_bundle import bundle_files
 from planner.request.schema import Resolved
-from web.archive import zip_files
 from web.form import Question, read_question
 from web.pages import render
 from web.result import result

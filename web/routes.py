@@ -1,6 +1,7 @@
 """The pages, and the plan as JSON and as a zip. Errors are raised; the app they are mounted in shows them."""
 
 from collections.abc import Callable, Mapping
+from hashlib import sha256
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -43,23 +44,23 @@ def form_page(request: Request) -> HTMLResponse:
 @router.get("/plan")
 async def plan_page(request: Request) -> HTMLResponse:
     """Show the plan that the query string asks for."""
-    return HTMLResponse(await _planned(request, draw_plan, str(request.base_url)))
+    page = await _planned(request, draw_plan, str(request.base_url))
+    return HTMLResponse(page, headers=_tag(page.encode()))
 
 
 @router.get("/plan.json")
 async def plan_json(request: Request) -> Response:
     """Return what POST /v1/suggest answers to the same question."""
-    return Response(await _planned(request, plan_as_json), media_type="application/json")
+    answer = await _planned(request, plan_as_json)
+    return Response(answer, media_type="application/json", headers=_tag(answer))
 
 
 @router.get("/plan.zip")
 async def plan_zip(request: Request) -> Response:
     """Return the plan's files; the same question gives the same bytes."""
-    return Response(
-        await _planned(request, zip_plan),
-        media_type="application/zip",
-        headers={"Content-Disposition": 'attachment; filename="plan.zip"'},
-    )
+    archive = await _planned(request, zip_plan)
+    headers = {"Content-Disposition": 'attachment; filename="plan.zip"', **_tag(archive)}
+    return Response(archive, media_type="application/zip", headers=headers)
 
 
 @router.get("/rules")
@@ -145,6 +146,11 @@ async def _planned(request: Request, job: Callable[..., ResultT], *arguments: st
     query = tuple(request.query_params.multi_items())
     answer: ResultT = await request.app.state.work.run(request, job, query, *arguments)
     return answer
+
+
+def _tag(content: bytes) -> dict[str, str]:
+    """Return the header by which a client says that it has the same already."""
+    return {"ETag": f'W/"{sha256(content).hexdigest()}"'}
 
 
 def _form(request: Request) -> Mapping[str, Any]:

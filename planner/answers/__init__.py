@@ -1,6 +1,6 @@
 """The answer as JSON: a Plan or an estimate in, the contract's objects out, for every door."""
 
-from planner.answers.batch import answer_batch, answer_each
+from planner.answers.batch import answer_batch, answer_each, request_id
 from planner.answers.envelope import SCHEMA_VERSION, answer_error, describe_error
 from planner.answers.estimate import answer_estimate, estimate_request
 from planner.answers.instance import answer_instance
@@ -25,5 +25,6 @@ __all__ = [
     "describe_error",
     "estimate_request",
     "memory_request",
+    "request_id",
     "suggest",
 ]

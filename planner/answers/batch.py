@@ -1,22 +1,27 @@
 """Many requests in, one answer each out; a bad one spoils none but its own."""
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import TypeVar
 
 from planner.answers.envelope import answer_error
 from planner.answers.estimate import answer_estimate
+from planner.answers.shapes import EstimateAnswer, RefusedAnswer
 from planner.core.errors import PlannerError
 from planner.request.schema import Request, parse_request
 
+AnswerT = TypeVar("AnswerT")
 
-def answer_batch(payloads: Iterable[object], *, allow_paths: bool) -> Iterator[dict[str, Any]]:
+
+def answer_batch(
+    payloads: Iterable[object], *, allow_paths: bool
+) -> Iterator[EstimateAnswer | RefusedAnswer]:
     """Yield one estimate per payload, in order; a bad one yields its error and the rest go on."""
     return answer_each(payloads, lambda request: answer_estimate(request, allow_paths=allow_paths))
 
 
 def answer_each(
-    payloads: Iterable[object], answer: Callable[[Request], dict[str, Any]]
-) -> Iterator[dict[str, Any]]:
+    payloads: Iterable[object], answer: Callable[[Request], AnswerT]
+) -> Iterator[AnswerT | RefusedAnswer]:
     """Yield what `answer` gives to each payload's request, or the error of that payload alone.
 
     A payload that could not be read is the error itself.
@@ -27,14 +32,10 @@ def answer_each(
                 raise payload
             yield answer(parse_request(payload))
         except PlannerError as error:
-            yield answer_error(error, _id(payload))
+            yield answer_error(error, request_id(payload))
 
 
-def _id(payload: object) -> str | int | None:
+def request_id(payload: object) -> str | int | None:
     """Return the id of what may be no request; an id that is no id is not echoed."""
-    request_id = payload.get("id") if isinstance(payload, dict) else None
-    return (
-        request_id
-        if isinstance(request_id, str | int) and not isinstance(request_id, bool)
-        else None
-    )
+    said = payload.get("id") if isinstance(payload, dict) else None
+    return said if isinstance(said, str | int) and not isinstance(said, bool) else None

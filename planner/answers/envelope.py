@@ -1,27 +1,27 @@
 """What every answer begins with, and what a request without an answer gets."""
 
 from dataclasses import asdict
-from typing import Any
 
+from planner.answers.shapes import Accepted, ErrorAnswer, RefusedAnswer
 from planner.core.errors import InvalidRequestError, PlannerError
 
 SCHEMA_VERSION = "1.0"
 """Minor: fields were added. Major: fields changed."""
 
 
-def accepted(request_id: str | int | None) -> dict[str, Any]:
+def accepted(request_id: str | int | None) -> Accepted:
     """Return what stands before an answer."""
     return {"id": request_id, "ok": True, "schema_version": SCHEMA_VERSION}
 
 
-def answer_error(error: PlannerError, request_id: str | int | None = None) -> dict[str, Any]:
+def answer_error(error: PlannerError, request_id: str | int | None = None) -> RefusedAnswer:
     """Return a failed line of a batch."""
     return {"id": request_id, "ok": False, "error": describe_error(error)}
 
 
-def describe_error(error: PlannerError) -> dict[str, Any]:
+def describe_error(error: PlannerError) -> ErrorAnswer:
     """Return what is wrong, where, and what to do; every problem of a request body."""
-    described: dict[str, Any] = {
+    described: ErrorAnswer = {
         "type": type(error).__name__,
         "message": error.message,
         "hint": error.hint,

@@ -1,11 +1,18 @@
 """One layout: what was asked in, its memory, time and host memory out."""
 
 from dataclasses import asdict
-from typing import Any
 
 from planner.advice.layout_findings import layout_findings
 from planner.answers.envelope import accepted
 from planner.answers.finding import finding_answer
+from planner.answers.shapes import (
+    CandidateAnswer,
+    EstimateAnswer,
+    HostMemoryAnswer,
+    MemoryAnswer,
+    TimeAnswer,
+    TrainingAnswer,
+)
 from planner.answers.term import term_answer
 from planner.core.errors import InvalidInputError
 from planner.domain.job import Job
@@ -20,7 +27,7 @@ from planner.step_time.ledger import StepTime
 _OF_SUGGESTIONS = ("objective", "max_gpus", "deadline_hours", "why")
 
 
-def answer_estimate(request: Request, *, allow_paths: bool) -> dict[str, Any]:
+def answer_estimate(request: Request, *, allow_paths: bool) -> EstimateAnswer:
     """Return the estimate of one layout.
 
     Raises:
@@ -56,7 +63,7 @@ def estimate_request(request: Request, *, allow_paths: bool) -> tuple[Resolved, 
     return resolved, estimate(resolved.job, strategy)
 
 
-def candidate_answer(job: Job, candidate: Candidate) -> dict[str, Any]:
+def candidate_answer(job: Job, candidate: Candidate) -> CandidateAnswer:
     """Return a layout with its memory, its time, and what it needs of the host."""
     step_time, host = candidate.step_time, estimate_host_memory(job, candidate.strategy)
     return {
@@ -74,7 +81,7 @@ def candidate_answer(job: Job, candidate: Candidate) -> dict[str, Any]:
     }
 
 
-def _memory(job: Job, candidate: Candidate) -> dict[str, Any]:
+def _memory(job: Job, candidate: Candidate) -> MemoryAnswer:
     memory = candidate.memory
     return {
         "peak_bytes": round(float(memory.peak_bytes)),
@@ -95,7 +102,7 @@ def _memory(job: Job, candidate: Candidate) -> dict[str, Any]:
     }
 
 
-def _time(step_time: StepTime) -> dict[str, Any]:
+def _time(step_time: StepTime) -> TimeAnswer:
     return {
         "step_seconds": float(step_time.step_seconds),
         "low_seconds": float(step_time.low_seconds),
@@ -104,14 +111,24 @@ def _time(step_time: StepTime) -> dict[str, Any]:
     }
 
 
-def _training(job: Job, candidate: Candidate) -> dict[str, Any] | None:
+def _training(job: Job, candidate: Candidate) -> TrainingAnswer | None:
     run = training_run(job, candidate.step_time)
     if run is None:
         return None
-    return {**asdict(run), "usd": run.usd or None, "price_date": run.price_date or None}
+    return {
+        "tokens": run.tokens,
+        "steps": run.steps,
+        "seconds": run.seconds,
+        "start_up_seconds": run.start_up_seconds,
+        "low_seconds": run.low_seconds,
+        "high_seconds": run.high_seconds,
+        "gpu_hours": run.gpu_hours,
+        "usd": run.usd or None,
+        "price_date": run.price_date or None,
+    }
 
 
-def _host_memory(host: HostMemory) -> dict[str, Any]:
+def _host_memory(host: HostMemory) -> HostMemoryAnswer:
     return {
         "training_bytes": round(float(host.training_bytes)),
         "loading_bytes": round(float(host.loading.amount)),

@@ -1,9 +1,10 @@
 """A finding as JSON: the rule that fired, and what it says."""
 
 from planner.advice.rules import Finding
+from planner.answers.shapes import FindingAnswer
 
 
-def finding_answer(finding: Finding) -> dict[str, str]:
+def finding_answer(finding: Finding) -> FindingAnswer:
     """Return a finding."""
     return {
         "code": finding.code,

@@ -1,8 +1,7 @@
 """Where the memory of one layout goes: every stage, beside training, and what would fit."""
 
-from typing import Any
-
 from planner.answers.estimate import estimate_request
+from planner.answers.shapes import MemoryOfLayoutAnswer
 from planner.answers.suggestion import plan_of_all
 from planner.core.errors import NothingFitsError
 from planner.domain.job import Job
@@ -38,7 +37,7 @@ def memory_request(request: Request, *, allow_paths: bool) -> tuple[Resolved, Ca
     return resolved, plan.chosen
 
 
-def answer_memory(job: Job, candidate: Candidate) -> dict[str, Any]:
+def answer_memory(job: Job, candidate: Candidate) -> MemoryOfLayoutAnswer:
     """Return bytes, sequences, tokens and GPUs."""
     s = candidate.strategy
     host = estimate_host_memory(job, s)
@@ -70,7 +69,7 @@ def answer_memory(job: Job, candidate: Candidate) -> dict[str, Any]:
             "loading_bytes": round(float(host.loading.amount)),
             "training_bytes": round(float(host.training_bytes)),
             "available_bytes": round(host.available_bytes) or None,
-            "fits": host.fits,
+            "fits": None if host.fits is None else bool(host.fits),
         },
         "largest_micro_batch_size": largest_micro_batch(job, s),
         "longest_sequence_length": longest_sequence(job, s),

@@ -1,12 +1,12 @@
 """What the planner knows of a model."""
 
 from dataclasses import asdict
-from typing import Any
 
+from planner.answers.shapes import ModelAnswer
 from planner.domain.model import Model
 
 
-def answer_model(model: Model) -> dict[str, Any]:
+def answer_model(model: Model) -> ModelAnswer:
     """Return what the planner knows of a model."""
     return {
         "name": model.name,

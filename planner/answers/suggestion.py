@@ -1,15 +1,21 @@
 """A plan: what was asked in, the choice, what else was considered and the findings out."""
 
 from dataclasses import asdict, replace
-from typing import Any
 
 from planner.advice.alternatives import ParetoPoint, Rejected
 from planner.advice.budget import plan_within
 from planner.advice.lighter_loss import plan_of_any_loss
 from planner.advice.plan import Plan, make_plan
-from planner.answers.envelope import accepted
+from planner.answers.envelope import SCHEMA_VERSION
 from planner.answers.estimate import candidate_answer
 from planner.answers.finding import finding_answer
+from planner.answers.shapes import (
+    JobAnswer,
+    LaunchAnswer,
+    ParetoAnswer,
+    RejectedAnswer,
+    SuggestionAnswer,
+)
 from planner.answers.why_not import answer_why, ask_why
 from planner.core.errors import NothingFitsError
 from planner.domain.job import Job
@@ -78,19 +84,22 @@ def _without_compile(
     return replace(resolved, assumptions=(*resolved.assumptions, dropped)), found
 
 
-def answer_suggestion(request: Request, resolved: Resolved, plan: Plan) -> dict[str, Any]:
+def answer_suggestion(request: Request, resolved: Resolved, plan: Plan) -> SuggestionAnswer:
     """Return the contract's answer to a suggestion, and to the fields that it asks "why not" of."""
     answer = answer_plan(resolved, plan, request.id)
     if request.why is None:
         return answer
-    return {**answer, "why": answer_why(ask_why(request, plan))}
+    answer["why"] = answer_why(ask_why(request, plan))
+    return answer
 
 
-def answer_plan(resolved: Resolved, plan: Plan, request_id: str | int | None) -> dict[str, Any]:
+def answer_plan(resolved: Resolved, plan: Plan, request_id: str | int | None) -> SuggestionAnswer:
     """Return the contract's answer to a suggestion."""
     job = plan.job
     return {
-        **accepted(request_id),
+        "id": request_id,
+        "ok": True,
+        "schema_version": SCHEMA_VERSION,
         "job": _job(job),
         "chosen": candidate_answer(job, plan.chosen),
         "launch": _launch(plan),
@@ -113,7 +122,7 @@ def answer_plan(resolved: Resolved, plan: Plan, request_id: str | int | None) ->
     }
 
 
-def _job(job: Job) -> dict[str, Any]:
+def _job(job: Job) -> JobAnswer:
     cluster = job.cluster
     return {
         "model": {"name": job.model.name, "parameters": job.model.parameters},
@@ -132,7 +141,7 @@ def _job(job: Job) -> dict[str, Any]:
     }
 
 
-def _launch(plan: Plan) -> dict[str, Any]:
+def _launch(plan: Plan) -> LaunchAnswer:
     launch, instead = plan.launch, plan.instead
     return {
         "targets": list(launch.targets),
@@ -149,7 +158,7 @@ def _launch(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _rejected(rejected: Rejected) -> dict[str, Any]:
+def _rejected(rejected: Rejected) -> RejectedAnswer:
     return {
         "strategy": rejected.strategy.contract(),
         "family": rejected.family,
@@ -158,7 +167,7 @@ def _rejected(rejected: Rejected) -> dict[str, Any]:
     }
 
 
-def _point(point: ParetoPoint) -> dict[str, Any]:
+def _point(point: ParetoPoint) -> ParetoAnswer:
     strategy = point.candidate.strategy
     return {
         "gpus": point.gpus,

@@ -1,18 +1,16 @@
 """A term as JSON: its name, its amount, and the arithmetic and source behind it."""
 
-from typing import Any
-
+from planner.answers.shapes import TermAnswer
 from planner.core.term import Term
 
 
-def term_answer(term: Term, unit: str) -> dict[str, Any]:
+def term_answer(term: Term, unit: str) -> TermAnswer:
     """Return a term, with what it opens into; bytes are whole numbers, seconds are not."""
     amount = float(term.amount)
-    answer = {
-        "name": term.name,
-        unit: round(amount) if unit == "bytes" else amount,
-        "how": term.how,
-        "source": term.source,
-    }
+    said: TermAnswer = (
+        {"name": term.name, "bytes": round(amount), "how": term.how, "source": term.source}
+        if unit == "bytes"
+        else {"name": term.name, "seconds": amount, "how": term.how, "source": term.source}
+    )
     parts = [term_answer(part, unit) for part in term.parts if part.amount]
-    return answer | {"parts": parts} if parts else answer
+    return {**said, "parts": parts} if parts else said

@@ -1,10 +1,9 @@
 """Why not another layout: what stands against pinned fields, or what they would cost."""
 
-from typing import Any
-
 from planner.advice.plan import Plan
 from planner.advice.why_not import WhyNot, why_not
 from planner.answers.finding import finding_answer
+from planner.answers.shapes import WhyAnswer
 from planner.domain.strategy import Choice
 from planner.request.schema import Request
 from planner.request.strategy import pinned_fields
@@ -16,7 +15,7 @@ def ask_why(request: Request, plan: Plan) -> WhyNot:
     return why_not(plan, pinned_fields(request.why))
 
 
-def answer_why(answer: WhyNot) -> dict[str, Any]:
+def answer_why(answer: WhyNot) -> WhyAnswer:
     """Return what stands against the pinned fields, or what they would cost."""
     candidate = answer.candidate
     return {

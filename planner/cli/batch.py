@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -68,7 +68,7 @@ def print_suggestions(file: Any, out: str | None, *, force: bool) -> None:
 
     taken: set[str] = set()
 
-    def answer(request: Any) -> dict[str, Any]:
+    def answer(request: Any) -> Mapping[str, Any]:
         name = None if out is None else _folder_name(request.id, taken)
         resolved, plan = answers.suggest(request, allow_paths=True)
         suggestion = answers.answer_suggestion(request, resolved, plan)

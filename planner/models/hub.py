@@ -246,7 +246,7 @@ def _custom_code(name: str, config: Mapping[str, Any]) -> str:
 def _entry(repository: Repository) -> tuple[CachedConfig, str]:
     """Return what is known about a repository, and a note where that may be out of date."""
     place = (repository.endpoint, repository.name, repository.revision)
-    cached = hub_cache.read(*place)
+    cached = None if repository.token else hub_cache.read(*place)
     if cached and cached.is_fresh:
         return cached, ""
     repository.require_client()
@@ -256,12 +256,13 @@ def _entry(repository: Repository) -> tuple[CachedConfig, str]:
         if cached:
             day = datetime.fromtimestamp(cached.checked_at, UTC).date()
             return cached, f"the Hub did not answer: {repository.name!r} is shown as of {day}"
-        copy = repository.copy_of_client()
+        copy = None if repository.token else repository.copy_of_client()
         if copy is None:
             raise
         entry = CachedConfig(config=_read_path(copy), checked_at=0)
         return entry, f"the Hub did not answer: {repository.name!r} is shown as last downloaded"
-    hub_cache.write(*place, entry)
+    if not repository.token:
+        hub_cache.write(*place, entry)
     return entry, ""
 
 

@@ -3,9 +3,10 @@
 import os
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from http import HTTPStatus
@@ -29,6 +30,18 @@ PATIENCE_SECONDS = 4.0
 WEBSITE = "https://huggingface.co"
 
 T = TypeVar("T")
+
+_token: ContextVar[str] = ContextVar("token", default="")
+
+
+@contextmanager
+def asking_with(token: str) -> Iterator[None]:
+    """Ask the Hub in the name of a token's owner, while this lasts; "" as the machine is logged in."""
+    before = _token.set(token)
+    try:
+        yield
+    finally:
+        _token.reset(before)
 
 
 class FileMissingError(ModelNotFoundError):
@@ -59,10 +72,12 @@ class Repository:
     name: str
     revision: str
     until: float = field(default_factory=lambda: time.monotonic() + PATIENCE_SECONDS)
+    token: str = field(default_factory=_token.get, repr=False)
+    """Of whoever asks; what it opens is theirs alone. "" as the machine is logged in."""
 
     def sibling(self, name: str) -> "Repository":
         """Return another model, asked about in the time that is left."""
-        return Repository(name, "main", self.until)
+        return Repository(name, "main", self.until, self.token)
 
     def is_unchanged(self, file: str, etag: str) -> bool:
         """Return whether a file still is what it was when it had this ETag.
@@ -85,7 +100,7 @@ class Repository:
         size = head.size or 0
         if size <= LARGEST_FILE_BYTES:
             url = self._url(file)
-            content = self._asked(lambda: _download(url, self.until))
+            content = self._asked(lambda: _download(url, self.until, self.token))
             size = len(content)
         if size > LARGEST_FILE_BYTES:
             raise InvalidInputError(f"{file} of {self.name!r} is larger than 1 MiB", field="model")
@@ -154,6 +169,10 @@ class Repository:
             field="model",
         )
 
+    @property
+    def _login(self) -> dict[str, Any]:
+        return {"token": self.token} if self.token else {}
+
     def _url(self, file: str) -> str:
         import huggingface_hub as hub  # noqa: PLC0415 - slow to import, and for few models
 
@@ -163,7 +182,7 @@ class Repository:
         import huggingface_hub as hub  # noqa: PLC0415 - slow to import, and for few models
 
         url = self._url(file)
-        return self._asked(lambda: hub.get_hf_file_metadata(url))
+        return self._asked(lambda: hub.get_hf_file_metadata(url, **self._login))
 
     def _asked(self, ask: Callable[[], T]) -> T:
         """Return what the Hub answers, its errors explained."""
@@ -197,7 +216,11 @@ class Repository:
         seconds = max(0.0, self.until - time.monotonic())
         return self._within(
             lambda: hub.model_info(
-                self.name, revision=self.revision, timeout=seconds, expand=list(fields)
+                self.name,
+                revision=self.revision,
+                timeout=seconds,
+                expand=list(fields),
+                **self._login,
             )
         )
 
@@ -206,7 +229,7 @@ class Repository:
 
         url = hub.hf_hub_url(self.name, "README.md", repo_type="dataset")
         try:
-            self._within(lambda: hub.get_hf_file_metadata(url))
+            self._within(lambda: hub.get_hf_file_metadata(url, **self._login))
         except (hub.errors.GatedRepoError, hub.errors.EntryNotFoundError):
             return True
         except Exception:  # noqa: BLE001 - then nobody knows, and the first error stands
@@ -277,7 +300,7 @@ def _beginning_with(word: str, names: Iterable[str]) -> list[str]:
     return sorted(found, key=lambda name: (not name.startswith(word), len(name), name))[:3]
 
 
-def _download(url: str, until: float) -> bytes:
+def _download(url: str, until: float, token: str) -> bytes:
     """Return a file, or the beginning of one that is larger than any we read."""
     import huggingface_hub as hub  # noqa: PLC0415 - slow to import, and for few models
     from huggingface_hub.utils import (  # type: ignore[attr-defined]  # noqa: PLC0415 - the same
@@ -285,7 +308,7 @@ def _download(url: str, until: float) -> bytes:
     )
 
     content = bytearray()
-    headers = build_hf_headers() | {"accept-encoding": "identity"}
+    headers = build_hf_headers(token=token or None) | {"accept-encoding": "identity"}
     timeout = max(0.0, until - time.monotonic())
     with hub.get_session().stream("GET", url, headers=headers, timeout=timeout) as response:
         hub.hf_raise_for_status(response)

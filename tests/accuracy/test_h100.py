@@ -139,7 +139,7 @@ def run_lines(predictions: dict[str, Prediction]) -> Iterator[str]:
 def predicted_kinds(request: Mapping[str, Any]) -> dict[str, float]:
     """Return milliseconds of a predicted step by kind of kernel; recomputation is left out."""
     answer = answer_estimate(parse_request(request), allow_paths=False)
-    spent: Counter[str] = Counter()
+    spent: defaultdict[str, float] = defaultdict(float)
     for term in answer["time"]["terms"]:
         for part in term.get("parts") or [term]:
             spent[part["name"]] += part["seconds"] * 1e3

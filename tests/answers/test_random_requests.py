@@ -1,10 +1,10 @@
 import json
-from typing import Any
 
 import pytest
 from random_requests import random_request
 
 from planner import answers
+from planner.answers.shapes import SuggestionAnswer
 from planner.core.errors import PlannerError
 from planner.request.schema import parse_request
 
@@ -12,7 +12,7 @@ TOGETHER = 15
 """Requests of one test."""
 
 
-def answered(number: int) -> dict[str, Any] | PlannerError:
+def answered(number: int) -> SuggestionAnswer | PlannerError:
     """Return the answer to a random request, or what it is told is wrong."""
     try:
         request = parse_request(random_request(number))

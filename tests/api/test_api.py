@@ -257,6 +257,8 @@ def test_files_of_the_server_are_not_read(client: TestClient) -> None:
         b'{"model":' * 5000,
         b"9" * 5000,
         b"model=gpt2",
+        b'{"model": "gpt2", "model": "bert-base-uncased"}',
+        b'{"model": "gpt2", "cluster": {"nodes": 1, "nodes": 2}}',
     ],
 )
 def test_body_that_is_no_json_is_a_bad_request(client: TestClient, body: bytes) -> None:

@@ -25,7 +25,7 @@ answers = {
     "openapi": client.get("/openapi.json"),
 }
 shown = {name: [answer.status_code, answer.headers["content-type"]] for name, answer in answers.items()}
-shown["modules"] = sorted({"web", "jinja2"} & sys.modules.keys())
+shown["modules"] = sorted({"web"} & sys.modules.keys())
 shown["family"] = answers["suggest"].json()["chosen"]["family"]
 print(json.dumps(shown))
 """

@@ -1,103 +1,28 @@
-import http.client
 import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from served import Service, served, wait_until
 
-ROOT = Path(__file__).parents[2]
 GPT2 = {"model": "gpt2", "cluster": {"gpus_per_node": 4}}
 CLUSTER = {"gpu": "h100", "gpus_per_node": 8, "nodes": 256}
 LONG = {"model": "deepseek-ai/DeepSeek-V3", "cluster": CLUSTER, "max_gpus": 8192}
 """A plan that takes longer than any deadline here."""
-
-
-class Service:
-    """The service as it is started, in a process with processes of its own."""
-
-    def __init__(self, port: int, pid: int) -> None:
-        self.port = port
-        self.pid = pid
-        self.said = ""
-
-    def post(self, body: object, path: str = "/v1/suggest") -> tuple[int, dict[str, str], bytes]:
-        data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        return self.ask("POST", path, data, {"content-type": "application/json"})
-
-    def get(
-        self, path: str, headers: dict[str, str] | None = None
-    ) -> tuple[int, dict[str, str], bytes]:
-        return self.ask("GET", path, None, headers or {})
-
-    def ask(
-        self, method: str, path: str, body: bytes | None, headers: dict[str, str]
-    ) -> tuple[int, dict[str, str], bytes]:
-        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)) as connection:
-            connection.request(method, path, body, headers)
-            answer = connection.getresponse()
-            names = {name.lower(): value for name, value in answer.getheaders()}
-            return answer.status, names, answer.read()
-
-    def workers(self) -> list[int]:
-        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
-        return [int(pid) for pid in children.split()]
-
-    def open_and_leave(self, body: object) -> None:
-        """Send a request, and close the connection before it is answered."""
-        data = json.dumps(body).encode()
-        head = f"POST /v1/suggest HTTP/1.1\r\nhost: x\r\ncontent-length: {len(data)}\r\n\r\n"
-        with socket.create_connection(("127.0.0.1", self.port)) as connection:
-            connection.sendall(head.encode() + data)
-            time.sleep(1)
-
-
-@contextmanager
-def served(**settings: object) -> Iterator[Service]:
-    names = {f"PLANNER_{name.upper()}": str(value) for name, value in settings.items()}
-    environment = {**os.environ, **names, "HF_HUB_OFFLINE": "1"}
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "uvicorn", "api.main:app", "--port", str(port)]
-    command += ["--timeout-graceful-shutdown", "5"]
-    with subprocess.Popen(
-        command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True
-    ) as process:
-        service = Service(port, process.pid)
-        try:
-            _wait(lambda: service.get("/healthz")[0] == 200)
-            yield service
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(timeout=30)
-            service.said = process.stderr.read() if process.stderr else ""
-
-
-def _wait(is_true: Callable[[], object], seconds: float = 180) -> None:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        try:
-            if is_true():
-                return
-        except OSError:
-            pass
-        time.sleep(0.05)
-    raise AssertionError("it never became true")
+PAIR = "        GPU0    GPU1\nGPU0     X      NV12\nGPU1    NV12     X"
 
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
     """One process that plans, and time enough on a busy machine."""
     with served(processes=1, deadline_seconds=300, body_seconds=2) as started:
-        _wait(lambda: started.post(GPT2)[0] == 200)
+        wait_until(lambda: started.post(GPT2)[0] == 200)
         yield started
     assert "Traceback" not in started.said
 
@@ -106,7 +31,7 @@ def service() -> Iterator[Service]:
 def hurried() -> Iterator[Service]:
     """One process that plans, one request that may wait, four seconds for an answer."""
     with served(processes=1, queue=1, deadline_seconds=4) as started:
-        _wait(lambda: started.post(GPT2)[0] == 200)
+        wait_until(lambda: started.post(GPT2)[0] == 200)
         yield started
     assert "Traceback" not in started.said
 
@@ -125,18 +50,18 @@ def test_probes_answer_while_a_plan_is_made(hurried: Service) -> None:
 
 
 def test_the_process_of_a_plan_that_took_too_long_is_ended(hurried: Service) -> None:
-    _wait(lambda: hurried.post({**GPT2, "id": "before"})[0] == 200)
+    wait_until(lambda: hurried.post({**GPT2, "id": "before"})[0] == 200)
     before = hurried.workers()
     assert hurried.post({**LONG, "id": "another"})[0] == 504
     assert not set(before) & set(hurried.workers())
-    _wait(lambda: hurried.post({**GPT2, "id": "after"})[0] == 200)
+    wait_until(lambda: hurried.post({**GPT2, "id": "after"})[0] == 200)
 
 
 def test_work_ends_when_the_client_leaves(service: Service) -> None:
     assert service.post({**GPT2, "id": "before"})[0] == 200
     (worker,) = service.workers()
     service.open_and_leave({**LONG, "id": "left"})
-    _wait(lambda: worker not in service.workers())
+    wait_until(lambda: worker not in service.workers())
     assert service.post({**GPT2, "id": "after it left"})[0] == 200
 
 
@@ -160,6 +85,21 @@ def test_a_process_that_is_killed_loses_no_request(service: Service) -> None:
         for worker in service.workers():
             os.kill(worker, signal.SIGKILL)
         assert planned.result()[0] == 200
+
+
+def test_a_request_whose_processes_are_all_killed_is_told_to_come_again(service: Service) -> None:
+    assert service.post({**GPT2, "id": "warm again"})[0] == 200
+    with ThreadPoolExecutor() as pool:
+        planned = pool.submit(service.post, {**LONG, "id": "always killed"})
+        while not planned.done():
+            for worker in service.workers():
+                with suppress(ProcessLookupError):
+                    os.kill(worker, signal.SIGKILL)
+            time.sleep(0.2)
+    status, headers, body = planned.result()
+    assert (status, json.loads(body)["type"]) == (503, "urn:planner:lost-process")
+    assert int(headers["retry-after"]) > 0
+    wait_until(lambda: service.post({**GPT2, "id": "after the killing"})[0] == 200)
 
 
 def test_a_body_that_comes_too_slowly_is_refused(service: Service) -> None:
@@ -199,6 +139,23 @@ def test_the_same_answer_has_the_same_tag_and_is_not_sent_twice(service: Service
     assert (again[0], again[2]) == (304, b"")
 
 
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("POST", "/v1/suggest"), ("POST", "/v1/topology"), ("GET", "/plan?model=gpt2")],
+)
+def test_an_answer_that_the_client_has_is_not_sent_by_any_method(
+    service: Service, method: str, path: str
+) -> None:
+    body = json.dumps({"text": PAIR} if path.endswith("topology") else GPT2).encode()
+    kind = {"content-type": "application/json"}
+    status, headers, _ = service.ask(method, path, body, kind)
+    assert status == 200
+    for named in (headers["etag"], headers["etag"].removeprefix("W/"), f'"x", {headers["etag"]}'):
+        again = service.ask(method, path, body, kind | {"if-none-match": named})
+        assert (again[0], again[2], again[1]["etag"]) == (304, b"", headers["etag"])
+    assert service.ask(method, path, body, kind | {"if-none-match": '"other"'})[0] == 200
+
+
 def test_an_answer_is_compressed_for_who_can_read_it(service: Service) -> None:
     _, headers, body = service.get("/v1/gpus", {"accept-encoding": "gzip"})
     assert headers["content-encoding"] == "gzip"
@@ -208,10 +165,10 @@ def test_an_answer_is_compressed_for_who_can_read_it(service: Service) -> None:
 def test_termination_is_obeyed_while_a_plan_is_made() -> None:
     with ThreadPoolExecutor() as pool, served(processes=1, deadline_seconds=60) as service:
         pool.submit(service.ask, "POST", "/v1/suggest", json.dumps(LONG).encode(), {})
-        _wait(service.workers)
+        wait_until(service.workers)
         os.kill(service.pid, signal.SIGTERM)
         # It is over when it is nobody's any more, long before the plan would be made.
-        _wait(lambda: not Path(f"/proc/{service.pid}/cmdline").read_bytes())
+        wait_until(lambda: not Path(f"/proc/{service.pid}/cmdline").read_bytes())
 
 
 def test_a_host_that_is_not_trusted_is_refused() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launched import ACCUMULATED, TINY, launch, launch_several
+from launched import ACCUMULATED, launch_several
 from reference import train
 from run_specs import with_layout
 

@@ -10,6 +10,7 @@ from run_specs import script_of
 import planner.generate.write_bundle
 from planner import answers
 from planner.advice.plan import Plan
+from planner.answers.shapes import SuggestionAnswer
 from planner.core.errors import InvalidInputError
 from planner.domain.strategy import Layout, Recompute
 from planner.generate import RunSpec
@@ -40,7 +41,7 @@ FILES = {
 
 
 @pytest.fixture
-def planned() -> tuple[Plan, dict[str, Any]]:
+def planned() -> tuple[Plan, SuggestionAnswer]:
     request = parse_request({"model": "gpt2", "cluster": {"gpus_per_node": 2}})
     resolved, plan = answers.suggest(request, allow_paths=False)
     return plan, answers.answer_plan(resolved, plan, None)

@@ -1,10 +1,10 @@
 import json
-from typing import Any
 
 import pytest
 from conftest import JobMaker
 
 from planner.answers import answer_memory
+from planner.answers.shapes import MemoryOfLayoutAnswer
 from planner.domain.job import Job
 from planner.domain.strategy import Layout, Offload
 from planner.report.memory import memory_text
@@ -25,7 +25,7 @@ def shown(job: Job, s: Layout) -> str:
     return memory_text(job, estimate(job, s), (), Terminal())
 
 
-def answered(job: Job, s: Layout) -> dict[str, Any]:
+def answered(job: Job, s: Layout) -> MemoryOfLayoutAnswer:
     return answer_memory(job, estimate(job, s))
 
 

@@ -11,6 +11,7 @@ from conftest import JobMaker
 
 from planner import answers
 from planner.advice.plan import Plan
+from planner.answers.shapes import SuggestionAnswer
 from planner.catalog import records
 from planner.core.errors import InvalidInputError
 from planner.domain.strategy import Layout, num_rows, rows
@@ -48,7 +49,7 @@ SAMPLED = 10
 
 
 @pytest.fixture(scope="module")
-def planned() -> tuple[Plan, dict[str, Any]]:
+def planned() -> tuple[Plan, SuggestionAnswer]:
     resolved, plan = answers.suggest(parse_request({"model": "gpt2"}), allow_paths=False)
     return plan, answers.answer_plan(resolved, plan, None)
 

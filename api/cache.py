@@ -1,0 +1,128 @@
+"""Answers that are known already: in the process, and for several replicas in Redis."""
+
+import hashlib
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from cachetools import TTLCache
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from api.jobs import Reply
+from api.settings import Settings
+from planner.catalog.records import data_root
+
+Key = tuple[Any, ...]
+"""A function of a module, and its arguments."""
+
+_PATIENCE_SECONDS = 0.25
+_REST_SECONDS = 5.0
+"""Without Redis after it failed: a request is to wait for it once, not each."""
+_DIGEST_LENGTH = 64
+
+
+class KnownReplies:
+    """Replies by what they depend on. Where Redis does not answer, they are computed anew."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._seconds = settings.cache_seconds
+        self._near: TTLCache[Key, Any] = TTLCache(settings.cached_answers, settings.cache_seconds)
+        url = settings.redis_url
+        self._far: Redis | None = None
+        self._rests_until = 0.0
+        if url is not None:
+            _release()
+            self._far = Redis.from_url(
+                url.get_secret_value(),
+                socket_timeout=_PATIENCE_SECONDS,
+                socket_connect_timeout=_PATIENCE_SECONDS,
+            )
+
+    async def get(self, key: Key) -> Any:
+        """Return what is known, or None."""
+        found = self._near.get(key)
+        if found is None and self._is_asked():
+            found = await self._ask(key)
+        return found
+
+    async def put(self, key: Key, reply: Any) -> None:
+        """Keep a reply; what Redis cannot keep is no failure."""
+        with suppress(ValueError):
+            self._near[key] = reply
+        if self._far is None or not isinstance(reply, Reply) or not self._is_asked():
+            return
+        try:
+            await self._far.set(_name(key), _packed(reply), ex=max(1, int(self._seconds)))
+        except (RedisError, OSError, TimeoutError):
+            self._rest()
+
+    async def close(self) -> None:
+        """Close the connections to Redis."""
+        if self._far is not None:
+            await self._far.aclose()
+
+    async def _ask(self, key: Key) -> Reply | None:
+        try:
+            packed = await self._far.get(_name(key)) if self._far else None
+        except (RedisError, OSError, TimeoutError):
+            self._rest()
+            return None
+        reply = _unpacked(packed)
+        if reply is not None:
+            with suppress(ValueError):
+                self._near[key] = reply
+        return reply
+
+    def _is_asked(self) -> bool:
+        return self._far is not None and time.monotonic() >= self._rests_until
+
+    def _rest(self) -> None:
+        self._rests_until = time.monotonic() + _REST_SECONDS
+
+
+def _name(key: Key) -> str:
+    """Return the name of a reply: of the question, the release, and the data that answers it."""
+    function, *arguments = key
+    asked = hashlib.sha256()
+    for argument in arguments:
+        said = (
+            argument
+            if isinstance(argument, bytes)
+            else repr(argument).encode("ascii", "backslashreplace")
+        )
+        asked.update(f"{len(said)}:".encode() + said)
+    return f"planner:{_release()}:{_path(function)}:{asked.hexdigest()}"
+
+
+def _path(function: Callable[..., object]) -> str:
+    return f"{function.__module__}.{function.__qualname__}"
+
+
+@cache
+def _release() -> str:
+    """Return what tells apart the releases, and the data, that one Redis may serve."""
+    root = Path(str(data_root()))
+    digest = hashlib.sha256(version("planner").encode())
+    for file in sorted(path for path in root.rglob("*") if path.is_file()):
+        digest.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _packed(reply: Reply) -> bytes:
+    return f"{hashlib.sha256(reply.body).hexdigest()}{reply.tag}".encode() + reply.body
+
+
+def _unpacked(packed: object) -> Reply | None:
+    """Return the reply that a value holds; None where it is damaged."""
+    if not isinstance(packed, bytes) or len(packed) < 2 * _DIGEST_LENGTH:
+        return None
+    digest, tag = packed[:_DIGEST_LENGTH], packed[_DIGEST_LENGTH : 2 * _DIGEST_LENGTH]
+    body = packed[2 * _DIGEST_LENGTH :]
+    if hashlib.sha256(body).hexdigest().encode() != digest:
+        return None
+    return Reply(body, tag.decode("ascii", "replace"))

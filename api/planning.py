@@ -1,0 +1,144 @@
+"""Routes that take a request: plans, estimates, memory, launch files, topologies; one or many."""
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Header, Request, Response
+from fastapi.responses import StreamingResponse
+
+from api import batch, jobs
+from api.body import read_body, read_lines
+from api.models import answer_model
+from api.schema import (
+    BATCH,
+    LOOKED_UP,
+    PLANNED,
+    READ,
+    Bundle,
+    ModelWithNotes,
+    TopologyAnswer,
+    answered,
+    batch_body,
+    estimate_body,
+    json_lines,
+    suggest_body,
+    topology_body,
+    zip_file,
+)
+from planner.accuracy.predict import Accuracy
+from planner.answers import shapes
+
+router = APIRouter()
+
+Body = Annotated[bytes, Depends(read_body)]
+Lines = Annotated[tuple[bytes, ...], Depends(read_lines)]
+Token = Annotated[
+    str,
+    Header(
+        alias="X-HF-Token",
+        max_length=200,
+        pattern="^[A-Za-z0-9_.-]*$",
+        description="Opens its owner's models of the Hub for this request; it is kept nowhere.",
+    ),
+]
+
+
+@router.post(
+    "/v1/suggest",
+    openapi_extra=suggest_body(),
+    responses=answered(PLANNED, answer_model(shapes.SuggestionAnswer)),
+)
+async def suggest(http: Request, body: Body, token: Token = "") -> Response:
+    """Recommend a strategy, with its estimates, the rules that fired and the alternatives."""
+    return await _answered(http, jobs.suggestion, body, token=token)
+
+
+@router.post(
+    "/v1/estimate",
+    openapi_extra=estimate_body(),
+    responses=answered(PLANNED, answer_model(shapes.EstimateAnswer)),
+)
+async def estimate(http: Request, body: Body, token: Token = "") -> Response:
+    """Estimate the memory and step time of one strategy."""
+    return await _answered(http, jobs.estimation, body, token=token)
+
+
+@router.post(
+    "/v1/memory",
+    openapi_extra=estimate_body(),
+    responses=answered(PLANNED, answer_model(shapes.MemoryOfLayoutAnswer)),
+)
+async def memory(http: Request, body: Body, token: Token = "") -> Response:
+    """Show where the memory of one strategy goes, or of the suggested one, and what would fit."""
+    return await _answered(http, jobs.memory, body, token=token)
+
+
+@router.post("/v1/bundle", openapi_extra=suggest_body(), responses=answered(PLANNED, Bundle))
+async def bundle(http: Request, body: Body, token: Token = "") -> Response:
+    """Write the launch files of the recommended strategy, each as a text."""
+    return await _answered(http, jobs.bundle, body, token=token)
+
+
+@router.post(
+    "/v1/bundle.zip",
+    openapi_extra=suggest_body(),
+    responses=zip_file(PLANNED),
+    response_class=Response,
+)
+async def zipped_bundle(http: Request, body: Body, token: Token = "") -> Response:
+    """Write the launch files of the recommended strategy into a zip; the same request gives the same bytes."""
+    answer = await _answered(http, jobs.zipped_bundle, body, token=token)
+    answer.headers["Content-Type"] = "application/zip"
+    answer.headers["Content-Disposition"] = 'attachment; filename="plan.zip"'
+    return answer
+
+
+@router.post(
+    "/v1/suggest/batch",
+    openapi_extra=batch_body(),
+    responses=json_lines(BATCH),
+    response_class=Response,
+)
+async def suggest_many(http: Request, lines: Lines, token: Token = "") -> StreamingResponse:
+    """Recommend a strategy for every line, in order; a line without an answer spoils no other."""
+    return batch.answer(http, jobs.suggested_line, lines, token=token)
+
+
+@router.post(
+    "/v1/estimate/batch",
+    openapi_extra=batch_body(),
+    responses=json_lines(BATCH),
+    response_class=Response,
+)
+async def estimate_many(http: Request, lines: Lines, token: Token = "") -> StreamingResponse:
+    """Estimate the strategy of every line, in order; a line without an answer spoils no other."""
+    return batch.answer(http, jobs.estimated_line, lines, token=token)
+
+
+@router.post(
+    "/v1/topology", openapi_extra=topology_body(), responses=answered(READ, TopologyAnswer)
+)
+async def topology(http: Request, body: Body) -> Response:
+    """Read how the GPUs of one node are connected from what nvidia-smi printed."""
+    return await _answered(http, jobs.topology, body)
+
+
+@router.get("/v1/models/{name:path}", responses=answered(LOOKED_UP, ModelWithNotes))
+async def model(http: Request, name: str, token: Token = "") -> Response:
+    """Describe a model: its parameters and parts."""
+    return await _answered(http, jobs.model, name, token=token)
+
+
+@router.get("/v1/accuracy/{source}", responses=answered(LOOKED_UP, answer_model(Accuracy)))
+async def accuracy(http: Request, source: str) -> Response:
+    """Predict the published runs of a source again, and say how far off that is."""
+    return await _answered(http, jobs.accuracy, source)
+
+
+async def _answered(
+    http: Request, job: Callable[..., jobs.Reply], *arguments: Any, token: str = ""
+) -> Response:
+    """Return what a job answers; its tag is weak, as the search's seconds are not in it."""
+    reply = await http.app.state.work.run(http, job, *arguments, token=token)
+    headers = {"ETag": f'W/"{reply.tag}"'}
+    return Response(reply.body, media_type="application/json", headers=headers)

@@ -1,0 +1,329 @@
+"""What answers look like, for type checkers and for doors that describe them.
+
+A part that is a record's own fields is `Annotated[Fields, Record]`.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, NotRequired, TypeAlias, TypedDict
+
+from planner.advice.confidence import Confidence
+from planner.advice.plan import ClusterOption, SearchSummary
+from planner.core.errors import Problem
+from planner.domain.cluster import Link
+from planner.domain.job import Recipe
+from planner.domain.model import Linear
+from planner.domain.strategy import Layout
+from planner.request.cluster import Assumption
+
+Fields: TypeAlias = dict[str, Any]
+
+
+class TermAnswer(TypedDict):
+    """A share of the memory or of the step, with its arithmetic."""
+
+    name: str
+    bytes: NotRequired[int]
+    seconds: NotRequired[float]
+    how: str
+    source: str
+    parts: NotRequired["list[TermAnswer]"]
+
+
+class FindingAnswer(TypedDict):
+    """A rule that fired, and what it says."""
+
+    code: str
+    name: str
+    severity: str
+    message: str
+
+
+class ModelName(TypedDict):
+    """Which model, and how large."""
+
+    name: str
+    parameters: int
+
+
+class StageMemory(TypedDict):
+    """The memory of a pipeline stage's busiest rank."""
+
+    stage: int
+    peak_bytes: int
+    reserved_bytes: int
+
+
+class MemoryAnswer(TypedDict):
+    """The memory of the busiest rank."""
+
+    peak_bytes: int
+    reserved_bytes: int
+    low_bytes: int
+    high_bytes: int
+    usable_bytes: int
+    phase: str
+    stages: list[StageMemory]
+    terms: list[TermAnswer]
+
+
+class TimeAnswer(TypedDict):
+    """The time of an optimizer step."""
+
+    step_seconds: float
+    low_seconds: float
+    high_seconds: float
+    terms: list[TermAnswer]
+
+
+class HostMemoryAnswer(TypedDict):
+    """The host memory of a node; null is not known."""
+
+    training_bytes: int
+    loading_bytes: int
+    available_bytes: int | None
+    fits: bool | None
+    terms: list[TermAnswer]
+
+
+class TrainingAnswer(TypedDict):
+    """The whole run; null is not known."""
+
+    tokens: int
+    steps: int
+    seconds: float
+    start_up_seconds: float
+    low_seconds: float
+    high_seconds: float
+    gpu_hours: float
+    usd: float | None
+    price_date: str | None
+
+
+class CandidateAnswer(TypedDict):
+    """A layout with its memory, its time, and what it needs of the host."""
+
+    model: ModelName
+    strategy: Annotated[Fields, Layout]
+    family: str
+    fits: bool
+    memory: MemoryAnswer
+    time: TimeAnswer
+    training: TrainingAnswer | None
+    tokens_per_second_per_gpu: float
+    model_flops_utilization: float
+    host_memory_bytes: int
+    host_memory: HostMemoryAnswer
+
+
+class Accepted(TypedDict):
+    """What stands before an answer."""
+
+    id: str | int | None
+    ok: bool
+    schema_version: str
+
+
+class EstimateAnswer(Accepted, CandidateAnswer):
+    """The estimate of one layout."""
+
+    findings: list[FindingAnswer]
+    assumptions: list[Annotated[Fields, Assumption]]
+    notes: list[str]
+
+
+class AlternativeAnswer(CandidateAnswer):
+    """Another layout, and what speaks for it."""
+
+    reason: str
+    unwritten: dict[str, str]
+
+
+class ClusterAnswer(TypedDict):
+    """The GPUs, and what joins them."""
+
+    gpu: str
+    gpus_per_node: int
+    nodes: int
+    nvlink_domain_gpus: int | None
+    world_size: int
+    instance: str | None
+    gpu_order: list[int]
+    intra_node: Annotated[Fields, Link]
+    inter_node: Annotated[Fields, Link] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedRecipe(Recipe):
+    """The training run, and the framework that runs it."""
+
+    framework: str
+
+
+class JobAnswer(TypedDict):
+    """What was planned for, with all that was assumed."""
+
+    model: ModelName
+    cluster: ClusterAnswer
+    recipe: Annotated[Fields, NamedRecipe]
+
+
+class InsteadAnswer(TypedDict):
+    """The fastest layout that has launch files, where the chosen one has none."""
+
+    changes: dict[str, Any]
+    drops_pins: bool
+    strategy: Annotated[Fields, Layout]
+    family: str
+    step_seconds: float
+
+
+class LaunchAnswer(TypedDict):
+    """What launch files there are, and why not for others."""
+
+    targets: list[str]
+    unwritten: dict[str, str]
+    instead: InsteadAnswer | None
+
+
+class RejectedAnswer(TypedDict):
+    """A layout that was not taken, and the rules against it."""
+
+    strategy: Annotated[Fields, Layout]
+    family: str
+    codes: list[str]
+    reasons: list[str]
+
+
+class ParetoAnswer(TypedDict):
+    """A layout that no other beats in both memory and time."""
+
+    gpus: int
+    strategy: Annotated[Fields, Layout]
+    family: str
+    step_seconds: float
+    reserved_bytes: int
+
+
+class WhyAnswer(TypedDict):
+    """What stands against a wish, or what it would cost."""
+
+    wish: dict[str, Any]
+    strategy: Annotated[Fields, Layout] | None
+    step_seconds: float | None
+    layouts: int
+    findings: list[FindingAnswer]
+    comparison: str
+
+
+class SuggestionAnswer(Accepted):
+    """A plan: the choice, what else was considered, and the findings."""
+
+    job: JobAnswer
+    chosen: CandidateAnswer
+    launch: LaunchAnswer
+    alternatives: list[AlternativeAnswer]
+    rejected: list[RejectedAnswer]
+    pareto: list[ParetoAnswer]
+    findings: list[FindingAnswer]
+    assumptions: list[Annotated[Fields, Assumption]]
+    notes: list[str]
+    options: list[Annotated[Fields, ClusterOption]]
+    confidence: Annotated[Fields, Confidence]
+    search: Annotated[Fields, SearchSummary]
+    why: NotRequired[WhyAnswer]
+
+
+class MemoryTermAnswer(TypedDict):
+    """A share of the memory, with its arithmetic."""
+
+    name: str
+    bytes: int
+    how: str
+
+
+class StageAnswer(StageMemory):
+    """The memory of a pipeline stage's busiest rank, term by term."""
+
+    phase: str
+    low_bytes: int
+    high_bytes: int
+    terms: list[MemoryTermAnswer]
+
+
+class CheckpointPeaks(TypedDict):
+    """The peak while a checkpoint is written, by its kind."""
+
+    sharded: int
+    full: int
+
+
+class HostBytes(TypedDict):
+    """The host memory of a node; null is not known."""
+
+    loading_bytes: int
+    training_bytes: int
+    available_bytes: int | None
+    fits: bool | None
+
+
+class ChangeAnswer(TypedDict):
+    """A change with which it would fit."""
+
+    name: str
+    reserved_bytes: int
+    slowdown: float
+
+
+class MemoryOfLayoutAnswer(TypedDict):
+    """Where the memory of one layout goes, and what would fit."""
+
+    strategy: Annotated[Fields, Layout]
+    fits: bool
+    usable_bytes: int
+    stages: list[StageAnswer]
+    evaluation_peak_bytes: int
+    checkpoint_peak_bytes: CheckpointPeaks
+    host_memory: HostBytes
+    largest_micro_batch_size: int
+    longest_sequence_length: int
+    fewest_gpus: int | None
+    changes: list[ChangeAnswer]
+
+
+class PartAnswer(TypedDict):
+    """A part of a model, so many times."""
+
+    name: str
+    count: int
+    parameters: int
+    linears: list[Annotated[Fields, Linear]]
+
+
+class ModelAnswer(TypedDict):
+    """A model: its parameters and parts."""
+
+    name: str
+    model_type: str
+    parameters: int
+    active_parameters: int
+    largest_layer_parameters: int
+    flops_per_token_forward: float
+    parts: list[PartAnswer]
+
+
+class ErrorAnswer(TypedDict):
+    """What is wrong with a line of a batch, where, and what to do."""
+
+    type: str
+    message: str
+    hint: str
+    field: str
+    problems: NotRequired[list[Annotated[Fields, Problem]]]
+
+
+class RefusedAnswer(TypedDict):
+    """A failed line of a batch."""
+
+    id: str | int | None
+    ok: bool
+    error: ErrorAnswer

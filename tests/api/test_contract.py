@@ -1,0 +1,178 @@
+"""Every route answers what the OpenAPI description says that it does."""
+
+import json
+import zipfile
+from io import BytesIO
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from huggingface_hub import constants
+from jsonschema import Draft202012Validator
+
+from api.main import create_app
+from api.settings import Settings
+from planner.catalog import records
+
+GPT2 = {"model": "gpt2", "cluster": {"gpus_per_node": 4}}
+RICH = {
+    "id": "row-1",
+    "model": "gpt2",
+    "cluster": {"gpu": "h100", "gpus_per_node": 8, "nodes": 2},
+    "recipe": {"training_tokens": 10**9},
+    "objective": "cost",
+    "max_gpus": 16,
+    "why": {"tensor_parallel_size": 2},
+}
+
+
+@pytest.fixture(scope="module")
+def client() -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(constants, "HF_HUB_OFFLINE", True)
+        yield TestClient(create_app(Settings(processes=0)), raise_server_exceptions=False)
+
+
+@pytest.fixture(scope="module")
+def description(client: TestClient) -> dict[str, Any]:
+    described: dict[str, Any] = client.get("/openapi.json").json()
+    return described
+
+
+def check(description: dict[str, Any], schema: dict[str, Any], value: object) -> None:
+    Draft202012Validator({**schema, "components": description["components"]}).validate(value)
+
+
+def described(description: dict[str, Any], method: str, path: str, status: int) -> dict[str, Any]:
+    content = description["paths"][path][method]["responses"][str(status)]["content"]
+    (said,) = content.values()
+    return dict(said)
+
+
+def test_every_answer_of_every_route_has_a_schema_and_an_example_of_it(
+    description: dict[str, Any],
+) -> None:
+    Draft202012Validator.check_schema({"components": description["components"]})
+    for path, methods in description["paths"].items():
+        for method, route in methods.items():
+            statuses = {int(status) for status in route["responses"]}
+            assert {200, 401, 429, 500} <= statuses, (path, method)
+            for status in statuses:
+                said = described(description, method, path, status)
+                if said["schema"].get("format") != "binary":
+                    check(description, said["schema"], said["example"])
+
+
+@pytest.mark.parametrize(
+    ("path", "asked", "body"),
+    [
+        ("/v1/suggest", "/v1/suggest", RICH),
+        ("/v1/estimate", "/v1/estimate", {**GPT2, "strategy": {"zero_stage": 3}}),
+        ("/v1/memory", "/v1/memory", GPT2),
+        ("/v1/memory", "/v1/memory", {**GPT2, "strategy": {"micro_batch_size": 128}}),
+        ("/v1/bundle", "/v1/bundle", GPT2),
+        ("/v1/models/{name}", "/v1/models/gpt2", None),
+        ("/v1/accuracy/{source}", "/v1/accuracy/torchtitan", None),
+        *(
+            (path, path, None)
+            for path in [
+                "/v1/models",
+                "/v1/gpus",
+                "/v1/links",
+                "/v1/instances",
+                "/v1/frameworks",
+                "/v1/accuracy",
+                "/v1/rules",
+                "/v1/terms",
+                "/healthz",
+                "/readyz",
+                "/version",
+            ]
+        ),
+        *(
+            ("/v1/frameworks/{name}", f"/v1/frameworks/{name}", None)
+            for name in records.framework_names()
+        ),
+    ],
+)
+def test_what_is_answered_is_what_is_described(
+    client: TestClient, description: dict[str, Any], path: str, asked: str, body: object
+) -> None:
+    method = "get" if body is None else "post"
+    answer = client.request(method, asked, json=body)
+    assert answer.status_code == 200, answer.text
+    check(description, described(description, method, path, 200)["schema"], answer.json())
+
+
+def test_a_field_that_is_not_described_is_noticed(
+    client: TestClient, description: dict[str, Any]
+) -> None:
+    schema = described(description, "post", "/v1/estimate", 200)["schema"]
+    answer = client.post("/v1/estimate", json={**GPT2, "strategy": {}}).json()
+    for changed in ({**answer, "new": 1}, {**answer, "fits": "yes"}):
+        assert not Draft202012Validator(
+            {**schema, "components": description["components"]}
+        ).is_valid(changed)
+
+
+def test_a_bundle_is_the_same_as_texts_and_as_a_zip(client: TestClient) -> None:
+    files = client.post("/v1/bundle", json=GPT2).json()["files"]
+    answer = client.post("/v1/bundle.zip", json=GPT2)
+    assert answer.headers["content-type"] == "application/zip"
+    archive = zipfile.ZipFile(BytesIO(answer.content))
+    zipped = {
+        name.removeprefix("plan/"): archive.read(name).decode() for name in archive.namelist()
+    }
+    assert zipped == files
+    assert client.post("/v1/bundle.zip", json=GPT2).content == answer.content
+
+
+def test_a_batch_answers_every_line_in_order(client: TestClient) -> None:
+    asked = [
+        {**GPT2, "id": 1},
+        {"id": "bad", "modle": "gpt2"},
+        {**GPT2, "id": 3, "strategy": {"zero_stage": 1}},
+    ]
+    lines = [*(json.dumps(each) for each in asked), "no json", '{"id": 5, "id": 6}']
+    answer = client.post(
+        "/v1/suggest/batch",
+        content="\n".join(lines) + "\n",
+        headers={"content-type": "application/jsonl"},
+    )
+    assert answer.status_code == 200
+    said = [json.loads(line) for line in answer.text.splitlines()]
+    assert [(each["id"], each["ok"]) for each in said] == [
+        (1, True),
+        ("bad", False),
+        (3, True),
+        (None, False),
+        (6, False),
+    ]
+    alone = client.post("/v1/suggest", json=asked[0]).json()
+    said[0]["search"]["seconds"] = alone["search"]["seconds"] = 0
+    assert said[0] == alone
+    assert said[1]["error"]["problems"][0]["hint"].startswith("did you mean model")
+
+
+def test_a_batch_of_estimates_has_the_estimates(client: TestClient) -> None:
+    body = json.dumps({**GPT2, "strategy": {"zero_stage": 2}})
+    answer = client.post("/v1/estimate/batch", content=body)
+    assert json.loads(answer.text) == client.post("/v1/estimate", content=body).json()
+
+
+def test_a_batch_that_says_it_is_one_object_is_refused(client: TestClient) -> None:
+    assert client.post("/v1/suggest/batch", json=GPT2).status_code == 415
+
+
+def test_a_line_over_a_mebibyte_is_refused(client: TestClient) -> None:
+    assert client.post("/v1/suggest/batch", content=b" x" * 2**20).status_code == 413
+
+
+def test_a_parameter_that_cannot_be_read_is_a_problem_that_does_not_repeat_it(
+    client: TestClient,
+) -> None:
+    answer = client.post("/v1/suggest", json=GPT2, headers={"X-HF-Token": "se cret"})
+    assert answer.status_code == 422
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["errors"][0]["field"] == "X-HF-Token"
+    assert "cret" not in answer.text

@@ -1,0 +1,100 @@
+"""The manifests of api/deploy are what their consumers read, and fit the service."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft7Validator
+from kubernetes.client import ApiClient
+
+from api.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "api" / "deploy"
+COMPOSE = yaml.safe_load((DEPLOY / "docker-compose.yaml").read_text())
+OBJECTS = list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text()))
+CLASSES = {
+    "Deployment": "V1Deployment",
+    "Service": "V1Service",
+    "HorizontalPodAutoscaler": "V2HorizontalPodAutoscaler",
+    "PodDisruptionBudget": "V1PodDisruptionBudget",
+}
+
+
+class Answer:
+    def __init__(self, content: object) -> None:
+        self.data = json.dumps(content)
+
+
+def image() -> str:
+    return (ROOT / "Dockerfile").read_text()
+
+
+def named(kind: str, name: str) -> dict[str, Any]:
+    (found,) = [
+        each for each in OBJECTS if (each["kind"], each["metadata"]["name"]) == (kind, name)
+    ]
+    return dict(found)
+
+
+def container() -> dict[str, Any]:
+    (only,) = named("Deployment", "planner")["spec"]["template"]["spec"]["containers"]
+    return dict(only)
+
+
+@pytest.mark.parametrize(
+    "described", OBJECTS, ids=lambda each: f"{each['kind']}-{each['metadata']['name']}"
+)
+def test_kubernetes_knows_every_field(described: dict[str, Any]) -> None:
+    client = ApiClient()
+    read = client._ApiClient__deserialize(described, CLASSES[described["kind"]])  # noqa: SLF001
+    assert client.sanitize_for_serialization(read) == described
+
+
+def test_probes_ask_for_what_there_is() -> None:
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert container()[probe]["httpGet"]["path"] in {"/healthz", "/readyz"}
+    assert container()["ports"][0]["containerPort"] == 8000
+    assert "EXPOSE 8000" in image()
+
+
+def test_every_setting_is_one_of_the_service() -> None:
+    names = {entry["name"]: entry["value"] for entry in container()["env"]}
+    for given in (names, COMPOSE["services"]["api"]["environment"]):
+        fields = {name.removeprefix("PLANNER_").lower(): value for name, value in given.items()}
+        assert set(fields) <= set(Settings.model_fields)
+        Settings(**fields)
+
+
+def test_the_user_is_the_image_s() -> None:
+    security = named("Deployment", "planner")["spec"]["template"]["spec"]["securityContext"]
+    assert f"USER {security['runAsUser']}" in image()
+
+
+def test_shutting_down_takes_less_than_it_may() -> None:
+    (seconds,) = re.findall(r'"--timeout-graceful-shutdown", "(\d+)"', image())
+    spec = named("Deployment", "planner")["spec"]["template"]["spec"]
+    assert int(seconds) < spec["terminationGracePeriodSeconds"]
+    assert int(seconds) < int(COMPOSE["services"]["api"]["stop_grace_period"].removesuffix("s"))
+
+
+def test_services_and_the_autoscaler_select_what_there_is() -> None:
+    for name in ("planner", "planner-redis"):
+        selected = named("Service", name)["spec"]["selector"]
+        assert named("Deployment", name)["spec"]["template"]["metadata"]["labels"] == selected
+        assert named("Deployment", name)["spec"]["selector"]["matchLabels"] == selected
+    scaled = named("HorizontalPodAutoscaler", "planner")["spec"]["scaleTargetRef"]["name"]
+    assert container()["resources"]["requests"]["cpu"]
+    assert scaled == "planner"
+    hosts = {entry["value"] for entry in container()["env"] if entry["name"] == "PLANNER_REDIS_URL"}
+    assert hosts == {"redis://planner-redis:6379/0"}
+
+
+def test_compose_is_of_its_schema() -> None:
+    schema = json.loads((ROOT / "tests" / "facts" / "compose-spec.json").read_text())
+    Draft7Validator(schema).validate(COMPOSE)
+    assert (DEPLOY / COMPOSE["services"]["api"]["build"]).resolve() == ROOT
+    assert "redis" in COMPOSE["services"]

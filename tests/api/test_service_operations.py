@@ -1,0 +1,206 @@
+"""What whoever runs the service relies on: keys, rates, logs, metrics, a shared cache."""
+
+import json
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import huggingface_hub
+import pytest
+from fastapi.testclient import TestClient
+from huggingface_hub import constants
+from huggingface_hub.errors import GatedRepoError
+from pydantic import SecretStr, ValidationError
+from redis import Redis
+from served import served
+
+from api.cache import KnownReplies
+from api.jobs import Reply, model, suggestion
+from api.main import create_app
+from api.settings import Settings
+from planner.models import hub_cache, hub_client
+
+GPT2 = {"model": "gpt2", "cluster": {"gpus_per_node": 4}}
+SECRET = "hf_0123456789abcdefghij"  # noqa: S105
+REPLY = Reply(b'{"an": "answer"}', "a" * 64)
+
+
+def client_of(**settings: Any) -> TestClient:
+    return TestClient(create_app(Settings(processes=0, **settings)), raise_server_exceptions=False)
+
+
+def test_a_service_with_keys_answers_who_has_one() -> None:
+    client = client_of(api_keys=["first", "second"])
+    for headers in ({}, {"x-api-key": "third"}, {"authorization": "Bearer firs"}):
+        refused = client.get("/v1/gpus/h100", headers=headers)
+        assert (refused.status_code, refused.json()["type"]) == (401, "urn:planner:key-missing")
+        assert refused.headers["www-authenticate"] == "Bearer"
+    for headers in ({"x-api-key": "first"}, {"authorization": "bearer second"}):
+        assert client.get("/v1/gpus/h100", headers=headers).status_code == 200
+    assert client.get("/", headers={"accept": "text/html"}).status_code == 401
+    assert [client.get(path).status_code for path in ("/healthz", "/readyz", "/metrics")] == [
+        200
+    ] * 3
+
+
+def test_a_client_that_asks_too_often_is_told_when_to_come_again() -> None:
+    client = client_of(rate="2/minute")
+    statuses = [client.get("/v1/gpus/h100").status_code for _ in range(3)]
+    assert statuses == [200, 200, 429]
+    refused = client.get("/version")
+    assert 1 <= int(refused.headers["retry-after"]) <= 60
+    assert refused.json()["type"] == "urn:planner:too-often"
+    assert client.get("/healthz").status_code == 200
+
+
+def test_a_rate_that_is_none_stops_the_start() -> None:
+    with pytest.raises(ValidationError):
+        Settings(rate="often")
+
+
+def test_metrics_count_routes_not_paths() -> None:
+    client = client_of()
+    for path in ("/v1/gpus/h100", "/v1/gpus/t4", "/nowhere/at/all"):
+        client.get(path)
+    text = client.get("/metrics").text
+    assert 'planner_requests_total{method="GET",route="/v1/gpus/{name}",status="200"} 2.0' in text
+    assert "nowhere" not in text
+    assert "planner_request_seconds_bucket" in text
+
+
+def test_logs_are_json_with_an_id_and_without_secrets() -> None:
+    with served(processes=0) as service:
+        kind = {"content-type": "application/json", "x-hf-token": SECRET}
+        body = json.dumps({**GPT2, "id": "in-the-body"}).encode()
+        _, headers, _ = service.ask("POST", "/v1/suggest", body, kind | {"x-request-id": "mine-1"})
+        assert headers["x-request-id"] == "mine-1"
+        _, headers, _ = service.get("/plan?model=in-the-query", {"x-request-id": 'no "id"'})
+        assert len(headers["x-request-id"]) == 32
+    lines = [json.loads(line) for line in service.said.splitlines() if line.startswith("{")]
+    (asked,) = [line for line in lines if line.get("request_id") == "mine-1"]
+    assert (asked["path"], asked["status"], asked["event"]) == ("/v1/suggest", 200, "request")
+    assert not any(word in service.said for word in (SECRET, "in-the-body", "in-the-query"))
+
+
+def test_a_service_behind_a_proxy_says_where() -> None:
+    client = TestClient(create_app(Settings(processes=0)), root_path="/planner")
+    assert client.get("/planner/healthz").status_code == 200
+    assert client.get("/planner/openapi.json").json()["servers"] == [{"url": "/planner"}]
+
+
+def test_a_token_opens_a_model_once_and_is_kept_nowhere(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config = {"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 2, "vocab_size": 100}
+    seen = []
+
+    def head(_url: str, token: str | None = None) -> Any:
+        seen.append(token)
+        if token != SECRET:
+            response = type("Response", (), {"headers": {}, "request": None})()
+            raise GatedRepoError("no", response=response)
+        return type("Head", (), {"size": 10, "etag": "e"})()
+
+    monkeypatch.setenv("PLANNER_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", head)
+    monkeypatch.setattr(
+        hub_client,
+        "_download",
+        lambda _url, _until, token: json.dumps(config).encode() * bool(token),
+    )
+    client = client_of()
+    path = "/v1/models/some/gated-model"
+    assert client.get(path).status_code == 403
+    opened = client.get(path, headers={"X-HF-Token": SECRET})
+    assert (opened.status_code, opened.json()["name"]) == (200, "some/gated-model")
+    assert client.get(path).status_code == 403
+    assert SECRET in seen
+    assert hub_cache.read(hub_client.WEBSITE, "some/gated-model", "main") is None
+    assert not any(SECRET.encode() in file.read_bytes() for file in tmp_path.rglob("*.json"))
+
+
+@pytest.fixture
+def redis_server(tmp_path: Path) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
+    """A Redis of its own; its address and its process."""
+    program = shutil.which("redis-server")
+    assert program, "tests/install-engines gets it"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [program, "--port", str(port), "--save", "", "--dir", str(tmp_path)]
+    with subprocess.Popen([*command, "--bind", "127.0.0.1"], stdout=subprocess.DEVNULL) as process:
+        for _ in range(200):
+            try:
+                with socket.create_connection(("127.0.0.1", port), 1):
+                    break
+            except OSError:
+                time.sleep(0.05)
+        yield f"redis://127.0.0.1:{port}/0", process
+        process.kill()
+
+
+def ask(url: str, *keys: Any) -> list[Any]:
+    """Return what a new replica knows."""
+
+    async def _ask() -> list[Any]:
+        replica = KnownReplies(Settings(redis_url=SecretStr(url)))
+        found = [await replica.get(key) for key in keys]
+        await replica.close()
+        return found
+
+    return anyio.run(_ask)
+
+
+def tell(url: str, key: Any, reply: object) -> None:
+    async def _tell() -> None:
+        replica = KnownReplies(Settings(redis_url=SecretStr(url)))
+        await replica.put(key, reply)
+        await replica.close()
+
+    anyio.run(_tell)
+
+
+def test_what_one_replica_answered_another_knows(redis_server: Any) -> None:
+    url, _ = redis_server
+    key = (suggestion, b"{}")
+    assert ask(url, key) == [None]
+    tell(url, key, REPLY)
+    assert ask(url, key, (suggestion, b"{ }"), (model, b"{}")) == [REPLY, None, None]
+    (name,) = Redis.from_url(url).keys()
+    assert 0 < Redis.from_url(url).ttl(name) <= 600
+
+
+@pytest.mark.parametrize("damage", [b"", b"short", b"\xff" * 500, b"a" * 128 + b"{}"])
+def test_what_redis_has_damaged_is_not_answered(redis_server: Any, damage: bytes) -> None:
+    url, _ = redis_server
+    tell(url, (suggestion, b"{}"), REPLY)
+    redis = Redis.from_url(url)
+    (name,) = redis.keys()
+    redis.set(name, damage)
+    assert ask(url, (suggestion, b"{}")) == [None]
+
+
+def test_without_redis_answers_are_the_same(redis_server: Any) -> None:
+    url, process = redis_server
+    with served(processes=0, redis_url=url) as service:
+        first = service.post({**GPT2, "id": "before"})
+        process.kill()
+        process.wait()
+        assert service.post({**GPT2, "id": "before"})[2] == first[2]
+        status, _, body = service.post({**GPT2, "id": "after"})
+        assert (first[0], status, json.loads(body)["id"]) == (200, 200, "after")
+    assert "Traceback" not in service.said
+
+
+def test_a_redis_that_says_nothing_holds_up_one_request() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        url = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
+        assert ask(url, *[(suggestion, bytes([number])) for number in range(3)]) == [None] * 3

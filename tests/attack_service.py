@@ -1,0 +1,264 @@
+"""Attacks on a service of its own, each for a while, and what its health probe saw meanwhile.
+
+python tests/attack_service.py [--seconds 60] [--workers 1] [ATTACK ...]
+"""
+
+import argparse
+import http.client
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from multiprocessing import Process, Queue
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+MIB = 2**20
+GPT2 = {"model": "gpt2", "cluster": {"gpus_per_node": 4}}
+LARGE = {"gpu": "h100", "gpus_per_node": 8, "nodes": 256}
+DEEPSEEK = {"model": "deepseek-ai/DeepSeek-V3", "cluster": LARGE, "max_gpus": 8192}
+DOCUMENTED = {200, 304, 400, 404, 405, 408, 409, 413, 415, 422, 429, 502, 503, 504}
+LARGEST_P99_SECONDS = 0.1
+
+Attack = Callable[[int, random.Random], object]
+"""One request of an attacker, to a port; returns what it was answered."""
+
+
+def deepseek(port: int, rng: random.Random) -> int:
+    """Ask for a plan that takes longer than the deadline, never the same twice."""
+    return _post(port, {**DEEPSEEK, "id": rng.random().hex()})
+
+
+def million_gpus(port: int, rng: random.Random) -> int:
+    """Ask the page's JSON for a plan on up to a million GPUs."""
+    query = f"model=gpt2&gpus_per_node=8&max_gpus=1048576&deadline_hours={rng.random():.6f}&training_tokens=1000000000"
+    return _ask(port, "GET", f"/plan.json?{query}")
+
+
+def unknown_keys(port: int, rng: random.Random) -> int:
+    """Send 800 kB of fields that nobody knows."""
+    return _post(port, {"model": "gpt2", **{f"f{rng.random()}": 1 for _ in range(32_000)}})
+
+
+def same_request(port: int, _: random.Random) -> int:
+    """Ask the same again and again."""
+    return _post(port, GPT2)
+
+
+def leaving(port: int, rng: random.Random) -> str:
+    """Ask for a long plan, and leave."""
+    body = json.dumps({**DEEPSEEK, "id": rng.random().hex()}).encode()
+    with _connected(port) as connection:
+        connection.sendall(_head(len(body)) + body)
+        time.sleep(rng.random())
+    return "left"
+
+
+def slow_body(port: int, _: random.Random) -> int:
+    """Send a body a byte at a time."""
+    with _connected(port) as connection:
+        connection.sendall(_head(100_000))
+        with suppress(OSError):
+            for _byte in range(300):
+                connection.sendall(b" ")
+                time.sleep(0.05)
+        with suppress(OSError):
+            return int(connection.recv(65536).split()[1])
+    return 0
+
+
+def aborted_body(port: int, rng: random.Random) -> str:
+    """Send half a body, and leave, as soon as the service has seen that."""
+    with _connected(port) as connection:
+        connection.sendall(_head(100_000) + b" " * rng.randrange(1, 50_000))
+        connection.shutdown(socket.SHUT_WR)
+        with suppress(OSError):
+            connection.recv(65536)
+    return "left"
+
+
+def odd_keys(port: int, rng: random.Random) -> int:
+    """Send keys in capitals, twice, or unknown."""
+    text = json.dumps({**GPT2, "id": rng.random().hex()})
+    odd = rng.choice(
+        [
+            text.replace("model", "MODEL"),
+            text.replace('"model"', '"model": "bert-base-uncased", "model"'),
+            text.replace("gpus_per_node", "Gpus_Per_Node"),
+            text.replace("{", '{"unknown": 1, ', 1),
+        ]
+    )
+    return _post(port, odd.encode())
+
+
+def killing(port: int, rng: random.Random) -> int:
+    """Ask for short plans, while somebody else kills the processes that make them."""
+    return _post(port, {**GPT2, "id": rng.random().hex()})
+
+
+ATTACKS: Mapping[str, tuple[Attack, int]] = {
+    "deepseek": (deepseek, 8),
+    "million-gpus": (million_gpus, 8),
+    "unknown-keys": (unknown_keys, 8),
+    "same-request": (same_request, 8),
+    "leaving": (leaving, 8),
+    "slow-body": (slow_body, 32),
+    "aborted-body": (aborted_body, 8),
+    "odd-keys": (odd_keys, 8),
+    "killing": (killing, 2),
+}
+"""Each with the number of attackers at once."""
+
+
+def main() -> None:
+    """Run the attacks that were named, or all; fail where the service did."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("attacks", nargs="*", choices=[*ATTACKS, []], default=[])
+    parser.add_argument("--seconds", type=float, default=60)
+    chosen = parser.parse_args()
+    print(
+        f"{'attack':<14}{'requests':>9}{'healthz p50':>12}{'p99':>9}{'worst':>9}{'RSS':>9}  answers"
+    )
+    failed = [name for name in chosen.attacks or ATTACKS if not _withstands(name, chosen.seconds)]
+    sys.exit(f"failed: {', '.join(failed)}" if failed else 0)
+
+
+def _withstands(name: str, seconds: float) -> bool:
+    port = _free_port()
+    command = [sys.executable, "-m", "uvicorn", "api.main:app", "--port", str(port)]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}
+    log = Path(f"/tmp/attack_service.{name}.log").open("w+")  # noqa: S108, SIM115
+    service = subprocess.Popen(
+        [*command, "--timeout-graceful-shutdown", "8"],
+        cwd=ROOT,
+        env=environment,
+        stdout=log,
+        stderr=log,
+    )
+    try:
+        _wait_until_it_answers(port)
+        return _attacked(name, port, service, seconds)
+    finally:
+        service.send_signal(signal.SIGTERM)
+        began = time.monotonic()
+        service.wait(timeout=30)
+        ended = time.monotonic() - began
+        log.seek(0)
+        tracebacks = log.read().count("Traceback")
+        print(f"{'':<14}ended within {ended:.1f} s of SIGTERM; {tracebacks} tracebacks in its log")
+
+
+def _attacked(name: str, port: int, service: "subprocess.Popen[bytes]", seconds: float) -> bool:
+    function, count = ATTACKS[name]
+    answers: Queue[Any] = Queue()
+    end = time.monotonic() + seconds
+    attackers = [
+        Process(target=_attack, args=(function, port, seed, end, answers)) for seed in range(count)
+    ]
+    for attacker in attackers:
+        attacker.start()
+    delays, most_bytes = [], 0
+    while time.monotonic() < end:
+        began = time.monotonic()
+        if _ask(port, "GET", "/healthz") != http.client.OK:
+            raise SystemExit("healthz failed")
+        delays.append(time.monotonic() - began)
+        processes = [service.pid, *_children(service.pid)]
+        most_bytes = max(most_bytes, sum(map(_resident_bytes, processes)))
+        if name == "killing" and len(delays) % 40 == 0 and len(processes) > 1:
+            with suppress(ProcessLookupError):
+                os.kill(processes[-1], signal.SIGKILL)
+        time.sleep(0.05)
+    said: Counter[Any] = Counter()
+    for _ in attackers:
+        said += answers.get(timeout=120)
+    for attacker in attackers:
+        attacker.join()
+    delays.sort()
+    p50, p99 = delays[len(delays) // 2], delays[int(len(delays) * 0.99)]
+    milliseconds = f"{p50 * 1e3:>9.1f} ms{p99 * 1e3:>6.0f} ms{delays[-1] * 1e3:>6.0f} ms"
+    print(
+        f"{name:<14}{said.total():>9}{milliseconds}{most_bytes / MIB:>5.0f} MiB  {dict(said)}",
+        flush=True,
+    )
+    is_documented = all(isinstance(each, str) or each in DOCUMENTED for each in said)
+    return p99 <= LARGEST_P99_SECONDS and is_documented
+
+
+def _attack(function: Attack, port: int, seed: int, end: float, answers: "Queue[Any]") -> None:
+    rng, said = random.Random(seed), Counter[Any]()
+    os.nice(10)  # it stands for another machine, which takes none of the service's time
+    while time.monotonic() < end:
+        try:
+            said[function(port, rng)] += 1
+        except OSError as error:
+            said[type(error).__name__] += 1
+            time.sleep(0.01)
+    answers.put(said)
+
+
+def _post(port: int, body: object) -> int:
+    return _ask(
+        port,
+        "POST",
+        "/v1/suggest",
+        body if isinstance(body, bytes) else json.dumps(body).encode(),
+    )
+
+
+def _ask(port: int, method: str, path: str, body: bytes | None = None) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    try:
+        connection.request(method, path, body, {"content-type": "application/json"})
+        answer = connection.getresponse()
+        answer.read()
+        return answer.status
+    finally:
+        connection.close()
+
+
+def _connected(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=30)
+
+
+def _head(length: int) -> bytes:
+    return f"POST /v1/suggest HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n".encode()
+
+
+def _wait_until_it_answers(port: int) -> None:
+    for _ in range(600):
+        with suppress(OSError):
+            if _post(port, GPT2) == http.client.OK:
+                return
+        time.sleep(0.1)
+    raise SystemExit("it does not start")
+
+
+def _children(pid: int) -> list[int]:
+    with suppress(OSError):
+        return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return []
+
+
+def _resident_bytes(pid: int) -> int:
+    with suppress(OSError, IndexError):
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return 0
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+if __name__ == "__main__":
+    main()

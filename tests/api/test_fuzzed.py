@@ -24,9 +24,9 @@ from schemathesis.specs.openapi.checks import (
 from api.main import create_app
 from api.settings import Settings
 
-CASES = int(os.environ.get("FUZZ_CASES", "2"))
+CASES = int(os.environ.get("FUZZ_CASES", "1"))
 """Of each route."""
-MUTATIONS = int(os.environ.get("FUZZ_MUTATIONS", "100"))
+MUTATIONS = int(os.environ.get("FUZZ_MUTATIONS", "40"))
 CHECKS = [status_code_conformance, content_type_conformance, response_schema_conformance]
 BODIES: list[dict[str, Any]] = [
     {"model": "gpt2", "cluster": {"gpus_per_node": 4}},

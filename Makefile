@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadscope -
 NEWEST_PYTHON := --config-file= --no-site-packages --ignore-missing-imports --python-version 3.15 \
   --enable-error-code deprecated --cache-dir .mypy_cache/newest
 
-.PHONY: help demo test test-pythons coverage serve bench attack-api fit-collectives accuracy-cross clean
+.PHONY: help demo test test-pythons coverage serve bench attack-api fuzz-api fit-collectives accuracy-cross clean
 
 help:
 	@echo "make demo    install the planner and plan gpt2 on 4 GPUs"
@@ -19,6 +19,7 @@ help:
 	@echo "make serve   web form and REST on http://127.0.0.1:8000"
 	@echo "make bench   time the command line and the search"
 	@echo "make attack-api   attack the service, each way for a minute, and time its probe meanwhile"
+	@echo "make fuzz-api     ask every GET route what schemathesis makes of its description"
 	@echo "make accuracy-cross   predict each source of published runs from fits on the others"
 	@echo "make fit-collectives   print the constants of data/calibration/interconnect.toml"
 
@@ -72,6 +73,9 @@ bench: $(VENV)/test.stamp
 
 attack-api: $(VENV)/test.stamp
 	$(BIN)/python tests/attack_service.py --seconds 60
+
+fuzz-api: $(VENV)/test.stamp
+	FUZZ_CASES=420 $(BIN)/python -m pytest -n logical tests/api/test_fuzzed.py
 
 fit-collectives: $(VENV)/test.stamp
 	$(BIN)/python tests/fits/collectives.py

@@ -26,6 +26,8 @@ _LLAMA_LAYOUT = {"zero_stage": 3, "micro_batch_size": 1, "recompute": "full"}
 
 _JSON, _ZIP, _LINES = "application/json", "application/zip", "application/jsonl"
 
+_BYTES = {"type": "string", "format": "binary"}
+
 READ = (400, 408, 413, 415, 422, 429, 503, 504)
 """Problems of a route that reads a body and looks nothing up."""
 LOOKED_UP = (403, 404, 422, 429, 502, 503, 504)
@@ -82,7 +84,7 @@ def answered(statuses: tuple[int, ...], model: type[BaseModel]) -> Responses:
 
 def zip_file(statuses: tuple[int, ...]) -> Responses:
     """Return the description of an answer that is a zip, or of problems."""
-    content = {_ZIP: {"schema": {"type": "string", "format": "binary"}}}
+    content = {_ZIP: {"schema": _BYTES}}
     return {200: {"description": "The files", "content": content}, **_problems(statuses)}
 
 
@@ -127,7 +129,7 @@ def estimate_body() -> dict[str, Any]:
 def batch_body() -> dict[str, Any]:
     """Return the description of a body with a request a line."""
     line = json.dumps({"id": 1, **_GPT2}) + "\n"
-    content = {_LINES: {"schema": {"type": "string"}, "example": line}}
+    content = {_LINES: {"schema": _BYTES, "example": line}}
     return {"requestBody": {"required": True, "content": content}}
 
 

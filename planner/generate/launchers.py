@@ -223,7 +223,7 @@ def _pods(spec: RunSpec, program: Program, corpus: str) -> dict[str, Any]:
 
 def local_model(spec: RunSpec, program: Program) -> str:
     """Return the folder that a script reads its model from, "" where that is on the Hub or in the bundle."""
-    is_read = program is TRAIN_PY and spec.is_pretrained
+    is_read = program is TRAIN_PY and spec.is_pretrained and spec.model.isprintable()
     return spec.model if is_read and spec.model.startswith("/") else ""
 
 

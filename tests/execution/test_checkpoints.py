@@ -58,8 +58,8 @@ ARCHITECTURES = {"divided": "deep-gpt2"}
 
 
 def edit(folder: Path, target: str, old: str, new: str) -> None:
-    """Change the emitted script in one place."""
-    script = folder / target / "train.py"
+    """Change the emitted modules in one place."""
+    (script,) = (path for path in (folder / target).glob("*.py") if old in path.read_text())
     text = script.read_text()
     assert text.count(old) == 1, old
     script.write_text(text.replace(old, new))
@@ -68,10 +68,8 @@ def edit(folder: Path, target: str, old: str, new: str) -> None:
 def told_after(folder: Path, target: str, step: int) -> None:
     """Have one process of the run told to end while it is at this step."""
     sent = f"if step == {step}:\n            os.kill(os.getpid(), signal.SIGTERM)\n        "
-    edit(folder, target, "now = time.perf_counter()", sent + "now = time.perf_counter()")
-    script = folder / target / "train.py"
-    if "\nimport os\n" not in script.read_text():
-        edit(folder, target, "import math\n", "import math\nimport os\n")
+    imports = "import os\n        import signal\n\n        "
+    edit(folder, target, "now = time.perf_counter()", f"{imports}{sent}now = time.perf_counter()")
 
 
 def beginning(spec: RunSpec, folder: Path) -> tuple[str, ...]:

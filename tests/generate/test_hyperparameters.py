@@ -58,6 +58,14 @@ def test_the_rate_follows_size_batch_start_and_method() -> None:
     assert hyperparameters(BIG, 0.5).learning_rate == 2e-5
 
 
+def test_a_rate_without_a_rule_for_the_optimizer_is_said_to_be_adamws() -> None:
+    said = "  That is AdamW's rate: no rule for rmsprop has a source here"
+    for optimizer, is_said in (("rmsprop", True), ("lion", False), ("adamw-8bit", False)):
+        readme = generate(replace(BIG, optimizer=optimizer), ["torchrun"])["README.md"]
+        assert (said in readme) is is_said
+        assert ("That is AdamW's" in readme) is is_said
+
+
 def test_lion_takes_a_smaller_rate_and_a_larger_decay() -> None:
     adamw = hyperparameters(replace(BIG, is_pretrained=False))
     lion = hyperparameters(replace(BIG, is_pretrained=False, optimizer="lion"))

@@ -61,6 +61,23 @@ def test_the_readme_shows_how_each_is_started() -> None:
             assert any(name in text for name in launcher.templates)
 
 
+def test_a_model_on_this_machines_disk_reaches_the_containers() -> None:
+    local: dict[str, Any] = {"model": "/models/my gpt2"}
+    files = launchers(**local)
+    assert "  --volume '/models/my gpt2:/models/my gpt2:ro' \\\n" in files["docker.sh"]
+    assert "\nkubectl cp '/models/my gpt2' train-my-gpt2-files:/storage/model" in files["README.md"]
+    assert '"--model", "/storage/model"' in files["job.yaml"]
+    assert "put /models/my gpt2 into a folder `model`" in files["sagemaker_train.py"]
+    others: tuple[dict[str, Any], ...] = (
+        {"model": "openai-community/gpt2"},
+        {"is_pretrained": False},
+        {"model": "/a\nb"},
+    )
+    for other in others:
+        there = launchers(**{**local, **other})
+        assert not any("/storage/model" in text or ":ro" in text for text in there.values())
+
+
 def test_the_first_target_that_is_written_is_started() -> None:
     files = generate(MANY_NODES, ["deepspeed", "torchrun"])
     assert '"${SLURM_SUBMIT_DIR}/${TARGET:-deepspeed}"' in files["launchers/slurm.sh"]

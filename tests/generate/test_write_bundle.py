@@ -140,6 +140,28 @@ def test_a_framework_has_the_targets_that_its_estimates_hold_for(
     assert ("deepspeed/train.py" in files) == (framework == "deepspeed")
 
 
+@pytest.mark.parametrize(
+    ("recipe", "more"),
+    [
+        ({}, set()),
+        ({"method": "lora"}, {"peft"}),
+        ({"method": "qlora"}, {"peft", "bitsandbytes"}),
+        ({"optimizer": "paged-adamw"}, {"bitsandbytes"}),
+        ({"framework": "deepspeed"}, {"deepspeed"}),
+    ],
+)
+def test_a_bundle_was_checked_with_what_its_files_import(
+    recipe: dict[str, str], more: set[str]
+) -> None:
+    resolved, plan = answers.suggest(
+        parse_request({"model": "gpt2", "recipe": recipe}), allow_paths=False
+    )
+    readme = bundle_files(plan, answers.answer_plan(resolved, plan, None))["README.md"]
+    _, checked = readme.split("## Checked with\n")
+    named = {line.split()[1] for line in checked.splitlines() if line.startswith("- ")}
+    assert named == {"torch", "transformers", "accelerate"} | more
+
+
 def test_a_plans_numbers_are_literals_in_its_scripts(planned: tuple[Plan, Any]) -> None:
     """An estimate is NumPy's number, whose own text would be a name that no script has."""
     for name, text in bundle_files(*planned).items():

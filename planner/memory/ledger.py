@@ -96,6 +96,8 @@ def _stage_memory(job: Job, s: Strategy, stage: Stage) -> Memory:
     phased = tuple(term(job, s, stage) for term in _TERMS)
     if job.recipe.lora is not None:
         phased = (*phased, activations.dequantised_weight(job, stage))
+        if job.framework.sharding.flat_parameters:
+            phased = (*phased, activations.frozen_block_inputs(job, s, stage))
     if job.loss is not None:
         phased = (*phased, activations.loss_gradients(job, s, stage))
     amounts = (

@@ -94,7 +94,7 @@ def _contest(
         return situation
     weighted = result.weighted_seconds
     row = _best_row(result, preferred, weighted)
-    rival = _best_row(result, _rivals(result, ordinary, preferred, preference), weighted)
+    rival = _best_row(result, _rivals(result, ordinary, preferred, row, preference), weighted)
     return replace(
         situation,
         candidate=result.candidate(row),
@@ -167,18 +167,17 @@ def _best_row(result: SearchResult, among: Column, by: Column) -> int:
 
 
 def _rivals(
-    result: SearchResult, ordinary: Column, preferred: Column, preference: Preference
+    result: SearchResult, ordinary: Column, preferred: Column, best: int, preference: Preference
 ) -> Column:
     """Return the rows that may be followed against the tree, those that it prefers among them.
 
     Where a replica fits, ZeRO and experts that are dealt over the data-parallel ranks are followed for
-    what their memory buys alone: less recompute than any replica with room has.
+    what their memory buys alone: less recompute than the best replica has.
     """
     is_open = preference.may_be_overruled_by(rows(result.table, ordinary))
     if preference == rules.PLAIN:
         recompute = result.table.recompute
-        least = min(recompute[preferred[result.is_comfortable[preferred]]], default=Recompute.FULL)
-        is_open &= np.isin(ordinary, preferred) | (recompute[ordinary] < least)
+        is_open &= np.isin(ordinary, preferred) | (recompute[ordinary] < recompute[best])
     return ordinary[is_open]
 
 

@@ -17,7 +17,7 @@ from planner.core.errors import PlannerError
 from planner.core.term import Column
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.job import Job
-from planner.domain.strategy import Offload, Recompute, Table, num_rows, rows
+from planner.domain.strategy import Offload, Table, num_rows, rows
 from planner.memory.host import estimate_host_memory, fits_host
 from planner.memory.ledger import estimate_memory
 from planner.request.schema import parse_request, resolve
@@ -176,11 +176,11 @@ def admitted(every: Pass, wish: PinnedFields, branch: str) -> Column:
     if not len(preferred):
         return proposed
     rivals = proposed[preference.may_be_overruled_by(rows(every.table, proposed))]
+    tree = every.simplest(preferred)
     if preference == PLAIN:
-        runs = every.table.recompute[preferred[every.is_comfortable[preferred]]]
-        least = np.min(runs) if len(runs) else Recompute.FULL
-        rivals = np.union1d(preferred, rivals[every.table.recompute[rivals] < least])
-    tree, search = every.simplest(preferred), every.simplest(rivals)
+        less = every.table.recompute[rivals] < every.table.recompute[tree]
+        rivals = np.union1d(preferred, rivals[less])
+    search = every.simplest(rivals)
     lead = every.weighted_seconds[tree] / every.weighted_seconds[search] - 1
     is_roomier = every.is_comfortable[search] and not every.is_comfortable[tree]
     is_trusted = lead >= trusted_lead(every.job.framework.name)

@@ -261,3 +261,11 @@ def test_tokens_are_exchanged_for_whole_heads_of_a_tensor_parallel_rank(
     ring = make_job("Qwen/Qwen2.5-7B", gpus=8, recipe={**recipe, "framework": "megatron"})
     found = violations(ring, Layout(context_parallel_size=8, gradient_accumulation_steps=8))
     assert "LAY015" not in {limit.code for limit, _ in found}
+
+
+def test_one_key_value_head_is_answered_by_what_replicates_it(make_job: JobMaker) -> None:
+    breaches = dict(violations(make_job("google/gemma-2b"), Layout(tensor_parallel_size=2)))
+    advice = [breach.advice for limit, breach in breaches.items() if limit.code == "LAY013"]
+    assert advice == [
+        "each rank needs the one head: no tensor parallelism, or --framework megatron"
+    ]

@@ -69,7 +69,9 @@ def key_value_heads_do_not_divide(job: Job, s: Strategy) -> Breach:
         broken=np.logical_not(fits),
         message="tensor_parallel_size {size} does not divide the {heads:,} key-value heads"
         + (" nor is a multiple of them" if is_able else ", which {framework} does not replicate"),
-        hint="use a divisor of {heads:,}",
+        hint="use a divisor of {heads:,}"
+        if heads > 1
+        else "each rank needs the one head: no tensor parallelism, or --framework megatron",
         numbers={"size": size, "heads": heads, "framework": job.framework.name},
         field="strategy.tensor_parallel_size",
     )

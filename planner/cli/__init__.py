@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import click
 
-from planner.cli import catalog, check, knowledge, machine, plans
+from planner.cli import catalog, check, knowledge, machine, plans, sweeps
 from planner.cli.output import EXIT_MODEL, EXIT_NOTHING_FITS, EXIT_USAGE, say_folded
 from planner.core.errors import (
     InvalidInputError,
@@ -29,12 +29,16 @@ def cli() -> None:
     """  # noqa: D301 - click reads \b as "keep these lines"
 
 
+_READ_AT_IMPORT = {"OPENBLAS_NUM_THREADS": "1", "PYDANTIC_DISABLE_PLUGINS": "__all__"}
+"""A plan multiplies no matrices and has no plugins: neither threads nor installed packages are looked for."""
+
 for command in (
     plans.suggest,
     plans.estimate,
     plans.memory,
     check.check,
     check.diff,
+    sweeps.sweep,
     knowledge.explain,
     knowledge.model,
     catalog.models,
@@ -50,6 +54,7 @@ for command in (
 
 def main() -> None:
     """Run the command line; every failure ends in one message and the contract's exit code."""
+    os.environ.update(_READ_AT_IMPORT | os.environ)
     try:
         cli.main(prog_name="planner", standalone_mode=False)
     except PlannerError as error:

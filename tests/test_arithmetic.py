@@ -33,6 +33,11 @@ JOBS: dict[str, dict[str, Any]] = {
         "recipe": {"framework": "megatron", "global_batch_size": 32},
     },
     "LoRA": {"model": LLAMA, "gpus": 4, "recipe": {"method": "lora"}},
+    "LoRA beside flat parameters": {
+        "model": LLAMA,
+        "gpus": 4,
+        "recipe": {"method": "lora", "framework": "accelerate", "framework_version": "1.0.1"},
+    },
     "QLoRA": {"model": LLAMA, "gpus": 4, "recipe": {"method": "qlora", "precision": "bf16"}},
     "a loss in chunks": {
         "model": LLAMA,

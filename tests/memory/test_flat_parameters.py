@@ -17,7 +17,7 @@ ROWS = [dict(zip(RUNS["columns"], row, strict=True)) for row in RUNS["rows"]]
 
 
 def job_of(make_job: JobMaker, run: dict[str, Any], **recipe: Any) -> Job:
-    wish = {
+    wish: dict[str, Any] = {
         "sequence_length": 4096,
         "global_batch_size": run["gpus"] * run["micro_batch_size"],
         "precision": "bf16-mixed" if run["method"] == "qlora" else "bf16",
@@ -28,7 +28,11 @@ def job_of(make_job: JobMaker, run: dict[str, Any], **recipe: Any) -> Job:
         "framework_version": RUNS["framework_version"],
     }
     if run["method"] != "full":
-        lora = {"rank": 16, "targets": ["q_proj", "k_proj", "v_proj", "o_proj"], "dropout": 0.1}
+        lora: dict[str, Any] = {
+            "rank": 16,
+            "targets": ["q_proj", "k_proj", "v_proj", "o_proj"],
+            "dropout": 0.1,
+        }
         if run["method"] == "qlora":
             lora |= {"double_quantization": True}
             lora |= {"dtype": "16-bit"} if run["gpus"] > 1 else {}

@@ -8,7 +8,7 @@ from typing import Any
 from conftest import JobMaker
 
 from planner.domain.job import Job
-from planner.domain.strategy import Layout, Recompute
+from planner.domain.strategy import ALL_LAYERS, Layout, Recompute
 from planner.memory.ledger import estimate_memory
 from planner.step_time.ledger import estimate_step_time
 
@@ -25,7 +25,7 @@ def error(job: Job, s: Layout, measured: float) -> float:
 def test_steps_of_fine_tuning_on_a100s_are_met_in_the_median(make_job: JobMaker) -> None:
     errors = []
     for run in rows("fms_finetuning"):
-        wish = {
+        wish: dict[str, Any] = {
             "sequence_length": 4096,
             "global_batch_size": run["gpus"] * run["micro_batch_size"],
             "precision": "bf16-mixed" if run["method"] == "qlora" else "bf16",
@@ -51,7 +51,7 @@ def test_steps_of_fine_tuning_on_a100s_are_met_in_the_median(make_job: JobMaker)
 def mlperf(make_job: JobMaker, run: dict[str, Any]) -> tuple[Job, Layout]:
     shards, accumulated = run["data_parallel_shard_size"], run["gradient_accumulation_steps"]
     targets = ["q_proj", "k_proj", "v_proj", "o_proj"]
-    wish = {
+    wish: dict[str, Any] = {
         "sequence_length": 8192,
         "global_batch_size": shards * accumulated,
         "precision": "fp8",
@@ -61,13 +61,12 @@ def mlperf(make_job: JobMaker, run: dict[str, Any]) -> tuple[Job, Layout]:
         "lora": {"rank": 16, "targets": targets},
         "tensor_parallel_overlap": run["tensor_parallel_overlap"],
     }
-    cluster = {"nodes": run["nodes"]}
+    cluster: dict[str, Any] = {"nodes": run["nodes"]}
     if run["nodes"] > 1:
         of_node = 200 if run["gpu"] == "l40s" else 400
         cluster |= {"inter_node": {"gb_per_s_per_node": of_node, "latency_us": 15}}
     name, gpus = "meta-llama/Llama-2-70b-hf", run["gpus_per_node"]
     job = make_job(name, gpu=run["gpu"], gpus=gpus, cluster=cluster, recipe=wish)
-    layers = {"recompute_layers": run["recompute_layers"]} if run["recompute_layers"] else {}
     layout = Layout(
         data_parallel_shard_size=shards,
         tensor_parallel_size=run["tensor_parallel_size"],
@@ -75,8 +74,8 @@ def mlperf(make_job: JobMaker, run: dict[str, Any]) -> tuple[Job, Layout]:
         context_parallel_size=run["context_parallel_size"],
         gradient_accumulation_steps=accumulated,
         zero_stage=1 if shards > 1 else 0,
-        recompute=Recompute.FULL if layers else Recompute.NONE,
-        **layers,
+        recompute=Recompute.FULL if run["recompute_layers"] else Recompute.NONE,
+        recompute_layers=run["recompute_layers"] or ALL_LAYERS,
     )
     return job, layout
 

@@ -18,7 +18,7 @@ help:
 	@echo "make coverage   branch coverage of the tests that run in one process"
 	@echo "make serve   web form and REST on http://127.0.0.1:8000"
 	@echo "make bench   time the command line and the search"
-	@echo "make accuracy-cross   predict each source of published runs from fits on the others"
+	@echo "make accuracy-cross   fit constants anew without each source of published runs"
 	@echo "make fit-collectives   print the constants of data/calibration/interconnect.toml"
 
 $(BIN)/python:

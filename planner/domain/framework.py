@@ -69,6 +69,8 @@ class Sharding:
     """Of the flat buffer that DeepSpeed's stages reduce gradients in; 0 without."""
     live_elements: float
     """Gathered parameters that DeepSpeed's ZeRO-3 holds at most; 0 without."""
+    flat_parameters: bool = False
+    """FullyShardedDataParallel (FSDP1) shards: units are flat, and each adapter is a unit of its own."""
     source: str
 
 

@@ -155,9 +155,9 @@ def part_seconds(job: Job, s: Strategy, part: Part) -> MicroBatch:
 def _in_any_numerics(job: Job, s: Strategy, part: Part) -> Column:
     """Return, as a micro-batch has them, the seconds that do not depend on the numerics.
 
-        tensor = ((1 + r) * (1 - f) + 1 - o) * exchange;  expert = (2 + r) * exchange
+        tensor = ((1 + r) * (1 - f) + 1 - o) * exchange + (1 - f) * q * gathers;  expert = (2 + r) * exchange
 
-    Notation: r 1 where recompute repeats the forward pass; f and o as `communication.hidden_of_tensor` has them.
+    Notation: r 1 where recompute repeats the forward pass, q the share of the blocks that repeat some of it; f and o as `communication.hidden_of_tensor` has them.
     """
     spent = np.zeros((len(Spent), *np.shape(tokens(job, s))))
     matmuls = compute.matmuls(job, s, part)
@@ -177,7 +177,9 @@ def _in_any_numerics(job: Job, s: Strategy, part: Part) -> Column:
     again = _repeats_forward(job, s, part)
     in_forward, in_backward = communication.hidden_of_tensor(job, s)
     exchange = communication.tensor_parallel(job, s, part)
+    gathers = partition.recomputed_share(job, s) * communication.gathered_again(job, s, part)
     spent[Spent.TENSOR] = ((1 + again) * (1 - in_forward) + 1 - in_backward) * exchange
+    spent[Spent.TENSOR] += (1 - in_forward) * gathers
     spent[Spent.EXPERT] = (2 + again) * communication.expert_parallel(job, s, part)
     spent[Spent.CONTEXT] = _context(job, s, part)
     return spent

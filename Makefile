@@ -20,7 +20,7 @@ help:
 	@echo "make bench   time the command line and the search"
 	@echo "make attack-api   attack the service, each way for a minute, and time its probe meanwhile"
 	@echo "make fuzz-api     ask every GET route what schemathesis makes of its description"
-	@echo "make accuracy-cross   predict each source of published runs from fits on the others"
+	@echo "make accuracy-cross   fit constants anew without each source of published runs"
 	@echo "make fit-collectives   print the constants of data/calibration/interconnect.toml"
 
 $(BIN)/python:

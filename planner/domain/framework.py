@@ -293,6 +293,8 @@ class Start:
     nccl_seconds_per_gpu: float
     load_bytes_per_second: float
     """Of weights, from disk to the GPU."""
+    spread: float
+    """How far all of it may be off to each side, as a fraction."""
     source: str
 
 

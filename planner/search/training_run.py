@@ -78,5 +78,5 @@ def start_up(job: Job) -> Term:
         + seconds(joining, "to join the GPUs")
         + weights / rate(framework.start.load_bytes_per_second, "from disk"),
         source=framework.start.source,
-        spread=framework.uncertainty.host,
+        spread=framework.start.spread,
     )

@@ -24,8 +24,12 @@ def cluster() -> Iterator[Any]:
         patched.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
         patched.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patched.setenv("RAY_raylet_start_wait_time_s", "120")
-        node = {"num_cpus": 1, "object_store_memory": STORE_BYTES, "include_dashboard": False}
-        found = cluster_utils.Cluster(initialize_head=True, head_node_args=node)
+        node: dict[str, Any] = {
+            "num_cpus": 1,
+            "object_store_memory": STORE_BYTES,
+            "include_dashboard": False,
+        }
+        found: Any = cluster_utils.Cluster(initialize_head=True, head_node_args=node)
         found.add_node(**node)
         yield found
         found.shutdown()

@@ -171,8 +171,8 @@ def _rivals(
 ) -> Column:
     """Return the rows that may be followed against the tree, those that it prefers among them.
 
-    Where a replica fits, ZeRO is followed for what its memory buys alone: less recompute than any
-    replica with room has.
+    Where a replica fits, ZeRO and experts that are dealt over the data-parallel ranks are followed for
+    what their memory buys alone: less recompute than any replica with room has.
     """
     is_open = preference.may_be_overruled_by(rows(result.table, ordinary))
     if preference == rules.PLAIN:

@@ -4,10 +4,11 @@ import contextlib
 import json
 import os
 import sys
+from itertools import pairwise
 
 import click
 
-from planner.cli import catalog, knowledge, machine, plans, sweeps
+from planner.cli import catalog, check, knowledge, machine, plans, sweeps
 from planner.cli.output import EXIT_MODEL, EXIT_NOTHING_FITS, EXIT_USAGE, say_folded
 from planner.core.errors import (
     InvalidInputError,
@@ -35,6 +36,8 @@ for command in (
     plans.suggest,
     plans.estimate,
     plans.memory,
+    check.check,
+    check.diff,
     sweeps.sweep,
     knowledge.explain,
     knowledge.model,
@@ -82,7 +85,9 @@ def _fail(error: PlannerError) -> None:
 
 
 def _wants_json() -> bool:
-    return "--json" in sys.argv[1:]
+    words = sys.argv[1:]
+    named = ("--format", "json") in pairwise(words)
+    return named or bool({"--json", "--format=json"} & set(words))
 
 
 def _print_error(error: PlannerError) -> None:

@@ -118,6 +118,8 @@ class Attention:
     """Channels that fused kernels keep alive unused: values are a view of a wider projection."""
     has_fused_kernel: bool = True
     """The modelling code can use SDPA or flash attention at all."""
+    picks_keys: bool = False
+    """An indexer picks the keys of each query, and a mask hides the others from SDPA."""
 
     @property
     def query_size(self) -> int:
@@ -139,13 +141,14 @@ class Attention:
         return implementation == "eager" or falls_back or not self.has_fused_kernel
 
     def mask_size(self, implementation: str, sequence_length: int) -> int:
-        """Return the keys of a window's mask that SDPA keeps for each token; 0 without one.
+        """Return the keys of a window's or an indexer's mask that SDPA keeps for each token; else 0.
 
         transformers leaves the mask out where the window exceeds the sequence. With one, SDPA keeps
         its 16- or 32-bit form in every layer, and takes keys and values repeated for all heads
         (which costs nothing for a single one: it is a view).
         """
-        has_mask = self.window is not None and sequence_length >= self.window
+        has_window = self.window is not None and sequence_length >= self.window
+        has_mask = has_window or self.picks_keys
         return sequence_length if has_mask and implementation == "sdpa" else 0
 
     def flops_per_token(self, sequence_length: int) -> float:
@@ -181,6 +184,8 @@ class Part:
     """Norm weights and lone biases: name -> parameters."""
     kept: tuple[Kept, ...] = ()
     attention: Attention | None = None
+    scan_flops_per_token: float = 0.0
+    """Forward FLOPs of a recurrence that runs in chunks: no weights, and the same for any length."""
 
     @property
     def parameters(self) -> int:
@@ -208,10 +213,15 @@ class Part:
         return sum(kept.bytes_in(numerics) for kept in self.kept)
 
     def flops_per_token(self, sequence_length: int) -> float:
-        """Forward FLOPs per token of one occurrence: 2 per weight it meets, plus attention."""
-        keys = self.tokens(sequence_length)
-        attention = self.attention.flops_per_token(keys) if self.attention else 0
-        return sum(layer.flops_per_token for layer in self.linears) + attention
+        """Forward FLOPs per token of one occurrence: 2 per weight it meets, plus what mixes tokens."""
+        weights = sum(layer.flops_per_token for layer in self.linears)
+        return weights + self.mixing_flops_per_token(sequence_length)
+
+    def mixing_flops_per_token(self, sequence_length: int) -> float:
+        """Forward FLOPs per token of what mixes tokens without weights: attention, or a scan."""
+        if self.attention is None:
+            return self.scan_flops_per_token
+        return self.attention.flops_per_token(self.tokens(sequence_length))
 
 
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16"}

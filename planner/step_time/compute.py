@@ -16,6 +16,7 @@ from planner.domain.model import Attention, Linear, Numerics, Part
 from planner.domain.strategy import Recompute, Strategy
 from planner.parallel.activations import (
     attention_bytes,
+    by_numerics,
     kept_per_token,
     part_tokens,
     sequence_split,
@@ -125,7 +126,7 @@ def attention_backward(job: Job, s: Strategy, part: Part) -> Amount:
 
 def _attention(job: Job, s: Strategy, part: Part, *, is_backward: bool) -> Amount:
     if part.attention is None:
-        return 0.0
+        return (2 if is_backward else 1) * _scan(job, s, part)
     if materialises_scores(job, part.attention):
         return (2 if is_backward else 1) * _eager_attention(job, s, part, part.attention)
     num_keys = part.tokens(job.recipe.sequence_length)
@@ -146,6 +147,24 @@ def _attention(job: Job, s: Strategy, part: Part, *, is_backward: bool) -> Amoun
     sustained = 1.0 if curve.is_alone else job.framework.matmul.sustained_fraction
     sustained = sustained * power_share(job)
     return times * flops / (sustained * share * peak)
+
+
+def _scan(job: Job, s: Strategy, part: Part) -> Amount:
+    """Seconds of a recurrence in chunks in forward: its matmuls; what it keeps is `elementwise`.
+
+        seconds = T * flops / sustained peak, of fp32 where the weights themselves are 16 bit
+
+    Source: transformers 5.23 casts what it scans to fp32, which autocast alone takes back.
+    Leaves out: that its matmuls are small and launched one chunk after the other; kernels of
+    flash-linear-attention and mamba-ssm, which are faster.
+    """
+    if not part.scan_flops_per_token:
+        return 0.0
+    dtype = job.precision.wide_matmul_dtype
+    flops = part_tokens(job, s, part) * part.scan_flops_per_token
+    exact = "fp32" if dtype in {"bf16", "fp16"} else dtype
+    names = {Numerics.HALF: exact}
+    return by_numerics(job, s, lambda n: flops / _sustained_peak(job, names.get(n, dtype)))
 
 
 def _eager_attention(job: Job, s: Strategy, part: Part, layer: Attention) -> Amount:
@@ -278,9 +297,8 @@ def training_flops_per_token(job: Job) -> float:
     if job.recipe.lora is None:
         return 3 * forward
     scores = sum(
-        part.count * part.attention.flops_per_token(part.tokens(length)) * part.tokens(length)
+        part.count * part.mixing_flops_per_token(length) * part.tokens(length)
         for part in model.parts
-        if part.attention
     )
     adapters = sum(part.count * adapter_parameters(job, part) for part in model.parts)
     return 2 * forward + scores / length + 6 * adapters

@@ -32,7 +32,17 @@ _TYPES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 WITHOUT_ATTENTION: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "sdpa": ("bloom", "deberta-v2", "gemma2", "gpt_neo", "gpt_oss", "gptj", "mpnet", "mpt"),
-        "flash": ("bloom", "deberta-v2", "deepseek_v32", "mpnet", "mpt", "mt5", "swin", "t5"),
+        "flash": (
+            "bloom",
+            "deberta-v2",
+            "deepseek_v32",
+            "glm_moe_dsa",
+            "mpnet",
+            "mpt",
+            "mt5",
+            "swin",
+            "t5",
+        ),
     }
 )
 """Models for which transformers 5.23 has no such attention: it refuses to build them with it."""

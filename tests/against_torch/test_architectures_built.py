@@ -15,8 +15,11 @@ from planner.domain.model import Model, Numerics
 from planner.models.architectures import (
     experts,
     families,
+    hybrid,
     multimodal,
+    nemotron_h,
     read_model,
+    sparse,
 )
 
 # fmt: off
@@ -141,7 +144,10 @@ NO_DEFAULTS = {
 }
 
 
-LANGUAGE = sorted({*families.DENSE, *experts.READERS, *multimodal.TEXT_READERS} - set(NO_DEFAULTS))
+MIXED = {*hybrid.READERS, *nemotron_h.READERS, *sparse.READERS}
+LANGUAGE = sorted(
+    {*families.DENSE, *experts.READERS, *multimodal.TEXT_READERS, *MIXED} - set(NO_DEFAULTS)
+)
 
 
 @pytest.mark.parametrize("model_type", ["bert", "falcon", "stablelm", *LANGUAGE])

@@ -84,6 +84,7 @@ class Piece:
     linears: tuple[Linear, ...]
     kept: tuple[Kept, ...]
     vectors: Mapping[str, int] = field(default_factory=dict)
+    scan_flops_per_token: float = 0.0
 
 
 Mixer: TypeAlias = Callable[[DecoderFamily, Config, int], tuple[Attention | None, Piece]]
@@ -375,11 +376,8 @@ def _blocks(family: DecoderFamily, config: Config, stack: Stack) -> list[Part]:
         | dict(outer.vectors)
         | dict(mlp_piece.vectors),
         attention=attention,
-        kept=(
-            *(norm.kept(name, hidden) for name in family.norms),
-            *outer.kept,
-            *mlp_piece.kept,
-        ),
+        scan_flops_per_token=outer.scan_flops_per_token,
+        kept=(*(norm.kept(n, hidden) for n in family.norms), *outer.kept, *mlp_piece.kept),
     )
     sliding, window = sliding_layers(
         config, stack.count, family.sliding_period, family.default_window

@@ -14,12 +14,13 @@ from planner.models.architectures.decoder import (
     Stack,
     assemble,
     dense_mlp,
+    flag,
     grouped_attention,
     mlp,
     size,
 )
 from planner.models.architectures.families import LLAMA, MISTRAL, QWEN2, QWEN3
-from planner.models.architectures.latent import latent_attention, sparse_latent_attention
+from planner.models.architectures.latent import latent_attention
 
 _NUM_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 _PER_TOKEN = ("num_experts_per_tok", "experts_per_token", "top_k")
@@ -40,6 +41,8 @@ class Routing:
     num_dense: Callable[[Config, int], int] = lambda _config, _layers: 0
     """Of that many layers, how many keep a dense MLP."""
     mixer: Mixer = grouped_attention
+    latent: Callable[[Config], int] = lambda _config: 0
+    """Channels that tokens are projected to for the experts, and back; 0 for none."""
 
 
 def _first(config: Config, keys: tuple[str, ...], default: int) -> int:
@@ -58,7 +61,9 @@ def expert_mlp(routing: Routing, family: DecoderFamily, config: Config, hidden: 
         if "inner" in routing.defaults
         else size(family, config, "inner")
     )
-    expert = mlp(replace(family, mlp_bias=routing.has_bias), config, hidden, inner, "expert_")
+    latent = routing.latent(config)
+    width = latent or hidden
+    expert = mlp(replace(family, mlp_bias=routing.has_bias), config, width, inner, "expert_")
     router = Linear(
         name="router", in_features=hidden, out_features=experts, has_bias=routing.has_bias
     )
@@ -66,13 +71,42 @@ def expert_mlp(routing: Routing, family: DecoderFamily, config: Config, hidden: 
         replace(layer, num_experts=experts, experts_per_token=chosen) for layer in expert.linears
     )
     shared = _shared_expert(routing, family, config, hidden, inner)
+    around = _around_experts(family, config, hidden, latent)
     return Piece(
-        linears=(router, *routed, *shared.linears),
+        linears=(router, *around.linears, *routed, *shared.linears),
         kept=(
             Kept(name="router_scores", bytes_per_token=(12 * experts, 12 * experts, 10 * experts)),
+            *around.kept,
             *(_times(entry, chosen) for entry in expert.kept),
-            kept.operand("expert_output", chosen * hidden),
+            _expert_output(chosen * width),
             *shared.kept,
+        ),
+    )
+
+
+def _expert_output(size: int) -> Kept:
+    """Return what scaling the experts' outputs by the router's scores keeps, for the scores' gradients.
+
+    Fused, the scores multiply inside the activation, and outputs are summed without them.
+    Source: megatron/core/transformer/moe: experts.py gives the probabilities to the activation,
+    token_dispatcher.py combine_postprocess gives none to unpermute (0014f13).
+    """
+    return Kept(name="expert_output", bytes_per_token=(4 * size, 2 * size, 2 * size, 0))
+
+
+def _around_experts(family: DecoderFamily, config: Config, hidden: int, latent: int) -> Piece:
+    """Return the projections of tokens to the experts' channels and back, where these are fewer."""
+    if not latent:
+        return Piece(linears=(), kept=())
+    has_bias = flag(config, family.mlp_bias)
+    shapes = (("to_experts", hidden, latent), ("from_experts", latent, hidden))
+    return Piece(
+        linears=tuple(
+            Linear(name=name, in_features=rows, out_features=columns, has_bias=has_bias)
+            for name, rows, columns in shapes
+        ),
+        kept=tuple(
+            kept.operand(f"{name}_input", rows, of=(name,)) for name, rows, _columns in shapes
         ),
     )
 
@@ -163,7 +197,7 @@ def _sinks(_config: Config, attention: Attention) -> Mapping[str, int]:
 
 _DEEPSEEK = {"vocabulary": 129280, "hidden": 7168, "layers": 61, "heads": 128, "inner": 18432}
 _DEEPSEEK_V2 = {"vocabulary": 102400, "hidden": 4096, "layers": 32, "heads": 32, "inner": 11008}
-_DEEPSEEK_ROUTING = Routing(
+DEEPSEEK_ROUTING = Routing(
     defaults={"experts": 256, "per_token": 8, "inner": 2048},
     shared_inner=_shared_count(1),
     num_dense=_dense_first(3),
@@ -174,17 +208,13 @@ MIXTURES: Mapping[str, tuple[DecoderFamily, Routing]] = {
     "deepseek_v2": (
         DecoderFamily(defaults={**_DEEPSEEK_V2, "positions": 2048}),
         replace(
-            _DEEPSEEK_ROUTING,
+            DEEPSEEK_ROUTING,
             defaults={"experts": 64, "per_token": 6, "inner": 1407},
             shared_inner=_shared_count(2),
             num_dense=_dense_first(0),
         ),
     ),
-    "deepseek_v3": (DecoderFamily(defaults={**_DEEPSEEK, "positions": 4096}), _DEEPSEEK_ROUTING),
-    "deepseek_v32": (
-        DecoderFamily(defaults={**_DEEPSEEK, "positions": 163840}),
-        replace(_DEEPSEEK_ROUTING, mixer=sparse_latent_attention),
-    ),
+    "deepseek_v3": (DecoderFamily(defaults={**_DEEPSEEK, "positions": 4096}), DEEPSEEK_ROUTING),
     "glm4_moe": (
         DecoderFamily(
             defaults={
@@ -230,7 +260,23 @@ MIXTURES: Mapping[str, tuple[DecoderFamily, Routing]] = {
         replace(LLAMA, mlp_bias=False),
         Routing(defaults={"experts": 8, "per_token": 2}),
     ),
-    "kimi_k2": (DecoderFamily(defaults={**_DEEPSEEK, "positions": 4096}), _DEEPSEEK_ROUTING),
+    "kimi_k2": (DecoderFamily(defaults={**_DEEPSEEK, "positions": 4096}), DEEPSEEK_ROUTING),
+    "minimax_m2": (
+        DecoderFamily(
+            defaults={
+                "vocabulary": 200064,
+                "hidden": 3072,
+                "layers": 62,
+                "heads": 48,
+                "groups": 8,
+                "head_dim": 128,
+                "inner": 1536,
+                "positions": 196608,
+            },
+            query_key_norm="all",
+        ),
+        Routing(defaults={"experts": 256, "per_token": 8}),
+    ),
     "mixtral": (MISTRAL, Routing(defaults={"experts": 8, "per_token": 2})),
     "olmoe": (
         DecoderFamily(

@@ -1,12 +1,16 @@
 """Fields of a config.json that hold more than one number: nested configs, pairs, lists, labels."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from planner.core.errors import InvalidInputError
 from planner.models.architectures.config import Config
 
 LONGEST_LIST = 64
 """No model has more stages; a longer list is an error or an attack."""
+
+
+MOST_LAYERS = 10_000
+"""Where layers differ, no model has more of them; more are an error or an attack."""
 
 
 def nested(config: Config, key: str) -> Config:
@@ -19,7 +23,7 @@ def nested(config: Config, key: str) -> Config:
     if value is None:
         value = {}
     if not isinstance(value, Mapping):
-        raise _invalid(config, key, "an object")
+        raise invalid(config, key, "an object")
     return Config(config.name, value)
 
 
@@ -33,7 +37,7 @@ def sizes(config: Config, key: str, default: tuple[int, ...]) -> tuple[int, ...]
     if value is None:
         return default
     if not isinstance(value, list | tuple) or not 1 <= len(value) <= LONGEST_LIST:
-        raise _invalid(config, key, f"a list of 1 to {LONGEST_LIST} sizes")
+        raise invalid(config, key, f"a list of 1 to {LONGEST_LIST} sizes")
     return tuple(Config(config.name, {key: item}).size(key) for item in value)
 
 
@@ -50,7 +54,7 @@ def pair(config: Config, key: str, default: int) -> tuple[int, int]:
     if len(both) == 1:
         return both[0], both[0]
     if len(both) > 2:  # noqa: PLR2004 - height and width
-        raise _invalid(config, key, "a size, or height and width")
+        raise invalid(config, key, "a size, or height and width")
     return both[0], both[1]
 
 
@@ -64,7 +68,7 @@ def labels(config: Config) -> int:
     if names is None:
         return config.size("num_labels", 2)
     if not isinstance(names, Mapping):
-        raise _invalid(config, "id2label", "an object")
+        raise invalid(config, "id2label", "an object")
     return len(names) or config.size("num_labels", 2)
 
 
@@ -78,7 +82,7 @@ def ratio(config: Config, key: str, default: float) -> float:
     if value is None:
         value = default
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1000:  # noqa: PLR2004
-        raise _invalid(config, key, "a number above 0 and up to 1000")
+        raise invalid(config, key, "a number above 0 and up to 1000")
     return float(value)
 
 
@@ -96,6 +100,24 @@ def count(config: Config, key: str, default: int) -> int:
     return config.size(key, default)
 
 
+def layer_kinds(
+    config: Config, key: str, layers: int, otherwise: Callable[[int], str]
+) -> tuple[str, ...]:
+    """Return the kind of each layer: of a list as long as the model, else by its index.
+
+    Raises:
+        InvalidInputError: the list holds something else than words, or there are too many layers.
+    """
+    if layers > MOST_LAYERS:
+        raise invalid(config, "num_hidden_layers", f"at most {MOST_LAYERS}")
+    value = config.values.get(key)
+    if not isinstance(value, list | tuple) or len(value) != layers:
+        return tuple(otherwise(index) for index in range(layers))
+    if not all(isinstance(word, str) for word in value):
+        raise invalid(config, key, "a list of words")
+    return tuple(value)
+
+
 def texts(config: Config, key: str) -> tuple[str, ...]:
     """Return a list of words, which may be one string with bars between them.
 
@@ -106,11 +128,12 @@ def texts(config: Config, key: str) -> tuple[str, ...]:
     if isinstance(value, str):
         value = [word.strip() for word in value.lower().split("|")]
     if not isinstance(value, list | tuple) or not all(isinstance(word, str) for word in value):
-        raise _invalid(config, key, "a list of words")
+        raise invalid(config, key, "a list of words")
     return tuple(value)
 
 
-def _invalid(config: Config, key: str, wanted: str) -> InvalidInputError:
+def invalid(config: Config, key: str, wanted: str) -> InvalidInputError:
+    """Return the error of a field that holds something else than what is wanted."""
     return InvalidInputError(
         f"config.json of {config.name!r}: {key} must be {wanted}", field="model"
     )

@@ -1,13 +1,16 @@
-"""Qwen3.5's text model: most layers mix tokens by a gated delta rule, every n-th by attention."""
+"""Qwen3-Next and Qwen3.5: most layers mix tokens by a gated delta rule, every n-th by attention."""
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from planner.domain.model import Attention, Linear, Model
+from planner.domain.model import Attention, Model
 from planner.models.architectures import kept
 from planner.models.architectures.config import Config
 from planner.models.architectures.decoder import (
     DecoderFamily,
+    Mixer,
     Mlp,
     Piece,
     Stack,
@@ -17,7 +20,9 @@ from planner.models.architectures.decoder import (
     scores,
     size,
 )
+from planner.models.architectures.delta_rule import delta_rule
 from planner.models.architectures.experts import Routing, expert_mlp
+from planner.models.architectures.fields import invalid, layer_kinds
 from planner.models.architectures.norms import Norm
 
 FAMILY = DecoderFamily(
@@ -42,73 +47,85 @@ ROUTING = Routing(
     shared_inner=lambda config, _inner: config.size("shared_expert_intermediate_size", 512),
     has_shared_gate=True,
 )
+NEXT = replace(
+    MIXTURE,
+    defaults={
+        **MIXTURE.defaults,
+        "vocabulary": 151936,
+        "layers": 48,
+        "inner": 5632,
+    },
+)
+NEXT_ROUTING = replace(ROUTING, defaults={"experts": 512, "per_token": 10, "inner": 512})
 _INTERVAL = 4
+_LINEAR, _FULL = "linear_attention", "full_attention"
 
 
 def gated_attention(family: DecoderFamily, config: Config, hidden: int) -> tuple[Attention, Piece]:
-    """Return attention whose output is scaled by a gate that grows beside the queries."""
+    """Return attention whose output is scaled by a gate that grows beside the queries.
+
+    Kept besides: the gate, the output in the order of tokens, and their product. Turning a share of the
+    channels leaves queries, and so the output, in the order of heads.
+    """
     attention = scores(family, config, hidden)
     piece = attention_piece(family, config, attention, hidden)
     query, *others = piece.linears
     widened = replace(query, out_features=2 * query.out_features)
-    gate = kept.operand("output_gate", 2 * attention.query_size)
+    gate = kept.operand("output_gate", 3 * attention.query_size)
     return attention, replace(piece, linears=(widened, *others), kept=(*piece.kept, gate))
-
-
-def delta_rule(family: DecoderFamily, config: Config, hidden: int) -> tuple[None, Piece]:
-    """Return the linear attention of a gated delta net.
-
-    What it keeps is an estimate: inputs and outputs of its projections, convolution, norms and
-    gate. Its chunked state is left out, and so are the FLOPs of the recurrence.
-    Source: Yang et al., Gated Delta Networks, arXiv:2412.06464.
-    """
-    key_heads = config.size("linear_num_key_heads", 16)
-    value_heads = config.size("linear_num_value_heads", 32)
-    keys = key_heads * config.size("linear_key_head_dim", 128)
-    value_channels = config.size("linear_value_head_dim", 128)
-    values = value_heads * value_channels
-    mixed = 2 * keys + values
-    shapes = (
-        ("in_proj_qkv", hidden, mixed),
-        ("in_proj_z", hidden, values),
-        ("in_proj_b", hidden, value_heads),
-        ("in_proj_a", hidden, value_heads),
-        ("out_proj", values, hidden),
-    )
-    return None, Piece(
-        linears=tuple(
-            Linear(name=name, in_features=rows, out_features=columns)
-            for name, rows, columns in shapes
-        ),
-        vectors={
-            "dt_bias": value_heads,
-            "A_log": value_heads,
-            "conv1d": mixed * config.size("linear_conv_kernel_dim", 4),
-            "norm": value_channels,
-        },
-        kept=(
-            kept.operand("projection_input", hidden, copies=4),
-            kept.operand("convolution", 2 * mixed),
-            kept.operand("query_key_value", mixed),
-            family.norm.kept("norm", values),
-            kept.operand("gate", 2 * values),
-            kept.operand("out_proj_input", values),
-        ),
-    )
 
 
 def read_hybrid(family: DecoderFamily, mlp: Mlp, name: str, config: Config) -> Model:
     """Return the Model of a qwen3_5 text config, with that MLP in every layer."""
     layers = size(family, config, "layers")
-    kinds = config.values.get("layer_types")
-    if isinstance(kinds, list) and len(kinds) == layers:
-        full = sum(kind == "full_attention" for kind in kinds)
-    else:
-        full = layers // config.size("full_attention_interval", _INTERVAL)
-    linear = Stack(count=layers - full, mixer=delta_rule, mlp=mlp, name="linear_block")
-    attending = Stack(count=full, mixer=gated_attention, mlp=mlp)
+    kinds = _mixers(config, layers)
+    linear = Stack(count=kinds.count(_LINEAR), mixer=delta_rule, mlp=mlp, name=f"{_LINEAR}_block")
+    attending = Stack(count=kinds.count(_FULL), mixer=gated_attention, mlp=mlp)
     return assemble(family, name, config, [linear, attending])
+
+
+def read_next(name: str, config: Config) -> Model:
+    """Return the Model of a qwen3_next config: each layer has one of two mixers and of two MLPs."""
+    layers = size(NEXT, config, "layers")
+    kinds = _mixers(config, layers)
+    step = config.size("decoder_sparse_step", 1)
+    only = config.values.get("mlp_only_layers") or []
+    dense = {index for index in only if isinstance(index, int)} if isinstance(only, list) else set()
+    are_dense = [index in dense or (index + 1) % step > 0 for index in range(layers)]
+    counts = Counter(zip(kinds, are_dense, strict=True))
+    mixers: Mapping[str, Mixer] = {
+        _LINEAR: partial(delta_rule, is_joint=True),
+        _FULL: gated_attention,
+    }
+    stacks = [
+        Stack(
+            count=counts[kind, is_dense],
+            mixer=mixer,
+            mlp=dense_mlp if is_dense else partial(expert_mlp, NEXT_ROUTING),
+            name=f"{kind}_dense_block" if is_dense else f"{kind}_block",
+        )
+        for kind, mixer in mixers.items()
+        for is_dense in (True, False)
+    ]
+    return assemble(NEXT, name, config, stacks)
+
+
+def _mixers(config: Config, layers: int) -> tuple[str, ...]:
+    """Return what mixes the tokens of each layer.
+
+    Raises:
+        InvalidInputError: a kind that the models do not have.
+    """
+    interval = config.size("full_attention_interval", _INTERVAL)
+    kinds = layer_kinds(
+        config, "layer_types", layers, lambda index: _LINEAR if (index + 1) % interval else _FULL
+    )
+    if not {_LINEAR, _FULL}.issuperset(kinds):
+        raise invalid(config, "layer_types", f"{_LINEAR} or {_FULL} for each layer")
+    return kinds
 
 
 read_dense = partial(read_hybrid, FAMILY, dense_mlp)
 read_mixture = partial(read_hybrid, MIXTURE, partial(expert_mlp, ROUTING))
+
+READERS = {"qwen3_next": read_next}

@@ -29,6 +29,11 @@ def operand(
     )
 
 
+def counted(name: str, size: float, bytes_each: tuple[int, ...]) -> Kept:
+    """Build the entry of tensors that were counted together: bytes per element by numerics."""
+    return Kept(name=name, bytes_per_token=tuple(size * each for each in bytes_each))
+
+
 def layer_norm(name: str, size: int) -> Kept:
     """Build the entry of a layer norm: its input and statistics; autocast runs it in fp32."""
     return Kept(

@@ -48,8 +48,20 @@ def latent_attention(family: DecoderFamily, config: Config, hidden: int) -> tupl
             kept.rms_norm("kv_a_layernorm", latent),
             kept.operand("kv_b_proj_input", latent),
             kept.operand("query_key", 2 * heads * (plain + rotary), share=Share.SPLIT),
-            kept.operand("value_and_output", 2 * heads * value, share=Share.SPLIT),
+            _values(heads, plain, value),
         ),
+    )
+
+
+def _values(heads: int, plain: int, value: int) -> Kept:
+    """Return what values and attention's output keep.
+
+    Values stay a view of the projection that the keys grow out of too; fused kernels copy them out.
+    """
+    alone, shared = 2 * heads * value, heads * (2 * value + plain)
+    return replace(
+        kept.counted("value_and_output", 1, (4 * shared, 2 * shared, 2 * shared, 2 * alone)),
+        share=Share.SPLIT,
     )
 
 
@@ -75,10 +87,12 @@ def sparse_latent_attention(
 ) -> tuple[Attention, Piece]:
     """Return DeepSeek-V3.2's attention: latent, with an indexer that picks the keys.
 
-    The indexer runs without gradients, so it keeps nothing.
-    Leaves out: the indexer's own scores; keys beyond `index_topk` still count as FLOPs.
+    The indexer runs without gradients, so it keeps nothing; a mask hides what it did not pick.
+    Source: DeepSeek-V3.2-Exp (2025), section 2.1; transformers 5.23, DeepseekV32Indexer.
+    Leaves out: the indexer's own scores; keys beyond `index_topk` still count as FLOPs, since PyTorch's
+    attention computes them too.
     """
-    attention, piece = latent_attention(family, config, hidden)
+    attention, piece = reused_keys_attention(family, config, hidden)
     heads, channels = config.size("index_n_heads", 64), config.size("index_head_dim", 128)
     indexer = (
         _linear("index_query", config.size("q_lora_rank", 1536), heads * channels),
@@ -90,6 +104,14 @@ def sparse_latent_attention(
         vectors={**piece.vectors, "index_key_norm": 2 * channels},
         kept=piece.kept,
     )
+
+
+def reused_keys_attention(
+    family: DecoderFamily, config: Config, hidden: int
+) -> tuple[Attention, Piece]:
+    """Return latent attention to the keys that an earlier layer's indexer picked."""
+    attention, piece = latent_attention(family, config, hidden)
+    return replace(attention, picks_keys=True), piece
 
 
 def _linear(

@@ -1,0 +1,100 @@
+"""Nemotron-H: each layer is one of Mamba-2, attention, an MLP or experts, with a norm before it."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from planner.domain.model import Model
+from planner.models.architectures.config import Config
+from planner.models.architectures.decoder import (
+    DecoderFamily,
+    Mixer,
+    Mlp,
+    Piece,
+    Stack,
+    assemble,
+    dense_mlp,
+    grouped_attention,
+)
+from planner.models.architectures.experts import Routing, expert_mlp
+from planner.models.architectures.fields import MOST_LAYERS, count, invalid, layer_kinds
+from planner.models.architectures.norms import Norm
+from planner.models.architectures.state_space import state_space
+
+FAMILY = DecoderFamily(
+    defaults={
+        "vocabulary": 131072,
+        "hidden": 4096,
+        "heads": 32,
+        "groups": 8,
+        "head_dim": 128,
+        "inner": 21504,
+        "positions": 4096,
+    },
+    norm=Norm.RMS_FP32,
+    norms=("norm",),
+    is_gated=False,
+    mlp_bias=("mlp_bias", False),
+    activation="relu2",
+)
+ROUTING = Routing(
+    defaults={"experts": 8, "per_token": 2, "inner": 7688},
+    shared_inner=lambda config, _inner: config.size("moe_shared_expert_intermediate_size", 7688),
+    latent=lambda config: count(config, "moe_latent_size", 0),
+)
+_LETTERS = {"M": "linear_attention", "*": "full_attention", "-": "mlp", "E": "moe"}
+_OLD_NAMES = {"mamba": "linear_attention", "attention": "full_attention"}
+_DEFAULT = ("linear_attention", "moe", "full_attention", "mlp")
+
+
+def read_nemotron_h(name: str, config: Config) -> Model:
+    """Return the Model of a nemotron_h config.json; layers that predict more tokens are not built.
+
+    Raises:
+        InvalidInputError: the pattern of layers holds something that is none of the four.
+    """
+    # The modelling code knows no window.
+    own = {"hidden_act": config.text("mlp_hidden_act", "relu2"), "sliding_window": None}
+    reading = Config(name, {**config.values, **own})
+    kinds = _kinds(reading)
+    stacks = [
+        Stack(count=kinds.count(kind), mixer=mixer, mlp=mlp, name=f"{kind}_block")
+        for kind, (mixer, mlp) in _LAYERS.items()
+    ]
+    return replace(assemble(FAMILY, name, reading, stacks), config=config.values)
+
+
+def _kinds(config: Config) -> tuple[str, ...]:
+    """Return the kind of each layer: of a list, else of the letters of a pattern."""
+    listed = config.values.get("layers_block_type")
+    letters = config.text("hybrid_override_pattern", "")
+    if len(letters) > MOST_LAYERS or not set(letters) <= set(_LETTERS):
+        raise invalid(config, "hybrid_override_pattern", f"of the letters {''.join(_LETTERS)}")
+    kinds = tuple(_LETTERS[letter] for letter in letters) or _DEFAULT
+    if isinstance(listed, list) and listed:
+        named = layer_kinds(config, "layers_block_type", len(listed), str)
+        kinds = tuple(_OLD_NAMES.get(kind, kind) for kind in named)
+    if not set(kinds) <= set(_LAYERS):
+        raise invalid(config, "layers_block_type", f"a list of {', '.join(_LAYERS)}")
+    return kinds
+
+
+def _nothing(_family: DecoderFamily, _config: Config, _hidden: int) -> Piece:
+    return Piece(linears=(), kept=())
+
+
+def _no_mixer(_family: DecoderFamily, _config: Config, _hidden: int) -> tuple[None, Piece]:
+    return None, Piece(linears=(), kept=())
+
+
+def _experts(family: DecoderFamily, config: Config, hidden: int) -> Piece:
+    return expert_mlp(ROUTING, family, config, hidden)
+
+
+_LAYERS: Mapping[str, tuple[Mixer, Mlp]] = {
+    "linear_attention": (state_space, _nothing),
+    "full_attention": (grouped_attention, _nothing),
+    "mlp": (_no_mixer, dense_mlp),
+    "moe": (_no_mixer, _experts),
+}
+
+READERS = {"nemotron_h": read_nemotron_h}

@@ -1,0 +1,123 @@
+"""Decoders whose attention is sparse: an indexer picks the keys that each query sees."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from planner.domain.model import Model
+from planner.models.architectures.config import Config
+from planner.models.architectures.decoder import (
+    DecoderFamily,
+    Mixer,
+    Stack,
+    assemble,
+    dense_mlp,
+    size,
+)
+from planner.models.architectures.experts import DEEPSEEK_ROUTING, expert_mlp
+from planner.models.architectures.fields import count, invalid, layer_kinds
+from planner.models.architectures.latent import reused_keys_attention, sparse_latent_attention
+
+_DENSE, _SPARSE = "dense", "sparse"
+_FULL, _SHARED = "full", "shared"
+_LETTERS = {"F": _FULL, "S": _SHARED}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Defaults:
+    """What transformers takes where a config.json says nothing."""
+
+    family: DecoderFamily
+    fields: Mapping[str, int]
+
+
+_DEEPSEEK_V32 = _Defaults(
+    family=DecoderFamily(
+        defaults={
+            "vocabulary": 129280,
+            "hidden": 7168,
+            "layers": 61,
+            "heads": 128,
+            "inner": 18432,
+            "positions": 163840,
+        }
+    ),
+    fields={},
+)
+_GLM_MOE_DSA = _Defaults(
+    family=DecoderFamily(
+        defaults={
+            "vocabulary": 154880,
+            "hidden": 6144,
+            "layers": 78,
+            "heads": 64,
+            "inner": 12288,
+            "positions": 202752,
+        }
+    ),
+    fields={"q_lora_rank": 2048, "v_head_dim": 256, "qk_nope_head_dim": 192, "index_n_heads": 32},
+)
+
+
+def _read(defaults: _Defaults, name: str, config: Config) -> Model:
+    """Return the Model of a sparse decoder: dense MLPs first, and indexers that layers may share."""
+    family = defaults.family
+    given = {key: value for key, value in config.values.items() if value is not None}
+    reading = Config(name, {**defaults.fields, **given})
+    layers = size(family, reading, "layers")
+    counts = Counter(zip(_indexers(reading, layers), _mlps(reading, layers), strict=True))
+    mixers: Mapping[str, Mixer] = {_FULL: sparse_latent_attention, _SHARED: reused_keys_attention}
+    experts = partial(expert_mlp, DEEPSEEK_ROUTING)
+    stacks = [
+        Stack(
+            count=counts[indexer, mlp],
+            mixer=mixer,
+            mlp=dense_mlp if mlp == _DENSE else experts,
+            name=f"{mlp}_{indexer}_block",
+        )
+        for indexer, mixer in mixers.items()
+        for mlp in (_DENSE, _SPARSE)
+    ]
+    return replace(assemble(family, name, reading, stacks), config=config.values)
+
+
+def _mlps(config: Config, layers: int) -> tuple[str, ...]:
+    """Return which layers have experts: all but the first few."""
+    dense = count(config, "first_k_dense_replace", 3)
+    kinds = layer_kinds(
+        config, "mlp_layer_types", layers, lambda index: _DENSE if index < dense else _SPARSE
+    )
+    return _known(config, "mlp_layer_types", kinds, {_DENSE, _SPARSE})
+
+
+def _indexers(config: Config, layers: int) -> tuple[str, ...]:
+    """Return which layers pick keys of their own, and which take those of an earlier layer.
+
+    Source: transformers 5.23, GlmMoeDsaConfig.
+    """
+    every = max(1, count(config, "index_topk_freq", 1))
+    offset = config.size("index_skip_topk_offset", 2)
+    letters = config.text("index_topk_pattern", "")
+    if letters and (len(letters) != layers or not set(letters) <= set(_LETTERS)):
+        raise invalid(config, "index_topk_pattern", "a letter F or S for each layer")
+
+    def kind(index: int) -> str:
+        if letters:
+            return _LETTERS[letters[index]]
+        return _SHARED if max(index - offset + 1, 0) % every else _FULL
+
+    kinds = layer_kinds(config, "indexer_types", layers, kind)
+    return _known(config, "indexer_types", kinds, {_FULL, _SHARED})
+
+
+def _known(config: Config, key: str, kinds: tuple[str, ...], known: set[str]) -> tuple[str, ...]:
+    if not known.issuperset(kinds):
+        raise invalid(config, key, f"{' or '.join(sorted(known))} for each layer")
+    return kinds
+
+
+READERS: Mapping[str, Callable[[str, Config], Model]] = {
+    "deepseek_v32": partial(_read, _DEEPSEEK_V32),
+    "glm_moe_dsa": partial(_read, _GLM_MOE_DSA),
+}

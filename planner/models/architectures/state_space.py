@@ -1,0 +1,73 @@
+"""State-space layers of Mamba-2: a state per head that each token decays and adds to."""
+
+from planner.domain.model import Kept, Linear
+from planner.models.architectures import kept
+from planner.models.architectures.config import Config
+from planner.models.architectures.decoder import DecoderFamily, Piece
+
+
+def state_space(_family: DecoderFamily, config: Config, hidden: int) -> tuple[None, Piece]:
+    """Return the mixer of Mamba-2: projection, convolution, scan, gated norm, projection.
+
+        flops per token = heads * (2 C (n + p) + 4 n p)
+
+    Notation: p channels and n states of a head, C tokens of a chunk: scores 2 C n, times the inputs
+    2 C p; the state is written and read, 2 n p each.
+    Source: Dao and Gu, Mamba-2, arXiv:2405.21060, section 6; transformers 5.23, mamba2_chunk_scan.
+    Leaves out: the padding of the last chunk, the recurrence between chunks, the convolution.
+    """
+    heads = config.size("mamba_num_heads", 128)
+    channels, states = config.size("mamba_head_dim", 64), config.size("ssm_state_size", 128)
+    groups, chunk = config.size("n_groups", 8), config.size("chunk_size", 128)
+    config.divided("mamba_num_heads", heads, "n_groups", groups)
+    inner = heads * channels
+    mixed = inner + 2 * groups * states
+    has_bias = config.flag("use_bias", default=False)
+    has_convolution_bias = config.flag("use_conv_bias", default=True)
+    projected = inner + mixed + heads
+    return None, Piece(
+        linears=(
+            Linear(name="in_proj", in_features=hidden, out_features=projected, has_bias=has_bias),
+            Linear(name="out_proj", in_features=inner, out_features=hidden, has_bias=has_bias),
+        ),
+        vectors={
+            "dt_bias": heads,
+            "A_log": heads,
+            "D": heads,
+            "conv1d": mixed * (config.size("conv_kernel", 4) + has_convolution_bias),
+            "gated_norm": inner,
+        },
+        scan_flops_per_token=heads * (2 * chunk * (states + channels) + 4 * states * channels),
+        kept=(
+            kept.operand("in_proj_input", hidden, of=("in_proj",)),
+            *_convolved(projected, mixed),
+            *_scanned(heads, channels, states, chunk),
+            kept.counted("group_deviations", groups, (4, 4, 4, 4)),
+            kept.operand("out_proj_input", inner, of=("out_proj",)),
+        ),
+    )
+
+
+def _convolved(projected: int, mixed: int) -> tuple[Kept, ...]:
+    """Return what the convolution and its activation keep; fused kernels keep the projection alone."""
+    return (
+        kept.counted("projection", projected, (4, 0, 2, 2)),
+        kept.counted("convolution", mixed, (8, 4, 2, 0)),
+    )
+
+
+def _scanned(heads: int, channels: int, states: int, chunk: int) -> tuple[Kept, ...]:
+    """Return what the scan and the gated norm keep: tensors that PyTorch's operations save.
+
+    Fused, what mamba-ssm keeps: the scan's output, and the rest is computed again.
+    Source: transformers 5.23, mamba2_chunk_scan and the gated norm after it, counted from the tensors
+    that autograd saves; mamba-ssm, ops/triton/ssd_combined.py.
+    """
+    inner = heads * channels
+    return (
+        kept.counted("chunk_pairs", heads * chunk, (12, 8, 12, 0)),
+        kept.counted("inputs_and_outputs_of_states", heads * states, (20, 12, 20, 0)),
+        kept.counted("scanned", inner, (32, 34, 40, 2)),
+        kept.counted("chunk_states", inner * states / chunk, (8, 4, 8, 0)),
+        kept.counted("decays", heads, (20, 20, 20, 4)),
+    )

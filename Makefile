@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadscope -
 NEWEST_PYTHON := --config-file= --no-site-packages --ignore-missing-imports --python-version 3.15 \
   --enable-error-code deprecated --cache-dir .mypy_cache/newest
 
-.PHONY: help demo test test-pythons coverage serve bench fit-collectives accuracy-cross clean
+.PHONY: help demo test test-pythons coverage serve bench bench-api fit-collectives accuracy-cross clean
 
 help:
 	@echo "make demo    install the planner and plan gpt2 on 4 GPUs"
@@ -18,6 +18,7 @@ help:
 	@echo "make coverage   branch coverage of the tests that run in one process"
 	@echo "make serve   web form and REST on http://127.0.0.1:8000"
 	@echo "make bench   time the command line and the search"
+	@echo "make bench-api   time the service beside a bare FastAPI"
 	@echo "make accuracy-cross   predict each source of published runs from fits on the others"
 	@echo "make fit-collectives   print the constants of data/calibration/interconnect.toml"
 
@@ -68,6 +69,9 @@ serve: $(VENV)/serve.stamp
 
 bench: $(VENV)/test.stamp
 	$(BIN)/python tests/bench.py
+
+bench-api: $(VENV)/test.stamp
+	$(BIN)/python tests/bench_api.py
 
 fit-collectives: $(VENV)/test.stamp
 	$(BIN)/python tests/fits/collectives.py

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from planner.advice.plan import make_plan
 from planner.cli import cli
 from planner.domain.job import Job
 from planner.domain.strategy import Table, num_rows, rows
@@ -27,11 +28,19 @@ from planner.step_time.ledger import StepTime, estimate_step_time
 RUNS = 7
 ARGUMENTS = ["suggest", "gpt2", "--gpus", "4"]
 PLAN = [sys.executable, "-c", "from planner.cli import main; main()", *ARGUMENTS]
+HELP = [sys.executable, "-c", "from planner.cli import main; main()", "--help"]
+BARE = [sys.executable, "-c", "pass"]
+LIBRARIES = [sys.executable, "-c", "import numpy, pydantic, click"]
 IMPORTS = [sys.executable, "-c", "import planner.cli, planner.answers, planner.report.plan"]
 SIZES = (8, 64, 512, 4096, 16384)
 """GPUs that the search is timed on."""
-MOST_PROCESS_SECONDS = 0.4
-MOST_PLAN_MILLISECONDS = 60
+MOST_PROCESS_SECONDS = 0.3
+MOST_HELP_SECONDS = 0.1
+MOST_PLAN_MILLISECONDS = 40
+MOST_LLAMA_SECONDS = 0.25
+"""A plan on 16,384 GPUs."""
+MOST_DEEPSEEK_SECONDS, MOST_DEEPSEEK_MIB = 2.5, 300
+"""A plan on 2,048 GPUs."""
 MOST_SEARCH_SECONDS = 0.4
 """For `SEARCHED` layouts."""
 SEARCHED = 20_000
@@ -93,15 +102,28 @@ def plan_in_process() -> None:
         cli.main(ARGUMENTS, standalone_mode=False)
 
 
-def peak_mib(gpus: int) -> float:
+def add_in_a_loop() -> None:
+    """Do three million additions: what this machine's Python is worth in this minute."""
+    found = 0
+    for number in range(3_000_000):
+        found += number
+
+
+def peak_mib(gpus: int, kind: str = "--search") -> float:
     """Return the most memory that a fresh process held that searched on as many GPUs, in MiB."""
-    child = [sys.executable, __file__, "--search", str(gpus)]
+    child = [sys.executable, __file__, kind, str(gpus)]
     return float(subprocess.run(child, capture_output=True, check=True, text=True).stdout)
 
 
 def search_alone(gpus: int) -> None:
     """Search, and print this process's peak in MiB."""
     search(llama_job(gpus))
+    print(_peak_kib() / 2**10)
+
+
+def plan_alone(gpus: int) -> None:
+    """Plan DeepSeek-V3, and print this process's peak in MiB."""
+    make_plan(deepseek_job(gpus))
     print(_peak_kib() / 2**10)
 
 
@@ -140,8 +162,38 @@ def search_figures() -> None:
     )
 
 
+def plan_figures() -> None:
+    """Print what the largest plans take, whole: every search of theirs and what is said of it."""
+    llama, deepseek = llama_job(16384), deepseek_job(2048)
+    seconds = median_seconds(partial(make_plan, llama), runs=3)
+    print(
+        f"plan of Llama-3.1-405B on 16,384 GPUs          {seconds:6.3f} s   (at most {MOST_LLAMA_SECONDS})"
+    )
+    seconds = median_seconds(partial(make_plan, deepseek), runs=1)
+    mib = peak_mib(2048, "--plan")
+    print(
+        f"plan of DeepSeek-V3 on 2,048 GPUs              {seconds:6.3f} s   (at most {MOST_DEEPSEEK_SECONDS}),"
+        f" {mib:.0f} MiB (at most {MOST_DEEPSEEK_MIB})"
+    )
+
+
+def bare_figures() -> None:
+    """Print what Python alone takes on this machine, in the same minutes."""
+    print(
+        f"three million additions in Python              {median_seconds(add_in_a_loop, 3):6.3f} s"
+    )
+    print(f"python -c pass                                 {median_seconds(process(BARE)):6.3f} s")
+    libraries = median_seconds(process(LIBRARIES))
+    print(f"python, importing numpy, pydantic and click    {libraries:6.3f} s")
+    help_seconds = median_seconds(process(HELP))
+    print(
+        f"planner --help                                 {help_seconds:6.3f} s   (at most {MOST_HELP_SECONDS})"
+    )
+
+
 def main() -> None:
     """Print the figures."""
+    bare_figures()
     plan, torch = median_seconds(process(PLAN)), median_seconds(process(TORCH), runs=3)
     imports, warm = median_seconds(process(IMPORTS)), median_seconds(plan_in_process)
     most = f"(at most {MOST_PROCESS_SECONDS})"
@@ -159,11 +211,14 @@ def main() -> None:
     many = median_seconds(lambda: estimate_both(job, wide), runs=3)
     print(f"one layout in process                          {1e3 * one:6.3f} ms")
     print(f"100,000 layouts in process                     {many:6.3f} s")
+    plan_figures()
     search_figures()
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--search"]:
         search_alone(int(sys.argv[2]))
+    elif sys.argv[1:2] == ["--plan"]:
+        plan_alone(int(sys.argv[2]))
     else:
         main()

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
+from planner.core.remembered import remembered
+
 
 class Numerics(IntEnum):
     """Which dtypes the forward pass really runs in; indexes the per-numerics byte counts."""
@@ -270,11 +272,13 @@ class Model:
         return any(kept.is_normalised_in_fp32 for part in self.blocks for kept in part.kept)
 
     @property
+    @remembered(8)
     def blocks(self) -> tuple[Part, ...]:
         """Return the distinct kinds of trunk layers."""
         return tuple(part for part in self.parts if part.is_block)
 
     @property
+    @remembered(8)
     def others(self) -> tuple[Part, ...]:
         """Return what stands outside the trunk: embeddings, heads, final norms."""
         return tuple(part for part in self.parts if not part.is_block)

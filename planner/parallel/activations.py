@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from planner.core.remembered import remembered
 from planner.core.term import Amount, Truth
 from planner.domain.job import Job
 from planner.domain.model import Numerics, Part, Share
@@ -137,6 +138,7 @@ def part_kept_bytes(job: Job, s: Strategy, part: Part) -> Amount:
     )
 
 
+@remembered(8)
 def block_retained_bytes(job: Job, s: Strategy, part: Part) -> Amount:
     """Bytes that one occurrence of a block keeps for one micro-batch, given what is recomputed."""
     kept = part_kept_bytes(job, s, part)

@@ -11,6 +11,7 @@ from itertools import groupby
 
 import numpy as np
 
+from planner.core.remembered import remembered
 from planner.core.term import Amount, Column
 from planner.domain.job import Job
 from planner.domain.model import Linear, Model, Part
@@ -93,6 +94,7 @@ def heaviest_stages(job: Job, s: Strategy) -> tuple[Stage, ...]:
     )
 
 
+@remembered(16)
 def rank_parameters(part: Part, s: Strategy) -> tuple[Amount, Amount]:
     """Return the parameters of one occurrence that a rank holds: dense ones, experts'.
 
@@ -118,17 +120,21 @@ def _split_sums(part: Part, s: Strategy, amount: Callable[[Linear], int]) -> tup
     """Return the sums over dense linears and over experts, each divided as its layer can be."""
     sums: list[Amount] = []
     for is_routed in (False, True):
-        split = s.expert_tensor_parallel_size if is_routed else s.tensor_parallel_size
         by_splits: dict[int, int] = {}
         for layer in part.linears:
             if (layer.num_experts > 1) == is_routed:
                 splits = layer.most_splits
                 by_splits[splits] = by_splits.get(splits, 0) + amount(layer)
-        cut = (whole / np.minimum(split, splits) for splits, whole in by_splits.items())
-        sums.append(sum(cut, start=0.0))
+        if by_splits:
+            split = s.expert_tensor_parallel_size if is_routed else s.tensor_parallel_size
+            cut = [whole / np.minimum(split, splits) for splits, whole in by_splits.items()]
+            sums.append(sum(cut, start=0.0))
+        else:
+            sums.append(0.0)
     return tuple(sums)
 
 
+@remembered(8)
 def stage_parameters(job: Job, s: Strategy, stage: Stage) -> tuple[Amount, Amount]:
     """Return the parameters of a stage that a rank holds, before ZeRO: dense ones, experts'.
 

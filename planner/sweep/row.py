@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from functools import cache
 from hashlib import sha256
 from importlib.metadata import version
 from typing import Any
@@ -40,8 +41,13 @@ FIGURES = {
 
 def key_of(request: Any) -> str:
     """Return what two requests share that the same planner answers alike."""
-    asked = json.dumps([version("planner"), request], sort_keys=True)
+    asked = json.dumps([_version(), request], sort_keys=True)
     return sha256(asked.encode()).hexdigest()[:24]
+
+
+@cache
+def _version() -> str:
+    return version("planner")
 
 
 def answer_lines(requests: Sequence[dict[str, Any]], *, allow_paths: bool) -> list[str]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.core.term import Truth
+from planner.core.term import Truth, is_one_of
 from planner.domain.breach import Breach
 from planner.domain.job import Job
 from planner.domain.strategy import PipelineSchedule, Strategy, Whole
@@ -28,7 +28,7 @@ def only_where(condition: Truth, refusals: Iterable[Breach]) -> tuple[Breach, ..
 
 def has_schedule_of(s: Strategy, names: Iterable[str]) -> Truth:
     """Return whether a layout's pipeline schedule is one of these."""
-    found: Truth = np.isin(s.pipeline_schedule, [PipelineSchedule(name) for name in names])
+    found: Truth = is_one_of(s.pipeline_schedule, map(PipelineSchedule, names))
     return found
 
 

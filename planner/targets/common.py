@@ -6,6 +6,7 @@ from types import MappingProxyType
 import numpy as np
 
 from planner.catalog import records
+from planner.core.remembered import remembered
 from planner.domain.breach import Breach
 from planner.domain.job import Job
 from planner.domain.strategy import Recompute, Strategy
@@ -48,6 +49,7 @@ WITHOUT_ATTENTION: Mapping[str, tuple[str, ...]] = MappingProxyType(
 PRECISIONS = ("fp32", "tf32", "fp16-mixed", "bf16-mixed", "bf16")
 
 
+@remembered(4)
 def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
     """Return why no target writes files for the job."""
     recipe, task = job.recipe, job.model.task

@@ -6,7 +6,7 @@ from functools import reduce
 import numpy as np
 
 from planner.catalog import records
-from planner.core.term import Column
+from planner.core.term import Column, is_one_of
 from planner.domain.breach import Breach
 from planner.domain.dimensions import DIMENSIONS, Dimension
 from planner.domain.framework import Capabilities
@@ -54,7 +54,7 @@ def zero_stage_is_missing(job: Job, s: Strategy) -> Breach:
     """
     known = job.framework.zero_stages
     return Breach(
-        broken=np.logical_not(np.isin(s.zero_stage, known)),
+        broken=np.logical_not(is_one_of(s.zero_stage, known)),
         message="{framework} has no ZeRO stage {stage}",
         hint="it has " + ", ".join(map(str, known)),
         numbers={"framework": job.framework.name, "stage": s.zero_stage},
@@ -76,7 +76,7 @@ def schedule_is_missing(job: Job, s: Strategy) -> Breach:
     return Breach(
         broken=is_piped
         & bool(known)
-        & np.logical_not(np.isin(s.pipeline_schedule, [PipelineSchedule(name) for name in known])),
+        & np.logical_not(is_one_of(s.pipeline_schedule, map(PipelineSchedule, known))),
         message="{framework} has no pipeline schedule {schedule}",
         hint="it has " + ", ".join(known),
         numbers={
@@ -178,7 +178,7 @@ def recompute_is_missing(job: Job, s: Strategy) -> Breach:
     """
     known = job.framework.capabilities.recompute
     return Breach(
-        broken=np.logical_not(np.isin(s.recompute, [Recompute(name) for name in known])),
+        broken=np.logical_not(is_one_of(s.recompute, map(Recompute, known))),
         message="{framework} has no recompute={recompute}",
         hint="it has " + ", ".join(known),
         numbers={"framework": job.framework.name, "recompute": Recompute.name_of(s.recompute)},
@@ -197,7 +197,7 @@ def offload_is_missing(job: Job, s: Strategy) -> Breach:
     """
     known = job.framework.host_memory.offloads
     offload = np.asarray(s.offload)
-    is_unknown = np.logical_not(np.isin(offload, [Offload.NONE, *map(Offload, known)]))
+    is_unknown = np.logical_not(is_one_of(offload, [Offload.NONE, *map(Offload, known)]))
     names = []
     if np.any(is_unknown):
         wanted = Offload.name_of(offload[is_unknown].flat[0])

@@ -1,7 +1,7 @@
 """Specs of runs by their layout, for the tests that write files without a plan."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -61,6 +61,14 @@ def divided(spec: RunSpec, **layout: Any) -> RunSpec:
 def written(spec: RunSpec, targets: Sequence[str]) -> dict[str, str]:
     """Return the files of those targets that can write the spec."""
     return generate.generate(spec, targets, refused(spec, targets))
+
+
+def script_of(files: Mapping[str, str], target: str) -> str:
+    """Return a target's train.py and the modules beside it, one after the other."""
+    names = [
+        name for name in sorted(files) if name.startswith(f"{target}/") and name.endswith(".py")
+    ]
+    return "\n".join(files[name] for name in names)
 
 
 def refused(spec: RunSpec, targets: Sequence[str]) -> dict[str, str]:

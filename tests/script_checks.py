@@ -4,6 +4,11 @@ import sys
 from pathlib import Path
 
 TOOLS = Path(sys.executable).parent
+MODULES = [
+    *("answers", "arguments", "checkpoints", "data", "division", "evaluation", "gradients"),
+    *("model", "report", "settings", "stages", "start", "training", "weights"),
+]
+"""What stands beside a train.py."""
 FORMAT = (f"{TOOLS}/ruff", "format", "--isolated", "--no-cache", "--line-length=100", "--diff")
 LINT = (
     f"{TOOLS}/ruff",
@@ -12,6 +17,7 @@ LINT = (
     "--no-cache",
     "--select=E4,E7,E9,F,I,B,UP,D1,ANN",
     "--ignore=D105,D107,ANN401",
+    f"--config=lint.isort.known-first-party={MODULES}",
 )
 HOSTILE = (
     "$(reboot)",

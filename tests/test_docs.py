@@ -29,6 +29,7 @@ ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 ACCURACY = ROOT / "docs/accuracy"
 USING = ROOT / "docs/using.md"
+CI = ROOT / "docs/ci.md"
 CONTRIBUTING = ROOT / ".github/CONTRIBUTING.md"
 PAGES = (README, CONTRIBUTING, ROOT / "data/README.md", *sorted((ROOT / "docs").rglob("*.md")))
 OTHER_FOLDERS = ("api", "web", "data", "tests", "docs")
@@ -203,7 +204,7 @@ def test_every_command_has_help_and_is_told_of() -> None:
         assert f"planner {name}" in text
 
 
-@pytest.mark.parametrize("page", [README, USING], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [README, USING, CI], ids=lambda page: page.stem)
 def test_every_shown_command_line_is_understood(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,10 +12,12 @@ from markupsafe import Markup
 
 from planner.core.term import Term
 
-_HEIGHT = 44
+TALL, SLIM = 44, 16
+"""How high a bar is, in pixels."""
 _RULER_HEIGHT = 14
 ROOM_PERCENT = (1.5, 3.5)
 """What a letter needs of the width on a wide and on a narrow screen, of a bar as wide as the page."""
+_NO_ROOM = (101.0, 101.0)
 
 _SVG = Markup(
     '<svg class="bar" role="img" aria-label="{label}" width="100%" height="{height}">{inside}</svg>'
@@ -110,17 +112,18 @@ class Scale:
         return 100 * amount / self.full
 
 
-def stacked_bar(parts: Sequence[TermRow], scale: Scale) -> Markup:
-    """Return one segment per part, from left to right, on the scale."""
+def stacked_bar(parts: Sequence[TermRow], scale: Scale, height: int = TALL) -> Markup:
+    """Return one segment per part, from left to right, on the scale; without letters where slim."""
     label = ", ".join(f"{part.name} {part.shown}" for part in parts)
-    return _bar(segments(parts, scale, _HEIGHT), label, scale)
+    room = ROOM_PERCENT if height == TALL else _NO_ROOM
+    return _bar(segments(parts, scale, height, room), label, scale, height)
 
 
 def meter(amount: float, label: str, scale: Scale) -> Markup:
     """Return the total as one segment and, below it, its range."""
-    segment = _TOTAL.format(width=scale.percent(amount), height=_HEIGHT)
+    segment = _TOTAL.format(width=scale.percent(amount), height=SLIM)
     ruler = whisker(amount, scale, top=2, height=10)
-    return _bar(segment, label, scale) + _RULER.format(inside=ruler, height=_RULER_HEIGHT)
+    return _bar(segment, label, scale, SLIM) + _RULER.format(inside=ruler, height=_RULER_HEIGHT)
 
 
 def segments(
@@ -165,9 +168,9 @@ def limit_line(scale: Scale, height: int) -> Markup:
     return _MARK.format(x=scale.percent(scale.limit), height=height)
 
 
-def _bar(inside: Markup, label: str, scale: Scale) -> Markup:
-    drawn = inside + limit_line(scale, _HEIGHT)
-    return _SVG.format(label=label, height=_HEIGHT, inside=drawn)
+def _bar(inside: Markup, label: str, scale: Scale, height: int) -> Markup:
+    drawn = inside + limit_line(scale, height)
+    return _SVG.format(label=label, height=height, inside=drawn)
 
 
 def _segment(

@@ -2,15 +2,21 @@
 
 import json
 import shlex
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
+from markupsafe import Markup
+
+from planner.advice.alternatives import ParetoPoint
 from planner.advice.plan import Plan
 from planner.core.errors import PlannerError
-from planner.core.units import format_bytes, format_seconds
+from planner.core.units import format_bytes, format_fraction, format_seconds
 from planner.domain.cluster import Cluster
 from planner.domain.strategy import DATA_NAMES, Layout
 from planner.hardware.placement import cuda_visible_devices
 from planner.memory.phases import PHASES
+from planner.parallel.schedule import Span, Timeline
 from planner.report.cluster import rings_table
 from planner.report.plan import (
     MOST_ROWS,
@@ -18,26 +24,22 @@ from planner.report.plan import (
     options_table,
     plan_grid,
     reasons_without_files,
+    shown_points,
     shown_rejected,
     trade_offs_table,
 )
-from planner.report.text import (
-    FLAGS,
-    communication_figure,
-    memory_figure,
-    recommendation,
-    run_figure,
-    time_figure,
-)
+from planner.report.summary import Tile, chips, heading, tiles, verdict
+from planner.report.text import FLAGS, communication_figure
 from planner.report.timeline import timeline
 from planner.request.schema import Resolved
 from planner.search.candidate import memory_of_stages
-from web.chart import Scale, meter, rows, stacked_bar
+from web.chart import SLIM, Scale, TermRow, meter, rows, stacked_bar
 from web.form import Question, command_line
 from web.islands import picture
 from web.memory_figures import memory_figures
 from web.node_text import legend, title
 from web.node_tree import node_tree
+from web.scatter import Point, draw_scatter
 from web.stages import draw_stages
 from web.timeline import draw_timeline
 
@@ -63,8 +65,10 @@ def result(
         "question": question,
         "plan": plan,
         "refusal": refusal,
-        "recommendation": recommendation(plan.job, plan.chosen),
-        "totals": (memory_figure(plan.job, plan.chosen), time_figure(plan.job, plan.chosen)),
+        "heading": heading(plan.job, plan.chosen),
+        "verdict": verdict(plan.job, plan.chosen),
+        "chips": chips(plan.job, plan.chosen),
+        "tiles": _tiles(plan),
         "ledgers": (_memory(plan), _time(plan)),
         "memory_figures": memory_figures(plan.job, plan.chosen),
         "assumptions": resolved.assumptions,
@@ -75,6 +79,7 @@ def result(
         "without_files": reasons_without_files(plan),
         "queries": _queries(question, plan),
         "trade_offs": trade_offs_table(plan),
+        "scatter": _scatter(question, plan),
         "rejected": shown_rejected(plan),
         "options": options_table(plan),
         "ranks": _ranks(plan),
@@ -94,8 +99,8 @@ def _notes(resolved: Resolved, plan: Plan) -> list[str]:
     topology = plan.job.cluster.topology
     findings = topology.findings if topology else ()
     shown = {f"{finding.message} ({finding.code})" for finding in findings}
-    figures = (communication_figure(plan.chosen), run_figure(plan.job, plan.chosen))
-    said = [figure.text for figure in figures if figure]
+    communication = communication_figure(plan.chosen)
+    said = [communication.text] if communication else []
     return [*said, *(note for note in resolved.notes if note not in shown)]
 
 
@@ -116,58 +121,101 @@ def _node(cluster: Cluster) -> dict[str, Any] | None:
     }
 
 
+def _tiles(plan: Plan) -> tuple[tuple[Tile, Markup], ...]:
+    """Return the figures at the head of the page, the first two with a picture."""
+    figures = tiles(plan.job, plan.chosen)
+    pictures = (_memory_meter(plan), stacked_bar(_time_rows(plan), _time_scale(plan), SLIM))
+    return tuple(zip(figures, (*pictures, Markup(), Markup()), strict=True))
+
+
+def _memory_meter(plan: Plan) -> Markup:
+    memory, usable = plan.chosen.memory, plan.job.usable_bytes
+    scale = Scale(
+        full=max(plan.job.cluster.gpu.memory_bytes, float(memory.high_bytes)),
+        low=float(memory.low_bytes),
+        high=float(memory.high_bytes),
+        limit=usable,
+    )
+    return meter(float(memory.reserved_bytes), format_bytes(memory.reserved_bytes), scale)
+
+
 def _memory(plan: Plan) -> dict[str, Any]:
     memory, job = plan.chosen.memory, plan.job
     card, usable = job.cluster.gpu.memory_bytes, job.usable_bytes
     stages = draw_stages(memory_of_stages(job, plan.chosen), card_bytes=card, usable_bytes=usable)
     parts = rows(memory.terms, format_bytes, stages.letters)
-    scale = Scale(
-        full=max(card, float(memory.high_bytes)),
-        low=float(memory.low_bytes),
-        high=float(memory.high_bytes),
-        limit=usable,
-    )
-    total = format_bytes(memory.reserved_bytes)
     return {
         "id": "memory",
         "title": "Memory of one GPU at its peak",
         "moment": PHASES[int(memory.phase)],
         "stage": int(memory.stage),
         "stages": stages,
-        "meter": meter(float(memory.reserved_bytes), total, scale),
-        "key": f"Bar: the card's {format_bytes(card)}. Dashed: what a process can take."
-        " Bracket: likely range.",
         "rows": parts,
-        "total": total,
+        "total": format_bytes(memory.reserved_bytes),
         "range": (format_bytes(memory.low_bytes), format_bytes(memory.high_bytes)),
     }
 
 
 def _time(plan: Plan) -> dict[str, Any]:
-    step_time = plan.chosen.step_time
-    parts = rows(step_time.terms, format_seconds)
-    likely = float(step_time.step_seconds)
-    low, high = float(step_time.low_seconds), float(step_time.high_seconds)
-    total = format_seconds(step_time.step_seconds)
+    step_time, parts = plan.chosen.step_time, _time_rows(plan)
     return {
         "id": "time",
         "title": "Time of one optimizer step",
         "moment": "",
         "stages": None,
-        "meter": meter(likely, total, Scale(full=high, low=low, high=high)),
-        "key": "Bracket: likely range.",
-        "bar": stacked_bar(parts, Scale(full=likely, low=low, high=high)),
+        "bar": stacked_bar(parts, _time_scale(plan)),
         "rows": parts,
-        "total": total,
-        "range": (format_seconds(low), format_seconds(high)),
+        "total": format_seconds(step_time.step_seconds),
+        "range": (format_seconds(step_time.low_seconds), format_seconds(step_time.high_seconds)),
     }
+
+
+def _time_rows(plan: Plan) -> tuple[TermRow, ...]:
+    return rows(plan.chosen.step_time.terms, format_seconds)
+
+
+def _time_scale(plan: Plan) -> Scale:
+    step = plan.chosen.step_time
+    likely = float(step.step_seconds)
+    return Scale(full=likely, low=float(step.low_seconds), high=float(step.high_seconds))
+
+
+def _scatter(question: Question, plan: Plan) -> Markup:
+    """Return the trade-offs as a picture, each point a link to its layout."""
+    job = plan.job
+    points = [
+        Point(
+            candidate=point.candidate,
+            gpus=point.gpus,
+            href=_link(question, plan, point),
+            is_chosen=point.candidate.strategy == plan.chosen.strategy,
+        )
+        for point in shown_points(plan)
+    ]
+    if all(not point.is_chosen for point in points):
+        points.append(
+            Point(candidate=plan.chosen, gpus=job.cluster.world_size, href="", is_chosen=True)
+        )
+    return draw_scatter(
+        points, card_bytes=job.cluster.gpu.memory_bytes, usable_bytes=job.usable_bytes
+    )
+
+
+def _link(question: Question, plan: Plan, point: ParetoPoint) -> str:
+    """Return where a point's layout is asked for; "" for the choice, and on other GPUs."""
+    is_elsewhere = point.gpus != plan.job.cluster.world_size
+    if is_elsewhere or point.candidate.strategy == plan.chosen.strategy:
+        return ""
+    return "/plan?" + question.query_with(**_pins(point.candidate.strategy))
 
 
 def _queries(question: Question, plan: Plan) -> list[str]:
     """Return the query that asks for each row of the table of alternatives."""
     alternatives = (alternative.candidate for alternative in plan.alternatives[:MOST_ROWS])
+    loss = plan.job.recipe.loss
+    of_job = {} if loss == "standard" else {"loss": loss}
     return [
-        question.query_with(**_pins(candidate.strategy))
+        question.query_with(**of_job, **_pins(candidate.strategy))
         for candidate in (plan.chosen, *alternatives)
     ]
 
@@ -187,8 +235,25 @@ def _pipeline(plan: Plan) -> dict[str, Any] | None:
         return None
     return {
         "picture": draw_timeline(start_of_step),
+        "stages": _stages_of(start_of_step),
         "shown": 1 + max(span.operation.micro_batch for span in start_of_step.spans),
         "idle": start_of_step.bubble_fraction,
+    }
+
+
+def _stages_of(start_of_step: Timeline) -> list[dict[str, str]]:
+    """Return when each stage starts and ends, and how much of the time it waits."""
+    stages = groupby(start_of_step.spans, attrgetter("stage"))
+    return [_stage_of(list(spans), start_of_step.seconds) for _, spans in stages]
+
+
+def _stage_of(spans: list[Span], seconds: float) -> dict[str, str]:
+    busy = sum(span.end_seconds - span.start_seconds for span in spans)
+    start = spans[0].start_seconds
+    return {
+        "start": format_seconds(start) if start else "0",
+        "end": format_seconds(spans[-1].end_seconds),
+        "idle": format_fraction(max(0.0, 1 - busy / seconds)),
     }
 
 

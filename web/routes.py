@@ -14,6 +14,7 @@ from planner.report import glossary
 from web.controls import EXAMPLES, fieldsets, labels
 from web.form import form_values
 from web.jobs import draw_plan, plan_as_json, zip_plan
+from web.more_controls import more_fieldsets
 from web.pages import STATIC, render
 
 router = APIRouter(include_in_schema=False)
@@ -23,7 +24,11 @@ ResultT = TypeVar("ResultT")
 _FORM_PATHS = frozenset({"/", "/plan", "/plan.zip"})
 """Where an error belongs above the form that caused it."""
 _PAGE_PATHS = frozenset({*_FORM_PATHS, "/rules", "/terms", "/docs"})
-_FINDINGS = {"TOP": "Found in a topology", "PRB": "Found on a machine"}
+_FINDINGS = {
+    "TOP": "Found in a topology",
+    "PRB": "Found on a machine",
+    "CHK": "Found by a check of a committed plan",
+}
 """What stands over the findings of a list, by how their codes begin."""
 
 _group = attrgetter("group")
@@ -144,4 +149,10 @@ async def _planned(request: Request, job: Callable[..., ResultT], *arguments: st
 
 def _form(request: Request) -> Mapping[str, Any]:
     values = form_values(request.query_params.multi_items())
-    return {"groups": fieldsets(), "labels": labels(), "values": values, "examples": EXAMPLES}
+    return {
+        "groups": fieldsets(),
+        "more": more_fieldsets(),
+        "labels": labels(),
+        "values": values,
+        "examples": EXAMPLES,
+    }

@@ -1,4 +1,10 @@
-"""A pipeline's timeline as inline SVG: a row per stage, forward and backward told by shade and letter."""
+"""A pipeline's timeline as inline SVG: a row per stage, time to the right, one stroke per operation.
+
+Operations of a kind are one path, in whole steps of the width, so that a pipeline of 32 stages stays
+a small picture.
+"""
+
+from collections.abc import Iterable, Sequence
 
 from markupsafe import Markup
 
@@ -7,40 +13,83 @@ from planner.parallel.schedule import Span, Timeline
 from planner.parallel.schedule_orders import Kind
 
 _ROW, _BAR = 22, 18
-_ROOM_PERCENT = 1.6
+_STEPS = 2000
+"""Of the width."""
+_ROOM_PERCENT = 2.4
 """What a number needs of the width."""
+_LABELS_PERCENT = 6
+"""What the names of the stages take of the width."""
+_TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
+
 _SVG = Markup(
     '<svg class="timeline" role="img" aria-label="{label}" width="100%" height="{height}">'
-    "{inside}</svg>"
+    '{names}<svg x="{left}%" width="{width}%" height="{rows}" viewBox="0 0 {steps} {rows}"'
+    ' preserveAspectRatio="none">{paths}</svg>'
+    '<svg class="over" x="{left}%" width="{width}%" height="{height}">{numbers}{axis}</svg></svg>'
 )
-_SPAN = Markup(
-    '<g class="{css}"><title>{title}</title>'
-    '<rect x="{x:.3f}%" y="{y}" width="{width:.3f}%" height="{height}"/>{text}</g>'
-)
-_TEXT = Markup('<text x="{x:.3f}%" y="{y}">{text}</text>')
+_NAME = Markup('<text class="stage" x="0" y="{y}">{stage}</text>')
+_PATH = Markup('<path class="{css}" stroke-width="{height}" d="{strokes}"/>')
+_NUMBER = Markup('<text x="{x:.1f}%" y="{y}" text-anchor="middle">{text}</text>')
+_TICK = Markup('<text class="tick" x="{x:.0f}%" y="{y}" text-anchor="{anchor}">{text}</text>')
 
 
 def draw_timeline(start_of_step: Timeline) -> Markup:
     """Return the picture: time runs to the right, stages down."""
-    stages = 1 + max(span.stage for span in start_of_step.spans)
+    seconds, spans = start_of_step.seconds, start_of_step.spans
+    stages = 1 + max(span.stage for span in spans)
     label = (
-        f"{stages} pipeline stages over {format_seconds(start_of_step.seconds)}, idle for"
+        f"{stages} pipeline stages over {format_seconds(seconds)}, idle for"
         f" {start_of_step.bubble_fraction:.0%} of it"
     )
-    inside = Markup().join(_draw(span, start_of_step.seconds) for span in start_of_step.spans)
-    return _SVG.format(label=label, height=stages * _ROW, inside=inside)
+    rows = stages * _ROW
+    return _SVG.format(
+        label=label,
+        height=rows + _ROW,
+        rows=rows,
+        left=_LABELS_PERCENT,
+        width=100 - _LABELS_PERCENT,
+        steps=_STEPS,
+        names=Markup().join(_NAME.format(stage=s, y=s * _ROW + 13) for s in range(stages)),
+        paths=Markup().join(_path(kind, spans, seconds) for kind in Kind),
+        numbers=Markup().join(_numbers(spans, seconds)),
+        axis=Markup().join(_axis(seconds, rows)),
+    )
 
 
-def _draw(span: Span, seconds: float) -> Markup:
-    operation = span.operation
-    x = 100 * span.start_seconds / seconds
-    width = 100 * (span.end_seconds - span.start_seconds) / seconds
-    y = span.stage * _ROW
-    title = f"stage {span.stage}: {operation.kind} of micro-batch {operation.micro_batch}" + (
-        f", chunk {operation.chunk}" if operation.chunk else ""
-    )
-    has_room = width >= _ROOM_PERCENT and operation.kind is not Kind.WEIGHT
-    text = _TEXT.format(x=x + width / 2, y=y + 13, text=operation.micro_batch) if has_room else ""
-    return _SPAN.format(
-        css=operation.kind, title=title, x=x, y=y, width=width, height=_BAR, text=text
-    )
+def _path(kind: Kind, spans: Sequence[Span], seconds: float) -> Markup:
+    """Return every operation of a kind, each from where the one before it in its row ended."""
+    strokes: list[str] = []
+    row, end = -1, 0
+    for span in (span for span in spans if span.operation.kind is kind):
+        start = _step(span.start_seconds, seconds)
+        move = (
+            f"m{start - end} 0"
+            if span.stage == row
+            else f"M{start} {span.stage * _ROW + _BAR // 2}"
+        )
+        row, end = span.stage, _step(span.end_seconds, seconds)
+        strokes.append(f"{move}h{end - start}")
+    return _PATH.format(css=kind, height=_BAR, strokes="".join(strokes)) if strokes else Markup()
+
+
+def _step(at_seconds: float, seconds: float) -> int:
+    return round(_STEPS * at_seconds / seconds)
+
+
+def _numbers(spans: Sequence[Span], seconds: float) -> Iterable[Markup]:
+    """Return the micro-batch of each operation that has room for it."""
+    for span in spans:
+        length = 100 * (span.end_seconds - span.start_seconds) / seconds
+        if length >= _ROOM_PERCENT and span.operation.kind is not Kind.WEIGHT:
+            yield _NUMBER.format(
+                x=100 * span.start_seconds / seconds + length / 2,
+                y=span.stage * _ROW + 13,
+                text=span.operation.micro_batch,
+            )
+
+
+def _axis(seconds: float, rows: int) -> Iterable[Markup]:
+    for share in _TICKS:
+        anchor = "start" if share == 0 else "end" if share == 1 else "middle"
+        text = format_seconds(share * seconds) if share else "0"
+        yield _TICK.format(x=100 * share, y=rows + 14, anchor=anchor, text=text)

@@ -1,5 +1,6 @@
 """Job -> the layout to run: the tree names what it admits, the search may overrule it."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -112,10 +113,18 @@ def ordinary_rows(result: SearchResult, pinned: PinnedFields) -> Column:
     fits = result.fits.copy()
     if "synchronize_every" not in pinned:
         fits &= np.logical_not(result.table.is_local)
-    on_gpu = fits & np.logical_not(result.table.offloads_optimizer)
-    tiers = (fits,) if "offload" in pinned else (on_gpu, fits & _host_holds(result))
-    wanted = [*(tier & result.is_writable for tier in tiers), *tiers]
-    return next((np.flatnonzero(tier) for tier in wanted if np.any(tier)), np.flatnonzero(on_gpu))
+    tiers = _tiers(result, fits, may_offload="offload" in pinned)
+    return next((np.flatnonzero(tier) for tier in tiers if np.any(tier)), np.flatnonzero(fits)[:0])
+
+
+def _tiers(result: SearchResult, fits: Column, *, may_offload: bool) -> Iterator[Column]:
+    """Yield what may be proposed, the best first; what hosts hold is asked where no GPU will do."""
+    on_gpu = fits if may_offload else fits & np.logical_not(result.table.offloads_optimizer)
+    yield on_gpu & result.is_writable
+    held = fits if may_offload else fits & _host_holds(result)
+    yield held & result.is_writable
+    yield on_gpu
+    yield held
 
 
 def _host_holds(result: SearchResult) -> Column:
@@ -162,8 +171,8 @@ def _rivals(
 ) -> Column:
     """Return the rows that may be followed against the tree, those that it prefers among them.
 
-    Where a replica fits, ZeRO is followed for what its memory buys alone: less recompute than any
-    replica with room has.
+    Where a replica fits, ZeRO and experts that are dealt over the data-parallel ranks are followed for
+    what their memory buys alone: less recompute than any replica with room has.
     """
     is_open = preference.may_be_overruled_by(rows(result.table, ordinary))
     if preference == rules.PLAIN:

@@ -1,14 +1,27 @@
 """How far a plan is to be believed, and what it is least sure of."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
-from planner.collectives import operations
-from planner.domain.cluster import Group
 from planner.domain.job import Job
 from planner.search.candidate import Candidate
+from planner.step_time.doubt import Cause, network_provenance
 
 _HIGH, _MEDIUM = 0.35, 0.75
 """Up to so much longer than estimated a step may take, as a fraction."""
+_WORDS: Mapping[Cause, str] = MappingProxyType(
+    {
+        Cause.KERNELS: "what training keeps of a kernel's speed",
+        Cause.CURVE: "the matmul curve of {gpu}",
+        Cause.MEMORY_BOUND: "elementwise kernels and the optimizer",
+        Cause.HOST: "how fast the host launches",
+        Cause.NETWORK: "the network",
+        Cause.OFFLOAD: "the host's memory and CPUs",
+        Cause.ADAPTERS: "matmuls beside frozen weights",
+        Cause.RELEASE: "the release of {framework}",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,22 +36,28 @@ class Confidence:
 def confidence(job: Job, candidate: Candidate) -> Confidence:
     """Return how far the estimate of a layout is to be believed.
 
-        reach = high / likely - 1: up to 35 % high, up to 75 % medium
+        reach = high / likely - 1: up to 35 % high, up to 75 % medium;  a cause's share: of the squares
 
     Source: the framework record's uncertainty section, which published runs set.
     """
     step = candidate.step_time
     reach = float(step.high_seconds / step.step_seconds) - 1
     level = "high" if reach <= _HIGH else "medium" if reach <= _MEDIUM else "low"
-    doubts = {term.name: float(term.spread * term.amount) for term in step.terms}
-    largest = max(doubts, key=doubts.__getitem__)
-    share = doubts[largest] / max(sum(doubts.values()), 1e-12)
-    links = ""
-    if job.cluster.world_size > 1:
-        provenance = operations.provenance(job.cluster, Group(ranks=job.cluster.world_size))
-        links = f"; the wires are {provenance}"
+    squares = {cause: float(width) ** 2 for cause, width in step.doubts.items()}
+    largest = max(squares, key=squares.__getitem__)
+    share = squares[largest] / max(sum(squares.values()), 1e-12)
+    words = _WORDS[largest].format(gpu=job.cluster.gpu.name, framework=job.framework.name)
     return Confidence(
         level=level,
-        reason=f"up to {reach:.0%} longer, {share:.0%} of the doubt in"
-        f" {largest.replace('_', ' ')}{links}",
+        reason=f"up to {reach:.0%} longer, {share:.0%} of the doubt in {words}{_unknown(job)}",
     )
+
+
+def _unknown(job: Job) -> str:
+    """Say what widens the range and can be had: a release, a curve, a network."""
+    said = ""
+    if not job.framework.release:
+        said += "; its release was not said or not timed"
+    if job.cluster.world_size > 1:
+        said += f"; the wires are {network_provenance(job)}"
+    return said

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from planner.advice.plan import make_plan
 from planner.answers.estimate import estimate_request
+from planner.answers.suggestion import plan_of_all
 from planner.core.errors import NothingFitsError
 from planner.domain.job import Job
 from planner.memory.evaluation_and_checkpoint import checkpoint_peak_bytes, evaluation_peak_bytes
@@ -32,9 +32,10 @@ def memory_request(request: Request, *, allow_paths: bool) -> tuple[Resolved, Ca
         return estimate_request(request, allow_paths=allow_paths)
     resolved = resolve(request, allow_paths=allow_paths)
     try:
-        return resolved, make_plan(resolved.job).chosen
+        resolved, plan = plan_of_all(request, resolved, {})
     except NothingFitsError:
         return resolved, smallest_layout(resolved.job)
+    return resolved, plan.chosen
 
 
 def answer_memory(job: Job, candidate: Candidate) -> dict[str, Any]:

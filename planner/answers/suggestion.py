@@ -5,14 +5,18 @@ from typing import Any
 
 from planner.advice.alternatives import ParetoPoint, Rejected
 from planner.advice.budget import plan_within
+from planner.advice.lighter_loss import plan_of_any_loss
 from planner.advice.plan import Plan, make_plan
 from planner.answers.envelope import accepted
 from planner.answers.estimate import candidate_answer
 from planner.answers.finding import finding_answer
 from planner.answers.why_not import answer_why, ask_why
+from planner.core.errors import NothingFitsError
 from planner.domain.job import Job
+from planner.request.cluster import Assumption
 from planner.request.schema import Request, Resolved, resolve
 from planner.request.strategy import pinned_fields
+from planner.search.pinned_fields import PinnedFields
 from planner.search.training_run import HOUR_SECONDS
 
 
@@ -26,7 +30,8 @@ def suggest(request: Request, *, allow_paths: bool) -> tuple[Resolved, Plan]:
     pinned = pinned_fields(request.strategy)
     is_open = request.objective in {"gpus", "cost"} or request.max_gpus or request.deadline_hours
     if not is_open:
-        return resolved, make_plan(resolved.job, pinned, request.objective)
+        resolved, plan = plan_of_all(request, resolved, pinned)
+        return _without_compile(request, plan, allow_paths=allow_paths) or (resolved, plan)
     plan = plan_within(
         resolved.job,
         pinned,
@@ -35,6 +40,42 @@ def suggest(request: Request, *, allow_paths: bool) -> tuple[Resolved, Plan]:
         deadline_seconds=(request.deadline_hours or 0) * HOUR_SECONDS or None,
     )
     return replace(resolved, job=plan.job, notes=resolved.notes + plan.notes), plan
+
+
+def plan_of_all(
+    request: Request, resolved: Resolved, pinned: PinnedFields
+) -> tuple[Resolved, Plan]:
+    """Return the plan on all GPUs, of another loss where the request leaves it open and nothing else fits."""
+    job = resolved.job
+    if request.objective != "time" or "loss" in request.recipe.model_fields_set:
+        return resolved, make_plan(job, pinned, request.objective)
+    plan = plan_of_any_loss(job, pinned)
+    loss = plan.job.recipe.loss
+    if loss == job.recipe.loss:
+        return resolved, plan
+    text = f"a {loss} loss, which never holds all logits: with them only offload fits, or nothing"
+    taken = Assumption(text=text, field="recipe.loss")
+    changed = replace(job, recipe=replace(job.recipe, loss=loss))
+    return replace(resolved, job=changed, assumptions=(*resolved.assumptions, taken)), plan
+
+
+def _without_compile(
+    request: Request, plan: Plan, *, allow_paths: bool
+) -> tuple[Resolved, Plan] | None:
+    """Return the plan without torch.compile, where it has launch files and the plan with it has none."""
+    if not request.recipe.compile or plan.launch.targets:
+        return None
+    recipe = request.recipe.model_copy(update={"compile": False})
+    plain = request.model_copy(update={"recipe": recipe})
+    try:
+        resolved, found = suggest(plain, allow_paths=allow_paths)
+    except NothingFitsError:
+        return None
+    if not found.launch.targets:
+        return None
+    text = f"no torch.compile, though asked for: {plan.launch.reason}"
+    dropped = Assumption(text=text, field="recipe.compile")
+    return replace(resolved, assumptions=(*resolved.assumptions, dropped)), found
 
 
 def answer_suggestion(request: Request, resolved: Resolved, plan: Plan) -> dict[str, Any]:

@@ -31,6 +31,9 @@ class Prices:
     trusted_share: float
     """Of published pairs of layouts: a predicted lead that was real in as many is believed."""
     trusted_share_source: str
+    tight_lead: float
+    """By how much layouts with room must be slower before one without is taken."""
+    tight_lead_source: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -157,10 +157,11 @@ def _gemm_curve(name: str, capability: str) -> dict[str, Any]:
     own = [curve for curve in record["curve"] if curve["gpu"] == name]
     kin = [curve for curve in record["curve"] if curve["compute_capability"] == capability]
     chosen = (own or kin or [record["default"]])[0]
+    error = record["borrowed"]["median_error"] if kin and not own else chosen["median_error"]
     constants = ("overhead_us", "peak_fraction", "hbm_fraction", "sharpness")
     return {
         **{key: chosen[key] for key in constants},
-        "spread": chosen["median_error"],
+        "spread": error,
         "source": chosen.get("source") or f"{record['source']}, {chosen['gpu']}",
     }
 

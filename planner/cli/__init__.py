@@ -4,10 +4,11 @@ import contextlib
 import json
 import os
 import sys
+from itertools import pairwise
 
 import click
 
-from planner.cli import catalog, knowledge, machine, plans
+from planner.cli import catalog, check, knowledge, machine, plans, sweeps
 from planner.cli.output import EXIT_MODEL, EXIT_NOTHING_FITS, EXIT_USAGE, say_folded
 from planner.core.errors import (
     InvalidInputError,
@@ -28,10 +29,16 @@ def cli() -> None:
     """  # noqa: D301 - click reads \b as "keep these lines"
 
 
+_READ_AT_IMPORT = {"OPENBLAS_NUM_THREADS": "1", "PYDANTIC_DISABLE_PLUGINS": "__all__"}
+"""A plan multiplies no matrices and has no plugins: neither threads nor installed packages are looked for."""
+
 for command in (
     plans.suggest,
     plans.estimate,
     plans.memory,
+    check.check,
+    check.diff,
+    sweeps.sweep,
     knowledge.explain,
     knowledge.model,
     catalog.models,
@@ -47,6 +54,7 @@ for command in (
 
 def main() -> None:
     """Run the command line; every failure ends in one message and the contract's exit code."""
+    os.environ.update(_READ_AT_IMPORT | os.environ)
     try:
         cli.main(prog_name="planner", standalone_mode=False)
     except PlannerError as error:
@@ -77,7 +85,9 @@ def _fail(error: PlannerError) -> None:
 
 
 def _wants_json() -> bool:
-    return "--json" in sys.argv[1:]
+    words = sys.argv[1:]
+    named = ("--format", "json") in pairwise(words)
+    return named or bool({"--json", "--format=json"} & set(words))
 
 
 def _print_error(error: PlannerError) -> None:

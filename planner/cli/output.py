@@ -9,7 +9,7 @@ import click
 
 from planner.report.values import NARROWEST, WIDTH, Terminal
 
-EXIT_USAGE, EXIT_NOTHING_FITS, EXIT_MODEL = 2, 3, 5
+EXIT_USAGE, EXIT_NOTHING_FITS, EXIT_BROKEN, EXIT_MODEL = 2, 3, 4, 5
 
 
 def say(notes: Iterable[str]) -> None:

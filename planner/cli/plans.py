@@ -18,6 +18,9 @@ from planner.cli.output import EXIT_NOTHING_FITS, color, say, terminal
 @job_options
 @click.option("--out", type=click.Path(file_okay=False), help="Write launch files there.")
 @click.option("--force", is_flag=True, help="Let --out replace an existing folder.")
+@click.option(
+    "--lock", is_flag=True, help="Write plan.lock.json there, or here: `check --locked` holds it."
+)
 @click.option("--verbose", "-v", is_flag=True, help="Print the whole plan, not its first screen.")
 @goal_options
 @batch_option
@@ -50,8 +53,20 @@ def suggest(
 
         write_bundle(Path(out), plan, answers.answer_plan(resolved, plan, request.id), force=force)
         click.echo(f"wrote {out}: read {Path(out) / 'README.md'} first", err=True)
+    if flags["lock"]:
+        _lock(request, resolved, plan, out, force=force)
     if as_json:
         click.echo(json.dumps(answers.answer_suggestion(request, resolved, plan), indent=2))
+
+
+def _lock(request: Any, resolved: Any, plan: Any, out: str | None, *, force: bool) -> None:
+    """Write the lock of a plan beside its launch files, or into this folder."""
+    from planner import answers
+    from planner.gate.lock import write_lock
+
+    answer = answers.answer_plan(resolved, plan, request.id)
+    path = write_lock(None if out is None else Path(out), request, plan, answer, force=force)
+    click.echo(f"wrote {path}: commit it, and `planner check {path} --locked` holds it", err=True)
 
 
 def _print_plan(

@@ -69,6 +69,8 @@ class Sharding:
     """Of the flat buffer that DeepSpeed's stages reduce gradients in; 0 without."""
     live_elements: float
     """Gathered parameters that DeepSpeed's ZeRO-3 holds at most; 0 without."""
+    flat_parameters: bool = False
+    """FullyShardedDataParallel (FSDP1) shards: units are flat, and each adapter is a unit of its own."""
     source: str
 
 
@@ -238,10 +240,19 @@ class Uncertainty:
     """Half-widths of the low-high ranges, as fractions, by what an amount hangs on."""
 
     compute: float
+    """Of matmuls and attention, beside their curve's own error."""
     memory_bound: float
     host: float
+    """How much slower a host may launch than the record's."""
     communication: Mapping[str, float]
     """By the link's provenance: measured, derived or assumed."""
+    offload: float
+    adapters: float
+    """Of matmuls and attention beside frozen weights."""
+    unknown_release: float
+    """Of the whole step, where no release is named or none of that name is known."""
+    named_release: float
+    """Of the whole step, of a release that was timed by itself."""
     memory: float
     slower_factor: float
     """How much further a step's range reaches up than down."""

@@ -22,6 +22,8 @@ class Optimizer:
     """States lie in unified memory outside PyTorch's allocator, and give way to the host's."""
     temporary_fraction: float = 0
     """Temporaries, as a fraction of the parameters it steps."""
+    parts_elements: float = 0
+    """A rank that holds a share of the parameters steps so many of them at a time; 0 for all at once."""
     temporary_tensors: float = 0
     """Temporaries of a step that goes tensor by tensor, in sizes of the largest one."""
     passes: float

@@ -7,6 +7,7 @@ from planner.core.errors import InvalidInputError, did_you_mean
 from planner.generate import accelerate, bridge, deepspeed, megatron, torchrun, torchtitan, trainer
 from planner.generate.checks import check
 from planner.generate.context import common_context
+from planner.generate.imports import IMPORTS, with_imports
 from planner.generate.launchers import LAUNCHERS, Launcher, launcher_files
 from planner.generate.programs import main_program
 from planner.generate.quoting import render
@@ -54,8 +55,8 @@ def generate(
         "plan.json": spec.plan_json,
     }
     for target in written:
-        own = {**context, **target.context(spec), "target_name": target.name}
+        own = {**context, **target.context(spec), "target_name": target.name, "imports": IMPORTS}
         templates = {**target.templates, **target.more_templates(spec)}
-        for name, template in templates.items():
-            files[f"{target.name}/{name}"] = render(template, own)
+        texts = with_imports({name: render(each, own) for name, each in templates.items()})
+        files |= {f"{target.name}/{name}": text for name, text in texts.items()}
     return files | launcher_files(spec, written, context)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.generate import deepspeed
+from planner.generate.modules import SCRIPT, more_modules
 from planner.generate.run_spec import RunSpec
 from planner.generate.target import Target
 
@@ -43,7 +44,8 @@ def _precision(spec: RunSpec) -> str:
 
 
 def _more_templates(spec: RunSpec) -> Mapping[str, str]:
-    return {"ds_config.json": "deepspeed/ds_config.json"} if _is_deepspeed(spec) else {}
+    config = {"ds_config.json": "deepspeed/ds_config.json"} if _is_deepspeed(spec) else {}
+    return config | more_modules(spec)
 
 
 TARGET = Target(
@@ -51,6 +53,8 @@ TARGET = Target(
     summary="the same training; the parallelism is in `accelerate.yaml`.",
     templates={
         "train.py": "accelerate/train.py",
+        "training.py": "accelerate/training.py",
+        **SCRIPT,
         "launch.sh": "accelerate/launch.sh",
         "accelerate.yaml": "accelerate/accelerate.yaml",
         "config.json": "common/config.json",

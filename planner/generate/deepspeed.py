@@ -5,6 +5,7 @@ from typing import Any
 
 from planner.domain.strategy import ZERO_3
 from planner.generate.context import strategy_name, weights_divided_by
+from planner.generate.modules import SCRIPT, more_modules
 from planner.generate.run_spec import RunSpec
 from planner.generate.target import Target
 from planner.targets.families import family, is_tied
@@ -71,16 +72,24 @@ def _context(spec: RunSpec) -> dict[str, Any]:
     }
 
 
+def _more_templates(spec: RunSpec) -> dict[str, str]:
+    stages = {"stages.py": "deepspeed/stages.py"} if spec.pipeline_parallel_size > 1 else {}
+    return stages | more_modules(spec)
+
+
 TARGET = Target(
     name="deepspeed",
     summary="the same training; what is sharded and offloaded is in `ds_config.json`. Its"
     " checkpoints resume on as many GPUs as wrote them.",
     templates={
         "train.py": "deepspeed/train.py",
+        "training.py": "deepspeed/training.py",
+        **SCRIPT,
         "launch.sh": "torchrun/launch.sh",
         "ds_config.json": "deepspeed/ds_config.json",
         "config.json": "common/config.json",
         "requirements.txt": "deepspeed/requirements.txt",
     },
+    more_templates=_more_templates,
     context=_context,
 )

@@ -20,6 +20,8 @@ class Hyperparameters:
     warmup_fraction: float
     """Share of the steps."""
     source: str
+    is_for_optimizer: bool
+    """Whether the rate is meant for the plan's optimizer: AdamW, or one with a factor of its own."""
 
 
 def hyperparameters(spec: RunSpec, batch_factor: float = 1.0) -> Hyperparameters:
@@ -41,4 +43,5 @@ def hyperparameters(spec: RunSpec, batch_factor: float = 1.0) -> Hyperparameters
         weight_decay=beside.decay_factor * recipe.weight_decay,
         warmup_fraction=recipe.warmup_fraction,
         source="; ".join(text for text in (recipe.source, beside.source) if text),
+        is_for_optimizer="adamw" in spec.optimizer or bool(beside.source),
     )

@@ -3,6 +3,7 @@
 import math
 import posixpath
 import re
+import shlex
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from planner.core.units import GIB
-from planner.generate.programs import KEPT, STEPS, Program, program_of
+from planner.generate.programs import KEPT, STEPS, TRAIN_PY, Program, program_of
 from planner.generate.quoting import render
 from planner.generate.run_spec import RunSpec
 from planner.generate.target import Target
@@ -111,7 +112,7 @@ LAUNCHERS: Mapping[str, Launcher] = MappingProxyType(
                 "  # of gated models alone\n"
                 "kubectl apply -f launchers/storage.yaml"
                 " && kubectl wait --for=condition=Ready pod/{job_name}-files\n"
-                "kubectl cp {corpus} {job_name}-files:/storage/{corpus}"
+                "kubectl cp {corpus} {job_name}-files:/storage/{corpus}{copies}"
                 " && kubectl delete pod {job_name}-files\n"
                 "kubectl apply -f launchers/job.yaml && kubectl logs --follow job/{job_name}",
                 targets=_WITH_REQUIREMENTS,
@@ -185,7 +186,10 @@ def usage(launcher: Launcher, target: Target, spec: RunSpec, corpus: str) -> str
     """Return the command by which a launcher starts a plan's target on a file of the user's."""
     program, job = program_of(target), job_name(spec.model)
     corpus = program.corpus or corpus
+    folder = local_model(spec, program)
+    copies = f"\nkubectl cp {shlex.quote(folder)} {job}-files:{_STORAGE}/model" if folder else ""
     return launcher.usage.format(
+        copies=copies,
         environment=program.environment,
         hosts=_HOSTS.get(spec.nodes, f"me@node{{0..{spec.nodes - 1}}}"),
         data=program.data.format(folder="", corpus=corpus),
@@ -201,6 +205,7 @@ def _pods(spec: RunSpec, program: Program, corpus: str) -> dict[str, Any]:
     """Return what Kubernetes is told of a plan's pods, one of which takes a node."""
     corpus = program.corpus or corpus
     arguments = program.data.format(folder=f"{_STORAGE}/", corpus=corpus).split()
+    arguments += ["--model", f"{_STORAGE}/model"] if local_model(spec, program) else []
     arguments += program.steps
     arguments += [word.format(folder=f"{_STORAGE}/checkpoints") for word in program.saves]
     host_gib = spec.host_bytes / GIB + _PROCESS_GIB * spec.gpus_per_node
@@ -212,7 +217,14 @@ def _pods(spec: RunSpec, program: Program, corpus: str) -> dict[str, Any]:
         # One more is being written, and the model itself is the size of one at the most.
         "storage_gib": math.ceil((KEPT + 2) * spec.checkpoint_bytes / GIB) + _DATA_GIB,
         "kept": KEPT,
+        "local_model": local_model(spec, program),
     }
+
+
+def local_model(spec: RunSpec, program: Program) -> str:
+    """Return the folder that a script reads its model from, "" where that is on the Hub or in the bundle."""
+    is_read = program is TRAIN_PY and spec.is_pretrained
+    return spec.model if is_read and spec.model.startswith("/") else ""
 
 
 def time_limit(run_seconds: float) -> str:

@@ -26,3 +26,8 @@ class Target:
     """Template variables beside the common ones."""
     launch_template: str = "common/launch.md"
     """The commands that the README shows."""
+
+    @property
+    def is_script(self) -> bool:
+        """Return whether it has a train.py of this project, with its arguments."""
+        return "train.py" in self.templates

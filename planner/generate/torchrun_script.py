@@ -1,5 +1,6 @@
 """Which parts the torchrun script has, and the words in them."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -8,9 +9,9 @@ from planner.generate.axes import axes
 from planner.generate.context import (
     COMPUTE_DTYPES,
     attention_name,
-    compute_dtype,
     weights_divided_by,
 )
+from planner.generate.modules import more_modules
 from planner.generate.run_spec import RunSpec
 from planner.parallel.pipeline_schedules import SCHEDULES, Schedule
 from planner.targets.families import Family, family, is_tied, logits_field, window
@@ -25,6 +26,12 @@ def schedule(spec: RunSpec) -> Schedule:
     return SCHEDULES[PipelineSchedule(spec.pipeline_schedule)]
 
 
+def modules(spec: RunSpec) -> dict[str, str]:
+    """Return those of the script's modules that only some plans need."""
+    names = ("division", "stages", "gradients") if spec.is_model_parallel else ()
+    return {f"{name}.py": f"torchrun/{name}.py" for name in names} | more_modules(spec)
+
+
 def script_context(spec: RunSpec) -> dict[str, Any]:
     """Return the template variables of the script."""
     is_local = spec.synchronize_every > 1
@@ -34,13 +41,7 @@ def script_context(spec: RunSpec) -> dict[str, Any]:
         "shards_replicas": is_hybrid and spec.shards_parameters,
         "offloads": spec.offload != "none",
         "divided_by": weights_divided_by(replace(spec, framework="torch")),
-        "fsdp_names": _fsdp_names(spec),
-        "parts_of_model": _data_parallel_parts(spec),
-        "parts_of_step": (
-            "torchrun/data_parallel/step",
-            "common/evaluate",
-            "torchrun/data_parallel/main",
-        ),
+        "parts": _data_parallel_parts(spec),
         "eval_autocasts": True,
     }
     if is_local:
@@ -48,26 +49,15 @@ def script_context(spec: RunSpec) -> dict[str, Any]:
     return context | (_model_parallel_context(spec) if spec.is_model_parallel else {})
 
 
-def _fsdp_names(spec: RunSpec) -> list[str]:
-    names = {
-        "CPUOffloadPolicy": spec.offload != "none",
-        "MixedPrecisionPolicy": compute_dtype(spec) is not None,
-        "fully_shard": True,
-    }
-    return [name for name, is_used in names.items() if is_used]
-
-
 def _data_parallel_parts(spec: RunSpec) -> list[str]:
-    if spec.shards_parameters:
-        return ["common/blocks", "torchrun/data_parallel/shard", "torchrun/data_parallel/training"]
-    blocks = ["common/blocks"] if spec.compile else []
-    if spec.synchronize_every > 1:
-        return [*blocks, "torchrun/data_parallel/local_sgd", "torchrun/data_parallel/training"]
     is_alone = spec.world_size == 1 and spec.zero_stage == 0
-    return [*blocks, *(["torchrun/data_parallel/training"] if is_alone else _REPLICATED)]
-
-
-_REPLICATED = ["torchrun/data_parallel/replicate", "torchrun/data_parallel/training"]
+    ways = {
+        "shard": spec.shards_parameters,
+        "local_sgd": spec.synchronize_every > 1,
+        "replicate": not is_alone,
+    }
+    way = next((name for name, is_used in ways.items() if is_used), None)
+    return [f"torchrun/data_parallel/{name}" for name in (way, "step", "main") if name]
 
 
 def _model_parallel_context(spec: RunSpec) -> dict[str, Any]:
@@ -77,7 +67,6 @@ def _model_parallel_context(spec: RunSpec) -> dict[str, Any]:
     is_gpt2 = known is not None and known.name == "gpt2"
     fused = known.fused if known else {}
     has_windows = 0 < window(spec.model_config) < spec.sequence_length
-    takes_mesh = is_divided or "context" in grid.sizes or (grid.batch and not is_sharded)
     return {
         "family": known,
         "grid": grid,
@@ -100,12 +89,19 @@ def _model_parallel_context(spec: RunSpec) -> dict[str, Any]:
         "is_single_schedule": schedule_class in _OF_ONE_STAGE,
         "is_v_shaped": schedule(spec).is_v_shaped,
         "layers_per_chunk": layers_per_chunk(spec) if is_pipelined else (),
-        "mesh_names": [*(["DeviceMesh"] if takes_mesh else []), "init_device_mesh"],
-        "tensor_names": _tensor_names(spec, is_gpt2=is_gpt2),
-        "parts_of_model": _model_parallel_parts(spec, is_gpt2=is_gpt2, is_fused=bool(fused)),
-        "parts_of_step": tuple(
-            f"torchrun/model_parallel/{part}" for part in ("step", "evaluate", "main")
+        "parts_of_division": _parts(
+            {
+                "mesh": True,
+                "gpt2": is_gpt2 and is_divided,
+                "fused": bool(fused) and is_divided,
+                "context": spec.context_parallel_size > 1,
+                "tensor": is_divided,
+            }
         ),
+        "parts_of_stages": _parts(
+            {"stage": True, "shard": is_sharded, "assemble": True, "pipeline": is_pipelined}
+        ),
+        "parts": _parts({"step": True, "main": True}),
     }
 
 
@@ -136,35 +132,5 @@ def layers_per_chunk(spec: RunSpec) -> tuple[int, ...]:
     return tuple(chunks)
 
 
-def _tensor_names(spec: RunSpec, *, is_gpt2: bool) -> list[str]:
-    if spec.tensor_parallel_size == 1:
-        return []
-    names = {
-        "ColwiseParallel": True,
-        "ParallelStyle": True,
-        "PrepareModuleInput": spec.sequence_parallel,
-        "PrepareModuleOutput": spec.sequence_parallel and is_gpt2,
-        "RowwiseParallel": True,
-        "SequenceParallel": spec.sequence_parallel,
-        "loss_parallel": True,
-        "parallelize_module": True,
-    }
-    return [name for name, is_used in names.items() if is_used]
-
-
-def _model_parallel_parts(spec: RunSpec, *, is_gpt2: bool, is_fused: bool) -> list[str]:
-    is_divided = spec.tensor_parallel_size > 1
-    parts = {
-        "mesh": True,
-        "gpt2": is_gpt2 and is_divided,
-        "fused": is_fused and is_divided,
-        "context": spec.context_parallel_size > 1,
-        "stage": True,
-        "tensor": is_divided,
-        "shard": spec.shards_parameters,
-        "assemble": True,
-        "pipeline": spec.pipeline_parallel_size > 1,
-        "gradients": True,
-        "training": True,
-    }
+def _parts(parts: Mapping[str, bool]) -> list[str]:
     return [f"torchrun/model_parallel/{name}" for name, is_used in parts.items() if is_used]

@@ -4,6 +4,7 @@ from typing import Any
 
 from planner.domain.strategy import ZERO_3
 from planner.generate import deepspeed
+from planner.generate.modules import SCRIPT, more_modules
 from planner.generate.run_spec import RunSpec
 from planner.generate.target import Target
 
@@ -77,10 +78,12 @@ TARGET = Target(
     " `training_arguments.json`. Its checkpoints are `checkpoint-100`, not `step-100`.",
     templates={
         "train.py": "trainer/train.py",
+        **SCRIPT,
         "launch.sh": "torchrun/launch.sh",
         "training_arguments.json": "trainer/training_arguments.json",
         "config.json": "common/config.json",
         "requirements.txt": "trainer/requirements.txt",
     },
+    more_templates=more_modules,
     context=_context,
 )

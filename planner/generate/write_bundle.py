@@ -26,9 +26,6 @@ from planner.step_time.compute import training_flops_per_token
 from planner.targets import Launch, targets_of
 from planner.targets.optimizers import WRITTEN
 
-_ADAPTERS = ("peft", "bitsandbytes")
-"""Packages that adapters alone need."""
-
 _HOPPER = "9.0"
 """The compute capability that FlashAttention's third version is for."""
 
@@ -147,10 +144,14 @@ def _versions(job: Job) -> dict[str, str]:
         }
     if framework.name == "torchtitan":
         return {name: packages()[name].newest for name in ("torch", "torchtitan")}
-    written = WRITTEN.get(job.recipe.optimizer)
-    own = {*_ADAPTERS} if job.recipe.lora else {written.package} if written else set()
-    needed = [name for name in packages() if name in own or name not in _ADAPTERS]
-    return {name: packages()[name].newest for name in needed}
+    written, lora = WRITTEN.get(job.recipe.optimizer), job.recipe.lora
+    own = {
+        "deepspeed": framework.name == "deepspeed",
+        "torchtitan": False,
+        "peft": lora is not None,
+        "bitsandbytes": lora.is_quantised if lora else bool(written and written.package != "torch"),
+    }
+    return {name: each.newest for name, each in packages().items() if own.get(name, True)}
 
 
 def _config_dtype(job: Job) -> str:

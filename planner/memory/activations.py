@@ -33,6 +33,7 @@ from planner.parallel.activations import (
     numerics_of,
     offloaded_blocks,
     part_kept_bytes,
+    shards_parameters,
     tokens,
 )
 from planner.parallel.frozen_weights import largest_quantised_weights
@@ -110,13 +111,15 @@ def recomputed_block(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
 def recomputed_gradients(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     """Gradients around a block's last matmul, while all of the block that was recomputed is there.
 
-        bytes = T * (state + e * inputs / t)
+        bytes = T * (state + e * inputs / t), beside frozen weights T * (state + e * inputs * (2 + gated) / t)
 
     Notation: state the gradient of the block's output, a hidden state; inputs those of its last matmul, of all
-    experts that a token meets; e bytes of an element.
+    experts that a token meets; e bytes of an element. Frozen weights reduce no gradients afterwards, so a block's
+    backward peaks at its activation, while the gradient of that is passed on, or to both factors (gated 1).
     Source: torch.utils.checkpoint repeats a block's forward whole before its backward begins, which starts
-    with the last matmul.
-    Leaves out: recompute="selective" of attention alone, whose scores are not there yet.
+    with the last matmul; allocations of transformers 4.48 and 5.23 counted with PyTorch 2.13.
+    Leaves out: recompute="selective" of attention alone, whose scores are not there yet; the same moment of
+    trained weights, which is below the end of the block's backward.
     """
     is_whole = np.asarray(s.recompute) == Recompute.FULL
     if job.framework.activations.selective_recompute == "matmuls":
@@ -128,9 +131,11 @@ def recomputed_gradients(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
         / (s.tensor_parallel_size if layer.cuts_inputs else 1)
         for layer in last
     ]
+    is_gated = any(kept.name == "activated_gate" for part in job.model.blocks for kept in part.kept)
+    at_once = plain(2.0 + is_gated if job.recipe.lora else 1.0, "at once")
     each = by_numerics(job, s, lambda n: 4.0 if n == Numerics.FP32 else 2.0)
     state = size(hidden_state_bytes(job, s) / tokens(job, s), "/token of its output")
-    inputs = bytes_each(each) * count(greatest(widths), "inputs of its last matmul")
+    inputs = bytes_each(each) * count(greatest(widths), "inputs of its last matmul") * at_once
     held = only_where(
         is_whole & (stage.num_blocks > 0), count(tokens(job, s), "tokens") * (state + inputs)
     )
@@ -203,9 +208,14 @@ def logits_and_loss(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     forward, backward = (own or job.framework.activations).loss_bytes_per_logit
     in_fp32 = 2 * forward if own and own.in_compute_dtype else forward - 2.0
     kept = by_numerics(job, s, lambda n: in_fp32 if n == Numerics.FP32 else forward)
+    states: Expression = NOTHING
+    if job.recipe.lora is not None and own is None:
+        states = count(has_loss * tokens(job, s), "tokens") * size(
+            hidden_state_bytes(job, s) / tokens(job, s), "/token into the head"
+        )
     return PhasedTerm(
         name="logits_and_loss",
-        forward=logits * bytes_each(kept),
+        forward=logits * bytes_each(kept) + states,
         loss=logits * bytes_each(backward),
         note="" if own is None else f"the {job.recipe.loss} loss never holds all of them",
         source=(own or job.framework.activations).source,
@@ -324,6 +334,32 @@ def passing_gradients(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
         step=buckets,
         note="in DDP's buckets all the time, and as backward ends",
         source=source,
+    )
+
+
+def frozen_block_inputs(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
+    """Inputs of blocks and their gradients, which FSDP1 holds until backward ends where blocks are frozen.
+
+        bytes = 2 * T * state * (n - 1) around the first block's backward
+
+    Notation: n blocks of the stage that recompute; state a hidden state. Of the n - 1 gradients one is that of the
+    recomputed block's output; its output, which the checkpoint holds too, stands for it.
+    Source: FullyShardedDataParallel reshards a frozen unit from a hook on the gradients of its inputs
+    (_register_post_backward_reshard_only_hook), whose closure holds those inputs' autograd nodes, and they
+    it; a reentrant checkpoint's inputs are leaves, with a gradient each. Live tensors counted with
+    PyTorch 2.13 and PEFT 0.13.
+    Leaves out: what Python's collector of cycles frees in between.
+    """
+    is_held = shards_parameters(job, s) & (np.asarray(s.recompute) == Recompute.FULL)
+    blocks = recomputed_share(job, s, stage.num_blocks) * stage.num_blocks
+    others = count(np.maximum(blocks - 1.0, 0.0), "other blocks")
+    state = size(hidden_state_bytes(job, s) / tokens(job, s), "/token")
+    held = count(tokens(job, s), "tokens") * state * others
+    return PhasedTerm(
+        name="frozen_block_inputs",
+        first_block=only_where(is_held, _TWO * held),
+        note="inputs of frozen blocks, and their gradients",
+        source="torch.distributed.fsdp FullyShardedDataParallel, PyTorch 2.4 to 2.13",
     )
 
 

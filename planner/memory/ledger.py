@@ -24,6 +24,7 @@ from planner.core.term import (
     bytes_each,
     choose,
     count,
+    either,
     greatest,
     only_where,
     pick,
@@ -95,6 +96,8 @@ def _stage_memory(job: Job, s: Strategy, stage: Stage) -> Memory:
     phased = tuple(term(job, s, stage) for term in _TERMS)
     if job.recipe.lora is not None:
         phased = (*phased, activations.dequantised_weight(job, stage))
+        if job.framework.sharding.flat_parameters:
+            phased = (*phased, activations.frozen_block_inputs(job, s, stage))
     if job.loss is not None:
         phased = (*phased, activations.loss_gradients(job, s, stage))
     amounts = (
@@ -242,9 +245,10 @@ def optimizer_states(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
 def _optimizer_temporaries(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     """What the optimizer's step allocates for its own duration.
 
-        bytes = temporary_fraction * stepped_bytes * (D / N + E / M) + stepped_bytes * largest
+        bytes = temporary_fraction * stepped_bytes * min(D / N + E / M, parts) + stepped_bytes * largest
 
-    Notation: largest, what a step that goes tensor by tensor takes: see `planner.memory.optimizers`.
+    Notation: parts, what is stepped at a time of parameters that are sharded; largest, what a step that
+    goes tensor by tensor takes: see `planner.memory.optimizers`.
     Source: the framework record's optimizer section.
     """
     if job.recipe.optimizer_in_backward:
@@ -259,13 +263,24 @@ def _optimizer_temporaries(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
             source=job.optimizer.source,
         )
     each = np.where(s.offloads_optimizer, 0.0, job.precision.stepped_bytes)
-    stepped = _held(job, s, stage, each, s.shards_optimizer)
+    stepped = _in_parts(job, s, stage, each)
     largest = count(optimizers.largest_temporary(job, s, stage), "elements of the largest tensor")
     return PhasedTerm(
         name="optimizer_temporaries",
         step=plain(job.optimizer.temporary_fraction) * stepped + bytes_each(each) * largest,
         source=job.optimizer.source,
     )
+
+
+def _in_parts(job: Job, s: Strategy, stage: Stage, each: Amount) -> Expression:
+    """Return the bytes of what is stepped at a time: all that the rank steps, or a part of its shard."""
+    everything = _held(job, s, stage, each, s.shards_optimizer)
+    part = job.optimizer.parts_elements
+    if not part:
+        return everything
+    elements = _held(job, s, stage, 1.0, s.shards_optimizer).value
+    is_parted = shards_parameters(job, s) & (elements > part)
+    return either(is_parted, bytes_each(each) * count(part, "parameters at a time"), everything)
 
 
 def _stepped_at_once(job: Job, s: Strategy, stage: Stage) -> Expression:

@@ -196,11 +196,13 @@ def _gathered_adapters(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
 
         ZeRO-3: O + B in forward, O + 2B + (g + r) * A around a block's backward
         ZeRO-2: O + all blocks until then
+        FSDP1: O + B throughout
 
     Notation: O, B bytes outside the blocks and of the largest block, with its adapters; A adapters'
     parameters of a block; g, r bytes of a gradient, and of one being reduced.
     Source: torch.distributed.fsdp fully_shard, one block per group; quantised weights travel as
-    they are (bitsandbytes' bnb_4bit_quant_storage).
+    they are (bitsandbytes' bnb_4bit_quant_storage). FSDP1 fetches the next block from a hook on the last
+    one's output, which reentrant checkpoints compute without a graph.
     """
     trained = max((adapter_parameters(job, part) for part in job.model.blocks), default=0)
     of_parts = [
@@ -213,14 +215,16 @@ def _gathered_adapters(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     block = size(of_block, "of a block")
     everything = size(sum((held for _, held in of_parts), 0.0), "of gathered weights")
     is_zero_3, is_gathered = s.gathers_twice, shards_parameters(job, s)
-    held, ahead = either(is_zero_3, outer, everything), only_where(is_zero_3, block)
+    held = either(is_zero_3, outer, everything)
+    is_ahead = is_zero_3 & np.logical_not(job.framework.sharding.flat_parameters)
+    current, ahead = only_where(is_zero_3, block), only_where(is_ahead, block)
     g, r = bytes_each(job.precision.gather_bytes), bytes_each(job.precision.reduce_bytes)
     gradients = (g + r) * count(trained, "adapters' parameters of a block")
     return PhasedTerm(
         name="communication_buffers",
         forward=only_where(is_gathered, held + ahead),
         loss=only_where(is_gathered, held + ahead),
-        last_block=only_where(is_gathered, held + _TWO * ahead + gradients),
+        last_block=only_where(is_gathered, held + current + ahead + gradients),
         first_block=only_where(is_gathered, outer + block + gradients),
         note="gathered as stored, and gradients not yet scattered",
         source=job.framework.sharding.source,

@@ -244,9 +244,13 @@ def _casts(job: Job, s: Strategy) -> Truth:
 
 
 def are_wider(job: Job, s: Strategy) -> Truth:
-    """Return whether adapters are held in fp32 beside hidden states in 16 bit."""
+    """Return whether adapters are held in fp32 beside hidden states in 16 bit.
+
+    fully_shard casts what it gathers; a flat parameter of FSDP1 is an adapter's own, in its dtype.
+    """
     is_wider = not _is_fp32(job) and job.precision.parameter_bytes > HALF_BYTES
-    return np.asarray(is_wider & np.logical_not(_is_sharded(job, s)))
+    keeps_dtype = job.framework.sharding.flat_parameters
+    return np.asarray(is_wider & (keeps_dtype | np.logical_not(_is_sharded(job, s))))
 
 
 def computes_in_fp32(job: Job, s: Strategy) -> Truth:

@@ -4,11 +4,13 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
+from inspect import cleandoc
 
 from planner.advice.rules import RULES, Rule
 from planner.catalog.glossary import Entry, entries
 from planner.core.errors import UnknownNameError, did_you_mean
 from planner.hardware import probe, topology
+from planner.report import check_codes
 from planner.search.limits import LIMITS, Limit
 
 __all__ = ["Code", "Entry", "codes", "entries", "explain", "find_code", "find_term", "paragraphs"]
@@ -19,7 +21,7 @@ _HEADING = re.compile(r"([A-Z]\w+(?: out)?): ")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Code:
-    """A rule, a limit of layouts, or a finding about a topology or a machine, with its documentation."""
+    """A rule, a limit of layouts, or a finding (of a topology, a machine, a check), with its documentation."""
 
     code: str
     name: str
@@ -51,7 +53,7 @@ def _paragraph(line: str) -> Paragraph:
 
 @cache
 def codes() -> tuple[Code, ...]:
-    """Return all rules and limits, then the findings about a topology, then those about a machine."""
+    """Return all rules and limits, then the findings about a topology, a machine and a committed plan."""
     coded: tuple[Rule | Limit, ...] = (*RULES, *LIMITS)
     of_layouts = tuple(
         Code(code=rule.code, name=rule.name, severity=str(rule.severity), text=rule.text)
@@ -60,9 +62,10 @@ def codes() -> tuple[Code, ...]:
     findings_by_kind = {
         "found-in-a-topology": topology.FINDINGS,
         "found-by-the-probe": probe.FINDINGS,
+        "found-by-a-check": check_codes.FINDINGS,
     }
     return of_layouts + tuple(
-        Code(code=code, name=name, severity="finding", text=text.strip())
+        Code(code=code, name=name, severity="finding", text=cleandoc(text))
         for name, findings in findings_by_kind.items()
         for code, text in findings.items()
     )

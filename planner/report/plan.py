@@ -179,7 +179,7 @@ def trade_offs_table(plan: Plan) -> ReportTable | None:
         headings=(Heading(name="GPUs", is_number=True), *_OF_LAYOUTS),
         rows=tuple(
             ReportRow(cells=(str(point.gpus), *_layout_cells(point.candidate)))
-            for point in _shown_points(plan)
+            for point in shown_points(plan)
         ),
     )
 
@@ -217,7 +217,7 @@ _OPTION_CELLS: Mapping[str, Callable[[ClusterOption], str]] = {
 """A column of the numbers of GPUs; one that is empty throughout is left out."""
 
 
-def _shown_points(plan: Plan) -> tuple[ParetoPoint, ...]:
+def shown_points(plan: Plan) -> tuple[ParetoPoint, ...]:
     """Return the fastest points of the front and its last two, the smallest or on fewer GPUs."""
     points = plan.pareto
     return points if len(points) <= MOST_ROWS else (*points[: MOST_ROWS - 2], *points[-2:])

@@ -117,10 +117,10 @@ def assumptions_text(assumptions: Sequence[Assumption], terminal: Terminal) -> s
 
 def recommendation(job: Job, candidate: Candidate) -> str:
     """Return the plan in one sentence."""
-    return f"Train {_subject(job)} on {cluster_text(job)} with {layout_text(candidate.strategy, job.framework)}."
+    return f"Train {subject(job)} on {cluster_text(job)} with {layout_text(candidate.strategy, job.framework)}."
 
 
-def _subject(job: Job) -> str:
+def subject(job: Job) -> str:
     """Return what is trained: the model, or adapters beside it."""
     lora = job.recipe.lora
     if lora is None:

@@ -8,9 +8,11 @@ from planner.parallel.schedule import Span, Timeline, simulate
 from planner.parallel.schedule_orders import Kind
 from planner.step_time.micro_batch import stage_seconds
 
-MOST_STAGES = 16
+MOST_STAGES = 32
 _MOST_ROUNDS = 3
 """Rounds of micro-batches, one per stage, that are shown of a step."""
+_MOST_OPERATIONS = 2000
+"""That are shown, where more than one round is."""
 _FORWARD, _BACKWARD = "0123456789", "abcdefghij"
 _WEIGHT, _IDLE = "-", "."
 
@@ -18,12 +20,15 @@ _WEIGHT, _IDLE = "-", "."
 def timeline(job: Job, s: Layout) -> Timeline | None:
     """Return the start of a step's pipeline; None without one, or with too many stages to show.
 
-    Of more micro-batches than three per stage only so many are simulated: the middle repeats.
+    Of more micro-batches than three per stage, or than can be told apart, only so many are
+    simulated: the middle repeats.
     """
     stages = s.pipeline_parallel_size
     if not 1 < stages <= MOST_STAGES:
         return None
-    micro_batches = min(s.gradient_accumulation_steps, _MOST_ROUNDS * stages)
+    of_a_round = 2 * stages * stages * s.virtual_pipeline_size
+    rounds = min(max(1, _MOST_OPERATIONS // of_a_round), _MOST_ROUNDS)
+    micro_batches = min(s.gradient_accumulation_steps, rounds * stages)
     return simulate(
         s.pipeline_schedule,
         stage_seconds(job, s),

@@ -30,7 +30,8 @@ ASSUMED_PCIE_GPU = "a100-pcie-80gb"
 class WireModel(BaseModel):
     """A part of the wire contract: unknown fields are errors, and no type is converted."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
+    """Built where it is first asked: of one request that is the whole, and no part by itself."""
 
 
 class IntraNodeLink(WireModel):

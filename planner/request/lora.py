@@ -10,7 +10,7 @@ from planner.parallel.lora import DEFAULT_RANK, LoraWish
 class LoraRequest(BaseModel):
     """Adapters beside frozen weights, in PEFT's words."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
     rank: int = Field(default=DEFAULT_RANK, ge=1, le=4096)
     targets: Literal["all-linear"] | list[str] | None = Field(

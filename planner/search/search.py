@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from planner.catalog.choice import trusted_lead
+from planner.catalog.choice import prices, trusted_lead
 from planner.core.term import Column
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.job import Job
@@ -145,12 +145,10 @@ class SearchResult:
         return int(alike[order[0]])
 
     def _roomy(self, among: Column, by: Column) -> Column:
-        """Return the rows that fit with room, if the best is within the error of all that fit."""
+        """Return the rows that fit with room, unless one without is faster by more than its price."""
         fitting = among[self.fits[among]]
         roomy = among[self.is_comfortable[among]]
-        uncertainty = self.job.framework.uncertainty
-        error = uncertainty.slower_factor * uncertainty.compute
-        if len(roomy) and by[roomy].min() <= (1 + error) * by[fitting].min():
+        if len(roomy) and by[roomy].min() <= (1 + prices().tight_lead) * by[fitting].min():
             return roomy
         return fitting
 

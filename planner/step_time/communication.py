@@ -18,7 +18,7 @@ from planner.core.term import Amount, Truth
 from planner.domain.cluster import Group
 from planner.domain.job import Job
 from planner.domain.model import Part
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Recompute, Strategy
 from planner.parallel.activations import sequence_split, shards_parameters, tokens
 from planner.parallel.adapters import gathered_stage_bytes, trained_parameters
 from planner.parallel.partition import Stage, dense_shards, expert_shards, stage_parameters
@@ -85,22 +85,47 @@ def tensor_parallel(job: Job, s: Strategy, part: Part) -> Amount:
     Source: Shoeybi et al., arXiv:1909.08053, section 3; Korthikanti et al., arXiv:2205.05198;
     Transformer Engine for fp8.
     """
-    rows = [layer for layer in part.linears if layer.cuts_inputs]
-    dense = {layer.name for layer in rows if layer.num_experts == 1}
-    routed = {layer.name.removeprefix("expert_") for layer in rows if layer.num_experts > 1}
-    size, group = activation_bytes(job, s), tensor_group(s)
-    if not dense | routed:
+    size, group, sums = activation_bytes(job, s), tensor_group(s), _partial_sums(s, part)
+    if not np.any(sums):
         return 0.0 * size
-    is_shared = s.expert_tensor_parallel_size == s.tensor_parallel_size
-    sums = len(dense) + np.where(is_shared, len(routed - dense), 0)
-    gathered = size / 2 if job.precision.matmul_dtype == "fp8" else size
     whole = operations.all_reduce(job.cluster, group, size)
     if not np.any(s.sequence_parallel):
         return sums * whole
-    parted = operations.all_gather(job.cluster, group, gathered) + operations.reduce_scatter(
-        job.cluster, group, size
-    )
+    parted = _all_gather(job, s) + operations.reduce_scatter(job.cluster, group, size)
     return sums * np.where(s.sequence_parallel, parted, whole)
+
+
+def gathered_again(job: Job, s: Strategy, part: Part) -> Amount:
+    """Seconds of the inputs that recompute="selective" by operation gathers again for a part.
+
+        n * all_gather(a T h) under sequence parallelism
+
+    Notation: as `tensor_parallel`.
+    Source: torchtitan 0.3.0 distributed/activation_checkpoint.py: outputs of reduce-scatters are on the list of
+    what is saved, those of all-gathers are not, and weight gradients read them.
+    """
+    by_operation = job.framework.activations.selective_recompute == "matmuls"
+    is_again = np.logical_and(s.sequence_parallel, s.recompute == Recompute.SELECTIVE)
+    sums = _partial_sums(s, part)
+    if not by_operation or not np.any(is_again) or not np.any(sums):
+        return 0.0
+    return np.where(is_again, sums * _all_gather(job, s), 0.0)
+
+
+def _partial_sums(s: Strategy, part: Part) -> Amount:
+    """Return n, how often a pass through a part adds up what tensor-parallel ranks multiplied."""
+    rows = [layer for layer in part.linears if layer.cuts_inputs]
+    dense = {layer.name for layer in rows if layer.num_experts == 1}
+    routed = {layer.name.removeprefix("expert_") for layer in rows if layer.num_experts > 1}
+    is_shared = s.expert_tensor_parallel_size == s.tensor_parallel_size
+    return len(dense) + np.where(is_shared, len(routed - dense), 0)
+
+
+def _all_gather(job: Job, s: Strategy) -> Amount:
+    """Seconds to gather a hidden state over the tensor-parallel ranks."""
+    size = activation_bytes(job, s)
+    gathered = size / 2 if job.precision.matmul_dtype == "fp8" else size
+    return operations.all_gather(job.cluster, tensor_group(s), gathered)
 
 
 def hidden_of_tensor(job: Job, s: Strategy) -> tuple[Amount, Amount]:

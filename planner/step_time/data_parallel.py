@@ -10,7 +10,7 @@ import numpy as np
 
 from planner.collectives import operations
 from planner.core.term import Amount, Term, plain, ranks, rate, seconds, size
-from planner.domain.cluster import Group, Provenance
+from planner.domain.cluster import Group
 from planner.domain.job import Job
 from planner.domain.strategy import Strategy
 from planner.parallel.activations import shards_parameters
@@ -91,7 +91,6 @@ def reduction_term(job: Job, s: Strategy, reduced: OverlappedExchange) -> Term:
             rate(pace),
         ),
         source=source(job),
-        spread=communication_spread(job),
     )
 
 
@@ -135,7 +134,6 @@ def gather_term(job: Job, gathered: OverlappedExchange) -> Term:
         arithmetic=plain(gathered.times) * seconds(gathered.exposed, "exposed"),
         note=("in all ", seconds(gathered.seconds)),
         source=source(job),
-        spread=communication_spread(job),
     )
 
 
@@ -153,7 +151,6 @@ def slowdown_term(
         name=StepTerm.OVERLAP_SLOWDOWN,
         arithmetic=plain(communication.slowdown(job, s)) * hidden,
         source="data/calibration/interconnect.toml, overlap_slowdown",
-        spread=communication_spread(job),
     )
 
 
@@ -170,13 +167,3 @@ def _everyone(job: Job) -> Group:
 def source(job: Job) -> str:
     """Return what the seconds of data parallelism's collectives are drawn from."""
     return operations.source(job.cluster, _everyone(job))
-
-
-def communication_spread(job: Job) -> float:
-    """Return the half-width of the range of what goes over the wires."""
-    kind = {
-        Provenance.MEASURED: "measured",
-        Provenance.DERIVED: "derived",
-        Provenance.ASSUMED: "assumed",
-    }[operations.provenance(job.cluster, _everyone(job))]
-    return job.framework.uncertainty.communication[kind]

@@ -20,26 +20,41 @@ _UNFUSED_KERNELS = 8
 def launches(job: Job, s: Strategy, part: Part) -> Amount:
     """Seconds the host needs to launch the part's operations, forward and backward together.
 
-        seconds = host_seconds * (forward * (2 + recompute) + exchanges * log2(t)) + exchanges * wait
+        seconds = host_seconds * (forward * (2 + recompute) + exchanges * log2(t))
 
     Notation: forward: two operations per matmul, of which experts that run one by one have one each,
     one per kept tensor, three for attention; backward launches as many; exchanges: the sums of
-    tensor parallelism, at each of which a rank waits for the slowest of t hosts; wait: see
-    `exchange_wait`. The result is a floor under the part's time, which small micro-batches meet.
+    tensor parallelism, at each of which a rank waits for the slowest of t hosts. With `waits` it is a
+    floor under the part's time, which small micro-batches meet.
     CUDA graphs leave a share of the operations, experts' routing adds to them: the framework record.
     """
     matmuls = sum((_launched(job, s, layer) for layer in part.linears), 0.0)
     forward = 2 * matmuls + len(part.kept) + (3 if part.attention else 0) + launched(job, part)
     forward = forward + _UNFUSED_KERNELS * compute.unfuses_softmax(job, s, part)
-    share = recomputed_share(job, s) if part.is_block else 0.0
-    again: Amount = np.where(s.recompute == Recompute.FULL, share, 0.0)
-    sums = sum(layer.cuts_inputs for layer in part.linears)
+    again, exchanges = _repeated(job, s, part), _exchanges(job, s, part)
     forward = forward + (job.framework.experts.operations if compute.routes_tokens(part) else 0.0)
     forward = forward * (job.framework.host.graphed_fraction if job.recipe.cuda_graphs else 1.0)
-    exchanges = (2 + again) * sums
     operations = (2 + again) * forward + exchanges * np.log2(s.tensor_parallel_size)
-    host_seconds = operations * job.framework.host.operation_seconds
-    return host_seconds + exchanges * exchange_wait(job, s)
+    return operations * job.framework.host.operation_seconds
+
+
+def waits(job: Job, s: Strategy, part: Part) -> Amount:
+    """Seconds that the part's exchanges wait, forward and backward together: see `exchange_wait`."""
+    if not job.framework.host.exchange_seconds_per_rank:
+        return 0.0
+    return _exchanges(job, s, part) * exchange_wait(job, s)
+
+
+def _exchanges(job: Job, s: Strategy, part: Part) -> Amount:
+    sums = sum(layer.cuts_inputs for layer in part.linears)
+    return (2 + _repeated(job, s, part)) * sums
+
+
+def _repeated(job: Job, s: Strategy, part: Part) -> Amount:
+    """Return the share of the part's occurrences whose forward runs again in backward."""
+    share = recomputed_share(job, s) if part.is_block else 0.0
+    again: Amount = np.where(s.recompute == Recompute.FULL, share, 0.0)
+    return again
 
 
 def exchange_wait(job: Job, s: Strategy) -> Amount:
@@ -62,19 +77,19 @@ def exchange_wait(job: Job, s: Strategy) -> Amount:
 
 
 def host_stretch(
-    job: Job, s: Strategy, part: Part, gpu_seconds: Amount, exchange_seconds: Amount = 0.0
+    job: Job, launched: Amount, gpu_seconds: Amount, exchange_seconds: Amount = 0.0
 ) -> Amount:
     """Return by what factor launching stretches the GPU's time for a part.
 
-        stretch = ((busy^b + launches^b)^(1/b) - exchange) / gpu_seconds, busy = gpu + exchange
+        stretch = ((busy^b + launched^b)^(1/b) - exchange) / gpu_seconds, busy = gpu + exchange
 
-    Notation: b the framework record's sharpness. Some operations of a part wait for the host where others
-    keep the GPU busy, so the two blend where they are close. What the ranks exchange is launched ahead as well: waiting for the host
-    hides it. Parts without work stay at 1.
+    Notation: launched the seconds of `launches` and `waits`; b the framework record's sharpness. Some operations of a part wait
+    for the host where others keep the GPU busy, so the two blend where they are close. What the ranks exchange is
+    launched ahead as well: waiting for the host hides it. Parts without work stay at 1.
     """
     busy = np.maximum(gpu_seconds + exchange_seconds, 1e-12)
     sharpness = job.framework.host.sharpness
-    waiting = busy * ((1 + (launches(job, s, part) / busy) ** sharpness) ** (1 / sharpness) - 1)
+    waiting = busy * ((1 + (launched / busy) ** sharpness) ** (1 / sharpness) - 1)
     return 1 + waiting / np.maximum(gpu_seconds, 1e-12)
 
 

@@ -32,7 +32,8 @@ from planner.core.term import (
 from planner.domain.job import Job
 from planner.domain.strategy import Layout, Strategy
 from planner.parallel.pipeline_schedules import MicroBatchSeconds, idle_share
-from planner.step_time import communication, compute, data_parallel, offload, optimizer
+from planner.step_time import communication, compute, data_parallel, doubt, offload, optimizer
+from planner.step_time.doubt import Cause
 from planner.step_time.micro_batch import BACKWARD, FORWARD, OF_ADAPTERS, MicroBatch, Spent, pace
 from planner.step_time.terms import StepTerm
 
@@ -46,6 +47,8 @@ class StepTime:
     step_seconds: Amount
     low_seconds: Amount
     high_seconds: Amount
+    doubts: Mapping[Cause, Amount]
+    """Half-widths of the range by what they come from, in seconds."""
     tokens_per_second_per_gpu: Amount
     """Without padding."""
     model_flops_utilization: Amount
@@ -58,6 +61,7 @@ class StepTime:
             step_seconds=pick(self.step_seconds, row),
             low_seconds=pick(self.low_seconds, row),
             high_seconds=pick(self.high_seconds, row),
+            doubts={cause: pick(width, row) for cause, width in self.doubts.items()},
             tokens_per_second_per_gpu=pick(self.tokens_per_second_per_gpu, row),
             model_flops_utilization=pick(self.model_flops_utilization, row),
         )
@@ -83,12 +87,14 @@ def estimate_step_time(job: Job, s: Strategy) -> StepTime:
     step_seconds = total(terms)
     gpus = job.cluster.world_size
     flops = compute.training_flops_per_token(job) * job.tokens_per_step / gpus
-    spread = sum(term.spread * term.amount for term in terms)
+    doubts = doubt.half_widths(job, terms, slowest)
+    low, high = doubt.reach(job, doubts)
     return StepTime(
         terms=terms,
         step_seconds=step_seconds,
-        low_seconds=step_seconds - spread,
-        high_seconds=step_seconds + job.framework.uncertainty.slower_factor * spread,
+        low_seconds=step_seconds / (1 + low / step_seconds),
+        high_seconds=step_seconds + high,
+        doubts=doubts,
         tokens_per_second_per_gpu=job.text_tokens_per_step / gpus / step_seconds,
         model_flops_utilization=flops / (step_seconds * job.peak_flops_per_second),
     )
@@ -128,7 +134,6 @@ def _computed(job: Job, s: Strategy, slowest: MicroBatch, name: str, kinds: rang
             name=_WORDS[kind].replace(" ", "_"),
             arithmetic=steps * one,
             source=source,
-            spread=slowest.spread,
         )
         for kind, one in each.items()
     )
@@ -137,7 +142,6 @@ def _computed(job: Job, s: Strategy, slowest: MicroBatch, name: str, kinds: rang
         arithmetic=steps * add(each.values()),
         parts=parts,
         source=source,
-        spread=slowest.spread,
     )
 
 
@@ -155,7 +159,6 @@ def _model_parallel(job: Job, s: Strategy, slowest: MicroBatch) -> tuple[Term, .
             arithmetic=steps * seconds(slowest.of(kind)),
             note=("among ", ranks(group.ranks), *_hidden_words(job, s, name)),
             source="planner/step_time/communication.py",
-            spread=data_parallel.communication_spread(job),
             applies=np.asarray(group.ranks) > 1,
         )
         for name, kind, group in kinds
@@ -213,14 +216,12 @@ def _pipeline(job: Job, s: Strategy, whole: MicroBatch, slowest: MicroBatch) -> 
             arithmetic=only_where(is_pipelined, idle * share),
             note=(_schedule_words(s),) if isinstance(s, Layout) else (),
             source="Narayanan et al., arXiv:2104.04473, section 2.2",
-            spread=slowest.spread,
             applies=is_pipelined,
         ),
         Term(
             name=StepTerm.PIPELINE_TRANSFER,
             arithmetic=count(times, "hand-overs") * seconds(one) + micro_batches(steps) * late,
             source="planner/step_time/communication.py",
-            spread=data_parallel.communication_spread(job),
             applies=is_pipelined,
         ),
     )

@@ -54,8 +54,10 @@ class Spent(IntEnum):
     EXPERT = auto()
     PUT_OFF = auto()
     """The part of backward that zero-bubble schedules put off; not another second."""
-    DOUBT = auto()
-    """How far forward and backward together may be off to each side; not another second."""
+    MOVING = auto()
+    """The part of forward and backward that is bound by memory, recompute's too; not another second."""
+    LATE = auto()
+    """What a host as slow as it may be would add; not another second."""
 
 
 FORWARD = range(Spent.FORWARD_MATMULS, Spent.INPUT_GRADIENTS)
@@ -118,9 +120,14 @@ class MicroBatch:
         return self.forward + self.backward + _total(self.seconds_by_kind, _EXCHANGES)
 
     @property
-    def spread(self) -> Amount:
-        """Return the half-width of the range of forward and backward, as a fraction of them."""
-        return self.of(Spent.DOUBT) / np.maximum(self.forward + self.backward, 1e-12)
+    def computing(self) -> Amount:
+        """Return forward and backward."""
+        return self.forward + self.backward
+
+    @property
+    def waiting(self) -> Amount:
+        """Return the part of them in which the GPU waits for the host."""
+        return self.of(Spent.FORWARD_LAUNCHES) + self.of(Spent.BACKWARD_LAUNCHES)
 
     def where(self, condition: Truth, other: "MicroBatch") -> "MicroBatch":
         """Return this where the condition holds, row by row, else the other."""
@@ -148,9 +155,9 @@ def part_seconds(job: Job, s: Strategy, part: Part) -> MicroBatch:
 def _in_any_numerics(job: Job, s: Strategy, part: Part) -> Column:
     """Return, as a micro-batch has them, the seconds that do not depend on the numerics.
 
-        tensor = ((1 + r) * (1 - f) + 1 - o) * exchange;  expert = (2 + r) * exchange
+        tensor = ((1 + r) * (1 - f) + 1 - o) * exchange + (1 - f) * q * gathers;  expert = (2 + r) * exchange
 
-    Notation: r 1 where recompute repeats the forward pass; f and o as `communication.hidden_of_tensor` has them.
+    Notation: r 1 where recompute repeats the forward pass, q the share of the blocks that repeat some of it; f and o as `communication.hidden_of_tensor` has them.
     """
     spent = np.zeros((len(Spent), *np.shape(tokens(job, s))))
     matmuls = compute.matmuls(job, s, part)
@@ -170,7 +177,9 @@ def _in_any_numerics(job: Job, s: Strategy, part: Part) -> Column:
     again = _repeats_forward(job, s, part)
     in_forward, in_backward = communication.hidden_of_tensor(job, s)
     exchange = communication.tensor_parallel(job, s, part)
+    gathers = partition.recomputed_share(job, s) * communication.gathered_again(job, s, part)
     spent[Spent.TENSOR] = ((1 + again) * (1 - in_forward) + 1 - in_backward) * exchange
+    spent[Spent.TENSOR] += (1 - in_forward) * gathers
     spent[Spent.EXPERT] = (2 + again) * communication.expert_parallel(job, s, part)
     spent[Spent.CONTEXT] = _context(job, s, part)
     return spent
@@ -187,7 +196,7 @@ def _part_seconds_in(
 
 
 def _compute(job: Job, s: Strategy, part: Part, numerics: Numerics, spent: Column) -> None:
-    """Fill in the memory-bound work, what is repeated, and how far all of it may be off."""
+    """Fill in the memory-bound work, and what is repeated."""
     forward = compute.elementwise_forward(job, s, part, numerics)
     backward = compute.elementwise_backward(job, s, part, numerics)
     routing = compute.routing(job, s, part)
@@ -200,25 +209,25 @@ def _compute(job: Job, s: Strategy, part: Part, numerics: Numerics, spent: Colum
         spent[Spent.RECOMPUTE] = repeated + _selective(job, s, part, numerics)
     elif part.name == "head" and job.loss is not None and job.loss.repeats_head:
         spent[Spent.RECOMPUTE] = spent[Spent.FORWARD_MATMULS]
-    moving = moving + spent[Spent.FORWARD_LOSS] + spent[Spent.BACKWARD_LOSS]
-    busy = _total(spent, FORWARD) + _total(spent, BACKWARD)
-    spent[Spent.DOUBT] = _doubt(job, busy, moving)
+    spent[Spent.MOVING] = moving + spent[Spent.FORWARD_LOSS] + spent[Spent.BACKWARD_LOSS]
 
 
 def _wait_for_host(job: Job, s: Strategy, part: Part, spent: Column) -> None:
-    """Fill in what launching adds to the GPU's time, and how far that may be off."""
+    """Fill in what launching adds to the GPU's time, and what a slower host would add to that."""
     forward = _total(spent, FORWARD)
     backward = _total(spent, BACKWARD)
     exchanged = spent[Spent.TENSOR] + spent[Spent.EXPERT]
-    stretch = host.host_stretch(job, s, part, forward + backward, exchanged)
+    launched, slower = host.launches(job, s, part), job.framework.uncertainty.host
+    floor = launched + host.waits(job, s, part)
+    stretch = host.host_stretch(job, floor, forward + backward, exchanged)
     record = job.framework.host
     idle = record.micro_batch_seconds if part.name == "head" else 0.0
     between = record.layer_seconds if part.is_block else 0.0
     spent[Spent.FORWARD_LAUNCHES] = (stretch - 1) * forward + idle
     spent[Spent.BACKWARD_LAUNCHES] = (stretch - 1) * backward + between
     spent[Spent.PUT_OFF] *= stretch
-    waiting = (stretch - 1) * (forward + backward) + idle + between
-    spent[Spent.DOUBT] += job.framework.uncertainty.host * waiting
+    late = host.host_stretch(job, floor + slower * launched, forward + backward, exchanged)
+    spent[Spent.LATE] = (late - stretch) * (forward + backward) + slower * idle
 
 
 def _repeats_forward(job: Job, s: Strategy, part: Part) -> Amount:
@@ -254,21 +263,6 @@ def _context(job: Job, s: Strategy, part: Part) -> Amount:
         compute.attention_backward(job, s, part),
     )
     return np.maximum(0.0, forward - looking) + np.maximum(0.0, backward - looking_back)
-
-
-def _doubt(job: Job, busy: Amount, moving: Amount) -> Amount:
-    """Return how far a part's computing seconds may be off, by what they are spent on.
-
-        seconds = compute * (busy - moving) + memory_bound * moving
-
-    Notation: moving: the part of the GPU's busy time that is memory-bound; compute (at least the
-    matmul curve's median error), memory_bound: the record's spreads. Waiting for the host adds its
-    own.
-    Source: the framework record's uncertainty section.
-    """
-    spreads = job.framework.uncertainty
-    matmuls = max(job.cluster.gpu.gemm.spread, spreads.compute)
-    return matmuls * (busy - moving) + spreads.memory_bound * moving
 
 
 def pace(job: Job, s: Strategy) -> tuple[MicroBatch, MicroBatch, Stage]:

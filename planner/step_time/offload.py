@@ -74,7 +74,6 @@ def terms(
             arithmetic=only_where(s.offloads_optimizer, moved + seconds(up, "of parameters back")),
             note=("copies at ", rate(pcie), " a GPU"),
             source=job.framework.offload.source,
-            spread=job.framework.uncertainty.host,
             applies=s.offloads_optimizer,
         ),
     )
@@ -112,7 +111,6 @@ def activation_terms(
                 has_any, micro_batches(s.gradient_accumulation_steps) * (out + back)
             ),
             source="Bekman et al., arXiv:2506.13996, section 3.3; data/links by PCIe generation",
-            spread=job.framework.uncertainty.host,
             applies=has_any,
         ),
     )

@@ -35,7 +35,6 @@ def update(job: Job, s: Strategy, stage: Stage) -> Term:
         name=StepTerm.OPTIMIZER,
         arithmetic=passed,
         source=job.optimizer.source,
-        spread=job.framework.uncertainty.memory_bound,
     )
 
 

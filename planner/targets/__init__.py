@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from planner.core.term import Column
+from planner.core.term import Column, pick
 from planner.domain.breach import Breach
 from planner.domain.job import Job
 from planner.domain.strategy import Layout, Strategy, Table, num_rows
@@ -113,8 +113,8 @@ def is_writable(job: Job, table: Table) -> Column:
 
 
 def _first(job: Job, layout: Layout, target: str) -> Breach | None:
-    judged = (breach.at(0) for breach in _judged(job, layout, target))
-    return next((breach for breach in judged if breach.broken), None)
+    judged = _judged(job, layout, target)
+    return next((breach.at(0) for breach in judged if pick(breach.broken, 0)), None)
 
 
 def _judged(job: Job, s: Strategy, target: str) -> tuple[Breach, ...]:

@@ -4,10 +4,12 @@
 """
 
 import json
+import math
 import tomllib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from test_docs import check_block
 
 from planner.accuracy.predict import Prediction, predict
 from planner.answers import answer_estimate
+from planner.catalog import records
 from planner.catalog.published_runs import run_source
 from planner.core.units import GIB
 from planner.request.schema import parse_request
@@ -176,3 +179,23 @@ def test_the_page_is_what_the_measurements_give(
         ("findings", ["", *findings, ""]),
     ):
         check_block(marker, "\n".join(lines) + "\n", update=update, page=PAGE)
+
+
+def test_the_matmul_curve_has_the_shape_of_this_cards_kernels() -> None:
+    """One factor apart, whatever the size: what the share that a run sustains can hold."""
+    gpu = records.gpu("h100")
+    curve, by_size = gpu.gemm, defaultdict[int, list[float]](list)
+    for name, precision, tokens, inputs, outputs, *measured in KERNELS["matmul"]["rows"]:
+        if precision != "bf16" or outputs % 8:
+            continue
+        flops = 2.0 * tokens * inputs * outputs
+        read = 2.0 * (tokens * inputs + inputs * outputs + tokens * outputs)
+        arithmetic = flops / (curve.peak_fraction * gpu.peak_flops["bf16"])
+        memory = read / (curve.hbm_fraction * gpu.hbm_bytes_per_second)
+        s = curve.sharpness
+        predicted = curve.overhead_seconds + (arithmetic**s + memory**s) ** (1 / s)
+        by_size[int(math.log10(flops))] += [predicted / seconds for seconds in measured]
+        assert all(seconds > 0 for seconds in measured), name
+    ratios = {size: median(found) for size, found in by_size.items() if size >= 10}
+    assert len(ratios) >= 3
+    assert max(ratios.values()) - min(ratios.values()) < 0.05

@@ -6,9 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fits import step_time as fits
+from test_docs import check_block
 
 from planner.catalog import records
 from planner.catalog.published_runs import source_names
+from planner.core.units import format_fraction
 from planner.domain.framework import Framework
 from planner.step_time.ledger import estimate_step_time
 
@@ -73,17 +75,93 @@ def test_a_source_left_out_has_no_part_in_its_constants(monkeypatch: pytest.Monk
         fits.fitted_on.cache_clear()
 
 
-def test_the_page_has_a_row_for_every_source_and_framework() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    section = text.partition("## Step time of a source left out")[2].partition("\n## ")[0]
-    rows = {
-        tuple(cell.strip() for cell in line.split("|")[1:4])
-        for line in section.splitlines()
-        if "|" in line
-    }
-    for source in source_names():
-        for name in {each.job.framework.name for each in fits.runs_of(source)}:
-            (fitted_on,) = (
-                how for where, framework, how in rows if (where, framework) == (source, name)
+UNEXPLAINED = {("papers", "deepspeed")}
+"""Of 2021: most of their steps is in what is not modelled; docs/accuracy/runs.md says what."""
+COVERED = 0.8
+
+
+@pytest.fixture(scope="module")
+def predicted() -> dict[tuple[str, str], fits.LeftOut]:
+    """Every source and framework, predicted by what had no part in it."""
+    pairs = [(source, name) for source in source_names() for name in fits.frameworks_of(source)]
+    return {pair: fits.left_out(*pair) for pair in pairs}
+
+
+def covered(found: fits.LeftOut, scale: float = 1.0) -> float:
+    """Return the share of runs inside a range that is narrower or wider by a factor on both sides."""
+    low, high = (1 - found.low) * scale, (found.high - 1) * scale
+    return float(np.mean((1 - low <= found.measured) & (found.measured <= 1 + high)))
+
+
+def by_source(
+    predicted: dict[tuple[str, str], fits.LeftOut], scale: float = 1.0
+) -> dict[str, float]:
+    """Return the coverage of each source, over its frameworks."""
+    return {
+        source: float(
+            np.average(
+                [covered(found, scale) for (name, _), found in predicted.items() if name == source],
+                weights=[len(f.measured) for (name, _), f in predicted.items() if name == source],
             )
-            assert source not in fitted_on.split(", ")
+        )
+        for source in {name for name, _ in predicted}
+    }
+
+
+def test_ranges_cover_four_of_five_runs_of_every_source(
+    predicted: dict[tuple[str, str], fits.LeftOut],
+) -> None:
+    explained = {pair: found for pair, found in predicted.items() if pair not in UNEXPLAINED}
+    narrow = {name for name, share in by_source(explained).items() if share < COVERED}
+    assert not narrow
+
+
+def test_ranges_are_no_wider_than_that_takes(
+    predicted: dict[tuple[str, str], fits.LeftOut],
+) -> None:
+    """A tenth narrower, and a source falls below; and most sources are not covered whole."""
+    explained = {pair: found for pair, found in predicted.items() if pair not in UNEXPLAINED}
+    narrower = by_source(explained, 0.9)
+    assert min(narrower.values()) < COVERED
+    large = [
+        share
+        for name, share in by_source(explained).items()
+        if sum(len(f.measured) for (of, _), f in explained.items() if of == name) >= 20
+    ]
+    assert np.mean(large) < 0.92
+    assert np.median([np.median(found.high / found.low) for found in explained.values()]) < 1.6
+
+
+def test_the_page_shows_every_source_left_out(
+    predicted: dict[tuple[str, str], fits.LeftOut], request: pytest.FixtureRequest
+) -> None:
+    head = ("source", "framework", "left out: fitted on", "median", "in range", "high / low")
+    rows = [
+        (
+            *pair,
+            fits.fitted_sources(*pair),
+            format_fraction(float(np.median(np.abs(1 / found.measured - 1)))),
+            format_fraction(covered(found)),
+            f"{np.median(found.high / found.low):.2f}",
+        )
+        for pair, found in predicted.items()
+    ]
+    lines = [head, ("---", "---", "---", "---:", "---:", "---:"), *rows]
+    body = "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"
+    update = bool(request.config.getoption("--update-golden"))
+    check_block("left-out", body, update=update, page=PAGE)
+
+
+@pytest.mark.parametrize(("source", "release"), fits.RELEASES)
+def test_halves_of_a_release_have_all_its_runs_once(source: str, release: str) -> None:
+    halves = [
+        [run.id for each in half for run in each.runs] for half in fits.halves(source, release)
+    ]
+    every = [
+        run.id
+        for each in fits.runs_of(source)
+        if each.job.framework.release == release
+        for run in each.runs
+    ]
+    assert sorted(halves[0] + halves[1]) == sorted(every)
+    assert 0.4 < len(halves[0]) / len(every) < 0.6

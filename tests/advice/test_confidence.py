@@ -6,6 +6,7 @@ from conftest import JobMaker
 from planner.advice.confidence import confidence
 from planner.advice.plan import make_plan
 from planner.search.candidate import Candidate
+from planner.step_time.doubt import Cause
 
 
 def reaching(candidate: Candidate, share: float) -> Candidate:
@@ -24,11 +25,22 @@ def test_the_further_a_range_reaches_the_less_is_believed(
     assert f"up to {share:.0%} longer" in found.reason
 
 
-def test_the_doubt_is_where_the_spread_times_the_seconds_is_largest(make_job: JobMaker) -> None:
+def test_the_doubt_is_where_the_half_width_is_largest(make_job: JobMaker) -> None:
     plan = make_plan(make_job("gpt2", gpus=4))
-    doubts = {t.name: t.spread * t.amount for t in plan.chosen.step_time.terms}
-    assert max(doubts, key=lambda name: float(doubts[name])) == "backward"
-    assert "of the doubt in backward" in plan.confidence.reason
+    doubts = {cause: float(width) for cause, width in plan.chosen.step_time.doubts.items()}
+    assert max(doubts, key=doubts.__getitem__) == Cause.MEMORY_BOUND
+    share = doubts[Cause.MEMORY_BOUND] ** 2 / sum(width**2 for width in doubts.values())
+    assert f"{share:.0%} of the doubt in elementwise kernels" in plan.confidence.reason
+
+
+def test_a_release_that_nobody_named_is_a_reason(make_job: JobMaker) -> None:
+    recipe = {"framework": "megatron"}
+    unknown = make_plan(make_job("gpt2", gpus=4, recipe=recipe)).confidence.reason
+    known = make_plan(
+        make_job("gpt2", gpus=4, recipe={**recipe, "framework_version": "2022-03"})
+    ).confidence.reason
+    assert "its release was not said" in unknown
+    assert "release" not in known
 
 
 def test_assumed_wires_are_named(make_job: JobMaker) -> None:

@@ -12,7 +12,7 @@ import pytest
 from planner.advice.plan import Plan, make_plan
 from planner.advice.rules import BRANCHES, PLAIN, RULES
 from planner.catalog import records
-from planner.catalog.choice import trusted_lead
+from planner.catalog.choice import prices, trusted_lead
 from planner.core.errors import PlannerError
 from planner.core.term import Column
 from planner.domain.dimensions import DIMENSIONS
@@ -90,8 +90,7 @@ class Pass:
     def comfortable(self, among: Column) -> Column:
         """Return the rows with room to spare, unless they are slower by more than the error."""
         roomy, fitting = among[self.is_comfortable[among]], among[self.fits[among]]
-        weighted, unsure = self.weighted_seconds, self.job.framework.uncertainty
-        most = 1 + unsure.slower_factor * unsure.compute
+        weighted, most = self.weighted_seconds, 1 + prices().tight_lead
         if not len(roomy) or weighted[roomy].min() > most * weighted[fitting].min():
             return fitting
         return roomy

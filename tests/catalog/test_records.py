@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -54,7 +55,9 @@ def test_a_measured_gpu_has_its_own_gemm_curve() -> None:
 
 
 def test_a_relative_of_a_measured_gpu_borrows_its_curve() -> None:
-    assert records.gpu("gh200").gemm == records.gpu("h100").gemm
+    own, borrowed = records.gpu("h100").gemm, records.gpu("gh200").gemm
+    assert borrowed == replace(own, spread=0.10)
+    assert own.spread < borrowed.spread < records.gpu("mi300x").gemm.spread
 
 
 def test_any_other_gpu_has_the_default_curve() -> None:

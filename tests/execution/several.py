@@ -14,12 +14,23 @@ import torch.distributed as dist
 
 
 def load(script: Path) -> ModuleType:
-    """Import a generated train.py."""
+    """Import a generated train.py, as a namespace that has what the modules beside it have too."""
+    beside = [path.stem for path in script.parent.glob("*.py") if path.stem != "train"]
+    for name in beside:  # of another plan
+        sys.modules.pop(name, None)
     spec = importlib.util.spec_from_file_location("train", script)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    importlib.invalidate_caches()
+    sys.path.insert(0, str(script.parent))
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(script.parent))
+    for name in beside:
+        for key, value in vars(sys.modules[name]).items():
+            vars(module).setdefault(key, value)
     return module
 
 

@@ -32,6 +32,10 @@ CONVERSATION = [
 ]
 
 
+LENGTH = 32
+"""Of the longest of these texts, in tokens."""
+
+
 @pytest.fixture(scope="module")
 def script(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     return load(
@@ -41,7 +45,7 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
 
 def learned(script: ModuleType, tokenizer: Any, marked: tuple[str, Any]) -> str:
     """Return a text's tokens, those in brackets that are learned."""
-    row = script.encode(tokenizer, *marked)
+    row = script.encode(tokenizer, LENGTH, *marked)
     tokens = tokenizer.convert_ids_to_tokens(row["input_ids"])
     pairs = zip(row["input_ids"], tokens, row["labels"], strict=True)
     words = [f"[{name}]" if label == token else name for token, name, label in pairs]
@@ -53,7 +57,6 @@ def learned(script: ModuleType, tokenizer: Any, marked: tuple[str, Any]) -> str:
 def test_every_turn_of_the_assistant_is_learned_to_its_end(script: Any, tmp_path: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(write_chat_tokenizer(tmp_path))
     (whole,) = script.answers(tokenizer, CONVERSATION[:5])
-    script.SEQUENCE_LENGTH = 32
     assert learned(script, tokenizer, whole) == (
         "<|system|> w1 <end> <|user|> w2 w3 <end> <|assistant|> [w4] [w9] [w5] [<end>]"
         " <|user|> w6 <end> <|assistant|> [w7] [<end>]"
@@ -67,7 +70,6 @@ def test_answers_that_a_template_shortens_later_are_conversations_of_their_own(
 ) -> None:
     tokenizer = AutoTokenizer.from_pretrained(write_chat_tokenizer(tmp_path, REASONING))
     first, last = script.answers(tokenizer, CONVERSATION)
-    script.SEQUENCE_LENGTH = 32
     assert learned(script, tokenizer, first).endswith("<|assistant|> [w4] [w9] [w5] [<end>]")
     assert learned(script, tokenizer, last).endswith(
         "<|assistant|> w5 <end> <|user|> w6 <end> <|assistant|> [w7] [<end>]"
@@ -85,7 +87,6 @@ def test_a_template_that_does_not_go_on_where_it_asks_is_refused(
 
 def test_completions_are_learned_with_the_end(script: Any, tmp_path: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(write_chat_tokenizer(tmp_path))
-    script.SEQUENCE_LENGTH = 32
 
     def of(prompt: Any, completion: Any) -> list[str]:
         row = {"prompt": prompt, "completion": completion}

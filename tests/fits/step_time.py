@@ -1,28 +1,34 @@
 """Predicts each source of published runs with constants that were fitted on the other sources.
 
 `make accuracy-cross`. What may be fitted, and on which runs, is declared in `FITS`; all else of the
-framework records stays as it is. A source's loss is its median |log(predicted / measured)|; sources
+framework records stays as it is. What a release of a framework was set on its own runs is fitted on one half of
+their layouts for the other (`RELEASES`). The constants go to `left_out.json`, from which the tests predict every
+source again. A source's loss is its median |log(predicted / measured)|; sources
 weigh the same, whatever the number of their runs.
 """
 
+import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 
 from planner.accuracy.predict import Prediction, predict
+from planner.catalog import records
 from planner.catalog.published_runs import Run, run_source, source_names
-from planner.core.units import MICRO, format_fraction
+from planner.core.term import Column
+from planner.core.units import MICRO
 from planner.domain.job import Job
 from planner.domain.strategy import Layout, Table, tabulate
-from planner.report.values import columns_text
 from planner.step_time.ledger import estimate_step_time
 
+LEFT_OUT = Path(__file__).with_name("left_out.json")
 START = {
     "matmul.sustained_fraction": 0.8,
     "memory_bound.forward_passes": 1.2,
@@ -30,8 +36,10 @@ START = {
     "host.operation_seconds": 20 * MICRO,
     "host.micro_batch_seconds": 1000 * MICRO,
     "overlap.tensor_fraction": 0.1,
+    "host.layer_seconds": 1000 * MICRO,
 }
 """Judgement of a framework that nobody timed, where every fit begins."""
+_OF_ALL = tuple(name for name in START if name != "host.layer_seconds")
 PULL = 0.005
 """What a constant costs that strays from `START` by a factor e: runs that say nothing of it keep it."""
 MOST_JOBS = 40
@@ -79,6 +87,16 @@ def without_pipeline(run: Run) -> bool:
     return bool(is_within and s["pipeline_parallel_size"] == 1)
 
 
+RELEASES = {
+    ("bloom_176b", "Megatron-DeepSpeed 2022"): ("matmul.sustained_fraction", "host.layer_seconds"),
+    ("internevo", "InternEvo"): ("matmul.sustained_fraction",),
+    ("mosaic", "Composer early 2023"): (
+        "matmul.sustained_fraction",
+        "memory_bound.forward_passes",
+        "memory_bound.backward_passes",
+    ),
+}
+"""Constants of a release that were set on a source's own runs, by both."""
 FITS = {
     "torch": Fit(
         constants=(
@@ -90,13 +108,11 @@ FITS = {
         relative="megatron",
     ),
     "megatron": Fit(
-        constants=tuple(START),
+        constants=_OF_ALL,
         sources={"bloom": every, "papers": every, "vtrain_multi": every, "vtrain_single": every},
         relative="torch",
     ),
-    "nanotron": Fit(
-        constants=tuple(START), sources={"nanotron": without_pipeline}, relative="megatron"
-    ),
+    "nanotron": Fit(constants=_OF_ALL, sources={"nanotron": without_pipeline}, relative="megatron"),
 }
 """By framework record."""
 RECORDS = dict.fromkeys(("accelerate", "composer", "deepspeed", "torchtitan"), "torch")
@@ -110,47 +126,86 @@ class Constants:
     """Fitted constants of every record."""
 
     by_record: Mapping[str, Mapping[str, float]]
-    unknown_kernel: str = ""
-    """The attention kernel that is taken to do as its relative does."""
+    left_out: str = ""
+    """The source that had no part in them."""
 
     def of(self, job: Job) -> Job:
-        """Return the job with those constants; a release keeps its own."""
+        """Return the job with those constants; a release keeps its own.
+
+        A framework whose own runs were left out is one that nobody timed, and an attention kernel that was set on them
+        does as its relative does.
+        """
         if job.framework.release:
             return job
         values: dict[str, Any] = dict(self.by_record[_record(job.framework.name)])
-        if job.framework.attention.kernel == self.unknown_kernel:
+        if job.framework.attention.kernel == KERNELS.get(self.left_out):
             values["attention.kernel"] = RELATIVE_KERNEL
+        if self.left_out and not _is_timed(job.framework.name, self.left_out):
+            untimed = records.framework("torch").uncertainty.unknown_release
+            values["uncertainty.unknown_release"] = untimed
         return with_values(job, values)
 
 
+@cache
+def _is_timed(framework: str, left_out: str) -> bool:
+    """Return whether a source that is left in has runs of the framework."""
+    sources = [name for name in FITS[_record(framework)].sources if name != left_out]
+    return any(each.job.framework.name == framework for name in sources for each in runs_of(name))
+
+
 def main() -> None:
-    """Print the table, and the constants that are fitted on all sources."""
-    head = ("source", "framework", "left out: fitted on", "all", "left out", "in range")
-    found = [
-        (source, framework)
-        for source in source_names()
-        for framework in sorted({each.job.framework.name for each in runs_of(source)})
-    ]
-    print(columns_text([head, *((*pair, *_cells(*pair)) for pair in found)]))
-    for record in FITS:
-        constants = {name: float(f"{value:.3g}") for name, value in fitted_on(record, "").items()}
-        print(f"{record}, fitted on all: {constants}")
+    """Fit all there is to fit, and write it down."""
+    fitted = {name: fitted_without(name).by_record for name in ("", *source_names())}
+    kept = {name: found for name, found in fitted.items() if not name or found != fitted[""]}
+    halves = {" / ".join(key): [fitted_on_half(*key, half) for half in (0, 1)] for key in RELEASES}
+    found = {"left_out": kept, "halves": halves}
+    LEFT_OUT.write_text(json.dumps(found, indent=1, default=dict) + "\n", encoding="utf-8")
 
 
-def _cells(source: str, framework: str) -> tuple[str, ...]:
-    how = FITS[_record(framework)]
-    used = [name for name in how.sources if name != source]
-    error, _ = errors(source, framework, fitted_without(""))
-    left_out, covered = errors(source, framework, fitted_without(source))
-    shares = (format_fraction(share) for share in (error, left_out, covered))
-    return (", ".join(used) or f"as {how.relative}", *shares)
+@cache
+def known(source: str) -> Constants:
+    """Return the constants that were written down of a source left out."""
+    kept = json.loads(LEFT_OUT.read_text(encoding="utf-8"))["left_out"]
+    return Constants(by_record=kept.get(source, kept[""]), left_out=source)
+
+
+@cache
+def known_of_half(source: str, release: str) -> Sequence[Mapping[str, float]]:
+    """Return what was written down of each half of a release's runs."""
+    found: Sequence[Mapping[str, float]] = json.loads(LEFT_OUT.read_text(encoding="utf-8"))[
+        "halves"
+    ][f"{source} / {release}"]
+    return found
 
 
 @cache
 def fitted_without(source: str) -> Constants:
     """Return the constants that are fitted on all sources but that one; "" for all of them."""
     by_record = {record: fitted_on(record, source) for record in FITS}
-    return Constants(by_record=by_record, unknown_kernel=KERNELS.get(source, ""))
+    return Constants(by_record=by_record, left_out=source)
+
+
+@cache
+def fitted_on_half(source: str, release: str, half: int) -> Mapping[str, float]:
+    """Return a release's constants fitted on one half of its layouts."""
+    found = halves(source, release)[half]
+    return fit([found[:: math.ceil(len(found) / MOST_JOBS)]], RELEASES[source, release], pull=0.0)
+
+
+def halves(source: str, release: str) -> tuple[Sequence[Runs], Sequence[Runs]]:
+    """Return a release's runs by every other of their layouts, counted through all jobs."""
+    found: tuple[list[Runs], list[Runs]] = ([], [])
+    seen: dict[tuple[int, Layout], int] = {}
+    for number, each in enumerate(runs_of(source)):
+        if each.job.framework.release != release:
+            continue
+        layouts = [each.layouts.at(i) for i in range(len(each.runs))]
+        parts = [seen.setdefault((number, layout), len(seen)) % 2 for layout in layouts]
+        for half in (0, 1):
+            rows = [(layouts[i], each.runs[i]) for i, part in enumerate(parts) if part == half]
+            if rows:
+                found[half].append(_runs(each.job, rows))
+    return found
 
 
 @cache
@@ -164,15 +219,17 @@ def fitted_on(record: str, left_out: str) -> Mapping[str, float]:
     return fit([_chosen(record, name) for name in used], how.constants)
 
 
-def fit(by_source: Sequence[Sequence[Runs]], constants: Sequence[str]) -> Mapping[str, float]:
+def fit(
+    by_source: Sequence[Sequence[Runs]], constants: Sequence[str], *, pull: float = PULL
+) -> Mapping[str, float]:
     """Return the constants that predict those runs best, by a pattern search over logarithms."""
     best = {name: START[name] for name in constants}
-    loss, step = _loss(by_source, best), _FIRST_STEP
+    loss, step = _loss(by_source, best, pull), _FIRST_STEP
     while step > _LAST_STEP:
         before = loss
         for name, factor in product(constants, (1 + step, 1 / (1 + step))):
             move = best | {name: best[name] * factor}
-            moved = _loss(by_source, move)
+            moved = _loss(by_source, move, pull)
             if moved < loss:
                 best, loss = move, moved
         if before - loss < _WORTH_ANOTHER_ROUND:
@@ -180,7 +237,9 @@ def fit(by_source: Sequence[Sequence[Runs]], constants: Sequence[str]) -> Mappin
     return best
 
 
-def _loss(by_source: Sequence[Sequence[Runs]], constants: Mapping[str, float]) -> float:
+def _loss(
+    by_source: Sequence[Sequence[Runs]], constants: Mapping[str, float], pull: float
+) -> float:
     medians = []
     for group in by_source:
         ratios = [
@@ -190,19 +249,55 @@ def _loss(by_source: Sequence[Sequence[Runs]], constants: Mapping[str, float]) -
         ]
         medians.append(float(np.median(np.abs(np.log(np.concatenate(ratios))))))
     strayed = sum(math.log(value / START[name]) ** 2 for name, value in constants.items())
-    return fmean(medians) + PULL * strayed
+    return fmean(medians) + pull * strayed
 
 
-def errors(source: str, framework: str, constants: Constants) -> tuple[float, float]:
-    """Return the median error of a framework's runs in a source, and the share of them in range."""
-    ratios, inside = [], []
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """Runs of one source and framework, predicted from the others."""
+
+    measured: Column
+    """Over what was predicted."""
+    low: Column
+    """The range, over what was predicted."""
+    high: Column
+
+
+def left_out(source: str, framework: str) -> LeftOut:
+    """Return what the constants that were written down say of a source that had no part in them."""
+    shares = []
+    for job, each in _jobs_left_out(source, framework):
+        time = estimate_step_time(job, each.layouts)
+        found = (each.seconds, time.low_seconds, time.high_seconds)
+        shares.append([np.asarray(seconds) / time.step_seconds for seconds in found])
+    measured, low, high = (np.concatenate(column) for column in zip(*shares, strict=True))
+    return LeftOut(measured=measured, low=low, high=high)
+
+
+def _jobs_left_out(source: str, framework: str) -> Iterator[tuple[Job, Runs]]:
+    """Yield runs with the job that predicts them: releases from the other half, the rest from the other sources."""
     for each in runs_of(source):
-        if each.job.framework.name == framework:
-            time = estimate_step_time(constants.of(each.job), each.layouts)
-            ratios.append(time.step_seconds / each.seconds)
-            inside.append((time.low_seconds <= each.seconds) & (each.seconds <= time.high_seconds))
-    median = np.median(np.abs(np.concatenate(ratios) - 1))
-    return float(median), float(np.mean(np.concatenate(inside)))
+        is_own = (source, each.job.framework.release) in RELEASES
+        if each.job.framework.name == framework and not is_own:
+            yield known(source).of(each.job), each
+    for of, release in RELEASES:
+        if of == source:
+            for half, constants in zip(
+                halves(source, release), reversed(known_of_half(source, release)), strict=True
+            ):
+                yield from ((with_values(each.job, constants), each) for each in half)
+
+
+def frameworks_of(source: str) -> Sequence[str]:
+    """Return the frameworks of a source's timed runs."""
+    return sorted({each.job.framework.name for each in runs_of(source)})
+
+
+def fitted_sources(source: str, framework: str) -> str:
+    """Return, in words, what predicts a framework's runs of a source that is left out."""
+    how = FITS[_record(framework)]
+    used = [name for name in how.sources if name != source]
+    return ", ".join(used) or f"as {how.relative}"
 
 
 def _record(framework: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_specs import refusal, refused, with_layout
+from run_specs import refusal, refused, script_of, with_layout
 from run_specs import written as files_written
 from script_checks import FORMAT, HOSTILE, LINT
 from test_generate import LLAMA, SPEC
@@ -53,7 +53,7 @@ def test_every_variant_is_formatted_and_linted_python(tmp_path: Path) -> None:
         targets = WITH_DEEPSPEED if spec.framework == "deepspeed" else TARGETS
         if refused(spec, targets).keys() != set(targets):
             files = files_written(spec, targets)
-            scripts |= {text for name, text in files.items() if name.endswith("train.py")}
+            scripts |= {text for name, text in files.items() if name.endswith(".py")}
     assert len(scripts) > 100
     for number, text in enumerate(scripts):
         ast.parse(text)
@@ -66,7 +66,7 @@ def test_every_variant_is_formatted_and_linted_python(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", HOSTILE)
 def test_names_of_modules_stay_texts(text: str) -> None:
     spec = replace(PLAN, adapters=replace(LORA, modules=(text,)))
-    script = generate(spec, ["trainer"])["trainer/train.py"]
+    script = generate(spec, ["trainer"])["trainer/settings.py"]
     (lora,) = (
         node.value
         for node in ast.parse(script).body
@@ -137,7 +137,7 @@ def test_a_plan_with_adapters_is_written_with_its_numbers() -> None:
     lora = {"rank": 32, "alpha": 48.0, "targets": ["q_proj", "o_proj"], "dropout": 0.1}
     files = files_of({"method": "lora", "lora": lora})
     for target in TARGETS:
-        script = files[f"{target}/train.py"]
+        script = script_of(files, target)
         for line in ('"r": 32,', '"lora_alpha": 48,', '"lora_dropout": 0.1,', '"o_proj",'):
             assert line in script
         assert '"dtype": torch.bfloat16' in script
@@ -151,19 +151,19 @@ def test_4_bit_weights_are_stored_as_what_fsdp_gathers() -> None:
     recipe = {"method": "qlora", "lora": {"double_quantization": True}}
     replicated, sharded = files_of(recipe), files_of(recipe, zero_stage=3)
     for files in (replicated, sharded):
-        script = files["accelerate/train.py"]
+        script = script_of(files, "accelerate")
         assert '"bnb_4bit_use_double_quant": True' in script
         assert '"bnb_4bit_compute_dtype": "bfloat16"' in script
         assert "bitsandbytes==0.50.2" in files["trainer/requirements.txt"]
-    assert "quant_storage" not in replicated["trainer/train.py"]
-    assert '"bnb_4bit_quant_storage": "bfloat16"' in sharded["trainer/train.py"]
+    assert "quant_storage" not in script_of(replicated, "trainer")
+    assert '"bnb_4bit_quant_storage": "bfloat16"' in script_of(sharded, "trainer")
     assert "ram_efficient_loading: false" in sharded["accelerate/accelerate.yaml"]
 
 
 def test_weights_in_the_configs_dtype_are_loaded_in_it() -> None:
     files = files_of({"weights_dtype": "config"})
     for target in TARGETS:
-        assert '"dtype": torch.bfloat16' in files[f"{target}/train.py"]
+        assert '"dtype": torch.bfloat16' in script_of(files, target)
         assert "peft" not in files[f"{target}/requirements.txt"]
     assert "| Weights | bfloat16, as the model's config says" in files["README.md"]
 

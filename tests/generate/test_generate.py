@@ -19,7 +19,7 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from run_specs import divided, refusal, refused, with_layout
+from run_specs import divided, refusal, refused, script_of, with_layout
 from run_specs import written as files_of
 from script_checks import FORMAT, HOSTILE, LINT, TOOLS
 
@@ -136,7 +136,11 @@ def divided_variants() -> Iterator[RunSpec]:
 
 def test_a_bundle_has_every_file_of_its_targets() -> None:
     files = generate(SPEC, ALL)
-    wanted = {f"{target}/{name}" for target in ALL for name in TARGETS[target].templates}
+    wanted = {
+        f"{target}/{name}"
+        for target in ALL
+        for name in (*TARGETS[target].templates, *TARGETS[target].more_templates(SPEC))
+    }
     launchers = {name for name in files if name.startswith(("launchers/", ".dockerignore"))}
     assert files.keys() == {"README.md", "plan.json"} | wanted | launchers
     assert files["plan.json"] == SPEC.plan_json
@@ -193,12 +197,13 @@ def test_only_the_chosen_strategy_is_in_the_script() -> None:
     )
     names_by_stage = {
         stage: [
-            name in generate(with_layout(SPEC, zero_stage=stage), ["torchrun"])["torchrun/train.py"]
+            name
+            in script_of(generate(with_layout(SPEC, zero_stage=stage), ["torchrun"]), "torchrun")
             for name in names
         ]
         for stage in range(4)
     }
-    alone = generate(ONE_GPU, ALL)["torchrun/train.py"]
+    alone = script_of(generate(ONE_GPU, ALL), "torchrun")
     assert not any(name in alone for name in names)
     assert names_by_stage == {
         0: [True, False, False, False, False],
@@ -213,7 +218,7 @@ def test_only_the_chosen_division_is_in_the_script() -> None:
     plan = replace(SPEC, model_config=LLAMA)
 
     def words_in_script(**layout: Any) -> list[bool]:
-        script = generate(divided(plan, **layout), ["torchrun"])["torchrun/train.py"]
+        script = script_of(generate(divided(plan, **layout), ["torchrun"]), "torchrun")
         return [word in script for word in words]
 
     assert words_in_script(**TENSOR) == [True, False, False, False, False]
@@ -289,14 +294,15 @@ def test_a_script_says_first_which_packages_it_was_not_tried_with(
     monkeypatch.setattr("importlib.metadata.version", ({**SPEC.versions, **installed}).__getitem__)
     monkeypatch.delenv("RANK", raising=False)
     for target in ("torchrun", "accelerate", "trainer", "deepspeed"):
-        script = ast.parse(files[f"{target}/train.py"])
+        script = ast.parse(files[f"{target}/settings.py"] + files[f"{target}/arguments.py"])
         check = [one for one in script.body if is_about_versions(one)]
         scope: dict[str, Any] = {"importlib": importlib, "os": os}
         exec(compile(ast.Module(check, []), "train.py", "exec"), scope)  # noqa: S102
         with pytest.raises(SystemExit, match=refused) if refused else contextlib.nullcontext():
             scope["check_versions"]()
         assert capsys.readouterr().out.startswith(said)
-        main = next(one for one in script.body if getattr(one, "name", "") == "main")
+        started = ast.parse(files[f"{target}/train.py"]).body
+        main = next(one for one in started if getattr(one, "name", "") == "main")
         assert isinstance(main, ast.FunctionDef)
         assert ast.unparse(main.body[1]) == "check_versions()"
 
@@ -311,7 +317,7 @@ def test_a_compiled_plan_compiles_its_blocks_or_is_refused() -> None:
     for zero_stage in (0, 3):
         files = generate(with_layout(compiled, zero_stage=zero_stage), ALL[:3])
         for target in ("torchrun", "accelerate", "trainer"):
-            assert files[f"{target}/train.py"].count("block.compile()") == 1
+            assert script_of(files, target).count("block.compile()") == 1
     divided_over = divided(replace(compiled, model_config=LLAMA), **TENSOR)
     assert "divided over GPUs are not compiled" in refusal(divided_over, "torchrun")
     selective = with_layout(compiled, recompute="selective")
@@ -325,22 +331,23 @@ def test_the_kernel_of_flash_attention_is_installed_with_it() -> None:
     for attention in ("flash", "sdpa"):
         files = generate(with_layout(SPEC, attention=attention), ALL)
         for target in ("torchrun", "accelerate", "trainer", "deepspeed"):
-            for name in ("requirements.txt", "train.py"):
-                text = files[f"{target}/{name}"]
+            for text in (files[f"{target}/requirements.txt"], script_of(files, target)):
                 assert ("pip install --no-build-isolation" in text) == (attention == "flash")
         readme = files["README.md"]
         shown = readme.count("\npip install --no-build-isolation flash-attn")
         assert shown == (4 if attention == "flash" else 0)
     hopper = generate(replace(SPEC, attention="flash", flash_version=3), ["torchrun"])
     assert "#subdirectory=hopper" in hopper["README.md"]
-    assert '"flash_attn_interface"' in hopper["torchrun/train.py"]
+    assert '"flash_attn_interface"' in script_of(hopper, "torchrun")
 
 
 def test_a_bare_configuration_starts_from_random_weights() -> None:
     """Unless the user names another model, whose weights are meant then."""
     meant = 'args.init = args.init or ("random" if args.model == MODEL else "pretrained")'
     for is_pretrained in (True, False):
-        script = generate(with_layout(SPEC, is_pretrained=is_pretrained), ALL)["torchrun/train.py"]
+        script = script_of(
+            generate(with_layout(SPEC, is_pretrained=is_pretrained), ALL), "torchrun"
+        )
         default = 'add("--init", choices=["pretrained", "random"], default="pretrained")'
         assert (default in script) == is_pretrained
         assert (meant in script) != is_pretrained
@@ -387,7 +394,7 @@ def test_no_text_escapes_its_place(model: str, summary: str, config: dict[str, s
         assert files.keys() == expected.keys()
         for name in (name for name in files if not name.startswith("launchers/")):
             text, other = files[name], expected[name]
-            if name.endswith(("train.py", "finetune.py")):
+            if name.endswith(".py"):
                 assert_same_python(text, other, model)
             elif name.endswith("/config.json"):
                 assert json.loads(text) == model_config
@@ -505,8 +512,8 @@ def test_chunks_lie_on_the_stages_as_their_schedule_says() -> None:
         for name, schedule in (("interleaved", interleaved), ("v", V_SHAPED))
     }
     # Stage 0 has 2 + 1 layers, stage 1 has 2 + 2; in a V the second chunks run backwards.
-    assert "LAYERS_PER_STAGE = (2, 2, 1, 2)" in dealt["interleaved"]["torchrun/train.py"]
-    assert "LAYERS_PER_STAGE = (2, 2, 2, 1)" in dealt["v"]["torchrun/train.py"]
+    assert "LAYERS_PER_STAGE = (2, 2, 1, 2)" in script_of(dealt["interleaved"], "torchrun")
+    assert "LAYERS_PER_STAGE = (2, 2, 2, 1)" in script_of(dealt["v"], "torchrun")
 
 
 @pytest.mark.parametrize("target", ALL)
@@ -532,7 +539,7 @@ def test_an_optimizer_on_the_cpu_has_its_cores(tmp_path: Path) -> None:
     for spec, threads in ((in_memory, "1"), (offloaded, "4")):
         for target in ("torchrun", "accelerate"):
             files = generate(spec, [target])
-            assert (", fused=True" in files[f"{target}/train.py"]) == (threads != "1")
+            assert (", fused=True" in script_of(files, target)) == (threads != "1")
             launcher = files[f"{target}/launch.sh"].partition("\nexec ")[0]
             said = run_shell(f"{EIGHT_CORES}\n{launcher}\necho $OMP_NUM_THREADS", tmp_path)
             assert said == threads
@@ -564,6 +571,6 @@ def test_the_readme_says_who_does_what() -> None:
         assert words in readme
     local = generate(with_layout(SPEC, synchronize_every=4), ["torchrun"])
     assert "| Parameters averaged | every 4 steps; gradients are not |" in local["README.md"]
-    assert "DistributedDataParallel" not in local["torchrun/train.py"]
-    once = generate(with_layout(SPEC, synchronize_every=1), ["torchrun"])["torchrun/train.py"]
+    assert "DistributedDataParallel" not in script_of(local, "torchrun")
+    once = script_of(generate(with_layout(SPEC, synchronize_every=1), ["torchrun"]), "torchrun")
     assert "average_parameters" not in once

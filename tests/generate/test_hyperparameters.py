@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from run_specs import script_of
 from test_generate import LLAMA, SPEC
 
 from planner.generate import generate
@@ -24,7 +25,7 @@ def test_every_script_writes_the_same_figures(weights: str) -> None:
     spec = replace(BIG, is_pretrained=weights == "pretrained")
     files, adamw = generate(spec, SCRIPTS), hyperparameters(spec)
     for target in SCRIPTS:
-        script = files[f"{target}/train.py"]
+        script = script_of(files, target)
         assert default(script, "lr") == adamw.learning_rate
         assert default(script, "warmup") == adamw.warmup_fraction
         assert default(script, "weight-decay") == adamw.weight_decay

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from run_specs import script_of
 
 import planner.generate.write_bundle
 from planner import answers
@@ -15,7 +16,16 @@ from planner.generate import RunSpec
 from planner.generate.write_bundle import bundle_files, has_peer_to_peer, network_kind, write_bundle
 from planner.request.schema import parse_request, resolve
 
+MODULES = ("settings", "arguments", "start", "data", "answers", "model", "checkpoints", "weights")
 FILES = {
+    *(
+        f"{target}/{name}.py"
+        for target in ("torchrun", "accelerate", "trainer")
+        for name in MODULES
+    ),
+    *(f"{target}/report.py" for target in ("torchrun", "accelerate", "trainer")),
+    *(f"{target}/evaluation.py" for target in ("torchrun", "accelerate", "trainer")),
+    *(f"{target}/training.py" for target in ("torchrun", "accelerate")),
     "README.md",
     "plan.json",
     *(f"torchrun/{name}" for name in ("train.py", "launch.sh", "config.json", "requirements.txt")),
@@ -97,7 +107,7 @@ def test_the_files_carry_the_plans_numbers(planned: tuple[Plan, Any]) -> None:
     plan, answer = planned
     files = bundle_files(plan, answer)
     strategy = plan.chosen.strategy
-    assert f"MICRO_BATCH_SIZE = {strategy.micro_batch_size}" in files["torchrun/train.py"]
+    assert f"MICRO_BATCH_SIZE = {strategy.micro_batch_size}" in script_of(files, "torchrun")
     assert "Train openai-community/gpt2" in files["README.md"]
 
 
@@ -107,7 +117,7 @@ def test_weights_on_the_disk_are_what_the_script_starts_from(tmp_path: Path) -> 
 
     def script() -> str:
         resolved, plan = answers.suggest(request, allow_paths=True)
-        return bundle_files(plan, answers.answer_plan(resolved, plan, None))["torchrun/train.py"]
+        return script_of(bundle_files(plan, answers.answer_plan(resolved, plan, None)), "torchrun")
 
     assert 'default="pretrained"' not in script()
     (tmp_path / "model.safetensors").touch()
@@ -132,7 +142,7 @@ def test_a_framework_has_the_targets_that_its_estimates_hold_for(
 def test_a_plans_numbers_are_literals_in_its_scripts(planned: tuple[Plan, Any]) -> None:
     """An estimate is NumPy's number, whose own text would be a name that no script has."""
     for name, text in bundle_files(*planned).items():
-        if name.endswith("/train.py"):
+        if name.endswith("/settings.py"):
             line = next(line for line in text.splitlines() if line.startswith("EXPECTED_TOKENS"))
             assert ast.literal_eval(line.partition(" = ")[2]) > 0
 
@@ -149,7 +159,7 @@ def test_a_pipeline_of_deepspeeds_has_files_and_trainer_has_none() -> None:
     )
     resolved, plan = answers.suggest(request, allow_paths=False)
     files = bundle_files(plan, answers.answer_plan(resolved, plan, None))
-    assert "LAYERS_PER_STAGE = (6, 6)" in files["deepspeed/train.py"]
+    assert "LAYERS_PER_STAGE = (6, 6)" in script_of(files, "deepspeed")
     assert not any(name.startswith("trainer/") for name in files)
     assert "Trainer divides the data, not the model" in files["README.md"]
 

@@ -92,6 +92,16 @@ def test_zero_3_states_are_those_of_deepspeeds_estimator(
     assert ours + 4 * 32e6 == pytest.approx(published_bytes, rel=2e-3)
 
 
+def test_zero_3_casts_the_gradients_of_a_sub_group_at_a_time(make_job: JobMaker) -> None:
+    """DeepSpeed's default sub_group_size: 1e9 of the elements that a rank holds; ZeRO-2 casts all of them."""
+    job = small_run(make_job, "google-t5/t5-3b", 2)
+    shard = job.model.parameters / 2
+    assert shard > 1e9
+    cast = {stage: ledger(estimate_memory(job, sharded(stage, 2))) for stage in (2, 3)}
+    assert cast[2]["optimizer_temporaries"] == 4 * shard
+    assert cast[3]["optimizer_temporaries"] in {0, 4e9}
+
+
 @pytest.mark.parametrize(
     ("offload", "published"), [("optimizer", 0.78), ("optimizer+parameters", 0.12)]
 )

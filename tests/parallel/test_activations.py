@@ -261,3 +261,28 @@ def test_balanced_routing_gives_every_rank_as_many_tokens(
     layout: dict[str, Any] = {"data_parallel_shard_size": 8, "zero_stage": 1}
     alone = forward(job, Layout(**layout))
     assert forward(job, Layout(**layout, expert_parallel_size=experts_parallel)) == alone
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "fp16-mixed"])
+def test_megatron_scales_inside_the_activation_and_keeps_no_output_of_an_expert(
+    make_job: JobMaker, precision: str
+) -> None:
+    """By hand: each expert more that a token meets keeps the token, both halves of its gated layer and
+    their product, in 2 bytes each, and not what it returns."""
+    config = {
+        "model_type": "mixtral",
+        "hidden_size": 256,
+        "intermediate_size": 512,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 4,
+        "vocab_size": 1024,
+        "num_local_experts": 8,
+    }
+    recipe = {"framework": "megatron", "precision": precision, "sequence_length": TOKENS}
+
+    def kept(chosen: int) -> float:
+        job = make_job(config | {"num_experts_per_tok": chosen}, gpus=8, recipe=recipe)
+        return forward(job, Layout(data_parallel_replicate_size=8)) / (2 * TOKENS)
+
+    assert kept(3) - kept(2) == 2 * (256 + 3 * 512)

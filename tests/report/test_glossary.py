@@ -202,12 +202,13 @@ def test_a_term_has_a_name_in_exactly_the_frameworks_that_can_do_it(
     assert named - {"transformers"} == able
 
 
-def test_codes_are_those_of_rules_topologies_and_the_probe() -> None:
+def test_codes_are_those_of_rules_topologies_the_probe_and_checks() -> None:
     found = [each.code for each in codes()]
     assert len(found) == len(set(found))
-    assert {code[:3] for code in found} >= {"ONE", "MEM", "SHP", "TOP", "PRB"}
+    assert {code[:3] for code in found} >= {"ONE", "MEM", "SHP", "TOP", "PRB", "CHK"}
     assert find_code(" top001 ").severity == "finding"
     assert find_code("PRB001").name == "found-by-the-probe"
+    assert find_code("CHK003").name == "found-by-a-check"
     assert explain("one002") is find_code("ONE002")
 
 

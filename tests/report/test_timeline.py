@@ -25,7 +25,7 @@ def test_a_layout_without_stages_or_with_too_many_has_no_picture(make_job: JobMa
     job = make_job("gpt2", gpus=4)
     assert timeline(job, Layout(data_parallel_replicate_size=4)) is None
     large = make_job("meta-llama/Meta-Llama-3.1-405B", gpus=8, cluster={"nodes": 8})
-    deep = Layout(pipeline_parallel_size=32, gradient_accumulation_steps=32)
+    deep = Layout(pipeline_parallel_size=64, gradient_accumulation_steps=64)
     assert timeline(large, deep) is None
 
 

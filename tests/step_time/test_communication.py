@@ -7,7 +7,7 @@ from planner.collectives import operations
 from planner.domain.cluster import Group
 from planner.domain.job import Job
 from planner.domain.model import Part
-from planner.domain.strategy import Layout
+from planner.domain.strategy import Layout, Recompute
 from planner.parallel.partition import stage
 from planner.step_time import communication
 
@@ -65,6 +65,20 @@ def test_sequence_parallelism_gathers_and_scatters_instead(make_job: JobMaker) -
         job.cluster, group, size
     )
     assert communication.tensor_parallel(job, s, block(job)) == pytest.approx(2 * both)
+
+
+def test_selective_recompute_gathers_inputs_again_and_scatters_nothing(make_job: JobMaker) -> None:
+    job = make_job(LLAMA, gpus=8, recipe={"framework": "torchtitan", "sequence_length": 2048})
+    s = replace(
+        PLAIN, tensor_parallel_size=4, sequence_parallel=True, recompute=Recompute.SELECTIVE
+    )
+    once = operations.all_gather(job.cluster, Group(ranks=4), 2 * 2048 * 4096)
+    assert communication.gathered_again(job, s, block(job)) == pytest.approx(2 * once)
+    for other in (replace(s, recompute=Recompute.FULL), replace(s, sequence_parallel=False)):
+        assert communication.gathered_again(job, other, block(job)) == 0
+    # Megatron repeats attention's scores alone.
+    megatron = make_job(LLAMA, gpus=8, recipe={"framework": "megatron", "sequence_length": 2048})
+    assert communication.gathered_again(megatron, s, block(megatron)) == 0
 
 
 def test_fp8_is_gathered_in_one_byte_and_scattered_in_two(make_job: JobMaker) -> None:

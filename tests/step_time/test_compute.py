@@ -182,15 +182,15 @@ def test_the_host_is_a_floor_under_small_work_and_nothing_over_large(make_job: J
     floor = host.launches(job, ONE, block(job))
     assert floor > 0
     for busy in (1e-9, floor / 100):
-        assert busy * host.host_stretch(job, ONE, block(job), busy) == pytest.approx(floor)
-    assert host.host_stretch(job, ONE, block(job), 100 * floor) == pytest.approx(1)
+        assert busy * host.host_stretch(job, floor, busy) == pytest.approx(floor)
+    assert host.host_stretch(job, floor, 100 * floor) == pytest.approx(1)
 
 
 def test_waiting_for_the_host_hides_what_ranks_exchange(make_job: JobMaker) -> None:
     job = make_job()
     floor = host.launches(job, ONE, block(job))
     busy, exchange = floor / 10, floor / 4
-    stretch = host.host_stretch(job, ONE, block(job), busy, exchange)
+    stretch = host.host_stretch(job, floor, busy, exchange)
     together = ((busy + exchange) ** 3 + floor**3) ** (1 / 3)
     assert busy * stretch + exchange == pytest.approx(together)
     assert together < floor + busy

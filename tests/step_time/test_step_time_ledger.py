@@ -18,8 +18,10 @@ from planner.domain.strategy import (
 from planner.search.candidate import estimate_rows
 from planner.search.space import strategies
 from planner.step_time.communication import pipeline_transfer
+from planner.step_time.doubt import Cause, network_provenance
 from planner.step_time.ledger import StepTime, estimate_step_time
 from planner.step_time.micro_batch import pace
+from planner.step_time.terms import COMMUNICATION
 
 
 def ddp(ranks: int, **fields: Any) -> Layout:
@@ -105,7 +107,9 @@ def test_a_measured_link_narrows_the_range(make_job: JobMaker) -> None:
     widths = []
     for link in ({"bus_gb_per_s": 5.0}, "pcie-3-x8"):
         job = make_job("gpt2-xl", cluster={"intra_node": link}, recipe=recipe)
-        widths.append(term(estimate_step_time(job, ddp(4)), "gradient_reduction").spread)
+        time = estimate_step_time(job, ddp(4))
+        exchanged = sum(each.amount for each in time.terms if each.name in COMMUNICATION)
+        widths.append(time.doubts[Cause.NETWORK] / exchanged)
     assert widths[0] < widths[1]
 
 
@@ -117,7 +121,7 @@ def test_a_measured_machine_takes_its_curve_and_a_reduction_states_its_rate(
     spent, moved, _, pace = (each.number for each in reduction.note if isinstance(each, Quantity))
     assert moved / pace == pytest.approx(spent)
     assert "a100_sxm" in reduction.source
-    assert reduction.spread == job.framework.uncertainty.communication["measured"]
+    assert network_provenance(job) == "measured"
 
 
 def test_utilisation_is_model_flops_over_peak(make_job: JobMaker) -> None:
@@ -224,7 +228,7 @@ def test_selective_recompute_is_between_none_and_full(make_job: JobMaker) -> Non
 def test_a_range_reaches_further_up_than_down(make_job: JobMaker) -> None:
     time = estimate_step_time(make_job(recipe={"global_batch_size": 4}), ddp(4))
     up, down = time.high_seconds - time.step_seconds, time.step_seconds - time.low_seconds
-    assert up == pytest.approx(2 * down)
+    assert up > 1.5 * down > 0
 
 
 def test_a_table_gives_what_its_rows_give(make_job: JobMaker) -> None:
@@ -256,35 +260,6 @@ def test_adapters_alone_are_reduced_and_stepped(make_job: JobMaker) -> None:
     for name in ("gradient_reduction", "optimizer"):
         assert part[name] < whole[name] / 100
     assert part["backward"] < 0.8 * whole["backward"]
-
-
-def test_what_waits_for_the_host_has_the_widest_range(make_job: JobMaker) -> None:
-    job = make_job(gpus=1, recipe={"global_batch_size": 64})
-    s = ddp(1, micro_batch_size=64)
-    spreads = job.framework.uncertainty
-    host = job.framework.host
-    none = replace(
-        job.framework, host=replace(host, operation_seconds=0.0, micro_batch_seconds=0.0)
-    )
-    much = replace(job.framework, host=replace(host, operation_seconds=1.0))
-    busy, waiting = (
-        term(estimate_step_time(replace(job, framework=framework), s), "backward").spread
-        for framework in (none, much)
-    )
-    assert spreads.compute < busy < spreads.memory_bound
-    assert waiting == pytest.approx(spreads.host, rel=0.01)
-
-
-def test_memory_bound_time_has_its_own_range(make_job: JobMaker) -> None:
-    job = make_job(gpus=1, recipe={"global_batch_size": 64})
-    passes = replace(job.framework.memory_bound, forward_passes=1e-9, backward_passes=1e-9)
-    quick = replace(job.framework, memory_bound=passes)
-    s = ddp(1, micro_batch_size=64)
-    usual, matmuls = (
-        term(estimate_step_time(replace(job, framework=framework), s), "forward").spread
-        for framework in (job.framework, quick)
-    )
-    assert matmuls < usual
 
 
 def test_chunks_wait_for_hand_overs_that_take_longer_than_they_compute(make_job: JobMaker) -> None:

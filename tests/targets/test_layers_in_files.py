@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from run_specs import script_of
 
 from planner import answers
 from planner.generate.write_bundle import bundle_files
@@ -32,7 +33,7 @@ def test_the_script_of_pytorch_alone_recomputes_the_first_layers() -> None:
     assert set(plan.launch.targets) == {"torchrun"}
     assert "all layers or none" in plan.launch.unwritten["trainer"]
     files = bundle_files(plan, answers.answer_plan(resolved, plan, None))
-    assert "RECOMPUTE_LAYERS = 5" in files["torchrun/train.py"]
+    assert "RECOMPUTE_LAYERS = 5" in script_of(files, "torchrun")
 
 
 @pytest.mark.parametrize("framework", ["torch", "deepspeed", "megatron", "torchtitan"])

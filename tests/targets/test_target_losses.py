@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from run_specs import script_of
 
 from planner import answers
 from planner.generate.write_bundle import bundle_files
@@ -35,7 +36,7 @@ def test_the_loss_in_chunks_is_in_the_scripts_of_pytorch_accelerate_and_trainer(
     files = bundle("chunked")
     assert folders(files) >= {"torchrun", "accelerate", "trainer"}
     for name in ("torchrun", "accelerate", "trainer"):
-        assert "LOSS_CHUNK_TOKENS = 1_024" in files[f"{name}/train.py"]
+        assert "LOSS_CHUNK_TOKENS = 1_024" in script_of(files, name)
 
 
 @pytest.mark.parametrize("framework", ["torch", "deepspeed"])

@@ -25,19 +25,20 @@ from planner.advice import rules
 from planner.catalog import records
 from planner.cli import cli
 from planner.core.units import format_bytes, format_rate, format_seconds
-from planner.domain.dimensions import DIMENSIONS
 from planner.domain.strategy import DATA_NAMES, Layout
 from planner.generate.write_bundle import bundle_files
 from planner.hardware import probe, topology
 from planner.hardware.topology import Nic, Topology, dump, parse_topology
 from planner.report import glossary
-from planner.report.plan import MOST_ROWS
-from planner.report.text import FLAGS, recommendation
+from planner.report.plan import MOST_ROWS, shown_points
+from planner.report.summary import chips, heading, tiles
+from planner.report.text import FLAGS
 from planner.request.schema import parse_request
 from planner.search.candidate import estimate
 from web.chart import Scale, meter, rows, stacked_bar
 from web.controls import EXAMPLES, fieldsets, labels
 from web.form import command_line, control_of, read_question
+from web.more_controls import more_fieldsets
 from web.pages import render
 from web.result import result
 
@@ -90,18 +91,13 @@ def test_form_labels_every_control(client: TestClient) -> None:
 
 
 def test_form_has_a_control_for_every_field_that_can_be_assumed() -> None:
-    layout = {field for field in FLAGS if field.startswith("strategy.")} - {
-        "strategy.zero_stage",
-        "strategy.micro_batch_size",
-        "strategy.gradient_accumulation_steps",
-        "strategy.recompute",
-        *(f"strategy.{each.field}" for each in DIMENSIONS),
-    }
-    assert {control_of(field) for field in set(FLAGS) - layout} == set(labels())
+    shards = {"data_parallel_replicate_size", "data_parallel_shard_size"}
+    assert {control_of(field) for field in FLAGS} | shards == set(labels())
 
 
 def test_form_offers_what_is_estimated(client: TestClient) -> None:
-    selects = {group.name: group.choices for group in chain(*(g.controls for g in fieldsets()))}
+    groups = (*fieldsets(), *more_fieldsets())
+    selects = {group.name: group.choices for group in chain(*(g.controls for g in groups))}
     torch = records.framework("torch")
     assert list(selects["framework"] or ()) == list(records.framework_names())
     assert list(selects["optimizer"] or ()) == list(torch.optimizers)
@@ -154,7 +150,13 @@ def test_result_page_says_what_the_library_says(client: TestClient) -> None:
     resolved, plan = answers.suggest(request, allow_paths=False)
     page = Page(html)
     chosen = plan.chosen
-    assert page.text.index(recommendation(plan.job, chosen)) < page.text.index("Memory")
+    assert heading(plan.job, chosen) == "DDP over 4 GPUs"
+    assert page.text.index("DDP over 4 GPUs fits") < page.text.index("Memory")
+    for chip in chips(plan.job, chosen):
+        assert chip in page.text
+    for tile in tiles(plan.job, chosen):
+        assert f"{tile.label} {tile.amount} {tile.rest}" in page.text
+        assert tile.trust in page.text
     for assumption in resolved.assumptions:
         assert assumption.text in page.text
         assert f'href="/?model=gpt2&amp;gpus_per_node=4#{control_of(assumption.field)}"' in html
@@ -198,6 +200,9 @@ def test_the_link_of_a_row_opens_that_very_layout(
     question = read_question(query.items())
     _, plan = answers.suggest(question.request, allow_paths=False)
     others = [other.candidate.strategy for other in plan.alternatives[:MOST_ROWS]]
+    same_gpus = [p for p in shown_points(plan) if p.gpus == plan.job.cluster.world_size]
+    points = [point.candidate.strategy for point in same_gpus]
+    others += [strategy for strategy in points if strategy != plan.chosen.strategy]
     html = client.get("/plan", params=query).text
     links = re.findall(r'href="/plan\?([^"]*strategy=[^"]*)"', html)
     assert len(links) == len(others) > 0
@@ -216,7 +221,7 @@ def test_an_open_number_of_gpus_is_a_table_of_them(client: TestClient) -> None:
     assert "Numbers of GPUs" in page.text
     for option in plan["options"]:
         assert format_seconds(option["step_seconds"]) in page.text
-    assert f"= {plan['job']['cluster']['world_size']} GPU" in page.text
+    assert f"over {plan['job']['cluster']['world_size']} GPU" in page.text
 
 
 def test_result_page_says_what_was_rejected(client: TestClient) -> None:
@@ -343,7 +348,7 @@ def test_error_is_shown_above_the_form_and_at_its_control(
     assert answer.status_code == status
     assert answer.headers["content-type"].startswith("text/html")
     alert = page.text.index("Plan a training run")
-    assert says in page.text[alert : page.text.index("Model and GPUs")]
+    assert says in page.text[alert : page.text.index("For example")]
     wrong = {c["name"] for c in page.all("input", "select", "textarea") if "aria-invalid" in c}
     assert wrong == {control}
     assert any(attributes.get("id") == f"{control}-problem" for _, attributes in page.elements)
@@ -363,7 +368,7 @@ def test_error_keeps_what_was_typed(client: TestClient) -> None:
     assert TOPOLOGY in html
     selected = [o["value"] for o in Page(html).all("option") if "selected" in o]
     assert selected == ["bf16", "sometimes"]
-    assert html.count("<details open>") == 2
+    assert '<details class="more" open>' in html
 
 
 def test_unknown_parameters_are_all_named_with_the_nearest(client: TestClient) -> None:
@@ -458,8 +463,8 @@ def test_every_rule_has_a_page(client: TestClient) -> None:
     for rule in rules.RULES:
         assert f"/rules/{rule.code}" in links
         text = Page(client.get(f"/rules/{rule.code}").text).text
-        for heading in ("Why", "Instead", "Source"):
-            assert heading in text
+        for part in ("Why", "Instead", "Source"):
+            assert part in text
         assert " ".join(rule.text.split("\n\n")[-1].split()).removeprefix("Source: ") in text
 
 
@@ -574,8 +579,9 @@ def test_head_is_answered(client: TestClient) -> None:
 def test_every_control_has_a_width_that_the_page_knows() -> None:
     style = (Path(__file__).parents[2] / "web" / "static" / "style.css").read_text()
     known = {int(columns) for columns in re.findall(r"\.span-(\d+) {", style)}
-    assert {control.columns for group in fieldsets() for control in group.controls} <= known
-    for group in fieldsets():
+    groups = (*fieldsets(), *more_fieldsets())
+    assert {control.columns for group in groups for control in group.controls} <= known
+    for group in groups:
         row = 0
         for control in group.controls:
             row = control.columns if row == 12 else row + control.columns
@@ -583,7 +589,8 @@ def test_every_control_has_a_width_that_the_page_knows() -> None:
 
 
 def test_controls_share_no_name() -> None:
-    names = [control.name for group in fieldsets() for control in group.controls]
+    groups = (*fieldsets(), *more_fieldsets())
+    names = [control.name for group in groups for control in group.controls]
     assert len(names) == len(set(names)) == len(labels())
 
 
@@ -627,8 +634,8 @@ def test_one_stage_is_shown_without_a_number(client: TestClient) -> None:
     assert bar["aria-label"].startswith(f"{likely}, likely {low} to {high}, of ")
     assert "stage 0" not in page.text
     assert "Beside the training peak" in page.text
-    for heading in ("One GPU, between two steps", "Host memory of a node", "What would fit"):
-        assert heading in page.text
+    for group in ("One GPU, between two steps", "Host memory of a node", "What would fit"):
+        assert group in page.text
 
 
 @pytest.mark.parametrize("ledger", ["memory", "step_time"])
@@ -660,7 +667,7 @@ def test_meter_shows_the_range_and_the_limit() -> None:
 
 def test_a_run_of_some_tokens_has_hours_and_a_price(client: TestClient) -> None:
     page = client.get("/plan?model=gpt2&instance=p4d.24xlarge&training_tokens=10000000000").text
-    assert "10.0 B tokens in" in page
+    assert "Run of 10.0 B tokens" in page
     assert "GPU-hours" in page
     assert "on demand (Q1 2026, may be stale)" in page
 
@@ -674,5 +681,5 @@ def test_the_pages_take_values_from_reports_and_no_text() -> None:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("planner.report")
         for name in node.names
     ]
-    assert "memory_figure" in imported
+    assert "communication_figure" in imported
     assert [name for name in imported if name.endswith("text")] == []

@@ -21,7 +21,11 @@ from planner.domain.dimensions import DIMENSIONS
 _TECHNIQUES = frozenset(dimension.name for dimension in DIMENSIONS)
 _STAGES = frozenset({0, 1, 2, 3})
 _ANY = Preference(zero_stages=_STAGES, techniques=_TECHNIQUES, overruled_by=_TECHNIQUES)
-PLAIN = Preference(zero_stages=frozenset({0}), techniques=frozenset(), overruled_by=frozenset())
+PLAIN = Preference(
+    zero_stages=frozenset({0}),
+    techniques=frozenset(),
+    overruled_by=frozenset(each.name for each in DIMENSIONS if each.is_of_data),
+)
 _NO_TENSORS = Preference(
     zero_stages=_STAGES,
     techniques=_TECHNIQUES - {"tensor"},

@@ -120,7 +120,7 @@ def _obstacle(situation: Situation) -> str:
     other, chosen = situation.held_back, situation.candidate
     if other is None:
         raise AssertionError("there is a layout to speak of")
-    return _lack(situation.job, other, chosen) or _doubt(situation.job, other, chosen)
+    return _lack(situation.job, other, chosen) or _doubt(situation, other)
 
 
 def _lack(job: Job, other: Candidate, chosen: Candidate) -> str:
@@ -140,15 +140,19 @@ def _lack(job: Job, other: Candidate, chosen: Candidate) -> str:
     return next((reason for reason, applies in reasons.items() if applies), "")
 
 
-def _doubt(job: Job, other: Candidate, chosen: Candidate) -> str:
+def _doubt(situation: Situation, other: Candidate) -> str:
     """Return why a faster layout is not believed to be worth it."""
+    job, chosen = situation.job, situation.candidate
     gain = float(chosen.step_time.step_seconds / other.step_time.step_seconds) - 1
     band = lead(job.framework.name, gain)
     real = f"such a lead was real in {band.real_share:.0%} of {band.pairs:,} published pairs"
     uses = (each for each in DIMENSIONS if other.strategy.uses(each))
     more = [each.name for each in uses if not chosen.strategy.uses(each)]
+    is_trusted = gain >= trusted_lead(job.framework.name)
+    if more and is_trusted and situation.fits_on_one_gpu:
+        return f"{real}, but a replica fits on one GPU, so the model is not divided"
     if more:
         return f"{' and '.join(more)} parallelism must earn more: {real}"
-    if gain >= trusted_lead(job.framework.name):
+    if is_trusted:
         return "the tree prefers the simpler one; a short run of both settles it"
     return real

@@ -78,10 +78,20 @@ def expert_mlp(routing: Routing, family: DecoderFamily, config: Config, hidden: 
             Kept(name="router_scores", bytes_per_token=(12 * experts, 12 * experts, 10 * experts)),
             *around.kept,
             *(_times(entry, chosen) for entry in expert.kept),
-            kept.operand("expert_output", chosen * width),
+            _expert_output(chosen * width),
             *shared.kept,
         ),
     )
+
+
+def _expert_output(size: int) -> Kept:
+    """Return what scaling the experts' outputs by the router's scores keeps, for the scores' gradients.
+
+    Fused, the scores multiply inside the activation, and outputs are summed without them.
+    Source: megatron/core/transformer/moe: experts.py gives the probabilities to the activation,
+    token_dispatcher.py combine_postprocess gives none to unpermute (0014f13).
+    """
+    return Kept(name="expert_output", bytes_per_token=(4 * size, 2 * size, 2 * size, 0))
 
 
 def _around_experts(family: DecoderFamily, config: Config, hidden: int, latent: int) -> Piece:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from planner.core.errors import InvalidInputError, UnsupportedError
-from planner.core.term import Column
+from planner.core.term import Column, pick
 from planner.domain.breach import Breach
 from planner.domain.job import Job
 from planner.domain.strategy import Layout, Table, num_rows
@@ -60,8 +60,8 @@ def legal(job: Job, table: Table) -> Column:
 
 def violations(job: Job, s: Layout) -> tuple[tuple[Limit, Breach], ...]:
     """Return every limit that one layout breaks, the first that nobody can run first."""
-    judged = ((limit, limit.judge(job, s).at(0)) for limit in LIMITS)
-    return tuple((limit, breach) for limit, breach in judged if breach.broken)
+    judged = ((limit, limit.judge(job, s)) for limit in LIMITS)
+    return tuple((limit, breach.at(0)) for limit, breach in judged if pick(breach.broken, 0))
 
 
 def check(job: Job, s: Layout) -> None:

@@ -1,0 +1,162 @@
+"""Commands that judge what is committed: check and diff."""
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from planner.cli.output import EXIT_BROKEN, EXIT_NOTHING_FITS, color, terminal
+from planner.core.errors import InvalidInputError
+
+FORMATS = ("text", "json", "markdown", "github", "junit", "sarif")
+_OF_DIFFERENCES = ("text", "json", "markdown")
+
+
+@click.command()
+@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+@click.option(
+    "--max-memory", metavar="BYTES", help="Of a GPU: 70GiB, 90% of it, or +5% over the baseline."
+)
+@click.option("--max-step", metavar="TIME", help="Of an optimizer step: 900ms, 1.5s, or +5%.")
+@click.option("--max-gpu-hours", metavar="N", help="Of the whole run: 1200, 12k, or +5%.")
+@click.option("--max-cost", metavar="USD", help="Of the whole run: 500, or +5%.")
+@click.option(
+    "--baseline",
+    metavar="FILE",
+    help="Compare with that; what has no limit of its own may grow by --max-growth.",
+)
+@click.option(
+    "--max-growth",
+    metavar="SHARE",
+    default="5%",
+    show_default=True,
+    help="Over the baseline; any only shows the difference.",
+)
+@click.option(
+    "--locked",
+    is_flag=True,
+    help="Also ask whether a lock, and the folder it lies in, is what would be written now.",
+)
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(FORMATS),
+    default="text",
+    show_default=True,
+    help="How to print it; github: annotations of a workflow.",
+)
+@click.option(
+    "--write",
+    "also",
+    multiple=True,
+    metavar="FORMAT=FILE",
+    help="Also write it in that format into a file.",
+)
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+def check(
+    files: tuple[str, ...],
+    format_name: str,
+    also: tuple[str, ...],
+    *,
+    locked: bool,
+    as_json: bool,
+    **wished: str | None,
+) -> None:
+    """Judge each FILE: does it fit, and hold the limits? Exits 4 where it does not, 3 where nothing fits.
+
+    A FILE is a plan (what `suggest --json` or `estimate --json` printed, or a folder of --out), a
+    request (JSON, planned as `suggest` does), or a lock (`suggest --lock`); - is stdin.
+    """
+    from planner.gate.judge import Wishes, judge_files
+    from planner.gate.limits import read_growth, read_limit
+
+    written = [_target(text) for text in also]
+    baseline, growth = wished.pop("baseline"), wished.pop("max_growth")
+    asked = ((f"--{name.replace('_', '-')}", text) for name, text in wished.items())
+    wishes = Wishes(
+        limits=tuple(read_limit(text, flag) for flag, text in asked if text is not None),
+        baseline=baseline,
+        growth=read_growth(growth or ""),
+        is_locked=locked,
+    )
+    verdicts = judge_files(files, wishes, sys.stdin.buffer)
+    for name, path in written:
+        _write(path, _render(name, verdicts))
+    click.echo(_render("json" if as_json else format_name, verdicts, shown=True), color=color())
+    if not all(verdict.fits for verdict in verdicts):
+        sys.exit(EXIT_NOTHING_FITS)
+    if any(verdict.broken for verdict in verdicts):
+        sys.exit(EXIT_BROKEN)
+
+
+def _render(name: str, verdicts: Any, *, shown: bool = False) -> str:
+    from planner.gate import ci_formats, formats
+    from planner.report.values import Terminal
+
+    by_name: Mapping[str, Any] = {
+        "text": formats.as_text,
+        "json": formats.as_json,
+        "markdown": formats.as_markdown,
+        "github": ci_formats.as_github,
+        "junit": ci_formats.as_junit,
+        "sarif": ci_formats.as_sarif,
+    }
+    return str(by_name[name](verdicts, terminal() if shown else Terminal()))
+
+
+def _target(text: str) -> tuple[str, Path]:
+    """Return the format and the file of a --write."""
+    name, separator, file = text.partition("=")
+    if name not in FORMATS or not separator or not file:
+        raise InvalidInputError(
+            f"cannot read {text[:60]!r} as FORMAT=FILE",
+            hint=f"such as markdown=check.md; formats: {', '.join(FORMATS)}",
+            field="--write",
+        )
+    return name, Path(file)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(f"{text}\n", encoding="utf-8")
+    except (OSError, ValueError) as error:
+        said = getattr(error, "strerror", None) or error
+        raise InvalidInputError(f"cannot write {path}: {said}", field="--write") from None
+
+
+@click.command()
+@click.argument("one", metavar="A")
+@click.argument("other", metavar="B")
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(_OF_DIFFERENCES),
+    default="text",
+    show_default=True,
+    help="How to print it.",
+)
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+def diff(one: str, other: str, format_name: str, *, as_json: bool) -> None:
+    """Say what differs between two plans, requests or locks: A before, B after.
+
+    Strategy, sizes, memory, step, cost, assumptions, findings, field by field; each is read as
+    `planner check` reads it.
+    """
+    from planner.gate.formats import changes_markdown, changes_text
+    from planner.gate.judge import compare_files
+    from planner.gate.verdict import change_answer
+
+    changes = compare_files(one, other, sys.stdin.buffer)
+    name = "json" if as_json else format_name
+    if name == "json":
+        from planner.answers import SCHEMA_VERSION
+
+        answer = {"schema_version": SCHEMA_VERSION, "changes": list(map(change_answer, changes))}
+        click.echo(json.dumps(answer, indent=2))
+    elif name == "markdown":
+        click.echo(changes_markdown(changes, one))
+    else:
+        click.echo(changes_text(changes, one, terminal()), color=color())

@@ -1,0 +1,170 @@
+"""A file of a pull request -> what it is (a plan, an estimate, a request, a lock) and its facts."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from planner import answers
+from planner.core.errors import InvalidInputError, NothingFitsError
+from planner.gate.facts import Facts, one_line, read_facts
+from planner.request.schema import parse_request
+
+LOCK_NAME = "plan.lock.json"
+LOCK_VERSION = 1
+LARGEST_FILE = 2**25
+"""Bytes of a file that are read: several times those of the largest plan."""
+_IN_A_FOLDER = (LOCK_NAME, "plan.json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """What was given to be checked or compared."""
+
+    file: str
+    """As it was typed, or the file of a folder that was."""
+    kind: str
+    """"plan", "estimate", "request" or "lock"."""
+    facts: Facts | None
+    """None where nothing fits."""
+    refusal: str = ""
+    """Why there is no plan for a request."""
+    hint: str = ""
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read_document(file: str, stdin: BinaryIO) -> Document:
+    """Return what a file, a folder with a plan or a lock in it, or stdin (-) holds.
+
+    A request is planned as `planner suggest` plans it.
+
+    Raises:
+        PlannerError: it cannot be read, is none of these, or is a request that cannot be planned.
+    """
+    path = Path(file)
+    if file != "-" and _is_folder(path):
+        found = [path / name for name in _IN_A_FOLDER if (path / name).is_file()]
+        if not found:
+            raise InvalidInputError(
+                f"{one_line(file)} is a folder without a plan",
+                hint="write one with `planner suggest ... --out DIR`, with --lock to hold it fast",
+                field="FILE",
+            )
+        path, file = found[0], str(found[0])
+    return _document(file, read_json(stdin if file == "-" else path, file))
+
+
+def _is_folder(path: Path) -> bool:
+    """Return whether a path is a folder; one that nothing can have is none."""
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
+
+
+def read_json(source: Path | BinaryIO, file: str) -> dict[str, Any]:
+    """Return the JSON object that a file holds.
+
+    Raises:
+        InvalidInputError: it cannot be read, is too large, or holds none.
+    """
+    name = one_line(file)
+    try:
+        if isinstance(source, Path):
+            with source.open("rb") as stream:
+                raw = stream.read(LARGEST_FILE + 1)
+        else:
+            raw = source.read(LARGEST_FILE + 1)
+    except (OSError, ValueError) as error:
+        said = getattr(error, "strerror", None) or error
+        raise InvalidInputError(f"cannot read {name}: {said}", field="FILE") from None
+    if len(raw) > LARGEST_FILE:
+        raise InvalidInputError(
+            f"{name} is larger than {LARGEST_FILE >> 20} MiB",
+            hint="give one plan, request or lock",
+            field="FILE",
+        )
+    try:
+        value = json.loads(raw.decode("utf-8-sig"), parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        said = "nested too deeply" if isinstance(error, RecursionError) else one_line(str(error))
+        raise InvalidInputError(
+            f"{name} is not JSON: {said}",
+            hint="give a plan (`planner suggest --json`), a request or a lock",
+            field="FILE",
+        ) from None
+    if not isinstance(value, dict):
+        raise InvalidInputError(
+            f"{name} holds no JSON object",
+            hint="a plan, a request and a lock are objects: one in a file",
+            field="FILE",
+        )
+    return value
+
+
+def locked_parts(data: Mapping[str, Any], file: str) -> None:
+    """Refuse a lock of another version, or without its parts.
+
+    Raises:
+        InvalidInputError: says which, and how to write it again.
+    """
+    version = data.get("lock_version")
+    again = "write it again: `planner suggest ... --out DIR --lock`"
+    if version != LOCK_VERSION or isinstance(version, bool):
+        raise InvalidInputError(
+            f"{one_line(file)} is a lock of version {one_line(repr(version)[:40])}, not {LOCK_VERSION}",
+            hint=again,
+            field="FILE",
+        )
+    for part in ("request", "answer", "versions", "files"):
+        if not isinstance(data.get(part), Mapping):
+            raise InvalidInputError(
+                f"the lock {one_line(file)} has no {part}", hint=again, field="FILE"
+            )
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(f"{constant} is no number of JSON")
+
+
+def _document(file: str, data: dict[str, Any]) -> Document:
+    """Return a document by the keys that only its kind has."""
+    if "lock_version" in data:
+        locked_parts(data, file)
+        return Document(file=file, kind="lock", facts=read_facts(data["answer"]), data=data)
+    if data.get("ok") is False:
+        raise InvalidInputError(
+            f"{one_line(file)} is an answer without a plan",
+            hint="its error says why there is none",
+            field="FILE",
+        )
+    if "chosen" in data:
+        return Document(file=file, kind="plan", facts=read_facts(data), data=data)
+    if "memory" in data and "time" in data:
+        return Document(file=file, kind="estimate", facts=read_facts(data), data=data)
+    if "model" in data:
+        return _planned(file, data)
+    raise InvalidInputError(
+        f"{one_line(file)} is no plan, no request and no lock",
+        hint='a plan has "chosen", a request "model", a lock "lock_version"',
+        field="FILE",
+    )
+
+
+def _planned(file: str, data: dict[str, Any]) -> Document:
+    """Return a request's plan, or that nothing fits."""
+    request = parse_request(data)
+    try:
+        resolved, plan = answers.suggest(request, allow_paths=True)
+    except NothingFitsError as error:
+        return Document(
+            file=file,
+            kind="request",
+            facts=None,
+            refusal=one_line(error.message),
+            hint=one_line(error.hint),
+            data=data,
+        )
+    answer = answers.answer_plan(resolved, plan, request.id)
+    return Document(file=file, kind="request", facts=read_facts(answer), data=data)

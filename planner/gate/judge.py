@@ -1,0 +1,93 @@
+"""Files and what is wished of them -> verdicts; two files -> their differences."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from planner.core.errors import InvalidInputError, NothingFitsError
+from planner.gate.differences import Change, differences
+from planner.gate.documents import Document, read_document
+from planner.gate.facts import Facts, one_line
+from planner.gate.limits import GROWTH, Check, Limit, judge
+from planner.gate.lock import check_lock
+from planner.gate.verdict import Verdict, nothing_fits
+
+BASELINE = "the baseline"
+"""What stdin is called where something is compared with it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What a file is to hold."""
+
+    limits: tuple[Limit, ...] = ()
+    baseline: str | None = None
+    """A file."""
+    growth: float | None = GROWTH
+    """By what fraction an amount without a limit may exceed the baseline's; None: by any."""
+    is_locked: bool = False
+
+
+def judge_files(files: Sequence[str], wishes: Wishes, stdin: BinaryIO) -> tuple[Verdict, ...]:
+    """Return the verdict on each file.
+
+    Raises:
+        PlannerError: a file cannot be read, or a wish not be judged.
+    """
+    if wishes.baseline is not None and len(files) > 1:
+        raise InvalidInputError(
+            f"one baseline for {len(files)} files",
+            hint="check each file with a baseline of its own",
+            field="--baseline",
+        )
+    if [*files, wishes.baseline].count("-") > 1:
+        raise InvalidInputError("- is stdin, and can be read once", hint="give files", field="FILE")
+    baseline = None if wishes.baseline is None else _compared(wishes.baseline, stdin)
+    return tuple(_verdict(file, wishes, baseline, stdin) for file in files)
+
+
+def _verdict(file: str, wishes: Wishes, baseline: Facts | None, stdin: BinaryIO) -> Verdict:
+    document = read_document(file, stdin)
+    if document.facts is None:
+        return Verdict(document=document, checks=(nothing_fits(document),))
+    checks = judge(document.facts, wishes.limits, baseline, wishes.growth)
+    compared, changes = None, tuple[Change, ...]()
+    if wishes.is_locked:
+        checks, changes = _locked(document, checks)
+        compared = "what was locked"
+    if baseline is not None:
+        compared = BASELINE if wishes.baseline == "-" else wishes.baseline
+        changes = differences(baseline, document.facts)
+    return Verdict(document=document, checks=checks, baseline=compared, changes=changes)
+
+
+def _locked(
+    document: Document, checks: tuple[Check, ...]
+) -> tuple[tuple[Check, ...], tuple[Change, ...]]:
+    try:
+        of_lock, changes = check_lock(document)
+    except NothingFitsError as error:
+        message = f"nothing fits any more: {one_line(error.message)}"
+        broken = Check(code="CHK006", name="locked-plan", level="error", message=message)
+        return (*checks, broken), ()
+    return (*checks, *of_lock), changes
+
+
+def compare_files(one: str, other: str, stdin: BinaryIO) -> tuple[Change, ...]:
+    """Return what differs between two files.
+
+    Raises:
+        PlannerError: one of them cannot be read, or has no plan.
+    """
+    if one == other == "-":
+        raise InvalidInputError("- is stdin, and can be read once", hint="give files", field="FILE")
+    return differences(_compared(one, stdin), _compared(other, stdin))
+
+
+def _compared(file: str, stdin: BinaryIO) -> Facts:
+    document = read_document(file, stdin)
+    if document.facts is None:
+        raise NothingFitsError(
+            f"{one_line(file)} has no plan to compare with: {document.refusal}", document.hint
+        )
+    return document.facts

@@ -1,0 +1,98 @@
+"""What was judged of every file, as values: the formats decide how it looks."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from planner.answers import SCHEMA_VERSION
+from planner.gate.differences import Change
+from planner.gate.documents import Document
+from planner.gate.limits import Check
+from planner.report.check_codes import NAMES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """One file, judged."""
+
+    document: Document
+    checks: tuple[Check, ...]
+    baseline: str | None = None
+    """What it is compared with, in words; None where with nothing."""
+    changes: tuple[Change, ...] = ()
+
+    @property
+    def broken(self) -> tuple[Check, ...]:
+        """Return what does not hold."""
+        return tuple(check for check in self.checks if check.level == "error")
+
+    @property
+    def fits(self) -> bool:
+        """Return whether there is a layout that fits."""
+        return not any(check.code == "CHK001" for check in self.broken)
+
+    @property
+    def title(self) -> str:
+        """Return what the file plans."""
+        facts = self.document.facts
+        return facts.title if facts else "no plan"
+
+    @property
+    def sentence(self) -> str:
+        """Return the outcome in one sentence."""
+        judged = [check for check in self.checks if check.level != "warning"]
+        if self.broken:
+            return f"{len(self.broken)} of {len(judged)} checks failed"
+        return f"{len(judged)} {'check' if len(judged) == 1 else 'checks'} passed"
+
+
+def nothing_fits(document: Document) -> Check:
+    """Return the check of a request that no layout of fits."""
+    return Check(
+        code="CHK001",
+        name=NAMES["CHK001"],
+        level="error",
+        message=document.refusal,
+        hint=document.hint,
+    )
+
+
+def change_answer(change: Change) -> dict[str, Any]:
+    """Return a change as JSON, amounts in base units."""
+    return {
+        "field": change.field,
+        "label": change.label,
+        "before": change.before,
+        "after": change.after,
+        "growth": change.growth,
+    }
+
+
+def verdicts_answer(verdicts: tuple[Verdict, ...]) -> dict[str, Any]:
+    """Return all verdicts as JSON."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "ok": not any(verdict.broken for verdict in verdicts),
+        "files": [
+            {
+                "file": verdict.document.file,
+                "kind": verdict.document.kind,
+                "ok": not verdict.broken,
+                "facts": dict(verdict.document.facts.values) if verdict.document.facts else None,
+                "checks": [
+                    {
+                        "code": check.code,
+                        "name": check.name,
+                        "level": check.level,
+                        "message": check.message,
+                        "hint": check.hint,
+                        "file": check.file or verdict.document.file,
+                        "line": check.line,
+                    }
+                    for check in verdict.checks
+                ],
+                "baseline": verdict.baseline,
+                "changes": [change_answer(change) for change in verdict.changes],
+            }
+            for verdict in verdicts
+        ],
+    }

@@ -1,0 +1,149 @@
+"""The frontiers of a sweep -> a table and a plot of each, for a terminal."""
+
+from collections.abc import Callable, Sequence
+from math import log10
+from string import ascii_letters
+
+from planner.core.units import format_bytes, format_count
+from planner.report.values import Heading, ReportRow, ReportTable, Terminal, table_text
+from planner.sweep.frontier import (
+    Frontier,
+    Outcome,
+    Point,
+    clusters_for_models,
+    models_for_clusters,
+)
+
+_MOST_TABLES = 6
+"""Of each question; the file has all."""
+_MOST_ROWS = 12
+_FEWEST_DRAWN = 3
+_PLOT_ROWS = 10
+_PLOT_COLUMNS = 60
+
+
+def outcome_text(found: Outcome, terminal: Terminal) -> str:
+    """Return which cluster suits each model, and which model each cluster."""
+    refused = ", ".join(f"{count:,} {kind}" for kind, count in sorted(found.refused.items()))
+    lines = [f"{len(found.points):,} plans" + (f"; no plan: {refused}" if refused else "")]
+    clusters, models = clusters_for_models(found), models_for_clusters(found)
+    lines += [_clusters_text(frontier, terminal) for frontier in clusters[:_MOST_TABLES]]
+    lines += [_models_text(frontier, terminal) for frontier in models[:_MOST_TABLES]]
+    left = sum(max(0, len(each) - _MOST_TABLES) for each in (clusters, models))
+    lines += [f"{left:,} more models and clusters are in the file"] if left else []
+    return "\n\n".join(lines) + "\n"
+
+
+def _clusters_text(frontier: Frontier, terminal: Terminal) -> str:
+    shown = _shown(frontier)
+    headings = (
+        Heading(name=""),
+        Heading(name="cluster", is_key=True),
+        Heading(name="price"),
+        Heading(name="strategy"),
+        Heading(name="batch", is_number=True, is_detail=True),
+        Heading(name="memory", is_number=True, is_detail=True),
+        Heading(name="tokens/s", is_number=True),
+    )
+    rows = tuple(
+        ReportRow(cells=(mark, point.cluster, _price(point), *_figures(point)))
+        for mark, point in shown
+    )
+    price = "dollars per hour" if frontier.is_priced else "GPUs"
+    table = ReportTable(
+        title=f"Which cluster for {frontier.of}",
+        note=_note(frontier, f"tokens/s and {price}"),
+        headings=headings,
+        rows=rows,
+    )
+    across: Callable[[Point], float] = _usd if frontier.is_priced else _gpus
+    return f"{table_text(table, terminal)}{_plot(shown, across, price)}"
+
+
+def _models_text(frontier: Frontier, terminal: Terminal) -> str:
+    shown = _shown(frontier)
+    headings = (
+        Heading(name=""),
+        Heading(name="model", is_key=True),
+        Heading(name="parameters", is_number=True),
+        Heading(name="strategy"),
+        Heading(name="batch", is_number=True, is_detail=True),
+        Heading(name="memory", is_number=True, is_detail=True),
+        Heading(name="tokens/s", is_number=True),
+    )
+    rows = tuple(
+        ReportRow(cells=(mark, point.model, format_count(point.parameters), *_figures(point)))
+        for mark, point in shown
+    )
+    table = ReportTable(
+        title=f"Which model fits {frontier.of}",
+        note=_note(frontier, "parameters and tokens/s"),
+        headings=headings,
+        rows=rows,
+    )
+    return f"{table_text(table, terminal)}{_plot(shown, _parameters, 'parameters')}"
+
+
+def _shown(frontier: Frontier) -> list[tuple[str, Point]]:
+    return list(zip(ascii_letters, frontier.points[:_MOST_ROWS], strict=False))
+
+
+def _note(frontier: Frontier, amounts: str) -> str:
+    more = len(frontier.points) - _MOST_ROWS
+    left = f", {more:,} more in the file" if more > 0 else ""
+    return f"of {frontier.out_of:,} plans, those that none beats in {amounts}{left}"
+
+
+def _figures(point: Point) -> tuple[str, ...]:
+    return (
+        point.family,
+        f"{point.global_batch_size:,}",
+        format_bytes(point.reserved_bytes),
+        format_count(point.tokens_per_second),
+    )
+
+
+def _price(point: Point) -> str:
+    price = f", {point.usd_per_hour:,.2f} $/h" if point.usd_per_hour else ""
+    return f"{point.gpus:,} GPU{'s' if point.gpus > 1 else ''}{price}"
+
+
+def _usd(point: Point) -> float:
+    return point.usd_per_hour or 0.0
+
+
+def _gpus(point: Point) -> float:
+    return point.gpus
+
+
+def _parameters(point: Point) -> float:
+    return point.parameters
+
+
+def _plot(shown: Sequence[tuple[str, Point]], across: Callable[[Point], float], name: str) -> str:
+    """Return the points by their letters, both axes in powers; of two there is nothing to draw."""
+    if len(shown) < _FEWEST_DRAWN:
+        return ""
+    columns = _places([across(point) for _, point in shown], _PLOT_COLUMNS)
+    rows = _places([point.tokens_per_second for _, point in shown], _PLOT_ROWS)
+    grid = [[" "] * _PLOT_COLUMNS for _ in range(_PLOT_ROWS)]
+    for (mark, _), column, row in zip(shown, columns, rows, strict=True):
+        grid[_PLOT_ROWS - 1 - row][column] = mark
+    fastest = max(point.tokens_per_second for _, point in shown)
+    body = ["  | " + "".join(line).rstrip() for line in grid]
+    most, least = (format_count(pick(across(point) for _, point in shown)) for pick in (max, min))
+    return "\n\n" + "\n".join(
+        [
+            f"  {format_count(fastest)} tokens/s",
+            *(line.rstrip() for line in body),
+            "  +" + "-" * _PLOT_COLUMNS,
+            f"    {least} to {most} {name}",
+        ]
+    )
+
+
+def _places(values: Sequence[float], size: int) -> list[int]:
+    """Return where each value stands between the least and the most, by its logarithm."""
+    powers = [log10(value) for value in values]
+    least, span = min(powers), max(powers) - min(powers)
+    return [round((power - least) / span * (size - 1)) if span else 0 for power in powers]

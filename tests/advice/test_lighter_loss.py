@@ -1,0 +1,79 @@
+"""A loss without logits is taken before the host's memory, where the request leaves it open."""
+
+from typing import Any
+
+import pytest
+
+from planner import answers
+from planner.advice.plan import Plan
+from planner.core.errors import NothingFitsError
+from planner.domain.strategy import Offload
+from planner.request.schema import Resolved, parse_request
+
+QWEN_ON_8_A100 = {
+    "model": "Qwen/Qwen2.5-32B",
+    "cluster": {"gpu": "a100-sxm-80gb", "gpus_per_node": 8},
+    "recipe": {
+        "framework": "deepspeed",
+        "precision": "bf16-mixed",
+        "sequence_length": 8192,
+        "global_batch_size": 16,
+    },
+}
+"""modelscope/ms-swift examples/train/full/qwen2_5_32b.sh: ZeRO-3 with Liger's loss, nothing offloaded."""
+QWEN_ON_A_4090 = {
+    "model": "Qwen/Qwen2.5-0.5B",
+    "cluster": {"gpu": "rtx-4090", "gpus_per_node": 1},
+    "recipe": {"sequence_length": 32768, "global_batch_size": 1, "framework": "accelerate"},
+}
+
+
+def asked(request: dict[str, Any], **changes: Any) -> tuple[Resolved, Plan]:
+    recipe = request["recipe"] | changes.pop("recipe", {})
+    return answers.suggest(
+        parse_request({**request, **changes, "recipe": recipe}), allow_paths=False
+    )
+
+
+def test_logits_go_before_the_optimizer_does() -> None:
+    resolved, plan = asked(QWEN_ON_8_A100)
+    assert plan.chosen.strategy.family == "zero-3"
+    assert plan.job.recipe.loss == resolved.job.recipe.loss == "fused"
+    assert plan.launch.targets == ("trainer",)
+    assert [each.text for each in resolved.assumptions if each.field == "recipe.loss"] == [
+        "a fused loss, which never holds all logits: with them only offload fits, or nothing"
+    ]
+
+
+def test_a_loss_that_was_asked_for_stays() -> None:
+    resolved, plan = asked(QWEN_ON_8_A100, recipe={"loss": "standard"})
+    assert plan.job.recipe.loss == "standard"
+    assert plan.chosen.strategy.offloads_optimizer
+    assert not [each for each in resolved.assumptions if each.field == "recipe.loss"]
+
+
+@pytest.mark.parametrize("asks", [{"offload": "optimizer+parameters"}, {"offload": "optimizer"}])
+def test_offload_that_was_asked_for_stays(asks: dict[str, str]) -> None:
+    _, plan = asked(QWEN_ON_8_A100, strategy=asks)
+    assert plan.chosen.strategy.offload == Offload(asks["offload"])
+    assert plan.job.recipe.loss == "standard"
+
+
+def test_where_nothing_fits_with_logits_something_may_without() -> None:
+    with pytest.raises(NothingFitsError):
+        asked(QWEN_ON_A_4090, recipe={"loss": "standard"})
+    _, plan = asked(QWEN_ON_A_4090)
+    assert plan.job.recipe.loss in {"fused", "chunked"}
+    assert plan.chosen.fits
+    assert plan.launch.targets
+
+
+def test_what_fits_with_logits_keeps_them() -> None:
+    _, plan = asked(QWEN_ON_A_4090, recipe={"sequence_length": 1024})
+    assert plan.job.recipe.loss == "standard"
+
+
+def test_the_memory_of_a_suggestion_is_that_of_its_loss() -> None:
+    resolved, candidate = answers.memory_request(parse_request(QWEN_ON_8_A100), allow_paths=False)
+    assert resolved.job.recipe.loss == "fused"
+    assert not candidate.strategy.offloads_optimizer

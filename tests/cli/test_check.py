@@ -1,0 +1,126 @@
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from click.shell_completion import ShellComplete
+
+from planner import cli
+
+REQUEST = {"model": "gpt2", "cluster": {"gpu": "a100", "gpus_per_node": 2}}
+TOO_LARGE = {"model": "meta-llama/Llama-2-70b-hf", "cluster": {"gpu": "t4", "gpus_per_node": 1}}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "request.json").write_text(json.dumps(REQUEST))
+    (tmp_path / "large.json").write_text(json.dumps(TOO_LARGE))
+    return tmp_path
+
+
+def planner(
+    *arguments: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> tuple[int, str, str]:
+    """Return how the command ends, and what it prints."""
+    monkeypatch.setattr("sys.argv", ["planner", *arguments])
+    code = 0
+    try:
+        cli.main()
+    except SystemExit as end:
+        code = int(end.code or 0)
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["check", "request.json"], 0, "1 check passed"),
+        (["check", "request.json", "--max-memory", "100%"], 0, "2 checks passed"),
+        (["check", "request.json", "--max-memory", "1GiB"], 4, "FAIL  CHK002"),
+        (["check", "large.json", "--max-memory", "1GiB"], 3, "FAIL  CHK001"),
+        (["check", "large.json", "request.json"], 3, "1 check passed"),
+        (["check", "request.json", "--baseline", "request.json"], 0, "Nothing differs"),
+        (["check", "request.json", "--max-step", "nan"], 2, "hint: such as 900ms"),
+        (["check", "request.json", "--max-cost", "5"], 2, "(--max-cost)"),
+        (["check", "request.json", "--max-step", "+5%"], 2, "--baseline FILE"),
+        (["check", "request.json", "--write", "pdf=x"], 2, "FORMAT=FILE"),
+        (["check", "request.json", "--write", "text=no/such/x"], 2, "cannot write"),
+        (["check", "request.json", "--locked"], 2, "no lock"),
+        (["check", "request.json", "--baseline", "large.json"], 3, "no plan to compare"),
+        (["check", "none.json"], 2, "No such file"),
+        (["check", "."], 2, "a folder without a plan"),
+        (["check"], 2, "Missing argument"),
+        (["diff", "request.json", "request.json"], 0, "Nothing differs from request.json"),
+        (["diff", "request.json", "request.json", "--format", "markdown"], 0, "Nothing differs"),
+        (["diff", "-", "-"], 2, "read once"),
+    ],
+)
+def test_each_outcome_has_its_exit_code_and_its_words(
+    arguments: Sequence[str],
+    code: int,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ended, out, err = planner(*arguments, monkeypatch=monkeypatch, capsys=capsys)
+    assert ended == code, out + err
+    assert said in out + err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("flags", [["--json"], ["--format", "json"], ["--format=json"]])
+def test_json_is_an_object_whatever_happens(
+    flags: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = planner("check", "request.json", *flags, monkeypatch=monkeypatch, capsys=capsys)
+    assert (code, json.loads(out)["ok"]) == (0, True)
+    code, out, _ = planner("check", "none.json", *flags, monkeypatch=monkeypatch, capsys=capsys)
+    assert (code, json.loads(out)["error"]["field"]) == (2, "FILE")
+    code, out, _ = planner(
+        "diff", "request.json", "request.json", *flags, monkeypatch=monkeypatch, capsys=capsys
+    )
+    assert json.loads(out) == {"schema_version": "1.0", "changes": []}
+
+
+def test_other_formats_are_written_beside_what_is_printed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written = [f"--write={name}=out.{name}" for name in ("markdown", "junit", "sarif", "github")]
+    arguments = ("check", "request.json", "--max-step", "1us", *written)
+    code, out, _ = planner(*arguments, monkeypatch=monkeypatch, capsys=capsys)
+    assert (code, "CHK003" in out) == (4, True)
+    for name in ("markdown", "junit", "sarif", "github"):
+        text = (folder / f"out.{name}").read_text()
+        assert "CHK003" in text
+        assert "\x1b" not in text
+
+
+def test_a_request_is_read_from_a_pipe_by_the_real_command() -> None:
+    code = "import sys; from planner.cli import main; sys.argv = ['planner', 'check', '-']; main()"
+    command = [sys.executable, "-c", code]
+    ended = subprocess.run(
+        command, input=json.dumps(REQUEST), capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.startswith("-: openai-community/gpt2 on 2 x a100")
+
+
+def test_the_shell_completes_the_commands_their_flags_and_formats() -> None:
+    shell = ShellComplete(cli.cli, {}, "planner", "_PLANNER_COMPLETE")
+
+    def offered(words: list[str], start: str) -> set[str]:
+        return {each.value for each in shell.get_completions(words, start)}
+
+    assert offered([], "ch") == {"check"}
+    assert offered(["check"], "--max-") == {
+        "--max-memory", "--max-step", "--max-gpu-hours", "--max-cost", "--max-growth"
+    }  # fmt: skip
+    assert offered(["check", "--format"], "") == {
+        "text", "json", "markdown", "github", "junit", "sarif"
+    }  # fmt: skip
+    assert offered(["diff", "--format"], "") == {"text", "json", "markdown"}
+    assert offered(["suggest"], "--loc") == {"--lock"}

@@ -1,0 +1,63 @@
+"""From `planner suggest` to fifty steps, by pasting nothing but what was printed."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from launched import GPT2, LLAMA, run
+from test_deepspeed import weights_of
+
+PLANNER = str(Path(sys.executable).with_name("planner"))
+STEPS = 50
+
+
+def config_alone(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(GPT2))
+
+
+def with_weights(folder: Path) -> None:
+    weights_of(LLAMA, folder)
+
+
+JOBS: dict[str, tuple[Callable[[Path], None], tuple[str, ...], str]] = {
+    "pretraining": (config_alone, (), "random weights"),
+    "fine-tuning": (with_weights, (), "pretrained weights of "),
+    "lora": (with_weights, ("--method", "lora"), "pretrained weights of "),
+}
+"""The model that the user has, what is asked for, and what the run says that it starts from."""
+
+
+def commands(text: str) -> list[str]:
+    """Return what the README's blocks of commands hold, each a paste."""
+    return re.findall(r"^```bash\n(.*?)\n```$", text, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_a_new_users_first_run_ends_with_a_model(job: str, tmp_path: Path) -> None:
+    make, flags, start = JOBS[job]
+    make(tmp_path / "mine")
+    asked = ["suggest", "mine", "--gpus", "2", "--seq-len", "16", "--global-batch-size", "16"]
+    done = subprocess.run(
+        [PLANNER, *asked, *flags, "--out", "bundle"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    read = re.search(r"^wrote bundle: read (\S+) first$", done.stdout + done.stderr, re.MULTILINE)
+    assert read is not None
+    readme = tmp_path / read[1]
+    (trial,) = (each for each in commands(readme.read_text()) if "--cpu" in each)
+    output = run(readme.parent, "bash", "-c", trial).output()
+    assert f"starting from {start}" in output
+    assert f"\nstep {STEPS}/{STEPS}: loss " in output
+    folder = re.match(r"\(cd (\w+) .* --output (\w+)\)$", trial)
+    assert folder is not None
+    final = readme.parent / folder[1] / folder[2] / "final"
+    assert list(final.glob("adapter_model.safetensors" if job == "lora" else "model*.safetensors"))

@@ -1,0 +1,123 @@
+"""The pictures of the result page: trade-offs as points, a pipeline as rows of strokes."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from planner import answers
+from planner.advice.plan import Plan
+from planner.core.units import format_count, format_seconds
+from planner.domain.strategy import PipelineSchedule
+from planner.parallel.schedule import StageSeconds, simulate
+from planner.report.plan import shown_points
+from planner.report.summary import Verdict, heading, tiles, verdict
+from planner.request.schema import parse_request
+from web.scatter import Point, draw_scatter
+from web.timeline import draw_timeline
+
+CARD, USABLE = 80 * 2**30, 79 * 2**30
+
+
+def plan(**request: object) -> Plan:
+    _, chosen = answers.suggest(parse_request(request), allow_paths=False)
+    return chosen
+
+
+@pytest.fixture(scope="module")
+def gpt2() -> Plan:
+    return plan(model="gpt2", cluster={"gpu": "a100", "gpus_per_node": 4})
+
+
+def test_points_lie_where_their_figures_are(gpt2: Plan) -> None:
+    points = [
+        Point(candidate=point.candidate, gpus=point.gpus, href=f"/plan?{index}")
+        for index, point in enumerate(shown_points(gpt2))
+    ]
+    svg = str(draw_scatter(points, card_bytes=CARD, usable_bytes=USABLE))
+    centres = re.findall(r'<circle cx="([\d.]+)%" cy="([\d.]+)"', svg)
+    across, up = zip(*((float(x), float(y)) for x, y in centres), strict=True)
+    memory = [float(point.candidate.memory.reserved_bytes) for point in points]
+    step = [float(point.candidate.step_time.step_seconds) for point in points]
+    by_memory = sorted(range(len(points)), key=memory.__getitem__)
+    by_step = sorted(range(len(points)), key=step.__getitem__)
+    assert sorted(range(len(points)), key=across.__getitem__) == by_memory
+    assert sorted(range(len(points)), key=lambda i: -up[i]) == by_step
+    for index, point in enumerate(points):
+        assert f'href="/plan?{index}" aria-label="{point.title}"' in svg
+
+
+def test_the_chosen_point_is_drawn_last_and_leads_nowhere(gpt2: Plan) -> None:
+    chosen = Point(candidate=gpt2.chosen, gpus=4, href="", is_chosen=True)
+    other = Point(candidate=gpt2.alternatives[0].candidate, gpus=4, href="/plan?a=<b>")
+    svg = str(draw_scatter([chosen, other], card_bytes=CARD, usable_bytes=USABLE))
+    assert svg.index("point chosen") > svg.index('class="point"')
+    assert svg.count("<a ") == 1
+    assert "<b>" not in svg
+
+
+@pytest.mark.parametrize(("stages", "virtual"), [(4, 1), (32, 1), (8, 4)])
+def test_a_pipeline_is_a_small_picture_of_every_operation(stages: int, virtual: int) -> None:
+    each = StageSeconds(forward=1.0, backward=2.0)
+    schedule = PipelineSchedule("interleaved-1f1b" if virtual > 1 else "1f1b")
+    timeline = simulate(schedule, [each] * stages, micro_batches=stages, virtual=virtual)
+    svg = str(draw_timeline(timeline))
+    assert len(svg) <= 20_000
+    strokes = re.findall(r"h\d+", "".join(re.findall(r' d="([^"]+)"', svg)))
+    assert len(strokes) == len(timeline.spans)
+    assert re.findall(r'class="stage"[^>]*>(\d+)<', svg) == [str(s) for s in range(stages)]
+
+
+def test_strokes_end_where_the_operations_do() -> None:
+    each = StageSeconds(forward=1.0, backward=2.0)
+    timeline = simulate(PipelineSchedule("gpipe"), [each, each], micro_batches=2)
+    (forward,) = re.findall(r'class="forward"[^>]* d="([^"]+)"', str(draw_timeline(timeline)))
+    # Nine seconds on 2000 steps: stage 0 works from 0 to 2, stage 1 from 1 to 3.
+    assert forward == "M0 9h222m0 0h222M222 31h222m0 0h223"
+
+
+@pytest.mark.parametrize(
+    ("request_", "title"),
+    [
+        ({"model": "gpt2", "cluster": {"gpu": "a100"}}, "No parallelism on 1 GPU"),
+        (
+            {
+                "model": "meta-llama/Llama-2-7b-hf",
+                "cluster": {"gpu": "a100", "gpus_per_node": 8},
+                "strategy": {"zero_stage": 3, "offload": "optimizer+parameters"},
+            },
+            "ZeRO-3 x offload over 8 GPUs",
+        ),
+        (
+            {
+                "model": "meta-llama/Llama-2-7b-hf",
+                "cluster": {"gpu": "a100", "gpus_per_node": 8},
+                "recipe": {"framework": "megatron"},
+                "strategy": {"tensor_parallel_size": 4, "pipeline_parallel_size": 2},
+            },
+            "tensor parallel 4 x pipeline parallel 2 over 8 GPUs",
+        ),
+    ],
+)
+def test_a_heading_names_what_divides_the_work(request_: dict[str, object], title: str) -> None:
+    chosen = plan(**request_)
+    assert heading(chosen.job, chosen.chosen) == title
+
+
+def test_a_verdict_is_tight_without_room_to_spare(gpt2: Plan) -> None:
+    assert verdict(gpt2.job, gpt2.chosen) is Verdict.FITS
+    assert verdict(gpt2.job, replace(gpt2.chosen, is_comfortable=False)) is Verdict.TIGHT
+    assert verdict(gpt2.job, replace(gpt2.chosen, fits=False)) is Verdict.DOES_NOT_FIT
+
+
+def test_speed_and_its_range_are_the_steps_turned_over(gpt2: Plan) -> None:
+    _, step, speed, run = tiles(gpt2.job, gpt2.chosen)
+    tokens = gpt2.job.recipe.global_batch_size * gpt2.job.recipe.sequence_length
+    seconds = gpt2.chosen.step_time
+    assert speed.amount == format_count(tokens / float(seconds.step_seconds))
+    slowest, fastest = (
+        format_count(tokens / float(each)) for each in (seconds.high_seconds, seconds.low_seconds)
+    )
+    assert speed.trust == f"likely {slowest} to {fastest}"
+    assert step.amount == format_seconds(seconds.step_seconds)
+    assert run.missing_field == "recipe.training_tokens"

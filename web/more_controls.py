@@ -1,0 +1,196 @@
+"""The controls behind "Everything else": whatever the terminal has beside the ones in sight."""
+
+from functools import cache
+from typing import get_args
+
+from planner.catalog import records
+from planner.domain.dimensions import DIMENSIONS
+from planner.domain.strategy import Offload, PipelineSchedule, Recompute
+from planner.parallel.adapters import ALL_LINEAR
+from planner.report.text import FAMILY_NAMES
+from planner.request.lora import LoraRequest
+from planner.request.schema import RecipeRequest
+from web.control import Control, Fieldset, number, plain, select, switch
+
+_CHOSEN = "the planner chooses"
+
+
+@cache
+def more_fieldsets() -> tuple[Fieldset, ...]:
+    """Return the fieldsets that are folded away, in reading order."""
+    return (
+        Fieldset(legend="What you want of the plan", controls=_goal()),
+        Fieldset(legend="Layout you want", controls=(*_layout(), *_pipeline(), *_held())),
+        Fieldset(legend="Data and arithmetic", controls=_recipe()),
+        Fieldset(legend="Adapters", controls=_adapters()),
+        Fieldset(legend="Wiring and power", controls=_links()),
+        Fieldset(legend="What the framework does", controls=_framework()),
+    )
+
+
+def _goal() -> tuple[Control, ...]:
+    return (
+        select("objective", "Best at", "time", ("memory", "gpus", "cost")),
+        number(
+            "max_gpus",
+            "At most so many GPUs",
+            "those of the machine",
+            "their number is open up to it",
+            columns=4,
+        ),
+        Control(
+            name="deadline_hours",
+            label="Deadline",
+            placeholder="none",
+            note="hours; needs the tokens of the run",
+        ),
+    )
+
+
+def _layout() -> tuple[Control, ...]:
+    return (
+        Control(
+            name="strategy",
+            label="Strategy",
+            columns=6,
+            kind="select",
+            placeholder=_CHOSEN,
+            choices=FAMILY_NAMES,
+        ),
+        number("micro_batch_size", "Micro-batch size", _CHOSEN, "sequences per GPU and pass"),
+        number("gradient_accumulation_steps", "Accumulation steps", _CHOSEN),
+        *(
+            number(dimension.field, f"{dimension.name.capitalize()} parallel")
+            for dimension in DIMENSIONS
+        ),
+        number("data_parallel_size", "Data parallel"),
+        number("data_parallel_replicate_size", "Replicas of the shards"),
+        number("data_parallel_shard_size", "GPUs that share a replica"),
+        number("synchronize_every", "Local SGD", "no", "average every so many steps"),
+    )
+
+
+def _pipeline() -> tuple[Control, ...]:
+    return (
+        select("pipeline_schedule", "Pipeline schedule", _CHOSEN, PipelineSchedule.names()),
+        number("virtual_pipeline_size", "Chunks of a stage", _CHOSEN, columns=4),
+        switch("sequence_parallel", "Sequence parallelism", _CHOSEN),
+    )
+
+
+def _held() -> tuple[Control, ...]:
+    return (
+        select("recompute", "Activation recompute", _CHOSEN, Recompute.names(), columns=3),
+        number("recompute_layers", "of so many blocks", "all"),
+        select("offload", "Offload", _CHOSEN, Offload.names(), columns=3),
+        number("activation_offload_layers", "Activations offloaded", "none", "blocks of a stage"),
+    )
+
+
+def _recipe() -> tuple[Control, ...]:
+    recipe = RecipeRequest.model_fields
+    return (
+        select(
+            "task",
+            "Task",
+            "the model's own",
+            ("sequence-classification", "token-classification"),
+        ),
+        select("attention", "Attention", recipe["attention"].default, _names("attention")),
+        select("loss", "Loss", recipe["loss"].default, _names("loss")),
+        Control(
+            name="weights_dtype",
+            label="Weights",
+            kind="select",
+            placeholder="fp32",
+            note="parameters under mixed precision",
+            choices={"fp32": "fp32, said", "config": "as the model's config says"},
+        ),
+        switch("compile", "torch.compile", "no"),
+        Control(
+            name="padding_share",
+            label="Padding",
+            placeholder="none: packed",
+            note="share of the tokens, such as 0.3",
+        ),
+    )
+
+
+def _names(field: str) -> tuple[str, ...]:
+    return get_args(RecipeRequest.model_fields[field].annotation)
+
+
+def _adapters() -> tuple[Control, ...]:
+    return (
+        number(
+            "lora_rank",
+            "LoRA rank",
+            str(LoraRequest.model_fields["rank"].default),
+            "of LoRA and QLoRA alone",
+            columns=6,
+        ),
+        Control(
+            name="lora_targets",
+            label="LoRA targets",
+            columns=6,
+            placeholder="as PEFT has them",
+            note="linears, comma-separated",
+            choices=plain([ALL_LINEAR, "q_proj,v_proj", "q_proj,k_proj,v_proj,o_proj"]),
+        ),
+    )
+
+
+def _links() -> tuple[Control, ...]:
+    return (
+        Control(
+            name="intra_node",
+            label="Link inside a node",
+            columns=6,
+            placeholder="the GPU's own",
+            choices=plain(records.link_names()),
+        ),
+        Control(
+            name="inter_node",
+            label="Link between nodes",
+            columns=6,
+            placeholder="as such nodes are sold, or 8x infiniband-ndr",
+            choices=plain(records.link_names()),
+        ),
+        number(
+            "nvlink_domain_gpus",
+            "GPUs that NVLink joins",
+            "those of a node, or of the GPU's rack",
+            columns=4,
+        ),
+        Control(
+            name="peer_to_peer",
+            label="Direct copies between GPUs",
+            kind="select",
+            placeholder="what the driver allows",
+            choices={"true": "on", "false": "off"},
+        ),
+        number("gpu_power_watts", "Power limit of a GPU", "as it is sold", "watts", columns=4),
+    )
+
+
+def _framework() -> tuple[Control, ...]:
+    return (
+        Control(
+            name="framework_version",
+            label="Release",
+            placeholder="the newest known",
+            note="a name, a number or a date, such as 2022-03",
+        ),
+        select(
+            "gradient_reduce_dtype",
+            "Gradients travel in",
+            "as the framework has it",
+            ("fp32", "bf16"),
+        ),
+        select("expert_dispatch", "A token goes", "once per chosen expert", ("once-per-node",)),
+        switch("tensor_parallel_overlap", "Tensor exchanges beside matmuls"),
+        switch("data_parallel_overlap", "Gradients beside backward"),
+        switch("expert_parallel_overlap", "Expert exchanges beside matmuls"),
+        switch("optimizer_in_backward", "Optimizer steps in backward"),
+        switch("cuda_graphs", "CUDA graphs"),
+    )

@@ -28,4 +28,6 @@ class Optimizer:
     """Temporaries of a step that goes tensor by tensor, in sizes of the largest one."""
     passes: float
     """Tensors the size of the parameters that it reads and writes."""
+    newton_schulz_steps: int = 0
+    """Iterations that make each matrix of a block orthogonal, three matmuls in 16 bit each."""
     source: str

@@ -26,6 +26,15 @@ AUTO_CLASSES = {
 }
 
 _OF_TEXT = ("sequence-classification", "token-classification")
+_GATED_DELTA_RULE = "flash-linear-attention causal-conv1d"
+_SCAN_KERNELS: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text"),
+        _GATED_DELTA_RULE,
+    ),
+    "nemotron_h": "mamba-ssm causal-conv1d",
+}
+"""Packages whose kernels transformers 5.23 takes in place of PyTorch's own operations, where installed."""
 _CLASSIFIED = (*_OF_TEXT, "image-classification")
 _SAMPLE_ARGUMENTS = {
     **dict.fromkeys(_OF_TEXT, "config.vocab_size, config.num_labels"),
@@ -98,6 +107,7 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "needs_scaler": spec.precision == "fp16-mixed",
         "auto_class": AUTO_CLASSES[spec.task],
         "attention": attention_name(spec),
+        "scan_kernels": _SCAN_KERNELS.get(str(spec.model_config.get("model_type"))),
         "flash": _FLASH[spec.flash_version] if spec.attention == "flash" else None,
         "weight_dtype": spec.weight_dtype,
         "compute_dtype": compute_dtype(spec),

@@ -20,25 +20,19 @@ from planner.core.term import (
     RowTerms,
     Term,
     add,
-    bytes_each,
     count,
     micro_batches,
     only_where,
     percent,
     pick,
-    plain,
     ranks,
-    rate,
     seconds,
     total,
 )
 from planner.domain.job import Job
 from planner.domain.strategy import Layout, Strategy
-from planner.parallel import partition
-from planner.parallel.adapters import trained_parameters
-from planner.parallel.partition import Stage
 from planner.parallel.pipeline_schedules import MicroBatchSeconds, idle_share
-from planner.step_time import communication, compute, data_parallel, doubt, offload
+from planner.step_time import communication, compute, data_parallel, doubt, offload, optimizer
 from planner.step_time.doubt import Cause
 from planner.step_time.micro_batch import BACKWARD, FORWARD, OF_ADAPTERS, MicroBatch, Spent, pace
 from planner.step_time.terms import StepTerm
@@ -86,7 +80,7 @@ def estimate_step_time(job: Job, s: Strategy) -> StepTime:
         data_parallel.reduction_term(job, s, reduced),
         data_parallel.gather_term(job, gathered),
         data_parallel.slowdown_term(job, s, reduced, gathered),
-        _optimizer(job, s, stage),
+        optimizer.update(job, s, stage),
         *offload.terms(job, s, stage, slowest.forward, slowest.backward),
         *offload.activation_terms(job, s, stage, slowest.forward, slowest.backward),
     )
@@ -236,24 +230,3 @@ def _pipeline(job: Job, s: Strategy, whole: MicroBatch, slowest: MicroBatch) -> 
 def _schedule_words(s: Layout) -> str:
     chunks = f", {s.virtual_pipeline_size} chunks a stage" if s.virtual_pipeline_size > 1 else ""
     return f"{s.pipeline_schedule}{chunks}"
-
-
-def _optimizer(job: Job, s: Strategy, stage: Stage) -> Term:
-    """The optimizer's update of the trained parameters that a rank owns, where the GPU makes it.
-
-        seconds = passes * stepped_bytes * (D / N + E / M) / hbm
-
-    Source: the framework record's optimizer section.
-    """
-    dense, experts = trained_parameters(job, s, stage)
-    shards = np.where(s.shards_optimizer, partition.dense_shards(s), 1)
-    expert_shards = np.where(s.shards_optimizer, partition.expert_shards(s), 1)
-    on_gpu = np.where(s.offloads_optimizer, 0, 1)
-    parameters = on_gpu * (dense / shards + experts / expert_shards)
-    each = plain(job.optimizer.passes, "passes") * bytes_each(job.precision.stepped_bytes)
-    bandwidth = rate(compute.elementwise_bandwidth(job))
-    return Term(
-        name=StepTerm.OPTIMIZER,
-        arithmetic=each * count(parameters, "parameters") / bandwidth,
-        source=job.optimizer.source,
-    )

@@ -54,6 +54,7 @@ def _data_parallel(job: Job, s: Strategy) -> tuple[Breach, ...]:
             "its LocalSGD averages parameters between whole replicas, without ZeRO",
         ),
         common.loss_scale(job),
+        common.unused_by_backward(job, s),
         refusal(
             s.is_local & (job.recipe.precision == "fp16-mixed"),
             "LocalSGD averages in the precision of the parameters, not with a loss scale",

@@ -49,6 +49,10 @@ WITHOUT_ATTENTION: Mapping[str, tuple[str, ...]] = MappingProxyType(
 PRECISIONS = ("fp32", "tf32", "fp16-mixed", "bf16-mixed", "bf16")
 
 
+WITH_INDEXERS = ("deepseek_v32", "glm_moe_dsa")
+"""Models whose indexers pick keys without gradients."""
+
+
 @remembered(4)
 def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
     """Return why no target writes files for the job."""
@@ -99,6 +103,20 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
 def lacks_attention(job: Job) -> bool:
     """Return whether transformers has the model without the recipe's attention."""
     return job.model.model_type in WITHOUT_ATTENTION.get(job.recipe.attention, ())
+
+
+def unused_by_backward(job: Job, s: Strategy) -> Breach:
+    """Return why replicas without shards do not train a model whose indexer has no gradients.
+
+    Tried on two processes with transformers 5.23: DDP raises in the second step, FSDP2 trains.
+    """
+    return refusal(
+        (job.model.model_type in WITH_INDEXERS)
+        & np.logical_not(s.shards_parameters)
+        & (np.asarray(s.data_parallel_size) > 1),
+        "an indexer's parameters get no gradients, for which DDP waits; FSDP (ZeRO-3) does not",
+        hint="--strategy zero-3",
+    )
 
 
 def precision(job: Job) -> Breach:

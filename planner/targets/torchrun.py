@@ -75,6 +75,7 @@ def _data_parallel(job: Job, s: Strategy) -> tuple[Breach, ...]:
             "ZeRO-1 divides the optimizer's states over all data-parallel ranks",
         ),
         common.loss_scale(job),
+        common.unused_by_backward(job, s),
         refusal((stage == 0) & (shards > 1), "shards need a ZeRO stage"),
         refusal(
             is_selective & (job.recipe.attention == "flash"),

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launched import ACCUMULATED, launch_several
+from launched import ACCUMULATED, launch, launch_several
 from reference import train
-from run_specs import with_layout
+from run_specs import refusal, with_layout
 
 pytestmark = pytest.mark.usefixtures("preloaded")
 
@@ -70,7 +70,6 @@ PICKING: dict[str, Any] = _COMMON | {
 
 
 def test_replicas_and_shards_of_them_step_like_one(tmp_path: Path) -> None:
-    """One of three layouts each: the losses of two processes are those of one."""
     specs = {
         f"{name}-{stage}": with_layout(
             ACCUMULATED, model_config=config | {"model_type": name}, zero_stage=stage
@@ -79,6 +78,17 @@ def test_replicas_and_shards_of_them_step_like_one(tmp_path: Path) -> None:
         for stage in (0, 3)
     }
     for name, run in launch_several(tmp_path, specs, "--no-dropout").items():
-        print(name, run.losses)
         reference = train(specs[name].model_config)
-        assert run.losses == pytest.approx(reference.losses, abs=1e-3)
+        assert run.losses == pytest.approx(reference.losses, abs=1e-5)
+
+
+def test_what_an_indexer_does_not_learn_stops_replicas_alone(tmp_path: Path) -> None:
+    """Its parameters have no gradients: DDP waits for them, FSDP and Trainer's DDP do not."""
+    replicas = with_layout(ACCUMULATED, model_config=PICKING)
+    shards = with_layout(replicas, zero_stage=3)
+    for target in ("torchrun", "accelerate"):
+        assert "indexer" in refusal(replicas, target)
+        assert not refusal(shards, target)
+    assert not refusal(replicas, "trainer")
+    run = launch(tmp_path, shards, "--no-dropout").finish()
+    assert run.losses == pytest.approx(train(PICKING).losses, abs=1e-5)

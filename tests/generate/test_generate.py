@@ -258,6 +258,16 @@ def requirements(text: str) -> list[str]:
     return [line for line in text.splitlines() if not line.startswith("#")]
 
 
+def test_requirements_name_kernels_for_layers_that_scan() -> None:
+    config = {"model_type": "qwen3_next", "architectures": ["Qwen3NextForCausalLM"]}
+    for target in ("torchrun", "accelerate", "trainer"):
+        name = f"{target}/requirements.txt"
+        scanning = generate(replace(SPEC, model_config=config), (target,))[name]
+        assert "flash-linear-attention causal-conv1d" in scanning.splitlines()[-1]
+        assert requirements(scanning) == requirements(generate(SPEC, (target,))[name])
+        assert "flash-linear" not in generate(SPEC, (target,))[name]
+
+
 def test_requirements_are_the_tried_versions_and_leave_an_installed_torch_alone() -> None:
     files = generate(replace(SPEC, oldest_versions={"accelerate": "1.10.1"}), ALL)
     assert requirements(files["torchrun/requirements.txt"]) == [

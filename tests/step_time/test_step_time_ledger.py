@@ -6,7 +6,15 @@ import pytest
 from conftest import JobMaker
 
 from planner.core.term import Quantity, Term, total
-from planner.domain.strategy import Layout, PipelineSchedule, Recompute, Strategy, tabulate, vary
+from planner.domain.strategy import (
+    Layout,
+    Offload,
+    PipelineSchedule,
+    Recompute,
+    Strategy,
+    tabulate,
+    vary,
+)
 from planner.search.candidate import estimate_rows
 from planner.search.space import strategies
 from planner.step_time.communication import pipeline_transfer
@@ -304,3 +312,23 @@ def test_a_row_of_a_table_has_no_term_that_only_others_have(make_job: JobMaker) 
     for row, layout in enumerate((alone, divided)):
         terms = estimate_step_time(job, layout).terms
         assert [t.name for t in table.at(row).terms] == [t.name for t in terms]
+
+
+def test_muon_multiplies_the_matrices_of_blocks_and_nothing_else(make_job: JobMaker) -> None:
+    """GPT-2's blocks: 5 steps of 2 (2 m m n + m m m) FLOPs each, at what the GPU sustains."""
+    muon, adamw = (
+        float(
+            term(
+                estimate_step_time(make_job(recipe={"optimizer": name}), ddp(2)), "optimizer"
+            ).amount
+        )
+        for name in ("muon", "adamw")
+    )
+    side, others = 768, (768, 2304, 3072, 3072)
+    flops = 12 * 5 * sum(2 * (2 * side**2 * other + side**3) for other in others)
+    job = make_job(recipe={"optimizer": "muon"})
+    ideal = flops / job.cluster.gpu.peak_flops["bf16"]
+    passes = adamw * job.optimizer.passes / make_job().optimizer.passes
+    assert ideal < muon - passes < 4 * ideal
+    offloaded = estimate_step_time(job, ddp(2, offload=Offload.OPTIMIZER))
+    assert float(term(offloaded, "optimizer").amount) == 0

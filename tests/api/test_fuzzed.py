@@ -48,7 +48,7 @@ def address() -> Iterator[str]:
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-def test_every_answer_is_described(case: schemathesis.Case, address: str) -> None:
+def test_every_answer_is_described(case: schemathesis.Case[Any], address: str) -> None:
     case.call_and_validate(
         base_url=address,
         checks=[*CHECKS, not_a_server_error],
@@ -56,6 +56,6 @@ def test_every_answer_is_described(case: schemathesis.Case, address: str) -> Non
     )
 
 
-def _at_odds(case: schemathesis.Case) -> list[Any]:
+def _at_odds(case: schemathesis.Case[Any]) -> list[Any]:
     """Return no checks but that of 5xx where the Hub, which is out of reach, would be asked."""
     return [not_a_server_error] if "model" in str(case.path) or case.method == "POST" else []

@@ -55,7 +55,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("generator")
     subprocess.run([uv, "venv", "--quiet", folder / "venv"], check=True)
     python = folder / "venv" / "bin" / "python"
-    install = [uv, "pip", "install", "--quiet", "--system-certs", "--python", python]
+    install = [uv, "pip", "install", "--quiet", "--system-certs", "--python", str(python)]
     subprocess.run([*install, GENERATOR], check=True)
     return python
 

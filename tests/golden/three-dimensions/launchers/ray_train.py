@@ -39,6 +39,7 @@ def work(job: dict[str, Any]) -> None:
     folder = Path(job["folder"])
     os.chdir(folder)
     sys.argv = ["train.py", *job["arguments"]]
+    sys.path.insert(0, str(folder))  # where its modules are
     runpy.run_path(str(folder / "train.py"), run_name="__main__")
 
 

@@ -1,0 +1,38 @@
+"""What happens before the first step: the processes are counted, and the run introduced."""
+
+import argparse
+import os
+import time
+from typing import NoReturn
+
+import torch
+
+from settings import GLOBAL_BATCH_SIZE, MICRO_BATCH_SIZE, WORLD_SIZE
+
+
+def fail(message: str) -> NoReturn:
+    """End the run with one line: the other processes leave the launcher time to end them."""
+    if os.environ.get("LOCAL_RANK", "0") != "0":
+        time.sleep(60)
+    raise SystemExit(message)
+
+
+def require_gpus(args: argparse.Namespace) -> None:
+    """End the run where this machine has fewer GPUs than processes, unless --cpu is given."""
+    processes, gpus = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
+    if gpus < processes and not args.cpu:
+        fail(f"PyTorch finds {gpus} GPUs here for {processes} processes; --cpu trains without")
+
+
+def introduce(args: argparse.Namespace, rank: int, world_size: int) -> None:
+    """Say what training starts from, on how many of which device; end it where those do not fit."""
+    stride = MICRO_BATCH_SIZE * world_size // 2
+    if world_size % 2 or GLOBAL_BATCH_SIZE % stride:
+        shares = f"{GLOBAL_BATCH_SIZE} sequences a step, {MICRO_BATCH_SIZE} at a time"
+        fail(f"{world_size} processes cannot share {shares}: the plan is for {WORLD_SIZE}")
+    start = f"pretrained weights of {args.model}" if args.init == "pretrained" else "random weights"
+    start = f"checkpoint {args.resume}" if args.resume else start
+    device = "CPU" if args.cpu else torch.cuda.get_device_name()
+    planned = "" if world_size == WORLD_SIZE else f" (the plan is for {WORLD_SIZE})"
+    if rank == 0:
+        print(f"starting from {start}, on {world_size} x {device}{planned}", flush=True)

@@ -1,0 +1,86 @@
+"""The command line, and the check of the packages before anything else."""
+
+import argparse
+import importlib.metadata
+import importlib.util
+import os
+from pathlib import Path
+
+from data import KINDS
+from settings import MODEL, REVISION, TRIED
+from start import fail
+
+
+def check_versions() -> None:
+    """Refuse packages older than ran this script; say which others it was not tried with."""
+    for name, (oldest, newest) in TRIED.items():
+        installed = importlib.metadata.version(name)
+        is_older = release(installed) < release(oldest)
+        if is_older and name != "torch":
+            cure = "pip install -r requirements.txt"
+            raise SystemExit(f"{name} {installed} is older than {oldest}, the oldest tried: {cure}")
+        is_tried = not is_older and release(installed) <= release(newest)
+        if not is_tried and os.environ.get("RANK", "0") == "0":
+            span = newest if oldest == newest else f"{oldest} to {newest}"
+            print(f"{name} {installed} was not tried with this script, {span} was", flush=True)
+
+
+def release(version: str) -> tuple[int, ...]:
+    """Return the first two numbers of a version."""
+    return tuple(int(number) for number in version.split(".")[:2])
+
+
+def parse_arguments(about: str | None = None) -> argparse.Namespace:
+    """Read the command line; the defaults are the plan's."""
+    parser = argparse.ArgumentParser(description=(about or "").partition("\n")[0])
+    add = parser.add_argument
+    add("--model", default=MODEL, help="Hub id or local folder")
+    add("--revision", default=REVISION, help="branch, tag or commit of the model on the Hub")
+    add("--init", choices=["pretrained", "random"], help="default: random, without --model")
+    data = parser.add_mutually_exclusive_group()
+    data.add_argument("--data", type=Path, help=f"file or folder: {', '.join(KINDS)}")
+    data.add_argument("--dataset", help="Hub dataset, NAME[:CONFIG]")
+    add("--text-column", help="default: text")
+    formats = ["text", "chat", "prompt-completion"]
+    add("--format", choices=formats, help="default: as the data's columns say")
+    add("--chat-template", type=Path, help="a Jinja file; default: the tokenizer's")
+    add("--padded", action="store_true", help="each text by itself, padded; default: packed")
+    add("--num-proc", type=int, default=1, help="processes of a node that tokenize")
+    add("--streaming", action="store_true", help="read the data in training, not to disk before it")
+    add("--split", default="train", help="the Hub dataset's split to train on")
+    add("--eval-every", type=int, default=0, help="steps between evaluations; 0: none")
+    held_out = parser.add_mutually_exclusive_group()
+    held_out.add_argument("--eval-data", type=Path, help="what to evaluate on, like --data")
+    held_out.add_argument("--eval-split", help="the Hub dataset's split to evaluate on")
+    held_out.add_argument("--eval-share", type=float, default=0.01, help="else, of the data")
+    add("--eval-samples", type=int, default=1000, help="evaluate on no more than that")
+    add("--tokenizer", help="default: the model's")
+    add("--steps", "--max-steps", type=int, default=100, help="optimizer steps in all")
+    add("--lr", type=float, default=0.00015, help="learning rate after the warm-up")
+    add("--warmup", type=float, default=0.01, help="share of the steps; from 1 on, steps")
+    add("--beta2", type=float, default=0.95, help="of AdamW")
+    add("--weight-decay", type=float, default=0.1, help="of matrices alone")
+    add("--clip", type=float, default=1.0, help="largest norm of the gradient")
+    add("--seed", type=int, default=0)
+    add("--cpu", action="store_true", help="train on CPUs, to try the script")
+    add("--no-dropout", action="store_true")
+    add("--profile", help="folder for a trace of the third to fifth step")
+    add("--log", type=Path, help="append one JSON line per step")
+    add("--tensorboard", help="folder for TensorBoard, where that is installed")
+    add("--wandb", help="project of Weights & Biases, where that is installed")
+    add("--save-every", type=int, default=0, help="steps between checkpoints; 0: none")
+    add("--output", type=Path, default=Path("checkpoints"), help="where checkpoints go")
+    add("--keep", type=int, default=0, help="checkpoints to keep, the newest; 0: all")
+    start = parser.add_mutually_exclusive_group()
+    start.add_argument("--resume", type=Path, help="a checkpoint, or latest: the newest there")
+    start.add_argument("--overwrite", action="store_true", help="remove what --output has")
+    add("--save-model", type=Path, help="where the final weights go; default: final in --output")
+    add("--no-save-model", action="store_true", help="do not save the final weights")
+    args = parser.parse_args()
+    args.init = args.init or ("random" if args.model == MODEL else "pretrained")
+    for package in ("tensorboard", "wandb"):
+        if vars(args)[package] and not importlib.util.find_spec(package):
+            fail(f"--{package} needs its package: pip install {package}")
+    if args.data and not args.data.exists():
+        fail(f"there is no {args.data}: paths are relative to the folder of launch.sh")
+    return args

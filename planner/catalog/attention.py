@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from planner.catalog.records import data_root
+from planner.catalog.records import data_root, version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +41,9 @@ def attention_curve(kernel: str, compute_capability: str) -> AttentionCurve:
     """Return the curve of a kernel on GPUs of that capability, of the nearest older, or the default."""
     record = _record()
     mine = [curve for curve in record["curve"] if curve["kernel"] == kernel]
-    wanted = _version(compute_capability)
-    known = [curve for curve in mine if _version(curve["compute_capability"]) <= wanted]
-    chosen = max(known, key=lambda curve: _version(curve["compute_capability"]), default=None)
+    wanted = version(compute_capability)
+    known = [curve for curve in mine if version(curve["compute_capability"]) <= wanted]
+    chosen = max(known, key=lambda curve: version(curve["compute_capability"]), default=None)
     entry = chosen or record["default"]
     return AttentionCurve(
         forward=entry["forward"],
@@ -59,11 +59,6 @@ def attention_curve(kernel: str, compute_capability: str) -> AttentionCurve:
 def attention_kernels() -> tuple[str, ...]:
     """Return the names of all kernels that have a curve."""
     return tuple(sorted({curve["kernel"] for curve in _record()["curve"]}))
-
-
-def _version(compute_capability: str) -> tuple[int, ...]:
-    """Return a capability as numbers; cards of other makers have none and come before all."""
-    return tuple(int(number) for number in compute_capability.split(".") if number)
 
 
 @cache

@@ -239,6 +239,21 @@ def power_exponent() -> float:
     return float(read("calibration", "power")["exponent"])
 
 
+@cache
+def misaligned_slowdown(compute_capability: str, dtype: str) -> float:
+    """Return how much longer a matmul takes whose rows are not aligned: `data/calibration/gemm.toml`."""
+    wanted = version(compute_capability)
+    entries = read("calibration", "gemm")["misaligned"]
+    known = [each for each in entries if version(each["compute_capability"]) <= wanted]
+    latest = max(known, key=lambda each: version(each["compute_capability"]), default={})
+    return float(latest.get(dtype, 1.0))
+
+
+def version(compute_capability: str) -> tuple[int, ...]:
+    """Return a capability as numbers; cards of other makers have none and come before all."""
+    return tuple(int(number) for number in compute_capability.split(".") if number)
+
+
 def usual_batches() -> tuple[tuple[int, int], ...]:
     """Return `data/calibration/batches.toml`: parameters and tokens per optimizer step, ascending."""
     found = read("calibration", "batches")["batch"]

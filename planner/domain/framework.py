@@ -189,6 +189,8 @@ class Matmul:
 
     sustained_fraction: float
     """Share of the isolated speed: the rest goes to clocks, to NCCL and between kernels."""
+    pads_vocabulary: bool
+    """Whether the head is made as wide as kernels like; else as wide as the config says."""
     source: str
 
 

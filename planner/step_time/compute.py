@@ -4,12 +4,13 @@ Notation: T tokens of the micro-batch that a part sees on a rank; t tensor and e
 seconds, for a number or a column of layouts.
 """
 
+import math
 from dataclasses import replace
 
 import numpy as np
 
 from planner.catalog.attention import attention_curve
-from planner.catalog.records import power_exponent
+from planner.catalog.records import misaligned_slowdown, power_exponent
 from planner.core.term import Amount
 from planner.domain.job import Job
 from planner.domain.model import Attention, Linear, Numerics, Part
@@ -39,6 +40,8 @@ _ALIGNED_HEADS, _MISALIGNED = 8, 4.0
 """A batched 16-bit matmul whose heads are no multiple of 8 channels reads them unaligned, at a quarter of the rate
 (NVIDIA, Matrix Multiplication Background, section 3; Megatron-DeepSpeed's 13,824 channels in 128 heads took 30 %
 longer than in 96: bigscience tr11-176B-ml/chronicles-prequel.md)."""
+_ALIGNED = 8
+"""Channels of 16 bit whose rows begin where kernels load whole vectors."""
 _CAST_BYTES = 4
 """Read and written per element that is rounded to fp8, its transpose for backward included."""
 
@@ -97,10 +100,28 @@ def linear(job: Job, s: Strategy, layer: Linear, seen: Amount, dtype: str | None
     local = layer.num_experts / (s.expert_parallel_size if is_routed else 1)
     # Ranks that hold whole experts take turns with the tokens that they have in common.
     rows = seen * layer.experts_per_token / local * (sharing / s.tensor_parallel_size)
-    one = gemm(job, rows, columns, depth, dtype)
+    one = gemm(job, rows, columns, depth, dtype) * _misaligned(job, layer, dtype)
     if dtype == "fp8":
         one = one + _CAST_BYTES * rows * depth / elementwise_bandwidth(job)
     return local * one
+
+
+def _misaligned(job: Job, layer: Linear, dtype: str | None) -> float:
+    """Return how much longer a matmul takes for rows that are not aligned, as of GPT-2's 50,257 words.
+
+        longer = max(1, slowdown / a)
+
+    Notation: slowdown of rows of odd length; a channels that every row's start divides by, at most 8:
+    loads of twice the width take half the time. Compiled, the matrices are padded
+    (torch._inductor.config.shape_padding).
+    Source: `data/calibration/gemm.toml`; BERT's 30,522 words agree with a = 2.
+    """
+    aligned = math.gcd(layer.in_features, layer.out_features, _ALIGNED)
+    if aligned == _ALIGNED or job.framework.matmul.pads_vocabulary or job.recipe.compile:
+        return 1.0
+    dtype = dtype or job.precision.matmul_dtype
+    slowdown = misaligned_slowdown(job.cluster.gpu.compute_capability, dtype)
+    return max(1.0, slowdown / aligned)
 
 
 def attention(job: Job, s: Strategy, part: Part) -> Amount:

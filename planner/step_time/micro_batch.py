@@ -85,6 +85,8 @@ _DECISIVE = (
 )
 """The fields of a layout that decide a part's seconds: few of a search's rows differ in them. A field
 that `part_seconds` comes to read belongs here; tests/test_arithmetic.py compares rows with layouts alone."""
+_CAST_BYTES = 6
+"""Of a weight: read in fp32, written in 16 bit."""
 _OF_WAITS = ("pipeline_parallel_size",)
 """Beside them, where exchanges wait longer next to a pipeline."""
 
@@ -195,12 +197,25 @@ def _part_seconds_in(
     return MicroBatch(spent)
 
 
+def _weight_casts(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Amount:
+    """Seconds in which autocast rounds the weights of a part in forward; their gradients' way back takes as long.
+
+        seconds = (4 + 2) * weights / (hbm_fraction * hbm)
+
+    Source: torch.autocast keeps the copies of a forward pass; ToCopyBackward0.
+    Leaves out: the casts of inputs, which are elementwise work.
+    """
+    if numerics != Numerics.AUTOCAST or job.recipe.lora is not None:
+        return 0.0
+    return _CAST_BYTES * partition.rank_weights(part, s) / compute.elementwise_bandwidth(job)
+
+
 def _compute(job: Job, s: Strategy, part: Part, numerics: Numerics, spent: Column) -> None:
     """Fill in the memory-bound work, and what is repeated."""
     forward = compute.elementwise_forward(job, s, part, numerics)
     backward = compute.elementwise_backward(job, s, part, numerics)
-    routing = compute.routing(job, s, part)
-    forward, backward = forward + routing, backward + routing
+    more = compute.routing(job, s, part) + _weight_casts(job, s, part, numerics)
+    forward, backward = forward + more, backward + more
     spent[Spent.FORWARD_ELEMENTWISE], spent[Spent.BACKWARD_ELEMENTWISE] = forward, backward
     again = _repeats_forward(job, s, part)
     moving = (1 + again) * forward + backward

@@ -30,6 +30,7 @@ def test_what_may_be_fitted_is_declared_with_known_names() -> None:
         assert how.relative in set(fits.FITS) - {record}
     named = {fits.RECORDS.get(name, name) for name in records.framework_names()}
     assert set(fits.FITS) <= named
+    assert not set(fits.PROFILED) & set(fits.FITS)
 
 
 def test_a_fit_finds_the_constants_that_made_the_seconds() -> None:

@@ -40,6 +40,11 @@ START = {
 }
 """Judgement of a framework that nobody timed, where every fit begins."""
 _OF_ALL = tuple(name for name in START if name != "host.layer_seconds")
+_OF_KERNELS = (
+    "matmul.sustained_fraction",
+    "memory_bound.forward_passes",
+    "memory_bound.backward_passes",
+)
 PULL = 0.005
 """What a constant costs that strays from `START` by a factor e: runs that say nothing of it keep it."""
 MOST_JOBS = 40
@@ -94,25 +99,23 @@ RELEASES = {
 """Constants of a release that were set on all runs of a source, by both. Composer's of early 2023 were set on every other
 of its own, and stay."""
 FITS = {
-    "torch": Fit(
-        constants=(
-            "matmul.sustained_fraction",
-            "memory_bound.forward_passes",
-            "memory_bound.backward_passes",
-        ),
+    "torchtitan": Fit(
+        constants=_OF_KERNELS,
         sources={"mosaic": of_the_record, "torchtitan": every},
         relative="megatron",
     ),
     "megatron": Fit(
         constants=_OF_ALL,
         sources={"bloom": every, "papers": every, "vtrain_multi": every, "vtrain_single": every},
-        relative="torch",
+        relative="torchtitan",
     ),
     "nanotron": Fit(constants=_OF_ALL, sources={"nanotron": without_pipeline}, relative="megatron"),
 }
 """By framework record."""
-RECORDS = dict.fromkeys(("accelerate", "composer", "deepspeed", "torchtitan"), "torch")
+RECORDS = {"composer": "torchtitan"}
 """Frameworks that take those constants from another's record."""
+PROFILED = ("accelerate", "deepspeed", "torch")
+"""Frameworks whose constants were set on profiles of kernels, and on no run's time: they stay."""
 KERNELS, RELATIVE_KERNEL = {"mosaic": "flash-1", "nemo": "cudnn"}, "flash-2"
 """Attention kernels whose share of the peak was set on a source, and what they resemble."""
 
@@ -126,12 +129,12 @@ class Constants:
     """The source that had no part in them."""
 
     def of(self, job: Job) -> Job:
-        """Return the job with those constants; a release keeps its own.
+        """Return the job with those constants; a release, and what was profiled, keeps its own.
 
         A framework whose own runs were left out is one that nobody timed, and an attention kernel that was set on them
         does as its relative does.
         """
-        if job.framework.release:
+        if job.framework.release or job.framework.name in PROFILED:
             return job
         values: dict[str, Any] = dict(self.by_record[_record(job.framework.name)])
         if job.framework.attention.kernel == KERNELS.get(self.left_out):
@@ -303,6 +306,8 @@ def frameworks_of(source: str) -> Sequence[str]:
 
 def fitted_sources(source: str, framework: str) -> str:
     """Return, in words, what predicts a framework's runs of a source that is left out."""
+    if framework in PROFILED:
+        return "kernels of one H100"
     how = FITS[_record(framework)]
     used = [name for name in how.sources if name != source]
     return ", ".join(used) or f"as {how.relative}"

@@ -245,8 +245,8 @@ def misaligned_slowdown(compute_capability: str, dtype: str) -> float:
     wanted = version(compute_capability)
     entries = read("calibration", "gemm")["misaligned"]
     known = [each for each in entries if version(each["compute_capability"]) <= wanted]
-    latest = max(known, key=lambda each: version(each["compute_capability"]), default={})
-    return float(latest.get(dtype, 1.0))
+    latest = max(known, key=lambda each: version(each["compute_capability"]), default=None)
+    return float(latest.get(dtype, 1.0)) if latest else 1.0
 
 
 def version(compute_capability: str) -> tuple[int, ...]:

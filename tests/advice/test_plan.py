@@ -196,7 +196,7 @@ TOO_LARGE: list[tuple[dict[str, Any], dict[str, object] | None, str]] = [
             "model": "meta-llama/Llama-3.1-8B",
             "gpus": 1,
             "gpu": "h100",
-            "recipe": {"sequence_length": 131072, "global_batch_size": 8, "method": "lora"},
+            "recipe": {"sequence_length": 98304, "global_batch_size": 8, "method": "lora"},
         },
         None,
         "a chunked loss would fit (--loss chunked)",

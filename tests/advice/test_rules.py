@@ -127,7 +127,7 @@ SILENT: dict[str, Case] = {
     "ONE002": LARGE,
     "ONE004": LARGE,
     "ONE005": FIRES["ONE001"],
-    "EFF002": FIRES["ONE001"],
+    "EFF002": {"model": "gpt2", "gpus": 1, "recipe": {"precision": "bf16"}},
     "ONE006": LONG,
     "ONE008": pinned(GPT2, zero_stage=3, **WHOLE),
     "MUL001": NODES,
@@ -269,7 +269,7 @@ HELD_BACK: dict[str, tuple[dict[str, Any], str]] = {
     "no room": ({"micro_batch_size": 14}, "no room"),
     "techniques": (
         {"tensor_parallel_size": 2},
-        "tensor parallelism must earn more: such a lead was real in",
+        "but a replica fits on one GPU, so the model is not divided",
     ),
     "plain": ({}, "a short run of both settles it"),
 }

@@ -18,6 +18,7 @@ from planner.core.errors import PlannerError
 from planner.hardware import probe, topology
 from planner.hardware.topology import LARGEST_TEXT, parse_topology
 from planner.models import hub
+from planner.report import check_codes
 from planner.request.schema import parse_request
 from planner.search.limits import LIMITS
 
@@ -405,6 +406,7 @@ def test_rules_are_listed_and_explained(client: TestClient) -> None:
         *(limit.code for limit in LIMITS),
         *topology.FINDINGS,
         *probe.FINDINGS,
+        *check_codes.FINDINGS,
     ]
     for rule in listed:
         assert client.get(f"/v1/rules/{rule['code'].lower()}").json() == rule

@@ -44,7 +44,7 @@ def test_rest_serves_from_a_tree_without_pages(tmp_path: Path) -> None:
     )
     assert result.returncode == 0, result.stderr
     problem = "application/problem+json"
-    assert json.loads(result.stdout) == {
+    assert json.loads(result.stdout.splitlines()[-1]) == {
         "suggest": [200, "application/json"],
         "estimate": [422, problem],
         "page": [404, problem],

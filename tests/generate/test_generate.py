@@ -419,7 +419,10 @@ def test_no_text_escapes_its_place(model: str, summary: str, config: dict[str, s
 
 
 def assert_same_python(script: str, expected: str, model: str) -> None:
-    """The module docstring and the value of MODEL differ, and no other code does."""
+    """The module docstring and, where a module has it, the value of MODEL differ, and no other code does."""
+    if '\nMODEL = "m"\n' not in expected:
+        expected += '\nMODEL = "m"\n'
+        script += f"\nMODEL = {model!r}\n"
     expected_head, marker, rest = expected.partition('\nMODEL = "m"\n')
     assert marker
     # Where the first lines are whole statements and the others are equal, so is what those mean.

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from planner.core.errors import InvalidInputError, did_you_mean
+from planner.core.units import format_flops
 from planner.generate import accelerate, bridge, deepspeed, megatron, torchrun, torchtitan, trainer
 from planner.generate.checks import check
 from planner.generate.context import common_context
@@ -50,7 +51,9 @@ def generate(
     context = common_context(spec)
     files = {
         "README.md": render(
-            main_program(written).readme, context | {"targets": written, "refused": refused}
+            main_program(written).readme,
+            context
+            | {"targets": written, "refused": refused, "step_flops": format_flops(_step_flops(spec))},
         ),
         "plan.json": spec.plan_json,
     }
@@ -60,3 +63,8 @@ def generate(
         texts = with_imports({name: render(each, own) for name, each in templates.items()})
         files |= {f"{target.name}/{name}": text for name, text in texts.items()}
     return files | launcher_files(spec, written, context)
+
+
+def _step_flops(spec: RunSpec) -> float:
+    """Return what an optimizer step computes over all ranks, forward and backward."""
+    return spec.flops_per_token * spec.sequence_length * spec.global_batch_size

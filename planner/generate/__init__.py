@@ -53,7 +53,11 @@ def generate(
         "README.md": render(
             main_program(written).readme,
             context
-            | {"targets": written, "refused": refused, "step_flops": format_flops(_step_flops(spec))},
+            | {
+                "targets": written,
+                "refused": refused,
+                "step_flops": format_flops(_step_flops(spec)),
+            },
         ),
         "plan.json": spec.plan_json,
     }

@@ -1,7 +1,7 @@
 """A sweep's file -> its requests: every combination of a grid's values, and a list of more."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, product
 from math import prod
@@ -134,9 +134,30 @@ def _from_yaml(text: str) -> Any:
                 raise InvalidInputError(
                     "aliases are not read", hint="what all share goes under base", field="SWEEP"
                 )
+        for node in _mappings(yaml.compose(text, yaml.SafeLoader)):
+            _check_keys([key.value for key, _ in node.value if isinstance(key.value, str)])
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ValueError(" ".join(str(error).split())[:300]) from None
+
+
+def _mappings(node: Any) -> Iterator[Any]:
+    """Yield every mapping of a YAML document, a node without aliases."""
+    for child in getattr(node, "value", ()) if node is not None else ():
+        for each in child if isinstance(child, tuple) else (child,):
+            if not isinstance(each, str):
+                yield from _mappings(each)
+    if getattr(node, "id", "") == "mapping":
+        yield node
+
+
+def _check_keys(keys: Sequence[str]) -> None:
+    """Refuse a name that is given twice: YAML would drop one without a word."""
+    repeated = next((key for number, key in enumerate(keys) if key in keys[:number]), None)
+    if repeated is not None:
+        raise InvalidInputError(
+            f"{repeated[:80]!r} is given twice", hint="give each name once", field="SWEEP"
+        )
 
 
 def _axes(grid: object) -> dict[str, tuple[Any, ...]]:

@@ -72,6 +72,7 @@ def test_json_needs_no_yaml(tmp_path: Path) -> None:
         ("grid: {1: gpt2}", "a key that is not a text"),
         ("grid: {model: .nan}", "cannot be read"),
         ("a: &a [1]\ngrid: {model: *a}", "aliases are not read"),
+        ("grid: {model: gpt2, gpu: [a100], model: bert}", "'model' is given twice"),
         ("grid: {model: !!python/object/apply:os.getcwd []}", "cannot be read"),
         ("grid: {model: [gpt2", "cannot be read"),
         ("[" * 100_000, "nested too deeply"),

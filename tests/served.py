@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -63,9 +64,11 @@ def served(**settings: object) -> Iterator[Service]:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "uvicorn", "api.main:app", "--port", str(port)]
     command += ["--timeout-graceful-shutdown", "5"]
-    with subprocess.Popen(
-        command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True
-    ) as process:
+    # Not a pipe: nobody would read it meanwhile, and the service logs every request.
+    with (
+        tempfile.TemporaryFile("w+") as said,
+        subprocess.Popen(command, cwd=ROOT, env=environment, stderr=said, text=True) as process,
+    ):
         service = Service(port, process.pid)
         try:
             wait_until(lambda: service.get("/healthz")[0] == 200)
@@ -73,7 +76,8 @@ def served(**settings: object) -> Iterator[Service]:
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(timeout=30)
-            service.said = process.stderr.read() if process.stderr else ""
+            said.seek(0)
+            service.said = said.read()
 
 
 def wait_until(is_true: Callable[[], object], seconds: float = 180) -> None:

@@ -215,7 +215,7 @@ def test_the_link_of_a_row_opens_that_very_layout(
 
 def test_an_open_number_of_gpus_is_a_table_of_them(client: TestClient) -> None:
     query = {"model": "gpt2", "gpu": "a100", "gpus_per_node": "4", "objective": "gpus"}
-    query |= {"training_tokens": "3000000000", "deadline_hours": "2"}
+    query |= {"training_tokens": "3000000000", "deadline_hours": "8"}
     page = Page(client.get("/plan", params=query).text)
     plan = client.get("/plan.json", params=query).json()
     assert "Numbers of GPUs" in page.text

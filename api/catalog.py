@@ -3,7 +3,7 @@
 from dataclasses import asdict
 
 from fastapi import APIRouter
-from pydantic import BaseModel
+from pydantic import create_model
 
 from api.models import answer_model, instance_model, list_model
 from api.problems import Answer
@@ -19,11 +19,12 @@ from planner.report import glossary
 router = APIRouter(default_response_class=Answer)
 
 
-class Framework(BaseModel):
-    """A training framework, and what it can do."""
-
-    name: str
-    capabilities: answer_model(Capabilities)  # type: ignore[valid-type]
+Framework = create_model(
+    "Framework",
+    __doc__="A training framework, and what it can do.",
+    name=(str, ...),
+    capabilities=(answer_model(Capabilities), ...),
+)
 
 
 @router.get("/v1/models", responses=answered((), list_model("Models", "models", str)))

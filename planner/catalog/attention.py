@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from planner.catalog.records import data_root, version
+from planner.catalog.records import capability_version, data_root
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +41,11 @@ def attention_curve(kernel: str, compute_capability: str) -> AttentionCurve:
     """Return the curve of a kernel on GPUs of that capability, of the nearest older, or the default."""
     record = _record()
     mine = [curve for curve in record["curve"] if curve["kernel"] == kernel]
-    wanted = version(compute_capability)
-    known = [curve for curve in mine if version(curve["compute_capability"]) <= wanted]
-    chosen = max(known, key=lambda curve: version(curve["compute_capability"]), default=None)
+    wanted = capability_version(compute_capability)
+    known = [curve for curve in mine if capability_version(curve["compute_capability"]) <= wanted]
+    chosen = max(
+        known, key=lambda curve: capability_version(curve["compute_capability"]), default=None
+    )
     entry = chosen or record["default"]
     return AttentionCurve(
         forward=entry["forward"],

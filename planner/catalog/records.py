@@ -242,14 +242,16 @@ def power_exponent() -> float:
 @cache
 def misaligned_slowdown(compute_capability: str, dtype: str) -> float:
     """Return how much longer a matmul takes whose rows are not aligned: `data/calibration/gemm.toml`."""
-    wanted = version(compute_capability)
+    wanted = capability_version(compute_capability)
     entries = read("calibration", "gemm")["misaligned"]
-    known = [each for each in entries if version(each["compute_capability"]) <= wanted]
-    latest = max(known, key=lambda each: version(each["compute_capability"]), default=None)
+    known = [each for each in entries if capability_version(each["compute_capability"]) <= wanted]
+    latest = max(
+        known, key=lambda each: capability_version(each["compute_capability"]), default=None
+    )
     return float(latest.get(dtype, 1.0)) if latest else 1.0
 
 
-def version(compute_capability: str) -> tuple[int, ...]:
+def capability_version(compute_capability: str) -> tuple[int, ...]:
     """Return a capability as numbers; cards of other makers have none and come before all."""
     return tuple(int(number) for number in compute_capability.split(".") if number)
 

@@ -54,7 +54,7 @@ def _verdict(file: str, wishes: Wishes, baseline: Facts | None, stdin: BinaryIO)
     compared, changes = None, tuple[Change, ...]()
     if wishes.is_locked:
         checks, changes = _locked(document, checks)
-        compared = "what was locked"
+        compared = "the plan that was locked"
     if baseline is not None:
         compared = BASELINE if wishes.baseline == "-" else wishes.baseline
         changes = differences(baseline, document.facts)

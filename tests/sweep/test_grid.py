@@ -89,6 +89,20 @@ def test_what_is_no_sweep_is_refused(tmp_path: Path, text: str, said: str) -> No
     assert said in f"{refused.value.message} {refused.value.field}"
 
 
+def test_json_that_names_something_twice_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "twice.json").write_text(
+        '{"grid": {"model": "gpt2", "gpu": "t4", "model": "bert"}}'
+    )
+    with pytest.raises(InvalidInputError, match="'model' is given twice"):
+        read_sweep(tmp_path / "twice.json")
+
+
+def test_many_names_are_looked_through_once(tmp_path: Path) -> None:
+    names = ", ".join(f"n{number}: 1" for number in range(5_000))
+    with pytest.raises(InvalidInputError, match="unknown field"):
+        requests_of(tmp_path, f"grid: {{model: gpt2, {names}}}")
+
+
 def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="cannot read"):
         read_sweep(tmp_path)

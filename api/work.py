@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import Any, ClassVar, TypeVar
 
 from anyio import (
@@ -61,6 +62,9 @@ class Work:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._processes = CapacityLimiter(max(settings.processes, 1))
+        self._waiting = 0
+        self._as_many = CapacityLimiter(inf)
+        """Of the library's own, whose turns are not told from a start's."""
         self._start_one: Callable[[], object] = _nothing
         self._known = KnownReplies(settings)
 
@@ -118,7 +122,7 @@ class Work:
     @property
     def waiting(self) -> int:
         """Return how many requests wait for a process."""
-        return self._processes.statistics().tasks_waiting
+        return self._waiting
 
     @asynccontextmanager
     async def started(self, warm: Callable[[], object]) -> AsyncIterator[None]:
@@ -139,14 +143,29 @@ class Work:
             busy = "too many plans are being made"
             return Outcome(error=TooBusyError(busy, hint="try again in some seconds"))
         outcome: Outcome | None = None
-        try:
-            with move_on_after(self.settings.deadline_seconds):
-                outcome = await self._in_process(function, *arguments)
-        finally:
-            if outcome is None:
-                # Its process is gone: the next request, which has a deadline too, is not to wait for a new one.
-                self._start_one()
+        with move_on_after(self.settings.deadline_seconds):
+            async with self._turn():
+                try:
+                    outcome = await self._in_process(function, *arguments)
+                finally:
+                    if outcome is None:
+                        # Its process is gone: the next request, which has a deadline too,
+                        # is not to wait for a new one.
+                        self._start_one()
         return outcome or Outcome(error=self._took_too_long())
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """Wait for a process that is free."""
+        self._waiting += 1
+        try:
+            await self._processes.acquire()
+        finally:
+            self._waiting -= 1
+        try:
+            yield
+        finally:
+            self._processes.release()
 
     def _took_too_long(self) -> TookTooLongError:
         return TookTooLongError(
@@ -156,16 +175,17 @@ class Work:
         )
 
     async def _start(self, warm: Callable[[], object]) -> None:
-        await self._in_process(warm)
+        async with self._processes:
+            await self._in_process(warm)
 
     async def _in_process(self, function: Callable[..., object], *arguments: Any) -> Outcome:
         if not self.settings.processes:
             task = partial(_outcome, function, arguments)
-            return await to_thread.run_sync(task, abandon_on_cancel=True, limiter=self._processes)
+            return await to_thread.run_sync(task, abandon_on_cancel=True, limiter=self._as_many)
         task = partial(_outcome_behind_the_server, function, arguments)
         for _ in range(_TRIES):
             with suppress(BrokenWorkerProcess):
-                return await to_process.run_sync(task, cancellable=True, limiter=self._processes)
+                return await to_process.run_sync(task, cancellable=True, limiter=self._as_many)
         lost = "the processes that planned were ended, one after another"
         return Outcome(error=LostProcessError(lost, hint="try again in some seconds"))
 

@@ -1,8 +1,8 @@
 """A client that openapi-python-client makes of the description plans, estimates and fetches files."""
 
 import json
-import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,12 +50,11 @@ print(json.dumps({
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Python of its own, as the generator's requirements are not ours."""
-    uv = shutil.which("uv")
-    assert uv, "it is among the requirements of the tests"
+    uv = Path(sys.executable).with_name("uv")
     folder = tmp_path_factory.mktemp("generator")
     subprocess.run([uv, "venv", "--quiet", folder / "venv"], check=True)
     python = folder / "venv" / "bin" / "python"
-    install = [uv, "pip", "install", "--quiet", "--system-certs", "--python", str(python)]
+    install = [str(uv), "pip", "install", "--quiet", "--system-certs", "--python", str(python)]
     subprocess.run([*install, GENERATOR], check=True)
     return python
 

@@ -6,10 +6,15 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
+import anyio
 import pytest
 from served import Service, served, wait_until
+
+from api.settings import Settings
+from api.work import Outcome, TookTooLongError, Work
 
 GPT2 = {"model": "gpt2", "cluster": {"gpus_per_node": 4}}
 CLUSTER = {"gpu": "h100", "gpus_per_node": 8, "nodes": 256}
@@ -55,6 +60,20 @@ def test_the_process_of_a_plan_that_took_too_long_is_ended(hurried: Service) -> 
     assert hurried.post({**LONG, "id": "another"})[0] == 504
     assert not set(before) & set(hurried.workers())
     wait_until(lambda: hurried.post({**GPT2, "id": "after"})[0] == 200)
+
+
+def test_a_request_whose_turn_never_came_leaves_nothing_that_waits() -> None:
+    async def ask() -> tuple[Outcome, int]:
+        work = Work(Settings(processes=1, queue=1, deadline_seconds=0.2))
+        async with work.started(partial(time.sleep, 2)):
+            await anyio.sleep(0.1)
+            outcome = await work.outcome(time.time)
+            await anyio.sleep(0.1)
+            return outcome, work.waiting
+
+    outcome, waiting = anyio.run(ask)
+    assert isinstance(outcome.error, TookTooLongError)
+    assert waiting == 0
 
 
 def test_work_ends_when_the_client_leaves(service: Service) -> None:

@@ -77,16 +77,19 @@ def wait_for_all() -> None:
 @contextlib.contextmanager
 def written(folder: Path, *, is_checkpoint: bool) -> Iterator[Path]:
     """Yield a folder to write into, which gets its name when it is whole; all processes call this."""
-    partial = folder.with_name(f"{folder.name}.partial")
+    partial, is_made = folder.with_name(f"{folder.name}.partial"), False
     try:
         if is_first():
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
         wait_for_all()
+        is_made = True
         yield partial
     except Exception as error:
+        # Another process failed first, said why, and took the folder away.
+        is_told = is_made and folder.parent.exists() and not partial.exists()
         shutil.rmtree(partial, ignore_errors=True)
-        raise SystemExit(failure(folder, error)) from error
+        raise SystemExit(1 if is_told else failure(folder, error)) from error
     wait_for_all()
     if is_first() and is_checkpoint:
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,57 @@
+"""Megatron-LM: the table of arguments, a line per logging interval, memory of each rank."""
+
+import re
+from typing import Any
+
+from planner.calibrate.logs.steps import NUMBER, Facts, LineFormat, count, flag
+
+
+def _recompute(text: str) -> str | None:
+    return {"None": "none", "full": "full", "selective": "selective"}.get(text.strip())
+
+
+def _zero(text: str) -> int | None:
+    is_sharded = flag(text)
+    return None if is_sharded is None else int(is_sharded)
+
+
+def _positive(text: str) -> Any:
+    """Return a count; None stands for 1."""
+    return 1 if text.strip() == "None" else count(text.strip())
+
+
+ARGUMENTS = Facts(
+    pattern=re.compile(r"(?:^|\s)(?P<name>[a-z_]+) \.{2,} (?P<value>[^\s].*)$"),
+    fields={
+        "world_size": ("world_size", count),
+        "tensor_model_parallel_size": ("strategy.tensor_parallel_size", count),
+        "pipeline_model_parallel_size": ("strategy.pipeline_parallel_size", count),
+        "virtual_pipeline_model_parallel_size": ("strategy.virtual_pipeline_size", _positive),
+        "context_parallel_size": ("strategy.context_parallel_size", count),
+        "expert_model_parallel_size": ("strategy.expert_parallel_size", count),
+        "sequence_parallel": ("strategy.sequence_parallel", flag),
+        "use_distributed_optimizer": ("strategy.zero_stage", _zero),
+        "recompute_granularity": ("strategy.recompute", _recompute),
+        "micro_batch_size": ("strategy.micro_batch_size", count),
+        "global_batch_size": ("recipe.global_batch_size", count),
+        "seq_length": ("recipe.sequence_length", count),
+    },
+)
+
+MEGATRON = LineFormat(
+    name="Megatron-LM",
+    mark="elapsed time per iteration (ms):",
+    step=re.compile(
+        rf"iteration\s+(?P<step>\d+)\s*/.*?elapsed time per iteration \(ms\):\s*(?P<value>{NUMBER})",
+        re.IGNORECASE,
+    ),
+    scale=1e-3,
+    said={"recipe.framework": "megatron"},
+    facts=(ARGUMENTS,),
+    memory=re.compile(
+        rf"memory \(MB\).*?max allocated:\s*(?P<peak>{NUMBER}).*?max reserved:\s*(?P<reserved>{NUMBER})",
+        re.IGNORECASE,
+    ),
+    memory_unit=2.0**20,
+)
+"""Its MB are 2^20 bytes. Source: NVIDIA/Megatron-LM, megatron/training/training.py, utils.py `report_memory`."""

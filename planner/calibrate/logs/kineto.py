@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from planner.calibrate.logs.steps import LARGEST_MEMORY, LONGEST_STEP, StepLog
+from planner.calibrate.logs.steps import LARGEST_MEMORY, LONGEST_STEP, StepLog, number
 from planner.calibrate.logs.text import shown
 
 NAME = "a profiler's trace"
@@ -64,9 +64,10 @@ def read_object(value: dict[str, Any]) -> tuple[StepLog, Busy | None]:
     for event in events:
         if event.name.startswith(_STEP) and event.category != "gpu_user_annotation":
             digits = event.name.removeprefix(_STEP)
-            if digits.isdigit() and len(digits) < 10:  # noqa: PLR2004
-                spans[int(digits)] = (event.start, event.end)
-                log.step(int(digits), repr(event.end - event.start), event.name)
+            step = number(digits, -1, 1e9)
+            if step is not None:
+                spans[int(step)] = (event.start, event.end)
+                log.step(int(step), repr(event.end - event.start), event.name)
     _take_memory(value["traceEvents"], log)
     _take_group(value, log)
     log.notes.append("a profiled step is longer than one without the profiler")

@@ -127,7 +127,7 @@ def _check(request: Mapping[str, Any], reading: Reading) -> None:
         raise InvalidInputError(
             f"{shown(reading.file)} ({reading.kind}) does not say the whole layout of its run:"
             f" {', '.join(missing)} missing",
-            hint=f"--layout '{' '.join(missing)}', with --tp, --pp, --zero as it ran, or --layout plan.json",
+            hint=f"--layout '{' '.join(missing)}', with --tp, --pp and --strategy as it ran; or --layout plan.json",
             field="--layout",
         )
 

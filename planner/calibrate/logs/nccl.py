@@ -28,6 +28,8 @@ _ROW = re.compile(
 _VERSION = re.compile(r"NCCL version (?P<nccl>[\w.+-]+)")
 _HEAD = re.compile(r"#\s+size\s+count\s+type")
 _MOST_POINTS = 2000
+_ROUNDED = 0.02
+"""By how much a ratio of two printed bandwidths may be off."""
 _NO_CHECK = ("0", "0.0", "0e+00", "N/A")
 
 
@@ -114,9 +116,9 @@ def _operation(row: re.Match[str]) -> str:
     if algorithm is None or bus is None or row["redop"] == "none":
         return ""
     ratio = bus / algorithm
-    if ratio > 1.02:  # noqa: PLR2004
+    if ratio > 1 + _ROUNDED:
         return "all_reduce"
-    return "reduce_scatter" if row["root"] == "-1" and ratio < 0.98 else ""  # noqa: PLR2004
+    return "reduce_scatter" if row["root"] == "-1" and ratio < 1 - _ROUNDED else ""
 
 
 def _close(test: _Test, log: CollectiveLog) -> None:
@@ -128,7 +130,7 @@ def _close(test: _Test, log: CollectiveLog) -> None:
         log.notes.append(
             "a table does not say of which operation it is: keep the line with ..._perf"
         )
-    elif ranks < 2 or set(test.hosts) != set(range(ranks)):  # noqa: PLR2004
+    elif ranks == 1 or set(test.hosts) != set(range(ranks)):
         log.notes.append("a table does not say of how many ranks it is: keep all lines of '# Rank'")
     else:
         points = (CollectivePoint(bytes=b, seconds=s) for b, s in sorted(test.points.items()))

@@ -24,7 +24,7 @@ _RECIPE = {
     "framework": "framework",
 }
 """A request's name of each field, by the plan's."""
-_FULL_BITS = 16
+_FULL_BITS, _FP32_BYTES = 16, 4
 
 
 def request_of_plan(
@@ -48,7 +48,7 @@ def request_of_plan(
             "recipe": _recipe(job["recipe"]),
             "strategy": {name: value for name, value in strategy.items() if value is not None},
         }
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
         raise InvalidInputError(
             "the plan lacks its job or its layout",
             hint="give what `planner suggest --json` printed, or a folder of --out",
@@ -68,7 +68,7 @@ def _recipe(recipe: Mapping[str, Any]) -> dict[str, Any]:
 
 def _lora(lora: Mapping[str, Any]) -> dict[str, Any]:
     wish = {name: lora[name] for name in ("rank", "alpha", "dropout", "targets")}
-    wish["dtype"] = "fp32" if lora["adapter_bytes"] == 4 else "16-bit"  # noqa: PLR2004
+    wish["dtype"] = "fp32" if lora["adapter_bytes"] == _FP32_BYTES else "16-bit"
     if (lora.get("base_bits") or _FULL_BITS) >= _FULL_BITS:
         return {"method": "lora", "lora": wish}
     wish |= {"bits": lora["base_bits"], "double_quantization": lora["has_double_quantization"]}

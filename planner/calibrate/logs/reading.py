@@ -1,6 +1,7 @@
 """A log -> what was measured, by the first kind that recognises it; what was not understood is counted."""
 
 import json
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,12 @@ KINDS = ", ".join(
 )
 
 
+OUT_OF_MEMORY = "a run that ran out of memory"
+_RAN_OUT = re.compile(
+    r"OutOfMemoryError|(?:CUDA|HIP) out of memory|RESOURCE_EXHAUSTED: Out of memory"
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """What one log says."""
@@ -51,6 +58,8 @@ class Reading:
     damaged: tuple[str, ...] = ()
     """Lines of this kind whose figures cannot be used."""
     notes: tuple[str, ...] = ()
+    ran_out: bool = False
+    """Whether the run ended for want of memory."""
 
 
 def read_log(file: str) -> Reading:
@@ -81,6 +90,8 @@ def read_log_bytes(file: str, packed: bytes) -> Reading:
     for kind in RECOGNISERS:
         if kind.recognises(text.lines):
             return _of_steps(text, kind.read(text.lines))
+    if _ran_out(text):
+        return Reading(file=text.name, kind=OUT_OF_MEMORY, lines=len(text.lines), ran_out=True)
     raise InvalidInputError(
         f"{shown(file)} is no log that is known; it begins with {shown(text.lines[0], 60)!r}",
         hint=f"known are {KINDS}",
@@ -111,6 +122,7 @@ def _of_steps(text: LogText, log: StepLog, busy: Busy | None = None) -> Reading:
         **({} if is_trace else _unread(text, log.understood, log.damaged)),
         damaged=tuple(map(shown, log.damaged)),
         notes=(*log.notes, *_cut(text)),
+        ran_out=not is_trace and _ran_out(text),
     )
 
 
@@ -133,6 +145,10 @@ def _unread(text: LogText, understood: Collection[str], damaged: Collection[str]
     known = {*understood, *damaged}
     unread = [line for line in text.lines if line not in known]
     return {"unread": len(unread), "first_unread": shown(unread[0]) if unread else ""}
+
+
+def _ran_out(text: LogText) -> bool:
+    return any(_RAN_OUT.search(line) for line in text.lines)
 
 
 def _cut(text: LogText) -> tuple[str, ...]:

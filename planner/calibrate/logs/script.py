@@ -35,14 +35,21 @@ class Script:
 
     def read(self, lines: Sequence[str]) -> StepLog:
         """Return what the lines say."""
-        log = _LINES.read(lines)
+        has_records = any(map(_is_record, lines))
+        log = _LINES.read([line for line in lines if not has_records or not _is_step(line)])
         for line in lines:
-            if _is_record(line):
+            if _is_step(line):
+                log.understood.add(line)  # where both are there, the records have all digits
+            elif _is_record(line):
                 _read_record(line, log)
             elif start := _START.search(line):
                 log.say("world_size", int(start["ranks"][:9]), line)
                 log.device = "cpu" if start["device"] == "CPU" else start["device"]
         return log
+
+
+def _is_step(line: str) -> bool:
+    return _LINES.mark in line
 
 
 def _is_record(line: str) -> bool:

@@ -132,6 +132,8 @@ class Anchors:
     communication: Anchor | None = None
     host: Anchor | None = None
     memory: MemoryAnchor | None = None
+    range_share: Annotated[float, Between(0.05, 5)] | None = None
+    """What is left of the width of a step's range, by how well each run was predicted from the others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ AUTO_CLASSES = {
     "token-classification": "AutoModelForTokenClassification",
     "seq2seq-lm": "AutoModelForSeq2SeqLM",
     "image-classification": "AutoModelForImageClassification",
+    "automatic-speech-recognition": "AutoModelForSpeechSeq2Seq",
 }
 
 _OF_TEXT = ("sequence-classification", "token-classification")
@@ -36,9 +37,14 @@ _SCAN_KERNELS: Mapping[str, str] = {
 }
 """Packages whose kernels transformers 5.23 takes in place of PyTorch's own operations, where installed."""
 _CLASSIFIED = (*_OF_TEXT, "image-classification")
+_DATA_PACKAGES = {
+    "image-classification": ["pillow"],
+    "automatic-speech-recognition": ["soundfile", "soxr"],
+}
+"""What reads the files, of tasks whose samples are no text."""
 _SAMPLE_ARGUMENTS = {
     **dict.fromkeys(_OF_TEXT, "config.vocab_size, config.num_labels"),
-    "image-classification": "config",
+    **dict.fromkeys(_DATA_PACKAGES, "config"),
 }
 """What the scripts need of config.json to read or draw samples, by task; else the vocabulary."""
 
@@ -47,6 +53,7 @@ _CORPORA = {
     "token-classification": "words.jsonl",
     "seq2seq-lm": "pairs.jsonl",
     "image-classification": "images",
+    "automatic-speech-recognition": "sounds",
 }
 """What the README calls the user's file, by task."""
 
@@ -91,6 +98,9 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "is_classified": spec.task in _OF_TEXT,
         "is_tagged": spec.task == "token-classification",
         "is_pictured": spec.task == "image-classification",
+        "is_heard": spec.task == "automatic-speech-recognition",
+        "is_text": spec.task not in _DATA_PACKAGES,
+        "data_packages": _DATA_PACKAGES.get(spec.task, []),
         "has_classes": spec.task in _CLASSIFIED,
         "padding": _padding(spec),
         "sample_arguments": _SAMPLE_ARGUMENTS.get(spec.task, "config.vocab_size"),

@@ -1,5 +1,6 @@
 """The words and numbers that the templates of all targets share."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from types import MappingProxyType
@@ -124,12 +125,25 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "versions": {name: text.partition("+")[0] for name, text in spec.versions.items()},
         "tokens_per_step": format_count(spec.global_batch_size * spec.sequence_length),
         "expected_peak_gib": round(spec.expected_peak_bytes / GIB, 2),
+        "grace_seconds": grace_seconds(spec),
         "peak_memory": format_bytes(spec.expected_peak_bytes),
         "reserved_memory": format_bytes(spec.expected_reserved_bytes),
         "step_time": format_seconds(spec.expected_step_seconds),
         "tokens_per_second_per_gpu": f"{spec.expected_tokens_per_second_per_gpu:,.0f}",
         "tokens_per_second": f"{spec.expected_tokens_per_second_per_gpu * world_size:,.0f}",
     }
+
+
+def grace_seconds(spec: RunSpec) -> int:
+    """Return what a run that is told to end may take for the running step and a checkpoint, in whole minutes.
+
+        2 * step + checkpoint / (nodes * 1 GB/s), two minutes at the least and half an hour at the most
+
+    Leaves out: what the storage does; the rate is a judgement.
+    """
+    saving = spec.checkpoint_bytes / (spec.nodes * 1e9)
+    minutes = math.ceil((2 * spec.expected_step_seconds + saving) / 60)
+    return 60 * min(max(minutes, 2), 30)
 
 
 def _padding(spec: RunSpec) -> int | None:

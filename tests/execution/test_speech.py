@@ -92,7 +92,8 @@ def test_a_folder_of_sounds_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (sounds / "5.wav").unlink()
     said = launch(tmp_path / "again", PLAN, *options, target="trainer").fail()
     assert "metadata.csv names 5.wav, which is not in" in said
-    processor = transformers.AutoProcessor.from_pretrained(run.folder / "model")
+    auto: Any = transformers.AutoProcessor
+    processor = auto.from_pretrained(run.folder / "model")
     assert processor.feature_extractor.sampling_rate == RATE
 
 
@@ -115,10 +116,9 @@ def write_processor(folder: Path) -> Path:
     words = ["<|endoftext|>", "<|startoftranscript|>", "<|notimestamps|>", "a", "b", "Ġ"]
     (folder / "vocab.json").write_text(json.dumps({word: i for i, word in enumerate(words)}))
     (folder / "merges.txt").write_text("#version: 0.2\n")
-    tokenizer: Any = transformers.WhisperTokenizer(
-        str(folder / "vocab.json"), str(folder / "merges.txt")
-    )
-    extractor = transformers.WhisperFeatureExtractor(feature_size=8, chunk_length=1)
-    transformers.WhisperProcessor(extractor, tokenizer).save_pretrained(folder)
+    whisper: Any = transformers
+    tokenizer = whisper.WhisperTokenizer(str(folder / "vocab.json"), str(folder / "merges.txt"))
+    extractor = whisper.WhisperFeatureExtractor(feature_size=8, chunk_length=1)
+    whisper.WhisperProcessor(extractor, tokenizer).save_pretrained(folder)
     (folder / "config.json").write_text(json.dumps(WHISPER))
     return folder

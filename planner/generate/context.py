@@ -125,6 +125,13 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "versions": {name: text.partition("+")[0] for name, text in spec.versions.items()},
         "tokens_per_step": format_count(spec.global_batch_size * spec.sequence_length),
         "expected_peak_gib": round(spec.expected_peak_bytes / GIB, 2),
+        # FSDP and DeepSpeed compute with 16-bit weights; autocast rounds what it knows of.
+        "rounds_experts": bool(
+            spec.has_experts
+            and compute_dtype(spec)
+            and not spec.shards_parameters
+            and spec.framework != "deepspeed"
+        ),
         "grace_seconds": grace_seconds(spec),
         "peak_memory": format_bytes(spec.expected_peak_bytes),
         "reserved_memory": format_bytes(spec.expected_reserved_bytes),

@@ -50,6 +50,7 @@ class RunSpec:
     task: str
     """`causal-lm`, `masked-lm`, `seq2seq-lm`, `sequence-classification`, `token-classification`,
     `image-classification` or `automatic-speech-recognition`."""
+    has_experts: bool = False
     framework: str = "torch"
     """What the estimates hold for: a name of data/frameworks."""
     nodes: int

@@ -11,13 +11,13 @@ from planner.calibrate.logs.reading import Reading, read_log, read_log_bytes
 from planner.calibrate.logs.steps import steady
 from planner.core.errors import InvalidInputError
 
-GPT2 = {
+GPT2: dict[str, Any] = {
     "model": "gpt2",
     "cluster": {"gpu": "l40s", "gpus_per_node": 2},
     "recipe": {"sequence_length": 512, "global_batch_size": 16},
     "strategy": {"micro_batch_size": 8},
 }
-LLAMA = {"model": "meta-llama/Llama-2-7b-hf", "cluster": {"gpu": "h100"}}
+LLAMA: dict[str, Any] = {"model": "meta-llama/Llama-2-7b-hf", "cluster": {"gpu": "h100"}}
 
 
 def read(text: str) -> Reading:

@@ -13,7 +13,7 @@ from planner.core.errors import InvalidInputError
 from planner.machine.reading import read_machine
 from planner.request.schema import parse_request
 
-GPT2 = {
+GPT2: dict[str, Any] = {
     "model": "gpt2",
     "cluster": {"gpu": "l40s", "gpus_per_node": 2},
     "recipe": {"sequence_length": 512, "global_batch_size": 16},
@@ -22,7 +22,8 @@ GPT2 = {
 
 def plan_of(**more: Any) -> dict[str, Any]:
     resolved, plan = answers.suggest(parse_request({**GPT2, **more}), allow_paths=True)
-    return json.loads(json.dumps(answers.answer_plan(resolved, plan, None)))
+    read: dict[str, Any] = json.loads(json.dumps(answers.answer_plan(resolved, plan, None)))
+    return read
 
 
 @pytest.fixture(scope="module")

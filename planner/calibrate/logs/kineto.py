@@ -70,6 +70,8 @@ def read_object(value: dict[str, Any]) -> tuple[StepLog, Busy | None]:
                 log.step(int(step), repr(event.end - event.start), event.name)
     _take_memory(value["traceEvents"], log)
     _take_group(value, log)
+    if not log.device and not any(event.category == "kernel" for event in events):
+        log.device = "cpu"
     log.notes.append("a profiled step is longer than one without the profiler")
     return log, _busy(events, list(spans.values()))
 

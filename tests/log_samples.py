@@ -65,6 +65,21 @@ def megatron() -> str:
     return "\n".join(lines)
 
 
+def deepspeed() -> str:
+    head = "[2026-11-01 10:00:00,000] [INFO] [config.py:1003:print]"
+    config: dict[str, Any] = {"gradient_accumulation_steps": 2, "train_batch_size": 16}
+    config |= {"train_micro_batch_size_per_gpu": 4}
+    config |= {"zero_optimization_stage": "ZeroStageEnum.weights"}
+    lines = [f"{head}   {name} {'.' * (29 - len(name))} {value}" for name, value in config.items()]
+    lines += [
+        "[2026-11-01 10:00:00,000] [INFO] [timer.py:264:stop] epoch=0/micro_step=20/"
+        f"global_step={step}, RunningAvgSamplesPerSec=31.5, CurrSamplesPerSec={16 / _seconds(step)},"
+        f" MemAllocated=3.01GB, MaxMemAllocated=7.{step:02}GB"
+        for step in range(1, STEPS + 1)
+    ]
+    return "\n".join(lines)
+
+
 def nemo() -> str:
     lines = ["    num_nodes: 1", "    devices: 8", "    micro_batch_size: 1"]
     lines += ["    global_batch_size: 128", "    tensor_model_parallel_size: 4"]
@@ -232,6 +247,7 @@ def nccl_tests(name: str = "all_reduce", hosts: int = 2, *, has_name: bool = Tru
 SAMPLES = {
     "the planner's script": (script, script_records),
     "Megatron-LM": (megatron,),
+    "DeepSpeed": (deepspeed,),
     "NeMo": (nemo,),
     "torchtitan": (torchtitan,),
     "nanotron": (nanotron,),

@@ -6,9 +6,11 @@ from typing import Any
 
 from planner.calibrate.logs.layout import measured_run
 from planner.calibrate.logs.reading import Reading
-from planner.core.errors import InvalidInputError
+from planner.calibrate.logs.text import shown
+from planner.core.errors import InvalidInputError, PlannerError
 from planner.core.units import format_bytes, format_percent, format_seconds
 from planner.machine.document import CollectiveCurve, MeasuredRun
+from planner.request.cluster import ClusterRequest, resolve_cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +21,7 @@ class LogFigures:
     collectives: tuple[CollectiveCurve, ...]
     software: Mapping[str, str]
     gpu: str
-    """As the logs name it; "" where none does."""
+    """As the catalogue names it; "" where no log names one."""
     lines: tuple[str, ...]
     """What was read of each log, and what was not, for a person."""
 
@@ -43,7 +45,7 @@ def figures_of_logs(
     lines: list[str] = []
     for reading, layout in readings:
         if reading.gpu:
-            gpus.setdefault(reading.gpu, reading.file)
+            gpus.setdefault(gpu_name(reading.gpu), reading.file)
         if reading.nccl:
             software["nccl"] = reading.nccl
         lines += _told(reading)
@@ -80,7 +82,7 @@ def run_line(run: MeasuredRun) -> str:
 
 def _told(reading: Reading) -> list[str]:
     """Return what was read of a log, and what was not."""
-    lines = [f"{reading.file}: {reading.kind}, {_amount(reading)}"]
+    lines = [f"{shown(reading.file)}: {reading.kind}, {_amount(reading)}"]
     lines += [
         f"  {each.operation} among {each.ranks} ranks on {each.nodes} node{'s' if each.nodes > 1 else ''}:"
         f" {len(each.points)} sizes"
@@ -107,9 +109,17 @@ def _amount(reading: Reading) -> str:
     return f"median of {steady.steps} steps, {left_out}, {within}"
 
 
+def gpu_name(gpu: str) -> str:
+    """Return what the catalogue calls a GPU that a log names; the log's own name where it is not known."""
+    try:
+        return resolve_cluster(ClusterRequest(gpu=gpu)).cluster.gpu.name
+    except (PlannerError, ValueError):
+        return gpu
+
+
 def _check_one_gpu(gpus: Mapping[str, str]) -> None:
     if len(gpus) > 1:
-        named = ", ".join(f"{file} of {gpu}" for gpu, file in list(gpus.items())[:3])
+        named = ", ".join(f"{shown(file)} of {gpu}" for gpu, file in list(gpus.items())[:3])
         raise InvalidInputError(
             f"the logs are of several kinds of GPU: {named}",
             hint="one machine.json per machine: give the logs of one",

@@ -11,7 +11,7 @@ from planner.verify.reasons import Reason, reasons
 
 FAST_ENOUGH = 0.95
 """Of the planned speed."""
-_RANK_0 = ("the planner's script", "torchtitan", "nanotron")
+_RANK_0 = ("the planner's script", "DeepSpeed", "torchtitan", "nanotron")
 """Logs that tell rank 0's memory, which is of the first stage."""
 
 

@@ -1,6 +1,7 @@
 import gzip
 import re
 from pathlib import Path
+from typing import Any
 
 import log_samples
 import pytest
@@ -99,6 +100,17 @@ def test_nanotron_says_its_batch() -> None:
     assert run.request["strategy"]["gradient_accumulation_steps"] == 4
     assert run.request["strategy"]["data_parallel_size"] == 2
     assert run.peak_bytes == 1500.25 * 2**20
+
+
+def test_deepspeed_says_its_stage_and_batch() -> None:
+    run, _ = measured_run(read(log_samples.deepspeed()), GPT2 | {"strategy": {}})
+    assert run.request["strategy"] == {
+        "gradient_accumulation_steps": 2,
+        "micro_batch_size": 4,
+        "zero_stage": 3,
+    }
+    assert run.step_seconds == pytest.approx(0.501, rel=3e-3)
+    assert run.peak_bytes == pytest.approx(7.12 * 2**30)
 
 
 def test_mlperf_is_timed_by_its_blocks_or_by_what_it_tracks() -> None:

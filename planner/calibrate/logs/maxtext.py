@@ -2,7 +2,7 @@
 
 import re
 
-from planner.calibrate.logs.steps import NUMBER, Facts, LineFormat, count
+from planner.calibrate.logs.steps import Facts, LineFormat, count, numbered
 
 _CONFIG = Facts(
     pattern=re.compile(r"Config param (?P<name>[a-z_]+): (?P<value>\S+)$"),
@@ -12,9 +12,8 @@ _CONFIG = Facts(
 MAXTEXT = LineFormat(
     name="MaxText",
     mark="completed step: ",
-    step=re.compile(
-        rf"completed step: (?P<step>\d+), seconds:\s*(?P<value>{NUMBER})", re.IGNORECASE
-    ),
+    step=re.compile(r"completed step: (\d{1,12}),"),
+    value=numbered(r"seconds:\s{0,20}"),
     facts=(_CONFIG,),
 )
 """Steps are timed where they are launched: single ones say little, their median does.

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from planner.calibrate.logs.steps import NUMBER, Facts, LineFormat, count, flag
+from planner.calibrate.logs.steps import Facts, LineFormat, count, flag, numbered
 
 
 def _recompute(text: str) -> str | None:
@@ -41,17 +41,13 @@ ARGUMENTS = Facts(
 MEGATRON = LineFormat(
     name="Megatron-LM",
     mark="elapsed time per iteration (ms):",
-    step=re.compile(
-        rf"iteration\s+(?P<step>\d+)\s*/.*?elapsed time per iteration \(ms\):\s*(?P<value>{NUMBER})",
-        re.IGNORECASE,
-    ),
+    step=re.compile(r"\biteration\s{1,20}(\d{1,12})\s{0,20}/"),
+    value=numbered(r"elapsed time per iteration \(ms\):\s{0,20}"),
     scale=1e-3,
     said={"recipe.framework": "megatron"},
     facts=(ARGUMENTS,),
-    memory=re.compile(
-        rf"memory \(MB\).*?max allocated:\s*(?P<peak>{NUMBER}).*?max reserved:\s*(?P<reserved>{NUMBER})",
-        re.IGNORECASE,
-    ),
+    peak=numbered(r"max allocated:\s{0,20}"),
+    reserved=numbered(r"max reserved:\s{0,20}"),
     memory_unit=2.0**20,
 )
 """Its MB are 2^20 bytes. Source: NVIDIA/Megatron-LM, megatron/training/training.py, utils.py `report_memory`."""

@@ -2,7 +2,7 @@
 
 import re
 
-from planner.calibrate.logs.steps import NUMBER, Facts, LineFormat, count
+from planner.calibrate.logs.steps import Facts, LineFormat, count, numbered
 
 _START = Facts(
     pattern=re.compile(
@@ -29,14 +29,13 @@ _PARALLELISM = Facts(
 NANOTRON = LineFormat(
     name="nanotron",
     mark="time_per_iteration_ms: ",
-    step=re.compile(
-        rf"iteration: (?P<step>\d+) / .*?time_per_iteration_ms: (?P<value>{NUMBER})",
-        re.IGNORECASE,
-    ),
+    step=re.compile(r"iteration: (\d{1,12}) / "),
+    value=numbered("time_per_iteration_ms: "),
     scale=1e-3,
     said={"recipe.framework": "nanotron"},
     facts=(_START, _PARALLELISM),
-    memory=re.compile(rf"Peak allocated:? (?P<peak>{NUMBER})MiB", re.IGNORECASE),
+    peak=numbered("Peak allocated:? ", "MiB"),
+    reserved=numbered("Peak reserved:? ", "MiB"),
     memory_unit=2.0**20,
 )
 """Source: huggingface/nanotron, src/nanotron/trainer.py `train_step_logs`, logging/base.py `human_format`."""

@@ -18,7 +18,8 @@ _OPERATIONS = {
 }
 _PROGRAM = re.compile(r"\b(?P<name>[a-z_]+)_perf(?:_mpi)?\b")
 _RANK = re.compile(
-    r"#\s+Rank\s+(?P<rank>\d+) .*?Pid\s+\d+ on\s+(?P<host>\S+) device\s+\d+ \S+ ?(?P<gpu>.*)$"
+    r"#\s+Rank\s+(?P<rank>\d+)(?:\s+Group\s+\d+)?\s+Pid\s+\d+ on\s+(?P<host>\S+) device"
+    r"\s+\d+ \S+ ?(?P<gpu>.*)$"
 )
 _ROW = re.compile(
     r"(?:^|\s|>|:)(?P<size>\d+)\s+(?P<count>\d+)\s+(?P<type>[a-z]\w+)\s+(?P<redop>\w+)\s+(?P<root>-?\d+)\s+"
@@ -130,7 +131,7 @@ def _close(test: _Test, log: CollectiveLog) -> None:
         log.notes.append(
             "a table does not say of which operation it is: keep the line with ..._perf"
         )
-    elif ranks == 1 or set(test.hosts) != set(range(ranks)):
+    elif ranks <= 1 or set(test.hosts) != set(range(ranks)):
         log.notes.append("a table does not say of how many ranks it is: keep all lines of '# Rank'")
     else:
         points = (CollectivePoint(bytes=b, seconds=s) for b, s in sorted(test.points.items()))

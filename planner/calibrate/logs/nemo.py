@@ -2,7 +2,7 @@
 
 import re
 
-from planner.calibrate.logs.steps import NUMBER, Facts, LineFormat, count
+from planner.calibrate.logs.steps import Facts, LineFormat, count, numbered
 
 _CONFIG = Facts(
     pattern=re.compile(r"^\s*(?P<name>[a-z_]+): (?P<value>\d+)$"),
@@ -21,10 +21,8 @@ _CONFIG = Facts(
 NEMO = LineFormat(
     name="NeMo",
     mark="train_step_timing in s=",
-    step=re.compile(
-        rf"global_step=(?P<step>{NUMBER}).*?train_step_timing in s=(?P<value>{NUMBER})",
-        re.IGNORECASE,
-    ),
+    step=numbered("global_step="),
+    value=numbered("train_step_timing in s="),
     said={"recipe.framework": "megatron"},
     facts=(_CONFIG,),
 )

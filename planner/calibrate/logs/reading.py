@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.calibrate.logs import kineto, nccl
+from planner.calibrate.logs.deepspeed import DEEPSPEED
 from planner.calibrate.logs.kineto import Busy
 from planner.calibrate.logs.maxtext import MAXTEXT
 from planner.calibrate.logs.megatron import MEGATRON
@@ -22,7 +23,7 @@ from planner.calibrate.logs.trainer import TRAINER, TRAINER_STATE
 from planner.core.errors import InvalidInputError
 from planner.machine.document import CollectiveCurve
 
-RECOGNISERS = (MLPERF, SCRIPT, MEGATRON, NEMO, TORCHTITAN, NANOTRON, MAXTEXT, TRAINER)
+RECOGNISERS = (MLPERF, SCRIPT, MEGATRON, DEEPSPEED, NEMO, TORCHTITAN, NANOTRON, MAXTEXT, TRAINER)
 """Of training logs, the surest mark first."""
 KINDS = ", ".join(
     ["nccl-tests", *(each.name for each in RECOGNISERS), TRAINER_STATE.name, kineto.NAME]

@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from planner.calibrate.logs.steps import NUMBER, LineFormat, StepLog, number
+from planner.calibrate.logs.steps import LineFormat, StepLog, number, numbered
 
 _START = re.compile(
     r"starting from .*, on (?P<ranks>\d+) x (?P<device>.+?)(?: \(the plan is for .*)?$"
@@ -13,11 +13,9 @@ _START = re.compile(
 _LINES = LineFormat(
     name="the planner's script",
     mark=" tokens/s (plan ",
-    step=re.compile(
-        rf"step (?P<step>\d+)/\d+: .*?(?P<value>{NUMBER}) tokens/s \(plan "
-        rf"(?:.*?peak (?P<peak>{NUMBER}) GiB)?",
-        re.IGNORECASE,
-    ),
+    step=re.compile(r"\bstep (\d{1,12})/\d"),
+    value=numbered("", r" tokens/s \(plan "),
+    peak=numbered("peak ", " GiB"),
     unit="tokens/s",
 )
 _RATE = "tokens_per_second"

@@ -21,8 +21,13 @@ _WARM = 1.2
 _FEWEST = 3
 """Steps from which a warm-up can be told."""
 
-NUMBER = r"([-+]?(?:nan|inf|\d[\d,]*\.?\d*(?:e[-+]?\d+)?)[KMBT]?)"
-"""A number as a log writes it, to be read by `number`."""
+NUMBER = r"([-+]?(?:nan|inf|\d[\d,]{0,40}(?:\.\d{0,40})?(?:e[-+]?\d{1,4})?)[KMBT]?)"
+"""A number as a log writes it, to be read by `number`; bounded, so that no line takes long to search."""
+
+
+def numbered(before: str, after: str = "") -> re.Pattern[str]:
+    """Return the pattern of a number between two others, whose case does not matter."""
+    return re.compile(f"{before}{NUMBER}{after}", re.IGNORECASE)
 
 
 def number(text: str, low: float = 0.0, high: float = math.inf) -> float | None:
@@ -141,14 +146,17 @@ class LineFormat:
     mark: str
     """What every step's line holds, and no other kind's."""
     step: re.Pattern[str]
-    """Of groups `step` and `value`, and `peak` or `reserved` where the line has them."""
+    """Whose first group is the step's number."""
+    value: re.Pattern[str]
+    """Whose first group is the step's figure."""
     unit: Unit = "seconds"
     scale: float = 1.0
     said: Mapping[str, Any] = field(default_factory=dict)
     """What every run of this kind is, such as its framework."""
     facts: tuple[Facts, ...] = ()
-    memory: re.Pattern[str] | None = None
-    """Of groups `peak` and `reserved`."""
+    peak: re.Pattern[str] | None = None
+    """Whose first group is the memory allocated at the most."""
+    reserved: re.Pattern[str] | None = None
     memory_unit: float = 2.0**30
 
     def recognises(self, lines: Sequence[str]) -> bool:
@@ -164,27 +172,24 @@ class LineFormat:
             else:
                 for facts in self.facts:
                     facts.read(line, log)
-                if self.memory is not None:
-                    self._read_memory(self.memory.search(line), line, log)
+            self._read_memory(line, log)
         return log
 
     def _read_step(self, line: str, log: StepLog) -> None:
-        match = self.step.search(line)
-        step = None if match is None else number(match["step"], -1, 1e12)
-        if match is None or step is None:
+        step, value = self.step.search(line), self.value.search(line)
+        number_of_step = None if step is None else number(step[1], -1, 1e12)
+        if value is None or number_of_step is None:
             log.damaged.append(line)
             return
-        log.step(int(step), match["value"], line, self.scale)
-        self._read_memory(match, line, log)
+        log.step(int(number_of_step), value[1], line, self.scale)
 
-    def _read_memory(self, match: re.Match[str] | None, line: str, log: StepLog) -> None:
-        groups = {} if match is None else match.groupdict()
-        found = {name: groups[name] for name in ("peak", "reserved") if groups.get(name)}
-        amounts = {name: number(text) for name, text in found.items()}
-        if None in amounts.values():
-            log.damaged.append(line)
-        in_bytes = {k: v * self.memory_unit for k, v in amounts.items() if v is not None}
-        log.memory(line, **in_bytes)
+    def _read_memory(self, line: str, log: StepLog) -> None:
+        for name, pattern in (("peak", self.peak), ("reserved", self.reserved)):
+            match = None if pattern is None else pattern.search(line)
+            if match is None:
+                continue
+            amount = number(match[1])
+            log.memory(line, **{name: -1.0 if amount is None else amount * self.memory_unit})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from planner.core.errors import InvalidInputError
 
 LARGEST_LOG = 2**27
 """Bytes that are read of a log, unpacked; of a longer one the rest is left out, and said."""
-LONGEST_LINE = 2**13
+LONGEST_LINE = 2**12
 """Characters of a line that are looked at: no step's line is as long."""
 _GZIP = b"\x1f\x8b"
 _ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")

@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from planner.calibrate.logs.steps import NUMBER, Facts, LineFormat, StepLog, count
+from planner.calibrate.logs.steps import Facts, LineFormat, StepLog, count, numbered
 
 _MESH = Facts(
     pattern=re.compile(r"\b(?P<name>pp|dp_replicate|dp_shard|cp|tp|ep)=(?P<value>\d+)\b"),
@@ -34,16 +34,15 @@ _TRAINER = Facts(
         "maximum context length": ("recipe.sequence_length", count),
     },
 )
-_TOKENS = re.compile(r"(\d+) tokens per train step")
-_CAPACITY = re.compile(r"(?:CUDA|HIP) capacity: (?P<name>.+?) with [\d.]+GiB memory")
+_TOKENS = re.compile(r"(?<!\d)(\d{1,15}) tokens per train step")
+_CAPACITY = re.compile(r"(?:CUDA|HIP) capacity: (?P<name>.{1,80}?) with [\d.]{1,12}GiB memory")
 
 _LINES = LineFormat(
     name="torchtitan",
     mark="tps: ",
-    step=re.compile(
-        rf"step:\s*(?P<step>\d+)\s.*?memory:\s*(?P<reserved>{NUMBER})GiB.*?tps:\s*(?P<value>{NUMBER})",
-        re.IGNORECASE,
-    ),
+    step=re.compile(r"step:\s{0,20}(\d{1,12})\b"),
+    value=numbered(r"tps:\s{0,20}"),
+    reserved=numbered(r"memory:\s{0,20}", "GiB"),
     unit="tokens/s per GPU",
     said={"recipe.framework": "torchtitan"},
     facts=(_MESH, _TRAINER),

@@ -10,7 +10,7 @@ from planner.calibrate.logs.steps import NUMBER, StepLog, count, number
 _END = re.compile(rf"'train_runtime': '?(?P<seconds>{NUMBER})'?", re.IGNORECASE)
 _STEPS_PER_SECOND = re.compile(rf"'train_steps_per_second': '?(?P<rate>{NUMBER})'?", re.IGNORECASE)
 _SAID = re.compile(
-    r"^\W*(?:INFO\W+)?.*?(?P<name>Instantaneous batch size per device"
+    r"(?P<name>Instantaneous batch size per device"
     r"|Total train batch size \(w\. parallel, distributed & accumulation\)"
     r"|Gradient Accumulation steps|Total optimization steps) = (?P<value>[\d,]+)"
 )

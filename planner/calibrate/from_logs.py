@@ -1,15 +1,18 @@
 """Logs of one machine -> what machine.json takes of them: runs, curves of collectives, versions."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import date
+from importlib.metadata import version
 from typing import Any
 
 from planner.calibrate.logs.layout import measured_run
 from planner.calibrate.logs.reading import Reading
 from planner.calibrate.logs.text import shown
+from planner.calibrate.runs import machine_of_runs
 from planner.core.errors import InvalidInputError, PlannerError
 from planner.core.units import format_bytes, format_percent, format_seconds
-from planner.machine.document import CollectiveCurve, MeasuredRun
+from planner.machine.document import CollectiveCurve, Hardware, Machine, MeasuredRun
 from planner.request.cluster import ClusterRequest, resolve_cluster
 
 
@@ -49,7 +52,7 @@ def figures_of_logs(
         if reading.nccl:
             software["nccl"] = reading.nccl
         lines += _told(reading)
-        curves |= {(each.operation, each.ranks, each.nodes): each for each in reading.collectives}
+        curves |= {_of_which(each): each for each in reading.collectives}
         if reading.steady is not None:
             run, notes = measured_run(reading, layout)
             runs.append(run)
@@ -68,6 +71,50 @@ def figures_of_logs(
         gpu=next(iter(gpus), ""),
         lines=tuple(lines),
     )
+
+
+def machine_of_logs(figures: LogFigures, known: Machine | None = None) -> Machine:
+    """Return a machine with what its logs say added; its anchors are not made yet.
+
+    Raises:
+        InvalidInputError: the logs are of other GPUs than the machine, or do not say of which.
+    """
+    if known is not None and figures.gpu and figures.gpu != gpu_name(known.cluster.gpu):
+        raise InvalidInputError(
+            f"the logs are of {figures.gpu}, and the machine of {known.cluster.gpu}",
+            hint="a machine has a file of its own",
+            field="--machine",
+        )
+    machine = known or _hardware_alone(figures)
+    if figures.runs:
+        machine = machine_of_runs(figures.runs, known)
+    curves = {_of_which(each): each for each in (*machine.collectives, *figures.collectives)}
+    return replace(
+        machine,
+        collectives=tuple(curves.values()),
+        software={**machine.software, **figures.software},
+    )
+
+
+def _hardware_alone(figures: LogFigures) -> Machine:
+    """Return a machine that is known by its curves of collectives alone."""
+    if not figures.runs and not figures.gpu:
+        raise InvalidInputError(
+            "the logs do not say of which GPU they are",
+            hint="keep nccl-tests' lines of '# Rank', or add to a machine with --machine FILE",
+            field="--from",
+        )
+    nodes = max((each.nodes for each in figures.collectives), default=1)
+    gpus = max((each.ranks // each.nodes for each in figures.collectives), default=1)
+    return Machine(
+        created=date.min.isoformat(),
+        cluster=Hardware(gpu=figures.gpu, gpus_per_node=max(1, gpus), nodes=nodes),
+        planner=version("planner"),
+    )
+
+
+def _of_which(curve: CollectiveCurve) -> tuple[str, int, int]:
+    return curve.operation, curve.ranks, curve.nodes
 
 
 def run_line(run: MeasuredRun) -> str:

@@ -1,6 +1,7 @@
 """--layout: what a log does not say of its run, as a plan, a request or the flags of `planner estimate`."""
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,28 @@ def read_layout(text: str | None, gpu: str = "") -> dict[str, Any] | None:
     if text is None:
         return None
     return _of_file(text) if _is_there(text) else _of_flags(text, gpu)
+
+
+def layouts_of(texts: Sequence[str], readings: Sequence[Any]) -> list[dict[str, Any] | None]:
+    """Return the layout of each log: one for all runs, or one for each; a log of exchanges needs none.
+
+    Raises:
+        PlannerError: a layout cannot be read, or there are not as many as runs.
+    """
+    runs = sum(reading.log is not None for reading in readings)
+    if len(texts) not in {0, 1, runs}:
+        raise InvalidInputError(
+            f"{len(texts)} layouts for {runs} logs of runs",
+            hint="one --layout for all, or one for each in their order",
+            field="--layout",
+        )
+    each = iter(texts if len(texts) > 1 else [*texts] * runs)
+    return [
+        read_layout(next(each, None), "" if reading.gpu == "cpu" else reading.gpu)
+        if reading.log is not None
+        else None
+        for reading in readings
+    ]
 
 
 def _is_there(text: str) -> bool:

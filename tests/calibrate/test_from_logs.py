@@ -1,14 +1,18 @@
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import log_samples
 import pytest
+from click.testing import CliRunner, Result
 
 from planner.calibrate.from_logs import figures_of_logs
 from planner.calibrate.logs.reading import Reading, read_log_bytes
+from planner.cli import cli
 from planner.cli.layouts import read_layout
 from planner.core.errors import InvalidInputError
+from planner.machine.reading import read_machine
 
 LAYOUT = "gpt2 --gpus 2 --gpu l40s --seq-len 512 --global-batch-size 16 --micro-batch-size 8"
 
@@ -93,3 +97,56 @@ def test_a_file_that_is_no_layout_is_refused(value: dict[str, Any], tmp_path: Pa
     file.write_text(json.dumps(value))
     with pytest.raises(InvalidInputError):
         read_layout(str(file))
+
+
+def calibrate(folder: Path, *arguments: str) -> Result:
+    (folder / "run.log").write_text(log_samples.script())
+    (folder / "slow.log").write_text(log_samples.script_records(0.7))
+    (folder / "nccl.out").write_text(log_samples.nccl_tests().replace("A100-SXM4-80GB", "L40S"))
+    os.chdir(folder)
+    return CliRunner().invoke(cli, ["calibrate", *arguments, "-o", "machine.json"])
+
+
+def test_a_machine_is_made_of_logs_and_added_to(tmp_path: Path) -> None:
+    result = calibrate(tmp_path, "--from", "run.log", "nccl.out", "--layout", LAYOUT)
+    assert result.exit_code == 0, result.output
+    assert "1 of the warm-up left out" in result.stderr
+    machine = read_machine("machine.json")
+    assert machine.cluster.gpu == "l40s"
+    assert machine.anchors.compute is not None
+    assert machine.anchors.compute.factor > 1
+    assert [curve.ranks for curve in machine.collectives] == [8]
+    more = ("--from", "slow.log", "--layout", LAYOUT, "--machine", "machine.json")
+    result = calibrate(tmp_path, *more)
+    assert result.exit_code == 0, result.output
+    again = read_machine("machine.json")
+    assert [run.step_seconds for run in again.runs][1] == pytest.approx(0.7)
+    assert again.collectives == machine.collectives
+
+
+def test_a_machine_of_exchanges_alone_needs_no_layout(tmp_path: Path) -> None:
+    assert calibrate(tmp_path, "--from", "nccl.out").exit_code == 0
+    machine = read_machine("machine.json")
+    assert (machine.cluster.gpu, machine.cluster.gpus_per_node, machine.cluster.nodes) == (
+        "l40s",
+        4,
+        2,
+    )
+
+
+def test_each_run_may_have_a_layout_of_its_own(tmp_path: Path) -> None:
+    other = LAYOUT.replace("--micro-batch-size 8", "--micro-batch-size 4")
+    logs = ("--from", "run.log", "nccl.out", "slow.log")
+    result = calibrate(tmp_path, *logs, "--layout", LAYOUT, "--layout", other)
+    assert result.exit_code == 0, result.output
+    runs = read_machine("machine.json").runs
+    assert [run.request["strategy"]["micro_batch_size"] for run in runs] == [8, 4]
+    three = calibrate(tmp_path, *logs, *("--layout", LAYOUT) * 3)
+    assert isinstance(three.exception, InvalidInputError)
+    assert "3 layouts for 2 logs of runs" in three.exception.message
+
+
+def test_logs_without_their_flag_are_asked_for(tmp_path: Path) -> None:
+    result = calibrate(tmp_path, "run.log")
+    assert result.exit_code == 2
+    assert "--from" in result.output

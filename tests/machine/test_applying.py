@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from test_document import WHOLE
 
-from planner.answers import answer_batch
+from planner import answers
 from planner.collectives import operations
 from planner.core.errors import InvalidInputError
 from planner.domain.cluster import Group, Provenance
@@ -14,6 +14,10 @@ from planner.request.schema import Resolved, parse_request, resolve
 
 LEAST: dict[str, Any] = {key: WHOLE[key] for key in ("kind", "version", "created", "cluster")}
 STRATEGY = {"zero_stage": 3, "micro_batch_size": 1}
+
+
+def _answers(requests: list[dict[str, Any]]) -> list[Any]:
+    return list(answers.answer_batch(requests, allow_paths=False))
 
 
 def _resolved(machine: dict[str, Any] | None, **cluster: Any) -> Resolved:
@@ -26,8 +30,8 @@ def _resolved(machine: dict[str, Any] | None, **cluster: Any) -> Resolved:
 def _seconds(machine: dict[str, Any] | None, **cluster: Any) -> dict[str, float]:
     request = {"model": "meta-llama/Llama-2-7b-hf", "strategy": STRATEGY, "cluster": cluster}
     request |= {"machine": machine} if machine else {}
-    (answer,) = answer_batch([request], allow_paths=False)
-    return {term["name"]: term["seconds"] for term in answer["time"]["terms"]}  # type: ignore[typeddict-item]
+    (answer,) = _answers([request])
+    return {term["name"]: term["seconds"] for term in answer["time"]["terms"]}
 
 
 def test_the_machine_says_which_gpus_are_meant_where_nothing_else_does() -> None:
@@ -81,8 +85,8 @@ def test_an_anchor_of_kernels_scales_forward_but_for_what_waits_for_the_host() -
     anchors = {"compute": {"factor": 1.25, "spread": 0.1, "runs": 1}}
     with_anchor = {**request, "machine": {**LEAST, "anchors": anchors}}
     before, after = (
-        {term["name"]: term["seconds"] for term in answer["time"]["terms"]}  # type: ignore[typeddict-item]
-        for answer in answer_batch([request, with_anchor], allow_paths=False)
+        {term["name"]: term["seconds"] for term in answer["time"]["terms"]}
+        for answer in _answers([request, with_anchor])
     )
     assert after["forward"] == pytest.approx(1.25 * before["forward"], rel=0.01)
     assert after["optimizer"] == pytest.approx(1.25 * before["optimizer"])
@@ -136,20 +140,20 @@ def test_a_step_s_range_keeps_the_share_that_is_left_of_it() -> None:
     request = {"model": "gpt2", "cluster": here, "strategy": {"micro_batch_size": 8}}
     half = {**request, "machine": {**LEAST, "anchors": {"range_share": 0.5}}}
     wide, narrow = (
-        answer["time"]["high_seconds"] / answer["time"]["step_seconds"] - 1  # type: ignore[typeddict-item]
-        for answer in answer_batch([request, half], allow_paths=False)
+        answer["time"]["high_seconds"] / answer["time"]["step_seconds"] - 1
+        for answer in _answers([request, half])
     )
     assert narrow == pytest.approx(wide / 2, rel=0.05)
 
 
 def test_an_answer_says_which_numbers_are_the_machine_s_own() -> None:
     request = {"model": "gpt2", "strategy": {"micro_batch_size": 1}, "machine": WHOLE}
-    (answer,) = answer_batch([request], allow_paths=False)
-    assert answer["machine"]["name"] == "rack 7"  # type: ignore[typeddict-item]
-    assert any("memory bandwidth" in note for note in answer["notes"])  # type: ignore[typeddict-item]
+    (answer,) = _answers([request])
+    assert answer["machine"]["name"] == "rack 7"
+    assert any("memory bandwidth" in note for note in answer["notes"])
 
 
 def test_a_bad_machine_of_a_request_is_refused_by_its_field() -> None:
     request = {"model": "gpt2", "strategy": {}, "machine": {**LEAST, "version": 7}}
-    (answer,) = answer_batch([request], allow_paths=False)
-    assert answer["error"]["field"] == "machine.version"  # type: ignore[typeddict-item]
+    (answer,) = _answers([request])
+    assert answer["error"]["field"] == "machine.version"

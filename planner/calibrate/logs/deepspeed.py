@@ -4,7 +4,6 @@ import re
 
 from planner.calibrate.logs.steps import Facts, LineFormat, count, numbered
 
-
 _STAGES = ("disabled", "optimizer_states", "gradients", "weights")
 """As newer Pythons print them; older ones print their numbers."""
 _NUMBERS = {str(stage): stage for stage in range(len(_STAGES))}

@@ -69,13 +69,14 @@ def read(lines: Sequence[str]) -> CollectiveLog:
     log, test = CollectiveLog(), _Test()
     has_rows = False
     for line in lines:
+        if "#" in line[:20]:
+            log.understood.add(line)
         if rank := _RANK.search(line):
             if has_rows:
                 _close(test, log)
                 test, has_rows = _Test(), False
             test.hosts[int(rank["rank"][:9])] = rank["host"]
             log.gpu = log.gpu or shown(rank["gpu"])
-            log.understood.add(line)
         elif program := _PROGRAM.search(line):
             if has_rows and "concluded" not in line:
                 _close(test, log)
@@ -83,6 +84,7 @@ def read(lines: Sequence[str]) -> CollectiveLog:
             test.operation = _OPERATIONS.get(program["name"], "") or test.operation
         elif version := _VERSION.search(line):
             log.nccl = log.nccl or version["nccl"]
+            log.understood.add(line)
         elif row := _ROW.search(line):
             has_rows = True
             _take(row, line, test, log)

@@ -93,6 +93,16 @@ def nemo() -> str:
     return "\n".join([*lines, bar])
 
 
+def nemo_2() -> str:
+    return "\n".join(
+        f"Training epoch 0, iteration {step - 1}/{STEPS - 1} | lr: 6.897e-06 | global_batch_size: 128 |"
+        f" global_step: {step - 1} | max_memory_reserved: 127785762816 |"
+        " max_memory_allocated: 115792977920 | reduced_train_loss: 11.96 |"
+        f" train_step_timing in s: {_seconds(step):.4g} | consumed_samples: {step * 128}"
+        for step in range(1, STEPS + 1)
+    )
+
+
 def torchtitan() -> str:
     head = "[rank0]:[titan] 2026-11-01 10:00:00,000 - root - INFO -"
     lines = [
@@ -248,7 +258,7 @@ SAMPLES = {
     "the planner's script": (script, script_records),
     "Megatron-LM": (megatron,),
     "DeepSpeed": (deepspeed,),
-    "NeMo": (nemo,),
+    "NeMo": (nemo, nemo_2),
     "torchtitan": (torchtitan,),
     "nanotron": (nanotron,),
     "MaxText": (maxtext,),

@@ -113,6 +113,15 @@ def test_deepspeed_says_its_stage_and_batch() -> None:
     assert run.peak_bytes == pytest.approx(7.12 * 2**30)
 
 
+def test_a_line_of_nemo_2_says_its_batch_and_memory() -> None:
+    eight = {**LLAMA, "cluster": {"gpu": "b200", "gpus_per_node": 8}}
+    sizes = {"recipe": {"sequence_length": 8192}, "strategy": {"micro_batch_size": 1}}
+    run, _ = measured_run(read(log_samples.nemo_2()), eight | sizes)
+    assert run.request["recipe"]["global_batch_size"] == 128
+    assert (run.peak_bytes, run.reserved_bytes) == (115792977920, 127785762816)
+    assert run.step_seconds == pytest.approx(0.501, rel=3e-3)
+
+
 def test_mlperf_is_timed_by_its_blocks_or_by_what_it_tracks() -> None:
     by_blocks, tracked = read(log_samples.mlperf()), read(log_samples.mlperf_tracked())
     batch = {"recipe": {"global_batch_size": 8}}
@@ -210,7 +219,7 @@ def test_an_earlier_run_in_the_same_file_is_left_out() -> None:
     first = first.replace(
         "elapsed time per iteration (ms): 5", "elapsed time per iteration (ms): 95"
     )
-    first = first.replace(". 128", ". 256")
+    first = first.replace(". 128", ". 256").replace("size:   128", "size:   256")
     reading = read(first + "\n" + log_samples.megatron())
     assert reading.steady is not None
     assert reading.steady.value == pytest.approx(0.501, rel=1e-2)

@@ -38,6 +38,12 @@ ARGUMENTS = Facts(
     },
 )
 
+_OF_STEPS = Facts(
+    pattern=re.compile(r"(?P<name>global batch size):\s{0,20}(?P<value>\d{1,12}) \|"),
+    fields={"global batch size": ("recipe.global_batch_size", count)},
+    is_of_steps=True,
+)
+
 MEGATRON = LineFormat(
     name="Megatron-LM",
     mark="elapsed time per iteration (ms):",
@@ -45,7 +51,7 @@ MEGATRON = LineFormat(
     value=numbered(r"elapsed time per iteration \(ms\):\s{0,20}"),
     scale=1e-3,
     said={"recipe.framework": "megatron"},
-    facts=(ARGUMENTS,),
+    facts=(ARGUMENTS, _OF_STEPS),
     peak=numbered(r"max allocated:\s{0,20}"),
     reserved=numbered(r"max reserved:\s{0,20}"),
     memory_unit=2.0**20,

@@ -1,4 +1,4 @@
-"""NeMo: the progress bar's train_step_timing, and the configuration that it prints."""
+"""NeMo: the train_step_timing of its bar or its lines, and the configuration that it prints."""
 
 import re
 
@@ -18,12 +18,24 @@ _CONFIG = Facts(
     },
 )
 
+_OF_STEPS = Facts(
+    pattern=re.compile(r"(?P<name>global_batch_size): (?P<value>\d{1,12}) \|"),
+    fields={"global_batch_size": ("recipe.global_batch_size", count)},
+    is_of_steps=True,
+)
+
 NEMO = LineFormat(
     name="NeMo",
-    mark="train_step_timing in s=",
-    step=numbered("global_step="),
-    value=numbered("train_step_timing in s="),
+    mark="train_step_timing in s",
+    step=numbered("global_step(?:=|: )"),
+    value=numbered("train_step_timing in s(?:=|: )"),
     said={"recipe.framework": "megatron"},
-    facts=(_CONFIG,),
+    facts=(_CONFIG, _OF_STEPS),
+    peak=numbered("max_memory_allocated: "),
+    reserved=numbered("max_memory_reserved: "),
+    memory_unit=1.0,
 )
-"""NeMo runs on Megatron Core. Source: NVIDIA/NeMo, nemo/utils/exp_manager.py `TimingCallback`."""
+"""NeMo runs on Megatron Core; its first version has a bar, its second a line per step.
+
+Source: NVIDIA/NeMo, nemo/utils/exp_manager.py `TimingCallback`, nemo/lightning/pytorch/callbacks/progress_printer.py.
+"""

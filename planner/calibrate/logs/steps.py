@@ -126,6 +126,8 @@ class Facts:
     """Path in a request (or world_size), and how the value is read, by the log's name."""
     mark: str = ""
     """What a line holds that says them."""
+    is_of_steps: bool = False
+    """Whether they stand in the lines of steps, not around them."""
 
     def read(self, line: str, log: StepLog) -> None:
         """Take every field that a line says."""
@@ -167,11 +169,12 @@ class LineFormat:
         """Return what the lines say."""
         log = StepLog(kind=self.name, unit=self.unit, said=dict(self.said))
         for line in lines:
-            if self.mark in line:
-                self._read_step(line, log)
-            else:
-                for facts in self.facts:
+            is_step = self.mark in line
+            for facts in self.facts:
+                if facts.is_of_steps == is_step:
                     facts.read(line, log)
+            if is_step:
+                self._read_step(line, log)
             self._read_memory(line, log)
         return log
 

@@ -54,7 +54,7 @@ def test_runs_make_a_machine_and_a_plan(
     said = console(ASKED, monkeypatch)
     shown = said.split("\n\nFindings")[0].split("\n\nMemory of one GPU")[0] + "\n...\n```\n"
     check_block("estimate", shown, update=update, page=PAGE)
-    without = [word for word in ASKED if word != "--machine" and word != "machine.json"]
+    without = [word for word in ASKED if word not in {"--machine", "machine.json"}]
     alone = _seconds(console((*without, "--gpu", "h100-sxm-96gb", "--gpus", "8"), monkeypatch))
     step, low, high = _seconds(said)
     assert low < MEASURED < high

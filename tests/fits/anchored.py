@@ -5,12 +5,13 @@ twice: with the records as they are, of which some were set on that source, and 
 """
 
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from fits.step_time import _jobs_left_out, frameworks_of, runs_of
+from fits.step_time import frameworks_of, jobs_left_out, runs_of
 from planner.accuracy.anchored import TimedRun, anchored
 from planner.catalog.published_runs import run_source, source_names
 
@@ -20,9 +21,17 @@ WAYS = ("records", "left out")
 
 
 def main() -> None:
-    """Judge every source, and write it down."""
-    found = {name: figures(name) for name in source_names()}
-    FIGURES.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    """Judge every source, or those that are named, and write each down."""
+    for name in sys.argv[1:] or source_names():
+        found = {**known(), name: figures(name)}
+        ordered = {source: found[source] for source in source_names() if source in found}
+        FIGURES.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
+
+
+def known() -> dict[str, Any]:
+    """Return what was written down: of each source, by way, by the number of known runs."""
+    found = json.loads(FIGURES.read_text(encoding="utf-8")) if FIGURES.exists() else {}
+    return dict(found)
 
 
 def figures(source: str, ways: Sequence[str] = WAYS) -> Mapping[str, Mapping[str, Any]]:
@@ -41,7 +50,7 @@ def timed_runs(source: str, way: str) -> Iterator[TimedRun]:
     if way == "records":
         tables = [(each.job, each) for each in runs_of(source)]
     else:
-        tables = [pair for name in frameworks_of(source) for pair in _jobs_left_out(source, name)]
+        tables = [pair for name in frameworks_of(source) for pair in jobs_left_out(source, name)]
     for job, each in tables:
         for row, run in enumerate(each.runs):
             seconds = float(each.seconds[row])

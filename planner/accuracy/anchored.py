@@ -11,24 +11,30 @@ from statistics import median
 
 import numpy as np
 
-from planner.accuracy.predict import Prediction
 from planner.calibrate.anchors import Fit, fit, on_factors
 from planner.calibrate.runs import TimedLayouts
 from planner.core.term import Column
 from planner.domain.job import Job
-from planner.domain.strategy import tabulate
+from planner.domain.strategy import Layout, tabulate
 from planner.machine.factors import narrowed
 from planner.step_time.ledger import estimate_step_time
 
-Machine = tuple[str, str, str]
-"""GPU, framework, release."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedRun:
+    """One run of a source, and how long its step took."""
+
+    place: int
+    """In its source."""
+    job: Job
+    layout: Layout
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anchored:
     """How well runs of one source are predicted with some runs of each machine known."""
 
-    source: str
     machines: int
     """Of which so many runs are known, and more are judged."""
     judged: int
@@ -46,21 +52,19 @@ def chosen(count: int, known: int) -> tuple[int, ...]:
     return tuple(count * (2 * part + 1) // (2 * known) for part in range(known))
 
 
-def anchored(source: str, predictions: Iterable[Prediction], known: int) -> Anchored | None:
+def anchored(runs: Iterable[TimedRun], known: int) -> Anchored | None:
     """Return how well the other runs of each machine are predicted; None where no machine has others."""
-    machines: dict[Machine, list[Prediction]] = {}
-    for each in predictions:
-        if each.run.step_seconds is not None:
-            framework = each.job.framework
-            machine = (each.job.cluster.gpu.name, framework.name, framework.release)
-            machines.setdefault(machine, []).append(each)
-    found = [_judged(runs, known) for runs in machines.values() if len(runs) > known]
+    machines: dict[tuple[str, str, str], list[TimedRun]] = {}
+    for run in sorted(runs, key=lambda each: each.place):
+        framework = run.job.framework
+        machine = (run.job.cluster.gpu.name, framework.name, framework.release)
+        machines.setdefault(machine, []).append(run)
+    found = [_judged(own, known) for own in machines.values() if len(own) > known]
     found = [each for each in found if each.size]
     if not found:
         return None
     before, after, had, has = np.concatenate(found, axis=1)
     return Anchored(
-        source=source,
         machines=len(found),
         judged=len(before),
         before=float(median(before)),
@@ -70,28 +74,24 @@ def anchored(source: str, predictions: Iterable[Prediction], known: int) -> Anch
     )
 
 
-def _judged(runs: Sequence[Prediction], known: int) -> Column:
+def _judged(runs: Sequence[TimedRun], known: int) -> Column:
     """Return [error before, error after, in range before, in range after] of the runs that are not known."""
     taken = [runs[place] for place in chosen(len(runs), known)]
     found = fit(_tables(taken))
     rest = [run for run in runs if not any(_is_same(run, other) for other in taken)]
     columns: list[Column] = [np.zeros((4, 0))]
-    for table in _tables(rest):
-        own = [rest[number] for number in table.numbers]
-        columns.append(_errors(table, own, found))
+    columns += [_errors(table, found) for table in _tables(rest)]
     return np.concatenate(columns, axis=1)
 
 
-def _errors(table: TimedLayouts, own: Sequence[Prediction], found: Fit) -> Column:
-    job = _narrowed(on_factors(table.job, found.logarithms), found.range_share)
-    step = estimate_step_time(job, table.layouts)
-    measured = table.seconds
-    before = np.array([abs(each.time_error or 0.0) for each in own])
-    bounds = np.array([(each.low_seconds, each.high_seconds) for each in own]).T
-    had = (bounds[0] <= measured) & (measured <= bounds[1])
-    has = (step.low_seconds <= measured) & (measured <= step.high_seconds)
-    after = np.abs(step.step_seconds / measured - 1)
-    return np.array(np.broadcast_arrays(before, after, had, has), dtype=float)
+def _errors(table: TimedLayouts, found: Fit) -> Column:
+    known = _narrowed(on_factors(table.job, found.logarithms), found.range_share)
+    measured, errors, inside = table.seconds, [], []
+    for job in (table.job, known):
+        step = estimate_step_time(job, table.layouts)
+        errors.append(np.abs(step.step_seconds / measured - 1))
+        inside.append((step.low_seconds <= measured) & (measured <= step.high_seconds))
+    return np.array(np.broadcast_arrays(*errors, *inside), dtype=float)
 
 
 def _narrowed(job: Job, share: float) -> Job:
@@ -102,7 +102,7 @@ def _narrowed(job: Job, share: float) -> Job:
     return replace(job, cluster=cluster, framework=replace(job.framework, uncertainty=uncertainty))
 
 
-def _tables(runs: Sequence[Prediction]) -> tuple[TimedLayouts, ...]:
+def _tables(runs: Sequence[TimedRun]) -> tuple[TimedLayouts, ...]:
     """Return runs as tables of one job each."""
     by_job: dict[int, list[int]] = {}
     for number, run in enumerate(runs):
@@ -110,13 +110,13 @@ def _tables(runs: Sequence[Prediction]) -> tuple[TimedLayouts, ...]:
     return tuple(
         TimedLayouts(
             job=runs[numbers[0]].job,
-            layouts=tabulate([runs[number].strategy for number in numbers]),
-            seconds=np.array([runs[number].run.step_seconds for number in numbers]),
+            layouts=tabulate([runs[number].layout for number in numbers]),
+            seconds=np.array([runs[number].seconds for number in numbers]),
             numbers=tuple(numbers),
         )
         for numbers in by_job.values()
     )
 
 
-def _is_same(one: Prediction, other: Prediction) -> bool:
-    return one is other or (one.job is other.job and one.strategy == other.strategy)
+def _is_same(one: TimedRun, other: TimedRun) -> bool:
+    return one is other or (one.job is other.job and one.layout == other.layout)

@@ -72,7 +72,12 @@ def _read(flags: dict[str, Any]) -> Any:
         raise click.UsageError(f"say what to calibrate from: {ways}")
     machine = _WAYS[given[0]](flags)
     name = flags["name"] or machine.name
-    return replace(machine, name=name, created=datetime.now(UTC).date().isoformat())
+    return replace(machine, name=name, created=today())
+
+
+def today() -> str:
+    """Return the date that a machine file is made on."""
+    return datetime.now(UTC).date().isoformat()
 
 
 def _from_runs(flags: dict[str, Any]) -> Any:

@@ -122,8 +122,6 @@ def run_line(run: MeasuredRun) -> str:
     parts = [] if run.step_seconds is None else [f"{format_seconds(run.step_seconds)} a step"]
     if run.peak_bytes is not None:
         parts.append(f"{format_bytes(run.peak_bytes)} allocated")
-    if run.reserved_bytes is not None:
-        parts.append(f"{format_bytes(run.reserved_bytes)} reserved")
     return ", ".join(parts)
 
 

@@ -77,7 +77,7 @@ def verdict_answer(verdict: Verdict) -> dict[str, Any]:
         },
         "step_seconds": run.step_seconds if run else None,
         "peak_bytes": run.peak_bytes if run else None,
-        "reserved_bytes": run.reserved_bytes if run else None,
+        "reserved_bytes": reading.log.reserved_bytes if reading.log else None,
         "checks": [
             {
                 "name": check.name,

@@ -95,6 +95,7 @@ def _checks(
     planned: Planned, reading: Reading, run: MeasuredRun, *, is_comparable: bool
 ) -> tuple[Check, ...]:
     seconds, tokens = run.step_seconds or 0.0, planned.tokens_per_step
+    reserved = reading.log.reserved_bytes if reading.log else None
     fast = seconds * FAST_ENOUGH <= planned.step_seconds.likely if is_comparable else None
     step = planned.step_seconds
     speed = Range(low=tokens / step.high, likely=tokens / step.likely, high=tokens / step.low)
@@ -112,9 +113,7 @@ def _checks(
             "of rank 0" if is_first else "",
             is_comparable=is_comparable,
         ),
-        _memory(
-            "reserved", run.reserved_bytes, planned.reserved_bytes, is_comparable=is_comparable
-        ),
+        _memory("reserved", reserved, planned.reserved_bytes, is_comparable=is_comparable),
     )
 
 

@@ -63,7 +63,8 @@ def test_the_warm_up_ends_where_steps_are_as_fast_as_later(
 
 
 def test_megatron_says_its_layout_and_the_fullest_ranks_memory() -> None:
-    run, notes = measured_run(read(log_samples.megatron()), LLAMA)
+    reading = read(log_samples.megatron())
+    run, notes = measured_run(reading, LLAMA)
     assert run.request["strategy"] == {
         "context_parallel_size": 1,
         "micro_batch_size": 1,
@@ -81,16 +82,20 @@ def test_megatron_says_its_layout_and_the_fullest_ranks_memory() -> None:
     }
     assert run.request["cluster"] == {"gpu": "h100", "gpus_per_node": 8}
     assert run.peak_bytes == 1504.5 * 2**20
-    assert run.reserved_bytes == 2052 * 2**20
+    assert reading.log is not None
+    assert reading.log.reserved_bytes == 2052 * 2**20
+    assert run.reserved_bytes is None  # the context is not in it
     assert notes == ("8 ranks are taken as one node's",)
 
 
 def test_torchtitan_says_its_gpus_too() -> None:
-    run, _ = measured_run(read(log_samples.torchtitan()), {"model": "meta-llama/Llama-2-7b-hf"})
+    reading = read(log_samples.torchtitan())
+    run, _ = measured_run(reading, {"model": "meta-llama/Llama-2-7b-hf"})
     assert run.request["cluster"] == {"gpu": "NVIDIA H100 80GB HBM3", "gpus_per_node": 8}
     assert run.request["strategy"]["data_parallel_shard_size"] == 4
     assert run.step_seconds == pytest.approx(0.501, rel=1e-3)
-    assert run.reserved_bytes == pytest.approx(40.12 * 2**30)
+    assert reading.log is not None
+    assert reading.log.reserved_bytes == pytest.approx(40.12 * 2**30)
     assert run.peak_bytes is None
 
 
@@ -116,9 +121,11 @@ def test_deepspeed_says_its_stage_and_batch() -> None:
 def test_a_line_of_nemo_2_says_its_batch_and_memory() -> None:
     eight = {**LLAMA, "cluster": {"gpu": "b200", "gpus_per_node": 8}}
     sizes = {"recipe": {"sequence_length": 8192}, "strategy": {"micro_batch_size": 1}}
-    run, _ = measured_run(read(log_samples.nemo_2()), eight | sizes)
+    reading = read(log_samples.nemo_2())
+    run, _ = measured_run(reading, eight | sizes)
     assert run.request["recipe"]["global_batch_size"] == 128
-    assert (run.peak_bytes, run.reserved_bytes) == (115792977920, 127785762816)
+    assert reading.log is not None
+    assert (run.peak_bytes, reading.log.reserved_bytes) == (115792977920, 127785762816)
     assert run.step_seconds == pytest.approx(0.501, rel=3e-3)
 
 

@@ -108,7 +108,7 @@ def check(reading: Reading) -> None:
     run, _ = measured_run(reading, LAYOUT)
     assert run.step_seconds is not None
     assert 0 < run.step_seconds < math.inf
-    for amount in (run.peak_bytes, run.reserved_bytes):
+    for amount in (run.peak_bytes, reading.log.reserved_bytes):
         assert amount is None or 0 < amount <= LARGEST_MEMORY
 
 

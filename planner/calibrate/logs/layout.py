@@ -25,6 +25,9 @@ def measured_run(
 ) -> tuple[MeasuredRun, tuple[str, ...]]:
     """Return the run that a log speaks of, and what was taken for granted.
 
+    Leaves out: reserved memory, of which logs have the allocator's; a card also holds CUDA's context and NCCL's
+    buffers, which machine.json counts in.
+
     Args:
         reading: of a training run, with at least one step.
         layout: an estimate request with what the log does not say; None for nothing.
@@ -41,7 +44,6 @@ def measured_run(
         request=request,
         step_seconds=step_seconds(reading, request),
         peak_bytes=log.peak_bytes if log else None,
-        reserved_bytes=log.reserved_bytes if log else None,
         source=shown(f"{reading.kind} log {reading.file}"),
     )
     return run, notes

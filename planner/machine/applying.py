@@ -5,17 +5,16 @@ from dataclasses import dataclass, replace
 
 from planner.catalog import records
 from planner.core.errors import InvalidInputError, UnknownNameError
-from planner.core.units import format_fraction
+from planner.core.units import format_bytes, format_fraction
 from planner.domain.cluster import Cluster, Gpu
 from planner.domain.framework import Framework
 from planner.domain.timed import FLASH_BACKWARD, TimedAttention
 from planner.machine.document import Anchors, AttentionCurve, Machine
 from planner.machine.factors import factors_of, narrowed, scaled_cluster, scaled_framework
 from planner.machine.gemm_fit import fitted_curve
+from planner.machine.own_gpu import COPY_SHARE
 from planner.machine.wires import timed_collectives, wired
 
-COPY_SHARE = 0.9
-"""Of the nominal bandwidth that a large copy reaches, where elementwise kernels reach `hbm_fraction`: judgement."""
 _FIRST_DTYPES = ("bf16", "fp16", "tf32", "fp32")
 """Whose products make the curve, where several dtypes were timed."""
 _HOST_OF = "torch"
@@ -64,7 +63,7 @@ def apply_machine(machine: Machine, cluster: Cluster, framework: Framework) -> A
         ),
         own=tuple(own.values()),
         from_catalogue=tuple(missing),
-        notes=(*notes, *_other_sizes(machine, cluster)),
+        notes=(*notes, *_unknown_memory(machine, gpu), *_other_sizes(machine, cluster)),
     )
 
 
@@ -203,6 +202,16 @@ def _reserving(framework: Framework, machine: Machine) -> Framework:
         return framework
     held = max(0.0, framework.device.context_bytes + anchor.more_bytes)
     return replace(framework, device=replace(framework.device, context_bytes=held))
+
+
+def _unknown_memory(machine: Machine, gpu: Gpu) -> Sequence[str]:
+    """Return a note where nobody said how much memory a card has that no record describes."""
+    if gpu.nvml_names or machine.cluster.memory_bytes or gpu.name in records.gpu_names():
+        return ()
+    taken = format_bytes(gpu.memory_bytes)
+    return (
+        f"how much memory one {gpu.name} has was not said (cluster.memory_bytes): {taken} taken",
+    )
 
 
 def _other_sizes(machine: Machine, cluster: Cluster) -> Sequence[str]:

@@ -29,6 +29,8 @@ class Hardware:
     """A canonical name, an alias, or what NVML reports."""
     gpus_per_node: Annotated[int, Between(1, 1024)]
     nodes: Annotated[int, Between(1, 65536)] = 1
+    memory_bytes: Bytes | None = None
+    """Of one, where no record has it: of a process's share of the host, where cores stand for GPUs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ from planner.domain.model import Model
 from planner.domain.strategy import PipelineSchedule
 from planner.hardware.named_links import BETWEEN
 from planner.hardware.usual_network import usual_network
+from planner.machine.own_gpu import own_gpu
 from planner.parallel.lora import find_lora
 from planner.request.assumed import (
     assumed_batch,
@@ -200,7 +201,8 @@ def resolve(request: Request, *, allow_paths: bool, weights_dtype: str = "fp32")
     """
     model, notes = load_model(request.model, allow_paths=allow_paths, task=request.recipe.task)
     machine = machine_of(request.machine)
-    resolved_cluster = resolve_cluster(cluster_of_machine(request.cluster, machine))
+    wanted_cluster = cluster_of_machine(request.cluster, machine)
+    resolved_cluster = resolve_cluster(wanted_cluster, own_gpu(machine) if machine else None)
     cluster, assumptions = resolved_cluster.cluster, list(resolved_cluster.assumptions)
     if cluster.inter_node is None and (request.max_gpus or 0) > cluster.world_size:
         _, network = usual_network(cluster.gpu, cluster.gpus_per_node, cluster.instance)

@@ -157,3 +157,27 @@ def test_a_bad_machine_of_a_request_is_refused_by_its_field() -> None:
     request = {"model": "gpt2", "strategy": {}, "machine": {**LEAST, "version": 7}}
     (answer,) = _answers([request])
     assert answer["error"]["field"] == "machine.version"
+
+
+CORES: dict[str, Any] = {
+    **{key: WHOLE[key] for key in ("kind", "version", "created")},
+    "cluster": {"gpu": "cpu", "gpus_per_node": 2, "memory_bytes": 2**34},
+    "memory_bytes_per_second": 1e10,
+    "gemm": [{"dtype": "fp32", "points": [{"m": 512, "n": 512, "k": 512, "seconds": 6e-3}]}],
+}
+
+
+def test_a_card_that_no_record_has_is_what_its_file_says() -> None:
+    resolved = _resolved(CORES)
+    gpu = resolved.job.cluster.gpu
+    assert (gpu.name, gpu.memory_bytes) == ("cpu", 2**34)
+    assert gpu.peak_flops["fp32"] == pytest.approx(2 * 512**3 / 6e-3 / 0.9)
+    assert not any("memory one cpu has" in note for note in resolved.notes)
+    unsaid = CORES | {"cluster": {"gpu": "cpu", "gpus_per_node": 2}}
+    assert any("memory one cpu has" in note for note in _resolved(unsaid).notes)
+
+
+def test_a_card_that_no_record_has_needs_what_stands_for_one() -> None:
+    less = {key: CORES[key] for key in CORES if key != "gemm"}
+    with pytest.raises(InvalidInputError, match="no GPU of the catalogue"):
+        _resolved(less)

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import click
 
-from planner.cli import catalog, check, knowledge, machine, plans, sweeps
+from planner.cli import catalog, check, dryrun, knowledge, machine, plans, sweeps
 from planner.cli.output import EXIT_MODEL, EXIT_NOTHING_FITS, EXIT_USAGE, say_folded
 from planner.core.errors import (
     InvalidInputError,
@@ -48,6 +48,7 @@ for command in (
     knowledge.accuracy,
     machine.topology,
     machine.probe,
+    dryrun.dryrun,
 ):
     cli.add_command(command)
 

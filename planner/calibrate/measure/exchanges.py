@@ -22,11 +22,12 @@ def curves(device: torch.device, sizes: Sequence[int], budget: Budget) -> list[C
     """
     world, local = dist.get_world_size(), _ranks_per_node()
     nodes = world // local
-    groups = {1: dist.group.WORLD} if nodes == 1 else {}
+    everyone = dist.new_group()
+    groups = {1: everyone}
     if nodes > 1:
         by_node = [[*range(node * local, (node + 1) * local)] for node in range(nodes)]
-        own, _ = dist.new_subgroups_by_enumeration(by_node)
-        groups = {1: own, nodes: dist.group.WORLD}
+        mine = dist.get_rank() // local
+        groups = {1: [dist.new_group(ranks) for ranks in by_node][mine], nodes: everyone}
     found = []
     for number, group in groups.items():
         ranks = dist.get_world_size(group)
@@ -47,7 +48,11 @@ def _ranks_per_node() -> int:
 
 
 def _points(
-    device: torch.device, operation: str, group: object, sizes: Sequence[int], budget: Budget
+    device: torch.device,
+    operation: str,
+    group: dist.ProcessGroup,
+    sizes: Sequence[int],
+    budget: Budget,
 ) -> Iterator[CollectivePoint]:
     ranks = dist.get_world_size(group)
     for size in sizes:
@@ -71,7 +76,9 @@ def _points(
         )
 
 
-def _call(device: torch.device, operation: str, group: object, size: int) -> Callable[[], object]:
+def _call(
+    device: torch.device, operation: str, group: dist.ProcessGroup, size: int
+) -> Callable[[], object]:
     """Return a call of the operation; the size is that of a rank's largest buffer."""
     ranks, mine = dist.get_world_size(group), dist.get_rank(group)
     number = max(ranks, size // 4 // ranks * ranks)
@@ -89,7 +96,9 @@ def _call(device: torch.device, operation: str, group: object, size: int) -> Cal
     return _ring(whole, group, mine, ranks)
 
 
-def _ring(whole: torch.Tensor, group: object, mine: int, ranks: int) -> Callable[[], object]:
+def _ring(
+    whole: torch.Tensor, group: dist.ProcessGroup, mine: int, ranks: int
+) -> Callable[[], object]:
     """Return a call in which every rank sends to the next and receives from the one before."""
     other = torch.zeros_like(whole)
     after = dist.get_global_rank(group, (mine + 1) % ranks)

@@ -134,10 +134,12 @@ def _attention_calls(
 ) -> tuple[Callable[[], object], Callable[[], object]]:
     sizes = (shape.batch, shape.heads, shape.sequence_length, shape.head_size)
     dtype = TORCH_DTYPES[shape.dtype]
-    inputs = [torch.randn(sizes, device=device, dtype=dtype, requires_grad=True) for _ in range(3)]
+    query, key, value = inputs = [
+        torch.randn(sizes, device=device, dtype=dtype, requires_grad=True) for _ in range(3)
+    ]
 
     def forward() -> torch.Tensor:
-        return scaled_dot_product_attention(*inputs, is_causal=shape.is_causal)
+        return scaled_dot_product_attention(query, key, value, is_causal=shape.is_causal)
 
     output = forward()
     gradient = torch.randn_like(output)

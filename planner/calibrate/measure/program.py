@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -37,13 +38,20 @@ def main(words: Sequence[str] | None = None) -> None:
 def measure(args: argparse.Namespace) -> None:
     """Measure what the file of tasks asks for, as far as the time goes."""
     tasks, device = read_tasks(args.tasks), _join(is_cpu=args.cpu)
-    budget = Budget(args.budget, is_shown=dist.get_rank() == 0)
+    is_first = _number("RANK", 0) == 0
+    budget = Budget(args.budget, is_shown=is_first)
     machine = _machine(args, tasks, Clock(device), budget)
-    if dist.get_rank() == 0:
+    if is_first:
         write_machine(machine, args.output)
         budget.show(f"wrote {args.output}")
-    dist.barrier()
-    dist.destroy_process_group()
+    if dist.is_initialized():
+        dist.barrier()
+        dist.destroy_process_group()
+
+
+def _number(name: str, otherwise: int) -> int:
+    """Return what torchrun says of this process; without it there is one."""
+    return int(os.environ.get(name, otherwise))
 
 
 def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
@@ -61,27 +69,25 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _join(*, is_cpu: bool) -> torch.device:
-    """Join the other processes, or be a group of one; return this process's device."""
+    """Join the other processes, where there are any; return this process's device."""
     if not is_cpu and not torch.cuda.is_available():
         raise PlannerError(
             "PyTorch finds no GPU here", hint="--cpu measures the host's cores in their place"
         )
-    alone = {} if "RANK" in os.environ else {"store": dist.HashStore(), "rank": 0, "world_size": 1}
-    if is_cpu:
-        dist.init_process_group("gloo", **alone)
-        return torch.device("cpu")
-    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-    torch.cuda.set_device(device)
-    dist.init_process_group("cpu:gloo,cuda:nccl", **alone)
+    device = torch.device("cpu") if is_cpu else torch.device("cuda", _number("LOCAL_RANK", 0))
+    if not is_cpu:
+        torch.cuda.set_device(device)
+    if _number("WORLD_SIZE", 1) > 1:
+        dist.init_process_group("gloo" if is_cpu else "cpu:gloo,cuda:nccl")
     return device
 
 
 def _machine(args: argparse.Namespace, tasks: Tasks, clock: Clock, budget: Budget) -> Machine:
     """Return what was measured; what failed or had no time is left out, and said on stderr."""
-    world = dist.get_world_size()
-    local = int(os.environ.get("LOCAL_WORLD_SIZE", world))
+    world = _number("WORLD_SIZE", 1)
+    local = _number("LOCAL_WORLD_SIZE", world)
     is_cpu = clock.device.type == "cpu"
-    rates = _rates(tasks, clock, budget)
+    rates: dict[str, Any] = _rates(tasks, clock, budget)
     collectives: list[CollectiveCurve] = []
     if world > 1:
         budget.open(_SHARES["exchanges"])
@@ -128,11 +134,13 @@ def _rates(tasks: Tasks, clock: Clock, budget: Budget) -> dict[str, float]:
 
 def _software(*, is_cpu: bool) -> dict[str, str]:
     """Return the versions of what the figures hold for."""
-    found = {"torch": torch.__version__}
+    found = {"torch": str(torch.__version__)}
     if not is_cpu:
         found["cuda"] = str(torch.version.cuda)
+        nccl: Any = torch.cuda.nccl
+        version: Any = nccl.version
         with suppress(RuntimeError, AttributeError):
-            found["nccl"] = ".".join(str(number) for number in torch.cuda.nccl.version())
+            found["nccl"] = ".".join(str(number) for number in version())
     return found
 
 

@@ -16,6 +16,7 @@ TOKENS = (2048, 8192, 16384)
 OPTIMIZER_PARAMETERS = 2**27
 """That a step of the optimizer is timed on: more than any cache holds, less than any card."""
 LARGEST_MESSAGE_BYTES = 2**28
+"""Of the ladder of messages, with a factor of 8 between two of them."""
 
 FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT = "forward", "input gradient", "weight gradient"
 
@@ -65,7 +66,6 @@ def tasks_of(
     dtypes: Sequence[str],
     tensor_sizes: Sequence[int] = (1,),
     tokens: Sequence[int] = TOKENS,
-    largest_message_bytes: int = LARGEST_MESSAGE_BYTES,
 ) -> Tasks:
     """Return what a step of the model consists of, the smallest matmuls first.
 
@@ -75,7 +75,6 @@ def tasks_of(
         dtypes: of `DTYPES`.
         tensor_sizes: tensor parallel sizes that divide the layers.
         tokens: of a micro-batch.
-        largest_message_bytes: of the ladder of messages, a factor of 8 between two of them.
     """
     matmuls = {
         each
@@ -89,7 +88,7 @@ def tasks_of(
         matmuls=tuple(sorted(matmuls, key=lambda each: (each.dtype, each.flops, each.pass_name))),
         attention=tuple(_attention(model, sequence_length, dtypes, tensor_sizes, tokens)),
         optimizer_parameters=min(OPTIMIZER_PARAMETERS, max(2**20, model.parameters)),
-        message_bytes=_ladder(largest_message_bytes),
+        message_bytes=_ladder(LARGEST_MESSAGE_BYTES),
     )
 
 

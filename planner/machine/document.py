@@ -29,6 +29,8 @@ class Hardware:
     """A canonical name, an alias, or what NVML reports."""
     gpus_per_node: Annotated[int, Between(1, 1024)]
     nodes: Annotated[int, Between(1, 65536)] = 1
+    memory_bytes: Bytes | None = None
+    """Of one, where no record has it: of a process's share of the host, where cores stand for GPUs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +134,8 @@ class Anchors:
     communication: Anchor | None = None
     host: Anchor | None = None
     memory: MemoryAnchor | None = None
+    range_share: Annotated[float, Between(0.05, 5)] | None = None
+    """What is left of the width of a step's range, by how well each run was predicted from the others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

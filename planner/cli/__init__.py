@@ -8,7 +8,17 @@ from itertools import pairwise
 
 import click
 
-from planner.cli import calibrate, catalog, check, knowledge, machine, plans, sweeps, verify
+from planner.cli import (
+    calibrate,
+    catalog,
+    check,
+    dryrun,
+    knowledge,
+    machine,
+    plans,
+    sweeps,
+    verify,
+)
 from planner.cli.output import EXIT_MODEL, EXIT_NOTHING_FITS, EXIT_USAGE, say_folded
 from planner.core.errors import (
     InvalidInputError,
@@ -50,6 +60,7 @@ for command in (
     knowledge.accuracy,
     machine.topology,
     machine.probe,
+    dryrun.dryrun,
 ):
     cli.add_command(command)
 

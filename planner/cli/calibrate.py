@@ -1,6 +1,6 @@
 """Command that makes machine.json: from timed runs; each other way is one more entry of `_WAYS`.
 
-A way is a flag of its own (`--runs FILE`; `--from LOG...` of logs; none to measure here), and a function that returns a
+A way is a flag of its own (`--runs FILE`; `--from LOG...` of logs; `--measure` of this machine), and a function that returns a
 `Machine` with what it read added. What follows is the same for all: anchors by all runs, the file, the text.
 """
 
@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from planner.cli.measuring import measure_options, measured
 from planner.cli.output import color, terminal
 
 
@@ -30,6 +31,7 @@ from planner.cli.output import color, terminal
     metavar="PLAN|FLAGS",
     help="What the logs do not say: plan.json, or 'gpt2 --gpus 8 ...'; one for all, or one each.",
 )
+@measure_options
 @click.option("--machine", metavar="FILE", help="A machine file to add to.")
 @click.option("--name", default="", help="What the machine is called.")
 @click.option("--show", metavar="FILE", help="Print what a machine file holds, and stop.")
@@ -43,6 +45,7 @@ def calibrate(*, show: str | None, output: str, as_json: bool, **flags: Any) -> 
     \b
     planner calibrate --runs runs.jsonl -o machine.json
     planner calibrate --from run.log nccl.out --layout plan.json -o machine.json
+    planner calibrate --measure --model gpt2 --gpus 8
     planner calibrate --show machine.json
     """  # noqa: D301 - click reads \b as "keep these lines"
     from planner.calibrate.anchors import anchored
@@ -68,7 +71,7 @@ def _read(flags: dict[str, Any]) -> Any:
     """Return the machine that the flags say how to read, added to the one they name."""
     given = [way for way in _WAYS if flags[way]]
     if len(given) != 1 or (flags["more_logs"] and given != ["from"]):
-        ways = " or ".join(f"--{way} FILE" for way in _WAYS)
+        ways = " or ".join(f"--{way}" + " FILE" * (way != "measure") for way in _WAYS)
         raise click.UsageError(f"say what to calibrate from: {ways}")
     machine = _WAYS[given[0]](flags)
     name = flags["name"] or machine.name
@@ -104,5 +107,5 @@ def _from_logs(flags: dict[str, Any]) -> Any:
     return machine_of_logs(figures, known)
 
 
-_WAYS = {"runs": _from_runs, "from": _from_logs}
+_WAYS = {"runs": _from_runs, "from": _from_logs, "measure": measured}
 """By flag, in the order in which they are named."""

@@ -203,18 +203,20 @@ def trainer_state() -> str:
     return json.dumps(state, indent=2)
 
 
-def trace(steps: int = 3) -> str:
-    """Steps of 100 ms: 60 ms compute, 30 ms of NCCL of which half is hidden, 25 ms idle."""
+def trace(step_seconds: float = 0.1) -> str:
+    """Three steps: 60 % compute, 30 % NCCL of which half is hidden, 25 % idle."""
+    length = round(step_seconds * 1e6)
     events: list[dict[str, Any]] = []
-    for step in range(steps):
-        start = 1_000_000 + step * 100_000
-        for category, name, at, length, stream in (
-            ("user_annotation", f"ProfilerStep#{step + 2}", 0, 100_000, None),
-            ("kernel", "ampere_bf16_gemm", 0, 60_000, 7),
-            ("kernel", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", 45_000, 30_000, 20),
+    for step in range(3):
+        start = 1_000_000 + step * length
+        for category, name, at, share, stream in (
+            ("user_annotation", f"ProfilerStep#{step + 2}", 0, 1, None),
+            ("kernel", "ampere_bf16_gemm", 0, 0.6, 7),
+            ("kernel", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", 0.45, 0.3, 20),
         ):
             arguments = {} if stream is None else {"stream": stream, "device": 0}
-            event = {"ph": "X", "cat": category, "name": name, "ts": start + at, "dur": length}
+            event: dict[str, Any] = {"ph": "X", "cat": category, "name": name}
+            event |= {"ts": start + at * length, "dur": share * length}
             events.append({**event, "pid": 0, "tid": stream or 1, "args": arguments})
     totals = {"Device Type": 1, "Device Id": 0, "Bytes": 512}
     totals |= {"Total Allocated": 2**30, "Total Reserved": 2**31}

@@ -28,7 +28,9 @@ _HERE = 3
     help="Optimizer steps to run a DIR for.",
 )
 @click.option("--target", metavar="NAME", help="Which launch.sh of a DIR; the first that there is.")
-@click.option("--cpu", "on_cpus", is_flag=True, help="Run a DIR on CPUs.")
+@click.option(
+    "--cpu", "on_cpus", is_flag=True, help="Run a DIR on CPUs; a plan for CPUs is, anyway."
+)
 @click.option("--append", metavar="FILE", help="Add the run to that machine.json, or begin one.")
 @click.option(
     "--format",
@@ -80,7 +82,7 @@ def _verdict(given: str, flags: dict[str, Any]) -> Any:
         planned,
         steps=flags["steps"],
         target=flags["target"],
-        on_cpus=flags["on_cpus"],
+        on_cpus=flags["on_cpus"] or planned.is_of_cpus,
         show=lambda line: click.echo(line, err=True),
     )
     return judge(planned, read_log_bytes(given, raw), trace)

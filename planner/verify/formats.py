@@ -129,7 +129,7 @@ def _cells(check: Check) -> tuple[str, ...]:
     show, planned = _SHOWN[check.unit], check.planned
     measured = "not in the log" if check.measured is None else show(check.measured)
     name = f"{check.name} {check.note}" if check.note and check.measured is not None else check.name
-    reach = f"{show(planned.low)} to {show(planned.high)}"
+    reach = f"{show(planned.low)} to {show(planned.high)}" if planned.low < planned.high else ""
     return name, measured, show(planned.likely), reach, _MARKS[check.passed]
 
 

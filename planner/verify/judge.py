@@ -5,12 +5,15 @@ from dataclasses import dataclass
 from planner.calibrate.logs.layout import measured_run
 from planner.calibrate.logs.reading import Reading
 from planner.core.errors import InvalidInputError
+from planner.core.units import format_percent
 from planner.machine.document import MeasuredRun
 from planner.verify.planned import Planned, Range
-from planner.verify.reasons import Reason, reasons
+from planner.verify.reasons import Part, Reason, parts, reasons
 
 FAST_ENOUGH = 0.95
 """Of the planned speed."""
+_UNSTEADY = 0.1
+"""Half the span of the middle half of the steps, from which a median says little."""
 _RANK_0 = ("the planner's script", "DeepSpeed", "torchtitan", "nanotron")
 """Logs that tell rank 0's memory, which is of the first stage."""
 
@@ -79,11 +82,12 @@ def judge(planned: Planned, reading: Reading, trace: Reading | None = None) -> V
         )
     checks = _checks(planned, reading, run, is_comparable=is_comparable)
     busy = (trace or reading).busy
+    traced = () if busy is None else tuple(map(_traced, parts(planned, busy)))
     return Verdict(
         planned=planned,
         reading=reading,
         run=run,
-        checks=checks,
+        checks=(*checks, *traced),
         reasons=reasons(
             planned, {each.name: each.measured for each in checks if each.passed is False}, busy
         ),
@@ -128,6 +132,14 @@ def _memory(
     )
 
 
+def _traced(part: Part) -> Check:
+    """Return one kind of work of a traced step, which is shown and not judged."""
+    planned = Range(low=part.planned, likely=part.planned, high=part.planned)
+    return Check(
+        name=part.name, unit="seconds", measured=part.measured, planned=planned, passed=None
+    )
+
+
 def _ran_out(planned: Planned, reading: Reading) -> Verdict:
     """Return the verdict on a run that ended for want of memory."""
     check = Check(
@@ -156,6 +168,9 @@ def _remarks(reading: Reading) -> list[str]:
         remarks.append("its step is the mean over the run: warm-up and evaluations are in it")
     elif steady is not None and not steady.left_out:
         remarks.append(f"{steady.steps} steps are too few to leave out a warm-up")
+    if steady is not None and steady.spread > _UNSTEADY:
+        apart = f"the middle half of its steps is within {format_percent(steady.spread)}"
+        remarks.append(f"{apart}: was the machine doing something else?")
     if reading.damaged:
         remarks.append(
             f"{len(reading.damaged)} lines could not be used, such as {reading.damaged[0]!r}"

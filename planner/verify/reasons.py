@@ -42,7 +42,18 @@ _LESS_MEMORY = (
     "lower the micro-batch, or plan with --recompute full; --profile trace shows what is held"
 )
 _COMPUTED = (StepTerm.FORWARD, StepTerm.BACKWARD, StepTerm.OPTIMIZER)
-_SHOWN = 3
+_SHOWN, _MOST = 3, 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One kind of work in a traced step, in seconds."""
+
+    name: str
+    measured: float
+    planned: float
+    attempt: str
+    """What to try where it takes longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,34 +89,34 @@ def reasons(
     return tuple(found)
 
 
-def _by_trace(planned: Planned, busy: Busy) -> list[Reason]:
-    """Return the parts of the step that take longer than planned, the largest first.
+def parts(planned: Planned, busy: Busy) -> tuple[Part, ...]:
+    """Return what a trace says of each kind of work in a step, beside the plan: in the open, not what is hidden.
 
-    excess = measured - planned, of kernels that compute, exchanges in the open, and idle time
+    Kernels that compute stand beside forward, backward and the optimizer; exchanges beside all that they cost;
+    what no kernel fills beside the pipeline's bubble.
     """
     computing = sum(planned.terms.get(name, 0.0) for name in _COMPUTED)
     exchanging = sum(planned.terms.get(name, 0.0) for name in COMMUNICATION)
     idle = planned.terms.get(StepTerm.PIPELINE_BUBBLE, 0.0)
-    parts = (
-        ("computing", busy.compute_seconds, computing, _CLOCKS),
-        ("exchanges", busy.exposed_communication_seconds, exchanging, _WIRES),
-        ("idle", busy.idle_seconds, idle, _HOST),
+    exposed = busy.exposed_communication_seconds
+    return (
+        Part(name="computing", measured=busy.compute_seconds, planned=computing, attempt=_CLOCKS),
+        Part(name="exchanges", measured=exposed, planned=exchanging, attempt=_WIRES),
+        Part(name="idle", measured=busy.idle_seconds, planned=idle, attempt=_HOST),
     )
-    over = sorted(
-        (
-            (measured - plan, name, measured, plan, attempt)
-            for name, measured, plan, attempt in parts
-        ),
-        reverse=True,
-    )
+
+
+def _by_trace(planned: Planned, busy: Busy) -> list[Reason]:
+    """Return the parts of the step that take longer than planned, the largest excess first."""
+    over = [part for part in parts(planned, busy) if part.measured > part.planned]
     return [
         Reason(
-            name=name,
-            text=f"{name}: {format_seconds(measured)} of a traced step, planned {format_seconds(plan)}",
-            attempt=attempt,
+            name=part.name,
+            text=f"{part.name}: {format_seconds(part.measured)} of a traced step,"
+            f" planned {format_seconds(part.planned)}",
+            attempt=part.attempt,
         )
-        for excess, name, measured, plan, attempt in over[:2]
-        if excess > 0
+        for part in sorted(over, key=lambda part: part.planned - part.measured)[:_MOST]
     ]
 
 

@@ -77,6 +77,12 @@ def test_a_trace_says_which_part_takes_longer(tmp_path: Path, plan: dict[str, An
     flags = ("--trace", str(tmp_path / "trace.json"), "--json")
     answer = json.loads(verify(tmp_path, like(plan, 2), plan, *flags).output)
     assert [reason["name"] for reason in answer["reasons"]] == ["idle", "exchanges"]
+    traced = {check["name"]: check["measured"] for check in answer["checks"][4:]}
+    assert traced == {
+        "computing": pytest.approx(0.06),
+        "exchanges": pytest.approx(0.015),
+        "idle": pytest.approx(0.025),
+    }
     assert answer["reasons"][0]["text"].startswith("idle: 25.0 ms of a traced step, planned 0 s")
 
 
@@ -163,6 +169,14 @@ def test_a_plans_request_is_estimated_as_the_plan(more: dict[str, Any]) -> None:
     chosen = plan["chosen"]
     assert answer["time"]["step_seconds"] == pytest.approx(chosen["time"]["step_seconds"], rel=1e-6)
     assert answer["memory"]["peak_bytes"] == pytest.approx(chosen["memory"]["peak_bytes"], rel=1e-6)
+
+
+def test_steps_that_differ_are_said_to(tmp_path: Path, plan: dict[str, Any]) -> None:
+    seconds = plan["chosen"]["time"]["step_seconds"]
+    lines = [log_samples.script_records(seconds * factor).splitlines() for factor in (1, 1.6)]
+    mixed = [pair[step % 2] for step, pair in enumerate(zip(*lines, strict=True))]
+    output = verify(tmp_path, "\n".join(mixed), plan).output
+    assert "was the machine doing something else?" in output
 
 
 def test_a_markdown_table_has_every_check(tmp_path: Path, plan: dict[str, Any]) -> None:

@@ -26,7 +26,7 @@ def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, slower in (("run", 1.02), ("slow", 1.4)):
         log = log_samples.script_records(seconds * slower, peak, reserved_gib=peak * 1.04)
         Path(f"{name}.log").write_text(log)
-    Path("trace.json").write_text(log_samples.trace())
+    Path("trace.json").write_text(log_samples.trace(seconds * 1.4))
     return tmp_path
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from planner.calibrate.logs.reading import Reading
 from planner.calibrate.logs.text import shown
 from planner.core.errors import InvalidInputError
+from planner.core.units import format_ranks
 from planner.machine.document import MeasuredRun
 from planner.request.schema import parse_request
 
@@ -105,7 +106,7 @@ def _take_ranks(
         cluster["nodes"] = ranks // cluster["gpus_per_node"]
     elif cluster["gpus_per_node"] * (nodes or 1) != ranks:
         planned = f"{nodes or 1} x {cluster['gpus_per_node']} GPUs"
-        raise _contradiction(reading, f"{ranks} ranks", planned)
+        raise _contradiction(reading, format_ranks(ranks), planned)
 
 
 def _check(request: Mapping[str, Any], reading: Reading) -> None:

@@ -6,14 +6,13 @@ from datetime import date
 from importlib.metadata import version
 from typing import Any
 
-from planner.calibrate.logs.layout import measured_run
+from planner.calibrate.logs.layout import gpu_name, measured_run
 from planner.calibrate.logs.reading import Reading
 from planner.calibrate.logs.text import shown
 from planner.calibrate.runs import machine_of_runs
-from planner.core.errors import InvalidInputError, PlannerError
+from planner.core.errors import InvalidInputError
 from planner.core.units import format_bytes, format_percent, format_seconds
 from planner.machine.document import CollectiveCurve, Hardware, Machine, MeasuredRun
-from planner.request.cluster import ClusterRequest, resolve_cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,14 +151,6 @@ def _amount(reading: Reading) -> str:
     left_out = f"{steady.left_out} of the warm-up left out"
     within = f"the middle half within {format_percent(steady.spread)}"
     return f"median of {steady.steps} steps, {left_out}, {within}"
-
-
-def gpu_name(gpu: str) -> str:
-    """Return what the catalogue calls a GPU that a log names; the log's own name where it is not known."""
-    try:
-        return resolve_cluster(ClusterRequest(gpu=gpu)).cluster.gpu.name
-    except (PlannerError, ValueError):
-        return gpu
 
 
 def _check_one_gpu(gpus: Mapping[str, str]) -> None:

@@ -66,7 +66,7 @@ def judge(planned: Planned, reading: Reading, trace: Reading | None = None) -> V
     """
     if reading.ran_out:
         return _ran_out(planned, reading)
-    run, _ = measured_run(reading, planned.request)
+    run, remarks = measured_run(reading, planned.request)
     if run.step_seconds is None:
         why = reading.notes[0] if reading.notes else "none of its lines has a step's time"
         raise InvalidInputError(
@@ -74,7 +74,7 @@ def judge(planned: Planned, reading: Reading, trace: Reading | None = None) -> V
             hint="let the run go on for 20 steps or more",
             field="LOG",
         )
-    notes = [*reading.notes, *_remarks(reading)]
+    notes = [*reading.notes, *remarks, *_remarks(reading)]
     is_comparable = reading.gpu != "cpu" or planned.is_of_cpus
     if not is_comparable:
         notes.append(

@@ -179,6 +179,12 @@ def test_steps_that_differ_are_said_to(tmp_path: Path, plan: dict[str, Any]) -> 
     assert "was the machine doing something else?" in output
 
 
+def test_a_run_on_other_gpus_is_said_to_be(tmp_path: Path, plan: dict[str, Any]) -> None:
+    output = verify(tmp_path, log_samples.script(2, "NVIDIA A100-SXM4-80GB"), plan).output
+    assert "the log is of NVIDIA A100-SXM4-80GB, and the layout of l40s" in output
+    assert "and the layout of" not in verify(tmp_path, log_samples.script(), plan).output
+
+
 def test_a_markdown_table_has_every_check(tmp_path: Path, plan: dict[str, Any]) -> None:
     output = verify(tmp_path, like(plan), plan, "--format", "markdown").output
     assert output.startswith("### PASS")

@@ -26,8 +26,8 @@ NUMBER = r"([-+]?(?:nan|inf|\d[\d,]{0,40}(?:\.\d{0,40})?(?:e[-+]?\d{1,4})?)[KMBT
 
 
 def numbered(before: str, after: str = "") -> re.Pattern[str]:
-    """Return the pattern of a number between two others, whose case does not matter."""
-    return re.compile(f"{before}{NUMBER}{after}", re.IGNORECASE)
+    """Return the pattern of a number between two others; the first is searched as it stands, which is fast."""
+    return re.compile(f"{before}(?i:{NUMBER}){after}")
 
 
 def number(text: str, low: float = 0.0, high: float = math.inf) -> float | None:

@@ -29,7 +29,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.calibrate.runs import TimedLayouts, job_of, timed_layouts
+from planner.core.errors import InvalidInputError
 from planner.core.term import Column
+from planner.core.units import MIB, format_bytes, format_seconds
 from planner.domain.job import Job
 from planner.machine.document import Anchor, Anchors, Machine, MemoryAnchor
 from planner.machine.factors import Factors, scaled_cluster, scaled_framework
@@ -54,6 +56,9 @@ _COUNTS = 2
 """Runs that what is known before any of them counts for."""
 _STEP = 0.02
 _FURTHEST = math.log(20)
+"""That a kind of work, or a run, may be from its estimate."""
+_MOST_OF_MEMORY = 1.2
+"""Of a card's nominal memory that a run may have reserved."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,9 +104,10 @@ def anchored(machine: Machine) -> tuple[Machine, tuple[RunCheck, ...]]:
     if not timed:
         return replace(machine, anchors=Anchors(memory=memory)), ()
     found = fit(timed)
-    anchors = replace(anchors_of(found), memory=memory)
     numbers = [number for group in timed for number in group.numbers]
     seconds = np.concatenate([group.seconds for group in timed])
+    _check_likely(numbers, seconds, found.before)
+    anchors = replace(anchors_of(found), memory=memory)
     checks = (
         RunCheck(
             number=number,
@@ -114,6 +120,23 @@ def anchored(machine: Machine) -> tuple[Machine, tuple[RunCheck, ...]]:
     )
     ordered = tuple(sorted(checks, key=lambda check: check.number))
     return replace(machine, anchors=anchors), ordered
+
+
+def _check_likely(numbers: Sequence[int], seconds: Column, before: Column) -> None:
+    """Refuse a run that is so far from its estimate that a unit or its request is wrong.
+
+    Raises:
+        InvalidInputError: says which.
+    """
+    row = int(np.argmax(np.abs(before)))
+    if abs(before[row]) > _FURTHEST:
+        taken, planned = seconds[row], seconds[row] * np.exp(np.clip(before[row], -50, 50))
+        raise InvalidInputError(
+            f"run {numbers[row] + 1} took {format_seconds(taken)} a step, and its request is estimated at"
+            f" {format_seconds(planned)}",
+            hint="step_seconds is of one optimizer step, in seconds; is the request the run's own?",
+            field="--runs",
+        )
 
 
 def fit(timed: Sequence[TimedLayouts]) -> Fit:
@@ -243,6 +266,22 @@ def _range_share(timed: Sequence[TimedLayouts], logarithms: Column, left_out: Co
     return float(np.clip(share, _FEWEST, _MOST))
 
 
+def _check_room(number: int, reserved_bytes: float, job: Job) -> None:
+    """Refuse what is more than a card has, or than nothing.
+
+    Raises:
+        InvalidInputError: says which run says so.
+    """
+    room = job.cluster.gpu.memory_bytes
+    if not MIB <= reserved_bytes <= _MOST_OF_MEMORY * room:
+        raise InvalidInputError(
+            f"run {number + 1} reserved {format_bytes(reserved_bytes)} of one {job.cluster.gpu.name}, which has"
+            f" {format_bytes(room)}",
+            hint="reserved_bytes is of the fullest GPU, in bytes",
+            field="--runs",
+        )
+
+
 def _memory_anchor(machine: Machine, curves: Machine) -> MemoryAnchor | None:
     """Return what runs reserve beyond what is estimated: their mean, as far as they outweigh the planner's doubt.
 
@@ -251,10 +290,11 @@ def _memory_anchor(machine: Machine, curves: Machine) -> MemoryAnchor | None:
     Notation: p the framework record's doubt of memory, in bytes; q what runs differ by, half of p.
     """
     differences, widths = [], []
-    for run in machine.runs:
+    for number, run in enumerate(machine.runs):
         if run.reserved_bytes is not None:
             job, layout = job_of(run, curves)
             reserved = float(estimate_memory(job, layout).reserved_bytes)
+            _check_room(number, run.reserved_bytes, job)
             differences.append(run.reserved_bytes - reserved)
             widths.append(job.framework.uncertainty.memory * reserved)
     if not differences:

@@ -22,6 +22,7 @@ AGAIN = "write it again with `planner calibrate`"
 
 _Part = TypeVar("_Part")
 _LONGEST_PIECE = 40
+_LARGEST_SHOWN = 10**20
 
 
 def read_machine(file: str | Path) -> Machine:
@@ -171,7 +172,7 @@ def _check_length(bound: Between | Few, value: Any, path: str) -> None:
 
 def _check_bounds(bound: Between | Few, value: Any, path: str) -> None:
     if isinstance(bound, Between) and not bound.lowest <= value <= bound.highest:
-        said = f"{value:g} is not between {bound.lowest:g} and {bound.highest:g}"
+        said = f"{_short(value)} is not between {bound.lowest:g} and {bound.highest:g}"
         raise _refusal(said, "base units: bytes, seconds, bytes per second", path)
 
 
@@ -189,6 +190,8 @@ def _wrong(path: str, wanted: str, value: object) -> InvalidInputError:
 def _short(value: object) -> str:
     if isinstance(value, Mapping | list):
         return "an object" if isinstance(value, Mapping) else "a list"
+    if isinstance(value, int) and abs(value) >= _LARGEST_SHOWN:
+        return "a number of many digits"
     text = f"{value:.6g}" if isinstance(value, float) else one_line(repr(value)[:LONGEST_TEXT])
     return text if len(text) <= _LONGEST_PIECE else f"{text[:_LONGEST_PIECE]}..."
 

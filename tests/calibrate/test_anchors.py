@@ -8,6 +8,7 @@ import pytest
 from planner import answers
 from planner.calibrate.anchors import anchored
 from planner.calibrate.runs import machine_of_runs
+from planner.core.errors import InvalidInputError
 from planner.core.units import GIB
 from planner.machine.document import Anchors, Machine, MeasuredRun
 from planner.machine.reading import parse_machine
@@ -137,3 +138,22 @@ def test_anchors_are_made_anew_of_all_runs_and_are_read_back() -> None:
     again, _ = anchored(replace(machine, anchors=Anchors()))
     assert again == machine
     assert parse_machine(machine_json(machine)) == machine
+
+
+@pytest.mark.parametrize(
+    ("measured", "says"),
+    [
+        ({"step_seconds": 8100.0}, "run 1 took 2.25 h a step"),
+        ({"step_seconds": 1e-9}, "run 1 took"),
+        (
+            {"reserved_bytes": 2e12},
+            "run 1 reserved 1863 GiB of one h100-sxm-80gb, which has 80.0 GiB",
+        ),
+        ({"reserved_bytes": 70.0}, "run 1 reserved 70 B"),
+    ],
+)
+def test_a_run_in_other_units_is_refused(measured: dict[str, Any], says: str) -> None:
+    run = MeasuredRun(request=COMPUTING, **measured)
+    with pytest.raises(InvalidInputError) as refusal:
+        anchored(machine_of_runs([run]))
+    assert says in refusal.value.message

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.distributed import device_mesh
 from torch.distributed.checkpoint import state_dict
@@ -42,6 +43,7 @@ def stand_in(memory: Memory, *, rank: int, world_size: int, node_size: int) -> N
     _set(nn.Module, "_apply", _applied)
     _attention()
     _masks()
+    _set(fake_tensor, "init_gpu_context", _answer(None))
     _set(FakeTensorMode, "avoid_device_init", property(lambda _: True))
 
 

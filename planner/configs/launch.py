@@ -1,6 +1,7 @@
 """Command lines -> what starts the processes, and what the script that they run is told."""
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import PurePosixPath
 
 from planner.catalog.configs import Launcher, launchers, trainer_fields
@@ -9,6 +10,8 @@ from planner.configs.shell import Word, read_commands
 from planner.configs.tree import Tree
 
 PYTHONS = ("python", "python3")
+_MOST = 40
+"""Launches of a script that are read, and what each tells its script."""
 _MODULES = {
     "torch.distributed.run": "torchrun",
     "torch.distributed.launch": "torchrun",
@@ -30,7 +33,8 @@ def read_launches(text: str, file: str) -> tuple[Found, ...]:
     Raises:
         ValueError: it is no script that a launch stands in.
     """
-    return tuple(found for words in read_commands(text) for found in _launch(words, file))
+    every = (found for words in read_commands(text) for found in _launch(words, file))
+    return tuple(islice(every, _MOST))
 
 
 def _launch(words: Sequence[Word], file: str) -> Iterator[Found]:

@@ -2,10 +2,13 @@
 
 import ast
 from collections.abc import Iterator
+from itertools import islice
 
 from planner.configs.found import DEEPSPEED, TRAINER, UNKNOWN, Found
 from planner.configs.tree import Tree, joined
 
+_MOST = 20
+"""Calls, and dictionaries, of a script that are read."""
 _TRAINERS = frozenset(
     f"{name}Config" for name in ("SFT", "DPO", "GRPO", "Reward", "KTO", "ORPO", "CPO", "RLOO")
 )
@@ -25,23 +28,20 @@ def read_python(text: str, file: str) -> tuple[Found, ...]:
     named = dict(_constants(module))
     found: list[Found] = []
     inside: set[ast.AST] = set()
-    for node in ast.walk(module):
-        if isinstance(node, ast.Call) and _is_trainer(_called(node)):
-            trainer = _trainer(node, file, named)
-            found.append(trainer)
-            inside.update(keyword.value for keyword in node.keywords)
-            inside.update(
-                named[each.id]
-                for each in (keyword.value for keyword in node.keywords)
-                if isinstance(each, ast.Name) and each.id in named
-            )
-            if any(key.startswith("deepspeed.") for key in trainer.settings):
-                found.append(trainer.inside("deepspeed", DEEPSPEED))
-    found.extend(
-        _found(node, file, DEEPSPEED, named)
-        for node in ast.walk(module)
-        if isinstance(node, ast.Dict) and node not in inside and _keys(node) & _OF_DEEPSPEED
-    )
+    calls = (each for each in ast.walk(module) if isinstance(each, ast.Call))
+    for node in islice((each for each in calls if _is_trainer(_called(each))), _MOST):
+        trainer = _trainer(node, file, named)
+        found.append(trainer)
+        given = [keyword.value for keyword in node.keywords]
+        inside.update(given)
+        inside.update(
+            named[each.id] for each in given if isinstance(each, ast.Name) and each.id in named
+        )
+        if any(key.startswith("deepspeed.") for key in trainer.settings):
+            found.append(trainer.inside("deepspeed", DEEPSPEED))
+    tables = (each for each in ast.walk(module) if isinstance(each, ast.Dict))
+    alone = (each for each in tables if each not in inside and _keys(each) & _OF_DEEPSPEED)
+    found.extend(_found(each, file, DEEPSPEED, named) for each in islice(alone, _MOST))
     return tuple(found)
 
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 MOST_WORDS = 20_000
 _NAME = r"[A-Za-z_]\w*"
@@ -168,7 +169,8 @@ def read_commands(text: str) -> Iterator[list[Word]]:
                         text=match[2], line=word.line, is_known=word.is_known
                     )
             continue
-        full = [each for word in words for each in _expanded(word, variables, scanner.arrays)]
+        every = (each for word in words for each in _expanded(word, variables, scanner.arrays))
+        full = list(islice(every, MOST_WORDS + 1))
         taken += len(full)
         if taken > MOST_WORDS:
             raise ValueError("more words than a launch has")

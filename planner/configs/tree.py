@@ -16,6 +16,7 @@ MOST_SETTINGS = 5_000
 DEEPEST = 30
 """Sections within each other; configurations have five."""
 _JSON_PART = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+|\n')
+_SECTIONS = frozenset({"tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"})
 _TOML_HEADER = re.compile(r"\s*\[\[?\s*([^\]]+?)\s*\]")
 _TOML_KEY = re.compile(r"\s*([A-Za-z0-9_.\"'-]+)\s*=")
 
@@ -27,6 +28,17 @@ class Tree:
         self.file = file
         self.settings: dict[str, Setting] = {}
         self.repeated: list[Setting] = []
+        self._steps = 0
+
+    def step(self) -> None:
+        """Count a key that is looked at; an alias of YAML may lead to the same one again and again.
+
+        Raises:
+            InvalidInputError: they are too many.
+        """
+        self._steps += 1
+        if self._steps > MOST_SETTINGS:
+            raise self._too_much()
 
     def add(self, key: str, value: Any, line: int) -> None:
         """Take a setting; the last of several of a key is the one that counts.
@@ -35,14 +47,17 @@ class Tree:
             InvalidInputError: there are too many, or too deep.
         """
         if key.count(".") > DEEPEST or len(self.settings) >= MOST_SETTINGS:
-            raise InvalidInputError(
-                f"{self.file} has too many settings, or nests them too deeply",
-                hint=f"at most {MOST_SETTINGS:,}, {DEEPEST} within each other",
-                field="FILE",
-            )
+            raise self._too_much()
         if key in self.settings:
             self.repeated.append(self.settings[key])
         self.settings[key] = Setting(key=key, value=value, line=line, file=self.file)
+
+    def _too_much(self) -> InvalidInputError:
+        return InvalidInputError(
+            f"{self.file} has too many settings, or nests them too deeply",
+            hint=f"at most {MOST_SETTINGS:,}, {DEEPEST} within each other",
+            field="FILE",
+        )
 
 
 def joined(*parts: str) -> str:
@@ -136,7 +151,9 @@ def _yaml_mapping(node: yaml.MappingNode, tree: Tree, key: str, depth: int) -> N
     if depth > DEEPEST:
         raise RecursionError
     for name_node, value in node.value:
-        name = str(_scalar(name_node))
+        tree.step()
+        name = str(name_node.value) if isinstance(name_node, yaml.ScalarNode) else ""
+        _refuse_tags(value)
         line = name_node.start_mark.line + 1
         if name == "<<" and isinstance(value, yaml.MappingNode):
             _yaml_mapping(value, tree, key, depth + 1)
@@ -149,6 +166,17 @@ def _yaml_mapping(node: yaml.MappingNode, tree: Tree, key: str, depth: int) -> N
             tree.add(path, [_scalar(each) for each in value.value[:MOST_SETTINGS]], line)
         else:
             tree.add(path, _scalar(value), line)
+
+
+def _refuse_tags(node: yaml.Node) -> None:
+    """Refuse a section or a list that is to become an object of some program.
+
+    Raises:
+        ConstructorError: it is one.
+    """
+    if not isinstance(node, yaml.ScalarNode) and node.tag not in _SECTIONS:
+        said = f"could not determine a constructor for the tag {node.tag[:60]!r}"
+        raise yaml.constructor.ConstructorError(None, None, said, node.start_mark)
 
 
 def _scalar(node: yaml.Node) -> Any:

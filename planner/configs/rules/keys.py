@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
+from itertools import islice
 
 from planner.catalog.configs import known_keys, launchers, trainer_fields
 from planner.configs.found import (
@@ -16,6 +17,8 @@ from planner.configs.found import (
 )
 from planner.configs.rules.base import Fault, removed, renamed
 
+_MOST = 30
+"""Unknown keys of a section that are looked up: after these it is no slip."""
 _NEAR = 0.8
 """How alike two keys are of which one is a slip of the other."""
 
@@ -48,7 +51,8 @@ def key_is_not_known(setup: Setup) -> Iterator[Fault]:
 
 def _strange(settings: Iterable[Setting], known: Iterable[str], of: str) -> Iterator[Fault]:
     names = frozenset(known)
-    return (_unknown(each, names - {"class"}, of) for each in settings if each.name not in names)
+    strange = (each for each in settings if each.name not in names)
+    return (_unknown(each, names - {"class"}, of) for each in islice(strange, _MOST))
 
 
 _HANDLED = (
@@ -111,9 +115,8 @@ _OTHERS = (
 
 def _slips(settings: Iterable[Setting], known: Iterable[str]) -> Iterator[Fault]:
     names = set(known)
-    for setting in settings:
-        if setting.name in names:
-            continue
+    strange = (each for each in settings if each.name not in names)
+    for setting in islice(strange, _MOST):
         near = get_close_matches(setting.name[:60], names, n=1, cutoff=_NEAR)
         if near:
             yield Fault(

@@ -7,6 +7,9 @@ from planner.configs.meaning import world
 from planner.configs.rules.base import Fault, removed, set_to
 from planner.configs.sizes import Sizes, size, sizes
 
+_MOST = 4096
+"""Heads or layers of a model whose divisors are listed."""
+
 
 def heads_do_not_divide(setup: Setup) -> Iterator[Fault]:
     """The tensor parallel or Ulysses size does not divide the model's attention heads.
@@ -45,8 +48,9 @@ def heads_do_not_divide(setup: Setup) -> Iterator[Fault]:
 def _heads(setup: Setup, found: Found) -> tuple[int | None, int]:
     """Return the heads and key-value heads, of the command line or of the model."""
     said = found.whole("num_attention_heads")
-    if said:
-        return said, found.whole("num_query_groups") or said
+    if said and 0 < said <= _MOST:
+        groups = found.whole("num_query_groups") or said
+        return said, groups if 0 < groups <= said else said
     if setup.model is None:
         return None, 1
     kept = [each.attention for each in setup.model.blocks if each.attention is not None]
@@ -69,6 +73,8 @@ def layers_do_not_divide(setup: Setup) -> Iterator[Fault]:
     for each in sizes(setup):
         layers = each.found.whole("num_layers")
         if each.found.kind != MEGATRON or layers is None or each.pipeline is None:
+            continue
+        if not 0 < layers <= _MOST:
             continue
         uneven = (
             "decoder_first_pipeline_num_layers",

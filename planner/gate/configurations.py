@@ -148,7 +148,7 @@ def _model(setup: Setup, asked: Asked) -> Any:
 
 def _is_shipped(name: Any) -> bool:
     """Return whether a model is in the catalogue: a file under review may send nobody to the network."""
-    return name in records.model_ids()
+    return isinstance(name, str) and records.model(name) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +175,8 @@ def _estimated(setup: Setup, asked: Asked) -> _Estimated:
         return _Estimated(notes=(f"not estimated: {one_line(error.message)}",))
     facts = read_facts({**answer, **_job(request)})
     return _Estimated(
-        facts=facts, notes=(_amounts_to(facts, answer), *_instead(payload, facts, asked))
+        facts=facts,
+        notes=(_amounts_to(facts, answer, payload["strategy"]), *_instead(payload, facts, asked)),
     )
 
 
@@ -205,12 +206,13 @@ def _job(request: Request) -> dict[str, Any]:
     }
 
 
-def _amounts_to(facts: Facts, answer: Mapping[str, Any]) -> str:
+def _amounts_to(facts: Facts, answer: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
     """Return the layout in a sentence."""
     strategy = answer["strategy"]
+    is_said = bool(asked.get("micro_batch_size"))
     words = [
         facts.text("family"),
-        f"micro-batch {strategy['micro_batch_size']}",
+        f"micro-batch {strategy['micro_batch_size']}{'' if is_said else ' (assumed: nothing says it)'}",
         f"{strategy['gradient_accumulation_steps']} accumulated",
         f"recompute {strategy['recompute']}",
     ]

@@ -80,10 +80,8 @@ def _markdown(verdict: Verdict) -> str:
         f"### {symbol} {escaped(verdict.title)}",
         "",
         f"{escaped(verdict.document.file)}: {escaped(verdict.sentence)}.",
-        "",
-        "| | check | |",
-        "| --- | --- | --- |",
     ]
+    lines += ["", "| | check | |", "| --- | --- | --- |"] if verdict.checks else []
     for check in verdict.checks:
         hint = f"<br>hint: {escaped(check.hint)}" if check.hint else ""
         lines.append(

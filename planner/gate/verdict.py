@@ -1,7 +1,7 @@
 """What was judged of every file, as values: the formats decide how it looks."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 from planner.answers import SCHEMA_VERSION
 from planner.gate.differences import Change
@@ -79,7 +79,51 @@ def nothing_fits(document: Document) -> Check:
     )
 
 
-def change_answer(change: Change) -> dict[str, Any]:
+class ChangeAnswer(TypedDict):
+    """A field that is not the same, amounts in base units."""
+
+    field: str
+    label: str
+    before: str | float | bool | None
+    after: str | float | bool | None
+    growth: float | None
+
+
+class CheckAnswer(TypedDict):
+    """One thing that was judged."""
+
+    code: str
+    name: str
+    level: str
+    message: str
+    hint: str
+    file: str
+    line: int
+
+
+class VerdictAnswer(TypedDict):
+    """One file, or the configurations of one run, judged."""
+
+    file: str
+    kind: str
+    ok: bool
+    facts: dict[str, Any] | None
+    checks: list[CheckAnswer]
+    baseline: str | None
+    changes: list[ChangeAnswer]
+    notes: list[str]
+    patch: str
+
+
+class VerdictsAnswer(TypedDict):
+    """Everything that was judged."""
+
+    schema_version: str
+    ok: bool
+    files: list[VerdictAnswer]
+
+
+def change_answer(change: Change) -> ChangeAnswer:
     """Return a change as JSON, amounts in base units."""
     return {
         "field": change.field,
@@ -90,7 +134,7 @@ def change_answer(change: Change) -> dict[str, Any]:
     }
 
 
-def verdicts_answer(verdicts: tuple[Verdict, ...]) -> dict[str, Any]:
+def verdicts_answer(verdicts: tuple[Verdict, ...]) -> VerdictsAnswer:
     """Return all verdicts as JSON."""
     return {
         "schema_version": SCHEMA_VERSION,

@@ -53,7 +53,6 @@ def wrap_class_is_not_the_models(setup: Setup) -> Iterator[Fault]:
             yield Fault(
                 at=setting,
                 message=f"{setup.model.name} has no {wrong[0][:60].strip()}: its layers are {names}",
-                hint=names,
                 edit=set_to(setting, ",".join(right))
                 if not isinstance(setting.value, list)
                 else None,

@@ -8,16 +8,18 @@ from pathlib import PurePath
 from planner.configs.rules.base import Edit
 
 _VALUE = r"\"[^\"]*\"|'[^']*'|[^\s,})#\\]+"
+_ORDER = ("set", "rename", "remove")
+"""A value is found by its name: the name changes last."""
 _TREES = frozenset({".json", ".yaml", ".yml", ".toml", ".py"})
 
 
 def mended(texts: Mapping[str, str], edits: Iterable[Edit]) -> dict[str, str]:
     """Return the texts with all edits that a single line takes; the others are left out."""
     lines = {file: text.split("\n") for file, text in texts.items()}
-    done: set[tuple[str, int, str]] = set()
-    for edit in sorted(edits, key=lambda each: -each.setting.line):
+    done: set[tuple[str, int, str, str]] = set()
+    for edit in sorted(edits, key=lambda each: (-each.setting.line, _ORDER.index(each.action))):
         setting = edit.setting
-        place = (setting.file, setting.line, setting.key)
+        place = (setting.file, setting.line, setting.key, edit.action)
         if place in done or setting.file not in lines:
             continue
         done.add(place)

@@ -125,4 +125,4 @@ def model_names(setup: Setup) -> tuple[Setting, ...]:
 
 def short(value: object) -> str:
     """Return a value as a message has it."""
-    return str(value)[:60]
+    return (str(value).lower() if isinstance(value, bool) else str(value))[:60]

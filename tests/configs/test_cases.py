@@ -22,7 +22,7 @@ def cases(name: str) -> list[Any]:
     return [pytest.param(case, id=case["name"].replace(" ", "-")) for case in read]
 
 
-def found(case: dict[str, Any], texts: dict[str, str]) -> list[tuple[str, str]]:
+def setup_of(case: dict[str, Any], texts: dict[str, str]) -> Setup:
     cluster = model = None
     if "flags" in case:
         request = parse_request({"model": "gpt2", "cluster": case["flags"]})
@@ -30,7 +30,11 @@ def found(case: dict[str, Any], texts: dict[str, str]) -> list[tuple[str, str]]:
     if "model" in case:
         model = load_model(case["model"], allow_paths=False)[0]
     settings = tuple(each for file, text in texts.items() for each in recognise(text, file))
-    setup = Setup(found=settings, texts=texts, cluster=cluster, model=model)
+    return Setup(found=settings, texts=texts, cluster=cluster, model=model)
+
+
+def found(case: dict[str, Any], texts: dict[str, str]) -> list[tuple[str, str]]:
+    setup = setup_of(case, texts)
     return [(rule.code, f"{fault.at.file}:{fault.at.line}") for rule, fault in faults(setup)]
 
 
@@ -47,25 +51,24 @@ def test_nothing_is_found_on_a_right_setup(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", cases("wrong.toml"))
 def test_an_edit_mends_its_fault_and_makes_no_other(case: dict[str, Any]) -> None:
-    texts = case["files"]
-    settings = tuple(each for file, text in texts.items() for each in recognise(text, file))
-    before = found(case, texts)
-    cluster = model = None
-    if "flags" in case:
-        request = parse_request({"model": "gpt2", "cluster": case["flags"]})
-        cluster = resolve_cluster(request.cluster).cluster
-    if "model" in case:
-        model = load_model(case["model"], allow_paths=False)[0]
-    wrong = faults(Setup(found=settings, texts=texts, cluster=cluster, model=model))
+    wrong = faults(setup_of(case, case["files"]))
+    before = [rule.code for rule, _ in wrong]
     for rule, fault in wrong:
         if fault.edit is None:
             continue
-        after = mended(texts, [fault.edit])
-        assert after != texts, f"{rule.code} changes nothing"
-        left = found(case, after)
-        codes = [code for code, _ in left]
-        assert codes.count(rule.code) < [code for code, _ in before].count(rule.code), rule.code
-        assert set(codes) <= {code for code, _ in before}, rule.code
+        after = mended(case["files"], [fault.edit])
+        assert after != case["files"], f"{rule.code} changes nothing"
+        codes = [code for code, _ in found(case, after)]
+        assert codes.count(rule.code) < before.count(rule.code), rule.code
+        assert set(codes) <= set(before), rule.code
+
+
+@pytest.mark.parametrize("case", cases("wrong.toml"))
+def test_all_edits_together_leave_only_what_has_none(case: dict[str, Any]) -> None:
+    wrong = faults(setup_of(case, case["files"]))
+    after = mended(case["files"], [fault.edit for _, fault in wrong if fault.edit is not None])
+    left = {code for code, _ in found(case, after)}
+    assert left <= {rule.code for rule, fault in wrong if fault.edit is None}
 
 
 def test_every_rule_has_a_case() -> None:

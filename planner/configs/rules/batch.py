@@ -36,11 +36,17 @@ def batch_does_not_multiply(setup: Setup) -> Iterator[Fault]:
         if micro is not None and steps is not None and ranks is not None:
             wrong = total.whole != at_once * ranks
         if wrong:
-            yield _product(total, micro, steps, ranks)
+            has_trainer = bool(setup.of(TRAINER))
+            yield _product(total, micro, steps, ranks, may_be_auto=has_trainer)
 
 
 def _product(
-    total: Setting, micro: Setting | None, steps: Setting | None, ranks: int | None
+    total: Setting,
+    micro: Setting | None,
+    steps: Setting | None,
+    ranks: int | None,
+    *,
+    may_be_auto: bool,
 ) -> Fault:
     factors = [
         f"{each.whole} {words}"
@@ -48,23 +54,22 @@ def _product(
         if each is not None
     ]
     factors += [f"{ranks} GPUs"] if ranks else []
-    at_once = (micro.whole or 1 if micro else 1) * (steps.whole or 1 if steps else 1)
-    product = at_once * (ranks or 1)
-    is_whole = micro is not None and steps is not None and ranks is not None
-    nearest = product if is_whole else max(1, round((total.whole or 0) / product)) * product
-    said = (
-        f"{' x '.join(factors)} is {product}"
-        if is_whole
-        else f"no multiple of {' x '.join(factors)}"
-    )
-    return Fault(
-        at=total,
-        message=f"train_batch_size is {total.whole}, but {said}"
-        if is_whole
-        else f"train_batch_size {total.whole} is {said}",
-        hint=f"train_batch_size {nearest} keeps the others",
-        edit=set_to(total, str(nearest)),
-    )
+    product = (ranks or 1) * (micro.whole or 1 if micro else 1) * (steps.whole or 1 if steps else 1)
+    if micro is not None and steps is not None and ranks is not None:
+        message = f"train_batch_size is {total.whole}, but {' x '.join(factors)} is {product}"
+        nearest = product
+    else:
+        message = f"train_batch_size {total.whole} is no multiple of {' x '.join(factors)}"
+        nearest = max(1, round((total.whole or 0) / product)) * product
+    if may_be_auto:
+        return Fault(
+            at=total,
+            message=message,
+            hint='"auto" is the product of the training arguments',
+            edit=set_to(total, '"auto"'),
+        )
+    hint = f"train_batch_size {nearest} keeps the others"
+    return Fault(at=total, message=message, hint=hint, edit=set_to(total, str(nearest)))
 
 
 def _data_parallel(setup: Setup, config: Found) -> int | None:
@@ -112,8 +117,8 @@ def deepspeed_and_trainer_disagree(setup: Setup) -> Iterator[Fault]:
                 if said and not _is_same(setting, value):
                     yield Fault(
                         at=setting,
-                        message=f"{key} is {short(setting.value)}, but {names[0]} is {said}",
-                        hint=f'"auto" takes it from {names[0]}',
+                        message=f"{key} is {short(setting.value)}, but the training arguments have {said}",
+                        hint='"auto" takes what they have',
                         edit=set_to(setting, '"auto"'),
                     )
 
@@ -127,13 +132,13 @@ def _trainer_value(trainer: Found, names: tuple[str, ...]) -> tuple[object, str]
     if isinstance(trainer_fields().defaults[names[0]], bool):
         if not settings and not trainer.is_whole:
             return None, ""
-        return bool(on), str(bool(on)).lower()
+        return bool(on), f"{names[0]} {str(bool(on)).lower()}"
     if settings:
-        return settings[0].number, short(settings[0].value)
+        return settings[0].number, f"{names[0]} {short(settings[0].value)}"
     if not trainer.is_whole:
         return None, ""
     default = trainer_fields().defaults[names[0]]
-    return default, f"{default} by default"
+    return default, f"{names[0]} {default} by default"
 
 
 def _is_same(setting: Setting, value: object) -> bool:

@@ -291,7 +291,6 @@ def fewer_gpus_are_visible(setup: Setup) -> Iterator[Fault]:
                 at=setting,
                 message=f"{started} processes, but CUDA_VISIBLE_DEVICES shows {gpus} GPUs",
                 hint=f"{gpus}, or more GPUs",
-                edit=set_to(setting, str(gpus * machines)),
             )
 
 

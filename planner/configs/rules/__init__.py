@@ -16,6 +16,7 @@ RULES: tuple[Rule, ...] = (
     Rule("CFG013", ERROR, precision.card_has_no_fp8),
     Rule("CFG014", ERROR, precision.card_has_no_flash_attention),
     Rule("CFG015", ERROR, precision.precisions_of_two_tools_differ),
+    Rule("CFG016", ERROR, precision.precision_is_a_truth_value),
     Rule("CFG020", ERROR, deepspeed.parameters_are_offloaded_before_stage_3),
     Rule("CFG021", ERROR, deepspeed.optimizer_is_offloaded_without_zero),
     Rule("CFG022", ERROR, deepspeed.stage_does_not_exist),

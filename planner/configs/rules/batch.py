@@ -91,6 +91,7 @@ _SAME = {
     "optimizer.params.eps": ("adam_epsilon",),
     "optimizer.params.weight_decay": ("weight_decay",),
     "scheduler.params.warmup_max_lr": ("learning_rate",),
+    "scheduler.params.total_num_steps": ("max_steps",),
     "fp16.enabled": ("fp16", "fp16_full_eval"),
     "bf16.enabled": ("bf16", "bf16_full_eval"),
 }
@@ -114,6 +115,8 @@ def deepspeed_and_trainer_disagree(setup: Setup) -> Iterator[Fault]:
                 if setting is None or setting.is_auto or isinstance(setting.value, dict):
                     continue
                 value, said = _trainer_value(trainer, names)
+                if names == ("max_steps",) and value in {None, -1.0, -1}:
+                    continue
                 if said and not _is_same(setting, value):
                     yield Fault(
                         at=setting,

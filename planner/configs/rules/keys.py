@@ -19,7 +19,7 @@ from planner.configs.rules.base import Fault, removed, renamed
 
 _MOST = 30
 """Unknown keys of a section that are looked up: after these it is no slip."""
-_NEAR = 0.8
+_NEAR = 0.87
 """How alike two keys are of which one is a slip of the other."""
 
 
@@ -40,7 +40,9 @@ def key_is_not_known(setup: Setup) -> Iterator[Fault]:
             yield from _strange(found.section(section), known, f"of {section}")
     top = known_keys("accelerate").sections["top"]
     for found in setup.of(ACCELERATE):
-        yield from _strange(found.section(""), top, "of accelerate's file")
+        where = found.get("compute_environment")
+        if where is None or where.text != "AMAZON_SAGEMAKER":
+            yield from _strange(found.section(""), top, "of accelerate's file")
     fields = trainer_fields()
     for found in setup.of(TRAINER):
         called = found.get("class")

@@ -344,16 +344,17 @@ def nodes_without_a_hostfile(setup: Setup) -> Iterator[Fault]:
 def config_file_says_one_process(setup: Setup) -> Iterator[Fault]:
     """The file of accelerate starts one process, and the command does not say otherwise.
 
-    Why: `accelerate config` writes num_processes: 1 on a machine without GPUs, and the file is
-    copied to one that has some.
+    Why: `accelerate config` writes num_processes: 1 or distributed_type: 'NO' on a machine without GPUs, and
+    the file is copied to one that has some; with 'NO' one process is started whatever num_processes says.
 
-    Instead: the number of GPUs of all nodes.
+    Instead: MULTI_GPU, FSDP or DEEPSPEED, and the number of GPUs of all nodes.
 
     Source: accelerate.commands.launch, _validate_launch_command (1.15.0).
     """
     for config in setup.of(ACCELERATE):
         setting, kind = config.get("num_processes"), config.get("distributed_type")
         is_overruled = any(each.get("num_processes") for each in setup.of(LAUNCH))
+        yield from _no_distribution(setup, setting, kind)
         is_many = kind is not None and kind.text in {"MULTI_GPU", "FSDP", "DEEPSPEED"}
         if setting is None or setting.whole != 1 or is_overruled or setup.cluster is not None:
             continue
@@ -363,3 +364,19 @@ def config_file_says_one_process(setup: Setup) -> Iterator[Fault]:
                 message=f"num_processes is 1, with distributed_type {kind.text}",
                 hint="the GPUs of all nodes",
             )
+
+
+_MODES = ("multi_gpu", "use_deepspeed", "use_fsdp", "use_megatron_lm", "tpu", "cpu")
+
+
+def _no_distribution(setup: Setup, count: Setting | None, kind: Setting | None) -> Iterator[Fault]:
+    """Yield that distributed_type is NO, though there is more than one process or GPU."""
+    is_named = any(each.get(mode) for each in setup.of(LAUNCH) for mode in _MODES)
+    gpus = setup.cluster.world_size if setup.cluster else (count.whole or 1 if count else 1)
+    if kind is not None and kind.text in {"NO", "False"} and gpus > 1 and not is_named:
+        yield Fault(
+            at=kind,
+            message=f"distributed_type is NO: one process is started for {gpus} GPUs",
+            hint="MULTI_GPU",
+            edit=set_to(kind, "MULTI_GPU"),
+        )

@@ -161,6 +161,27 @@ def card_has_no_flash_attention(setup: Setup) -> Iterator[Fault]:
             )
 
 
+def precision_is_a_truth_value(setup: Setup) -> Iterator[Fault]:
+    """The mixed_precision of an accelerate file is a truth value: no without quotes.
+
+    Why: YAML reads no, off and false as one; the launcher asks it for lower case and fails with "'bool' object
+    has no attribute 'lower'".
+
+    Instead: 'no' in quotes, or a format.
+
+    Source: accelerate.utils.launch, prepare_multi_gpu_env (1.15.0); YAML 1.1, bool.
+    """
+    for found in setup.of(ACCELERATE):
+        setting = found.get("mixed_precision")
+        if setting is not None and isinstance(setting.value, bool):
+            yield Fault(
+                at=setting,
+                message="mixed_precision is a truth value: no without quotes",
+                hint="'no' in quotes",
+                edit=set_to(setting, "'no'"),
+            )
+
+
 def precisions_of_two_tools_differ(setup: Setup) -> Iterator[Fault]:
     """The mixed_precision of accelerate and the DeepSpeed configuration name different formats.
 

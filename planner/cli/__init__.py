@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import click
 
-from planner.cli import catalog, check, knowledge, machine, plans, sweeps
+from planner.cli import catalog, check, doctor, knowledge, machine, plans, sweeps
 from planner.cli.output import EXIT_MODEL, EXIT_NOTHING_FITS, EXIT_USAGE, say_folded
 from planner.core.errors import (
     InvalidInputError,
@@ -38,6 +38,7 @@ for command in (
     plans.memory,
     check.check,
     check.diff,
+    doctor.doctor,
     sweeps.sweep,
     knowledge.explain,
     knowledge.model,

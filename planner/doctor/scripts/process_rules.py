@@ -9,9 +9,21 @@ from planner.doctor.scripts.spot import Spot
 
 _FIXED_CUDA = re.compile(r"cuda:\d+")
 _OF_RANK = re.compile(
-    r"rank|is_main_process|is_local_main_process|is_world_process_zero|is_master|process_index|is_main"
+    r"rank|gpu_id|is_main_process|is_local_main_process|is_world_process_zero|is_master|process_index|is_main"
     r"|on_main_process"
 )
+_SHARDED = (
+    "ParallelismConfig",
+    "fully_shard",
+    "FullyShardedDataParallel",
+    "FullyShardedDataParallelPlugin",
+    "FSDP",
+    "deepspeed",
+    "DeepSpeedPlugin",
+)
+"""Where all ranks must save together, and the model may not be wrapped."""
+_MOST_CALLERS, _MOST_CALLS = 3, 20
+"""Functions around a call that are followed, and the calls of each."""
 _SEEDS = ("manual_seed", "set_seed", "seed_everything", "random_state", "generator", "seed")
 
 
@@ -47,6 +59,8 @@ def data_parallel_is_one_process(script: Script) -> Iterator[Spot]:
 
     Source: PyTorch 2.13, torch.nn.DataParallel: "It is recommended to use DistributedDataParallel".
     """
+    if script.has_ddp:
+        return
     for call in script.called("DataParallel"):
         if call.name in {
             "torch.nn.DataParallel",
@@ -200,13 +214,13 @@ def every_rank_saves(script: Script) -> Iterator[Spot]:
     if not script.is_distributed:
         return
     for call in script.called("save", "save_pretrained", "push_to_hub"):
-        if call.last == "save" and call.name != "torch.save":
+        if call.name != "torch.save" and (call.last == "save" or script.mentions(*_SHARDED)):
             continue
         if call.keyword("is_main_process") is None and not _is_of_one_rank(script, call.node):
             yield Spot(call.node, f"every process calls {call.last}")
 
 
-def _is_of_one_rank(script: Script, node: ast.AST) -> bool:
+def _is_of_one_rank(script: Script, node: ast.AST, depth: int = _MOST_CALLERS) -> bool:
     """Return whether only some ranks come here: by an `if` around it, a return above it, or its name."""
     for above in script.above(node):
         if isinstance(above, ast.If) and _is_rank_test(above.test):
@@ -218,21 +232,15 @@ def _is_of_one_rank(script: Script, node: ast.AST) -> bool:
                 is_early = isinstance(statement, ast.If) and _is_rank_test(statement.test)
                 if is_early and statement.lineno < getattr(node, "lineno", 0):
                     return True
-            if _is_called_by_one_rank(script, above.name, node):
+            if depth and _is_called_by_one_rank(script, above.name, depth - 1):
                 return True
     return False
 
 
-def _is_called_by_one_rank(script: Script, name: str, node: ast.AST) -> bool:
+def _is_called_by_one_rank(script: Script, name: str, depth: int) -> bool:
     """Return whether a function is called, and by some ranks alone."""
-    calls = [call for call in script.called(name) if call.node is not node]
-    return bool(calls) and all(
-        any(
-            isinstance(above, ast.If) and _is_rank_test(above.test)
-            for above in script.above(c.node)
-        )
-        for c in calls
-    )
+    calls = script.called(name)[:_MOST_CALLS]
+    return bool(calls) and all(_is_of_one_rank(script, call.node, depth) for call in calls)
 
 
 def _is_rank_test(test: ast.expr) -> bool:
@@ -255,6 +263,8 @@ def saved_while_wrapped(script: Script) -> Iterator[Spot]:
 
     Source: accelerate 1.15.0, Accelerator.unwrap_model; PyTorch 2.13, DistributedDataParallel.module.
     """
+    if script.mentions(*_SHARDED):
+        return
     wrapped = {each.result for each in script.prepared if each.result}
     for call in script.called("DistributedDataParallel"):
         parent = script.parents.get(call.node)

@@ -103,7 +103,7 @@ def device_is_not_set(script: Script) -> Iterator[Spot]:
 
     Source: PyTorch 2.13, torch.distributed.init_process_group: device_id; torch.cuda.set_device.
     """
-    if script.has_accelerator or script.mentions("set_device", "device_id", "set_device_idx"):
+    if script.has_accelerator or script.mentions("set_device", "device_id"):
         return
     joins = script.called("init_process_group")
     is_bare = any(

@@ -17,18 +17,23 @@ def explain(name: tuple[str, ...], *, as_json: bool) -> None:
     from planner.report.glossary_text import code_text, entry_text, list_text
 
     if not name:
-        known, said, terms = glossary.codes(), glossary.messages(), glossary.entries()
+        known, listed, terms = glossary.codes(), glossary.messages(), glossary.entries()
         answer = {
             "rules": [asdict(each) for each in known],
-            "messages": [asdict(each) for each in said],
+            "messages": [asdict(each) for each in listed],
             "terms": [asdict(each) for each in terms],
         }
-        text = list_text(known, said, terms, terminal())
+        text = list_text(known, listed, terms, terminal())
     else:
         found = glossary.explain(" ".join(name))
         answer = asdict(found)
         if isinstance(found, glossary.Entry):
             text = entry_text(found, terminal())
+            said = glossary.find_message(" ".join(name))
+            if said is not None:
+                text += (
+                    f"\n\nAs a message: planner explain {said.code}, or planner doctor --error FILE"
+                )
         else:
             text = code_text(found, terminal())
     click.echo(json.dumps(answer, indent=2) if as_json else text, color=color())

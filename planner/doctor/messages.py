@@ -150,13 +150,16 @@ def _is_near(lowered: str, start: int, near: list[str]) -> bool:
 
 
 def _unlisted(text: str) -> Iterator[Sighting]:
-    """Yield the first exception of a traceback that no symptom is about."""
+    """Yield the first and the last exception of tracebacks that no symptom is about."""
     since = text.find(_TRACEBACK)
     if since < 0:
         return
-    for found in islice(_EXCEPTION.finditer(text, since), _MOST_HITS):
-        if found["name"].endswith(_OF_LAUNCHERS) or _is_known(found[0][:_LONGEST_LINE]):
-            continue
+    unlisted = [
+        found
+        for found in islice(_EXCEPTION.finditer(text, since), _MOST_HITS)
+        if not found["name"].endswith(_OF_LAUNCHERS) and not _is_known(found[0][:_LONGEST_LINE])
+    ]
+    for found in unlisted[:1] + unlisted[1:][-1:]:
         before = text[max(0, found.start() - _LINES_BEFORE * 200) : found.start()]
         before = before[before.rfind(_TRACEBACK) :]
         yield Sighting(
@@ -165,7 +168,6 @@ def _unlisted(text: str) -> Iterator[Sighting]:
             symptom=None,
             frame=_own_frame(before),
         )
-        return
 
 
 def _is_known(line: str) -> bool:

@@ -25,6 +25,7 @@ __all__ = [
     "entries",
     "explain",
     "find_code",
+    "find_message",
     "find_term",
     "messages",
     "paragraphs",
@@ -127,7 +128,7 @@ def explain(name: str) -> Code | Entry:
         UnknownNameError: nothing has; the hint lists the nearest of both.
     """
     known = {code.code: code for code in (*codes(), *messages())}
-    code_or_term = known.get(name.strip().upper()) or _entry(name) or _message(name)
+    code_or_term = known.get(name.strip().upper()) or _entry(name) or find_message(name)
     if code_or_term is None:
         raise _unknown("code or term", name, (*known, *_spellings()))
     return code_or_term
@@ -142,7 +143,7 @@ def messages() -> tuple[Code, ...]:
     )
 
 
-def _message(text: str) -> Code | None:
+def find_message(text: str) -> Code | None:
     """Return what is known of a message, or of the name of one."""
     symptom = match_message(text[:_LONGEST_MESSAGE])
     wanted = symptom.name if symptom else _key(text).replace(" ", "-")

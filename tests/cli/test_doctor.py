@@ -137,6 +137,7 @@ def test_a_log_may_come_from_stdin(
         (["Expected to mark a variable ready only once"], "ERR042"),
         (["wrap-class-not-found"], "ERR047"),
         (["CUDA", "out", "of", "memory"], "OOM"),
+        (["CUDA", "out", "of", "memory"], "As a message: planner explain ERR005"),
     ],
 )
 def test_explain_knows_the_codes_and_the_messages(

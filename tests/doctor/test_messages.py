@@ -77,6 +77,15 @@ def test_the_first_traceback_is_the_cause_not_the_watchdog_or_the_launcher() -> 
     assert followed == [(2, "ERR011"), (7, "ERR032")]
 
 
+def test_of_exceptions_without_an_entry_the_first_and_the_last_are_named() -> None:
+    begin = "Traceback (most recent call last):\n"
+    errors = "".join(f"{begin}ValueError: number {number}\n" for number in range(5))
+    diagnosis = diagnose_text(errors)
+    assert diagnosis.main is not None
+    assert diagnosis.main.text == "ValueError: number 0"
+    assert [each.text for each in diagnosis.others] == ["ValueError: number 4"]
+
+
 def test_memory_comes_before_what_the_other_ranks_say() -> None:
     log = f"a\n{LAUNCHER}\nb\n[rank1]: {OUT_OF_MEMORY}\n{TIMEOUT}\n"
     diagnosis = diagnose_text(log)

@@ -90,5 +90,5 @@ def test_odd_scripts_have_no_faults(content: bytes) -> None:
 
 def test_a_prepare_of_many_names_in_a_long_script_is_still_read() -> None:
     names = ", ".join(f"m{number}" for number in range(200))
-    text = f"from accelerate import Accelerator\na = Accelerator()\na.prepare({names})\n"
+    text = f"from accelerate import Accelerator\na = Accelerator()\na.prepare({names})\nm7()\n"
     assert [fault.code for fault in look_at(text.encode(), "x.py")] == ["DOC001"]

@@ -8,6 +8,8 @@ from planner.doctor.scripts.spot import Spot
 
 _SCHEDULE_LENGTHS = ("num_training_steps", "T_max", "total_steps", "total_iters")
 _GATE_NAMES = ("num_processes", "split_batches", "step_scheduler_with_optimizer")
+_OF_OBJECT = "self."
+"""What is prepared in one method and used in another."""
 _STEPPED = ("step", "zero_grad")
 
 
@@ -27,6 +29,8 @@ def prepared_object_is_not_used(script: Script) -> Iterator[Spot]:
     for each in script.prepared:
         if each.original == each.result:
             continue
+        if not each.result and not _is_mentioned(script, each):
+            continue
         if not each.result:
             yield Spot(
                 each.call,
@@ -43,6 +47,16 @@ def prepared_object_is_not_used(script: Script) -> Iterator[Spot]:
                 f" (line {each.call.lineno}) is {each.result}",
                 (each.call.lineno,),
             )
+
+
+def _is_mentioned(script: Script, each: Prepared) -> bool:
+    """Return whether the original's name stands anywhere below its preparation."""
+    return any(
+        isinstance(node, (ast.Name, ast.Attribute))
+        and node.lineno > (each.call.end_lineno or each.call.lineno)
+        and script.dotted(node) == each.original
+        for node in script.nodes
+    )
 
 
 def _use_of_original(script: Script, each: Prepared) -> tuple[Loop | ast.Call, str] | None:
@@ -76,8 +90,8 @@ def _iterates(script: Script, loop: ast.For | ast.AsyncFor, name: str) -> bool:
 
 def _is_alive(script: Script, each: Prepared, use: ast.AST) -> bool:
     """Return whether the original is what the name still stands for, where it is used."""
-    scopes = {script.scope(use), *_functions_around(script, use)}
-    if each.scope not in scopes:
+    is_of_object = each.original.startswith(_OF_OBJECT)
+    if not is_of_object and each.scope not in _functions_around(script, use):
         return False
     value = script.assigned(each.original, use)
     line = getattr(value, "lineno", 0) if value is not None else 0
@@ -102,7 +116,8 @@ def scheduler_ends_early(script: Script) -> Iterator[Spot]:
     Instead: count num_training_steps on the loader before accelerator.prepare, or multiply by
     accelerator.num_processes; or leave the scheduler out of prepare.
 
-    Source: accelerate 1.15.0, AcceleratedScheduler.step; huggingface/accelerate#2926, #1398.
+    Source: accelerate 1.15.0, AcceleratedScheduler.step, run on two processes: of 4 steps the right length
+    ends at the 4th, one counted on the prepared loader at the 2nd; huggingface/accelerate#2926, #1398.
     """
     if script.mentions(*_GATE_NAMES):
         return
@@ -178,10 +193,14 @@ def backward_without_accelerator(script: Script) -> Iterator[Spot]:
 
     Source: accelerate 1.15.0, Accelerator.backward.
     """
-    if not script.prepared:
-        return
+    prepared_in = {
+        script.tree if each.result.startswith(_OF_OBJECT) else each.scope
+        for each in script.prepared
+    }
     for call in script.backwards:
-        if call.owner not in script.accelerators and not call.node.args and script.loop(call.node):
+        is_own = call.owner not in script.accelerators and not call.node.args
+        is_prepared = not prepared_in.isdisjoint(_functions_around(script, call.node))
+        if is_own and is_prepared and script.loop(call.node):
             yield Spot(call.node, f"{call.name or 'loss.backward'}() beside accelerator.prepare")
 
 

@@ -20,9 +20,10 @@ _MOST_HITS = 1000
 _MOST_BINARY = 0.01
 """Share of zero bytes from which on it is no text."""
 _EXCEPTION = re.compile(
-    r"^(?:\[[\w :]{1,30}\]:? ?)?(?P<name>[A-Za-z_][\w.]{0,150}(?:Error|Exception))(?:: .*)?$",
+    r"^(?:\[[\w :/]{1,40}\]:? ?|\d{1,5}: |\([\w ,=.]{1,60}\) )?(?P<name>[A-Za-z_][\w.]{0,150}(?:Error|Exception))(?:: .*)?$",
     re.MULTILINE,
 )
+_COLOR = re.compile(r"\x1b\[[0-9;]{0,20}[A-Za-z]")
 _FRAME = re.compile(r'File "(?P<file>[^"\n]{1,300})", line (?P<line>\d+)')
 _TRACEBACK = "Traceback (most recent call last)"
 _OF_LAUNCHERS = ("ChildFailedError", "SignalException", "CalledProcessError")
@@ -77,12 +78,20 @@ def diagnose_log(content: bytes, name: str) -> LogDiagnosis:
         raise InvalidInputError(
             f"{name} is no text", hint="give the log or the message", field="--error"
         )
-    return diagnose_text(content.decode("utf-8", errors="replace").replace("\r", "\n"))
+    return diagnose_text(content.decode("utf-8", errors="replace"))
 
 
 def diagnose_text(text: str) -> LogDiagnosis:
-    """Return the first cause in a text, and what followed from it."""
-    seen = sorted((*_known(text), *_unlisted(text)), key=attrgetter("line"))
+    """Return the first cause in a text, and what followed from it.
+
+    A bar that is drawn again after a carriage return is a line of its own to what is looked for, not to the
+    numbers of lines.
+    """
+    numbered = _COLOR.sub("", text).replace("\r\n", "\n")
+    text = numbered.replace("\r", "\n")
+    if len(text.lower()) != len(text):
+        text = numbered = text.lower()
+    seen = sorted((*_known(text, numbered), *_unlisted(text, numbered)), key=attrgetter("line"))
     once = list(
         {(each.symptom.code if each.symptom else each.text): each for each in seen[::-1]}.values()
     )
@@ -95,7 +104,7 @@ def diagnose_text(text: str) -> LogDiagnosis:
         main=main,
         others=tuple(each for each in once if each is not main),
         numbers=read_numbers(main.text) if main else None,
-        lines=text.count("\n") + 1,
+        lines=numbered.count("\n") + 1,
     )
 
 
@@ -105,17 +114,15 @@ def match_message(text: str) -> Symptom | None:
     return found.main.symptom if found.main else None
 
 
-def _known(text: str) -> Iterator[Sighting]:
+def _known(text: str, numbered: str) -> Iterator[Sighting]:
     """Yield the known messages of a text; of a line, the first symptom in the table's order."""
     lowered, taken = text.lower(), set[int]()
-    if len(lowered) != len(text):
-        text = lowered
     for symptom in symptoms():
         for start in _hits(lowered, symptom):
             if start not in taken:
                 taken.add(start)
                 end = min(_end(text, start), start + _LONGEST_LINE)
-                line = text.count("\n", 0, start) + 1
+                line = numbered.count("\n", 0, start) + 1
                 yield Sighting(line=line, text=text[start:end].strip(), symptom=symptom)
                 break
 
@@ -149,7 +156,7 @@ def _is_near(lowered: str, start: int, near: list[str]) -> bool:
     return any(word in context for word in near)
 
 
-def _unlisted(text: str) -> Iterator[Sighting]:
+def _unlisted(text: str, numbered: str) -> Iterator[Sighting]:
     """Yield the first and the last exception of tracebacks that no symptom is about."""
     since = text.find(_TRACEBACK)
     if since < 0:
@@ -163,7 +170,7 @@ def _unlisted(text: str) -> Iterator[Sighting]:
         before = text[max(0, found.start() - _LINES_BEFORE * 200) : found.start()]
         before = before[before.rfind(_TRACEBACK) :]
         yield Sighting(
-            line=text.count("\n", 0, found.start()) + 1,
+            line=numbered.count("\n", 0, found.start()) + 1,
             text=text[found.start() : min(found.end(), found.start() + _LONGEST_LINE)],
             symptom=None,
             frame=_own_frame(before),

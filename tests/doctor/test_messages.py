@@ -77,6 +77,33 @@ def test_the_first_traceback_is_the_cause_not_the_watchdog_or_the_launcher() -> 
     assert followed == [(2, "ERR011"), (7, "ERR032")]
 
 
+@pytest.mark.parametrize(
+    "prefix", ["", "[rank3]: ", "[default3]:", "3: ", "(train pid=77, ip=10.0.0.1) "]
+)
+def test_an_exception_is_seen_behind_the_prefix_of_its_launcher(prefix: str) -> None:
+    diagnosis = diagnose_text(
+        f"{prefix}Traceback (most recent call last):\n{prefix}KeyError: 'x'\n"
+    )
+    assert diagnosis.main is not None
+    assert diagnosis.main.line == 2
+
+
+def test_bars_colours_and_windows_do_not_move_the_lines() -> None:
+    bars = "".join(f" {part}%|##|\r" for part in range(100))
+    log = f"one\r\n{bars}two\r\n\x1b[31mtorch.OutOfMemoryError\x1b[0m: CUDA \x1b[1mout of memory\x1b[0m.\r\n"
+    diagnosis = diagnose_text(log)
+    assert diagnosis.main is not None
+    assert diagnosis.main.line == 3
+    assert diagnosis.main.text == "torch.OutOfMemoryError: CUDA out of memory."
+    assert diagnosis.lines == 4
+
+
+def test_letters_that_grow_when_lowered_do_no_harm() -> None:
+    diagnosis = diagnose_text("\N{LATIN CAPITAL LETTER I WITH DOT ABOVE}\nCUDA out of memory.\n")
+    assert diagnosis.main is not None
+    assert diagnosis.main.line == 2
+
+
 def test_of_exceptions_without_an_entry_the_first_and_the_last_are_named() -> None:
     begin = "Traceback (most recent call last):\n"
     errors = "".join(f"{begin}ValueError: number {number}\n" for number in range(5))

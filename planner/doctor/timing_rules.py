@@ -171,7 +171,7 @@ def start_up_dominates(timings: Timings) -> Found | None:
     at_least = min(at_most, fixed_seconds(timings, COSTLIER_STEP))
     slowest = timings.seconds[timings.most]
     is_believed = at_most <= LONGEST_START_SECONDS or timings.start_up_seconds is not None
-    if timings.fixed == "steps" or at_most < _NOTABLE_START * slowest or not is_believed:
+    if timings.fixed == "steps" or at_least < _NOTABLE_START * slowest or not is_believed:
         return None
     if timings.speed_up <= 1 or prefers_costlier_steps(timings):
         return None
@@ -211,6 +211,38 @@ def _start_up_arithmetic(timings: Timings, at_least: float, at_most: float) -> t
             f"best speed-up {whole:.1f} s / {_between(at_least, at_most)} s ="
             f" {_between(whole / at_most, whole / (at_least or at_most), digits=2)};"
             f" {timings.speed_up:.2f} now on {times:g} times the GPUs"
+        ),
+    )
+
+
+def start_up_or_exchanges(timings: Timings) -> Found | None:
+    """A start-up, or steps that take longer on several GPUs: two times cannot tell which.
+
+    Why: both make the speed-up fall short in the same way between two numbers of GPUs. A start-up counts the less the
+    longer the run is; a slow exchange is paid in every step.
+
+    Instead: time from the launch to the first step (--start-up-seconds), or a third number of GPUs; then
+    the diagnosis is one of the two.
+
+    Source: the arithmetic: T(n) = a + b / n has two unknowns, and so has T(n) = g * b / n.
+    """
+    if timings.start_up_seconds is not None or timings.fixed == "steps" or timings.speed_up <= 1:
+        return None
+    at_most, slowest = fixed_seconds(timings), timings.seconds[timings.most]
+    is_start_up = _NOTABLE_START * slowest <= at_most <= LONGEST_START_SECONDS
+    if not is_start_up or prefers_costlier_steps(timings):
+        return None
+    whole = timings.seconds[timings.fewest]
+    return Found(
+        message=f"start-up or exchanges: {timings.speed_up:.2f} times as fast on {timings.times_the_gpus:g} times the"
+        f" GPUs is {at_most:.1f} s that do not shrink, or steps that take {timings.step_growth:.2f} times as"
+        f" long on {_gpus(timings.most)}, or some of both",
+        arithmetic=(
+            f"T(n) = a + b x {timings.fewest}/n: a = {at_most:.1f} s, b = {whole - at_most:.1f} s",
+            (
+                f"growth of a step: {timings.times_the_gpus:g} x {slowest:.1f} s / {whole:.1f} s ="
+                f" {timings.step_growth:.2f}"
+            ),
         ),
     )
 
@@ -256,6 +288,7 @@ RULES: tuple[tuple[str, Callable[[Timings], Found | None]], ...] = (
     ("TIM004", more_than_possible),
     ("TIM005", it_scales),
     ("TIM006", start_up_dominates),
+    ("TIM008", start_up_or_exchanges),
     ("TIM007", communication_dominates),
 )
 """In the order they are asked; the first that finds something is the diagnosis."""
@@ -309,7 +342,9 @@ def _nothing(timings: Timings) -> Diagnosis:
         message=f"{timings.speed_up:.2f} times as fast on {timings.times_the_gpus:g} times the GPUs: nothing stands out",
         arithmetic=(),
         ceiling=None,
-        next="a third number of GPUs, or the seconds to the first step (--start-up-seconds), tells start-up from communication",
+        next="a third number of GPUs, or the seconds to the first step (--start-up-seconds), tells start-up from communication"
+        if timings.start_up_seconds is None
+        else f"a step costs {timings.step_growth:.2f} times as much on {_gpus(timings.most)}: a larger batch per GPU hides more of it",
         batches=_batches(timings),
     )
 

@@ -13,6 +13,8 @@ Fixed = Literal["", "epochs", "steps"]
 COSTLIER_STEP = 1.25
 """How much longer a step on several GPUs may take beside a start-up, where two times cannot tell."""
 _MOST_GPUS, _MOST_SECONDS, _MOST_TIMES = 100_000, 1e9, 64
+_SAME_SHARE = 1e-6
+"""Below it, all numbers of GPUs would do as much, and nothing can be fitted."""
 _PAIR = 2
 """Times that any two-parameter line goes through."""
 _SUCH_AS = "such as --times 1=43.1,2=43.1,4=48.2: GPUs=seconds of the whole run"
@@ -89,8 +91,10 @@ def fixed_seconds(timings: Timings, step_cost: float = 1.0) -> float:
         1.0 if gpus == timings.fewest else step_cost * timings.fewest / gpus
         for gpus in timings.seconds
     ]
+    if max(shares) - min(shares) < _SAME_SHARE:
+        return 0.0
     fit = linear_regression(shares, list(timings.seconds.values()))
-    return max(0.0, fit.intercept)
+    return min(max(0.0, fit.intercept), *timings.seconds.values())
 
 
 def prefers_costlier_steps(timings: Timings) -> bool:

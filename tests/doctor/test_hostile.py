@@ -10,7 +10,9 @@ from planner.catalog.symptoms import symptoms
 from planner.core.errors import InvalidInputError
 from planner.doctor.messages import diagnose_log, diagnose_text
 from planner.doctor.scripts import look_at
-from planner.report.diagnosis import log_text
+from planner.doctor.timing_rules import diagnose
+from planner.doctor.timings import Fixed, Timings
+from planner.report.diagnosis import log_text, timings_text
 from planner.report.values import Terminal
 
 PIECES = st.sampled_from(
@@ -79,3 +81,28 @@ def test_any_script_is_looked_at(statements: list[str]) -> None:
         assert 1 <= fault.line <= last
         assert fault.message
         assert fault.fix
+
+
+SECONDS = st.floats(0.001, 1e6, allow_nan=False)
+
+
+@settings(max_examples=150)
+@given(
+    st.dictionaries(st.integers(1, 64), SECONDS, min_size=2, max_size=5),
+    st.sampled_from(["", "epochs", "steps"]),
+    st.one_of(st.none(), SECONDS),
+    st.one_of(st.none(), SECONDS),
+)
+def test_any_times_have_a_diagnosis(
+    seconds: dict[int, float], fixed: Fixed, start_up: float | None, loader: float | None
+) -> None:
+    timings = Timings(
+        seconds=dict(sorted(seconds.items())),
+        fixed=fixed,
+        start_up_seconds=start_up,
+        loader_seconds=loader,
+    )
+    with suppress(InvalidInputError):
+        found = diagnose(timings)
+        assert timings_text(found, Terminal())
+        assert "nan" not in found.message

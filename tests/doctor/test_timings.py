@@ -24,6 +24,10 @@ def found(text: str, **run: Any) -> Diagnosis:
         ("1=43.1,2=43.1,4=48.2", {}, "TIM003"),
         ("1=43.096,4=28.065", {"fixed": "epochs"}, "TIM006"),
         ("1=100,2=60,4=40,8=30", {}, "TIM006"),
+        ("1=100,2=60", {}, "TIM008"),
+        ("1=100,4=35", {}, "TIM008"),
+        ("1=100,4=35", {"start_up_seconds": 12.0}, "TIM006"),
+        ("1=100,4=35", {"start_up_seconds": 2.0}, "TIM007"),
         ("1=102,2=101.9", {"fixed": "steps"}, "TIM002"),
         ("1=102,2=131.4", {"fixed": "steps"}, "TIM007"),
         ("1=3600,4=2000", {}, "TIM007"),
@@ -53,6 +57,13 @@ def test_the_forums_run_had_a_start_up_of_twenty_seconds() -> None:
     assert diagnosis.ceiling == pytest.approx(43.096 / 21.233, rel=1e-3)
     assert "1.87-2.03" in " ".join(diagnosis.arithmetic)
     assert diagnosis.batches == "128 per GPU is a global batch of 128 on 1 GPU, 512 on 4 GPUs"
+
+
+def test_two_times_that_cannot_tell_name_both() -> None:
+    # 100 = a + b, 35 = a + b / 4: b = 65 / 0.75, a = 13.3; or 4 x 35 / 100 = 1.4 times a step.
+    said = found("1=100,4=35").message
+    assert "13.3 s that do not shrink" in said
+    assert "1.40 times as long" in said
 
 
 def test_three_times_on_one_line_give_it_exactly() -> None:

@@ -8,7 +8,18 @@ from itertools import pairwise
 
 import click
 
-from planner.cli import catalog, check, doctor, knowledge, machine, plans, sweeps
+from planner.cli import (
+    calibrate,
+    catalog,
+    check,
+    doctor,
+    dryrun,
+    knowledge,
+    machine,
+    plans,
+    sweeps,
+    verify,
+)
 from planner.cli.output import EXIT_MODEL, EXIT_NOTHING_FITS, EXIT_USAGE, say_folded
 from planner.core.errors import (
     InvalidInputError,
@@ -36,9 +47,11 @@ for command in (
     plans.suggest,
     plans.estimate,
     plans.memory,
+    calibrate.calibrate,
     check.check,
     check.diff,
     doctor.doctor,
+    verify.verify,
     sweeps.sweep,
     knowledge.explain,
     knowledge.model,
@@ -49,6 +62,7 @@ for command in (
     knowledge.accuracy,
     machine.topology,
     machine.probe,
+    dryrun.dryrun,
 ):
     cli.add_command(command)
 

@@ -16,6 +16,7 @@ PAGE = Path(__file__).parents[2] / "docs/doctor.md"
 SCRIPT = """\
 from accelerate import Accelerator
 
+
 def main():
     accelerator = Accelerator()
     train_loader = make_loader()

@@ -16,6 +16,8 @@ from planner.advice import rules
 from planner.catalog import records
 from planner.configs import rules as configs
 from planner.core.errors import PlannerError
+from planner.doctor.scripts import RULES as SCRIPT_RULES
+from planner.doctor.timing_rules import RULES as TIMING_RULES
 from planner.hardware import probe, topology
 from planner.hardware.topology import LARGEST_TEXT, parse_topology
 from planner.models import hub
@@ -406,6 +408,8 @@ def test_rules_are_listed_and_explained(client: TestClient) -> None:
         *(rule.code for rule in rules.RULES),
         *(limit.code for limit in LIMITS),
         *(rule.code for rule in configs.RULES),
+        *(rule.code for rule in SCRIPT_RULES),
+        *(code for code, _ in TIMING_RULES),
         *topology.FINDINGS,
         *probe.FINDINGS,
         *check_codes.FINDINGS,

@@ -1,6 +1,7 @@
 """The answer as JSON: a Plan or an estimate in, the contract's objects out, for every door."""
 
 from planner.answers.batch import answer_batch, answer_each, request_id
+from planner.answers.batch_plan import answer_batch_plan
 from planner.answers.envelope import SCHEMA_VERSION, answer_error, describe_error
 from planner.answers.estimate import answer_estimate, estimate_request
 from planner.answers.instance import answer_instance
@@ -12,6 +13,7 @@ from planner.answers.why_not import answer_why, ask_why
 __all__ = [
     "SCHEMA_VERSION",
     "answer_batch",
+    "answer_batch_plan",
     "answer_each",
     "answer_error",
     "answer_estimate",

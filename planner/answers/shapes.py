@@ -6,6 +6,8 @@ A part that is a record's own fields is `Annotated[Fields, Record]`.
 from dataclasses import dataclass
 from typing import Annotated, Any, NotRequired, TypeAlias, TypedDict
 
+from planner.advice.batch_plan import TunedRate
+from planner.advice.batches import BatchSplit, RunSteps, ScaledRate
 from planner.advice.confidence import Confidence
 from planner.advice.plan import ClusterOption, SearchSummary
 from planner.core.errors import Problem
@@ -27,6 +29,22 @@ class TermAnswer(TypedDict):
     how: str
     source: str
     parts: NotRequired["list[TermAnswer]"]
+
+
+class BatchPlanAnswer(TypedDict):
+    """How a global batch is made, and what follows from it."""
+
+    schema_version: str
+    global_batch_size: int
+    data_parallel_size: int
+    splits: list[Annotated[Fields, BatchSplit]]
+    run: Annotated[Fields, RunSteps] | None
+    warmup_steps: int | None
+    accelerate_schedule_ends_at_step: int | None
+    tuned: Annotated[Fields, TunedRate] | None
+    learning_rates: list[Annotated[Fields, ScaledRate]]
+    settings: dict[str, list[str]]
+    warnings: list[str]
 
 
 class FindingAnswer(TypedDict):

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import click
 
-from planner.cli import catalog, check, knowledge, machine, plans, sweeps
+from planner.cli import batches, catalog, check, knowledge, machine, plans, sweeps
 from planner.cli.output import EXIT_MODEL, EXIT_NOTHING_FITS, EXIT_USAGE, say_folded
 from planner.core.errors import (
     InvalidInputError,
@@ -36,6 +36,7 @@ for command in (
     plans.suggest,
     plans.estimate,
     plans.memory,
+    batches.batch,
     check.check,
     check.diff,
     sweeps.sweep,

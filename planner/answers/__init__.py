@@ -7,6 +7,7 @@ from planner.answers.estimate import answer_estimate, estimate_request
 from planner.answers.instance import answer_instance
 from planner.answers.memory import answer_memory, memory_request
 from planner.answers.model import answer_model
+from planner.answers.replicas import answer_replicas, replicas_request
 from planner.answers.suggestion import answer_plan, answer_suggestion, suggest
 from planner.answers.why_not import answer_why, ask_why
 
@@ -21,12 +22,14 @@ __all__ = [
     "answer_memory",
     "answer_model",
     "answer_plan",
+    "answer_replicas",
     "answer_suggestion",
     "answer_why",
     "ask_why",
     "describe_error",
     "estimate_request",
     "memory_request",
+    "replicas_request",
     "request_id",
     "suggest",
 ]

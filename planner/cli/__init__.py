@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import click
 
-from planner.cli import batches, catalog, check, knowledge, machine, plans, sweeps
+from planner.cli import batches, catalog, check, knowledge, machine, plans, replicas, sweeps
 from planner.cli.output import EXIT_MODEL, EXIT_NOTHING_FITS, EXIT_USAGE, say_folded
 from planner.core.errors import (
     InvalidInputError,
@@ -37,6 +37,7 @@ for command in (
     plans.estimate,
     plans.memory,
     batches.batch,
+    replicas.replicas,
     check.check,
     check.diff,
     sweeps.sweep,

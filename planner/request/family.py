@@ -113,6 +113,4 @@ def definite(pinned: PinnedFields, nodes: int) -> PinnedFields:
             )
     if isinstance(found.get("offload"), AtLeast):
         found["offload"] = Offload.OPTIMIZER_AND_PARAMETERS
-    if isinstance(found.get("synchronize_every"), AtLeast):
-        found["synchronize_every"] = 8
     return found

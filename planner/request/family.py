@@ -11,6 +11,8 @@ _SYNONYMS = {
     "fsdp": "zero-3",
     "fsdp2": "zero-3",
     "full-shard": "zero-3",
+    "sharded": "zero-3",
+    "partitioned": "zero-3",
     "hybrid-shard": "hsdp",
     "dp": "ddp",
 }

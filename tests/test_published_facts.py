@@ -3,6 +3,7 @@
 import json
 import operator
 import tomllib
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ JOBS = {
     "{bert}": f"{BERT} --accumulation-steps 1",
 }
 """What several facts are about. How long the forum's sentences are is assumed; see docs/accuracy/runs.md."""
-EXACT = {
+EXACT: dict[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq,
     "<": operator.lt,
     ">": operator.gt,

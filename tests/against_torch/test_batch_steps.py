@@ -1,20 +1,28 @@
 """Steps of an epoch and of a schedule, as PyTorch, accelerate, Trainer and DeepSpeed count them."""
 
 import math
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 import pytest
-from accelerate.data_loader import BatchSamplerShard
-from accelerate.scheduler import AcceleratedScheduler
+import torch
 from torch import nn, optim
-from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, SequentialSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    SequentialSampler,
+    TensorDataset,
+)
 from transformers import TrainingArguments
 
 from planner.advice.batch_settings import settings
 from planner.advice.batches import BatchSplit, run_steps, scheduler_end, warmup_steps
 
+SHARD = import_module("accelerate.data_loader").BatchSamplerShard
+SCHEDULE = import_module("accelerate.scheduler").AcceleratedScheduler
 SHAPES = [(2319, 4, 1, 2), (8551, 64, 1, 4), (1000, 8, 16, 4), (17, 3, 2, 5)]
 
 
@@ -24,11 +32,12 @@ def test_ranks_have_as_many_passes(samples: int, micro: int, steps: int, ranks: 
         micro_batch_size=micro, gradient_accumulation_steps=steps, data_parallel_size=ranks
     )
     wanted = run_steps(split, samples, 1).steps_per_epoch
+    data = TensorDataset(torch.arange(samples))
     for rank in range(ranks):
-        sampler = DistributedSampler(range(samples), ranks, rank, shuffle=False)
-        in_torch = len(DataLoader(range(samples), batch_size=micro, sampler=sampler))
+        sampler: DistributedSampler[Any] = DistributedSampler(data, ranks, rank, shuffle=False)
+        in_torch = len(DataLoader(data, batch_size=micro, sampler=sampler))
         whole = BatchSampler(SequentialSampler(range(samples)), micro, drop_last=False)
-        in_accelerate = len(list(BatchSamplerShard(whole, ranks, rank)))
+        in_accelerate = len(list(SHARD(whole, ranks, rank)))
         assert math.ceil(in_torch / steps) == math.ceil(in_accelerate / steps) == wanted
 
 
@@ -42,7 +51,7 @@ def test_a_prepared_schedule_steps_once_per_rank() -> None:
             "accelerate.scheduler.AcceleratorState", lambda: SimpleNamespace(num_processes=ranks)
         ),
     ):
-        prepared = AcceleratedScheduler(schedule, SimpleNamespace(step_was_skipped=False))
+        prepared = SCHEDULE(schedule, SimpleNamespace(step_was_skipped=False))
         rates = []
         for _ in range(calls):
             optimizer.step()

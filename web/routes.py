@@ -26,6 +26,8 @@ _FORM_PATHS = frozenset({"/", "/plan", "/plan.zip"})
 """Where an error belongs above the form that caused it."""
 _PAGE_PATHS = frozenset({*_FORM_PATHS, "/rules", "/terms", "/docs"})
 _FINDINGS = {
+    "DOC": "Found in a script",
+    "TIM": "Found in timings",
     "TOP": "Found in a topology",
     "PRB": "Found on a machine",
     "CHK": "Found by a check of a committed plan",

@@ -8,7 +8,17 @@ from itertools import pairwise
 
 import click
 
-from planner.cli import batches, catalog, check, knowledge, machine, plans, replicas, sweeps
+from planner.cli import (
+    batches,
+    catalog,
+    check,
+    doctor,
+    knowledge,
+    machine,
+    plans,
+    replicas,
+    sweeps,
+)
 from planner.cli.output import EXIT_MODEL, EXIT_NOTHING_FITS, EXIT_USAGE, say_folded
 from planner.core.errors import (
     InvalidInputError,
@@ -40,6 +50,7 @@ for command in (
     replicas.replicas,
     check.check,
     check.diff,
+    doctor.doctor,
     sweeps.sweep,
     knowledge.explain,
     knowledge.model,

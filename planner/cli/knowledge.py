@@ -12,22 +12,30 @@ from planner.cli.output import bold, color, say, terminal
 @click.argument("name", nargs=-1)
 @click.option("--json", "as_json", is_flag=True, help="Print what /v1/rules and /v1/terms answer.")
 def explain(name: tuple[str, ...], *, as_json: bool) -> None:
-    """Explain the code of a rule or finding, a term or a strategy; without one, list them all."""
+    """Explain the code of a rule or finding, a term, a strategy or an error message; without one, list them all."""
     from planner.report import glossary
-    from planner.report.glossary_text import entry_text, list_text
+    from planner.report.glossary_text import code_text, entry_text, list_text
 
     if not name:
-        known, terms = glossary.codes(), glossary.entries()
-        answer = {"rules": [asdict(each) for each in known], "terms": [asdict(e) for e in terms]}
-        text = list_text(known, terms, terminal())
+        known, listed, terms = glossary.codes(), glossary.messages(), glossary.entries()
+        answer = {
+            "rules": [asdict(each) for each in known],
+            "messages": [asdict(each) for each in listed],
+            "terms": [asdict(each) for each in terms],
+        }
+        text = list_text(known, listed, terms, terminal())
     else:
         found = glossary.explain(" ".join(name))
         answer = asdict(found)
         if isinstance(found, glossary.Entry):
             text = entry_text(found, terminal())
+            said = glossary.find_message(" ".join(name))
+            if said is not None:
+                text += (
+                    f"\n\nAs a message: planner explain {said.code}, or planner doctor --error FILE"
+                )
         else:
-            kind = "" if found.severity == "finding" else f" {found.name} ({found.severity})"
-            text = f"{bold(found.code)}{kind}\n\n{found.text}"
+            text = code_text(found, terminal())
     click.echo(json.dumps(answer, indent=2) if as_json else text, color=color())
 
 

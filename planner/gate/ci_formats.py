@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote
 from xml.etree import ElementTree as ET
 
+from planner.doctor.scripts import Fault
 from planner.gate.facts import one_line
 from planner.gate.limits import Check
 from planner.gate.verdict import Verdict
@@ -39,6 +40,16 @@ def _command(check: Check, verdict: Verdict) -> str:
     title = _property(f"{check.code} {check.name}")
     file = _property(check.file or verdict.document.file)
     return f"::{check.level} file={file},line={check.line},title={title}::{_message(check.message + hint)}"
+
+
+def faults_github(faults: Sequence[Fault]) -> str:
+    """Return workflow commands: an error, warning or notice at its line for each fault of a script."""
+    levels = {"error": "error", "warning": "warning", "advice": "notice"}
+    return "\n".join(
+        f"::{levels[fault.level]} file={_property(fault.file)},line={fault.line},"
+        f"title={_property(f'{fault.code} {fault.name}')}::{_message(f'{fault.message} ({fault.fix})')}"
+        for fault in faults
+    )
 
 
 def _message(text: str) -> str:

@@ -1,21 +1,38 @@
 """What can be explained: codes of rules and findings, and terms; the doors look them up here."""
 
+import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from inspect import cleandoc
 
 from planner.advice.rules import RULES, Rule
 from planner.catalog.glossary import Entry, entries
+from planner.catalog.symptoms import symptoms
 from planner.core.errors import UnknownNameError, did_you_mean
+from planner.doctor.messages import match_message
+from planner.doctor.scripts import RULES as SCRIPT_RULES
+from planner.doctor.timing_rules import RULES as TIMING_RULES
 from planner.hardware import probe, topology
 from planner.report import check_codes
 from planner.search.limits import LIMITS, Limit
 
-__all__ = ["Code", "Entry", "codes", "entries", "explain", "find_code", "find_term", "paragraphs"]
+__all__ = [
+    "Code",
+    "Entry",
+    "codes",
+    "entries",
+    "explain",
+    "find_code",
+    "find_message",
+    "find_term",
+    "messages",
+    "paragraphs",
+]
 
 _LONGEST_NAME = 60
+_LONGEST_MESSAGE = 10_000
 _HEADING = re.compile(r"([A-Z]\w+(?: out)?): ")
 
 
@@ -53,18 +70,27 @@ def _paragraph(line: str) -> Paragraph:
 
 @cache
 def codes() -> tuple[Code, ...]:
-    """Return all rules and limits, then the findings about a topology, a machine and a committed plan."""
+    """Return all rules and limits, then the findings about a script, timings, a topology, a machine and a committed plan."""
     coded: tuple[Rule | Limit, ...] = (*RULES, *LIMITS)
     of_layouts = tuple(
         Code(code=rule.code, name=rule.name, severity=str(rule.severity), text=rule.text)
         for rule in coded
     )
     findings_by_kind = {
+        "found-in-timings": {code: inspect.getdoc(rule) or "" for code, rule in TIMING_RULES},
         "found-in-a-topology": topology.FINDINGS,
         "found-by-the-probe": probe.FINDINGS,
         "found-by-a-check": check_codes.FINDINGS,
     }
-    return of_layouts + tuple(
+    of_scripts = tuple(
+        Code(code=rule.code, name=rule.name, severity="finding", text=rule.text)
+        for rule in SCRIPT_RULES
+    )
+    return (*of_layouts, *of_scripts, *_findings(findings_by_kind))
+
+
+def _findings(findings_by_kind: Mapping[str, Mapping[str, str]]) -> tuple[Code, ...]:
+    return tuple(
         Code(code=code, name=name, severity="finding", text=cleandoc(text))
         for name, findings in findings_by_kind.items()
         for code, text in findings.items()
@@ -77,7 +103,7 @@ def find_code(code: str) -> Code:
     Raises:
         UnknownNameError: there is none.
     """
-    known_code = {known.code: known for known in codes()}.get(code.strip().upper())
+    known_code = {known.code: known for known in (*codes(), *messages())}.get(code.strip().upper())
     if known_code is None:
         raise _unknown("rule", code, (known.code for known in codes()))
     return known_code
@@ -96,16 +122,32 @@ def find_term(name: str) -> Entry:
 
 
 def explain(name: str) -> Code | Entry:
-    """Return what has that code or name.
+    """Return what has that code or name, or is known of that message.
 
     Raises:
         UnknownNameError: nothing has; the hint lists the nearest of both.
     """
-    known = {code.code: code for code in codes()}
-    code_or_term = known.get(name.strip().upper()) or _entry(name)
+    known = {code.code: code for code in (*codes(), *messages())}
+    code_or_term = known.get(name.strip().upper()) or _entry(name) or find_message(name)
     if code_or_term is None:
         raise _unknown("code or term", name, (*known, *_spellings()))
     return code_or_term
+
+
+@cache
+def messages() -> tuple[Code, ...]:
+    """Return what is known of error messages, as codes."""
+    return tuple(
+        Code(code=each.code, name=each.name, severity="finding", text=each.text)
+        for each in symptoms()
+    )
+
+
+def find_message(text: str) -> Code | None:
+    """Return what is known of a message, or of the name of one."""
+    symptom = match_message(text[:_LONGEST_MESSAGE])
+    wanted = symptom.name if symptom else _key(text).replace(" ", "-")
+    return next((each for each in messages() if each.name == wanted), None)
 
 
 def _entry(name: str) -> Entry | None:

@@ -21,13 +21,28 @@ def entry_text(entry: Entry, terminal: Terminal) -> str:
     return "\n\n".join((head, *paragraphs, *names, *tail))
 
 
-def list_text(codes: Sequence[Code], entries: Sequence[Entry], terminal: Terminal) -> str:
-    """Return the list of everything that can be explained: rules and findings, then terms."""
+def code_text(code: Code, terminal: Terminal) -> str:
+    """Return what is documented of a code; paragraphs that are one long line folded to the terminal."""
+    kind = "" if code.severity == "finding" else f" {code.name} ({code.severity})"
+    paragraphs = (
+        terminal.paragraph(paragraph)
+        if len(paragraph) > terminal.width and "\n" not in paragraph
+        else paragraph
+        for paragraph in code.text.split("\n\n")
+    )
+    return "\n\n".join((f"{terminal.bold(code.code)}{kind}", *paragraphs))
+
+
+def list_text(
+    codes: Sequence[Code], messages: Sequence[Code], entries: Sequence[Entry], terminal: Terminal
+) -> str:
+    """Return the list of everything that can be explained: rules and findings, messages, then terms."""
     rules = [(code.code, code.severity, code.text.splitlines()[0]) for code in codes]
+    said = [(message.code, message.text.splitlines()[0]) for message in messages]
     terms = [(entry.name, entry.title) for entry in entries]
     return "\n\n".join(
         f"{terminal.bold(title)}\n{columns_text(rows, terminal.width)}"
-        for title, rows in (("Rules and findings", rules), ("Terms", terms))
+        for title, rows in (("Rules and findings", rules), ("Messages", said), ("Terms", terms))
     )
 
 

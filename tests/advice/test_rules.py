@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -319,3 +320,15 @@ def test_more_accumulation_gains_what_its_own_estimate_says(make_job: JobMaker) 
     rate = larger.chosen.step_time.tokens_per_second_per_gpu
     gain = rate / plan.chosen.step_time.tokens_per_second_per_gpu - 1
     assert f"{gain:.0%} more tokens/s with --global-batch-size 128" in message
+
+
+def test_the_whole_run_is_compared_start_up_included(make_job: JobMaker) -> None:
+    # The forum's run: 2 epochs of 8,551 sentences, 128 a GPU; 43.1 s on one GPU, 28.1 s on four.
+    recipe = {"precision": "fp32", "sequence_length": 16, "global_batch_size": 512}
+    recipe |= {"training_samples": 2 * 8_551}
+    plan = make_plan(make_job("gpt2", gpus=4, gpu="v100-sxm2-16gb", recipe=recipe))
+    (said,) = [each.message for each in plan.findings if each.code == "COM004"]
+    run_gain, step_gain = (float(number) for number in re.findall(r"([\d.]+) times as fast", said))
+    assert 1.3 < run_gain < 1.7
+    assert 3 < step_gain < 4
+    assert "start-up" in said

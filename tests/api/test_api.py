@@ -15,6 +15,8 @@ from planner import answers
 from planner.advice import rules
 from planner.catalog import records
 from planner.core.errors import PlannerError
+from planner.doctor.scripts import RULES as SCRIPT_RULES
+from planner.doctor.timing_rules import RULES as TIMING_RULES
 from planner.hardware import probe, topology
 from planner.hardware.topology import LARGEST_TEXT, parse_topology
 from planner.models import hub
@@ -404,6 +406,8 @@ def test_rules_are_listed_and_explained(client: TestClient) -> None:
     assert [rule["code"] for rule in listed] == [
         *(rule.code for rule in rules.RULES),
         *(limit.code for limit in LIMITS),
+        *(rule.code for rule in SCRIPT_RULES),
+        *(code for code, _ in TIMING_RULES),
         *topology.FINDINGS,
         *probe.FINDINGS,
         *check_codes.FINDINGS,

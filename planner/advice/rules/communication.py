@@ -5,7 +5,9 @@ from dataclasses import replace
 from planner.advice.rules.base import LARGER_GPUS, ONE_GPU, ONE_NODE, Situation
 from planner.core.units import format_bytes, format_duration, format_rate, format_seconds
 from planner.domain.dimensions import DIMENSIONS
+from planner.search.largest_that_fits import with_gpus
 from planner.search.local_sgd import local_sgd
+from planner.search.training_run import training_run
 from planner.step_time.ledger import estimate_step_time
 from planner.step_time.terms import COMMUNICATION, StepTerm
 
@@ -162,7 +164,8 @@ def smaller_gpus_hold_the_others_back(situation: Situation) -> str | None:
 def one_gpu_is_enough(situation: Situation) -> str | None:
     """One GPU does the job nearly as fast, or the whole of it in half an hour.
 
-    Why: several processes take longer to start and to debug than a short run takes.
+    Why: the start-up of a short run is not divided among GPUs, and several processes take longer to start
+    and to debug; the whole run is compared, start-up included, where its length was said.
 
     Instead: one GPU, and the others for other runs, such as a search for the learning rate.
 
@@ -171,15 +174,23 @@ def one_gpu_is_enough(situation: Situation) -> str | None:
     on_one_gpu, job = situation.on_fewer_gpus.get(ONE_GPU), situation.job
     if on_one_gpu is None or job.cluster.world_size == 1:
         return None
-    seconds = float(on_one_gpu.step_time.step_seconds)
-    gain = seconds / float(situation.candidate.step_time.step_seconds)
-    run_seconds = seconds * job.recipe.training_tokens / job.text_tokens_per_step
-    if gain > WORTH_A_NODE and not 0 < run_seconds <= SHORT_SECONDS:
+    one, here = on_one_gpu.step_time, situation.candidate.step_time
+    gain = float(one.step_seconds / here.step_seconds)
+    steps = (
+        f"one GPU takes {format_seconds(one.step_seconds)} for the same step;"
+        f" {job.cluster.world_size} take {format_seconds(here.step_seconds)}, {_times_as_fast(gain)}"
+    )
+    run, run_of_one = training_run(job, here), training_run(with_gpus(job, 1, 1), one)
+    if run is None or run_of_one is None:
+        return steps if gain <= WORTH_A_NODE else None
+    whole_gain = run_of_one.seconds / run.seconds
+    if whole_gain > WORTH_A_NODE and run_of_one.seconds > SHORT_SECONDS:
         return None
-    run = f", the whole run {format_duration(run_seconds)}" if run_seconds else ""
     return (
-        f"one GPU takes {format_seconds(seconds)} for the same step{run}; {job.cluster.world_size}"
-        f" take {format_seconds(situation.candidate.step_time.step_seconds)}, {_times_as_fast(gain)}"
+        f"the whole run takes {format_duration(run_of_one.seconds)} on one GPU and"
+        f" {format_duration(run.seconds)} on {job.cluster.world_size}, start-up of"
+        f" {format_duration(run_of_one.start_up_seconds)} and {format_duration(run.start_up_seconds)}"
+        f" included: {_times_as_fast(whole_gain)}; a step alone is {_times_as_fast(gain)}"
     )
 
 

@@ -1,0 +1,197 @@
+"""The log of a failed run, or one message -> what was the cause, line by line; not what followed from it."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from operator import attrgetter
+
+from planner.catalog.symptoms import Symptom, symptoms
+from planner.core.errors import InvalidInputError
+from planner.doctor.memory_numbers import MemoryNumbers, read_numbers
+
+MOST_BYTES = 64 * 2**20
+_LONGEST_LINE = 4000
+"""Characters of a line that are kept."""
+_LINES_BEFORE = 60
+"""In which the context of a message is looked for."""
+_MOST_HITS = 1000
+"""Of one message that are looked at for its context."""
+_MOST_BINARY = 0.01
+"""Share of zero bytes from which on it is no text."""
+_EXCEPTION = re.compile(
+    r"^(?:\[[\w :/]{1,40}\]:? ?|\d{1,5}: |\([\w ,=.]{1,60}\) )?(?P<name>[A-Za-z_][\w.]{0,150}(?:Error|Exception))(?:: .*)?$",
+    re.MULTILINE,
+)
+_COLOR = re.compile(r"\x1b\[[0-9;]{0,20}[A-Za-z]")
+_FRAME = re.compile(r'File "(?P<file>[^"\n]{1,300})", line (?P<line>\d+)')
+_TRACEBACK = "Traceback (most recent call last)"
+_OF_LAUNCHERS = ("ChildFailedError", "SignalException", "CalledProcessError")
+_LIBRARIES = ("site-packages", "dist-packages", "lib/python", "<frozen")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """A message in a log: where, what it says, and the symptom that it is, where it is a known one."""
+
+    line: int
+    text: str
+    symptom: Symptom | None
+    """None for an exception of the script itself, or one that has no entry."""
+    frame: str = ""
+    """Of an exception without an entry: the last line of the user's own code, `train.py:12`."""
+
+    @property
+    def kind(self) -> str:
+        """Return cause, consequence or remark."""
+        return self.symptom.kind if self.symptom else "cause"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogDiagnosis:
+    """What a log says happened first, and what followed."""
+
+    main: Sighting | None
+    others: tuple[Sighting, ...]
+    """Each other message once, where it is first seen."""
+    numbers: MemoryNumbers | None
+    """Of an out-of-memory message, where the main one is."""
+    lines: int
+
+
+def diagnose_log(content: bytes, name: str) -> LogDiagnosis:
+    """Return the first cause in a log, and what followed from it.
+
+    The first traceback or known cause of any rank is it; a launcher's summary and a watchdog of NCCL are
+    only taken where nothing else is there.
+
+    Raises:
+        InvalidInputError: it is too large, or no text.
+    """
+    if len(content) > MOST_BYTES:
+        raise InvalidInputError(
+            f"{name} has {len(content):,} bytes",
+            hint=f"a log is read up to {MOST_BYTES:,}: tail -c 60M {name} | planner doctor --error -",
+            field="--error",
+        )
+    if content.count(0) > _MOST_BINARY * len(content):
+        raise InvalidInputError(
+            f"{name} is no text", hint="give the log or the message", field="--error"
+        )
+    return diagnose_text(content.decode("utf-8", errors="replace"))
+
+
+def diagnose_text(text: str) -> LogDiagnosis:
+    """Return the first cause in a text, and what followed from it.
+
+    A bar that is drawn again after a carriage return is a line of its own to what is looked for, not to the
+    numbers of lines.
+    """
+    numbered = _COLOR.sub("", text).replace("\r\n", "\n")
+    text = numbered.replace("\r", "\n")
+    if len(text.lower()) != len(text):
+        text = numbered = text.lower()
+    seen = sorted((*_known(text, numbered), *_unlisted(text, numbered)), key=attrgetter("line"))
+    once = list(
+        {(each.symptom.code if each.symptom else each.text): each for each in seen[::-1]}.values()
+    )
+    once.sort(key=attrgetter("line"))
+    ranked = [
+        each for kind in ("cause", "consequence", "remark") for each in once if each.kind == kind
+    ]
+    main = ranked[0] if ranked else None
+    return LogDiagnosis(
+        main=main,
+        others=tuple(each for each in once if each is not main),
+        numbers=read_numbers(main.text) if main else None,
+        lines=numbered.count("\n") + 1,
+    )
+
+
+def match_message(text: str) -> Symptom | None:
+    """Return the symptom of one message as a user types it; None where it is no known one."""
+    found = diagnose_text(text)
+    return found.main.symptom if found.main else None
+
+
+def _known(text: str, numbered: str) -> Iterator[Sighting]:
+    """Yield the known messages of a text; of a line, the first symptom in the table's order."""
+    lowered, taken = text.lower(), set[int]()
+    for symptom in symptoms():
+        for start in _hits(lowered, symptom):
+            if start not in taken:
+                taken.add(start)
+                end = min(_end(text, start), start + _LONGEST_LINE)
+                line = numbered.count("\n", 0, start) + 1
+                yield Sighting(line=line, text=text[start:end].strip(), symptom=symptom)
+                break
+
+
+def _hits(lowered: str, symptom: Symptom) -> Iterator[int]:
+    """Yield where lines begin that hold a symptom's message, in its context."""
+    near = [each.lower() for each in symptom.near]
+    for words in symptom.match:
+        first, *rest = (word.lower() for word in words)
+        at = -1
+        for _ in range(_MOST_HITS):
+            at = lowered.find(first, at + 1)
+            if at < 0:
+                break
+            start, end = lowered.rfind("\n", 0, at) + 1, _end(lowered, at)
+            line = lowered[max(start, at - _LONGEST_LINE) : min(end, at + _LONGEST_LINE)]
+            if all(word in line for word in rest) and _is_near(lowered, start, near):
+                yield start
+                break
+
+
+def _is_near(lowered: str, start: int, near: list[str]) -> bool:
+    if not near:
+        return True
+    begin = start
+    for _ in range(_LINES_BEFORE):
+        begin = lowered.rfind("\n", 0, max(0, begin - 1)) + 1
+        if begin == 0:
+            break
+    context = lowered[max(begin, start - _LINES_BEFORE * _LONGEST_LINE) : start]
+    return any(word in context for word in near)
+
+
+def _unlisted(text: str, numbered: str) -> Iterator[Sighting]:
+    """Yield the first and the last exception of tracebacks that no symptom is about."""
+    since = text.find(_TRACEBACK)
+    if since < 0:
+        return
+    unlisted = [
+        found
+        for found in islice(_EXCEPTION.finditer(text, since), _MOST_HITS)
+        if not found["name"].endswith(_OF_LAUNCHERS) and not _is_known(found[0][:_LONGEST_LINE])
+    ]
+    for found in unlisted[:1] + unlisted[1:][-1:]:
+        before = text[max(0, found.start() - _LINES_BEFORE * 200) : found.start()]
+        before = before[before.rfind(_TRACEBACK) :]
+        yield Sighting(
+            line=numbered.count("\n", 0, found.start()) + 1,
+            text=text[found.start() : min(found.end(), found.start() + _LONGEST_LINE)],
+            symptom=None,
+            frame=_own_frame(before),
+        )
+
+
+def _is_known(line: str) -> bool:
+    lowered = line.lower()
+    return any(
+        all(word.lower() in lowered for word in words)
+        for symptom in symptoms()
+        for words in symptom.match
+    )
+
+
+def _own_frame(traceback: str) -> str:
+    """Return the last frame of the user's own files; "" where all are of libraries."""
+    frames = [m for m in _FRAME.finditer(traceback) if not any(x in m["file"] for x in _LIBRARIES)]
+    return f"{frames[-1]['file']}:{frames[-1]['line']}" if frames else ""
+
+
+def _end(text: str, start: int) -> int:
+    end = text.find("\n", start)
+    return len(text) if end < 0 else end

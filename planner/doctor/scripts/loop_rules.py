@@ -1,0 +1,204 @@
+"""What goes wrong in training loops of plain PyTorch and of Accelerate: accumulation, samplers, reading the loss."""
+
+import ast
+from collections.abc import Iterator
+
+from planner.doctor.scripts.reading import Called, Loop, Script
+from planner.doctor.scripts.spot import Spot
+
+_WITHOUT_EXCHANGE = (
+    "no_sync",
+    "accumulate",
+    "set_requires_gradient_sync",
+    "require_backward_grad_sync",
+    "set_is_last_backward",
+    "sync_gradients",
+)
+_SAMPLERS = (
+    "DistributedSampler",
+    "split_dataset_by_node",
+    "DistributedBatchSampler",
+    "StatefulDistributedSampler",
+    "IterableDataset",
+    "batch_sampler",
+    "sampler",
+    "streaming",
+    "ParallelAwareDataloader",
+)
+
+
+def accumulation_does_not_divide(script: Script) -> Iterator[Spot]:
+    """Gradients of several micro-batches are added up, and the loss is not divided by their number.
+
+    Why: backward adds to the gradients; the sum over k micro-batches is k times the mean that one large batch
+    has, so that the step is k times too long.
+
+    Instead: (loss / accumulation_steps).backward(); or Accelerator(gradient_accumulation_steps=k) with
+    accelerator.accumulate(model), which divides.
+
+    Source: accelerate 1.15.0, Accelerator.backward; computed by hand on a linear model: without the division
+    the weights differ from those of data parallelism.
+    """
+    for loop in _accumulating_loops(script):
+        for call in _backwards_in(script, loop):
+            if not _divides(script, call, loop):
+                yield Spot(
+                    call.node,
+                    "the optimizer steps every few batches, the loss is not divided by their number",
+                )
+
+
+def accumulation_exchanges_every_time(script: Script) -> Iterator[Spot]:
+    """Gradients are accumulated, but exchanged among the GPUs after every micro-batch.
+
+    Why: DDP reduces the gradients in every backward unless told otherwise; with k accumulation steps that is k
+    exchanges where one is enough.
+
+    Instead: model.no_sync() around all but the last micro-batch, or accelerator.accumulate(model).
+
+    Source: huggingface/accelerate#1153: 2.00 -> 0.91 s a batch on two nodes; PyTorch 2.13,
+    DistributedDataParallel.no_sync.
+    """
+    if not (script.has_ddp or script.has_accelerator) or script.mentions(*_WITHOUT_EXCHANGE):
+        return
+    for loop in _accumulating_loops(script):
+        for call in _backwards_in(script, loop):
+            yield Spot(
+                call.node,
+                "every micro-batch exchanges its gradients: neither no_sync nor accumulate",
+            )
+
+
+def _accumulating_loops(script: Script) -> Iterator[Loop]:
+    """Yield training loops whose optimizer steps under `if ... % ...`."""
+    for loop in script.training_loops:
+        for node in ast.walk(loop):
+            is_step = isinstance(node, ast.Call) and script.dotted(node.func).endswith(".step")
+            if is_step and any(
+                isinstance(above, ast.If) and _has_modulo(above.test)
+                for above in script.above(node)
+                if above is not loop
+            ):
+                yield loop
+                break
+
+
+def _has_modulo(test: ast.expr) -> bool:
+    return any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in ast.walk(test))
+
+
+def _backwards_in(script: Script, loop: Loop) -> list[Called]:
+    return [call for call in script.backwards if script.loop(call.node) is loop]
+
+
+def _divides(script: Script, call: Called, loop: Loop) -> bool:
+    """Return whether a loss is divided before it goes backward, here or by who takes it."""
+    if call.owner in script.accelerators:
+        makers = script.called("Accelerator")
+        if any(each.keyword("gradient_accumulation_steps") for each in makers):
+            return True
+        if any(each.keyword("gradient_accumulation_plugin") for each in makers):
+            return True
+    if script.mentions("deepspeed"):
+        return True
+    return any(
+        isinstance(getattr(node, "op", None), (ast.Div, ast.Mult))
+        for node in ast.walk(loop)
+        if (isinstance(node, ast.AugAssign) and _is_loss(script, node.target, call))
+        or (isinstance(node, ast.BinOp) and _is_part_of_loss(script, node, call))
+    )
+
+
+def _loss_names(script: Script, call: Called) -> set[str]:
+    """Return the names of what goes backward: the owner of the method, or the argument."""
+    nodes = [*call.node.args, call.node.func]
+    names = {script.dotted(n) for node in nodes for n in ast.walk(node) if isinstance(n, ast.Name)}
+    return names - script.accelerators
+
+
+def _is_loss(script: Script, target: ast.expr, call: Called) -> bool:
+    return script.dotted(target) in _loss_names(script, call)
+
+
+def _is_part_of_loss(script: Script, node: ast.BinOp, call: Called) -> bool:
+    """Return whether a quotient is in the backward call itself, or is assigned to the loss."""
+    for above in script.above(node):
+        if above is call.node:
+            return True
+        if isinstance(above, ast.Assign):
+            return any(_is_loss(script, target, call) for target in above.targets)
+        if isinstance(above, ast.stmt):
+            return False
+    return False
+
+
+def sampler_never_changes(script: Script) -> Iterator[Spot]:
+    """A DistributedSampler shuffles in the same order in every epoch.
+
+    Why: all processes derive the order from the seed and the epoch that they were told; without set_epoch it is
+    epoch 0 for ever, and each process sees the same batches again.
+
+    Instead: sampler.set_epoch(epoch) at the start of every epoch.
+
+    Source: PyTorch 2.13, torch.utils.data.distributed.DistributedSampler, warning in its documentation.
+    """
+    if script.mentions("set_epoch") or script.has_accelerator or not script.training_loops:
+        return
+    for call in script.called("DistributedSampler"):
+        shuffle = call.keyword("shuffle")
+        if isinstance(shuffle, ast.Constant) and shuffle.value is False:
+            continue
+        if any(script.loop(loop) is not None for loop in script.training_loops):
+            yield Spot(call.node, "no set_epoch: every epoch has the same order")
+            return
+
+
+def every_process_loads_everything(script: Script) -> Iterator[Spot]:
+    """The model is wrapped in DistributedDataParallel, and the data is not divided among the processes.
+
+    Why: DDP divides no data; a DataLoader without a DistributedSampler gives the whole set to every process, so
+    that N GPUs do the same work N times.
+
+    Instead: DataLoader(..., sampler=DistributedSampler(dataset), shuffle=False), and set_epoch.
+
+    Source: PyTorch 2.13, DistributedDataParallel: "This container does not shard the input".
+    """
+    if not script.has_ddp or script.has_accelerator or script.mentions(*_SAMPLERS):
+        return
+    for loop in script.training_loops:
+        iterated = script.dotted(loop.iter) if isinstance(loop, ast.For) else ""
+        if isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call) and loop.iter.args:
+            iterated = script.dotted(loop.iter.args[0])
+        made = script.assigned(iterated, loop) if iterated else None
+        if isinstance(made, ast.Call) and script.dotted(made.func).endswith("DataLoader"):
+            yield Spot(
+                made,
+                f"{iterated} (line {loop.lineno}) gives the whole data to every process",
+                (loop.lineno,),
+            )
+
+
+def loss_is_read_every_step(script: Script) -> Iterator[Spot]:
+    """The loss is copied to the processor in every step.
+
+    Why: .item() waits until the GPU has done all that is queued, so that the next step is queued late; with
+    small steps that is a visible part of each.
+
+    Instead: add up loss.detach() on the GPU, and read it every 50 steps or at the end of the epoch.
+
+    Source: PyTorch, Performance Tuning Guide, section Avoid unnecessary CPU-GPU synchronization.
+    """
+    for call in script.backwards:
+        loop = script.loop(call.node)
+        if loop is None:
+            continue
+        losses = _loss_names(script, call)
+        for read in script.called("item"):
+            is_plain = script.loop(read.node) is loop and not any(
+                isinstance(above, ast.If) and loop in script.above(above)
+                for above in script.above(read.node)
+            )
+            owner = ast.walk(read.node.func)
+            if is_plain and any(isinstance(n, ast.Name) and n.id in losses for n in owner):
+                yield Spot(read.node, "the loss is read in every step, which waits for the GPU")
+                return

@@ -1,0 +1,306 @@
+"""What goes wrong when a script runs as several processes: devices, files, data, how it is started."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from planner.doctor.scripts.reading import Script
+from planner.doctor.scripts.spot import Spot
+
+_FIXED_CUDA = re.compile(r"cuda:\d+")
+_OF_RANK = re.compile(
+    r"rank|gpu_id|is_main_process|is_local_main_process|is_world_process_zero|is_master|process_index|is_main"
+    r"|on_main_process"
+)
+_SHARDED = (
+    "ParallelismConfig",
+    "fully_shard",
+    "FullyShardedDataParallel",
+    "FullyShardedDataParallelPlugin",
+    "FSDP",
+    "deepspeed",
+    "DeepSpeedPlugin",
+)
+"""Where all ranks must save together, and the model may not be wrapped."""
+_MOST_CALLERS, _MOST_CALLS = 3, 20
+"""Functions around a call that are followed, and the calls of each."""
+_SEEDS = ("manual_seed", "set_seed", "seed_everything", "random_state", "generator", "seed")
+
+
+def model_is_split_by_device_map(script: Script) -> Iterator[Spot]:
+    """A model is spread over all GPUs by device_map, in a script for one process per GPU.
+
+    Why: device_map="auto" puts layers of one model on every GPU, one after the other (naive model
+    parallelism: one GPU works at a time). Under a launcher each process does so again, and accelerate refuses to
+    train it.
+
+    Instead: leave device_map out, and let DDP, FSDP or ZeRO divide the training; for a quantised base,
+    device_map={"": local_rank}.
+
+    Source: accelerate 1.15.0, Accelerator.prepare: "You can't train a model that has been loaded with
+    `device_map='auto'` in any distributed mode"; huggingface/transformers#31557.
+    """
+    if not script.is_distributed:
+        return
+    for call in script.calls:
+        value = call.keyword("device_map")
+        named = value.value if isinstance(value, ast.Constant) else None
+        if named in {"auto", "balanced", "balanced_low_0", "sequential"}:
+            yield Spot(call.node, f'device_map="{named}" in a script for a process per GPU')
+
+
+def data_parallel_is_one_process(script: Script) -> Iterator[Spot]:
+    """nn.DataParallel drives all GPUs from one process.
+
+    Why: in every step one process copies the model to all GPUs, scatters the batch, gathers the outputs, scatters
+    their gradients and sums those of the parameters on GPU 0, which holds more than the others.
+
+    Instead: DistributedDataParallel under torchrun, or Accelerate; one exchange a step, which overlaps.
+
+    Source: PyTorch 2.13, torch.nn.DataParallel: "It is recommended to use DistributedDataParallel".
+    """
+    if script.has_ddp:
+        return
+    for call in script.called("DataParallel"):
+        if call.name in {
+            "torch.nn.DataParallel",
+            "nn.DataParallel",
+            "torch.nn.parallel.DataParallel",
+        }:
+            yield Spot(call.node, "nn.DataParallel: five exchanges in every step through GPU 0")
+
+
+def all_ranks_use_one_gpu(script: Script) -> Iterator[Spot]:
+    """A fixed GPU is named in a script for one process per GPU.
+
+    Why: every process puts its model or batches on that one GPU: it runs out of memory while the others idle, or
+    NCCL stops with "Duplicate GPU detected".
+
+    Instead: torch.device("cuda", int(os.environ["LOCAL_RANK"])), or accelerator.device.
+
+    Source: NVIDIA/nccl#1241; PyTorch 2.13, DistributedDataParallel.
+    """
+    if not script.is_distributed:
+        return
+    for call in script.called("to", "device", "cuda", "set_device"):
+        value = call.node.args[0] if call.node.args else None
+        if not isinstance(value, ast.Constant):
+            continue
+        is_name = isinstance(value.value, str) and _FIXED_CUDA.fullmatch(value.value)
+        is_index = type(value.value) is int and call.last in {"cuda", "set_device"}
+        if is_name or is_index:
+            yield Spot(call.node, f"every process uses {value.value!r}")
+
+
+def device_is_not_set(script: Script) -> Iterator[Spot]:
+    """Processes join a group with NCCL, and never say which GPU is whose.
+
+    Why: .cuda() and "cuda" mean the current device, which is GPU 0 in every process until torch.cuda.set_device
+    is called.
+
+    Instead: torch.cuda.set_device(int(os.environ["LOCAL_RANK"])) before init_process_group, or
+    init_process_group(device_id=...).
+
+    Source: PyTorch 2.13, torch.distributed.init_process_group: device_id; torch.cuda.set_device.
+    """
+    if script.has_accelerator or script.mentions("set_device", "device_id"):
+        return
+    joins = script.called("init_process_group")
+    is_bare = any(
+        (call.last == "cuda" and call.owner != "torch" and not call.node.args)
+        or (call.last == "to" and _is_constant(call.node, "cuda"))
+        for call in script.called("cuda", "to")
+    )
+    if joins and is_bare and not script.mentions("CUDA_VISIBLE_DEVICES", "gloo"):
+        yield Spot(joins[0].node, "no torch.cuda.set_device: every process is on GPU 0")
+
+
+def _is_constant(call: ast.Call, value: str) -> bool:
+    return any(isinstance(each, ast.Constant) and each.value == value for each in call.args)
+
+
+def main_is_not_guarded(script: Script) -> Iterator[Spot]:
+    """Processes are started at the top of a module, outside `if __name__ == "__main__":`.
+
+    Why: a process that is spawned imports the module again, and starts processes again: "An attempt has been made to
+    start a new process before the current process has finished its bootstrapping phase". Spawning is what macOS
+    and Windows do, and mp.spawn everywhere.
+
+    Instead: put what runs into main(), and call it under `if __name__ == "__main__":`.
+
+    Source: Python 3.14, multiprocessing, "Safe importing of main module"; PyTorch 2.13,
+    torch.multiprocessing.spawn.
+    """
+    spawns = script.called("spawn", "start_processes", "notebook_launcher")
+    asks = [
+        c for c in script.called("set_start_method", "get_context") if _is_constant(c.node, "spawn")
+    ]
+    workers = [c for c in script.called("DataLoader") if _workers(c.keyword("num_workers"))]
+    for call in (*spawns, *(workers if asks or _iterates_at_top(script) else ())):
+        if call.last == "notebook_launcher" or not _is_at_top(script, call.node):
+            continue
+        yield Spot(
+            call.node, f'{call.last} starts processes outside of `if __name__ == "__main__":`'
+        )
+        return
+
+
+def _workers(value: ast.expr | None) -> bool:
+    return isinstance(value, ast.Constant) and isinstance(value.value, int) and value.value > 0
+
+
+def _iterates_at_top(script: Script) -> bool:
+    return any(_is_at_top(script, loop) for loop in script.training_loops)
+
+
+def _is_at_top(script: Script, node: ast.AST) -> bool:
+    """Return whether importing the module reaches a node."""
+    if script.scope(node) is not script.tree:
+        return False
+    return not any(
+        isinstance(above, ast.ClassDef)
+        or (isinstance(above, ast.If) and any(_is_name(n) for n in ast.walk(above.test)))
+        for above in script.above(node)
+    )
+
+
+def _is_name(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and node.id == "__name__"
+
+
+def every_rank_tokenises(script: Script) -> Iterator[Spot]:
+    """Every process maps the data set at once, each with several workers.
+
+    Why: N processes start N times num_proc workers that do the same work and write the same cache; the others
+    could read what the first has written. While one is late, the rest wait in a collective, and the
+    time-out of NCCL (10 minutes) can end the run.
+
+    Instead: `with accelerator.main_process_first():` (Trainer: training_args.main_process_first) around the map,
+    or tokenise once before the launch.
+
+    Source: accelerate 1.15.0, Accelerator.main_process_first; huggingface/nanotron#204 (time-out while grouping
+    texts).
+    """
+    first = (
+        "main_process_first",
+        "local_main_process_first",
+        "is_main_process",
+        "barrier",
+        "wait_for_everyone",
+    )
+    if not script.is_distributed and not script.called("Trainer", "TrainingArguments"):
+        return
+    if script.mentions(*first):
+        return
+    for call in script.called("map"):
+        if call.keyword("num_proc") is not None:
+            yield Spot(
+                call.node, "every process maps the whole data set, with num_proc workers each"
+            )
+            return
+
+
+def every_rank_saves(script: Script) -> Iterator[Spot]:
+    """Every process writes the same file.
+
+    Why: N processes that write one file at once leave it torn, or wait for each other's disk.
+
+    Instead: `if accelerator.is_main_process:` (or rank 0) around the writing, then a barrier; accelerator.save and
+    accelerator.save_state know it themselves.
+
+    Source: accelerate 1.15.0, Accelerator.save; PyTorch 2.13, tutorial of DistributedDataParallel, section Save and
+    Load Checkpoints.
+    """
+    if not script.is_distributed:
+        return
+    for call in script.called("save", "save_pretrained", "push_to_hub"):
+        if call.name != "torch.save" and (call.last == "save" or script.mentions(*_SHARDED)):
+            continue
+        if call.keyword("is_main_process") is None and not _is_of_one_rank(script, call.node):
+            yield Spot(call.node, f"every process calls {call.last}")
+
+
+def _is_of_one_rank(script: Script, node: ast.AST, depth: int = _MOST_CALLERS) -> bool:
+    """Return whether only some ranks come here: by an `if` around it, a return above it, or its name."""
+    for above in script.above(node):
+        if isinstance(above, ast.If) and _is_rank_test(above.test):
+            return True
+        if isinstance(above, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            if any(_OF_RANK.search(ast.dump(each)) for each in above.decorator_list):
+                return True
+            for statement in above.body:
+                is_early = isinstance(statement, ast.If) and _is_rank_test(statement.test)
+                if is_early and statement.lineno < getattr(node, "lineno", 0):
+                    return True
+            if depth and _is_called_by_one_rank(script, above.name, depth - 1):
+                return True
+    return False
+
+
+def _is_called_by_one_rank(script: Script, name: str, depth: int) -> bool:
+    """Return whether a function is called, and by some ranks alone."""
+    calls = script.called(name)[:_MOST_CALLS]
+    return bool(calls) and all(_is_of_one_rank(script, call.node, depth) for call in calls)
+
+
+def _is_rank_test(test: ast.expr) -> bool:
+    names = (
+        n.id if isinstance(n, ast.Name) else n.attr
+        for n in ast.walk(test)
+        if isinstance(n, (ast.Name, ast.Attribute))
+    )
+    return any(_OF_RANK.search(name) for name in names)
+
+
+def saved_while_wrapped(script: Script) -> Iterator[Spot]:
+    """The weights of a wrapped model are saved.
+
+    Why: DDP puts the model into `.module`, so that every key of its state begins with "module." and does not load
+    into the model alone; a wrapped model has no save_pretrained.
+
+    Instead: accelerator.unwrap_model(model), or model.module under DDP; for FSDP and ZeRO-3
+    accelerator.get_state_dict(model).
+
+    Source: accelerate 1.15.0, Accelerator.unwrap_model; PyTorch 2.13, DistributedDataParallel.module.
+    """
+    if script.mentions(*_SHARDED):
+        return
+    wrapped = {each.result for each in script.prepared if each.result}
+    for call in script.called("DistributedDataParallel"):
+        parent = script.parents.get(call.node)
+        if isinstance(parent, ast.Assign):
+            wrapped |= {script.dotted(target) for target in parent.targets}
+    forwarded = {call.name for call in script.calls}
+    for call in script.called("state_dict", "save_pretrained"):
+        if call.owner in wrapped & forwarded and _is_written(script, call.node, call.last):
+            made = script.assigned(call.owner, call.node)
+            unwraps = isinstance(made, ast.Call) and script.dotted(made.func).endswith(
+                "unwrap_model"
+            )
+            if not unwraps:
+                yield Spot(call.node, f"{call.owner} is wrapped: unwrap it before {call.last}")
+
+
+def _is_written(script: Script, node: ast.Call, last: str) -> bool:
+    if last == "save_pretrained":
+        return True
+    return any(
+        isinstance(above, ast.Call) and script.dotted(above.func).endswith("save")
+        for above in script.above(node)
+    )
+
+
+def split_differs_by_rank(script: Script) -> Iterator[Spot]:
+    """Each process divides training and validation data for itself, by dice without a seed.
+
+    Why: without a common seed every process draws another split, so that what one validates on another trains on.
+
+    Instead: set_seed(42) at the start, or generator=torch.Generator().manual_seed(42); or split once and save.
+
+    Source: PyTorch 2.13, torch.utils.data.random_split: generator; the arithmetic.
+    """
+    if not script.is_distributed or script.mentions(*_SEEDS):
+        return
+    for call in script.called("random_split", "train_test_split"):
+        yield Spot(call.node, f"{call.last} without a seed differs on every process")
+        return

@@ -1,0 +1,98 @@
+"""The table of what is looked for in a script, by code; and the looking."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from planner.doctor.scripts import accelerate_rules, loop_rules, process_rules
+from planner.doctor.scripts.reading import Script, read_script
+from planner.doctor.scripts.spot import Spot
+
+Level = Literal["error", "warning", "advice"]
+"""error: the result is wrong, or more GPUs bring nothing; warning: it costs; advice: small."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptRule:
+    """A code, how bad it is, and the function that looks; its docstring is the documentation."""
+
+    code: str
+    level: Level
+    look: Callable[[Script], Iterator[Spot]]
+
+    @property
+    def name(self) -> str:
+        """Return what is found, in kebab case."""
+        return getattr(self.look, "__name__", "").replace("_", "-")
+
+    @property
+    def text(self) -> str:
+        """Return the statement and its Why, Instead and Source."""
+        return inspect.getdoc(self.look) or ""
+
+    @property
+    def fix(self) -> str:
+        """Return what to do instead, on one line."""
+        return " ".join(self.text.partition("Instead: ")[2].partition("\n\n")[0].split())
+
+
+RULES: tuple[ScriptRule, ...] = (
+    ScriptRule("DOC001", "error", accelerate_rules.prepared_object_is_not_used),
+    ScriptRule("DOC002", "error", accelerate_rules.scheduler_ends_early),
+    ScriptRule("DOC003", "error", loop_rules.accumulation_does_not_divide),
+    ScriptRule("DOC004", "warning", loop_rules.accumulation_exchanges_every_time),
+    ScriptRule("DOC005", "warning", loop_rules.sampler_never_changes),
+    ScriptRule("DOC006", "error", process_rules.model_is_split_by_device_map),
+    ScriptRule("DOC007", "warning", process_rules.data_parallel_is_one_process),
+    ScriptRule("DOC008", "advice", accelerate_rules.batch_is_moved_by_hand),
+    ScriptRule("DOC009", "warning", process_rules.main_is_not_guarded),
+    ScriptRule("DOC010", "warning", process_rules.every_rank_tokenises),
+    ScriptRule("DOC011", "error", process_rules.every_rank_saves),
+    ScriptRule("DOC012", "advice", loop_rules.loss_is_read_every_step),
+    ScriptRule("DOC013", "error", process_rules.split_differs_by_rank),
+    ScriptRule("DOC014", "error", process_rules.device_is_not_set),
+    ScriptRule("DOC015", "error", process_rules.saved_while_wrapped),
+    ScriptRule("DOC016", "error", process_rules.all_ranks_use_one_gpu),
+    ScriptRule("DOC017", "error", accelerate_rules.backward_without_accelerator),
+    ScriptRule("DOC018", "error", loop_rules.every_process_loads_everything),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One thing that is wrong with a script, and where."""
+
+    code: str
+    name: str
+    level: Level
+    file: str
+    line: int
+    also: tuple[int, ...]
+    """Other lines that belong to it."""
+    message: str
+    fix: str
+
+
+def look_at(content: bytes, file: str) -> tuple[Fault, ...]:
+    """Return what is wrong with a script, line by line; nothing in it is run.
+
+    Raises:
+        InvalidInputError: it cannot be read as Python.
+    """
+    script = read_script(content, file)
+    faults = [
+        Fault(
+            code=rule.code,
+            name=rule.name,
+            level=rule.level,
+            file=file,
+            line=spot.node.lineno,
+            also=spot.also,
+            message=spot.message,
+            fix=rule.fix,
+        )
+        for rule in RULES
+        for spot in rule.look(script)
+    ]
+    return tuple(sorted(faults, key=lambda fault: (fault.line, fault.code)))

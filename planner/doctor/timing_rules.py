@@ -1,0 +1,342 @@
+"""What times of the same run on several numbers of GPUs mean: one function per diagnosis, in the order they are asked."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from planner.core.errors import InvalidInputError
+from planner.core.units import format_fraction
+from planner.doctor.timings import COSTLIER_STEP, Timings, fixed_seconds, prefers_costlier_steps
+
+_FLAT_LOW, _FLAT_HIGH = 0.95, 1.2
+"""Between these, the time has not changed with the GPUs."""
+_GOOD = 0.85
+"""Of the ideal speed-up; below it something is in the way."""
+_IMPOSSIBLE = 1.05
+_LOADER_SHARE = 0.8
+"""Of the run that iterating the loader alone takes, from which on the GPUs wait for data."""
+_NOTABLE_START = 0.2
+"""Of the largest run."""
+LONGEST_START_SECONDS = 180.0
+"""What is still believed to be a start-up where nobody measured it; more is something else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What one diagnosis says of the times."""
+
+    message: str
+    arithmetic: tuple[str, ...]
+    ceiling: float | None = None
+    """The best speed-up over the fewest GPUs that more of them can give; None for no limit seen."""
+
+
+def input_is_slow(timings: Timings) -> Found | None:
+    """The loaders alone take nearly as long as the run: the GPUs wait for data.
+
+    Why: more GPUs ask for more samples a second from the same processors and disk; what they wait for does
+    not become faster.
+
+    Instead: more workers per process (as many as processors / processes), tokenise once and keep the
+    result, a faster disk; then time again.
+
+    Source: PyTorch, Performance Tuning Guide, section Enable async data loading and augmentation;
+    MIC-DKFZ/nnUNet#795 (49 s an epoch on one GPU, 82 s on two).
+    """
+    if timings.loader_seconds is None:
+        return None
+    seconds = timings.loop_seconds(timings.most)
+    share = timings.loader_seconds / seconds
+    if share < _LOADER_SHARE:
+        return None
+    return Found(
+        message=f"input-bound: the loaders alone take {timings.loader_seconds:.1f} s of the"
+        f" {seconds:.1f} s that {_gpus(timings.most)} take",
+        arithmetic=(
+            f"{timings.loader_seconds:.1f} s / {seconds:.1f} s = {format_fraction(share)}",
+        ),
+        ceiling=timings.seconds[timings.fewest]
+        / (timings.loader_seconds + (timings.start_up_seconds or 0.0)),
+    )
+
+
+def steps_are_fixed(timings: Timings) -> Found | None:
+    """The number of steps is fixed, so more GPUs do more samples in about the same time.
+
+    Why: max_steps (or a count of steps in the loop) counts optimizer steps; with N processes each of them
+    takes N times the samples. The time stays, the data grows.
+
+    Instead: compare samples per second, or fix the epochs; divide max_steps by the number of processes to do the
+    same work sooner.
+
+    Source: transformers 5.23.0, TrainingArguments.max_steps; huggingface/transformers#9371: 200 steps
+    take 102 s on one GPU and 101.9 s on two with NVLink.
+    """
+    ratio, times = timings.ratio(timings.most), timings.times_the_gpus
+    if timings.fixed != "steps" or ratio * _GOOD > 1 or ratio * times * _IMPOSSIBLE < 1:
+        return None
+    return Found(
+        message=f"steps are fixed, so the time does not fall: {_gpus(timings.most)} did {times:g} times the samples"
+        f" in {ratio:.2f} of the time, {times / ratio:.2f} times the samples per second",
+        arithmetic=(
+            f"{times:g} x the samples / {ratio:.2f} of the time = {times / ratio:.2f}",
+            (
+                f"the same work as on {_gpus(timings.fewest)} needs 1/{times:g} of the steps:"
+                f" {timings.seconds[timings.most] / times:.1f} s, and the start-up again"
+            ),
+        ),
+    )
+
+
+def work_is_replicated(timings: Timings) -> Found | None:
+    """The time does not fall with more GPUs: every process does all of the work.
+
+    Why: with the epochs fixed, each of N processes should do 1/N of the steps. Where the loop iterates the
+    loader that was not prepared, or one without a DistributedSampler, all of them walk the whole data.
+
+    Instead: iterate what accelerator.prepare returned, or give the loader a DistributedSampler; print the
+    steps that one process does in an epoch: with N processes it must be 1/N. `planner doctor train.py` looks.
+
+    Source: Hugging Face forum, "What does --multi_gpu do under the hood?": 43.1, 43.1 and 48.2 s on 1, 2 and
+    4 GPUs until the prepared loader was iterated.
+    """
+    ratios = [timings.ratio(gpus) for gpus in timings.seconds if gpus != timings.fewest]
+    if timings.fixed == "steps" or not all(_FLAT_LOW <= ratio <= _FLAT_HIGH for ratio in ratios):
+        return None
+    unless = "" if timings.fixed else ", unless max_steps was fixed (--fixed steps)"
+    each = f"1/{timings.times_the_gpus:g}"
+    return Found(
+        message=f"work replicated: {_gpus(timings.most)} take {timings.seconds[timings.most]:.1f} s"
+        f" where {_gpus(timings.fewest)} took {timings.seconds[timings.fewest]:.1f} s; with the epochs fixed"
+        f" each process should do {each} of the steps, so every process walks the whole data{unless}",
+        arithmetic=tuple(
+            f"{seconds:.1f} s / {timings.seconds[timings.fewest]:.1f} s ="
+            f" {seconds / timings.seconds[timings.fewest]:.2f} on {_gpus(gpus)}"
+            for gpus, seconds in timings.seconds.items()
+            if gpus != timings.fewest
+        ),
+    )
+
+
+def more_than_possible(timings: Timings) -> Found | None:
+    """The speed-up is larger than the GPUs allow: the runs did not do the same.
+
+    Why: N GPUs do at best N times the work. A cache that was cold in the first run, fewer epochs or a smaller
+    data set, or an evaluation that was left out, make the rest.
+
+    Instead: run the smallest number of GPUs once more, and compare samples per second.
+
+    Source: the arithmetic.
+    """
+    gain = 1 / timings.ratio(timings.most)
+    if timings.fixed == "steps" or gain <= timings.times_the_gpus * _IMPOSSIBLE:
+        return None
+    return Found(
+        message=f"{gain:.2f} times as fast on {timings.times_the_gpus:g} times the GPUs: the runs did not do the same work",
+        arithmetic=(f"{gain:.2f} > {timings.times_the_gpus:g}",),
+    )
+
+
+def it_scales(timings: Timings) -> Found | None:
+    """More GPUs bring nearly what they can.
+
+    Why: neither start-up nor communication takes much of the run.
+
+    Instead: nothing to mend; more GPUs, or a larger model.
+
+    Source: TensorAuto/OpenTau#177: 7.99 times as fast on 8 GPUs with DDP.
+    """
+    efficiency = timings.speed_up / timings.times_the_gpus
+    if timings.fixed == "steps" or efficiency < _GOOD:
+        return None
+    return Found(
+        message=f"it scales: {timings.speed_up:.2f} times as fast on {timings.times_the_gpus:g} times the GPUs,"
+        f" {format_fraction(efficiency)} of the ideal",
+        arithmetic=(f"{timings.speed_up:.2f} / {timings.times_the_gpus:g} = {efficiency:.2f}",),
+    )
+
+
+def start_up_dominates(timings: Timings) -> Found | None:
+    """Start-up does not shrink with the GPUs, and is a large part of so short a run.
+
+    Why: importing, loading weights and data, and joining the GPUs take the same seconds on any number of them;
+    only the loop is divided. The best speed-up is the whole time on one over that part (Amdahl).
+
+    Instead: time the loop alone, or a longer run; keep tokenised data; for a run this short, one GPU and the
+    others for other runs.
+
+    Source: Amdahl, AFIPS 1967; Hugging Face forum: 43.1 s on one GPU and 28.1 s on four.
+    """
+    at_most = fixed_seconds(timings)
+    at_least = min(at_most, fixed_seconds(timings, COSTLIER_STEP))
+    slowest = timings.seconds[timings.most]
+    is_believed = at_most <= LONGEST_START_SECONDS or timings.start_up_seconds is not None
+    if timings.fixed == "steps" or at_most < _NOTABLE_START * slowest or not is_believed:
+        return None
+    if timings.speed_up <= 1 or prefers_costlier_steps(timings):
+        return None
+    whole = timings.seconds[timings.fewest]
+    return Found(
+        message=f"fixed start-up: {_between(at_least, at_most)} s of the {slowest:.1f} s on"
+        f" {_gpus(timings.most)} do not shrink; the loop itself"
+        f" falls from {_between(whole - at_most, whole - at_least)} s to"
+        f" {_between(slowest - at_most, slowest - at_least)} s{_otherwise(timings)}",
+        arithmetic=_start_up_arithmetic(timings, at_least, at_most),
+        ceiling=whole / at_least if at_least else None,
+    )
+
+
+def _otherwise(timings: Timings) -> str:
+    """Return what else the times may be, where two of them cannot tell."""
+    if timings.start_up_seconds is not None:
+        return ""
+    return (
+        f" (or, were there no start-up, a step costs {timings.step_growth:.2f} times as much on"
+        f" {_gpus(timings.most)}: --start-up-seconds, the time to the first step, tells)"
+    )
+
+
+def _start_up_arithmetic(timings: Timings, at_least: float, at_most: float) -> tuple[str, ...]:
+    whole, times = timings.seconds[timings.fewest], timings.times_the_gpus
+    if timings.start_up_seconds is not None:
+        first = f"measured start-up {at_most:.1f} s"
+    else:
+        first = (
+            f"T(n) = a + b x {timings.fewest}/n: a = {at_most:.1f} s, b = {whole - at_most:.1f} s;"
+            f" a = {at_least:.1f} s if a step on more GPUs takes {COSTLIER_STEP:g} times as long"
+        )
+    return (
+        first,
+        (
+            f"best speed-up {whole:.1f} s / {_between(at_least, at_most)} s ="
+            f" {_between(whole / at_most, whole / (at_least or at_most), digits=2)};"
+            f" {timings.speed_up:.2f} now on {times:g} times the GPUs"
+        ),
+    )
+
+
+def communication_dominates(timings: Timings) -> Found | None:
+    """A step takes much longer on several GPUs than on one: they wait for each other.
+
+    Why: every step all GPUs exchange the gradients; over PCIe without peer access or a slow network that takes as
+    long as computing. Sharing the processors among more workers looks the same.
+
+    Instead: more work per exchange: a larger batch per GPU, accumulation without synchronising (no_sync,
+    accumulate), local SGD; `planner suggest --gpus N --intra-node LINK` says what each would gain. Look at
+    `nvidia-smi topo -m`, and time with NCCL_DEBUG=INFO.
+
+    Source: Hugging Face, Efficient Training on Multiple GPUs: 101.9 s with NVLink, 131.4 s without, the same steps.
+    """
+    growth = timings.step_growth
+    if growth * _GOOD <= 1:
+        return None
+    most, fewest = timings.most, timings.fewest
+    slower = timings.seconds[most] > timings.seconds[fewest] and timings.fixed != "steps"
+    head = "more GPUs are slower" if slower else "communication-bound"
+    if timings.fixed == "steps":
+        how = f"{timings.loop_seconds(most):.1f} s / {timings.loop_seconds(fewest):.1f} s"
+    else:
+        how = f"{timings.times_the_gpus:g} x {timings.loop_seconds(most):.1f} s / {timings.loop_seconds(fewest):.1f} s"
+    unknown = (
+        ""
+        if timings.start_up_seconds is not None
+        else ", if start-up is little of it (--start-up-seconds says)"
+    )
+    return Found(
+        message=f"{head}: a step costs {growth:.2f} times as much on {_gpus(most)} as on {_gpus(fewest)}{unknown};"
+        f" {format_fraction(1 - 1 / growth)} of it is waiting",
+        arithmetic=(f"growth of a step: {how} = {growth:.2f}",),
+    )
+
+
+RULES: tuple[tuple[str, Callable[[Timings], Found | None]], ...] = (
+    ("TIM001", input_is_slow),
+    ("TIM002", steps_are_fixed),
+    ("TIM003", work_is_replicated),
+    ("TIM004", more_than_possible),
+    ("TIM005", it_scales),
+    ("TIM006", start_up_dominates),
+    ("TIM007", communication_dominates),
+)
+"""In the order they are asked; the first that finds something is the diagnosis."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """What times mean, and what to do next."""
+
+    code: str
+    name: str
+    message: str
+    arithmetic: tuple[str, ...]
+    ceiling: float | None
+    next: str
+    batches: str
+    """What the batches were, where they were said."""
+
+
+def diagnose(timings: Timings) -> Diagnosis:
+    """Return the first diagnosis that fits the times.
+
+    Raises:
+        InvalidInputError: the start-up is longer than a run.
+    """
+    if min(timings.loop_seconds(gpus) for gpus in timings.seconds) <= 0:
+        raise InvalidInputError(
+            "the start-up is as long as a whole run",
+            hint="it is part of the seconds of --times",
+            field="--start-up-seconds",
+        )
+    for code, rule in RULES:
+        found = rule(timings)
+        if found is not None:
+            return Diagnosis(
+                code=code,
+                name=rule.__name__.replace("_", "-"),
+                message=found.message,
+                arithmetic=found.arithmetic,
+                ceiling=found.ceiling,
+                next=_instead(rule),
+                batches=_batches(timings),
+            )
+    return _nothing(timings)
+
+
+def _nothing(timings: Timings) -> Diagnosis:
+    return Diagnosis(
+        code="",
+        name="between",
+        message=f"{timings.speed_up:.2f} times as fast on {timings.times_the_gpus:g} times the GPUs: nothing stands out",
+        arithmetic=(),
+        ceiling=None,
+        next="a third number of GPUs, or the seconds to the first step (--start-up-seconds), tells start-up from communication",
+        batches=_batches(timings),
+    )
+
+
+def _instead(rule: Callable[[Timings], Found | None]) -> str:
+    text = inspect.getdoc(rule) or ""
+    return " ".join(text.partition("Instead: ")[2].partition("\n\n")[0].split())
+
+
+def _batches(timings: Timings) -> str:
+    if timings.batch_per_gpu:
+        said = ", ".join(
+            f"{timings.batch_per_gpu * gpus} on {_gpus(gpus)}" for gpus in timings.seconds
+        )
+        return f"{timings.batch_per_gpu} per GPU is a global batch of {said}"
+    if timings.global_batch:
+        said = ", ".join(
+            f"{timings.global_batch / gpus:g} on {_gpus(gpus)}" for gpus in timings.seconds
+        )
+        return f"a global batch of {timings.global_batch} is, per GPU, {said}"
+    return ""
+
+
+def _gpus(number: int) -> str:
+    return "1 GPU" if number == 1 else f"{number} GPUs"
+
+
+def _between(low: float, high: float, digits: int = 1) -> str:
+    shown = f"{low:.{digits}f}", f"{high:.{digits}f}"
+    return shown[0] if shown[0] == shown[1] else f"{shown[0]}-{shown[1]}"

@@ -10,14 +10,17 @@ import click
 
 from planner.cli import (
     batches,
+    calibrate,
     catalog,
     check,
     doctor,
+    dryrun,
     knowledge,
     machine,
     plans,
     replicas,
     sweeps,
+    verify,
 )
 from planner.cli.output import EXIT_MODEL, EXIT_NOTHING_FITS, EXIT_USAGE, say_folded
 from planner.core.errors import (
@@ -47,10 +50,12 @@ for command in (
     plans.estimate,
     plans.memory,
     batches.batch,
-    replicas.replicas,
+    calibrate.calibrate,
     check.check,
     check.diff,
     doctor.doctor,
+    replicas.replicas,
+    verify.verify,
     sweeps.sweep,
     knowledge.explain,
     knowledge.model,
@@ -61,6 +66,7 @@ for command in (
     knowledge.accuracy,
     machine.topology,
     machine.probe,
+    dryrun.dryrun,
 ):
     cli.add_command(command)
 

@@ -6,8 +6,11 @@ A part that is a record's own fields is `Annotated[Fields, Record]`.
 from dataclasses import dataclass
 from typing import Annotated, Any, NotRequired, TypeAlias, TypedDict
 
+from planner.advice.batch_plan import TunedRate
+from planner.advice.batches import BatchSplit, RunSteps, ScaledRate
 from planner.advice.confidence import Confidence
 from planner.advice.plan import ClusterOption, SearchSummary
+from planner.advice.replicas import Interval, Way
 from planner.core.errors import Problem
 from planner.domain.cluster import Link
 from planner.domain.job import Recipe
@@ -28,6 +31,48 @@ class TermAnswer(TypedDict):
     how: str
     source: str
     parts: NotRequired["list[TermAnswer]"]
+
+
+class BatchPlanAnswer(TypedDict):
+    """How a global batch is made, and what follows from it."""
+
+    schema_version: str
+    global_batch_size: int
+    data_parallel_size: int
+    splits: list[Annotated[Fields, BatchSplit]]
+    run: Annotated[Fields, RunSteps] | None
+    warmup_steps: int | None
+    accelerate_schedule_ends_at_step: int | None
+    tuned: Annotated[Fields, TunedRate] | None
+    learning_rates: list[Annotated[Fields, ScaledRate]]
+    settings: dict[str, list[str]]
+    warnings: list[str]
+
+
+class LocalSgdAnswer(TypedDict):
+    """Local SGD: what a step takes by the interval between averages, and the smallest that is enough."""
+
+    fixed_seconds: float
+    average_seconds: float
+    interval: int
+    intervals: list[Annotated[Fields, Interval]]
+
+
+class ReplicasAnswer(TypedDict):
+    """Ways to train with a whole replica on each GPU."""
+
+    schema_version: str
+    model: "ModelName"
+    strategy: Annotated[Fields, Layout]
+    fits: bool
+    reserved_bytes: int
+    one_gpu: Annotated[Fields, Way]
+    ways: list[Annotated[Fields, Way]]
+    nn_data_parallel_exchanges: list["TermAnswer"]
+    local_sgd: LocalSgdAnswer | None
+    run_steps: float
+    assumptions: list[Annotated[Fields, Assumption]]
+    notes: list[str]
 
 
 class FindingAnswer(TypedDict):

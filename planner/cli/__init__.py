@@ -9,6 +9,7 @@ from itertools import pairwise
 import click
 
 from planner.cli import (
+    batches,
     calibrate,
     catalog,
     check,
@@ -17,6 +18,7 @@ from planner.cli import (
     knowledge,
     machine,
     plans,
+    replicas,
     sweeps,
     verify,
 )
@@ -47,10 +49,12 @@ for command in (
     plans.suggest,
     plans.estimate,
     plans.memory,
+    batches.batch,
     calibrate.calibrate,
     check.check,
     check.diff,
     doctor.doctor,
+    replicas.replicas,
     verify.verify,
     sweeps.sweep,
     knowledge.explain,

@@ -11,6 +11,8 @@ _SYNONYMS = {
     "fsdp": "zero-3",
     "fsdp2": "zero-3",
     "full-shard": "zero-3",
+    "sharded": "zero-3",
+    "partitioned": "zero-3",
     "hybrid-shard": "hsdp",
     "dp": "ddp",
 }
@@ -113,6 +115,4 @@ def definite(pinned: PinnedFields, nodes: int) -> PinnedFields:
             )
     if isinstance(found.get("offload"), AtLeast):
         found["offload"] = Offload.OPTIMIZER_AND_PARAMETERS
-    if isinstance(found.get("synchronize_every"), AtLeast):
-        found["synchronize_every"] = 8
     return found

@@ -1,12 +1,15 @@
 """A requested strategy -> the layout it means for a job, with gaps filled and sums checked."""
 
+from dataclasses import replace
+
 from planner.core.errors import InvalidInputError, did_you_mean
 from planner.domain.job import Job
 from planner.domain.strategy import CHOICES, Layout
 from planner.request.family import definite, family_fields
 from planner.request.schema import StrategyRequest
 from planner.search.limits import check
-from planner.search.pinned_fields import PinnedFields, simplest_layout
+from planner.search.local_sgd import local_sgd
+from planner.search.pinned_fields import AtLeast, PinnedFields, simplest_layout
 
 _SIZES_OF_DATA = {
     "data_parallel_size",
@@ -26,6 +29,8 @@ def requested_layout(strategy_request: StrategyRequest | None, job: Job) -> Layo
     pinned = definite(pinned_fields(strategy_request), job.cluster.nodes)
     strategy = simplest_layout(job, pinned)
     check(job, strategy)
+    if isinstance(pinned.get("synchronize_every"), AtLeast):
+        return replace(strategy, synchronize_every=max(2, local_sgd(job, strategy).interval))
     return strategy
 
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 import numpy as np
@@ -22,6 +22,7 @@ from planner.memory.host import fits_host
 from planner.memory.ledger import estimate_memory
 from planner.search.candidate import COMFORTABLE_FRACTION, Candidate, estimate, estimate_rows
 from planner.search.effort import effort_factor
+from planner.search.local_sgd import local_sgd
 from planner.search.pinned_fields import PinnedFields
 from planner.search.space import tables
 from planner.step_time.ledger import estimate_step_time
@@ -142,7 +143,20 @@ class SearchResult:
         recompute = self.table.recompute[alike]
         # lexsort sorts by its last key first.
         order = np.lexsort((self.reserved_bytes[alike], recompute, self.num_techniques[alike]))
-        return int(alike[order[0]])
+        return self._averaged_often(int(alike[order[0]]), among)
+
+    def _averaged_often(self, row: int, among: Column) -> int:
+        """Return a layout with the smallest interval between averages that is enough; itself without any."""
+        if self.table.synchronize_every[row] == 1:
+            return row
+        same = np.ones(len(among), dtype=bool)
+        for each in fields(Table):
+            column = getattr(self.table, each.name)
+            same &= (each.name == "synchronize_every") | (column[among] == column[row])
+        intervals = {int(self.table.synchronize_every[other]): int(other) for other in among[same]}
+        enough = local_sgd(self.job, self.table.at(row)).interval
+        longer = [interval for interval in sorted(intervals) if interval >= max(2, enough)]
+        return intervals[longer[0]] if longer else row
 
     def _roomy(self, among: Column, by: Column) -> Column:
         """Return the rows that fit with room, unless one without is faster by more than its price."""

@@ -34,10 +34,8 @@ from planner.domain.strategy import (
 from planner.parallel.pipeline_schedules import SCHEDULES
 from planner.search.limits import legal
 from planner.search.limits.customs import TILE_TOKENS, most_zero_with_pipeline
+from planner.search.local_sgd import INTERVALS
 from planner.search.pinned_fields import AtLeast, PinnedFields, holds
-
-LOCAL_STEPS = (1, 4, 8, 16)
-"""Steps between averages that are tried: accelerate's LocalSGD documents 8."""
 
 MOST_BASES = 2**17
 """Near a million rows: some seconds, and less than a gigabyte."""
@@ -300,7 +298,7 @@ def _local_sgd(job: Job, table: Table) -> list[_FieldOption]:
     is_plain = (table.zero_stage == 0) & is_undivided
     alone = np.flatnonzero(is_plain & (table.data_parallel_size > 1))
     is_able = job.framework.capabilities.local_sgd
-    intervals = LOCAL_STEPS[1:] if is_able else ()
+    intervals = INTERVALS if is_able else ()
     return [(1, everywhere), *((interval, alone) for interval in intervals)]
 
 

@@ -9,6 +9,14 @@ from planner.domain.strategy import Layout
 from planner.step_time.ledger import estimate_step_time
 from planner.step_time.terms import StepTerm
 
+EXCHANGES = (
+    "scatter_tokens",
+    "broadcast_parameters",
+    "gather_outputs",
+    "scatter_losses",
+    "reduce_gradients",
+)
+"""Of a pass, in order."""
 _TOKEN_BYTES = 8
 _LOGIT_BYTES = 4
 _OF_DDP = {StepTerm.GRADIENT_REDUCTION, StepTerm.OVERLAP_SLOWDOWN, StepTerm.PARAMETER_GATHER}
@@ -36,15 +44,18 @@ def data_parallel_step(job: Job, s: Layout) -> tuple[Term, ...]:
     computed = tuple(t for t in estimate_step_time(job, s).terms if t.name not in _OF_DDP)
     tokens = s.micro_batch_size * job.recipe.sequence_length
     parameters = job.model.parameters
-    sizes = {
-        "scatter_tokens": _TOKEN_BYTES * tokens,
-        "broadcast_parameters": job.precision.parameter_bytes * parameters,
-        "gather_outputs": _LOGIT_BYTES * tokens * job.model.vocab_size,
-        "scatter_losses": _LOGIT_BYTES,
-        "reduce_gradients": job.precision.gradient_bytes * parameters,
-    }
+    sizes = (
+        _TOKEN_BYTES * tokens,
+        job.precision.parameter_bytes * parameters,
+        _LOGIT_BYTES * tokens * job.model.vocab_size,
+        _LOGIT_BYTES,
+        job.precision.gradient_bytes * parameters,
+    )
     times = s.gradient_accumulation_steps * (job.cluster.world_size - 1)
-    return (*computed, *(_exchange(job, name, size, times) for name, size in sizes.items()))
+    exchanged = (
+        _exchange(job, name, size, times) for name, size in zip(EXCHANGES, sizes, strict=True)
+    )
+    return (*computed, *exchanged)
 
 
 def _exchange(job: Job, name: str, bytes_sent: float, times: int) -> Term:

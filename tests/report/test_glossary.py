@@ -2,8 +2,10 @@
 
 import math
 import re
+import tomllib
 from collections.abc import Callable
 from itertools import product
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -40,6 +42,8 @@ nproc_per_node, world size, local rank, NCCL timeout, accelerate launch, device_
 per_device_train_batch_size, gradient_accumulation_steps, out of memory, SyncBatchNorm, faster, torch.cuda.OutOfMemoryError
 """
 """What people type who meet a flag, an error or a word of a tutorial."""
+TYPED_WORDS = tomllib.loads(Path("tests/facts/typed_words.toml").read_text(encoding="utf-8"))
+"""The same at length, by the entry that they mean."""
 
 
 def text_of(name: str) -> str:
@@ -99,6 +103,12 @@ def test_no_two_spellings_are_one() -> None:
 )
 def test_what_people_ask_for_is_there(term: str) -> None:
     assert find_term(term)
+
+
+def test_what_people_type_leads_to_what_they_mean() -> None:
+    words = {typed: name for name, group in TYPED_WORDS.items() for typed in group}
+    assert len(words) > 200
+    assert {typed: find_term(typed).name for typed in words} == words
 
 
 def test_a_class_is_not_the_idea_of_nearly_that_name() -> None:

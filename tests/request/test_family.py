@@ -103,7 +103,10 @@ def test_an_estimate_needs_every_size(make_job: JobMaker) -> None:
         wish(family="tp+pp", tensor_parallel_size=2, pipeline_parallel_size=2), make_job("gpt2")
     )
     assert s.family == "tp+pp"
-    assert definite(family_fields("local-sgd"), 1)["synchronize_every"] == 8
+    small = make_job("gpt2", gpu="rtx-3090", recipe={"global_batch_size": 4})
+    assert requested_layout(wish(family="local-sgd"), small).synchronize_every == 32
+    large = make_job("gpt2", gpu="rtx-3090", recipe={"global_batch_size": 512})
+    assert requested_layout(wish(family="local-sgd"), large).synchronize_every == 2
     offloaded = definite(family_fields("zero-3+offload"), 1)
     assert offloaded["offload"] == Offload.OPTIMIZER_AND_PARAMETERS
 

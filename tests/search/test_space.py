@@ -21,7 +21,8 @@ from planner.domain.strategy import (
     vary,
 )
 from planner.search.limits import legal
-from planner.search.space import LOCAL_STEPS, MOST_BASES, strategies, tables
+from planner.search.local_sgd import INTERVALS
+from planner.search.space import MOST_BASES, strategies, tables
 
 MIXTRAL = "mistralai/Mixtral-8x7B-v0.1"
 Row = tuple[Any, ...]
@@ -135,7 +136,7 @@ def test_each_base_has_every_kind_of_recompute_and_what_it_can_have_besides(
     }
     kinds = tuple(Recompute)
     data = {("ddp", k, False, 1) for k in kinds}
-    local = {("local-sgd", k, False, every) for k in kinds for every in LOCAL_STEPS[1:]}
+    local = {("local-sgd", k, False, every) for k in kinds for every in INTERVALS}
     tensor = {("tp", k, sp, 1) for k in kinds for sp in (False, True)}
     others = {(name, k, False, 1) for name in ("pp", "cp") for k in kinds}
     assert found == data | local | tensor | others

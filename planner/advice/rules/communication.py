@@ -6,6 +6,7 @@ from planner.advice.rules.base import LARGER_GPUS, ONE_GPU, ONE_NODE, Situation
 from planner.core.units import format_bytes, format_duration, format_rate, format_seconds
 from planner.domain.dimensions import DIMENSIONS
 from planner.search.largest_that_fits import with_gpus
+from planner.search.local_sgd import local_sgd
 from planner.search.training_run import training_run
 from planner.step_time.ledger import estimate_step_time
 from planner.step_time.terms import COMMUNICATION, StepTerm
@@ -39,7 +40,7 @@ def communication_is_exposed(situation: Situation) -> str | None:
     s, network = situation.candidate.strategy, situation.job.cluster.slowest_link.name
     is_plain = s.zero_stage == 0 and s.data_parallel_size == situation.job.cluster.world_size
     remedies = {
-        "local SGD (--synchronize-every 8)": is_plain,
+        (averaged := _averaged(situation) if is_plain else ""): bool(averaged),
         (accumulated := _accumulated(situation)): bool(accumulated),
         "hybrid sharding (replicas of shards)": s.shards_parameters and situation.is_multi_node,
         "a larger micro-batch": s.micro_batch_size == 1 and s.data_parallel_size > 1,
@@ -50,6 +51,18 @@ def communication_is_exposed(situation: Situation) -> str | None:
         f"communication costs {share:.0%} of the step ({share - slowed:.0%} exposed, {slowed:.0%} by"
         f" slowing compute); what helps: {offered}"
     )
+
+
+def _averaged(situation: Situation) -> str:
+    """Return at which interval local SGD comes near to a step without an average; "" if it has that."""
+    job, s = situation.job, situation.candidate.strategy
+    if not job.framework.capabilities.local_sgd:
+        return ""
+    found = local_sgd(job, s)
+    if found.interval <= s.synchronize_every:
+        return ""
+    gain = found.step_seconds(s.synchronize_every) / found.step_seconds(found.interval)
+    return f"local SGD (--synchronize-every {found.interval}): {gain:.2g} times as fast"
 
 
 def _accumulated(situation: Situation) -> str:

@@ -1,0 +1,61 @@
+"""Ways to train whole replicas: what was asked in, every way with its step out."""
+
+from dataclasses import asdict
+
+from planner.advice.choice import choose
+from planner.advice.replicas import Replicas, compare_replicas
+from planner.answers.envelope import SCHEMA_VERSION
+from planner.answers.shapes import LocalSgdAnswer, ReplicasAnswer
+from planner.answers.term import term_answer
+from planner.request.family import family_fields
+from planner.request.schema import Request, Resolved, resolve
+from planner.request.strategy import pinned_fields, requested_layout
+
+
+def replicas_request(request: Request, *, allow_paths: bool) -> tuple[Resolved, Replicas]:
+    """Return the ways to train a request's replicas.
+
+    With a micro-batch it is the layout that was given; else the one of DDP that would be suggested.
+
+    Raises:
+        PlannerError: see `resolve`, `requested_layout`, `choose` and `compare_replicas`.
+    """
+    resolved = resolve(request, allow_paths=allow_paths, weights_dtype="config")
+    given = pinned_fields(request.strategy)
+    if "micro_batch_size" in given:
+        layout = requested_layout(request.strategy, resolved.job)
+    else:
+        pinned = {**family_fields("ddp"), **given, "synchronize_every": 1}
+        layout = choose(resolved.job, pinned).situation.candidate.strategy
+    return resolved, compare_replicas(resolved.job, layout)
+
+
+def answer_replicas(resolved: Resolved, replicas: Replicas) -> ReplicasAnswer:
+    """Return the ways as `planner replicas --json` prints them."""
+    candidate, job = replicas.candidate, replicas.job
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "model": {"name": job.model.name, "parameters": job.model.parameters},
+        "strategy": candidate.strategy.contract(),
+        "fits": bool(candidate.fits),
+        "reserved_bytes": round(float(candidate.memory.reserved_bytes)),
+        "one_gpu": asdict(replicas.one_gpu),
+        "ways": [asdict(way) for way in replicas.ways],
+        "nn_data_parallel_exchanges": [term_answer(each, "seconds") for each in replicas.exchanges],
+        "local_sgd": _local_sgd(replicas),
+        "run_steps": replicas.run_steps,
+        "assumptions": [asdict(assumption) for assumption in resolved.assumptions],
+        "notes": list(resolved.notes),
+    }
+
+
+def _local_sgd(replicas: Replicas) -> LocalSgdAnswer | None:
+    local = replicas.local
+    if local is None:
+        return None
+    return {
+        "fixed_seconds": local.fixed_seconds,
+        "average_seconds": local.average_seconds,
+        "interval": local.interval,
+        "intervals": [asdict(interval) for interval in replicas.intervals],
+    }

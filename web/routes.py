@@ -5,16 +5,17 @@ from hashlib import sha256
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, TypeVar
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, FastAPI, Request, Response
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, RedirectResponse
 from fastapi.staticfiles import StaticFiles
 
 from planner.core.errors import PlannerError, problems_of
 from planner.report import glossary
 from web.controls import EXAMPLES, fieldsets, labels
 from web.form import form_values
-from web.jobs import draw_plan, plan_as_json, zip_plan
+from web.jobs import comparison_as_json, draw_comparison, draw_plan, plan_as_json, zip_plan
 from web.more_controls import more_fieldsets
 from web.pages import STATIC, render
 
@@ -24,7 +25,7 @@ ResultT = TypeVar("ResultT")
 
 _FORM_PATHS = frozenset({"/", "/plan", "/plan.zip"})
 """Where an error belongs above the form that caused it."""
-_PAGE_PATHS = frozenset({*_FORM_PATHS, "/rules", "/terms", "/docs"})
+_PAGE_PATHS = frozenset({*_FORM_PATHS, "/compare", "/rules", "/terms", "/docs"})
 _FINDINGS = {
     "TOP": "Found in a topology",
     "PRB": "Found on a machine",
@@ -42,8 +43,12 @@ def form_page(request: Request) -> HTMLResponse:
 
 
 @router.get("/plan")
-async def plan_page(request: Request) -> HTMLResponse:
-    """Show the plan that the query string asks for."""
+async def plan_page(request: Request) -> Response:
+    """Show the plan that the query string asks for, under the address that says no more."""
+    said = request.query_params.multi_items()
+    values = form_values(said)
+    if 0 < len(values) < len(said):
+        return RedirectResponse("/plan?" + urlencode(values))
     page = await _planned(request, draw_plan, str(request.base_url))
     return HTMLResponse(page, headers=_tag(page.encode()))
 
@@ -61,6 +66,20 @@ async def plan_zip(request: Request) -> Response:
     archive = await _planned(request, zip_plan)
     headers = {"Content-Disposition": 'attachment; filename="plan.zip"', **_tag(archive)}
     return Response(archive, media_type="application/zip", headers=headers)
+
+
+@router.get("/compare")
+async def compare_page(request: Request) -> HTMLResponse:
+    """Show the plans of two questions side by side."""
+    page = await _planned(request, draw_comparison)
+    return HTMLResponse(page, headers=_tag(page.encode()))
+
+
+@router.get("/compare.json")
+async def compare_json(request: Request) -> Response:
+    """Return the rows of two plans side by side."""
+    answer = await _planned(request, comparison_as_json)
+    return Response(answer, media_type="application/json", headers=_tag(answer))
 
 
 @router.get("/rules")

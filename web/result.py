@@ -15,11 +15,8 @@ from planner.advice.alternatives import ParetoPoint
 from planner.advice.plan import Plan
 from planner.core.errors import PlannerError
 from planner.core.units import format_bytes, format_fraction, format_seconds
-from planner.domain.cluster import Cluster
-from planner.hardware.placement import cuda_visible_devices
 from planner.memory.phases import PHASES
 from planner.parallel.schedule import Span, Timeline
-from planner.report.cluster import rings_table
 from planner.report.plan import (
     MOST_ROWS,
     alternatives_table,
@@ -37,15 +34,13 @@ from planner.request.schema import Resolved
 from planner.search.candidate import memory_of_stages
 from web.chart import SLIM, Scale, TermRow, meter, rows, stacked_bar
 from web.form import Question, command_line
-from web.islands import picture
 from web.memory_figures import memory_figures
-from web.node_text import legend, title
-from web.node_tree import node_tree
 from web.permalink import opening, otherwise, permalink
 from web.scatter import Point, draw_scatter
 from web.stages import draw_stages
 from web.timeline import draw_timeline
 from web.what_if import what_ifs
+from web.wiring import wiring
 
 _LONGEST_VERSION = 20
 
@@ -88,7 +83,7 @@ def result(
         "memory_figures": memory_figures(plan.job, plan.chosen),
         "assumptions": resolved.assumptions,
         "notes": _notes(question, resolved, plan),
-        "node": _node(plan.job.cluster),
+        "node": wiring(plan.job.cluster),
         "alternatives": alternatives_table(plan),
         "without_files": reasons_without_files(plan),
         "row_links": _rows_of_layouts(question, plan),
@@ -128,23 +123,6 @@ def _of_another_version(question: Question) -> list[str]:
         return []
     made_by = question.made_by[:_LONGEST_VERSION]
     return [f"the link was made by planner {made_by}, and this is {now}: figures may differ"]
-
-
-def _node(cluster: Cluster) -> dict[str, Any] | None:
-    """Return how a node is wired and what that is worth to its ranks, if a topology was read."""
-    if cluster.topology is None:
-        return None
-    order = cluster.gpu_order or tuple(range(cluster.gpus_per_node))
-    node = node_tree(cluster.topology, order)
-    return {
-        "title": title(node),
-        "picture": picture(node),
-        "legend": tuple(legend(node)),
-        "rings": rings_table(cluster.group_links, cluster.gpus_per_node),
-        "order": [f"GPU{gpu}" for gpu in order],
-        "devices": cuda_visible_devices(order),
-        "findings": cluster.topology.findings,
-    }
 
 
 def _tiles(plan: Plan) -> tuple[tuple[Tile, Markup], ...]:

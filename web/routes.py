@@ -13,6 +13,7 @@ from fastapi.staticfiles import StaticFiles
 
 from planner.core.errors import PlannerError, problems_of
 from planner.report import glossary
+from web import sheet_routes
 from web.controls import EXAMPLES, fieldsets, labels
 from web.form import form_values
 from web.jobs import comparison_as_json, draw_comparison, draw_plan, plan_as_json, zip_plan
@@ -25,7 +26,8 @@ ResultT = TypeVar("ResultT")
 
 _FORM_PATHS = frozenset({"/", "/plan", "/plan.zip"})
 """Where an error belongs above the form that caused it."""
-_PAGE_PATHS = frozenset({*_FORM_PATHS, "/compare", "/rules", "/terms", "/docs"})
+_LISTS = ("/rules", "/terms", *sheet_routes.PATHS)
+_PAGE_PATHS = frozenset({*_FORM_PATHS, *_LISTS, "/compare", "/docs"})
 _FINDINGS = {
     "TOP": "Found in a topology",
     "PRB": "Found on a machine",
@@ -148,6 +150,7 @@ def error_page(request: Request, error: PlannerError, title: str) -> str | None:
 
 def mount(app: FastAPI) -> None:
     """Add the pages, and what they are drawn with, to an app."""
+    app.include_router(sheet_routes.router)
     app.include_router(router)
     app.mount("/static", StaticFiles(directory=STATIC))
 
@@ -156,7 +159,9 @@ def _wants_page(request: Request) -> bool:
     path = request.url.path
     if path.startswith("/v1/") or path.endswith(".json"):
         return False
-    is_page = path in _PAGE_PATHS - {"/plan.zip"} or path.startswith(("/rules/", "/terms/"))
+    is_page = path in _PAGE_PATHS - {"/plan.zip"} or path.startswith(
+        tuple(f"{each}/" for each in _LISTS)
+    )
     return is_page or "text/html" in request.headers.get("accept", "")
 
 

@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import pytest
 from fastapi.testclient import TestClient
 from huggingface_hub import constants
+from random_requests import random_request
 
 from api.main import create_app
 from api.settings import Settings
@@ -20,7 +21,6 @@ from planner.core.errors import PlannerError
 from planner.report.plan import MOST_ROWS, shown_points
 from planner.request.schema import Resolved, resolve
 from planner.search.candidate import Candidate
-from tests.random_requests import random_request
 from web.form import Question, read_question
 from web.permalink import opening, other_question, otherwise, permalink
 from web.what_if import what_ifs

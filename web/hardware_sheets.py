@@ -108,7 +108,7 @@ def _instances() -> list[Instance]:
 
 
 def _instances_table(title: str, instances: list[Instance]) -> SheetTable:
-    headings = ("Instance", "Cloud", "GPUs", "Wiring", "Network", "Host memory", "$/hour", "As of")
+    headings = ("Instance", "GPUs", "$/hour", "As of", "Wiring", "Network", "Host memory", "Cloud")
     return SheetTable(
         title=title,
         headings=headings,
@@ -121,13 +121,13 @@ def _instance_row(instance: Instance) -> tuple[Cell, ...]:
     host = instance.host_memory_bytes
     return (
         Cell(text=instance.name, href=f"/instances/{instance.name}"),
-        Cell(text=instance.cloud),
         Cell(text=f"{instance.gpus_per_node} x {instance.gpu}", href=f"/gpus/{instance.gpu}"),
+        number(_known(instance.usd_per_hour, lambda usd: f"{usd:,.2f}")),
+        Cell(text=instance.price_date),
         Cell(text=instance.wiring),
         number(_known(instance.network_bytes_per_second, format_bit_rate)),
         number(f"{host / GIB:,.0f} GiB" if host else ""),
-        number(_known(instance.usd_per_hour, lambda usd: f"{usd:,.2f}")),
-        Cell(text=instance.price_date),
+        Cell(text=instance.cloud),
     )
 
 

@@ -1,16 +1,16 @@
 """Links to plans: short, stamped with the planner's version, or pinned to one layout."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from urllib.parse import parse_qsl, urlencode
 
 from planner.advice.plan import Plan
-from planner.core.errors import InvalidInputError
+from planner.core.errors import InvalidInputError, NothingFitsError, PlannerError, Remedy
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.strategy import DATA_NAMES, Layout
 from planner.hardware.mixed_gpus import is_list
 from planner.request.schema import StrategyRequest
-from web.form import Question, read_question
+from web.form import BESIDE, Question, control_of, form_values, read_question
 
 _MOST_PARAMETERS = 100
 _HOW_MANY = ("objective", "max_gpus", "deadline_hours")
@@ -85,6 +85,23 @@ def _only_with(s: Layout) -> tuple[str, ...]:
     chunks = ("pipeline_schedule", "virtual_pipeline_size") if s.pipeline_parallel_size == 1 else ()
     tokens = ("sequence_parallel",) if s.tensor_parallel_size == 1 else ()
     return (*chunks, *tokens, *(() if s.is_local else ("synchronize_every",)))
+
+
+def remedy_links(
+    query: Iterable[tuple[str, str]], error: PlannerError
+) -> tuple[tuple[str, str], ...]:
+    """Return what would make a job fit, each with the link to the same question with it."""
+    if not isinstance(error, NothingFitsError):
+        return ()
+    said = {name: text for name, text in form_values(query).items() if name not in BESIDE}
+    return tuple((each.text, "/plan?" + urlencode(_with(said, each))) for each in error.remedies)
+
+
+def _with(said: Mapping[str, str], remedy: Remedy) -> dict[str, str]:
+    """Return the parameters with a remedy's; one that drops the strategy drops all of the layout."""
+    if remedy.field == "strategy":
+        return {name: text for name, text in said.items() if name not in _OF_LAYOUT}
+    return {**said, control_of(remedy.field): remedy.value}
 
 
 def other_question(values: Mapping[str, str], text: str) -> Question:

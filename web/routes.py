@@ -19,6 +19,7 @@ from web.form import form_values
 from web.jobs import comparison_as_json, draw_comparison, draw_plan, plan_as_json, zip_plan
 from web.more_controls import more_fieldsets
 from web.pages import STATIC, render
+from web.permalink import remedy_links
 
 router = APIRouter(include_in_schema=False)
 
@@ -41,7 +42,7 @@ _group = attrgetter("group")
 @router.get("/")
 def form_page(request: Request) -> HTMLResponse:
     """Show the form, filled in from the query string."""
-    return HTMLResponse(render("form.html", **_form(request), title="", problems=()))
+    return HTMLResponse(render("form.html", **_form(request), title="", problems=(), remedies=()))
 
 
 @router.get("/plan")
@@ -142,7 +143,12 @@ def error_page(request: Request, error: PlannerError, title: str) -> str | None:
     """
     if not _wants_page(request):
         return None
-    context = {"title": title, "problems": problems_of(error), "labels": {}}
+    context = {
+        "title": title,
+        "problems": problems_of(error),
+        "remedies": remedy_links(request.query_params.multi_items(), error),
+        "labels": {},
+    }
     if request.url.path not in _FORM_PATHS:
         return render("error.html", **context)
     return render("form.html", **{**context, **_form(request)})

@@ -282,3 +282,34 @@ def test_a_form_sent_empty_is_moved_to_its_short_address(client: TestClient) -> 
 def test_what_is_said_otherwise_is_read_back() -> None:
     one, other = {"model": "gpt2", "gpu": "a100"}, {"model": "gpt2", "nodes": "2"}
     assert other_question(other, otherwise(one, other)).values == one
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"model": "meta-llama/Llama-2-70b-hf", "gpu": "a100", "gpus_per_node": "2"},
+        {"model": "meta-llama/Llama-2-70b-hf", "gpu": "t4", "gpus_per_node": "2"},
+        {
+            "model": "meta-llama/Llama-2-7b-hf",
+            "gpu": "a100",
+            "gpus_per_node": "8",
+            "strategy": "ddp",
+        },
+    ],
+)
+def test_what_would_fit_is_a_link_to_a_plan(client: TestClient, query: dict[str, str]) -> None:
+    answer = client.get("/plan", params={**query, "vs": "gpu=h100"})
+    assert answer.status_code == 409
+    found = re.findall(r'<li><a href="(/plan\?[^"]+)">([^<]+ fits?\b[^<]*)</a>', answer.text)
+    assert found
+    assert (
+        len(found)
+        == len(
+            answer.text.partition('<ul class="remedies">')[2].partition("</ul>")[0].split("<li>")
+        )
+        - 1
+    )
+    for href, text in found:
+        opened = client.get(unescape(href))
+        assert opened.status_code == 200, (text, href)
+        assert "vs=" not in href

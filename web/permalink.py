@@ -1,6 +1,8 @@
 """Links to plans: short, stamped with the planner's version, or pinned to one layout."""
 
+import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from importlib.metadata import version
 from urllib.parse import parse_qsl, urlencode
 
@@ -9,10 +11,12 @@ from planner.core.errors import InvalidInputError, NothingFitsError, PlannerErro
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.strategy import DATA_NAMES, Layout
 from planner.hardware.mixed_gpus import is_list
+from planner.hardware.topology import parse_topology
 from planner.request.schema import StrategyRequest
 from web.form import BESIDE, Question, control_of, form_values, read_question
 
 _MOST_PARAMETERS = 100
+_BLANKS = re.compile(r"[ \t]+")
 _HOW_MANY = ("objective", "max_gpus", "deadline_hours")
 """What leaves the number of GPUs open."""
 _OF_LAYOUT = {"strategy", *StrategyRequest.model_fields}
@@ -22,6 +26,27 @@ _OF_LAYOUT = {"strategy", *StrategyRequest.model_fields}
 def permalink(question: Question) -> str:
     """Return the link to keep: what was asked, and which planner answered."""
     return "/plan?" + urlencode({**question.short, "planner": version("planner")})
+
+
+def compact(question: Question) -> dict[str, str]:
+    """Return the shortest parameters of a question, with a pasted topology without its empty space.
+
+    A page has dozens of links, and each carries the topology.
+    """
+    short = question.short
+    return short | ({"topology": _squeezed(short["topology"])} if "topology" in short else {})
+
+
+@lru_cache(maxsize=16)
+def _squeezed(text: str) -> str:
+    """Return a topology without legend and alignment, where it says the same so."""
+    lines = text.partition("\nLegend:")[0].splitlines()
+    squeezed = "\n".join(_BLANKS.sub(" ", line).rstrip() for line in lines if line.strip())
+    try:
+        says_the_same = parse_topology(squeezed) == parse_topology(text)
+    except InvalidInputError:
+        return text
+    return squeezed if says_the_same else text
 
 
 def opening(question: Question, plan: Plan, layout: Layout, gpus: int | None = None) -> str:
@@ -34,7 +59,7 @@ def opening(question: Question, plan: Plan, layout: Layout, gpus: int | None = N
         gpus: those of a node, or fewer, where the layout is on them alone.
     """
     job = plan.job
-    asked = {name: text for name, text in question.short.items() if name not in _OF_LAYOUT}
+    asked = {name: text for name, text in compact(question).items() if name not in _OF_LAYOUT}
     held = {**asked, **_taken(question, plan), **pins(layout)}
     if layout.context_parallel_size > 1:
         # Unsaid, it follows from the layout.

@@ -10,7 +10,7 @@ from planner.domain.job import Job
 from planner.hardware.mixed_gpus import is_list
 from planner.request.schema import Resolved, resolve
 from web.form import Question, read_question
-from web.permalink import otherwise
+from web.permalink import compact, otherwise
 
 _CARDS = ("h100-sxm-80gb", "a100-sxm-80gb", "rtx-4090", "l40s")
 """What most runs are on, as they are sold: one to rent by the node, one to own, one between them."""
@@ -82,7 +82,7 @@ class _Asked:
             changed: by parameter; "" leaves one out.
             gpus: the batch is held where so many can share it.
         """
-        before = self.question.short
+        before = compact(self.question)
         held = {} if self.batch % gpus else {"global_batch_size": str(self.batch)}
         values = {name: text for name, text in {**before, **held, **changed}.items() if text}
         try:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from html import unescape
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -18,11 +19,12 @@ from api.settings import Settings
 from planner import answers
 from planner.advice.plan import Plan
 from planner.core.errors import PlannerError
+from planner.hardware.topology import parse_topology
 from planner.report.plan import MOST_ROWS, shown_points
 from planner.request.schema import Resolved, resolve
 from planner.search.candidate import Candidate
 from web.form import Question, read_question
-from web.permalink import opening, other_question, otherwise, permalink
+from web.permalink import compact, opening, other_question, otherwise, permalink
 from web.what_if import what_ifs
 
 GPT2 = {"model": "gpt2", "gpus_per_node": "4"}
@@ -313,3 +315,20 @@ def test_what_would_fit_is_a_link_to_a_plan(client: TestClient, query: dict[str,
         opened = client.get(unescape(href))
         assert opened.status_code == 200, (text, href)
         assert "vs=" not in href
+
+
+TOPOLOGIES = Path(__file__).parents[1] / "topologies"
+
+
+@pytest.mark.parametrize("name", sorted(file.stem for file in TOPOLOGIES.glob("*.txt")))
+def test_a_topology_in_a_link_says_the_same_in_less(name: str) -> None:
+    text = (TOPOLOGIES / f"{name}.txt").read_text().strip("\n")
+    try:
+        topology = parse_topology(text)
+    except PlannerError:
+        return
+    question = read_question([("model", "gpt2"), ("topology", text)])
+    linked = compact(question)["topology"]
+    assert parse_topology(linked) == topology
+    assert len(linked) <= len(text)
+    assert question.short["topology"] == text

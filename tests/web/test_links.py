@@ -21,9 +21,10 @@ from planner.advice.plan import Plan
 from planner.core.errors import PlannerError
 from planner.hardware.topology import parse_topology
 from planner.report.plan import MOST_ROWS, shown_points
-from planner.request.schema import Resolved, resolve
+from planner.request.schema import Request, Resolved, resolve
 from planner.search.candidate import Candidate
 from web.form import Question, read_question
+from web.jobs import draw_plan
 from web.permalink import compact, opening, other_question, otherwise, permalink
 from web.what_if import what_ifs
 
@@ -332,3 +333,19 @@ def test_a_topology_in_a_link_says_the_same_in_less(name: str) -> None:
     assert parse_topology(linked) == topology
     assert len(linked) <= len(text)
     assert question.short["topology"] == text
+
+
+@pytest.mark.parametrize(("beside", "plans"), [({}, 1), ({"vs": "gpus_per_node=2"}, 2)])
+def test_a_page_makes_no_plan_that_it_does_not_show(
+    monkeypatch: pytest.MonkeyPatch, beside: dict[str, str], plans: int
+) -> None:
+    asked = []
+    suggest = answers.suggest
+
+    def counted(request: Request, *, allow_paths: bool) -> tuple[Resolved, Plan]:
+        asked.append(request)
+        return suggest(request, allow_paths=allow_paths)
+
+    monkeypatch.setattr(answers, "suggest", counted)
+    draw_plan(tuple({**GPT2, **beside}.items()), "http://testserver/")
+    assert len(asked) == plans

@@ -3,16 +3,24 @@
 import json
 from collections import Counter
 from http import HTTPStatus
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import fastapi
 from anyio import move_on_after
 from pydantic import Field, ValidationError
 from starlette.exceptions import HTTPException
 
-from planner.core.errors import MOST_PROBLEMS, InvalidRequestError, Problem, did_you_mean
+from planner.configs.recognise import LARGEST_FILE
+from planner.core.errors import (
+    MOST_PROBLEMS,
+    InvalidInputError,
+    InvalidRequestError,
+    Problem,
+    did_you_mean,
+)
 from planner.hardware.topology import LARGEST_TEXT
-from planner.request.cluster import WireModel
+from planner.request.cluster import ClusterRequest, WireModel
+from planner.request.model import ModelRequest
 from planner.request.schema import Request, parse_request
 
 LARGEST_BODY_BYTES = 2**20
@@ -26,6 +34,27 @@ class TopologyRequest(WireModel):
 
     text: str = Field(max_length=LARGEST_TEXT)
     """`nvidia-smi topo -m`, `topo -p2p`, `nvlink -s`, or the file of `planner probe --out`."""
+
+
+class ConfigurationFile(WireModel):
+    """A file of another tool; its name's ending says which language it is in."""
+
+    name: str = Field(min_length=1, max_length=200, examples=["ds_config.json"])
+    text: str = Field(max_length=LARGEST_FILE)
+
+
+class CheckRequest(WireModel):
+    """Configurations of one run, and what they are for."""
+
+    files: list[ConfigurationFile] = Field(default_factory=list, max_length=10)
+    command: str | None = Field(default=None, max_length=2**16)
+    """A command line that starts the run."""
+    model: ModelRequest | None = None
+    cluster: ClusterRequest | None = None
+    sequence_length: int | None = Field(default=None, ge=1, le=2**24)
+
+
+Wire = TypeVar("Wire", bound=WireModel)
 
 
 async def read_body(http: fastapi.Request) -> bytes:
@@ -80,11 +109,33 @@ def parse_topology_request(body: bytes) -> TopologyRequest:
         HTTPException: the body is not JSON.
         InvalidRequestError: it is JSON, but not of the contract; with every problem at once.
     """
+    return _validated(TopologyRequest, body, 'send {"text": "..."}')
+
+
+def parse_check_request(body: bytes) -> CheckRequest:
+    """Return the request to check configurations that a body holds.
+
+    Raises:
+        HTTPException: the body is not JSON.
+        InvalidRequestError: it is JSON, but not of the contract; with every problem at once.
+    """
+    asked = _validated(CheckRequest, body, 'send {"files": [{"name": "ds.json", "text": "..."}]}')
+    names = [each.name for each in asked.files]
+    if not names and asked.command is None:
+        raise InvalidInputError("nothing to check", hint="give files or a command", field="files")
+    if len(set(names)) < len(names):
+        raise InvalidInputError("two files of one name", hint="a name for each", field="files")
+    return asked
+
+
+def _validated(model: type[Wire], body: bytes, hint: str) -> Wire:
     try:
-        return TopologyRequest.model_validate(_json(body))
+        return model.model_validate(_json(body))
+    except RecursionError:
+        raise _malformed("it is nested too deeply") from None
     except ValidationError as error:
         details = error.errors(include_url=False, include_context=False)
-        problems = tuple(_problem(detail) for detail in details[:MOST_PROBLEMS])
+        problems = tuple(_problem(detail, model, hint) for detail in details[:MOST_PROBLEMS])
         raise InvalidRequestError(problems) from None
 
 
@@ -116,14 +167,14 @@ def _too_large(what: str, most_bytes: int) -> HTTPException:
     return HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, said)
 
 
-def _problem(detail: Any) -> Problem:
+def _problem(detail: Any, model: type[WireModel], hint: str) -> Problem:
     field = ".".join(str(step) for step in detail["loc"])
     if detail["type"] == "extra_forbidden":
-        known = TopologyRequest.model_fields
-        hint = did_you_mean(field, known) or f"known: {', '.join(known)}"
-        return Problem(field=field, message=f"unknown field {field[:80]!r}", hint=hint)
+        known = model.model_fields
+        near = did_you_mean(field, known) or f"known: {', '.join(known)}"
+        return Problem(field=field, message=f"unknown field {field[:80]!r}", hint=near)
     message = f"{field or 'the request'}: {detail['msg']}"
-    return Problem(field=field, message=message, hint='send {"text": "..."}')
+    return Problem(field=field, message=message, hint=hint)
 
 
 def _json(body: bytes) -> Any:

@@ -5,7 +5,7 @@ from typing import Any
 from fastapi import FastAPI
 from pydantic import BaseModel
 
-from api.body import TopologyRequest
+from api.body import CheckRequest, TopologyRequest
 from api.examples import add_examples
 from api.problems import Problem
 from planner.request.schema import Request
@@ -22,7 +22,7 @@ class App(FastAPI):
             return self.openapi_schema
         description = super().openapi()
         schemas = description.setdefault("components", {}).setdefault("schemas", {})
-        for model in (Request, TopologyRequest, Problem):
+        for model in (Request, CheckRequest, TopologyRequest, Problem):
             schemas |= _schemas(model)
         add_examples(description["paths"])
         return description

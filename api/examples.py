@@ -8,6 +8,7 @@ from api import catalog, jobs, operations
 
 _GPT2 = b'{"model": "gpt2", "cluster": {"gpus_per_node": 4}}'
 _LAYOUT = b'{"model": "gpt2", "cluster": {"gpus_per_node": 4}, "strategy": {"zero_stage": 0}}'
+_COMMAND = b'{"command": "torchrun train.py --nproc_per_node 4"}'
 _PAIR = b'{"text": "        GPU0    GPU1\\nGPU0     X      NV12\\nGPU1    NV12     X"}'
 _MOST_ITEMS, _LONGEST_TEXT = 1, 400
 
@@ -16,6 +17,7 @@ _EXAMPLES: Mapping[tuple[str, str], Callable[[], bytes]] = {
     ("post", "/v1/estimate"): lambda: jobs.estimation(_LAYOUT).body,
     ("post", "/v1/memory"): lambda: jobs.memory(_LAYOUT).body,
     ("post", "/v1/bundle"): lambda: jobs.bundle(_GPT2).body,
+    ("post", "/v1/check"): lambda: jobs.check(_COMMAND).body,
     ("post", "/v1/topology"): lambda: jobs.topology(_PAIR).body,
     ("get", "/v1/models"): lambda: bytes(catalog.models().body),
     ("get", "/v1/models/{name}"): lambda: jobs.model("gpt2").body,

@@ -11,11 +11,13 @@ from typing import Any, NamedTuple
 
 from starlette.exceptions import HTTPException
 
-from api.body import parse_topology_request, read_request
+from api.body import parse_check_request, parse_topology_request, read_request
 from planner import answers
 from planner.accuracy import predict
 from planner.catalog.published_runs import run_source
 from planner.core.errors import InvalidInputError, PlannerError
+from planner.gate.configurations import COMMAND, Asked, judge_configurations
+from planner.gate.verdict import verdicts_answer
 from planner.generate.archive import zip_files
 from planner.generate.write_bundle import bundle_files
 from planner.hardware.topology import parse_topology
@@ -78,6 +80,23 @@ def topology(body: bytes) -> Reply:
     except InvalidInputError as error:
         raise InvalidInputError(error.message, error.hint, field="text") from None
     return _reply(parsed.to_wire())
+
+
+def check(body: bytes, token: str = "") -> Reply:
+    """Judge configurations of other tools."""
+    asked = parse_check_request(body)
+    texts = {each.name: each.text for each in asked.files}
+    if asked.command is not None:
+        texts[COMMAND] = asked.command
+    known = Asked(
+        model=asked.model,
+        cluster=asked.cluster.model_dump(exclude_unset=True) if asked.cluster else {},
+        recipe={"sequence_length": asked.sequence_length} if asked.sequence_length else {},
+        allow_paths=False,
+    )
+    with asking_with(token):
+        verdict = judge_configurations(texts, known)
+    return _reply(verdicts_answer((verdict,)))
 
 
 def model(name: str, token: str = "") -> Reply:

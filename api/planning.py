@@ -19,6 +19,7 @@ from api.schema import (
     TopologyAnswer,
     answered,
     batch_body,
+    check_body,
     estimate_body,
     json_lines,
     suggest_body,
@@ -27,6 +28,7 @@ from api.schema import (
 )
 from planner.accuracy.predict import Accuracy
 from planner.answers import shapes
+from planner.gate.verdict import VerdictsAnswer
 
 router = APIRouter()
 
@@ -113,6 +115,19 @@ async def suggest_many(http: Request, lines: Lines, token: Token = "") -> Stream
 async def estimate_many(http: Request, lines: Lines, token: Token = "") -> StreamingResponse:
     """Estimate the strategy of every line, in order; a line without an answer spoils no other."""
     return batch.answer(http, jobs.estimated_line, lines, token=token)
+
+
+@router.post(
+    "/v1/check",
+    openapi_extra=check_body(),
+    responses=answered(PLANNED, answer_model(VerdictsAnswer)),
+)
+async def check(http: Request, body: Body, token: Token = "") -> Response:
+    """Judge what another tool reads: a DeepSpeed or accelerate configuration, training arguments, a launch.
+
+    All files are of one run: what they amount to, every contradiction with its code and line, what mends it.
+    """
+    return await _answered(http, jobs.check, body, token=token)
 
 
 @router.post(

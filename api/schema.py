@@ -135,6 +135,17 @@ def batch_body() -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": content}}
 
 
+def check_body() -> dict[str, Any]:
+    """Return the description of a body to /v1/check."""
+    text = '{"train_batch_size": 32, "train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": 2}}'
+    files = {"files": [{"name": "ds_config.json", "text": text}], **_GPT2}
+    line = {"command": "torchrun train.py --nproc_per_node 4", **_GPT2}
+    return _body(
+        {"deepspeed": ("a ds_config.json", files), "launch": ("a command line", line)},
+        "CheckRequest",
+    )
+
+
 def topology_body() -> dict[str, Any]:
     """Return the description of a body to /v1/topology."""
     return _body({"pair": ("two GPUs joined by NVLink", {"text": _PAIR})}, "TopologyRequest")

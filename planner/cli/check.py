@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from planner.cli.configurations import asked_of, setup_options
 from planner.cli.output import EXIT_BROKEN, EXIT_NOTHING_FITS, color, terminal
 from planner.core.errors import InvalidInputError
 
@@ -16,7 +17,8 @@ _OF_DIFFERENCES = ("text", "json", "markdown")
 
 
 @click.command()
-@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+@click.argument("files", metavar="FILE...", nargs=-1)
+@setup_options
 @click.option(
     "--max-memory", metavar="BYTES", help="Of a GPU: 70GiB, 90% of it, or +5% over the baseline."
 )
@@ -63,24 +65,33 @@ def check(
     *,
     locked: bool,
     as_json: bool,
-    **wished: str | None,
+    **wished: Any,
 ) -> None:
-    """Judge each FILE: does it fit, and hold the limits? Exits 4 where it does not, 3 where nothing fits.
+    """Judge each FILE: is it right, does it fit, hold the limits? Exits 4 where not, 3 where nothing fits.
 
     A FILE is a plan (what `suggest --json` or `estimate --json` printed, or a folder of --out), a
     request (JSON, planned as `suggest` does), or a lock (`suggest --lock`); - is stdin.
+    Or it is what other tools read, all of one run together: ds_config.json, accelerate's yaml,
+    TrainingArguments (JSON, yaml, or the Python that calls it: read, never run), a script with the
+    torchrun, accelerate, deepspeed or Megatron command, torchtitan's toml.
     """
     from planner.gate.judge import Wishes, judge_files
     from planner.gate.limits import read_growth, read_limit
 
+    command = wished.pop("command")
+    if not files and command is None:
+        raise InvalidInputError("nothing to check", hint="give a FILE or --command", field="FILE")
     written = [_target(text) for text in also]
+    asked = asked_of(wished)
     baseline, growth = wished.pop("baseline"), wished.pop("max_growth")
-    asked = ((f"--{name.replace('_', '-')}", text) for name, text in wished.items())
+    limits = ((f"--{name.replace('_', '-')}", text) for name, text in wished.items())
     wishes = Wishes(
-        limits=tuple(read_limit(text, flag) for flag, text in asked if text is not None),
+        limits=tuple(read_limit(text, flag) for flag, text in limits if text is not None),
         baseline=baseline,
         growth=read_growth(growth or ""),
         is_locked=locked,
+        asked=asked,
+        command=command,
     )
     verdicts = judge_files(files, wishes, sys.stdin.buffer)
     for name, path in written:

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote
 from xml.etree import ElementTree as ET
 
+from planner.configs.rules import RULES
 from planner.gate.facts import one_line
 from planner.gate.limits import Check
 from planner.gate.verdict import Verdict
@@ -100,7 +101,8 @@ def as_sarif(verdicts: tuple[Verdict, ...], _terminal: Terminal) -> str:
 
 
 def _rule(check: Check) -> dict[str, Any]:
-    text = " ".join(FINDINGS.get(check.code, f"`planner explain {check.code}` says more.").split())
+    known = {**FINDINGS, **{rule.code: rule.text for rule in RULES}}
+    text = " ".join(known.get(check.code, f"`planner explain {check.code}` says more.").split())
     return {
         "id": check.code,
         "name": check.name,

@@ -25,13 +25,15 @@ class Document:
     file: str
     """As it was typed, or the file of a folder that was."""
     kind: str
-    """"plan", "estimate", "request" or "lock"."""
+    """"plan", "estimate", "request", "lock" or "configuration"."""
     facts: Facts | None
     """None where nothing fits."""
     refusal: str = ""
     """Why there is no plan for a request."""
     hint: str = ""
     data: Mapping[str, Any] = field(default_factory=dict)
+    title: str = ""
+    """What it is, where it has no facts."""
 
 
 def read_document(file: str, stdin: BinaryIO) -> Document:

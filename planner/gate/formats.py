@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from planner.gate.differences import Change
 from planner.gate.facts import one_line
-from planner.gate.verdict import Verdict, verdicts_answer
+from planner.gate.limits import Check
+from planner.gate.verdict import CONFIGURATION, Verdict, verdicts_answer
 from planner.report.values import Terminal, columns_text
 
 _MARKS = {"pass": "pass", "warning": "warn", "error": "FAIL"}
@@ -31,14 +32,24 @@ def _text(verdict: Verdict, terminal: Terminal) -> str:
     lines = [head]
     for check in verdict.checks:
         first = f"  {_MARKS[check.level]}  {check.code}  "
-        text = f"{check.name}: {check.message}"
+        text = f"{_place(check, verdict)}{check.message}"
         lines.append(terminal.paragraph(text, first=first, rest=" " * len(first)))
         if check.hint:
             indent = " " * len(first)
             lines.append(terminal.paragraph(f"hint: {check.hint}", first=indent, rest=indent))
     if verdict.baseline is not None:
         lines.append(changes_text(verdict.changes, verdict.baseline, terminal))
+    lines += (terminal.paragraph(note, first="  ", rest="  ") for note in verdict.notes)
+    if verdict.patch:
+        lines.append(f"\nThis mends what one line mends:\n\n{verdict.patch.rstrip()}\n")
     return "\n".join([*lines, verdict.sentence])
+
+
+def _place(check: Check, verdict: Verdict) -> str:
+    """Return what a check's message begins with: its name, or its place in a configuration."""
+    if verdict.document.kind == CONFIGURATION and check.file:
+        return f"{check.file}:{check.line}: "
+    return f"{check.name}: "
 
 
 def changes_text(changes: Sequence[Change], baseline: str, terminal: Terminal) -> str:
@@ -69,10 +80,8 @@ def _markdown(verdict: Verdict) -> str:
         f"### {symbol} {escaped(verdict.title)}",
         "",
         f"{escaped(verdict.document.file)}: {escaped(verdict.sentence)}.",
-        "",
-        "| | check | |",
-        "| --- | --- | --- |",
     ]
+    lines += ["", "| | check | |", "| --- | --- | --- |"] if verdict.checks else []
     for check in verdict.checks:
         hint = f"<br>hint: {escaped(check.hint)}" if check.hint else ""
         lines.append(
@@ -81,6 +90,11 @@ def _markdown(verdict: Verdict) -> str:
         )
     if verdict.baseline is not None:
         lines += ["", changes_markdown(verdict.changes, verdict.baseline)]
+    if verdict.notes:
+        lines += ["", *(f"- {escaped(note)}" for note in verdict.notes)]
+    if verdict.patch:
+        fence = "`" * max(3, 1 + max(map(len, re.findall("`+", verdict.patch)), default=0))
+        lines += ["", f"{fence}diff", verdict.patch.rstrip("\n"), fence]
     if verdict.document.facts and verdict.document.facts.assumptions:
         assumed = "; ".join(map(escaped, verdict.document.facts.assumptions))
         lines += ["", f"Assumed: {assumed}."]

@@ -1,10 +1,17 @@
 """Files and what is wished of them -> verdicts; two files -> their differences."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from planner.core.errors import InvalidInputError, NothingFitsError
+from planner.gate.configurations import (
+    COMMAND,
+    Asked,
+    is_configuration_file,
+    judge_configurations,
+    read_configuration,
+)
 from planner.gate.differences import Change, differences
 from planner.gate.documents import Document, read_document
 from planner.gate.facts import Facts, one_line
@@ -26,6 +33,10 @@ class Wishes:
     growth: float | None = GROWTH
     """By what fraction an amount without a limit may exceed the baseline's; None: by any."""
     is_locked: bool = False
+    asked: Asked = field(default_factory=Asked)
+    """What is known beside other tools' configurations."""
+    command: str | None = None
+    """A command line, in place of a script that holds it."""
 
 
 def judge_files(files: Sequence[str], wishes: Wishes, stdin: BinaryIO) -> tuple[Verdict, ...]:
@@ -42,8 +53,25 @@ def judge_files(files: Sequence[str], wishes: Wishes, stdin: BinaryIO) -> tuple[
         )
     if [*files, wishes.baseline].count("-") > 1:
         raise InvalidInputError("- is stdin, and can be read once", hint="give files", field="FILE")
+    configurations = [file for file in files if is_configuration_file(file)]
+    plans = [file for file in files if file not in configurations]
+    if not plans and (wishes.baseline is not None or wishes.is_locked):
+        raise InvalidInputError(
+            "a configuration has no baseline and no lock",
+            hint="give a plan, a request or a lock",
+            field="--baseline" if wishes.baseline else "--locked",
+        )
     baseline = None if wishes.baseline is None else _compared(wishes.baseline, stdin)
-    return tuple(_verdict(file, wishes, baseline, stdin) for file in files)
+    verdicts = tuple(_verdict(file, wishes, baseline, stdin) for file in plans)
+    return (*verdicts, *_configured(configurations, wishes))
+
+
+def _configured(files: Sequence[str], wishes: Wishes) -> tuple[Verdict, ...]:
+    """Return the verdict on all configurations together: they are of one run."""
+    texts = {file: read_configuration(file) for file in files}
+    if wishes.command is not None:
+        texts[COMMAND] = wishes.command
+    return (judge_configurations(texts, wishes.asked, wishes.limits),) if texts else ()
 
 
 def _verdict(file: str, wishes: Wishes, baseline: Facts | None, stdin: BinaryIO) -> Verdict:

@@ -1,13 +1,16 @@
 """What was judged of every file, as values: the formats decide how it looks."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 from planner.answers import SCHEMA_VERSION
 from planner.gate.differences import Change
 from planner.gate.documents import Document
 from planner.gate.limits import Check
 from planner.report.check_codes import NAMES
+
+CONFIGURATION = "configuration"
+"""The kind of other tools' files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +22,10 @@ class Verdict:
     baseline: str | None = None
     """What it is compared with, in words; None where with nothing."""
     changes: tuple[Change, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What a configuration amounts to, and what would be better."""
+    patch: str = ""
+    """What mends it, as a unified difference."""
 
     @property
     def broken(self) -> tuple[Check, ...]:
@@ -34,15 +41,31 @@ class Verdict:
     def title(self) -> str:
         """Return what the file plans."""
         facts = self.document.facts
-        return facts.title if facts else "no plan"
+        return facts.title if facts else self.document.title or "no plan"
 
     @property
     def sentence(self) -> str:
         """Return the outcome in one sentence."""
+        if self.document.kind == CONFIGURATION:
+            return self._found
         judged = [check for check in self.checks if check.level != "warning"]
         if self.broken:
             return f"{len(self.broken)} of {len(judged)} checks failed"
         return f"{len(judged)} {'check' if len(judged) == 1 else 'checks'} passed"
+
+    @property
+    def _found(self) -> str:
+        """Return how much is wrong with a configuration."""
+        errors = len(self.broken)
+        warnings = sum(check.level == "warning" for check in self.checks)
+        if not errors and not warnings:
+            return "nothing wrong found"
+        words = (
+            f"{count} {name}{'' if count == 1 else 's'}"
+            for count, name in ((errors, "error"), (warnings, "warning"))
+            if count
+        )
+        return ", ".join(words)
 
 
 def nothing_fits(document: Document) -> Check:
@@ -56,7 +79,51 @@ def nothing_fits(document: Document) -> Check:
     )
 
 
-def change_answer(change: Change) -> dict[str, Any]:
+class ChangeAnswer(TypedDict):
+    """A field that is not the same, amounts in base units."""
+
+    field: str
+    label: str
+    before: str | float | bool | None
+    after: str | float | bool | None
+    growth: float | None
+
+
+class CheckAnswer(TypedDict):
+    """One thing that was judged."""
+
+    code: str
+    name: str
+    level: str
+    message: str
+    hint: str
+    file: str
+    line: int
+
+
+class VerdictAnswer(TypedDict):
+    """One file, or the configurations of one run, judged."""
+
+    file: str
+    kind: str
+    ok: bool
+    facts: dict[str, Any] | None
+    checks: list[CheckAnswer]
+    baseline: str | None
+    changes: list[ChangeAnswer]
+    notes: list[str]
+    patch: str
+
+
+class VerdictsAnswer(TypedDict):
+    """Everything that was judged."""
+
+    schema_version: str
+    ok: bool
+    files: list[VerdictAnswer]
+
+
+def change_answer(change: Change) -> ChangeAnswer:
     """Return a change as JSON, amounts in base units."""
     return {
         "field": change.field,
@@ -67,7 +134,7 @@ def change_answer(change: Change) -> dict[str, Any]:
     }
 
 
-def verdicts_answer(verdicts: tuple[Verdict, ...]) -> dict[str, Any]:
+def verdicts_answer(verdicts: tuple[Verdict, ...]) -> VerdictsAnswer:
     """Return all verdicts as JSON."""
     return {
         "schema_version": SCHEMA_VERSION,
@@ -92,6 +159,8 @@ def verdicts_answer(verdicts: tuple[Verdict, ...]) -> dict[str, Any]:
                 ],
                 "baseline": verdict.baseline,
                 "changes": [change_answer(change) for change in verdict.changes],
+                "notes": list(verdict.notes),
+                "patch": verdict.patch,
             }
             for verdict in verdicts
         ],

@@ -8,6 +8,7 @@ from inspect import cleandoc
 
 from planner.advice.rules import RULES, Rule
 from planner.catalog.glossary import Entry, entries
+from planner.configs import rules as configs
 from planner.core.errors import UnknownNameError, did_you_mean
 from planner.hardware import probe, topology
 from planner.report import check_codes
@@ -53,11 +54,15 @@ def _paragraph(line: str) -> Paragraph:
 
 @cache
 def codes() -> tuple[Code, ...]:
-    """Return all rules and limits, then the findings about a topology, a machine and a committed plan."""
+    """Return all rules and limits, those of configurations, then the findings about a topology, a machine and a committed plan."""
     coded: tuple[Rule | Limit, ...] = (*RULES, *LIMITS)
     of_layouts = tuple(
         Code(code=rule.code, name=rule.name, severity=str(rule.severity), text=rule.text)
         for rule in coded
+    )
+    of_layouts += tuple(
+        Code(code=rule.code, name=rule.name, severity=rule.severity, text=rule.text)
+        for rule in configs.RULES
     )
     findings_by_kind = {
         "found-in-a-topology": topology.FINDINGS,

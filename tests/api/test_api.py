@@ -14,6 +14,7 @@ from api.settings import Settings
 from planner import answers
 from planner.advice import rules
 from planner.catalog import records
+from planner.configs import rules as configs
 from planner.core.errors import PlannerError
 from planner.hardware import probe, topology
 from planner.hardware.topology import LARGEST_TEXT, parse_topology
@@ -404,6 +405,7 @@ def test_rules_are_listed_and_explained(client: TestClient) -> None:
     assert [rule["code"] for rule in listed] == [
         *(rule.code for rule in rules.RULES),
         *(limit.code for limit in LIMITS),
+        *(rule.code for rule in configs.RULES),
         *topology.FINDINGS,
         *probe.FINDINGS,
         *check_codes.FINDINGS,

@@ -53,7 +53,7 @@ def planner(
         (["check", "request.json", "--baseline", "large.json"], 3, "no plan to compare"),
         (["check", "none.json"], 2, "No such file"),
         (["check", "."], 2, "a folder without a plan"),
-        (["check"], 2, "Missing argument"),
+        (["check"], 2, "nothing to check"),
         (["diff", "request.json", "request.json"], 0, "Nothing differs from request.json"),
         (["diff", "request.json", "request.json", "--format", "markdown"], 0, "Nothing differs"),
         (["diff", "-", "-"], 2, "read once"),

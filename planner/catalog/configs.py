@@ -1,0 +1,88 @@
+"""What other tools' configurations may hold: `data/configs`, typed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+
+from planner.catalog.records import read
+from planner.catalog.tables import build
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownKeys:
+    """The keys of a configuration, by section; "top" outside of all."""
+
+    source: str
+    version: str
+    sections: Mapping[str, tuple[str, ...]]
+    removed: tuple[str, ...] = ()
+    """At the top."""
+    removed_of_zero: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launcher:
+    """The flags of a command that starts processes."""
+
+    version: str
+    values: tuple[str, ...]
+    """That take a value."""
+    switches: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launchers:
+    """The record."""
+
+    source: str
+    launchers: Mapping[str, Launcher]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerFields:
+    """The fields of TrainingArguments."""
+
+    source: str
+    version: str
+    without_default: tuple[str, ...]
+    defaults: Mapping[str, bool | int | float | str]
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """Fields of earlier releases, and what says the same now."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Return all fields."""
+        return frozenset({*self.without_default, *self.defaults})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerClasses:
+    """The class of a model's layers in transformers, by model_type."""
+
+    source: str
+    version: str
+    classes: Mapping[str, tuple[str, ...]]
+
+
+@cache
+def known_keys(tool: str) -> KnownKeys:
+    """Return the keys of a tool's configuration: accelerate, deepspeed, torchtitan."""
+    return build(KnownKeys, read("configs", tool), f"configs/{tool}")
+
+
+@cache
+def launchers() -> Mapping[str, Launcher]:
+    """Return the flags of each launcher, by its name."""
+    return build(Launchers, read("configs", "launchers"), "configs/launchers").launchers
+
+
+@cache
+def trainer_fields() -> TrainerFields:
+    """Return the fields of TrainingArguments."""
+    return build(TrainerFields, read("configs", "trainer"), "configs/trainer")
+
+
+@cache
+def layer_classes() -> Mapping[str, tuple[str, ...]]:
+    """Return the classes of each model_type's layers."""
+    return build(LayerClasses, read("configs", "layer_classes"), "configs/layer_classes").classes

@@ -1,0 +1,139 @@
+"""Settings as they were read: each with the key, the value and the line it was typed with."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from planner.domain.cluster import Cluster
+from planner.domain.model import Model
+
+DEEPSPEED, ACCELERATE, TRAINER, LAUNCH = "deepspeed", "accelerate", "trainer", "launch"
+MEGATRON, TORCHTITAN = "megatron", "torchtitan"
+
+UNKNOWN = object()
+"""The value of a setting that is only known when the script runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One key with its value."""
+
+    key: str
+    """With the keys around it: zero_optimization.stage."""
+    value: Any
+    """A scalar, a list, {} for a section, or UNKNOWN."""
+    line: int
+    file: str
+
+    @property
+    def name(self) -> str:
+        """Return the key without those around it."""
+        return self.key.rpartition(".")[2]
+
+    @property
+    def truth(self) -> bool | None:
+        """Return whether it is on; None where that cannot be said."""
+        if isinstance(self.value, bool):
+            return self.value
+        return _TRUTHS.get(str(self.value).lower())
+
+    @property
+    def number(self) -> float | None:
+        """Return the number that it holds, as a number or as a text; None where it holds none."""
+        if isinstance(self.value, bool) or not isinstance(self.value, int | float | str):
+            return None
+        try:
+            number = float(self.value)
+        except (ValueError, OverflowError):
+            return None
+        return number if abs(number) < _LARGEST else None
+
+    @property
+    def whole(self) -> int | None:
+        """Return the whole number that it holds, or None."""
+        number = self.number
+        return int(number) if number is not None and number == int(number) else None
+
+    @property
+    def text(self) -> str:
+        """Return the value as a text; "" of a section, a list or what is not known."""
+        return str(self.value) if isinstance(self.value, str | int | float) else ""
+
+    @property
+    def is_auto(self) -> bool:
+        """Return whether another tool is to fill it in."""
+        return isinstance(self.value, str) and self.value == "auto"
+
+
+_LARGEST = 1e15
+_TRUTHS = {"true": True, "yes": True, "1": True, "on": True} | dict.fromkeys(
+    ("false", "no", "0", "off"), False
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The settings that one file, or a part of it, gives one tool."""
+
+    file: str
+    kind: str
+    settings: Mapping[str, Setting]
+    """By their key, sections too."""
+    repeated: tuple[Setting, ...] = ()
+    """Keys that stand twice: the earlier of the two."""
+    is_whole: bool = True
+    """Whether all settings were seen; else defaults cannot be told from what was hidden."""
+    is_command: bool = False
+    """Read from a command line."""
+
+    def get(self, *keys: str) -> Setting | None:
+        """Return the first of these settings that is there."""
+        return next((self.settings[key] for key in keys if key in self.settings), None)
+
+    def truth(self, *keys: str) -> bool:
+        """Return whether one of these is there, and on."""
+        setting = self.get(*keys)
+        return setting is not None and setting.truth is True
+
+    def whole(self, *keys: str) -> int | None:
+        """Return the whole number of the first of these; None where there is none."""
+        setting = self.get(*keys)
+        return None if setting is None else setting.whole
+
+    def section(self, prefix: str) -> Iterator[Setting]:
+        """Yield the settings right inside a section; "" for the top."""
+        for key, setting in self.settings.items():
+            if key.rpartition(".")[0] == prefix:
+                yield setting
+
+    def inside(self, prefix: str, kind: str) -> "Found":
+        """Return the settings of a section as those of another tool."""
+        start = f"{prefix}."
+        settings = {
+            key.removeprefix(start): replace(each, key=key.removeprefix(start))
+            for key, each in self.settings.items()
+            if key.startswith(start)
+        }
+        return Found(file=self.file, kind=kind, settings=settings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """All files of one run together, and what is known of where it runs."""
+
+    found: tuple[Found, ...]
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """By file."""
+    model: Model | None = None
+    cluster: Cluster | None = None
+
+    def of(self, *kinds: str) -> tuple[Found, ...]:
+        """Return what was found for these tools."""
+        return tuple(each for each in self.found if each.kind in kinds)
+
+    def settings(self, kind: str, *keys: str) -> Iterator[Setting]:
+        """Yield the first of these settings in each of a tool's files."""
+        for each in self.of(kind):
+            setting = each.get(*keys)
+            if setting is not None:
+                yield setting

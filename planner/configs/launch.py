@@ -1,0 +1,196 @@
+"""Command lines -> what starts the processes, and what the script that they run is told."""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import PurePosixPath
+
+from planner.catalog.configs import Launcher, launchers, trainer_fields
+from planner.configs.found import LAUNCH, MEGATRON, TORCHTITAN, TRAINER, UNKNOWN, Found
+from planner.configs.shell import Word, read_commands
+from planner.configs.tree import Tree
+
+PYTHONS = ("python", "python3")
+_MOST = 40
+"""Launches of a script that are read, and what each tells its script."""
+_MODULES = {
+    "torch.distributed.run": "torchrun",
+    "torch.distributed.launch": "torchrun",
+    "accelerate.commands.launch": "accelerate",
+    "deepspeed.launcher.runner": "deepspeed",
+}
+STARTERS = frozenset({"srun", "mpirun", "mpiexec"})
+"""Start a command several times."""
+_NO_FLAGS = Launcher(version="", values=("-m", "-c"), switches=("-u",))
+_OF_MEGATRON = frozenset({"num_layers", "tensor_model_parallel_size", "micro_batch_size"})
+_OF_TRAINER = frozenset({"output_dir", "per_device_train_batch_size"})
+"""Flags by which a script's arguments are known for TrainingArguments, with its defaults."""
+_TITAN = ("--parallelism.", "--training.")
+
+
+def read_launches(text: str, file: str) -> tuple[Found, ...]:
+    """Return what each command of a shell script that starts training says.
+
+    Raises:
+        ValueError: it is no script that a launch stands in.
+    """
+    every = (found for words in read_commands(text) for found in _launch(words, file))
+    return tuple(islice(every, _MOST))
+
+
+def _launch(words: Sequence[Word], file: str) -> Iterator[Found]:
+    """Yield the launcher's settings and the script's, where a command starts a script."""
+    start = next((at for at, word in enumerate(words) if _program(word) in _PROGRAMS), None)
+    if start is None:
+        return
+    launcher, rest = _launcher(words[start:])
+    if not launcher:
+        return
+    tree = Tree(file)
+    tree.add("launcher", launcher, words[start].line)
+    _before(tree, words[:start])
+    script, arguments = _flags(tree, rest, launchers().get(launcher, _NO_FLAGS), launcher)
+    if script is None:
+        return
+    tree.add("script", script.text, script.line)
+    for word in arguments:
+        if word.text.startswith("--") and f"told.{_key(word.text)}" not in tree.settings:
+            tree.add(f"told.{_key(word.text)}", word.text, word.line)
+    yield Found(
+        file=file,
+        kind=LAUNCH,
+        settings=tree.settings,
+        is_command=True,
+        is_whole="hidden" not in tree.settings,
+    )
+    told = _told(script, arguments, file)
+    if told is not None:
+        yield told
+
+
+_PROGRAMS = frozenset({*PYTHONS, "torchrun", "accelerate", "deepspeed"})
+
+
+def _program(word: Word) -> str:
+    name = PurePosixPath(word.text).name
+    return "python" if name.startswith("python3.") else name
+
+
+def _launcher(words: Sequence[Word]) -> tuple[str, Sequence[Word]]:
+    """Return which launcher a command names, and the words after its name; "" for none."""
+    name, rest = _program(words[0]), words[1:]
+    if name == "accelerate":
+        is_launch = bool(rest) and rest[0].text == "launch"
+        return ("accelerate", rest[1:]) if is_launch else ("", rest)
+    if name not in PYTHONS:
+        return name, rest
+    for at, word in enumerate(rest):
+        if word.text == "-m" and at + 1 < len(rest):
+            module = rest[at + 1].text
+            if module in _MODULES:
+                return _MODULES[module], rest[at + 2 :]
+        if not word.text.startswith("-"):
+            break
+    return "python", rest
+
+
+def _before(tree: Tree, words: Sequence[Word]) -> None:
+    """Add what stands before the launcher: variables, and what starts it several times."""
+    for word in words:
+        name, separator, value = word.text.partition("=")
+        if separator and name.isidentifier():
+            tree.add(f"environment.{name}", value if word.is_known else UNKNOWN, word.line)
+        elif _program(word) in STARTERS:
+            tree.add("starter", _program(word), word.line)
+
+
+def _flags(
+    tree: Tree, words: Sequence[Word], known: Launcher, launcher: str
+) -> tuple[Word | None, Sequence[Word]]:
+    """Add the launcher's flags; return the script, and the words after it."""
+    values = {_key(flag) for flag in known.values}
+    switches = {_key(flag) for flag in known.switches}
+    at = 0
+    while at < len(words):
+        word = words[at]
+        if word.text == "--":
+            at += 1
+            break
+        if not word.is_known and not word.text.strip("$@*"):
+            tree.add("hidden", UNKNOWN, word.line)
+            at += 1
+            continue
+        if not word.text.startswith("-"):
+            break
+        flag, separator, value = word.text.partition("=")
+        key, at = _key(flag), at + 1
+        if separator:
+            tree.add(key, value if word.is_known else UNKNOWN, word.line)
+        elif key in switches and not (key == "m" and launcher == "python"):
+            tree.add(key, value=True, line=word.line)
+        elif at < len(words) and (key in values or not words[at].text.startswith("-")):
+            if launcher == "python" and key == "m":
+                tree.add("module", value=True, line=word.line)
+                break
+            tree.add(key, words[at].text if words[at].is_known else UNKNOWN, word.line)
+            at += 1
+        else:
+            tree.add(key, value=True, line=word.line)
+    return (words[at], words[at + 1 :]) if at < len(words) else (None, ())
+
+
+def flags_with_values(launcher: str) -> frozenset[str]:
+    """Return the names of a launcher's long flags that take a value, dashes as underscores."""
+    known = launchers().get(launcher, _NO_FLAGS)
+    return frozenset(_key(flag) for flag in known.values if flag.startswith("--"))
+
+
+def _key(flag: str) -> str:
+    return flag.partition("=")[0].lstrip("-").replace("-", "_")
+
+
+def _told(script: Word, words: Sequence[Word], file: str) -> Found | None:
+    """Return what a script's own arguments say, where they are those of a known one."""
+    tree = Tree(file)
+    at = 0
+    while at < len(words):
+        word = words[at]
+        at += 1
+        if not word.text.startswith("--") or word.text == "--":
+            continue
+        flag, separator, value = word.text.partition("=")
+        key = _key(flag)
+        if separator:
+            tree.add(key, value if word.is_known else UNKNOWN, word.line)
+            continue
+        given: list[Word] = []
+        while at < len(words) and not words[at].text.startswith("--"):
+            given.append(words[at])
+            at += 1
+        tree.add(key, _value(given), word.line)
+    name = PurePosixPath(script.text).name
+    if name.startswith("pretrain_") and tree.settings.keys() & _OF_MEGATRON:
+        kind = MEGATRON
+    elif any(word.text.startswith(_TITAN) for word in words):
+        kind = TORCHTITAN
+    elif tree.settings.keys() & trainer_fields().names:
+        kind = TRAINER
+    else:
+        return None
+    tree.add("script", script.text, script.line)
+    return Found(
+        file=file,
+        kind=kind,
+        settings=tree.settings,
+        repeated=tuple(tree.repeated),
+        is_command=True,
+        is_whole=bool(tree.settings.keys() & _OF_TRAINER) and all(word.is_known for word in words),
+    )
+
+
+def _value(given: Sequence[Word]) -> object:
+    """Return the value of a flag from the words after it."""
+    if not given:
+        return True
+    if not all(word.is_known for word in given):
+        return UNKNOWN
+    return given[0].text if len(given) == 1 else [word.text for word in given]

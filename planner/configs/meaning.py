@@ -1,0 +1,128 @@
+"""Settings of several tools -> what they say together: processes, batch, precision, sharding."""
+
+from planner.configs.found import (
+    ACCELERATE,
+    DEEPSPEED,
+    LAUNCH,
+    TRAINER,
+    Found,
+    Setting,
+    Setup,
+)
+
+CHECKPOINTING = ("activation_checkpointing", "gradient_checkpointing")
+"""What transformers calls recompute, the newer name first."""
+
+
+def processes(launch: Found) -> int | None:
+    """Return how many processes a command starts in all; None where it does not say."""
+    launcher = launch.settings["launcher"].value
+    if launcher == "torchrun":
+        return _product(launch.get("nproc_per_node"), launch.get("nnodes"))
+    if launcher == "deepspeed":
+        return _product(launch.get("num_gpus"), launch.get("num_nodes"))
+    if launcher == "accelerate":
+        return launch.whole("num_processes")
+    return 1 if launch.get("starter") is None else None
+
+
+def _product(per_node: Setting | None, nodes: Setting | None) -> int | None:
+    if per_node is None:
+        return None
+    count = per_node.whole
+    of_nodes = 1 if nodes is None else nodes.whole
+    return None if count is None or of_nodes is None else count * of_nodes
+
+
+def world(setup: Setup) -> int | None:
+    """Return the processes of the run: as the command starts them, as accelerate is told, or the GPUs."""
+    started = [processes(each) for each in setup.of(LAUNCH)]
+    told = [each.whole for each in setup.settings(ACCELERATE, "num_processes")]
+    known = [each for each in (*started, *told) if each is not None and each > 0]
+    if known:
+        return known[0]
+    return setup.cluster.world_size if setup.cluster else None
+
+
+def stage(config: Found) -> int:
+    """Return the ZeRO stage of a DeepSpeed configuration: 0 where it says none."""
+    said = config.whole("zero_optimization.stage")
+    return 0 if said is None else said
+
+
+def stages(setup: Setup) -> tuple[tuple[int, Setting], ...]:
+    """Return the ZeRO stages that files ask for, each with where."""
+    said = (
+        *setup.settings(DEEPSPEED, "zero_optimization.stage"),
+        *setup.settings(ACCELERATE, "deepspeed_config.zero_stage"),
+    )
+    return tuple((each.whole, each) for each in said if each.whole is not None)
+
+
+def offloads(config: Found, what: str) -> Setting | None:
+    """Return where a DeepSpeed configuration puts the optimizer or the parameters on the host."""
+    device = config.get(f"zero_optimization.{what}.device")
+    if device is not None:
+        return device if device.text in {"cpu", "nvme"} else None
+    # Without a device DeepSpeed takes "none".
+    return None
+
+
+def is_fsdp(setup: Setup) -> bool:
+    """Return whether a file asks for FSDP."""
+    by_accelerate = any(
+        each.text == "FSDP" for each in setup.settings(ACCELERATE, "distributed_type")
+    )
+    by_trainer = any(_is_given(each) for each in setup.settings(TRAINER, "fsdp"))
+    by_flag = any(each.truth("use_fsdp") for each in setup.of(LAUNCH))
+    return by_accelerate or by_trainer or by_flag
+
+
+def is_deepspeed(setup: Setup) -> bool:
+    """Return whether a file asks for DeepSpeed."""
+    by_accelerate = any(
+        each.text == "DEEPSPEED" for each in setup.settings(ACCELERATE, "distributed_type")
+    )
+    by_trainer = any(_is_given(each) for each in setup.settings(TRAINER, "deepspeed"))
+    by_flag = any(each.truth("use_deepspeed") for each in setup.of(LAUNCH))
+    return by_accelerate or by_trainer or by_flag or bool(setup.of(DEEPSPEED))
+
+
+def _is_given(setting: Setting) -> bool:
+    return setting.value not in (None, "", False, [])
+
+
+def fsdp_sections(setup: Setup) -> tuple[tuple[Found, str], ...]:
+    """Return who holds options of FSDP, and what stands before their names."""
+    places = (
+        *((found, "fsdp_config.") for found in setup.of(ACCELERATE, TRAINER)),
+        *((found, "") for found in setup.of(LAUNCH)),
+    )
+    return tuple(
+        (found, prefix)
+        for found, prefix in places
+        if any(key.startswith(prefix or "fsdp_") for key in found.settings)
+    )
+
+
+def fsdp_option(config: Found, prefix: str, name: str) -> Setting | None:
+    """Return an option of FSDP, with or without the fsdp_ that both spellings allow."""
+    return config.get(f"{prefix}fsdp_{name}", f"{prefix}{name}" if prefix else f"fsdp_{name}")
+
+
+def fsdp_version(config: Found, prefix: str) -> int:
+    """Return which FSDP is meant: 1 by accelerate's default, 2 by the Trainer's."""
+    said = fsdp_option(config, prefix, "version")
+    if said is not None and said.whole is not None:
+        return said.whole
+    return 2 if config.kind == TRAINER else 1
+
+
+def model_names(setup: Setup) -> tuple[Setting, ...]:
+    """Return the settings that name the model to train."""
+    return tuple(setup.settings(TRAINER, "model_name_or_path", "model_name", "model_id"))
+
+
+def short(value: object) -> str:
+    """Return a value as a message has it."""
+    return (str(value).lower() if isinstance(value, bool) else str(value))[:60]

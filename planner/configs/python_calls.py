@@ -1,0 +1,129 @@
+"""Python -> the arguments of its TrainingArguments and DeepSpeed dictionaries, read and never run."""
+
+import ast
+from collections.abc import Iterator
+from itertools import islice
+
+from planner.configs.found import DEEPSPEED, TRAINER, UNKNOWN, Found
+from planner.configs.tree import Tree, joined
+
+_MOST = 20
+"""Calls, and dictionaries, of a script that are read."""
+_TRAINERS = frozenset(
+    f"{name}Config" for name in ("SFT", "DPO", "GRPO", "Reward", "KTO", "ORPO", "CPO", "RLOO")
+)
+"""Of TRL: TrainingArguments with more fields."""
+_OF_DEEPSPEED = frozenset(
+    {"zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu"}
+)
+
+
+def read_python(text: str, file: str) -> tuple[Found, ...]:
+    """Return what a script says to the Trainer and to DeepSpeed.
+
+    Raises:
+        SyntaxError: it is no Python.
+    """
+    module = ast.parse(text)
+    named = dict(_constants(module))
+    found: list[Found] = []
+    inside: set[ast.AST] = set()
+    calls = (each for each in ast.walk(module) if isinstance(each, ast.Call))
+    for node in islice((each for each in calls if _is_trainer(_called(each))), _MOST):
+        trainer = _trainer(node, file, named)
+        found.append(trainer)
+        given = [keyword.value for keyword in node.keywords]
+        inside.update(given)
+        inside.update(
+            named[each.id] for each in given if isinstance(each, ast.Name) and each.id in named
+        )
+        if any(key.startswith("deepspeed.") for key in trainer.settings):
+            found.append(trainer.inside("deepspeed", DEEPSPEED))
+    tables = (each for each in ast.walk(module) if isinstance(each, ast.Dict))
+    alone = (each for each in tables if each not in inside and _keys(each) & _OF_DEEPSPEED)
+    found.extend(_found(each, file, DEEPSPEED, named) for each in islice(alone, _MOST))
+    return tuple(found)
+
+
+def _called(node: ast.Call) -> str:
+    """Return the last name of what is called."""
+    if isinstance(node.func, ast.Attribute):
+        return node.func.attr
+    return node.func.id if isinstance(node.func, ast.Name) else ""
+
+
+def _is_trainer(name: str) -> bool:
+    return name.endswith("TrainingArguments") or name in _TRAINERS
+
+
+def _constants(module: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+    """Yield what names of the module stand for, where that is said once."""
+    seen: dict[str, ast.expr | None] = {}
+    for node in ast.walk(module):
+        for target, value in _assigned(node):
+            seen[target] = None if target in seen else value
+    yield from ((name, value) for name, value in seen.items() if value is not None)
+
+
+def _assigned(node: ast.AST) -> Iterator[tuple[str, ast.expr | None]]:
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            if isinstance(target, ast.Name):
+                yield target.id, node.value
+    elif isinstance(node, ast.AugAssign | ast.For) and isinstance(node.target, ast.Name):
+        yield node.target.id, None
+
+
+def _keys(node: ast.Dict) -> set[str]:
+    return {
+        key.value
+        for key in node.keys
+        if isinstance(key, ast.Constant) and isinstance(key.value, str)
+    }
+
+
+def _trainer(node: ast.Call, file: str, named: dict[str, ast.expr]) -> Found:
+    """Return the arguments of a call."""
+    tree = Tree(file)
+    for keyword in node.keywords:
+        if keyword.arg is not None:
+            _add(tree, keyword.arg, keyword.value, keyword.lineno, named)
+    is_whole = not node.args[1:] and all(keyword.arg is not None for keyword in node.keywords)
+    name = _called(node)
+    tree.add("class", name, node.lineno)
+    return Found(
+        file=file,
+        kind=TRAINER,
+        settings=tree.settings,
+        repeated=tuple(tree.repeated),
+        is_whole=is_whole and name.endswith("TrainingArguments"),
+    )
+
+
+def _found(node: ast.Dict, file: str, kind: str, named: dict[str, ast.expr]) -> Found:
+    tree = Tree(file)
+    _entries(tree, "", node, named)
+    return Found(file=file, kind=kind, settings=tree.settings, repeated=tuple(tree.repeated))
+
+
+def _add(tree: Tree, key: str, value: ast.expr, line: int, named: dict[str, ast.expr]) -> None:
+    """Add a value that is written out, or the name of one."""
+    if isinstance(value, ast.Name) and value.id in named:
+        value = named[value.id]
+    if isinstance(value, ast.Dict):
+        tree.add(key, {}, line)
+        _entries(tree, key, value, named)
+        return
+    try:
+        plain = ast.literal_eval(value)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        plain = UNKNOWN
+    if plain is not None and not isinstance(plain, str | int | float | bool | list | tuple):
+        plain = UNKNOWN
+    tree.add(key, list(plain) if isinstance(plain, tuple) else plain, line)
+
+
+def _entries(tree: Tree, key: str, node: ast.Dict, named: dict[str, ast.expr]) -> None:
+    for name, value in zip(node.keys, node.values, strict=True):
+        if isinstance(name, ast.Constant) and isinstance(name.value, str):
+            _add(tree, joined(key, name.value), value, name.lineno, named)

@@ -1,0 +1,69 @@
+"""What a rule of configurations is, and what it finds."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from planner.configs.found import Setting, Setup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edit:
+    """A change of one line that mends it."""
+
+    setting: Setting
+    action: Literal["set", "rename", "remove"]
+    value: str = ""
+    """As the file's own language writes it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """Something that is wrong, at a setting."""
+
+    at: Setting
+    message: str
+    hint: str = ""
+    edit: Edit | None = None
+
+
+Severity: TypeAlias = Literal["error", "warning"]
+"""error: it does not run, or does not do what the file says; warning: it runs, and will hurt."""
+
+ERROR: Severity = "error"
+WARNING: Severity = "warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A coded rule; its function finds the faults, whose docstring explains them."""
+
+    code: str
+    severity: Severity
+    find: Callable[[Setup], Iterator[Fault]]
+
+    @property
+    def name(self) -> str:
+        """Return the rule's name: its function's."""
+        return self.find.__name__.replace("_", "-")
+
+    @property
+    def text(self) -> str:
+        """Return the documentation."""
+        return inspect.getdoc(self.find) or ""
+
+
+def set_to(setting: Setting, value: str) -> Edit:
+    """Return the edit that gives a setting another value."""
+    return Edit(setting=setting, action="set", value=value)
+
+
+def renamed(setting: Setting, name: str) -> Edit:
+    """Return the edit that gives a setting another name."""
+    return Edit(setting=setting, action="rename", value=name)
+
+
+def removed(setting: Setting) -> Edit:
+    """Return the edit that takes a setting out."""
+    return Edit(setting=setting, action="remove")

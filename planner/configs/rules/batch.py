@@ -1,0 +1,172 @@
+"""Rules about batch sizes: what must multiply, and what two tools say of the same."""
+
+from collections.abc import Iterator
+
+from planner.catalog.configs import trainer_fields
+from planner.configs.found import DEEPSPEED, LAUNCH, TRAINER, Found, Setting, Setup
+from planner.configs.meaning import short, world
+from planner.configs.rules.base import Fault, set_to
+
+_BATCH = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+
+
+def batch_does_not_multiply(setup: Setup) -> Iterator[Fault]:
+    """train_batch_size is not micro-batch x accumulation x data-parallel processes.
+
+    Why: DeepSpeed computes the one that is missing by whole division, and asserts the product
+    before the first step.
+
+    Instead: the product that the message names, or "auto" for those that the Trainer or accelerate fills.
+
+    Source: deepspeed.runtime.config, _set_batch_related_parameters and _batch_assertion (0.19.8).
+    """
+    for config in setup.of(DEEPSPEED):
+        total, micro, steps = (config.get(name) for name in _BATCH)
+        if (
+            total is None
+            or total.whole is None
+            or any(each is not None and each.whole is None for each in (micro, steps))
+        ):
+            continue
+        ranks = _data_parallel(setup, config)
+        at_once = (micro.whole or 0 if micro else 1) * (steps.whole or 0 if steps else 1)
+        if at_once <= 0:
+            continue
+        wrong = total.whole % (at_once * (ranks or 1))
+        if micro is not None and steps is not None and ranks is not None:
+            wrong = total.whole != at_once * ranks
+        if wrong:
+            has_trainer = bool(setup.of(TRAINER))
+            yield _product(total, micro, steps, ranks, may_be_auto=has_trainer)
+
+
+def _product(
+    total: Setting,
+    micro: Setting | None,
+    steps: Setting | None,
+    ranks: int | None,
+    *,
+    may_be_auto: bool,
+) -> Fault:
+    factors = [
+        f"{each.whole} {words}"
+        for each, words in ((micro, "per GPU"), (steps, "accumulated"))
+        if each is not None
+    ]
+    factors += [f"{ranks} GPUs"] if ranks else []
+    product = (ranks or 1) * (micro.whole or 1 if micro else 1) * (steps.whole or 1 if steps else 1)
+    if micro is not None and steps is not None and ranks is not None:
+        message = f"train_batch_size is {total.whole}, but {' x '.join(factors)} is {product}"
+        nearest = product
+    else:
+        message = f"train_batch_size {total.whole} is no multiple of {' x '.join(factors)}"
+        nearest = max(1, round((total.whole or 0) / product)) * product
+    if may_be_auto:
+        return Fault(
+            at=total,
+            message=message,
+            hint='"auto" is the product of the training arguments',
+            edit=set_to(total, '"auto"'),
+        )
+    hint = f"train_batch_size {nearest} keeps the others"
+    return Fault(at=total, message=message, hint=hint, edit=set_to(total, str(nearest)))
+
+
+def _data_parallel(setup: Setup, config: Found) -> int | None:
+    """Return over how many ranks DeepSpeed multiplies: those that see data of their own."""
+    ranks = world(setup)
+    if ranks is None:
+        return None
+    divided = (config.whole("sequence_parallel_size") or 1) * (
+        config.whole("tensor_parallel.autotp_size") or 1
+    )
+    return ranks // divided if ranks % divided == 0 else None
+
+
+_SAME = {
+    "train_micro_batch_size_per_gpu": ("per_device_train_batch_size",),
+    "gradient_accumulation_steps": ("gradient_accumulation_steps",),
+    "gradient_clipping": ("max_grad_norm",),
+    "optimizer.params.lr": ("learning_rate",),
+    "optimizer.params.eps": ("adam_epsilon",),
+    "optimizer.params.weight_decay": ("weight_decay",),
+    "scheduler.params.warmup_max_lr": ("learning_rate",),
+    "scheduler.params.total_num_steps": ("max_steps",),
+    "fp16.enabled": ("fp16", "fp16_full_eval"),
+    "bf16.enabled": ("bf16", "bf16_full_eval"),
+}
+"""Keys of DeepSpeed, and the training arguments that must say the same."""
+
+
+def deepspeed_and_trainer_disagree(setup: Setup) -> Iterator[Fault]:
+    """The DeepSpeed configuration and the training arguments give different values for the same.
+
+    Why: the Trainer fills what is "auto" and compares the rest; it raises ValueError where they
+    differ, an argument that was left out counting with its default.
+
+    Instead: "auto" in the DeepSpeed configuration, and the value in the training arguments alone.
+
+    Source: transformers.integrations.deepspeed, trainer_config_process and trainer_config_finalize (5.23.0).
+    """
+    for config in setup.of(DEEPSPEED):
+        for trainer in setup.of(TRAINER):
+            for key, names in _SAME.items():
+                setting = config.get(key)
+                if setting is None or setting.is_auto or isinstance(setting.value, dict):
+                    continue
+                value, said = _trainer_value(trainer, names)
+                if names == ("max_steps",) and value in {None, -1.0, -1}:
+                    continue
+                if said and not _is_same(setting, value):
+                    yield Fault(
+                        at=setting,
+                        message=f"{key} is {short(setting.value)}, but the training arguments have {said}",
+                        hint='"auto" takes what they have',
+                        edit=set_to(setting, '"auto"'),
+                    )
+
+
+def _trainer_value(trainer: Found, names: tuple[str, ...]) -> tuple[object, str]:
+    """Return the value of an argument and its words; no words where it cannot be said."""
+    settings = [each for each in (trainer.get(name) for name in names) if each is not None]
+    if any(not each.text and not isinstance(each.value, bool) for each in settings):
+        return None, ""
+    on = [each for each in settings if each.truth]
+    if isinstance(trainer_fields().defaults[names[0]], bool):
+        if not settings and not trainer.is_whole:
+            return None, ""
+        return bool(on), f"{names[0]} {str(bool(on)).lower()}"
+    if settings:
+        return settings[0].number, f"{names[0]} {short(settings[0].value)}"
+    if not trainer.is_whole:
+        return None, ""
+    default = trainer_fields().defaults[names[0]]
+    return default, f"{names[0]} {default} by default"
+
+
+def _is_same(setting: Setting, value: object) -> bool:
+    if isinstance(value, bool):
+        return setting.truth is value
+    return setting.number == value
+
+
+def auto_is_left_to_deepspeed(setup: Setup) -> Iterator[Fault]:
+    """The batch is "auto" in a configuration that DeepSpeed reads itself.
+
+    Why: only the Trainer and accelerate put numbers in place of "auto"; --deepspeed_config hands
+    the file to DeepSpeed, which compares the text with a number and fails.
+
+    Instead: numbers; or --deepspeed of TrainingArguments, where the script has a Trainer.
+
+    Source: deepspeed.runtime.config, _batch_assertion; deepspeed.add_config_arguments (0.19.8).
+    """
+    is_native = any(each.get("told.deepspeed_config") for each in setup.of(LAUNCH))
+    for config in setup.of(DEEPSPEED) if is_native else ():
+        for name in _BATCH:
+            setting = config.get(name)
+            if setting is not None and setting.is_auto:
+                yield Fault(
+                    at=setting,
+                    message=f'{name} is "auto", and --deepspeed_config fills nothing in',
+                    hint="a number",
+                )

@@ -1,0 +1,229 @@
+"""Rules about the keys themselves: unknown, gone, given twice."""
+
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
+from itertools import islice
+
+from planner.catalog.configs import known_keys, launchers, trainer_fields
+from planner.configs.found import (
+    ACCELERATE,
+    DEEPSPEED,
+    LAUNCH,
+    TORCHTITAN,
+    TRAINER,
+    Found,
+    Setting,
+    Setup,
+)
+from planner.configs.rules.base import Fault, removed, renamed
+
+_MOST = 30
+"""Unknown keys of a section that are looked up: after these it is no slip."""
+_NEAR = 0.87
+"""How alike two keys are of which one is a slip of the other."""
+
+
+def key_is_not_known(setup: Setup) -> Iterator[Fault]:
+    """A key is refused: the tool has none of that name.
+
+    Why: accelerate names unknown keys at the top of its file and stops; DeepSpeed's sections and the
+    TrainingArguments call take no others.
+
+    Instead: the nearest known name, which the message gives.
+
+    Source: data/configs, from the installed libraries: their versions stand there.
+    """
+    sections = known_keys("deepspeed").sections
+    for found in setup.of(DEEPSPEED):
+        for section in sections.keys() - {"top"}:
+            known = (*sections[section], *_HANDLED)
+            yield from _strange(found.section(section), known, f"of {section}")
+    top = known_keys("accelerate").sections["top"]
+    for found in setup.of(ACCELERATE):
+        where = found.get("compute_environment")
+        if where is None or where.text != "AMAZON_SAGEMAKER":
+            yield from _strange(found.section(""), top, "of accelerate's file")
+    fields = trainer_fields()
+    for found in setup.of(TRAINER):
+        called = found.get("class")
+        if called is not None and called.text == "TrainingArguments":
+            known = (*fields.names, *fields.renamed, "class")
+            yield from _strange(found.section(""), known, "of TrainingArguments")
+
+
+def _strange(settings: Iterable[Setting], known: Iterable[str], of: str) -> Iterator[Fault]:
+    names = frozenset(known)
+    strange = (each for each in settings if each.name not in names)
+    return (_unknown(each, names - {"class"}, of) for each in islice(strange, _MOST))
+
+
+_HANDLED = (
+    *("cpu_offload", "cpu_offload_use_pin_memory", "elastic_checkpoint"),
+    *("mics_shard_size", "mics_hierarchical_params_gather", "zeropp_loco_param"),
+    "stage3_gather_fp16_weights_on_model_save",
+)
+"""Keys of zero_optimization that other rules know."""
+
+
+def _unknown(setting: Setting, known: Iterable[str], of: str) -> Fault:
+    near = get_close_matches(setting.name[:60], sorted(known), n=1, cutoff=0.6)
+    return Fault(
+        at=setting,
+        message=f"{setting.name[:60]} is no key {of}",
+        hint=f"{near[0]}?" if near else "leave it out",
+        edit=renamed(setting, near[0]) if near and len(near[0]) > 1 else None,
+    )
+
+
+def key_is_ignored(setup: Setup) -> Iterator[Fault]:
+    """A key is ignored: the tool has none of that name, but one that is almost the same.
+
+    Why: nothing is refused at this place, so a slip changes nothing and nobody says so.
+
+    Instead: the name that the message gives.
+
+    Source: data/configs, from the installed libraries: their versions stand there.
+    """
+    for found in setup.of(DEEPSPEED):
+        keys = known_keys("deepspeed")
+        yield from _slips(found.section(""), (*keys.sections["top"], *keys.removed))
+    for found in setup.of(ACCELERATE):
+        for section, names in known_keys("accelerate").sections.items():
+            short = [name.removeprefix(f"{section.partition('_config')[0]}_") for name in names]
+            yield from _slips(
+                found.section(section) if section != "top" else (), (*names, *short, *_OTHERS)
+            )
+    for found in setup.of(TORCHTITAN):
+        for section, names in known_keys("torchtitan").sections.items():
+            yield from _slips(found.section(section), names)
+    for found in setup.of(TRAINER):
+        if found.get("class") is None and (found.is_whole or not found.is_command):
+            fields = trainer_fields()
+            yield from _slips(found.section(""), (*fields.names, *fields.renamed, *_OTHERS))
+    for found in setup.of(LAUNCH):
+        yield from _flags(found)
+
+
+_OTHERS = (
+    "cpu_offload",
+    "offload",
+    "transformer_cls_names_to_wrap",
+    "fsdp_cpu_offload",
+    "model_name",
+    "run_names",
+    "max_seq_length",
+)
+
+
+def _slips(settings: Iterable[Setting], known: Iterable[str]) -> Iterator[Fault]:
+    names = set(known)
+    strange = (each for each in settings if each.name not in names)
+    for setting in islice(strange, _MOST):
+        near = get_close_matches(setting.name[:60], names, n=1, cutoff=_NEAR)
+        if near:
+            yield Fault(
+                at=setting,
+                message=f"{setting.name[:60]} is not known here",
+                hint=f"{near[0]}?",
+                edit=renamed(setting, near[0]),
+            )
+
+
+def _flags(found: Found) -> Iterator[Fault]:
+    """Yield a launcher's flags that it does not have: its parser takes none of them."""
+    launcher = launchers().get(str(found.settings["launcher"].value))
+    if launcher is None:
+        return
+    known = {flag.lstrip("-").replace("-", "_") for flag in (*launcher.values, *launcher.switches)}
+    own = (
+        each
+        for each in found.section("")
+        if each.name
+        not in {"launcher", "script", "module", "starter", "hidden", "environment", "told"}
+    )
+    yield from _slips(own, known)
+
+
+def key_is_gone(setup: Setup) -> Iterator[Fault]:
+    """A key was known to earlier releases and is refused now.
+
+    Why: DeepSpeed 0.19 removed whole features and stops at their keys; transformers 5 removed or renamed
+    arguments.
+
+    Instead: what the message names.
+
+    Source: deepspeed.runtime.config, _REMOVED_TOP_LEVEL_CONFIG_KEYS, _REMOVED_ZERO_CONFIG_KEYS (0.19.8);
+    fields of transformers.TrainingArguments (5.23.0).
+    """
+    keys = known_keys("deepspeed")
+    for found in setup.of(DEEPSPEED):
+        names = [*keys.removed, *(f"zero_optimization.{name}" for name in keys.removed_of_zero)]
+        for name in names:
+            setting = found.get(name)
+            if setting is not None:
+                yield Fault(
+                    at=setting,
+                    message=f"DeepSpeed {keys.version} has removed {setting.name}, and refuses it",
+                    hint="leave it out",
+                    edit=None if isinstance(setting.value, dict) else removed(setting),
+                )
+    fields = trainer_fields()
+    for found in setup.of(TRAINER):
+        for name, now in fields.renamed.items():
+            setting = found.get(name)
+            if setting is not None:
+                yield Fault(
+                    at=setting,
+                    message=f"transformers {fields.version} has no {name}",
+                    hint=now,
+                    edit=renamed(setting, now) if _can_be(found, now) else None,
+                )
+
+
+def _can_be(found: Found, name: str) -> bool:
+    """Return whether a setting may be renamed so: to a field that takes the same and is not there yet."""
+    is_field = name in trainer_fields().names and "config" not in name
+    return is_field and found.get(name) is None
+
+
+def key_stands_twice(setup: Setup) -> Iterator[Fault]:
+    """A key is given twice.
+
+    Why: DeepSpeed and Python refuse it; in YAML and on a command line the last one counts and the first is
+    silently dropped.
+
+    Instead: one of them.
+
+    Source: deepspeed.runtime.config_utils, dict_raise_error_on_duplicate_keys (0.19.8); PyYAML.
+    """
+    for found in setup.found:
+        for setting in found.repeated:
+            if isinstance(setting.value, dict) and found.kind == TORCHTITAN:
+                continue
+            last = found.settings.get(setting.key)
+            line = last.line if last is not None else setting.line
+            yield Fault(
+                at=setting,
+                message=f"{setting.key[:60]} stands again in line {line}",
+                hint="leave one of them out",
+            )
+
+
+def torchtitan_reads_no_toml(setup: Setup) -> Iterator[Fault]:
+    """The file is one that torchtitan no longer reads.
+
+    Why: releases from 0.3 on take --module and --config, a function written in Python; the keys are as
+    before, as flags: --parallelism.tensor_parallel_degree 2.
+
+    Instead: torchtitan 0.2 for this file, or its values as flags.
+
+    Source: torchtitan.config.manager, ConfigManager (0.3.0).
+    """
+    for found in setup.of(TORCHTITAN):
+        if not found.is_command and found.settings:
+            first = min(found.settings.values(), key=lambda each: each.line)
+            yield Fault(
+                at=first,
+                message="torchtitan from 0.3 on reads no .toml",
+                hint="its values as flags, such as --parallelism.tensor_parallel_degree 2; or torchtitan 0.2",
+            )

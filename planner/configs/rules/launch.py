@@ -1,0 +1,382 @@
+"""Rules about what starts the processes: how many, where they meet, who is started twice."""
+
+from collections.abc import Iterator
+
+from planner.configs.found import ACCELERATE, LAUNCH, Found, Setting, Setup
+from planner.configs.launch import flags_with_values
+from planner.configs.meaning import processes
+from planner.configs.rules.base import Fault, set_to
+
+_LAUNCHERS = frozenset({"torchrun", "accelerate", "deepspeed", "python", "python3"})
+
+
+def one_process_is_started(setup: Setup) -> Iterator[Fault]:
+    """The command starts one process, though there are several GPUs.
+
+    Why: torchrun starts one process without --nproc-per-node, and plain python always; the Trainer then
+    takes nn.DataParallel over all visible GPUs, everything else uses the first alone.
+
+    Instead: torchrun --nproc-per-node N, or accelerate launch.
+
+    Source: torch.distributed.run, --nproc-per-node (2.13.0); transformers.training_args, _setup_devices.
+    """
+    gpus = setup.cluster.gpus_per_node if setup.cluster else None
+    for launch in setup.of(LAUNCH):
+        launcher = launch.settings["launcher"]
+        is_open = launcher.value == "torchrun" and launch.get("nproc_per_node") is None
+        if (
+            is_open
+            and launch.is_whole
+            and "PET_NPROC_PER_NODE" not in _environment(launch)
+            and gpus != 1
+        ):
+            yield Fault(
+                at=launcher,
+                message="torchrun without --nproc-per-node starts one process on each node",
+                hint=f"--nproc-per-node {gpus or 'gpu'}",
+            )
+        is_plain = launcher.value == "python" and launch.get("starter") is None
+        if is_plain and gpus is not None and gpus > 1:
+            yield Fault(
+                at=launcher,
+                message=f"python starts one process for {gpus} GPUs",
+                hint=f"torchrun --nproc-per-node {gpus}, or accelerate launch --num_processes {gpus}",
+            )
+
+
+def _environment(launch: Found) -> frozenset[str]:
+    return frozenset(
+        key.removeprefix("environment.")
+        for key in launch.settings
+        if key.startswith("environment.")
+    )
+
+
+def processes_are_not_the_gpus(setup: Setup) -> Iterator[Fault]:
+    """The processes that are started are not as many as the GPUs.
+
+    Why: with more, ranks share a GPU or find none ("invalid device ordinal"); with fewer, GPUs idle.
+    --num_processes of accelerate counts all nodes, --nproc-per-node of torchrun and --num_gpus of
+    deepspeed one.
+
+    Instead: the number that the message names.
+
+    Source: accelerate.utils.launch, prepare_multi_gpu_env (1.15.0); torch.distributed.run (2.13.0).
+    """
+    if setup.cluster is None:
+        return
+    gpus, per_node = setup.cluster.world_size, setup.cluster.gpus_per_node
+    for launch in setup.of(LAUNCH):
+        started = processes(launch)
+        launcher = launch.settings["launcher"].value
+        setting = launch.get("nproc_per_node", "num_processes", "num_gpus")
+        if started is None or setting is None or started == gpus:
+            continue
+        right = gpus if launcher == "accelerate" else per_node
+        yield _not_the_gpus(setting, started, gpus, right)
+    for config in setup.of(ACCELERATE):
+        setting = config.get("num_processes")
+        is_overruled = any(each.get("num_processes") for each in setup.of(LAUNCH))
+        if setting is None or setting.whole is None or is_overruled:
+            continue
+        if setting.whole not in (gpus, -1):
+            yield _not_the_gpus(setting, setting.whole, gpus, gpus)
+
+
+def _not_the_gpus(setting: Setting, started: int, gpus: int, right: int) -> Fault:
+    words = "process is" if started == 1 else "processes are"
+    is_right = setting.whole == right
+    return Fault(
+        at=setting,
+        message=f"{started} {words} started for {gpus} GPUs",
+        hint=f"{right}" if not is_right else "see the number of nodes",
+        edit=None if is_right else set_to(setting, str(right)),
+    )
+
+
+def processes_do_not_divide(setup: Setup) -> Iterator[Fault]:
+    """num_processes is no multiple of num_machines.
+
+    Why: accelerate starts num_processes // num_machines on each, and waits for ranks that nobody starts.
+
+    Instead: GPUs per node x nodes.
+
+    Source: accelerate.utils.launch, prepare_multi_gpu_env (1.15.0).
+    """
+    for found in setup.of(ACCELERATE, LAUNCH):
+        nodes, setting = found.whole("num_machines"), found.get("num_processes")
+        if nodes and nodes > 1 and setting is not None and (setting.whole or nodes) % nodes:
+            yield Fault(
+                at=setting,
+                message=f"num_processes {setting.whole} is no multiple of {nodes} machines",
+                hint="it counts all nodes",
+            )
+
+
+def rendezvous_is_missing(setup: Setup) -> Iterator[Fault]:
+    """Several nodes are to be joined, but nobody says where they meet.
+
+    Why: torchrun's default is 127.0.0.1 on every node, accelerate writes the text "None" as the
+    address: each node waits for the others until it times out.
+
+    Instead: --rdzv-backend c10d --rdzv-endpoint HOST:29500 for torchrun, main_process_ip for accelerate.
+
+    Source: torch.distributed.run, get_rdzv_endpoint (2.13.0); accelerate.utils.launch (1.15.0).
+    """
+    for launch in setup.of(LAUNCH):
+        nodes = launch.get("nnodes")
+        is_many = (nodes is not None and (nodes.whole or 0) > 1) or (
+            nodes is not None and ":" in nodes.text
+        )
+        given = launch.get("rdzv_endpoint", "master_addr")
+        is_in_environment = _environment(launch) & {"PET_RDZV_ENDPOINT", "PET_MASTER_ADDR"}
+        if (
+            nodes is not None
+            and is_many
+            and given is None
+            and launch.is_whole
+            and not is_in_environment
+            and not launch.truth("standalone")
+        ):
+            yield Fault(
+                at=nodes,
+                message=f"--nnodes {nodes.text} without a rendezvous: every node waits for 127.0.0.1",
+                hint="--rdzv-backend c10d --rdzv-endpoint HOST:29500",
+            )
+    for found in setup.of(ACCELERATE, LAUNCH):
+        machines = found.get("num_machines")
+        if machines is None or (machines.whole or 0) <= 1 or not found.is_whole:
+            continue
+        others = [*setup.of(ACCELERATE), *setup.of(LAUNCH)]
+        if not any(
+            each.get("main_process_ip") and each.settings["main_process_ip"].value
+            for each in others
+        ):
+            yield Fault(
+                at=machines,
+                message=f"{machines.whole} machines without main_process_ip: they cannot meet",
+                hint="main_process_ip and main_process_port of the first machine",
+            )
+
+
+def every_node_is_the_first(setup: Setup) -> Iterator[Fault]:
+    """Several nodes meet at a static rendezvous, and none says which it is.
+
+    Why: --node-rank is 0 by default, so every node claims to be the first.
+
+    Instead: --node-rank on each node; or --rdzv-backend c10d, which numbers them itself.
+
+    Source: torch.distributed.run, --node-rank (2.13.0).
+    """
+    for launch in setup.of(LAUNCH):
+        nodes, backend = launch.get("nnodes"), launch.get("rdzv_backend")
+        is_static = backend is None or backend.text == "static"
+        where = launch.get("master_addr", "rdzv_endpoint")
+        is_numbered = launch.get("node_rank") or "PET_NODE_RANK" in _environment(launch)
+        if nodes is None or (nodes.whole or 0) <= 1 or where is None or not launch.is_whole:
+            continue
+        if is_static and not is_numbered and not launch.truth("standalone"):
+            yield Fault(
+                at=where,
+                message="a static rendezvous without --node-rank: every node is node 0",
+                hint="--node-rank on each node, or --rdzv-backend c10d",
+            )
+
+
+def standalone_with_several_nodes(setup: Setup) -> Iterator[Fault]:
+    """--standalone stands beside several --nnodes.
+
+    Why: it replaces the rendezvous by one on localhost, which the other nodes do not reach.
+
+    Instead: no --standalone, and a rendezvous.
+
+    Source: torch.distributed.run, run (2.13.0).
+    """
+    for launch in setup.of(LAUNCH):
+        nodes, alone = launch.get("nnodes"), launch.get("standalone")
+        if alone is not None and nodes is not None and (nodes.whole or 0) > 1:
+            yield Fault(
+                at=alone,
+                message=f"--standalone meets on localhost, which the other of {nodes.whole} nodes do not reach",
+                hint="--rdzv-backend c10d --rdzv-endpoint HOST:29500",
+            )
+
+
+def started_twice(setup: Setup) -> Iterator[Fault]:
+    """One launcher starts another, or a python.
+
+    Why: a launcher takes the first word for the script: `accelerate launch python train.py` runs a file
+    called python, and `torchrun deepspeed` or `deepspeed torchrun` start every process once per process.
+
+    Instead: one launcher, and the script's file after its flags.
+
+    Source: torch.distributed.run (2.13.0); accelerate.commands.launch (1.15.0); deepspeed.launcher.runner (0.19.8).
+    """
+    for launch in setup.of(LAUNCH):
+        script, launcher = launch.get("script"), launch.settings["launcher"]
+        is_module = launch.get("module", "m") is not None
+        name = script.text.rpartition("/")[2] if script else ""
+        if (
+            script is not None
+            and launcher.value != "python"
+            and name in _LAUNCHERS
+            and not is_module
+        ):
+            yield Fault(
+                at=script,
+                message=f"{launcher.value} would run the launcher {name} as its script",
+                hint="leave one of them out",
+            )
+
+
+def flags_after_the_script(setup: Setup) -> Iterator[Fault]:
+    """A flag of the launcher stands after the script.
+
+    Why: everything after the script is the script's: the launcher does not see it, and starts
+    as many processes as without.
+
+    Instead: the launcher's flags before the script.
+
+    Source: torch.distributed.run, training_script_args (2.13.0); accelerate.commands.launch (1.15.0).
+    """
+    wanted = {
+        "torchrun": {
+            "nproc_per_node",
+            "nnodes",
+            "node_rank",
+            "rdzv_endpoint",
+            "rdzv_backend",
+            "master_addr",
+        },
+        "accelerate": {
+            "num_processes",
+            "num_machines",
+            "machine_rank",
+            "main_process_ip",
+            "config_file",
+        },
+        "deepspeed": {"num_gpus", "num_nodes", "hostfile", "include"},
+    }
+    for launch in setup.of(LAUNCH):
+        launcher = str(launch.settings["launcher"].value)
+        for name in sorted(wanted.get(launcher, set()) & flags_with_values(launcher)):
+            setting = launch.get(f"told.{name}")
+            if setting is not None and launch.get(name) is None:
+                yield Fault(
+                    at=setting,
+                    message=f"{setting.text.partition('=')[0]} stands after the script, so {launcher} does not see it",
+                    hint="put it before the script",
+                )
+
+
+def fewer_gpus_are_visible(setup: Setup) -> Iterator[Fault]:
+    """CUDA_VISIBLE_DEVICES shows fewer GPUs than processes are started on the node.
+
+    Why: a rank without a GPU of its own fails with "invalid device ordinal".
+
+    Instead: as many as processes.
+
+    Source: CUDA C++ Programming Guide, CUDA_VISIBLE_DEVICES; torch.cuda.set_device.
+    """
+    for launch in setup.of(LAUNCH):
+        shown = launch.get("environment.CUDA_VISIBLE_DEVICES")
+        if shown is None or not shown.text:
+            continue
+        gpus = len([each for each in shown.text.split(",") if each.strip()])
+        setting = launch.get("nproc_per_node", "num_processes", "num_gpus")
+        machines = launch.whole("num_machines") or 1
+        started = (setting.whole or 0) // machines if setting is not None else 0
+        if setting is not None and started > gpus:
+            yield Fault(
+                at=setting,
+                message=f"{started} processes, but CUDA_VISIBLE_DEVICES shows {gpus} GPUs",
+                hint=f"{gpus}, or more GPUs",
+            )
+
+
+def modes_exclude_each_other(setup: Setup) -> Iterator[Fault]:
+    """An accelerate launch is given several of --multi_gpu, --use_deepspeed, --use_fsdp, --cpu, --tpu.
+
+    Why: it raises ValueError: one of them at a time; the last two start several GPUs themselves.
+
+    Instead: --use_deepspeed or --use_fsdp alone.
+
+    Source: accelerate.commands.launch, _validate_launch_command (1.15.0).
+    """
+    for launch in setup.of(LAUNCH):
+        given = [
+            launch.get(name) for name in ("multi_gpu", "cpu", "tpu", "use_deepspeed", "use_fsdp")
+        ]
+        on = [each for each in given if each is not None]
+        if len(on) > 1 and launch.settings["launcher"].value == "accelerate":
+            yield Fault(
+                at=on[0],
+                message=f"--{on[0].name} and --{on[1].name} exclude each other",
+                hint=f"--{on[-1].name} alone",
+            )
+
+
+def nodes_without_a_hostfile(setup: Setup) -> Iterator[Fault]:
+    """The deepspeed launcher is to start several nodes, and no hostfile names them.
+
+    Why: it reads /job/hostfile by default, and without one raises "Num nodes is >1 but no extra nodes
+    available via hostfile".
+
+    Instead: --hostfile FILE, a line `host slots=8` for each node.
+
+    Source: deepspeed.launcher.runner, main (0.19.8).
+    """
+    for launch in setup.of(LAUNCH):
+        nodes = launch.get("num_nodes")
+        if (
+            nodes is not None
+            and (nodes.whole or 0) > 1
+            and launch.get("hostfile", "H") is None
+            and launch.is_whole
+        ):
+            yield Fault(
+                at=nodes,
+                message=f"--num_nodes {nodes.whole} without --hostfile",
+                hint="--hostfile FILE with a line `host slots=8` for each node",
+            )
+
+
+def config_file_says_one_process(setup: Setup) -> Iterator[Fault]:
+    """The file of accelerate starts one process, and the command does not say otherwise.
+
+    Why: `accelerate config` writes num_processes: 1 or distributed_type: 'NO' on a machine without GPUs, and
+    the file is copied to one that has some; with 'NO' one process is started whatever num_processes says.
+
+    Instead: MULTI_GPU, FSDP or DEEPSPEED, and the number of GPUs of all nodes.
+
+    Source: accelerate.commands.launch, _validate_launch_command (1.15.0).
+    """
+    for config in setup.of(ACCELERATE):
+        setting, kind = config.get("num_processes"), config.get("distributed_type")
+        is_overruled = any(each.get("num_processes") for each in setup.of(LAUNCH))
+        yield from _no_distribution(setup, setting, kind)
+        is_many = kind is not None and kind.text in {"MULTI_GPU", "FSDP", "DEEPSPEED"}
+        if setting is None or setting.whole != 1 or is_overruled or setup.cluster is not None:
+            continue
+        if is_many and kind is not None:
+            yield Fault(
+                at=setting,
+                message=f"num_processes is 1, with distributed_type {kind.text}",
+                hint="the GPUs of all nodes",
+            )
+
+
+_MODES = ("multi_gpu", "use_deepspeed", "use_fsdp", "use_megatron_lm", "tpu", "cpu")
+
+
+def _no_distribution(setup: Setup, count: Setting | None, kind: Setting | None) -> Iterator[Fault]:
+    """Yield that distributed_type is NO, though there is more than one process or GPU."""
+    is_named = any(each.get(mode) for each in setup.of(LAUNCH) for mode in _MODES)
+    gpus = setup.cluster.world_size if setup.cluster else (count.whole or 1 if count else 1)
+    if kind is not None and kind.text in {"NO", "False"} and gpus > 1 and not is_named:
+        yield Fault(
+            at=kind,
+            message=f"distributed_type is NO: one process is started for {gpus} GPUs",
+            hint="MULTI_GPU",
+            edit=set_to(kind, "MULTI_GPU"),
+        )

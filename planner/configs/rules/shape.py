@@ -1,0 +1,274 @@
+"""Rules about sizes: what must divide the heads, the layers, the GPUs and the batch."""
+
+from collections.abc import Iterator
+
+from planner.configs.found import ACCELERATE, LAUNCH, MEGATRON, TORCHTITAN, Found, Setting, Setup
+from planner.configs.meaning import world
+from planner.configs.rules.base import Fault, removed, set_to
+from planner.configs.sizes import Sizes, size, sizes
+
+_MOST = 4096
+"""Heads or layers of a model whose divisors are listed."""
+
+
+def heads_do_not_divide(setup: Setup) -> Iterator[Fault]:
+    """The tensor parallel or Ulysses size does not divide the model's attention heads.
+
+    Why: each rank takes whole heads: Megatron, transformers and DeepSpeed refuse the rest. Key-value
+    heads may be a multiple or a divisor of the size.
+
+    Instead: a size that the message lists.
+
+    Source: megatron.core.transformer.transformer_config, __post_init__ (0.16.1);
+    deepspeed.runtime.sequence_parallel.ulysses_sp (0.19.8).
+    """
+    for each in sizes(setup):
+        heads, groups = _heads(setup, each.found)
+        for setting in (each.tensor, each.sequence):
+            degree = size(setting)
+            if setting is None or heads is None or degree <= 1:
+                continue
+            fits = heads % degree == 0 and (groups % degree == 0 or degree % groups == 0)
+            if not fits:
+                right = [
+                    n
+                    for n in range(1, heads + 1)
+                    if heads % n == 0 and (groups % n == 0 or n % groups == 0)
+                ]
+                near = max((n for n in right if n < degree), default=1)
+                which = f"{heads} heads" if heads % degree else f"{groups} key-value heads"
+                yield Fault(
+                    at=setting,
+                    message=f"{setting.name} {degree} does not divide {which}",
+                    hint=f"one of {', '.join(map(str, right[:12]))}",
+                    edit=set_to(setting, str(near)),
+                )
+
+
+def _heads(setup: Setup, found: Found) -> tuple[int | None, int]:
+    """Return the heads and key-value heads, of the command line or of the model."""
+    said = found.whole("num_attention_heads")
+    if said and 0 < said <= _MOST:
+        groups = found.whole("num_query_groups") or said
+        return said, groups if 0 < groups <= said else said
+    if setup.model is None:
+        return None, 1
+    kept = [each.attention for each in setup.model.blocks if each.attention is not None]
+    if not kept:
+        return None, 1
+    return kept[0].num_heads, kept[0].num_key_value_heads
+
+
+def layers_do_not_divide(setup: Setup) -> Iterator[Fault]:
+    """The pipeline's stages do not divide the layers.
+
+    Why: Megatron asserts that every stage has as many layers, unless it is told how many the first and
+    the last have.
+
+    Instead: a size that divides them, or --decoder-first-pipeline-num-layers and
+    --decoder-last-pipeline-num-layers.
+
+    Source: Megatron-LM, megatron/training/arguments.py, validate_args.
+    """
+    for each in sizes(setup):
+        layers = each.found.whole("num_layers")
+        if each.found.kind != MEGATRON or layers is None or each.pipeline is None:
+            continue
+        if not 0 < layers <= _MOST:
+            continue
+        uneven = (
+            "decoder_first_pipeline_num_layers",
+            "decoder_last_pipeline_num_layers",
+            "pipeline_model_parallel_layout",
+            "account_for_embedding_in_pipeline_split",
+            "account_for_loss_in_pipeline_split",
+        )
+        stages = size(each.pipeline)
+        if layers % stages and not any(each.found.get(name) for name in uneven):
+            right = [n for n in range(1, layers + 1) if layers % n == 0]
+            near = max(n for n in right if n < stages or n == 1)
+            yield Fault(
+                at=each.pipeline,
+                message=f"{stages} stages do not divide {layers} layers",
+                hint=f"one of {', '.join(map(str, right[:8]))}",
+                edit=set_to(each.pipeline, str(near)),
+            )
+
+
+def sizes_do_not_fill_the_gpus(setup: Setup) -> Iterator[Fault]:
+    """The parallel sizes do not multiply to the processes.
+
+    Why: torchtitan and accelerate assert the product, Megatron that it divides: the rest is data parallelism.
+
+    Instead: sizes whose product is the number of GPUs; -1 for torchtitan's shards takes what is left.
+
+    Source: torchtitan.distributed.parallel_dims, _validate (0.3.0); accelerate.parallelism_config,
+    _validate_accelerator (1.15.0); megatron.core.parallel_state (0.16.1).
+    """
+    ranks = world(setup)
+    for each in sizes(setup):
+        if ranks is None or not each.given:
+            continue
+        product = each.model_parallel
+        kind = each.found.kind
+        is_open = kind not in {TORCHTITAN, ACCELERATE, LAUNCH}
+        if kind == TORCHTITAN:
+            is_open = each.shards is None or each.shards.whole == -1
+        if size(each.sequence) > 1 and not is_open:
+            continue
+        whole = product * size(each.replicas) * (1 if is_open else size(each.shards))
+        is_right = ranks % whole == 0 if is_open else ranks == whole
+        if not is_right and not (kind in {ACCELERATE, LAUNCH} and whole == 1):
+            names = " x ".join(f"{one.name} {one.whole}" for one in each.given if size(one) > 1)
+            yield Fault(
+                at=each.given[0],
+                message=f"{names} is {whole}, which {'does not divide' if is_open else 'is not'} {ranks} GPUs",
+                hint=f"sizes whose product {'divides' if is_open else 'is'} {ranks}",
+            )
+
+
+def global_batch_does_not_divide(setup: Setup) -> Iterator[Fault]:
+    """The global batch is no multiple of micro-batch x data-parallel ranks.
+
+    Why: every rank takes as many micro-batches: Megatron and torchtitan assert it.
+
+    Instead: the multiple that the message names.
+
+    Source: megatron.core.num_microbatches_calculator (0.16.1); torchtitan.trainer (0.3.0).
+    """
+    ranks = world(setup)
+    for each in sizes(setup):
+        if ranks is None or ranks % each.model_parallel:
+            continue
+        total, micro = _batches(each)
+        at_once = (micro.whole or 0 if micro else 0) * (ranks // each.model_parallel)
+        if total is None or total.whole is None or at_once <= 0 or total.whole <= 0:
+            continue
+        if total.whole % at_once:
+            near = max(1, round(total.whole / at_once)) * at_once
+            yield Fault(
+                at=total,
+                message=f"{total.name} {total.whole} is no multiple of {micro.whole if micro else 1} x {ranks // each.model_parallel} data-parallel ranks",
+                hint=str(near),
+                edit=set_to(total, str(near)),
+            )
+
+
+def _batches(each: Sizes) -> tuple[Setting | None, Setting | None]:
+    if each.found.kind == MEGATRON:
+        return each.found.get("global_batch_size"), each.found.get("micro_batch_size")
+    return each.found.get("training.global_batch_size"), each.found.get("training.local_batch_size")
+
+
+def micro_batches_are_fewer_than_stages(setup: Setup) -> Iterator[Fault]:
+    """A pipeline has more stages than micro-batches in a step.
+
+    Why: some stage is always idle, and 1F1B of PyTorch refuses fewer micro-batches than stages; at
+    four times as many, 3/16 of the step is still bubble for four stages.
+
+    Instead: more micro-batches (a smaller micro-batch, a larger global batch), or fewer stages.
+
+    Source: torch.distributed.pipelining.schedules, Schedule1F1B (2.13.0); Narayanan et al. 2021.
+    """
+    ranks = world(setup)
+    for each in sizes(setup):
+        stages = size(each.pipeline)
+        if each.pipeline is None or stages <= 1:
+            continue
+        micro_batches = _micro_batches(each, ranks)
+        if micro_batches is not None and 0 < micro_batches < stages:
+            yield Fault(
+                at=each.pipeline,
+                message=f"{stages} stages, but {micro_batches} micro-batch{'es' if micro_batches > 1 else ''} in a step",
+                hint="at least as many micro-batches as stages, better four times",
+            )
+
+
+def _micro_batches(each: Sizes, ranks: int | None) -> int | None:
+    if each.found.kind == TORCHTITAN:
+        local = each.found.whole("training.local_batch_size")
+        return (
+            None
+            if local is None
+            else local // (each.found.whole("parallelism.pipeline_parallel_microbatch_size") or 1)
+        )
+    total, micro = _batches(each)
+    if ranks is None or total is None or micro is None or not micro.whole or total.whole is None:
+        return None
+    data = max(1, ranks // each.model_parallel)
+    return total.whole // (micro.whole * data)
+
+
+def sequence_parallel_without_tensor(setup: Setup) -> Iterator[Fault]:
+    """--sequence-parallel is given without tensor parallelism.
+
+    Why: it divides what lies between tensor-parallel regions, and there are none; Megatron-LM turns it off
+    with a warning, Megatron Core raises ValueError.
+
+    Instead: --tensor-model-parallel-size above 1, or neither.
+
+    Source: megatron.core.model_parallel_config, __post_init__ (0.16.1).
+    """
+    for found in setup.of(MEGATRON):
+        setting = found.get("sequence_parallel")
+        if (
+            setting is not None
+            and setting.truth
+            and (found.whole("tensor_model_parallel_size") or 1) <= 1
+        ):
+            yield Fault(
+                at=setting,
+                message="--sequence-parallel needs --tensor-model-parallel-size above 1",
+                hint="leave it out",
+                edit=removed(setting),
+            )
+
+
+def replicas_beside_tensor_parallelism(setup: Setup) -> Iterator[Fault]:
+    """In accelerate, tensor or context parallelism stands beside replicas without shards.
+
+    Why: it cannot compose plain data parallelism with them, and raises ValueError.
+
+    Instead: dp_shard_size in place of dp_replicate_size.
+
+    Source: accelerate.parallelism_config, __post_init__ (1.15.0).
+    """
+    for each in sizes(setup):
+        is_accelerate = each.found.kind in {ACCELERATE, LAUNCH}
+        is_divided = size(each.tensor) > 1 or size(each.context) > 1
+        if (
+            is_accelerate
+            and is_divided
+            and each.replicas is not None
+            and size(each.replicas) > 1
+            and size(each.shards) == 1
+        ):
+            yield Fault(
+                at=each.replicas,
+                message=f"{each.replicas.name} {size(each.replicas)} beside tensor or context parallelism needs dp_shard_size above 1",
+                hint="dp_shard_size in its place",
+            )
+
+
+def sequence_exceeds_positions(setup: Setup) -> Iterator[Fault]:
+    """The sequence length exceeds the positions of the model.
+
+    Why: Megatron asserts max_position_embeddings >= seq_length.
+
+    Instead: --max-position-embeddings at least as large.
+
+    Source: Megatron-LM, megatron/training/arguments.py, validate_args.
+    """
+    for found in setup.of(MEGATRON):
+        length, most = found.get("seq_length"), found.get("max_position_embeddings")
+        if (
+            length is not None
+            and most is not None
+            and (length.whole or 0) > (most.whole or length.whole or 0)
+        ):
+            yield Fault(
+                at=length,
+                message=f"--seq-length {length.whole} exceeds --max-position-embeddings {most.whole}",
+                hint=f"--max-position-embeddings {length.whole}",
+                edit=set_to(most, str(length.whole)),
+            )

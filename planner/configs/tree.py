@@ -1,0 +1,218 @@
+"""Nested settings -> one table by dotted key, with lines; of JSON, YAML and TOML."""
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from planner.configs.found import Setting
+from planner.core.errors import InvalidInputError
+
+MOST_SETTINGS = 5_000
+DEEPEST = 30
+"""Sections within each other; configurations have five."""
+_JSON_PART = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+|\n')
+_SECTIONS = frozenset({"tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"})
+_TOML_HEADER = re.compile(r"\s*\[\[?\s*([^\]]+?)\s*\]")
+_TOML_KEY = re.compile(r"\s*([A-Za-z0-9_.\"'-]+)\s*=")
+
+
+class Tree:
+    """Settings as they are read, one after the other."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.settings: dict[str, Setting] = {}
+        self.repeated: list[Setting] = []
+        self._steps = 0
+
+    def step(self) -> None:
+        """Count a key that is looked at; an alias of YAML may lead to the same one again and again.
+
+        Raises:
+            InvalidInputError: they are too many.
+        """
+        self._steps += 1
+        if self._steps > MOST_SETTINGS:
+            raise self._too_much()
+
+    def add(self, key: str, value: Any, line: int) -> None:
+        """Take a setting; the last of several of a key is the one that counts.
+
+        Raises:
+            InvalidInputError: there are too many, or too deep.
+        """
+        if key.count(".") > DEEPEST or len(self.settings) >= MOST_SETTINGS:
+            raise self._too_much()
+        if key in self.settings:
+            self.repeated.append(self.settings[key])
+        self.settings[key] = Setting(key=key, value=value, line=line, file=self.file)
+
+    def _too_much(self) -> InvalidInputError:
+        return InvalidInputError(
+            f"{self.file} has too many settings, or nests them too deeply",
+            hint=f"at most {MOST_SETTINGS:,}, {DEEPEST} within each other",
+            field="FILE",
+        )
+
+
+def joined(*parts: str) -> str:
+    """Return the dotted key of these."""
+    return ".".join(part for part in parts if part)
+
+
+def read_json_tree(text: str, file: str) -> Tree:
+    """Return the settings of a JSON object.
+
+    Raises:
+        ValueError: it is no JSON.
+    """
+    json.loads(text)
+    reader = _JsonReader(tree=Tree(file), parts=_parts(text))
+    reader.value("", 0)
+    return reader.tree
+
+
+def _parts(text: str) -> Iterator[tuple[str, int]]:
+    """Yield brackets, marks, texts and numbers, each with its line."""
+    line = 1
+    for match in _JSON_PART.finditer(text):
+        if match[0] == "\n":
+            line += 1
+        else:
+            yield match[0], line
+
+
+@dataclass(slots=True)
+class _JsonReader:
+    """Adds what is known to be JSON to a tree."""
+
+    tree: Tree
+    parts: Iterator[tuple[str, int]]
+
+    def value(self, key: str, depth: int) -> None:
+        """Add the value that comes next."""
+        part, line = next(self.parts)
+        self._begun(part, line, key, depth)
+
+    def _begun(self, part: str, line: int, key: str, depth: int) -> None:
+        """Add the value that begins with this part."""
+        if depth > DEEPEST:
+            raise RecursionError
+        if part == "{":
+            self._object(line, key, depth)
+        elif part == "[":
+            self.tree.add(key, self._list(key, depth), line)
+        else:
+            self.tree.add(key, json.loads(part), line)
+
+    def _object(self, line: int, key: str, depth: int) -> None:
+        if key:
+            self.tree.add(key, {}, line)
+        for name, at in self.parts:
+            if name == "}":
+                break
+            if name != ",":
+                next(self.parts)
+                part, _ = next(self.parts)
+                self._begun(part, at, joined(key, json.loads(name)), depth + 1)
+
+    def _list(self, key: str, depth: int) -> list[Any]:
+        values: list[Any] = []
+        for part, line in self.parts:
+            if part == "]":
+                break
+            if part in {"{", "["}:
+                self._begun(part, line, f"{key}.{len(values)}", depth + 1)
+                values.append({})
+            elif part != ",":
+                values.append(json.loads(part))
+        return values
+
+
+def read_yaml_tree(text: str, file: str) -> Tree:
+    """Return the settings of a YAML mapping; tags beyond those of plain data are refused.
+
+    Raises:
+        yaml.YAMLError: it is no YAML.
+    """
+    tree = Tree(file)
+    node = yaml.compose(text, yaml.SafeLoader)
+    if isinstance(node, yaml.MappingNode):
+        _yaml_mapping(node, tree, "", 0)
+    return tree
+
+
+def _yaml_mapping(node: yaml.MappingNode, tree: Tree, key: str, depth: int) -> None:
+    if depth > DEEPEST:
+        raise RecursionError
+    for name_node, value in node.value:
+        tree.step()
+        name = str(name_node.value) if isinstance(name_node, yaml.ScalarNode) else ""
+        _refuse_tags(value)
+        line = name_node.start_mark.line + 1
+        if name == "<<" and isinstance(value, yaml.MappingNode):
+            _yaml_mapping(value, tree, key, depth + 1)
+            continue
+        path = joined(key, name)
+        if isinstance(value, yaml.MappingNode):
+            tree.add(path, {}, line)
+            _yaml_mapping(value, tree, path, depth + 1)
+        elif isinstance(value, yaml.SequenceNode):
+            tree.add(path, [_scalar(each) for each in value.value[:MOST_SETTINGS]], line)
+        else:
+            tree.add(path, _scalar(value), line)
+
+
+def _refuse_tags(node: yaml.Node) -> None:
+    """Refuse a section or a list that is to become an object of some program.
+
+    Raises:
+        ConstructorError: it is one.
+    """
+    if not isinstance(node, yaml.ScalarNode) and node.tag not in _SECTIONS:
+        said = f"could not determine a constructor for the tag {node.tag[:60]!r}"
+        raise yaml.constructor.ConstructorError(None, None, said, node.start_mark)
+
+
+def _scalar(node: yaml.Node) -> Any:
+    if not isinstance(node, yaml.ScalarNode):
+        return {}
+    return yaml.SafeLoader("").construct_object(node)
+
+
+def read_toml_tree(text: str, file: str) -> Tree:
+    """Return the settings of a TOML file.
+
+    Raises:
+        ValueError: it is no TOML.
+    """
+    tree = Tree(file)
+    _toml_table(tomllib.loads(text), tree, "", dict(_toml_lines(text)))
+    return tree
+
+
+def _toml_lines(text: str) -> Iterator[tuple[str, int]]:
+    """Yield the keys with their lines."""
+    section = ""
+    for line, words in enumerate(text.split("\n"), 1):
+        if header := _TOML_HEADER.match(words):
+            section = header[1].replace('"', "")
+            yield section, line
+        elif key := _TOML_KEY.match(words):
+            yield joined(section, key[1].strip("\"'")), line
+
+
+def _toml_table(table: dict[str, Any], tree: Tree, key: str, lines: dict[str, int]) -> None:
+    for name, value in table.items():
+        path = joined(key, name)
+        line = lines.get(path, lines.get(key, 1))
+        if isinstance(value, dict):
+            tree.add(path, {}, line)
+            _toml_table(value, tree, path, lines)
+        else:
+            tree.add(path, value, line)

@@ -1,0 +1,274 @@
+"""Configurations of other tools -> a verdict: what they amount to, what is wrong, what would be better."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from planner import answers
+from planner.catalog import records
+from planner.configs.fixes import patch
+from planner.configs.found import Found, Setup
+from planner.configs.layout import cluster_fields, recipe_fields, strategy_fields
+from planner.configs.meaning import model_names
+from planner.configs.recognise import SUFFIXES, is_configuration, read_text, recognise
+from planner.configs.rules import faults
+from planner.core.errors import InvalidInputError, PlannerError
+from planner.core.units import format_bytes, format_percent, format_seconds
+from planner.gate.documents import Document
+from planner.gate.facts import Facts, one_line, read_facts
+from planner.gate.limits import Check, Limit, judge
+from planner.gate.verdict import CONFIGURATION, Verdict
+from planner.request.cluster import resolve_cluster
+from planner.request.model import load_model
+from planner.request.schema import Request, parse_request
+
+COMMAND = "command line"
+"""What a command that was typed is called in place of a file."""
+_OF_PLANS = frozenset({"lock_version", "chosen", "cluster", "recipe"})
+_NOTABLY = 0.02
+"""As a fraction: less is within what is rounded away."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What is known beside the files: the request's own words."""
+
+    model: Any = None
+    cluster: Mapping[str, Any] = field(default_factory=dict)
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+    allow_paths: bool = True
+    """Whether the model may be a file of this machine."""
+
+
+def is_configuration_file(file: str) -> bool:
+    """Return whether a file is another tool's, by its ending, or its keys where that is .json."""
+    path = Path(file)
+    suffix = path.suffix.lower()
+    if file == "-" or suffix not in SUFFIXES:
+        return False
+    if suffix != ".json":
+        return True
+    try:
+        if not path.is_file():
+            return False
+        data = json.loads(read_text(path, one_line(file)))
+    except (PlannerError, OSError, ValueError, RecursionError):
+        return False
+    return isinstance(data, dict) and not data.keys() & _OF_PLANS and is_configuration(data)
+
+
+def read_configuration(file: str) -> str:
+    """Return the text of a file.
+
+    Raises:
+        InvalidInputError: it is none, or cannot be read.
+    """
+    path, name = Path(file), one_line(file)
+    try:
+        is_file = path.is_file()
+    except (OSError, ValueError):
+        is_file = False
+    if not is_file:
+        raise InvalidInputError(f"cannot read {name}: no such file", field="FILE")
+    return read_text(path, name)
+
+
+def judge_configurations(
+    texts: Mapping[str, str], asked: Asked, limits: Sequence[Limit] = ()
+) -> Verdict:
+    """Return the verdict on the files of one run, read together.
+
+    Raises:
+        PlannerError: one cannot be read, or the model or the cluster is not known.
+    """
+    found = tuple(each for file, text in texts.items() for each in recognise(text, one_line(file)))
+    texts = {one_line(file): text for file, text in texts.items()}
+    setup = Setup(found=found, texts=texts)
+    setup = replace(setup, cluster=_cluster(asked), model=_model(setup, asked))
+    wrong = faults(setup)
+    checks = [
+        Check(
+            code=rule.code,
+            name=rule.name,
+            level=rule.severity,
+            message=one_line(fault.message),
+            hint=one_line(fault.hint),
+            line=fault.at.line,
+            file=fault.at.file,
+        )
+        for rule, fault in wrong
+    ]
+    estimated = _estimated(setup, asked)
+    notes = estimated.notes
+    if estimated.facts is not None:
+        checks += judge(estimated.facts, limits)
+    document = Document(
+        file=", ".join(texts),
+        kind=CONFIGURATION,
+        facts=estimated.facts,
+        title=f"{_tools(found)}",
+    )
+    edits = [fault.edit for _, fault in wrong if fault.edit is not None]
+    return Verdict(document=document, checks=tuple(checks), notes=notes, patch=patch(texts, edits))
+
+
+def _tools(found: Sequence[Found]) -> str:
+    """Return whose settings were found."""
+    names = {"trainer": "TrainingArguments", "launch": "a launch"}
+    return ", ".join(dict.fromkeys(names.get(each.kind, each.kind) for each in found))
+
+
+def _cluster(asked: Asked) -> Any:
+    """Return the cluster that was named; None where none was."""
+    if not asked.cluster:
+        return None
+    request = parse_request({"model": "gpt2", "cluster": dict(asked.cluster)})
+    return resolve_cluster(request.cluster).cluster
+
+
+def _name(setup: Setup, asked: Asked) -> Any:
+    """Return the model that was asked about, or that the files name."""
+    if asked.model is not None:
+        return asked.model
+    return next((each.text for each in model_names(setup) if each.text), None)
+
+
+def _model(setup: Setup, asked: Asked) -> Any:
+    """Return the model; one that only the files name need not be known here."""
+    name = _name(setup, asked)
+    if name is None:
+        return None
+    if asked.model is None and not _is_shipped(name):
+        return None
+    request = parse_request({"model": name})
+    return load_model(request.model, allow_paths=asked.allow_paths)[0]
+
+
+def _is_shipped(name: Any) -> bool:
+    """Return whether a model is in the catalogue: a file under review may send nobody to the network."""
+    return isinstance(name, str) and records.model(name) is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Estimated:
+    """The layout's facts, and what to say of them."""
+
+    facts: Facts | None = None
+    notes: tuple[str, ...] = ()
+
+
+def _estimated(setup: Setup, asked: Asked) -> _Estimated:
+    """Return what the files amount to, and what the planner would do in their place."""
+    if setup.model is None:
+        text = "not estimated: no model is named (--model, with --gpus and --gpu)"
+        return _Estimated(notes=(text,))
+    cluster = dict(asked.cluster) or cluster_fields(setup)
+    if not cluster:
+        return _Estimated(notes=("not estimated: how many GPUs is not said (--gpus)",))
+    payload = _payload(setup, asked, cluster)
+    try:
+        request = parse_request(payload)
+        answer = answers.answer_estimate(request, allow_paths=asked.allow_paths)
+    except PlannerError as error:
+        return _Estimated(notes=(f"not estimated: {one_line(error.message)}",))
+    facts = read_facts({**answer, **_job(request)})
+    return _Estimated(
+        facts=facts,
+        notes=(_amounts_to(facts, answer, payload["strategy"]), *_instead(payload, facts, asked)),
+    )
+
+
+def _payload(setup: Setup, asked: Asked, cluster: Mapping[str, Any]) -> dict[str, Any]:
+    nodes = int(cluster.get("nodes", 1))
+    gpus = setup.cluster.world_size if setup.cluster else nodes * int(cluster["gpus_per_node"])
+    nodes = setup.cluster.nodes if setup.cluster else nodes
+    return {
+        "model": _name(setup, asked),
+        "cluster": dict(cluster),
+        "recipe": recipe_fields(setup) | dict(asked.recipe),
+        "strategy": strategy_fields(setup, gpus, nodes),
+    }
+
+
+def _job(request: Request) -> dict[str, Any]:
+    """Return the cluster as a plan's answer has it, for the title."""
+    resolved = resolve_cluster(request.cluster).cluster
+    return {
+        "job": {
+            "cluster": {
+                "gpu": resolved.gpu.name,
+                "world_size": resolved.world_size,
+                "nodes": resolved.nodes,
+            }
+        }
+    }
+
+
+def _amounts_to(facts: Facts, answer: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
+    """Return the layout in a sentence."""
+    strategy = answer["strategy"]
+    is_said = bool(asked.get("micro_batch_size"))
+    words = [
+        facts.text("family"),
+        f"micro-batch {strategy['micro_batch_size']}{'' if is_said else ' (assumed: nothing says it)'}",
+        f"{strategy['gradient_accumulation_steps']} accumulated",
+        f"recompute {strategy['recompute']}",
+    ]
+    if strategy["offload"] != "none":
+        words.append(f"offload {strategy['offload']}")
+    step = f"{facts.text('time.step_seconds')} a step, {facts.text('tokens_per_second_per_gpu')} tokens/s per GPU"
+    return f"amounts to {', '.join(words)}: {step}"
+
+
+def _instead(payload: Mapping[str, Any], facts: Facts, asked: Asked) -> tuple[str, ...]:
+    """Return what the planner would take for the same run, and what that gains."""
+    strategy = payload["strategy"]
+    batch = strategy.get("micro_batch_size"), strategy.get("gradient_accumulation_steps")
+    recipe = dict(payload["recipe"])
+    try:
+        request = parse_request(
+            {
+                "model": payload["model"],
+                "cluster": payload["cluster"],
+                "recipe": recipe | _global(payload, batch),
+            }
+        )
+        _, plan = answers.suggest(request, allow_paths=asked.allow_paths)
+    except PlannerError as error:
+        return (f"the planner finds nothing better: {one_line(error.message)}",)
+    chosen = plan.chosen
+    seconds, memory = float(chosen.step_time.step_seconds), float(chosen.memory.reserved_bytes)
+    now, held = (
+        facts.amount("time.step_seconds") or 0.0,
+        facts.amount("memory.reserved_bytes") or 0.0,
+    )
+    layout = chosen.strategy.contract()
+    what = (
+        f"{chosen.strategy.family}, micro-batch {layout['micro_batch_size']},"
+        f" {layout['gradient_accumulation_steps']} accumulated, recompute {layout['recompute']}"
+    )
+    fits = facts.values["fits"] is True
+    if fits and seconds > now * (1 - _NOTABLY):
+        return (f"the planner finds nothing notably faster (it would take {what})",)
+    gain = f"{format_percent(1 - seconds / now)} less" if fits and now else "which fits"
+    text = (
+        f"the planner would take {what}: {format_seconds(seconds)} a step ({gain}),"
+        f" {format_bytes(memory)} per GPU in place of {format_bytes(held)}"
+    )
+    return (text,)
+
+
+def _global(payload: Mapping[str, Any], batch: tuple[int | None, int | None]) -> dict[str, int]:
+    """Return the global batch that the files have, where they say it."""
+    micro, steps = batch
+    if not micro or not steps:
+        return {}
+    strategy, cluster = payload["strategy"], payload["cluster"]
+    request = parse_request({"model": "gpt2", "cluster": cluster})
+    gpus = resolve_cluster(request.cluster).cluster.world_size
+    divided = 1
+    for name in ("tensor_parallel_size", "pipeline_parallel_size", "context_parallel_size"):
+        divided *= strategy.get(name, 1)
+    return {"global_batch_size": micro * steps * max(1, gpus // divided)}

@@ -1,0 +1,202 @@
+"""What rules of configurations say of other tools, tried on those tools; their keys, against the installed ones."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+from accelerate.commands.config.config_args import ClusterConfig  # type: ignore[import-untyped]
+from accelerate.commands.launch import launch_command_parser  # type: ignore[import-untyped]
+from accelerate.parallelism_config import ParallelismConfig  # type: ignore[import-untyped]
+from accelerate.utils import FullyShardedDataParallelPlugin  # type: ignore[import-untyped]
+from torch.distributed.run import get_args_parser
+from transformers import TrainingArguments
+from transformers.models.gpt2 import GPT2PreTrainedModel
+from transformers.models.llama import LlamaPreTrainedModel
+
+from planner.catalog.configs import known_keys, launchers, layer_classes, trainer_fields
+
+DEEPSPEED = """
+import json, sys
+from deepspeed.runtime.config import DeepSpeedConfig
+from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
+said = []
+for config in json.load(sys.stdin):
+    try:
+        DeepSpeedConfig(config)
+        said.append("")
+    except Exception as error:
+        said.append(f"{type(error).__name__}: {error}")
+names = sorted({name for key, field in DeepSpeedZeroConfig.model_fields.items() for name in (key, field.alias) if name})
+print("ANSWER" + json.dumps([said, names]))
+"""
+REFUSED: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"train_batch_size": 7, "train_micro_batch_size_per_gpu": 2}, "not equal"),
+    (
+        {
+            "train_batch_size": 64,
+            "train_micro_batch_size_per_gpu": 4,
+            "gradient_accumulation_steps": 1,
+        },
+        "not equal",
+    ),
+    ({"train_micro_batch_size_per_gpu": "auto"}, "Error"),
+    (
+        {"train_micro_batch_size_per_gpu": 1, "fp16": {"enabled": True}, "bf16": {"enabled": True}},
+        "simultaneously",
+    ),
+    ({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 4}}, "stage"),
+    (
+        {"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 1, "overlap_com": 1}},
+        "overlap_com",
+    ),
+    ({"train_micro_batch_size_per_gpu": 1, "sparse_attention": {}}, "removed"),
+    (
+        {
+            "train_micro_batch_size_per_gpu": 1,
+            "zero_optimization": {"stage": 2, "mics_shard_size": 8},
+        },
+        "removed",
+    ),
+)
+TAKEN: tuple[dict[str, Any], ...] = (
+    {
+        "train_micro_batch_size_per_gpu": 1,
+        "zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}},
+    },
+    {
+        "train_micro_batch_size_per_gpu": 1,
+        "zero_optimization": {"stage": 0, "offload_optimizer": {"device": "cpu"}},
+    },
+    {"train_micro_batch_size_per_gpu": 1, "anything_at_the_top": 1},
+)
+"""What rules call wrong though DeepSpeed reads it: it does nothing."""
+
+
+@pytest.fixture(scope="module")
+def deepspeed() -> tuple[list[str], list[str]]:
+    configs = [*(config for config, _ in REFUSED), *TAKEN]
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", DEEPSPEED],
+        input=json.dumps(configs),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    said, names = json.loads(ended.stdout.rpartition("ANSWER")[2])
+    return said, names
+
+
+def test_deepspeed_refuses_what_rules_call_errors(deepspeed: tuple[list[str], list[str]]) -> None:
+    said, names = deepspeed
+    for (config, words), told in zip(REFUSED, said, strict=False):
+        assert words in told, config
+    assert said[len(REFUSED) :] == [""] * len(TAKEN)
+    assert sorted(known_keys("deepspeed").sections["zero_optimization"]) == names
+    assert known_keys("deepspeed").version == version("deepspeed")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"fp16": True, "bf16": True}, "both|bf16"),
+        ({"load_best_model_at_end": True, "save_strategy": "epoch"}, "to match"),
+        (
+            {"load_best_model_at_end": True, "eval_strategy": "steps", "eval_steps": 200},
+            "round multiple",
+        ),
+        ({"dataloader_prefetch_factor": 2}, "dataloader_num_workers > 0"),
+        ({"lr_scheduler_type": "reduce_lr_on_plateau"}, "requires an eval strategy"),
+        ({"fsdp": ["hybrid_shard"]}, "only available with FSDP1"),
+        ({"tf32": True}, "requires Ampere"),
+    ],
+)
+def test_the_trainer_refuses_what_rules_call_errors(
+    arguments: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        TrainingArguments(output_dir=str(tmp_path), save_steps=500, **arguments)
+
+
+def test_the_trainer_does_not_read_fsdp_config_without_fsdp(tmp_path: Path) -> None:
+    arguments = TrainingArguments(output_dir=str(tmp_path), fsdp_config={"version": 1})
+    assert arguments.fsdp_plugin_args is None
+
+
+@pytest.mark.parametrize("name", sorted(trainer_fields().renamed))
+def test_a_renamed_field_is_gone(name: str) -> None:
+    assert name not in {field.name for field in dataclasses.fields(TrainingArguments)}
+
+
+def test_the_fields_and_defaults_are_the_trainers() -> None:
+    fields = {
+        field.name: field.default for field in dataclasses.fields(TrainingArguments) if field.init
+    }
+    known = trainer_fields()
+    assert known.names == set(fields)
+    assert known.version == version("transformers")
+    for name, value in known.defaults.items():
+        assert getattr(fields[name], "value", fields[name]) == value, name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"reshard_after_forward": "FULL_SHARD"}, "invalid truth value"),
+        ({"forward_prefetch": True}, "forward_prefetch"),
+        ({"state_dict_type": "LOCAL_STATE_DICT"}, "LOCAL_STATE_DICT"),
+    ],
+)
+def test_fsdp_2_refuses_what_rules_call_errors(arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        FullyShardedDataParallelPlugin(fsdp_version=2, **arguments)
+
+
+def test_fsdp_2_drops_options_of_fsdp_1() -> None:
+    plugin = FullyShardedDataParallelPlugin(
+        fsdp_version=2, use_orig_params=True, backward_prefetch="BACKWARD_PRE"
+    )
+    assert (plugin.use_orig_params, plugin.backward_prefetch) == (None, None)
+    assert plugin.reshard_after_forward is True
+
+
+def test_accelerate_refuses_replicas_beside_tensor_parallelism() -> None:
+    with pytest.raises(ValueError, match="pure data parallelism"):
+        ParallelismConfig(dp_replicate_size=2, tp_size=4)
+
+
+def test_accelerate_refuses_an_unknown_key_at_the_top_alone(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text("distributed_type: MULTI_GPU\nmixed_precison: bf16\n")
+    with pytest.raises(ValueError, match="unknown keys"):
+        ClusterConfig.from_yaml_file(str(file))
+    file.write_text(
+        "distributed_type: FSDP\nfsdp_config: {fsdp_cpu_offload: true}\nmixed_precision: no\n"
+    )
+    read = ClusterConfig.from_yaml_file(str(file))
+    assert read.mixed_precision is False
+    assert "fsdp_cpu_offload" not in {
+        each.dest for each in vars(launch_command_parser())["_actions"]
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "parser"), [("torchrun", get_args_parser), ("accelerate", launch_command_parser)]
+)
+def test_the_flags_are_the_launchers(name: str, parser: Callable[[], Any]) -> None:
+    known = launchers()[name]
+    actions = [each for each in vars(parser())["_actions"] if each.option_strings]
+    switches = {flag for each in actions if each.nargs == 0 for flag in each.option_strings}
+    values = {flag for each in actions if each.nargs != 0 for flag in each.option_strings}
+    assert (set(known.switches), set(known.values)) == (switches, values)
+
+
+def test_layer_classes_are_those_that_transformers_does_not_split() -> None:
+    assert layer_classes()["gpt2"] == tuple(vars(GPT2PreTrainedModel)["_no_split_modules"])
+    assert layer_classes()["llama"] == tuple(vars(LlamaPreTrainedModel)["_no_split_modules"])

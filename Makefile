@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadscope -
 NEWEST_PYTHON := --config-file= --no-site-packages --ignore-missing-imports --python-version 3.15 \
   --enable-error-code deprecated --cache-dir .mypy_cache/newest
 
-.PHONY: help demo test test-pythons coverage serve bench bench-api attack-api fuzz-api fit-collectives accuracy-cross accuracy-anchored clean
+.PHONY: help demo test test-pythons coverage serve bench bench-api bench-page attack-api fuzz-api fit-collectives accuracy-cross clean accuracy-anchored
 
 help:
 	@echo "make demo    install the planner and plan gpt2 on 4 GPUs"
@@ -19,6 +19,7 @@ help:
 	@echo "make serve   web form and REST on http://127.0.0.1:8000"
 	@echo "make bench   time the command line and the search"
 	@echo "make bench-api   time the service beside a bare FastAPI"
+	@echo "make bench-page   time until a person sees a page, in Chromium"
 	@echo "make attack-api   attack the service, each way for a minute, and time its probe meanwhile"
 	@echo "make fuzz-api     ask every GET route what schemathesis makes of its description"
 	@echo "make accuracy-cross   fit constants anew without each source of published runs"
@@ -75,6 +76,10 @@ bench: $(VENV)/test.stamp
 
 bench-api: $(VENV)/test.stamp
 	$(BIN)/python tests/bench_api.py
+
+bench-page: $(VENV)/test.stamp
+	tests/install-browser
+	$(BIN)/python tests/bench_page.py
 
 attack-api: $(VENV)/test.stamp
 	$(BIN)/python tests/attack_service.py --seconds 60

@@ -59,6 +59,10 @@ _PARAMETERS: Mapping[str, str] = {path: name for name, (path, _) in _FIELDS.item
     "strategy.zero_stage": "strategy",
 }
 """The parameter that sets a field."""
+_WEIGHED = ("gpus_per_node", "optimizer", "attention", "loss")
+"""What is assumed aloud, or left open, where nobody says it."""
+BESIDE = ("vs", "planner")
+"""Parameters of a page that are no part of its question."""
 _NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
 _WHOLE_NUMBER = re.compile(r"[+-]?\d{1,18}")
 
@@ -72,15 +76,20 @@ class Question:
     payload: Mapping[str, Any]
     """The body of the same question over REST."""
     request: Request
+    versus: str = ""
+    """The question that its plan is to be compared with: whole, or what it says otherwise."""
+    made_by: str = ""
+    """The planner's version that made the link, where it says so."""
 
     @property
     def query(self) -> str:
         """Return the shortest query string that asks the same."""
-        return urlencode(self.values)
+        return urlencode(self.short)
 
-    def query_with(self, **changed: str) -> str:
-        """Return the query string of the same question with other values."""
-        return urlencode({**self.values, **changed})
+    @property
+    def short(self) -> dict[str, str]:
+        """Return the parameters without those that say what holds unsaid."""
+        return {name: text for name, text in self.values.items() if not _goes_unsaid(name, text)}
 
 
 def form_values(query: Iterable[tuple[str, str]]) -> dict[str, str]:
@@ -99,6 +108,7 @@ def read_question(query: Iterable[tuple[str, str]]) -> Question:
         InvalidRequestError: with every parameter that is unknown, else every one that is wrong.
     """
     values = form_values(query)
+    versus, made_by = (values.pop(name, "") for name in BESIDE)
     unknown = [name for name in values if name not in _known()]
     if unknown:
         raise InvalidRequestError(tuple(_unknown_parameter(name) for name in unknown))
@@ -115,7 +125,21 @@ def read_question(query: Iterable[tuple[str, str]]) -> Question:
             for part in parts:
                 section = section.setdefault(part, {})
             section[last] = _value(text, info)
-    return Question(values=values, payload=payload, request=parse_request(payload))
+    return Question(
+        values=values,
+        payload=payload,
+        request=parse_request(payload),
+        versus=versus,
+        made_by=made_by,
+    )
+
+
+def _goes_unsaid(name: str, text: str) -> bool:
+    """Return whether a parameter says what holds without it, to the last assumption."""
+    path, info = _FIELDS.get(name, ("", None))
+    if info is None or info.default is None or path.startswith("strategy.") or name in _WEIGHED:
+        return False
+    return bool(_value(text, info) == info.default)
 
 
 def control_of(field: str) -> str:

@@ -4,17 +4,20 @@ Nothing here knows the server: it may be called in any process.
 """
 
 import json
+from dataclasses import asdict
 from typing import TypeAlias
 
 from planner import answers
 from planner.advice.plan import Plan
-from planner.core.errors import PlannerError
+from planner.core.errors import InvalidInputError, PlannerError
 from planner.generate.archive import zip_files
 from planner.generate.write_bundle import bundle_files
 from planner.request.schema import Resolved
 from web.form import Question, read_question
 from web.pages import render
+from web.permalink import other_question
 from web.result import result
+from web.versus import Answered, Versus, groups, side_by_side, versus
 
 Query: TypeAlias = tuple[tuple[str, str], ...]
 """The names and values of a query string, in its order."""
@@ -28,15 +31,32 @@ def draw_plan(query: Query, base_url: str) -> str:
         _files(resolved, plan)
     except PlannerError as error:
         refusal = error
+    before = _versus(Answered(question=question, plan=plan))
     page = result(question, resolved, plan, refusal=refusal, base_url=base_url)
-    return render("plan.html", **page)
+    return render("plan.html", **page, versus=before)
+
+
+def draw_comparison(query: Query) -> str:
+    """Return the page of two plans side by side."""
+    return render("compare.html", **side_by_side(*_compared(query)))
+
+
+def comparison_as_json(query: Query) -> bytes:
+    """Return the rows of two plans side by side, and what each was asked for."""
+    one, other = _compared(query)
+    answer = {
+        "a": {"query": one.question.query, "problem": one.problem},
+        "b": {"query": other.question.query, "problem": other.problem},
+        "groups": [asdict(group) for group in groups(one, other)],
+    }
+    return _json(answer)
 
 
 def plan_as_json(query: Query) -> bytes:
     """Return what POST /v1/suggest answers."""
     _, resolved, plan = _plan(query)
     answer = answers.answer_plan(resolved, plan, None)
-    return json.dumps(answer, allow_nan=False, separators=(",", ":")).encode("ascii")
+    return _json(answer)
 
 
 def zip_plan(query: Query) -> bytes:
@@ -49,6 +69,39 @@ def _plan(query: Query) -> tuple[Question, Resolved, Plan]:
     question = read_question(query)
     resolved, plan = answers.suggest(question.request, allow_paths=False)
     return question, resolved, plan
+
+
+def _versus(answered: Answered) -> Versus | None:
+    """Return what to say of the plan that a page's link was on, if it was on one."""
+    text = answered.question.versus
+    if not text:
+        return None
+    return versus(answered, _answered(other_question(answered.question.short, text)))
+
+
+def _compared(query: Query) -> tuple[Answered, Answered]:
+    """Return the plans of `a` and `b`, of which `b` may say only what it has otherwise."""
+    said = dict(query)
+    if not said.keys() >= {"a", "b"}:
+        raise InvalidInputError(
+            "two plans are compared: a and b", hint="follow a link of a plan", field="a"
+        )
+    one = other_question({}, said["a"])
+    return _answered(one), _answered(other_question(one.short, said["b"]))
+
+
+def _answered(question: Question) -> Answered:
+    """Return a question with its plan, or with why there is none."""
+    try:
+        _, plan = answers.suggest(question.request, allow_paths=False)
+    except PlannerError as error:
+        problem = f"{error.message} ({error.hint})" if error.hint else error.message
+        return Answered(question=question, problem=problem)
+    return Answered(question=question, plan=plan)
+
+
+def _json(answer: object) -> bytes:
+    return json.dumps(answer, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
 def _files(resolved: Resolved, plan: Plan) -> dict[str, str]:

@@ -2,9 +2,12 @@
 
 import json
 import shlex
+from dataclasses import dataclass
+from importlib.metadata import version
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
+from urllib.parse import parse_qsl, urlencode
 
 from markupsafe import Markup
 
@@ -12,12 +15,8 @@ from planner.advice.alternatives import ParetoPoint
 from planner.advice.plan import Plan
 from planner.core.errors import PlannerError
 from planner.core.units import format_bytes, format_fraction, format_seconds
-from planner.domain.cluster import Cluster
-from planner.domain.strategy import DATA_NAMES, Layout
-from planner.hardware.placement import cuda_visible_devices
 from planner.memory.phases import PHASES
 from planner.parallel.schedule import Span, Timeline
-from planner.report.cluster import rings_table
 from planner.report.plan import (
     MOST_ROWS,
     alternatives_table,
@@ -29,19 +28,30 @@ from planner.report.plan import (
     trade_offs_table,
 )
 from planner.report.summary import Tile, chips, heading, tiles, verdict
-from planner.report.text import FLAGS, communication_figure
+from planner.report.text import communication_figure
 from planner.report.timeline import timeline
 from planner.request.schema import Resolved
 from planner.search.candidate import memory_of_stages
 from web.chart import SLIM, Scale, TermRow, meter, rows, stacked_bar
 from web.form import Question, command_line
-from web.islands import picture
 from web.memory_figures import memory_figures
-from web.node_text import legend, title
-from web.node_tree import node_tree
+from web.permalink import opening, otherwise, permalink
 from web.scatter import Point, draw_scatter
 from web.stages import draw_stages
 from web.timeline import draw_timeline
+from web.what_if import what_ifs
+from web.wiring import wiring
+
+_LONGEST_VERSION = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowLinks:
+    """Where a row of layouts leads; "" where it leads nowhere."""
+
+    plan: str = ""
+    """The query that opens its layout."""
+    compare: str = ""
 
 
 def result(
@@ -72,12 +82,13 @@ def result(
         "ledgers": (_memory(plan), _time(plan)),
         "memory_figures": memory_figures(plan.job, plan.chosen),
         "assumptions": resolved.assumptions,
-        "notes": _notes(resolved, plan),
-        "node": _node(plan.job.cluster),
-        "flags": FLAGS,
+        "notes": _notes(question, resolved, plan),
+        "node": wiring(plan.job.cluster),
         "alternatives": alternatives_table(plan),
         "without_files": reasons_without_files(plan),
-        "queries": _queries(question, plan),
+        "row_links": _rows_of_layouts(question, plan),
+        "permalink": permalink(question),
+        "what_ifs": what_ifs(question, resolved, plan),
         "trade_offs": trade_offs_table(plan),
         "scatter": _scatter(question, plan),
         "rejected": shown_rejected(plan),
@@ -94,31 +105,24 @@ def result(
     }
 
 
-def _notes(resolved: Resolved, plan: Plan) -> list[str]:
+def _notes(question: Question, resolved: Resolved, plan: Plan) -> list[str]:
     """Return the notes, without what the section on the topology says."""
     topology = plan.job.cluster.topology
     findings = topology.findings if topology else ()
     shown = {f"{finding.message} ({finding.code})" for finding in findings}
     communication = communication_figure(plan.chosen)
     said = [communication.text] if communication else []
-    return [*said, *(note for note in resolved.notes if note not in shown)]
+    kept = (note for note in resolved.notes if note not in shown)
+    return [*_of_another_version(question), *said, *kept]
 
 
-def _node(cluster: Cluster) -> dict[str, Any] | None:
-    """Return how a node is wired and what that is worth to its ranks, if a topology was read."""
-    if cluster.topology is None:
-        return None
-    order = cluster.gpu_order or tuple(range(cluster.gpus_per_node))
-    node = node_tree(cluster.topology, order)
-    return {
-        "title": title(node),
-        "picture": picture(node),
-        "legend": tuple(legend(node)),
-        "rings": rings_table(cluster.group_links, cluster.gpus_per_node),
-        "order": [f"GPU{gpu}" for gpu in order],
-        "devices": cuda_visible_devices(order),
-        "findings": cluster.topology.findings,
-    }
+def _of_another_version(question: Question) -> list[str]:
+    """Return a note where another version of the planner made the link."""
+    now = version("planner")
+    if question.made_by in {"", now}:
+        return []
+    made_by = question.made_by[:_LONGEST_VERSION]
+    return [f"the link was made by planner {made_by}, and this is {now}: figures may differ"]
 
 
 def _tiles(plan: Plan) -> tuple[tuple[Tile, Markup], ...]:
@@ -188,7 +192,7 @@ def _scatter(question: Question, plan: Plan) -> Markup:
             candidate=point.candidate,
             gpus=point.gpus,
             href=_link(question, plan, point),
-            is_chosen=point.candidate.strategy == plan.chosen.strategy,
+            is_chosen=_is_choice(plan, point),
         )
         for point in shown_points(plan)
     ]
@@ -201,31 +205,37 @@ def _scatter(question: Question, plan: Plan) -> Markup:
     )
 
 
+def _is_choice(plan: Plan, point: ParetoPoint) -> bool:
+    is_here = point.gpus == plan.job.cluster.world_size
+    return is_here and point.candidate.strategy == plan.chosen.strategy
+
+
 def _link(question: Question, plan: Plan, point: ParetoPoint) -> str:
-    """Return where a point's layout is asked for; "" for the choice, and on other GPUs."""
-    is_elsewhere = point.gpus != plan.job.cluster.world_size
-    if is_elsewhere or point.candidate.strategy == plan.chosen.strategy:
+    """Return where a point's layout is asked for; "" for the choice."""
+    if _is_choice(plan, point):
         return ""
-    return "/plan?" + question.query_with(**_pins(point.candidate.strategy))
+    fewer = None if point.gpus == plan.job.cluster.world_size else point.gpus
+    return "/plan?" + opening(question, plan, point.candidate.strategy, fewer)
 
 
-def _queries(question: Question, plan: Plan) -> list[str]:
-    """Return the query that asks for each row of the table of alternatives."""
-    alternatives = (alternative.candidate for alternative in plan.alternatives[:MOST_ROWS])
-    loss = plan.job.recipe.loss
-    of_job = {} if loss == "standard" else {"loss": loss}
+def _rows_of_layouts(question: Question, plan: Plan) -> list[RowLinks]:
+    """Return where each row of the table of alternatives leads, the choice's first."""
+    opened = [
+        opening(question, plan, alternative.candidate.strategy)
+        for alternative in plan.alternatives[:MOST_ROWS]
+    ]
     return [
-        question.query_with(**of_job, **_pins(candidate.strategy))
-        for candidate in (plan.chosen, *alternatives)
+        RowLinks(),
+        *(RowLinks(plan=query, compare=_beside(question, query)) for query in opened),
     ]
 
 
-def _pins(s: Layout) -> dict[str, str]:
-    """Return the parameters that ask for this very layout: every field of it."""
-    pinned = {name: str(value) for name, value in s.contract().items() if value is not None}
-    pinned["strategy"] = DATA_NAMES[int(pinned.pop("zero_stage"))]
-    pinned["sequence_parallel"] = pinned["sequence_parallel"].lower()
-    return pinned
+def _beside(question: Question, query: str) -> str:
+    """Return where the plan stands beside another; "" for a question as long as a topology."""
+    if "topology" in question.values:
+        return ""
+    b = otherwise(dict(parse_qsl(query)), question.short)
+    return "/compare?" + urlencode({"a": question.query, "b": b})
 
 
 def _pipeline(plan: Plan) -> dict[str, Any] | None:

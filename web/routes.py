@@ -5,18 +5,21 @@ from hashlib import sha256
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, TypeVar
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, FastAPI, Request, Response
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, RedirectResponse
 from fastapi.staticfiles import StaticFiles
 
 from planner.core.errors import PlannerError, problems_of
 from planner.report import glossary
+from web import sheet_routes
 from web.controls import EXAMPLES, fieldsets, labels
 from web.form import form_values
-from web.jobs import draw_plan, plan_as_json, zip_plan
+from web.jobs import comparison_as_json, draw_comparison, draw_plan, plan_as_json, zip_plan
 from web.more_controls import more_fieldsets
 from web.pages import STATIC, render
+from web.permalink import remedy_links
 
 router = APIRouter(include_in_schema=False)
 
@@ -24,7 +27,8 @@ ResultT = TypeVar("ResultT")
 
 _FORM_PATHS = frozenset({"/", "/plan", "/plan.zip"})
 """Where an error belongs above the form that caused it."""
-_PAGE_PATHS = frozenset({*_FORM_PATHS, "/rules", "/terms", "/docs"})
+_LISTS = ("/rules", "/terms", *sheet_routes.PATHS)
+_PAGE_PATHS = frozenset({*_FORM_PATHS, *_LISTS, "/compare", "/docs"})
 _FINDINGS = {
     "DOC": "Found in a script",
     "TIM": "Found in timings",
@@ -40,12 +44,16 @@ _group = attrgetter("group")
 @router.get("/")
 def form_page(request: Request) -> HTMLResponse:
     """Show the form, filled in from the query string."""
-    return HTMLResponse(render("form.html", **_form(request), title="", problems=()))
+    return HTMLResponse(render("form.html", **_form(request), title="", problems=(), remedies=()))
 
 
 @router.get("/plan")
-async def plan_page(request: Request) -> HTMLResponse:
-    """Show the plan that the query string asks for."""
+async def plan_page(request: Request) -> Response:
+    """Show the plan that the query string asks for, under the address that says no more."""
+    said = request.query_params.multi_items()
+    values = form_values(said)
+    if 0 < len(values) < len(said):
+        return RedirectResponse("/plan?" + urlencode(values))
     page = await _planned(request, draw_plan, str(request.base_url))
     return HTMLResponse(page, headers=_tag(page.encode()))
 
@@ -63,6 +71,20 @@ async def plan_zip(request: Request) -> Response:
     archive = await _planned(request, zip_plan)
     headers = {"Content-Disposition": 'attachment; filename="plan.zip"', **_tag(archive)}
     return Response(archive, media_type="application/zip", headers=headers)
+
+
+@router.get("/compare")
+async def compare_page(request: Request) -> HTMLResponse:
+    """Show the plans of two questions side by side."""
+    page = await _planned(request, draw_comparison)
+    return HTMLResponse(page, headers=_tag(page.encode()))
+
+
+@router.get("/compare.json")
+async def compare_json(request: Request) -> Response:
+    """Return the rows of two plans side by side."""
+    answer = await _planned(request, comparison_as_json)
+    return Response(answer, media_type="application/json", headers=_tag(answer))
 
 
 @router.get("/rules")
@@ -123,7 +145,12 @@ def error_page(request: Request, error: PlannerError, title: str) -> str | None:
     """
     if not _wants_page(request):
         return None
-    context = {"title": title, "problems": problems_of(error), "labels": {}}
+    context = {
+        "title": title,
+        "problems": problems_of(error),
+        "remedies": remedy_links(request.query_params.multi_items(), error),
+        "labels": {},
+    }
     if request.url.path not in _FORM_PATHS:
         return render("error.html", **context)
     return render("form.html", **{**context, **_form(request)})
@@ -131,6 +158,7 @@ def error_page(request: Request, error: PlannerError, title: str) -> str | None:
 
 def mount(app: FastAPI) -> None:
     """Add the pages, and what they are drawn with, to an app."""
+    app.include_router(sheet_routes.router)
     app.include_router(router)
     app.mount("/static", StaticFiles(directory=STATIC))
 
@@ -139,7 +167,9 @@ def _wants_page(request: Request) -> bool:
     path = request.url.path
     if path.startswith("/v1/") or path.endswith(".json"):
         return False
-    is_page = path in _PAGE_PATHS - {"/plan.zip"} or path.startswith(("/rules/", "/terms/"))
+    is_page = path in _PAGE_PATHS - {"/plan.zip"} or path.startswith(
+        tuple(f"{each}/" for each in _LISTS)
+    )
     return is_page or "text/html" in request.headers.get("accept", "")
 
 

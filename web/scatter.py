@@ -13,8 +13,8 @@ from markupsafe import Markup
 from planner.core.units import format_bytes, format_gpus, format_seconds
 from planner.search.candidate import Candidate
 
-_HEIGHT = 220
-_TOP, _BOTTOM = 14, 192
+_HEIGHT = 196
+_TOP, _BOTTOM = 14, 168
 """Between which points lie; the axis of memory is below."""
 _LEFT_PERCENT, _RIGHT_PERCENT = 10.0, 97.0
 _RADIUS = 7

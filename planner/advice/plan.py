@@ -21,6 +21,7 @@ from planner.advice.choice import Choice, choose, choose_from, on_fewer_gpus, sm
 from planner.advice.confidence import Confidence, confidence
 from planner.advice.launch import Instead, fastest_written
 from planner.advice.other_network import on_other_network
+from planner.advice.path import Node, decision_path
 from planner.advice.rules import Finding, Situation
 from planner.domain.job import Job
 from planner.search.candidate import Candidate
@@ -70,6 +71,8 @@ class Plan:
     """The fastest first."""
     search: SearchSummary
     confidence: Confidence
+    path: tuple[Node, ...] = ()
+    """Through the decision tree, its last node the branch that the job took."""
     options: tuple[ClusterOption, ...] = ()
     """By number of GPUs, those that fit; only where their number was open."""
     spare_gpus: int = 0
@@ -127,6 +130,7 @@ def make_plan(job: Job, pinned: PinnedFields | None = None, objective: str = "ti
             seconds=time.perf_counter() - started,
         ),
         confidence=confidence(job, chosen),
+        path=decision_path(choice.situation, choice.findings[0].code),
         instead=_instead(job, chosen, pinned or {}),
     )
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from planner.core.errors import InvalidInputError, NothingFitsError
+from planner.core.errors import InvalidInputError, NothingFitsError, Remedy
 from planner.core.units import format_bytes
 from planner.domain.job import Job
 from planner.domain.strategy import divisors, nearest_multiples, rows
@@ -55,14 +55,15 @@ def nothing_fits(result: SearchResult, pinned: PinnedFields | None) -> NothingFi
     if needed <= usable:
         row, needed, usable, place = *_least_of_host(result), "of each node's memory"
     strategy = result.table.at(row)
+    found = (*remedies(job, pinned), *_offload(result))
     return NothingFitsError(
         f"nothing fits: the smallest layout ({strategy.family}, micro-batch"
         f" {strategy.micro_batch_size}, recompute {strategy.recompute}) needs"
         f" {format_bytes(needed)} of {format_bytes(usable)} {place},"
         f" {format_bytes(needed - usable)} too much",
-        hint="; ".join([*remedies(job, pinned), *_offload(result)])
-        or "use a smaller model or larger GPUs",
+        hint="; ".join(each.text for each in found) or "use a smaller model or larger GPUs",
         field="cluster",
+        remedies=found,
     )
 
 
@@ -75,13 +76,14 @@ def _least_of_host(result: SearchResult) -> tuple[int, float, float]:
     return int(on_gpu[row]), float(needed[row]), host.available_bytes
 
 
-def _offload(result: SearchResult) -> list[str]:
+def _offload(result: SearchResult) -> list[Remedy]:
     """Return the offload that fits on the GPUs, with what it needs of a node, where that is unknown."""
     fitting = np.flatnonzero(result.fits & result.table.offloads_optimizer)
     if result.job.cluster.host_memory_bytes or not len(fitting):
         return []
     needed = estimate_host_memory(result.job, rows(result.table, fitting)).training_bytes
     s = result.table.at(int(fitting[np.argmin(needed)]))
-    return [
+    text = (
         f"--offload {s.offload} would fit, in {format_bytes(np.min(needed))} of each node's memory"
-    ]
+    )
+    return [Remedy(text=text, field="strategy.offload", value=str(s.offload))]

@@ -73,8 +73,26 @@ class HubUnreachableError(ModelNotFoundError):
     """The Hub gave no answer, and there is no cached copy."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedy:
+    """One change after which a job fits, on its own."""
+
+    text: str
+    """As a hint says it, with the flag."""
+    field: str
+    """Of the request, that it sets."""
+    value: str
+    """"" leaves the field out."""
+
+
 class NothingFitsError(PlannerError):
     """No layout fits the GPUs; the message says by how much."""
+
+    def __init__(
+        self, message: str, hint: str = "", field: str = "", remedies: tuple[Remedy, ...] = ()
+    ) -> None:
+        super().__init__(message, hint, field)
+        self.remedies = remedies
 
 
 def did_you_mean(name: str, known: Iterable[str], most: int = 3) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from planner.core.errors import Remedy
 from planner.core.term import Column
 from planner.core.units import format_bytes, format_seconds
 from planner.domain.cluster import Cluster, Link
@@ -177,46 +178,54 @@ def smallest_layout(job: Job) -> Candidate:
     return estimate(job, table.at(int(np.argmin(reserved))))
 
 
-def remedies(job: Job, pinned: PinnedFields | None) -> list[str]:
+def remedies(job: Job, pinned: PinnedFields | None) -> list[Remedy]:
     """Return changes that were tried and make the job fit, each on its own: the least of people's first."""
     if pinned and fits_somehow(job):
-        return ["without the pinned strategy it fits"]
-    texts = [
-        f"{name} would fit ({flag})"
-        + (_cost(changed) if changed.recipe.lora is not job.recipe.lora else "")
-        for name, flag, changed in _lighter(job)
+        return [Remedy(text="without the pinned strategy it fits", field="strategy", value="")]
+    found = [
+        Remedy(
+            text=f"{name} would fit ({flag})"
+            + (_cost(changed) if changed.recipe.lora is not job.recipe.lora else ""),
+            field=f"recipe.{field}",
+            value=value,
+        )
+        for name, flag, (field, value), changed in _lighter(job)
         if fits_somehow(changed)
     ]
     length = next(
         (n for n in _shorter(job) if fits_somehow(_with_recipe(job, sequence_length=n))), 0
     )
     if length:
-        texts.append(f"sequences of {length:,} tokens would fit (--seq-len {length})")
+        text = f"sequences of {length:,} tokens would fit (--seq-len {length})"
+        found.append(Remedy(text=text, field="recipe.sequence_length", value=str(length)))
     larger = next((each for each in _more_nodes(job) if fits_somehow(each)), None)
     if larger:
-        texts.append(f"{larger.cluster.world_size} GPUs would fit (--nodes {larger.cluster.nodes})")
-    return texts
+        cluster = larger.cluster
+        text = f"{cluster.world_size} GPUs would fit (--nodes {cluster.nodes})"
+        found.append(Remedy(text=text, field="cluster.nodes", value=str(cluster.nodes)))
+    return found
 
 
-def _lighter(job: Job) -> Iterator[tuple[str, str, Job]]:
-    """Yield what takes less of each parameter: its name, its flag and the job with it."""
+def _lighter(job: Job) -> Iterator[tuple[str, str, tuple[str, str], Job]]:
+    """Yield what takes less of each parameter: its name, its flag, its field with the value, the job with it."""
     recipe = job.recipe
     if recipe.optimizer_in_backward:
         accumulates = _with_recipe(job, optimizer_in_backward=False)
-        yield "a step after backward", "without --optimizer-in-backward", accumulates
+        setting = ("optimizer_in_backward", "false")
+        yield "a step after backward", "without --optimizer-in-backward", setting, accumulates
     for loss, changed in lighter_losses(job):
-        yield f"a {loss} loss", f"--loss {loss}", changed
+        yield f"a {loss} loss", f"--loss {loss}", ("loss", loss), changed
     for method, lora in _adapters(job, Layout()):
-        yield (
-            f"{method} of rank {lora.rank}",
-            f"--method {method.lower()}",
-            _with_recipe(job, lora=lora),
-        )
+        setting = ("method", method.lower())
+        changed = _with_recipe(job, lora=lora)
+        yield f"{method} of rank {lora.rank}", f"--method {method.lower()}", setting, changed
     if recipe.optimizer == "adamw" and "adamw-8bit" in job.framework.optimizers:
         eight_bit = _with_recipe(job, optimizer="adamw-8bit")
-        yield "8-bit AdamW", "--optimizer adamw-8bit", eight_bit
+        setting = ("optimizer", "adamw-8bit")
+        yield "8-bit AdamW", "--optimizer adamw-8bit", setting, eight_bit
     if recipe.precision.endswith("-mixed") and "bf16" in job.cluster.gpu.peak_flops:
-        yield "pure bf16", "--precision bf16", _with_recipe(job, precision="bf16")
+        pure = _with_recipe(job, precision="bf16")
+        yield "pure bf16", "--precision bf16", ("precision", "bf16"), pure
 
 
 def lighter_losses(job: Job) -> Iterator[tuple[str, Job]]:

@@ -6,13 +6,15 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from io import BytesIO
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
+from typing import Literal
 from urllib.parse import urlencode
 from zipfile import ZipFile
 
 import pytest
 import uvicorn
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from api.main import app
@@ -23,6 +25,39 @@ from web.pages import render
 from web.stages import draw_stages
 
 TOPOLOGIES = Path(__file__).parents[1] / "topologies"
+GPT2 = "/plan?model=gpt2&gpus_per_node=4"
+PIPELINE = "/plan?" + urlencode(
+    {
+        "model": "meta-llama/Llama-3.1-70B",
+        "gpu": "h100-sxm-80gb",
+        "gpus_per_node": "8",
+        "nodes": "4",
+        "framework": "megatron",
+    }
+)
+TOPOLOGY = (TOPOLOGIES / "dgx1-v100-cube-mesh.txt").read_text()
+EVERY_PAGE = {
+    "form": "/",
+    "plan": GPT2,
+    "what-if": "/plan?model=gpt2&gpus_per_node=8&vs=gpus_per_node%3D4",
+    "pipeline": PIPELINE,
+    "error": "/plan?model=gpt2&gpu=h1000",
+    "compare": "/compare?" + urlencode({"a": "model=gpt2&gpus_per_node=4", "b": "strategy=zero-3"}),
+    "topology": "/topology?" + urlencode({"topology": TOPOLOGY}),
+    "model": "/models/gpt2",
+    "models": "/models",
+    "gpu": "/gpus/a100-sxm-80gb",
+    "instances": "/instances",
+    "framework": "/frameworks/megatron",
+    "accuracy": "/accuracy/torchtitan",
+    "term": "/terms/zero-3",
+    "rules": "/rules",
+    "new": "/new",
+    "docs": "/docs",
+}
+WIDTHS = (320, 390, 768, 1280)
+SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+FOLDS = "() => document.querySelectorAll('details').forEach(each => each.open = true)"
 
 
 @pytest.fixture(scope="module")
@@ -242,12 +277,63 @@ def test_exact_bytes_open_without_script_and_stay_on_the_screen(visit: Visitor) 
     opened.check()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize(
-    "path", ["/", "/plan?model=gpt2&gpus_per_node=4", "/rules", "/terms", "/terms/zero-3", "/docs"]
-)
-def test_pages_fit_a_narrow_screen(visit: Visitor, path: str, scheme: str) -> None:
-    opened = visit(viewport={"width": 360, "height": 740}, color_scheme=scheme)
-    opened.page.goto(opened.origin + path)
-    assert opened.page.evaluate("document.documentElement.scrollWidth") <= 360
+@pytest.mark.parametrize("name", EVERY_PAGE)
+def test_axe_finds_nothing_and_nothing_leaves_the_screen(visit: Visitor, name: str) -> None:
+    opened = visit()
+    page = opened.page
+    page.goto(opened.origin + EVERY_PAGE[name])
+    folder = os.environ.get("SCREENSHOTS")
+    for width, scheme in product(WIDTHS, SCHEMES if folder else SCHEMES[:1]):
+        page.set_viewport_size({"width": width, "height": 800})
+        page.emulate_media(color_scheme=scheme)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        if folder:
+            page.screenshot(path=Path(folder) / f"{name}-{width}-{scheme}.png", full_page=True)
+    page.evaluate(FOLDS)
+    for scheme in SCHEMES:
+        page.emulate_media(color_scheme=scheme)
+        found = Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()
+
+
+def test_a_plan_is_at_most_2500_pixels_high_and_60_kilobytes(visit: Visitor) -> None:
+    opened = visit(viewport={"width": 1280, "height": 800})
+    for path, most_bytes in ((PIPELINE, 100_000), (GPT2, 60_000)):
+        answer = opened.page.goto(opened.origin + path)
+        assert answer is not None
+        assert len(answer.body()) <= most_bytes
+    assert opened.page.evaluate("document.documentElement.scrollHeight") <= 2500
+
+
+def test_a_plan_prints_black_on_white_from_a_dark_screen(visit: Visitor) -> None:
+    opened = visit(color_scheme="dark")
+    page = opened.page
+    page.goto(opened.origin + GPT2)
+    page.emulate_media(media="print")
+    colour = "element => getComputedStyle(element).color"
+    background = "getComputedStyle(document.body).backgroundColor"
+    assert page.evaluate(background) == "rgb(255, 255, 255)"
+    assert page.locator("h1").evaluate(colour) == "rgb(0, 0, 0)"
+    assert page.locator("a.code").first.evaluate(colour) == "rgb(0, 58, 99)"
+    printed = page.pdf(format="A4", print_background=False)
+    assert printed.count(b"/Type /Page\n") <= 2
+
+
+@pytest.mark.parametrize("java_script_enabled", [True, False])
+def test_a_change_is_followed_compared_and_taken_back(
+    visit: Visitor, *, java_script_enabled: bool
+) -> None:
+    opened = visit(java_script_enabled=java_script_enabled)
+    page = opened.page
+    page.goto(opened.origin + GPT2)
+    section = page.get_by_role("region", name="What if")
+    section.get_by_role("link", name="8", exact=True).click()
+    assert page.get_by_role("heading", level=1).inner_text().startswith("DDP over 8 GPUs")
+    banner = page.get_by_role("region", name="What the change does")
+    assert "GPUs per node 4" in banner.inner_text()
+    banner.get_by_role("link", name="Side by side").click()
+    assert page.get_by_role("link", name="DDP over 4 GPUs").is_visible()
+    page.go_back()
+    page.get_by_role("link", name="Back", exact=True).click()
+    assert page.get_by_role("heading", level=1).inner_text().startswith("DDP over 4 GPUs")
     opened.check()

@@ -1,3 +1,5 @@
+import copy
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -70,3 +72,11 @@ def test_any_text_gets_a_hint_or_none(name: str) -> None:
         "did you mean gpt2 or h100?",
         "did you mean h100 or gpt2?",
     }
+
+
+def test_what_would_fit_travels_between_processes() -> None:
+    remedy = errors.Remedy(text="8 GPUs would fit (--nodes 8)", field="cluster.nodes", value="8")
+    error = errors.NothingFitsError("too much", "a hint", "cluster", (remedy,))
+    again = copy.copy(error)
+    assert again.remedies == (remedy,)
+    assert (again.message, again.hint, again.field) == ("too much", "a hint", "cluster")

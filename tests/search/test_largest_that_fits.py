@@ -146,7 +146,11 @@ def test_adapters_are_offered_with_what_they_take_and_how_long_a_step_is(
 ) -> None:
     job = make_job("meta-llama/Llama-2-7b-hf", gpus=1, gpu="rtx-3090")
     lora, qlora = (
-        next(text for text in remedies(job, None) if text.startswith(f"{method} of rank 16"))
+        next(
+            each.text
+            for each in remedies(job, None)
+            if each.text.startswith(f"{method} of rank 16")
+        )
         for method in ("LoRA", "QLoRA")
     )
     for text, flag in ((lora, "lora"), (qlora, "qlora")):

@@ -1,0 +1,233 @@
+"""Two plans side by side: rows of what was asked, laid out and estimated, each with its difference."""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from planner.advice.alternatives import memory_difference
+from planner.advice.plan import Plan
+from planner.core.term import Term
+from planner.core.units import (
+    format_bytes,
+    format_count,
+    format_duration,
+    format_fraction,
+    format_pace,
+    format_percent,
+    format_seconds,
+)
+from planner.domain.job import Job
+from planner.report.summary import heading, verdict
+from planner.report.text import sizes_text, subject
+from planner.search.candidate import Candidate
+from planner.search.training_run import training_run
+
+_ALIKE = ("as fast", "as much memory")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedRow:
+    """One line: what it is of, both values, and the second's difference in words."""
+
+    name: str
+    one: str
+    other: str
+    difference: str = ""
+    """"" where the values say it all."""
+
+    @property
+    def differs(self) -> bool:
+        """Return whether the two are told apart."""
+        return self.one != self.other and self.difference not in _ALIKE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedGroup:
+    """Rows that belong together."""
+
+    title: str
+    rows: tuple[ComparedRow, ...]
+
+
+def comparison(one: Plan, other: Plan) -> tuple[ComparedGroup, ...]:
+    """Return what two plans have in common and what not, group by group."""
+    return (
+        ComparedGroup(title="What it takes", rows=_figures(one, other)),
+        ComparedGroup(title="What was asked", rows=_rows(_ASKED, one, other)),
+        ComparedGroup(title="How it is laid out", rows=_rows(_LAID_OUT, one, other)),
+        ComparedGroup(
+            title="Memory of a GPU at its peak",
+            rows=_terms(one.chosen.memory.terms, other.chosen.memory.terms, format_bytes),
+        ),
+        ComparedGroup(
+            title="Time of one optimizer step",
+            rows=_terms(one.chosen.step_time.terms, other.chosen.step_time.terms, format_seconds),
+        ),
+        ComparedGroup(title="What was found", rows=_rows(_FOUND, one, other)),
+    )
+
+
+def pace(one: Candidate, other: Candidate) -> str:
+    """Return how the second's step compares with the first's, and from what to what."""
+    before, after = one.step_time.step_seconds, other.step_time.step_seconds
+    return f"{format_pace(after, before)} ({format_seconds(before)}, now {format_seconds(after)} a step)"
+
+
+def room(one: Candidate, other: Candidate) -> str:
+    """Return how the second's memory compares with the first's, and from what to what."""
+    before, after = one.memory.reserved_bytes, other.memory.reserved_bytes
+    return f"{memory_difference(other, one)} ({format_bytes(before)}, now {format_bytes(after)})"
+
+
+def _rows(
+    cells: Sequence[tuple[str, Callable[[Plan], str]]], one: Plan, other: Plan
+) -> tuple[ComparedRow, ...]:
+    return tuple(ComparedRow(name=name, one=cell(one), other=cell(other)) for name, cell in cells)
+
+
+def _cluster(job: Job) -> str:
+    cluster = job.cluster
+    nodes = f"{cluster.nodes:,} nodes of " if cluster.nodes > 1 else ""
+    return f"{nodes}{cluster.gpus_per_node} x {cluster.gpu.name}"
+
+
+def _network(job: Job) -> str:
+    cluster = job.cluster
+    return cluster.inter_node.name if cluster.needs_network and cluster.inter_node else "none"
+
+
+_ASKED: tuple[tuple[str, Callable[[Plan], str]], ...] = (
+    ("model", lambda plan: subject(plan.job)),
+    ("machine", lambda plan: _cluster(plan.job)),
+    ("links of a node", lambda plan: plan.job.cluster.intra_node.name),
+    ("network", lambda plan: _network(plan.job)),
+    ("sequence length", lambda plan: f"{plan.job.recipe.sequence_length:,}"),
+    ("global batch", lambda plan: f"{plan.job.recipe.global_batch_size:,}"),
+    ("precision", lambda plan: plan.job.recipe.precision),
+    ("optimizer", lambda plan: plan.job.recipe.optimizer),
+    ("attention", lambda plan: plan.job.recipe.attention),
+    ("loss", lambda plan: plan.job.recipe.loss),
+    ("framework", lambda plan: plan.job.framework.name),
+)
+_LAID_OUT: tuple[tuple[str, Callable[[Plan], str]], ...] = (
+    ("strategy", lambda plan: heading(plan.job, plan.chosen)),
+    ("sizes", lambda plan: sizes_text(plan.chosen.strategy)),
+    ("micro-batch", lambda plan: f"{plan.chosen.strategy.micro_batch_size:,}"),
+    ("accumulation", lambda plan: f"{plan.chosen.strategy.gradient_accumulation_steps:,}"),
+    ("recompute", lambda plan: str(plan.chosen.strategy.recompute)),
+    ("offload", lambda plan: str(plan.chosen.strategy.offload)),
+)
+_FOUND: tuple[tuple[str, Callable[[Plan], str]], ...] = (
+    ("rules that fired", lambda plan: ", ".join(finding.code for finding in plan.findings)),
+    ("trust", lambda plan: plan.confidence.level),
+    ("files for", lambda plan: ", ".join(plan.launch.targets) or "none"),
+)
+
+
+def _figures(one: Plan, other: Plan) -> tuple[ComparedRow, ...]:
+    before, after = one.chosen, other.chosen
+    speeds = [_speed(plan) for plan in (one, other)]
+    rows = (
+        ComparedRow(name="verdict", one=verdict(one.job, before), other=verdict(other.job, after)),
+        ComparedRow(
+            name="memory of a GPU",
+            one=format_bytes(before.memory.reserved_bytes),
+            other=format_bytes(after.memory.reserved_bytes),
+            difference=memory_difference(after, before),
+        ),
+        ComparedRow(
+            name="left of it",
+            one=_headroom(one),
+            other=_headroom(other),
+        ),
+        ComparedRow(
+            name="step",
+            one=format_seconds(before.step_time.step_seconds),
+            other=format_seconds(after.step_time.step_seconds),
+            difference=format_pace(after.step_time.step_seconds, before.step_time.step_seconds),
+        ),
+        ComparedRow(
+            name="tokens/s",
+            one=format_count(speeds[0]),
+            other=format_count(speeds[1]),
+            difference=_share(speeds[1], speeds[0]),
+        ),
+        ComparedRow(name="MFU", one=_utilization(before), other=_utilization(after)),
+        ComparedRow(
+            name="GPU time of a step",
+            one=format_seconds(_gpu_seconds(one)),
+            other=format_seconds(_gpu_seconds(other)),
+            difference=_share(_gpu_seconds(other), _gpu_seconds(one)),
+        ),
+    )
+    return (*rows, *_runs(one, other))
+
+
+def _speed(plan: Plan) -> float:
+    return float(plan.chosen.step_time.tokens_per_second_per_gpu) * plan.job.cluster.world_size
+
+
+def _headroom(plan: Plan) -> str:
+    left = plan.job.usable_bytes - float(plan.chosen.memory.reserved_bytes)
+    return format_bytes(left) if left >= 0 else f"{format_bytes(-left)} too much"
+
+
+def _utilization(candidate: Candidate) -> str:
+    return format_fraction(candidate.step_time.model_flops_utilization)
+
+
+def _gpu_seconds(plan: Plan) -> float:
+    return float(plan.chosen.step_time.step_seconds) * plan.job.cluster.world_size
+
+
+def _runs(one: Plan, other: Plan) -> Iterator[ComparedRow]:
+    """Yield the run's duration and price, where both know them."""
+    runs = [training_run(plan.job, plan.chosen.step_time) for plan in (one, other)]
+    before, after = runs
+    if before is None or after is None:
+        return
+    yield ComparedRow(
+        name="whole run",
+        one=format_duration(before.seconds),
+        other=format_duration(after.seconds),
+        difference=format_pace(after.seconds, before.seconds),
+    )
+    if before.usd and after.usd:
+        yield ComparedRow(
+            name="price",
+            one=f"${before.usd:,.0f}",
+            other=f"${after.usd:,.0f}",
+            difference=_share(after.usd, before.usd),
+        )
+
+
+def _share(after: float, before: float) -> str:
+    """Return by how much the second figure is more or less than the first."""
+    change = after / before - 1
+    return f"{format_percent(abs(change))} {'more' if change >= 0 else 'less'}"
+
+
+def _terms(
+    before: Collection[Term], after: Collection[Term], show: Callable[[float], str]
+) -> tuple[ComparedRow, ...]:
+    """Return a row per term that one of them has."""
+    amounts = [{term.name: float(term.amount) for term in terms} for terms in (before, after)]
+    names = [name for name in amounts[0] | amounts[1] if any(each.get(name) for each in amounts)]
+    return tuple(
+        ComparedRow(
+            name=name.replace("_", " "),
+            one=_amount(amounts[0].get(name, 0.0), show),
+            other=_amount(amounts[1].get(name, 0.0), show),
+            difference=_more(amounts[0].get(name, 0.0), amounts[1].get(name, 0.0), show),
+        )
+        for name in names
+    )
+
+
+def _amount(amount: float, show: Callable[[float], str]) -> str:
+    return show(amount) if amount else "none"
+
+
+def _more(before: float, after: float, show: Callable[[float], str]) -> str:
+    if before == after:
+        return ""
+    return f"{show(abs(after - before))} {'more' if after > before else 'less'}"

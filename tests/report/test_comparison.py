@@ -1,0 +1,70 @@
+"""Two plans side by side, as values."""
+
+import pytest
+
+from planner import answers
+from planner.advice.plan import Plan
+from planner.core.units import format_bytes, format_pace, format_seconds
+from planner.report.comparison import ComparedRow, comparison, pace, room
+from planner.request.schema import parse_request
+
+
+def plan(**request: object) -> Plan:
+    return answers.suggest(parse_request(request), allow_paths=False)[1]
+
+
+@pytest.fixture(scope="module")
+def one() -> Plan:
+    return plan(model="gpt2", cluster={"gpus_per_node": 4}, recipe={"training_tokens": 10**9})
+
+
+@pytest.fixture(scope="module")
+def other() -> Plan:
+    return plan(
+        model="gpt2",
+        cluster={"gpus_per_node": 4},
+        recipe={"training_tokens": 10**9, "framework": "megatron"},
+        strategy={"zero_stage": 1, "tensor_parallel_size": 2},
+    )
+
+
+def rows(one: Plan, other: Plan) -> dict[str, dict[str, ComparedRow]]:
+    return {group.title: {row.name: row for row in group.rows} for group in comparison(one, other)}
+
+
+def test_a_plan_beside_itself_differs_in_nothing(one: Plan) -> None:
+    assert not [row for group in comparison(one, one) for row in group.rows if row.differs]
+
+
+def test_rows_say_both_values_and_the_difference(one: Plan, other: Plan) -> None:
+    found = rows(one, other)
+    step = found["What it takes"]["step"]
+    seconds = [each.chosen.step_time.step_seconds for each in (one, other)]
+    assert [step.one, step.other] == [format_seconds(each) for each in seconds]
+    assert step.difference == format_pace(seconds[1], seconds[0])
+    assert step.differs
+    assert found["What was asked"]["framework"].other == "megatron"
+    assert found["What was asked"]["framework"].differs
+    assert not found["What was asked"]["model"].differs
+    assert "whole run" in found["What it takes"]
+
+
+def test_every_term_that_one_of_them_has_is_a_row(one: Plan, other: Plan) -> None:
+    found = rows(one, other)
+    for title, ledgers in (
+        ("Memory of a GPU at its peak", (one.chosen.memory, other.chosen.memory)),
+        ("Time of one optimizer step", (one.chosen.step_time, other.chosen.step_time)),
+    ):
+        names = {term.name for ledger in ledgers for term in ledger.terms if term.amount}
+        assert set(found[title]) == {name.replace("_", " ") for name in names}
+    exchange = found["Time of one optimizer step"]["tensor parallel exchange"]
+    assert exchange.one == "none"
+    assert exchange.difference == f"{exchange.other} more"
+
+
+def test_a_change_in_a_line_names_both_figures(one: Plan, other: Plan) -> None:
+    before, after = one.chosen, other.chosen
+    assert format_seconds(before.step_time.step_seconds) in pace(before, after)
+    assert format_bytes(after.memory.reserved_bytes) in room(before, after)
+    assert room(before, before).startswith("as much memory")
+    assert pace(before, before).startswith("as fast")

@@ -1,0 +1,185 @@
+"""The pages of the catalogue: what they say, where they lead, and their JSON."""
+
+import re
+from collections.abc import Iterator
+from html import unescape
+
+import pytest
+from fastapi.testclient import TestClient
+from huggingface_hub import constants
+
+from api.main import create_app
+from api.settings import Settings
+from planner.accuracy.predict import Prediction, predict
+from planner.catalog import records
+from planner.catalog.news import news
+from planner.catalog.packages import packages
+from planner.catalog.published_runs import run_source, source_names
+from planner.catalog.releases import releases_of
+from planner.core.units import format_bytes
+from planner.models.hub import find_model
+from planner.request.model import load_model
+from web.hardware_sheets import gpu_sheet
+from web.model_sheets import model_sheet
+from web.predicted import draw_predicted
+
+LISTS = {
+    "gpus": records.gpu_names(),
+    "instances": records.instance_names(),
+    "links": records.link_names(),
+    "frameworks": records.framework_names(),
+    "models": records.model_ids(),
+    "accuracy": source_names(),
+}
+TOPOLOGY = "        GPU0    GPU1\nGPU0     X      NV12\nGPU1    NV12     X"
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[TestClient]:
+    """A client of the app, with the Hub out of reach."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(constants, "HF_HUB_OFFLINE", True)
+        app = create_app(Settings(processes=0))
+        yield TestClient(app, raise_server_exceptions=False)
+
+
+def words(html: str) -> str:
+    return " ".join(unescape(re.sub(r"<[^>]*>", " ", html)).split())
+
+
+@pytest.mark.parametrize("kind", LISTS)
+def test_a_list_leads_to_each_of_its_kind_and_to_json(client: TestClient, kind: str) -> None:
+    page = client.get(f"/{kind}")
+    assert page.status_code == 200
+    for name in LISTS[kind]:
+        assert f'href="/{kind}/{name}"' in page.text, name
+    assert client.get(f"/{kind}.json").json() == client.get(f"/v1/{kind}").json()
+
+
+@pytest.mark.parametrize("kind", ["gpus", "instances", "links", "frameworks"])
+def test_every_record_has_a_page_with_its_source(client: TestClient, kind: str) -> None:
+    for name in LISTS[kind]:
+        page = client.get(f"/{kind}/{name}")
+        assert page.status_code == 200, name
+        data = client.get(f"/{kind}/{name}.json").json()
+        source = data.get("source") or data["capabilities"]["source"]
+        assert " ".join(source.split()) in words(page.text)
+        for href in re.findall(r'href="(/(?:gpus|instances|links)/[^"]+)"', page.text):
+            assert client.get(href).status_code in {200, 307}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/gpus/h1000",
+        "/links/nvlunk",
+        "/instances/p9",
+        "/frameworks/x",
+        "/accuracy/nobody",
+        "/accuracy/nobody.json",
+        "/gpus/<script>",
+        "/models/etc%2f..%2fpasswd",
+    ],
+)
+def test_what_is_not_there_is_said(client: TestClient, path: str) -> None:
+    answer = client.get(path, headers={"accept": "text/html"})
+    assert answer.status_code in {404, 422}
+    assert "<script" not in answer.text
+
+
+@pytest.mark.parametrize(
+    "name", ["gpt2", "meta-llama/Llama-2-70b-hf", "google-bert/bert-base-uncased"]
+)
+def test_a_model_says_its_parts_methods_and_cards(client: TestClient, name: str) -> None:
+    page = client.get(f"/models/{name}")
+    model, _ = load_model(name, allow_paths=False)
+    text = words(page.text)
+    assert f"Parameters {model.parameters:,}" in text
+    for part in model.parts:
+        assert f"{part.name} {part.count:,} {part.parameters:,}" in text
+    sheet = model_sheet(name)
+    _, by_method, held = sheet.tables
+    weights = by_method.rows[0][1].text
+    assert weights == format_bytes(4 * model.parameters)
+    assert held.rows[0][0].text == "rtx-4090"
+    counts = [[int(cell.text) for cell in row[1:]] for row in held.rows]
+    assert all(row == sorted(row, reverse=True) for row in counts)
+    assert all(list(column) == sorted(column, reverse=True) for column in zip(*counts, strict=True))
+    assert find_model(name, allow_paths=False).name == model.name
+
+
+def test_a_gpu_is_rented_as_its_instances() -> None:
+    sheet = gpu_sheet("a100")
+    assert sheet.title == "a100-sxm-80gb"
+    (rented,) = (table for table in sheet.tables if table.title == "Rented as")
+    names = {name for name in records.instance_names() if records.instance(name).gpu == sheet.title}
+    assert {row[0].text for row in rented.rows} == names
+
+
+def test_frameworks_name_their_releases_and_packages(client: TestClient) -> None:
+    text = words(client.get("/frameworks").text)
+    for name, releases in packages().items():
+        assert f"{name} {releases.oldest} {releases.newest}" in text
+    for name in records.framework_names():
+        assert records.framework(name).capabilities.version in text
+        for release in releases_of(name):
+            assert release.name in text
+
+
+def test_a_source_shows_every_run_that_was_measured(client: TestClient) -> None:
+    name = "torchtitan"
+    page = client.get(f"/accuracy/{name}").text
+    predictions = [each for each in predict(run_source(name)) if isinstance(each, Prediction)]
+    timed = [each for each in predictions if each.run.step_seconds]
+    assert f"Step time, predicted against published, of {len(timed)} runs" in page
+    for each in predictions:
+        assert each.run.id in page
+
+
+def test_dots_lie_on_the_line_where_both_are_the_same() -> None:
+    svg = str(draw_predicted([(1.0, 1.0), (10.0, 10.0), (1.0, 10.0)], "Step time", str))
+    (dots,) = re.findall(r'class="runs" d="([^"]+)"', svg)
+    places = [tuple(map(int, each.split())) for each in re.findall(r"M(\d+ \d+)h0", dots)]
+    assert len(places) == 3
+    assert all(x + y == 1000 for x, y in places[:2])
+    assert places[2] == (places[0][0], places[1][1])
+
+
+def test_a_topology_alone_is_drawn(client: TestClient) -> None:
+    empty = client.get("/topology")
+    assert "Paste what a machine says" in empty.text
+    page = client.get("/topology", params={"topology": TOPOLOGY.replace("\n", "\r\n")})
+    assert page.text.count('role="img"') == 2
+    assert TOPOLOGY in unescape(page.text)
+    data = client.get("/topology.json", params={"topology": TOPOLOGY}).json()
+    assert data == client.post("/v1/topology", json={"text": TOPOLOGY}).json()
+    wrong = client.get("/topology", params={"topology": "GPU1 X"})
+    assert wrong.status_code == 422
+    assert "no header line" in wrong.text
+
+
+def test_what_is_new_is_of_this_version(client: TestClient) -> None:
+    (newest, *_) = news()
+    assert newest.number == client.get("/openapi.json").json()["info"]["version"]
+    page = words(client.get("/new").text)
+    assert all(line in page for line in newest.lines)
+    assert client.get("/new.json").json()["versions"][0]["lines"] == list(newest.lines)
+
+
+def test_every_page_is_led_to_from_the_form(client: TestClient) -> None:
+    links = set(re.findall(r'href="(/[a-z]+)"', client.get("/").text))
+    assert links >= {
+        "/models",
+        "/gpus",
+        "/instances",
+        "/links",
+        "/frameworks",
+        "/topology",
+        "/rules",
+        "/terms",
+        "/accuracy",
+        "/new",
+        "/docs",
+    }
+    for kind in ("rules", "terms"):
+        assert client.get(f"/{kind}.json").json() == client.get(f"/v1/{kind}").json()

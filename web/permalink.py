@@ -1,0 +1,153 @@
+"""Links to plans: short, stamped with the planner's version, or pinned to one layout."""
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from importlib.metadata import version
+from urllib.parse import parse_qsl, urlencode
+
+from planner.advice.plan import Plan
+from planner.core.errors import InvalidInputError, NothingFitsError, PlannerError, Remedy
+from planner.domain.dimensions import DIMENSIONS
+from planner.domain.strategy import DATA_NAMES, Layout
+from planner.hardware.mixed_gpus import is_list
+from planner.hardware.topology import parse_topology
+from planner.request.schema import StrategyRequest
+from web.form import BESIDE, Question, control_of, form_values, read_question
+
+_MOST_PARAMETERS = 100
+_BLANKS = re.compile(r"[ \t]+")
+_HOW_MANY = ("objective", "max_gpus", "deadline_hours")
+"""What leaves the number of GPUs open."""
+_OF_LAYOUT = {"strategy", *StrategyRequest.model_fields}
+"""What the layout itself says in place of what was wished of it."""
+
+
+def permalink(question: Question) -> str:
+    """Return the link to keep: what was asked, and which planner answered."""
+    return "/plan?" + urlencode({**question.short, "planner": version("planner")})
+
+
+def compact(question: Question) -> dict[str, str]:
+    """Return the shortest parameters of a question, with a pasted topology without its empty space.
+
+    A page has dozens of links, and each carries the topology.
+    """
+    short = question.short
+    return short | ({"topology": _squeezed(short["topology"])} if "topology" in short else {})
+
+
+@lru_cache(maxsize=16)
+def _squeezed(text: str) -> str:
+    """Return a topology without legend and alignment, where it says the same so."""
+    lines = text.partition("\nLegend:")[0].splitlines()
+    squeezed = "\n".join(_BLANKS.sub(" ", line).rstrip() for line in lines if line.strip())
+    try:
+        says_the_same = parse_topology(squeezed) == parse_topology(text)
+    except InvalidInputError:
+        return text
+    return squeezed if says_the_same else text
+
+
+def opening(question: Question, plan: Plan, layout: Layout, gpus: int | None = None) -> str:
+    """Return the query string that opens one layout of a plan.
+
+    Args:
+        question: what was asked.
+        plan: the answer.
+        layout: of the plan's job, on as many GPUs as it has or on `gpus`.
+        gpus: those of a node, or fewer, where the layout is on them alone.
+    """
+    job = plan.job
+    asked = {name: text for name, text in compact(question).items() if name not in _OF_LAYOUT}
+    held = {**asked, **_taken(question, plan), **pins(layout)}
+    if layout.context_parallel_size > 1:
+        # Unsaid, it follows from the layout.
+        held |= {"sequence_length": str(job.recipe.sequence_length)}
+    if gpus or plan.options or plan.spare_gpus:
+        held = {name: text for name, text in held.items() if name not in _HOW_MANY}
+        held |= _on(question, plan, gpus or job.cluster.world_size)
+    return urlencode(held)
+
+
+def _taken(question: Question, plan: Plan) -> dict[str, str]:
+    """Return what the planner took in place of what was asked, or where nothing was."""
+    taken = {} if plan.job.recipe.loss == "standard" else {"loss": plan.job.recipe.loss}
+    if "compile" in question.values and not plan.job.recipe.compile:
+        taken["compile"] = "false"
+    return taken
+
+
+def _on(question: Question, plan: Plan, gpus: int) -> dict[str, str]:
+    cluster = plan.job.cluster
+    per_node = min(gpus, cluster.gpus_per_node)
+    machine = {"gpus_per_node": str(per_node), "nodes": str(gpus // per_node)}
+    if is_list(question.values.get("gpu", "")):
+        machine["gpu"] = cluster.gpu.name
+    return machine
+
+
+def pins(s: Layout) -> dict[str, str]:
+    """Return the parameters that ask for this very layout.
+
+    The family says which of the model's divisions there are, so sizes of 1 go unsaid, and with them
+    what only a division has.
+    """
+    pinned = {name: str(value) for name, value in s.contract().items() if value is not None}
+    used = [dimension for dimension in DIMENSIONS if s.uses(dimension)]
+    stage = DATA_NAMES[int(pinned.pop("zero_stage"))]
+    for dimension in DIMENSIONS:
+        if dimension not in used:
+            del pinned[dimension.field]
+    pinned["sequence_parallel"] = pinned["sequence_parallel"].lower()
+    for field in _only_with(s):
+        pinned.pop(field, None)
+    return {"strategy": "+".join([*(each.short_name for each in used), stage]), **pinned}
+
+
+def _only_with(s: Layout) -> tuple[str, ...]:
+    """Return the fields that have one value where the layout does not divide the model so."""
+    chunks = ("pipeline_schedule", "virtual_pipeline_size") if s.pipeline_parallel_size == 1 else ()
+    tokens = ("sequence_parallel",) if s.tensor_parallel_size == 1 else ()
+    return (*chunks, *tokens, *(() if s.is_local else ("synchronize_every",)))
+
+
+def remedy_links(
+    query: Iterable[tuple[str, str]], error: PlannerError
+) -> tuple[tuple[str, str], ...]:
+    """Return what would make a job fit, each with the link to the same question with it."""
+    if not isinstance(error, NothingFitsError):
+        return ()
+    said = {name: text for name, text in form_values(query).items() if name not in BESIDE}
+    return tuple((each.text, "/plan?" + urlencode(_with(said, each))) for each in error.remedies)
+
+
+def _with(said: Mapping[str, str], remedy: Remedy) -> dict[str, str]:
+    """Return the parameters with a remedy's; one that drops the strategy drops all of the layout."""
+    if remedy.field == "strategy":
+        return {name: text for name, text in said.items() if name not in _OF_LAYOUT}
+    return {**said, control_of(remedy.field): remedy.value}
+
+
+def other_question(values: Mapping[str, str], text: str) -> Question:
+    """Return the question that a text asks: whole, or what it says otherwise than these values.
+
+    Raises:
+        PlannerError: it cannot be read.
+    """
+    try:
+        said = dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_PARAMETERS))
+    except ValueError:
+        raise InvalidInputError(
+            f"more than {_MOST_PARAMETERS} parameters in one link", field="vs"
+        ) from None
+    whole = said if "model" in said else {**values, **said}
+    return read_question(whole.items())
+
+
+def otherwise(values: Mapping[str, str], than: Mapping[str, str]) -> str:
+    """Return what `values` say otherwise than others, as `other_question` reads it."""
+    names = dict.fromkeys((*values, *than))
+    return urlencode(
+        {name: values.get(name, "") for name in names if values.get(name) != than.get(name)}
+    )

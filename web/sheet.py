@@ -1,0 +1,61 @@
+"""What a page of the catalogue is made of: facts, tables and where more stands."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """A text of a table or a list of facts, and where it leads."""
+
+    text: str
+    href: str = ""
+    is_number: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """One line: what it is of, and the figure or text."""
+
+    name: str
+    cell: Cell
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SheetTable:
+    """A table; the first cell of a row is what it is known by."""
+
+    title: str
+    headings: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sheet:
+    """A page about one thing, or about all of a kind."""
+
+    title: str
+    json: str
+    """Where the same stands as JSON."""
+    lead: str = ""
+    above: tuple[Cell, ...] = ()
+    """What leads back to the list."""
+    facts: tuple[Fact, ...] = ()
+    picture: Markup | None = None
+    tables: tuple[SheetTable, ...] = ()
+    notes: tuple[str, ...] = ()
+    actions: tuple[Cell, ...] = ()
+
+
+def number(text: str) -> Cell:
+    """Return a cell that stands to the right."""
+    return Cell(text=text, is_number=True)
+
+
+def facts(lines: Iterable[tuple[str, str | Cell]]) -> tuple[Fact, ...]:
+    """Return the lines that say something."""
+    cells = ((name, Cell(text=said) if isinstance(said, str) else said) for name, said in lines)
+    return tuple(Fact(name=name, cell=cell) for name, cell in cells if cell.text)

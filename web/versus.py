@@ -1,0 +1,111 @@
+"""A plan beside another: in two lines above it, or row by row on a page of their own."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from planner.advice.plan import Plan
+from planner.report.comparison import ComparedGroup, comparison, pace, room
+from planner.report.summary import heading, verdict
+from web.controls import labels
+from web.form import Question
+from web.permalink import otherwise, permalink
+
+_LONGEST = 40
+"""Characters that are shown of a value; a pasted topology is many lines."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """A question with its plan, or why there is none."""
+
+    question: Question
+    plan: Plan | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Versus:
+    """What became of a plan by what was changed."""
+
+    title: str
+    """Of the plan before."""
+    changes: tuple[tuple[str, str, str], ...]
+    """What was changed, from what, to what."""
+    step: str
+    memory: str
+    problem: str
+    """Why there was no plan before; then there is no title, and no difference."""
+    back: str
+    side_by_side: str
+
+
+def versus(answered: Answered, before: Answered) -> Versus:
+    """Return what to say above a plan of the one that its link was on."""
+    plan, old = answered.plan, before.plan
+    has_both = plan is not None and old is not None
+    return Versus(
+        title=heading(old.job, old.chosen) if old else "",
+        changes=_changes(before, answered),
+        step=pace(old.chosen, plan.chosen) if plan and old else "",
+        memory=room(old.chosen, plan.chosen) if plan and old else "",
+        problem=before.problem,
+        back="/plan?" + before.question.query,
+        side_by_side=compare_link(before.question, answered.question) if has_both else "",
+    )
+
+
+def _changes(before: Answered, after: Answered) -> tuple[tuple[str, str, str], ...]:
+    """Return the parameters that differ, by their labels in the form, and both values.
+
+    What one says and the other takes as well is no change.
+    """
+    one, other = before.question.short, after.question.short
+    return tuple(
+        (labels().get(name, name), _shown(one, name), _shown(other, name))
+        for name in dict.fromkeys((*one, *other))
+        if one.get(name) != other.get(name) and not _is_same(name, before, after)
+    )
+
+
+def _is_same(name: str, before: Answered, after: Answered) -> bool:
+    """Return whether both recipes have the same value, said or assumed."""
+    recipes = [each.plan.job.recipe for each in (before, after) if each.plan]
+    values = [getattr(recipe, name, None) for recipe in recipes]
+    return len(values) > 1 and values[0] is not None and values[0] == values[1]
+
+
+def _shown(values: Mapping[str, str], name: str) -> str:
+    text = values.get(name, "not said").replace("\n", " ")
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + "..."
+
+
+def compare_link(one: Question, other: Question) -> str:
+    """Return where two plans stand side by side."""
+    said = {"a": one.query, "b": otherwise(other.short, one.short)}
+    return "/compare?" + urlencode(said)
+
+
+def side_by_side(one: Answered, other: Answered) -> dict[str, Any]:
+    """Return the context of the page that compares two plans."""
+    return {
+        "sides": [_side(one), _side(other)],
+        "groups": groups(one, other),
+        "swapped": compare_link(other.question, one.question),
+    }
+
+
+def groups(one: Answered, other: Answered) -> tuple[ComparedGroup, ...]:
+    """Return the rows that compare two plans; none where one of them has none."""
+    return comparison(one.plan, other.plan) if one.plan and other.plan else ()
+
+
+def _side(answered: Answered) -> dict[str, str]:
+    plan = answered.plan
+    return {
+        "title": heading(plan.job, plan.chosen) if plan else "No plan",
+        "verdict": str(verdict(plan.job, plan.chosen)) if plan else "",
+        "problem": answered.problem,
+        "href": permalink(answered.question),
+    }

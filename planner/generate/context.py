@@ -1,5 +1,6 @@
 """The words and numbers that the templates of all targets share."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from types import MappingProxyType
@@ -23,6 +24,7 @@ AUTO_CLASSES = {
     "token-classification": "AutoModelForTokenClassification",
     "seq2seq-lm": "AutoModelForSeq2SeqLM",
     "image-classification": "AutoModelForImageClassification",
+    "automatic-speech-recognition": "AutoModelForSpeechSeq2Seq",
 }
 
 _OF_TEXT = ("sequence-classification", "token-classification")
@@ -36,9 +38,14 @@ _SCAN_KERNELS: Mapping[str, str] = {
 }
 """Packages whose kernels transformers 5.23 takes in place of PyTorch's own operations, where installed."""
 _CLASSIFIED = (*_OF_TEXT, "image-classification")
+_DATA_PACKAGES = {
+    "image-classification": ["pillow"],
+    "automatic-speech-recognition": ["soundfile", "soxr"],
+}
+"""What reads the files, of tasks whose samples are no text."""
 _SAMPLE_ARGUMENTS = {
     **dict.fromkeys(_OF_TEXT, "config.vocab_size, config.num_labels"),
-    "image-classification": "config",
+    **dict.fromkeys(_DATA_PACKAGES, "config"),
 }
 """What the scripts need of config.json to read or draw samples, by task; else the vocabulary."""
 
@@ -47,6 +54,7 @@ _CORPORA = {
     "token-classification": "words.jsonl",
     "seq2seq-lm": "pairs.jsonl",
     "image-classification": "images",
+    "automatic-speech-recognition": "sounds",
 }
 """What the README calls the user's file, by task."""
 
@@ -91,6 +99,9 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "is_classified": spec.task in _OF_TEXT,
         "is_tagged": spec.task == "token-classification",
         "is_pictured": spec.task == "image-classification",
+        "is_heard": spec.task == "automatic-speech-recognition",
+        "is_text": spec.task not in _DATA_PACKAGES,
+        "data_packages": _DATA_PACKAGES.get(spec.task, []),
         "has_classes": spec.task in _CLASSIFIED,
         "padding": _padding(spec),
         "sample_arguments": _SAMPLE_ARGUMENTS.get(spec.task, "config.vocab_size"),
@@ -114,12 +125,32 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "versions": {name: text.partition("+")[0] for name, text in spec.versions.items()},
         "tokens_per_step": format_count(spec.global_batch_size * spec.sequence_length),
         "expected_peak_gib": round(spec.expected_peak_bytes / GIB, 2),
+        # FSDP and DeepSpeed compute with 16-bit weights; autocast rounds what it knows of.
+        "rounds_experts": bool(
+            spec.has_experts
+            and compute_dtype(spec)
+            and not spec.shards_parameters
+            and spec.framework != "deepspeed"
+        ),
+        "grace_seconds": grace_seconds(spec),
         "peak_memory": format_bytes(spec.expected_peak_bytes),
         "reserved_memory": format_bytes(spec.expected_reserved_bytes),
         "step_time": format_seconds(spec.expected_step_seconds),
         "tokens_per_second_per_gpu": f"{spec.expected_tokens_per_second_per_gpu:,.0f}",
         "tokens_per_second": f"{spec.expected_tokens_per_second_per_gpu * world_size:,.0f}",
     }
+
+
+def grace_seconds(spec: RunSpec) -> int:
+    """Return what a run that is told to end may take for the running step and a checkpoint, in whole minutes.
+
+        2 * step + checkpoint / (nodes * 1 GB/s), two minutes at the least and half an hour at the most
+
+    Leaves out: what the storage does; the rate is a judgement.
+    """
+    saving = spec.checkpoint_bytes / (spec.nodes * 1e9)
+    minutes = math.ceil((2 * spec.expected_step_seconds + saving) / 60)
+    return 60 * min(max(minutes, 2), 30)
 
 
 def _padding(spec: RunSpec) -> int | None:

@@ -48,8 +48,9 @@ class RunSpec:
     is_pretrained: bool
     """Whether `model` has weights to load; else training starts from random ones."""
     task: str
-    """`causal-lm`, `masked-lm`, `seq2seq-lm`, `sequence-classification`, `token-classification`
-    or `image-classification`."""
+    """`causal-lm`, `masked-lm`, `seq2seq-lm`, `sequence-classification`, `token-classification`,
+    `image-classification` or `automatic-speech-recognition`."""
+    has_experts: bool = False
     framework: str = "torch"
     """What the estimates hold for: a name of data/frameworks."""
     nodes: int

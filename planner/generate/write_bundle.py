@@ -105,6 +105,7 @@ def _run_spec(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
         expected_peak_bytes=round(float(chosen.memory.peak_bytes)),
         expected_reserved_bytes=round(float(chosen.memory.reserved_bytes)),
         expected_step_seconds=_rounded(chosen.step_time.step_seconds),
+        has_experts=job.model.has_experts,
         padding_share=recipe.padding_share,
         expected_tokens_per_second_per_gpu=_rounded(
             # The scripts count what they compute, padding too.

@@ -20,15 +20,17 @@ TASKS = (
     "token-classification",
     "seq2seq-lm",
     "image-classification",
+    "automatic-speech-recognition",
 )
 """Those that the scripts have a data set and a loss for."""
 _TYPES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "seq2seq-lm": ("t5", "mt5", "bart"),
+        "automatic-speech-recognition": ("whisper",),
         "image-classification": ("vit", "deit", "dinov2", "swin"),
     }
 )
-"""Where the scripts know the inputs of some models alone: from text to text, and pieces of images."""
+"""Where the scripts know the inputs of some models alone: from text or sound to text, and pieces of images."""
 WITHOUT_ATTENTION: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "sdpa": ("bloom", "deberta-v2", "gemma2", "gpt_neo", "gpt_oss", "gptj", "mpnet", "mpt"),

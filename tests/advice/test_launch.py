@@ -101,7 +101,6 @@ def test_adapters_have_files_in_another_framework() -> None:
 @pytest.mark.parametrize(
     "request_",
     [
-        {"model": "openai/whisper-small"},
         {"model": "microsoft/resnet-50"},
         {"model": "gpt2", "cluster": {"gpu": "mi300x", "gpus_per_node": 2}},
     ],

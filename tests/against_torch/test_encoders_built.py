@@ -51,7 +51,7 @@ DEFAULTS = {
 }
 
 
-SEQ2SEQ = {"t5", "mt5", "bart", "mbart", "pegasus", "whisper"}
+SEQ2SEQ = {"t5", "mt5", "bart", "mbart", "pegasus"}
 
 
 def _configuration(config: Mapping[str, Any], **more: Any) -> Any:

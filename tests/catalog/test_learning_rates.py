@@ -4,7 +4,14 @@ import pytest
 
 from planner.catalog.learning_rates import Recipe, find_recipe, recipes, scaling
 
-TASKS = ("causal-lm", "masked-lm", "seq2seq-lm", "sequence-classification", "image-classification")
+TASKS = (
+    "causal-lm",
+    "masked-lm",
+    "seq2seq-lm",
+    "sequence-classification",
+    "image-classification",
+    "automatic-speech-recognition",
+)
 LARGEST_RATE = 1e-3
 
 
@@ -34,6 +41,7 @@ def recipe(task: str, parameters: float, *, kind: str = "", start: str = "pretra
         ("sequence-classification", 8e9, "adapters", 2e-4),
         ("seq2seq-lm", 400e6, "pretrained", 3e-5),
         ("image-classification", 86e6, "random", 1e-3),
+        ("automatic-speech-recognition", 242e6, "pretrained", 1e-5),
         ("a-task-of-tomorrow", 1e9, "pretrained", 2e-5),
         ("a-task-of-tomorrow", 1e9, "random", 1e-4),
     ],

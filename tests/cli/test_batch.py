@@ -103,7 +103,7 @@ def test_bytes_that_are_no_text_are_a_bad_line(tmp_path: Path) -> None:
 def test_out_gives_every_plan_a_folder_of_its_id(tmp_path: Path) -> None:
     lines: list[object] = [
         {"id": "row-1", "model": "gpt2", **TWO_GPUS},
-        {"id": 2, "model": "openai/whisper-small"},
+        {"id": 2, "model": "microsoft/resnet-50"},
         {"id": "nt", "model": "gpt2", "recipe": {"framework": "nanotron"}},
         {
             "id": "pp",
@@ -113,13 +113,13 @@ def test_out_gives_every_plan_a_folder_of_its_id(tmp_path: Path) -> None:
             "strategy": {"pipeline_parallel_size": 2},
         },
     ]
-    plain, speech, nanotron, pipeline = ask("suggest", lines, "--out", str(tmp_path))
+    plain, pictures, nanotron, pipeline = ask("suggest", lines, "--out", str(tmp_path))
     assert plain["targets"] == ["torchrun", "accelerate", "trainer"]
     assert plain["unwritten"] == {}
     assert (tmp_path / "row-1/torchrun/train.py").is_file()
     assert json.loads((tmp_path / "row-1/plan.json").read_text())["chosen"] == plain["chosen"]
-    assert (speech["ok"], speech["targets"]) == (True, [])
-    assert "not of models of type whisper" in speech["unwritten"]["torchrun"]
+    assert (pictures["ok"], pictures["targets"]) == (True, [])
+    assert "not of models of type resnet" in pictures["unwritten"]["torchrun"]
     assert "not for nanotron yet" in nanotron["unwritten"]["nanotron"]
     assert pipeline["targets"] == ["deepspeed"]
     assert pipeline["unwritten"].keys() == {"accelerate", "trainer"}

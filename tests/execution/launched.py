@@ -66,6 +66,25 @@ T5 = {
     "num_layers": 2,
     "num_heads": 2,
 }
+WHISPER = {
+    "model_type": "whisper",
+    "architectures": ["WhisperForConditionalGeneration"],
+    "vocab_size": 96,
+    "d_model": 32,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 64,
+    "decoder_ffn_dim": 64,
+    "num_mel_bins": 8,
+    "max_source_positions": 50,
+    "max_target_positions": 64,
+    "decoder_start_token_id": 1,
+    "pad_token_id": 0,
+    "bos_token_id": 2,
+    "eos_token_id": 2,
+}
 BART = {
     "model_type": "bart",
     "architectures": ["BartForConditionalGeneration"],

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import math
 import re
 import subprocess
 from collections.abc import Callable
@@ -145,6 +146,15 @@ def test_a_batch_job_is_queued_again_where_it_would_go_on(target: str, command: 
     assert {"--time=01:00:00", "--requeue", "--signal=B:USR1@120"} <= {
         line.removeprefix("#SBATCH ") for line in files["launchers/slurm.sh"].splitlines()
     }
+
+
+def test_a_long_step_and_a_large_checkpoint_have_time_to_end() -> None:
+    slow = replace(MANY_NODES, expected_step_seconds=200.0, checkpoint_bytes=2 * 90 * 10**9)
+    files = generate(slow, ["torchrun"])
+    seconds = 60 * math.ceil((2 * 200 + 180 / MANY_NODES.nodes) / 60)
+    assert f"--signal=B:USR1@{seconds}\n" in files["launchers/slurm.sh"]
+    assert f"GracePeriodSeconds: {seconds + 30} " in files["launchers/pytorchjob.yaml"]
+    assert f"SHUTDOWN_TIMEOUT:-{seconds}}}" in files["torchrun/launch.sh"]
 
 
 @given(st.text(max_size=80))

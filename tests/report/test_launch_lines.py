@@ -28,11 +28,10 @@ def test_a_plan_with_files_has_its_command(make_job: JobMaker) -> None:
 
 
 def test_a_plan_without_files_says_so_first_and_has_no_command() -> None:
-    plan, text = text_of({"model": "openai/whisper-small"})
+    plan, text = text_of({"model": "microsoft/resnet-50"})
     assert plan.instead is None
     assert (
-        "\nFiles   none: for seq2seq-lm the scripts know the inputs of t5, mt5, bart, not of"
-        in text
+        "\nFiles   none: for image-classification the scripts know the inputs of vit, deit," in text
     )
     assert "--out DIR" not in text
 

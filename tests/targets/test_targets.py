@@ -139,7 +139,6 @@ def is_writable_alone(job: Any, table: Any) -> list[bool]:
             "recipe.attention",
         ),
         ({"recipe": {"framework": "nanotron"}}, "not for nanotron yet", "recipe.framework"),
-        ({"model": "openai/whisper-small"}, "not of models of type whisper", "model"),
         ({"model": "microsoft/resnet-50"}, "not of models of type resnet", "model"),
         ({"model": "openai/clip-vit-base-patch32"}, "not none", "recipe.task"),
         ({"cluster": {"gpu": "gaudi2", "gpus_per_node": 2}}, "Gaudi build", "cluster.gpu"),

@@ -29,7 +29,7 @@ def read(name: str, config: Config) -> Model:
     return Model(
         name=name,
         model_type="whisper",
-        task="seq2seq-lm" if has_head else "none",
+        task="automatic-speech-recognition" if has_head else "none",
         parts=(
             *_encoder(config, hidden),
             embeddings,

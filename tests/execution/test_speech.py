@@ -1,0 +1,124 @@
+"""Whisper trains like one process, on synthetic spectrograms and on sound files."""
+
+import json
+import wave
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from launched import ACCUMULATED, STEPS, WHISPER, Run, launch, launch_several
+from reference import (
+    GLOBAL_BATCH_SIZE,
+    SEQUENCE_LENGTH,
+    TOLERANCE,
+    Reference,
+    build_optimizer,
+    distance,
+    learning_rate,
+    update,
+)
+from run_specs import with_layout
+
+pytestmark = pytest.mark.usefixtures("preloaded")
+
+PLAN = with_layout(ACCUMULATED, model_config=WHISPER, task="automatic-speech-recognition")
+RATE = 16_000
+
+
+@cache
+def expected() -> Reference:
+    """Train on synthetic spectrograms in one process."""
+    config: Any = transformers.AutoConfig
+    config = config.for_model(**WHISPER)
+    config.dropout = config.attention_dropout = config.activation_dropout = 0.0
+    torch.manual_seed(0)
+    auto: Any = transformers.AutoModelForSpeechSeq2Seq
+    model = auto.from_config(config, attn_implementation="sdpa").train()
+    initial = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+    optimizer, losses = build_optimizer(model), []
+    for step in range(STEPS):
+        indices = range(step * GLOBAL_BATCH_SIZE, (step + 1) * GLOBAL_BATCH_SIZE)
+        features, labels = zip(*map(heard, indices), strict=True)
+        loss = model(input_features=torch.stack(features), labels=torch.stack(labels)).loss
+        loss.backward()
+        losses.append(update(model, optimizer, learning_rate(step), loss))
+    weights = {name: weight.detach() for name, weight in model.named_parameters()}
+    return Reference(initial, weights, losses)
+
+
+def heard(index: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(index)
+    features = torch.randn((8, 100), generator=generator)
+    return features, torch.randint(96, (SEQUENCE_LENGTH,), generator=generator)
+
+
+def assert_same(run: Run) -> None:
+    reference = expected()
+    assert run.losses == pytest.approx(reference.losses, abs=TOLERANCE, rel=0)
+    auto: Any = transformers.AutoModelForSpeechSeq2Seq
+    loaded = auto.from_pretrained(run.folder / "model")
+    weights = {name: weight.detach() for name, weight in loaded.named_parameters()}
+    assert distance(reference.weights, weights) <= TOLERANCE
+    assert distance(reference.weights, reference.initial) > 100 * TOLERANCE
+
+
+@pytest.mark.parametrize("target", ["trainer", "accelerate"])
+def test_speech_trains_like_one_process(target: str, tmp_path: Path) -> None:
+    run = launch(tmp_path, PLAN, "--no-dropout", target=target).finish()
+    assert_same(run)
+
+
+def test_torchrun_shards_it_too(tmp_path: Path) -> None:
+    plans: Mapping[str, Any] = {str(stage): with_layout(PLAN, zero_stage=stage) for stage in (0, 3)}
+    for run in launch_several(tmp_path, plans, "--no-dropout").values():
+        assert_same(run)
+
+
+def test_a_folder_of_sounds_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two channels at another rate than the model's, with texts of another column's name."""
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+    sounds = write_sounds(tmp_path / "sounds", 6)
+    options = (
+        *("--data", str(sounds), "--text-column", "sentence"),
+        *("--model", str(write_processor(tmp_path / "whisper")), "--init", "random"),
+    )
+    run = launch(tmp_path / "run", PLAN, *options, target="trainer").finish()
+    assert len(run.losses) == STEPS
+    (sounds / "5.wav").unlink()
+    said = launch(tmp_path / "again", PLAN, *options, target="trainer").fail()
+    assert "metadata.csv names 5.wav, which is not in" in said
+    auto: Any = transformers.AutoProcessor
+    processor = auto.from_pretrained(run.folder / "model")
+    assert processor.feature_extractor.sampling_rate == RATE
+
+
+def write_sounds(folder: Path, count: int) -> Path:
+    folder.mkdir()
+    lines = ["file_name,sentence"]
+    for number in range(count):
+        tone = np.sin(np.arange(RATE // 4) * (0.1 + 0.05 * number)) * 20_000
+        with wave.open(str(folder / f"{number}.wav"), "wb") as file:
+            file.setparams((2, 2, RATE // 2, 0, "NONE", ""))
+            file.writeframes(np.repeat(tone.astype("<i2"), 2).tobytes())
+        lines.append(f"{number}.wav,abba {'ab' * number}")
+    (folder / "metadata.csv").write_text("\n".join(lines))
+    return folder
+
+
+def write_processor(folder: Path) -> Path:
+    """Write what prepares sounds and texts: one second of sound, letters for tokens."""
+    folder.mkdir()
+    words = ["<|endoftext|>", "<|startoftranscript|>", "<|notimestamps|>", "a", "b", "Ġ"]
+    (folder / "vocab.json").write_text(json.dumps({word: i for i, word in enumerate(words)}))
+    (folder / "merges.txt").write_text("#version: 0.2\n")
+    whisper: Any = transformers
+    tokenizer = whisper.WhisperTokenizer(str(folder / "vocab.json"), str(folder / "merges.txt"))
+    extractor = whisper.WhisperFeatureExtractor(feature_size=8, chunk_length=1)
+    whisper.WhisperProcessor(extractor, tokenizer).save_pretrained(folder)
+    (folder / "config.json").write_text(json.dumps(WHISPER))
+    return folder

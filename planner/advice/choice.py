@@ -43,13 +43,23 @@ def choose(job: Job, pinned: PinnedFields | None = None, objective: str = "time"
         InvalidInputError: the batch does not split over the GPUs, or no layout has the pinned fields.
         NothingFitsError: no layout fits; says by how much and what would fit.
     """
-    result = search(job, pinned)
-    if not result.size:
-        raise no_layout(job, pinned or {})
+    result = searched(job, pinned)
     ordinary = ordinary_rows(result, pinned or {})
     if not len(ordinary):
         raise nothing_fits(result, pinned)
     return choose_from(result, ordinary, pinned or {}, objective)
+
+
+def searched(job: Job, pinned: PinnedFields | None = None) -> SearchResult:
+    """Return every legal layout of a job, estimated.
+
+    Raises:
+        InvalidInputError: there is none.
+    """
+    result = search(job, pinned)
+    if not result.size:
+        raise no_layout(job, pinned or {})
+    return result
 
 
 def choose_from(

@@ -21,7 +21,7 @@ help:
 	@echo "make bench-api   time the service beside a bare FastAPI"
 	@echo "make bench-page   time until a person sees a page, in Chromium"
 	@echo "make attack-api   attack the service, each way for a minute, and time its probe meanwhile"
-	@echo "make fuzz-api     ask every GET route what schemathesis makes of its description"
+	@echo "make fuzz-api     ask every route what schemathesis makes of its description, and 50,000 odd bodies"
 	@echo "make accuracy-cross   fit constants anew without each source of published runs"
 	@echo "make accuracy-anchored   predict published runs with one or three of their machine known"
 	@echo "make fit-collectives   print the constants of data/calibration/interconnect.toml"
@@ -85,7 +85,7 @@ attack-api: $(VENV)/test.stamp
 	$(BIN)/python tests/attack_service.py --seconds 60
 
 fuzz-api: $(VENV)/test.stamp
-	FUZZ_CASES=420 $(BIN)/python -m pytest -n logical tests/api/test_fuzzed.py
+	FUZZ_CASES=420 FUZZ_BODIES=12500 $(BIN)/python -m pytest -n logical tests/api/test_fuzzed.py tests/api/test_mutated.py
 
 fit-collectives: $(VENV)/test.stamp
 	$(BIN)/python tests/fits/collectives.py

@@ -184,7 +184,8 @@ class Work:
             return await to_thread.run_sync(task, abandon_on_cancel=True, limiter=self._as_many)
         task = partial(_outcome_behind_the_server, function, arguments)
         for _ in range(_TRIES):
-            with suppress(BrokenWorkerProcess):
+            # Ctrl-C reaches the server's processes too, which hand it on.
+            with suppress(BrokenWorkerProcess, KeyboardInterrupt):
                 return await to_process.run_sync(task, cancellable=True, limiter=self._as_many)
         lost = "the processes that planned were ended, one after another"
         return Outcome(error=LostProcessError(lost, hint="try again in some seconds"))

@@ -16,7 +16,7 @@ from planner.domain.strategy import Layout
 from planner.search.candidate import Candidate
 from planner.search.pinned_fields import PinnedFields, simplest_layout
 from planner.search.search import SearchResult
-from planner.targets import launch
+from planner.targets import Launch, launch
 
 MOST_ALTERNATIVES = 12
 """Families that are shown beside the choice, and as many that do not fit."""
@@ -92,23 +92,31 @@ def _nearest(result: SearchResult, best: dict[str, int]) -> list[int]:
 
 
 def alternatives(
-    result: SearchResult, chosen: Candidate, best: dict[str, int]
+    result: SearchResult, chosen: Candidate, best: dict[str, int], launched: Launch
 ) -> tuple[Alternative, ...]:
-    """Return the next best family's fastest layouts; offload only of what does not fit without."""
+    """Return the next best family's fastest layouts; offload only of what does not fit without.
+
+    Args:
+        result: every legal layout, estimated.
+        chosen: the choice.
+        best: the fastest row of each family.
+        launched: the targets that write the choice.
+    """
     own = best.get(chosen.strategy.family)
-    others = [row for row in _others(result, best) if row != own]
+    others = [row for row in _others(result, best) if row != own][:MOST_ALTERNATIVES]
+    lacks_files = [bool(launched.targets) and not result.is_writable[row] for row in others]
     return tuple(
-        _alternative(result.job, chosen, other)
-        for other in result.candidates(others[:MOST_ALTERNATIVES])
+        _alternative(result.job, chosen, other, has_no_files=lacks)
+        for other, lacks in zip(result.candidates(others), lacks_files, strict=True)
     )
 
 
-def _alternative(job: Job, chosen: Candidate, other: Candidate) -> Alternative:
+def _alternative(
+    job: Job, chosen: Candidate, other: Candidate, *, has_no_files: bool
+) -> Alternative:
     """Return a layout beside the choice, with why it cannot be written where the choice can."""
-    launched = launch(job, other.strategy)
-    is_worse = not launched.targets and launch(job, chosen.strategy).targets
-    unwritten = launched.unwritten if is_worse else {}
-    files = "; no files" if is_worse else ""
+    unwritten = launch(job, other.strategy).unwritten if has_no_files else {}
+    files = "; no files" if has_no_files else ""
     return Alternative(candidate=other, reason=_reason(chosen, other) + files, unwritten=unwritten)
 
 

@@ -1,17 +1,20 @@
 """How many GPUs: the fewest that do, the cheapest, or as many as a limit allows."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from planner.advice.choice import choose
+from planner.advice.choice import choose_from, ordinary_rows, searched
 from planner.advice.plan import ClusterOption, Plan, make_plan
 from planner.core.errors import InvalidInputError, NothingFitsError
 from planner.core.units import format_duration
 from planner.domain.job import Job
 from planner.search.largest_that_fits import with_gpus
 from planner.search.pinned_fields import PinnedFields
+from planner.search.search import SearchResult
 from planner.search.training_run import HOUR_SECONDS, training_run
 
+MOST_LAYOUTS = 2**20
+"""Ten seconds: when as many were estimated, smaller numbers of GPUs are left out, and it is said."""
 OBJECTIVES = ("time", "memory", "gpus", "cost")
 
 
@@ -43,16 +46,18 @@ def plan_within(
             field="recipe.training_tokens",
         )
     most_gpus = max_gpus or job.cluster.world_size
-    fitting, unsplit = _fitting(job, most_gpus, pinned, deadline_seconds)
+    found = _look(job, most_gpus, pinned, deadline_seconds)
+    fitting, unsplit = found.fitting, found.unsplit
     in_time = [(sized, option) for sized, option in fitting if option.is_in_time is not False]
     if not in_time:
-        raise unsplit[-1] if unsplit else _no_option(job, fitting, most_gpus, deadline_seconds)
+        raise unsplit[-1] if unsplit else _no_option(job, found, most_gpus, deadline_seconds)
     chosen, _ = min(in_time, key=lambda pair: _rank(objective, pair[1]))
     return replace(
         make_plan(chosen, pinned, "memory" if objective == "memory" else "time"),
         options=tuple(option for _, option in fitting),
         notes=(
             *(f"{error.message} ({error.hint}): left out" for error in unsplit),
+            *_left_out(found),
             *(_unpriced(fitting) if objective == "cost" else ()),
         ),
     )
@@ -66,21 +71,51 @@ def _unpriced(fitting: list[tuple[Job, ClusterOption]]) -> tuple[str, ...]:
     )
 
 
-def _fitting(
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What was seen of numbers of GPUs, in ascending order."""
+
+    fitting: list[tuple[Job, ClusterOption]]
+    unsplit: list[InvalidInputError]
+    """Why others do not split the batch."""
+    fewest_gpus: int
+    """That were looked at."""
+    left_out: int
+    """Numbers of GPUs below that."""
+
+
+def _look(
     job: Job, most_gpus: int, pinned: PinnedFields | None, deadline_seconds: float | None
-) -> tuple[list[tuple[Job, ClusterOption]], list[InvalidInputError]]:
-    """Return the numbers of GPUs on which the job fits, and why others do not split its batch."""
+) -> _Found:
+    """Return what becomes of the job on numbers of GPUs, the largest first until that took too long."""
     fitting, unsplit = [], []
-    for size in _cluster_sizes(job, most_gpus):
+    looked_at, estimated = 0, 0
+    sizes = list(_cluster_sizes(job, most_gpus))
+    for size in reversed(sizes):
+        looked_at += 1
         sized = with_gpus(job, *size)
         try:
-            option = _option(sized, pinned, deadline_seconds)
+            result = searched(sized, pinned)
+            option = _option(result, pinned, deadline_seconds)
         except InvalidInputError as error:
             unsplit.append(error)
             continue
         if option is not None:
             fitting.append((sized, option))
-    return fitting, unsplit
+        estimated += result.size
+        if estimated > MOST_LAYOUTS:
+            break
+    return _Found(fitting[::-1], unsplit[::-1], sized.cluster.world_size, len(sizes) - looked_at)
+
+
+def _left_out(found: _Found) -> tuple[str, ...]:
+    if not found.left_out:
+        return ()
+    said = (
+        f"fewer than {found.fewest_gpus:,} GPUs were not looked at: from there on up there are over"
+        f" {MOST_LAYOUTS:,} layouts; hold a size fixed, such as --tp 8, and there are fewer"
+    )
+    return (said,)
 
 
 def _rank(objective: str, option: ClusterOption) -> tuple[float, float]:
@@ -112,15 +147,15 @@ def _cluster_sizes(job: Job, most_gpus: int) -> Iterator[tuple[int, int]]:
 
 
 def _option(
-    job: Job, pinned: PinnedFields | None, deadline_seconds: float | None
+    result: SearchResult, pinned: PinnedFields | None, deadline_seconds: float | None
 ) -> ClusterOption | None:
-    try:
-        candidate = choose(job, pinned).situation.candidate
-    except NothingFitsError:
+    ordinary = ordinary_rows(result, pinned or {})
+    if not len(ordinary):
         return None
+    candidate = choose_from(result, ordinary, pinned or {}).situation.candidate
     if candidate.strategy.offloads_optimizer and "offload" not in (pinned or {}):
         return None
-    run, cluster = training_run(job, candidate.step_time), job.cluster
+    run, cluster = training_run(result.job, candidate.step_time), result.job.cluster
     seconds = float(candidate.step_time.step_seconds)
     hourly = cluster.instance.usd_per_hour if cluster.instance else 0.0
     run_seconds = run.seconds if run else 0.0
@@ -137,21 +172,19 @@ def _option(
 
 
 def _no_option(
-    job: Job,
-    fitting: list[tuple[Job, ClusterOption]],
-    most_gpus: int,
-    deadline_seconds: float | None,
+    job: Job, found: _Found, most_gpus: int, deadline_seconds: float | None
 ) -> NothingFitsError:
-    if not fitting:
+    left = "".join(f"; {note}" for note in _left_out(found))
+    if not found.fitting:
         return NothingFitsError(
-            f"{job.model.name} fits on no number of GPUs up to {most_gpus}",
+            f"{job.model.name} fits on no number of GPUs up to {most_gpus}{left}",
             hint="raise --max-gpus, or shrink the job: --why says what a layout lacks",
             field="cluster",
         )
-    fastest = min(option.run_seconds for _, option in fitting)
+    fastest = min(option.run_seconds for _, option in found.fitting)
     return NothingFitsError(
         f"no number of GPUs up to {most_gpus} is through in {format_duration(deadline_seconds or 0)}:"
-        f" the fastest takes {format_duration(fastest)}",
+        f" the fastest takes {format_duration(fastest)}{left}",
         hint="raise --max-gpus or --deadline",
         field="cluster",
     )

@@ -16,8 +16,8 @@ from planner.domain.job import Job
 from planner.domain.strategy import Layout, Recompute, rows
 from planner.hardware.usual_host import usual_host_bytes
 from planner.memory.host import estimate_host_memory
-from planner.memory.ledger import estimate_memory
-from planner.search.candidate import Candidate, estimate
+from planner.memory.ledger import Memory, estimate_memory
+from planner.search.candidate import Candidate
 from planner.search.largest_that_fits import with_gpus
 from planner.search.pinned_fields import PinnedFields
 from planner.search.search import SearchResult, search
@@ -43,13 +43,23 @@ def choose(job: Job, pinned: PinnedFields | None = None, objective: str = "time"
         InvalidInputError: the batch does not split over the GPUs, or no layout has the pinned fields.
         NothingFitsError: no layout fits; says by how much and what would fit.
     """
-    result = search(job, pinned)
-    if not result.size:
-        raise no_layout(job, pinned or {})
+    result = searched(job, pinned)
     ordinary = ordinary_rows(result, pinned or {})
     if not len(ordinary):
         raise nothing_fits(result, pinned)
     return choose_from(result, ordinary, pinned or {}, objective)
+
+
+def searched(job: Job, pinned: PinnedFields | None = None) -> SearchResult:
+    """Return every legal layout of a job, estimated.
+
+    Raises:
+        InvalidInputError: there is none.
+    """
+    result = search(job, pinned)
+    if not result.size:
+        raise no_layout(job, pinned or {})
+    return result
 
 
 def choose_from(
@@ -121,31 +131,36 @@ def _tiers(result: SearchResult, fits: Column, *, may_offload: bool) -> Iterator
     """Yield what may be proposed, the best first; what hosts hold is asked where no GPU will do."""
     on_gpu = fits if may_offload else fits & np.logical_not(result.table.offloads_optimizer)
     yield on_gpu & result.is_writable
-    held = fits if may_offload else fits & _host_holds(result)
-    yield held & result.is_writable
+    yield _held(result, fits & result.is_writable, may_offload=may_offload)
     yield on_gpu
-    yield held
+    yield _held(result, fits, may_offload=may_offload)
 
 
-def _host_holds(result: SearchResult) -> Column:
-    """Return which layouts a node's memory holds, or that of such machines where it is unknown."""
-    host = estimate_host_memory(result.job, result.table)
+def _held(result: SearchResult, fits: Column, *, may_offload: bool) -> Column:
+    """Return which of the layouts a node's memory holds, or that of such machines where it is unknown."""
+    among = np.flatnonzero(fits)
+    if may_offload or not len(among):
+        return fits
+    host = estimate_host_memory(result.job, rows(result.table, among))
     available = host.available_bytes or usual_host_bytes(result.job.cluster)
-    held: Column = np.asarray(host.training_bytes <= available)
+    held = np.zeros_like(fits)
+    held[among] = host.training_bytes <= available
     return held
 
 
 def _situation(result: SearchResult, ordinary: Column, pinned: PinnedFields) -> Situation:
     job = result.job
     fastest = result.candidate(_best_row(result, ordinary, result.weighted_seconds))
-    return Situation(
+    situation = Situation(
         job=job,
         candidate=fastest,
         smallest_replica=_smallest_replica(job),
         fastest=fastest,
         simplest=_simplest(result, ordinary, pinned),
-        largest_layer_bytes=_largest_layer_bytes(job),
     )
+    if situation.fits_on_one_gpu:
+        return situation
+    return replace(situation, largest_layer_bytes=_largest_layer_bytes(job))
 
 
 def _simplest(result: SearchResult, ordinary: Column, pinned: PinnedFields) -> Candidate | None:
@@ -202,11 +217,11 @@ def _check_batch(situation: Situation, preference: Preference, pinned: PinnedFie
         raise unsplit(batch, world_size)
 
 
-def _smallest_replica(job: Job) -> Candidate:
-    """Return the layout with a whole replica on each GPU that needs the least memory."""
+def _smallest_replica(job: Job) -> Memory:
+    """Return what the layout with a whole replica on each GPU needs that needs the least."""
     world_size = job.cluster.world_size
     steps = max(1, job.recipe.global_batch_size // world_size)
-    return estimate(
+    return estimate_memory(
         job,
         Layout(
             data_parallel_replicate_size=world_size,
@@ -234,10 +249,12 @@ def _largest_layer_bytes(job: Job) -> float:
     return float(estimate_memory(of_one_token, layers).reserved_bytes)
 
 
-def chosen_layout(job: Job, pinned: PinnedFields) -> Candidate | None:
+def chosen_layout(
+    job: Job, pinned: PinnedFields, *, written_alone: bool = False
+) -> Candidate | None:
     """Return the choice for a job; None where nothing fits, without a search for what would help."""
     try:
-        result = search(job, pinned)
+        result = search(job, pinned, written_alone=written_alone)
         ordinary = ordinary_rows(result, pinned) if result.size else np.array([])
         return choose_from(result, ordinary, pinned).situation.candidate if len(ordinary) else None
     except InvalidInputError:

@@ -48,7 +48,7 @@ def fastest_written(job: Job, pinned: PinnedFields) -> Instead | None:
             found = [
                 Instead(candidate=candidate, changes=changed | others, drops_pins=pins != pinned)
                 for others, variant in _variants(base)
-                if (candidate := _fastest(variant, pins)) is not None
+                if (candidate := chosen_layout(variant, pins, written_alone=True)) is not None
             ]
             if found:
                 return min(found, key=lambda each: float(each.candidate.step_time.step_seconds))
@@ -96,9 +96,3 @@ def _changed(job: Job, changes: Mapping[str, str]) -> Job:
     if name and job.recipe.compile:
         framework = framework.compiled()
     return replace(job, framework=framework, recipe=replace(job.recipe, **values))
-
-
-def _fastest(job: Job, pinned: PinnedFields) -> Candidate | None:
-    candidate = chosen_layout(job, pinned)
-    is_written = candidate is not None and launch(job, candidate.strategy).targets
-    return candidate if is_written else None

@@ -63,6 +63,8 @@ class Plan:
 
     job: Job
     chosen: Candidate
+    launch: Launch
+    """Which targets write the choice."""
     findings: tuple[Finding, ...]
     """The branch of the tree first, then what the checks say of the choice."""
     alternatives: tuple[Alternative, ...]
@@ -82,11 +84,6 @@ class Plan:
     notes: tuple[str, ...] = ()
     """Numbers of GPUs that were left out, and why."""
 
-    @property
-    def launch(self) -> Launch:
-        """Return which targets write the choice."""
-        return launch(self.job, self.chosen.strategy)
-
 
 def make_plan(job: Job, pinned: PinnedFields | None = None, objective: str = "time") -> Plan:
     """Return the plan for a job; on one node or GPU of it where that is faster than all of them.
@@ -103,14 +100,14 @@ def make_plan(job: Job, pinned: PinnedFields | None = None, objective: str = "ti
     started = time.perf_counter()
     choice = choose(job, pinned, objective)
     result, chosen = choice.result, choice.situation.candidate
-    best = best_of_families(result)
+    best, launched = best_of_families(result), launch(job, chosen.strategy)
     situation = replace(
         choice.situation,
         on_fewer_gpus=on_fewer_gpus(job),
         on_other_network=on_other_network(
             job, chosen, lambda there: _choice_there(choice, there, pinned or {}, objective)
         ),
-        held_back=_held_back(result, chosen, best, objective),
+        held_back=_held_back(result, chosen, best, launched, objective),
     )
     fewer = None if pinned or objective != "time" else rules.fewer_gpus(situation)
     if fewer:
@@ -120,8 +117,9 @@ def make_plan(job: Job, pinned: PinnedFields | None = None, objective: str = "ti
     return Plan(
         job=job,
         chosen=chosen,
+        launch=launched,
         findings=(*choice.findings, *rules.judge(situation)),
-        alternatives=alternatives(result, chosen, best),
+        alternatives=alternatives(result, chosen, best, launched),
         rejected=(*too_large(situation, result, best), *forbidden(job, pinned)),
         pareto=pareto(situation, result, choice.ordinary),
         search=SearchSummary(
@@ -131,7 +129,7 @@ def make_plan(job: Job, pinned: PinnedFields | None = None, objective: str = "ti
         ),
         confidence=confidence(job, chosen),
         path=decision_path(choice.situation, choice.findings[0].code),
-        instead=_instead(job, chosen, pinned or {}),
+        instead=None if launched.targets else fastest_written(job, pinned or {}),
     )
 
 
@@ -139,10 +137,6 @@ def _choice_there(choice: Choice, there: Job, pinned: PinnedFields, objective: s
     """Return what would be chosen of the same layouts on another network."""
     retimed = choice.result.retimed(there)
     return choose_from(retimed, choice.ordinary, pinned, objective).situation.candidate
-
-
-def _instead(job: Job, chosen: Candidate, pinned: PinnedFields) -> Instead | None:
-    return None if launch(job, chosen.strategy).targets else fastest_written(job, pinned)
 
 
 def _on_fewer(situation: Situation, size: str) -> Plan:
@@ -160,13 +154,17 @@ def _on_fewer(situation: Situation, size: str) -> Plan:
 
 
 def _held_back(
-    result: SearchResult, chosen: Candidate, best: dict[str, int], objective: str
+    result: SearchResult,
+    chosen: Candidate,
+    best: dict[str, int],
+    launched: Launch,
+    objective: str,
 ) -> Candidate | None:
     """Return the fastest of the other families, or without files, where it is faster than the choice."""
     others = [row for name, row in best.items() if name != chosen.strategy.family]
     is_other = result.table.is_local | result.table.offloads_optimizer | result.is_writable
     unwritten = np.flatnonzero(result.is_comfortable & np.logical_not(is_other))
-    if len(unwritten) and launch(result.job, chosen.strategy).targets:
+    if len(unwritten) and launched.targets:
         others.append(int(unwritten[np.argmin(result.step_seconds[unwritten])]))
     if not others or objective != "time":
         return None

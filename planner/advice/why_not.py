@@ -46,7 +46,7 @@ def why_not(plan: Plan, pinned: PinnedFields) -> WhyNot:
     findings: tuple[Finding, ...] = ()
     if row is None:
         situation = Situation(
-            job=plan.job, candidate=candidate, smallest_replica=candidate, fastest=candidate
+            job=plan.job, candidate=candidate, smallest_replica=candidate.memory, fastest=candidate
         )
         findings = rules.blockers(situation)
     comparison = "" if findings else _compare(plan.chosen, candidate)

@@ -18,7 +18,9 @@ from planner.answers.shapes import (
 )
 from planner.answers.why_not import answer_why, ask_why
 from planner.core.errors import NothingFitsError
+from planner.core.units import format_bytes
 from planner.domain.job import Job
+from planner.hardware.usual_host import usual_host_bytes
 from planner.request.cluster import Assumption
 from planner.request.schema import Request, Resolved, resolve
 from planner.request.strategy import pinned_fields
@@ -37,7 +39,8 @@ def suggest(request: Request, *, allow_paths: bool) -> tuple[Resolved, Plan]:
     is_open = request.objective in {"gpus", "cost"} or request.max_gpus or request.deadline_hours
     if not is_open:
         resolved, plan = plan_of_all(request, resolved, pinned)
-        return _without_compile(request, plan, allow_paths=allow_paths) or (resolved, plan)
+        plain = _without_compile(request, plan, allow_paths=allow_paths)
+        return plain or (_with_host_memory(resolved, plan, pinned), plan)
     plan = plan_within(
         resolved.job,
         pinned,
@@ -45,7 +48,21 @@ def suggest(request: Request, *, allow_paths: bool) -> tuple[Resolved, Plan]:
         max_gpus=request.max_gpus,
         deadline_seconds=(request.deadline_hours or 0) * HOUR_SECONDS or None,
     )
+    resolved = _with_host_memory(resolved, plan, pinned)
     return replace(resolved, job=plan.job, notes=resolved.notes + plan.notes), plan
+
+
+def _with_host_memory(resolved: Resolved, plan: Plan, pinned: PinnedFields) -> Resolved:
+    """Return the request with the host memory that was taken to be there, where the plan offloads to it."""
+    cluster = plan.job.cluster
+    is_taken = plan.chosen.strategy.offloads_optimizer and "offload" not in pinned
+    if cluster.host_memory_bytes or not is_taken:
+        return resolved
+    memory = format_bytes(usual_host_bytes(cluster))
+    said = "desktops have" if cluster.gpu.is_consumer else "the largest such machines have"
+    text = f"up to {memory} of host memory in a node for what is offloaded, as {said}"
+    taken = Assumption(text=text, field="cluster.instance")
+    return replace(resolved, assumptions=(*resolved.assumptions, taken))
 
 
 def plan_of_all(

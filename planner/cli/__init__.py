@@ -1,6 +1,7 @@
 """The terminal's door: parse, call, print, write. No arithmetic, no decisions."""
 
 import contextlib
+import gc
 import json
 import os
 import sys
@@ -44,6 +45,8 @@ def cli() -> None:
 
 _READ_AT_IMPORT = {"OPENBLAS_NUM_THREADS": "1", "PYDANTIC_DISABLE_PLUGINS": "__all__"}
 """A plan multiplies no matrices and has no plugins: neither threads nor installed packages are looked for."""
+_LOOKED_THROUGH_AFTER = 50_000
+"""New objects between two looks for garbage: what a command imports and reads lives as long as it does."""
 
 for command in (
     plans.suggest,
@@ -74,6 +77,7 @@ for command in (
 def main() -> None:
     """Run the command line; every failure ends in one message and the contract's exit code."""
     os.environ.update(_READ_AT_IMPORT | os.environ)
+    gc.set_threshold(_LOOKED_THROUGH_AFTER)
     try:
         cli.main(prog_name="planner", standalone_mode=False)
     except PlannerError as error:

@@ -39,14 +39,14 @@ def sweep(
     from planner.sweep.grid import read_sweep
     from planner.sweep.run import num_missing, run
     from planner.sweep.store import Store
-    from planner.sweep.text import outcome_text
+    from planner.sweep.text import outcome_text, plans
 
     if ray_address is not None and processes is not None:
         raise click.UsageError("--processes are of this machine, --ray is a cluster: give one")
     wanted = read_sweep(sweep_file)
     store = Store(out, force=force)
     missing = num_missing(wanted, store)
-    with click.progressbar(length=missing, label=f"{missing:,} plans", file=sys.stderr) as bar:
+    with click.progressbar(length=missing, label=plans(missing), file=sys.stderr) as bar:
         for done in run(
             wanted, store, num_processes=processes or os.cpu_count() or 1, ray_address=ray_address
         ):

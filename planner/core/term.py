@@ -268,13 +268,24 @@ def _enclosed(expression: Expression, needed: bool) -> str:  # noqa: FBT001 - on
     return f"({expression.text})" if needed else expression.text
 
 
+@dataclass(frozen=True, slots=True)
+class RowWords:
+    """Words of which each row of a table has its own."""
+
+    say: Callable[[int], str]
+
+    def at(self, row: int) -> str:
+        """Return the words of one row."""
+        return self.say(row)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Term:
     """One line of a ledger: bytes or seconds; the ledger that holds it says which."""
 
     name: str
     arithmetic: Expression
-    note: tuple[str | Quantity, ...] = ()
+    note: tuple[str | Quantity | RowWords, ...] = ()
     """What explains the numbers without being part of their arithmetic."""
     parts: tuple["Term", ...] = ()
     """What the term opens into: they sum to it."""
@@ -293,7 +304,7 @@ class Term:
     @property
     def how(self) -> str:
         """Return the arithmetic of one layout with its numbers in, and what explains them."""
-        note = "".join(each if isinstance(each, str) else each.text for each in self.note)
+        note = "".join(each.text if isinstance(each, Quantity) else str(each) for each in self.note)
         note = note if self.amount else ""
         return f"{self.arithmetic.text}; {note}" if note else self.arithmetic.text
 

@@ -16,6 +16,7 @@ from typing import Self, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.core.remembered import remembered
 from planner.core.term import Truth
 from planner.domain.dimensions import DIMENSIONS, Dimension
 
@@ -157,8 +158,7 @@ class Strategy:
         parallel folding, arXiv:2504.14960.
         Leaves out: fewer than that by choice.
         """
-        others = self.context_parallel_size * self.data_parallel_size
-        return expert_tensor_ranks(self.tensor_parallel_size, others, self.expert_parallel_size)
+        return _expert_tensor_parallel_size(self)
 
     @property
     def shards_optimizer(self) -> Truth:
@@ -306,6 +306,12 @@ def tabulate(layouts: Sequence[Layout]) -> Table:
             for field in fields(Table)
         }
     )
+
+
+@remembered(2)
+def _expert_tensor_parallel_size(s: Strategy) -> Whole:
+    others = s.context_parallel_size * s.data_parallel_size
+    return expert_tensor_ranks(s.tensor_parallel_size, others, s.expert_parallel_size)
 
 
 def expert_tensor_ranks(tensor: Whole, others: Whole, expert: Whole) -> Whole:

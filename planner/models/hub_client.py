@@ -28,6 +28,12 @@ LARGEST_FILE_BYTES = 2**20
 PATIENCE_SECONDS = 4.0
 """For all questions about one model together; the client itself would retry for 23 s."""
 WEBSITE = "https://huggingface.co"
+_MISSPELT, _MISSPELT_ALONE = 0.85, 0.6
+"""How much of two names is the same, by difflib, where one is the other misspelt; with an organisation, without."""
+_OWN_CONFIG = (
+    "try again when the Hub can be reached, or give the model's config.json: its path on the command"
+    " line, the object itself as `model` of a request"
+)
 
 T = TypeVar("T")
 
@@ -165,7 +171,7 @@ class Repository:
         """Return the error that says why the Hub gave no answer."""
         return HubUnreachableError(
             f"{self.name!r} does not ship with the planner, and the Hub did not answer ({reason})",
-            hint=similar(self.name, "or give the path of its config.json"),
+            hint=_near(self.name) + _OWN_CONFIG,
             field="model",
         )
 
@@ -284,14 +290,31 @@ class Repository:
 
 def similar(name: str, otherwise: str) -> str:
     """Return a hint with the models that ship under a similar name, whoever made them, or else."""
-    by_short = {model.rpartition("/")[2].lower(): model for model in records.model_ids()}
-    asked = name.rpartition("/")[2].lower()[:100]
+    by_short, asked = _by_short(), _short(name)
     close = get_close_matches(asked, by_short, n=3) or _beginning_with(asked, by_short)
-    is_short = "/" not in name
+    return _meant(name, close) + otherwise
+
+
+def _near(name: str) -> str:
+    """Return the hint of a name that may well be right, as nobody could ask: of a misspelt one alone."""
+    alike = _MISSPELT if "/" in name else _MISSPELT_ALONE
+    return _meant(name, get_close_matches(_short(name), _by_short(), n=3, cutoff=alike))
+
+
+def _meant(name: str, close: Iterable[str]) -> str:
+    by_short, is_short = _by_short(), "/" not in name
     known = " or ".join(
         short if is_short and records.model(short) else by_short[short] for short in close
     )
-    return f"did you mean {known}? {otherwise}" if known else otherwise
+    return f"did you mean {known}? " if known else ""
+
+
+def _by_short() -> dict[str, str]:
+    return {_short(model): model for model in records.model_ids()}
+
+
+def _short(name: str) -> str:
+    return name.rpartition("/")[2].lower()[:100]
 
 
 def _beginning_with(word: str, names: Iterable[str]) -> list[str]:

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
-from planner.core.term import Truth, pick
+import numpy as np
+
+from planner.core.term import Column, Truth, pick
 from planner.domain.job import Job
 from planner.domain.strategy import Layout, Table, num_rows
 from planner.memory.host import fits_host
@@ -29,10 +31,29 @@ class Candidate:
     """Whether it fits with room to spare."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledgers:
+    """Both ledgers of a table of layouts; only what fits is timed."""
+
+    first: int
+    """Row of the search that is the table's first."""
+    memory: Memory
+    fitting: Column
+    """Rows of the table that fit."""
+    step_time: StepTime
+    """Of those rows."""
+
+    def candidate(self, job: Job, layout: Layout, row: int) -> Candidate:
+        """Return the estimates of a row of the search that fits."""
+        memory = self.memory.at(row - self.first)
+        step_time = self.step_time.at(int(np.searchsorted(self.fitting, row - self.first)))
+        return _candidate(job, layout, memory, step_time, is_held=True)
+
+
 def estimate(job: Job, layout: Layout) -> Candidate:
     """Return the memory and step time of a layout."""
     memory, step_time = estimate_memory(job, layout), estimate_step_time(job, layout)
-    return _candidate(job, layout, memory, step_time, fits_host(job, layout))
+    return _candidate(job, layout, memory, step_time, is_held=fits_host(job, layout))
 
 
 def estimate_rows(job: Job, table: Table) -> tuple[Candidate, ...]:
@@ -40,13 +61,15 @@ def estimate_rows(job: Job, table: Table) -> tuple[Candidate, ...]:
     memory, step_time = estimate_memory(job, table), estimate_step_time(job, table)
     is_held = fits_host(job, table)
     return tuple(
-        _candidate(job, table.at(row), memory.at(row), step_time.at(row), pick(is_held, row))
+        _candidate(
+            job, table.at(row), memory.at(row), step_time.at(row), is_held=pick(is_held, row)
+        )
         for row in range(num_rows(table))
     )
 
 
 def _candidate(
-    job: Job, layout: Layout, memory: Memory, step_time: StepTime, is_held: Truth
+    job: Job, layout: Layout, memory: Memory, step_time: StepTime, *, is_held: Truth
 ) -> Candidate:
     share = memory.reserved_bytes / job.usable_bytes
     return Candidate(

@@ -1,6 +1,7 @@
 """Estimates of a whole search space, and the best of it: what fits, how fast, in how much memory."""
 
 import time
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -20,7 +21,13 @@ from planner.domain.strategy import (
 )
 from planner.memory.host import fits_host
 from planner.memory.ledger import estimate_memory
-from planner.search.candidate import COMFORTABLE_FRACTION, Candidate, estimate, estimate_rows
+from planner.search.candidate import (
+    COMFORTABLE_FRACTION,
+    Candidate,
+    Ledgers,
+    estimate,
+    estimate_rows,
+)
 from planner.search.effort import effort_factor
 from planner.search.local_sgd import local_sgd
 from planner.search.pinned_fields import PinnedFields
@@ -35,6 +42,8 @@ the roomiest."""
 
 _TIMED_TOGETHER = 8192
 """Layouts of a table that caches like."""
+_KEPT = 8192
+"""Layouts whose ledgers are kept, some 3 kB each: a plan shows many of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +58,8 @@ class SearchResult:
     fits: Column
     seconds: float
     """How long the search took."""
+    ledgers: tuple[Ledgers, ...] = ()
+    """Of all tables, where the layouts are few."""
 
     @property
     def size(self) -> int:
@@ -110,13 +121,26 @@ class SearchResult:
     def candidate(self, row: int) -> Candidate:
         """Return the full estimate of one layout."""
         if row not in self._known:
-            self._known[row] = estimate(self.job, self.table.at(row))
+            self._known[row] = self._looked_up(row) or estimate(self.job, self.table.at(row))
         return self._known[row]
+
+    def _looked_up(self, row: int) -> Candidate | None:
+        """Return the estimate of a layout that fits, where the search kept it."""
+        if not self.ledgers or not self.fits[row]:
+            return None
+        of_table = bisect_right(self.ledgers, row, key=lambda ledgers: ledgers.first) - 1
+        return self.ledgers[of_table].candidate(self.job, self.table.at(row), row)
 
     def candidates(self, which: Iterable[int]) -> tuple[Candidate, ...]:
         """Return the full estimates of some layouts, of which a table takes hardly more than one."""
         wanted = [int(row) for row in which]
-        new = [row for row in dict.fromkeys(wanted) if row not in self._known]
+        new = []
+        for row in dict.fromkeys(wanted):
+            known = self._known.get(row) or self._looked_up(row)
+            if known is None:
+                new.append(row)
+            else:
+                self._known[row] = known
         if new:
             found = estimate_rows(self.job, rows(self.table, np.array(new)))
             self._known.update(zip(new, found, strict=True))
@@ -172,18 +196,34 @@ class SearchResult:
         fitting = np.flatnonzero(self.fits)
         for part in np.array_split(fitting, -(-len(fitting) // _TIMED_TOGETHER)):
             seconds[part] = estimate_step_time(job, rows(self.table, part)).step_seconds
-        return replace(self, job=job, step_seconds=seconds)
+        return replace(self, job=job, step_seconds=seconds, ledgers=())
 
     def smallest(self, among: Column) -> int:
         """Return the row that needs the least memory."""
         return int(among[np.argmin(self.reserved_bytes[among])])
 
 
-def search(job: Job, pinned: PinnedFields | None = None) -> SearchResult:
-    """Return every legal layout of a job, estimated; only what fits is timed."""
+def search(
+    job: Job, pinned: PinnedFields | None = None, *, written_alone: bool = False
+) -> SearchResult:
+    """Return every legal layout of a job, estimated; only what fits is timed.
+
+    Args:
+        job: what is trained, on what.
+        pinned: values of `Layout` fields that every layout must have.
+        written_alone: leave out what no target of the job's framework writes.
+    """
     started = time.perf_counter()
-    estimates = [(table, *_estimated(job, table)) for table in tables(job, pinned)]
-    legal_tables, reserved, seconds, fits = zip(*estimates, strict=True)
+    parts, kept, size = [], [], 0
+    for legal in tables(job, pinned):
+        table = rows(legal, is_writable(job, legal)) if written_alone else legal
+        totals, ledgers = _estimated(job, table, size)
+        parts.append((table, *totals))
+        kept += ledgers
+        size += num_rows(table)
+        if size > _KEPT:
+            kept.clear()
+    legal_tables, reserved, seconds, fits = zip(*parts, strict=True)
     return SearchResult(
         job=job,
         table=join(legal_tables),
@@ -191,18 +231,36 @@ def search(job: Job, pinned: PinnedFields | None = None) -> SearchResult:
         step_seconds=np.concatenate(seconds),
         fits=np.concatenate(fits),
         seconds=time.perf_counter() - started,
+        ledgers=tuple(kept),
     )
 
 
-def _estimated(job: Job, table: Table) -> tuple[Column, Column, Column]:
-    """Return reserved bytes, step seconds and whether it fits, card and host, of each layout."""
+def _estimated(
+    job: Job, table: Table, first: int
+) -> tuple[tuple[Column, Column, Column], list[Ledgers]]:
+    """Return reserved bytes, step seconds and whether it fits, card and host; and the ledgers of a few.
+
+    Args:
+        job: of the layouts.
+        table: the layouts.
+        first: row of the search that the table begins at.
+    """
     count = num_rows(table)
     seconds = np.full(count, np.inf)
     if not count:
-        return np.zeros(0), seconds, np.zeros(0, dtype=bool)
-    reserved: Column = np.broadcast_to(estimate_memory(job, table).reserved_bytes, count)
+        return (np.zeros(0), seconds, np.zeros(0, dtype=bool)), []
+    memory = estimate_memory(job, table)
+    reserved: Column = np.broadcast_to(memory.reserved_bytes, count)
     fits = (reserved <= job.usable_bytes) & fits_host(job, table)
     fitting = np.flatnonzero(fits)
-    if len(fitting):
+    if not len(fitting):
+        return (reserved, seconds, fits), []
+    if first + count > _KEPT:
+        del memory  # much of what a large table needs
         seconds[fitting] = estimate_step_time(job, rows(table, fitting)).step_seconds
-    return reserved, seconds, fits
+        return (reserved, seconds, fits), []
+    step_time = estimate_step_time(job, rows(table, fitting))
+    seconds[fitting] = step_time.step_seconds
+    return (reserved, seconds, fits), [
+        Ledgers(first=first, memory=memory, fitting=fitting, step_time=step_time)
+    ]

@@ -39,7 +39,7 @@ from planner.search.pinned_fields import AtLeast, PinnedFields, holds
 
 MOST_BASES = 2**17
 """Near a million rows: some seconds, and less than a gigabyte."""
-_CHUNK = 1024
+_CHUNK = 2048
 """Bases of a table, each of which makes up to a dozen rows."""
 
 _HELD = ("recompute_layers", "activation_offload_layers")
@@ -104,10 +104,17 @@ def _bases(job: Job, pinned: PinnedFields) -> Iterator[_Base]:
     known = [schedule for schedule in schedules if not SCHEDULES[schedule].is_dominated]
     able = _choices(pinned, "pipeline_schedule", known)
     for tensor, pipeline, context, ranks in _degrees(job, pinned):
+        experts, batches = (
+            _experts(job, pinned, ranks * context, tensor),
+            _batches(job, pinned, ranks),
+        )
+        in_rounds, uneven = (
+            list(_schedules(job, able, pipeline, fills_rounds=fills)) for fills in (True, False)
+        )
         for zero_stage, shard in _shards(job, pinned, ranks, context, pipeline):
-            for expert in _experts(job, pinned, ranks * context, tensor):
-                for micro_batch, steps in _batches(job, pinned, ranks):
-                    for schedule, virtual in _schedules(job, able, pipeline, steps):
+            for expert in experts:
+                for micro_batch, steps in batches:
+                    for schedule, virtual in uneven if steps % pipeline else in_rounds:
                         yield _Base(
                             ranks // shard,
                             shard,
@@ -184,17 +191,27 @@ def _experts(job: Job, pinned: PinnedFields, ranks: int, tensor: int) -> Sequenc
     return _choices(pinned, "expert_parallel_size", sizes)
 
 
-def _batches(job: Job, pinned: PinnedFields, ranks: int) -> Iterator[tuple[int, int]]:
+def _batches(job: Job, pinned: PinnedFields, ranks: int) -> list[tuple[int, int]]:
+    """Return the micro-batches, each with the steps in which a rank accumulates them."""
     per_rank = job.recipe.global_batch_size // ranks
-    for micro_batch in _choices(pinned, "micro_batch_size", divisors(per_rank)):
-        if per_rank % micro_batch == 0:
-            yield micro_batch, per_rank // micro_batch
+    return [
+        (micro_batch, per_rank // micro_batch)
+        for micro_batch in _choices(pinned, "micro_batch_size", divisors(per_rank))
+        if per_rank % micro_batch == 0
+    ]
 
 
 def _schedules(
-    job: Job, able: Sequence[int], pipeline: int, steps: int
+    job: Job, able: Sequence[int], pipeline: int, *, fills_rounds: bool
 ) -> Iterator[tuple[int, int]]:
-    """Yield the schedules, each with the numbers of chunks that stages and steps let it run."""
+    """Yield the schedules, each with the numbers of chunks that stages and steps let it run.
+
+    Args:
+        job: supplies the layers.
+        able: schedules that may be chosen.
+        pipeline: stages.
+        fills_rounds: whether they divide the steps.
+    """
     if pipeline == 1:
         yield PipelineSchedule.ONE_FORWARD_ONE_BACKWARD, 1
         return
@@ -203,7 +220,7 @@ def _schedules(
         chunks = [record.chunks.start]
         if record.is_grouped:
             layers = -(-job.model.num_blocks // pipeline)
-            chunks = divisors(layers)[1:] if steps % pipeline == 0 else []
+            chunks = divisors(layers)[1:] if fills_rounds else []
         for virtual in chunks:
             if virtual == 1 or job.framework.capabilities.virtual_stages:
                 yield schedule, virtual

@@ -16,8 +16,8 @@ import numpy as np
 
 from planner.core.term import (
     Amount,
-    Quantity,
     RowTerms,
+    RowWords,
     Term,
     add,
     count,
@@ -30,7 +30,7 @@ from planner.core.term import (
     total,
 )
 from planner.domain.job import Job
-from planner.domain.strategy import Layout, Strategy
+from planner.domain.strategy import Layout, Strategy, Table
 from planner.parallel.pipeline_schedules import MicroBatchSeconds, idle_share
 from planner.step_time import communication, compute, data_parallel, doubt, offload, optimizer
 from planner.step_time.doubt import Cause
@@ -166,12 +166,17 @@ def _model_parallel(job: Job, s: Strategy, slowest: MicroBatch) -> tuple[Term, .
     )
 
 
-def _hidden_words(job: Job, s: Strategy, name: str) -> tuple[Quantity | str, ...]:
+def _hidden_words(job: Job, s: Strategy, name: str) -> tuple[RowWords | str, ...]:
     """Return what hides of tensor parallelism's exchanges, where the recipe has them travel in pieces."""
     in_forward, _ = communication.hidden_of_tensor(job, s)
-    if name != StepTerm.TENSOR_EXCHANGE or not isinstance(s, Layout) or not np.any(in_forward):
+    if name != StepTerm.TENSOR_EXCHANGE or not np.any(in_forward):
         return ()
-    return (", ", percent(in_forward, "of each behind matmuls"))
+    words = RowWords(lambda row: _hidden(pick(in_forward, row)))
+    return (words if isinstance(s, Table) else words.at(0),)
+
+
+def _hidden(fraction: float) -> str:
+    return f", {percent(fraction, 'of each behind matmuls').text}" if fraction else ""
 
 
 def _pipeline(job: Job, s: Strategy, whole: MicroBatch, slowest: MicroBatch) -> tuple[Term, ...]:
@@ -214,7 +219,7 @@ def _pipeline(job: Job, s: Strategy, whole: MicroBatch, slowest: MicroBatch) -> 
         Term(
             name=StepTerm.PIPELINE_BUBBLE,
             arithmetic=only_where(is_pipelined, idle * share),
-            note=(_schedule_words(s),) if isinstance(s, Layout) else (),
+            note=_schedule_words(s),
             source="Narayanan et al., arXiv:2104.04473, section 2.2",
             applies=is_pipelined,
         ),
@@ -227,6 +232,12 @@ def _pipeline(job: Job, s: Strategy, whole: MicroBatch, slowest: MicroBatch) -> 
     )
 
 
-def _schedule_words(s: Layout) -> str:
+def _schedule_words(s: Strategy) -> tuple[str | RowWords, ...]:
+    if isinstance(s, Table):
+        return (RowWords(lambda row: _words_of_schedule(s.at(row))),)
+    return (_words_of_schedule(s),) if isinstance(s, Layout) else ()
+
+
+def _words_of_schedule(s: Layout) -> str:
     chunks = f", {s.virtual_pipeline_size} chunks a stage" if s.virtual_pipeline_size > 1 else ""
     return f"{s.pipeline_schedule}{chunks}"

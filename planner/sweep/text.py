@@ -25,13 +25,18 @@ _PLOT_COLUMNS = 60
 def outcome_text(found: Outcome, terminal: Terminal) -> str:
     """Return which cluster suits each model, and which model each cluster."""
     refused = ", ".join(f"{count:,} {kind}" for kind, count in sorted(found.refused.items()))
-    lines = [f"{len(found.points):,} plans" + (f"; no plan: {refused}" if refused else "")]
+    lines = [plans(len(found.points)) + (f"; no plan: {refused}" if refused else "")]
     clusters, models = clusters_for_models(found), models_for_clusters(found)
     lines += [_clusters_text(frontier, terminal) for frontier in clusters[:_MOST_TABLES]]
     lines += [_models_text(frontier, terminal) for frontier in models[:_MOST_TABLES]]
     left = sum(max(0, len(each) - _MOST_TABLES) for each in (clusters, models))
     lines += [f"{left:,} more models and clusters are in the file"] if left else []
     return "\n\n".join(lines) + "\n"
+
+
+def plans(count: int) -> str:
+    """Return so many plans, in words."""
+    return f"{count:,} plan{'' if count == 1 else 's'}"
 
 
 def _clusters_text(frontier: Frontier, terminal: Terminal) -> str:
@@ -91,7 +96,9 @@ def _shown(frontier: Frontier) -> list[tuple[str, Point]]:
 def _note(frontier: Frontier, amounts: str) -> str:
     more = len(frontier.points) - _MOST_ROWS
     left = f", {more:,} more in the file" if more > 0 else ""
-    return f"of {frontier.out_of:,} plans, those that none beats in {amounts}{left}"
+    if frontier.out_of == 1:
+        return "the only plan"
+    return f"of {plans(frontier.out_of)}, those that none beats in {amounts}{left}"
 
 
 def _figures(point: Point) -> tuple[str, ...]:

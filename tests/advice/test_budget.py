@@ -1,6 +1,7 @@
 import pytest
 from conftest import JobMaker
 
+from planner.advice import budget
 from planner.advice.budget import plan_within
 from planner.advice.plan import make_plan
 from planner.core.errors import InvalidInputError, NothingFitsError
@@ -55,6 +56,21 @@ def test_what_fits_on_no_number_of_gpus_is_said(make_job: JobMaker) -> None:
     job = make_job("meta-llama/Llama-2-70b-hf", gpus=2, gpu="t4")
     with pytest.raises(NothingFitsError, match="no number of GPUs up to 2"):
         plan_within(job, {}, "gpus")
+
+
+def test_numbers_of_gpus_beyond_so_many_layouts_are_left_out_and_it_is_said(
+    make_job: JobMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = make_job("gpt2", gpus=8, recipe={"global_batch_size": 64})
+    whole = plan_within(job, {}, "gpus")
+    monkeypatch.setattr(budget, "MOST_LAYOUTS", whole.search.strategies)
+    cut = plan_within(job, {}, "gpus")
+    assert [option.gpus for option in whole.options] == [1, 2, 4, 8]
+    assert cut.options == whole.options[-len(cut.options) :]
+    fewest = cut.options[0].gpus
+    assert 1 < fewest == cut.job.cluster.world_size
+    assert [note.partition(" GPUs")[0] for note in cut.notes] == [f"fewer than {fewest}"]
+    assert not whole.notes
 
 
 def test_the_front_of_memory_is_kept_as_an_objective(make_job: JobMaker) -> None:

@@ -172,7 +172,9 @@ def test_a_rule_fires_on_its_case_and_stays_silent_on_the_other(
 def situation(make_job: JobMaker, micro_batch_size: int) -> Situation:
     job = make_job(gpus=1, gpu="rtx-3090")
     candidate = estimate(job, Layout(micro_batch_size=micro_batch_size))
-    return Situation(job=job, candidate=candidate, smallest_replica=candidate, fastest=candidate)
+    return Situation(
+        job=job, candidate=candidate, smallest_replica=candidate.memory, fastest=candidate
+    )
 
 
 def test_offload_that_the_host_cannot_hold_is_a_blocker(make_job: JobMaker) -> None:
@@ -183,7 +185,9 @@ def test_offload_that_the_host_cannot_hold_is_a_blocker(make_job: JobMaker) -> N
         job = make_job(model, gpus=8, cluster=parts, recipe={"global_batch_size": 8})
         offloaded = estimate(job, s)
         blockers = rules.blockers(
-            Situation(job=job, candidate=offloaded, smallest_replica=offloaded, fastest=offloaded)
+            Situation(
+                job=job, candidate=offloaded, smallest_replica=offloaded.memory, fastest=offloaded
+            )
         )
         found.append([finding.code for finding in blockers if finding.code == "MEM004"])
     assert found == [[], ["MEM004"]]
@@ -202,7 +206,7 @@ def test_weights_that_a_node_cannot_read_are_warned_of(make_job: JobMaker) -> No
     ):
         each = estimate(job, layout)
         judged = rules.judge(
-            Situation(job=job, candidate=each, smallest_replica=each, fastest=each)
+            Situation(job=job, candidate=each, smallest_replica=each.memory, fastest=each)
         )
         found.append([finding.message for finding in judged if finding.code == "MEM005"])
     assert found[:2] == [[], []]

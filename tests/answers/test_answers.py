@@ -169,3 +169,25 @@ def test_an_estimate_names_what_its_framework_cannot_do_and_keeps_its_numbers() 
     assert ("LAY030", "blocker") in {
         (each["code"], each["severity"]) for each in answer["findings"]
     }
+
+
+@pytest.mark.parametrize(
+    ("gpu", "strategy", "says"),
+    [
+        ("l4", None, ["up to 2048 GiB of host memory in a node for what is offloaded"]),
+        ("l4", {"offload": "optimizer+parameters", "zero_stage": 3}, []),
+        ("h100", None, []),
+    ],
+)
+def test_the_host_memory_that_offload_was_given_is_assumed(
+    gpu: str, strategy: dict[str, Any] | None, says: list[str]
+) -> None:
+    body = {
+        "model": "meta-llama/Llama-2-13b-hf",
+        "cluster": {"gpu": gpu, "gpus_per_node": 8},
+        "strategy": strategy,
+    }
+    resolved, plan = answers.suggest(parse_request(body), allow_paths=False)
+    assert plan.chosen.strategy.offloads_optimizer == (gpu == "l4")
+    texts = [each.text for each in resolved.assumptions if "host memory" in each.text]
+    assert [text.partition(", as")[0] for text in texts] == says

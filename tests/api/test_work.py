@@ -76,6 +76,16 @@ def test_a_request_whose_turn_never_came_leaves_nothing_that_waits() -> None:
     assert waiting == 0
 
 
+def test_ctrl_c_that_reaches_a_process_that_warms_up_does_not_end_the_server() -> None:
+    async def warm_and_ask() -> Outcome:
+        work = Work(Settings(processes=1))
+        async with work.started(partial(signal.raise_signal, signal.SIGINT)):
+            await anyio.sleep(1)
+            return await work.outcome(os.getppid)
+
+    assert anyio.run(warm_and_ask).result == os.getpid()
+
+
 def test_work_ends_when_the_client_leaves(service: Service) -> None:
     assert service.post({**GPT2, "id": "before"})[0] == 200
     (worker,) = service.workers()

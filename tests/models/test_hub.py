@@ -760,6 +760,23 @@ def test_a_malformed_endpoint_is_named(
     assert says in _refused("org/found", HubUnreachableError).message
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("acme/secret-large", ""),
+        ("meta-llama/Llama-2-7b", "did you mean huggyllama/llama-7b or meta-llama/Llama-2-7b-hf? "),
+        ("gtp2", "did you mean gpt2? "),
+    ],
+)
+def test_a_name_that_nobody_could_ask_the_hub_for_may_be_right(
+    client: pytest.MonkeyPatch, name: str, meant: str
+) -> None:
+    client.setenv("HF_ENDPOINT", "http://127.0.0.1:0")
+    hint = _refused(name, HubUnreachableError).hint
+    assert hint.startswith(f"{meant}try again when the Hub can be reached, or give the model's")
+    assert "config.json" in hint
+
+
 def test_behind_a_proxy_the_client_asks_the_proxy(client: pytest.MonkeyPatch, server: Hub) -> None:
     client.setenv("HF_ENDPOINT", "http://hub.invalid")
     client.setenv("HTTP_PROXY", server.url)

@@ -39,6 +39,35 @@ def test_estimates_made_together_are_those_of_each_alone_and_are_kept(make_job: 
         ]
 
 
+@pytest.mark.parametrize(
+    ("model", "gpus", "recipe"),
+    [
+        (LLAMA, 8, {"framework": "megatron", "global_batch_size": 16}),
+        ("gpt2", 4, {"framework": "torch", "global_batch_size": 8}),
+    ],
+)
+def test_a_row_that_the_search_kept_is_spelled_out_as_its_layout_alone(
+    make_job: JobMaker, model: str, gpus: int, recipe: dict[str, object]
+) -> None:
+    found = search(make_job(model, gpus=gpus, recipe=recipe))
+    assert found.ledgers
+    is_divided = (found.table.pipeline_parallel_size > 1) | (found.table.tensor_parallel_size > 1)
+    for row in np.flatnonzero(found.fits & is_divided)[::97]:
+        kept, alone = found.candidate(int(row)), estimate(found.job, found.table.at(int(row)))
+        assert kept.step_time.step_seconds == pytest.approx(alone.step_time.step_seconds, rel=1e-12)
+        for mine, other in ((kept.memory, alone.memory), (kept.step_time, alone.step_time)):
+            shown = {term.name: term.how for term in other.terms if term.amount}
+            assert {term.name: term.how for term in mine.terms if term.amount} == shown
+
+
+def test_what_is_written_alone_is_estimated_as_in_the_whole_search(make_job: JobMaker) -> None:
+    job = make_job("gpt2", gpus=4, recipe={"framework": "deepspeed", "global_batch_size": 8})
+    whole, written = search(job), search(job, written_alone=True)
+    assert 0 < written.size < whole.size
+    assert np.array_equal(written.step_seconds, whole.step_seconds[whole.is_writable])
+    assert np.array_equal(written.reserved_bytes, whole.reserved_bytes[whole.is_writable])
+
+
 def test_families_hold_every_row_once_under_their_name(make_job: JobMaker) -> None:
     found = search(make_job("gpt2", gpus=4, recipe={"global_batch_size": 8}))
     members = np.concatenate(list(found.families.values()))

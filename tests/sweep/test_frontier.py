@@ -66,3 +66,9 @@ def test_the_text_has_a_row_and_a_letter_in_the_plot_for_each() -> None:
 
 def test_a_sweep_without_any_plan_says_so() -> None:
     assert outcome_text(outcome(ROWS[-1:]), Terminal()) == "0 plans; no plan: 1 NothingFitsError\n"
+
+
+def test_a_single_plan_is_said_so() -> None:
+    text = outcome_text(outcome(ROWS[:1]), Terminal())
+    assert text.startswith("1 plan\n")
+    assert "1 plans" not in text

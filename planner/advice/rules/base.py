@@ -12,7 +12,8 @@ from planner.domain.cluster import Link
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.job import Job
 from planner.domain.strategy import Table, num_rows
-from planner.search.candidate import Candidate
+from planner.memory.ledger import Memory
+from planner.search.candidate import COMFORTABLE_FRACTION, Candidate
 
 
 class Severity(StrEnum):
@@ -48,8 +49,8 @@ class Situation:
     job: Job
     candidate: Candidate
     """The layout in question."""
-    smallest_replica: Candidate
-    """The layout with a whole replica per GPU (DDP) that needs the least memory."""
+    smallest_replica: Memory
+    """Of the layout with a whole replica per GPU (DDP) that needs the least."""
     fastest: Candidate
     """The best layout that the search may follow, after what techniques must earn."""
     lead: float = 0.0
@@ -63,12 +64,13 @@ class Situation:
     on_other_network: OtherNetwork | None = None
     """Where the network was assumed and matters."""
     largest_layer_bytes: float = 0.0
-    """What a GPU must hold at least that runs the largest layer whole."""
+    """What a GPU must hold at least that runs the largest layer whole; 0 where it holds a replica."""
 
     @property
     def fits_on_one_gpu(self) -> bool:
         """Return whether one GPU can hold and train a whole replica with room to spare."""
-        return bool(self.smallest_replica.is_comfortable)
+        share = self.smallest_replica.reserved_bytes / self.job.usable_bytes
+        return bool(share <= COMFORTABLE_FRACTION)
 
     @property
     def is_multi_node(self) -> bool:

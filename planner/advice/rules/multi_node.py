@@ -23,7 +23,7 @@ def model_fits_on_one_gpu_of_many_nodes(situation: Situation) -> str | None:
     """
     if not situation.is_multi_node or not situation.fits_on_one_gpu:
         return None
-    replica = situation.smallest_replica.memory.reserved_bytes
+    replica = situation.smallest_replica.reserved_bytes
     return (
         f"a whole replica fits on one GPU ({format_bytes(replica)} at the least), so only gradients"
         f" cross {link(situation)}, once per step"

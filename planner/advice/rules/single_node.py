@@ -35,7 +35,7 @@ def model_fits_on_one_gpu(situation: Situation) -> str | None:
     cluster = situation.job.cluster
     if cluster.world_size == 1 or situation.is_multi_node or not situation.fits_on_one_gpu:
         return None
-    replica = situation.smallest_replica.memory.reserved_bytes
+    replica = situation.smallest_replica.reserved_bytes
     return (
         f"a whole replica fits on one GPU ({format_bytes(replica)} at the least, of"
         f" {format_bytes(situation.job.usable_bytes)}), so DDP needs one exchange of gradients per"
@@ -167,7 +167,7 @@ def _exceeds(situation: Situation) -> bool:
 
 def shortfall(situation: Situation) -> str:
     """Return by how much one GPU is too small, in words."""
-    needed = situation.smallest_replica.memory.reserved_bytes
+    needed = situation.smallest_replica.reserved_bytes
     return (
         f"one GPU cannot hold a replica ({format_bytes(needed)} at the least, of"
         f" {format_bytes(situation.job.usable_bytes)})"

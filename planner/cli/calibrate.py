@@ -21,6 +21,16 @@ from planner.cli.output import color, terminal
     type=click.File("r", encoding="utf-8-sig", errors="replace"),
     help="Timed runs: one JSON object a line; - is stdin.",
 )
+@click.option(
+    "--from", "from", multiple=True, metavar="LOG...", help="Logs of runs and of nccl-tests."
+)
+@click.argument("more_logs", nargs=-1, metavar="")
+@click.option(
+    "--layout",
+    multiple=True,
+    metavar="PLAN|FLAGS",
+    help="What the logs do not say: plan.json, or 'gpt2 --gpus 8 ...'; one for all, or one each.",
+)
 @measure_options
 @click.option("--machine", metavar="FILE", help="A machine file to add to.")
 @click.option("--name", default="", help="What the machine is called.")
@@ -34,6 +44,7 @@ def calibrate(*, show: str | None, output: str, as_json: bool, **flags: Any) -> 
 
     \b
     planner calibrate --runs runs.jsonl -o machine.json
+    planner calibrate --from run.log nccl.out --layout plan.json -o machine.json
     planner calibrate --measure --model gpt2 --gpus 8
     planner calibrate --show machine.json
     """  # noqa: D301 - click reads \b as "keep these lines"
@@ -59,7 +70,7 @@ def calibrate(*, show: str | None, output: str, as_json: bool, **flags: Any) -> 
 def _read(flags: dict[str, Any]) -> Any:
     """Return the machine that the flags say how to read, added to the one they name."""
     given = [way for way in _WAYS if flags[way]]
-    if len(given) != 1:
+    if len(given) != 1 or (flags["more_logs"] and given != ["from"]):
         ways = " or ".join(f"--{way}" + " FILE" * (way != "measure") for way in _WAYS)
         raise click.UsageError(f"say what to calibrate from: {ways}")
     machine = _WAYS[given[0]](flags)
@@ -81,5 +92,20 @@ def _from_runs(flags: dict[str, Any]) -> Any:
     return machine_of_runs(read_runs(flags["runs"]), known)
 
 
-_WAYS = {"runs": _from_runs, "measure": measured}
+def _from_logs(flags: dict[str, Any]) -> Any:
+    """Return the machine of logs; what was read of them, and what was not, is told beside."""
+    from planner.calibrate.from_logs import figures_of_logs, machine_of_logs
+    from planner.calibrate.logs.reading import read_log
+    from planner.cli.layouts import layouts_of
+    from planner.machine.reading import read_machine
+
+    readings = [read_log(file) for file in (*flags["from"], *flags["more_logs"])]
+    known = read_machine(flags["machine"]) if flags["machine"] else None
+    figures = figures_of_logs(zip(readings, layouts_of(flags["layout"], readings), strict=True))
+    for line in figures.lines:
+        click.echo(line, err=True)
+    return machine_of_logs(figures, known)
+
+
+_WAYS = {"runs": _from_runs, "from": _from_logs, "measure": measured}
 """By flag, in the order in which they are named."""

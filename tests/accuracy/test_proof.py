@@ -27,7 +27,7 @@ OPEN = {"gpt2-compile"}
 """Runs outside of the catalogue's range, with their reason on the page."""
 
 
-def predicted(run: dict[str, Any], machine: dict[str, Any] | None) -> dict[str, Any]:
+def predicted(run: dict[str, Any], machine: dict[str, Any] | None) -> Any:
     each = run["micro_batch_size"] * run["gradient_accumulation_steps"]
     layout = ("micro_batch_size", "gradient_accumulation_steps", "zero_stage", "recompute")
     request = {
@@ -44,8 +44,7 @@ def predicted(run: dict[str, Any], machine: dict[str, Any] | None) -> dict[str, 
     }
     if machine is not None:
         request["machine"] = machine
-    answer: dict[str, Any] = answer_estimate(parse_request(request), allow_paths=False)
-    return answer
+    return answer_estimate(parse_request(request), allow_paths=False)
 
 
 def test_the_machine_file_is_read() -> None:

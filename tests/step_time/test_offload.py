@@ -68,7 +68,9 @@ def test_parameters_in_host_memory_are_copied_before_every_gather(make_job: JobM
     assert seconds(bare, s)["offload"] == pytest.approx(stepped + copied + added, rel=0.01)
     once = replace(s, zero_stage=2)
     fewer = 2 * 4 * share / rate
-    assert seconds(bare, once)["offload"] == pytest.approx(stepped + copied + added - fewer, rel=0.01)
+    assert seconds(bare, once)["offload"] == pytest.approx(
+        stepped + copied + added - fewer, rel=0.01
+    )
     long = a_job(make_job, "torch", tokens=4096)
     assert seconds(long, s)["offload"] < stepped + added + copied / 2
 

@@ -1,5 +1,6 @@
 """What a training framework spends per parameter, buffer and operation: data, not branches."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -270,6 +271,8 @@ class Offload:
     overlaps: bool
     """Gradients leave for host memory during backward."""
     source: str
+    added_parameters_per_second: float = math.inf
+    """Whose gradients a rank adds, on the CPU, to those of the micro-batches before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,14 +18,17 @@ _COMPILE_SECONDS = 300
 
 
 def load_fake_gpu() -> None:
-    """Load what stands in for the device; with a PyTorch that has CUDA there is nothing to do.
+    """Load what stands in for the device.
 
     Raises:
-        UnsupportedError: this PyTorch has no CUDA, and there is no compiler to make up for it.
+        UnsupportedError: this PyTorch brings CUDA of its own, or there is no compiler.
     """
     torch = _torch_folder()
     if (torch / "lib/libtorch_cuda.so").exists():
-        return
+        raise UnsupportedError(
+            "a dry run takes PyTorch's build for CPUs, and this one is built with CUDA",
+            hint="install the CPU build in an environment of its own: the plan's folder is all it needs",
+        )
     library = _compiled(torch)
     for name in _LIBRARIES:
         ctypes.CDLL(str(torch / "lib" / name), ctypes.RTLD_GLOBAL)
@@ -49,8 +52,8 @@ def _compiled(torch: Path) -> Path:
     compiler = shutil.which("g++") or shutil.which("clang++")
     if compiler is None:
         raise UnsupportedError(
-            "this PyTorch is built without CUDA, and there is no g++ to make up for it",
-            hint="install g++, or PyTorch with CUDA: it needs no GPU here",
+            "what stands in for a GPU must be compiled, and there is no g++",
+            hint="install g++",
         )
     library.parent.mkdir(parents=True, exist_ok=True)
     unfinished = library.with_suffix(f".{os.getpid()}")
@@ -64,7 +67,7 @@ def _compiled(torch: Path) -> Path:
         said = done.stderr.decode(errors="replace").partition("error:")[2].strip()[:200]
         raise UnsupportedError(
             f"{compiler} could not compile what stands in for a GPU: {said}",
-            hint="PyTorch with CUDA needs none of it: it needs no GPU here",
+            hint="the headers of another release of PyTorch may fit: pip install 'planner[torch]'",
         )
     unfinished.replace(library)
     return library

@@ -35,7 +35,8 @@ _LOSS, _SIGNAL = 1.0, 0
 def stand_in(memory: Memory, *, rank: int, world_size: int, node_size: int) -> None:
     """Replace, in this process, what needs a GPU, other processes, or the values of tensors."""
     numbers = {"RANK": rank, "WORLD_SIZE": world_size}
-    numbers |= {"LOCAL_RANK": rank % node_size, "LOCAL_WORLD_SIZE": node_size}
+    # Whichever rank is followed, its GPU is the first: only that one is stood in for.
+    numbers |= {"LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": node_size}
     os.environ.update({name: str(number) for name, number in numbers.items()})
     _cuda(memory, node_size)
     _ranks(rank, world_size)

@@ -32,6 +32,7 @@ class Planned:
     """In which the fullest stage peaks."""
     left_out: tuple[str, ...]
     """What the plan has that a dry run does not follow."""
+    is_pipelined: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +83,12 @@ def dry_run(folder: Path, *, rank: int = 0) -> DryRun:
             f"{folder} has no {SCRIPT}/train.py",
             hint="a dry run takes the folder that `planner suggest --out DIR` wrote, with that target",
         )
+    if planned.is_pipelined:
+        raise UnsupportedError(
+            "a pipeline cannot be run without a GPU: its ranks ask each other for the shapes of what they"
+            " exchange, and one rank has nobody to ask",
+            hint="`planner memory` has the ledger of every stage",
+        )
     if not 0 <= rank < planned.world_size:
         raise InvalidInputError(
             f"there is no rank {rank} among {planned.world_size}",
@@ -125,6 +132,7 @@ def _planned(plan: Any) -> Planned:
         peak_bytes=tuple(int(stage["peak_bytes"]) for stage in memory["stages"]),
         phase=str(memory["phase"]),
         left_out=tuple(_left_out(plan["job"]["recipe"], chosen["strategy"])),
+        is_pipelined=int(chosen["strategy"]["pipeline_parallel_size"]) > 1,
     )
 
 

@@ -11,7 +11,7 @@ from planner.domain.framework import Framework
 from planner.domain.timed import FLASH_BACKWARD, TimedAttention
 from planner.machine.document import Anchors, AttentionCurve, Machine
 from planner.machine.factors import factors_of, narrowed, scaled_cluster, scaled_framework
-from planner.machine.gemm_fit import fitted_curve
+from planner.machine.gemm_fit import aligned, fitted_curve
 from planner.machine.own_gpu import COPY_SHARE
 from planner.machine.wires import timed_collectives, wired
 
@@ -44,6 +44,7 @@ def apply_machine(machine: Machine, cluster: Cluster, framework: Framework) -> A
     source = source_of(machine)
     gpu, own, notes = _own_gpu(machine, cluster.gpu, source)
     framework, launched = _own_host(machine, framework)
+    framework = _sustaining(framework) if "matmuls" in own else framework
     cluster = replace(cluster, gpu=gpu)
     curves = timed_collectives(machine.collectives)
     fitting = [each for each in curves if _is_of(cluster, each.ranks, each.ranks_in_node)]
@@ -103,7 +104,7 @@ def _own_gpu(machine: Machine, gpu: Gpu, source: str) -> tuple[Gpu, dict[str, st
     known = [dtype for dtype in (*_FIRST_DTYPES, *by_dtype) if dtype in gpu.peak_flops]
     dtype = next((each for each in known if each in by_dtype), "")
     if dtype:
-        gpu = replace(gpu, gemm=fitted_curve(gpu, dtype, by_dtype[dtype], source))
+        gpu = replace(gpu, gemm=fitted_curve(gpu, dtype, aligned(by_dtype[dtype]), source))
         own["matmuls"] = f"matmuls in {dtype}"
     elif by_dtype:
         notes.append(f"{gpu.name} has no peak in {', '.join(by_dtype)}: those matmuls are not used")
@@ -148,6 +149,17 @@ def _attention(gpu: Gpu, curve: AttentionCurve) -> TimedAttention:
             FLASH_BACKWARD * each / point.backward_seconds / peak for point, each in pairs
         ),
     )
+
+
+def _sustaining(framework: Framework) -> Framework:
+    """Return the framework whose matmuls keep what they have alone, as far as PyTorch's own do.
+
+    They are timed for longer than a card takes to reach its power limit, which is what the share that
+    a run sustains of catalogue figures stands for; one H100 kept all of it through GPT-2's steps.
+    """
+    usual = records.framework(_HOST_OF).matmul.sustained_fraction
+    share = min(1.0, framework.matmul.sustained_fraction / usual)
+    return replace(framework, matmul=replace(framework.matmul, sustained_fraction=share))
 
 
 def _own_host(machine: Machine, framework: Framework) -> tuple[Framework, dict[str, str]]:

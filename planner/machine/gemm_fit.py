@@ -21,6 +21,8 @@ from planner.domain.precision import MATMUL_BYTES
 from planner.machine.document import GemmPoint
 
 _PULL = 0.003
+_VECTOR = 8
+"""Elements of 16 bit that a kernel loads at once."""
 _CONSTANTS = ("overhead_seconds", "peak_fraction", "hbm_fraction", "sharpness")
 _BOUNDS = {
     "overhead_seconds": (1e-8, 1e-2),
@@ -29,6 +31,15 @@ _BOUNDS = {
     "sharpness": (0.7, 8.0),
 }
 _FIRST_STEP, _LAST_STEP = 0.5, 0.005
+
+
+def aligned(points: Sequence[GemmPoint]) -> Sequence[GemmPoint]:
+    """Return the products whose rows begin where kernels load whole vectors; all, where none do.
+
+    What the others take longer is a factor of its own: see `planner.step_time.compute`.
+    """
+    found = [each for each in points if math.gcd(each.m, each.n, each.k, _VECTOR) == _VECTOR]
+    return found or points
 
 
 def fitted_curve(gpu: Gpu, dtype: str, points: Sequence[GemmPoint], source: str) -> GemmCurve:

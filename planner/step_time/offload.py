@@ -33,18 +33,19 @@ def terms(
 ) -> tuple[Term, ...]:
     """Return the term of a step that offloads; nothing where no layout of the table does.
 
-        seconds = down + n * share / host_rate + up
+        seconds = down + (T - 1) * share / add_rate + n * share / host_rate + up
         down = T * max(0, gradient_bytes * share / pcie - overlap * Bw)
         up, optimizer alone: parameter_bytes * share / pcie, after the step
         up, parameters too: A * (max(0, fetch - overlap * F) + max(0, fetch - overlap * Bw)), the
         second where backward gathers again; fetch = parameter_bytes * held / pcie
 
     Notation: share the trained parameters that a rank steps, held those it holds; T times that
-    gradients are reduced in a step; host_rate parameters per second that a node's CPUs step.
+    gradients are reduced in a step; host_rate parameters per second that a node's CPUs step;
+    add_rate those whose gradients a rank adds up there, which backward waits for.
     Source: Ren et al., ZeRO-Offload, arXiv:2101.06840, section 4: gradients leave as backward makes
     them, parameters return after the step; fully_shard's CPUOffloadPolicy copies a shard before each
     gather; the framework record's offload section.
-    Leaves out: delayed parameter update; gradients added up on the CPU; NVMe.
+    Leaves out: delayed parameter update; NVMe.
     """
     if not np.any(s.offloads_optimizer):
         return ()
@@ -60,6 +61,8 @@ def terms(
         * count(share, "parameters")
         / count(job.framework.offload.parameters_per_second, "a second on the CPU")
     )
+    added = job.framework.offload.added_parameters_per_second
+    adding = np.where(s.offloads_parameters, (times - 1) * share / added, 0.0)
     fetch = job.precision.parameter_bytes * _share(s, stage_parameters(job, s, stage)) / pcie
     again = np.where(s.gathers_twice, np.maximum(0.0, fetch - hidden), 0.0)
     before = np.maximum(0.0, fetch - job.framework.overlap.backward_fraction * np.asarray(forward))
@@ -67,7 +70,7 @@ def terms(
     up = np.where(
         s.offloads_parameters, s.gradient_accumulation_steps * (before + again), returning
     )
-    moved = seconds(leaving, "of gradients to the host") + stepping
+    moved = seconds(leaving + adding, "of gradients to the host, and added up there") + stepping
     return (
         Term(
             name=StepTerm.OFFLOAD,

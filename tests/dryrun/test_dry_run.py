@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from planner.cli import cli
-from planner.core.errors import InvalidInputError
+from planner.core.errors import InvalidInputError, UnsupportedError
 from planner.dryrun.start import DryRun, Planned, dry_run, read_plan
 from planner.dryrun.text import dry_run_json, dry_run_text
 
@@ -66,6 +66,11 @@ def test_a_plan_without_a_script_is_refused(tmp_path: Path) -> None:
     (out / "torchrun/train.py").unlink()
     with pytest.raises(InvalidInputError, match=r"no torchrun/train\.py"):
         dry_run(out)
+
+
+def test_a_pipeline_is_refused_with_the_reason(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match="ask each other for the shapes"):
+        dry_run(bundle(tmp_path, "--gpus", "2", "--pp", "2"))
 
 
 def test_a_rank_that_is_not_there_is_refused(tmp_path: Path) -> None:

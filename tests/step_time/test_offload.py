@@ -64,12 +64,15 @@ def test_parameters_in_host_memory_are_copied_before_every_gather(make_job: JobM
     share, rate = PARAMETERS / 8, 77e9 / 8
     stepped = PARAMETERS / 7e8
     copied = (2 * 2 + 2) * 4 * share / rate
-    assert seconds(bare, s)["offload"] == pytest.approx(stepped + copied, rel=0.01)
+    added = (2 - 1) * share / 5e8  # the second micro-batch's gradients, on the CPU
+    assert seconds(bare, s)["offload"] == pytest.approx(stepped + copied + added, rel=0.01)
     once = replace(s, zero_stage=2)
     fewer = 2 * 4 * share / rate
-    assert seconds(bare, once)["offload"] == pytest.approx(stepped + copied - fewer, rel=0.01)
+    assert seconds(bare, once)["offload"] == pytest.approx(
+        stepped + copied + added - fewer, rel=0.01
+    )
     long = a_job(make_job, "torch", tokens=4096)
-    assert seconds(long, s)["offload"] < stepped + copied / 2
+    assert seconds(long, s)["offload"] < stepped + added + copied / 2
 
 
 def test_a_table_gives_what_its_rows_give(make_job: JobMaker) -> None:

@@ -1,0 +1,103 @@
+"""Written files run on one H100, predicted by the catalogue and by a machine file; docs/accuracy/proof.md cannot lie.
+
+`pytest --update-golden tests/accuracy/test_proof.py` rewrites its table; read the diff.
+"""
+
+import json
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_docs import check_block
+
+from planner.answers import answer_estimate
+from planner.core.units import GIB
+from planner.machine.reading import parse_machine
+from planner.request.schema import parse_request
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs/accuracy/proof.md"
+MEASURED = tomllib.loads((ROOT / "data/measurements/h100_proof.toml").read_text())
+MACHINE = json.loads((ROOT / "data/measurements/h100_machine.json").read_text())
+RUNS = [dict(zip(MEASURED["columns"], row, strict=True)) for row in MEASURED["rows"]]
+DRY_RUNS = MEASURED["dry_run"]
+OPEN = {"gpt2-compile"}
+"""Runs outside of the catalogue's range, with their reason on the page."""
+
+
+def predicted(run: dict[str, Any], machine: dict[str, Any] | None) -> Any:
+    each = run["micro_batch_size"] * run["gradient_accumulation_steps"]
+    layout = ("micro_batch_size", "gradient_accumulation_steps", "zero_stage", "recompute")
+    request = {
+        "model": run["model"],
+        "cluster": {"gpu": "h100-sxm", "gpus_per_node": 1, "nodes": 1},
+        "recipe": {
+            "sequence_length": run["sequence_length"],
+            "global_batch_size": each,
+            "precision": "bf16-mixed",
+            "weights_dtype": "fp32",
+            "compile": run["compile"],
+        },
+        "strategy": {name: run[name] for name in (*layout, "offload")},
+    }
+    if machine is not None:
+        request["machine"] = machine
+    return answer_estimate(parse_request(request), allow_paths=False)
+
+
+def test_the_machine_file_is_read() -> None:
+    machine = parse_machine(MACHINE)
+    assert machine.cluster.gpu == "NVIDIA H100 80GB HBM3"
+    assert {curve.dtype for curve in machine.gemm} == {"bf16", "fp32", "tf32"}
+
+
+def test_measuring_keeps_the_predictions_of_a_card_that_is_known() -> None:
+    for run in RUNS:
+        catalogue = predicted(run, None)["time"]["step_seconds"]
+        assert predicted(run, MACHINE)["time"]["step_seconds"] == pytest.approx(catalogue, rel=0.05)
+
+
+def test_steps_are_in_range_or_open() -> None:
+    outside = set()
+    for run in RUNS:
+        time = predicted(run, None)["time"]
+        if not time["low_seconds"] <= run["step_s"] <= time["high_seconds"]:
+            outside.add(run["run"])
+    assert outside == OPEN
+
+
+def test_offload_that_accumulates_is_no_longer_called_faster() -> None:
+    by_name = {run["run"]: run for run in RUNS}
+    alone, offloaded = by_name["gpt2-512"], by_name["gpt2-512-z2off"]
+    assert offloaded["step_s"] > 2 * alone["step_s"]
+    seconds = [predicted(run, None)["time"]["step_seconds"] for run in (alone, offloaded)]
+    assert seconds[1] > 2 * seconds[0]
+
+
+def test_dry_runs_agree_with_the_ledger() -> None:
+    for row in DRY_RUNS["rows"]:
+        found = dict(zip(DRY_RUNS["columns"], row, strict=True))
+        peak = max(found[f"{phase}_bytes"] for phase in ("forward", "backward", "optimizer"))
+        assert found["planned_bytes"] == pytest.approx(peak, rel=1e-4)
+
+
+def lines() -> Iterator[str]:
+    yield "| run | threads | step | catalogue | error | with machine | error | allocated | predicted |"
+    yield "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
+    for run in RUNS:
+        plain, own = predicted(run, None), predicted(run, MACHINE)["time"]["step_seconds"]
+        time, step = plain["time"], run["step_s"]
+        mark = "" if time["low_seconds"] <= step <= time["high_seconds"] else " *"
+        yield (
+            f"| {run['run']} | {run['threads']} | {step * 1e3:,.0f} ms |"
+            f" {time['step_seconds'] * 1e3:,.0f} ms | {time['step_seconds'] / step - 1:+.1%}{mark} |"
+            f" {own * 1e3:,.0f} ms | {own / step - 1:+.1%} | {run['peak_gib']:.2f} GiB |"
+            f" {plain['memory']['peak_bytes'] / GIB:.2f} GiB |"
+        )
+
+
+def test_the_page_is_what_the_measurements_give(request: pytest.FixtureRequest) -> None:
+    update = bool(request.config.getoption("--update-golden"))
+    check_block("proof", "\n".join(lines()) + "\n", update=update, page=PAGE)

@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadscope -
 NEWEST_PYTHON := --config-file= --no-site-packages --ignore-missing-imports --python-version 3.15 \
   --enable-error-code deprecated --cache-dir .mypy_cache/newest
 
-.PHONY: help demo test test-pythons coverage serve bench bench-api attack-api fuzz-api fit-collectives accuracy-cross clean
+.PHONY: help demo test test-pythons coverage serve bench bench-api attack-api fuzz-api fit-collectives accuracy-cross accuracy-anchored clean
 
 help:
 	@echo "make demo    install the planner and plan gpt2 on 4 GPUs"
@@ -22,6 +22,7 @@ help:
 	@echo "make attack-api   attack the service, each way for a minute, and time its probe meanwhile"
 	@echo "make fuzz-api     ask every GET route what schemathesis makes of its description"
 	@echo "make accuracy-cross   fit constants anew without each source of published runs"
+	@echo "make accuracy-anchored   predict published runs with one or three of their machine known"
 	@echo "make fit-collectives   print the constants of data/calibration/interconnect.toml"
 
 $(BIN)/python:
@@ -86,6 +87,10 @@ fit-collectives: $(VENV)/test.stamp
 
 accuracy-cross: $(VENV)/test.stamp
 	$(BIN)/python tests/fits/step_time.py
+
+accuracy-anchored: $(VENV)/test.stamp
+	PYTHONPATH=tests $(BIN)/python tests/fits/anchored.py
+	$(BIN)/python -m pytest --update-golden tests/accuracy/test_anchored.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage

@@ -34,7 +34,7 @@ def answer_estimate(request: Request, *, allow_paths: bool) -> EstimateAnswer:
         PlannerError: see `resolve` and `requested_layout`.
     """
     resolved, candidate = estimate_request(request, allow_paths=allow_paths)
-    return {
+    answer: EstimateAnswer = {
         **accepted(request.id),
         **candidate_answer(resolved.job, candidate),
         "findings": [
@@ -42,7 +42,11 @@ def answer_estimate(request: Request, *, allow_paths: bool) -> EstimateAnswer:
         ],
         "assumptions": [asdict(assumption) for assumption in resolved.assumptions],
         "notes": list(resolved.notes),
+        "machine": asdict(resolved.machine) if resolved.machine else {},
     }
+    if resolved.machine is None:
+        del answer["machine"]
+    return answer
 
 
 def estimate_request(request: Request, *, allow_paths: bool) -> tuple[Resolved, Candidate]:

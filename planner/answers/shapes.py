@@ -14,6 +14,7 @@ from planner.domain.job import Recipe
 from planner.domain.model import Linear
 from planner.domain.strategy import Layout
 from planner.request.cluster import Assumption
+from planner.request.machine import MachineUse
 
 Fields: TypeAlias = dict[str, Any]
 
@@ -123,7 +124,13 @@ class Accepted(TypedDict):
     schema_version: str
 
 
-class EstimateAnswer(Accepted, CandidateAnswer):
+class OfMachine(TypedDict):
+    """Which numbers are those of the machine that the request has; absent where it has none."""
+
+    machine: NotRequired[Annotated[Fields, MachineUse]]
+
+
+class EstimateAnswer(Accepted, CandidateAnswer, OfMachine):
     """The estimate of one layout."""
 
     findings: list[FindingAnswer]
@@ -215,7 +222,7 @@ class WhyAnswer(TypedDict):
     comparison: str
 
 
-class SuggestionAnswer(Accepted):
+class SuggestionAnswer(Accepted, OfMachine):
     """A plan: the choice, what else was considered, and the findings."""
 
     job: JobAnswer

@@ -96,7 +96,7 @@ def answer_suggestion(request: Request, resolved: Resolved, plan: Plan) -> Sugge
 def answer_plan(resolved: Resolved, plan: Plan, request_id: str | int | None) -> SuggestionAnswer:
     """Return the contract's answer to a suggestion."""
     job = plan.job
-    return {
+    answer: SuggestionAnswer = {
         "id": request_id,
         "ok": True,
         "schema_version": SCHEMA_VERSION,
@@ -120,6 +120,9 @@ def answer_plan(resolved: Resolved, plan: Plan, request_id: str | int | None) ->
         "confidence": asdict(plan.confidence),
         "search": asdict(plan.search),
     }
+    if resolved.machine is not None:
+        answer["machine"] = asdict(resolved.machine)
+    return answer
 
 
 def _job(job: Job) -> JobAnswer:

@@ -8,7 +8,17 @@ from itertools import pairwise
 
 import click
 
-from planner.cli import catalog, check, knowledge, machine, plans, sweeps
+from planner.cli import (
+    calibrate,
+    catalog,
+    check,
+    dryrun,
+    knowledge,
+    machine,
+    plans,
+    sweeps,
+    verify,
+)
 from planner.cli.output import EXIT_MODEL, EXIT_NOTHING_FITS, EXIT_USAGE, say_folded
 from planner.core.errors import (
     InvalidInputError,
@@ -36,8 +46,10 @@ for command in (
     plans.suggest,
     plans.estimate,
     plans.memory,
+    calibrate.calibrate,
     check.check,
     check.diff,
+    verify.verify,
     sweeps.sweep,
     knowledge.explain,
     knowledge.model,
@@ -48,6 +60,7 @@ for command in (
     knowledge.accuracy,
     machine.topology,
     machine.probe,
+    dryrun.dryrun,
 ):
     cli.add_command(command)
 

@@ -13,7 +13,7 @@ from planner.core.errors import InvalidInputError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_BESIDE_BATCH = frozenset({"batch", "out", "force", "as_json"})
+_BESIDE_BATCH = frozenset({"batch", "machine", "out", "force", "as_json"})
 _FILE_NAME = re.compile(r"\w[\w.+=@ -]{0,99}")
 """One name in one folder on every system: no separator, no leading dot."""
 
@@ -48,20 +48,23 @@ def check_alone() -> None:
         raise click.UsageError(f"--batch has each job in its line: leave out {', '.join(given)}")
 
 
-def print_estimates(file: Any) -> None:
-    """Print the estimate of every line."""
+def print_estimates(file: Any, machine: Mapping[str, Any] | None) -> None:
+    """Print the estimate of every line, on a machine where its line names no other."""
     from planner import answers
 
-    for answer in answers.answer_batch(_json_lines(file), allow_paths=True):
+    for answer in answers.answer_batch(_json_lines(file, machine), allow_paths=True):
         click.echo(json.dumps(answer))
 
 
-def print_suggestions(file: Any, out: str | None, *, force: bool) -> None:
+def print_suggestions(
+    file: Any, out: str | None, machine: Mapping[str, Any] | None, *, force: bool
+) -> None:
     """Print the plan of every line, and write its launch files where they are wished.
 
     Args:
         file: open for reading.
         out: folder in which every plan gets a folder named by its id; None for no files.
+        machine: of every line that names no other; None without one.
         force: whether files of existing folders are replaced.
     """
     from planner import answers
@@ -79,7 +82,7 @@ def print_suggestions(file: Any, out: str | None, *, force: bool) -> None:
         written = write_targets(Path(out) / name, plan, suggestion, force=force)
         return {**suggestion, "targets": written.targets, "unwritten": written.unwritten}
 
-    for answered in answers.answer_each(_json_lines(file), answer):
+    for answered in answers.answer_each(_json_lines(file, machine), answer):
         click.echo(json.dumps(answered))
 
 
@@ -102,12 +105,14 @@ def _folder_name(request_id: str | int | None, taken: set[str]) -> str:
     return name
 
 
-def _json_lines(file: Any) -> Iterator[object]:
-    """Yield each line's value, or what is wrong with a line that is no JSON."""
+def _json_lines(file: Any, machine: Mapping[str, Any] | None) -> Iterator[object]:
+    """Yield each line's value, with the machine in it, or what is wrong with a line that is no JSON."""
     for number, line in enumerate(file, start=1):
         if line.strip():
             try:
-                yield json.loads(line)
+                value = json.loads(line)
+                has_none = machine is not None and isinstance(value, dict)
+                yield {"machine": machine, **value} if has_none else value
             except (ValueError, RecursionError) as error:
                 said = "nested too deeply" if isinstance(error, RecursionError) else error
                 yield InvalidInputError(

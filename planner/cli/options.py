@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from planner.cli import wishes
 from planner.cli.amounts import read_batch, read_hours, read_length, read_precision, read_tokens
@@ -106,6 +107,11 @@ def job_options(command: F) -> F:
             "--peer-to-peer/--no-peer-to-peer",
             default=None,
             help="Whether GPUs copy to each other directly, not through host memory.",
+        ),
+        click.option(
+            "--machine",
+            metavar="FILE",
+            help="What `planner calibrate` measured of this machine: its figures win.",
         ),
         click.option("--revision", help="Branch, tag or commit of the model on the Hub."),
         click.option(
@@ -254,7 +260,11 @@ def build_request(model: str, flags: dict[str, Any]) -> Any:
     if flags["topology"]:
         with click.open_file(flags["topology"], encoding="utf-8", errors="replace") as file:
             cluster["topology"] = file.read(2**17)
-    _fill_from_machine(cluster)
+    machine = read_machine_option(flags["machine"])
+    if machine is None:
+        _fill_from_here(cluster)
+    elif _is_default("nodes"):
+        del cluster["nodes"]
     strategy = wishes.together(
         [
             (f"--strategy {flags['strategy']}", _strategy(flags["strategy"])),
@@ -268,6 +278,8 @@ def build_request(model: str, flags: dict[str, Any]) -> Any:
     if lora:
         recipe["lora"] = lora
     payload = {"model": model, "cluster": cluster, "recipe": recipe, **_goal(flags)}
+    if machine is not None:
+        payload["machine"] = machine
     return parse_request({**payload, "strategy": strategy} if strategy else payload)
 
 
@@ -339,8 +351,24 @@ def _strategy(text: str | None) -> dict[str, Any]:
     return value
 
 
-def _fill_from_machine(cluster: dict[str, Any]) -> None:
-    """Take the GPUs of this machine, and how they are wired, where the command names none."""
+def read_machine_option(file: str | None) -> dict[str, Any] | None:
+    """Return what a file of --machine holds, as a request has it."""
+    if file is None:
+        return None
+    from planner.machine.reading import read_machine
+    from planner.machine.writing import machine_json
+
+    return machine_json(read_machine(file))
+
+
+def _is_default(flag: str) -> bool:
+    """Return whether a flag was left at what it is by default."""
+    source = click.get_current_context().get_parameter_source(flag)
+    return source is not ParameterSource.COMMANDLINE
+
+
+def _fill_from_here(cluster: dict[str, Any]) -> None:
+    """Take the GPUs that are here, and how they are wired, where the command names none."""
     if {"gpu", "instance", "topology"} & cluster.keys():
         return
     from planner.hardware.probe import probe

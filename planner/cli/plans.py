@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from planner.cli.batch import batch_option, check_alone, print_estimates, print_suggestions
-from planner.cli.options import build_request, goal_options, job_options
+from planner.cli.options import build_request, goal_options, job_options, read_machine_option
 from planner.cli.output import EXIT_NOTHING_FITS, color, say, terminal
 
 
@@ -39,7 +39,7 @@ def suggest(
     """
     check_alone()
     if batch is not None:
-        print_suggestions(batch, out, force=force)
+        print_suggestions(batch, out, read_machine_option(flags["machine"]), force=force)
         return
     from planner import answers
 
@@ -95,7 +95,7 @@ def estimate(model: str, batch: Any, *, as_json: bool, **flags: Any) -> None:
     """Estimate one layout of MODEL, or every line of a --batch; exits 3 where one does not fit."""
     check_alone()
     if batch is not None:
-        print_estimates(batch)
+        print_estimates(batch, read_machine_option(flags["machine"]))
         return
     from planner import answers
     from planner.advice.layout_findings import layout_findings

@@ -18,6 +18,7 @@ import numpy as np
 
 from planner.catalog.collectives import collective_system, network_shape
 from planner.collectives.between_nodes import BETWEEN_NODES, Exchange
+from planner.collectives.timed import is_timed, known_or_timed
 from planner.collectives.within_node import link_seconds
 from planner.core.errors import InvalidInputError
 from planner.core.term import Amount, Column
@@ -125,12 +126,16 @@ def provenance(cluster: Cluster, group: Group) -> Provenance:
     """Return where the seconds of such a group, of numbers, come from."""
     ranks_in_node, nodes = (int(each) for each in _spread(cluster, group))
     link = cluster.link(ranks_in_node, int(group.stride))
+    if is_timed(cluster, group):
+        return Provenance.OWN
     if nodes == 1:
         system = collective_system(link.system)
         is_own = system is not None and cluster.gpu.name in system.gpus
         return Provenance.MEASURED if is_own else link.provenance
-    known = Provenance.ASSUMED not in {link.provenance, _network(cluster).provenance}
-    return Provenance.DERIVED if known else Provenance.ASSUMED
+    both = {link.provenance, _network(cluster).provenance}
+    if both == {Provenance.OWN}:
+        return Provenance.OWN
+    return Provenance.ASSUMED if Provenance.ASSUMED in both else Provenance.DERIVED
 
 
 def source(cluster: Cluster, group: Group) -> str:
@@ -162,11 +167,12 @@ def _network(cluster: Cluster) -> Link:
 def _seconds(
     cluster: Cluster, group: Group, size_bytes: Amount, operations: Amount, operation: Operation
 ) -> Amount:
-    """Evaluate together the rows that are alike in place."""
+    """Evaluate together the rows that are alike in place; a machine whose runs were timed has a factor of its own."""
     given = (group.ranks, group.stride, size_bytes, operations)
     if not any(np.ndim(each) for each in given):
         each = size_bytes / max(operations, 1)
-        return float(operations * _alike_seconds(cluster, group, each, operation))
+        once = _alike_seconds(cluster, group, each, operation)
+        return float(cluster.exchange_factor * operations * once)
     ranks, stride, size, times = np.broadcast_arrays(*given)
     seconds = np.zeros(ranks.shape)
     moving = np.flatnonzero(ranks > 1)
@@ -175,7 +181,7 @@ def _seconds(
         same = Group(ranks=ranks[rows], stride=stride[rows])
         each = size[rows] / np.maximum(times[rows], 1)
         seconds[rows] = _alike_seconds(cluster, same, each, operation)
-    total: Amount = seconds * times
+    total: Amount = cluster.exchange_factor * seconds * times
     return total
 
 
@@ -186,6 +192,16 @@ def _alike_seconds(
     ranks, stride = (np.ravel(each)[0].item() for each in (group.ranks, group.stride))
     local = int(min(max(cluster.joined_gpus // stride, 1), ranks))
     link = cluster.link(local, int(stride))
+    known = _known_seconds(cluster, link, group, size_bytes, operation)
+    return known_or_timed(cluster, group, operation.name, size_bytes, known)
+
+
+def _known_seconds(
+    cluster: Cluster, link: Link, group: Group, size_bytes: Amount, operation: Operation
+) -> Amount:
+    """Seconds by the records of the link and the network."""
+    ranks, stride = (np.ravel(each)[0].item() for each in (group.ranks, group.stride))
+    local = int(min(max(cluster.joined_gpus // stride, 1), ranks))
     if ranks > local:
         exchange = Exchange(
             gpu=cluster.gpu,

@@ -5,12 +5,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from planner.core.term import Amount
+from planner.domain.timed import TimedAttention, TimedCollective
 from planner.domain.topology import Topology
 
 
 class Provenance(StrEnum):
     """Where a figure comes from; the less is known, the wider the range."""
 
+    OWN = "measured here"
+    """A measurement of the user's own machine."""
     MEASURED = "measured"
     """A benchmark of this very hardware."""
     DERIVED = "derived"
@@ -75,6 +78,13 @@ class Gpu:
     """Sold for desktops."""
     source: str
     gemm: GemmCurve
+    kernel_factor: float = 1.0
+    """How much longer the kernels of the user's own cards take than the curves say, by timed runs."""
+    timed_attention: tuple[TimedAttention, ...] = ()
+    host_link_bytes_per_second: float = 0.0
+    """Of copies from and to the host, as timed; 0: by the slot."""
+    optimizer_bytes_per_second: float = 0.0
+    """That an optimizer's update moves, as timed; 0: as elementwise kernels do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +180,9 @@ class Cluster:
     instance: Instance | None = None
     host_memory_bytes: float = 0.0
     """Of one node; 0 where unknown."""
+    timed_collectives: tuple[TimedCollective, ...] = ()
+    exchange_factor: float = 1.0
+    """How much longer exchanges take on the user's own machine than the links say, by timed runs."""
     larger_gpus: "Cluster | None" = None
     """Without the smallest and slowest model of a mixed node's GPUs."""
 

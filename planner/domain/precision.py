@@ -4,6 +4,9 @@ from dataclasses import dataclass, replace
 
 from planner.domain.model import Numerics
 
+MATMUL_BYTES = {"fp32": 4, "tf32": 4, "fp8": 1}
+"""Of an element of a matmul's operands, where not 2."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Precision:

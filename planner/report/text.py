@@ -43,6 +43,7 @@ FAMILY_NAMES = {
 
 FLAGS = {
     "model": "MODEL",
+    "machine": "--machine FILE",
     "cluster.instance": "--instance NAME",
     "cluster.gpu": "--gpu NAME",
     "cluster.gpus_per_node": "--gpus N",

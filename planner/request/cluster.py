@@ -94,8 +94,12 @@ class _Remarks:
         self.assumptions.append(Assumption(text=text, field=about))
 
 
-def resolve_cluster(wanted: ClusterRequest) -> ResolvedCluster:
+def resolve_cluster(wanted: ClusterRequest, own_gpu: Gpu | None = None) -> ResolvedCluster:
     """Return the cluster that a request describes, with what had to be assumed.
+
+    Args:
+        wanted: as the request has it.
+        own_gpu: a card that no record has; a request means it by its name.
 
     Raises:
         PlannerError: a name is unknown, or the parts contradict each other.
@@ -103,7 +107,10 @@ def resolve_cluster(wanted: ClusterRequest) -> ResolvedCluster:
     remarks = _Remarks()
     instance = records.instance(wanted.instance) if wanted.instance else None
     topology_given = None if wanted.topology is None else parse_topology(wanted.topology)
-    gpu, listed = _gpu(wanted, instance, topology_given, remarks)
+    if own_gpu is not None and wanted.gpu == own_gpu.name:
+        gpu, listed = own_gpu, 0
+    else:
+        gpu, listed = _gpu(wanted, instance, topology_given, remarks)
     gpus_per_node = _gpus_per_node(
         wanted, instance, listed or _num_shown(wanted, topology_given), remarks
     )

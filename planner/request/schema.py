@@ -7,7 +7,7 @@ the nearest known one.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -23,6 +23,7 @@ from planner.domain.model import Model
 from planner.domain.strategy import PipelineSchedule
 from planner.hardware.named_links import BETWEEN
 from planner.hardware.usual_network import usual_network
+from planner.machine.own_gpu import own_gpu
 from planner.parallel.lora import find_lora
 from planner.request.assumed import (
     assumed_batch,
@@ -51,6 +52,7 @@ from planner.request.framework import (
 )
 from planner.request.lora import LoraRequest
 from planner.request.loss import check_loss, check_step_in_backward
+from planner.request.machine import MachineUse, cluster_of_machine, machine_of, on_machine
 from planner.request.model import ModelRequest, load_model
 
 
@@ -145,6 +147,8 @@ class Request(WireModel):
     max_gpus: int | None = Field(default=None, ge=1, le=2**20)
     deadline_hours: float | None = Field(default=None, gt=0, le=10**6)
     why: StrategyRequest | None = None
+    machine: dict[str, Any] | None = None
+    """What `planner calibrate` wrote of the machine: its figures win over the catalogue's."""
 
 
 _SECTIONS: Mapping[str, type[BaseModel]] = {
@@ -167,6 +171,8 @@ class Resolved:
     assumptions: tuple[Assumption, ...]
     notes: tuple[str, ...] = ()
     """What the user should know about the model's source and the cluster."""
+    machine: MachineUse | None = None
+    """What of it is measured on the user's own machine; None without one."""
 
 
 def parse_request(payload: object) -> Request:
@@ -194,7 +200,9 @@ def resolve(request: Request, *, allow_paths: bool, weights_dtype: str = "fp32")
         PlannerError: a name is unknown, what is asked cannot be estimated, or the batch does not split.
     """
     model, notes = load_model(request.model, allow_paths=allow_paths, task=request.recipe.task)
-    resolved_cluster = resolve_cluster(request.cluster)
+    machine = machine_of(request.machine)
+    wanted_cluster = cluster_of_machine(request.cluster, machine)
+    resolved_cluster = resolve_cluster(wanted_cluster, own_gpu(machine) if machine else None)
     cluster, assumptions = resolved_cluster.cluster, list(resolved_cluster.assumptions)
     if cluster.inter_node is None and (request.max_gpus or 0) > cluster.world_size:
         _, network = usual_network(cluster.gpu, cluster.gpus_per_node, cluster.instance)
@@ -207,6 +215,10 @@ def resolve(request: Request, *, allow_paths: bool, weights_dtype: str = "fp32")
         data_overlap=wanted.data_parallel_overlap,
     )
     framework = compiled(framework) if wanted.compile else framework
+    placed = on_machine(machine, cluster, framework)
+    cluster, framework = placed.cluster, placed.framework
+    assumptions = [each for each in assumptions if each.field not in placed.settled]
+    assumptions += placed.assumptions
     recipe = _recipe(request, model, cluster, assumptions)
     check_choices(framework, recipe.precision, recipe.optimizer)
     check_experts(model, dispatch=recipe.expert_dispatch, is_overlapped=recipe.expert_overlap)
@@ -226,7 +238,13 @@ def resolve(request: Request, *, allow_paths: bool, weights_dtype: str = "fp32")
     return Resolved(
         job=job,
         assumptions=tuple(assumptions),
-        notes=notes + resolved_cluster.notes + unwritten(wanted.model_dump(exclude_defaults=True)),
+        notes=(
+            *notes,
+            *resolved_cluster.notes,
+            *placed.notes,
+            *unwritten(wanted.model_dump(exclude_defaults=True)),
+        ),
+        machine=placed.use,
     )
 
 

@@ -14,7 +14,9 @@ from planner.catalog.records import misaligned_slowdown, power_exponent
 from planner.core.term import Amount
 from planner.domain.job import Job
 from planner.domain.model import Attention, Linear, Numerics, Part
+from planner.domain.precision import MATMUL_BYTES
 from planner.domain.strategy import Recompute, Strategy
+from planner.domain.timed import FLASH_BACKWARD, timed_share
 from planner.parallel.activations import (
     attention_bytes,
     by_numerics,
@@ -26,10 +28,6 @@ from planner.parallel.activations import (
 from planner.parallel.adapters import adapter_parameters, without_adapters
 from planner.parallel.partition import rank_parameters
 
-_FLASH_BACKWARD = 2.5
-"""Flash attention's backward computes the scores again: 5 matmuls against forward's 2."""
-_ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "fp8": 1}
-"""Of a matmul's operands, where not 2."""
 _SCORE_FORWARD, _SCORE_BACKWARD = 1.8, 2.2
 """Passes over the 5 bytes that are kept per score. Softmax and dropout read and write 9 forward and
 11 backward; Korthikanti et al., arXiv:2205.05198, table 4, measures them where they are recomputed."""
@@ -51,9 +49,9 @@ def gemm(
 ) -> Amount:
     """Seconds of C[rows, columns] = A[rows, depth] B[depth, columns].
 
-        seconds = overhead + ((2mnk / (u * f * peak))^s + (bytes / (h * hbm))^s)^(1/s)
+        seconds = c * (overhead + ((2mnk / (u * f * peak))^s + (bytes / (h * hbm))^s)^(1/s))
 
-    Notation: f peak_fraction, h hbm_fraction, s sharpness of the GPU's curve; u the share of it
+    Notation: c kernel_factor, of the user's own cards; f peak_fraction, h hbm_fraction, s sharpness of the GPU's curve; u the share of it
     that a training run sustains; bytes reads A and B and writes C once, in the matmul dtype (C of
     an fp8 matmul in 16 bit).
     Source: `data/calibration/gemm.toml`, fitted on measured kernels of each GPU; the framework
@@ -61,12 +59,13 @@ def gemm(
     Leaves out: tile and wave quantisation (the fit's median error is in the record).
     """
     dtype = dtype or job.precision.matmul_dtype
-    size = _ELEMENT_BYTES.get(dtype, 2)
+    size = MATMUL_BYTES.get(dtype, 2)
     flops = 2.0 * rows * columns * depth
     read = size * (1.0 * rows * depth + 1.0 * depth * columns)
     moved = read + max(size, 2) * (1.0 * rows * columns)
     overhead = job.cluster.gpu.gemm.overhead_seconds
-    return overhead + _blend(job, flops / _sustained_peak(job, dtype), moved)
+    alone = overhead + _blend(job, flops / _sustained_peak(job, dtype), moved)
+    return job.cluster.gpu.kernel_factor * alone
 
 
 def matmuls(job: Job, s: Strategy, part: Part) -> Amount:
@@ -146,10 +145,11 @@ def attention_backward(job: Job, s: Strategy, part: Part) -> Amount:
 
 
 def _attention(job: Job, s: Strategy, part: Part, *, is_backward: bool) -> Amount:
+    times = job.cluster.gpu.kernel_factor * (2 if is_backward else 1)
     if part.attention is None:
-        return (2 if is_backward else 1) * _scan(job, s, part)
+        return times * _scan(job, s, part)
     if materialises_scores(job, part.attention):
-        return (2 if is_backward else 1) * _eager_attention(job, s, part, part.attention)
+        return times * _eager_attention(job, s, part, part.attention)
     num_keys = part.tokens(job.recipe.sequence_length)
     flops = (
         part_tokens(job, s, part)
@@ -161,10 +161,13 @@ def _attention(job: Job, s: Strategy, part: Part, *, is_backward: bool) -> Amoun
     name = kernels.flash_kernel if job.recipe.attention == "flash" else kernels.kernel
     curve = attention_curve(name, gpu.compute_capability)
     seen = min(num_keys, part.attention.window or num_keys)
-    ramp = curve.ramp(part.attention.head_dim, seen, is_causal=part.attention.is_causal)
-    share = ramp * (curve.backward if is_backward else curve.forward)
-    times = _FLASH_BACKWARD if is_backward else 1.0
-    peak = gpu.peak_flops.get(job.precision.wide_matmul_dtype, gpu.peak_flops["fp32"])
+    dtype = job.precision.wide_matmul_dtype
+    share = timed_share(gpu.timed_attention, dtype, part.attention, seen, is_backward=is_backward)
+    if not share:
+        ramp = curve.ramp(part.attention.head_dim, seen, is_causal=part.attention.is_causal)
+        share = ramp * (curve.backward if is_backward else curve.forward)
+    times = gpu.kernel_factor * (FLASH_BACKWARD if is_backward else 1.0)
+    peak = gpu.peak_flops.get(dtype, gpu.peak_flops["fp32"])
     sustained = 1.0 if curve.is_alone else job.framework.matmul.sustained_fraction
     sustained = sustained * power_share(job)
     return times * flops / (sustained * share * peak)
@@ -190,11 +193,11 @@ def _scan(job: Job, s: Strategy, part: Part) -> Amount:
 
 def _eager_attention(job: Job, s: Strategy, part: Part, layer: Attention) -> Amount:
     dtype = job.precision.wide_matmul_dtype
-    size = _ELEMENT_BYTES.get(dtype, 2)
+    size = MATMUL_BYTES.get(dtype, 2)
     num_keys = part.tokens(job.recipe.sequence_length)
     queries = part_tokens(job, s, part) / s.tensor_parallel_size
     flops = 4.0 * queries * num_keys * layer.query_size
-    if size < _ELEMENT_BYTES["fp32"] and layer.query_size // layer.num_heads % _ALIGNED_HEADS:
+    if size < MATMUL_BYTES["fp32"] and layer.query_size // layer.num_heads % _ALIGNED_HEADS:
         flops *= _MISALIGNED
     moved = 2.0 * size * queries * (layer.num_heads * num_keys + 2 * layer.query_size)
     return _blend(job, flops / _sustained_peak(job, dtype), moved)
@@ -391,4 +394,6 @@ def power_share(job: Job) -> float:
 
 def elementwise_bandwidth(job: Job) -> float:
     """Return the bytes per second that elementwise kernels reach."""
-    return job.cluster.gpu.hbm_bytes_per_second * job.framework.memory_bound.hbm_fraction
+    gpu = job.cluster.gpu
+    fraction = job.framework.memory_bound.hbm_fraction / gpu.kernel_factor
+    return gpu.hbm_bytes_per_second * fraction

@@ -119,13 +119,15 @@ def activation_terms(
 def host_link_bytes_per_second(job: Job) -> float:
     """Return what one GPU's copies to or from host memory reach while all of its node copy.
 
-        min(pcie, host_memory / n)
+        min(pcie, host_memory / n), or what was timed on the user's own machine
 
     Source: `data/links` by PCIe generation; `data/calibration/interconnect.toml`, [pcie], for the
     memory that the GPUs of a node share.
     Leaves out: NVLink between CPU and GPU (Grace), lanes shared behind a switch, NUMA settings.
     """
     gpu = job.cluster.gpu
+    if gpu.host_link_bytes_per_second:
+        return gpu.host_link_bytes_per_second
     pcie = interconnect().pcie
     generation = gpu.pcie_generation or pcie.default_generation
     slot, _ = slot_bytes_per_second(generation, gpu.pcie_lanes or pcie.default_lanes)

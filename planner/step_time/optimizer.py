@@ -17,7 +17,7 @@ def update(job: Job, s: Strategy, stage: Stage) -> Term:
 
         seconds = passes * stepped_bytes * (D / N + E / M) / hbm + matmuls
 
-    Notation: matmuls of Newton and Schulz, see `newton_schulz`; 0 for most optimizers.
+    Notation: hbm the rate of elementwise kernels, or of an update as timed on the user's own card; matmuls of Newton and Schulz, see `newton_schulz`; 0 for most optimizers.
     Source: the framework record's optimizer section.
     """
     dense, experts = trained_parameters(job, s, stage)
@@ -26,7 +26,8 @@ def update(job: Job, s: Strategy, stage: Stage) -> Term:
     on_gpu = np.where(s.offloads_optimizer, 0, 1)
     parameters = on_gpu * (dense / shards + experts / expert_shards)
     each = plain(job.optimizer.passes, "passes") * bytes_each(job.precision.stepped_bytes)
-    bandwidth = rate(compute.elementwise_bandwidth(job))
+    timed = job.cluster.gpu.optimizer_bytes_per_second
+    bandwidth = rate(timed or compute.elementwise_bandwidth(job))
     passed = each * count(parameters, "parameters") / bandwidth
     if job.optimizer.newton_schulz_steps:
         matmuls = on_gpu * newton_schulz(job, s, stage)

@@ -277,7 +277,7 @@ class LeftOut:
 def left_out(source: str, framework: str) -> LeftOut:
     """Return what the constants that were written down say of a source that had no part in them."""
     shares = []
-    for job, each in _jobs_left_out(source, framework):
+    for job, each in jobs_left_out(source, framework):
         time = estimate_step_time(job, each.layouts)
         found = (each.seconds, time.low_seconds, time.high_seconds)
         shares.append([np.asarray(seconds) / time.step_seconds for seconds in found])
@@ -285,7 +285,7 @@ def left_out(source: str, framework: str) -> LeftOut:
     return LeftOut(measured=measured, low=low, high=high)
 
 
-def _jobs_left_out(source: str, framework: str) -> Iterator[tuple[Job, Runs]]:
+def jobs_left_out(source: str, framework: str) -> Iterator[tuple[Job, Runs]]:
     """Yield runs with the job that predicts them: releases from the other half, the rest from the other sources."""
     for each in runs_of(source):
         is_own = (source, each.job.framework.release) in RELEASES

@@ -307,6 +307,7 @@ def test_the_schema_keeps_the_contract_names() -> None:
         "max_gpus",
         "deadline_hours",
         "why",
+        "machine",
     }
 
 

@@ -1,0 +1,309 @@
+"""Timed runs -> how much longer each kind of work takes on this machine than the planner says.
+
+A run's step is a sum over kinds of work c (kernels, exchanges, the host), each off by a factor e^(f_c) of its own,
+and what is left over is the layout's own:
+
+    log measured = log step(f) + e,  f ~ N(0, t P),  e ~ N(0, r^2)
+    H[i, c] = d log step_i / d f_c;  f = C H' (log measured - log step(f) + H f) / r^2,  C = (P^-1 / t + H' H / r^2)^-1
+    r^2 = (2 r0^2 + E |e|^2) / (2 + n);  t = (2 + E f' P^-1 f) / (2 + 3)
+
+Notation: P the planner's own doubts (`planner.step_time.doubt`), each a square on the diagonal, a release's in all of
+it; n runs; r0 `BETWEEN_RUNS`, which counts as two runs, as the doubts do: several runs that are off alike are the machine's,
+several that are not are their layouts'. E is over what f may still be, C its covariance. H is taken by finite differences of the estimate, so that work that hides behind other work
+has no part in it, and f is found by Gauss and Newton's iteration. So each factor moves by the information that the
+runs hold of it: one run that computes says little of the exchanges, and many runs more than one.
+
+How a run is predicted from all others follows without another fit: e_i / (1 - h_i), h_i = H_i C H_i' / r^2. What is
+left of a range's width is the root of the mean square of those errors over the half-widths, which hold 80 % of
+runs and so 1.28 deviations, with `_PRIOR_RUNS` more for which the ranges are as they were.
+
+Source: Rasmussen and Williams, Gaussian Processes for Machine Learning, section 2.1 for the linear model, 5.4.2 for
+leaving one out; Dempster, Laird and Rubin (1977), Maximum likelihood from incomplete data, for r and t; the iterated extended Kalman filter: Bell and Cathey, IEEE Transactions on Automatic Control 38, 1993.
+Leaves out: that runs which are alike are alike in what is left over.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.calibrate.runs import TimedLayouts, job_of, timed_layouts
+from planner.core.errors import InvalidInputError
+from planner.core.term import Column
+from planner.core.units import MIB, format_bytes, format_seconds
+from planner.domain.job import Job
+from planner.machine.document import Anchor, Anchors, Machine, MemoryAnchor
+from planner.machine.factors import Factors, scaled_cluster, scaled_framework
+from planner.memory.ledger import estimate_memory
+from planner.step_time.doubt import Cause, spreads
+from planner.step_time.ledger import StepTime, estimate_step_time
+
+BETWEEN_RUNS = 0.15
+"""How far apart two layouts of one machine are from the planner's estimates, beyond all factors: chosen on published
+runs, each predicted by one other of its machine and by constants that its source had no part in (docs/accuracy/anchored.md)."""
+KINDS = ("compute", "communication", "host")
+_PRIOR_RUNS = 4
+_DEVIATIONS = 1.28
+"""Of a normal distribution to each side, between which 80 % of it lies."""
+_FEWEST, _MOST = 0.25, 2.0
+"""Of a range's width that may be left."""
+_SPEAKS = 0.01
+"""Of a step, from which a run says something of a kind of work."""
+_ROUNDS = 4
+_SETTLING = 20
+_COUNTS = 2
+"""Runs that what is known before any of them counts for."""
+_STEP = 0.02
+_FURTHEST = math.log(20)
+"""That a kind of work, or a run, may be from its estimate."""
+_MOST_OF_MEMORY = 1.2
+"""Of a card's nominal memory that a run may have reserved."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """Factors by kind of work, and how each run is predicted."""
+
+    logarithms: Column
+    """Of the factors, by `KINDS`."""
+    covariance: Column
+    before: Column
+    """Log of predicted over measured, of each run, without factors."""
+    after: Column
+    """With them."""
+    left_out: Column
+    """With those of all other runs."""
+    shares: Column
+    """[run, kind]: what a change of the factor changes of the step."""
+    range_share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCheck:
+    """One run, as measured and as predicted."""
+
+    number: int
+    """Its place among the machine's runs."""
+    measured_seconds: float
+    before_seconds: float
+    after_seconds: float
+    left_out_seconds: float
+    """Predicted from all other runs."""
+
+
+def anchored(machine: Machine) -> tuple[Machine, tuple[RunCheck, ...]]:
+    """Return the machine with anchors by all of its runs, and how each run is predicted.
+
+    Raises:
+        PlannerError: a run's request cannot be estimated.
+    """
+    curves = replace(machine, anchors=Anchors(), runs=())
+    timed = timed_layouts(machine.runs, curves)
+    memory = _memory_anchor(machine, curves)
+    if not timed:
+        return replace(machine, anchors=Anchors(memory=memory)), ()
+    found = fit(timed)
+    numbers = [number for group in timed for number in group.numbers]
+    seconds = np.concatenate([group.seconds for group in timed])
+    _check_likely(numbers, seconds, found.before)
+    anchors = replace(anchors_of(found), memory=memory)
+    checks = (
+        RunCheck(
+            number=number,
+            measured_seconds=float(seconds[row]),
+            before_seconds=float(seconds[row] * np.exp(found.before[row])),
+            after_seconds=float(seconds[row] * np.exp(found.after[row])),
+            left_out_seconds=float(seconds[row] * np.exp(found.left_out[row])),
+        )
+        for row, number in enumerate(numbers)
+    )
+    ordered = tuple(sorted(checks, key=lambda check: check.number))
+    return replace(machine, anchors=anchors), ordered
+
+
+def _check_likely(numbers: Sequence[int], seconds: Column, before: Column) -> None:
+    """Refuse a run that is so far from its estimate that a unit or its request is wrong.
+
+    Raises:
+        InvalidInputError: says which.
+    """
+    row = int(np.argmax(np.abs(before)))
+    if abs(before[row]) > _FURTHEST:
+        taken, planned = seconds[row], seconds[row] * np.exp(np.clip(before[row], -50, 50))
+        raise InvalidInputError(
+            f"run {numbers[row] + 1} took {format_seconds(taken)} a step, and its request is estimated at"
+            f" {format_seconds(planned)}",
+            hint="step_seconds is of one optimizer step, in seconds; is the request the run's own?",
+            field="--runs",
+        )
+
+
+def fit(timed: Sequence[TimedLayouts]) -> Fit:
+    """Return the factors that timed runs speak for; see the module."""
+    measured = np.log(np.concatenate([group.seconds for group in timed]))
+    prior = np.linalg.inv(_prior(timed))
+    noise = BETWEEN_RUNS**2
+    factors = np.zeros(len(KINDS))
+    before = _log_steps(timed, factors)
+    predicted, shares = before, np.zeros((len(measured), len(KINDS)))
+    covariance = np.linalg.inv(prior)
+    for _ in range(_ROUNDS):
+        steps = (_log_steps(timed, factors + _STEP * unit) for unit in np.eye(len(KINDS)))
+        shares = np.stack([(moved - predicted) / _STEP for moved in steps], axis=1)
+        wanted = measured - predicted + shares @ factors
+        factors, covariance, noise = _posterior(prior, shares, wanted)
+        factors = np.clip(factors, -_FURTHEST, _FURTHEST)
+        predicted = _log_steps(timed, factors)
+    after = predicted - measured
+    leverage = np.einsum("ij,jk,ik->i", shares, covariance, shares) / noise
+    left_out = after / (1 - leverage)
+    return Fit(
+        logarithms=factors,
+        covariance=covariance,
+        before=before - measured,
+        after=after,
+        left_out=left_out,
+        shares=shares,
+        range_share=_range_share(timed, factors, left_out),
+    )
+
+
+def _posterior(prior: Column, shares: Column, wanted: Column) -> tuple[Column, Column, float]:
+    """Return the factors' logarithms, their covariance, and r^2; see the module.
+
+    Args:
+        prior: P^-1.
+        shares: H.
+        wanted: logarithms that H f should give.
+    """
+    noise, scale = BETWEEN_RUNS**2, 1.0
+    for _ in range(_SETTLING):
+        covariance = np.linalg.inv(prior / scale + shares.T @ shares / noise)
+        factors = covariance @ shares.T @ wanted / noise
+        apart = np.sum((wanted - shares @ factors) ** 2) + np.sum(shares.T @ shares * covariance)
+        noise = float((_COUNTS * BETWEEN_RUNS**2 + apart) / (_COUNTS + len(wanted)))
+        off = factors @ prior @ factors + np.sum(prior * covariance)
+        scale = float((_COUNTS + off) / (_COUNTS + len(factors)))
+    return factors, covariance, noise
+
+
+def anchors_of(found: Fit) -> Anchors:
+    """Return the factors of the kinds of work that the runs say something of."""
+    anchors = {
+        kind: Anchor(
+            factor=float(np.exp(found.logarithms[index])),
+            spread=float(np.sqrt(found.covariance[index, index])),
+            runs=int(np.sum(found.shares[:, index] > _SPEAKS)),
+        )
+        for index, kind in enumerate(KINDS)
+        if np.any(found.shares[:, index] > _SPEAKS)
+    }
+    return Anchors(
+        compute=anchors.get("compute"),
+        communication=anchors.get("communication"),
+        host=anchors.get("host"),
+        range_share=found.range_share,
+    )
+
+
+def on_factors(job: Job, logarithms: Column) -> Job:
+    """Return a job whose kinds of work take so much longer."""
+    compute, communication, host = (float(each) for each in np.exp(logarithms))
+    factors = Factors(compute=compute, communication=communication, host=host)
+    cluster = scaled_cluster(job.cluster, factors)
+    return replace(job, cluster=cluster, framework=scaled_framework(job.framework, factors))
+
+
+def _steps(timed: Sequence[TimedLayouts], logarithms: Column) -> list[StepTime]:
+    return [estimate_step_time(on_factors(each.job, logarithms), each.layouts) for each in timed]
+
+
+def _log_steps(timed: Sequence[TimedLayouts], logarithms: Column) -> Column:
+    seconds = [
+        np.broadcast_to(step.step_seconds, group.seconds.shape)
+        for step, group in zip(_steps(timed, logarithms), timed, strict=True)
+    ]
+    found: Column = np.log(np.concatenate(seconds))
+    return found
+
+
+def _prior(timed: Sequence[TimedLayouts]) -> Column:
+    """Return the mean covariance of the logarithms of the factors, as the runs' own doubts have them."""
+    found = [
+        _doubts(group.job, step, len(group.seconds))
+        for step, group in zip(_steps(timed, np.zeros(len(KINDS))), timed, strict=True)
+    ]
+    mean: Column = np.average(found, axis=0, weights=[len(group.seconds) for group in timed])
+    return mean
+
+
+def _doubts(job: Job, step: StepTime, rows: int) -> Column:
+    """Return the covariance by the doubts of one job, those of kernels by what its layouts spend on each kind."""
+    known = {cause: max(spread, 1e-3) for cause, spread in spreads(job).items()}
+    of_kernels = (Cause.KERNELS, Cause.CURVE, Cause.MEMORY_BOUND)
+    widths = {cause: np.broadcast_to(step.doubts[cause], (rows,)) for cause in of_kernels}
+    squares = sum(np.square(width) for width in widths.values())
+    spent = sum(widths[each] / known[each] for each in (Cause.KERNELS, Cause.MEMORY_BOUND))
+    compute = float(np.mean(np.sqrt(squares) / np.maximum(spent, 1e-12)))
+    own = (compute, known[Cause.NETWORK], job.framework.uncertainty.host)
+    logarithms = np.log1p([max(each, 1e-3) for each in own])
+    covariance: Column = np.diag(logarithms**2) + known[Cause.RELEASE] ** 2
+    return covariance
+
+
+def _range_share(timed: Sequence[TimedLayouts], logarithms: Column, left_out: Column) -> float:
+    """Return what is left of the ranges' width, by how well each run was predicted from the others."""
+    widths = []
+    for step, group in zip(_steps(timed, logarithms), timed, strict=True):
+        together = np.sqrt(sum(np.square(width) for width in step.doubts.values()))
+        relative = np.broadcast_to(together / step.step_seconds, group.seconds.shape)
+        widths.append(relative)
+    slower = timed[0].job.framework.uncertainty.slower_factor
+    reach = np.concatenate(widths) * np.where(left_out < 0, slower, 1.0)
+    squares = np.square(_DEVIATIONS * left_out / np.maximum(reach, 1e-6))
+    share = np.sqrt((_PRIOR_RUNS + squares.sum()) / (_PRIOR_RUNS + len(left_out)))
+    return float(np.clip(share, _FEWEST, _MOST))
+
+
+def _check_room(number: int, reserved_bytes: float, job: Job) -> None:
+    """Refuse what is more than a card has, or than nothing.
+
+    Raises:
+        InvalidInputError: says which run says so.
+    """
+    room = job.cluster.gpu.memory_bytes
+    if not MIB <= reserved_bytes <= _MOST_OF_MEMORY * room:
+        raise InvalidInputError(
+            f"run {number + 1} reserved {format_bytes(reserved_bytes)} of one {job.cluster.gpu.name}, which has"
+            f" {format_bytes(room)}",
+            hint="reserved_bytes is of the fullest GPU, in bytes",
+            field="--runs",
+        )
+
+
+def _memory_anchor(machine: Machine, curves: Machine) -> MemoryAnchor | None:
+    """Return what runs reserve beyond what is estimated: their mean, as far as they outweigh the planner's doubt.
+
+        more = n p^2 / (n p^2 + q^2) * mean(measured - reserved);  spread = p q / sqrt(n p^2 + q^2)
+
+    Notation: p the framework record's doubt of memory, in bytes; q what runs differ by, half of p.
+    """
+    differences, widths = [], []
+    for number, run in enumerate(machine.runs):
+        if run.reserved_bytes is not None:
+            job, layout = job_of(run, curves)
+            reserved = float(estimate_memory(job, layout).reserved_bytes)
+            _check_room(number, run.reserved_bytes, job)
+            differences.append(run.reserved_bytes - reserved)
+            widths.append(job.framework.uncertainty.memory * reserved)
+    if not differences:
+        return None
+    prior, count = float(np.mean(widths)), len(differences)
+    apart = prior / 2
+    weight = count * prior**2 + apart**2
+    return MemoryAnchor(
+        more_bytes=count * prior**2 / weight * float(np.mean(differences)),
+        spread_bytes=prior * apart / math.sqrt(weight),
+        runs=count,
+    )

@@ -1,0 +1,163 @@
+"""Logs of one machine -> what machine.json takes of them: runs, curves of collectives, versions."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import date
+from importlib.metadata import version
+from typing import Any
+
+from planner.calibrate.logs.layout import gpu_name, measured_run
+from planner.calibrate.logs.reading import Reading
+from planner.calibrate.logs.text import shown
+from planner.calibrate.runs import machine_of_runs
+from planner.core.errors import InvalidInputError
+from planner.core.units import format_bytes, format_percent, format_seconds
+from planner.machine.document import CollectiveCurve, Hardware, Machine, MeasuredRun
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogFigures:
+    """What several logs say of one machine."""
+
+    runs: tuple[MeasuredRun, ...]
+    collectives: tuple[CollectiveCurve, ...]
+    software: Mapping[str, str]
+    gpu: str
+    """As the catalogue names it; "" where no log names one."""
+    lines: tuple[str, ...]
+    """What was read of each log, and what was not, for a person."""
+
+
+def figures_of_logs(
+    readings: Iterable[tuple[Reading, Mapping[str, Any] | None]],
+) -> LogFigures:
+    """Return what logs say of the machine on which they were written.
+
+    Args:
+        readings: of each log, with an estimate request of what it does not say itself.
+
+    Raises:
+        InvalidInputError: a log lacks its layout or contradicts it, the logs name several GPUs, or
+            there is nothing in any of them.
+    """
+    runs: list[MeasuredRun] = []
+    curves: dict[tuple[str, int, int], CollectiveCurve] = {}
+    software: dict[str, str] = {}
+    gpus: dict[str, str] = {}
+    lines: list[str] = []
+    for reading, layout in readings:
+        if reading.gpu:
+            gpus.setdefault(gpu_name(reading.gpu), reading.file)
+        if reading.nccl:
+            software["nccl"] = reading.nccl
+        lines += _told(reading)
+        curves |= {_of_which(each): each for each in reading.collectives}
+        if reading.steady is not None:
+            run, notes = measured_run(reading, layout)
+            runs.append(run)
+            lines += [f"  {run_line(run)}", *(f"  {note}" for note in notes)]
+    _check_one_gpu(gpus)
+    if not runs and not curves:
+        raise InvalidInputError(
+            f"no step and no collective could be read: {'; '.join(lines)}"[:1000],
+            hint="give the whole output of a run of 20 steps or more, or of nccl-tests",
+            field="--from",
+        )
+    return LogFigures(
+        runs=tuple(runs),
+        collectives=tuple(curves.values()),
+        software=software,
+        gpu=next(iter(gpus), ""),
+        lines=tuple(lines),
+    )
+
+
+def machine_of_logs(figures: LogFigures, known: Machine | None = None) -> Machine:
+    """Return a machine with what its logs say added; its anchors are not made yet.
+
+    Raises:
+        InvalidInputError: the logs are of other GPUs than the machine, or do not say of which.
+    """
+    if known is not None and figures.gpu and figures.gpu != gpu_name(known.cluster.gpu):
+        raise InvalidInputError(
+            f"the logs are of {figures.gpu}, and the machine of {known.cluster.gpu}",
+            hint="a machine has a file of its own",
+            field="--machine",
+        )
+    machine = known or _hardware_alone(figures)
+    if figures.runs:
+        machine = machine_of_runs(figures.runs, known)
+    curves = {_of_which(each): each for each in (*machine.collectives, *figures.collectives)}
+    return replace(
+        machine,
+        collectives=tuple(curves.values()),
+        software={**machine.software, **figures.software},
+    )
+
+
+def _hardware_alone(figures: LogFigures) -> Machine:
+    """Return a machine that is known by its curves of collectives alone."""
+    if not figures.runs and not figures.gpu:
+        raise InvalidInputError(
+            "the logs do not say of which GPU they are",
+            hint="keep nccl-tests' lines of '# Rank', or add to a machine with --machine FILE",
+            field="--from",
+        )
+    nodes = max((each.nodes for each in figures.collectives), default=1)
+    gpus = max((each.ranks // each.nodes for each in figures.collectives), default=1)
+    return Machine(
+        created=date.min.isoformat(),
+        cluster=Hardware(gpu=figures.gpu, gpus_per_node=max(1, gpus), nodes=nodes),
+        planner=version("planner"),
+    )
+
+
+def _of_which(curve: CollectiveCurve) -> tuple[str, int, int]:
+    return curve.operation, curve.ranks, curve.nodes
+
+
+def run_line(run: MeasuredRun) -> str:
+    """Return a run as one line: its step and its memory."""
+    parts = [] if run.step_seconds is None else [f"{format_seconds(run.step_seconds)} a step"]
+    if run.peak_bytes is not None:
+        parts.append(f"{format_bytes(run.peak_bytes)} allocated")
+    return ", ".join(parts)
+
+
+def _told(reading: Reading) -> list[str]:
+    """Return what was read of a log, and what was not."""
+    lines = [f"{shown(reading.file)}: {reading.kind}, {_amount(reading)}"]
+    lines += [
+        f"  {each.operation} among {each.ranks} ranks on {each.nodes} node{'s' if each.nodes > 1 else ''}:"
+        f" {len(each.points)} sizes"
+        for each in reading.collectives
+    ]
+    lines += [f"  {note}" for note in reading.notes]
+    if reading.damaged:
+        lines.append(
+            f"  {len(reading.damaged)} lines could not be used, first: {reading.damaged[0]}"
+        )
+    if reading.unread:
+        lines.append(f"  {reading.unread} lines say nothing known, first: {reading.first_unread}")
+    return lines
+
+
+def _amount(reading: Reading) -> str:
+    steady = reading.steady
+    if steady is None:
+        return f"{reading.lines} lines"
+    if reading.log is not None and reading.log.is_mean:
+        return "the mean step of a run, its warm-up in it"
+    left_out = f"{steady.left_out} of the warm-up left out"
+    within = f"the middle half within {format_percent(steady.spread)}"
+    return f"median of {steady.steps} steps, {left_out}, {within}"
+
+
+def _check_one_gpu(gpus: Mapping[str, str]) -> None:
+    if len(gpus) > 1:
+        named = ", ".join(f"{shown(file)} of {gpu}" for gpu, file in list(gpus.items())[:3])
+        raise InvalidInputError(
+            f"the logs are of several kinds of GPU: {named}",
+            hint="one machine.json per machine: give the logs of one",
+            field="--from",
+        )

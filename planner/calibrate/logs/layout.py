@@ -1,0 +1,193 @@
+"""What a log says of its run, and what else is given -> the run as machine.json has it."""
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from planner.calibrate.logs.reading import Reading
+from planner.calibrate.logs.text import shown
+from planner.core.errors import InvalidInputError, PlannerError
+from planner.core.units import format_ranks
+from planner.machine.document import MeasuredRun
+from planner.request.cluster import ClusterRequest, resolve_cluster
+from planner.request.schema import parse_request
+
+ONE_NODE = 8
+"""Ranks that are taken as one node's, where nothing says how many nodes there were."""
+_ASKED = (
+    ("model", "", "MODEL"),
+    ("cluster", "gpu", "--gpu NAME"),
+    ("cluster", "gpus_per_node", "--gpus N"),
+    ("recipe", "sequence_length", "--seq-len N"),
+)
+
+
+def measured_run(
+    reading: Reading, layout: Mapping[str, Any] | None
+) -> tuple[MeasuredRun, tuple[str, ...]]:
+    """Return the run that a log speaks of, and what was taken for granted.
+
+    Leaves out: reserved memory, of which logs have the allocator's; a card also holds CUDA's context and NCCL's
+    buffers, which machine.json counts in.
+
+    Args:
+        reading: of a training run, with at least one step.
+        layout: an estimate request with what the log does not say; None for nothing.
+
+    Raises:
+        InvalidInputError: the layout contradicts the log, or both together do not say all of it.
+    """
+    request: dict[str, Any] = copy.deepcopy(dict(layout or {}))
+    notes = _merge(request, reading)
+    _check(request, reading)
+    parse_request(request)
+    log = reading.log
+    run = MeasuredRun(
+        request=request,
+        step_seconds=step_seconds(reading, request),
+        peak_bytes=log.peak_bytes if log else None,
+        source=shown(f"{reading.kind} log {reading.file}"),
+    )
+    return run, notes
+
+
+def step_seconds(reading: Reading, request: Mapping[str, Any]) -> float | None:
+    """Return the seconds of a steady step; None where the log has none.
+
+        tokens/s: tokens per step / rate;  per GPU: also / ranks;  samples/s: global batch / rate
+
+    Raises:
+        InvalidInputError: the request lacks a size that the log's rate is of.
+    """
+    if reading.steady is None or reading.log is None:
+        return None
+    value, unit, log = reading.steady.value, reading.log.unit, reading.log
+    if unit == "seconds":
+        return value
+    samples = _batch(request, reading)
+    if unit == "samples/s":
+        return samples / value
+    tokens = log.tokens_per_step or samples * request["recipe"]["sequence_length"]
+    ranks = (log.world_size or _ranks(request)) if unit == "tokens/s per GPU" else 1
+    return float(tokens / value / ranks)
+
+
+def gpu_name(gpu: str) -> str:
+    """Return what the catalogue calls a GPU that a log names; the log's own name where it is not known."""
+    try:
+        return resolve_cluster(ClusterRequest(gpu=gpu)).cluster.gpu.name
+    except (PlannerError, ValueError):
+        return gpu
+
+
+def _merge(request: dict[str, Any], reading: Reading) -> tuple[str, ...]:
+    """Fill the request with what the log says; return what was taken for granted."""
+    log = reading.log
+    if log is None:
+        return ()
+    for path, value in log.said.items():
+        section, _, name = path.partition(".")
+        fields = request.setdefault(section, {})
+        if fields.get(name) is None:
+            fields[name] = value
+        elif fields[name] != value and name != "framework":
+            raise _contradiction(reading, f"{name} {value}", f"{fields[name]}")
+    cluster, notes = request.setdefault("cluster", {}), list[str]()
+    given = cluster.get("gpu")
+    if reading.gpu not in {"", "cpu"}:
+        if given is None and not {"instance", "topology"} & cluster.keys():
+            cluster["gpu"] = reading.gpu
+        elif given is not None and gpu_name(given) != gpu_name(reading.gpu):
+            notes.append(f"the log is of {reading.gpu}, and the layout of {shown(str(given))}")
+    _take_ranks(log.world_size, cluster, reading, notes)
+    return tuple(notes)
+
+
+def _take_ranks(
+    ranks: int | None, cluster: dict[str, Any], reading: Reading, notes: list[str]
+) -> None:
+    if ranks is None:
+        return
+    nodes = cluster.get("nodes")
+    if cluster.get("gpus_per_node") is None:
+        if (nodes is None and ranks > ONE_NODE) or ranks % (nodes or 1):
+            return
+        cluster["gpus_per_node"] = ranks // (nodes or 1)
+        if nodes is None:
+            notes.append(f"{ranks} ranks are taken as one node's")
+    elif nodes is None and ranks % cluster["gpus_per_node"] == 0:
+        cluster["nodes"] = ranks // cluster["gpus_per_node"]
+    elif cluster["gpus_per_node"] * (nodes or 1) != ranks:
+        planned = f"{nodes or 1} x {cluster['gpus_per_node']} GPUs"
+        raise _contradiction(reading, format_ranks(ranks), planned)
+
+
+def _check(request: Mapping[str, Any], reading: Reading) -> None:
+    """Refuse what is not a whole layout, with the flags that are missing."""
+    cluster = request.get("cluster") or {}
+    has_gpu = {"gpu", "instance", "topology"} & {k for k, v in cluster.items() if v is not None}
+    missing = []
+    for section, name, flag in _ASKED:
+        part = request.get(section)
+        value = part.get(name) if name and isinstance(part, Mapping) else part
+        is_of_instance = section == "cluster" and bool(
+            cluster.get("instance") or cluster.get("topology")
+        )
+        if not value and not is_of_instance and not (name == "gpu" and has_gpu):
+            missing.append(flag)
+    if not _implied_batch(request, reading):
+        missing.append("--global-batch-size N")
+    if not (request.get("strategy") or {}).get("micro_batch_size"):
+        missing.append("--micro-batch-size N")
+    if missing:
+        raise InvalidInputError(
+            f"{shown(reading.file)} ({reading.kind}) does not say the whole layout of its run:"
+            f" {', '.join(missing)} missing",
+            hint=f"--layout '{' '.join(missing)}', with --tp, --pp and --strategy as it ran; or --layout plan.json",
+            field="--layout",
+        )
+
+
+def _implied_batch(request: Mapping[str, Any], reading: Reading) -> int | None:
+    """Return the global batch: as said, else of micro-batches, or None."""
+    said: int | None = (request.get("recipe") or {}).get("global_batch_size")
+    if said:
+        return said
+    strategy = request.get("strategy") or {}
+    tokens = reading.log.tokens_per_step if reading.log else None
+    length = (request.get("recipe") or {}).get("sequence_length")
+    if tokens and length and tokens % length == 0:
+        return int(tokens // length)
+    micro_batch = strategy.get("micro_batch_size")
+    steps = strategy.get("gradient_accumulation_steps")
+    if not micro_batch or not steps:
+        return None
+    divided = 1
+    for name in ("tensor", "pipeline", "context"):
+        divided *= strategy.get(f"{name}_parallel_size") or 1
+    return int(micro_batch * steps * max(1, _ranks(request) // divided))
+
+
+def _batch(request: Mapping[str, Any], reading: Reading) -> int:
+    batch = _implied_batch(request, reading)
+    if batch is None:
+        raise InvalidInputError(
+            f"{shown(reading.file)} says its speed in {reading.log.unit if reading.log else 'rates'},"
+            " and not how large a step is",
+            hint="add --global-batch-size N to --layout",
+            field="--layout",
+        )
+    return batch
+
+
+def _ranks(request: Mapping[str, Any]) -> int:
+    cluster = request.get("cluster") or {}
+    return int(cluster.get("nodes") or 1) * int(cluster.get("gpus_per_node") or 1)
+
+
+def _contradiction(reading: Reading, said: str, given: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"{shown(reading.file)} ({reading.kind}) says {shown(said)}, and the layout {shown(given)}",
+        hint="give the layout of the run that wrote the log",
+        field="--layout",
+    )

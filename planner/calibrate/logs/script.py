@@ -1,0 +1,82 @@
+"""The log of the scripts that the planner writes: what they print, or the lines of --log."""
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from planner.calibrate.logs.steps import LineFormat, StepLog, number, numbered
+
+_START = re.compile(
+    r"starting from .*, on (?P<ranks>\d+) x (?P<device>.+?)(?: \(the plan is for .*)?$"
+)
+_LINES = LineFormat(
+    name="the planner's script",
+    mark=" tokens/s (plan ",
+    step=re.compile(r"\bstep (\d{1,12})/\d"),
+    value=numbered("", r" tokens/s \(plan "),
+    peak=numbered("peak ", " GiB"),
+    unit="tokens/s",
+)
+_RATE = "tokens_per_second"
+_GIB = 2.0**30
+
+
+class Script:
+    """Reads what report.py of an emitted bundle prints, or appends to the file of --log."""
+
+    name = _LINES.name
+
+    def recognises(self, lines: Sequence[str]) -> bool:
+        """Return whether some line is one of a step."""
+        return _LINES.recognises(lines) or any(_is_record(line) for line in lines)
+
+    def read(self, lines: Sequence[str]) -> StepLog:
+        """Return what the lines say."""
+        has_records = any(map(_is_record, lines))
+        log = _LINES.read([line for line in lines if not has_records or not _is_step(line)])
+        for line in lines:
+            if _is_step(line):
+                log.understood.add(line)  # where both are there, the records have all digits
+            elif _is_record(line):
+                _read_record(line, log)
+            elif start := _START.search(line):
+                log.say("world_size", int(start["ranks"][:9]), line)
+                log.device = "cpu" if start["device"] == "CPU" else start["device"]
+        return log
+
+
+def _is_step(line: str) -> bool:
+    return _LINES.mark in line
+
+
+def _is_record(line: str) -> bool:
+    return line.startswith("{") and f'"{_RATE}"' in line
+
+
+def _read_record(line: str, log: StepLog) -> None:
+    """Take one line of --log: a JSON object with step, tokens_per_second, world_size, peak_gib."""
+    record = _object(line)
+    step = number(str(record.get("step")), -1, 1e12)
+    if step is None:
+        log.damaged.append(line)
+        return
+    if "world_size" in record:
+        ranks = number(str(record["world_size"]), 0, 2.0**30)
+        log.say("world_size", None if ranks is None else int(ranks), line)
+    log.step(int(step), str(record.get(_RATE)), line)
+    for name, key in (("peak", "peak_gib"), ("reserved", "reserved_gib")):
+        if key in record:
+            amount = number(str(record[key]))
+            log.memory(line, **{name: -1.0 if amount is None else amount * _GIB})
+
+
+def _object(line: str) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+SCRIPT = Script()

@@ -1,0 +1,231 @@
+"""What a training log says of its steps, gathered line by line: times, memory, the layout."""
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, Literal
+
+Unit = Literal["seconds", "tokens/s", "tokens/s per GPU", "samples/s"]
+
+LONGEST_STEP = 86_400.0
+"""Seconds; a step that takes longer than a day is a broken line."""
+SHORTEST_STEP = 1e-6
+LARGEST_RATE = 1e13
+"""Tokens per second: beyond all the GPUs there are."""
+LARGEST_MEMORY = 2.0**50
+_SUFFIXES = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
+_WARM = 1.2
+"""Times the steady step: a first step that takes longer is one of the warm-up."""
+_FEWEST = 3
+"""Steps from which a warm-up can be told."""
+
+NUMBER = r"([-+]?(?:nan|inf|\d[\d,]{0,40}(?:\.\d{0,40})?(?:e[-+]?\d{1,4})?)[KMBT]?)"
+"""A number as a log writes it, to be read by `number`; bounded, so that no line takes long to search."""
+
+
+def numbered(before: str, after: str = "") -> re.Pattern[str]:
+    """Return the pattern of a number between two others; the first is searched as it stands, which is fast."""
+    return re.compile(f"{before}(?i:{NUMBER}){after}")
+
+
+def number(text: str, low: float = 0.0, high: float = math.inf) -> float | None:
+    """Return a number as logs write it (1,234 or 1.23K), None outside of low < number <= high."""
+    suffix = text[-1:].upper() if text[-1:].isalpha() else ""
+    digits = text[: len(text) - len(suffix)].replace(",", "")
+    try:
+        value = float(digits) * _SUFFIXES[suffix]
+    except (ValueError, KeyError):
+        return None
+    return value if math.isfinite(value) and low < value <= high else None
+
+
+def count(text: str) -> int | None:
+    """Return a whole number of at most 2^40 from 1 on."""
+    value = number(text, 0, 2.0**40)
+    return int(value) if value is not None and value == int(value) else None
+
+
+def flag(text: str) -> bool | None:
+    """Return a yes or no as Python prints it."""
+    return {"true": True, "false": False}.get(text.strip().lower())
+
+
+@dataclass(slots=True, kw_only=True)
+class StepLog:
+    """A run as its log tells it, filled while the log is read."""
+
+    kind: str
+    unit: Unit = "seconds"
+    values: dict[int, float] = field(default_factory=dict)
+    """By step; where several ranks say one, the slowest."""
+    said: dict[str, Any] = field(default_factory=dict)
+    """Fields of an estimate request, by path: recipe.global_batch_size."""
+    world_size: int | None = None
+    tokens_per_step: int | None = None
+    peak_bytes: float | None = None
+    reserved_bytes: float | None = None
+    device: str = ""
+    """What the ranks ran on, where the log says it; "cpu" for CPUs."""
+    understood: set[str] = field(default_factory=set)
+    """Lines."""
+    damaged: list[str] = field(default_factory=list)
+    """Lines that are this kind's, and whose figures cannot be used."""
+    notes: list[str] = field(default_factory=list)
+    is_mean: bool = False
+    """Whether the values are means over the run, its warm-up included."""
+
+    def step(self, step: int, text: str, line: str, scale: float = 1.0) -> None:
+        """Take one step's figure; one that cannot be is named."""
+        is_seconds = self.unit == "seconds"
+        low, high = (SHORTEST_STEP, LONGEST_STEP) if is_seconds else (0.0, LARGEST_RATE)
+        value = number(text)
+        scaled = None if value is None else value * scale
+        if scaled is None or not low < scaled <= high:
+            self.damaged.append(line)
+            return
+        slowest = max if is_seconds else min
+        self.values[step] = slowest(scaled, self.values.get(step, scaled))
+        self.understood.add(line)
+
+    def say(self, path: str, value: Any, line: str) -> None:
+        """Take a field of the layout; where another run begins, what came before is left out."""
+        if value is None:
+            self.damaged.append(line)
+            return
+        self.understood.add(line)
+        before = self.world_size if path == "world_size" else self.said.get(path)
+        if before is not None and before != value and self.values:
+            self.notes.append(f"{len(self.values)} steps of an earlier run in it are left out")
+            self.values.clear()
+            self.peak_bytes = self.reserved_bytes = None
+        if path == "world_size":
+            self.world_size = value
+        else:
+            self.said[path] = value
+
+    def memory(self, line: str, peak: float | None = None, reserved: float | None = None) -> None:
+        """Take a rank's memory in bytes: the fullest counts."""
+        for name, amount in (("peak_bytes", peak), ("reserved_bytes", reserved)):
+            if amount is None:
+                continue
+            if not 0 < amount <= LARGEST_MEMORY:
+                self.damaged.append(line)
+                continue
+            setattr(self, name, max(amount, getattr(self, name) or 0.0))
+            self.understood.add(line)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """Where a log says its layout: a pattern of name and value, and which field each name is."""
+
+    pattern: re.Pattern[str]
+    fields: Mapping[str, tuple[str, Callable[[str], Any]]]
+    """Path in a request (or world_size), and how the value is read, by the log's name."""
+    mark: str = ""
+    """What a line holds that says them."""
+    is_of_steps: bool = False
+    """Whether they stand in the lines of steps, not around them."""
+
+    def read(self, line: str, log: StepLog) -> None:
+        """Take every field that a line says."""
+        if self.mark not in line:
+            return
+        for match in self.pattern.finditer(line):
+            known = self.fields.get(match["name"])
+            if known is not None:
+                path, read = known
+                log.say(path, read(match["value"]), line)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineFormat:
+    """A framework's log: a line per step, facts of the layout, lines of memory."""
+
+    name: str
+    mark: str
+    """What every step's line holds, and no other kind's."""
+    step: re.Pattern[str]
+    """Whose first group is the step's number."""
+    value: re.Pattern[str]
+    """Whose first group is the step's figure."""
+    unit: Unit = "seconds"
+    scale: float = 1.0
+    said: Mapping[str, Any] = field(default_factory=dict)
+    """What every run of this kind is, such as its framework."""
+    facts: tuple[Facts, ...] = ()
+    peak: re.Pattern[str] | None = None
+    """Whose first group is the memory allocated at the most."""
+    reserved: re.Pattern[str] | None = None
+    memory_unit: float = 2.0**30
+
+    def recognises(self, lines: Sequence[str]) -> bool:
+        """Return whether some line is a step of this kind."""
+        return any(self.mark in line for line in lines)
+
+    def read(self, lines: Sequence[str]) -> StepLog:
+        """Return what the lines say."""
+        log = StepLog(kind=self.name, unit=self.unit, said=dict(self.said))
+        for line in lines:
+            is_step = self.mark in line
+            for facts in self.facts:
+                if facts.is_of_steps == is_step:
+                    facts.read(line, log)
+            if is_step:
+                self._read_step(line, log)
+            self._read_memory(line, log)
+        return log
+
+    def _read_step(self, line: str, log: StepLog) -> None:
+        step, value = self.step.search(line), self.value.search(line)
+        number_of_step = None if step is None else number(step[1], -1, 1e12)
+        if value is None or number_of_step is None:
+            log.damaged.append(line)
+            return
+        log.step(int(number_of_step), value[1], line, self.scale)
+
+    def _read_memory(self, line: str, log: StepLog) -> None:
+        for name, pattern in (("peak", self.peak), ("reserved", self.reserved)):
+            match = None if pattern is None else pattern.search(line)
+            if match is None:
+                continue
+            amount = number(match[1])
+            log.memory(line, **{name: -1.0 if amount is None else amount * self.memory_unit})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steady:
+    """The steps of a run after its warm-up."""
+
+    value: float
+    """The median."""
+    spread: float
+    """Half of what the middle half of the steps spans, as a fraction of the median."""
+    steps: int
+    left_out: int
+    """First steps: compiling, allocating, filling caches."""
+
+
+def steady(values: Sequence[float], *, is_seconds: bool = True) -> Steady:
+    """Return the median of the steady steps.
+
+    left out: the first step of three or more, and every further one up to the half that takes
+        more than 1.2 times the median of the second half
+    """
+    left_out = 0
+    if len(values) >= _FEWEST:
+        settled = median(values[len(values) // 2 :])
+        slow = list(_slower(values[: len(values) // 2], settled, is_seconds=is_seconds))
+        left_out = max(1, next((i for i, is_slow in enumerate(slow) if not is_slow), len(slow)))
+    kept = sorted(values[left_out:])
+    middle = median(kept)
+    quarter = len(kept) // 4
+    spread = (kept[-1 - quarter] - kept[quarter]) / 2 / middle
+    return Steady(value=middle, spread=spread, steps=len(kept), left_out=left_out)
+
+
+def _slower(values: Sequence[float], settled: float, *, is_seconds: bool) -> Iterator[bool]:
+    for value in values:
+        yield value > _WARM * settled if is_seconds else value * _WARM < settled

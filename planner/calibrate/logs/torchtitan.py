@@ -1,0 +1,79 @@
+"""torchtitan: a line per logged step with tokens per second of a GPU, and the mesh before the first."""
+
+import math
+import re
+from collections.abc import Sequence
+
+from planner.calibrate.logs.steps import Facts, LineFormat, StepLog, count, numbered
+
+_MESH = Facts(
+    pattern=re.compile(r"\b(?P<name>pp|dp_replicate|dp_shard|cp|tp|ep)=(?P<value>\d+)\b"),
+    fields={
+        "pp": ("strategy.pipeline_parallel_size", count),
+        "dp_replicate": ("strategy.data_parallel_replicate_size", count),
+        "dp_shard": ("strategy.data_parallel_shard_size", count),
+        "cp": ("strategy.context_parallel_size", count),
+        "tp": ("strategy.tensor_parallel_size", count),
+        "ep": ("strategy.expert_parallel_size", count),
+    },
+    mark="mesh with parallelism",
+)
+_SIZES = tuple(path for name, (path, _) in _MESH.fields.items() if name != "ep")
+_INTRODUCED = re.compile(
+    r"(?P<name>local batch size|global batch size|gradient accumulation steps|sequence length"
+    r"|maximum context length)"
+    r" (?P<value>\d+)"
+)
+_TRAINER = Facts(
+    pattern=_INTRODUCED,
+    fields={
+        "local batch size": ("strategy.micro_batch_size", count),
+        "global batch size": ("recipe.global_batch_size", count),
+        "gradient accumulation steps": ("strategy.gradient_accumulation_steps", count),
+        "sequence length": ("recipe.sequence_length", count),
+        "maximum context length": ("recipe.sequence_length", count),
+    },
+)
+_TOKENS = re.compile(r"(?<!\d)(\d{1,15}) tokens per train step")
+_CAPACITY = re.compile(r"(?:CUDA|HIP) capacity: (?P<name>.{1,80}?) with [\d.]{1,12}GiB memory")
+
+_LINES = LineFormat(
+    name="torchtitan",
+    mark="tps: ",
+    step=re.compile(r"step:\s{0,20}(\d{1,12})\b"),
+    value=numbered(r"tps:\s{0,20}"),
+    reserved=numbered(r"memory:\s{0,20}", "GiB"),
+    unit="tokens/s per GPU",
+    said={"recipe.framework": "torchtitan"},
+    facts=(_MESH, _TRAINER),
+)
+
+
+class Torchtitan:
+    """Reads the log of `torchtitan.train`; its memory is what the allocator reserved.
+
+    Source: pytorch/torchtitan, components/metrics.py, trainer.py, distributed/parallel_dims.py.
+    """
+
+    name = _LINES.name
+
+    def recognises(self, lines: Sequence[str]) -> bool:
+        """Return whether some line has a step with its tokens per second."""
+        return any("tps: " in line and "memory:" in line for line in lines)
+
+    def read(self, lines: Sequence[str]) -> StepLog:
+        """Return what the lines say."""
+        log = _LINES.read(lines)
+        for line in lines:
+            if tokens := _TOKENS.search(line):
+                log.tokens_per_step = count(tokens[1])
+            if capacity := _CAPACITY.search(line):
+                log.device = capacity["name"]
+                log.understood.add(line)
+        sizes = [log.said[path] for path in _SIZES if path in log.said]
+        if len(sizes) == len(_SIZES):
+            log.world_size = math.prod(sizes)
+        return log
+
+
+TORCHTITAN = Torchtitan()

@@ -1,0 +1,119 @@
+"""transformers' Trainer: what it prints at the start and the end, and trainer_state.json."""
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from planner.calibrate.logs.steps import NUMBER, StepLog, count, number
+
+_END = re.compile(rf"'train_runtime': '?(?P<seconds>{NUMBER})'?", re.IGNORECASE)
+_STEPS_PER_SECOND = re.compile(rf"'train_steps_per_second': '?(?P<rate>{NUMBER})'?", re.IGNORECASE)
+_SAID = re.compile(
+    r"(?P<name>Instantaneous batch size per device"
+    r"|Total train batch size \(w\. parallel, distributed & accumulation\)"
+    r"|Gradient Accumulation steps|Total optimization steps) = (?P<value>[\d,]+)"
+)
+_FIELDS = {
+    "Instantaneous batch size per device": "strategy.micro_batch_size",
+    "Gradient Accumulation steps": "strategy.gradient_accumulation_steps",
+    "Total train batch size (w. parallel, distributed & accumulation)": "recipe.global_batch_size",
+}
+_BAR = re.compile(r"\b(?P<done>\d+)/(?P<all>\d+) \[")
+
+
+class Trainer:
+    """Reads what `Trainer.train` prints: the run's seconds over its steps.
+
+    Its lines of loss have no time, so the warm-up is part of the mean; evaluations are too. A bar
+    in the log tells how many steps there were, where the start does not.
+    Source: huggingface/transformers, trainer.py, trainer_utils.py `speed_metrics`.
+    """
+
+    name = "transformers' Trainer"
+
+    def recognises(self, lines: Sequence[str]) -> bool:
+        """Return whether the end of a run is there, or lines of loss by epoch."""
+        return any("'train_runtime'" in line or _is_loss(line) for line in lines)
+
+    def read(self, lines: Sequence[str]) -> StepLog:
+        """Return what the lines say."""
+        log = StepLog(kind=self.name, is_mean=True)
+        steps = _steps(lines)
+        for line in lines:
+            if _is_loss(line):
+                log.understood.add(line)
+            if said := _SAID.search(line):
+                path = _FIELDS.get(said["name"])
+                if path is not None:
+                    log.say(path, count(said["value"]), line)
+            if end := _END.search(line):
+                _take_end(end["seconds"], _rate(line), steps, line, log)
+        if not log.values and not log.damaged:
+            log.notes.append(
+                "its lines of loss have no times, and its end (train_runtime) is not there"
+            )
+        return log
+
+
+def _is_loss(line: str) -> bool:
+    return "{'loss':" in line and "'epoch':" in line
+
+
+def _steps(lines: Sequence[str]) -> int | None:
+    """Return how many optimizer steps the run had: as its start says it, else its longest bar."""
+    bars: list[int] = []
+    for line in lines:
+        if (said := _SAID.search(line)) and said["name"] == "Total optimization steps":
+            return count(said["value"])
+        if (bar := _BAR.search(line)) and bar["done"] == bar["all"]:
+            bars.append(int(bar["all"][:12]))
+    return max(bars, default=None)
+
+
+def _rate(line: str) -> float | None:
+    match = _STEPS_PER_SECOND.search(line)
+    return None if match is None else number(match["rate"])
+
+
+def _take_end(seconds: str, rate: float | None, steps: int | None, line: str, log: StepLog) -> None:
+    """Take the mean step: the run's seconds over its steps, else its rounded rate."""
+    total = number(seconds)
+    by_rate = round(total * rate) if total and rate else None
+    if steps is None or (by_rate and abs(steps - by_rate) > max(1.0, 0.05 * by_rate)):
+        steps = by_rate if by_rate and by_rate < 2**40 else None
+    if total is None or not steps:
+        log.step(0, "nan", line)
+        return
+    log.step(steps, repr(total / steps), line)
+
+
+class TrainerState:
+    """Reads trainer_state.json, where the run has ended: its last record has the run's seconds."""
+
+    name = "transformers' trainer_state.json"
+
+    def recognises_object(self, value: dict[str, Any]) -> bool:
+        """Return whether a JSON object is a Trainer's state."""
+        return isinstance(value.get("log_history"), list) and "global_step" in value
+
+    def read_object(self, value: dict[str, Any]) -> StepLog:
+        """Return what the state says."""
+        log = StepLog(kind=self.name, is_mean=True)
+        for record in value["log_history"]:
+            line = json.dumps(record, default=str)[:200]
+            if not isinstance(record, dict):
+                log.damaged.append(line)
+            elif "train_runtime" in record:
+                total, step = number(str(record["train_runtime"])), count(str(record.get("step")))
+                mean = None if total is None or step is None else total / step
+                log.step(step or 0, "nan" if mean is None else repr(mean), line)
+            else:
+                log.understood.add(line)
+        if not log.values and not log.damaged:
+            log.notes.append("the run has not ended: only its last record has its seconds")
+        return log
+
+
+TRAINER = Trainer()
+TRAINER_STATE = TrainerState()

@@ -1,0 +1,151 @@
+"""The measuring program: every rank measures its device, all of them their exchanges; rank 0 writes machine.json."""
+
+import argparse
+import datetime as dt
+import importlib.metadata
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from planner.calibrate.measure import exchanges, kernels
+from planner.calibrate.measure.clock import Budget, Clock
+from planner.calibrate.measure.tasks import Tasks, read_tasks
+from planner.core.errors import PlannerError
+from planner.machine.document import CollectiveCurve, Hardware, Machine
+from planner.machine.writing import write_machine
+
+BUDGET_SECONDS = 180.0
+_SHARES = {"small": 0.15, "exchanges": 0.4, "attention": 0.3, "matmuls": 1.0}
+"""Of the time that is left when it begins: what has few sizes comes first, matmuls get the rest."""
+CPU = "cpu"
+"""What a machine file calls the cores of a host that stand for accelerators."""
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Measure, and write machine.json; an error ends this rank, and with it torchrun all others."""
+    args = _arguments(words)
+    try:
+        measure(args)
+    except PlannerError as error:
+        raise SystemExit(f"error: {error.message}\nhint: {error.hint}") from None
+
+
+def measure(args: argparse.Namespace) -> None:
+    """Measure what the file of tasks asks for, as far as the time goes."""
+    tasks, device = read_tasks(args.tasks), _join(is_cpu=args.cpu)
+    is_first = _number("RANK", 0) == 0
+    budget = Budget(args.budget, is_shown=is_first)
+    machine = _machine(args, tasks, Clock(device), budget)
+    if is_first:
+        write_machine(machine, args.output)
+        budget.show(f"wrote {args.output}")
+    if dist.is_initialized():
+        dist.barrier()
+        dist.destroy_process_group()
+
+
+def _number(name: str, otherwise: int) -> int:
+    """Return what torchrun says of this process; without it there is one."""
+    return int(os.environ.get(name, otherwise))
+
+
+def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m planner.calibrate.measure",
+        description="Measure this machine; under torchrun, all ranks and their exchanges.",
+    )
+    add = parser.add_argument
+    add("--tasks", type=Path, required=True, help="written by planner calibrate --measure")
+    add("--output", "-o", type=Path, default=Path("machine.json"))
+    add("--budget", type=float, default=BUDGET_SECONDS, help="seconds in all")
+    add("--name", default="", help="of the machine, for its file")
+    add("--cpu", action="store_true", help="measure cores in place of GPUs")
+    return parser.parse_args(words)
+
+
+def _join(*, is_cpu: bool) -> torch.device:
+    """Join the other processes, where there are any; return this process's device."""
+    if not is_cpu and not torch.cuda.is_available():
+        raise PlannerError(
+            "PyTorch finds no GPU here", hint="--cpu measures the host's cores in their place"
+        )
+    device = torch.device("cpu") if is_cpu else torch.device("cuda", _number("LOCAL_RANK", 0))
+    if not is_cpu:
+        torch.cuda.set_device(device)
+    if _number("WORLD_SIZE", 1) > 1:
+        dist.init_process_group("gloo" if is_cpu else "cpu:gloo,cuda:nccl")
+    return device
+
+
+def _machine(args: argparse.Namespace, tasks: Tasks, clock: Clock, budget: Budget) -> Machine:
+    """Return what was measured; what failed or had no time is left out, and said on stderr."""
+    world = _number("WORLD_SIZE", 1)
+    local = _number("LOCAL_WORLD_SIZE", world)
+    is_cpu = clock.device.type == "cpu"
+    rates: dict[str, Any] = _rates(tasks, clock, budget)
+    collectives: list[CollectiveCurve] = []
+    if world > 1:
+        budget.open(_SHARES["exchanges"])
+        collectives = exchanges.curves(clock.device, tasks.message_bytes, budget)
+    budget.open(_SHARES["attention"])
+    attention = kernels.attention(clock, tasks.attention, budget)
+    budget.open(_SHARES["matmuls"])
+    return Machine(
+        created=dt.datetime.now(dt.UTC).date().isoformat(),
+        name=args.name,
+        planner=_version("planner"),
+        software=_software(is_cpu=is_cpu),
+        cluster=Hardware(
+            gpu=CPU if is_cpu else torch.cuda.get_device_name(clock.device),
+            gpus_per_node=local,
+            nodes=world // local,
+        ),
+        gemm=kernels.matmuls(clock, tasks.matmuls, budget),
+        attention=attention,
+        collectives=tuple(collectives),
+        **rates,
+    )
+
+
+def _rates(tasks: Tasks, clock: Clock, budget: Budget) -> dict[str, float]:
+    """Return the machine's single figures by their names in the file."""
+    budget.open(_SHARES["small"])
+    wanted = {
+        "memory_bytes_per_second": kernels.memory_bytes_per_second,
+        "launch_seconds": kernels.launch_seconds,
+        "optimizer_bytes_per_second": lambda clock: kernels.optimizer_bytes_per_second(
+            clock, tasks.optimizer_parameters
+        ),
+    }
+    if clock.device.type == "cuda":
+        wanted["host_to_device_bytes_per_second"] = kernels.host_to_device_bytes_per_second
+    found = {}
+    for name, call in wanted.items():
+        budget.show(name.replace("_", " "))
+        with budget.trying(name):
+            found[name] = call(clock)
+    return found
+
+
+def _software(*, is_cpu: bool) -> dict[str, str]:
+    """Return the versions of what the figures hold for."""
+    found = {"torch": str(torch.__version__)}
+    if not is_cpu:
+        found["cuda"] = str(torch.version.cuda)
+        nccl: Any = torch.cuda.nccl
+        version: Any = nccl.version
+        with suppress(RuntimeError, AttributeError):
+            found["nccl"] = ".".join(str(number) for number in version())
+    return found
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""

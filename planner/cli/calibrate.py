@@ -1,0 +1,111 @@
+"""Command that makes machine.json: from timed runs; each other way is one more entry of `_WAYS`.
+
+A way is a flag of its own (`--runs FILE`; `--from LOG...` of logs; `--measure` of this machine), and a function that returns a
+`Machine` with what it read added. What follows is the same for all: anchors by all runs, the file, the text.
+"""
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from planner.cli.measuring import measure_options, measured
+from planner.cli.output import color, terminal
+
+
+@click.command()
+@click.option(
+    "--runs",
+    type=click.File("r", encoding="utf-8-sig", errors="replace"),
+    help="Timed runs: one JSON object a line; - is stdin.",
+)
+@click.option(
+    "--from", "from", multiple=True, metavar="LOG...", help="Logs of runs and of nccl-tests."
+)
+@click.argument("more_logs", nargs=-1, metavar="")
+@click.option(
+    "--layout",
+    multiple=True,
+    metavar="PLAN|FLAGS",
+    help="What the logs do not say: plan.json, or 'gpt2 --gpus 8 ...'; one for all, or one each.",
+)
+@measure_options
+@click.option("--machine", metavar="FILE", help="A machine file to add to.")
+@click.option("--name", default="", help="What the machine is called.")
+@click.option("--show", metavar="FILE", help="Print what a machine file holds, and stop.")
+@click.option(
+    "--output", "-o", metavar="FILE", default="machine.json", show_default=True, help="To write."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the machine as JSON.")
+def calibrate(*, show: str | None, output: str, as_json: bool, **flags: Any) -> None:
+    """Write machine.json: what your machine was measured to do, for --machine of other commands.
+
+    \b
+    planner calibrate --runs runs.jsonl -o machine.json
+    planner calibrate --from run.log nccl.out --layout plan.json -o machine.json
+    planner calibrate --measure --model gpt2 --gpus 8
+    planner calibrate --show machine.json
+    """  # noqa: D301 - click reads \b as "keep these lines"
+    from planner.calibrate.anchors import anchored
+    from planner.calibrate.text import checks_text, machine_text
+    from planner.machine.reading import read_machine
+    from planner.machine.writing import machine_json, write_machine
+
+    if show is not None:
+        machine, checks = read_machine(show), None
+    else:
+        machine, checks = anchored(_read(flags))
+        write_machine(machine, output)
+    if as_json:
+        click.echo(json.dumps(machine_json(machine), indent=2))
+        return
+    click.echo(machine_text(machine, terminal()), color=color())
+    if checks is not None:
+        click.echo("\n" + checks_text(machine, checks, terminal()), color=color())
+        click.echo(f"\nwrote {output}: give it to suggest and estimate as --machine {output}")
+
+
+def _read(flags: dict[str, Any]) -> Any:
+    """Return the machine that the flags say how to read, added to the one they name."""
+    given = [way for way in _WAYS if flags[way]]
+    if len(given) != 1 or (flags["more_logs"] and given != ["from"]):
+        ways = " or ".join(f"--{way}" + " FILE" * (way != "measure") for way in _WAYS)
+        raise click.UsageError(f"say what to calibrate from: {ways}")
+    machine = _WAYS[given[0]](flags)
+    name = flags["name"] or machine.name
+    return replace(machine, name=name, created=today())
+
+
+def today() -> str:
+    """Return the date that a machine file is made on."""
+    return datetime.now(UTC).date().isoformat()
+
+
+def _from_runs(flags: dict[str, Any]) -> Any:
+    """Return the machine of timed runs."""
+    from planner.calibrate.runs import machine_of_runs, read_runs
+    from planner.machine.reading import read_machine
+
+    known = read_machine(flags["machine"]) if flags["machine"] else None
+    return machine_of_runs(read_runs(flags["runs"]), known)
+
+
+def _from_logs(flags: dict[str, Any]) -> Any:
+    """Return the machine of logs; what was read of them, and what was not, is told beside."""
+    from planner.calibrate.from_logs import figures_of_logs, machine_of_logs
+    from planner.calibrate.logs.reading import read_log
+    from planner.cli.layouts import layouts_of
+    from planner.machine.reading import read_machine
+
+    readings = [read_log(file) for file in (*flags["from"], *flags["more_logs"])]
+    known = read_machine(flags["machine"]) if flags["machine"] else None
+    figures = figures_of_logs(zip(readings, layouts_of(flags["layout"], readings), strict=True))
+    for line in figures.lines:
+        click.echo(line, err=True)
+    return machine_of_logs(figures, known)
+
+
+_WAYS = {"runs": _from_runs, "from": _from_logs, "measure": measured}
+"""By flag, in the order in which they are named."""

@@ -1,0 +1,70 @@
+"""Lets a PyTorch that was built without CUDA carry tensors of a GPU that is not there; before torch is imported."""
+
+import ctypes
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from platformdirs import user_cache_path
+
+from planner.core.errors import UnsupportedError
+
+_SOURCE = Path(__file__).with_name("fake_gpu.cpp")
+_LIBRARIES = ("libc10.so", "libtorch_cpu.so")
+_COMPILE_SECONDS = 300
+
+
+def load_fake_gpu() -> None:
+    """Load what stands in for the device; with a PyTorch that has CUDA there is nothing to do.
+
+    Raises:
+        UnsupportedError: this PyTorch has no CUDA, and there is no compiler to make up for it.
+    """
+    torch = _torch_folder()
+    if (torch / "lib/libtorch_cuda.so").exists():
+        return
+    library = _compiled(torch)
+    for name in _LIBRARIES:
+        ctypes.CDLL(str(torch / "lib" / name), ctypes.RTLD_GLOBAL)
+    ctypes.CDLL(str(library))
+
+
+def _torch_folder() -> Path:
+    found = importlib.util.find_spec("torch")
+    if found is None or found.origin is None:
+        raise UnsupportedError("a dry run needs PyTorch", hint="pip install 'planner[torch]'")
+    return Path(found.origin).parent
+
+
+def _compiled(torch: Path) -> Path:
+    """Return the compiled library; it is kept for this PyTorch and this source."""
+    version = (torch / "version.py").read_bytes()
+    key = hashlib.sha256(version + _SOURCE.read_bytes()).hexdigest()[:16]
+    library = user_cache_path("planner") / f"fake-gpu-{key}.so"
+    if library.exists():
+        return library
+    compiler = shutil.which("g++") or shutil.which("clang++")
+    if compiler is None:
+        raise UnsupportedError(
+            "this PyTorch is built without CUDA, and there is no g++ to make up for it",
+            hint="install g++, or PyTorch with CUDA: it needs no GPU here",
+        )
+    library.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = library.with_suffix(f".{os.getpid()}")
+    words = [
+        *(compiler, "-O1", "-shared", "-fPIC", "-std=c++20", f"-I{torch / 'include'}"),
+        *(str(_SOURCE), "-o", str(unfinished)),
+        *(f"-L{torch / 'lib'}", "-lc10", "-ltorch_cpu"),
+    ]
+    done = subprocess.run(words, capture_output=True, timeout=_COMPILE_SECONDS, check=False)
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").partition("error:")[2].strip()[:200]
+        raise UnsupportedError(
+            f"{compiler} could not compile what stands in for a GPU: {said}",
+            hint="PyTorch with CUDA needs none of it: it needs no GPU here",
+        )
+    unfinished.replace(library)
+    return library

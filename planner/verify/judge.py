@@ -1,0 +1,178 @@
+"""What was planned and what a log measured -> a verdict: as planned, or by how much not."""
+
+from dataclasses import dataclass
+
+from planner.calibrate.logs.layout import measured_run
+from planner.calibrate.logs.reading import Reading
+from planner.core.errors import InvalidInputError
+from planner.core.units import format_percent
+from planner.machine.document import MeasuredRun
+from planner.verify.planned import Planned, Range
+from planner.verify.reasons import Part, Reason, parts, reasons
+
+FAST_ENOUGH = 0.95
+"""Of the planned speed."""
+_UNSTEADY = 0.1
+"""Half the span of the middle half of the steps, from which a median says little."""
+_RANK_0 = ("the planner's script", "DeepSpeed", "torchtitan", "nanotron")
+"""Logs that tell rank 0's memory, which is of the first stage."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One amount of the run beside the plan's."""
+
+    name: str
+    unit: str
+    """"seconds", "tokens/s" or "bytes"."""
+    measured: float | None
+    """None where the log does not say it."""
+    planned: Range
+    passed: bool | None
+    """None where it cannot be judged."""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Whether a run came as planned."""
+
+    planned: Planned
+    reading: Reading
+    run: MeasuredRun | None
+    """As machine.json has it; None where the log has no step."""
+    checks: tuple[Check, ...]
+    reasons: tuple[Reason, ...]
+    """What explains most of what is not as planned, the largest first."""
+    notes: tuple[str, ...]
+
+    @property
+    def passed(self) -> bool | None:
+        """Return whether all that was judged came as planned; None where nothing could be."""
+        judged = [check.passed for check in self.checks if check.passed is not None]
+        return all(judged) if judged else None
+
+
+def judge(planned: Planned, reading: Reading, trace: Reading | None = None) -> Verdict:
+    """Return the verdict on the run that a log speaks of.
+
+    Args:
+        planned: the plan.
+        reading: of the run's log.
+        trace: of a profiler's trace of the same run, which tells where the seconds went.
+
+    Raises:
+        InvalidInputError: the log is of another layout than the plan, or says nothing of a run.
+    """
+    if reading.ran_out:
+        return _ran_out(planned, reading)
+    run, remarks = measured_run(reading, planned.request)
+    if run.step_seconds is None:
+        why = reading.notes[0] if reading.notes else "none of its lines has a step's time"
+        raise InvalidInputError(
+            f"{reading.file} ({reading.kind}) has no step that can be compared: {why}",
+            hint="let the run go on for 20 steps or more",
+            field="LOG",
+        )
+    notes = [*reading.notes, *remarks, *_remarks(reading)]
+    is_comparable = reading.gpu != "cpu" or planned.is_of_cpus
+    if not is_comparable:
+        notes.append(
+            f"the run was on CPUs and the plan is for {planned.gpu}: that its files run is all that this shows"
+        )
+    checks = _checks(planned, reading, run, is_comparable=is_comparable)
+    busy = (trace or reading).busy
+    traced = () if busy is None else tuple(map(_traced, parts(planned, busy)))
+    return Verdict(
+        planned=planned,
+        reading=reading,
+        run=run,
+        checks=(*checks, *traced),
+        reasons=reasons(
+            planned, {each.name: each.measured for each in checks if each.passed is False}, busy
+        ),
+        notes=tuple(notes),
+    )
+
+
+def _checks(
+    planned: Planned, reading: Reading, run: MeasuredRun, *, is_comparable: bool
+) -> tuple[Check, ...]:
+    seconds, tokens = run.step_seconds or 0.0, planned.tokens_per_step
+    reserved = reading.log.reserved_bytes if reading.log else None
+    fast = seconds * FAST_ENOUGH <= planned.step_seconds.likely if is_comparable else None
+    step = planned.step_seconds
+    speed = Range(low=tokens / step.high, likely=tokens / step.likely, high=tokens / step.low)
+    is_first = planned.stages > 1 and reading.kind in _RANK_0
+    allocated = planned.first_peak_bytes if is_first else planned.peak_bytes
+    return (
+        Check(name="step", unit="seconds", measured=seconds, planned=step, passed=fast),
+        Check(
+            name="tokens/s", unit="tokens/s", measured=tokens / seconds, planned=speed, passed=fast
+        ),
+        _memory(
+            "allocated",
+            run.peak_bytes,
+            allocated,
+            "of rank 0" if is_first else "",
+            is_comparable=is_comparable,
+        ),
+        _memory("reserved", reserved, planned.reserved_bytes, is_comparable=is_comparable),
+    )
+
+
+def _memory(
+    name: str, measured: float | None, planned: Range, note: str = "", *, is_comparable: bool
+) -> Check:
+    passed = None
+    if measured is not None and is_comparable:
+        passed = planned.low <= measured <= planned.high
+    return Check(
+        name=name, unit="bytes", measured=measured, planned=planned, passed=passed, note=note
+    )
+
+
+def _traced(part: Part) -> Check:
+    """Return one kind of work of a traced step, which is shown and not judged."""
+    planned = Range(low=part.planned, likely=part.planned, high=part.planned)
+    return Check(
+        name=part.name, unit="seconds", measured=part.measured, planned=planned, passed=None
+    )
+
+
+def _ran_out(planned: Planned, reading: Reading) -> Verdict:
+    """Return the verdict on a run that ended for want of memory."""
+    check = Check(
+        name="memory",
+        unit="bytes",
+        measured=None,
+        planned=planned.reserved_bytes,
+        passed=False,
+        note="the run ran out of memory",
+    )
+    return Verdict(
+        planned=planned,
+        reading=reading,
+        run=None,
+        checks=(check,),
+        reasons=reasons(planned, {"memory": None}, None),
+        notes=reading.notes,
+    )
+
+
+def _remarks(reading: Reading) -> list[str]:
+    """Say what makes the figures weaker than they look."""
+    log, steady = reading.log, reading.steady
+    remarks = []
+    if log is not None and log.is_mean:
+        remarks.append("its step is the mean over the run: warm-up and evaluations are in it")
+    elif steady is not None and not steady.left_out:
+        remarks.append(f"{steady.steps} steps are too few to leave out a warm-up")
+    if steady is not None and steady.spread > _UNSTEADY:
+        apart = f"the middle half of its steps is within {format_percent(steady.spread)}"
+        remarks.append(f"{apart}: was the machine doing something else?")
+    if reading.damaged:
+        remarks.append(
+            f"{len(reading.damaged)} lines could not be used, such as {reading.damaged[0]!r}"
+        )
+    return remarks

@@ -1,0 +1,153 @@
+"""A plan's JSON -> what its run is to show: ranges, layout, terms."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from planner.calibrate.logs.plans import request_of_plan
+from planner.calibrate.logs.text import shown
+from planner.core.errors import InvalidInputError
+
+LARGEST_PLAN = 2**25
+"""Bytes of a plan.json that are read."""
+_LARGEST = 1e18
+"""Of any amount of a plan."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """What an amount is planned to be."""
+
+    low: float
+    likely: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """What a plan says of its run."""
+
+    name: str
+    """Its folder or file, as it was given."""
+    folder: Path | None
+    """Of the launch files, where there are some."""
+    data: Mapping[str, Any]
+    request: Mapping[str, Any]
+    """An estimate request of the layout."""
+    gpu: str
+    ranks: int
+    nodes: int
+    stages: int
+    """Of the pipeline."""
+    tokens_per_step: int
+    step_seconds: Range
+    peak_bytes: Range
+    """Allocated, on the fullest rank."""
+    first_peak_bytes: Range
+    """Of the first pipeline stage, where rank 0 is."""
+    reserved_bytes: Range
+    """By the allocator, on the fullest rank."""
+    terms: Mapping[str, float]
+    """Seconds of the step."""
+    memory_terms: Mapping[str, float]
+
+    @property
+    def is_of_cpus(self) -> bool:
+        """Return whether the plan is for the CPUs of a machine."""
+        return self.gpu.startswith("cpu")
+
+
+def read_planned(given: str) -> Planned:
+    """Return the plan that a folder of launch files, or a file, holds.
+
+    Raises:
+        InvalidInputError: there is none, or it lacks something.
+    """
+    path = Path(given)
+    try:
+        is_folder = path.is_dir()
+        file = path / "plan.json" if is_folder else path
+        with file.open("rb") as stream:
+            raw = stream.read(LARGEST_PLAN + 1)
+        value = json.loads(raw.decode("utf-8-sig"))
+    except (OSError, ValueError, RecursionError) as error:
+        said = getattr(error, "strerror", None) or "it is no JSON"
+        raise _no_plan(f"cannot read the plan of {shown(given)}: {said}") from None
+    try:
+        return _planned(given, file.parent if is_folder else None, value)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
+        raise _no_plan(f"{shown(given)} holds no plan") from None
+
+
+def _planned(given: str, folder: Path | None, plan: dict[str, Any]) -> Planned:
+    job, chosen = plan["job"], plan["chosen"]
+    time, memory = chosen["time"], chosen["memory"]
+    cluster, recipe = job["cluster"], job["recipe"]
+    around = (
+        memory["low_bytes"] / memory["reserved_bytes"],
+        memory["high_bytes"] / memory["reserved_bytes"],
+    )
+    peak = _around(memory["peak_bytes"], *around)
+    terms = {str(term["name"]): _amount(term["seconds"]) for term in time["terms"]}
+    return Planned(
+        name=shown(given),
+        folder=folder,
+        data=plan,
+        request=request_of_plan(plan, _config(folder)),
+        gpu=str(cluster["gpu"]),
+        ranks=_count(cluster["world_size"]),
+        nodes=_count(cluster["nodes"]),
+        stages=len(memory["stages"]),
+        tokens_per_step=_count(recipe["sequence_length"]) * _count(recipe["global_batch_size"]),
+        step_seconds=Range(
+            low=_amount(time["low_seconds"], above=0.0),
+            likely=_amount(time["step_seconds"], above=0.0),
+            high=_amount(time["high_seconds"], above=0.0),
+        ),
+        peak_bytes=peak,
+        first_peak_bytes=_around(memory["stages"][0]["peak_bytes"], *around),
+        reserved_bytes=Range(
+            low=peak.low,
+            likely=_amount(memory["reserved_bytes"]),
+            high=_amount(memory["high_bytes"]),
+        ),
+        terms=terms,
+        memory_terms={str(t["name"]): _amount(t["bytes"]) for t in memory["terms"]},
+    )
+
+
+def _around(likely: float, low: float, high: float) -> Range:
+    amount = _amount(likely)
+    return Range(low=amount * low, likely=amount, high=amount * high)
+
+
+def _amount(value: float, above: float = -1.0) -> float:
+    if not math.isfinite(value) or not above < value < _LARGEST:
+        raise ValueError
+    return float(value)
+
+
+def _count(value: int) -> int:
+    if not isinstance(value, int) or not 0 < value < 2**40:
+        raise ValueError
+    return value
+
+
+def _config(folder: Path | None) -> dict[str, Any] | None:
+    """Return the model's config as the launch files have it; its name may be of a local folder."""
+    for file in sorted(folder.glob("*/config.json")) if folder else ():
+        try:
+            value = json.loads(file.read_bytes()[:LARGEST_PLAN])
+        except (OSError, ValueError, RecursionError):
+            continue
+        if isinstance(value, dict) and "model_type" in value:
+            return value
+    return None
+
+
+def _no_plan(message: str) -> InvalidInputError:
+    hint = "give a folder of `planner suggest ... --out DIR`, or its plan.json"
+    return InvalidInputError(message, hint=hint, field="--plan")

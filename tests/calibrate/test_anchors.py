@@ -1,0 +1,159 @@
+"""Anchors move by the information that runs hold, and ranges by how well each run is predicted from the others."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from planner import answers
+from planner.calibrate.anchors import anchored
+from planner.calibrate.runs import machine_of_runs
+from planner.core.errors import InvalidInputError
+from planner.core.units import GIB
+from planner.machine.document import Anchors, Machine, MeasuredRun
+from planner.machine.reading import parse_machine
+from planner.machine.writing import machine_json
+
+EXCHANGING: dict[str, Any] = {
+    "model": "meta-llama/Llama-2-7b-hf",
+    "cluster": {"gpu": "h100", "gpus_per_node": 8, "nodes": 2, "inter_node": "100Gbit/s"},
+    "recipe": {"sequence_length": 2048, "global_batch_size": 64},
+    "strategy": {"zero_stage": 3, "micro_batch_size": 1},
+}
+COMPUTING: dict[str, Any] = {
+    "model": "meta-llama/Llama-2-7b-hf",
+    "cluster": {"gpu": "h100", "gpus_per_node": 8},
+    "recipe": {"sequence_length": 4096, "global_batch_size": 256},
+    "strategy": {"zero_stage": 3, "micro_batch_size": 4, "recompute": "full"},
+}
+
+
+def _answers(requests: list[dict[str, Any]]) -> list[Any]:
+    return list(answers.answer_batch(requests, allow_paths=False))
+
+
+def _steps(request: dict[str, Any], machine: Machine | None = None) -> tuple[float, float, float]:
+    given = request | ({"machine": machine_json(machine)} if machine else {})
+    (answer,) = _answers([given])
+    time = answer["time"]
+    return time["step_seconds"], time["low_seconds"], time["high_seconds"]
+
+
+def _machine(*runs: tuple[dict[str, Any], float]) -> Machine:
+    """Return the machine of runs that took so many times what the catalogue says."""
+    timed = [
+        MeasuredRun(request=request, step_seconds=slower * _steps(request)[0])
+        for request, slower in runs
+    ]
+    machine, _ = anchored(machine_of_runs(timed))
+    return machine
+
+
+def _with(request: dict[str, Any], **strategy: Any) -> dict[str, Any]:
+    return request | {"strategy": request["strategy"] | strategy}
+
+
+def test_runs_as_the_catalogue_says_leave_the_factors_at_one() -> None:
+    anchors = _machine((COMPUTING, 1.0), (EXCHANGING, 1.0)).anchors
+    assert anchors.compute is not None
+    assert anchors.communication is not None
+    assert anchors.compute.factor == pytest.approx(1, abs=1e-6)
+    assert anchors.communication.factor == pytest.approx(1, abs=1e-6)
+
+
+def test_a_run_speaks_of_what_it_spends_its_time_on() -> None:
+    computing = _machine((COMPUTING, 1.3)).anchors
+    exchanging = _machine((EXCHANGING, 1.3)).anchors
+    assert computing.compute is not None
+    assert computing.compute.factor > 1.05
+    assert exchanging.compute is None  # what computes longer hides more of the exchanges
+    assert exchanging.communication is not None
+    assert exchanging.communication.factor > 1.1
+
+
+def test_a_kind_of_work_that_no_run_has_gets_no_anchor() -> None:
+    alone = COMPUTING | {"cluster": {"gpu": "h100", "gpus_per_node": 1}, "model": "gpt2"}
+    alone = alone | {"recipe": {"sequence_length": 1024, "global_batch_size": 64}}
+    alone = _with(alone, zero_stage=0, micro_batch_size=32)
+    assert _machine((alone, 1.2)).anchors.communication is None
+
+
+def test_more_runs_that_agree_say_more() -> None:
+    layouts = [_with(COMPUTING, micro_batch_size=size) for size in (1, 2, 4, 8)]
+    one = _machine((layouts[0], 1.3)).anchors.compute
+    four = _machine(*((layout, 1.3) for layout in layouts)).anchors.compute
+    assert one is not None
+    assert four is not None
+    assert 1 < one.factor < four.factor < 1.4
+    assert four.factor == pytest.approx(1.3, abs=0.06)
+    assert four.spread < one.spread
+    assert (one.runs, four.runs) == (1, 4)
+
+
+def test_the_range_shrinks_where_each_run_is_predicted_from_the_others_and_not_where_none_is() -> (
+    None
+):
+    layouts = [_with(COMPUTING, micro_batch_size=size) for size in (1, 2, 4, 8)]
+    alike = _machine(*((layout, 1.2) for layout in layouts))
+    slower = (0.6, 1.7, 0.7, 1.6)
+    apart = _machine(*zip(layouts, slower, strict=True))
+    assert alike.anchors.range_share is not None
+    assert apart.anchors.range_share is not None
+    assert alike.anchors.range_share < 0.9
+    assert apart.anchors.range_share > 1.2
+    (_, low, high), step = _steps(layouts[1], alike), 1.2 * _steps(layouts[1])[0]
+    assert low < step < high
+
+
+def test_a_run_left_out_is_predicted_as_a_machine_without_it_predicts_it() -> None:
+    layouts = [_with(COMPUTING, micro_batch_size=size) for size in (1, 2, 4)]
+    slower = (1.25, 1.3, 1.28)
+    timed = [
+        MeasuredRun(request=layout, step_seconds=each * _steps(layout)[0])
+        for layout, each in zip(layouts, slower, strict=True)
+    ]
+    _, checks = anchored(machine_of_runs(timed))
+    without, _ = anchored(machine_of_runs(timed[1:]))
+    again = _steps(layouts[0], without)[0]
+    assert checks[0].left_out_seconds == pytest.approx(again, rel=0.05)
+    assert abs(checks[0].after_seconds / checks[0].measured_seconds - 1) < 0.1
+
+
+def test_what_is_reserved_besides_is_learnt_of_runs() -> None:
+    (answer,) = _answers([COMPUTING])
+    reserved = answer["memory"]["reserved_bytes"]
+    run = MeasuredRun(request=COMPUTING, reserved_bytes=reserved + 2 * GIB)
+    machine, checks = anchored(machine_of_runs([run]))
+    assert checks == ()
+    assert machine.anchors.memory is not None
+    assert machine.anchors.memory.more_bytes == pytest.approx(0.8 * 2 * GIB, rel=1e-3)
+    given = COMPUTING | {"machine": machine_json(machine)}
+    (again,) = _answers([given])
+    more = again["memory"]["reserved_bytes"] - reserved
+    assert more == pytest.approx(0.8 * 2 * GIB, rel=1e-3)
+
+
+def test_anchors_are_made_anew_of_all_runs_and_are_read_back() -> None:
+    machine = _machine((COMPUTING, 1.3))
+    again, _ = anchored(replace(machine, anchors=Anchors()))
+    assert again == machine
+    assert parse_machine(machine_json(machine)) == machine
+
+
+@pytest.mark.parametrize(
+    ("measured", "says"),
+    [
+        ({"step_seconds": 8100.0}, "run 1 took 2.25 h a step"),
+        ({"step_seconds": 1e-9}, "run 1 took"),
+        (
+            {"reserved_bytes": 2e12},
+            "run 1 reserved 1863 GiB of one h100-sxm-80gb, which has 80.0 GiB",
+        ),
+        ({"reserved_bytes": 70.0}, "run 1 reserved 70 B"),
+    ],
+)
+def test_a_run_in_other_units_is_refused(measured: dict[str, Any], says: str) -> None:
+    run = MeasuredRun(request=COMPUTING, **measured)
+    with pytest.raises(InvalidInputError) as refusal:
+        anchored(machine_of_runs([run]))
+    assert says in refusal.value.message

@@ -1,0 +1,307 @@
+import gzip
+import re
+from pathlib import Path
+from typing import Any
+
+import log_samples
+import pytest
+from log_samples import SAMPLES
+
+from planner.calibrate.logs.layout import measured_run, step_seconds
+from planner.calibrate.logs.reading import Reading, read_log, read_log_bytes
+from planner.calibrate.logs.steps import steady
+from planner.core.errors import InvalidInputError
+
+GPT2: dict[str, Any] = {
+    "model": "gpt2",
+    "cluster": {"gpu": "l40s", "gpus_per_node": 2},
+    "recipe": {"sequence_length": 512, "global_batch_size": 16},
+    "strategy": {"micro_batch_size": 8},
+}
+LLAMA: dict[str, Any] = {"model": "meta-llama/Llama-2-7b-hf", "cluster": {"gpu": "h100"}}
+
+
+def read(text: str) -> Reading:
+    return read_log_bytes("run.log", text.encode())
+
+
+@pytest.mark.parametrize(
+    ("kind", "number"), [(kind, n) for kind, made in SAMPLES.items() for n in range(len(made))]
+)
+def test_each_kind_is_known_by_what_it_prints(kind: str, number: int) -> None:
+    reading = read(SAMPLES[kind][number]())
+    assert reading.kind == kind
+    assert not reading.damaged
+    assert reading.steady is not None or reading.collectives
+
+
+@pytest.mark.parametrize(
+    "kind", ["Megatron-LM", "NeMo", "nanotron", "MaxText", "the planner's script"]
+)
+def test_the_warm_up_is_left_out_and_counted(kind: str) -> None:
+    reading = read(SAMPLES[kind][0]())
+    assert reading.steady is not None
+    assert (reading.steady.left_out, reading.steady.steps) == (1, log_samples.STEPS - 1)
+    assert step_seconds(reading, GPT2) == pytest.approx(0.501, rel=3e-3)
+
+
+@pytest.mark.parametrize(
+    ("values", "left_out"),
+    [
+        ((9, 9, 1, 1, 1, 1), 2),
+        ((1, 1, 1), 1),
+        ((5, 1), 0),
+        ((3,), 0),
+        ((9, 9, 9, 9, 1, 1, 1, 1), 4),
+    ],
+)
+def test_the_warm_up_ends_where_steps_are_as_fast_as_later(
+    values: tuple[float, ...], left_out: int
+) -> None:
+    found = steady(values)
+    assert (found.left_out, found.steps) == (left_out, len(values) - left_out)
+
+
+def test_megatron_says_its_layout_and_the_fullest_ranks_memory() -> None:
+    reading = read(log_samples.megatron())
+    run, notes = measured_run(reading, LLAMA)
+    assert run.request["strategy"] == {
+        "context_parallel_size": 1,
+        "micro_batch_size": 1,
+        "pipeline_parallel_size": 2,
+        "recompute": "none",
+        "sequence_parallel": True,
+        "tensor_parallel_size": 2,
+        "virtual_pipeline_size": 1,
+        "zero_stage": 1,
+    }
+    assert run.request["recipe"] == {
+        "framework": "megatron",
+        "global_batch_size": 128,
+        "sequence_length": 2048,
+    }
+    assert run.request["cluster"] == {"gpu": "h100", "gpus_per_node": 8}
+    assert run.peak_bytes == 1504.5 * 2**20
+    assert reading.log is not None
+    assert reading.log.reserved_bytes == 2052 * 2**20
+    assert run.reserved_bytes is None  # the context is not in it
+    assert notes == ("8 ranks are taken as one node's",)
+
+
+def test_torchtitan_says_its_gpus_too() -> None:
+    reading = read(log_samples.torchtitan())
+    run, _ = measured_run(reading, {"model": "meta-llama/Llama-2-7b-hf"})
+    assert run.request["cluster"] == {"gpu": "NVIDIA H100 80GB HBM3", "gpus_per_node": 8}
+    assert run.request["strategy"]["data_parallel_shard_size"] == 4
+    assert run.step_seconds == pytest.approx(0.501, rel=1e-3)
+    assert reading.log is not None
+    assert reading.log.reserved_bytes == pytest.approx(40.12 * 2**30)
+    assert run.peak_bytes is None
+
+
+def test_nanotron_says_its_batch() -> None:
+    gpus = {"gpu": "h100", "gpus_per_node": 8}
+    run, _ = measured_run(read(log_samples.nanotron()), {**LLAMA, "cluster": gpus})
+    assert run.request["strategy"]["gradient_accumulation_steps"] == 4
+    assert run.request["strategy"]["data_parallel_size"] == 2
+    assert run.peak_bytes == 1500.25 * 2**20
+
+
+def test_deepspeed_says_its_stage_and_batch() -> None:
+    run, _ = measured_run(read(log_samples.deepspeed()), GPT2 | {"strategy": {}})
+    assert run.request["strategy"] == {
+        "gradient_accumulation_steps": 2,
+        "micro_batch_size": 4,
+        "zero_stage": 3,
+    }
+    assert run.step_seconds == pytest.approx(0.501, rel=3e-3)
+    assert run.peak_bytes == pytest.approx(7.12 * 2**30)
+
+
+def test_a_line_of_nemo_2_says_its_batch_and_memory() -> None:
+    eight = {**LLAMA, "cluster": {"gpu": "b200", "gpus_per_node": 8}}
+    sizes = {"recipe": {"sequence_length": 8192}, "strategy": {"micro_batch_size": 1}}
+    reading = read(log_samples.nemo_2())
+    run, _ = measured_run(reading, eight | sizes)
+    assert run.request["recipe"]["global_batch_size"] == 128
+    assert reading.log is not None
+    assert (run.peak_bytes, reading.log.reserved_bytes) == (115792977920, 127785762816)
+    assert run.step_seconds == pytest.approx(0.501, rel=3e-3)
+
+
+def test_mlperf_is_timed_by_its_blocks_or_by_what_it_tracks() -> None:
+    by_blocks, tracked = read(log_samples.mlperf()), read(log_samples.mlperf_tracked())
+    batch = {"recipe": {"global_batch_size": 8}}
+    assert step_seconds(by_blocks, batch) == pytest.approx(8 * 200 / 384)
+    assert step_seconds(tracked, batch) == pytest.approx(8 / 1.92)
+
+
+def test_a_trainers_mean_is_over_all_its_steps() -> None:
+    for sample in (log_samples.trainer, log_samples.trainer_state):
+        reading = read(sample())
+        assert step_seconds(reading, {}) == 0.5
+        assert reading.log is not None
+        assert reading.log.is_mean
+
+
+def test_a_trace_says_what_its_gpu_did() -> None:
+    reading = read(log_samples.trace())
+    assert reading.busy is not None
+    assert reading.busy.compute_seconds == pytest.approx(0.06)
+    assert reading.busy.communication_seconds == pytest.approx(0.03)
+    assert reading.busy.exposed_communication_seconds == pytest.approx(0.015)
+    assert reading.busy.idle_seconds == pytest.approx(0.025)
+    assert reading.busy.seconds_by_stream == {"7": pytest.approx(0.06), "20": pytest.approx(0.03)}
+    assert step_seconds(reading, {}) == pytest.approx(0.1)
+    assert reading.gpu == "NVIDIA L40S"
+
+
+@pytest.mark.parametrize(
+    ("name", "operation"),
+    [
+        ("all_reduce", "all_reduce"),
+        ("alltoall", "all_to_all"),
+        ("reduce_scatter", "reduce_scatter"),
+    ],
+)
+def test_a_table_of_nccl_tests_is_a_curve(name: str, operation: str) -> None:
+    reading = read(log_samples.nccl_tests(name))
+    (curve,) = reading.collectives
+    assert (curve.operation, curve.ranks, curve.nodes) == (operation, 8, 2)
+    assert [point.bytes for point in curve.points] == [2**power for power in range(20, 25)]
+    assert curve.points[0].seconds == pytest.approx((30 + 2**20 / 1e5) * 1e-6, rel=1e-3)
+    assert (reading.gpu, reading.nccl) == ("NVIDIA A100-SXM4-80GB", "2.27.3+cuda12.9")
+
+
+def test_older_nccl_tests_are_told_by_their_bandwidths_where_those_say_it() -> None:
+    (curve,) = read(log_samples.nccl_tests(has_name=False)).collectives
+    assert curve.operation == "all_reduce"
+    unknown = read(log_samples.nccl_tests("all_gather", has_name=False))
+    assert not unknown.collectives
+    assert "does not say of which operation" in unknown.notes[0]
+
+
+def test_rows_with_wrong_results_are_left_out() -> None:
+    text = log_samples.nccl_tests()
+    row = next(line for line in text.splitlines() if line.strip().startswith("1048576"))
+    reading = read(text.replace(row, re.sub(r"\b0\b", "7", row, count=1)))
+    assert len(reading.collectives[0].points) == 4
+    assert len(reading.damaged) == 1
+
+
+def test_several_tests_in_one_file_are_several_curves() -> None:
+    both = log_samples.nccl_tests() + "\n" + log_samples.nccl_tests("reduce_scatter", hosts=1)
+    assert [(each.operation, each.ranks) for each in read(both).collectives] == [
+        ("all_reduce", 8),
+        ("reduce_scatter", 4),
+    ]
+
+
+def test_the_slowest_rank_counts_where_several_print() -> None:
+    one = log_samples.torchtitan()
+    other = one.replace("[rank0]", "[rank1]").replace("tps: 16,3", "tps: 15,3")
+    mixed = [
+        line for pair in zip(one.splitlines(), other.splitlines(), strict=True) for line in pair
+    ]
+    reading = read("\n".join(mixed))
+    assert reading.steady is not None
+    assert reading.steady.steps == log_samples.STEPS - 1
+    assert reading.steady.value < 16_000
+
+
+def test_what_is_not_understood_is_counted_and_named() -> None:
+    text = log_samples.megatron().replace("(ms): 500.0", "(ms): nan", 1)
+    reading = read("a warning of something\n" + text)
+    assert len(reading.damaged) == 1
+    assert "iteration 30/ 120 |" in reading.damaged[0]
+    assert reading.first_unread == "a warning of something"
+    assert reading.steady is not None
+    assert reading.steady.steps == log_samples.STEPS - 2
+
+
+def test_an_earlier_run_in_the_same_file_is_left_out() -> None:
+    first = log_samples.megatron().replace(
+        "micro_batch_size ................................ 1", ""
+    )
+    first = first.replace(
+        "elapsed time per iteration (ms): 5", "elapsed time per iteration (ms): 95"
+    )
+    first = first.replace(". 128", ". 256").replace("size:   128", "size:   256")
+    reading = read(first + "\n" + log_samples.megatron())
+    assert reading.steady is not None
+    assert reading.steady.value == pytest.approx(0.501, rel=1e-2)
+    assert "earlier run" in reading.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("layout", "missing"),
+    [
+        (
+            None,
+            "MODEL, --gpu NAME, --gpus N, --seq-len N, --global-batch-size N, --micro-batch-size N",
+        ),
+        (GPT2 | {"cluster": {}}, "--gpu NAME, --gpus N"),
+    ],
+)
+def test_what_neither_says_is_asked_for_by_its_flags(
+    layout: dict[str, object] | None, missing: str
+) -> None:
+    with pytest.raises(InvalidInputError) as error:
+        measured_run(read("completed step: 3, seconds: 0.5"), layout)
+    assert missing in error.value.message
+    assert error.value.field == "--layout"
+
+
+@pytest.mark.parametrize(
+    ("layout", "said"),
+    [
+        ({**LLAMA, "strategy": {"tensor_parallel_size": 4}}, "says tensor_parallel_size 2"),
+        ({**LLAMA, "cluster": {"gpu": "h100", "gpus_per_node": 4, "nodes": 4}}, "says 8 ranks"),
+    ],
+)
+def test_a_layout_of_another_run_is_refused(layout: dict[str, object], said: str) -> None:
+    with pytest.raises(InvalidInputError, match=said):
+        measured_run(read(log_samples.megatron()), layout)
+
+
+def test_packed_logs_are_unpacked_and_broken_ones_give_what_came_before(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "run.log.gz"
+    packed = gzip.compress(log_samples.megatron().encode() * 20, mtime=0)
+    path.write_bytes(packed)
+    assert read_log(str(path)).steady is not None
+    path.write_bytes(packed[:60])
+    with pytest.raises(InvalidInputError):
+        read_log(str(path))
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        (b"", "is empty"),
+        (b"\n\r\n", "is empty"),
+        (bytes(range(32)) * 9, "is binary"),
+        (b"\x1f\x8bgarbage", "damaged gzip"),
+        (b"hello\n", "no log that is known"),
+        (b'{"model": "gpt2"}', "no log that is known"),
+    ],
+)
+def test_what_is_no_log_is_refused_with_what_it_is(raw: bytes, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.log"
+    path.write_bytes(raw)
+    with pytest.raises(InvalidInputError, match=said):
+        read_log(str(path))
+    with pytest.raises(InvalidInputError, match="cannot read"):
+        read_log(str(tmp_path / "none.log"))
+    with pytest.raises(InvalidInputError, match="is a folder"):
+        read_log(str(tmp_path))
+
+
+def test_of_a_log_that_is_too_long_the_first_part_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = log_samples.megatron().encode()
+    monkeypatch.setattr("planner.calibrate.logs.text.LARGEST_LOG", len(text) - 500)
+    for raw in (text, gzip.compress(text, mtime=0)):
+        reading = read_log_bytes("run.log", raw)
+        assert reading.steady is not None
+        assert "longer than is read" in reading.notes[-1]

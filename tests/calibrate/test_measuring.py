@@ -1,0 +1,110 @@
+"""What is measured of a model, and the measuring program on this host's cores."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from planner.calibrate.measure.start import command_of_each_node, measure_here
+from planner.calibrate.measure.tasks import (
+    AttentionShape,
+    Matmul,
+    Tasks,
+    read_tasks,
+    tasks_of,
+    write_tasks,
+)
+from planner.core.errors import InvalidInputError, UnsupportedError
+from planner.machine.reading import read_machine
+from planner.request.model import load_model
+
+SMALL = Tasks(
+    matmuls=tuple(
+        Matmul(dtype="fp32", pass_name=name, m=64, n=32, k=16)
+        for name in ("forward", "input gradient", "weight gradient")
+    ),
+    attention=(
+        AttentionShape(
+            dtype="fp32", is_causal=True, head_size=16, batch=1, heads=2, sequence_length=32
+        ),
+    ),
+    optimizer_parameters=2**12,
+    message_bytes=(1024, 4096),
+)
+
+
+def test_the_matmuls_are_those_of_the_layers() -> None:
+    model, _ = load_model("gpt2", allow_paths=False)
+    tasks = tasks_of(model, sequence_length=1024, dtypes=("bf16",), tokens=(4096,))
+    found = {(each.pass_name, each.m, each.n, each.k) for each in tasks.matmuls}
+    assert ("forward", 4096, 3072, 768) in found
+    assert ("input gradient", 4096, 768, 3072) in found
+    assert ("weight gradient", 3072, 768, 4096) in found
+    assert ("forward", 4096, 50257, 768) in found
+    assert [each.flops for each in tasks.matmuls] == sorted(each.flops for each in tasks.matmuls)
+    (attention,) = tasks.attention
+    assert (attention.batch, attention.heads, attention.head_size) == (4, 12, 64)
+
+
+def test_tensor_parallelism_divides_them() -> None:
+    model, _ = load_model("gpt2", allow_paths=False)
+    tasks = tasks_of(
+        model, sequence_length=1024, dtypes=("bf16",), tensor_sizes=(4,), tokens=(4096,)
+    )
+    found = {(each.m, each.n, each.k) for each in tasks.matmuls}
+    assert (4096, 3072 // 4, 768) in found
+    assert (4096, 768, 3072 // 4) in found
+    assert tasks.attention[0].heads == 3
+
+
+def test_tasks_are_read_as_they_were_written(tmp_path: Path) -> None:
+    write_tasks(SMALL, tmp_path / "tasks.json")
+    assert read_tasks(tmp_path / "tasks.json") == SMALL
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"matmuls": [{"m": 1}], "attention": []}'])
+def test_what_holds_no_tasks_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "tasks.json").write_text(text)
+    with pytest.raises(InvalidInputError, match="holds no tasks"):
+        read_tasks(tmp_path / "tasks.json")
+
+
+def test_two_cores_are_two_accelerators() -> None:
+    machine = measure_here(SMALL, processes=2, budget_seconds=20, is_cpu=True, name="two cores")
+    assert (machine.cluster.gpus_per_node, machine.cluster.nodes) == (2, 1)
+    assert [len(curve.points) for curve in machine.gemm] == [3]
+    assert machine.attention[0].points[0].backward_seconds > 0
+    assert {curve.operation for curve in machine.collectives} >= {"all_reduce", "all_gather"}
+    assert all(curve.ranks == 2 for curve in machine.collectives)
+    assert machine.memory_bytes_per_second
+    assert machine.launch_seconds
+    assert machine.host_to_device_bytes_per_second is None
+
+
+def test_without_time_nothing_but_what_is_short_is_measured(tmp_path: Path) -> None:
+    write_tasks(SMALL, tmp_path / "tasks.json")
+    words = ["--tasks", str(tmp_path / "tasks.json"), "-o", str(tmp_path / "machine.json")]
+    done = subprocess.run(
+        [sys.executable, "-m", "planner.calibrate.measure", *words, "--budget", "0", "--cpu"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    machine = read_machine(tmp_path / "machine.json")
+    assert not machine.gemm
+    assert "left out: 3 fp32 matmuls" in done.stderr
+    assert json.loads((tmp_path / "machine.json").read_text())["cluster"]["gpu"] == "cpu"
+
+
+def test_without_a_gpu_the_way_out_is_named() -> None:
+    with pytest.raises(UnsupportedError, match="exit status 1"):
+        measure_here(SMALL, processes=1, budget_seconds=1, is_cpu=False)
+
+
+def test_every_node_types_the_same_line() -> None:
+    line = command_of_each_node(Path("tasks.json"), nodes=2, processes=8, budget=180)
+    assert line.startswith("torchrun --nnodes=2 --nproc_per_node=8 ")
+    assert "-m planner.calibrate.measure --tasks tasks.json" in line

@@ -1,0 +1,252 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import log_samples
+import pytest
+from click.testing import CliRunner, Result
+
+from planner import answers
+from planner.calibrate.logs.plans import request_of_plan
+from planner.cli import cli
+from planner.core.errors import InvalidInputError
+from planner.machine.reading import read_machine
+from planner.request.schema import parse_request
+
+GPT2: dict[str, Any] = {
+    "model": "gpt2",
+    "cluster": {"gpu": "l40s", "gpus_per_node": 2},
+    "recipe": {"sequence_length": 512, "global_batch_size": 16},
+}
+
+
+def plan_of(**more: Any) -> dict[str, Any]:
+    resolved, plan = answers.suggest(parse_request({**GPT2, **more}), allow_paths=True)
+    read: dict[str, Any] = json.loads(json.dumps(answers.answer_plan(resolved, plan, None)))
+    return read
+
+
+@pytest.fixture(scope="module")
+def plan() -> dict[str, Any]:
+    return plan_of()
+
+
+def verify(folder: Path, log: str, plan: dict[str, Any], *flags: str) -> Result:
+    (folder / "plan.json").write_text(json.dumps(plan))
+    (folder / "run.log").write_text(log)
+    return CliRunner().invoke(cli, ["verify", str(folder / "run.log"), *flags])
+
+
+def like(plan: dict[str, Any], slower: float = 1.0, more_memory: float = 1.0) -> str:
+    chosen = plan["chosen"]
+    peak = chosen["memory"]["peak_bytes"] / 2**30 * more_memory
+    reserved = {"reserved_gib": 1.05 * peak}
+    return log_samples.script_records(chosen["time"]["step_seconds"] * slower, peak, **reserved)
+
+
+def test_a_run_as_planned_passes(tmp_path: Path, plan: dict[str, Any]) -> None:
+    result = verify(tmp_path, like(plan), plan)
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith("PASS: as fast as planned, its memory in the planned range\n")
+    assert "median of 11 steps, 1 of the warm-up left out" in result.output
+
+
+@pytest.mark.parametrize(("slower", "passes"), [(1.05, True), (1.06, False), (0.5, True)])
+def test_it_passes_from_95_percent_of_the_planned_speed_on(
+    slower: float, tmp_path: Path, plan: dict[str, Any], *, passes: bool
+) -> None:
+    answer = json.loads(verify(tmp_path, like(plan, slower), plan, "--json").output)
+    assert answer["ok"] is passes
+    assert [check["ok"] for check in answer["checks"]] == [passes, passes, True, True]
+
+
+def test_a_slow_run_fails_with_what_the_plan_is_least_sure_of(
+    tmp_path: Path, plan: dict[str, Any]
+) -> None:
+    result = verify(tmp_path, like(plan, 1.5), plan)
+    assert result.exit_code == 4
+    assert result.output.startswith("FAIL: a step is 50 % slower than planned\n")
+    said = plan["confidence"]["reason"]
+    share, words = said.split(", ")[1].split("; ")[0].split(" of the doubt in ")
+    assert f"{share.replace('%', ' %')} of the plan's doubt is in {words}" in result.output
+    assert "--profile trace" in result.output
+
+
+def test_a_trace_says_which_part_takes_longer(tmp_path: Path, plan: dict[str, Any]) -> None:
+    (tmp_path / "trace.json").write_text(log_samples.trace())
+    flags = ("--trace", str(tmp_path / "trace.json"), "--json")
+    answer = json.loads(verify(tmp_path, like(plan, 2), plan, *flags).output)
+    assert [reason["name"] for reason in answer["reasons"]] == ["idle", "exchanges"]
+    traced = {check["name"]: check["measured"] for check in answer["checks"][4:]}
+    assert traced == {
+        "computing": pytest.approx(0.06),
+        "exchanges": pytest.approx(0.015),
+        "idle": pytest.approx(0.025),
+    }
+    assert answer["reasons"][0]["text"].startswith("idle: 25.0 ms of a traced step, planned 0 s")
+
+
+@pytest.mark.parametrize(
+    ("memory", "said", "attempt"),
+    [
+        (1.2, "more memory allocated", "lower the micro-batch"),
+        (0.8, "less memory", "there is room"),
+    ],
+)
+def test_memory_outside_of_its_range_fails(
+    memory: float, said: str, attempt: str, tmp_path: Path, plan: dict[str, Any]
+) -> None:
+    result = verify(tmp_path, like(plan, 1, memory), plan)
+    assert result.exit_code == 4
+    assert said in result.output
+    assert attempt in result.output
+
+
+def test_a_run_that_ran_out_of_memory_fails(tmp_path: Path, plan: dict[str, Any]) -> None:
+    log = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+    for text in (log, f"{log_samples.script()}\n{log}"):
+        result = verify(tmp_path, text, plan)
+        assert result.exit_code == 4
+        assert result.output.startswith("FAIL: the run ran out of memory\n")
+
+
+def test_a_run_on_cpus_says_nothing_of_the_plans_gpus(tmp_path: Path, plan: dict[str, Any]) -> None:
+    machine = tmp_path / "machine.json"
+    result = verify(tmp_path, log_samples.script(2, "CPU"), plan, "--append", str(machine))
+    assert result.exit_code == 0
+    assert result.output.startswith("note: ")
+    assert "RAN: the plan's figures could not be judged" in result.output
+    assert not machine.exists()
+
+
+def test_memory_of_rank_0_is_the_first_stages(tmp_path: Path) -> None:
+    divided = plan_of(strategy={"family": "pp"})
+    stages = divided["chosen"]["memory"]["stages"]
+    peak = stages[0]["peak_bytes"] / 2**30
+    log = log_samples.script_records(divided["chosen"]["time"]["step_seconds"], peak)
+    answer = json.loads(verify(tmp_path, log, divided, "--json").output)
+    assert answer["ok"] is True
+    assert answer["checks"][2]["note"] == "of rank 0"
+    assert answer["checks"][2]["planned"] == stages[0]["peak_bytes"]
+
+
+def test_a_run_is_added_to_a_machine(tmp_path: Path, plan: dict[str, Any]) -> None:
+    file = tmp_path / "machine.json"
+    for runs in (1, 2):
+        result = verify(tmp_path, like(plan), plan, "--append", str(file))
+        assert result.exit_code == 0, result.output
+        machine = read_machine(file)
+        assert len(machine.runs) == runs
+    run = machine.runs[0]
+    assert run.step_seconds == pytest.approx(plan["chosen"]["time"]["step_seconds"])
+    answer = answers.answer_estimate(parse_request(run.request), allow_paths=False)
+    assert answer["time"]["step_seconds"] == pytest.approx(run.step_seconds)
+    other = plan_of(cluster={"gpu": "a100", "gpus_per_node": 2})
+    with pytest.raises(InvalidInputError, match="is of l40s"):
+        raise_of(verify(tmp_path, like(other), other, "--append", str(file)))
+
+
+def raise_of(result: Result) -> None:
+    assert result.exception is not None
+    raise result.exception
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"recipe": {**GPT2["recipe"], "method": "lora"}},
+        {"recipe": {**GPT2["recipe"], "method": "qlora", "lora": {"rank": 8}}},
+        {"recipe": {**GPT2["recipe"], "packed": False, "padding_share": 0.25}},
+        {"cluster": {**GPT2["cluster"], "nodes": 2, "inter_node": "ethernet-10g"}},
+        {"cluster": {**GPT2["cluster"], "intra_node": {"bus_gb_per_s": 7, "latency_us": 9}}},
+        {"cluster": {"instance": "p4d.24xlarge", "nodes": 2}, "strategy": {"family": "zero-3"}},
+        {"strategy": {"family": "tp"}},
+    ],
+)
+def test_a_plans_request_is_estimated_as_the_plan(more: dict[str, Any]) -> None:
+    plan = plan_of(**more)
+    answer = answers.answer_estimate(parse_request(request_of_plan(plan)), allow_paths=False)
+    chosen = plan["chosen"]
+    assert answer["time"]["step_seconds"] == pytest.approx(chosen["time"]["step_seconds"], rel=1e-6)
+    assert answer["memory"]["peak_bytes"] == pytest.approx(chosen["memory"]["peak_bytes"], rel=1e-6)
+
+
+def test_steps_that_differ_are_said_to(tmp_path: Path, plan: dict[str, Any]) -> None:
+    seconds = plan["chosen"]["time"]["step_seconds"]
+    lines = [log_samples.script_records(seconds * factor).splitlines() for factor in (1, 1.6)]
+    mixed = [pair[step % 2] for step, pair in enumerate(zip(*lines, strict=True))]
+    output = verify(tmp_path, "\n".join(mixed), plan).output
+    assert "was the machine doing something else?" in output
+
+
+def test_a_run_on_other_gpus_is_said_to_be(tmp_path: Path, plan: dict[str, Any]) -> None:
+    output = verify(tmp_path, log_samples.script(2, "NVIDIA A100-SXM4-80GB"), plan).output
+    assert "the log is of NVIDIA A100-SXM4-80GB, and the layout of l40s" in output
+    assert "and the layout of" not in verify(tmp_path, log_samples.script(), plan).output
+
+
+def test_a_markdown_table_has_every_check(tmp_path: Path, plan: dict[str, Any]) -> None:
+    output = verify(tmp_path, like(plan), plan, "--format", "markdown").output
+    assert output.startswith("### PASS")
+    assert output.count("| pass |") == 4
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        (log_samples.script(4), "says 4 ranks, and the layout 1 x 2 GPUs"),
+        ("hello", "no log that is known"),
+        ("step 1/3: loss nan tokens/s (plan 3)", "has no step that can be compared"),
+        (log_samples.trainer().replace("'train_runtime'", "'x'"), "its end .* is not there"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(
+    log: str, said: str, tmp_path: Path, plan: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidInputError, match=said):
+        raise_of(verify(tmp_path, log, plan))
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {},
+        {"chosen": None},
+        {"chosen": {"time": {"step_seconds": 0}}},
+        {"chosen": {"memory": {"reserved_bytes": 0}}},
+        {"chosen": {"memory": {"stages": []}}},
+        {"chosen": {"memory": {"peak_bytes": 10**400}}},
+        {"chosen": {"time": {"low_seconds": float("nan")}}},
+        {"job": {"recipe": {"sequence_length": "512"}}},
+        {"job": {"cluster": {"world_size": -2}}},
+    ],
+)
+def test_a_broken_plan_is_refused(
+    broken: dict[str, Any], tmp_path: Path, plan: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidInputError, match="holds no plan"):
+        raise_of(verify(tmp_path, like(plan), _broken(plan, broken) if broken else {}))
+
+
+def _broken(value: dict[str, Any], by: dict[str, Any]) -> dict[str, Any]:
+    return value | {
+        name: _broken(value[name], part) if isinstance(part, dict) else part
+        for name, part in by.items()
+    }
+
+
+def test_a_folder_without_what_can_be_run_is_refused(tmp_path: Path, plan: dict[str, Any]) -> None:
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    runner = CliRunner()
+    with pytest.raises(InvalidInputError, match="no target"):
+        raise_of(runner.invoke(cli, ["verify", str(tmp_path)]))
+    (tmp_path / "torchrun").mkdir()
+    (tmp_path / "torchrun" / "launch.sh").write_text("echo broken here; exit 3\n")
+    with pytest.raises(InvalidInputError, match="exit status 3: broken here"):
+        raise_of(runner.invoke(cli, ["verify", str(tmp_path)]))
+    (tmp_path / "torchrun" / "launch.sh").write_text("echo CUDA out of memory; exit 1\n")
+    assert runner.invoke(cli, ["verify", str(tmp_path)]).exit_code == 4
+    with pytest.raises(InvalidInputError, match="no target deepspeed"):
+        raise_of(runner.invoke(cli, ["verify", str(tmp_path), "--target", "deepspeed"]))
+    with pytest.raises(InvalidInputError, match=r"no plan\.json"):
+        raise_of(runner.invoke(cli, ["verify", str(tmp_path / "torchrun" / "a" / "b" / "c" / "d")]))

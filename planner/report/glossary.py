@@ -9,8 +9,8 @@ from inspect import cleandoc
 
 from planner.advice.rules import RULES, Rule
 from planner.catalog.glossary import Entry, entries
-from planner.configs import rules as configs
 from planner.catalog.symptoms import symptoms
+from planner.configs import rules as configs
 from planner.core.errors import UnknownNameError, did_you_mean
 from planner.doctor.messages import match_message
 from planner.doctor.scripts import RULES as SCRIPT_RULES

@@ -23,8 +23,13 @@ from served import served, wait_until
 
 MIB = 2**20
 GPT2 = {"model": "gpt2", "cluster": {"gpus_per_node": 4}}
-LARGE = {"gpu": "h100", "gpus_per_node": 8, "nodes": 256}
-DEEPSEEK = {"model": "deepseek-ai/DeepSeek-V3", "cluster": LARGE, "max_gpus": 8192}
+LARGE = {"gpu": "h100", "gpus_per_node": 8, "nodes": 256, "inter_node": "infiniband-ndr"}
+DEEPSEEK = {
+    "model": "deepseek-ai/DeepSeek-V3",
+    "cluster": LARGE,
+    "recipe": {"framework": "megatron", "global_batch_size": 30240},
+    "max_gpus": 16384,
+}
 DOCUMENTED = {200, 304, 400, 404, 405, 408, 409, 413, 415, 422, 429, 502, 503, 504}
 LARGEST_P99_SECONDS = 0.1
 

@@ -17,8 +17,13 @@ from api.settings import Settings
 from api.work import Outcome, TookTooLongError, Work
 
 GPT2 = {"model": "gpt2", "cluster": {"gpus_per_node": 4}}
-CLUSTER = {"gpu": "h100", "gpus_per_node": 8, "nodes": 256}
-LONG = {"model": "deepseek-ai/DeepSeek-V3", "cluster": CLUSTER, "max_gpus": 8192}
+CLUSTER = {"gpu": "h100", "gpus_per_node": 8, "nodes": 256, "inter_node": "infiniband-ndr"}
+LONG = {
+    "model": "deepseek-ai/DeepSeek-V3",
+    "cluster": CLUSTER,
+    "recipe": {"framework": "megatron", "global_batch_size": 30240},
+    "max_gpus": 16384,
+}
 """A plan that takes longer than any deadline here."""
 PAIR = "        GPU0    GPU1\nGPU0     X      NV12\nGPU1    NV12     X"
 

@@ -11,9 +11,8 @@ from planner.cli.output import EXIT_BROKEN
 
 @click.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--rank", type=click.IntRange(0), default=0, help="Which process to follow.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
-def dryrun(folder: Path, rank: int, *, as_json: bool) -> None:
+def dryrun(folder: Path, *, as_json: bool) -> None:
     """Take two steps of the script in DIR without a GPU, and compare its memory with the plan's.
 
     DIR is what `planner suggest --out DIR` wrote; its torchrun/train.py runs in a process of its own, with
@@ -22,7 +21,7 @@ def dryrun(folder: Path, rank: int, *, as_json: bool) -> None:
     from planner.dryrun.start import dry_run
     from planner.dryrun.text import dry_run_json, dry_run_text
 
-    found = dry_run(folder, rank=rank)
+    found = dry_run(folder)
     text = json.dumps(dry_run_json(found), indent=2) + "\n" if as_json else dry_run_text(found)
     click.echo(text, nl=False)
     if found.is_finding:

@@ -69,8 +69,10 @@ class DryRun:
         return abs(self.difference) > FINDING
 
 
-def dry_run(folder: Path, *, rank: int = 0) -> DryRun:
-    """Run the torchrun script of a folder that `--out` wrote, without a GPU.
+def dry_run(folder: Path) -> DryRun:
+    """Run the torchrun script of a folder that `--out` wrote, without a GPU, as its first rank.
+
+    The ranks of a layout without a pipeline hold the same, but for what does not divide evenly.
 
     Raises:
         InvalidInputError: the folder has no plan or no such script.
@@ -89,15 +91,7 @@ def dry_run(folder: Path, *, rank: int = 0) -> DryRun:
             " exchange, and one rank has nobody to ask",
             hint="`planner memory` has the ledger of every stage",
         )
-    if not 0 <= rank < planned.world_size:
-        raise InvalidInputError(
-            f"there is no rank {rank} among {planned.world_size}",
-            hint="count from 0",
-            field="--rank",
-        )
-    found = _run(script, rank, planned)
-    stage = rank * len(planned.peak_bytes) // planned.world_size
-    return DryRun(planned=planned, rank=rank, stage=stage, **found)
+    return DryRun(planned=planned, rank=0, stage=0, **_run(script, 0, planned))
 
 
 def read_plan(folder: Path) -> Planned:

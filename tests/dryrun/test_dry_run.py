@@ -73,11 +73,6 @@ def test_a_pipeline_is_refused_with_the_reason(tmp_path: Path) -> None:
         dry_run(bundle(tmp_path, "--gpus", "2", "--pp", "2"))
 
 
-def test_a_rank_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match="no rank 2"):
-        dry_run(bundle(tmp_path, "--gpus", "2"), rank=2)
-
-
 @pytest.mark.parametrize(
     ("measured", "word"),
     [(1000, "the same"), (1005, "0.50 % less"), (1015, "1.48 % less"), (985, "1.52 % more")],

@@ -66,6 +66,7 @@ class Report:
         line += f" (plan {EXPECTED_TOKENS_PER_SECOND * self.world_size:,}), MFU {mfu:.1%}"
         if not self.args.cpu:
             figures["peak_gib"] = peak = torch.cuda.max_memory_allocated() / 2**30
+            figures["reserved_gib"] = torch.cuda.max_memory_reserved() / 2**30
             line += f", peak {peak:.2f} GiB on rank 0 (plan {EXPECTED_PEAK_GIB:.2f} on the fullest)"
         self.bar.set_postfix_str(line)
         self.bar.update()

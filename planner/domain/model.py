@@ -254,7 +254,7 @@ class Model:
     @property
     def has_token_loss(self) -> bool:
         """Return whether every token has logits over the vocabulary."""
-        return self.task.endswith("-lm")
+        return self.task.endswith("-lm") or self.task == "automatic-speech-recognition"
 
     @property
     def weights_dtype(self) -> str:

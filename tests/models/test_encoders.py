@@ -86,6 +86,10 @@ def test_a_decoder_layer_attends_twice(config: dict[str, Any]) -> None:
     assert len(decoder.linears) == len(encoder.linears) + 4
 
 
+def test_whispers_decoder_has_logits_for_every_token() -> None:
+    assert read_model("tiny", WHISPER).has_token_loss
+
+
 def test_whispers_encoder_sees_sound_and_its_decoder_text() -> None:
     model = read_model("tiny", WHISPER)
     tokens = {part.name: part.tokens(10) for part in model.parts}

@@ -53,10 +53,13 @@ def test_the_machine_file_is_read() -> None:
     assert {curve.dtype for curve in machine.gemm} == {"bf16", "fp32", "tf32"}
 
 
-def test_measuring_keeps_the_predictions_of_a_card_that_is_known() -> None:
+def test_measuring_does_no_harm_where_the_card_is_known() -> None:
+    """Of no run is the error larger by more than a twentieth of what was measured."""
     for run in RUNS:
-        catalogue = predicted(run, None)["time"]["step_seconds"]
-        assert predicted(run, MACHINE)["time"]["step_seconds"] == pytest.approx(catalogue, rel=0.05)
+        catalogue, own = (
+            predicted(run, machine)["time"]["step_seconds"] for machine in (None, MACHINE)
+        )
+        assert abs(own / run["step_s"] - 1) < abs(catalogue / run["step_s"] - 1) + 0.05, run["run"]
 
 
 def test_steps_are_in_range_or_open() -> None:

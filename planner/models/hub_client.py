@@ -28,7 +28,7 @@ LARGEST_FILE_BYTES = 2**20
 PATIENCE_SECONDS = 4.0
 """For all questions about one model together; the client itself would retry for 23 s."""
 WEBSITE = "https://huggingface.co"
-_MISSPELT, _MISSPELT_ALONE = 0.85, 0.6
+_MISSPELT, _MISSPELT_ALONE = 0.75, 0.6
 """How much of two names is the same, by difflib, where one is the other misspelt; with an organisation, without."""
 _OWN_CONFIG = (
     "try again when the Hub can be reached, or give the model's config.json: its path on the command"
@@ -298,7 +298,7 @@ def similar(name: str, otherwise: str) -> str:
 def _near(name: str) -> str:
     """Return the hint of a name that may well be right, as nobody could ask: of a misspelt one alone."""
     alike = _MISSPELT if "/" in name else _MISSPELT_ALONE
-    return _meant(name, get_close_matches(_short(name), _by_short(), n=3, cutoff=alike))
+    return _meant(name, get_close_matches(_short(name), _by_short(), n=2, cutoff=alike))
 
 
 def _meant(name: str, close: Iterable[str]) -> str:

@@ -18,8 +18,9 @@ from planner.catalog.published_runs import run_source, source_names
 from planner.catalog.releases import releases_of
 from planner.core.units import format_bytes
 from planner.models.hub import find_model
+from planner.report.catalog import gpus_text
 from planner.request.model import load_model
-from web.hardware_sheets import gpu_sheet
+from web.hardware_sheets import gpu_sheet, gpus_sheet
 from web.model_sheets import model_sheet
 from web.predicted import draw_predicted
 
@@ -106,6 +107,19 @@ def test_a_model_says_its_parts_methods_and_cards(client: TestClient, name: str)
     assert all(row == sorted(row, reverse=True) for row in counts)
     assert all(list(column) == sorted(column, reverse=True) for column in zip(*counts, strict=True))
     assert find_model(name, allow_paths=False).name == model.name
+
+
+def test_a_16_bit_peak_is_none_where_a_gpu_has_none() -> None:
+    (listed,) = gpus_sheet().tables
+    column = listed.headings.index("16-bit peak")
+    peaks = {row[0].text: row[column].text for row in listed.rows}
+    assert {name for name, peak in peaks.items() if peak == "none"} == {
+        name
+        for name in records.gpu_names()
+        if not records.gpu(name).peak_flops.keys() & {"bf16", "fp16"}
+    }
+    assert (peaks["p40"], peaks["a100-sxm-80gb"]) == ("none", "312 TFLOP/s")
+    assert re.search(r"p40 .*none", gpus_text([records.gpu("p40")], None))
 
 
 def test_a_gpu_is_rented_as_its_instances() -> None:

@@ -36,6 +36,7 @@ def _environment() -> Environment:
         "seconds": format_seconds,
         "control": control_of,
         "without_field": _without_field,
+        "capitalized": capitalized,
     }
     return environment
 
@@ -43,3 +44,9 @@ def _environment() -> Environment:
 def _without_field(problem: Problem) -> str:
     """Return the message without the field's name, for a place that shows its label."""
     return problem.message.removeprefix(f"{problem.field}: ")
+
+
+def capitalized(text: str) -> str:
+    """Return a sentence with a capital, unless it begins with a name that has a digit, as a GPU's."""
+    first, *_ = text.split(" ", 1)
+    return text if any(letter.isdigit() for letter in first) else text[:1].upper() + text[1:]

@@ -38,7 +38,7 @@ from web.chart import Scale, meter, rows, stacked_bar
 from web.controls import EXAMPLES, fieldsets, labels
 from web.form import command_line, control_of, read_question
 from web.more_controls import more_fieldsets
-from web.pages import render
+from web.pages import capitalized, render
 from web.result import result
 
 GPT2 = {"model": "gpt2", "gpus_per_node": "4"}
@@ -633,6 +633,19 @@ def test_a_run_of_some_tokens_has_hours_and_a_price(client: TestClient) -> None:
     assert "Run of 10.0 B tokens" in page
     assert "GPU-hours" in page
     assert "on demand (Q1 2026, may be stale)" in page
+
+
+def test_a_note_on_foreign_gpus_keeps_their_name_and_no_price(client: TestClient) -> None:
+    query = {
+        "model": "gpt2",
+        "instance": "p5.48xlarge",
+        "gpu": "a100",
+        "training_tokens": "1000000000",
+    }
+    page = client.get("/plan", params=query).text
+    assert ">a100-sxm-80gb as given, not the h100-sxm-80gb" in page
+    assert "on demand" not in page
+    assert capitalized("the network") == "The network"
 
 
 def test_the_pages_take_values_from_reports_and_no_text() -> None:

@@ -78,6 +78,12 @@ def room(one: Candidate, other: Candidate) -> str:
     return f"{memory_difference(other, one)} ({format_bytes(before)}, now {format_bytes(after)})"
 
 
+def differing(one: Plan, other: Plan) -> tuple[ComparedRow, ...]:
+    """Return what was asked or assumed, and the layout's settings, where two plans differ in them."""
+    rows = (*_rows(_ASKED, one, other), *_rows(_LAID_OUT, one, other))
+    return tuple(row for row in rows if row.differs)
+
+
 def _rows(
     cells: Sequence[tuple[str, Callable[[Plan], str]]], one: Plan, other: Plan
 ) -> tuple[ComparedRow, ...]:

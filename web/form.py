@@ -3,7 +3,7 @@
 import json
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, get_args
@@ -111,7 +111,7 @@ def read_question(query: Iterable[tuple[str, str]]) -> Question:
     versus, made_by = (values.pop(name, "") for name in BESIDE)
     unknown = [name for name in values if name not in _known()]
     if unknown:
-        raise InvalidRequestError(tuple(_unknown_parameter(name) for name in unknown))
+        raise InvalidRequestError(tuple(unknown_parameter(name, _known()) for name in unknown))
     payload: dict[str, Any] = {}
     for name, text in values.items():
         if name == "model":
@@ -212,8 +212,9 @@ def _known() -> frozenset[str]:
     return frozenset({"model", "strategy", *_FIELDS})
 
 
-def _unknown_parameter(name: str) -> Problem:
-    hint = did_you_mean(name, _known()) or f"known: {', '.join(sorted(_known()))}"
+def unknown_parameter(name: str, known: Collection[str]) -> Problem:
+    """Return what to say of a parameter that a page does not have."""
+    hint = did_you_mean(name, known) or f"known: {', '.join(sorted(known))}"
     return Problem(field=name[:80], message=f"unknown field {name[:80]!r}", hint=hint)
 
 

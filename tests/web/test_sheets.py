@@ -172,6 +172,22 @@ def test_a_topology_alone_is_drawn(client: TestClient) -> None:
     assert "no header line" in wrong.text
 
 
+def test_a_topology_that_is_not_understood_stays_in_the_form(client: TestClient) -> None:
+    strange = TOPOLOGY.replace("NV12", "NV17")
+    answer = client.get("/topology", params={"topology": strange})
+    assert answer.status_code == 422
+    assert 'role="alert"' in answer.text
+    assert "\nGPU0     X      NV17" in answer.text
+    named = client.get("/topology", params={"topology": strange, "gpu": "h100"})
+    assert named.status_code == 200
+    assert 'value="h100"' in named.text
+    assert "gpu=h100" in named.text
+    unknown = client.get("/topology", params={"topologie": TOPOLOGY})
+    assert unknown.status_code == 422
+    assert "did you mean topology?" in unknown.text
+    assert client.get("/topology", params={"gpu": "<b>"}).text.count("<b>") == 0
+
+
 def test_what_is_new_is_of_this_version(client: TestClient) -> None:
     (newest, *_) = news()
     assert newest.number == client.get("/openapi.json").json()["info"]["version"]

@@ -37,6 +37,7 @@ def _environment() -> Environment:
         "control": control_of,
         "without_field": _without_field,
         "capitalized": capitalized,
+        "without_title": _without_title,
     }
     return environment
 
@@ -44,6 +45,11 @@ def _environment() -> Environment:
 def _without_field(problem: Problem) -> str:
     """Return the message without the field's name, for a place that shows its label."""
     return problem.message.removeprefix(f"{problem.field}: ")
+
+
+def _without_title(message: str, title: str) -> str:
+    """Return a message without what stands over it."""
+    return capitalized(message.removeprefix(f"{title.lower()}: "))
 
 
 def capitalized(text: str) -> str:

@@ -344,6 +344,9 @@ def test_nothing_fits_is_a_conflict_with_a_way_out(client: TestClient) -> None:
     answer = client.get("/plan", params=query)
     assert answer.status_code == 409
     assert "would fit" in answer.text
+    alert = answer.text.partition('role="alert"')[2].partition("</div>")[0]
+    assert alert.lower().count("nothing fits") == 1
+    assert not re.search(r">[^<]*\(--", alert.partition('<ul class="remedies">')[2])
     assert "aria-invalid" not in answer.text
 
 

@@ -638,6 +638,19 @@ def test_a_run_of_some_tokens_has_hours_and_a_price(client: TestClient) -> None:
     assert "on demand (Q1 2026, may be stale)" in page
 
 
+@pytest.mark.parametrize("text", ["300B", "300,000,000,000", "0.3t", "300000000000"])
+def test_tokens_of_a_run_are_read_as_people_type_them(text: str) -> None:
+    question = read_question({"model": "gpt2", "training_tokens": text}.items())
+    assert question.payload["recipe"]["training_tokens"] == 300 * 10**9
+
+
+@pytest.mark.parametrize("text", ["300,00", "many", "1,2,3", "-5B"])
+def test_what_is_no_amount_of_tokens_is_refused_as_typed(client: TestClient, text: str) -> None:
+    answer = client.get("/plan", params={"model": "gpt2", "training_tokens": text})
+    assert answer.status_code == 422
+    assert f"not &#39;{text}&#39;" in answer.text
+
+
 def test_a_note_on_foreign_gpus_keeps_their_name_and_no_price(client: TestClient) -> None:
     query = {
         "model": "gpt2",

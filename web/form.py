@@ -3,7 +3,7 @@
 import json
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, get_args
@@ -21,6 +21,7 @@ from planner.core.errors import (
 from planner.domain.strategy import DATA_NAMES
 from planner.parallel.adapters import ALL_LINEAR
 from planner.report.text import FLAGS, flag_words
+from planner.request.amounts import read_tokens
 from planner.request.cluster import ClusterRequest
 from planner.request.family import family_fields
 from planner.request.lora import LoraRequest
@@ -64,6 +65,7 @@ _WEIGHED = ("gpus_per_node", "optimizer", "attention", "loss")
 BESIDE = ("vs", "planner")
 """Parameters of a page that are no part of its question."""
 _NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
+_GROUPED = re.compile(r"[0-9]{1,3}(,[0-9]{3}){1,5}")
 _WHOLE_NUMBER = re.compile(r"[+-]?\d{1,18}")
 
 
@@ -111,7 +113,7 @@ def read_question(query: Iterable[tuple[str, str]]) -> Question:
     versus, made_by = (values.pop(name, "") for name in BESIDE)
     unknown = [name for name in values if name not in _known()]
     if unknown:
-        raise InvalidRequestError(tuple(_unknown_parameter(name) for name in unknown))
+        raise InvalidRequestError(tuple(unknown_parameter(name, _known()) for name in unknown))
     payload: dict[str, Any] = {}
     for name, text in values.items():
         if name == "model":
@@ -124,7 +126,7 @@ def read_question(query: Iterable[tuple[str, str]]) -> Question:
             section = payload
             for part in parts:
                 section = section.setdefault(part, {})
-            section[last] = _value(text, info)
+            section[last] = _amount(text) if last == "training_tokens" else _value(text, info)
     return Question(
         values=values,
         payload=payload,
@@ -212,8 +214,9 @@ def _known() -> frozenset[str]:
     return frozenset({"model", "strategy", *_FIELDS})
 
 
-def _unknown_parameter(name: str) -> Problem:
-    hint = did_you_mean(name, _known()) or f"known: {', '.join(sorted(_known()))}"
+def unknown_parameter(name: str, known: Collection[str]) -> Problem:
+    """Return what to say of a parameter that a page does not have."""
+    hint = did_you_mean(name, known) or f"known: {', '.join(sorted(known))}"
     return Problem(field=name[:80], message=f"unknown field {name[:80]!r}", hint=hint)
 
 
@@ -224,6 +227,16 @@ def _family(text: str) -> str:
         problem = Problem(field=error.field, message=error.message, hint=error.hint)
         raise InvalidRequestError((problem,)) from None
     return text
+
+
+def _amount(text: str) -> object:
+    """Return the number that 300B or 300,000,000,000 stands for; what is none stays text."""
+    if _WHOLE_NUMBER.fullmatch(text):
+        return int(text)
+    try:
+        return read_tokens(text.replace(",", "") if _GROUPED.fullmatch(text) else text)
+    except InvalidInputError:
+        return text
 
 
 def _value(text: str, info: FieldInfo) -> object:

@@ -14,10 +14,8 @@ from planner.core.units import (
     format_seconds,
 )
 from planner.domain.cluster import Gpu, Instance
+from planner.report.catalog import half_precision_peak
 from web.sheet import Cell, Fact, Sheet, SheetTable, facts, number
-
-_DTYPES = ("bf16", "fp16", "fp32")
-"""The first that a GPU has says how fast it is."""
 
 
 def _known(amount: float, show: Callable[[float], str]) -> str:
@@ -33,7 +31,7 @@ def gpus_sheet() -> Sheet:
             Cell(text=gpu.vendor),
             number(format_bytes(gpu.memory_bytes)),
             number(format_rate(gpu.hbm_bytes_per_second)),
-            number(f"{format_flops(_peak(gpu))}/s"),
+            number(half_precision_peak(gpu)),
             number(_known(gpu.tdp_watts, lambda watts: f"{watts:g} W")),
         )
         for gpu in known
@@ -45,10 +43,6 @@ def gpus_sheet() -> Sheet:
         lead="What can be planned for, from data sheets and measurements.",
         tables=(SheetTable(title="", headings=headings, rows=rows),),
     )
-
-
-def _peak(gpu: Gpu) -> float:
-    return next(gpu.peak_flops[dtype] for dtype in _DTYPES if dtype in gpu.peak_flops)
 
 
 def gpu_sheet(name: str) -> Sheet:

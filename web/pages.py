@@ -36,6 +36,8 @@ def _environment() -> Environment:
         "seconds": format_seconds,
         "control": control_of,
         "without_field": _without_field,
+        "capitalized": capitalized,
+        "without_title": _without_title,
     }
     return environment
 
@@ -43,3 +45,14 @@ def _environment() -> Environment:
 def _without_field(problem: Problem) -> str:
     """Return the message without the field's name, for a place that shows its label."""
     return problem.message.removeprefix(f"{problem.field}: ")
+
+
+def _without_title(message: str, title: str) -> str:
+    """Return a message without what stands over it."""
+    return capitalized(message.removeprefix(f"{title.lower()}: "))
+
+
+def capitalized(text: str) -> str:
+    """Return a sentence with a capital, unless it begins with a name that has a digit, as a GPU's."""
+    first, *_ = text.split(" ", 1)
+    return text if any(letter.isdigit() for letter in first) else text[:1].upper() + text[1:]

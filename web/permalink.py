@@ -17,6 +17,8 @@ from web.form import BESIDE, Question, control_of, form_values, read_question
 
 _MOST_PARAMETERS = 100
 _BLANKS = re.compile(r"[ \t]+")
+_FLAG = re.compile(r" \(--[^)]*\)$")
+"""What a terminal would say in a remedy's place: its link says it here."""
 _HOW_MANY = ("objective", "max_gpus", "deadline_hours")
 """What leaves the number of GPUs open."""
 _OF_LAYOUT = {"strategy", *StrategyRequest.model_fields}
@@ -119,7 +121,10 @@ def remedy_links(
     if not isinstance(error, NothingFitsError):
         return ()
     said = {name: text for name, text in form_values(query).items() if name not in BESIDE}
-    return tuple((each.text, "/plan?" + urlencode(_with(said, each))) for each in error.remedies)
+    return tuple(
+        (_FLAG.sub("", each.text), "/plan?" + urlencode(_with(said, each)))
+        for each in error.remedies
+    )
 
 
 def _with(said: Mapping[str, str], remedy: Remedy) -> dict[str, str]:

@@ -36,7 +36,7 @@ from web.chart import SLIM, Scale, TermRow, meter, rows, stacked_bar
 from web.form import Question, command_line
 from web.memory_figures import memory_figures
 from web.permalink import opening, otherwise, permalink
-from web.scatter import Point, draw_scatter
+from web.scatter import Point, beaten, draw_scatter
 from web.stages import draw_stages
 from web.timeline import draw_timeline
 from web.what_if import what_ifs
@@ -71,6 +71,7 @@ def result(
         refusal: why no files can be written for the plan, if so.
         base_url: where this service is reached, with a closing slash.
     """
+    points = _points(question, plan)
     return {
         "question": question,
         "plan": plan,
@@ -90,7 +91,10 @@ def result(
         "permalink": permalink(question),
         "what_ifs": what_ifs(question, resolved, plan),
         "trade_offs": trade_offs_table(plan),
-        "scatter": _scatter(question, plan),
+        "scatter": draw_scatter(
+            points, card_bytes=plan.job.cluster.gpu.memory_bytes, usable_bytes=plan.job.usable_bytes
+        ),
+        "beaten": beaten(points),
         "rejected": shown_rejected(plan),
         "options": options_table(plan),
         "ranks": _ranks(plan),
@@ -184,9 +188,8 @@ def _time_scale(plan: Plan) -> Scale:
     return Scale(full=likely, low=float(step.low_seconds), high=float(step.high_seconds))
 
 
-def _scatter(question: Question, plan: Plan) -> Markup:
-    """Return the trade-offs as a picture, each point a link to its layout."""
-    job = plan.job
+def _points(question: Question, plan: Plan) -> list[Point]:
+    """Return the trade-offs with the choice among them, each a link to its layout."""
     points = [
         Point(
             candidate=point.candidate,
@@ -198,11 +201,9 @@ def _scatter(question: Question, plan: Plan) -> Markup:
     ]
     if all(not point.is_chosen for point in points):
         points.append(
-            Point(candidate=plan.chosen, gpus=job.cluster.world_size, href="", is_chosen=True)
+            Point(candidate=plan.chosen, gpus=plan.job.cluster.world_size, href="", is_chosen=True)
         )
-    return draw_scatter(
-        points, card_bytes=job.cluster.gpu.memory_bytes, usable_bytes=job.usable_bytes
-    )
+    return points
 
 
 def _is_choice(plan: Plan, point: ParetoPoint) -> bool:

@@ -20,6 +20,7 @@ from web.jobs import comparison_as_json, draw_comparison, draw_plan, plan_as_jso
 from web.more_controls import more_fieldsets
 from web.pages import STATIC, render
 from web.permalink import remedy_links
+from web.sheet_jobs import topology_form
 
 router = APIRouter(include_in_schema=False)
 
@@ -151,6 +152,11 @@ def error_page(request: Request, error: PlannerError, title: str) -> str | None:
         "remedies": remedy_links(request.query_params.multi_items(), error),
         "labels": {},
     }
+    if request.url.path == "/topology":
+        said = request.query_params
+        return topology_form(
+            said.get("topology", ""), said.get("gpu", ""), **context | {"labels": labels()}
+        )
     if request.url.path not in _FORM_PATHS:
         return render("error.html", **context)
     return render("form.html", **{**context, **_form(request)})

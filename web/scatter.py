@@ -59,6 +59,26 @@ class Point:
         return f"{self.candidate.strategy.family} on {format_gpus(self.gpus)}: {', '.join(figures)}"
 
 
+def beaten(points: Sequence[Point]) -> str:
+    """Return which points are beaten, in words: the chosen one or none, as the others are a front."""
+    chosen = next(point for point in points if point.is_chosen)
+    if any(_beats(point, chosen) for point in points):
+        return (
+            "Points below and to the left of it are both faster and smaller on as many GPUs; among"
+            " the others none is."
+        )
+    return "None is both faster and smaller on as many GPUs."
+
+
+def _beats(one: Point, other: Point) -> bool:
+    of_one, of_other = one.candidate, other.candidate
+    return (
+        one.gpus == other.gpus
+        and bool(of_one.memory.reserved_bytes < of_other.memory.reserved_bytes)
+        and bool(of_one.step_time.step_seconds < of_other.step_time.step_seconds)
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Scale:
     memory_bytes: float

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from planner.hardware.topology import parse_topology
 from planner.request.cluster import ClusterRequest, resolve_cluster
@@ -25,13 +26,20 @@ def draw_sheet(kind: str, name: str) -> str:
     return render("sheet.html", sheet=_RECORDS[kind](name))
 
 
-def draw_topology(text: str) -> str:
+def draw_topology(text: str, gpu: str) -> str:
     """Return the page of a node's wiring, or where to paste it."""
-    if not text.strip():
-        return render("topology.html", text="", node=None)
     pasted = text.replace("\r\n", "\n").strip("\n")
-    cluster = resolve_cluster(ClusterRequest(topology=pasted)).cluster
-    return render("topology.html", text=pasted, node=wiring(cluster))
+    if not pasted.strip():
+        return topology_form("", gpu)
+    cluster = resolve_cluster(ClusterRequest(topology=pasted, gpu=gpu.strip()[:300] or None))
+    return render(
+        "topology.html", text=pasted, gpu=gpu.strip(), node=wiring(cluster.cluster), problems=()
+    )
+
+
+def topology_form(text: str, gpu: str, **problems: Any) -> str:
+    """Return where to paste a topology, with what was pasted and what is wrong with it."""
+    return render("topology.html", **{"problems": (), **problems}, text=text, gpu=gpu, node=None)
 
 
 def topology_as_json(text: str) -> bytes:

@@ -8,6 +8,8 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 
 from planner.catalog.news import news
+from planner.core.errors import InvalidRequestError
+from web.form import unknown_parameter
 from web.framework_sheets import framework_sheet, frameworks_sheet
 from web.hardware_sheets import (
     gpu_sheet,
@@ -84,9 +86,13 @@ for _kind in _SLOW:
 
 
 @router.get("/topology")
-async def topology_page(request: Request, topology: str = "") -> HTMLResponse:
+async def topology_page(request: Request, topology: str = "", gpu: str = "") -> HTMLResponse:
     """Show how the GPUs of a node are wired, from what was pasted."""
-    return HTMLResponse(await request.app.state.work.run(request, draw_topology, topology))
+    known = ("gpu", "topology")
+    unknown = [name for name in request.query_params if name not in known]
+    if unknown:
+        raise InvalidRequestError(tuple(unknown_parameter(name, known) for name in unknown))
+    return HTMLResponse(await request.app.state.work.run(request, draw_topology, topology, gpu))
 
 
 @router.get("/topology.json")

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from planner.advice.plan import Plan
-from planner.report.comparison import ComparedGroup, comparison, pace, room
+from planner.report.comparison import ComparedGroup, ComparedRow, comparison, differing, pace, room
 from planner.report.summary import heading, verdict
 from web.controls import labels
 from web.form import Question
@@ -14,6 +14,19 @@ from web.permalink import otherwise, permalink
 
 _LONGEST = 40
 """Characters that are shown of a value; a pasted topology is many lines."""
+_IN_THE_HEADING = ("strategy", "sizes")
+"""Rows of a comparison that both plans' headings say."""
+_SAID_BY: Mapping[str, tuple[str, ...]] = {
+    "model": ("model", "method"),
+    "machine": ("gpu", "gpus_per_node", "nodes", "instance"),
+    "links of a node": ("intra_node",),
+    "network": ("inter_node",),
+    "sequence length": ("sequence_length",),
+    "global batch": ("global_batch_size",),
+    "micro-batch": ("micro_batch_size",),
+    "accumulation": ("gradient_accumulation_steps",),
+}
+"""The parameters that set a row of a comparison, where they are not named as it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +46,8 @@ class Versus:
     """Of the plan before."""
     changes: tuple[tuple[str, str, str], ...]
     """What was changed, from what, to what."""
+    followed: tuple[ComparedRow, ...]
+    """What is another too, as it follows from the change or was chosen anew."""
     step: str
     memory: str
     problem: str
@@ -47,7 +62,11 @@ def versus(answered: Answered, before: Answered) -> Versus:
     has_both = plan is not None and old is not None
     return Versus(
         title=heading(old.job, old.chosen) if old else "",
-        changes=_changes(before, answered),
+        changes=tuple(
+            (labels().get(name, name), *_values(name, before, answered))
+            for name in _changed(before, answered)
+        ),
+        followed=_followed(before, answered),
         step=pace(old.chosen, plan.chosen) if plan and old else "",
         memory=room(old.chosen, plan.chosen) if plan and old else "",
         problem=before.problem,
@@ -56,16 +75,30 @@ def versus(answered: Answered, before: Answered) -> Versus:
     )
 
 
-def _changes(before: Answered, after: Answered) -> tuple[tuple[str, str, str], ...]:
-    """Return the parameters that differ, by their labels in the form, and both values.
-
-    What one says and the other takes as well is no change.
-    """
+def _changed(before: Answered, after: Answered) -> tuple[str, ...]:
+    """Return the parameters that differ; what one says and the other takes as well does not."""
     one, other = before.question.short, after.question.short
     return tuple(
-        (labels().get(name, name), _shown(one, name), _shown(other, name))
+        name
         for name in dict.fromkeys((*one, *other))
         if one.get(name) != other.get(name) and not _is_same(name, before, after)
+    )
+
+
+def _values(name: str, before: Answered, after: Answered) -> tuple[str, str]:
+    return _shown(before.question.short, name), _shown(after.question.short, name)
+
+
+def _followed(before: Answered, after: Answered) -> tuple[ComparedRow, ...]:
+    """Return what two plans differ in besides the parameters that were changed."""
+    if before.plan is None or after.plan is None:
+        return ()
+    changed = set(_changed(before, after))
+    return tuple(
+        row
+        for row in differing(before.plan, after.plan)
+        if row.name not in _IN_THE_HEADING
+        and changed.isdisjoint(_SAID_BY.get(row.name, (row.name,)))
     )
 
 

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import click
 
-from planner.cli.amounts import read_length
+from planner.request.amounts import read_length
 
 F = TypeVar("F", bound=Callable[..., Any])
 _CLUSTER = ("gpus_per_node", "nodes", "gpu", "instance", "intra_node", "inter_node")

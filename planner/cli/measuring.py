@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
-from planner.cli.amounts import read_length
 from planner.core.errors import InvalidInputError
+from planner.request.amounts import read_length
 
 F = TypeVar("F", bound=Callable[..., Any])
 

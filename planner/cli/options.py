@@ -9,10 +9,10 @@ import click
 from click.core import ParameterSource
 
 from planner.cli import wishes
-from planner.cli.amounts import read_batch, read_hours, read_length, read_precision, read_tokens
 from planner.cli.output import say
 from planner.core.errors import InvalidInputError
 from planner.domain.dimensions import DIMENSIONS
+from planner.request.amounts import read_batch, read_hours, read_length, read_precision, read_tokens
 
 F = TypeVar("F", bound=Callable[..., Any])
 

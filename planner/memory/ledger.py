@@ -93,13 +93,7 @@ def stage_memory(job: Job, s: Strategy, index: Amount) -> Memory:
 
 
 def _stage_memory(job: Job, s: Strategy, stage: Stage) -> Memory:
-    phased = tuple(term(job, s, stage) for term in _TERMS)
-    if job.recipe.lora is not None:
-        phased = (*phased, activations.dequantised_weight(job, stage))
-        if job.framework.sharding.flat_parameters:
-            phased = (*phased, activations.frozen_block_inputs(job, s, stage))
-    if job.loss is not None:
-        phased = (*phased, activations.loss_gradients(job, s, stage))
+    phased = _phased(job, s, stage)
     amounts = (
         sum((held.value for held in same if held is not NOTHING), 0.0) for same in _by_phase(phased)
     )
@@ -118,6 +112,26 @@ def _stage_memory(job: Job, s: Strategy, stage: Stage) -> Memory:
         phase=phase,
         stage=stage.index,
     )
+
+
+def held_in_a_step(job: Job, s: Layout, index: int) -> frozenset[str]:
+    """Return the names of the terms that some phase of a step holds, though maybe not the peak's."""
+    return frozenset(
+        term.name
+        for term in _phased(job, s, partition.stage(job, s, index))
+        if any(held is not NOTHING and held.value for held in term.phases)
+    )
+
+
+def _phased(job: Job, s: Strategy, stage: Stage) -> tuple[PhasedTerm, ...]:
+    phased = tuple(term(job, s, stage) for term in _TERMS)
+    if job.recipe.lora is not None:
+        phased = (*phased, activations.dequantised_weight(job, stage))
+        if job.framework.sharding.flat_parameters:
+            phased = (*phased, activations.frozen_block_inputs(job, s, stage))
+    if job.loss is not None:
+        phased = (*phased, activations.loss_gradients(job, s, stage))
+    return phased
 
 
 def _by_phase(terms: tuple[PhasedTerm, ...]) -> Iterator[tuple[Expression, ...]]:

@@ -10,13 +10,13 @@ from planner.report.values import columns_text
 
 def gpus_text(gpus: Sequence[Gpu], width: int | None) -> str:
     """Return GPUs as a table; a blank is not known."""
-    rows = [("name", "memory", "HBM", "dense peak", "aliases")]
+    rows = [("name", "memory", "HBM", "16-bit peak", "aliases")]
     rows += [
         (
             gpu.name,
             format_bytes(gpu.memory_bytes) if gpu.memory_bytes >= GIB else "",
             format_rate(gpu.hbm_bytes_per_second),
-            format_flops(_peak(gpu)) + "/s",
+            half_precision_peak(gpu),
             " ".join(gpu.aliases),
         )
         for gpu in gpus
@@ -24,8 +24,10 @@ def gpus_text(gpus: Sequence[Gpu], width: int | None) -> str:
     return columns_text(rows, width)
 
 
-def _peak(gpu: Gpu) -> float:
-    return gpu.peak_flops.get("bf16") or gpu.peak_flops.get("fp16") or gpu.peak_flops["fp32"]
+def half_precision_peak(gpu: Gpu) -> str:
+    """Return the dense peak in bf16, else in fp16; "none" where a GPU has neither."""
+    peak = gpu.peak_flops.get("bf16") or gpu.peak_flops.get("fp16")
+    return f"{format_flops(peak)}/s" if peak else "none"
 
 
 def links_text(links: Sequence[LinkRecord], width: int | None) -> str:

@@ -16,6 +16,8 @@ from planner.core.units import (
     format_seconds,
 )
 from planner.domain.job import Job
+from planner.memory.ledger import held_in_a_step
+from planner.memory.phases import PHASES
 from planner.report.summary import heading, verdict
 from planner.report.text import sizes_text, subject
 from planner.search.candidate import Candidate
@@ -56,7 +58,7 @@ def comparison(one: Plan, other: Plan) -> tuple[ComparedGroup, ...]:
         ComparedGroup(title="How it is laid out", rows=_rows(_LAID_OUT, one, other)),
         ComparedGroup(
             title="Memory of a GPU at its peak",
-            rows=_terms(one.chosen.memory.terms, other.chosen.memory.terms, format_bytes),
+            rows=_memory(one, other),
         ),
         ComparedGroup(
             title="Time of one optimizer step",
@@ -76,6 +78,12 @@ def room(one: Candidate, other: Candidate) -> str:
     """Return how the second's memory compares with the first's, and from what to what."""
     before, after = one.memory.reserved_bytes, other.memory.reserved_bytes
     return f"{memory_difference(other, one)} ({format_bytes(before)}, now {format_bytes(after)})"
+
+
+def differing(one: Plan, other: Plan) -> tuple[ComparedRow, ...]:
+    """Return what was asked or assumed, and the layout's settings, where two plans differ in them."""
+    rows = (*_rows(_ASKED, one, other), *_rows(_LAID_OUT, one, other))
+    return tuple(row for row in rows if row.differs)
 
 
 def _rows(
@@ -206,25 +214,49 @@ def _share(after: float, before: float) -> str:
     return f"{format_percent(abs(change))} {'more' if change >= 0 else 'less'}"
 
 
+def _memory(one: Plan, other: Plan) -> tuple[ComparedRow, ...]:
+    """Return the moments of both peaks, and the terms; one may be held at another moment than its peak."""
+    memories = [plan.chosen.memory for plan in (one, other)]
+    moments = [PHASES[int(memory.phase)] for memory in memories]
+    held = [
+        held_in_a_step(plan.job, plan.chosen.strategy, int(plan.chosen.memory.stage))
+        for plan in (one, other)
+    ]
+    return (
+        ComparedRow(name="moment of the peak", one=moments[0], other=moments[1]),
+        *_terms(memories[0].terms, memories[1].terms, format_bytes, (held[0], held[1])),
+    )
+
+
 def _terms(
-    before: Collection[Term], after: Collection[Term], show: Callable[[float], str]
+    before: Collection[Term],
+    after: Collection[Term],
+    show: Callable[[float], str],
+    held: tuple[Collection[str], Collection[str]] = ((), ()),
 ) -> tuple[ComparedRow, ...]:
-    """Return a row per term that one of them has."""
+    """Return a row per term that one of them has.
+
+    Args:
+        before: of the first.
+        after: of the second.
+        show: writes an amount.
+        held: names of the terms that each has at another moment, if not at this.
+    """
     amounts = [{term.name: float(term.amount) for term in terms} for terms in (before, after)]
     names = [name for name in amounts[0] | amounts[1] if any(each.get(name) for each in amounts)]
     return tuple(
         ComparedRow(
             name=name.replace("_", " "),
-            one=_amount(amounts[0].get(name, 0.0), show),
-            other=_amount(amounts[1].get(name, 0.0), show),
+            one=_amount(amounts[0].get(name, 0.0), show, is_held=name in held[0]),
+            other=_amount(amounts[1].get(name, 0.0), show, is_held=name in held[1]),
             difference=_more(amounts[0].get(name, 0.0), amounts[1].get(name, 0.0), show),
         )
         for name in names
     )
 
 
-def _amount(amount: float, show: Callable[[float], str]) -> str:
-    return show(amount) if amount else "none"
+def _amount(amount: float, show: Callable[[float], str], *, is_held: bool) -> str:
+    return show(amount) if amount else "not held then" if is_held else "none"
 
 
 def _more(before: float, after: float, show: Callable[[float], str]) -> str:

@@ -125,7 +125,7 @@ def resolve_cluster(wanted: ClusterRequest, own_gpu: Gpu | None = None) -> Resol
         nvlink_domain_gpus=domain.gpus,
         domain_link=domain.link,
         topology=topology,
-        instance=instance,
+        instance=_priced_as(instance, gpu),
         host_memory_bytes=instance.host_memory_bytes if instance else 0.0,
         inter_node=None,
     )
@@ -137,6 +137,13 @@ def resolve_cluster(wanted: ClusterRequest, own_gpu: Gpu | None = None) -> Resol
     return ResolvedCluster(
         cluster=cluster, assumptions=tuple(remarks.assumptions), notes=tuple(remarks.notes)
     )
+
+
+def _priced_as(instance: Instance | None, gpu: Gpu) -> Instance | None:
+    """Return the instance, without a price where the GPUs are not those that it is rented with."""
+    if instance is None or instance.gpu == gpu.name:
+        return instance
+    return replace(instance, usd_per_hour=0.0, price_date="", price_source="")
 
 
 def _limited(gpu: Gpu, watts: int | None, remarks: _Remarks) -> Gpu:
@@ -226,7 +233,10 @@ def _gpu(
         strange = strange_links(gpu, topology_given) if topology_given else ""
         remarks.notes.extend([strange] if strange else [])
     if instance and gpu.name != instance.gpu:
-        remarks.notes.append(f"{gpu.name} as given, not the {instance.gpu} of {instance.name}")
+        unpriced = ", so its price is not counted" if instance.usd_per_hour else ""
+        remarks.notes.append(
+            f"{gpu.name} as given, not the {instance.gpu} of {instance.name}{unpriced}"
+        )
     return gpu, listed
 
 

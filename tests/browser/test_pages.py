@@ -337,3 +337,23 @@ def test_a_change_is_followed_compared_and_taken_back(
     page.get_by_role("link", name="Back", exact=True).click()
     assert page.get_by_role("heading", level=1).inner_text().startswith("DDP over 4 GPUs")
     opened.check()
+
+
+def test_a_narrow_screen_explains_letters_and_keeps_differences_in_their_column(
+    visit: Visitor,
+) -> None:
+    opened = visit(viewport={"width": 390, "height": 844}, java_script_enabled=False)
+    page = opened.page
+    page.goto(opened.origin + EVERY_PAGE["plan"])
+    for ledger in ("#memory", "#time"):
+        legend = page.locator("section", has=page.locator(ledger)).locator("ul.legend")
+        assert legend.first.is_visible()
+    page.goto(opened.origin + EVERY_PAGE["compare"])
+    row = page.locator("tr.differs").first
+    one, other, difference = (cell.bounding_box() for cell in row.locator("td").all())
+    assert one is not None
+    assert other is not None
+    assert difference is not None
+    assert one["x"] < other["x"] < difference["x"]
+    assert one["y"] == difference["y"]
+    opened.check()

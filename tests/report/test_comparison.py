@@ -5,6 +5,7 @@ import pytest
 from planner import answers
 from planner.advice.plan import Plan
 from planner.core.units import format_bytes, format_pace, format_seconds
+from planner.memory.phases import PHASES
 from planner.report.comparison import ComparedRow, comparison, pace, room
 from planner.request.schema import parse_request
 
@@ -56,10 +57,25 @@ def test_every_term_that_one_of_them_has_is_a_row(one: Plan, other: Plan) -> Non
         ("Time of one optimizer step", (one.chosen.step_time, other.chosen.step_time)),
     ):
         names = {term.name for ledger in ledgers for term in ledger.terms if term.amount}
-        assert set(found[title]) == {name.replace("_", " ") for name in names}
+        assert found[title].keys() - {"moment of the peak"} == {
+            name.replace("_", " ") for name in names
+        }
     exchange = found["Time of one optimizer step"]["tensor parallel exchange"]
     assert exchange.one == "none"
     assert exchange.difference == f"{exchange.other} more"
+
+
+def test_a_term_that_another_moment_holds_is_not_said_to_be_none(one: Plan, other: Plan) -> None:
+    asked = {"model": "meta-llama/Llama-2-7b-hf", "cluster": {"gpus_per_node": 4}}
+    at_the_loss = plan(**asked, strategy={"recompute": "full", "micro_batch_size": 8})
+    at_a_block = plan(**asked, strategy={"recompute": "selective", "micro_batch_size": 2})
+    memory = rows(at_the_loss, at_a_block)["Memory of a GPU at its peak"]
+    moments = memory["moment of the peak"]
+    assert (moments.one, moments.other) == (PHASES[1], PHASES[2])
+    assert memory["logits and loss"].other == "not held then"
+    assert memory["logits and loss"].one.endswith("GiB")
+    of_megatron = rows(one, other)["Memory of a GPU at its peak"].values()
+    assert {row.name for row in of_megatron if "none" in {row.one, row.other}}
 
 
 def test_a_change_in_a_line_names_both_figures(one: Plan, other: Plan) -> None:

@@ -177,7 +177,7 @@ def test_what_is_given_wins_over_the_instance_and_is_said() -> None:
     assert found.cluster.inter_node is not None
     assert found.cluster.inter_node.name == "infiniband-ndr"
     assert found.notes == (
-        "h100-sxm-80gb as given, not the a100-sxm-40gb of p4d.24xlarge",
+        "h100-sxm-80gb as given, not the a100-sxm-40gb of p4d.24xlarge, so its price is not counted",
         "the wiring inside a node as given, not that of p4d.24xlarge",
         "the network as given, not that of p4d.24xlarge",
     )

@@ -59,6 +59,15 @@ def test_hours_and_price_follow_from_the_step(job: Job) -> None:
     assert run.price_date == "Q1 2026, may be stale"
 
 
+def test_an_instance_has_no_price_with_gpus_that_are_not_its_own(make_job: JobMaker) -> None:
+    recipe = {"global_batch_size": 64, "sequence_length": 1024}
+    for gpu, is_priced in ((None, True), ("h100", True), ("a100", False), ("a100:4,h100:4", False)):
+        job = make_job(gpus=8, gpu=gpu, cluster={"instance": "p5.48xlarge"}, recipe=recipe)
+        run = of(job, 10**9)
+        assert run is not None
+        assert (bool(run.usd), bool(run.price_date)) == (is_priced, is_priced), gpu
+
+
 def test_part_of_an_instance_costs_the_whole(make_job: JobMaker) -> None:
     recipe = {"global_batch_size": 64, "sequence_length": 1024, "training_tokens": 10**9}
     part = make_job(gpus=4, gpu=None, cluster={"instance": "p4d.24xlarge"}, recipe=recipe)

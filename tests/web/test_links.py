@@ -203,6 +203,21 @@ def test_a_followed_change_is_shown_with_its_difference(client: TestClient) -> N
     assert '<section class="versus"' not in client.get("/plan", params=GPT2).text
 
 
+def test_what_changed_besides_is_said_with_both_values(client: TestClient) -> None:
+    query = {"model": "gpt2", "gpus_per_node": "8", "nodes": "2", "gpu": "rtx-4090"}
+    page = client.get("/plan", params={**query, "vs": "gpu=h100-sxm-80gb"}).text
+    banner = unescape(page.partition('<section class="versus"')[2].partition("</section>")[0])
+    said = re.sub(r"<[^>]+>", "", banner.partition("Also changed: ")[2].partition("</p>")[0])
+    before, after = (planned({**query, **gpu})[2] for gpu in ({"gpu": "h100-sxm-80gb"}, {}))
+    links = [link for plan in (before, after) if (link := plan.job.cluster.inter_node)]
+    assert f"network {links[0].name} → {links[1].name}" in said
+    sizes = [plan.chosen.strategy.micro_batch_size for plan in (before, after)]
+    assert (f"micro-batch {sizes[0]} → {sizes[1]}" in said) == (sizes[0] != sizes[1])
+    assert "machine" not in said
+    again = client.get("/plan", params={**query, "vs": "gpu=rtx-4090"}).text
+    assert "Also changed" not in again
+
+
 @pytest.mark.parametrize(
     "versus",
     ["gpu=h1000", "zzz=1", "model=", "&".join(f"a{i}=1" for i in range(200)), "vs=vs%3Dgpu", "<b>"],

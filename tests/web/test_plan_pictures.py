@@ -13,7 +13,7 @@ from planner.parallel.schedule import StageSeconds, simulate
 from planner.report.plan import shown_points
 from planner.report.summary import Verdict, heading, tiles, verdict
 from planner.request.schema import parse_request
-from web.scatter import Point, draw_scatter
+from web.scatter import Point, beaten, draw_scatter
 from web.timeline import draw_timeline
 
 CARD, USABLE = 80 * 2**30, 79 * 2**30
@@ -54,6 +54,15 @@ def test_the_chosen_point_is_drawn_last_and_leads_nowhere(gpt2: Plan) -> None:
     assert svg.index("point chosen") > svg.index('class="point"')
     assert svg.count("<a ") == 1
     assert "<b>" not in svg
+
+
+def test_a_chosen_point_that_is_beaten_is_said_to_be(gpt2: Plan) -> None:
+    chosen = Point(candidate=gpt2.chosen, gpus=4, href="", is_chosen=True)
+    front = [Point(candidate=each.candidate, gpus=each.gpus, href="/plan") for each in gpt2.pareto]
+    assert "Points below and to the left of it are both" in beaten([*front, chosen])
+    assert beaten([replace(front[0], is_chosen=True), *front[1:]]).startswith("None is both")
+    fewer = [replace(point, gpus=2) for point in front]
+    assert beaten([*fewer, chosen]).startswith("None is both")
 
 
 @pytest.mark.parametrize(("stages", "virtual"), [(4, 1), (32, 1), (8, 4)])

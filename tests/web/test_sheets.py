@@ -18,8 +18,9 @@ from planner.catalog.published_runs import run_source, source_names
 from planner.catalog.releases import releases_of
 from planner.core.units import format_bytes
 from planner.models.hub import find_model
+from planner.report.catalog import gpus_text
 from planner.request.model import load_model
-from web.hardware_sheets import gpu_sheet
+from web.hardware_sheets import gpu_sheet, gpus_sheet
 from web.model_sheets import model_sheet
 from web.predicted import draw_predicted
 
@@ -108,6 +109,19 @@ def test_a_model_says_its_parts_methods_and_cards(client: TestClient, name: str)
     assert find_model(name, allow_paths=False).name == model.name
 
 
+def test_a_16_bit_peak_is_none_where_a_gpu_has_none() -> None:
+    (listed,) = gpus_sheet().tables
+    column = listed.headings.index("16-bit peak")
+    peaks = {row[0].text: row[column].text for row in listed.rows}
+    assert {name for name, peak in peaks.items() if peak == "none"} == {
+        name
+        for name in records.gpu_names()
+        if not records.gpu(name).peak_flops.keys() & {"bf16", "fp16"}
+    }
+    assert (peaks["p40"], peaks["a100-sxm-80gb"]) == ("none", "312 TFLOP/s")
+    assert re.search(r"p40 .*none", gpus_text([records.gpu("p40")], None))
+
+
 def test_a_gpu_is_rented_as_its_instances() -> None:
     sheet = gpu_sheet("a100")
     assert sheet.title == "a100-sxm-80gb"
@@ -156,6 +170,22 @@ def test_a_topology_alone_is_drawn(client: TestClient) -> None:
     wrong = client.get("/topology", params={"topology": "GPU1 X"})
     assert wrong.status_code == 422
     assert "no header line" in wrong.text
+
+
+def test_a_topology_that_is_not_understood_stays_in_the_form(client: TestClient) -> None:
+    strange = TOPOLOGY.replace("NV12", "NV17")
+    answer = client.get("/topology", params={"topology": strange})
+    assert answer.status_code == 422
+    assert 'role="alert"' in answer.text
+    assert "\nGPU0     X      NV17" in answer.text
+    named = client.get("/topology", params={"topology": strange, "gpu": "h100"})
+    assert named.status_code == 200
+    assert 'value="h100"' in named.text
+    assert "gpu=h100" in named.text
+    unknown = client.get("/topology", params={"topologie": TOPOLOGY})
+    assert unknown.status_code == 422
+    assert "did you mean topology?" in unknown.text
+    assert client.get("/topology", params={"gpu": "<b>"}).text.count("<b>") == 0
 
 
 def test_what_is_new_is_of_this_version(client: TestClient) -> None:

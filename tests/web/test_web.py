@@ -38,7 +38,7 @@ from web.chart import Scale, meter, rows, stacked_bar
 from web.controls import EXAMPLES, fieldsets, labels
 from web.form import command_line, control_of, read_question
 from web.more_controls import more_fieldsets
-from web.pages import render
+from web.pages import capitalized, render
 from web.result import result
 
 GPT2 = {"model": "gpt2", "gpus_per_node": "4"}
@@ -344,6 +344,9 @@ def test_nothing_fits_is_a_conflict_with_a_way_out(client: TestClient) -> None:
     answer = client.get("/plan", params=query)
     assert answer.status_code == 409
     assert "would fit" in answer.text
+    alert = answer.text.partition('role="alert"')[2].partition("</div>")[0]
+    assert alert.lower().count("nothing fits") == 1
+    assert not re.search(r">[^<]*\(--", alert.partition('<ul class="remedies">')[2])
     assert "aria-invalid" not in answer.text
 
 
@@ -633,6 +636,32 @@ def test_a_run_of_some_tokens_has_hours_and_a_price(client: TestClient) -> None:
     assert "Run of 10.0 B tokens" in page
     assert "GPU-hours" in page
     assert "on demand (Q1 2026, may be stale)" in page
+
+
+@pytest.mark.parametrize("text", ["300B", "300,000,000,000", "0.3t", "300000000000"])
+def test_tokens_of_a_run_are_read_as_people_type_them(text: str) -> None:
+    question = read_question({"model": "gpt2", "training_tokens": text}.items())
+    assert question.payload["recipe"]["training_tokens"] == 300 * 10**9
+
+
+@pytest.mark.parametrize("text", ["300,00", "many", "1,2,3", "-5B"])
+def test_what_is_no_amount_of_tokens_is_refused_as_typed(client: TestClient, text: str) -> None:
+    answer = client.get("/plan", params={"model": "gpt2", "training_tokens": text})
+    assert answer.status_code == 422
+    assert f"not &#39;{text}&#39;" in answer.text
+
+
+def test_a_note_on_foreign_gpus_keeps_their_name_and_no_price(client: TestClient) -> None:
+    query = {
+        "model": "gpt2",
+        "instance": "p5.48xlarge",
+        "gpu": "a100",
+        "training_tokens": "1000000000",
+    }
+    page = client.get("/plan", params=query).text
+    assert ">a100-sxm-80gb as given, not the h100-sxm-80gb" in page
+    assert "on demand" not in page
+    assert capitalized("the network") == "The network"
 
 
 def test_the_pages_take_values_from_reports_and_no_text() -> None:

@@ -1,7 +1,7 @@
 import pytest
 
-from planner.cli.amounts import read_batch, read_hours, read_length, read_precision, read_tokens
 from planner.core.errors import InvalidInputError
+from planner.request.amounts import read_batch, read_hours, read_length, read_precision, read_tokens
 
 
 @pytest.mark.parametrize(

@@ -305,3 +305,36 @@ def test_of_a_log_that_is_too_long_the_first_part_is_read(monkeypatch: pytest.Mo
         reading = read_log_bytes("run.log", raw)
         assert reading.steady is not None
         assert "longer than is read" in reading.notes[-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "of_16"),
+    [
+        (
+            "{{'train_runtime': 25.4, 'train_samples_per_second': {}, 'train_steps_per_second':"
+            " 7.874, 'epoch': 1.0}}",
+            125.98,
+        ),
+        (
+            '{{"global_step": 200, "log_history": [{{"step": 200, "epoch": 1.0, "train_runtime":'
+            ' 25.4, "train_samples_per_second": {}, "train_steps_per_second": 7.874}}]}}',
+            125.98,
+        ),
+        ("iteration: 1 / 9 | elapsed_time_per_iteration_ms: 127 | global_batch_size: {} | x: 1", 16),
+        (
+            "global_step=8.000, consumed_samples=100.0, train_step_timing in s=0.127\n"
+            "global_step=9.000, consumed_samples=1{}.0, train_step_timing in s=0.127",
+            16,
+        ),
+        (
+            "completed step: 3, seconds: 0.127, Tokens/s/device: 1000000, total_weights: {}, loss: 1",
+            0,
+        ),
+        ("completed step: 3, seconds: 0.127, total_weights: {}, loss: 1", 8190),
+    ],
+)
+def test_steps_of_another_batch_are_refused(text: str, of_16: float) -> None:
+    if of_16:
+        assert measured_run(read(text.format(of_16)), GPT2)[0].step_seconds
+    with pytest.raises(InvalidInputError, match=r"says .*, and the layout"):
+        measured_run(read(text.format(4 * of_16)), GPT2)

@@ -4,6 +4,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+from planner.calibrate.logs.per_step import other_batch
 from planner.calibrate.logs.reading import Reading
 from planner.calibrate.logs.text import shown
 from planner.core.errors import InvalidInputError, PlannerError
@@ -41,6 +42,7 @@ def measured_run(
     notes = _merge(request, reading)
     _check(request, reading)
     parse_request(request)
+    _check_batch(request, reading)
     log = reading.log
     run = MeasuredRun(
         request=request,
@@ -146,6 +148,20 @@ def _check(request: Mapping[str, Any], reading: Reading) -> None:
             hint=f"--layout '{' '.join(missing)}', with --tp, --pp and --strategy as it ran; or --layout plan.json",
             field="--layout",
         )
+
+
+def _check_batch(request: Mapping[str, Any], reading: Reading) -> None:
+    """Refuse a layout whose step holds more or less than the log's."""
+    batch = _batch(request, reading)
+    for said in reading.log.per_step if reading.log else ():
+        if other := other_batch(said, batch, request, _ranks(request)):
+            of = (
+                batch
+                if other.startswith("global")
+                else batch * request["recipe"]["sequence_length"]
+            )
+            planned = f"{of / _ranks(request) if 'rank' in other else of:,.0f}"
+            raise _contradiction(reading, other, planned)
 
 
 def _implied_batch(request: Mapping[str, Any], reading: Reading) -> int | None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Literal
 
+from planner.calibrate.logs.per_step import PerStep
+
 Unit = Literal["seconds", "tokens/s", "tokens/s per GPU", "samples/s"]
 
 LONGEST_STEP = 86_400.0
@@ -64,6 +66,8 @@ class StepLog:
     """Fields of an estimate request, by path: recipe.global_batch_size."""
     world_size: int | None = None
     tokens_per_step: int | None = None
+    per_step: tuple[PerStep, ...] = ()
+    """What its steps train on, as their own lines say it."""
     peak_bytes: float | None = None
     reserved_bytes: float | None = None
     device: str = ""
@@ -160,6 +164,8 @@ class LineFormat:
     """Whose first group is the memory allocated at the most."""
     reserved: re.Pattern[str] | None = None
     memory_unit: float = 2.0**30
+    per_step: Callable[[Sequence[str]], tuple[PerStep, ...]] | None = None
+    """What lines of steps say that one trains on."""
 
     def recognises(self, lines: Sequence[str]) -> bool:
         """Return whether some line is a step of this kind."""
@@ -176,6 +182,8 @@ class LineFormat:
             if is_step:
                 self._read_step(line, log)
             self._read_memory(line, log)
+        if self.per_step is not None:
+            log.per_step = self.per_step([line for line in lines if self.mark in line])
         return log
 
     def _read_step(self, line: str, log: StepLog) -> None:

@@ -7,12 +7,14 @@ A way is a flag of its own (`--runs FILE`; `--from LOG...` of logs; `--measure` 
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import click
 
 from planner.cli.measuring import measure_options, measured
 from planner.cli.output import color, terminal
+from planner.core.errors import InvalidInputError
 
 
 @click.command()
@@ -38,8 +40,9 @@ from planner.cli.output import color, terminal
 @click.option(
     "--output", "-o", metavar="FILE", default="machine.json", show_default=True, help="To write."
 )
+@click.option("--force", is_flag=True, help="Let --output replace an existing file.")
 @click.option("--json", "as_json", is_flag=True, help="Print the machine as JSON.")
-def calibrate(*, show: str | None, output: str, as_json: bool, **flags: Any) -> None:
+def calibrate(*, show: str | None, output: str, force: bool, as_json: bool, **flags: Any) -> None:
     """Write machine.json: what your machine was measured to do, for --machine of other commands.
 
     \b
@@ -56,6 +59,7 @@ def calibrate(*, show: str | None, output: str, as_json: bool, **flags: Any) -> 
     if show is not None:
         machine, checks = read_machine(show), None
     else:
+        _check_output(output, flags, force=force)
         machine, checks = anchored(_read(flags))
         write_machine(machine, output)
     if as_json:
@@ -76,6 +80,45 @@ def _read(flags: dict[str, Any]) -> Any:
     machine = _WAYS[given[0]](flags)
     name = flags["name"] or machine.name
     return replace(machine, name=name, created=today())
+
+
+def _check_output(output: str, flags: dict[str, Any], *, force: bool) -> None:
+    """Refuse to write over what is read, and over a file that nobody said may go.
+
+    Raises:
+        InvalidInputError: says what the file is.
+    """
+    runs = [getattr(flags["runs"], "name", "")]
+    inputs = (*runs, *flags["from"], *flags["more_logs"], *flags["layout"])
+    if any(_is_same_file(output, each) for each in inputs):
+        raise InvalidInputError(
+            f"{output} is read here: it would be lost",
+            hint="-o takes the machine file to write, such as machine.json",
+            field="--output",
+        )
+    is_added_to = flags["machine"] and _is_same_file(output, flags["machine"])
+    if force or is_added_to or not _is_file(output):
+        return
+    adds = f"--machine {output} adds to it, if it is a machine file; " * (not flags["machine"])
+    raise InvalidInputError(
+        f"{output} exists",
+        hint=f"{adds}--force replaces it, -o takes another name",
+        field="--output",
+    )
+
+
+def _is_file(name: str) -> bool:
+    try:
+        return Path(name).is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def _is_same_file(name: str, other: str) -> bool:
+    try:
+        return Path(name).samefile(other)
+    except (OSError, ValueError):
+        return False
 
 
 def today() -> str:

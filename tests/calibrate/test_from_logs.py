@@ -141,7 +141,7 @@ def test_each_run_may_have_a_layout_of_its_own(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     runs = read_machine("machine.json").runs
     assert [run.request["strategy"]["micro_batch_size"] for run in runs] == [8, 4]
-    three = calibrate(tmp_path, *logs, *("--layout", LAYOUT) * 3)
+    three = calibrate(tmp_path, *logs, *("--layout", LAYOUT) * 3, "--force")
     assert isinstance(three.exception, InvalidInputError)
     assert "3 layouts for 2 logs of runs" in three.exception.message
 
@@ -150,3 +150,18 @@ def test_logs_without_their_flag_are_asked_for(tmp_path: Path) -> None:
     result = calibrate(tmp_path, "run.log")
     assert result.exit_code == 2
     assert "--from" in result.output
+
+
+def test_nothing_is_written_over_that_nobody_named(tmp_path: Path) -> None:
+    first = ("--from", "run.log", "--layout", LAYOUT)
+    assert calibrate(tmp_path, *first).exit_code == 0
+    written = Path("machine.json").read_bytes()
+    again = calibrate(tmp_path, *first)
+    assert isinstance(again.exception, InvalidInputError)
+    assert "--machine machine.json adds to it" in again.exception.hint
+    assert Path("machine.json").read_bytes() == written
+    for force in ((), ("--force",)):
+        over = CliRunner().invoke(cli, ["calibrate", *first, "-o", "run.log", *force])
+        assert isinstance(over.exception, InvalidInputError)
+        assert "run.log is read here" in over.exception.message
+    assert calibrate(tmp_path, *first, "--force").exit_code == 0

@@ -311,19 +311,28 @@ def test_of_a_log_that_is_too_long_the_first_part_is_read(monkeypatch: pytest.Mo
     ("text", "of_16"),
     [
         (
-            "{{'train_runtime': 25.4, 'train_samples_per_second': {}, 'train_steps_per_second':"
-            " 7.874, 'epoch': 1.0}}",
+            (
+                "{{'train_runtime': 25.4, 'train_samples_per_second': {}, 'train_steps_per_second':"
+                " 7.874, 'epoch': 1.0}}"
+            ),
             125.98,
         ),
         (
-            '{{"global_step": 200, "log_history": [{{"step": 200, "epoch": 1.0, "train_runtime":'
-            ' 25.4, "train_samples_per_second": {}, "train_steps_per_second": 7.874}}]}}',
+            (
+                '{{"global_step": 200, "log_history": [{{"step": 200, "epoch": 1.0, "train_runtime":'
+                ' 25.4, "train_samples_per_second": {}, "train_steps_per_second": 7.874}}]}}'
+            ),
             125.98,
         ),
-        ("iteration: 1 / 9 | elapsed_time_per_iteration_ms: 127 | global_batch_size: {} | x: 1", 16),
         (
-            "global_step=8.000, consumed_samples=100.0, train_step_timing in s=0.127\n"
-            "global_step=9.000, consumed_samples=1{}.0, train_step_timing in s=0.127",
+            "iteration: 1 / 9 | elapsed_time_per_iteration_ms: 127 | global_batch_size: {} | x: 1",
+            16,
+        ),
+        (
+            (
+                "global_step=8.000, consumed_samples=100.0, train_step_timing in s=0.127\n"
+                "global_step=9.000, consumed_samples=1{}.0, train_step_timing in s=0.127"
+            ),
             16,
         ),
         (

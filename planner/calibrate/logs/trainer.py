@@ -127,12 +127,12 @@ class TrainerState:
                 total, step = number(str(record["train_runtime"])), count(str(record.get("step")))
                 mean = None if total is None or step is None else total / step
                 log.step(step or 0, "nan" if mean is None else repr(mean), line)
-                rates = (
+                rates = [
                     number(str(record.get(f"train_{name}_per_second")))
                     for name in ("samples", "steps")
-                )
+                ]
                 epochs = number(str(record.get("epoch")))
-                log.per_step = _per_step(*rates, step or 0, epochs)
+                log.per_step = _per_step(rates[0], rates[1], step or 0, epochs)
             else:
                 log.understood.add(line)
         if not log.values and not log.damaged:

@@ -347,3 +347,17 @@ def test_steps_of_another_batch_are_refused(text: str, of_16: float) -> None:
         assert measured_run(read(text.format(of_16)), GPT2)[0].step_seconds
     with pytest.raises(InvalidInputError, match=r"says .*, and the layout"):
         measured_run(read(text.format(4 * of_16)), GPT2)
+
+
+def test_the_model_is_the_one_that_the_log_names() -> None:
+    layout = {**LLAMA, "cluster": {"gpu": "h100", "gpus_per_node": 8}}
+    table = "  num_layers ........ 32\n  hidden_size ....... 4096\n  ffn_hidden_size ... 11008\n"
+    assert measured_run(read(table + log_samples.megatron()), layout)
+    titan = "Model llama3 8B size: 6,738,415,616 total parameters\n" + log_samples.torchtitan()
+    assert measured_run(read(titan), layout)
+    larger = {**layout, "model": "meta-llama/Llama-3.1-8B"}
+    with pytest.raises(InvalidInputError, match=r"says ffn_hidden_size 11008, .*Llama-3\.1-8B"):
+        measured_run(read(table + log_samples.megatron()), larger)
+    other = titan.replace("6,738,415,616", "8,030,261,248")
+    with pytest.raises(InvalidInputError, match="says 8,030,261,248 parameters"):
+        measured_run(read(other), layout)

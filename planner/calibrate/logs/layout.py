@@ -4,6 +4,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+from planner.calibrate.logs.model_sizes import other_model
 from planner.calibrate.logs.per_step import other_batch
 from planner.calibrate.logs.reading import Reading
 from planner.calibrate.logs.text import shown
@@ -43,6 +44,7 @@ def measured_run(
     _check(request, reading)
     parse_request(request)
     _check_batch(request, reading)
+    _check_model(request, reading)
     log = reading.log
     run = MeasuredRun(
         request=request,
@@ -162,6 +164,14 @@ def _check_batch(request: Mapping[str, Any], reading: Reading) -> None:
             )
             planned = f"{of / _ranks(request) if 'rank' in other else of:,.0f}"
             raise _contradiction(reading, other, planned)
+
+
+def _check_model(request: Mapping[str, Any], reading: Reading) -> None:
+    """Refuse a layout whose model has other sizes than the log's."""
+    if reading.log and reading.log.model_sizes:
+        other = other_model(reading.log.model_sizes, request["model"])
+        if other is not None:
+            raise _contradiction(reading, *other)
 
 
 def _implied_batch(request: Mapping[str, Any], reading: Reading) -> int | None:

@@ -64,6 +64,8 @@ class StepLog:
     """By step; where several ranks say one, the slowest."""
     said: dict[str, Any] = field(default_factory=dict)
     """Fields of an estimate request, by path: recipe.global_batch_size."""
+    model_sizes: dict[str, int] = field(default_factory=dict)
+    """Of the model, by the log's names."""
     world_size: int | None = None
     tokens_per_step: int | None = None
     per_step: tuple[PerStep, ...] = ()
@@ -99,6 +101,9 @@ class StepLog:
             self.damaged.append(line)
             return
         self.understood.add(line)
+        if path.startswith("model."):
+            self.model_sizes[path.removeprefix("model.")] = value
+            return
         before = self.world_size if path == "world_size" else self.said.get(path)
         if before is not None and before != value and self.values:
             self.notes.append(f"{len(self.values)} steps of an earlier run in it are left out")
@@ -127,7 +132,7 @@ class Facts:
 
     pattern: re.Pattern[str]
     fields: Mapping[str, tuple[str, Callable[[str], Any]]]
-    """Path in a request (or world_size), and how the value is read, by the log's name."""
+    """Path in a request (or world_size, or model. and a size), and how the value is read, by the log's name."""
     mark: str = ""
     """What a line holds that says them."""
     is_of_steps: bool = False

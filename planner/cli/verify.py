@@ -113,10 +113,12 @@ def _plan_of(log: str) -> str:
 
 def _append(file: str, verdict: Any) -> None:
     """Add the run to a machine.json."""
+    from planner.calibrate.from_logs import check_gpu
     from planner.verify.machine_file import append_run
 
     if verdict.run is None or (verdict.reading.gpu == "cpu" and not verdict.planned.is_of_cpus):
         say([f"{file} stays as it was: the run says nothing of the plan's machine"])
         return
+    check_gpu(verdict.reading, verdict.run)
     runs = append_run(file, verdict.planned, verdict.run)
     say([f"{file} has {runs} run{'s' if runs > 1 else ''} now"])

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from planner.calibrate.from_logs import figures_of_logs
+from planner.calibrate.logs.gpus import Likeness, likeness
 from planner.calibrate.logs.reading import Reading, read_log_bytes
 from planner.cli import cli
 from planner.cli.layouts import read_layout
@@ -165,3 +166,38 @@ def test_nothing_is_written_over_that_nobody_named(tmp_path: Path) -> None:
         assert isinstance(over.exception, InvalidInputError)
         assert "run.log is read here" in over.exception.message
     assert calibrate(tmp_path, *first, "--force").exit_code == 0
+
+
+def titan(gpu: str) -> str:
+    return log_samples.torchtitan().replace("NVIDIA H100 80GB HBM3", gpu)
+
+
+@pytest.mark.parametrize(
+    ("logged", "named", "relation"),
+    [
+        ("NVIDIA H100", "h100-sxm-96gb", Likeness.SAME),
+        ("NVIDIA H100 80GB HBM3", "h100", Likeness.SAME),
+        ("NVIDIA H100 PCIe", "h100", Likeness.VARIANT),
+        ("NVIDIA H100", "a100", Likeness.OTHER),
+        ("NVIDIA GeForce RTX 4090", "rtx-3090", Likeness.OTHER),
+        ("NVIDIA A100-SXM4-80GB", "a10", Likeness.OTHER),
+        ("cpu", "l40s", Likeness.OTHER),
+        ("Fancy 9000", "l40s", Likeness.UNKNOWN),
+    ],
+)
+def test_a_gpu_is_known_by_its_kind(logged: str, named: str, relation: Likeness) -> None:
+    assert likeness(logged, named) == relation
+
+
+def test_a_log_of_one_gpu_says_nothing_of_another(tmp_path: Path) -> None:
+    (tmp_path / "titan.log").write_text(titan("NVIDIA H100"))
+    layout = "meta-llama/Llama-2-7b-hf --gpus 8 --strategy zero-3 --tp 2 --gpu "
+    first = ("--from", "titan.log", "--layout")
+    other = calibrate(tmp_path, *first, layout + "a100")
+    assert isinstance(other.exception, InvalidInputError)
+    assert "is of NVIDIA H100, and the layout of a100" in other.exception.message
+    made = calibrate(tmp_path, *first, layout + "h100-sxm-96gb")
+    assert made.exit_code == 0, made.output
+    assert "and the layout of" not in made.stderr
+    more = calibrate(tmp_path, *first, layout + "h100-sxm-96gb", "--machine", "machine.json")
+    assert more.exit_code == 0, more.output

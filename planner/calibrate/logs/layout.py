@@ -4,14 +4,14 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+from planner.calibrate.logs.gpus import Likeness, likeness
 from planner.calibrate.logs.model_sizes import other_model
 from planner.calibrate.logs.per_step import other_batch
 from planner.calibrate.logs.reading import Reading
 from planner.calibrate.logs.text import shown
-from planner.core.errors import InvalidInputError, PlannerError
+from planner.core.errors import InvalidInputError
 from planner.core.units import format_ranks
 from planner.machine.document import MeasuredRun
-from planner.request.cluster import ClusterRequest, resolve_cluster
 from planner.request.schema import parse_request
 
 ONE_NODE = 8
@@ -76,14 +76,6 @@ def step_seconds(reading: Reading, request: Mapping[str, Any]) -> float | None:
     return float(tokens / value / ranks)
 
 
-def gpu_name(gpu: str) -> str:
-    """Return what the catalogue calls a GPU that a log names; the log's own name where it is not known."""
-    try:
-        return resolve_cluster(ClusterRequest(gpu=gpu)).cluster.gpu.name
-    except (PlannerError, ValueError):
-        return gpu
-
-
 def _merge(request: dict[str, Any], reading: Reading) -> tuple[str, ...]:
     """Fill the request with what the log says; return what was taken for granted."""
     log = reading.log
@@ -101,7 +93,7 @@ def _merge(request: dict[str, Any], reading: Reading) -> tuple[str, ...]:
     if reading.gpu not in {"", "cpu"}:
         if given is None and not {"instance", "topology"} & cluster.keys():
             cluster["gpu"] = reading.gpu
-        elif given is not None and gpu_name(given) != gpu_name(reading.gpu):
+        elif given is not None and likeness(reading.gpu, str(given)) != Likeness.SAME:
             notes.append(f"the log is of {reading.gpu}, and the layout of {shown(str(given))}")
     _take_ranks(log.world_size, cluster, reading, notes)
     return tuple(notes)

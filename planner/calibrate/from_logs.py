@@ -10,7 +10,7 @@ from planner.calibrate.logs.gpus import Likeness, gpu_name, likeness
 from planner.calibrate.logs.layout import measured_run
 from planner.calibrate.logs.reading import Reading
 from planner.calibrate.logs.text import shown
-from planner.calibrate.runs import machine_of_runs
+from planner.calibrate.runs import machine_of_runs, unrepeated
 from planner.core.errors import InvalidInputError
 from planner.core.units import format_bytes, format_percent, format_seconds
 from planner.machine.document import CollectiveCurve, Hardware, Machine, MeasuredRun
@@ -89,7 +89,7 @@ def machine_of_logs(figures: LogFigures, known: Machine | None = None) -> Machin
         )
     machine = known or _hardware_alone(figures)
     if figures.runs:
-        machine = machine_of_runs(figures.runs, known)
+        machine = machine_of_runs(unrepeated(figures.runs, known), known)
     curves = {_of_which(each): each for each in (*machine.collectives, *figures.collectives)}
     return replace(
         machine,

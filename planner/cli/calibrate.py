@@ -128,11 +128,23 @@ def today() -> str:
 
 def _from_runs(flags: dict[str, Any]) -> Any:
     """Return the machine of timed runs."""
-    from planner.calibrate.runs import machine_of_runs, read_runs
+    from planner.calibrate.runs import machine_of_runs, read_runs, unrepeated
     from planner.machine.reading import read_machine
 
     known = read_machine(flags["machine"]) if flags["machine"] else None
-    return machine_of_runs(read_runs(flags["runs"]), known)
+    runs = read_runs(flags["runs"])
+    machine = machine_of_runs(unrepeated(runs, known), known)
+    _say_repeats(len(runs), machine, known)
+    return machine
+
+
+def _say_repeats(given: int, machine: Any, known: Any) -> None:
+    """Say how many of the runs given were there already."""
+    repeats = given + (len(known.runs) if known else 0) - len(machine.runs)
+    if repeats:
+        click.echo(
+            f"{repeats} of {given} runs given are there already: not counted twice", err=True
+        )
 
 
 def _from_logs(flags: dict[str, Any]) -> Any:
@@ -147,7 +159,9 @@ def _from_logs(flags: dict[str, Any]) -> Any:
     figures = figures_of_logs(zip(readings, layouts_of(flags["layout"], readings), strict=True))
     for line in figures.lines:
         click.echo(line, err=True)
-    return machine_of_logs(figures, known)
+    machine = machine_of_logs(figures, known)
+    _say_repeats(len(figures.runs), machine, known)
+    return machine
 
 
 _WAYS = {"runs": _from_runs, "from": _from_logs, "measure": measured}

@@ -201,3 +201,12 @@ def test_a_log_of_one_gpu_says_nothing_of_another(tmp_path: Path) -> None:
     assert "and the layout of" not in made.stderr
     more = calibrate(tmp_path, *first, layout + "h100-sxm-96gb", "--machine", "machine.json")
     assert more.exit_code == 0, more.output
+
+
+def test_a_log_that_is_given_twice_is_one_run(tmp_path: Path) -> None:
+    made = calibrate(tmp_path, "--from", "run.log", "slow.log", "run.log", "--layout", LAYOUT)
+    assert made.exit_code == 0, made.output
+    assert "1 of 3 runs given are there already" in made.stderr
+    seconds = [run.step_seconds for run in read_machine("machine.json").runs]
+    assert len(seconds) == 2
+    assert seconds[1] == pytest.approx(0.7)

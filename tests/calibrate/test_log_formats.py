@@ -361,3 +361,30 @@ def test_the_model_is_the_one_that_the_log_names() -> None:
     other = titan.replace("6,738,415,616", "8,030,261,248")
     with pytest.raises(InvalidInputError, match="says 8,030,261,248 parameters"):
         measured_run(read(other), layout)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "gpus", "said"),
+    [
+        ({"family": "zero-2"}, 2, "says zero_stage 3, and the layout zero-2"),
+        ({"family": "zero-3"}, 4, "says world_size 2, and the layout 4 ranks"),
+        ({"family": "zero-3"}, 2, ""),
+        ({"family": "zero-3", "tensor_parallel_size": 2}, 4, ""),
+    ],
+)
+def test_what_flags_say_of_deepspeed_is_what_its_log_says(
+    strategy: dict[str, Any], gpus: int, said: str
+) -> None:
+    head = "[2026-11-01 10:00:00,000] [INFO] [config.py:1003:print]"
+    reading = read(f"{head}   world_size ................... 2\n" + log_samples.deepspeed())
+    layout = {
+        "model": "gpt2",
+        "cluster": {"gpu": "l40s", "gpus_per_node": gpus},
+        "recipe": {"sequence_length": 512},
+        "strategy": strategy,
+    }
+    if not said:
+        assert measured_run(reading, layout)[0].step_seconds
+        return
+    with pytest.raises(InvalidInputError, match=said):
+        measured_run(reading, layout)

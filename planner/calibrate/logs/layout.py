@@ -1,6 +1,7 @@
 """What a log says of its run, and what else is given -> the run as machine.json has it."""
 
 import copy
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from planner.calibrate.logs.text import shown
 from planner.core.errors import InvalidInputError
 from planner.core.units import format_ranks
 from planner.machine.document import MeasuredRun
+from planner.request.family import family_fields
 from planner.request.schema import parse_request
 
 ONE_NODE = 8
@@ -43,6 +45,7 @@ def measured_run(
     notes = _merge(request, reading)
     _check(request, reading)
     parse_request(request)
+    _check_data_ranks(request, reading)
     _check_batch(request, reading)
     _check_model(request, reading)
     log = reading.log
@@ -88,6 +91,7 @@ def _merge(request: dict[str, Any], reading: Reading) -> tuple[str, ...]:
             fields[name] = value
         elif fields[name] != value and name != "framework":
             raise _contradiction(reading, f"{name} {value}", f"{fields[name]}")
+    _check_stage(request.get("strategy") or {}, reading)
     cluster, notes = request.setdefault("cluster", {}), list[str]()
     given = cluster.get("gpu")
     if reading.gpu not in {"", "cpu"}:
@@ -97,6 +101,28 @@ def _merge(request: dict[str, Any], reading: Reading) -> tuple[str, ...]:
             notes.append(f"the log is of {reading.gpu}, and the layout of {shown(str(given))}")
     _take_ranks(log.world_size, cluster, reading, notes)
     return tuple(notes)
+
+
+def _check_stage(strategy: Mapping[str, Any], reading: Reading) -> None:
+    """Refuse a ZeRO stage of the log that the layout's family of strategies does not have."""
+    said = reading.log.said.get("strategy.zero_stage") if reading.log else None
+    family = str(strategy.get("family") or "")
+    if said is None or not family.startswith(("zero", "ddp")):
+        return
+    pinned = family_fields(family).get("zero_stage")
+    if pinned not in {None, said}:
+        raise _contradiction(reading, f"zero_stage {said}", family)
+
+
+def _check_data_ranks(request: Mapping[str, Any], reading: Reading) -> None:
+    """Refuse a layout of other ranks than the log's, which may be those of data parallelism alone."""
+    said = reading.log.data_ranks if reading.log else None
+    strategy, ranks = request.get("strategy") or {}, _ranks(request)
+    inner = math.prod(
+        strategy.get(f"{name}_parallel_size") or 1 for name in ("tensor", "pipeline", "context")
+    )
+    if said is not None and ranks not in {said, said * inner}:
+        raise _contradiction(reading, f"world_size {said}", format_ranks(ranks))
 
 
 def _take_ranks(

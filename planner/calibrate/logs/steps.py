@@ -67,6 +67,8 @@ class StepLog:
     model_sizes: dict[str, int] = field(default_factory=dict)
     """Of the model, by the log's names."""
     world_size: int | None = None
+    data_ranks: int | None = None
+    """Ranks by a log that counts those of data parallelism, where it is told of others."""
     tokens_per_step: int | None = None
     per_step: tuple[PerStep, ...] = ()
     """What its steps train on, as their own lines say it."""
@@ -104,6 +106,9 @@ class StepLog:
         if path.startswith("model."):
             self.model_sizes[path.removeprefix("model.")] = value
             return
+        if path == "data_ranks":
+            self.data_ranks = value
+            return
         before = self.world_size if path == "world_size" else self.said.get(path)
         if before is not None and before != value and self.values:
             self.notes.append(f"{len(self.values)} steps of an earlier run in it are left out")
@@ -132,7 +137,7 @@ class Facts:
 
     pattern: re.Pattern[str]
     fields: Mapping[str, tuple[str, Callable[[str], Any]]]
-    """Path in a request (or world_size, or model. and a size), and how the value is read, by the log's name."""
+    """Path in a request (or world_size, data_ranks, or model. and a size), and how the value is read, by the log's name."""
     mark: str = ""
     """What a line holds that says them."""
     is_of_steps: bool = False

@@ -74,6 +74,8 @@ class StepLog:
     """What its steps train on, as their own lines say it."""
     peak_bytes: float | None = None
     reserved_bytes: float | None = None
+    planned_rate: float | None = None
+    """Tokens per second that the planner's script says its plan has."""
     device: str = ""
     """What the ranks ran on, where the log says it; "cpu" for CPUs."""
     understood: set[str] = field(default_factory=set)

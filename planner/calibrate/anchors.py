@@ -13,7 +13,8 @@ several that are not are their layouts'. E is over what f may still be, C its co
 has no part in it, and f is found by Gauss and Newton's iteration. So each factor moves by the information that the
 runs hold of it: one run that computes says little of the exchanges, and many runs more than one.
 
-How a run is predicted from all others follows without another fit: e_i / (1 - h_i), h_i = H_i C H_i' / r^2. What is
+How a run is predicted from all others follows without another fit: e_i / (1 - h_i), h_i = H_i C H_i' / r^2;
+a run without others is predicted as the catalogue does. What is
 left of a range's width is the root of the mean square of those errors over the half-widths, which hold 80 % of
 runs and so 1.28 deviations, with `_PRIOR_RUNS` more for which the ranges are as they were.
 
@@ -157,7 +158,8 @@ def fit(timed: Sequence[TimedLayouts]) -> Fit:
         predicted = _log_steps(timed, factors)
     after = predicted - measured
     leverage = np.einsum("ij,jk,ik->i", shares, covariance, shares) / noise
-    left_out = after / (1 - leverage)
+    alone = len(measured) == 1
+    left_out = before - measured if alone else after / (1 - leverage)
     return Fit(
         logarithms=factors,
         covariance=covariance,

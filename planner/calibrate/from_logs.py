@@ -6,10 +6,11 @@ from datetime import date
 from importlib.metadata import version
 from typing import Any
 
-from planner.calibrate.logs.layout import gpu_name, measured_run
+from planner.calibrate.logs.gpus import Likeness, gpu_name, likeness
+from planner.calibrate.logs.layout import measured_run
 from planner.calibrate.logs.reading import Reading
 from planner.calibrate.logs.text import shown
-from planner.calibrate.runs import machine_of_runs
+from planner.calibrate.runs import machine_of_runs, unrepeated
 from planner.core.errors import InvalidInputError
 from planner.core.units import format_bytes, format_percent, format_seconds
 from planner.machine.document import CollectiveCurve, Hardware, Machine, MeasuredRun
@@ -54,6 +55,7 @@ def figures_of_logs(
         curves |= {_of_which(each): each for each in reading.collectives}
         if reading.steady is not None:
             run, notes = measured_run(reading, layout)
+            check_gpu(reading, run)
             runs.append(run)
             lines += [f"  {run_line(run)}", *(f"  {note}" for note in notes)]
     _check_one_gpu(gpus)
@@ -78,21 +80,37 @@ def machine_of_logs(figures: LogFigures, known: Machine | None = None) -> Machin
     Raises:
         InvalidInputError: the logs are of other GPUs than the machine, or do not say of which.
     """
-    if known is not None and figures.gpu and figures.gpu != gpu_name(known.cluster.gpu):
+    of_known = known.cluster.gpu if known else ""
+    if figures.gpu and of_known and likeness(figures.gpu, of_known) != Likeness.SAME:
         raise InvalidInputError(
-            f"the logs are of {figures.gpu}, and the machine of {known.cluster.gpu}",
+            f"the logs are of {figures.gpu}, and the machine of {of_known}",
             hint="a machine has a file of its own",
             field="--machine",
         )
     machine = known or _hardware_alone(figures)
     if figures.runs:
-        machine = machine_of_runs(figures.runs, known)
+        machine = machine_of_runs(unrepeated(figures.runs, known), known)
     curves = {_of_which(each): each for each in (*machine.collectives, *figures.collectives)}
     return replace(
         machine,
         collectives=tuple(curves.values()),
         software={**machine.software, **figures.software},
     )
+
+
+def check_gpu(reading: Reading, run: MeasuredRun) -> None:
+    """Refuse what a log of one kind of GPU would say of another.
+
+    Raises:
+        InvalidInputError: the log and the layout name different kinds.
+    """
+    given = (run.request.get("cluster") or {}).get("gpu")
+    if given and reading.gpu and likeness(reading.gpu, str(given)) == Likeness.OTHER:
+        raise InvalidInputError(
+            f"{shown(reading.file)} is of {reading.gpu}, and the layout of {shown(str(given))}",
+            hint="name the GPU that the run was on: --layout '... --gpu NAME'",
+            field="--layout",
+        )
 
 
 def _hardware_alone(figures: LogFigures) -> Machine:
@@ -154,7 +172,8 @@ def _amount(reading: Reading) -> str:
 
 
 def _check_one_gpu(gpus: Mapping[str, str]) -> None:
-    if len(gpus) > 1:
+    names = list(gpus)
+    if any(likeness(name, names[0]) != Likeness.SAME for name in names[1:]):
         named = ", ".join(f"{shown(file)} of {gpu}" for gpu, file in list(gpus.items())[:3])
         raise InvalidInputError(
             f"the logs are of several kinds of GPU: {named}",

@@ -152,6 +152,19 @@ def machine_of_runs(runs: Sequence[MeasuredRun], known: Machine | None = None) -
     return Machine(created=created, cluster=hardware, planner=version("planner"), runs=tuple(runs))
 
 
+def unrepeated(runs: Sequence[MeasuredRun], known: Machine | None) -> tuple[MeasuredRun, ...]:
+    """Return the runs that are not in a machine yet, each once: one that is given twice is one run."""
+    found = {_identity(run): run for run in runs}
+    for run in known.runs if known else ():
+        found.pop(_identity(run), None)
+    return tuple(found.values())
+
+
+def _identity(run: MeasuredRun) -> str:
+    measured = (run.step_seconds, run.peak_bytes, run.reserved_bytes)
+    return json.dumps([dict(run.request), *measured], sort_keys=True, default=str)
+
+
 def _cluster_of(run: MeasuredRun, number: int) -> Cluster:
     try:
         return resolve_cluster(parse_request(run.request).cluster).cluster

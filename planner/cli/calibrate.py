@@ -7,12 +7,14 @@ A way is a flag of its own (`--runs FILE`; `--from LOG...` of logs; `--measure` 
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import click
 
 from planner.cli.measuring import measure_options, measured
 from planner.cli.output import color, terminal
+from planner.core.errors import InvalidInputError
 
 
 @click.command()
@@ -38,8 +40,9 @@ from planner.cli.output import color, terminal
 @click.option(
     "--output", "-o", metavar="FILE", default="machine.json", show_default=True, help="To write."
 )
+@click.option("--force", is_flag=True, help="Let --output replace an existing file.")
 @click.option("--json", "as_json", is_flag=True, help="Print the machine as JSON.")
-def calibrate(*, show: str | None, output: str, as_json: bool, **flags: Any) -> None:
+def calibrate(*, show: str | None, output: str, force: bool, as_json: bool, **flags: Any) -> None:
     """Write machine.json: what your machine was measured to do, for --machine of other commands.
 
     \b
@@ -56,6 +59,7 @@ def calibrate(*, show: str | None, output: str, as_json: bool, **flags: Any) -> 
     if show is not None:
         machine, checks = read_machine(show), None
     else:
+        _check_output(output, flags, force=force)
         machine, checks = anchored(_read(flags))
         write_machine(machine, output)
     if as_json:
@@ -78,6 +82,45 @@ def _read(flags: dict[str, Any]) -> Any:
     return replace(machine, name=name, created=today())
 
 
+def _check_output(output: str, flags: dict[str, Any], *, force: bool) -> None:
+    """Refuse to write over what is read, and over a file that nobody said may go.
+
+    Raises:
+        InvalidInputError: says what the file is.
+    """
+    runs = [getattr(flags["runs"], "name", "")]
+    inputs = (*runs, *flags["from"], *flags["more_logs"], *flags["layout"])
+    if any(_is_same_file(output, each) for each in inputs):
+        raise InvalidInputError(
+            f"{output} is read here: it would be lost",
+            hint="-o takes the machine file to write, such as machine.json",
+            field="--output",
+        )
+    is_added_to = flags["machine"] and _is_same_file(output, flags["machine"])
+    if force or is_added_to or not _is_file(output):
+        return
+    adds = f"--machine {output} adds to it, if it is a machine file; " * (not flags["machine"])
+    raise InvalidInputError(
+        f"{output} exists",
+        hint=f"{adds}--force replaces it, -o takes another name",
+        field="--output",
+    )
+
+
+def _is_file(name: str) -> bool:
+    try:
+        return Path(name).is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def _is_same_file(name: str, other: str) -> bool:
+    try:
+        return Path(name).samefile(other)
+    except (OSError, ValueError):
+        return False
+
+
 def today() -> str:
     """Return the date that a machine file is made on."""
     return datetime.now(UTC).date().isoformat()
@@ -85,11 +128,23 @@ def today() -> str:
 
 def _from_runs(flags: dict[str, Any]) -> Any:
     """Return the machine of timed runs."""
-    from planner.calibrate.runs import machine_of_runs, read_runs
+    from planner.calibrate.runs import machine_of_runs, read_runs, unrepeated
     from planner.machine.reading import read_machine
 
     known = read_machine(flags["machine"]) if flags["machine"] else None
-    return machine_of_runs(read_runs(flags["runs"]), known)
+    runs = read_runs(flags["runs"])
+    machine = machine_of_runs(unrepeated(runs, known), known)
+    _say_repeats(len(runs), machine, known)
+    return machine
+
+
+def _say_repeats(given: int, machine: Any, known: Any) -> None:
+    """Say how many of the runs given were there already."""
+    repeats = given + (len(known.runs) if known else 0) - len(machine.runs)
+    if repeats:
+        click.echo(
+            f"{repeats} of {given} runs given are there already: not counted twice", err=True
+        )
 
 
 def _from_logs(flags: dict[str, Any]) -> Any:
@@ -104,7 +159,9 @@ def _from_logs(flags: dict[str, Any]) -> Any:
     figures = figures_of_logs(zip(readings, layouts_of(flags["layout"], readings), strict=True))
     for line in figures.lines:
         click.echo(line, err=True)
-    return machine_of_logs(figures, known)
+    machine = machine_of_logs(figures, known)
+    _say_repeats(len(figures.runs), machine, known)
+    return machine
 
 
 _WAYS = {"runs": _from_runs, "from": _from_logs, "measure": measured}

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from planner.cli.output import EXIT_BROKEN, color, say, terminal
 from planner.core.errors import InvalidInputError
@@ -44,7 +45,7 @@ _HERE = 3
 def verify(given: str, format_name: str, *, as_json: bool, **flags: Any) -> None:
     """Run the launch files in DIR for a few steps, or read the LOG of a run, and compare with the plan.
 
-    It passes at 95 % of the planned speed, with memory inside the planned range. Exits 4 where it
+    It passes at 95 % of the planned speed, with no more memory than planned. Exits 4 where it
     does not pass, 2 where the log or the plan cannot be read.
     """
     from planner.verify.formats import as_json as json_of
@@ -76,7 +77,9 @@ def _verdict(given: str, flags: dict[str, Any]) -> Any:
             field="--trace",
         )
     if not _is_folder(given):
-        return judge(read_planned(flags["plan"] or _plan_of(given)), read_log(given), trace)
+        _check_flags(flags)
+        reading = read_log(given)
+        return judge(read_planned(flags["plan"] or _plan_of(given)), reading, trace)
     planned = read_planned(given)
     raw = run_bundle(
         planned,
@@ -86,6 +89,22 @@ def _verdict(given: str, flags: dict[str, Any]) -> Any:
         show=lambda line: click.echo(line, err=True),
     )
     return judge(planned, read_log_bytes(given, raw), trace)
+
+
+def _check_flags(flags: dict[str, Any]) -> None:
+    """Refuse flags of running a folder where a log is read."""
+    source = click.get_current_context().get_parameter_source
+    given = [
+        f"--{'cpu' if name == 'on_cpus' else name}"
+        for name in ("steps", "target", "on_cpus")
+        if name in flags and source(name) not in {ParameterSource.DEFAULT, None}
+    ]
+    if given:
+        raise InvalidInputError(
+            f"{' and '.join(given)}: of running a folder, and this is a log",
+            hint="planner verify DIR runs the launch files of DIR",
+            field=given[0],
+        )
 
 
 def _is_folder(given: str) -> bool:
@@ -113,10 +132,12 @@ def _plan_of(log: str) -> str:
 
 def _append(file: str, verdict: Any) -> None:
     """Add the run to a machine.json."""
+    from planner.calibrate.from_logs import check_gpu
     from planner.verify.machine_file import append_run
 
     if verdict.run is None or (verdict.reading.gpu == "cpu" and not verdict.planned.is_of_cpus):
         say([f"{file} stays as it was: the run says nothing of the plan's machine"])
         return
+    check_gpu(verdict.reading, verdict.run)
     runs = append_run(file, verdict.planned, verdict.run)
     say([f"{file} has {runs} run{'s' if runs > 1 else ''} now"])

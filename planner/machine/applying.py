@@ -210,6 +210,8 @@ def _narrowed_gpu(cluster: Cluster, share: float) -> Cluster:
 def _reserving(framework: Framework, machine: Machine) -> Framework:
     """Return the framework with what a process of this machine takes of a GPU besides."""
     anchor = machine.anchors.memory
+    if machine.cluster.gpu.startswith("cpu"):  # no CUDA there
+        framework = replace(framework, device=replace(framework.device, context_bytes=0.0))
     if anchor is None:
         return framework
     held = max(0.0, framework.device.context_bytes + anchor.more_bytes)

@@ -105,8 +105,16 @@ def _sentence(verdict: Verdict) -> str:
         return f"FAIL: {'; '.join(each for each in failed if each)}"
     judged = [check.name for check in verdict.checks if check.passed]
     words = "as fast as planned" if "step" in judged else "ran"
-    memory = ", its memory in the planned range" if {"allocated", "reserved"} & {*judged} else ""
+    memory = f", {_memory_words(verdict)}" if {"allocated", "reserved"} & {*judged} else ""
     return f"PASS: {words}{memory}"
+
+
+def _memory_words(verdict: Verdict) -> str:
+    below = any(
+        check.unit == "bytes" and check.passed and (check.measured or 0.0) < check.planned.low
+        for check in verdict.checks
+    )
+    return "with less memory than planned" if below else "its memory in the planned range"
 
 
 def _failure(check: Check) -> str:
@@ -117,8 +125,7 @@ def _failure(check: Check) -> str:
         return f"a step is {pace} than planned" if " as " not in pace else f"a step takes {pace}"
     if check.unit != "bytes":
         return ""  # the step says it
-    side = "more" if check.measured > check.planned.high else "less"
-    return f"{side} memory {check.name} than planned"
+    return f"more memory {check.name} than planned"
 
 
 def _rows(verdict: Verdict) -> list[tuple[str, ...]]:
@@ -127,7 +134,8 @@ def _rows(verdict: Verdict) -> list[tuple[str, ...]]:
 
 def _cells(check: Check) -> tuple[str, ...]:
     show, planned = _SHOWN[check.unit], check.planned
-    measured = "not in the log" if check.measured is None else show(check.measured)
+    unsaid = "ran out" if check.name == "memory" else "not in the log"
+    measured = unsaid if check.measured is None else show(check.measured)
     name = f"{check.name} {check.note}" if check.note and check.measured is not None else check.name
     reach = f"{show(planned.low)} to {show(planned.high)}" if planned.low < planned.high else ""
     return name, measured, show(planned.likely), reach, _MARKS[check.passed]

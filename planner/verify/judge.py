@@ -12,6 +12,8 @@ from planner.verify.reasons import Part, Reason, parts, reasons
 
 FAST_ENOUGH = 0.95
 """Of the planned speed."""
+_ROUNDED = 0.01
+"""By which the plan's own tokens per second may differ where they are printed."""
 _UNSTEADY = 0.1
 """Half the span of the middle half of the steps, from which a median says little."""
 _RANK_0 = ("the planner's script", "DeepSpeed", "torchtitan", "nanotron")
@@ -64,9 +66,11 @@ def judge(planned: Planned, reading: Reading, trace: Reading | None = None) -> V
     Raises:
         InvalidInputError: the log is of another layout than the plan, or says nothing of a run.
     """
+    _check_kind(reading)
     if reading.ran_out:
         return _ran_out(planned, reading)
-    run, remarks = measured_run(reading, planned.request)
+    _check_plan(planned, reading)
+    run, remarks = _measured(planned, reading)
     if run.step_seconds is None:
         why = reading.notes[0] if reading.notes else "none of its lines has a step's time"
         raise InvalidInputError(
@@ -81,6 +85,8 @@ def judge(planned: Planned, reading: Reading, trace: Reading | None = None) -> V
             f"the run was on CPUs and the plan is for {planned.gpu}: that its files run is all that this shows"
         )
     checks = _checks(planned, reading, run, is_comparable=is_comparable)
+    if is_comparable:
+        notes += _below(checks)
     busy = (trace or reading).busy
     traced = () if busy is None else tuple(map(_traced, parts(planned, busy)))
     return Verdict(
@@ -93,6 +99,57 @@ def judge(planned: Planned, reading: Reading, trace: Reading | None = None) -> V
         ),
         notes=tuple(notes),
     )
+
+
+def _check_kind(reading: Reading) -> None:
+    """Refuse a log of exchanges, which no plan is compared with."""
+    if reading.collectives:
+        raise InvalidInputError(
+            f"{reading.file} ({reading.kind}) is of links, not of a run",
+            hint=f"planner calibrate --from {reading.file} takes it",
+            field="LOG",
+        )
+
+
+def _check_plan(planned: Planned, reading: Reading) -> None:
+    """Refuse the log of a script that another plan wrote: it prints what its plan says."""
+    log, own = reading.log, planned.tokens_per_second
+    said = log.planned_rate if log and log.world_size in {None, planned.ranks} else None
+    if own and said and abs(said / own - 1) > _ROUNDED:
+        raise InvalidInputError(
+            f"{reading.file} is of another plan: its own says {said:,.0f} tokens/s, and this one {own:,.0f}",
+            hint="--plan DIR, the folder whose launch.sh wrote the log",
+            field="--plan",
+        )
+
+
+def _measured(planned: Planned, reading: Reading) -> tuple[MeasuredRun, tuple[str, ...]]:
+    """Return the run, measured against the plan's request; of what contradicts it the plan is named."""
+    try:
+        return measured_run(reading, planned.request)
+    except InvalidInputError as error:
+        if error.field != "--layout":
+            raise
+        raise InvalidInputError(
+            error.message, hint="--plan DIR, the plan of the run that wrote the log", field="--plan"
+        ) from None
+
+
+def _below(checks: tuple[Check, ...]) -> list[str]:
+    """Say what is far below its range: no failure, and a reason to look."""
+    notes = []
+    for check in checks:
+        if check.measured is None or check.measured >= check.planned.low:
+            continue
+        if check.unit == "bytes":
+            notes.append(
+                f"less memory {check.name} than planned: a larger micro-batch, or less recompute, may fit"
+            )
+        elif check.name == "step":
+            notes.append(
+                "a step is faster than its whole range: was it the plan's batch and sequence length?"
+            )
+    return notes
 
 
 def _checks(
@@ -126,7 +183,7 @@ def _memory(
 ) -> Check:
     passed = None
     if measured is not None and is_comparable:
-        passed = planned.low <= measured <= planned.high
+        passed = measured <= planned.high
     return Check(
         name=name, unit="bytes", measured=measured, planned=planned, passed=passed, note=note
     )
@@ -154,9 +211,25 @@ def _ran_out(planned: Planned, reading: Reading) -> Verdict:
         planned=planned,
         reading=reading,
         run=None,
-        checks=(check,),
+        checks=(check, *_until_then(planned, reading)),
         reasons=reasons(planned, {"memory": None}, None),
         notes=reading.notes,
+    )
+
+
+def _until_then(planned: Planned, reading: Reading) -> tuple[Check, ...]:
+    """Return the memory that a run said it had before it ran out: shown, not judged."""
+    log = reading.log
+    said = (
+        ("allocated", log.peak_bytes if log else None, planned.peak_bytes),
+        ("reserved", log.reserved_bytes if log else None, planned.reserved_bytes),
+    )
+    return tuple(
+        Check(
+            name=name, unit="bytes", measured=measured, planned=amounts, passed=None, note="before"
+        )
+        for name, measured, amounts in said
+        if measured is not None
     )
 
 

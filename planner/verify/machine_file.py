@@ -6,6 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from planner.calibrate.anchors import anchored
+from planner.calibrate.runs import unrepeated
 from planner.core.errors import InvalidInputError
 from planner.machine.document import Hardware, Machine, MeasuredRun
 from planner.machine.reading import read_machine
@@ -15,6 +16,8 @@ from planner.verify.planned import Planned
 
 def append_run(file: str, planned: Planned, run: MeasuredRun) -> int:
     """Add a run to a machine.json, or begin one, and make its anchors; return how many runs it has then.
+
+    A run that it has already is not added.
 
     Raises:
         InvalidInputError: the file is of other GPUs, or cannot be read or written.
@@ -32,6 +35,6 @@ def append_run(file: str, planned: Planned, run: MeasuredRun) -> int:
     else:
         today = datetime.now(UTC).date().isoformat()
         machine = Machine(created=today, cluster=of_plan, planner=version("planner"))
-    added, _ = anchored(replace(machine, runs=(*machine.runs, run)))
+    added, _ = anchored(replace(machine, runs=(*machine.runs, *unrepeated([run], machine))))
     write_machine(added, file)
     return len(added.runs)

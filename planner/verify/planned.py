@@ -43,6 +43,8 @@ class Planned:
     stages: int
     """Of the pipeline."""
     tokens_per_step: int
+    tokens_per_second: float
+    """Of all ranks, padding too, as launch files print it; 0 where the plan does not say it."""
     step_seconds: Range
     peak_bytes: Range
     """Allocated, on the fullest rank."""
@@ -102,6 +104,9 @@ def _planned(given: str, folder: Path | None, plan: dict[str, Any]) -> Planned:
         nodes=_count(cluster["nodes"]),
         stages=len(memory["stages"]),
         tokens_per_step=_count(recipe["sequence_length"]) * _count(recipe["global_batch_size"]),
+        tokens_per_second=_amount(chosen.get("tokens_per_second_per_gpu") or 0.0)
+        * _count(cluster["world_size"])
+        / (1 - (recipe.get("padding_share") or 0.0)),
         step_seconds=Range(
             low=_amount(time["low_seconds"], above=0.0),
             likely=_amount(time["step_seconds"], above=0.0),

@@ -157,3 +157,10 @@ def test_a_run_in_other_units_is_refused(measured: dict[str, Any], says: str) ->
     with pytest.raises(InvalidInputError) as refusal:
         anchored(machine_of_runs([run]))
     assert says in refusal.value.message
+
+
+@pytest.mark.parametrize("slower", [1.2, 6.0])
+def test_a_single_run_left_out_is_what_the_catalogue_says(slower: float) -> None:
+    run = MeasuredRun(request=EXCHANGING, step_seconds=slower * _steps(EXCHANGING)[0])
+    _, (check,) = anchored(machine_of_runs([run]))
+    assert check.left_out_seconds == pytest.approx(check.before_seconds)

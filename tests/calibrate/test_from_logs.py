@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from planner.calibrate.from_logs import figures_of_logs
+from planner.calibrate.logs.gpus import Likeness, likeness
 from planner.calibrate.logs.reading import Reading, read_log_bytes
 from planner.cli import cli
 from planner.cli.layouts import read_layout
@@ -141,7 +142,7 @@ def test_each_run_may_have_a_layout_of_its_own(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     runs = read_machine("machine.json").runs
     assert [run.request["strategy"]["micro_batch_size"] for run in runs] == [8, 4]
-    three = calibrate(tmp_path, *logs, *("--layout", LAYOUT) * 3)
+    three = calibrate(tmp_path, *logs, *("--layout", LAYOUT) * 3, "--force")
     assert isinstance(three.exception, InvalidInputError)
     assert "3 layouts for 2 logs of runs" in three.exception.message
 
@@ -150,3 +151,62 @@ def test_logs_without_their_flag_are_asked_for(tmp_path: Path) -> None:
     result = calibrate(tmp_path, "run.log")
     assert result.exit_code == 2
     assert "--from" in result.output
+
+
+def test_nothing_is_written_over_that_nobody_named(tmp_path: Path) -> None:
+    first = ("--from", "run.log", "--layout", LAYOUT)
+    assert calibrate(tmp_path, *first).exit_code == 0
+    written = Path("machine.json").read_bytes()
+    again = calibrate(tmp_path, *first)
+    assert isinstance(again.exception, InvalidInputError)
+    assert "--machine machine.json adds to it" in again.exception.hint
+    assert Path("machine.json").read_bytes() == written
+    for force in ((), ("--force",)):
+        over = CliRunner().invoke(cli, ["calibrate", *first, "-o", "run.log", *force])
+        assert isinstance(over.exception, InvalidInputError)
+        assert "run.log is read here" in over.exception.message
+    assert calibrate(tmp_path, *first, "--force").exit_code == 0
+
+
+def titan(gpu: str) -> str:
+    return log_samples.torchtitan().replace("NVIDIA H100 80GB HBM3", gpu)
+
+
+@pytest.mark.parametrize(
+    ("logged", "named", "relation"),
+    [
+        ("NVIDIA H100", "h100-sxm-96gb", Likeness.SAME),
+        ("NVIDIA H100 80GB HBM3", "h100", Likeness.SAME),
+        ("NVIDIA H100 PCIe", "h100", Likeness.VARIANT),
+        ("NVIDIA H100", "a100", Likeness.OTHER),
+        ("NVIDIA GeForce RTX 4090", "rtx-3090", Likeness.OTHER),
+        ("NVIDIA A100-SXM4-80GB", "a10", Likeness.OTHER),
+        ("cpu", "l40s", Likeness.OTHER),
+        ("Fancy 9000", "l40s", Likeness.UNKNOWN),
+    ],
+)
+def test_a_gpu_is_known_by_its_kind(logged: str, named: str, relation: Likeness) -> None:
+    assert likeness(logged, named) == relation
+
+
+def test_a_log_of_one_gpu_says_nothing_of_another(tmp_path: Path) -> None:
+    (tmp_path / "titan.log").write_text(titan("NVIDIA H100"))
+    layout = "meta-llama/Llama-2-7b-hf --gpus 8 --strategy zero-3 --tp 2 --gpu "
+    first = ("--from", "titan.log", "--layout")
+    other = calibrate(tmp_path, *first, layout + "a100")
+    assert isinstance(other.exception, InvalidInputError)
+    assert "is of NVIDIA H100, and the layout of a100" in other.exception.message
+    made = calibrate(tmp_path, *first, layout + "h100-sxm-96gb")
+    assert made.exit_code == 0, made.output
+    assert "and the layout of" not in made.stderr
+    more = calibrate(tmp_path, *first, layout + "h100-sxm-96gb", "--machine", "machine.json")
+    assert more.exit_code == 0, more.output
+
+
+def test_a_log_that_is_given_twice_is_one_run(tmp_path: Path) -> None:
+    made = calibrate(tmp_path, "--from", "run.log", "slow.log", "run.log", "--layout", LAYOUT)
+    assert made.exit_code == 0, made.output
+    assert "1 of 3 runs given are there already" in made.stderr
+    seconds = [run.step_seconds for run in read_machine("machine.json").runs]
+    assert len(seconds) == 2
+    assert seconds[1] == pytest.approx(0.7)

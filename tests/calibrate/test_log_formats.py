@@ -305,3 +305,86 @@ def test_of_a_log_that_is_too_long_the_first_part_is_read(monkeypatch: pytest.Mo
         reading = read_log_bytes("run.log", raw)
         assert reading.steady is not None
         assert "longer than is read" in reading.notes[-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "of_16"),
+    [
+        (
+            (
+                "{{'train_runtime': 25.4, 'train_samples_per_second': {}, 'train_steps_per_second':"
+                " 7.874, 'epoch': 1.0}}"
+            ),
+            125.98,
+        ),
+        (
+            (
+                '{{"global_step": 200, "log_history": [{{"step": 200, "epoch": 1.0, "train_runtime":'
+                ' 25.4, "train_samples_per_second": {}, "train_steps_per_second": 7.874}}]}}'
+            ),
+            125.98,
+        ),
+        (
+            "iteration: 1 / 9 | elapsed_time_per_iteration_ms: 127 | global_batch_size: {} | x: 1",
+            16,
+        ),
+        (
+            (
+                "global_step=8.000, consumed_samples=100.0, train_step_timing in s=0.127\n"
+                "global_step=9.000, consumed_samples=1{}.0, train_step_timing in s=0.127"
+            ),
+            16,
+        ),
+        (
+            "completed step: 3, seconds: 0.127, Tokens/s/device: 1000000, total_weights: {}, loss: 1",
+            0,
+        ),
+        ("completed step: 3, seconds: 0.127, total_weights: {}, loss: 1", 8190),
+    ],
+)
+def test_steps_of_another_batch_are_refused(text: str, of_16: float) -> None:
+    if of_16:
+        assert measured_run(read(text.format(of_16)), GPT2)[0].step_seconds
+    with pytest.raises(InvalidInputError, match=r"says .*, and the layout"):
+        measured_run(read(text.format(4 * of_16)), GPT2)
+
+
+def test_the_model_is_the_one_that_the_log_names() -> None:
+    layout = {**LLAMA, "cluster": {"gpu": "h100", "gpus_per_node": 8}}
+    table = "  num_layers ........ 32\n  hidden_size ....... 4096\n  ffn_hidden_size ... 11008\n"
+    assert measured_run(read(table + log_samples.megatron()), layout)
+    titan = "Model llama3 8B size: 6,738,415,616 total parameters\n" + log_samples.torchtitan()
+    assert measured_run(read(titan), layout)
+    larger = {**layout, "model": "meta-llama/Llama-3.1-8B"}
+    with pytest.raises(InvalidInputError, match=r"says ffn_hidden_size 11008, .*Llama-3\.1-8B"):
+        measured_run(read(table + log_samples.megatron()), larger)
+    other = titan.replace("6,738,415,616", "8,030,261,248")
+    with pytest.raises(InvalidInputError, match="says 8,030,261,248 parameters"):
+        measured_run(read(other), layout)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "gpus", "said"),
+    [
+        ({"family": "zero-2"}, 2, "says zero_stage 3, and the layout zero-2"),
+        ({"family": "zero-3"}, 4, "says world_size 2, and the layout 4 ranks"),
+        ({"family": "zero-3"}, 2, ""),
+        ({"family": "zero-3", "tensor_parallel_size": 2}, 4, ""),
+    ],
+)
+def test_what_flags_say_of_deepspeed_is_what_its_log_says(
+    strategy: dict[str, Any], gpus: int, said: str
+) -> None:
+    head = "[2026-11-01 10:00:00,000] [INFO] [config.py:1003:print]"
+    reading = read(f"{head}   world_size ................... 2\n" + log_samples.deepspeed())
+    layout = {
+        "model": "gpt2",
+        "cluster": {"gpu": "l40s", "gpus_per_node": gpus},
+        "recipe": {"sequence_length": 512},
+        "strategy": strategy,
+    }
+    if not said:
+        assert measured_run(reading, layout)[0].step_seconds
+        return
+    with pytest.raises(InvalidInputError, match=said):
+        measured_run(reading, layout)

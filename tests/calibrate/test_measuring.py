@@ -96,6 +96,8 @@ def test_without_time_nothing_but_what_is_short_is_measured(tmp_path: Path) -> N
     machine = read_machine(tmp_path / "machine.json")
     assert not machine.gemm
     assert "left out: 3 fp32 matmuls" in done.stderr
+    assert "wrote" not in done.stderr
+    assert machine.cluster.memory_bytes
     assert json.loads((tmp_path / "machine.json").read_text())["cluster"]["gpu"] == "cpu"
 
 

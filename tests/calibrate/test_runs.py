@@ -104,10 +104,12 @@ def test_the_command_writes_a_machine_that_other_commands_take(tmp_path: Path) -
 
 def test_a_machine_file_is_added_to(tmp_path: Path) -> None:
     file = str(tmp_path / "machine.json")
-    for _ in range(2):
+    for seconds, runs in ((0.5, 1), (0.6, 2), (0.5, 2)):
         known = ["--machine", file] if Path(file).exists() else []
-        _planner("calibrate", "--runs", "-", "-o", file, *known, given=_line())
-    assert len(read_machine(file).runs) == 2
+        line = _line(step_seconds=seconds)
+        made = _planner("calibrate", "--runs", "-", "-o", file, *known, given=line)
+        assert len(read_machine(file).runs) == runs
+    assert "1 of 1 runs given are there already: not counted twice" in made.stderr
 
 
 def test_a_command_without_anything_to_calibrate_from_says_what_there_is() -> None:

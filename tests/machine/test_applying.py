@@ -171,6 +171,7 @@ def test_a_card_that_no_record_has_is_what_its_file_says() -> None:
     resolved = _resolved(CORES)
     gpu = resolved.job.cluster.gpu
     assert (gpu.name, gpu.memory_bytes) == ("cpu", 2**34)
+    assert _resolved(CORES).job.framework.device.context_bytes == 0
     assert gpu.peak_flops["fp32"] == pytest.approx(2 * 512**3 / 6e-3 / 0.9)
     assert not any("memory one cpu has" in note for note in resolved.notes)
     unsaid = CORES | {"cluster": {"gpu": "cpu", "gpus_per_node": 2}}

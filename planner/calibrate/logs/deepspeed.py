@@ -17,6 +17,7 @@ def _stage(text: str) -> int | None:
 _CONFIG = Facts(
     pattern=re.compile(r"(?:^|\s)(?P<name>[a-z_]{1,60}) \.* (?P<value>\S+)$"),
     fields={
+        "world_size": ("data_ranks", count),
         "train_batch_size": ("recipe.global_batch_size", count),
         "train_micro_batch_size_per_gpu": ("strategy.micro_batch_size", count),
         "gradient_accumulation_steps": ("strategy.gradient_accumulation_steps", count),

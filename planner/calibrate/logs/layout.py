@@ -1,15 +1,19 @@
 """What a log says of its run, and what else is given -> the run as machine.json has it."""
 
 import copy
+import math
 from collections.abc import Mapping
 from typing import Any
 
+from planner.calibrate.logs.gpus import Likeness, likeness
+from planner.calibrate.logs.model_sizes import other_model
+from planner.calibrate.logs.per_step import other_batch
 from planner.calibrate.logs.reading import Reading
 from planner.calibrate.logs.text import shown
-from planner.core.errors import InvalidInputError, PlannerError
+from planner.core.errors import InvalidInputError
 from planner.core.units import format_ranks
 from planner.machine.document import MeasuredRun
-from planner.request.cluster import ClusterRequest, resolve_cluster
+from planner.request.family import family_fields
 from planner.request.schema import parse_request
 
 ONE_NODE = 8
@@ -41,6 +45,9 @@ def measured_run(
     notes = _merge(request, reading)
     _check(request, reading)
     parse_request(request)
+    _check_data_ranks(request, reading)
+    _check_batch(request, reading)
+    _check_model(request, reading)
     log = reading.log
     run = MeasuredRun(
         request=request,
@@ -72,14 +79,6 @@ def step_seconds(reading: Reading, request: Mapping[str, Any]) -> float | None:
     return float(tokens / value / ranks)
 
 
-def gpu_name(gpu: str) -> str:
-    """Return what the catalogue calls a GPU that a log names; the log's own name where it is not known."""
-    try:
-        return resolve_cluster(ClusterRequest(gpu=gpu)).cluster.gpu.name
-    except (PlannerError, ValueError):
-        return gpu
-
-
 def _merge(request: dict[str, Any], reading: Reading) -> tuple[str, ...]:
     """Fill the request with what the log says; return what was taken for granted."""
     log = reading.log
@@ -92,15 +91,38 @@ def _merge(request: dict[str, Any], reading: Reading) -> tuple[str, ...]:
             fields[name] = value
         elif fields[name] != value and name != "framework":
             raise _contradiction(reading, f"{name} {value}", f"{fields[name]}")
+    _check_stage(request.get("strategy") or {}, reading)
     cluster, notes = request.setdefault("cluster", {}), list[str]()
     given = cluster.get("gpu")
     if reading.gpu not in {"", "cpu"}:
         if given is None and not {"instance", "topology"} & cluster.keys():
             cluster["gpu"] = reading.gpu
-        elif given is not None and gpu_name(given) != gpu_name(reading.gpu):
+        elif given is not None and likeness(reading.gpu, str(given)) != Likeness.SAME:
             notes.append(f"the log is of {reading.gpu}, and the layout of {shown(str(given))}")
     _take_ranks(log.world_size, cluster, reading, notes)
     return tuple(notes)
+
+
+def _check_stage(strategy: Mapping[str, Any], reading: Reading) -> None:
+    """Refuse a ZeRO stage of the log that the layout's family of strategies does not have."""
+    said = reading.log.said.get("strategy.zero_stage") if reading.log else None
+    family = str(strategy.get("family") or "")
+    if said is None or not family.startswith(("zero", "ddp")):
+        return
+    pinned = family_fields(family).get("zero_stage")
+    if pinned not in {None, said}:
+        raise _contradiction(reading, f"zero_stage {said}", family)
+
+
+def _check_data_ranks(request: Mapping[str, Any], reading: Reading) -> None:
+    """Refuse a layout of other ranks than the log's, which may be those of data parallelism alone."""
+    said = reading.log.data_ranks if reading.log else None
+    strategy, ranks = request.get("strategy") or {}, _ranks(request)
+    inner = math.prod(
+        strategy.get(f"{name}_parallel_size") or 1 for name in ("tensor", "pipeline", "context")
+    )
+    if said is not None and ranks not in {said, said * inner}:
+        raise _contradiction(reading, f"world_size {said}", format_ranks(ranks))
 
 
 def _take_ranks(
@@ -146,6 +168,28 @@ def _check(request: Mapping[str, Any], reading: Reading) -> None:
             hint=f"--layout '{' '.join(missing)}', with --tp, --pp and --strategy as it ran; or --layout plan.json",
             field="--layout",
         )
+
+
+def _check_batch(request: Mapping[str, Any], reading: Reading) -> None:
+    """Refuse a layout whose step holds more or less than the log's."""
+    batch = _batch(request, reading)
+    for said in reading.log.per_step if reading.log else ():
+        if other := other_batch(said, batch, request, _ranks(request)):
+            of = (
+                batch
+                if other.startswith("global")
+                else batch * request["recipe"]["sequence_length"]
+            )
+            planned = f"{of / _ranks(request) if 'rank' in other else of:,.0f}"
+            raise _contradiction(reading, other, planned)
+
+
+def _check_model(request: Mapping[str, Any], reading: Reading) -> None:
+    """Refuse a layout whose model has other sizes than the log's."""
+    if reading.log and reading.log.model_sizes:
+        other = other_model(reading.log.model_sizes, request["model"])
+        if other is not None:
+            raise _contradiction(reading, *other)
 
 
 def _implied_batch(request: Mapping[str, Any], reading: Reading) -> int | None:

@@ -35,6 +35,9 @@ ARGUMENTS = Facts(
         "micro_batch_size": ("strategy.micro_batch_size", count),
         "global_batch_size": ("recipe.global_batch_size", count),
         "seq_length": ("recipe.sequence_length", count),
+        "num_layers": ("model.num_layers", count),
+        "hidden_size": ("model.hidden_size", count),
+        "ffn_hidden_size": ("model.ffn_hidden_size", count),
     },
 )
 

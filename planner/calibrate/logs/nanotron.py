@@ -1,8 +1,10 @@
 """nanotron: a line per step in figures of three digits, the batch before the first."""
 
 import re
+from collections.abc import Sequence
 
-from planner.calibrate.logs.steps import Facts, LineFormat, count, numbered
+from planner.calibrate.logs.per_step import PerStep
+from planner.calibrate.logs.steps import Facts, LineFormat, count, number, numbered
 
 _START = Facts(
     pattern=re.compile(
@@ -25,6 +27,15 @@ _PARALLELISM = Facts(
         "expert_parallel_size": ("strategy.expert_parallel_size", count),
     },
 )
+_BATCH = numbered("global_batch_size: ", r" \|")
+
+
+def _per_step(lines: Sequence[str]) -> tuple[PerStep, ...]:
+    """Return the last step's batch, in figures of three digits; releases count sequences or tokens."""
+    batch = _BATCH.search(lines[-1]) if lines else None
+    amount = number(batch[1]) if batch else None
+    return () if amount is None else (PerStep(amount=amount, of="either"),)
+
 
 NANOTRON = LineFormat(
     name="nanotron",
@@ -37,5 +48,6 @@ NANOTRON = LineFormat(
     peak=numbered("Peak allocated:? ", "MiB"),
     reserved=numbered("Peak reserved:? ", "MiB"),
     memory_unit=2.0**20,
+    per_step=_per_step,
 )
 """Source: huggingface/nanotron, src/nanotron/trainer.py `train_step_logs`, logging/base.py `human_format`."""

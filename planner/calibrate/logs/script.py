@@ -18,6 +18,7 @@ _LINES = LineFormat(
     peak=numbered("peak ", " GiB"),
     unit="tokens/s",
 )
+_PLANNED = numbered(r"tokens/s \(plan ", r"\)")
 _RATE = "tokens_per_second"
 _GIB = 2.0**30
 
@@ -36,6 +37,8 @@ class Script:
         has_records = any(map(_is_record, lines))
         log = _LINES.read([line for line in lines if not has_records or not _is_step(line)])
         for line in lines:
+            if planned := _PLANNED.search(line):
+                log.planned_rate = number(planned[1])
             if _is_step(line):
                 log.understood.add(line)  # where both are there, the records have all digits
             elif _is_record(line):

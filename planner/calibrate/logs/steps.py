@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Literal
 
+from planner.calibrate.logs.per_step import PerStep
+
 Unit = Literal["seconds", "tokens/s", "tokens/s per GPU", "samples/s"]
 
 LONGEST_STEP = 86_400.0
@@ -62,10 +64,18 @@ class StepLog:
     """By step; where several ranks say one, the slowest."""
     said: dict[str, Any] = field(default_factory=dict)
     """Fields of an estimate request, by path: recipe.global_batch_size."""
+    model_sizes: dict[str, int] = field(default_factory=dict)
+    """Of the model, by the log's names."""
     world_size: int | None = None
+    data_ranks: int | None = None
+    """Ranks by a log that counts those of data parallelism, where it is told of others."""
     tokens_per_step: int | None = None
+    per_step: tuple[PerStep, ...] = ()
+    """What its steps train on, as their own lines say it."""
     peak_bytes: float | None = None
     reserved_bytes: float | None = None
+    planned_rate: float | None = None
+    """Tokens per second that the planner's script says its plan has."""
     device: str = ""
     """What the ranks ran on, where the log says it; "cpu" for CPUs."""
     understood: set[str] = field(default_factory=set)
@@ -95,6 +105,12 @@ class StepLog:
             self.damaged.append(line)
             return
         self.understood.add(line)
+        if path.startswith("model."):
+            self.model_sizes[path.removeprefix("model.")] = value
+            return
+        if path == "data_ranks":
+            self.data_ranks = value
+            return
         before = self.world_size if path == "world_size" else self.said.get(path)
         if before is not None and before != value and self.values:
             self.notes.append(f"{len(self.values)} steps of an earlier run in it are left out")
@@ -123,7 +139,7 @@ class Facts:
 
     pattern: re.Pattern[str]
     fields: Mapping[str, tuple[str, Callable[[str], Any]]]
-    """Path in a request (or world_size), and how the value is read, by the log's name."""
+    """Path in a request (or world_size, data_ranks, or model. and a size), and how the value is read, by the log's name."""
     mark: str = ""
     """What a line holds that says them."""
     is_of_steps: bool = False
@@ -160,6 +176,8 @@ class LineFormat:
     """Whose first group is the memory allocated at the most."""
     reserved: re.Pattern[str] | None = None
     memory_unit: float = 2.0**30
+    per_step: Callable[[Sequence[str]], tuple[PerStep, ...]] | None = None
+    """What lines of steps say that one trains on."""
 
     def recognises(self, lines: Sequence[str]) -> bool:
         """Return whether some line is a step of this kind."""
@@ -176,6 +194,8 @@ class LineFormat:
             if is_step:
                 self._read_step(line, log)
             self._read_memory(line, log)
+        if self.per_step is not None:
+            log.per_step = self.per_step([line for line in lines if self.mark in line])
         return log
 
     def _read_step(self, line: str, log: StepLog) -> None:

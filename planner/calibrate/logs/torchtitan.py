@@ -35,6 +35,10 @@ _TRAINER = Facts(
     },
 )
 _TOKENS = re.compile(r"(?<!\d)(\d{1,15}) tokens per train step")
+_SIZE = Facts(
+    pattern=re.compile(r"\bsize: (?P<value>[\d,]{1,30}) (?P<name>total parameters)"),
+    fields={"total parameters": ("model.parameters", count)},
+)
 _CAPACITY = re.compile(r"(?:CUDA|HIP) capacity: (?P<name>.{1,80}?) with [\d.]{1,12}GiB memory")
 
 _LINES = LineFormat(
@@ -45,7 +49,7 @@ _LINES = LineFormat(
     reserved=numbered(r"memory:\s{0,20}", "GiB"),
     unit="tokens/s per GPU",
     said={"recipe.framework": "torchtitan"},
-    facts=(_MESH, _TRAINER),
+    facts=(_MESH, _TRAINER, _SIZE),
 )
 
 

@@ -5,10 +5,17 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from planner.calibrate.logs.per_step import PerStep
 from planner.calibrate.logs.steps import NUMBER, StepLog, count, number
 
 _END = re.compile(rf"'train_runtime': '?(?P<seconds>{NUMBER})'?", re.IGNORECASE)
 _STEPS_PER_SECOND = re.compile(rf"'train_steps_per_second': '?(?P<rate>{NUMBER})'?", re.IGNORECASE)
+_SAMPLES_PER_SECOND = re.compile(
+    rf"'train_samples_per_second': '?(?P<rate>{NUMBER})'?", re.IGNORECASE
+)
+_EPOCHS = re.compile(rf"'epoch': '?(?P<rate>{NUMBER})'?", re.IGNORECASE)
+_ROUNDED = 0.0005
+"""Of a rate, which has three decimals."""
 _SAID = re.compile(
     r"(?P<name>Instantaneous batch size per device"
     r"|Total train batch size \(w\. parallel, distributed & accumulation\)"
@@ -49,6 +56,8 @@ class Trainer:
                     log.say(path, count(said["value"]), line)
             if end := _END.search(line):
                 _take_end(end["seconds"], _rate(line), steps, line, log)
+                samples, epochs = _rate(line, _SAMPLES_PER_SECOND), _rate(line, _EPOCHS)
+                log.per_step = _per_step(samples, _rate(line), max(log.values, default=0), epochs)
         if not log.values and not log.damaged:
             log.notes.append(
                 "its lines of loss have no times, and its end (train_runtime) is not there"
@@ -71,9 +80,19 @@ def _steps(lines: Sequence[str]) -> int | None:
     return max(bars, default=None)
 
 
-def _rate(line: str) -> float | None:
-    match = _STEPS_PER_SECOND.search(line)
+def _rate(line: str, pattern: re.Pattern[str] = _STEPS_PER_SECOND) -> float | None:
+    match = pattern.search(line)
     return None if match is None else number(match["rate"])
+
+
+def _per_step(
+    samples: float | None, rate: float | None, steps: int, epochs: float | None
+) -> tuple[PerStep, ...]:
+    """Return samples per step: both rates are of the whole run; the last step of each epoch may hold fewer."""
+    if not samples or not rate or not steps:
+        return ()
+    apart = 0.01 + _ROUNDED / rate + _ROUNDED / samples + 2 * (epochs or 1.0) / steps
+    return (PerStep(amount=samples / rate, of="sequences", apart=apart),)
 
 
 def _take_end(seconds: str, rate: float | None, steps: int | None, line: str, log: StepLog) -> None:
@@ -108,6 +127,12 @@ class TrainerState:
                 total, step = number(str(record["train_runtime"])), count(str(record.get("step")))
                 mean = None if total is None or step is None else total / step
                 log.step(step or 0, "nan" if mean is None else repr(mean), line)
+                rates = [
+                    number(str(record.get(f"train_{name}_per_second")))
+                    for name in ("samples", "steps")
+                ]
+                epochs = number(str(record.get("epoch")))
+                log.per_step = _per_step(rates[0], rates[1], step or 0, epochs)
             else:
                 log.understood.add(line)
         if not log.values and not log.damaged:

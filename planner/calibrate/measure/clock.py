@@ -74,6 +74,11 @@ class Budget:
             remaining = max(0.0, self.end - time.monotonic())
             _show(f"{text}; at most {remaining:.0f} s to go", is_lasting=False)
 
+    def say(self, text: str) -> None:
+        """Say on stderr what is done."""
+        if self.is_shown:
+            _show(text, is_lasting=True)
+
     @contextmanager
     def trying(self, what: str) -> Iterator[None]:
         """Leave out what the device cannot do: too large for its memory, or not written for it."""

@@ -43,7 +43,8 @@ def measure(args: argparse.Namespace) -> None:
     machine = _machine(args, tasks, Clock(device), budget)
     if is_first:
         write_machine(machine, args.output)
-        budget.show(f"wrote {args.output}")
+        if _number("WORLD_SIZE", 1) > _number("LOCAL_WORLD_SIZE", 1):
+            budget.say(f"wrote {args.output}")  # of one node, who started it says where
     if dist.is_initialized():
         dist.barrier()
         dist.destroy_process_group()
@@ -104,6 +105,7 @@ def _machine(args: argparse.Namespace, tasks: Tasks, clock: Clock, budget: Budge
             gpu=CPU if is_cpu else torch.cuda.get_device_name(clock.device),
             gpus_per_node=local,
             nodes=world // local,
+            memory_bytes=_host_bytes() / local if is_cpu else None,
         ),
         gemm=kernels.matmuls(clock, tasks.matmuls, budget),
         attention=attention,
@@ -142,6 +144,10 @@ def _software(*, is_cpu: bool) -> dict[str, str]:
         with suppress(RuntimeError, AttributeError):
             found["nccl"] = ".".join(str(number) for number in version())
     return found
+
+
+def _host_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _version(package: str) -> str:

@@ -1,0 +1,53 @@
+"""How much a log says that one step trains on, beside its configuration -> whether the layout says the same."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Of = Literal["sequences", "tokens", "either", "tokens of a rank"]
+
+_MOST_APART = 0.4
+"""Of an amount; what is known no better says nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PerStep:
+    """One amount that a log says of every step."""
+
+    amount: float
+    of: Of
+    """What is counted; "either" where releases count sequences or tokens."""
+    apart: float = 0.01
+    """How far rounding may have moved it, as a fraction."""
+    is_least: bool = False
+    """Whether a step may hold more: tokens without loss are not counted."""
+
+
+def other_batch(said: PerStep, batch: int, request: Mapping[str, Any], ranks: int) -> str:
+    """Return what a log says of its step where the layout's is another; "" where it is the same.
+
+    Args:
+        said: by the log.
+        batch: sequences of the layout's step.
+        request: of the layout.
+        ranks: of the layout.
+    """
+    tokens = batch * request["recipe"]["sequence_length"]
+    planned = {
+        "sequences": (batch,),
+        "tokens": (tokens,),
+        "either": (batch, tokens),
+        "tokens of a rank": (tokens / ranks,),
+    }[said.of]
+    if said.apart > _MOST_APART or any(_is_same(said, each) for each in planned):
+        return ""
+    return (
+        f"global_batch_size {said.amount:.6g}"
+        if said.of in {"sequences", "either"}
+        else f"{said.amount:,.0f} {said.of} a step"
+    )
+
+
+def _is_same(said: PerStep, planned: float) -> bool:
+    low, high = said.amount * (1 - said.apart), said.amount * (1 + said.apart)
+    return low <= planned and (planned <= high or said.is_least)

@@ -129,8 +129,8 @@ def test_the_trainer_does_not_read_fsdp_config_without_fsdp(tmp_path: Path) -> N
     assert arguments.fsdp_plugin_args is None
 
 
-@pytest.mark.parametrize("name", sorted(trainer_fields().renamed))
-def test_a_renamed_field_is_gone(name: str) -> None:
+@pytest.mark.parametrize("name", sorted({*trainer_fields().renamed, *trainer_fields().removed}))
+def test_a_renamed_or_removed_field_is_gone(name: str) -> None:
     assert name not in {field.name for field in dataclasses.fields(TrainingArguments)}
 
 

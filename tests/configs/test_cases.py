@@ -75,3 +75,11 @@ def test_every_rule_has_a_case() -> None:
     read = tomllib.loads((HERE / "wrong.toml").read_text(encoding="utf-8"))["case"]
     fired = {each.split()[0] for case in read for each in case["expected"]}
     assert {rule.code for rule in RULES} - fired == set()
+
+
+def test_a_name_that_was_guessed_is_never_written() -> None:
+    for case in cases("wrong.toml"):
+        values = case.values[0]
+        for rule, fault in faults(setup_of(values, values["files"])):
+            if rule.code in {"CFG090", "CFG091"}:
+                assert fault.edit is None, fault.message

@@ -66,11 +66,9 @@ def _sections(config: Found) -> Iterator[Fault]:
             hint=f'"{setting.name}": {instead}',
         )
     said = config.get(f"{_ZERO}.stage")
-    if said is not None and isinstance(said.value, str | float) and said.whole is None:
-        if not said.is_auto:
-            yield Fault(
-                at=said, message=f"stage {short(said.value)} is no number", hint="0, 1, 2 or 3"
-            )
+    is_scalar = said is not None and isinstance(said.value, str | float) and not said.is_auto
+    if said is not None and is_scalar and said.whole is None:
+        yield Fault(at=said, message=f"stage {short(said.value)} is no number", hint="0, 1, 2 or 3")
 
 
 def _batches(config: Found) -> Iterator[Fault]:

@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Iterator
 
+from planner.doctor.scripts.ranks import is_divided
 from planner.doctor.scripts.reading import Called, Loop, Script
 from planner.doctor.scripts.spot import Spot
 
@@ -170,7 +171,8 @@ def every_process_loads_everything(script: Script) -> Iterator[Spot]:
         if isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call) and loop.iter.args:
             iterated = script.dotted(loop.iter.args[0])
         made = script.assigned(iterated, loop) if iterated else None
-        if isinstance(made, ast.Call) and script.dotted(made.func).endswith("DataLoader"):
+        is_loader = isinstance(made, ast.Call) and script.dotted(made.func).endswith("DataLoader")
+        if isinstance(made, ast.Call) and is_loader and not is_divided(script, made):
             yield Spot(
                 made,
                 f"{iterated} (line {loop.lineno}) gives the whole data to every process",

@@ -90,7 +90,7 @@ def look_at(content: bytes, file: str) -> tuple[Fault, ...]:
             line=spot.node.lineno,
             also=spot.also,
             message=spot.message,
-            fix=rule.fix,
+            fix=spot.fix or rule.fix,
         )
         for rule in RULES
         for spot in rule.look(script)

@@ -132,3 +132,12 @@ def test_nodes_have_no_nn_data_parallel() -> None:
     answer = ask("gpt2 --gpus 2 --nodes 2 --gpu a100 --global-batch-size 16")
     assert "nn.DataParallel" not in {way["name"] for way in answer["ways"]}
     assert answer["nn_data_parallel_exchanges"] == []
+
+
+def test_a_replica_that_does_not_fit_is_sent_to_suggest() -> None:
+    arguments = ["replicas", "meta-llama/Llama-2-70b-hf", "--gpus", "4", "--gpu", "a100-40gb"]
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == 3
+    assert "`planner suggest`" in result.stderr
+    assert "--method" not in result.stderr
+    assert "--nodes" not in result.stderr

@@ -83,3 +83,16 @@ def test_a_name_that_was_guessed_is_never_written() -> None:
         for rule, fault in faults(setup_of(values, values["files"])):
             if rule.code in {"CFG090", "CFG091"}:
                 assert fault.edit is None, fault.message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        ("save_strategy='epoch'", 'eval_strategy "epoch", as save_strategy'),
+        ("eval_strategy='epoch'", 'save_strategy "epoch", as eval_strategy'),
+    ],
+)
+def test_the_other_strategy_is_the_one_to_take(arguments: str, hint: str) -> None:
+    text = f"TrainingArguments(output_dir='o', load_best_model_at_end=True, {arguments})"
+    setup = Setup(found=recognise(text, "a.py"), texts={"a.py": text})
+    assert [fault.hint for rule, fault in faults(setup) if rule.code == "CFG060"] == [hint]

@@ -122,7 +122,8 @@ def main_is_not_guarded(script: Script) -> Iterator[Spot]:
 
     Why: a process that is spawned imports the module again, and starts processes again: "An attempt has been made to
     start a new process before the current process has finished its bootstrapping phase". Spawning is what macOS
-    and Windows do, and mp.spawn everywhere.
+    and Windows do, and mp.spawn everywhere; Linux does it from Python 3.14 on (forkserver). Under fork, which it
+    does before, a loader's workers are not concerned.
 
     Instead: put what runs into main(), and call it under `if __name__ == "__main__":`.
 
@@ -138,7 +139,8 @@ def main_is_not_guarded(script: Script) -> Iterator[Spot]:
         if call.last == "notebook_launcher" or not _is_at_top(script, call.node):
             continue
         yield Spot(
-            call.node, f'{call.last} starts processes outside of `if __name__ == "__main__":`'
+            call.node,
+            f'{call.last} starts processes outside of `if __name__ == "__main__":`, which fails under spawn and forkserver',
         )
         return
 

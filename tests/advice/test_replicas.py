@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from planner.cli import cli
+from planner.core.errors import NothingFitsError
 from planner.search.local_sgd import LocalSgd
 
 BERT = (
@@ -136,8 +137,8 @@ def test_nodes_have_no_nn_data_parallel() -> None:
 
 def test_a_replica_that_does_not_fit_is_sent_to_suggest() -> None:
     arguments = ["replicas", "meta-llama/Llama-2-70b-hf", "--gpus", "4", "--gpu", "a100-40gb"]
-    result = CliRunner().invoke(cli, arguments)
-    assert result.exit_code == 3
-    assert "`planner suggest`" in result.stderr
-    assert "--method" not in result.stderr
-    assert "--nodes" not in result.stderr
+    error = CliRunner().invoke(cli, arguments).exception
+    assert isinstance(error, NothingFitsError)
+    assert "`planner suggest`" in error.hint
+    assert "--method" not in error.hint
+    assert "--nodes" not in error.hint

@@ -49,6 +49,42 @@ def accumulation_does_not_divide(script: Script) -> Iterator[Spot]:
                 )
 
 
+def loss_is_divided_twice(script: Script) -> Iterator[Spot]:
+    """The loss is divided by accelerator.gradient_accumulation_steps, which accelerator.backward does too.
+
+    Why: with gradient_accumulation_steps=k in Accelerator, backward divides by k; the gradients of a loss that
+    was divided before are k times too small.
+
+    Instead: accelerator.backward(loss) with the loss as the model gives it.
+
+    Source: accelerate 1.15.0, Accelerator.backward: "scales the gradients in accordance to
+    `gradient_accumulation_steps`".
+    """
+    makers = script.called("Accelerator")
+    if not any(each.keyword("gradient_accumulation_steps") for each in makers):
+        return
+    for call in script.backwards:
+        loop = script.loop(call.node)
+        if call.owner not in script.accelerators or loop is None:
+            continue
+        steps = f"{call.owner}.gradient_accumulation_steps"
+        for node in ast.walk(loop):
+            is_part = isinstance(node, ast.BinOp) and _is_part_of_loss(script, node, call)
+            is_changed = isinstance(node, ast.AugAssign) and _is_loss(script, node.target, call)
+            divisor = _divisor(node) if is_part or is_changed else None
+            if divisor is not None and script.dotted(divisor) == steps:
+                yield Spot(call.node, f"{call.name} divides the loss by the steps once more")
+                break
+
+
+def _divisor(node: ast.AST) -> ast.expr | None:
+    if not isinstance(getattr(node, "op", None), ast.Div):
+        return None
+    if isinstance(node, ast.AugAssign):
+        return node.value
+    return node.right if isinstance(node, ast.BinOp) else None
+
+
 def accumulation_exchanges_every_time(script: Script) -> Iterator[Spot]:
     """Gradients are accumulated, but exchanged among the GPUs after every micro-batch.
 

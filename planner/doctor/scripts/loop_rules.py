@@ -57,8 +57,8 @@ def loss_is_divided_twice(script: Script) -> Iterator[Spot]:
 
     Instead: accelerator.backward(loss) with the loss as the model gives it.
 
-    Source: accelerate 1.15.0, Accelerator.backward: "scales the gradients in accordance to
-    `gradient_accumulation_steps`".
+    Source: accelerate 1.15.0, Accelerator.backward: "Scales the gradients in accordance to the
+    `GradientAccumulationPlugin`".
     """
     makers = script.called("Accelerator")
     if not any(each.keyword("gradient_accumulation_steps") for each in makers):

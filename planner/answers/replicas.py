@@ -7,9 +7,13 @@ from planner.advice.replicas import Replicas, compare_replicas
 from planner.answers.envelope import SCHEMA_VERSION
 from planner.answers.shapes import LocalSgdAnswer, ReplicasAnswer
 from planner.answers.term import term_answer
+from planner.core.errors import NothingFitsError
+from planner.domain.job import Job
+from planner.domain.strategy import Layout
 from planner.request.family import family_fields
 from planner.request.schema import Request, Resolved, resolve
 from planner.request.strategy import pinned_fields, requested_layout
+from planner.search.pinned_fields import PinnedFields
 
 
 def replicas_request(request: Request, *, allow_paths: bool) -> tuple[Resolved, Replicas]:
@@ -26,8 +30,24 @@ def replicas_request(request: Request, *, allow_paths: bool) -> tuple[Resolved, 
         layout = requested_layout(request.strategy, resolved.job)
     else:
         pinned = {**family_fields("ddp"), **given, "synchronize_every": 1}
-        layout = choose(resolved.job, pinned).situation.candidate.strategy
+        layout = _chosen(resolved.job, pinned)
     return resolved, compare_replicas(resolved.job, layout)
+
+
+def _chosen(job: Job, pinned: PinnedFields) -> Layout:
+    """Return the layout of DDP that would be suggested.
+
+    Raises:
+        NothingFitsError: a replica does not fit; what would help is another command's to say.
+    """
+    try:
+        return choose(job, pinned).situation.candidate.strategy
+    except NothingFitsError as error:
+        raise NothingFitsError(
+            error.message,
+            hint="a replica on each GPU does not fit: `planner suggest` finds what divides the model",
+            field=error.field,
+        ) from None
 
 
 def answer_replicas(resolved: Resolved, replicas: Replicas) -> ReplicasAnswer:

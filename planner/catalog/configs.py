@@ -48,6 +48,8 @@ class TrainerFields:
     defaults: Mapping[str, bool | int | float | str]
     renamed: Mapping[str, str] = field(default_factory=dict)
     """Fields of earlier releases, and what says the same now."""
+    removed: Mapping[str, str] = field(default_factory=dict)
+    """Fields of earlier releases that are gone, and what takes their place; "" for nothing."""
 
     @property
     def names(self) -> frozenset[str]:

@@ -84,15 +84,25 @@ def number_lines(numbers: MemoryNumbers) -> tuple[str, ...]:
     ours = n.process_bytes or n.allocated_bytes + n.unused_bytes
     others = n.total_bytes - n.free_bytes - ours
     if ours and others > _CONTEXT_BYTES:
-        lines.append(
-            f"{format_bytes(others)} of the card are held by something else: another process"
-            " (nvidia-smi), or two ranks on one GPU"
-        )
+        lines.append(_held_by_others(others, is_told=bool(n.process_bytes)))
     if n.wanted_bytes > n.total_bytes > 0:
         lines.append(
             "one tensor is larger than the whole card: the logits, or attention without a fused kernel"
         )
     return tuple(lines)
+
+
+def _held_by_others(amount: int, *, is_told: bool) -> str:
+    """Return who holds the rest of the card: an older message does not count this process's own beside PyTorch."""
+    if is_told:
+        return (
+            f"{format_bytes(amount)} of the card are held by something else: another process"
+            " (nvidia-smi), or two ranks on one GPU"
+        )
+    return (
+        f"{format_bytes(amount)} of the card are not PyTorch's tensors: this process's CUDA context and NCCL,"
+        " or another process (nvidia-smi tells); a message of this age does not say"
+    )
 
 
 def compare_with_plan(numbers: MemoryNumbers, plan: Mapping[str, Any]) -> tuple[str, ...]:

@@ -104,7 +104,7 @@ def diagnose_text(text: str) -> LogDiagnosis:
         main=main,
         others=tuple(each for each in once if each is not main),
         numbers=read_numbers(main.text) if main else None,
-        lines=numbered.count("\n") + 1,
+        lines=numbered.removesuffix("\n").count("\n") + 1,
     )
 
 
@@ -139,9 +139,25 @@ def _hits(lowered: str, symptom: Symptom) -> Iterator[int]:
                 break
             start, end = lowered.rfind("\n", 0, at) + 1, _end(lowered, at)
             line = lowered[max(start, at - _LONGEST_LINE) : min(end, at + _LONGEST_LINE)]
-            if all(word in line for word in rest) and _is_near(lowered, start, near):
+            is_said = all(word in line for word in rest) and not _is_prose(line, first)
+            if is_said and _is_near(lowered, start, near):
                 yield start
                 break
+
+
+_OF_ALLOCATOR = ("tried to allocate", "error", "failed", "failure", "warn", "exception")
+"""One of these is in the line of an allocator, a library or an exception; prose has none before it."""
+
+
+def _is_prose(line: str, words: str) -> bool:
+    """Return whether a line speaks of running out of memory, as a note of a script may."""
+    if words not in _OUT_OF_MEMORY:
+        return False
+    before = line.partition(words)[0].rpartition("]")[2].rpartition(":")[2].strip()
+    return bool(before) and not any(word in line for word in _OF_ALLOCATOR)
+
+
+_OUT_OF_MEMORY = ("cuda out of memory", "hip out of memory")
 
 
 def _is_near(lowered: str, start: int, near: list[str]) -> bool:
@@ -160,7 +176,7 @@ def _unlisted(text: str, numbered: str) -> Iterator[Sighting]:
     """Yield the first and the last exception of tracebacks that no symptom is about."""
     since = text.find(_TRACEBACK)
     if since < 0:
-        return
+        since = _last_line(text)
     unlisted = [
         found
         for found in islice(_EXCEPTION.finditer(text, since), _MOST_HITS)
@@ -175,6 +191,11 @@ def _unlisted(text: str, numbered: str) -> Iterator[Sighting]:
             symptom=None,
             frame=_own_frame(before),
         )
+
+
+def _last_line(text: str) -> int:
+    """Return where the last line that says something begins: an exception may stand there without its traceback."""
+    return text.rfind("\n", 0, len(text.rstrip())) + 1
 
 
 def _is_known(line: str) -> bool:

@@ -329,7 +329,7 @@ def diagnose(timings: Timings) -> Diagnosis:
                 message=found.message,
                 arithmetic=found.arithmetic,
                 ceiling=found.ceiling,
-                next=_instead(rule),
+                next=_next(rule, timings),
                 batches=_batches(timings),
             )
     return _nothing(timings)
@@ -342,11 +342,25 @@ def _nothing(timings: Timings) -> Diagnosis:
         message=f"{timings.speed_up:.2f} times as fast on {timings.times_the_gpus:g} times the GPUs: nothing stands out",
         arithmetic=(),
         ceiling=None,
-        next="a third number of GPUs, or the seconds to the first step (--start-up-seconds), tells start-up from communication"
+        next=_START_UP_IS_MISSING
+        if len(timings.seconds) > _ENOUGH
+        else "a third number of GPUs, or the seconds to the first step (--start-up-seconds), tells start-up from communication"
         if timings.start_up_seconds is None
         else f"a step costs {timings.step_growth:.2f} times as much on {_gpus(timings.most)}: a larger batch per GPU hides more of it",
         batches=_batches(timings),
     )
+
+
+_ENOUGH = 2
+"""Numbers of GPUs beyond which one more is not what is missing."""
+_START_UP_IS_MISSING = "time from the launch to the first step (--start-up-seconds): it tells start-up from communication"
+
+
+def _next(rule: Callable[[Timings], Found | None], timings: Timings) -> str:
+    """Return what a rule says to do; that of start-up asks for no third number of GPUs where there is one."""
+    if rule is start_up_or_exchanges and len(timings.seconds) > _ENOUGH:
+        return _START_UP_IS_MISSING
+    return _instead(rule)
 
 
 def _instead(rule: Callable[[Timings], Found | None]) -> str:

@@ -93,7 +93,8 @@ def read_json(source: Path | BinaryIO, file: str) -> dict[str, Any]:
         said = "nested too deeply" if isinstance(error, RecursionError) else one_line(str(error))
         raise InvalidInputError(
             f"{name} is not JSON: {said}",
-            hint="give a plan (`planner suggest --json`), a request or a lock",
+            hint="give a plan (`planner suggest --json`), a request, a lock or another tool's configuration"
+            " (ds_config.json)",
             field="FILE",
         ) from None
     if not isinstance(value, dict):

@@ -51,7 +51,7 @@ def log_text(found: LogDiagnosis, more: Sequence[str], terminal: Terminal) -> st
     main = found.main
     if main is None:
         return terminal.paragraph(
-            f"Nothing known in {found.lines:,} lines: no traceback and none of the messages that"
+            f"Nothing known in {'1 line' if found.lines == 1 else f'{found.lines:,} lines'}: no traceback and none of the messages that"
             " `planner explain` lists. Give the log from the start, of every rank (torchrun --log-dir logs --tee 3)."
         )
     lines = [*_main_lines(main, terminal), *_labelled("Numbers", more, terminal)]

@@ -244,3 +244,13 @@ def test_a_host_that_is_too_small_is_what_the_error_names(make_job: JobMaker) ->
         make_plan(job, {"offload": Offload.OPTIMIZER_AND_PARAMETERS})
     assert "of 192 GiB of each node's memory" in caught.value.message
     assert " -" not in caught.value.message
+
+
+def test_offload_that_is_not_needed_is_said_to_be_so(make_job: JobMaker) -> None:
+    job = make_job(gpus=4, recipe={"framework": "deepspeed"})
+    needless = make_plan(job, {"zero_stage": 2, "offload": Offload.OPTIMIZER})
+    (finding,) = (each for each in needless.findings if each.code == "MEM003")
+    assert "not needed, and it costs time" in finding.message
+    plan = make_plan(make_job(LLAMA, gpus=1, gpu="a100-40gb", recipe={"sequence_length": 512}))
+    (finding,) = (each for each in plan.findings if each.code == "MEM003")
+    assert "without it the layout would not fit" in finding.message

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from planner.cli import cli
+from planner.core.errors import NothingFitsError
 from planner.search.local_sgd import LocalSgd
 
 BERT = (
@@ -132,3 +133,12 @@ def test_nodes_have_no_nn_data_parallel() -> None:
     answer = ask("gpt2 --gpus 2 --nodes 2 --gpu a100 --global-batch-size 16")
     assert "nn.DataParallel" not in {way["name"] for way in answer["ways"]}
     assert answer["nn_data_parallel_exchanges"] == []
+
+
+def test_a_replica_that_does_not_fit_is_sent_to_suggest() -> None:
+    arguments = ["replicas", "meta-llama/Llama-2-70b-hf", "--gpus", "4", "--gpu", "a100-40gb"]
+    error = CliRunner().invoke(cli, arguments).exception
+    assert isinstance(error, NothingFitsError)
+    assert "`planner suggest`" in error.hint
+    assert "--method" not in error.hint
+    assert "--nodes" not in error.hint

@@ -20,6 +20,9 @@ from transformers.models.gpt2 import GPT2PreTrainedModel
 from transformers.models.llama import LlamaPreTrainedModel
 
 from planner.catalog.configs import known_keys, launchers, layer_classes, trainer_fields
+from planner.configs.found import Setup
+from planner.configs.recognise import recognise
+from planner.configs.rules import faults
 
 DEEPSPEED = """
 import json, sys
@@ -35,6 +38,12 @@ for config in json.load(sys.stdin):
 names = sorted({name for key, field in DeepSpeedZeroConfig.model_fields.items() for name in (key, field.alias) if name})
 print("ANSWER" + json.dumps([said, names]))
 """
+
+
+def _zero(**keys: Any) -> dict[str, Any]:
+    return {"train_batch_size": 8, "zero_optimization": {"stage": 2, **keys}}
+
+
 REFUSED: tuple[tuple[dict[str, Any], str], ...] = (
     ({"train_batch_size": 7, "train_micro_batch_size_per_gpu": 2}, "not equal"),
     (
@@ -63,6 +72,25 @@ REFUSED: tuple[tuple[dict[str, Any], str], ...] = (
         },
         "removed",
     ),
+    ({"train_batch_size": 8, "zero_optimization": 3}, "must be a mapping"),
+    ({"train_batch_size": 8, "zero_optimization": None}, "must be a mapping"),
+    ({"train_batch_size": 8, "bf16": True}, "must be a mapping"),
+    ({"train_batch_size": "256"}, "TypeError"),
+    ({"train_batch_size": 0}, "greater than 0"),
+    ({"train_batch_size": -8}, "greater than 0"),
+    ({"train_batch_size": 8, "gradient_accumulation_steps": 0}, "ZeroDivisionError"),
+    ({"train_batch_size": 8, "communication_data_type": "float16"}, "Supported data types"),
+    (_zero(stage="two"), "stage"),
+    (_zero(reduce_bucket_size="5e8"), "valid integer"),
+    (_zero(reduce_bucket_size=0), "greater than 0"),
+    (_zero(reduce_bucket_size=1.5), "valid integer"),
+    (_zero(sub_group_size=-1), "greater than or equal to 0"),
+    (_zero(stage3_prefetch_bucket_size="5e7"), "valid integer"),
+    (_zero(offload_optimizer="cpu"), "valid dictionary"),
+    (_zero(offload_optimizer={"device": "gpu"}), "'none', 'cpu' or 'nvme'"),
+    (_zero(offload_param={"device": None}), "'none', 'cpu' or 'nvme'"),
+    (_zero(offload_param={"devise": "cpu"}), "Extra inputs"),
+    (_zero(cpu_offload=False, offload_optimizer={"device": "cpu"}), "together"),
 )
 TAKEN: tuple[dict[str, Any], ...] = (
     {
@@ -76,11 +104,19 @@ TAKEN: tuple[dict[str, Any], ...] = (
     {"train_micro_batch_size_per_gpu": 1, "anything_at_the_top": 1},
 )
 """What rules call wrong though DeepSpeed reads it: it does nothing."""
+RIGHT: tuple[dict[str, Any], ...] = (
+    {"train_batch_size": 8, "zero_optimization": True},
+    {"train_batch_size": 256.0, "bf16": None},
+    {"train_batch_size": 8, "communication_data_type": "FP16"},
+    _zero(stage="2", reduce_bucket_size="500000000", allgather_bucket_size=0),
+    _zero(reduce_bucket_size="auto", sub_group_size=1e9, offload_optimizer=None),
+)
+"""What looks mistyped, and is read."""
 
 
 @pytest.fixture(scope="module")
 def deepspeed() -> tuple[list[str], list[str]]:
-    configs = [*(config for config, _ in REFUSED), *TAKEN]
+    configs = [*(config for config, _ in REFUSED), *TAKEN, *RIGHT]
     ended = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", DEEPSPEED],
         input=json.dumps(configs),
@@ -97,9 +133,24 @@ def test_deepspeed_refuses_what_rules_call_errors(deepspeed: tuple[list[str], li
     said, names = deepspeed
     for (config, words), told in zip(REFUSED, said, strict=False):
         assert words in told, config
-    assert said[len(REFUSED) :] == [""] * len(TAKEN)
+    assert said[len(REFUSED) :] == [""] * len((*TAKEN, *RIGHT))
     assert sorted(known_keys("deepspeed").sections["zero_optimization"]) == names
     assert known_keys("deepspeed").version == version("deepspeed")
+
+
+@pytest.mark.parametrize("config", [config for config, _ in REFUSED[8:]])
+def test_a_mistyped_value_is_found(config: dict[str, Any]) -> None:
+    assert _codes(config) & {"CFG004", "CFG005", "CFG090"}
+
+
+@pytest.mark.parametrize("config", RIGHT)
+def test_a_value_that_deepspeed_reads_is_no_fault(config: dict[str, Any]) -> None:
+    assert _codes(config) == set()
+
+
+def _codes(config: dict[str, Any]) -> set[str]:
+    text = json.dumps(config)
+    return {rule.code for rule, _ in faults(Setup(found=recognise(text, "ds.json")))}
 
 
 @pytest.mark.parametrize(
@@ -129,8 +180,8 @@ def test_the_trainer_does_not_read_fsdp_config_without_fsdp(tmp_path: Path) -> N
     assert arguments.fsdp_plugin_args is None
 
 
-@pytest.mark.parametrize("name", sorted(trainer_fields().renamed))
-def test_a_renamed_field_is_gone(name: str) -> None:
+@pytest.mark.parametrize("name", sorted({*trainer_fields().renamed, *trainer_fields().removed}))
+def test_a_renamed_or_removed_field_is_gone(name: str) -> None:
     assert name not in {field.name for field in dataclasses.fields(TrainingArguments)}
 
 

@@ -75,3 +75,24 @@ def test_every_rule_has_a_case() -> None:
     read = tomllib.loads((HERE / "wrong.toml").read_text(encoding="utf-8"))["case"]
     fired = {each.split()[0] for case in read for each in case["expected"]}
     assert {rule.code for rule in RULES} - fired == set()
+
+
+def test_a_name_that_was_guessed_is_never_written() -> None:
+    for case in cases("wrong.toml"):
+        values = case.values[0]
+        for rule, fault in faults(setup_of(values, values["files"])):
+            if rule.code in {"CFG090", "CFG091"}:
+                assert fault.edit is None, fault.message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        ("save_strategy='epoch'", 'eval_strategy "epoch", as save_strategy'),
+        ("eval_strategy='epoch'", 'save_strategy "epoch", as eval_strategy'),
+    ],
+)
+def test_the_other_strategy_is_the_one_to_take(arguments: str, hint: str) -> None:
+    text = f"TrainingArguments(output_dir='o', load_best_model_at_end=True, {arguments})"
+    setup = Setup(found=recognise(text, "a.py"), texts={"a.py": text})
+    assert [fault.hint for rule, fault in faults(setup) if rule.code == "CFG060"] == [hint]

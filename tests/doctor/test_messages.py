@@ -95,7 +95,7 @@ def test_bars_colours_and_windows_do_not_move_the_lines() -> None:
     assert diagnosis.main is not None
     assert diagnosis.main.line == 3
     assert diagnosis.main.text == "torch.OutOfMemoryError: CUDA out of memory."
-    assert diagnosis.lines == 4
+    assert diagnosis.lines == 3
 
 
 def test_letters_that_grow_when_lowered_do_no_harm() -> None:
@@ -172,8 +172,10 @@ def test_the_numbers_of_an_older_message() -> None:
     assert numbers.wanted_bytes == round(12.5 * MIB)
     assert numbers.total_bytes == round(10.92 * GIB)
     assert numbers.free_bytes == round(9.28 * GIB)
-    # 10.92 - 9.28 - 0.008 = 1.63 GiB that are not this process's
-    assert "another process" in " ".join(number_lines(numbers))
+    # 10.92 - 9.28 - 0.008 = 1.63 GiB that are not tensors; whose they are is not said
+    said = " ".join(number_lines(numbers))
+    assert "1.63 GiB of the card are not PyTorch's tensors: this process's CUDA context" in said
+    assert "held by something else" not in said
 
 
 def test_a_card_that_another_process_fills() -> None:
@@ -244,3 +246,30 @@ def test_a_long_log_keeps_its_lines() -> None:
     assert diagnosis.main is not None
     assert diagnosis.main.line == 200_001
     assert diagnosis.numbers is not None
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("We tried to avoid CUDA out of memory by setting batch size 4.", None),
+        ("note: if you see CUDA out of memory, lower the batch", None),
+        (
+            "[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+            "ERR005",
+        ),
+        ("CUDA out of memory.", "ERR005"),
+        ("torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB.", "ERR005"),
+        ("RuntimeError: CUDA error: an illegal memory access was encountered", "ERR071"),
+        ("RuntimeError: mat1 and mat2 must have the same dtype, but got Half and Float", "ERR072"),
+    ],
+)
+def test_a_line_is_its_message_and_prose_is_none(line: str, code: str | None) -> None:
+    symptom = match_message(f"{line}\nTraining completed.\n")
+    assert (symptom.code if symptom else None) == code
+
+
+def test_an_exception_alone_is_an_unknown_one() -> None:
+    diagnosis = diagnose_text("step 3\nRuntimeError: Tensors must be CUDA and dense\n")
+    assert diagnosis.main is not None
+    assert (diagnosis.main.line, diagnosis.main.symptom) == (2, None)
+    assert diagnose_text("RuntimeError: it went on\nstep 4\n").main is None

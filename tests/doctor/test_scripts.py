@@ -92,3 +92,15 @@ def test_a_prepare_of_many_names_in_a_long_script_is_still_read() -> None:
     names = ", ".join(f"m{number}" for number in range(200))
     text = f"from accelerate import Accelerator\na = Accelerator()\na.prepare({names})\nm7()\n"
     assert [fault.code for fault in look_at(text.encode(), "x.py")] == ["DOC001"]
+
+
+def test_the_fix_names_accelerate_only_where_the_script_has_it() -> None:
+    text = TEXTS["a model on its rank's card tests no rank and divides no data"]
+    (fault,) = (each for each in look_at(text.encode(), "train.py") if each.code == "DOC011")
+    assert "accelerat" not in fault.fix
+    with_it = text.replace(
+        "import torch,", "from accelerate import Accelerator; Accelerator(); import torch,"
+    )
+    fixes = [each.fix for each in look_at(with_it.encode(), "train.py") if each.code == "DOC011"]
+    assert all("accelerator" in each for each in fixes)
+    assert fixes

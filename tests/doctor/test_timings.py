@@ -137,3 +137,11 @@ def test_a_start_up_longer_than_a_run_is_refused(run: dict[str, Any]) -> None:
 def test_a_diagnosis_says_why_and_what_instead(rule: object) -> None:
     text = str(getattr(rule, "__doc__", ""))
     assert [head in text for head in ("Why: ", "Instead: ", "Source: ")] == [True] * 3
+
+
+def test_a_third_number_of_gpus_is_not_asked_for_where_there_are_four() -> None:
+    two, four = found("1=100,2=60"), found("1=100,2=50,4=30,8=20")
+    assert two.code == four.code == "TIM008"
+    assert "third number" in two.next
+    assert "third number" not in four.next
+    assert "--start-up-seconds" in four.next

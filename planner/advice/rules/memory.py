@@ -1,8 +1,10 @@
 """Rules about fitting: does the layout's memory leave the card room?"""
 
+from dataclasses import replace
+
 from planner.advice.rules.base import Situation
 from planner.core.units import format_bytes, format_pace
-from planner.domain.strategy import Layout
+from planner.domain.strategy import Layout, Offload
 from planner.memory.host import estimate_host_memory
 from planner.search.candidate import COMFORTABLE_FRACTION, estimate
 from planner.search.largest_that_fits import lighter_losses
@@ -132,5 +134,17 @@ def states_wait_in_host_memory(situation: Situation) -> str | None:
         f"{str(s.offload).replace('+', ' and ')} in host memory:"
         f" {format_bytes(host.training_bytes)} of each node's,"
         f" {known.format(available=format_bytes(host.available_bytes))};"
-        " the layout would not fit, or not with room"
+        f" {_without_offload(situation)}"
     )
+
+
+def _without_offload(situation: Situation) -> str:
+    """Say whether the same layout would fit with its states on the GPU."""
+    kept = replace(situation.candidate.strategy, offload=Offload.NONE)
+    needed, usable = estimate(situation.job, kept).memory.reserved_bytes, situation.job.usable_bytes
+    amounts = f"{format_bytes(needed)} of {format_bytes(usable)} per GPU"
+    if needed <= COMFORTABLE_FRACTION * usable:
+        return f"not needed, and it costs time: without it the layout takes {amounts}"
+    if needed <= usable:
+        return f"without it the layout fits, but not with room: {amounts}"
+    return f"without it the layout would not fit: {amounts}"

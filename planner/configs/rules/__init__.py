@@ -1,7 +1,17 @@
 """What is wrong with a configuration, as a table of coded rules; each says in whose code it was read."""
 
 from planner.configs.found import Setup
-from planner.configs.rules import batch, deepspeed, fsdp, keys, launch, precision, shape, trainer
+from planner.configs.rules import (
+    batch,
+    deepspeed,
+    deepspeed_values,
+    fsdp,
+    keys,
+    launch,
+    precision,
+    shape,
+    trainer,
+)
 from planner.configs.rules.base import ERROR, WARNING, Edit, Fault, Rule
 
 __all__ = ["ERROR", "RULES", "WARNING", "Edit", "Fault", "Rule", "faults"]
@@ -10,6 +20,8 @@ RULES: tuple[Rule, ...] = (
     Rule("CFG001", ERROR, batch.batch_does_not_multiply),
     Rule("CFG002", ERROR, batch.deepspeed_and_trainer_disagree),
     Rule("CFG003", ERROR, batch.auto_is_left_to_deepspeed),
+    Rule("CFG004", ERROR, deepspeed_values.value_is_mistyped),
+    Rule("CFG005", ERROR, deepspeed_values.old_and_new_name_stand_together),
     Rule("CFG010", ERROR, precision.both_half_precisions),
     Rule("CFG011", WARNING, precision.card_has_no_bf16),
     Rule("CFG012", ERROR, precision.card_has_no_tf32),

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from planner.catalog.configs import trainer_fields
-from planner.configs.found import DEEPSPEED, LAUNCH, TRAINER, Found, Setting, Setup
-from planner.configs.meaning import short, world
+from planner.configs.found import ACCELERATE, DEEPSPEED, LAUNCH, TRAINER, Found, Setting, Setup
+from planner.configs.meaning import is_deepspeed, short, world
 from planner.configs.rules.base import Fault, set_to
 
 _BATCH = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
@@ -106,7 +106,8 @@ def deepspeed_and_trainer_disagree(setup: Setup) -> Iterator[Fault]:
 
     Instead: "auto" in the DeepSpeed configuration, and the value in the training arguments alone.
 
-    Source: transformers.integrations.deepspeed, trainer_config_process and trainer_config_finalize (5.23.0).
+    Source: transformers.integrations.deepspeed, trainer_config_process, trainer_config_finalize and
+    propagate_args_to_deepspeed (5.23.0); accelerate.utils.dataclasses, DeepSpeedPlugin (1.15.0).
     """
     for config in setup.of(DEEPSPEED):
         for trainer in setup.of(TRAINER):
@@ -124,6 +125,34 @@ def deepspeed_and_trainer_disagree(setup: Setup) -> Iterator[Fault]:
                         hint='"auto" takes what they have',
                         edit=set_to(setting, '"auto"'),
                     )
+    yield from _accelerate_differs(setup)
+
+
+_OF_PLUGIN = {
+    "gradient_accumulation_steps": "gradient_accumulation_steps",
+    "gradient_clipping": "max_grad_norm",
+}
+"""What accelerate's plugin writes into DeepSpeed's configuration, and the training arguments of it."""
+
+
+def _accelerate_differs(setup: Setup) -> Iterator[Fault]:
+    """Yield what accelerate's file or command tells DeepSpeed against the training arguments."""
+    if not is_deepspeed(setup):
+        return
+    for name, argument in _OF_PLUGIN.items():
+        told = next(setup.settings(LAUNCH, name), None) or next(
+            setup.settings(ACCELERATE, f"deepspeed_config.{name}"), None
+        )
+        for trainer in setup.of(TRAINER) if told is not None and told.number is not None else ():
+            value, said = _trainer_value(trainer, (argument,))
+            if told is None or trainer.get("deepspeed") or not said or _is_same(told, value):
+                continue
+            yield Fault(
+                at=told,
+                message=f"{told.name} is {short(told.value)}, but the training arguments have {said}",
+                hint="the same value here",
+                edit=set_to(told, f"{value:g}") if isinstance(value, int | float) else None,
+            )
 
 
 def _trainer_value(trainer: Found, names: tuple[str, ...]) -> tuple[object, str]:

@@ -123,7 +123,6 @@ def checkpoint_has_no_weights(setup: Setup) -> Iterator[Fault]:
 
 _RENAMED = {
     "cpu_offload": ("offload_optimizer", '{"device": "cpu"}'),
-    "cpu_offload_params": ("offload_param", '{"device": "cpu"}'),
     "cpu_offload_param": ("offload_param", '{"device": "cpu"}'),
     "stage3_gather_fp16_weights_on_model_save": ("stage3_gather_16bit_weights_on_model_save", ""),
 }
@@ -132,7 +131,7 @@ _RENAMED = {
 def key_has_a_newer_name(setup: Setup) -> Iterator[Fault]:
     """A key of zero_optimization is DeepSpeed's old name for another.
 
-    Why: old names are deprecated, and refused where the new one stands beside them.
+    Why: old names are deprecated, and will go.
 
     Instead: the key that the message names.
 
@@ -141,13 +140,19 @@ def key_has_a_newer_name(setup: Setup) -> Iterator[Fault]:
     for config in setup.of(DEEPSPEED):
         for old, (new, value) in _RENAMED.items():
             setting = config.get(f"zero_optimization.{old}")
-            if setting is not None and old != "cpu_offload_params":
-                yield Fault(
-                    at=setting,
-                    message=f"{old} is now {new}",
-                    hint=f'"{new}": {value}' if value else new,
-                    edit=None if value else renamed(setting, new),
-                )
+            other = config.get(f"zero_optimization.{new}")
+            if setting is not None and other is None:
+                yield _old_name(setting, new, value)
+
+
+def _old_name(setting: Setting, new: str, value: str) -> Fault:
+    """Return that a key has a newer name; one that is off asks for nothing and can go."""
+    message = f"{setting.name} is now {new}"
+    if not value:
+        return Fault(at=setting, message=message, hint=new, edit=renamed(setting, new))
+    if setting.truth is False:
+        return Fault(at=setting, message=message, hint="leave it out", edit=removed(setting))
+    return Fault(at=setting, message=message, hint=f'"{new}": {value}')
 
 
 def shards_of_hpz_do_not_divide(setup: Setup) -> Iterator[Fault]:

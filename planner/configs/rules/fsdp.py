@@ -15,6 +15,8 @@ from planner.configs.meaning import (
 from planner.configs.rules.base import Fault, removed, renamed, set_to
 
 _KIND_OF_LAYER = re.compile(r"(DecoderLayer|EncoderLayer|VisionBlock|Layer|Block|Stage)$")
+_OF_TORCH = ("Embedding", "Linear", "LayerNorm", "RMSNorm", "Dropout", "Conv1d", "Conv2d")
+"""Classes of torch.nn that models of any family may have."""
 _STRATEGIES_OF_ONE = (
     "FULL_SHARD",
     "SHARD_GRAD_OP",
@@ -65,7 +67,10 @@ def _is_class(name: str, right: tuple[str, ...]) -> bool:
         return True
     families = {_KIND_OF_LAYER.sub("", each) for each in right}
     is_relative = any(name.startswith(family) for family in families)
-    return is_relative and _KIND_OF_LAYER.search(name) is None
+    if name.lower() in {each.lower() for each in right}:
+        return False
+    is_layer = _KIND_OF_LAYER.search(name) is not None
+    return (is_relative and not is_layer) or name in _OF_TORCH
 
 
 def option_is_of_the_other_version(setup: Setup) -> Iterator[Fault]:

@@ -47,7 +47,7 @@ def key_is_not_known(setup: Setup) -> Iterator[Fault]:
     for found in setup.of(TRAINER):
         called = found.get("class")
         if called is not None and called.text == "TrainingArguments":
-            known = (*fields.names, *fields.renamed, "class")
+            known = (*fields.names, *fields.renamed, *fields.removed, "class")
             yield from _strange(found.section(""), known, "of TrainingArguments")
 
 
@@ -71,7 +71,6 @@ def _unknown(setting: Setting, known: Iterable[str], of: str) -> Fault:
         at=setting,
         message=f"{setting.name[:60]} is no key {of}",
         hint=f"{near[0]}?" if near else "leave it out",
-        edit=renamed(setting, near[0]) if near and len(near[0]) > 1 else None,
     )
 
 
@@ -99,7 +98,8 @@ def key_is_ignored(setup: Setup) -> Iterator[Fault]:
     for found in setup.of(TRAINER):
         if found.get("class") is None and (found.is_whole or not found.is_command):
             fields = trainer_fields()
-            yield from _slips(found.section(""), (*fields.names, *fields.renamed, *_OTHERS))
+            known = (*fields.names, *fields.renamed, *fields.removed, *_OTHERS)
+            yield from _slips(found.section(""), known)
     for found in setup.of(LAUNCH):
         yield from _flags(found)
 
@@ -125,7 +125,6 @@ def _slips(settings: Iterable[Setting], known: Iterable[str]) -> Iterator[Fault]
                 at=setting,
                 message=f"{setting.name[:60]} is not known here",
                 hint=f"{near[0]}?",
-                edit=renamed(setting, near[0]),
             )
 
 
@@ -153,7 +152,7 @@ def key_is_gone(setup: Setup) -> Iterator[Fault]:
     Instead: what the message names.
 
     Source: deepspeed.runtime.config, _REMOVED_TOP_LEVEL_CONFIG_KEYS, _REMOVED_ZERO_CONFIG_KEYS (0.19.8);
-    fields of transformers.TrainingArguments (5.23.0).
+    fields of transformers.TrainingArguments (5.23.0, and 4.57.1 before it).
     """
     keys = known_keys("deepspeed")
     for found in setup.of(DEEPSPEED):
@@ -178,6 +177,28 @@ def key_is_gone(setup: Setup) -> Iterator[Fault]:
                     hint=now,
                     edit=renamed(setting, now) if _can_be(found, now) else None,
                 )
+        yield from _removed_arguments(found)
+
+
+def _removed_arguments(found: Found) -> Iterator[Fault]:
+    """Yield arguments that went with transformers 5; on a command line only where its flags are the Trainer's."""
+    if found.is_command and found.get("per_device_train_batch_size") is None:
+        return
+    fields = trainer_fields()
+    for name, instead in fields.removed.items():
+        setting = found.get(name)
+        if setting is not None:
+            yield Fault(
+                at=setting,
+                message=f"{name} was removed in transformers 5",
+                hint=instead or "leave it out",
+                edit=None if instead or not _is_plain(setting) else removed(setting),
+            )
+
+
+def _is_plain(setting: Setting) -> bool:
+    """Return whether a setting is a word or a number that stands in its line."""
+    return isinstance(setting.value, bool | int | float | str)
 
 
 def _can_be(found: Found, name: str) -> bool:

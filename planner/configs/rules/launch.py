@@ -20,8 +20,9 @@ def one_process_is_started(setup: Setup) -> Iterator[Fault]:
 
     Source: torch.distributed.run, --nproc-per-node (2.13.0); transformers.training_args, _setup_devices.
     """
-    gpus = setup.cluster.gpus_per_node if setup.cluster else None
+    in_node = setup.cluster.gpus_per_node if setup.cluster else None
     for launch in setup.of(LAUNCH):
+        gpus = _count_shown(launch) or in_node
         launcher = launch.settings["launcher"]
         is_open = launcher.value == "torchrun" and launch.get("nproc_per_node") is None
         if (
@@ -57,7 +58,7 @@ def processes_are_not_the_gpus(setup: Setup) -> Iterator[Fault]:
 
     Why: with more, ranks share a GPU or find none ("invalid device ordinal"); with fewer, GPUs idle.
     --num_processes of accelerate counts all nodes, --nproc-per-node of torchrun and --num_gpus of
-    deepspeed one.
+    deepspeed one. A command that sets CUDA_VISIBLE_DEVICES has chosen its GPUs, and is left alone.
 
     Instead: the number that the message names.
 
@@ -70,17 +71,28 @@ def processes_are_not_the_gpus(setup: Setup) -> Iterator[Fault]:
         started = processes(launch)
         launcher = launch.settings["launcher"].value
         setting = launch.get("nproc_per_node", "num_processes", "num_gpus")
-        if started is None or setting is None or started == gpus:
+        if started is None or setting is None or started == gpus or _shown(launch):
             continue
         right = gpus if launcher == "accelerate" else per_node
         yield _not_the_gpus(setting, started, gpus, right)
     for config in setup.of(ACCELERATE):
         setting = config.get("num_processes")
-        is_overruled = any(each.get("num_processes") for each in setup.of(LAUNCH))
+        is_overruled = any(each.get("num_processes") or _shown(each) for each in setup.of(LAUNCH))
         if setting is None or setting.whole is None or is_overruled:
             continue
         if setting.whole not in (gpus, -1):
             yield _not_the_gpus(setting, setting.whole, gpus, gpus)
+
+
+def _shown(launch: Found) -> Setting | None:
+    """Return the CUDA_VISIBLE_DEVICES that a command sets; None where it sets none."""
+    return launch.get("environment.CUDA_VISIBLE_DEVICES")
+
+
+def _count_shown(launch: Found) -> int:
+    """Return how many GPUs a command shows; 0 where it does not say."""
+    shown = _shown(launch)
+    return len([each for each in shown.text.split(",") if each.strip()]) if shown else 0
 
 
 def _not_the_gpus(setting: Setting, started: int, gpus: int, right: int) -> Fault:
@@ -279,17 +291,17 @@ def fewer_gpus_are_visible(setup: Setup) -> Iterator[Fault]:
     Source: CUDA C++ Programming Guide, CUDA_VISIBLE_DEVICES; torch.cuda.set_device.
     """
     for launch in setup.of(LAUNCH):
-        shown = launch.get("environment.CUDA_VISIBLE_DEVICES")
-        if shown is None or not shown.text:
+        gpus = _count_shown(launch)
+        if not gpus:
             continue
-        gpus = len([each for each in shown.text.split(",") if each.strip()])
         setting = launch.get("nproc_per_node", "num_processes", "num_gpus")
         machines = launch.whole("num_machines") or 1
         started = (setting.whole or 0) // machines if setting is not None else 0
         if setting is not None and started > gpus:
             yield Fault(
                 at=setting,
-                message=f"{started} processes, but CUDA_VISIBLE_DEVICES shows {gpus} GPUs",
+                message=f"{started} processes, but CUDA_VISIBLE_DEVICES shows {gpus}"
+                f" {'GPU' if gpus == 1 else 'GPUs'}",
                 hint=f"{gpus}, or more GPUs",
             )
 

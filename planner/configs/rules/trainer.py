@@ -31,12 +31,18 @@ def saves_do_not_meet_evaluations(setup: Setup) -> Iterator[Fault]:
             yield Fault(
                 at=saved or best,
                 message=f'load_best_model_at_end: eval_strategy is "{words[0]}", save_strategy "{words[1]}"',
-                hint=f'save_strategy "{words[0]}"'
+                hint=f'save_strategy "{words[0]}", as eval_strategy'
                 if words[0] != "no"
-                else 'eval_strategy "steps" or "epoch"',
+                else _strategy_to_take(words[1]),
             )
         elif words[0] == "steps":
             yield from _multiples(trainer)
+
+
+def _strategy_to_take(saved: str) -> str:
+    """Return when to evaluate where nobody does: as often as is saved."""
+    is_both = saved in {"steps", "epoch"}
+    return f'eval_strategy "{saved}", as save_strategy' if is_both else 'eval_strategy "epoch"'
 
 
 def _multiples(trainer: Found) -> Iterator[Fault]:

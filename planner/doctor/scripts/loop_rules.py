@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Iterator
 
+from planner.doctor.scripts.ranks import is_divided
 from planner.doctor.scripts.reading import Called, Loop, Script
 from planner.doctor.scripts.spot import Spot
 
@@ -46,6 +47,42 @@ def accumulation_does_not_divide(script: Script) -> Iterator[Spot]:
                     call.node,
                     "the optimizer steps every few batches, the loss is not divided by their number",
                 )
+
+
+def loss_is_divided_twice(script: Script) -> Iterator[Spot]:
+    """The loss is divided by accelerator.gradient_accumulation_steps, which accelerator.backward does too.
+
+    Why: with gradient_accumulation_steps=k in Accelerator, backward divides by k; the gradients of a loss that
+    was divided before are k times too small.
+
+    Instead: accelerator.backward(loss) with the loss as the model gives it.
+
+    Source: accelerate 1.15.0, Accelerator.backward: "Scales the gradients in accordance to the
+    `GradientAccumulationPlugin`".
+    """
+    makers = script.called("Accelerator")
+    if not any(each.keyword("gradient_accumulation_steps") for each in makers):
+        return
+    for call in script.backwards:
+        loop = script.loop(call.node)
+        if call.owner not in script.accelerators or loop is None:
+            continue
+        steps = f"{call.owner}.gradient_accumulation_steps"
+        for node in ast.walk(loop):
+            is_part = isinstance(node, ast.BinOp) and _is_part_of_loss(script, node, call)
+            is_changed = isinstance(node, ast.AugAssign) and _is_loss(script, node.target, call)
+            divisor = _divisor(node) if is_part or is_changed else None
+            if divisor is not None and script.dotted(divisor) == steps:
+                yield Spot(call.node, f"{call.name} divides the loss by the steps once more")
+                break
+
+
+def _divisor(node: ast.AST) -> ast.expr | None:
+    if not isinstance(getattr(node, "op", None), ast.Div):
+        return None
+    if isinstance(node, ast.AugAssign):
+        return node.value
+    return node.right if isinstance(node, ast.BinOp) else None
 
 
 def accumulation_exchanges_every_time(script: Script) -> Iterator[Spot]:
@@ -170,7 +207,8 @@ def every_process_loads_everything(script: Script) -> Iterator[Spot]:
         if isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call) and loop.iter.args:
             iterated = script.dotted(loop.iter.args[0])
         made = script.assigned(iterated, loop) if iterated else None
-        if isinstance(made, ast.Call) and script.dotted(made.func).endswith("DataLoader"):
+        is_loader = isinstance(made, ast.Call) and script.dotted(made.func).endswith("DataLoader")
+        if isinstance(made, ast.Call) and is_loader and not is_divided(script, made):
             yield Spot(
                 made,
                 f"{iterated} (line {loop.lineno}) gives the whole data to every process",

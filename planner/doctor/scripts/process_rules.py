@@ -4,14 +4,11 @@ import ast
 import re
 from collections.abc import Iterator
 
+from planner.doctor.scripts.ranks import asks_for_rank, is_for_one_rank
 from planner.doctor.scripts.reading import Script
 from planner.doctor.scripts.spot import Spot
 
 _FIXED_CUDA = re.compile(r"cuda:\d+")
-_OF_RANK = re.compile(
-    r"rank|gpu_id|is_main_process|is_local_main_process|is_world_process_zero|is_master|process_index|is_main"
-    r"|on_main_process"
-)
 _SHARDED = (
     "ParallelismConfig",
     "fully_shard",
@@ -22,6 +19,7 @@ _SHARDED = (
     "DeepSpeedPlugin",
 )
 """Where all ranks must save together, and the model may not be wrapped."""
+_FIRST_SAVES = "`if dist.get_rank() == 0:` around the writing, then dist.barrier()"
 _MOST_CALLERS, _MOST_CALLS = 3, 20
 """Functions around a call that are followed, and the calls of each."""
 _SEEDS = ("manual_seed", "set_seed", "seed_everything", "random_state", "generator", "seed")
@@ -124,7 +122,8 @@ def main_is_not_guarded(script: Script) -> Iterator[Spot]:
 
     Why: a process that is spawned imports the module again, and starts processes again: "An attempt has been made to
     start a new process before the current process has finished its bootstrapping phase". Spawning is what macOS
-    and Windows do, and mp.spawn everywhere.
+    and Windows do, and mp.spawn everywhere; Linux does it from Python 3.14 on (forkserver). Under fork, which it
+    does before, a loader's workers are not concerned.
 
     Instead: put what runs into main(), and call it under `if __name__ == "__main__":`.
 
@@ -140,7 +139,8 @@ def main_is_not_guarded(script: Script) -> Iterator[Spot]:
         if call.last == "notebook_launcher" or not _is_at_top(script, call.node):
             continue
         yield Spot(
-            call.node, f'{call.last} starts processes outside of `if __name__ == "__main__":`'
+            call.node,
+            f'{call.last} starts processes outside of `if __name__ == "__main__":`, which fails under spawn and forkserver',
         )
         return
 
@@ -217,20 +217,28 @@ def every_rank_saves(script: Script) -> Iterator[Spot]:
         if call.name != "torch.save" and (call.last == "save" or script.mentions(*_SHARDED)):
             continue
         if call.keyword("is_main_process") is None and not _is_of_one_rank(script, call.node):
-            yield Spot(call.node, f"every process calls {call.last}")
+            yield Spot(
+                call.node,
+                f"every process calls {call.last}",
+                fix="" if script.has_accelerator else _FIRST_SAVES,
+            )
 
 
 def _is_of_one_rank(script: Script, node: ast.AST, depth: int = _MOST_CALLERS) -> bool:
     """Return whether only some ranks come here: by an `if` around it, a return above it, or its name."""
     for above in script.above(node):
-        if isinstance(above, ast.If) and _is_rank_test(above.test):
+        if isinstance(above, (ast.If, ast.IfExp)) and asks_for_rank(script, above.test):
             return True
         if isinstance(above, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            if any(_OF_RANK.search(ast.dump(each)) for each in above.decorator_list):
+            if any(is_for_one_rank(each) for each in above.decorator_list):
                 return True
             for statement in above.body:
-                is_early = isinstance(statement, ast.If) and _is_rank_test(statement.test)
-                if is_early and statement.lineno < getattr(node, "lineno", 0):
+                is_above = statement.lineno < getattr(node, "lineno", 0)
+                if (
+                    is_above
+                    and isinstance(statement, ast.If)
+                    and asks_for_rank(script, statement.test)
+                ):
                     return True
             if depth and _is_called_by_one_rank(script, above.name, depth - 1):
                 return True
@@ -241,15 +249,6 @@ def _is_called_by_one_rank(script: Script, name: str, depth: int) -> bool:
     """Return whether a function is called, and by some ranks alone."""
     calls = script.called(name)[:_MOST_CALLS]
     return bool(calls) and all(_is_of_one_rank(script, call.node, depth) for call in calls)
-
-
-def _is_rank_test(test: ast.expr) -> bool:
-    names = (
-        n.id if isinstance(n, ast.Name) else n.attr
-        for n in ast.walk(test)
-        if isinstance(n, (ast.Name, ast.Attribute))
-    )
-    return any(_OF_RANK.search(name) for name in names)
 
 
 def saved_while_wrapped(script: Script) -> Iterator[Spot]:

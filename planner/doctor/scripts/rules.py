@@ -56,6 +56,7 @@ RULES: tuple[ScriptRule, ...] = (
     ScriptRule("DOC016", "error", process_rules.all_ranks_use_one_gpu),
     ScriptRule("DOC017", "error", accelerate_rules.backward_without_accelerator),
     ScriptRule("DOC018", "error", loop_rules.every_process_loads_everything),
+    ScriptRule("DOC019", "error", loop_rules.loss_is_divided_twice),
 )
 
 
@@ -90,7 +91,7 @@ def look_at(content: bytes, file: str) -> tuple[Fault, ...]:
             line=spot.node.lineno,
             also=spot.also,
             message=spot.message,
-            fix=rule.fix,
+            fix=spot.fix or rule.fix,
         )
         for rule in RULES
         for spot in rule.look(script)

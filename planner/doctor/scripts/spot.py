@@ -11,3 +11,5 @@ class Spot:
     node: ast.expr | ast.stmt
     message: str
     also: tuple[int, ...] = ()
+    fix: str = ""
+    """What to do in this script, where it is not what its rule says."""

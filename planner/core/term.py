@@ -341,6 +341,12 @@ class RowTerms(Collection[Term]):
     def __contains__(self, term: object) -> bool:
         return term in self._taken
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RowTerms) and self._taken == other._taken
+
+    def __hash__(self) -> int:
+        return hash(self._taken)
+
 
 def pick(value: Any, row: int) -> Any:
     """Return the row's entry of a column; a plain value holds for every row."""

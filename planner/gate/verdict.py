@@ -79,7 +79,7 @@ def nothing_fits(document: Document) -> Check:
     )
 
 
-class ChangeAnswer(TypedDict):
+class DifferenceAnswer(TypedDict):
     """A field that is not the same, amounts in base units."""
 
     field: str
@@ -110,7 +110,7 @@ class VerdictAnswer(TypedDict):
     facts: dict[str, Any] | None
     checks: list[CheckAnswer]
     baseline: str | None
-    changes: list[ChangeAnswer]
+    changes: list[DifferenceAnswer]
     notes: list[str]
     patch: str
 
@@ -123,7 +123,7 @@ class VerdictsAnswer(TypedDict):
     files: list[VerdictAnswer]
 
 
-def change_answer(change: Change) -> ChangeAnswer:
+def change_answer(change: Change) -> DifferenceAnswer:
     """Return a change as JSON, amounts in base units."""
     return {
         "field": change.field,

@@ -92,7 +92,8 @@ def test_a_row_is_writable_where_generate_writes_it(
             launched = launch(job, layout)
             assert bool(column[row]) == bool(launched.targets), launched.reason
             assert set(launched.targets) == set(targets_of(framework)) - set(refusals(job, layout))
-            one = replace(plan, job=job, chosen=replace(plan.chosen, strategy=layout))
+            chosen = replace(plan.chosen, strategy=layout)
+            one = replace(plan, job=job, chosen=chosen, launch=launched)
             assert bool(written(one, answer)) == bool(column[row])
 
 

@@ -335,7 +335,7 @@ def test_error_keeps_what_was_typed(client: TestClient) -> None:
 
 def test_unknown_parameters_are_all_named_with_the_nearest(client: TestClient) -> None:
     text = Page(client.get("/plan", params={"modle": "gpt2", "gpsu": "4", "zzzzz": "1"}).text).text
-    for says in ("unknown field 'modle'", "did you mean model", "unknown field 'gpsu'", "known: "):
+    for says in ("Unknown field 'modle'", "did you mean model", "Unknown field 'gpsu'", "known: "):
         assert says in text
 
 

@@ -12,7 +12,9 @@ _LARGEST = 2**24
 _COUNT = click.IntRange(1, _LARGEST)
 
 
-@click.command()
+@click.command(
+    epilog="\b\nplanner batch --gpus 4 --global-batch-size 256 --micro-batch-size 8 --samples 40000 --epochs 2"
+)
 @click.argument("model", required=False)
 @click.option("--gpus", default=1, type=_COUNT, help="GPUs per node.")
 @click.option("--nodes", default=1, show_default=True, type=_COUNT, help="Nodes.")
@@ -51,10 +53,7 @@ def batch(
 
     Any two of global batch, micro-batch and accumulation give the third; the global batch alone lists
     every way. With MODEL the learning rate of the nearest published run is taken.
-
-    \b
-    planner batch --gpus 4 --global-batch-size 256 --micro-batch-size 8 --samples 40000 --epochs 2
-    """  # noqa: D301 - click reads \b as "keep these lines"
+    """
     from planner import answers
     from planner.advice.batch_plan import BatchWish, batch_plan
     from planner.report.batch_plan import batch_text

@@ -17,7 +17,14 @@ from planner.cli.output import color, terminal
 from planner.core.errors import InvalidInputError
 
 
-@click.command()
+@click.command(
+    epilog="""\b
+planner calibrate --runs runs.jsonl -o machine.json
+planner calibrate --from run.log nccl.out --layout plan.json -o machine.json
+planner calibrate --measure --model gpt2 --gpus 8
+planner calibrate --show machine.json
+"""
+)
 @click.option(
     "--runs",
     type=click.File("r", encoding="utf-8-sig", errors="replace"),
@@ -43,14 +50,7 @@ from planner.core.errors import InvalidInputError
 @click.option("--force", is_flag=True, help="Let --output replace an existing file.")
 @click.option("--json", "as_json", is_flag=True, help="Print the machine as JSON.")
 def calibrate(*, show: str | None, output: str, force: bool, as_json: bool, **flags: Any) -> None:
-    """Write machine.json: what your machine was measured to do, for --machine of other commands.
-
-    \b
-    planner calibrate --runs runs.jsonl -o machine.json
-    planner calibrate --from run.log nccl.out --layout plan.json -o machine.json
-    planner calibrate --measure --model gpt2 --gpus 8
-    planner calibrate --show machine.json
-    """  # noqa: D301 - click reads \b as "keep these lines"
+    """Write machine.json: what your machine was measured to do, for --machine of other commands."""
     from planner.calibrate.anchors import anchored
     from planner.calibrate.text import checks_text, machine_text
     from planner.machine.reading import read_machine

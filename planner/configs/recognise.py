@@ -12,6 +12,7 @@ from planner.configs.launch import read_launches
 from planner.configs.python_calls import read_python
 from planner.configs.tree import Tree, read_json_tree, read_toml_tree, read_yaml_tree
 from planner.core.errors import InvalidInputError
+from planner.core.files import read_limited
 
 LARGEST_FILE = 2**18
 """Bytes of a configuration or a script that are read: a hundred times the usual."""
@@ -37,21 +38,8 @@ def read_text(source: Path | BinaryIO, file: str) -> str:
     Raises:
         InvalidInputError: it cannot be read, is too large, or is no text.
     """
-    try:
-        if isinstance(source, Path):
-            with source.open("rb") as stream:
-                raw = stream.read(LARGEST_FILE + 1)
-        else:
-            raw = source.read(LARGEST_FILE + 1)
-    except (OSError, ValueError) as error:
-        said = getattr(error, "strerror", None) or error
-        raise InvalidInputError(f"cannot read {file}: {said}", field="FILE") from None
-    if len(raw) > LARGEST_FILE:
-        raise InvalidInputError(
-            f"{file} is larger than {LARGEST_FILE >> 10} KiB",
-            hint=f"give a configuration: {KNOWN}",
-            field="FILE",
-        )
+    hint = f"give a configuration: {KNOWN}"
+    raw = read_limited(source, file, LARGEST_FILE, hint=hint, field="FILE")
     try:
         text = raw.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError:

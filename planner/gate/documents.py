@@ -8,6 +8,7 @@ from typing import Any, BinaryIO
 
 from planner import answers
 from planner.core.errors import InvalidInputError, NothingFitsError
+from planner.core.files import read_limited
 from planner.gate.facts import Facts, one_line, read_facts
 from planner.request.schema import parse_request
 
@@ -72,21 +73,8 @@ def read_json(source: Path | BinaryIO, file: str) -> dict[str, Any]:
         InvalidInputError: it cannot be read, is too large, or holds none.
     """
     name = one_line(file)
-    try:
-        if isinstance(source, Path):
-            with source.open("rb") as stream:
-                raw = stream.read(LARGEST_FILE + 1)
-        else:
-            raw = source.read(LARGEST_FILE + 1)
-    except (OSError, ValueError) as error:
-        said = getattr(error, "strerror", None) or error
-        raise InvalidInputError(f"cannot read {name}: {said}", field="FILE") from None
-    if len(raw) > LARGEST_FILE:
-        raise InvalidInputError(
-            f"{name} is larger than {LARGEST_FILE >> 20} MiB",
-            hint="give one plan, request or lock",
-            field="FILE",
-        )
+    hint = "give one plan, request or lock"
+    raw = read_limited(source, name, LARGEST_FILE, hint=hint, field="FILE")
     try:
         value = json.loads(raw.decode("utf-8-sig"), parse_constant=_refuse)
     except (ValueError, RecursionError) as error:

@@ -10,6 +10,7 @@ from types import NoneType
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from planner.core.errors import InvalidInputError, did_you_mean
+from planner.core.files import read_limited
 from planner.machine.bounds import Between, Few
 from planner.machine.document import KIND, VERSION, Machine
 
@@ -32,14 +33,7 @@ def read_machine(file: str | Path) -> Machine:
         InvalidInputError: it cannot be read, or holds something else.
     """
     name = one_line(str(file))
-    try:
-        with Path(file).open("rb") as stream:
-            raw = stream.read(LARGEST_FILE + 1)
-    except (OSError, ValueError) as error:
-        said = getattr(error, "strerror", None) or error
-        raise _refusal(f"cannot read {name}: {said}", "", "") from None
-    if len(raw) > LARGEST_FILE:
-        raise _refusal(f"{name} is larger than {LARGEST_FILE >> 20} MiB", AGAIN, "")
+    raw = read_limited(Path(file), name, LARGEST_FILE, hint=AGAIN, field="machine")
     try:
         value = json.loads(raw.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:

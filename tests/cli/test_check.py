@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from click.shell_completion import ShellComplete
+from started import planner
 
 from planner import cli
 
@@ -19,20 +20,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "request.json").write_text(json.dumps(REQUEST))
     (tmp_path / "large.json").write_text(json.dumps(TOO_LARGE))
     return tmp_path
-
-
-def planner(
-    *arguments: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> tuple[int, str, str]:
-    """Return how the command ends, and what it prints."""
-    monkeypatch.setattr("sys.argv", ["planner", *arguments])
-    code = 0
-    try:
-        cli.main()
-    except SystemExit as end:
-        code = int(end.code or 0)
-    printed = capsys.readouterr()
-    return code, printed.out, printed.err
 
 
 @pytest.mark.parametrize(

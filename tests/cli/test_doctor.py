@@ -3,8 +3,7 @@ from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
-
-from planner import cli
+from started import planner
 
 WRONG = """
 from accelerate import Accelerator
@@ -33,20 +32,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "run.log").write_text(f"step 1\n{OUT_OF_MEMORY}\n\x1b[31mred\n")
     (tmp_path / "request.json").write_text(json.dumps(REQUEST))
     return tmp_path
-
-
-def planner(
-    *arguments: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> tuple[int, str, str]:
-    """Return how the command ends, and what it prints."""
-    monkeypatch.setattr("sys.argv", ["planner", *arguments])
-    code = 0
-    try:
-        cli.main()
-    except SystemExit as end:
-        code = int(end.code or 0)
-    printed = capsys.readouterr()
-    return code, printed.out, printed.err
 
 
 @pytest.mark.parametrize(

@@ -298,3 +298,29 @@ def train_apart(model_config: Mapping[str, Any], *, every: int, steps: int) -> R
                     other.copy_(mean)
     weights = {name: value.detach() for name, value in replicas[0].named_parameters()}
     return Reference(initial, weights, losses)
+
+
+def train_samples(auto: Any, config: Any, sample: Callable[[int], dict[str, Tensor]]) -> Reference:
+    """Train on samples by their index, in one process; weights by the names that they have in the model."""
+    torch.manual_seed(0)
+    model = auto.from_config(config, attn_implementation="sdpa").train()
+    initial = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+    optimizer, losses = build_optimizer(model), []
+    for step in range(STEPS):
+        first = step * GLOBAL_BATCH_SIZE
+        samples = [sample(index) for index in range(first, first + GLOBAL_BATCH_SIZE)]
+        batch = {name: torch.stack([each[name] for each in samples]) for name in samples[0]}
+        loss = model(**batch).loss
+        loss.backward()
+        losses.append(update(model, optimizer, learning_rate(step), loss))
+    weights = {name: weight.detach() for name, weight in model.named_parameters()}
+    return Reference(initial, weights, losses)
+
+
+def assert_loads_alike(run: Run, auto: Any, reference: Reference) -> None:
+    """The weights are compared as they load: their names in the file may be older ones."""
+    assert run.losses == pytest.approx(reference.losses, abs=TOLERANCE, rel=0)
+    loaded = auto.from_pretrained(run.folder / "model")
+    weights = {name: weight.detach() for name, weight in loaded.named_parameters()}
+    assert distance(reference.weights, weights) <= TOLERANCE
+    assert distance(reference.weights, reference.initial) > 100 * TOLERANCE

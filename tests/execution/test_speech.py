@@ -11,72 +11,43 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from launched import ACCUMULATED, STEPS, WHISPER, Run, launch, launch_several
-from reference import (
-    GLOBAL_BATCH_SIZE,
-    SEQUENCE_LENGTH,
-    TOLERANCE,
-    Reference,
-    build_optimizer,
-    distance,
-    learning_rate,
-    update,
-)
+from launched import ACCUMULATED, STEPS, WHISPER, launch, launch_several
+from reference import SEQUENCE_LENGTH, Reference, assert_loads_alike, train_samples
 from run_specs import with_layout
 
 pytestmark = pytest.mark.usefixtures("preloaded")
 
 PLAN = with_layout(ACCUMULATED, model_config=WHISPER, task="automatic-speech-recognition")
 RATE = 16_000
+AUTO: Any = transformers.AutoModelForSpeechSeq2Seq
 
 
 @cache
 def expected() -> Reference:
     """Train on synthetic spectrograms in one process."""
-    config: Any = transformers.AutoConfig
-    config = config.for_model(**WHISPER)
+    auto: Any = transformers.AutoConfig
+    config = auto.for_model(**WHISPER)
     config.dropout = config.attention_dropout = config.activation_dropout = 0.0
-    torch.manual_seed(0)
-    auto: Any = transformers.AutoModelForSpeechSeq2Seq
-    model = auto.from_config(config, attn_implementation="sdpa").train()
-    initial = {name: weight.detach().clone() for name, weight in model.named_parameters()}
-    optimizer, losses = build_optimizer(model), []
-    for step in range(STEPS):
-        indices = range(step * GLOBAL_BATCH_SIZE, (step + 1) * GLOBAL_BATCH_SIZE)
-        features, labels = zip(*map(heard, indices), strict=True)
-        loss = model(input_features=torch.stack(features), labels=torch.stack(labels)).loss
-        loss.backward()
-        losses.append(update(model, optimizer, learning_rate(step), loss))
-    weights = {name: weight.detach() for name, weight in model.named_parameters()}
-    return Reference(initial, weights, losses)
+    return train_samples(AUTO, config, heard)
 
 
-def heard(index: int) -> tuple[torch.Tensor, torch.Tensor]:
+def heard(index: int) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(index)
     features = torch.randn((8, 100), generator=generator)
-    return features, torch.randint(96, (SEQUENCE_LENGTH,), generator=generator)
-
-
-def assert_same(run: Run) -> None:
-    reference = expected()
-    assert run.losses == pytest.approx(reference.losses, abs=TOLERANCE, rel=0)
-    auto: Any = transformers.AutoModelForSpeechSeq2Seq
-    loaded = auto.from_pretrained(run.folder / "model")
-    weights = {name: weight.detach() for name, weight in loaded.named_parameters()}
-    assert distance(reference.weights, weights) <= TOLERANCE
-    assert distance(reference.weights, reference.initial) > 100 * TOLERANCE
+    labels = torch.randint(96, (SEQUENCE_LENGTH,), generator=generator)
+    return {"input_features": features, "labels": labels}
 
 
 @pytest.mark.parametrize("target", ["trainer", "accelerate"])
 def test_speech_trains_like_one_process(target: str, tmp_path: Path) -> None:
     run = launch(tmp_path, PLAN, "--no-dropout", target=target).finish()
-    assert_same(run)
+    assert_loads_alike(run, AUTO, expected())
 
 
 def test_torchrun_shards_it_too(tmp_path: Path) -> None:
     plans: Mapping[str, Any] = {str(stage): with_layout(PLAN, zero_stage=stage) for stage in (0, 3)}
     for run in launch_several(tmp_path, plans, "--no-dropout").values():
-        assert_same(run)
+        assert_loads_alike(run, AUTO, expected())
 
 
 def test_a_folder_of_sounds_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,7 +108,7 @@ def judge_configurations(
         file=", ".join(texts),
         kind=CONFIGURATION,
         facts=estimated.facts,
-        title=f"{_tools(found)}",
+        title=_tools(found),
     )
     edits = [fault.edit for _, fault in wrong if fault.edit is not None]
     return Verdict(document=document, checks=tuple(checks), notes=notes, patch=patch(texts, edits))

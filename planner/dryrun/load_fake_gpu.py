@@ -62,7 +62,13 @@ def _compiled(torch: Path) -> Path:
         *(str(_SOURCE), "-o", str(unfinished)),
         *(f"-L{torch / 'lib'}", "-lc10", "-ltorch_cpu"),
     ]
-    done = subprocess.run(words, capture_output=True, timeout=_COMPILE_SECONDS, check=False)
+    try:
+        done = subprocess.run(words, capture_output=True, timeout=_COMPILE_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        raise UnsupportedError(
+            f"{compiler} did not compile what stands in for a GPU within {_COMPILE_SECONDS} s",
+            hint="try again when the machine is less busy",
+        ) from None
     if done.returncode:
         said = done.stderr.decode(errors="replace").partition("error:")[2].strip()[:200]
         raise UnsupportedError(

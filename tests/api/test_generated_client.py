@@ -18,8 +18,9 @@ package_name_override: planner_client
 content_type_overrides:
   application/zip: application/octet-stream
   application/jsonl: application/octet-stream
+post_hooks: []
 """
-"""The generator knows neither type; both are bytes."""
+"""The generator knows neither type, both are bytes; what it would format afterwards it looks for in PATH."""
 
 USE = """
 import io, json, sys, zipfile

@@ -4,6 +4,7 @@ import ast
 import json
 import math
 import re
+import shlex
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -383,7 +384,10 @@ def test_each_launcher_has_its_own_first_target() -> None:
     assert "${TARGET:-accelerate}" in both["launchers/slurm.sh"]
 
 
-@given(summary=st.one_of(st.sampled_from(HOSTILE), st.text(max_size=60)))
+_NAMES = st.one_of(st.sampled_from(HOSTILE), st.text(max_size=60))
+
+
+@given(summary=_NAMES.filter(lambda text: not text.startswith("/")))
 def test_no_text_escapes_its_place(summary: str) -> None:
     plain = launchers(model="m", plan_summary="s")
     files = launchers(model=summary, plan_summary=summary)
@@ -401,3 +405,18 @@ def test_no_text_escapes_its_place(summary: str) -> None:
         if name.endswith(".yaml"):
             first = next(iter(yaml.safe_load_all(text)))
             assert first["metadata"]["name"] == job_name(summary)
+
+
+@given(name=_NAMES)
+def test_a_local_model_is_one_word_wherever_it_is_named(name: str) -> None:
+    folder = f"/{name}"
+    files = launchers(model=folder)
+    mounts = [line for line in files["docker.sh"].split("\n") if ":ro" in line]
+    words = [shlex.split(line.removesuffix("\\")) for line in mounts]
+    is_known = folder.isprintable()  # another is taken for a model of the Hub
+    assert words == ([["--volume", f"{folder}:{folder}:ro"]] if is_known else [])
+    of_sagemaker = ast.parse(files["sagemaker_train.py"]).body
+    plain = ast.parse(launchers(model="/m")["sagemaker_train.py"]).body
+    if is_known:
+        kinds = [[type(each) for each in body] for body in (of_sagemaker, plain)]
+        assert kinds[0] == kinds[1]

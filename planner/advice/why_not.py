@@ -39,10 +39,18 @@ class WhyNot:
     """Of the best layout: its family, and in what else it differs from the choice."""
 
 
-def why_not(plan: Plan, pinned: PinnedFields) -> WhyNot:
-    """Return what stands against the pinned fields, or what they would cost."""
+def why_not(plan: Plan, pinned: PinnedFields, beside: PinnedFields | None = None) -> WhyNot:
+    """Return what stands against the pinned fields, or what they would cost.
+
+    Args:
+        plan: what is proposed.
+        pinned: what is asked about.
+        beside: what the plan itself was held to, which holds for the answer where a layout has both.
+    """
     job, held = _asked_of(plan, pinned)
-    result = search(job, held)
+    result = search(job, {**(beside or {}), **held})
+    if beside and not result.size:
+        result = search(job, held)
     if not result.size:
         broken = limit_findings(job, simplest_layout(job, held))
         return WhyNot(

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 def ask_why(request: Request, plan: Plan) -> WhyNot:
-    """Return what stands against the fields that a request asks about."""
-    return why_not(plan, pinned_fields(request.why))
+    """Return what stands against the fields that a request asks about, beside those that it holds fixed."""
+    return why_not(plan, pinned_fields(request.why), pinned_fields(request.strategy))
 
 
 def answer_why(answer: WhyNot) -> WhyAnswer:

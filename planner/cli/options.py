@@ -259,7 +259,11 @@ def goal_options(command: F) -> F:
             help="Hold a size or field of the strategy fixed, such as dp=4.",
         ),
         click.option(
-            "--why", metavar="NAME", help="Ask why not that, such as tp=16, dp=4 or hsdp."
+            "--why",
+            multiple=True,
+            callback=lambda _context, _option, asked: wishes.only(asked),
+            metavar="NAME",
+            help="Ask why not that, such as tp=16, dp=4 or hsdp.",
         ),
         click.option(
             "--objective", help="time (default), memory, gpus (the fewest) or cost (the cheapest)."

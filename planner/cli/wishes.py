@@ -1,6 +1,6 @@
 """What --strategy, the flags of a layout and --pin say together, as one wish that does not contradict itself."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from planner.core.errors import InvalidInputError
@@ -24,6 +24,21 @@ def read(text: str, flag: str) -> dict[str, Any]:
         return read_wish(text)
     except InvalidInputError as error:
         raise InvalidInputError(error.message, hint=error.hint, field=flag) from None
+
+
+def only(questions: Sequence[str]) -> str | None:
+    """Return the one question of --why, None without any.
+
+    Raises:
+        InvalidInputError: there are several, of which one alone would be answered.
+    """
+    if len(questions) > 1:
+        raise InvalidInputError(
+            f"{len(questions)} questions at once: {', '.join(questions)}",
+            hint="ask one at a time; --why tp=2,pp=2 is about layouts that have both",
+            field="--why",
+        )
+    return questions[0] if questions else None
 
 
 def strategy(text: str | None) -> dict[str, Any]:

@@ -141,6 +141,19 @@ def test_a_size_of_data_parallelism_is_pinned_and_asked_about() -> None:
     assert asked.startswith("hsdp: the best of ")
 
 
+def test_what_is_pinned_holds_for_what_is_asked_about_where_both_can_be() -> None:
+    flags = ["--gpus", "4", "--gpu", "a100", "--json"]
+
+    def answered(*more: str) -> dict[str, object]:
+        found = json.loads(run("suggest", "gpt2", *flags, *more).stdout)["why"]
+        return dict(found["strategy"])
+
+    assert answered("--why", "tp=2")["micro_batch_size"] != 2
+    held = answered("--pin", "micro_batch_size=2", "--why", "tp=2")
+    assert (held["micro_batch_size"], held["tensor_parallel_size"]) == (2, 2)
+    assert answered("--pin", "dp=4", "--why", "tp=2")["tensor_parallel_size"] == 2
+
+
 def test_a_task_is_a_flag() -> None:
     arguments = ["--gpu", "t4", "--gpus", "2", "--task", "sequence-classification", "--json"]
     answer = json.loads(run("suggest", "roberta-base", *arguments).stdout)

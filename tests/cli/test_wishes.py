@@ -56,6 +56,13 @@ def test_a_wish_that_cannot_be_read_names_the_flag_it_was_typed_for(flag: str) -
     assert (error.field, "names: tp" in error.hint) == (flag, True)
 
 
+def test_of_two_questions_none_is_left_unanswered_in_silence() -> None:
+    arguments = ["suggest", "gpt2", "--why", "tp=2", "--why", "pp=2"]
+    error = CliRunner().invoke(cli.cli, arguments).exception
+    assert isinstance(error, InvalidInputError)
+    assert (error.field, error.message) == ("--why", "2 questions at once: tp=2, pp=2")
+
+
 @pytest.mark.parametrize(
     "text",
     ['{"tensor_parallel_size": NaN}', '{"family": -Infinity}', '{"family": ' + "[" * 100_000],

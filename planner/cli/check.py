@@ -33,8 +33,7 @@ _OF_DIFFERENCES = ("text", "json", "markdown")
 @click.option(
     "--max-growth",
     metavar="SHARE",
-    default="5%",
-    show_default=True,
+    show_default="5%",
     help="Over the baseline; any only shows the difference.",
 )
 @click.option(
@@ -76,7 +75,7 @@ def check(
     torchrun, accelerate, deepspeed or Megatron command, torchtitan's toml.
     """
     from planner.gate.judge import Wishes, judge_files
-    from planner.gate.limits import read_growth, read_limit
+    from planner.gate.limits import GROWTH, read_growth, read_limit
 
     command = wished.pop("command")
     if not files and command is None:
@@ -84,11 +83,17 @@ def check(
     written = [_target(text) for text in also]
     asked = asked_of(wished)
     baseline, growth = wished.pop("baseline"), wished.pop("max_growth")
+    if growth is not None and baseline is None:
+        raise InvalidInputError(
+            "a growth needs something to grow from",
+            hint="add --baseline FILE",
+            field="--max-growth",
+        )
     limits = ((f"--{name.replace('_', '-')}", text) for name, text in wished.items())
     wishes = Wishes(
         limits=tuple(read_limit(text, flag) for flag, text in limits if text is not None),
         baseline=baseline,
-        growth=read_growth(growth or ""),
+        growth=GROWTH if growth is None else read_growth(growth),
         is_locked=locked,
         asked=asked,
         command=command,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from planner.cli.output import color, terminal
+from planner.cli.output import EXIT_MODEL, EXIT_NOTHING_FITS, EXIT_USAGE, color, terminal
 
 
 @click.command()
@@ -33,9 +33,10 @@ def sweep(
     Such as grid: {model: [gpt2, bert-base-uncased], gpu: [a100, h100], gpus: 8, nodes: [1, 2, 4]}
 
     A sweep that was ended goes on where it ended. At its end: which cluster for each model, and
-    which model for each cluster.
+    which model for each cluster. It exits 5 where a model could not be resolved, 3 where nothing
+    fits anywhere, and 0 where there is a plan.
     """
-    from planner.sweep.frontier import outcome
+    from planner.sweep.frontier import is_all_too_large, outcome
     from planner.sweep.grid import read_sweep
     from planner.sweep.run import num_missing, run
     from planner.sweep.store import Store
@@ -55,3 +56,7 @@ def sweep(
     store.finish(wanted)
     click.echo(outcome_text(found, terminal()), nl=False, color=color())
     click.echo(f"wrote {out}", err=True)
+    if found.unresolved:
+        sys.exit(EXIT_MODEL)
+    if not found.points:
+        sys.exit(EXIT_NOTHING_FITS if is_all_too_large(found) else EXIT_USAGE)

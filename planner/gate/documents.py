@@ -6,7 +6,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from planner import answers
-from planner.core.errors import InvalidInputError, NothingFitsError
+from planner.core.errors import (
+    InvalidInputError,
+    InvalidRequestError,
+    NothingFitsError,
+    PlannerError,
+)
 from planner.core.files import decode_text, read_limited
 from planner.core.strict_json import parse_json
 from planner.gate.facts import Facts, one_line, read_facts
@@ -138,8 +143,8 @@ def _document(file: str, data: dict[str, Any]) -> Document:
 
 def _planned(file: str, data: dict[str, Any]) -> Document:
     """Return a request's plan, or that nothing fits."""
-    request = parse_request(data)
     try:
+        request = parse_request(data)
         resolved, plan = answers.suggest(request, allow_paths=True)
     except NothingFitsError as error:
         return Document(
@@ -150,5 +155,14 @@ def _planned(file: str, data: dict[str, Any]) -> Document:
             hint=one_line(error.hint),
             data=data,
         )
+    except PlannerError as error:
+        raise _of_file(error, file) from None
     answer = answers.answer_plan(resolved, plan, request.id)
     return Document(file=file, kind="request", facts=read_facts(answer), data=data)
+
+
+def _of_file(error: PlannerError, file: str) -> PlannerError:
+    """Return what is wrong with a request, with its file and field: no flag sets what a file says."""
+    kind = InvalidInputError if isinstance(error, InvalidRequestError) else type(error)
+    place = "" if error.field in error.message else f" ({error.field})"
+    return kind(f"{one_line(file)}: {error.message}{place}", hint=error.hint, field="FILE")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from planner.gate.differences import Change
 from planner.gate.facts import one_line
-from planner.gate.limits import Check
+from planner.gate.limits import FINDING, FITS, Check
 from planner.gate.verdict import CONFIGURATION, Verdict, verdicts_answer
 from planner.report.values import Terminal, columns_text
 
@@ -46,10 +46,14 @@ def _text(verdict: Verdict, terminal: Terminal) -> str:
 
 
 def _place(check: Check, verdict: Verdict) -> str:
-    """Return what a check's message begins with: its name, or its place in a configuration."""
+    """Return what a check's message begins with: its name, or its place in a configuration.
+
+    Nothing stands before a sentence: a finding's, and that something does not fit.
+    """
     if verdict.document.kind == CONFIGURATION and check.file:
         return f"{check.file}:{check.line}: "
-    return f"{check.name}: "
+    is_too_large = check.code == FITS and check.level == "error"
+    return "" if is_too_large or check.name == FINDING else f"{check.name}: "
 
 
 def changes_text(changes: Sequence[Change], baseline: str, terminal: Terminal) -> str:

@@ -21,6 +21,8 @@ from planner.core.units import (
 from planner.gate.facts import Facts, one_line, shown
 from planner.report.check_codes import NAMES
 
+FITS, FINDING = "CHK001", "finding"
+"""The code of what is judged of every plan; what a finding of a plan is called."""
 GROWTH = 0.05
 """By how much an amount may exceed the baseline's where nothing else was said.
 
@@ -199,10 +201,10 @@ def _fits(facts: Facts) -> Check:
     over = needed - (facts.amount("memory.usable_bytes") or 0.0)
     too_much = f", {format_bytes(over)} too much" if over > 0 else ", too much"
     return Check(
-        code="CHK001",
-        name=NAMES["CHK001"],
+        code=FITS,
+        name=NAMES[FITS],
         level="pass" if fits else "error",
-        message=text if fits else f"{text}{too_much}",
+        message=text if fits else f"needs {text}{too_much}",
         hint="" if fits else "`planner memory` says what would fit",
     )
 
@@ -258,7 +260,7 @@ def _warnings(facts: Facts) -> list[Check]:
     """Return what the plan itself warns of, which breaks no limit, and what stops it from running."""
     levels = {"warning": "warning", "blocker": "error"}
     return [
-        Check(code=each.code, name="finding", level=levels[each.severity], message=each.message)
+        Check(code=each.code, name=FINDING, level=levels[each.severity], message=each.message)
         for each in facts.findings
         if each.severity in levels
     ]

@@ -6,7 +6,7 @@ from typing import Any, TypedDict
 from planner.answers import SCHEMA_VERSION
 from planner.gate.differences import Change
 from planner.gate.documents import Document
-from planner.gate.limits import Check
+from planner.gate.limits import FITS, Check
 from planner.report.check_codes import NAMES
 
 CONFIGURATION = "configuration"
@@ -35,7 +35,7 @@ class Verdict:
     @property
     def fits(self) -> bool:
         """Return whether there is a layout that fits."""
-        return not any(check.code == "CHK001" for check in self.broken)
+        return not any(check.code == FITS for check in self.broken)
 
     @property
     def title(self) -> str:
@@ -71,8 +71,8 @@ class Verdict:
 def nothing_fits(document: Document) -> Check:
     """Return the check of a request that no layout of fits."""
     return Check(
-        code="CHK001",
-        name=NAMES["CHK001"],
+        code=FITS,
+        name=NAMES[FITS],
         level="error",
         message=document.refusal,
         hint=document.hint,

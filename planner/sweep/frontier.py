@@ -5,6 +5,18 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from planner.core.errors import (
+    HubUnreachableError,
+    ModelAccessError,
+    ModelNotFoundError,
+    NothingFitsError,
+)
+
+UNRESOLVED = tuple(
+    kind.__name__ for kind in (ModelNotFoundError, ModelAccessError, HubUnreachableError)
+)
+"""Kinds of errors of models that could not be resolved."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
@@ -29,6 +41,8 @@ class Outcome:
     points: tuple[Point, ...]
     refused: Mapping[str, int]
     """Requests without a plan, by the kind of the error."""
+    unresolved: tuple[str, ...]
+    """Models that could not be resolved, in the order of the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +61,7 @@ class Frontier:
 class _Collected:
     points: list[Point] = field(default_factory=list)
     refused: Counter[str] = field(default_factory=Counter)
+    unresolved: dict[str, None] = field(default_factory=dict)
 
 
 def outcome(rows: Iterable[Mapping[str, Any]]) -> Outcome:
@@ -56,8 +71,25 @@ def outcome(rows: Iterable[Mapping[str, Any]]) -> Outcome:
         if row["ok"]:
             found.points.append(Point(**{name: row[name] for name in Point.__slots__}))
         else:
-            found.refused[row["error"]["type"]] += 1
-    return Outcome(points=tuple(found.points), refused=dict(found.refused))
+            kind = row["error"]["type"]
+            found.refused[kind] += 1
+            if kind in UNRESOLVED:
+                found.unresolved[_name_of(row["request"]["model"])] = None
+    return Outcome(
+        points=tuple(found.points),
+        refused=dict(found.refused),
+        unresolved=tuple(found.unresolved),
+    )
+
+
+def _name_of(model: Any) -> str:
+    """Return what the model of a request is called, where it may be a config."""
+    return model if isinstance(model, str) else "a config of the sweep"
+
+
+def is_all_too_large(found: Outcome) -> bool:
+    """Return whether no request has a plan, and all because nothing fits."""
+    return not found.points and set(found.refused) == {NothingFitsError.__name__}
 
 
 def clusters_for_models(found: Outcome) -> tuple[Frontier, ...]:

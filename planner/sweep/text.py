@@ -28,6 +28,7 @@ from planner.sweep.frontier import (
 _MOST_TABLES = 6
 """Of each question; the file has all."""
 _MOST_ROWS = 12
+_MOST_NAMES, _LONGEST_NAME = 10, 100
 _FEWEST_DRAWN = 3
 _PLOT_ROWS = 10
 _PLOT_COLUMNS = 60
@@ -62,7 +63,14 @@ def _refused(found: Outcome) -> str:
     for kind, count in found.refused.items():
         reasons[_REFUSALS.get(kind, "the request cannot be read")] += count
     told = (f"{count:,} ({why})" for why, count in sorted(reasons.items()))
-    return f"; no plan: {', '.join(told)}" if reasons else ""
+    return f"; no plan: {', '.join(told)}{_unresolved(found)}" if reasons else ""
+
+
+def _unresolved(found: Outcome) -> str:
+    """Return which models could not be resolved."""
+    names = [repr(name)[:_LONGEST_NAME] for name in found.unresolved]
+    more = f" and {len(names) - _MOST_NAMES:,} more" if len(names) > _MOST_NAMES else ""
+    return f"\nnot resolved: {', '.join(names[:_MOST_NAMES])}{more}" if names else ""
 
 
 def plans(count: int) -> str:

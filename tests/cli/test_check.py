@@ -19,6 +19,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "request.json").write_text(json.dumps(REQUEST))
     (tmp_path / "large.json").write_text(json.dumps(TOO_LARGE))
+    (tmp_path / "wrong.json").write_text(json.dumps(REQUEST | {"cluster": {"gpu": "no-such"}}))
+    (tmp_path / "unknown.json").write_text('{"modle": "gpt2", "model": "gpt2", "recipes": {}}')
     return tmp_path
 
 
@@ -28,12 +30,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["check", "request.json"], 0, "1 check passed"),
         (["check", "request.json", "--max-memory", "100%"], 0, "2 checks passed"),
         (["check", "request.json", "--max-memory", "1GiB"], 4, "FAIL  CHK002"),
-        (["check", "large.json", "--max-memory", "1GiB"], 3, "FAIL  CHK001"),
+        (["check", "large.json", "--max-memory", "1GiB"], 3, "FAIL  CHK001  nothing fits: "),
+        (["check", "wrong.json"], 2, "wrong.json: unknown GPU 'no-such' (cluster.gpu)"),
+        (["check", "unknown.json"], 2, "unknown.json: unknown field 'modle' (and 1 more)\n"),
         (["check", "large.json", "request.json"], 3, "1 check passed"),
         (["check", "request.json", "--baseline", "request.json"], 0, "Nothing differs"),
         (["check", "request.json", "--max-step", "nan"], 2, "hint: such as 900ms"),
         (["check", "request.json", "--max-cost", "5"], 2, "(--max-cost)"),
         (["check", "request.json", "--max-step", "+5%"], 2, "--baseline FILE"),
+        (["check", "request.json", "--max-growth", "5%"], 2, "hint: add --baseline FILE"),
         (["check", "request.json", "--write", "pdf=x"], 2, "FORMAT=FILE"),
         (["check", "request.json", "--write", "text=no/such/x"], 2, "cannot write"),
         (["check", "request.json", "--locked"], 2, "no lock"),

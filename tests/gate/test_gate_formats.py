@@ -64,7 +64,7 @@ def test_the_terminal_is_told_each_check_and_what_differs(judged: tuple[Verdict,
         r"FAIL  CHK002  memory: .* GiB, at most 1.00 GiB \(--max-memory\): .* over", text
     )
     assert "pass  CHK003  step: " in text
-    assert "warn  MEM002  finding: little room" in text
+    assert "warn  MEM002  little room" in text
     assert re.search(r"step +\S+ \S+ +\S+ \S+ +\+100 %", text)
     assert text.endswith("1 of 5 checks failed")
     assert max(len(line) for line in text.splitlines() if "/" not in line) <= 80

@@ -68,6 +68,18 @@ def test_a_sweep_without_any_plan_says_so() -> None:
     assert outcome_text(outcome(ROWS[-1:]), Terminal()) == "0 plans; no plan: 1 (nothing fits)\n"
 
 
+def test_models_that_could_not_be_resolved_are_named_once_and_not_obeyed() -> None:
+    missing = [
+        {"ok": False, "error": {"type": kind}, "request": {"model": name}}
+        for kind in ("HubUnreachableError", "ModelNotFoundError")
+        for name in ("no/such", "\x1b[31mred\n", {"model_type": "nope"})
+    ]
+    text = outcome_text(outcome([*ROWS[:1], *missing]), Terminal())
+    assert r"not resolved: 'no/such', '\x1b[31mred\n', 'a config of the sweep'" in text
+    many = [{**missing[0], "request": {"model": f"no/{number}"}} for number in range(12)]
+    assert "'no/9' and 2 more\n" in outcome_text(outcome(many), Terminal())
+
+
 def test_a_single_plan_is_said_so() -> None:
     text = outcome_text(outcome(ROWS[:1]), Terminal())
     assert text.startswith("1 plan\n")

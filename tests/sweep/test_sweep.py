@@ -61,6 +61,27 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return seen
 
 
+@pytest.mark.parametrize(
+    ("models", "code"),
+    [(["gpt2", "meta-llama/Llama-2-70b-hf"], 0), (["meta-llama/Llama-2-70b-hf"], 3)],
+)
+def test_a_sweep_without_a_plan_has_the_exit_code_of_its_reason(
+    tmp_path: Path, models: list[str], code: int
+) -> None:
+    sweep = write(tmp_path, {"grid": {"model": models, "gpu": ["t4"], "gpus": [1]}})
+    assert run(sweep, "--out", tmp_path / "out.jsonl").exit_code == code
+
+
+def test_a_model_that_cannot_be_resolved_is_named_and_ends_with_its_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    sweep = write(tmp_path, {"grid": {"model": ["gpt2", "no/such-model"], "gpus": [1]}})
+    ended = run(sweep, "--out", tmp_path / "out.jsonl")
+    assert (ended.exit_code, len((tmp_path / "out.jsonl").read_text().splitlines())) == (5, 2)
+    assert "\nnot resolved: 'no/such-model'\n" in ended.output
+
+
 def test_every_request_has_its_line_in_the_order_of_the_file(finished: bytes) -> None:
     rows = [json.loads(line) for line in finished.splitlines()]
     assert [(row["ok"], row["request"]["cluster"].get("gpus_per_node")) for row in rows] == [

@@ -102,7 +102,7 @@ def test_a_model_answer_sums_to_its_parameters() -> None:
 def test_an_instance_answer_has_null_where_nothing_is_known() -> None:
     known = answers.answer_instance(records.instance("p4d.24xlarge"))
     assert (known["gpu"], known["gpus_per_node"]) == ("a100-sxm-40gb", 8)
-    assert (known["usd_per_hour"], known["price_date"]) == (32.77, "Q1 2026, may be stale")
+    assert (known["usd_per_hour"], known["price_date"]) == (21.9576, "2026-01-21")
     blank = answers.answer_instance(records.instance("a2-highgpu-1g"))
     unknown = {name for name, value in blank.items() if value is None}
     assert unknown == {

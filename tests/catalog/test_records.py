@@ -131,7 +131,7 @@ def test_an_instance_is_in_base_units(name: str) -> None:
     assert (instance.gpu, instance.gpus_per_node) == ("a100-sxm-40gb", 8)
     assert instance.network_bytes_per_second == 50 * GIGA
     assert instance.host_memory_bytes == 1152 * GIB
-    assert (instance.usd_per_hour, instance.price_date) == (32.77, "Q1 2026, may be stale")
+    assert (instance.usd_per_hour, instance.price_date) == (21.9576, "2026-01-21")
     assert "us-east-1" in instance.price_source
 
 

@@ -55,8 +55,8 @@ def test_hours_and_price_follow_from_the_step(job: Job) -> None:
     assert run.seconds == pytest.approx(run.start_up_seconds + run.steps * float(step.step_seconds))
     assert run.low_seconds < run.seconds < run.high_seconds
     assert run.gpu_hours == pytest.approx(8 * run.seconds / 3600)
-    assert run.usd == pytest.approx(32.77 * run.seconds / 3600)
-    assert run.price_date == "Q1 2026, may be stale"
+    assert run.usd == pytest.approx(21.9576 * run.seconds / 3600)
+    assert run.price_date == "2026-01-21"
 
 
 def test_an_instance_has_no_price_with_gpus_that_are_not_its_own(make_job: JobMaker) -> None:
@@ -74,7 +74,7 @@ def test_part_of_an_instance_costs_the_whole(make_job: JobMaker) -> None:
     s = Layout(data_parallel_replicate_size=4, micro_batch_size=16)
     run = training_run(part, estimate(part, s).step_time)
     assert run is not None
-    assert run.usd == pytest.approx(32.77 * run.seconds / 3600)
+    assert run.usd == pytest.approx(21.9576 * run.seconds / 3600)
     assert run.gpu_hours == pytest.approx(4 * run.seconds / 3600)
 
 

@@ -701,7 +701,7 @@ def test_a_run_of_some_tokens_has_hours_and_a_price(client: TestClient) -> None:
     page = client.get("/plan?model=gpt2&instance=p4d.24xlarge&training_tokens=10000000000").text
     assert "Run of 10.0 B tokens" in page
     assert "GPU-hours" in page
-    assert "on demand (Q1 2026, may be stale)" in page
+    assert "on demand (2026-01-21)" in page
 
 
 @pytest.mark.parametrize(

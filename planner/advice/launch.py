@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from planner.advice.choice import chosen_layout, smallest_replica
@@ -15,7 +16,6 @@ from planner.domain.strategy import Layout
 from planner.search.candidate import Candidate
 from planner.search.largest_that_fits import SHORTEST_SEQUENCE, lighter_losses
 from planner.search.pinned_fields import PinnedFields
-from planner.search.search import TIE
 from planner.step_time.terms import COMMUNICATION
 from planner.targets import common, launch, targets_of
 
@@ -76,12 +76,26 @@ def surely_better(situation: Situation, pinned: PinnedFields) -> Instead | None:
         for changes, _, candidate in tried
         if _is_roomier(candidate, chosen)
     ]
-    # One that offloads too is no way out where another does without.
+    # One that offloads too, or gives up trained weights, is no way out where another does without.
     return min(
         faster or roomier,
-        key=lambda each: (each.candidate.strategy.offloads_optimizer, _roomy_seconds(each)),
+        key=lambda each: (
+            each.candidate.strategy.offloads_optimizer,
+            gives_up_weights(job, each),
+            _roomy_seconds(each),
+        ),
         default=None,
     )
+
+
+def gives_up_weights(job: Job, instead: Instead) -> bool:
+    """Return whether trained weights are not loaded that the job's own files would load."""
+    own, other = job.framework.name, instead.changes.get("recipe.framework")
+    has_adapters = job.recipe.lora is not None
+    if not job.model.is_pretrained or other is None:
+        return False
+    loads = partial(common.loads_weights, has_adapters=has_adapters)
+    return loads(own) and not loads(other)
 
 
 def _roomy_seconds(found: Instead) -> float:
@@ -188,9 +202,10 @@ def _other_losses(job: Job) -> Iterator[str]:
 
 
 def _seconds(found: Instead) -> float:
-    """Return the time of a step; in another framework it must be shorter by more than estimates tell apart."""
-    is_other = "recipe.framework" in found.changes
-    return float(found.candidate.step_time.step_seconds) * (TIE if is_other else 1)
+    """Return the time of a step; in another framework it must be shorter by a lead that published pairs trust."""
+    other = found.changes.get("recipe.framework")
+    lead = trusted_lead(other) if other else 0.0
+    return (1 + lead) * float(found.candidate.step_time.step_seconds)
 
 
 def _within_scripts(job: Job) -> tuple[Job, dict[str, Any]]:

@@ -4,9 +4,7 @@ from dataclasses import dataclass, replace
 
 from planner.catalog.learning_rates import beside_adamw, find_recipe
 from planner.generate.run_spec import RunSpec
-
-_FROM_RANDOM_WEIGHTS = ("megatron", "torchtitan")
-"""Frameworks whose files start from random weights, whatever the model has."""
+from planner.targets.common import loads_weights
 
 _FROM_TEXT_ALONE = ("causal-lm", "masked-lm")
 """Tasks that models are trained for from random weights."""
@@ -33,7 +31,7 @@ def hyperparameters(spec: RunSpec, batch_factor: float = 1.0) -> Hyperparameters
         task=spec.task,
         model_type=str(spec.model_config.get("model_type", "")),
         is_pretrained=spec.is_pretrained
-        and (spec.adapters is not None or spec.framework not in _FROM_RANDOM_WEIGHTS),
+        and loads_weights(spec.framework, has_adapters=spec.adapters is not None),
         has_adapters=spec.adapters is not None,
         parameters=spec.parameters,
     )

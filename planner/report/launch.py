@@ -2,7 +2,7 @@
 
 import shlex
 
-from planner.advice.launch import Instead
+from planner.advice.launch import Instead, gives_up_weights
 from planner.advice.plan import Plan
 from planner.core.units import format_pace, format_seconds
 from planner.domain.optimizer import ADAMW
@@ -73,7 +73,8 @@ def _otherwise(plan: Plan, instead: Instead) -> str:
     is_alike = not new or {asked, new} <= set(ADAMW)
     shorter = "recipe.sequence_length" in instead.changes
     optimizer = "" if is_alike else f"; with another optimizer than {asked}"
-    return optimizer + ("; with shorter sequences" if shorter else "")
+    weights = "; its files start from random weights" if gives_up_weights(plan.job, instead) else ""
+    return optimizer + ("; with shorter sequences" if shorter else "") + weights
 
 
 def command_instead(command: str, instead: Instead) -> str:

@@ -48,6 +48,11 @@ WITH_INDEXERS = ("deepseek_v32", "glm_moe_dsa")
 """Models whose indexers pick keys without gradients."""
 
 
+def loads_weights(framework: str, *, has_adapters: bool) -> bool:
+    """Return whether a framework's files start from a model's trained weights; its own models are made at random."""
+    return has_adapters or framework not in OWN_MODELS
+
+
 @remembered(4)
 def judge(job: Job) -> tuple[Breach, ...]:
     """Return why no target writes files for the job."""

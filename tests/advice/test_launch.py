@@ -1,10 +1,11 @@
 """What has launch files in place of a plan that has none."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from planner.advice.launch import Instead
+from planner.advice.launch import Instead, gives_up_weights
 from planner.advice.plan import Plan, make_plan
 from planner.catalog import records
 from planner.report.launch import instead_words
@@ -131,6 +132,26 @@ def test_another_frameworks_plan_is_named_where_it_is_surely_faster_than_offload
     assert instead.changes == {"recipe.framework": "deepspeed", "recipe.optimizer": "adamw"}
     assert instead.candidate.strategy.family == "pp+zero-1+offload"
     assert instead.candidate.step_time.high_seconds < plan.chosen.step_time.low_seconds
+
+
+def test_trained_weights_are_not_given_up_for_a_faster_framework() -> None:
+    """Megatron-LM is faster still, and starts from random weights."""
+    request = {"model": "meta-llama/Llama-3.1-8B", "cluster": {"instance": "p5.4xlarge"}}
+    plan = planned(request)
+    keeping, losing = (
+        planned({**request, "recipe": {"framework": name, "optimizer": "adamw"}})
+        for name in ("deepspeed", "megatron")
+    )
+    assert losing.chosen.step_time.step_seconds < keeping.chosen.step_time.step_seconds
+    instead = plan.instead
+    assert instead is not None
+    assert instead.changes["recipe.framework"] == "deepspeed"
+    assert not gives_up_weights(plan.job, instead)
+    to_megatron = replace(instead, changes={"recipe.framework": "megatron"})
+    assert gives_up_weights(plan.job, to_megatron)
+    assert instead_words(plan, to_megatron).endswith("; its files start from random weights")
+    untrained = replace(plan.job, model=replace(plan.job.model, is_pretrained=False))
+    assert not gives_up_weights(untrained, to_megatron)
 
 
 LLAMA_2 = "meta-llama/Llama-2-7b-hf"

@@ -64,6 +64,8 @@ class Activations:
     """Under sequence parallelism backward keeps the gathered input of a matmul, not its share."""
     selective_recompute: Literal["attention", "matmuls"]
     """What recompute="selective" repeats: the scores of attention, or every other matmul."""
+    recompute_stops_early: bool
+    """Recompute ends with the last tensor that backward reads, not with the block."""
     fuses_norms: bool
     """Norms are single kernels in 16 bit too, and keep their input alone."""
     spelled_out: tuple[str, ...]

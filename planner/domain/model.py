@@ -188,6 +188,8 @@ class Part:
     attention: Attention | None = None
     scan_flops_per_token: float = 0.0
     """Forward FLOPs of a recurrence that runs in chunks: no weights, and the same for any length."""
+    leaves_last_unread: bool = False
+    """Backward reads nothing that the last of the linears puts out: no dropout, norm or router's weight follows it."""
     modules: Mapping[str, "Module"] = field(default_factory=dict)
     """What of it can recompute by itself: a name of `planner.domain.recompute_modules` -> that piece."""
 

@@ -251,7 +251,7 @@ def _compute(job: Job, s: Strategy, part: Part, numerics: Numerics, spent: Colum
     again = _repeats_forward(job, s, part)
     moving = (1 + again) * forward + backward
     if part.is_block:
-        repeated = again * _total(spent, FORWARD)
+        repeated = again * (_total(spent, FORWARD) - recomputed_modules.left_off(job, s, part))
         spent[Spent.RECOMPUTE] = repeated + _selective(job, s, part, numerics)
     elif part.name == "head" and job.loss is not None and job.loss.repeats_head:
         spent[Spent.RECOMPUTE] = spent[Spent.FORWARD_MATMULS]

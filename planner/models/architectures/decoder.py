@@ -13,8 +13,8 @@ from typing import TypeAlias
 from planner.domain.model import Attention, Linear, Model, Part, Share
 from planner.models.architectures import kept
 from planner.models.architectures.config import Config
-from planner.models.architectures.decoder_family import DecoderFamily, dropout, size
-from planner.models.architectures.decoder_layers import dense_mlp, grouped_attention
+from planner.models.architectures.decoder_family import POST_NORM, DecoderFamily, dropout, size
+from planner.models.architectures.decoder_layers import MLP_INNER, dense_mlp, grouped_attention
 from planner.models.architectures.fields import labels
 from planner.models.architectures.pieces import Piece, block_modules
 from planner.models.architectures.windows import sliding_layers
@@ -131,6 +131,7 @@ def _blocks(family: DecoderFamily, config: Config, stack: Stack) -> list[Part]:
         attention=attention,
         scan_flops_per_token=outer.scan_flops_per_token,
         kept=(*norms, *outer.kept, *mlp_piece.kept),
+        leaves_last_unread=_leaves_last_unread(family, mlp_piece),
         modules=block_modules(norms, outer, mlp_piece),
     )
     sliding, window = sliding_layers(
@@ -145,6 +146,12 @@ def _blocks(family: DecoderFamily, config: Config, stack: Stack) -> list[Part]:
         attention=replace(attention, window=window),
     )
     return [replace(block, count=stack.count - sliding), windowed][sliding == stack.count :]
+
+
+def _leaves_last_unread(family: DecoderFamily, mlp: Piece) -> bool:
+    """Return whether backward reads nothing of what a block's last matmul puts out."""
+    is_last = bool(mlp.kept) and mlp.kept[-1].name == MLP_INNER
+    return is_last and POST_NORM not in family.norms
 
 
 def reader(family: DecoderFamily) -> Callable[[str, Config], Model]:

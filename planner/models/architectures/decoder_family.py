@@ -11,6 +11,9 @@ from planner.models.architectures.norms import Norm
 Flag: TypeAlias = bool | tuple[str, bool]
 """A fact of the family, or the config's key with the value where it is missing."""
 
+POST_NORM = "post_feedforward_layernorm"
+"""A norm of what the MLP puts out, which reads it again in backward."""
+
 SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "vocabulary": ("vocab_size",),
     "hidden": ("hidden_size", "n_embd", "d_model", "n_embed"),

@@ -15,6 +15,9 @@ from planner.models.architectures.decoder_family import (
 from planner.models.architectures.norms import query_key_norms
 from planner.models.architectures.pieces import Piece, with_mlp
 
+MLP_INNER = "mlp_inner"
+"""What an MLP's last matmul reads."""
+
 
 def grouped_attention(
     family: DecoderFamily, config: Config, hidden: int
@@ -151,7 +154,7 @@ def mlp(family: DecoderFamily, config: Config, hidden: int, inner: int, prefix: 
             _mlp_input(family, config, hidden, inputs),
             *kept.activation(function, inner),
             *(kept.gate(inner) if family.is_gated else ()),
-            kept.operand("mlp_inner", inner, share=Share.SPLIT, of=operand_of),
+            kept.operand(MLP_INNER, inner, share=Share.SPLIT, of=operand_of),
             *kept.dropout("mlp_dropout_mask", hidden, dropout(family, config, 1)),
         ),
     )

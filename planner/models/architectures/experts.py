@@ -10,7 +10,12 @@ from planner.models.architectures import kept
 from planner.models.architectures.config import Config
 from planner.models.architectures.decoder import Mixer, Stack, assemble
 from planner.models.architectures.decoder_family import DecoderFamily, flag, size
-from planner.models.architectures.decoder_layers import dense_mlp, grouped_attention, mlp
+from planner.models.architectures.decoder_layers import (
+    MLP_INNER,
+    dense_mlp,
+    grouped_attention,
+    mlp,
+)
 from planner.models.architectures.families import LLAMA, MISTRAL, QWEN2, QWEN3
 from planner.models.architectures.latent import latent_attention
 from planner.models.architectures.pieces import Piece, module
@@ -86,7 +91,7 @@ def _with_modules(piece: Piece, hidden: int, of_experts: tuple[Kept, ...], share
     """
     read = kept.operand("experts_input", hidden)
     read_by_shared = shared.kept[:1]
-    activated = tuple(entry for entry in of_experts if entry.name == "mlp_inner")
+    activated = tuple(entry for entry in of_experts if entry.name == MLP_INNER)
     modules = {
         MOE: module(MOE, piece.linears, piece.kept, checkpoint=(read,)),
         MOE_ACTIVATION: module(MOE_ACTIVATION, (), activated),

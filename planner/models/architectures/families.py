@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from planner.models.architectures.decoder import reader
-from planner.models.architectures.decoder_family import DecoderFamily
+from planner.models.architectures.decoder_family import POST_NORM, DecoderFamily
 from planner.models.architectures.norms import Norm
 
 
@@ -43,7 +43,7 @@ _FOUR_NORMS = (
     "input_layernorm",
     "post_attention_layernorm",
     "pre_feedforward_layernorm",
-    "post_feedforward_layernorm",
+    POST_NORM,
 )
 
 
@@ -120,7 +120,7 @@ OLMO = DecoderFamily(
 OLMO2 = DecoderFamily(
     defaults=_sizes(50304, 4096, 32, 32, 11008, 2048),
     norm=Norm.RMS_FP32,
-    norms=("post_attention_layernorm", "post_feedforward_layernorm"),
+    norms=("post_attention_layernorm", POST_NORM),
     qkv_bias=_ATTENTION_BIAS,
     output_bias=_ATTENTION_BIAS,
     query_key_norm="all",
@@ -276,7 +276,7 @@ DENSE: Mapping[str, DecoderFamily] = {
     ),
     "exaone4": DecoderFamily(
         defaults=_sizes(102400, 4096, 32, 32, 16384, 2048, 32),
-        norms=("post_attention_layernorm", "post_feedforward_layernorm"),
+        norms=("post_attention_layernorm", POST_NORM),
         query_key_norm="head",
         default_window=4096,
         sliding_period=4,

@@ -16,6 +16,7 @@ from planner.domain.strategy import Layout
 from planner.search.candidate import Candidate
 from planner.search.largest_that_fits import SHORTEST_SEQUENCE, lighter_losses
 from planner.search.pinned_fields import PinnedFields
+from planner.step_time.doubt import Cause
 from planner.step_time.terms import COMMUNICATION
 from planner.targets import common, launch, targets_of
 
@@ -29,7 +30,8 @@ _ANYWHERE = "adamw"
 _WITH_LOGITS = "standard"
 """The loss that every script has."""
 _MOST_OF_A_STEP = 0.5
-"""Share of exchanges from which on other frameworks are searched: there their layouts differ the most."""
+"""Share of exchanges, or of what a slow host would add, from which on other frameworks are searched: there their
+layouts differ the most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,14 +107,13 @@ def _roomy_seconds(found: Instead) -> float:
 
 
 def _ways_out(situation: Situation) -> Iterator[tuple[dict[str, Any], Job]]:
-    """Yield the job in other frameworks where the choice suffers, and with other losses where it is short of memory."""
-    job, chosen = situation.job, situation.candidate
+    """Yield the job in other frameworks and with other losses where the choice suffers."""
+    job = situation.job
     if not _suffers(situation):
         return
     yield from _variants(job)
-    if chosen.strategy.offloads_optimizer or not chosen.is_comfortable:
-        for loss in _other_losses(job):
-            yield {"recipe.loss": loss}, _changed(job, {"recipe.loss": loss})
+    for loss in _other_losses(job):
+        yield {"recipe.loss": loss}, _changed(job, {"recipe.loss": loss})
 
 
 def _is_roomier(candidate: Candidate, chosen: Candidate) -> bool:
@@ -123,13 +124,15 @@ def _is_roomier(candidate: Candidate, chosen: Candidate) -> bool:
 
 
 def _suffers(situation: Situation) -> bool:
-    """Return whether the choice offloads, is tight, or waits for exchanges more than it computes."""
+    """Return whether the choice offloads, is tight, or waits for exchanges or for the host more than it computes."""
     chosen = situation.candidate
     if chosen.strategy.offloads_optimizer:
         return True
     if situation.fits_on_one_gpu:
         return False
-    return not chosen.is_comfortable or situation.share(*COMMUNICATION) > _MOST_OF_A_STEP
+    by_host = chosen.step_time.doubts[Cause.HOST] / float(chosen.step_time.step_seconds)
+    most = max(situation.share(*COMMUNICATION), by_host)
+    return not chosen.is_comfortable or most > _MOST_OF_A_STEP
 
 
 def _lighter_replicas(situation: Situation) -> Iterator[tuple[dict[str, Any], Job]]:

@@ -149,6 +149,10 @@ class Host:
     """Launching the smallest operation, on the hosts that `operation_seconds` was set on."""
     sharded_operations: float
     """More that it launches for a block whose parameters are sharded: hooks, views, DTensors."""
+    divided_linear_seconds: float
+    """Dispatching a linear whose matrix is a DTensor, forward and backward, beside a plain one."""
+    divided_norm_seconds: float
+    """The same of a norm between the linears, of whose sequence each rank has a part."""
     micro_batch_seconds: float
     """Fetching a batch, and what waits for the loss; the GPU idles meanwhile."""
     layer_seconds: float
@@ -359,7 +363,7 @@ class Framework:
         """Return the framework as it runs a model through torch.compile.
 
         Elementwise work is fused: fewer passes over memory, fewer launches; the loss's too where it is
-        compiled. Memory stays as it is.
+        compiled. DTensors are dispatched when it is traced. Memory stays as it is.
         Source: the record's compile section.
         """
         passes, launched = self.compile.passes_fraction, self.compile.operations_fraction
@@ -372,5 +376,10 @@ class Framework:
                 backward_passes=passes * moved.backward_passes,
                 loss_bytes_per_logit=of_loss * moved.loss_bytes_per_logit,
             ),
-            host=replace(self.host, operation_seconds=launched * self.host.operation_seconds),
+            host=replace(
+                self.host,
+                operation_seconds=launched * self.host.operation_seconds,
+                divided_linear_seconds=0.0,
+                divided_norm_seconds=0.0,
+            ),
         )

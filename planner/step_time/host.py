@@ -22,12 +22,13 @@ def launches(job: Job, s: Strategy, part: Part) -> Amount:
     """Seconds the host needs to launch the part's operations, forward and backward together.
 
         seconds = host_seconds * (forward * (2 + recompute) + modules + exchanges * log2(t) + sharded)
+                  + divided * (2 + recompute) / 2
 
     Notation: forward: two operations per matmul, of which experts that run one by one have one each,
     one per kept tensor, three for attention; backward launches as many; modules: forward of those that
     recompute by themselves; exchanges: the sums of
     tensor parallelism, at each of which a rank waits for the slowest of t hosts; sharded: what the
-    framework does around a block whose parameters are sharded. With `waits` it is a
+    framework does around a block whose parameters are sharded; divided: what DTensors take. With `waits` it is a
     floor under the part's time, which small micro-batches meet.
     CUDA graphs leave a share of the operations, experts' routing adds to them: the framework record.
     """
@@ -40,7 +41,25 @@ def launches(job: Job, s: Strategy, part: Part) -> Amount:
     if part.is_block:
         is_sharded = np.asarray(s.zero_stage) >= job.framework.sharding.parameters_sharded_from
         operations = operations + job.framework.host.sharded_operations * is_sharded
-    return operations * job.framework.host.operation_seconds
+    divided = _of_divided(job, s, part) * (2 + again) / 2
+    return operations * job.framework.host.operation_seconds + divided
+
+
+def _of_divided(job: Job, s: Strategy, part: Part) -> Amount:
+    """Seconds of a block's DTensors, forward and backward; experts are divided by hand.
+
+        seconds = linears * per linear + p * norms * per norm, p 1 with sequence parallelism
+
+    Source: the framework record's host section.
+    """
+    if not part.is_block:
+        return 0.0
+    linears = sum(1 for layer in part.linears if layer.num_experts == 1)
+    norms = sum(1 for name in part.vectors if "norm" in name or name.startswith("ln_"))
+    host = job.framework.host
+    of_norms = norms * host.divided_norm_seconds * np.asarray(s.sequence_parallel)
+    seconds = linears * host.divided_linear_seconds + of_norms
+    return np.where(np.asarray(s.tensor_parallel_size) > 1, seconds, 0.0)
 
 
 def _operations(job: Job, s: Strategy, part: Part) -> Amount:

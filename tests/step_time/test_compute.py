@@ -197,7 +197,7 @@ def test_waiting_for_the_host_hides_what_ranks_exchange(make_job: JobMaker) -> N
 
 
 def test_recompute_and_tensor_parallelism_keep_the_host_busier(make_job: JobMaker) -> None:
-    job = make_job(gpus=8)
+    job = make_job(gpus=8, recipe={"framework": "megatron"})
     plain = host.launches(job, ONE, block(job))
     again = host.launches(job, replace(ONE, recompute=Recompute.FULL), block(job))
     assert again == pytest.approx(1.5 * plain)
@@ -309,3 +309,29 @@ def test_experts_without_biases_and_other_frameworks_add_none(
 ) -> None:
     job = make_job(model, recipe={"framework": framework})
     assert compute.expert_biases(job, ONE, block(job)) == (0, 0)
+
+
+def test_dtensors_keep_the_host_busy_unless_they_are_compiled(make_job: JobMaker) -> None:
+    """Seven linears of a block, and its two norms where each rank has a part of the sequence."""
+    job = make_job(LLAMA, gpu="h100-sxm-80gb")
+    record = job.framework.host
+    divided = replace(ONE, tensor_parallel_size=2)
+
+    def more(job: Job, s: Layout) -> float:
+        own = job.framework.host
+        bare = replace(own, divided_linear_seconds=0.0, divided_norm_seconds=0.0)
+        without = replace(job, framework=replace(job.framework, host=bare))
+        return float(host.launches(job, s, block(job)) - host.launches(without, s, block(job)))
+
+    linears, norms = 7 * record.divided_linear_seconds, 2 * record.divided_norm_seconds
+    assert more(job, ONE) == 0
+    assert more(job, divided) == pytest.approx(linears)
+    in_sequence = replace(divided, sequence_parallel=True)
+    assert more(job, in_sequence) == pytest.approx(linears + norms)
+    again = replace(in_sequence, recompute=Recompute.FULL)
+    assert more(job, again) == pytest.approx(1.5 * (linears + norms))
+    compiled = replace(job, framework=job.framework.compiled())
+    assert more(compiled, in_sequence) == 0
+    for name in ("megatron", "deepspeed"):
+        other = make_job(LLAMA, gpu="h100-sxm-80gb", recipe={"framework": name})
+        assert other.framework.host.divided_linear_seconds == 0

@@ -17,7 +17,6 @@ from torch.distributed.tensor.parallel import (
     ParallelStyle,
     PrepareModuleInput,
     RowwiseParallel,
-    SequenceParallel,
     parallelize_module,
 )
 
@@ -63,28 +62,21 @@ def divide(model: Any, mesh: DeviceMesh) -> None:
 
     Columns of what goes into a block, rows of what comes out of it, so that one sum over the group
     follows each, and one in backward; the vocabulary at both ends, and the loss is computed from its parts.
-    Between the blocks each process has its part of the sequence.
     """
-    apart, whole = Shard(1), Replicate()
+    whole = Replicate()
     # Matrices side by side share what comes in, so that their gradients are summed once.
-    enter = PrepareModuleInput(input_layouts=apart, desired_input_layouts=whole)
-    columns, rows = ColwiseParallel(), RowwiseParallel(output_layouts=apart)
-    norm = SequenceParallel(use_local_output=True)
+    enter = PrepareModuleInput(input_layouts=whole, desired_input_layouts=whole)
+    columns, rows = ColwiseParallel(), RowwiseParallel()
     plan: dict[str, ParallelStyle] = {
-        "model.embed_tokens": RowwiseParallel(input_layouts=Replicate(), output_layouts=apart),
+        "model.embed_tokens": RowwiseParallel(input_layouts=Replicate()),
         "model.layers.*.self_attn": PrepareModuleInput(
-            input_kwarg_layouts={"hidden_states": apart},
+            input_kwarg_layouts={"hidden_states": whole},
             desired_input_kwarg_layouts={"hidden_states": whole},
         ),
         "model.layers.*.mlp": enter,
-        "model.norm": norm,
-        "lm_head": ColwiseParallel(
-            input_layouts=apart, output_layouts=Shard(-1), use_local_output=False
-        ),
+        "lm_head": ColwiseParallel(output_layouts=Shard(-1), use_local_output=False),
     }
     layers = model.model.layers
-    norms = [name for name, _ in layers[0].named_children() if "norm" in name]
-    plan |= {f"model.layers.*.{name}": norm for name in norms}
     # The model's own plan names its matrices.
     for name, style in model.config.base_model_tp_plan.items():
         if style.startswith(("colwise", "rowwise")):

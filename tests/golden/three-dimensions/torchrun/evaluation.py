@@ -14,7 +14,6 @@ from settings import (
     MICRO_BATCH_SIZE,
     PIPELINE_PARALLEL_SIZE,
     SEQUENCE_LENGTH,
-    TENSOR_PARALLEL_SIZE,
 )
 from training import Training
 
@@ -25,7 +24,7 @@ def pass_through(training: Training, tokens: torch.Tensor) -> torch.Tensor | Non
     here, hidden, before = dist.get_rank(group), tokens, 0
     shape = (
         MICRO_BATCH_SIZE,
-        SEQUENCE_LENGTH // TENSOR_PARALLEL_SIZE,
+        SEQUENCE_LENGTH,
         training.model.config.hidden_size,
     )
     for number in range(len(LAYERS_PER_STAGE)):

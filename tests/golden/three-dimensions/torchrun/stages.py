@@ -20,7 +20,6 @@ from settings import (
     MODEL_OPTIONS,
     PIPELINE_PARALLEL_SIZE,
     SEQUENCE_LENGTH,
-    TENSOR_PARALLEL_SIZE,
 )
 
 
@@ -139,7 +138,7 @@ def build_schedule(
     tokens = torch.empty(MICRO_BATCH_SIZE, SEQUENCE_LENGTH, dtype=torch.long, device="meta")
     hidden = torch.empty(
         MICRO_BATCH_SIZE,
-        SEQUENCE_LENGTH // TENSOR_PARALLEL_SIZE,
+        SEQUENCE_LENGTH,
         hidden_size,
         dtype=torch.float32,
         device="meta",

@@ -22,6 +22,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from bench_api import resident_bytes
 from bench_api import served as started
 from served import served, wait_until
 
@@ -173,7 +174,7 @@ def _attacked(name: str, port: int, pid: int, bare: int, seconds: float) -> bool
         delays.append(_probe(port))
         of_bare.append(_probe(bare))
         processes = [pid, *_children(pid)]
-        most_bytes = max(most_bytes, sum(map(_resident_bytes, processes)))
+        most_bytes = max(most_bytes, resident_bytes(processes))
         if name == "killing" and len(delays) % 40 == 0 and len(processes) > 1:
             with suppress(ProcessLookupError):
                 os.kill(processes[-1], signal.SIGKILL)
@@ -251,12 +252,6 @@ def _children(pid: int) -> list[int]:
     with suppress(OSError):
         return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     return []
-
-
-def _resident_bytes(pid: int) -> int:
-    with suppress(OSError, IndexError):
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    return 0
 
 
 if __name__ == "__main__":

@@ -4,22 +4,28 @@ import contextlib
 import http.client
 import json
 import math
+import os
 import socket
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import chain, count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from served import Service, children_of
+from served import served as served_by_us
+
 SECONDS = 5.0
 HOST = "127.0.0.1"
 LEAST = {"cached suggests": 1000, "distinct estimates": 150, "distinct suggests": 20}
 """A second, of one worker on two cores."""
+HELD = 100_000
+"""Requests over which memory must stay as it is."""
 BARE = """
 from fastapi import FastAPI
 app = FastAPI()
@@ -109,6 +115,31 @@ def gpt2(batch: int) -> dict[str, object]:
     return {"model": "gpt2", "cluster": cluster, "recipe": {"global_batch_size": 4 * (batch + 1)}}
 
 
+def hold(service: Service) -> None:
+    """Print the memory of the service and its processes after a tenth of many requests, and after all."""
+    after: list[int] = []
+    connection = http.client.HTTPConnection(HOST, service.port, timeout=60)
+    for number in range(HELD):
+        is_new = number % 20 == 0
+        route = "/v1/estimate" if is_new else "/v1/suggest"
+        body = json.dumps({**gpt2(number % 997), "id": number} if is_new else gpt2(15))
+        connection.request("POST", route, body, {"content-type": "application/json"})
+        connection.getresponse().read()
+        if number + 1 in {HELD // 10, HELD}:
+            after.append(resident_bytes([service.pid, *children_of(service.pid)]))
+    first, last = (size / 2**20 for size in after)
+    print(f"memory after {HELD // 10:,} requests {first:,.0f} MiB, after {HELD:,} {last:,.0f} MiB")
+
+
+def resident_bytes(pids: Iterable[int]) -> int:
+    """Return what processes hold of the memory, those that have ended left out."""
+    pages = 0
+    for pid in pids:
+        with contextlib.suppress(OSError, IndexError):
+            pages += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
 def main() -> None:
     """Print the figures."""
     with contextlib.ExitStack() as stack:
@@ -121,6 +152,9 @@ def main() -> None:
         show("cached suggests", "/v1/suggest", port, lambda _: gpt2(15))
         show("distinct estimates", "/v1/estimate", port, gpt2)
         show("distinct suggests", "/v1/suggest", port, gpt2)
+    with served_by_us() as service:
+        wait_for_a_plan(service.port)
+        hold(service)
 
 
 if __name__ == "__main__":

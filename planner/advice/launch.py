@@ -130,7 +130,8 @@ def _suffers(situation: Situation) -> bool:
         return True
     if situation.fits_on_one_gpu:
         return False
-    by_host = chosen.step_time.doubts[Cause.HOST] / float(chosen.step_time.step_seconds)
+    step_time = chosen.step_time
+    by_host = float(step_time.doubts[Cause.HOST]) / float(step_time.step_seconds)
     most = max(situation.share(*COMMUNICATION), by_host)
     return not chosen.is_comfortable or most > _MOST_OF_A_STEP
 

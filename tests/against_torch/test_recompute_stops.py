@@ -1,4 +1,4 @@
-"""How many matmuls of a block a checkpoint of PyTorch runs again, against what the planner says it leaves off."""
+"""The matmuls of a block that a checkpoint of PyTorch runs again, against what the planner says it leaves off."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,12 +7,12 @@ import pytest
 import torch
 import transformers
 from test_decoders import HIDDEN, configuration
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
 
 from planner.models.architectures import read_model
 
-LAYERS = 3
-MATMULS = ("aten::mm", "aten::addmm")
+LAYERS, TOKENS = 3, 16
+MATMULS = (torch.ops.aten.mm, torch.ops.aten.addmm)
 UNREAD = ("gemma", "gpt2", "gpt_neox", "granite", "llama", "opt", "phi", "qwen3", "starcoder2")
 READ = ("olmo2", "exaone4")
 """A norm follows the MLP."""
@@ -22,27 +22,18 @@ DROPPED: tuple[tuple[str, Mapping[str, float]], ...] = (
 )
 
 
-class _Matmuls(TorchDispatchMode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = 0
-
-    def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.count += func.name() in MATMULS
-        return func(*args, **(kwargs or {}))
-
-
-def matmuls(config: Any, *, recompute: bool) -> int:
-    """Count the matmuls with weights of one training step."""
+def matmul_flops(config: Any, *, recompute: bool) -> int:
+    """Count the FLOPs of the matmuls with weights that one training step runs."""
     auto: Any = transformers.AutoModelForCausalLM
     model = auto.from_config(config).train()
     if recompute:
         old_name = model.gradient_checkpointing_enable  # of transformers 5.20
         getattr(model, "activation_checkpointing_enable", old_name)()
-    tokens = torch.randint(2, 100, (1, 16))
-    with _Matmuls() as counted:
+    tokens = torch.randint(2, 100, (1, TOKENS))
+    with FlopCounterMode(display=False) as counted:
         model(input_ids=tokens, labels=tokens).loss.backward()
-    return counted.count
+    by_operation = counted.get_flop_counts()["Global"]
+    return sum(by_operation.get(each, 0) for each in MATMULS)
 
 
 @pytest.mark.parametrize(
@@ -61,5 +52,6 @@ def test_recompute_leaves_off_the_last_matmul_that_nothing_reads(
         setattr(config, name, value)
     (block,) = read_model("tiny", {**config.to_dict(), "hidden_size": HIDDEN}).blocks
     assert block.leaves_last_unread == is_unread
-    again = matmuls(config, recompute=True) - matmuls(config, recompute=False)
-    assert again == LAYERS * (len(block.linears) - is_unread)
+    again = matmul_flops(config, recompute=True) - matmul_flops(config, recompute=False)
+    repeated = block.linears[:-1] if is_unread else block.linears
+    assert again == LAYERS * TOKENS * sum(layer.flops_per_token for layer in repeated)

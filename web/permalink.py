@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from urllib.parse import parse_qsl, urlencode
 
+from planner.advice.launch import HOW_MANY
 from planner.advice.plan import Plan
 from planner.core.errors import InvalidInputError, NothingFitsError, PlannerError, Remedy
 from planner.domain.dimensions import DIMENSIONS
@@ -18,8 +19,6 @@ from web.packed import packed
 _MOST_PARAMETERS = 100
 _FLAG = re.compile(r" \(--[^)]*\)")
 """What a terminal would say in a remedy's place: its link says it here."""
-_HOW_MANY = ("objective", "max_gpus", "deadline_hours")
-"""What leaves the number of GPUs open."""
 _OF_LAYOUT = {"strategy", *StrategyRequest.model_fields}
 """What the layout itself says in place of what was wished of it."""
 
@@ -46,7 +45,7 @@ def opening(question: Question, plan: Plan, layout: Layout, gpus: int | None = N
         # Unsaid, it follows from the layout.
         held |= {"sequence_length": str(job.recipe.sequence_length)}
     if gpus or plan.options or plan.spare_gpus:
-        held = {name: text for name, text in held.items() if name not in _HOW_MANY}
+        held = {name: text for name, text in held.items() if name not in HOW_MANY}
         held |= _on(question, plan, gpus or job.cluster.world_size)
     return urlencode(held)
 
@@ -105,7 +104,7 @@ def instead_link(question: Question, plan: Plan) -> tuple[str, str] | None:
     instead = plan.instead
     if instead is None:
         return None
-    dropped = _OF_LAYOUT if instead.drops_pins else set()
+    dropped = {*instead.unsaid, *(_OF_LAYOUT if instead.drops_pins else ())}
     said = {name: text for name, text in question.short.items() if name not in dropped}
     changed = {control_of(name): str(value) for name, value in instead.changes.items()}
     return instead_words(plan, instead), "/plan?" + urlencode(packed({**said, **changed}))

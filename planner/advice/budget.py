@@ -1,9 +1,10 @@
 """How many GPUs: the fewest that do, the cheapest, or as many as a limit allows."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from planner.advice.choice import choose_from, ordinary_rows, searched
+from planner.advice.launch import on_its_gpus
 from planner.advice.plan import ClusterOption, Plan, make_plan
 from planner.core import deadline
 from planner.core.errors import InvalidInputError, NothingFitsError, TookTooLongError
@@ -55,13 +56,19 @@ def plan_within(
     if not in_time and found.is_cut_short:
         raise TookTooLongError(_looked_at(found))
     if not in_time:
-        raise unsplit[-1] if unsplit else _no_option(job, found, most_gpus, deadline_seconds)
+        raise (
+            unsplit[max(unsplit)]
+            if unsplit
+            else _no_option(job, found, most_gpus, deadline_seconds)
+        )
     chosen, _ = min(in_time, key=lambda pair: _rank(objective, pair[1]))
+    plan = make_plan(chosen, pinned, "memory" if objective == "memory" else "time")
     plan = replace(
-        make_plan(chosen, pinned, "memory" if objective == "memory" else "time"),
+        plan,
+        instead=on_its_gpus(plan.instead, plan.job),
         options=tuple(option for _, option in fitting),
         notes=(
-            *(f"{error.message} ({error.hint}): left out" for error in unsplit),
+            *_not_split(unsplit),
             *(() if found.is_cut_short else _left_out(found)),
             *(_unpriced(fitting) if objective == "cost" else ()),
         ),
@@ -100,8 +107,8 @@ class _Found:
     """What was seen of numbers of GPUs, in ascending order."""
 
     fitting: list[tuple[Job, ClusterOption]]
-    unsplit: list[InvalidInputError]
-    """Why others do not split the batch."""
+    unsplit: dict[int, InvalidInputError]
+    """Why others do not split the batch, by their number of GPUs."""
     fewest_gpus: int
     """That were looked at."""
     looked_at: int
@@ -115,7 +122,8 @@ def _look(
     job: Job, most_gpus: int, pinned: PinnedFields | None, deadline_seconds: float | None
 ) -> _Found:
     """Return what becomes of the job on numbers of GPUs, the largest first until that took too long."""
-    fitting, unsplit = [], []
+    fitting: list[tuple[Job, ClusterOption]] = []
+    unsplit: dict[int, InvalidInputError] = {}
     looked_at, estimated, slowest = 0, 0, 0.0
     is_cut_short = False
     sizes = list(_cluster_sizes(job, most_gpus))
@@ -126,7 +134,7 @@ def _look(
                 result = searched(sized, pinned)
             option = _option(result, pinned, deadline_seconds)
         except InvalidInputError as error:
-            unsplit.append(error)
+            unsplit[sized.cluster.world_size] = error
             looked_at += 1
             continue
         except TookTooLongError:
@@ -141,12 +149,21 @@ def _look(
             break
     return _Found(
         fitting=fitting[::-1],
-        unsplit=unsplit[::-1],
+        unsplit=unsplit,
         fewest_gpus=sized.cluster.world_size,
         looked_at=looked_at,
         left_out=len(sizes) - looked_at,
         is_cut_short=is_cut_short,
     )
+
+
+def _not_split(unsplit: Mapping[int, InvalidInputError]) -> Iterator[str]:
+    """Yield why numbers of GPUs were left out, of those with the same fault the largest with its words."""
+    for field in {error.field: None for error in unsplit.values()}:
+        most, *others = sorted((n for n in unsplit if unsplit[n].field == field), reverse=True)
+        likewise = f", and so are {', '.join(map(str, sorted(others)))}" if others else ""
+        error = unsplit[most]
+        yield f"{error.message} ({error.hint}): {most} GPUs are left out{likewise}"
 
 
 def _left_out(found: _Found) -> tuple[str, ...]:

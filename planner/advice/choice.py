@@ -84,11 +84,12 @@ def choose_from(
         pinned: values that every row has.
         objective: "time", or "memory" for the smallest layout.
     """
-    situation = _situation(result, ordinary, pinned)
+    is_for_memory = objective == "memory"
+    situation = replace(_situation(result, ordinary, pinned), is_for_memory=is_for_memory)
     branch, preference = rules.branch(situation)
-    if objective == "memory":
+    if is_for_memory:
         smallest = result.candidate(result.smallest(ordinary))
-        contest = replace(situation, candidate=smallest, is_for_memory=True)
+        contest = replace(situation, candidate=smallest)
         return Choice(result=result, ordinary=ordinary, situation=contest, findings=(branch,))
     contest = _contest(situation, result, ordinary, pinned, preference)
     disagreement = DISAGREEMENT.find(contest)
@@ -315,7 +316,7 @@ def _largest_layer_bytes(job: Job) -> float:
 
 
 def chosen_layout(
-    job: Job, pinned: PinnedFields, *, written_alone: bool = False
+    job: Job, pinned: PinnedFields, objective: str = "time", *, written_alone: bool = False
 ) -> Candidate | None:
     """Return the choice for a job; None where nothing fits, without a search for what would help."""
     try:
@@ -323,7 +324,8 @@ def chosen_layout(
         ordinary = ordinary_rows(result, pinned) if result.size else np.array([])
         if not len(ordinary):
             return None
-        choice = or_offloaded(choose_from(result, ordinary, pinned), pinned)
+        choice = choose_from(result, ordinary, pinned, objective)
+        choice = or_offloaded(choice, pinned, objective)
     except InvalidInputError:
         return None
     return choice.situation.candidate
@@ -340,18 +342,19 @@ def on_fewer_gpus(job: Job) -> dict[str, Candidate]:
 
 
 def smaller_jobs(job: Job) -> dict[str, Job]:
-    """Return the job on one GPU, on one node, and on a mixed node's larger GPUs, where they are fewer.
+    """Return the job on fewer GPUs, the fewest first, by which they are.
 
-    Of one node, also on a GPU for each sequence of a batch that has fewer.
+    They are one, one for each sequence of a batch that has fewer than a node has, those of one node, and the
+    larger ones of a mixed node.
     """
     cluster, batch = job.cluster, job.recipe.global_batch_size
     jobs: dict[str, Job] = {}
     if cluster.world_size > 1:
         jobs[ONE_GPU] = with_gpus(job, 1, 1)
+    if 1 < batch < cluster.gpus_per_node:
+        jobs[ONE_PER_SEQUENCE] = with_gpus(job, batch, 1)
     if cluster.nodes > 1 and cluster.gpus_per_node > 1:
         jobs[ONE_NODE] = with_gpus(job, cluster.gpus_per_node, 1)
-    if cluster.nodes == 1 and 1 < batch < cluster.world_size:
-        jobs[ONE_PER_SEQUENCE] = with_gpus(job, batch, 1)
     if cluster.larger_gpus:
         jobs[LARGER_GPUS] = replace(job, cluster=cluster.larger_gpus)
     return jobs

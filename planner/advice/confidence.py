@@ -42,18 +42,26 @@ def confidence(job: Job, candidate: Candidate) -> Confidence:
 
     Source: the framework record's uncertainty section, which published runs set.
     """
-    step = candidate.step_time
-    reach = float(step.high_seconds / step.step_seconds) - 1
+    reach = _reach(candidate)
     level = "high" if reach <= _HIGH else "medium" if reach <= _MEDIUM else "low"
+    return Confidence(level=level, reason=f"{doubt(job, candidate)}{_unknown(job)}")
+
+
+def doubt(job: Job, candidate: Candidate) -> str:
+    """Return how far a step's range reaches up, and the greatest cause of it."""
+    step = candidate.step_time
     squares = {cause: float(width) ** 2 for cause, width in step.doubts.items()}
     largest = max(squares, key=squares.__getitem__)
     share = squares[largest] / max(sum(squares.values()), 1e-12)
     words = _WORDS[largest].format(gpu=job.cluster.gpu.name, framework=job.framework.name)
-    return Confidence(
-        level=level,
-        reason=f"a step may take {format_fraction(reach)} longer; least sure is {words}"
-        f" ({format_fraction(share)} of the doubt){_unknown(job)}",
+    return (
+        f"a step may take {format_fraction(_reach(candidate))} longer; least sure is {words}"
+        f" ({format_fraction(share)} of the doubt)"
     )
+
+
+def _reach(candidate: Candidate) -> float:
+    return float(candidate.step_time.high_seconds / candidate.step_time.step_seconds) - 1
 
 
 def _unknown(job: Job) -> str:

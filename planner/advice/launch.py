@@ -23,6 +23,8 @@ from planner.targets import common, launch, targets_of
 _HALF = ("bf16", "bf16-mixed"), ("fp16", "fp16-mixed")
 """Mixed precisions that a script runs, with the dtype that a GPU must multiply fast; the better first."""
 
+HOW_MANY = ("objective", "max_gpus", "deadline_hours")
+"""Fields of a request that leave the number of GPUs open."""
 _HALVINGS = 4
 """Of the sequence: to a sixteenth of it."""
 _ANYWHERE = "adamw"
@@ -45,8 +47,19 @@ class Instead:
     """Whether it has other values of what was held fixed."""
     is_faster: bool = False
     """Whether it is named for its step, beside a plan that has files."""
+    is_smallest: bool = False
+    """Whether the least memory was asked for, not the least time."""
+    holds_gpus: bool = False
+    """Whether it is on the plan's GPUs, of more or others that were offered."""
     has_room: bool = False
     """Whether it is named for the room that it leaves the card, beside a plan that leaves none."""
+
+    @property
+    def unsaid(self) -> tuple[str, ...]:
+        """Return the fields of the request that may not be said with it."""
+        if not self.holds_gpus:
+            return ()
+        return tuple(name for name in HOW_MANY if not (self.is_smallest and name == "objective"))
 
 
 def surely_better(situation: Situation, pinned: PinnedFields) -> Instead | None:
@@ -159,26 +172,41 @@ def _leads(job: Job, candidate: Candidate, chosen: Candidate, *, is_other: bool)
     return bool(is_apart) and lead >= trusted_lead(job.framework.name)
 
 
-def fastest_written(job: Job, pinned: PinnedFields) -> Instead | None:
-    """Return the fastest layout with files, in whichever framework; None where there are none.
+def best_written(job: Job, pinned: PinnedFields, objective: str = "time") -> Instead | None:
+    """Return the fastest layout with files, or the smallest, in whichever framework; None where there are none.
 
     What the scripts do not run (a precision, an attention) is replaced first; then every
     framework with targets is searched, without the pinned fields where they leave nothing, and with
     the optimizer that all layouts have files for where its own leaves nothing; then with another loss,
     one that holds no logits first, and at last with half the sequence length and less.
+
+    Args:
+        job: of which the choice has no files.
+        pinned: values that were held fixed.
+        objective: "memory" for the smallest layout.
     """
+    is_smallest = objective == "memory"
+    size = {"recipe.global_batch_size": job.recipe.global_batch_size}
     fixed, changes = _within_scripts(job)
     for own in _nearest(fixed):
         base, changed = _changed(fixed, own), changes | own
         for pins in (pinned, {}) if pinned else (pinned,):
             held = base if pins else replace(base, pipeline_layout=())
+            # Pinned micro-batches may be all that says how large the batch is.
+            kept = size if pins != pinned else {}
             found = [
-                Instead(candidate=candidate, changes=changed | others, drops_pins=pins != pinned)
+                Instead(
+                    candidate=candidate,
+                    changes=changed | others | kept,
+                    drops_pins=pins != pinned,
+                    is_smallest=is_smallest,
+                )
                 for others, variant in _variants(held)
-                if (candidate := chosen_layout(variant, pins, written_alone=True)) is not None
+                if (candidate := chosen_layout(variant, pins, objective, written_alone=True))
+                is not None
             ]
             if found:
-                return min(found, key=_seconds)
+                return min(found, key=_bytes if is_smallest else _seconds)
     return None
 
 
@@ -210,6 +238,36 @@ def _seconds(found: Instead) -> float:
     other = found.changes.get("recipe.framework")
     lead = trusted_lead(other) if other else 0.0
     return (1 + lead) * float(found.candidate.step_time.step_seconds)
+
+
+def _bytes(found: Instead) -> float:
+    return float(found.candidate.memory.reserved_bytes)
+
+
+def on_its_gpus(instead: Instead | None, job: Job, *, is_mixed: bool = False) -> Instead | None:
+    """Return it with the GPUs that it is on, where more were offered, or their number was open.
+
+    And with its batch, which may have been assumed for as many as were offered.
+
+    Args:
+        instead: what there is in place of a plan, or beside it.
+        job: of that plan.
+        is_mixed: whether GPUs of other models were offered beside these.
+    """
+    if instead is None:
+        return None
+    cluster = job.cluster
+    size: dict[str, Any] = {
+        "cluster.gpus_per_node": cluster.gpus_per_node,
+        "cluster.nodes": cluster.nodes,
+    }
+    if 1 < cluster.gpus_per_node < len(cluster.gpu_order):
+        # Some of a node's are wired as its others leave them.
+        size = {"max_gpus": cluster.world_size}
+    if is_mixed:
+        size["cluster.gpu"] = cluster.gpu.name
+    batch = {"recipe.global_batch_size": job.recipe.global_batch_size}
+    return replace(instead, changes={**instead.changes, **size, **batch}, holds_gpus=True)
 
 
 def _within_scripts(job: Job) -> tuple[Job, dict[str, Any]]:

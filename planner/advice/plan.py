@@ -27,7 +27,7 @@ from planner.advice.choice import (
 )
 from planner.advice.confidence import Confidence, confidence
 from planner.advice.dealt_experts import with_dealt_experts
-from planner.advice.launch import Instead, fastest_written, surely_better
+from planner.advice.launch import Instead, best_written, on_its_gpus, surely_better
 from planner.advice.other_network import on_other_network
 from planner.advice.path import Node, decision_path
 from planner.advice.rules import Finding, Situation
@@ -90,7 +90,9 @@ class Plan:
     options: tuple[ClusterOption, ...] = ()
     """By number of GPUs, those that fit; only where their number was open."""
     spare_gpus: int = 0
-    """That were offered, and without which the step is faster."""
+    """That were offered, and without which a step is as fast, or nearly."""
+    all_gpus_seconds: float = 0.0
+    """Of a step with the spare ones; 0 where there are none."""
     instead: Instead | None = None
     """What has launch files, where the choice has none; or is surely faster in another framework."""
     notes: tuple[str, ...] = ()
@@ -98,7 +100,7 @@ class Plan:
 
 
 def make_plan(job: Job, pinned: PinnedFields | None = None, objective: str = "time") -> Plan:
-    """Return the plan for a job; on one node or GPU of it where that is faster than all of them.
+    """Return the plan for a job; on fewer of its GPUs where those are as fast as all of them.
 
     Args:
         job: what is to be trained, on what.
@@ -152,7 +154,7 @@ def _instead(
 ) -> Instead | None:
     """Return what to run in place of a choice without files, or beside one with them."""
     if not launched.targets:
-        return fastest_written(situation.job, pinned)
+        return best_written(situation.job, pinned, objective)
     return surely_better(situation, pinned) if objective == "time" else None
 
 
@@ -168,12 +170,14 @@ def _on_fewer(situation: Situation, size: str) -> Plan:
     job = situation.job
     smaller = make_plan(smaller_jobs(job)[size])
     branch, *others = smaller.findings
-    spared = rules.spared(situation)
+    spared = rules.spared(situation, size)
     codes = {finding.code for finding in spared}
     return replace(
         smaller,
         findings=(branch, *spared, *(finding for finding in others if finding.code not in codes)),
+        instead=on_its_gpus(smaller.instead, smaller.job, is_mixed=bool(job.cluster.larger_gpus)),
         spare_gpus=job.cluster.world_size - smaller.job.cluster.world_size,
+        all_gpus_seconds=float(situation.candidate.step_time.step_seconds),
     )
 
 

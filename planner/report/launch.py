@@ -4,7 +4,7 @@ import shlex
 
 from planner.advice.launch import Instead, gives_up_weights
 from planner.advice.plan import Plan
-from planner.core.units import format_pace, format_seconds
+from planner.core.units import format_bytes, format_pace, format_seconds
 from planner.domain.optimizer import ADAMW
 from planner.report.text import FLAGS, flag_words, offload_words, sizes_text
 from planner.report.values import Figure
@@ -18,23 +18,24 @@ def without_files(plan: Plan) -> tuple[Figure, ...]:
     return (Figure(label="Files", amount="none:", rest=launch.reason),)
 
 
-def how_to_run(plan: Plan, command: str) -> tuple[Figure, ...]:
+def how_to_run(plan: Plan, command: str, *, is_brief: bool = False) -> tuple[Figure, ...]:
     """Return the command that writes the plan's files, or those of the fastest that has any.
 
     Args:
         plan: what is to run.
         command: the command line that asked; "" where it wrote files already.
+        is_brief: whether a second command is told by its difference from the first.
     """
     if not command:
         return ()
-    instead = _instead(plan, command)
+    instead = _instead(plan, command, is_brief=is_brief)
     if not plan.launch.targets:
         return instead
-    rest = "(writes the launch files and a README)"
+    rest = "" if is_brief else "(writes the launch files and a README)"
     return (Figure(label="Run it", amount=f"{command} --out DIR", rest=rest), *instead)
 
 
-def _instead(plan: Plan, command: str) -> tuple[Figure, ...]:
+def _instead(plan: Plan, command: str, *, is_brief: bool) -> tuple[Figure, ...]:
     """Return the command that writes what there is in place of the plan, or beside it."""
     instead = plan.instead
     if instead is None:
@@ -44,7 +45,12 @@ def _instead(plan: Plan, command: str) -> tuple[Figure, ...]:
             else "no change of recipe or layout that was tried gives files"
         )
         return (Figure(label="Instead", amount="", rest=rest),) if rest else ()
-    amount = f"{command_instead(command, instead)} --out DIR"
+    is_added = is_brief and plan.launch.targets and not (instead.drops_pins or instead.unsaid)
+    amount = (
+        f"the same with {shlex.join(_words(instead))}"
+        if is_added
+        else f"{command_instead(command, instead)} --out DIR"
+    )
     return (Figure(label="Instead", amount=amount, rest=f"({instead_words(plan, instead)})"),)
 
 
@@ -60,11 +66,15 @@ def instead_words(plan: Plan, instead: Instead) -> str:
     changed = f"a {loss} loss" if loss else framework
     is_beside = instead.is_faster or instead.has_room
     named_for = f"{changed} is {pace}" if instead.is_faster else f"{changed} has room"
-    lead = named_for if is_beside else "the fastest with launch files"
+    best = "smallest" if instead.is_smallest else "fastest"
+    lead = named_for if is_beside else f"the {best} with launch files"
     named = "" if is_beside else f", in {framework}"
     tight = "" if instead.candidate.is_comfortable else "; memory is tight"
     other = _otherwise(plan, instead)
-    return f"{lead}: {layout}{named}, {format_seconds(seconds)} per step{tight}{other}"
+    room = (
+        f", {format_bytes(instead.candidate.memory.reserved_bytes)}" if instead.is_smallest else ""
+    )
+    return f"{lead}: {layout}{named}{room}, {format_seconds(seconds)} per step{tight}{other}"
 
 
 def _otherwise(plan: Plan, instead: Instead) -> str:
@@ -80,7 +90,7 @@ def _otherwise(plan: Plan, instead: Instead) -> str:
 def command_instead(command: str, instead: Instead) -> str:
     """Return the command line with what has to change, and without what may not be held fixed."""
     words, kept = shlex.split(command), []
-    changed = {_flag(name) for name in instead.changes}
+    changed = {_flag(name) for name in (*instead.changes, *instead.unsaid)}
     if instead.drops_pins:
         changed |= {"--pin", *(_flag(name) for name in FLAGS if name.startswith("strategy"))}
     while words:
@@ -90,8 +100,13 @@ def command_instead(command: str, instead: Instead) -> str:
             kept.append(word)
         elif not is_joined and words and not words[0].startswith("--"):
             words.pop(0)
+    return shlex.join([*kept, *_words(instead)])
+
+
+def _words(instead: Instead) -> list[str]:
+    """Return the words of a command line that say what has to change."""
     new = (flag_words(name, value=value) for name, value in instead.changes.items())
-    return shlex.join([*kept, *(word for words in new for word in words)])
+    return [word for words in new for word in words]
 
 
 def _flag(field: str) -> str:

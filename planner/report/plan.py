@@ -3,9 +3,16 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from planner.advice.alternatives import ParetoPoint, Rejected
+from planner.advice.confidence import doubt
 from planner.advice.plan import ClusterOption, Plan
 from planner.advice.rules import Finding
-from planner.core.units import format_bytes, format_duration, format_seconds, format_sum
+from planner.core.units import (
+    format_bytes,
+    format_duration,
+    format_pace,
+    format_seconds,
+    format_sum,
+)
 from planner.hardware.placement import RankGrid, rank_grid
 from planner.memory.phases import PHASES
 from planner.report.launch import how_to_run, without_files
@@ -72,13 +79,13 @@ def plan_text(
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
-def recommendation_text(plan: Plan, terminal: Terminal) -> str:
+def recommendation_text(plan: Plan, terminal: Terminal, *, is_brief: bool = False) -> str:
     """Return what to do in a sentence, then its totals and how far they are to be believed."""
     headline = terminal.bold(terminal.paragraph(recommendation(plan.job, plan.chosen), rest="  "))
     figures = (
         *total_figures(plan.job, plan.chosen),
         *_cost(plan),
-        _trust(plan),
+        _trust(plan, is_brief=is_brief),
         *_spare(plan),
         *without_files(plan),
     )
@@ -99,17 +106,20 @@ def _cost(plan: Plan) -> tuple[Figure, ...]:
     return (Figure(label="Cost", amount=amount, rest="; ".join((rest, *others[-1:]))),)
 
 
-def _trust(plan: Plan) -> Figure:
-    return Figure(label="Trust", amount=f"{plan.confidence.level}:", rest=plan.confidence.reason)
+def _trust(plan: Plan, *, is_brief: bool) -> Figure:
+    trust = plan.confidence
+    rest = doubt(plan.job, plan.chosen) if is_brief else trust.reason
+    return Figure(label="Trust", amount=f"{trust.level}:", rest=rest)
 
 
 def _spare(plan: Plan) -> tuple[Figure, ...]:
-    """Return the GPUs that were offered and only slow the step down."""
+    """Return the GPUs that were offered and are not worth it, and what a step would take with them."""
     if not plan.spare_gpus:
         return ()
     offered = plan.spare_gpus + plan.job.cluster.world_size
     verb = "stays" if plan.spare_gpus == 1 else "stay"
-    rest = f"{verb} free: with all of them a step takes longer"
+    pace = format_pace(plan.all_gpus_seconds, plan.chosen.step_time.step_seconds)
+    rest = f"{verb} free: with all of them a step is {pace}"
     return (Figure(label="Spare", amount=f"{plan.spare_gpus} of {offered} GPUs", rest=rest),)
 
 
@@ -210,7 +220,7 @@ def options_table(plan: Plan) -> ReportTable | None:
     dates = {option.price_date for option in plan.options} - {""}
     return ReportTable(
         title="Numbers of GPUs",
-        note=f"prices of {', '.join(sorted(dates))}" if dates else "no price is known",
+        note=f"prices: {', '.join(sorted(dates))}" if dates else "no price is known",
         headings=tuple(
             Heading(name=name, is_number=name != "in time", is_key=name == "GPUs") for name in shown
         ),
@@ -228,7 +238,7 @@ _OPTION_CELLS: Mapping[str, Callable[[ClusterOption], str]] = {
     "step": lambda option: format_seconds(option.step_seconds),
     "GPU time": lambda option: format_seconds(option.gpu_seconds_per_step),
     "run": lambda option: format_duration(option.run_seconds) if option.run_seconds else "",
-    "price": lambda option: f"${option.usd:,.2f}" if option.usd else "",
+    "price": lambda option: f"${format_sum(option.usd)}" if option.usd else "",
     "in time": lambda option: _IN_TIME[option.is_in_time],
 }
 """A column of the numbers of GPUs; one that is empty throughout is left out."""

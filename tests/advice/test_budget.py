@@ -7,6 +7,7 @@ from planner.advice.plan import make_plan
 from planner.core import deadline
 from planner.core.errors import InvalidInputError, NothingFitsError, TookTooLongError
 from planner.domain.job import Job
+from planner.report.launch import command_instead
 from planner.request.schema import parse_request, resolve
 from planner.search.pinned_fields import PinnedFields
 from planner.search.search import SearchResult
@@ -92,7 +93,26 @@ def test_a_number_of_gpus_that_does_not_split_the_batch_is_left_out_and_said(
     assert [option.gpus for option in plan.options] == [1, 2, 4]
     (note,) = plan.notes
     assert note.startswith("a global batch of 32 does not split over 6 GPUs")
-    assert note.endswith("left out")
+    assert note.endswith("6 GPUs are left out")
+
+
+def test_numbers_of_gpus_with_the_same_fault_take_one_note(make_job: JobMaker) -> None:
+    job = make_job("gpt2", gpus=8, gpu="4090", recipe={"global_batch_size": 30})
+    (note,) = plan_within(job, {}, "time", max_gpus=8).notes
+    assert note.startswith("a global batch of 30 does not split over 8 GPUs")
+    assert note.endswith("8 GPUs are left out, and so are 4")
+
+
+def test_what_is_run_instead_keeps_the_gpus_and_the_batch_of_the_plan(make_job: JobMaker) -> None:
+    """Asked again, another framework may find that other GPUs do, or assume another batch for them."""
+    job = make_job("gpt2", gpus=8, recipe={"framework": "composer", "global_batch_size": 64})
+    plan = plan_within(job, {}, "gpus")
+    assert plan.instead is not None
+    gpus = plan.job.cluster.world_size
+    assert plan.instead.changes["cluster.gpus_per_node"] == gpus < 8
+    command = command_instead("planner suggest gpt2 --gpus 8 --objective gpus", plan.instead)
+    assert "--objective" not in command
+    assert f"--gpus {gpus} --nodes 1 --global-batch-size 64" in command
 
 
 def test_a_batch_that_no_number_of_gpus_in_time_splits_is_refused(make_job: JobMaker) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from planner.advice.launch import Instead, gives_up_weights
 from planner.advice.plan import Plan, make_plan
+from planner.answers import suggest
 from planner.catalog import records
 from planner.report.launch import instead_words
 from planner.request.schema import parse_request, resolve
@@ -300,3 +301,33 @@ def test_what_is_named_in_another_framework_is_what_asking_for_it_gives() -> Non
     recipe = instead_recipe(instead)
     chosen = planned({**request, "recipe": recipe}).chosen
     assert chosen.strategy == instead.candidate.strategy
+
+
+def test_what_is_named_for_memory_is_the_smallest_that_has_files() -> None:
+    request: dict[str, Any] = {
+        "model": "google-bert/bert-base-cased",
+        "cluster": {"gpu": "a100-80gb", "gpus_per_node": 2},
+        "recipe": {"framework": "torchtitan", "global_batch_size": 32},
+    }
+    job = resolve(parse_request(request), allow_paths=False).job
+    plan = make_plan(job, None, "memory")
+    instead = instead_of(plan)
+    recipe = {**request["recipe"], **instead_recipe(instead)}
+    again = {**request, "recipe": recipe}
+    chosen = make_plan(resolve(parse_request(again), allow_paths=False).job, None, "memory").chosen
+    assert chosen.strategy == instead.candidate.strategy
+    assert chosen.memory.reserved_bytes < planned(again).chosen.memory.reserved_bytes
+    assert instead_words(plan, instead).startswith("the smallest with launch files: ")
+
+
+def test_micro_batches_that_are_dropped_leave_the_batch_that_they_made() -> None:
+    request = {
+        "model": "deepseek-ai/DeepSeek-R1-Distill-Llama-8B",
+        "cluster": {"instance": "g5.8xlarge", "nodes": 8},
+        "recipe": {"method": "qlora", "framework": "composer"},
+        "strategy": {"micro_batch_size": 3, "gradient_accumulation_steps": 5},
+    }
+    _, plan = suggest(parse_request(request), allow_paths=False)
+    instead = instead_of(plan)
+    assert instead.drops_pins
+    assert instead.changes["recipe.global_batch_size"] == 3 * 5 * 8

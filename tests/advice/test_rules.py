@@ -9,12 +9,14 @@ from planner.advice import rules
 from planner.advice.plan import make_plan
 from planner.advice.rules import RULES, Situation, single_node
 from planner.advice.rules import batch as batch_rules
-from planner.advice.rules.base import ONE_GPU, OtherNetwork
+from planner.advice.rules.base import ONE_GPU, ONE_NODE, OtherNetwork
 from planner.catalog.choice import lead, trusted_lead
 from planner.core.errors import InvalidInputError
 from planner.core.units import format_seconds
 from planner.domain.job import Job
 from planner.domain.strategy import Layout, Offload, PipelineSchedule
+from planner.report.plan import plan_text
+from planner.report.values import Terminal
 from planner.search.candidate import Candidate, estimate
 from planner.search.limits import LIMITS
 from planner.search.search import search
@@ -339,14 +341,82 @@ def test_a_batch_is_held_against_those_of_its_own_kind(
 
 
 def test_a_batch_smaller_than_the_gpus_is_said_to_be(make_job: JobMaker) -> None:
-    """The branch's DDP is not what runs; and half of the GPUs would do."""
-    plan = make_plan(make_job("gpt2", gpus=8, recipe={"global_batch_size": 4}))
-    assert plan.chosen.strategy.data_parallel_size == 4
+    """A replica fits on each GPU: half of them do, for less than dividing the model is worth."""
+    job = make_job("gpt2", gpus=8, recipe={"global_batch_size": 4})
+    plan = make_plan(job)
+    assert (plan.chosen.strategy.family, plan.job.cluster.world_size) == ("ddp", 4)
+    assert 0 < plan.all_gpus_seconds < plan.chosen.step_time.step_seconds
+    text = plan_text(plan, (), "", Terminal())
+    assert "\nSpare   4 of 8 GPUs stay free: with all of them a step is " in text
+    took = format_seconds(plan.chosen.step_time.step_seconds)
     said = {each.code: each.message for each in plan.findings}
-    assert said["ONE002"].endswith("but 4 sequences are too few for 8 GPUs: they share each")
-    half = make_plan(make_job("gpt2", gpus=4, recipe={"global_batch_size": 4})).chosen
-    took = format_seconds(half.step_time.step_seconds)
     assert f"4 GPUs, one sequence each, take {took} a step (ddp)" in said["BAT004"]
+    shared = rules.BRANCHES[1][0].find(replace(situation(make_job, 1), job=job))
+    assert shared is not None
+    assert shared.message.endswith("but 4 sequences are too few for 8 GPUs: they share each")
+
+
+def test_gpus_that_bring_nothing_are_left_out(make_job: JobMaker) -> None:
+    """The fewest of those that no estimate tells from the fastest; of nodes nothing is said to one GPU."""
+    base = situation(make_job, 1)
+    base = replace(base, job=make_job(gpus=4, cluster={"nodes": 2}))
+    step = base.candidate.step_time
+
+    def on(*, one_gpu: float, one_node: float) -> Situation:
+        taken = {ONE_GPU: one_gpu, ONE_NODE: one_node}
+        return replace(
+            base,
+            on_fewer_gpus={
+                name: replace(
+                    base.candidate, step_time=replace(step, step_seconds=times * step.step_seconds)
+                )
+                for name, times in taken.items()
+            },
+        )
+
+    assert rules.fewer_gpus(on(one_gpu=1.01, one_node=1.0)) == ONE_GPU
+    assert rules.fewer_gpus(on(one_gpu=1.1, one_node=1.01)) == ONE_NODE
+    assert rules.fewer_gpus(on(one_gpu=1.1, one_node=1.1)) is None
+    nearly = on(one_gpu=1.1, one_node=1.1)
+    told = {each.code: each.message for each in rules.spared(nearly, ONE_NODE)}
+    assert told["COM003"].endswith(
+        "at 2 times the cost: worth it where nothing else waits for them"
+    )
+    assert "COM003" not in [each.code for each in rules.spared(nearly, ONE_GPU)]
+
+
+@pytest.mark.parametrize(("nodes", "code"), [(1, "ONE002"), (2, "MUL001")])
+def test_the_least_memory_is_not_explained_by_ddp(
+    nodes: int, code: str, make_job: JobMaker
+) -> None:
+    plan = make_plan(make_job("gpt2", gpus=2, cluster={"nodes": nodes}), None, "memory")
+    (message,) = (each.message for each in plan.findings if each.code == code)
+    assert message.endswith("so DDP would do; the least memory is asked for")
+
+
+def test_sums_that_take_next_to_nothing_are_no_warning(make_job: JobMaker) -> None:
+    job, layout = make_job(gpus=2, gpu="4090"), Layout(tensor_parallel_size=2)
+    candidate = estimate(job, layout)
+    base = replace(situation(make_job, 1), job=job, candidate=candidate)
+    assert "COM002" in [each.code for each in rules.judge(base)]
+    without = replace(candidate, step_time=replace(candidate.step_time, terms=()))
+    assert "COM002" not in [each.code for each in rules.judge(replace(base, candidate=without))]
+
+
+def test_a_faster_layout_that_the_tree_rules_out_says_what_for(make_job: JobMaker) -> None:
+    recipe = {"framework": "megatron", "precision": "fp32", "global_batch_size": 256}
+    plan = make_plan(make_job("meta-llama/Llama-3.2-1B", gpus=4, gpu="a4000", recipe=recipe))
+    (said,) = (each.message for each in plan.findings if each.code == "EFF002")
+    assert "for their work, and do; the tree divides no tensors over PCIe 4 x16" in said
+
+
+def test_a_replica_without_room_is_not_said_to_be_too_large(make_job: JobMaker) -> None:
+    base = situation(make_job, 1)
+    usable = base.job.usable_bytes
+    for share, said in ((0.95, "holds a replica without room"), (1.2, "cannot hold a replica")):
+        replica = replace(base.smallest_replica, reserved_bytes=share * usable)
+        found = single_node.shortfall(replace(base, smallest_replica=replica))
+        assert found.startswith(f"one GPU {said} (")
 
 
 @pytest.mark.parametrize("batch", [7, 9])

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from planner.advice.rules import (
+    base,
     batch,
     communication,
     memory,
@@ -14,7 +15,7 @@ from planner.advice.rules import (
     verdict,
 )
 from planner.advice.rules.base import Finding, Preference, Rule, Severity, Situation
-from planner.advice.rules.communication import fewer_gpus
+from planner.advice.rules.spare_gpus import fewer_gpus
 from planner.advice.rules.verdict import follows_search
 from planner.domain.dimensions import DIMENSIONS
 
@@ -94,6 +95,14 @@ CHECKS: tuple[Rule, ...] = (
 )
 """What is asked of every layout that is shown."""
 
+_SPARED: dict[str, tuple[Rule, ...]] = {
+    base.ONE_GPU: (MIXED_GPUS, ONE_GPU),
+    base.ONE_PER_SEQUENCE: (ONE_GPU, ONE_PER_SEQUENCE),
+    base.ONE_NODE: (MORE_NODES, ONE_GPU),
+    base.LARGER_GPUS: (MIXED_GPUS, ONE_GPU),
+}
+"""What is said of all the GPUs where some of them do, by which those are."""
+
 DISAGREEMENT = Rule("ONE005", Severity.ADVICE, verdict.search_disagrees_with_tree)
 """Asked of the tree's choice, against the search's."""
 
@@ -142,9 +151,9 @@ def blockers(situation: Situation) -> tuple[Finding, ...]:
     return _findings([rule for rule in CHECKS if rule.severity == Severity.BLOCKER], situation)
 
 
-def spared(situation: Situation) -> tuple[Finding, ...]:
-    """Return what is said of all the GPUs where fewer are faster."""
-    return _findings((MIXED_GPUS, MORE_NODES, ONE_GPU, ONE_PER_SEQUENCE), situation)
+def spared(situation: Situation, size: str) -> tuple[Finding, ...]:
+    """Return what is said of all the GPUs where fewer do: why these, and whether one of them would too."""
+    return _findings(_SPARED[size], situation)
 
 
 def _findings(rules: Iterable[Rule], situation: Situation) -> tuple[Finding, ...]:

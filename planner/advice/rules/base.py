@@ -79,7 +79,7 @@ class Situation:
     simplest: Candidate | None = None
     """The fastest of plain DDP that fits."""
     on_fewer_gpus: Mapping[str, Candidate] = field(default_factory=dict)
-    """What would be chosen on fewer GPUs, by which they are."""
+    """What would be chosen on fewer GPUs, by which they are; the fewest first."""
     with_dealt_experts: OtherFramework | None = None
     """Of a mixture whose experts the framework keeps together, where another deals them over ranks."""
     on_other_network: OtherNetwork | None = None

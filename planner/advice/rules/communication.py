@@ -18,6 +18,7 @@ from planner.search.candidate import Candidate, estimate
 from planner.search.largest_that_fits import with_gpus
 from planner.search.limits import violations
 from planner.search.local_sgd import local_sgd
+from planner.search.search import TIE
 from planner.search.training_run import training_run
 from planner.step_time.ledger import estimate_step_time
 from planner.step_time.terms import COMMUNICATION, StepTerm
@@ -175,7 +176,7 @@ def _fastest_that_fits(
 
 
 def tensors_cross_a_slow_link(situation: Situation) -> str | None:
-    """Tensor parallelism runs over a link that is not NVLink.
+    """Tensor parallelism runs over a link that is not NVLink, and takes a twentieth of the step or more.
 
     Why: every layer sums activations twice forward and twice backward, and the next matmul waits
     for each sum.
@@ -190,18 +191,10 @@ def tensors_cross_a_slow_link(situation: Situation) -> str | None:
     if size == 1 or link.is_fast:
         return None
     share = situation.share(StepTerm.TENSOR_EXCHANGE)
+    if share < NOTABLE_GAIN:
+        return None
     sums = f"{format_fraction(share)} of the step are their sums"
     return f"{size} tensor-parallel ranks share {link.name}: {sums}"
-
-
-def fewer_gpus(situation: Situation) -> str | None:
-    """Return on which of the GPUs the step is the fastest; None where all of them are faster."""
-    fewer = situation.on_fewer_gpus
-    best = min(fewer, key=lambda name: fewer[name].step_time.step_seconds, default=None)
-    if best is None:
-        return None
-    is_faster = fewer[best].step_time.step_seconds < situation.candidate.step_time.step_seconds
-    return best if is_faster and fewer[best].is_comfortable else None
 
 
 def more_nodes_are_not_worth_it(situation: Situation) -> str | None:
@@ -221,11 +214,12 @@ def more_nodes_are_not_worth_it(situation: Situation) -> str | None:
     nodes = situation.job.cluster.nodes
     if gain > WORTH_A_NODE:
         return None
+    advice = "; do not add them" if gain <= TIE else ": worth it where nothing else waits for them"
     return (
         f"one node takes {format_seconds(on_one_node.step_time.step_seconds)} for the same step"
         f" ({on_one_node.strategy.family}): {nodes} nodes take"
         f" {format_seconds(situation.candidate.step_time.step_seconds)},"
-        f" {_times_as_fast(gain)}, at {nodes} times the cost; do not add them"
+        f" {_times_as_fast(gain)}, at {nodes} times the cost{advice}"
     )
 
 

@@ -1,7 +1,7 @@
 """The Hugging Face guide's decision process for several nodes, as rules."""
 
 from planner.advice.rules.base import Situation
-from planner.advice.rules.single_node import link, shortfall
+from planner.advice.rules.single_node import link, shortfall, uneven
 from planner.core.units import format_bytes, format_rate
 from planner.domain.job import Job
 
@@ -23,10 +23,12 @@ def model_fits_on_one_gpu_of_many_nodes(situation: Situation) -> str | None:
     if not situation.is_multi_node or not situation.fits_on_one_gpu:
         return None
     replica = situation.smallest_replica.reserved_bytes
-    return (
-        f"a whole replica fits on one GPU ({format_bytes(replica)} at the least), so only gradients"
-        f" cross {link(situation)}, once per step"
-    )
+    fits = f"a whole replica fits on one GPU ({format_bytes(replica)} at the least)"
+    if situation.is_for_memory:
+        return f"{fits}, so DDP would do; the least memory is asked for"
+    if situation.job.recipe.global_batch_size % situation.job.cluster.world_size:
+        return f"{fits}, but {uneven(situation)}"
+    return f"{fits}, so only gradients cross {link(situation)}, once per step"
 
 
 def nodes_are_joined_by_a_fast_network(situation: Situation) -> str | None:

@@ -51,12 +51,16 @@ def model_fits_on_one_gpu(situation: Situation) -> str | None:
     asked = [f"{' and '.join(dimensions)} parallelism"] if dimensions else []
     if "zero_stage" in situation.asked:
         asked.append(f"ZeRO-{situation.candidate.strategy.zero_stage}")
+    if situation.is_for_memory:
+        asked.append("the least memory")
     if asked:
         verb = "is" if len(asked) == 1 else "are"
         return f"{fits}, so DDP would do; {' and '.join(asked)} {verb} asked for"
     batch, gpus = situation.job.recipe.global_batch_size, cluster.world_size
     if batch < gpus:
         return f"{fits}, but {batch} sequences are too few for {gpus} GPUs: they share each"
+    if batch % gpus:
+        return f"{fits}, but {uneven(situation)}"
     return f"{fits}, so DDP needs one exchange of gradients per step"
 
 
@@ -94,7 +98,10 @@ def model_exceeds_one_gpu_on_fast_links(situation: Situation) -> str | None:
     """
     if not _exceeds(situation) or not situation.job.cluster.slowest_link.is_fast:
         return None
-    return f"{shortfall(situation)}; {link(situation)} is fast: ZeRO, tensor and pipeline are alike"
+    return (
+        f"{shortfall(situation)}; {link(situation)} is fast: of ZeRO, tensor and pipeline parallelism"
+        " the fastest is taken"
+    )
 
 
 def model_exceeds_one_gpu_on_slow_links(situation: Situation) -> str | None:
@@ -192,11 +199,17 @@ def _exceeds(situation: Situation) -> bool:
 
 def shortfall(situation: Situation) -> str:
     """Return by how much one GPU is too small, in words."""
-    needed = situation.smallest_replica.reserved_bytes
-    return (
-        f"one GPU cannot hold a replica ({format_bytes(needed)} at the least, of"
-        f" {format_bytes(situation.job.usable_bytes)})"
-    )
+    needed, usable = situation.smallest_replica.reserved_bytes, situation.job.usable_bytes
+    lack = "cannot hold a replica" if needed > usable else "holds a replica without room"
+    return f"one GPU {lack} ({format_bytes(needed)} at the least, of {format_bytes(usable)})"
+
+
+def uneven(situation: Situation) -> str:
+    """Return that DDP does not split the batch over the GPUs, with the nearest that it would, in words."""
+    batch, gpus = situation.job.recipe.global_batch_size, situation.job.cluster.world_size
+    few = batch // gpus * gpus
+    others = f"{few:,} or {few + gpus:,}" if few else f"{gpus:,}"
+    return f"DDP does not split {batch:,} sequences over {gpus:,} GPUs: {others}, it would"
 
 
 def link(situation: Situation) -> str:

@@ -169,24 +169,32 @@ def lack(job: Job, other: Candidate, chosen: Candidate) -> str:
     return next((reason for reason, applies in reasons.items() if applies), "")
 
 
-def _unearned(situation: Situation, other: Candidate, gain: float) -> str:
+def _unearned(situation: Situation, other: Candidate, gain: float, *, are_many: bool) -> str:
     """Return what techniques must earn, and how often what is left of a lead was real."""
     name, chosen = situation.job.framework.name, situation.candidate.strategy
     factor = _factor(situation, other.strategy) / _factor(situation, chosen)
     left = (1 + gain) / factor - 1
-    price = f"must earn {format_fraction(factor - 1)} for its work"
+    price = f"must earn {format_fraction(factor - 1)} for {'their' if are_many else 'its'} work"
     if left <= 0:
         return f"{price}, which is more"
     if left >= trusted_lead(name):
-        return (
-            f"{price}, and does; the tree prefers the simpler one: a short run of both settles it"
-        )
+        verb = "do" if are_many else "does"
+        return f"{price}, and {verb}; {_tree(situation, other)}: a short run of both settles it"
     band = lead(name, left)
     return (
         f"{price}; a lead of {format_percent(left)}, which is left, was real in"
         f" {format_fraction(band.real_share)} of {band.pairs:,} published pairs, where"
         f" {format_fraction(prices().trusted_share)} are asked for"
     )
+
+
+def _tree(situation: Situation, other: Candidate) -> str:
+    """Return what the decision tree has against a faster layout."""
+    link = situation.job.cluster.slowest_link
+    is_slow = not (situation.is_multi_node or link.is_fast)
+    if is_slow and other.strategy.tensor_parallel_size > 1:
+        return f"the tree divides no tensors over {link.name}"
+    return "the tree prefers the simpler one"
 
 
 def _doubt(situation: Situation, other: Candidate) -> str:
@@ -200,7 +208,8 @@ def _doubt(situation: Situation, other: Candidate) -> str:
     if more and is_trusted and situation.fits_on_one_gpu:
         return f"{real}, but a replica fits on one GPU, so the model is not divided"
     if more:
-        return f"{' and '.join(more)} parallelism {_unearned(situation, other, gain)}"
+        unearned = _unearned(situation, other, gain, are_many=len(more) > 1)
+        return f"{' and '.join(more)} parallelism {unearned}"
     if is_trusted:
         return "the tree prefers the simpler one; a short run of both settles it"
     return real

@@ -12,6 +12,8 @@ from planner.parallel import adapters
 DEFAULT_RANK = 16
 _NF4_BITS = 4
 _SHARED = "shared_expert_"
+_MOST_NAMED, _FEW_NAMED = 8, 3
+"""Linears that are all named, and how many are of more than these."""
 _EXPERTS_STAY = (
     "experts stay in 16 bit: transformers 5 holds those of a layer as one tensor, and bitsandbytes"
     " quantises linears alone"
@@ -57,10 +59,18 @@ def find_lora(
         assumed.append((f"adapters of rank {DEFAULT_RANK}", "recipe.lora.rank"))
     if wish.targets is None:
         why = f"as PEFT has them for {model.model_type}" if defaults else "every linear of a block"
-        assumed.append((f"adapters on {', '.join(targets)}, {why}", "recipe.lora.targets"))
+        assumed.append((f"adapters on {_named(targets)}, {why}", "recipe.lora.targets"))
     if method == "qlora" and model.has_experts:
         assumed.append((_EXPERTS_STAY, "recipe.method"))
     return _lora(method, wish, precision, targets), assumed
+
+
+def _named(targets: Sequence[str]) -> str:
+    """Return the linears of a block by name, of many the first few."""
+    if len(targets) <= _MOST_NAMED:
+        return ", ".join(targets)
+    first = targets[:_FEW_NAMED]
+    return f"{', '.join(first)} and {len(targets) - len(first)} more"
 
 
 def module_names(model_type: str, targets: Sequence[str]) -> tuple[str, ...]:

@@ -51,11 +51,12 @@ def first_screen(
         command: the command line that asked, to which `--out` can be added; "" where it has one.
         terminal: what it is shown on; a narrower one takes more lines.
     """
-    headline = recommendation_text(plan, terminal)
     assumed = assumptions_text(assumptions, terminal)
-    last = figures_text((*how_to_run(plan, command), _MORE), terminal)
-    # As many reasons as leave the answer on one screen; the one that weighs most in any case.
-    for most in range(MOST_REASONS, 0, -1):
+    # As many reasons as leave the answer on one screen; the one that weighs most in any case, then
+    # for the least that can be said of the rest.
+    for most, is_brief in (*((most, False) for most in range(MOST_REASONS, 0, -1)), (1, True)):
+        headline = recommendation_text(plan, terminal, is_brief=is_brief)
+        last = figures_text((*how_to_run(plan, command, is_brief=is_brief), _MORE), terminal)
         why = findings_text(reasons(plan.findings, most), len(plan.findings), terminal)
         left = LINES - len(_join([headline, why, assumed, last]).splitlines()) - 1
         if left >= -1:

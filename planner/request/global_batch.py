@@ -49,7 +49,7 @@ def global_batch(
         each = "one per GPU" if ranks * at_once == world_size else f"as {format_ranks(ranks)} need"
         is_needed = batch == ranks * at_once > math.ceil(usual.largest)
         why = _needed(usual, each) if is_needed else _as_usual(batch, usual)
-        why += _when_tuned(model, usual)
+        why += _when_tuned(batch, model, usual)
     size = format_samples(batch, are_images=model.reads_images)
     size += "" if model.reads_images else f" ({batch * usual.sequence_length:,} tokens)"
     text = f"{size} per optimizer step{why}"
@@ -123,11 +123,16 @@ def _as_usual(batch: int, usual: UsualBatch) -> str:
     return f", as in {usual.training}" + ("" if is_said else f" ({_range(usual)})")
 
 
-def _when_tuned(model: Model, usual: UsualBatch) -> str:
+def _when_tuned(batch: int, model: Model, usual: UsualBatch) -> str:
     """Return what tuning the same weights would take, where pre-training was assumed."""
     if not (usual.is_pretraining and model.is_pretrained and model.is_decoder):
         return ""
-    return f"; fine-tuning takes {_range(tuning_batch(model, usual.sequence_length))}"
+    tuning = tuning_batch(model, usual.sequence_length)
+    is_near = tuning.smallest <= batch <= tuning.largest and batch <= math.ceil(usual.largest)
+    if not is_near:
+        return f"; fine-tuning takes {_range(tuning)}"
+    others = "" if tuning.smallest == tuning.largest else f" ({_range(tuning)})"
+    return f" and fine-tuning{others}"
 
 
 def _range(usual: UsualBatch) -> str:

@@ -65,11 +65,13 @@ class Launch:
 
     @property
     def reason(self) -> str:
-        """Return why none of the targets writes it: what they all say, or what each says."""
-        unwritten = self.unwritten
-        if len(set(unwritten.values())) == 1:
-            return next(iter(unwritten.values()))
-        return "; ".join(f"{target}: {reason}" for target, reason in unwritten.items())
+        """Return why none of the targets writes it: what they all say, or what which of them say."""
+        of_reason: dict[str, list[str]] = {}
+        for target, reason in self.unwritten.items():
+            of_reason.setdefault(reason, []).append(target)
+        if len(of_reason) == 1:
+            return next(iter(of_reason))
+        return "; ".join(f"{', '.join(targets)}: {why}" for why, targets in of_reason.items())
 
 
 def launch(job: Job, layout: Layout) -> Launch:

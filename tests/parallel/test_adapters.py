@@ -26,6 +26,7 @@ from planner.parallel import adapters, frozen_weights
 from planner.parallel.activations import kept_per_token
 from planner.parallel.lora import find_lora
 from planner.parallel.partition import stage
+from planner.request.schema import parse_request, resolve
 from planner.request.sections import StrategyRequest
 from planner.request.strategy import requested_layout
 
@@ -340,3 +341,13 @@ def test_published_adapter_runs_are_met_in_the_median(
 ) -> None:
     errors = published_errors(make_job, table, metric)
     assert statistics.median(abs(error) for error in errors) < within
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [(LLAMA, "adapters on q_proj, v_proj, as"), ("Qwen/Qwen3.5-35B-A3B", "fc1 and 14 more, every")],
+)
+def test_of_many_linears_with_adapters_the_first_are_named(model: str, said: str) -> None:
+    request = {"model": model, "cluster": {"gpus_per_node": 8}, "recipe": {"method": "lora"}}
+    assumptions = resolve(parse_request(request), allow_paths=False).assumptions
+    assert any(said in each.text for each in assumptions)

@@ -8,7 +8,7 @@ from planner.advice.plan import make_plan
 from planner.advice.rules import Finding, Severity
 from planner.answers import suggest
 from planner.report.first_screen import LINES, MOST_REASONS, first_screen, reasons
-from planner.report.plan import plan_text
+from planner.report.plan import options_table, plan_text
 from planner.report.values import Terminal
 from planner.request.schema import parse_request, resolve
 
@@ -95,6 +95,15 @@ def finding(code: str, severity: Severity) -> Finding:
     return Finding(code=code, name="", severity=severity, message="")
 
 
+def test_a_price_below_a_cent_is_told(make_job: JobMaker) -> None:
+    cluster = {"instance": "g5.xlarge", "gpu": None}
+    plan = plan_within(make_job("gpt2", gpus=1, cluster=cluster), {}, "gpus", max_gpus=2)
+    options = options_table(plan)
+    assert options is not None
+    prices = [row.cells[-1] for row in options.rows]
+    assert all(0 < float(price.removeprefix("$")) < 0.02 for price in prices)
+
+
 def test_the_branch_stands_first_then_warnings() -> None:
     found = [
         finding("ONE002", Severity.ADVICE),
@@ -149,3 +158,25 @@ def test_reasons_that_are_left_out_are_counted(make_job: JobMaker) -> None:
     assert len(plan.findings) > MOST_REASONS
     text = first_screen(plan, (), COMMAND, Terminal())
     assert f"Why (3 of {len(plan.findings)} reasons; planner explain CODE says more)" in text
+
+
+def test_an_answer_that_is_long_says_the_rest_in_brief() -> None:
+    """Offload, a run's length and a second command: what more there is of trust is in the whole plan."""
+    request = {
+        "model": "Qwen/Qwen2.5-72B",
+        "cluster": {"instance": "p5.48xlarge"},
+        "recipe": {
+            "framework": "accelerate",
+            "sequence_length": 128,
+            "training_tokens": 10**11,
+        },
+    }
+    resolved = resolve(parse_request(request), allow_paths=False)
+    plan = make_plan(resolved.job)
+    command = "planner suggest Qwen/Qwen2.5-72B --instance p5.48xlarge --framework accelerate --seq-len 128"
+    text = first_screen(plan, resolved.assumptions, f"{command} --tokens 1e11", Terminal())
+    assert len(text.splitlines()) <= LINES
+    assert "\nInstead the same with --framework deepspeed --optimizer adamw (" in text
+    assert plan.confidence.reason not in " ".join(text.split())
+    whole = plan_text(plan, resolved.assumptions, command, Terminal())
+    assert plan.confidence.reason in " ".join(whole.split())

@@ -46,7 +46,7 @@ TRAINED: dict[str, tuple[str | dict[str, object], dict[str, object], int, str]] 
         "meta-llama/Llama-2-7b-hf",
         {},
         128,
-        "128 sequences (524,288 tokens) per optimizer step, as in pre-training; fine-tuning takes 64 to 128",
+        "128 sequences (524,288 tokens) per optimizer step, as in pre-training and fine-tuning (64 to 128)",
     ),
     "a decoder from random weights": (
         GPT2_CONFIG,
@@ -64,7 +64,7 @@ TRAINED: dict[str, tuple[str | dict[str, object], dict[str, object], int, str]] 
         "meta-llama/Llama-2-7b-hf",
         {"training_tokens": 140 * 10**9},
         128,
-        "128 sequences (524,288 tokens) per optimizer step, as in pre-training; fine-tuning takes 64 to 128",
+        "128 sequences (524,288 tokens) per optimizer step, as in pre-training and fine-tuning (64 to 128)",
     ),
     "qlora of 70B": (
         "meta-llama/Llama-2-70b-hf",

@@ -242,3 +242,15 @@ def test_blocks_are_compiled_for_cards_that_the_compiler_has_kernels_for(
     told = [] if is_able else [f"no torch.compile, though asked for: {reason}"]
     assert said == told
     assert "REC004" not in {finding.code for finding in plan.findings}
+
+
+def test_targets_with_the_same_reason_share_it() -> None:
+    request = {
+        "model": "meta-llama/Llama-3.2-1B",
+        "cluster": {"gpus_per_node": 2},
+        "recipe": {"optimizer": "lion"},
+    }
+    job = resolve(parse_request(request), allow_paths=False).job
+    reason = launch(job, Layout(tensor_parallel_size=2)).reason
+    said = "torchrun, accelerate: a model that is divided is stepped by adamw, not lion; trainer: "
+    assert reason.startswith(said)

@@ -42,7 +42,9 @@ def test_another_optimizer_is_no_silent_way_out() -> None:
     cluster = {"gpu": "h100", "gpus_per_node": 8}
     recipe = {"optimizer": "muon"}
     _, text = text_of({"model": "meta-llama/Llama-2-7b-hf", "cluster": cluster, "recipe": recipe})
-    assert "; with another optimizer than muon; its files start from random weights)" in " ".join(text.split())
+    assert "; with another optimizer than muon; its files start from random weights)" in " ".join(
+        text.split()
+    )
 
 
 def test_a_faster_framework_is_named_beside_the_command() -> None:

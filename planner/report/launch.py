@@ -24,7 +24,7 @@ def how_to_run(plan: Plan, command: str, *, is_brief: bool = False) -> tuple[Fig
     Args:
         plan: what is to run.
         command: the command line that asked; "" where it wrote files already.
-        is_brief: whether a second command is told by its difference from the first.
+        is_brief: whether another command is told by its difference from the one that asked.
     """
     if not command:
         return ()
@@ -45,12 +45,15 @@ def _instead(plan: Plan, command: str, *, is_brief: bool) -> tuple[Figure, ...]:
             else "no change of recipe or layout that was tried gives files"
         )
         return (Figure(label="Instead", amount="", rest=rest),) if rest else ()
-    is_added = is_brief and plan.launch.targets and not (instead.drops_pins or instead.unsaid)
-    amount = (
-        f"the same with {shlex.join(_words(instead))}"
-        if is_added
-        else f"{command_instead(command, instead)} --out DIR"
-    )
+    amount = f"{command_instead(command, instead)} --out DIR"
+    # Of a flag that is said twice the last one counts.
+    if is_brief and not (instead.drops_pins or instead.unsaid):
+        words = shlex.join(_words(instead))
+        amount = (
+            f"the same with {words}"
+            if plan.launch.targets
+            else f"this command with {words} --out DIR"
+        )
     return (Figure(label="Instead", amount=amount, rest=f"({instead_words(plan, instead)})"),)
 
 

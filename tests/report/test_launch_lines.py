@@ -9,7 +9,7 @@ from conftest import JobMaker
 from planner.advice.plan import Plan, make_plan
 from planner.core.units import format_seconds
 from planner.report.first_screen import reasons
-from planner.report.launch import command_instead
+from planner.report.launch import command_instead, how_to_run
 from planner.report.plan import plan_text, reasons_without_files
 from planner.report.values import Terminal
 from planner.request.schema import parse_request, resolve
@@ -118,6 +118,19 @@ def test_a_command_keeps_all_words_but_those_that_change(
     instead = replace(plan.instead, changes=changes, drops_pins=drops_pins)
     command = "planner suggest M --tp 2 --precision fp8 --json"
     assert command_instead(command, instead) == expected
+
+
+def test_another_command_is_told_in_brief_by_what_it_adds() -> None:
+    """Of a flag that is said twice the last one counts; what may not be said needs the whole command."""
+    plan, _ = text_of({"model": "gpt2", "recipe": {"framework": "nanotron"}})
+    command = f"{COMMAND} --framework nanotron"
+    (brief,) = how_to_run(plan, command, is_brief=True)
+    assert brief.amount.startswith("this command with --framework ")
+    assert brief.amount.endswith(" --out DIR")
+    assert plan.instead is not None
+    dropping = replace(plan, instead=replace(plan.instead, drops_pins=True))
+    (whole,) = how_to_run(dropping, command, is_brief=True)
+    assert whole.amount.startswith("planner suggest M --gpus 4 --framework ")
 
 
 def test_an_alternative_without_files_says_why_below_the_table() -> None:

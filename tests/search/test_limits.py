@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from conftest import JobMaker
 
+from planner.advice.plan import make_plan
 from planner.core.errors import InvalidInputError, UnsupportedError
 from planner.domain.recompute_modules import number_of
 from planner.domain.strategy import (
@@ -299,3 +300,11 @@ def test_one_key_value_head_is_answered_by_what_replicates_it(make_job: JobMaker
     assert advice == [
         "each rank needs the one head: no tensor parallelism, or --framework megatron"
     ]
+
+
+def test_experts_that_are_not_there_are_not_counted(make_job: JobMaker) -> None:
+    with pytest.raises(
+        InvalidInputError, match="expert_parallel_size 2 deals out experts"
+    ) as caught:
+        make_plan(make_job("gpt2", gpus=4), {"expert_parallel_size": 2})
+    assert caught.value.hint == "leave it at 1"

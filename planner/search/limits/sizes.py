@@ -147,8 +147,10 @@ def experts_do_not_divide(job: Job, s: Strategy) -> Breach:
     experts = max(counts, default=1)
     return Breach(
         broken=np.logical_not(divides(s.expert_parallel_size, experts)),
-        message="expert_parallel_size {size} does not divide the {experts:,} experts",
-        hint="use a divisor of {experts:,}",
+        message="expert_parallel_size {size} does not divide the {experts:,} experts"
+        if job.model.has_experts
+        else "expert_parallel_size {size} deals out experts, and the model has none",
+        hint="use a divisor of {experts:,}" if job.model.has_experts else "leave it at 1",
         numbers={"size": s.expert_parallel_size, "experts": experts},
         field="strategy.expert_parallel_size",
     )

@@ -168,9 +168,12 @@ class Repository:
 
     def unreachable(self, reason: str) -> HubUnreachableError:
         """Return the error that says why the Hub gave no answer."""
+        is_shipped = records.model(self.name) is not None
+        of = f" at revision {self.revision!r}" if is_shipped else ""
+        near = "leave the revision out, " if is_shipped else _near(self.name)
         return HubUnreachableError(
-            f"{self.name!r} does not ship with the planner, and the Hub did not answer ({reason})",
-            hint=_near(self.name) + _OWN_CONFIG,
+            f"{self.name!r}{of} does not ship with the planner, and the Hub did not answer ({reason})",
+            hint=near + _OWN_CONFIG,
             field="model",
         )
 

@@ -16,6 +16,8 @@ from planner.report.values import (
 )
 from planner.request.remarks import Assumption
 
+_WHOLE_FROM = 100
+"""Samples per second that are shown without decimals."""
 _AS_LONG = 0.15
 """Of a step: what is called as long."""
 _PRICE = (
@@ -53,9 +55,15 @@ def _ways(replicas: Replicas) -> ReportTable:
     )
 
 
+def _rate(samples_per_second: float) -> str:
+    """Return a rate in three digits, or whole where that is more."""
+    is_large = samples_per_second >= _WHOLE_FROM
+    return f"{samples_per_second:,.0f}" if is_large else f"{samples_per_second:.3g}"
+
+
 def _row(way: Way) -> ReportRow:
     fast = f"{way.times_as_fast:.2f}"
-    rate = f"{way.samples_per_second:.3g}"
+    rate = _rate(way.samples_per_second)
     return ReportRow(cells=(way.name, format_seconds(way.step_seconds), rate, fast))
 
 

@@ -1,6 +1,7 @@
 """Ways to train whole replicas, as the command line answers: published rows, and what must hold."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -142,3 +143,9 @@ def test_a_replica_that_does_not_fit_is_sent_to_suggest() -> None:
     assert "`planner suggest`" in error.hint
     assert "--method" not in error.hint
     assert "--nodes" not in error.hint
+
+
+def test_a_thousand_samples_a_second_are_a_whole_number() -> None:
+    flags = ["microsoft/resnet-50", "--gpus", "2", "--gpu", "3090"]
+    text = CliRunner().invoke(cli, ["replicas", *flags]).stdout
+    assert re.search(r"DDP +[0-9]+ ms +[0-9],[0-9]{3} ", text)

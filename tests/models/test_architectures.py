@@ -123,6 +123,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a flag of one": (GPT2 | {"tie_word_embeddings": 1}, "true or false"),
     "an activation that is a number": (LLAMA | {"hidden_act": 3}, "a string"),
     "architectures is a string": (BERT | {"architectures": "BertModel"}, "a list of class names"),
+    "a token to more experts than there are": (
+        LLAMA | {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 9},
+        "a token goes to 9 experts, and there are 4",
+    ),
     "architectures holds a null": (BERT | {"architectures": [None]}, "a list of class names"),
 }
 
@@ -132,6 +136,11 @@ def test_a_bad_config_says_which_field_and_what_it_must_be(
     config: dict[str, Any], says: str
 ) -> None:
     check_refused(config, says)
+
+
+def test_a_config_that_came_without_a_name_is_called_by_none() -> None:
+    with pytest.raises(InvalidInputError, match=r"^config.json: n_layer is 0;"):
+        read_model("config.json", GPT2 | {"n_layer": 0})
 
 
 @pytest.mark.parametrize(

@@ -677,6 +677,25 @@ def test_a_hub_in_trouble_is_not_waited_for(online: Hub, name: str, status: int)
     assert online.asked == [f"HEAD {name}"]
 
 
+@pytest.mark.parametrize(
+    ("text", "said"), [("[" * 100_000, "nested too deeply"), ('{"a": 1, "a": 2}', "'a' twice")]
+)
+def test_a_config_that_cannot_be_read_is_refused_in_plain_words(text: str, said: str) -> None:
+    with pytest.raises(InvalidInputError, match=said):
+        hub.parse_config(text, "config.json")
+
+
+@pytest.mark.usefixtures("online")
+def test_another_revision_of_a_model_that_ships_is_named_when_the_hub_is_silent(
+    client: pytest.MonkeyPatch,
+) -> None:
+    client.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(HubUnreachableError) as caught:
+        _find("gpt2", "deadbeef")
+    assert "'gpt2' at revision 'deadbeef' does not ship" in caught.value.message
+    assert caught.value.hint.startswith("leave the revision out, try again")
+
+
 def test_a_hub_that_never_answers_is_given_up_on(online: Hub, client: pytest.MonkeyPatch) -> None:
     assert PATIENCE_SECONDS < 5
     client.setattr(hub_client, "PATIENCE_SECONDS", 0.3)

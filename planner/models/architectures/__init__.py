@@ -49,11 +49,12 @@ def read_model(name: str, config: Mapping[str, Any]) -> Model:
         InvalidInputError: the config has no model_type, a field that cannot be, or absurd sizes.
         UnsupportedError: no reader knows this model_type, or the model attends to an encoder.
     """
+    reading = Config(name, config)
     model_type = config.get("model_type")
     if not isinstance(model_type, str):
         said = "a model_type that is no text" if "model_type" in config else "no model_type"
         raise InvalidInputError(
-            f"config.json of {name[:80]!r} has {said}",
+            f"{reading.where} has {said}",
             hint=f"known model types: {', '.join(sorted(MODEL_TYPES))}",
             field="model",
         )
@@ -63,14 +64,13 @@ def read_model(name: str, config: Mapping[str, Any]) -> Model:
         raise UnsupportedError(
             f"model_type {model_type[:60]!r} is not known yet", hint=hint, field="model"
         )
-    reading = Config(name, config)
     if reading.flag("add_cross_attention", default=False):
         raise UnsupportedError("cross attention is not known yet", field="model")
     readers: Mapping[str, Reader] = import_module(f"planner.models.architectures.{module}").READERS
     model = readers[model_type](name, reading)
     if model.parameters > LARGEST_MODEL:
         raise InvalidInputError(
-            f"config.json of {name[:80]!r} describes a model of {model.parameters:.1e} parameters",
+            f"{reading.where} describes a model of {model.parameters:.1e} parameters",
             hint="is one of its sizes too large?",
             field="model",
         )

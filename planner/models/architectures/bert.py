@@ -226,7 +226,7 @@ def _shared_blocks(config: Config, layer: encoders.Layer) -> tuple[Part, ...]:
     repeats = config.size("inner_group_num", 1)
     if groups > layer.count:
         raise InvalidInputError(
-            f"config.json of {config.name!r}: num_hidden_groups {groups} is more than"
+            f"{config.where}: num_hidden_groups {groups} is more than"
             f" num_hidden_layers {layer.count}",
             field="model",
         )

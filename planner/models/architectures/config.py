@@ -9,6 +9,9 @@ from planner.core.errors import InvalidInputError
 LARGEST = 10**9
 """No size in a real config exceeds this; a larger one is a typing error or an attack."""
 
+NAMELESS = "config.json"
+"""What the model of a config.json is called that came without a name."""
+
 
 class Config:
     """A config.json whose fields are checked as they are read.
@@ -21,6 +24,11 @@ class Config:
     def __init__(self, name: str, values: Mapping[str, Any]) -> None:
         self.name = name[:80]
         self.values = values
+
+    @property
+    def where(self) -> str:
+        """Return what errors call the file: of which model, where that is known."""
+        return self.name if self.name == NAMELESS else f"config.json of {self.name!r}"
 
     def size(self, key: str, default: int | None = None) -> int:
         """Return a positive whole number. A null counts as missing."""
@@ -69,7 +77,7 @@ class Config:
         """Return value / by where it divides without a rest."""
         if value % by:
             raise InvalidInputError(
-                f"config.json of {self.name!r}: {key} {value} is not a multiple of {by_key} {by}",
+                f"{self.where}: {key} {value} is not a multiple of {by_key} {by}",
                 field="model",
             )
         return value // by
@@ -77,7 +85,7 @@ class Config:
     def _invalid(self, key: str, value: object, wanted: str) -> InvalidInputError:
         shown = "missing" if value is None else _shown(value)
         return InvalidInputError(
-            f"config.json of {self.name!r}: {key} is {shown}; it must be {wanted}", field="model"
+            f"{self.where}: {key} is {shown}; it must be {wanted}", field="model"
         )
 
 

@@ -26,8 +26,7 @@ def read(name: str, config: Config) -> Model:
     widths = sizes(config, "hidden_sizes", (96, 192, 384, 768))
     if len(depths) != len(widths):
         raise InvalidInputError(
-            f"config.json of {config.name!r}: depths has {len(depths)} stages, hidden_sizes"
-            f" {len(widths)}",
+            f"{config.where}: depths has {len(depths)} stages, hidden_sizes {len(widths)}",
             field="model",
         )
     positions = image_patches(config, _PATCH)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
+from planner.core.errors import InvalidInputError
 from planner.domain.model import Attention, Kept, Linear, Model
 from planner.domain.recompute_modules import MOE, MOE_ACTIVATION, SHARED_EXPERTS
 from planner.models.architectures import kept
@@ -53,7 +54,10 @@ def expert_mlp(routing: Routing, family: DecoderFamily, config: Config, hidden: 
     experts = _first(config, _NUM_EXPERTS, routing.defaults["experts"])
     chosen = _first(config, _PER_TOKEN, routing.defaults["per_token"])
     if chosen > experts:
-        config.divided("num_experts_per_tok", 1, f"num_experts {experts} <", chosen)
+        raise InvalidInputError(
+            f"{config.where}: a token goes to {chosen} experts, and there are {experts}",
+            field="model",
+        )
     inner = (
         config.size("moe_intermediate_size", routing.defaults["inner"])
         if "inner" in routing.defaults

@@ -140,6 +140,4 @@ def texts(config: Config, key: str) -> tuple[str, ...]:
 
 def invalid(config: Config, key: str, wanted: str) -> InvalidInputError:
     """Return the error of a field that holds something else than what is wanted."""
-    return InvalidInputError(
-        f"config.json of {config.name!r}: {key} must be {wanted}", field="model"
-    )
+    return InvalidInputError(f"{config.where}: {key} must be {wanted}", field="model")

@@ -75,7 +75,7 @@ def _kinds(config: Config) -> list[str]:
         or not all(isinstance(kind, str) for kind in kinds)
     ):
         raise InvalidInputError(
-            f"config.json of {config.name!r}: layer_types must list {_GLOBAL} or {_LOCAL} for each"
+            f"{config.where}: layer_types must list {_GLOBAL} or {_LOCAL} for each"
             f" of up to {_MOST_LAYERS:,} num_hidden_layers",
             field="model",
         )

@@ -47,7 +47,7 @@ def read(text: Reader, tower: Tower, name: str, config: Config) -> Model:
 def _section(config: Config, key: str) -> Mapping[str, Any]:
     section = config.values.get(key)
     if not isinstance(section, Mapping):
-        raise InvalidInputError(f"config.json of {config.name!r} has no {key}", field="model")
+        raise InvalidInputError(f"{config.where} has no {key}", field="model")
     return section
 
 

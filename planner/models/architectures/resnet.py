@@ -55,7 +55,7 @@ def read(name: str, config: Config) -> Model:
     depths = sizes(config, "depths", (3, 4, 6, 3))
     if len(depths) != len(widths) or _layer_type(config) not in {"basic", "bottleneck"}:
         raise InvalidInputError(
-            f"config.json of {config.name!r}: depths and hidden_sizes must be of one length, and"
+            f"{config.where}: depths and hidden_sizes must be of one length, and"
             " layer_type basic or bottleneck",
             field="model",
         )

@@ -35,8 +35,7 @@ def read(name: str, config: Config) -> Model:
     heads = sizes(config, "num_heads", (3, 6, 12, 24))
     if len(depths) != len(heads):
         raise InvalidInputError(
-            f"config.json of {config.name!r}: depths has {len(depths)} stages, num_heads"
-            f" {len(heads)}",
+            f"{config.where}: depths has {len(depths)} stages, num_heads {len(heads)}",
             field="model",
         )
     channels = config.size("embed_dim", 96)

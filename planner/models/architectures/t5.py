@@ -72,7 +72,7 @@ def _sizes(config: Config, model_type: str) -> _Sizes:
     gate, _, function = projection.rpartition("-")
     if gate not in {"", "gated"} or not function:
         raise InvalidInputError(
-            f"config.json of {config.name!r}: feed_forward_proj is {projection[:60]!r};"
+            f"{config.where}: feed_forward_proj is {projection[:60]!r};"
             " it must be an activation, or gated- and one",
             field="model",
         )

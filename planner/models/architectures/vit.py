@@ -72,8 +72,7 @@ def image_patches(config: Config, patch: int) -> int:
     rows, columns = (side // step for side, step in zip(image, patches, strict=True))
     if not rows * columns:
         raise InvalidInputError(
-            f"config.json of {config.name!r}: patch_size {patches} is larger than image_size"
-            f" {image}",
+            f"{config.where}: patch_size {patches} is larger than image_size {image}",
             field="model",
         )
     return rows * columns

@@ -118,7 +118,7 @@ def remedy_links(
         return ()
     said = {name: text for name, text in form_values(query).items() if name not in BESIDE}
     return tuple(
-        (_FLAG.sub("", each.text), "/plan?" + urlencode(packed(_with(said, each))))
+        (_FLAG.sub("", each.sentence), "/plan?" + urlencode(packed(_with(said, each))))
         for each in error.remedies
     )
 

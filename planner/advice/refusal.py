@@ -74,7 +74,7 @@ def nothing_fits(
         f" {strategy.micro_batch_size}, recompute {strategy.recompute}) needs"
         f" {format_bytes(needed)} of {format_bytes(usable)} {place},"
         f" {format_bytes(needed - usable)} too much",
-        hint="; ".join(each.text for each in found) or "use a smaller model or larger GPUs",
+        hint="; ".join(each.sentence for each in found) or "use a smaller model or larger GPUs",
         field="cluster",
         remedies=tuple(found),
     )

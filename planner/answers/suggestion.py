@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from planner.advice.alternatives import ParetoPoint, Rejected
@@ -13,6 +14,7 @@ from planner.answers.envelope import SCHEMA_VERSION
 from planner.answers.estimate import candidate_answers
 from planner.answers.finding import finding_answer
 from planner.answers.layout import layout_answer
+from planner.answers.remedies import with_their_own_batch
 from planner.answers.why_not import answer_why, ask_why
 from planner.core.errors import NothingFitsError, TookTooLongError
 from planner.core.units import format_bytes
@@ -40,6 +42,15 @@ def suggest(request: Request, *, allow_paths: bool) -> tuple[Resolved, Plan]:
     Raises:
         PlannerError: see `resolve`, `pinned_fields`, `make_plan` and `plan_within`.
     """
+    try:
+        return _suggest(request, allow_paths=allow_paths)
+    except NothingFitsError as error:
+        plan_of = partial(_suggest, allow_paths=allow_paths)
+        batch = resolve(request, allow_paths=allow_paths).job.recipe.global_batch_size
+        raise with_their_own_batch(error, request, batch, plan_of) from None
+
+
+def _suggest(request: Request, *, allow_paths: bool) -> tuple[Resolved, Plan]:
     resolved = resolve(request, allow_paths=allow_paths)
     pinned = pinned_fields(request.strategy)
     is_open = request.objective in {"gpus", "cost"} or request.max_gpus or request.deadline_hours

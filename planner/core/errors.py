@@ -83,6 +83,13 @@ class Remedy:
     """Of the request, that it sets."""
     value: str
     """"" leaves the field out."""
+    cost: str = ""
+    """What the job takes then, where another training is proposed."""
+
+    @property
+    def sentence(self) -> str:
+        """Return the change and what it costs."""
+        return f"{self.text}{self.cost}"
 
 
 class NothingFitsError(PlannerError):

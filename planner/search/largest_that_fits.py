@@ -168,14 +168,17 @@ def _cost(job: Job, changed: Job, chosen: Callable[[Job], Candidate | None]) -> 
     if changed.recipe.lora is job.recipe.lora:
         return "" if fits_somehow(changed) else None
     best = chosen(changed)
-    if best is None:
-        return None
+    return None if best is None else cost_of(changed, best)
+
+
+def cost_of(job: Job, best: Candidate) -> str:
+    """Return in words what the best layout of a job takes."""
     offload = str(best.strategy.offload).replace("+", " and ")
     offloaded = f" with offload of {offload}," if best.strategy.offloads_optimizer else ""
     return (
         f"{offloaded} in {format_bytes(best.memory.reserved_bytes)} of each GPU,"
         f" {format_seconds(best.step_time.step_seconds)} a step of"
-        f" {format_sequences(changed.recipe.global_batch_size)}"
+        f" {format_sequences(job.recipe.global_batch_size)}"
     )
 
 
@@ -199,7 +202,7 @@ def remedies(
     if pinned and fits_somehow(job):
         return [Remedy(text="without the pinned strategy it fits", field="strategy", value="")]
     found = [
-        Remedy(text=f"{name} would fit ({flag}){cost}", field=f"recipe.{field}", value=value)
+        Remedy(text=f"{name} would fit ({flag})", field=f"recipe.{field}", value=value, cost=cost)
         for name, flag, (field, value), changed in _lighter(job)
         if (cost := _cost(job, changed, chosen)) is not None
     ]

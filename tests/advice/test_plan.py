@@ -369,7 +369,7 @@ def test_adapters_over_the_hosts_memory_are_named_before_more_gpus() -> None:
         make_plan(resolve(request, allow_paths=False).job)
     first = caught.value.remedies[0]
     assert (first.field, first.value) == ("recipe.method", "qlora")
-    assert "a step" in first.text
+    assert "a step" in first.cost
     recipe = {first.field.removeprefix("recipe."): first.value}
     adapted = parse_request({"model": request.model, "cluster": cluster, "recipe": recipe})
     assert make_plan(resolve(adapted, allow_paths=False).job).chosen.fits
@@ -387,9 +387,9 @@ def test_what_is_said_of_adapters_is_what_asking_for_them_gives() -> None:
     for remedy in adapted:
         asked = parse_request({**request, "recipe": {**recipe, "method": remedy.value}})
         chosen = make_plan(resolve(asked, allow_paths=False).job).chosen
-        assert f" in {format_bytes(chosen.memory.reserved_bytes)} of each GPU, " in remedy.text
+        assert f" in {format_bytes(chosen.memory.reserved_bytes)} of each GPU, " in remedy.sentence
         step = format_seconds(chosen.step_time.step_seconds)
-        assert remedy.text.endswith(f" {step} a step of 64 sequences")
+        assert remedy.sentence.endswith(f" {step} a step of 64 sequences")
 
 
 def test_a_technique_that_was_asked_for_is_said_to_be(make_job: JobMaker) -> None:

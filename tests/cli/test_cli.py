@@ -685,11 +685,18 @@ def test_no_gpus_at_all_are_refused() -> None:
     assert "--max-gpus" in result.stderr
 
 
-def test_every_flag_that_is_offered_makes_the_job_fit() -> None:
+def test_every_flag_that_is_offered_makes_the_job_fit_and_takes_what_is_said() -> None:
     asked = ("suggest", "meta-llama/Llama-2-7b-hf", "--gpus", "1", "--gpu", "4090")
     with pytest.raises(NothingFitsError) as refused:
         CliRunner().invoke(cli.cli, asked, catch_exceptions=False, standalone_mode=False)
-    offered = re.findall(r"would fit \((--[a-z-]+) ([^)]+)\)", refused.value.hint)
-    assert {"--method", "--nodes"} <= {flag for flag, _ in offered}
-    for flag, value in offered:
-        assert run(*asked, flag, value).exit_code == 0, (flag, value)
+    cost = r"(?: in ([0-9.]+ GiB) of each GPU, (\S+ s) a step of ([0-9]+) sequences)?"
+    offered = re.findall(rf"would fit \((--[a-z-]+) ([^)]+)\){cost}", refused.value.hint)
+    assert {"--method", "--nodes"} <= {flag for flag, *_ in offered}
+    assert any(batch for *_, batch in offered)
+    for flag, value, memory, step, batch in offered:
+        planned = run(*asked, flag, value)
+        assert planned.exit_code == 0, (flag, value)
+        said = " ".join(planned.stdout.split())
+        assert f"Memory {memory}" in said
+        assert f"Time {step}" in said
+        assert f"= {batch}" in said

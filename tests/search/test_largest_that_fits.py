@@ -173,7 +173,7 @@ def test_adapters_are_offered_with_what_they_take_and_how_long_a_step_is(
         lora = changed.recipe.lora
         return estimate(changed, Layout()) if lora is not None and lora.is_quantised else None
 
-    texts = [each.text for each in remedies(job, None, chosen) if "LoRA" in each.text]
+    texts = [each.sentence for each in remedies(job, None, chosen) if "LoRA" in each.text]
     assert len(texts) == 1
     assert texts[0].startswith("QLoRA of rank 16 would fit (--method qlora) in ")
     assert " GiB of each GPU, " in texts[0]

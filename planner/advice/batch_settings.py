@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from planner.advice.batches import BatchSplit, RunSteps
+from planner.core.units import format_steps
 
 
 def settings(
@@ -37,7 +38,7 @@ def _torch(split: BatchSplit, run: RunSteps | None, warmup_steps: int | None) ->
         lines.append(f"loss / {steps} for each micro-batch{unsynchronized}")
     if run is not None:
         lines.append(
-            f"a schedule of {run.steps} steps, {warmup_steps} of them warm-up, stepped with the optimizer"
+            f"a schedule of {format_steps(run.steps)}, {warmup_steps} of them warm-up, stepped with the optimizer"
         )
     return tuple(lines)
 
@@ -55,10 +56,10 @@ def _accelerate(
         )
     if run is not None and warmup_steps is not None:
         lines.append(
-            f"a prepared schedule of {run.steps * ranks} steps, {warmup_steps * ranks} of them warm-up:"
+            f"a prepared schedule of {format_steps(run.steps * ranks)}, {warmup_steps * ranks} of them warm-up:"
             f" each call steps it {ranks} times"
             if ranks > 1
-            else f"a prepared schedule of {run.steps} steps, {warmup_steps} of them warm-up"
+            else f"a prepared schedule of {format_steps(run.steps)}, {warmup_steps} of them warm-up"
         )
     return tuple(lines)
 
@@ -72,7 +73,7 @@ def _trainer(split: BatchSplit, run: RunSteps | None, warmup_steps: int | None) 
     if run is not None:
         lines.append(
             f"num_train_epochs={run.epochs:g}, warmup_steps={warmup_steps}; no max_steps: it makes the"
-            f" {run.steps} steps of its schedule itself"
+            f" {format_steps(run.steps)} of its schedule itself"
         )
     return tuple(lines)
 

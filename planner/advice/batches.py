@@ -188,7 +188,7 @@ def batch_warnings(
     found = []
     if run is not None and run.steps < FEWEST_STEPS:
         found.append(
-            f"{run.steps:,} optimizer steps in all, fewer than {FEWEST_STEPS} (BAT002): where 16 times"
+            f"{run.steps:,} optimizer step{'' if run.steps == 1 else 's'} in all, fewer than {FEWEST_STEPS} (BAT002): where 16 times"
             " the accumulation left BERT-large about 160, its F1 fell from 88.6 to 84.4, and on a tenth"
             " of the data from 77.8 to 15.9; take a smaller global batch, or more epochs"
         )

@@ -2,7 +2,7 @@
 
 from planner.advice.batch_plan import BatchPlan
 from planner.advice.batches import BatchSplit, RunSteps
-from planner.core.units import format_fraction
+from planner.core.units import format_fraction, format_steps
 from planner.report.values import (
     Figure,
     Heading,
@@ -37,7 +37,7 @@ def batch_headline(plan: BatchPlan) -> str:
     if len(plan.splits) == 1:
         return _product(first)
     return (
-        f"{first.global_batch_size:,} samples per step on {first.data_parallel_size:,}"
+        f"{_samples(first.global_batch_size)} per step on {first.data_parallel_size:,}"
         f" rank{'s'[: first.data_parallel_size > 1]}: {len(plan.splits)} ways"
     )
 
@@ -45,7 +45,7 @@ def batch_headline(plan: BatchPlan) -> str:
 def _product(split: BatchSplit) -> str:
     return (
         f"{split.micro_batch_size:,} per GPU x {split.gradient_accumulation_steps:,} accumulation x"
-        f" {split.data_parallel_size:,} data parallel = {split.global_batch_size:,} samples per step"
+        f" {split.data_parallel_size:,} data parallel = {_samples(split.global_batch_size)} per step"
     )
 
 
@@ -54,12 +54,13 @@ def batch_figures(plan: BatchPlan) -> tuple[Figure, ...]:
     found = [_steps(plan.run, plan.splits[0])] if plan.run else []
     if plan.run and plan.warmup_steps is not None:
         share = plan.warmup_steps / max(1, plan.run.steps)
-        rest = f"steps, {format_fraction(share)} of the run"
-        found.append(Figure(label="Warm-up", amount=f"{plan.warmup_steps:,}", rest=rest))
+        amount, unit = format_steps(plan.warmup_steps).split()
+        rest = f"{unit}, {format_fraction(share)} of the run"
+        found.append(Figure(label="Warm-up", amount=amount, rest=rest))
     if plan.tuned:
         rates = " or ".join(f"{rate.learning_rate:.2g} ({rate.rule})" for rate in plan.rates)
         rest = (
-            f"{rates}, from {plan.tuned.learning_rate:.2g} at {plan.tuned.batch:,} samples"
+            f"{rates}, from {plan.tuned.learning_rate:.2g} at {_samples(plan.tuned.batch)}"
             f" ({plan.tuned.source}); rules of thumb: try them"
         )
         if plan.tuned.batch == plan.splits[0].global_batch_size:
@@ -68,19 +69,24 @@ def batch_figures(plan: BatchPlan) -> tuple[Figure, ...]:
     if plan.scheduler_end and plan.run:
         rest = (
             f"accelerate steps a prepared schedule {plan.splits[0].data_parallel_size} times per call: one"
-            f" of {plan.run.steps:,} steps would end at step {plan.scheduler_end:,}"
+            f" of {format_steps(plan.run.steps)} would end at step {plan.scheduler_end:,}"
         )
         found.append(Figure(label="Schedule", amount="", rest=rest))
     return tuple(found)
 
 
 def _steps(run: RunSteps, split: BatchSplit) -> Figure:
-    rest = f"optimizer steps: {run.steps_per_epoch:,} per epoch of {run.samples:,} samples x {run.epochs:g}"
+    amount, unit = format_steps(run.steps).split()
+    rest = f"optimizer {unit}: {run.steps_per_epoch:,} per epoch of {_samples(run.samples)} x {run.epochs:g}"
     if run.last_step_samples != split.global_batch_size:
         rest += f"; the last of an epoch has {run.last_step_samples:,}"
     if run.padded_samples:
         rest += f"; {run.padded_samples:,} seen twice, so that ranks have as many"
-    return Figure(label="Steps", amount=f"{run.steps:,}", rest=rest)
+    return Figure(label="Steps", amount=amount, rest=rest)
+
+
+def _samples(count: int) -> str:
+    return f"{count:,} sample{'' if count == 1 else 's'}"
 
 
 def batch_ways(plan: BatchPlan) -> ReportTable:

@@ -92,12 +92,13 @@ def _evaluation_and_host(job: Job, candidate: Candidate, terminal: Terminal) -> 
     s = candidate.strategy
     host = estimate_host_memory(job, s)
     of_available = f" of {format_bytes(host.available_bytes)}" if host.available_bytes else ""
+    whole = checkpoint_peak_bytes(job, s, is_full=True)
     rows = [
         ("evaluation", format_bytes(evaluation_peak_bytes(job, s)), "of a GPU, same batch"),
         (
             "checkpoint",
             format_bytes(checkpoint_peak_bytes(job, s, is_full=False)),
-            f"of a GPU, sharded; {format_bytes(checkpoint_peak_bytes(job, s, is_full=True))} whole",
+            f"of a GPU while it is saved in shards; {format_bytes(whole)} while it is saved whole",
         ),
     ]
     if host.loading.amount:
@@ -115,7 +116,7 @@ def _bounds(job: Job, candidate: Candidate, terminal: Terminal) -> str:
     s = candidate.strategy
     gpus = fewest_gpus(job, s)
     rows = [
-        ("micro-batch", f"at most {largest_micro_batch(job, s):,} with this layout"),
+        ("micro-batch", _at_most(largest_micro_batch(job, s))),
         *_sequence_bound(job, s),
         ("GPUs", f"at least {gpus:,}" if gpus else f"not even {MOST_GPUS:,} hold it"),
     ]
@@ -130,7 +131,11 @@ def _bounds(job: Job, candidate: Candidate, terminal: Terminal) -> str:
 def _sequence_bound(job: Job, s: Layout) -> list[tuple[str, str]]:
     if job.model.reads_images:
         return []
-    return [("sequence", f"at most {longest_sequence(job, s):,} tokens with this layout")]
+    return [("sequence", _at_most(longest_sequence(job, s), " tokens"))]
+
+
+def _at_most(largest: int, unit: str = "") -> str:
+    return f"at most {largest:,}{unit} with this layout" if largest else "none fits this layout"
 
 
 def _price(candidate: Candidate, slowdown: float) -> str:

@@ -19,7 +19,7 @@ from planner.domain.dimensions import DIMENSIONS
 from planner.domain.job import Job
 from planner.domain.strategy import DATA_NAMES, Layout, Recompute
 from planner.report.headroom import unsure_text
-from planner.report.text import FAMILY_NAMES, recompute_text, subject
+from planner.report.text import FAMILY_NAMES, recompute_text, speed_of, speed_unit, subject
 from planner.search.candidate import Candidate
 from planner.search.training_run import training_run
 
@@ -125,9 +125,9 @@ def _step(candidate: Candidate) -> Tile:
 
 
 def _speed(job: Job, candidate: Candidate) -> Tile:
-    """Tokens per second of all GPUs; its range is the step's, turned over."""
+    """Tokens or images per second of all GPUs; its range is the step's, turned over."""
     step = candidate.step_time
-    speed = float(step.tokens_per_second_per_gpu) * job.cluster.world_size
+    speed = speed_of(job, candidate)
     likely = float(step.step_seconds)
     slowest, fastest = (
         format_count(speed * likely / float(seconds))
@@ -138,7 +138,7 @@ def _speed(job: Job, candidate: Candidate) -> Tile:
     return Tile(
         label="Speed",
         amount=format_count(speed),
-        rest=f"tokens/s, {format_fraction(step.model_flops_utilization)} MFU{without}",
+        rest=f"{speed_unit(job)}, {format_fraction(step.model_flops_utilization)} MFU{without}",
         trust=f"likely {slowest} to {fastest}",
     )
 

@@ -210,10 +210,22 @@ def total_figures(job: Job, candidate: Candidate) -> tuple[Figure, ...]:
     return tuple(figure for figure in figures if figure is not None)
 
 
+def speed_of(job: Job, candidate: Candidate) -> float:
+    """Return what all GPUs train on in a second: images of a model that reads them, else tokens."""
+    step_time = candidate.step_time
+    if job.model.reads_images:
+        return job.recipe.global_batch_size / float(step_time.step_seconds)
+    return float(step_time.tokens_per_second_per_gpu) * job.cluster.world_size
+
+
+def speed_unit(job: Job) -> str:
+    """Return what `speed_of` counts."""
+    return "images/s" if job.model.reads_images else "tokens/s"
+
+
 def time_figure(job: Job, candidate: Candidate) -> Figure:
     """Return what a step takes, and what that makes of the GPUs."""
     step_time = candidate.step_time
-    tokens_per_second = step_time.tokens_per_second_per_gpu * job.cluster.world_size
     padding = job.recipe.padding_share
     without = f" without the padding, {format_fraction(padding)} of all" if padding else ""
     return Figure(
@@ -221,7 +233,7 @@ def time_figure(job: Job, candidate: Candidate) -> Figure:
         amount=format_seconds(step_time.step_seconds),
         rest="per step"
         f" ({format_seconds(step_time.low_seconds)} to {format_seconds(step_time.high_seconds)}):"
-        f" {format_count(tokens_per_second)} tokens/s{without},"
+        f" {format_count(speed_of(job, candidate))} {speed_unit(job)}{without},"
         f" {format_fraction(step_time.model_flops_utilization)} MFU",
     )
 

@@ -14,6 +14,9 @@ from planner.targets.common import is_without_attention
 ASSUMED_SEQUENCE_LENGTH = 4096
 """At most; a model with fewer positions gets as many as it has."""
 
+_CHOICES = ("precision", "optimizer", "attention")
+"""What custom decides of a recipe."""
+
 
 def assumed_sequence_length(model: Model, pieces: int) -> int:
     """Return the tokens of a sequence: as many as the model has positions, of text up to 4,096.
@@ -63,15 +66,15 @@ def loss_assumption(loss: str) -> list[Assumption]:
 
 
 def usual_choices(taken: Mapping[str, str], said: Collection[str]) -> list[Assumption]:
-    """Return what was left to custom, as one assumption where it is all; none where all of it was said.
+    """Return what was left to custom, as one assumption where it is every choice; none where all was said.
 
     Args:
-        taken: a recipe's choices by field, such as its precision.
+        taken: a recipe's choices by field, such as its precision; of attention only where there is any.
         said: the fields that the request names.
     """
     left = [name for name in taken if name not in said]
     words = [f"{taken[name]} {name}" for name in left]
-    if len(left) == len(taken):
+    if len(left) == len(_CHOICES):
         return [Assumption(text=", ".join(words), field="recipe")]
     return [
         Assumption(text=text, field=f"recipe.{name}")

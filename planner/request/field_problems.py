@@ -40,6 +40,8 @@ _SAID: Mapping[str, str] = {
     "less_than": "must be less than {lt:,}",
     "less_than_equal": "must be at most {le:,}",
     "string_too_long": "must have at most {max_length:,} characters",
+    "too_short": "must have {min_length:,} or more items",
+    "too_long": "must have at most {max_length:,} items",
     "literal_error": "must be {expected}",
 }
 """What is wrong with a field, by pydantic's name for it; its own words where it has another."""

@@ -50,7 +50,9 @@ def resolve_recipe(
     precision = wanted.precision or best_precision(cluster.gpu)
     optimizer = wanted.optimizer or framework.usual_optimizer
     attention = wanted.attention or usual_attention(model, framework)
-    taken = {"precision": precision, "optimizer": optimizer, "attention": attention}
+    taken = {"precision": precision, "optimizer": optimizer}
+    if any(part.attention for part in model.parts):
+        taken["attention"] = attention
     assumptions += padding
     said = {name for name in wanted.model_fields_set if getattr(wanted, name) is not None}
     assumptions += usual_choices(taken, said)

@@ -111,7 +111,7 @@ def test_runs_are_added_to_a_machine_once(client: TestClient) -> None:
 @pytest.mark.parametrize(
     ("path", "body", "field", "says"),
     [
-        ("doctor/timings", {"times": times(n1=5)}, "times", "at least 2 items"),
+        ("doctor/timings", {"times": times(n1=5)}, "times", "times: must have 2 or more items"),
         ("doctor/timings", {"times": [*times(n1=5), *times(n1=6)]}, "times", "two times"),
         ("doctor/timings", {"times": times(n0=5, n1=5)}, "times.0.gpus", "must be at least 1"),
         (
@@ -127,7 +127,7 @@ def test_runs_are_added_to_a_machine_once(client: TestClient) -> None:
             "times.0.second",
             "did you mean seconds?",
         ),
-        ("doctor/scripts", {"scripts": []}, "scripts", "at least 1 item"),
+        ("doctor/scripts", {"scripts": []}, "scripts", "scripts: must have 1 or more items"),
         (
             "doctor/scripts",
             {"scripts": [{"name": "a.py", "text": "no python"}]},
@@ -162,6 +162,7 @@ def test_runs_are_added_to_a_machine_once(client: TestClient) -> None:
         ("replicas", {"model": "gpt2"}, "strategy", "cluster.gpus_per_node 2 or more"),
         ("replicas", {"model": "./config.json"}, "model", "is not a model id"),
         ("machines", {"runs": [RUN] * (MOST_RUNS + 1)}, "runs", f"at most {MOST_RUNS} items"),
+        ("machines", {"runs": []}, "runs", "runs: must have 1 or more items"),
         ("machines", {"runs": [{"request": GPT2}]}, "runs.0", "nothing that was measured"),
         ("machines", {"runs": [RUN], "machine": {}}, "machine.kind", "POST /v1/machines"),
         (

@@ -35,6 +35,12 @@ def megatron(make_job: JobMaker) -> Job:
     return make_job(LLAMA, gpus=8, gpu="h100", recipe=recipe)
 
 
+def test_no_sequence_fits_where_the_weights_alone_do_not(make_job: JobMaker) -> None:
+    text = shown(make_job(LLAMA, gpus=1, gpu="t4", recipe={"global_batch_size": 8}), Layout())
+    assert "  micro-batch  none fits this layout" in text
+    assert " at most 0 " not in text
+
+
 def test_every_stage_has_a_line_and_the_busiest_a_ledger(megatron: Job) -> None:
     text = shown(megatron, PIPELINE)
     assert text.startswith(

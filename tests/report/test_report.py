@@ -303,3 +303,15 @@ def test_adapters_are_what_is_trained(make_job: JobMaker) -> None:
     job = make_job("meta-llama/Llama-2-7b-hf", gpus=1, recipe=recipe)
     sentence = recommendation(job, make_plan(job).chosen)
     assert sentence.startswith("Train LoRA adapters of rank 8 beside 4-bit weights of meta-llama/")
+
+
+def test_images_are_called_images_and_convolutions_have_no_attention() -> None:
+    request = parse_request({"model": "microsoft/resnet-50", "cluster": {"gpus_per_node": 2}})
+    resolved = resolve(request, allow_paths=False)
+    plan = make_plan(resolved.job)
+    text = text_of(plan, resolved.assumptions)
+    speed = 512 / float(plan.chosen.step_time.step_seconds)
+    assert f"{speed:,.0f} images/s" in text
+    assert "tokens/s" not in text
+    assert "adamw-fused optimizer (--optimizer NAME)" in " ".join(text.split())
+    assert "attention" not in text

@@ -79,7 +79,8 @@ def too_few_optimizer_steps(situation: Situation) -> str | None:
         return None
     return (
         f"{format_count(job.recipe.training_tokens)} tokens are {format_steps(math.ceil(steps))} of"
-        f" {format_count(job.text_tokens_per_step)}: fewer than {FEWEST_STEPS}"
+        f" {format_count(job.text_tokens_per_step)}: fewer than {FEWEST_STEPS}; a smaller batch makes more of"
+        " them (--global-batch-size N)"
     )
 
 

@@ -58,7 +58,8 @@ def model_fits_on_one_gpu(situation: Situation) -> str | None:
         return f"{fits}, so DDP would do; {' and '.join(asked)} {verb} asked for"
     batch, gpus = situation.job.recipe.global_batch_size, cluster.world_size
     if batch < gpus:
-        return f"{fits}, but {batch} sequences are too few for {gpus} GPUs: they share each"
+        few = "1 sequence is" if batch == 1 else f"{batch} sequences are"
+        return f"{fits}, but {few} too few for {gpus} GPUs: they share each"
     if batch % gpus:
         return f"{fits}, but {uneven(situation)}"
     return f"{fits}, so DDP needs one exchange of gradients per step"

@@ -18,6 +18,8 @@ class KnownKeys:
     removed: tuple[str, ...] = ()
     """At the top."""
     removed_of_zero: tuple[str, ...] = ()
+    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Of keys of any section that take one of a few names, all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

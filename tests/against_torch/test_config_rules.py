@@ -14,7 +14,12 @@ import pytest
 from accelerate.commands.config.config_args import ClusterConfig  # type: ignore[import-untyped]
 from accelerate.commands.launch import launch_command_parser  # type: ignore[import-untyped]
 from accelerate.parallelism_config import ParallelismConfig  # type: ignore[import-untyped]
-from accelerate.utils import FullyShardedDataParallelPlugin  # type: ignore[import-untyped]
+from accelerate.utils import (  # type: ignore[import-untyped]
+    DistributedType,
+    FullyShardedDataParallelPlugin,
+    PrecisionType,
+    constants,
+)
 from torch.distributed.run import get_args_parser
 from transformers import TrainingArguments
 from transformers.integrations.deepspeed import HfTrainerDeepSpeedConfig
@@ -224,6 +229,22 @@ def test_fsdp_2_drops_options_of_fsdp_1() -> None:
 def test_accelerate_refuses_replicas_beside_tensor_parallelism() -> None:
     with pytest.raises(ValueError, match="pure data parallelism"):
         ParallelismConfig(dp_replicate_size=2, tp_size=4)
+
+
+def test_accelerates_names_are_those_of_the_record() -> None:
+    values = known_keys("accelerate").values
+    assert set(values["distributed_type"]) == {each.value for each in DistributedType}
+    assert set(values["mixed_precision"]) == set(PrecisionType.list())
+    for name in ("sharding_strategy", "auto_wrap_policy", "backward_prefetch", "state_dict_type"):
+        assert list(values[f"fsdp_{name}"]) == getattr(constants, f"FSDP_{name.upper()}")
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"auto_wrap_policy": "TRANSFORMER"}, {"sharding_strategy": "FULL_SHRAD"}]
+)
+def test_accelerate_refuses_names_that_it_does_not_have(wrong: dict[str, str]) -> None:
+    with pytest.raises((ValueError, KeyError)):
+        FullyShardedDataParallelPlugin(fsdp_version=1, **wrong)
 
 
 def test_accelerate_refuses_an_unknown_key_at_the_top_alone(tmp_path: Path) -> None:

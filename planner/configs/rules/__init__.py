@@ -2,6 +2,7 @@
 
 from planner.configs.found import Setup
 from planner.configs.rules import (
+    accelerate_values,
     batch,
     deepspeed,
     deepspeed_values,
@@ -88,6 +89,7 @@ RULES: tuple[Rule, ...] = (
     Rule("CFG078", ERROR, shape.experts_do_not_divide),
     Rule("CFG079", ERROR, trainer_values.value_is_not_known),
     Rule("CFG080", ERROR, deepspeed.nvme_has_no_path),
+    Rule("CFG081", ERROR, accelerate_values.value_is_not_known),
     Rule("CFG090", ERROR, keys.key_is_not_known),
     Rule("CFG091", WARNING, keys.key_is_ignored),
     Rule("CFG092", ERROR, keys.key_is_gone),

@@ -147,6 +147,7 @@ MALFORMED = {
         "line 2: 1 cells for 3 GPUs, then '0-3'",
     ),
     "a gap in the numbers": ("GPU0 GPU2\nGPU0 X NV4\nGPU2 NV4 X", "not numbered"),
+    "a number that no GPU has": ("GPU0 GPU9999999999\nGPU0 X PHB\n", "not numbered"),
     "numbers out of order": ("GPU0 GPU2 GPU1\n", "not numbered"),
     "more GPUs than a node has": (" ".join(f"GPU{i}" for i in range(73)), "73 GPUs; a node has"),
     "too long": ("GPU0\nGPU0 X\n" + " " * LARGEST_TEXT, "more than 65,536 characters"),

@@ -130,7 +130,9 @@ def test_the_branch_gives_way_to_what_the_answer_hangs_on() -> None:
     assert [each.code for each in reasons(found)] == ["COM007", "EFF002", "COM001"]
     assert [each.code for each in reasons(found, 2)] == ["COM007", "EFF002"]
     assert next(iter(reasons(found, 4))).code == "MUL002"
-    offloaded = [*found, finding("MEM003", Severity.WARNING)]
+    mixture = [*found, finding("SHP006", Severity.WARNING)]
+    assert [each.code for each in reasons(mixture, 1)] == ["SHP006"]
+    offloaded = [*mixture, finding("MEM003", Severity.WARNING)]
     assert [each.code for each in reasons(offloaded, 1)] == ["MEM003"]
 
 

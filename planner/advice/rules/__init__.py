@@ -56,6 +56,7 @@ MIXED_GPUS = Rule("COM008", Severity.WARNING, communication.smaller_gpus_hold_th
 OFFLOADED = Rule("MEM003", Severity.WARNING, memory.states_wait_in_host_memory)
 FASTER = Rule("EFF002", Severity.ADVICE, verdict.a_faster_layout_is_held_back)
 EXPOSED = Rule("COM001", Severity.WARNING, communication.communication_is_exposed)
+TOGETHER = Rule("SHP006", Severity.WARNING, shape.experts_stay_together)
 OTHER_NETWORK = Rule("COM007", Severity.WARNING, communication.another_network_changes_the_choice)
 
 CHECKS: tuple[Rule, ...] = (
@@ -64,7 +65,7 @@ CHECKS: tuple[Rule, ...] = (
     Rule("MEM005", Severity.WARNING, memory.loading_exceeds_the_host),
     Rule("MEM002", Severity.WARNING, memory.tight_memory),
     OFFLOADED,
-    Rule("SHP006", Severity.WARNING, shape.experts_stay_together),
+    TOGETHER,
     Rule("ONE007", Severity.ADVICE, single_node.single_gpu_techniques_come_first),
     Rule("ONE008", Severity.ADVICE, single_node.one_process_is_slower),
     Rule("EFF001", Severity.ADVICE, verdict.effort_is_earned),
@@ -118,6 +119,7 @@ __all__ = [
     "OTHER_NETWORK",
     "PLAIN",
     "RULES",
+    "TOGETHER",
     "Finding",
     "Preference",
     "Rule",

@@ -11,7 +11,7 @@ from planner.domain.topology import MOST_GPUS
 from planner.hardware.topology.clean import Line
 from planner.hardware.topology.refusal import refusal
 
-_GPU = re.compile(r"GPU[0-9]{1,6}$")
+_GPU = re.compile(r"GPU[0-9]+$")
 _COLUMN = re.compile(r"CPU(?:\s{1,3}Affinity)?\b|(?:NUMA\s{1,3}Affinity|GPU\s{1,3}NUMA.{0,3})|\S+")
 _TAIL = ("CPU", "NUMA", "GPU NUMA")
 _TITLE = re.compile(r"\btopo(?:logy)?\s+-|between two GPUs", re.IGNORECASE)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from planner.advice.plan import Plan
-from planner.core.errors import NothingFitsError, PlannerError, Remedy
+from planner.core.errors import InvalidInputError, NothingFitsError, Remedy
 from planner.request.schema import Request, Resolved
 from planner.search.largest_that_fits import cost_of
 
@@ -40,7 +40,7 @@ def _planned(remedy: Remedy, request: Request, batch: int, plan_of: PlanOf) -> R
     changed = recipe.model_copy(update={remedy.field.removeprefix("recipe."): remedy.value})
     try:
         _, plan = plan_of(request.model_copy(update={"recipe": changed}))
-    except PlannerError:
+    except (InvalidInputError, NothingFitsError):
         return None
     is_same = plan.job.recipe.global_batch_size == batch
     return remedy if is_same else replace(remedy, cost=cost_of(plan.job, plan.chosen))

@@ -1,5 +1,6 @@
 """A model's name, path or Hub id -> its config.json: from the catalogue, the disk or the Hub."""
 
+import json
 import re
 import time
 from collections import Counter
@@ -19,7 +20,6 @@ from planner.core.errors import (
     did_you_mean,
 )
 from planner.core.files import decode_text
-from planner.core.strict_json import parse_json
 from planner.models import hub_cache
 from planner.models.architectures import MODEL_TYPES
 from planner.models.hub_cache import CachedConfig
@@ -122,9 +122,12 @@ def parse_config(text: str, where: str) -> dict[str, Any]:
     if len(text) > LARGEST_CONFIG_BYTES:
         raise InvalidInputError(f"{where} is larger than 1 MiB", field="model")
     try:
-        config = parse_json(text)
+        # Not as strict as requests are read: published files have Infinity in them.
+        config = json.loads(text)
     except ValueError as error:
         raise InvalidInputError(f"{where} is not JSON: {error}", field="model") from None
+    except RecursionError:
+        raise InvalidInputError(f"{where} is nested too deeply", field="model") from None
     if not isinstance(config, dict):
         raise InvalidInputError(f"{where} holds no JSON object", field="model")
     return config

@@ -250,6 +250,10 @@ def test_a_markdown_table_has_every_check(tmp_path: Path, plan: dict[str, Any]) 
     ("log", "said"),
     [
         (log_samples.script(4), "says 4 ranks, and the layout 1 x 2 GPUs"),
+        (
+            log_samples.script_records(tokens_per_step=512),
+            "says 512 tokens a step, and the layout 8,192",
+        ),
         ("hello", "no log that is known"),
         (log_samples.script().replace("69,134", "258,188"), "another plan: its own says 258,188"),
         (log_samples.nccl_tests(), "of links, not of a run"),

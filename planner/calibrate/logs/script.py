@@ -5,7 +5,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from planner.calibrate.logs.steps import LineFormat, StepLog, number, numbered
+from planner.calibrate.logs.per_step import PerStep
+from planner.calibrate.logs.steps import LARGEST_RATE, LineFormat, StepLog, number, numbered
 
 _START = re.compile(
     r"starting from .*, on (?P<ranks>\d+) x (?P<device>.+?)(?: \(the plan is for .*)?$"
@@ -19,7 +20,7 @@ _LINES = LineFormat(
     unit="tokens/s",
 )
 _PLANNED = numbered(r"tokens/s \(plan ", r"\)")
-_RATE = "tokens_per_second"
+_RATE, _TOKENS = "tokens_per_second", "tokens_per_step"
 _GIB = 2.0**30
 
 
@@ -58,7 +59,7 @@ def _is_record(line: str) -> bool:
 
 
 def _read_record(line: str, log: StepLog) -> None:
-    """Take one line of --log: a JSON object with step, tokens_per_second, world_size, peak_gib."""
+    """Take one line of --log: a JSON object with step, tokens_per_second, tokens_per_step, world_size, peak_gib."""
     record = _object(line)
     step = number(str(record.get("step")), -1, 1e12)
     if step is None:
@@ -67,6 +68,8 @@ def _read_record(line: str, log: StepLog) -> None:
     if "world_size" in record:
         ranks = number(str(record["world_size"]), 0, 2.0**30)
         log.say("world_size", None if ranks is None else int(ranks), line)
+    if tokens := number(str(record.get(_TOKENS)), 0, LARGEST_RATE):
+        log.per_step = (PerStep(amount=tokens, of="tokens"),)
     log.step(int(step), str(record.get(_RATE)), line)
     for name, key in (("peak", "peak_gib"), ("reserved", "reserved_gib")):
         if key in record:

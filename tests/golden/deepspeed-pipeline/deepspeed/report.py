@@ -79,7 +79,8 @@ class Report:
     def record(self, step: int, figures: dict[str, float]) -> None:
         """Write figures of a step to whatever keeps them."""
         if self.args.log:
-            line = json.dumps({"step": step, **figures, "world_size": self.world_size})
+            sizes = {"tokens_per_step": GLOBAL_BATCH_SIZE * SEQUENCE_LENGTH}
+            line = json.dumps({"step": step, **figures, **sizes, "world_size": self.world_size})
             with self.args.log.open("a") as log:
                 log.write(f"{line}\n")
         if self.board:

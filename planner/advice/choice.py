@@ -17,7 +17,7 @@ from planner.domain.job import Job
 from planner.domain.strategy import Layout, Recompute, rows
 from planner.hardware.usual_host import usual_host_bytes
 from planner.memory.host import estimate_host_memory
-from planner.memory.ledger import Memory, estimate_memory
+from planner.memory.ledger import estimate_memory
 from planner.search.candidate import Candidate
 from planner.search.largest_that_fits import with_gpus
 from planner.search.pinned_fields import PinnedFields
@@ -207,7 +207,7 @@ def _situation(result: SearchResult, ordinary: Column, pinned: PinnedFields) -> 
     situation = Situation(
         job=job,
         candidate=fastest,
-        smallest_replica=smallest_replica(job),
+        smallest_replica_bytes=_known_or_estimated(result, smallest_replica(job)),
         fastest=fastest,
         simplest=_simplest(result, ordinary, pinned),
         asked=_asked(pinned),
@@ -283,19 +283,26 @@ def _check_batch(situation: Situation, preference: Preference, pinned: PinnedFie
         raise unsplit(batch, world_size)
 
 
-def smallest_replica(job: Job) -> Memory:
-    """Return what the layout with a whole replica on each GPU needs that needs the least."""
+def smallest_replica(job: Job) -> Layout:
+    """Return the layout with a whole replica on each GPU that needs the least memory."""
     world_size = job.cluster.world_size
-    steps = max(1, job.recipe.global_batch_size // world_size)
-    return estimate_memory(
-        job,
-        Layout(
-            data_parallel_replicate_size=world_size,
-            micro_batch_size=1,
-            gradient_accumulation_steps=steps,
-            recompute=Recompute.FULL,
-        ),
+    return Layout(
+        data_parallel_replicate_size=world_size,
+        micro_batch_size=1,
+        gradient_accumulation_steps=max(1, job.recipe.global_batch_size // world_size),
+        recompute=Recompute.FULL,
     )
+
+
+def _known_or_estimated(result: SearchResult, layout: Layout) -> float:
+    """Return what a layout reserves, whether or not the search has looked at it."""
+    known = result.reserved_bytes_of(layout)
+    return reserved_bytes(result.job, layout) if known is None else known
+
+
+def reserved_bytes(job: Job, layout: Layout) -> float:
+    """Return what a layout reserves of a GPU."""
+    return float(estimate_memory(job, layout).reserved_bytes)
 
 
 def _largest_layer_bytes(job: Job) -> float:
@@ -312,7 +319,7 @@ def _largest_layer_bytes(job: Job) -> float:
         zero_stage=1 if 1 in job.framework.zero_stages else 0,
         recompute=Recompute.FULL,
     )
-    return float(estimate_memory(of_one_token, layers).reserved_bytes)
+    return reserved_bytes(of_one_token, layers)
 
 
 def chosen_layout(

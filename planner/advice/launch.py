@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from planner.advice.choice import chosen_layout, smallest_replica
+from planner.advice.choice import chosen_layout, reserved_bytes, smallest_replica
 from planner.advice.rules import Situation
 from planner.advice.rules.base import is_roomy
 from planner.catalog import records
@@ -154,7 +154,7 @@ def _lighter_replicas(situation: Situation) -> Iterator[tuple[dict[str, Any], Jo
     if situation.fits_on_one_gpu:
         return
     for loss, lighter in lighter_losses(situation.job):
-        if is_roomy(lighter, smallest_replica(lighter)):
+        if is_roomy(lighter, reserved_bytes(lighter, smallest_replica(lighter))):
             yield {"recipe.loss": loss}, lighter
 
 

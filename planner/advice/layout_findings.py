@@ -18,9 +18,7 @@ def layout_findings(job: Job, candidate: Candidate) -> tuple[Finding, ...]:
 
     What the framework cannot run is a blocker, what no search would propose a warning.
     """
-    situation = Situation(
-        job=job, candidate=candidate, smallest_replica=candidate.memory, fastest=candidate
-    )
+    situation = Situation.of_one(job, candidate)
     broken = (
         _finding(limit, breach, Severity.BLOCKER if limit.is_ability else Severity.WARNING)
         for limit, breach in violations(job, candidate.strategy, SOFT)

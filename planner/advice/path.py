@@ -62,7 +62,7 @@ def _gpus(situation: Situation) -> str:
 
 
 def _replica(situation: Situation) -> str:
-    return _of_usable(situation, float(situation.smallest_replica.reserved_bytes))
+    return _of_usable(situation, situation.smallest_replica_bytes)
 
 
 def _layer(situation: Situation) -> str:

@@ -204,7 +204,8 @@ def _held_back(
 
     One that can be run as the choice can, with files and with as much room, goes before all others.
     """
-    others = [row for name, row in best.items() if name != chosen.strategy.family]
+    family = chosen.strategy.family
+    others = [row for name, row in best.items() if name != family]
     is_other = result.table.is_local | result.table.offloads_optimizer | result.is_writable
     unwritten = np.flatnonzero(result.is_comfortable & np.logical_not(is_other))
     if len(unwritten) and launched.targets:

@@ -62,10 +62,7 @@ def why_not(plan: Plan, pinned: PinnedFields, beside: PinnedFields | None = None
     candidate = result.candidate(smallest if row is None else row)
     findings: tuple[Finding, ...] = ()
     if row is None:
-        situation = Situation(
-            job=job, candidate=candidate, smallest_replica=candidate.memory, fastest=candidate
-        )
-        findings = rules.blockers(situation)
+        findings = rules.blockers(Situation.of_one(job, candidate))
     comparison = "" if findings else _compare(plan.chosen, job, candidate)
     return WhyNot(
         pinned=pinned,

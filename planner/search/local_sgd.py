@@ -4,6 +4,7 @@ Notation: K optimizer steps between averages; T_K = a + b / K seconds a step, fo
 """
 
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
@@ -13,6 +14,8 @@ from planner.step_time.ledger import estimate_step_time
 
 INTERVALS = (2, 4, 8, 16, 32, 64)
 """That are looked at: of a larger one every step of an average would matter, and none was measured."""
+TIMED = (1, *INTERVALS[:2])
+"""Whose steps give those of all others."""
 NEAR = 0.05
 """Of the asymptote a: a step that takes no more over it gains little from a larger interval."""
 FEWEST_AVERAGES = 50
@@ -30,6 +33,15 @@ class LocalSgd:
     """a: a step without an average."""
     average_seconds: float
     """b: one average of all parameters, which nothing hides."""
+
+    @classmethod
+    def of_steps(cls, each: float, two: float, four: float) -> Self:
+        """Return it from the steps that take their averages at each of them, every second, every fourth.
+
+        b = 4 (T_2 - T_4); a = T_2 - b / 2
+        """
+        average = 4 * (two - four)
+        return cls(ddp_seconds=each, fixed_seconds=two - average / 2, average_seconds=average)
 
     def step_seconds(self, interval: int) -> float:
         """Return T_K; of interval 1 the step of DDP."""
@@ -55,8 +67,6 @@ class LocalSgd:
 def local_sgd(job: Job, layout: Layout) -> LocalSgd:
     """Return what a step of whole replicas takes, by the interval between averages.
 
-        b = 4 (T_2 - T_4); a = T_2 - b / 2
-
     Source: Stich, local SGD, arXiv:1805.09767; `planner.step_time.data_parallel.reduction`.
 
     Args:
@@ -64,7 +74,5 @@ def local_sgd(job: Job, layout: Layout) -> LocalSgd:
         layout: whole replicas; its own interval does not matter.
     """
     alone = replace(layout, synchronize_every=1)
-    table = vary(alone, synchronize_every=np.array([1, *INTERVALS[:2]]))
-    each, two, four = np.asarray(estimate_step_time(job, table).step_seconds).tolist()
-    average = 4 * (two - four)
-    return LocalSgd(ddp_seconds=each, fixed_seconds=two - average / 2, average_seconds=average)
+    table = vary(alone, synchronize_every=np.array(TIMED))
+    return LocalSgd.of_steps(*np.asarray(estimate_step_time(job, table).step_seconds).tolist())

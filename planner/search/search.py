@@ -2,7 +2,7 @@
 
 import time
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -15,6 +15,7 @@ from planner.domain.dimensions import DIMENSIONS
 from planner.domain.job import Job
 from planner.domain.strategy import (
     FIELDS,
+    Layout,
     Table,
     family_keys,
     join,
@@ -31,7 +32,7 @@ from planner.search.candidate import (
     estimate_rows,
 )
 from planner.search.effort import effort_factor
-from planner.search.local_sgd import local_sgd
+from planner.search.local_sgd import TIMED, LocalSgd, local_sgd
 from planner.search.pinned_fields import PinnedFields
 from planner.search.space import tables
 from planner.step_time.ledger import estimate_step_time
@@ -175,14 +176,31 @@ class SearchResult:
         """Return a layout with the smallest interval between averages that is enough; itself without any."""
         if self.table.synchronize_every[row] == 1:
             return row
-        same = np.ones(len(among), dtype=bool)
+        intervals = self._intervals(self.table.at(row))
+        enough = max(2, self._local_sgd(row, intervals).interval)
+        others = (other for interval, other in sorted(intervals.items()) if interval >= enough)
+        return next((other for other in others if other in among), row)
+
+    def _intervals(self, layout: Layout) -> dict[int, int]:
+        """Return the rows of a layout by the interval between averages, its own among them."""
+        same = np.ones(self.size, dtype=bool)
         for name in FIELDS:
-            column = getattr(self.table, name)
-            same &= (name == "synchronize_every") | (column[among] == column[row])
-        intervals = {int(self.table.synchronize_every[other]): int(other) for other in among[same]}
-        enough = local_sgd(self.job, self.table.at(row)).interval
-        longer = [interval for interval in sorted(intervals) if interval >= max(2, enough)]
-        return intervals[longer[0]] if longer else row
+            if name != "synchronize_every":
+                same &= getattr(self.table, name) == getattr(layout, name)
+        found = np.flatnonzero(same)
+        return dict(zip(self.table.synchronize_every[found].tolist(), found.tolist(), strict=True))
+
+    def _local_sgd(self, row: int, intervals: Mapping[int, int]) -> LocalSgd:
+        """Return what local SGD takes: of steps that the search has timed, where it has them all."""
+        timed = [intervals[each] for each in TIMED if each in intervals]
+        if len(timed) < len(TIMED) or not np.all(self.fits[timed]):
+            return local_sgd(self.job, self.table.at(row))
+        return LocalSgd.of_steps(*self.step_seconds[timed].tolist())
+
+    def reserved_bytes_of(self, layout: Layout) -> float | None:
+        """Return what a layout reserves; None where it is not among the legal ones."""
+        row = self._intervals(layout).get(layout.synchronize_every)
+        return None if row is None else float(self.reserved_bytes[row])
 
     def _roomy(self, among: Column, by: Column) -> Column:
         """Return the rows that fit with room, unless one without is faster by more than its price."""

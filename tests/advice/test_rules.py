@@ -183,9 +183,7 @@ def test_a_rule_fires_on_its_case_and_stays_silent_on_the_other(
 def situation(make_job: JobMaker, micro_batch_size: int) -> Situation:
     job = make_job(gpus=1, gpu="rtx-3090")
     candidate = estimate(job, Layout(micro_batch_size=micro_batch_size))
-    return Situation(
-        job=job, candidate=candidate, smallest_replica=candidate.memory, fastest=candidate
-    )
+    return Situation.of_one(job, candidate)
 
 
 def test_an_8_bit_optimizer_has_files_over_whole_parameters_alone(make_job: JobMaker) -> None:
@@ -208,11 +206,7 @@ def test_offload_that_the_host_cannot_hold_is_a_blocker(make_job: JobMaker) -> N
         parts = {"instance": "p4de.24xlarge", "gpu": None}
         job = make_job(model, gpus=8, cluster=parts, recipe={"global_batch_size": 8})
         offloaded = estimate(job, s)
-        blockers = rules.blockers(
-            Situation(
-                job=job, candidate=offloaded, smallest_replica=offloaded.memory, fastest=offloaded
-            )
-        )
+        blockers = rules.blockers(Situation.of_one(job, offloaded))
         found.append([finding.code for finding in blockers if finding.code == "MEM004"])
     assert found == [[], ["MEM004"]]
 
@@ -229,9 +223,7 @@ def test_weights_that_a_node_cannot_read_are_warned_of(make_job: JobMaker) -> No
         Layout(data_parallel_replicate_size=8),
     ):
         each = estimate(job, layout)
-        judged = rules.judge(
-            Situation(job=job, candidate=each, smallest_replica=each.memory, fastest=each)
-        )
+        judged = rules.judge(Situation.of_one(job, each))
         found.append([finding.message for finding in judged if finding.code == "MEM005"])
     assert found[:2] == [[], []]
     assert "8 x 4 B" in found[2][0]
@@ -334,9 +326,7 @@ def test_a_batch_is_held_against_those_of_its_own_kind(
     recipe = {"task": "sequence-classification", "global_batch_size": batch}
     job = make_job("bert-base-uncased", gpus=1, recipe=recipe)
     candidate = estimate(job, Layout(micro_batch_size=1, gradient_accumulation_steps=batch))
-    situation = Situation(
-        job=job, candidate=candidate, smallest_replica=candidate.memory, fastest=candidate
-    )
+    situation = Situation.of_one(job, candidate)
     assert batch_rules.global_batch_has_grown_too_far(situation) == said
 
 
@@ -414,8 +404,7 @@ def test_a_replica_without_room_is_not_said_to_be_too_large(make_job: JobMaker) 
     base = situation(make_job, 1)
     usable = base.job.usable_bytes
     for share, said in ((0.95, "holds a replica without room"), (1.2, "cannot hold a replica")):
-        replica = replace(base.smallest_replica, reserved_bytes=share * usable)
-        found = single_node.shortfall(replace(base, smallest_replica=replica))
+        found = single_node.shortfall(replace(base, smallest_replica_bytes=share * usable))
         assert found.startswith(f"one GPU {said} (")
 
 
@@ -541,9 +530,7 @@ def test_the_whole_run_is_compared_start_up_included(make_job: JobMaker) -> None
 
 def advised_of_exchanges(job: Job, candidate: Candidate) -> str:
     """Return what COM001 says of a layout."""
-    judged = Situation(
-        job=job, candidate=candidate, smallest_replica=candidate.memory, fastest=candidate
-    )
+    judged = Situation.of_one(job, candidate)
     return next(each.message for each in rules.judge(judged) if each.code == "COM001")
 
 

@@ -1,9 +1,12 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from conftest import JobMaker
 
 from planner.domain.strategy import Offload, Recompute, num_rows
 from planner.search.candidate import estimate
+from planner.search.local_sgd import local_sgd
 from planner.search.search import TIE, search
 from planner.search.space import strategies
 
@@ -66,6 +69,28 @@ def test_what_is_written_alone_is_estimated_as_in_the_whole_search(make_job: Job
     assert 0 < written.size < whole.size
     assert np.array_equal(written.step_seconds, whole.step_seconds[whole.is_writable])
     assert np.array_equal(written.reserved_bytes, whole.reserved_bytes[whole.is_writable])
+
+
+def test_what_a_legal_layout_reserves_is_looked_up(make_job: JobMaker) -> None:
+    found = search(make_job(LLAMA, gpus=8, recipe={"global_batch_size": 16}))
+    for row in np.linspace(0, found.size - 1, 5, dtype=int):
+        layout = found.table.at(int(row))
+        assert found.reserved_bytes_of(layout) == found.reserved_bytes[row]
+    assert found.reserved_bytes_of(replace(layout, tensor_parallel_size=3)) is None
+
+
+@pytest.mark.parametrize("network", ["ethernet-1g", "ethernet-10g", "infiniband-ndr"])
+def test_local_sgd_averages_as_often_as_is_enough(make_job: JobMaker, network: str) -> None:
+    """However often the rows of the search average, the interval is that of its steps estimated apart."""
+    cluster = {"nodes": 4, "inter_node": network}
+    found = search(make_job("gpt2", gpus=1, cluster=cluster, recipe={"global_batch_size": 8}))
+    members = found.families["local-sgd"]
+    row = found.best(members, found.step_seconds)
+    assert row is not None
+    enough = max(2, local_sgd(found.job, found.table.at(row)).interval)
+    assert found.table.synchronize_every[row] == enough
+    few = members[found.table.synchronize_every[members] < enough]
+    assert not len(few) or found.best(few, found.step_seconds) in few
 
 
 def test_families_hold_every_row_once_under_their_name(make_job: JobMaker) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Self
 
 import numpy as np
 
@@ -12,7 +13,6 @@ from planner.domain.cluster import Link
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.job import Job
 from planner.domain.strategy import Table, num_rows
-from planner.memory.ledger import Memory
 from planner.search.candidate import COMFORTABLE_FRACTION, Candidate
 
 
@@ -60,7 +60,7 @@ class Situation:
     job: Job
     candidate: Candidate
     """The layout in question."""
-    smallest_replica: Memory
+    smallest_replica_bytes: float
     """Of the layout with a whole replica per GPU (DDP) that needs the least."""
     fastest: Candidate
     """The best layout that the search may follow, after what techniques must earn."""
@@ -89,10 +89,16 @@ class Situation:
     largest_layer_bytes: float = 0.0
     """What a GPU must hold at least that runs the largest layer whole; 0 where it holds a replica."""
 
+    @classmethod
+    def of_one(cls, job: Job, candidate: Candidate) -> Self:
+        """Return the situation of a layout that nothing is compared with."""
+        replica = float(candidate.memory.reserved_bytes)
+        return cls(job=job, candidate=candidate, smallest_replica_bytes=replica, fastest=candidate)
+
     @property
     def fits_on_one_gpu(self) -> bool:
         """Return whether one GPU can hold and train a whole replica with room to spare."""
-        return is_roomy(self.job, self.smallest_replica)
+        return is_roomy(self.job, self.smallest_replica_bytes)
 
     @property
     def is_multi_node(self) -> bool:
@@ -106,9 +112,9 @@ class Situation:
         return seconds / float(step_time.step_seconds)
 
 
-def is_roomy(job: Job, memory: Memory) -> bool:
+def is_roomy(job: Job, reserved_bytes: float) -> bool:
     """Return whether a GPU holds a layout's memory with room to spare."""
-    return bool(memory.reserved_bytes / job.usable_bytes <= COMFORTABLE_FRACTION)
+    return reserved_bytes / job.usable_bytes <= COMFORTABLE_FRACTION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

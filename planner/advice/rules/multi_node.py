@@ -22,7 +22,7 @@ def model_fits_on_one_gpu_of_many_nodes(situation: Situation) -> str | None:
     """
     if not situation.is_multi_node or not situation.fits_on_one_gpu:
         return None
-    replica = situation.smallest_replica.reserved_bytes
+    replica = situation.smallest_replica_bytes
     fits = f"a whole replica fits on one GPU ({format_bytes(replica)} at the least)"
     if situation.is_for_memory:
         return f"{fits}, so DDP would do; the least memory is asked for"

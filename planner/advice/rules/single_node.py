@@ -42,7 +42,7 @@ def model_fits_on_one_gpu(situation: Situation) -> str | None:
     cluster = situation.job.cluster
     if cluster.world_size == 1 or situation.is_multi_node or not situation.fits_on_one_gpu:
         return None
-    replica = situation.smallest_replica.reserved_bytes
+    replica = situation.smallest_replica_bytes
     fits = (
         f"a whole replica fits on one GPU ({format_bytes(replica)} at the least, of"
         f" {format_bytes(situation.job.usable_bytes)})"
@@ -200,7 +200,7 @@ def _exceeds(situation: Situation) -> bool:
 
 def shortfall(situation: Situation) -> str:
     """Return by how much one GPU is too small, in words."""
-    needed, usable = situation.smallest_replica.reserved_bytes, situation.job.usable_bytes
+    needed, usable = situation.smallest_replica_bytes, situation.job.usable_bytes
     lack = "cannot hold a replica" if needed > usable else "holds a replica without room"
     return f"one GPU {lack} ({format_bytes(needed)} at the least, of {format_bytes(usable)})"
 

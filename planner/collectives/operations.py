@@ -163,6 +163,8 @@ def _seconds(
     ranks, stride, size, times = np.broadcast_arrays(*given)
     seconds = np.zeros(ranks.shape)
     moving = np.flatnonzero(ranks > 1)
+    if not len(moving):
+        return seconds
     for alike in _alike(cluster, Group(ranks=ranks[moving], stride=stride[moving])):
         rows = moving[alike]
         same = Group(ranks=ranks[rows], stride=stride[rows])

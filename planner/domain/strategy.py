@@ -215,7 +215,7 @@ class Strategy:
     @property
     def divides_model(self) -> Truth:
         """Return whether any dimension divides the model."""
-        return reduce(or_, (self.uses(each) for each in DIMENSIONS))
+        return _divides_model(self)
 
 
 FIELDS = tuple(field.name for field in fields(Strategy))
@@ -318,6 +318,11 @@ def tabulate(layouts: Sequence[Layout]) -> Table:
     return Table(
         **{name: np.array([getattr(layout, name) for layout in layouts]) for name in FIELDS}
     )
+
+
+@remembered(2)
+def _divides_model(s: Strategy) -> Truth:
+    return reduce(or_, (s.uses(each) for each in DIMENSIONS))
 
 
 @remembered(2)

@@ -81,6 +81,7 @@ def by_numerics(job: Job, s: Strategy, amount: Callable[[Numerics], Amount]) -> 
     return np.where(shards_parameters(job, s), amount(sharded), amount(replicated))
 
 
+@remembered(8)
 def kept_per_token(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Amount:
     """Bytes per token that a rank keeps of a part.
 

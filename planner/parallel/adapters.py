@@ -13,6 +13,7 @@ from functools import reduce
 import numpy as np
 
 from planner.core.errors import InvalidInputError, UnsupportedError, did_you_mean
+from planner.core.remembered import remembered
 from planner.core.term import Amount, Truth
 from planner.domain.job import HALF_BYTES, Job
 from planner.domain.model import Kept, Linear, Model, Numerics, Part
@@ -159,6 +160,7 @@ def trained_parameters(job: Job, s: Strategy, stage: Stage) -> tuple[Amount, Amo
     return adapters / s.tensor_parallel_size, 0.0
 
 
+@remembered(2)
 def without_adapters(job: Job) -> Job:
     """Return the job as if all its weights were trained."""
     if job.recipe.lora is None:

@@ -212,6 +212,7 @@ class _Trunk:
     """The layers of each stage in turn, chunk by chunk, that a request gives; empty without."""
 
 
+@remembered(2)
 def _trunk(job: Job) -> _Trunk:
     model = job.model
     return _Trunk(

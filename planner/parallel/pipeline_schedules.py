@@ -9,7 +9,8 @@ from types import MappingProxyType
 
 import numpy as np
 
-from planner.core.term import Amount, Truth
+from planner.core.remembered import remembered
+from planner.core.term import Amount, Column, Truth
 from planner.domain.strategy import PipelineSchedule, Strategy, Whole
 from planner.parallel import schedule_orders
 from planner.parallel.schedule_orders import Operation, Shape
@@ -263,7 +264,15 @@ def _by_schedule(s: Strategy, of: Callable[[Schedule], Amount]) -> Amount:
     if not isinstance(column, np.ndarray):
         return of(SCHEDULES[PipelineSchedule.numbered(column)])
     found: Amount = 0
-    for number in np.flatnonzero(np.bincount(column.reshape(-1))):
-        value = of(SCHEDULES[PipelineSchedule.numbered(int(number))])
-        found = np.where(column == number, value, found)
+    for schedule, is_own in _rows_of_schedules(column):
+        found = np.where(is_own, of(schedule), found)
     return found
+
+
+@remembered(2)
+def _rows_of_schedules(column: Column) -> tuple[tuple[Schedule, Column], ...]:
+    """Return each schedule there is, with the rows that have it."""
+    numbers = np.flatnonzero(np.bincount(column.reshape(-1))).tolist()
+    return tuple(
+        (SCHEDULES[PipelineSchedule.numbered(number)], column == number) for number in numbers
+    )

@@ -15,6 +15,7 @@ import numpy as np
 from planner.catalog.interconnect import interconnect
 from planner.collectives import operations
 from planner.collectives.timed import known_or_timed_slowdown
+from planner.core.remembered import remembered
 from planner.core.term import Amount, Truth
 from planner.domain.cluster import Group
 from planner.domain.job import Job
@@ -99,15 +100,26 @@ def tensor_parallel(job: Job, s: Strategy, part: Part) -> Amount:
     Source: Shoeybi et al., arXiv:1909.08053, section 3; Korthikanti et al., arXiv:2205.05198;
     the framework record's fp8_recipes.
     """
-    size, group, sums = activation_bytes(job, s), tensor_group(s), _partial_sums(s, part)
+    sums = _partial_sums(s, part)
     if not np.any(sums):
-        return 0.0 * size
-    whole = operations.all_reduce(job.cluster, group, size)
+        return 0.0 * activation_bytes(job, s)
+    whole = summed(job, s)
     if not np.any(s.sequence_parallel):
         return sums * whole
-    parted = _all_gather(job, s) + operations.reduce_scatter(job.cluster, group, size)
-    parted = parted + 2 * _crossing(job, s)
+    parted = _all_gather(job, s) + scattered(job, s) + 2 * _crossing(job, s)
     return sums * np.where(s.sequence_parallel, parted, whole)
+
+
+@remembered(2)
+def summed(job: Job, s: Strategy) -> Amount:
+    """Seconds to add up the tensor-parallel ranks' partial sums of a hidden state on all of them."""
+    return operations.all_reduce(job.cluster, tensor_group(s), activation_bytes(job, s))
+
+
+@remembered(2)
+def scattered(job: Job, s: Strategy) -> Amount:
+    """Seconds to add them up and leave one part of the sequence on each."""
+    return operations.reduce_scatter(job.cluster, tensor_group(s), activation_bytes(job, s))
 
 
 def _crossing(job: Job, s: Strategy) -> Amount:
@@ -148,6 +160,7 @@ def _partial_sums(s: Strategy, part: Part) -> Amount:
     return len(dense) + np.where(is_shared, len(routed - dense), 0)
 
 
+@remembered(2)
 def _all_gather(job: Job, s: Strategy) -> Amount:
     """Seconds to gather a hidden state over the tensor-parallel ranks."""
     size = activation_bytes(job, s)
@@ -272,6 +285,7 @@ def _ends_of_pipeline(job: Job, s: Strategy, hops: Amount) -> Group:
     return Group(ranks=np.where(hops > 0, 2, 1), stride=stride * half)
 
 
+@remembered(2)
 def gather_parameters(job: Job, s: Strategy, stage: Stage) -> Amount:
     """Seconds to gather all sharded parameters of a stage once, a block at a time.
 

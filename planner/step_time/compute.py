@@ -11,6 +11,7 @@ import numpy as np
 
 from planner.catalog.attention import attention_curve
 from planner.catalog.records import misaligned_slowdown
+from planner.core.remembered import remembered
 from planner.core.term import Amount
 from planner.domain.job import Job
 from planner.domain.model import Attention, Linear, Numerics, Part
@@ -213,12 +214,17 @@ def elementwise(
     Leaves out: operations whose outputs are not kept. What runs beside frozen weights is what would be
     kept if they were trained; adapters' own are `planner.step_time.adapters`.
     """
-    whole, job = replace(s, recompute=Recompute.NONE), without_adapters(job)
+    whole, job = _without_recompute(s), without_adapters(job)
     kept = kept_per_token(job, whole, part, numerics)
     scores = _score_bytes(job, whole, part, numerics)
     each, of_scores = passes
     moved = each * (kept - scores) + of_scores * scores
     return part_tokens(job, s, part) * moved / elementwise_bandwidth(job)
+
+
+@remembered(2)
+def _without_recompute(s: Strategy) -> Strategy:
+    return replace(s, recompute=Recompute.NONE)
 
 
 def elementwise_forward(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Amount:
@@ -376,7 +382,7 @@ def selective_recompute(job: Job, s: Strategy, part: Part, numerics: Numerics) -
     "attention": the scores again;  "matmuls": half of the matmuls and all elementwise work
     """
     if job.framework.activations.selective_recompute == "attention":
-        scores = _score_bytes(job, replace(s, recompute=Recompute.NONE), part, numerics)
+        scores = _score_bytes(job, _without_recompute(s), part, numerics)
         seen = part_tokens(job, s, part)
         passes, _ = _score_passes(job, s, part)
         passed = passes * seen * scores / elementwise_bandwidth(job)

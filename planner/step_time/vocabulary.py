@@ -11,7 +11,12 @@ from planner.domain.job import Job
 from planner.domain.model import Part
 from planner.domain.strategy import Strategy
 from planner.parallel.activations import tokens
-from planner.step_time.communication import activation_bytes, tensor_group
+from planner.step_time.communication import (
+    activation_bytes,
+    scattered,
+    summed,
+    tensor_group,
+)
 
 _SUMS_OF_LOSS = 3
 """Of each token: its largest logit, the sum of the exponentials, its own word's logit."""
@@ -42,12 +47,11 @@ def exchanged(job: Job, s: Strategy, part: Part) -> Amount:
 
 
 def _of_embeddings(job: Job, s: Strategy) -> Amount:
-    cluster, group, size = job.cluster, tensor_group(s), activation_bytes(job, s)
-    whole = operations.all_reduce(cluster, group, size)
-    parted = operations.reduce_scatter(cluster, group, size)
+    parted = scattered(job, s)
     if job.recipe.lora is None:
-        parted = parted + operations.all_gather(cluster, group, size)
-    return np.where(s.sequence_parallel, parted, whole)
+        size = activation_bytes(job, s)
+        parted = parted + operations.all_gather(job.cluster, tensor_group(s), size)
+    return np.where(s.sequence_parallel, parted, summed(job, s))
 
 
 def _of_head(job: Job, s: Strategy) -> Amount:

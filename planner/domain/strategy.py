@@ -313,7 +313,7 @@ def vary(layout: Strategy, **columns: _Column) -> Table:
     return Table(**values | columns)
 
 
-def tabulate(layouts: Sequence[Layout]) -> Table:
+def tabulate(layouts: Sequence[Strategy]) -> Table:
     """Return the table of some layouts, a row each."""
     return Table(
         **{name: np.array([getattr(layout, name) for layout in layouts]) for name in FIELDS}

@@ -87,10 +87,11 @@ class Memory:
 def estimate_memory(job: Job, s: Strategy) -> Memory:
     """Return the memory ledger of the busiest rank at its peak, in bytes."""
     indices = partition.heaviest_indices(job, s)
-    if isinstance(s, Table) and len(indices) > 1:
-        return _busiest_of_rows(job, s, np.stack(np.broadcast_arrays(*indices)))
-    stages = (stage_memory(job, s, index) for index in indices)
-    return max(stages, key=lambda memory: memory.reserved_bytes)
+    if len(indices) == 1:
+        return stage_memory(job, s, indices[0])
+    if not isinstance(s, Table):  # one of its stages is quicker than a ledger of each
+        return estimate_memory(job, tabulate([s])).at(0)
+    return _busiest_of_rows(job, s, np.stack(np.broadcast_arrays(*indices)))
 
 
 def stage_memories(job: Job, s: Layout) -> tuple[Memory, ...]:

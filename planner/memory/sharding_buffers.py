@@ -135,12 +135,14 @@ def _gathered_blocks(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     Source: torch.distributed.fsdp fully_shard, PyTorch 2.13, one block per group.
     Leaves out: DDP's buckets, which are the gradients themselves here, and NCCL's own buffers.
     """
+    is_zero_3, is_gathered = s.gathers_twice, shards_parameters(job, s)
+    if not np.any(is_gathered):
+        return PhasedTerm(name="communication_buffers", source=_FULLY_SHARD)
     others = [(part, n) for part, n in occurrences(job.model, stage) if not part.is_block]
     outside = _parameters_of(s, others)
     head = sum((n * rank_weights(part, s) for part, n in others), 0.0)
     is_tied = any(layer.is_tied for part, _ in others for layer in part.linears)
     g, r = bytes_each(job.precision.gather_bytes), bytes_each(job.precision.reduce_bytes)
-    is_zero_3, is_gathered = s.gathers_twice, shards_parameters(job, s)
     block = count(_largest_block(job, s), "parameters of a block")
     outer = count(outside, "parameters outside the blocks")
     everything = count(sum(stage_parameters(job, s, stage)), "gathered parameters")
@@ -170,7 +172,7 @@ def _gathered_blocks(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
         ),
         outer=only_where(is_gathered, scattered + _all_reduced(job, s, before)),
         note=_GATHERED_NOTE,
-        source="torch.distributed.fsdp fully_shard, PyTorch 2.13",
+        source=_FULLY_SHARD,
     )
 
 
@@ -344,4 +346,5 @@ def framework_and_context(job: Job, s: Strategy, peak: Amount) -> Term:
 
 
 _TWO = plain(2.0)
+_FULLY_SHARD = "torch.distributed.fsdp fully_shard, PyTorch 2.13"
 _GATHERED_NOTE = "gathered, or of gradients not yet scattered"

@@ -13,8 +13,8 @@ from planner.core.units import (
 )
 from planner.domain.cluster import Cluster
 from planner.domain.dimensions import DIMENSIONS
-from planner.domain.strategy import ZERO_1, ZERO_2, Layout, Offload, divisors
-from planner.search.candidate import Candidate, estimate
+from planner.domain.strategy import ZERO_1, ZERO_2, Layout, Offload, divisors, tabulate
+from planner.search.candidate import Candidate, estimate_rows
 from planner.search.largest_that_fits import with_gpus
 from planner.search.limits import violations
 from planner.search.local_sgd import local_sgd
@@ -166,8 +166,9 @@ def _fastest_that_fits(
     With it, how many times as fast as the candidate it is; nothing where that is little.
     """
     job, own = situation.job, situation.candidate
-    fitting = (estimate(job, each) for each in layouts if not violations(job, each))
-    found = [each for each in fitting if each.fits and each.is_comfortable >= own.is_comfortable]
+    legal = [each for each in layouts if not violations(job, each)]
+    estimated = estimate_rows(job, tabulate(legal)) if legal else ()
+    found = [each for each in estimated if each.fits and each.is_comfortable >= own.is_comfortable]
     best = min(found, key=lambda each: float(each.step_time.step_seconds), default=None)
     if best is None:
         return None, 1.0

@@ -125,4 +125,4 @@ def test_synthetic_samples_are_held_out_too(tmp_path: Path) -> None:
         assert run.losses == pytest.approx(expected(name).losses, abs=1e-5, rel=0)
         (line,) = run.evaluations
         measure = "eval_accuracy" if name == "classifier" else "eval_perplexity"
-        assert line.keys() == {"step", "eval_loss", measure, "world_size"}
+        assert line.keys() == {"step", "eval_loss", measure, "tokens_per_step", "world_size"}

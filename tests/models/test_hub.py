@@ -1022,7 +1022,7 @@ def test_a_path_that_cannot_be_read_says_why(name: str, says: str) -> None:
         (b"[]", "no JSON object"),
         (b"3", "no JSON object"),
         (b"null", "no JSON object"),
-        (b"[" * 100_000, "not JSON"),
+        (b"[" * 100_000, "nested too deeply"),
         (b'{"n_embd": ' + b"9" * 5_000 + b"}", "not JSON"),
         (b" " * (hub.LARGEST_CONFIG_BYTES + 1), "larger than 1 MiB"),
     ],

@@ -21,6 +21,7 @@ from planner.domain.framework import Framework
 FIELD = "recipe.framework_version"
 FOLDER = "frameworks/releases"
 _ABOUT = {"of", "name", "names", "version", "dates", "implied_on", "source"}
+_SAID = "implied_by"
 _DATE = re.compile(
     r"(?:20)?(?P<year>2[0-9])[-.](?P<month>0[1-9]|1[0-2])(?:[-.](?P<day>[0-3]?[0-9]))?"
 )
@@ -43,7 +44,9 @@ class Release:
     dates: tuple[str, ...]
     """Months at which it is the nearest; none of a fork that is meant only where it is named."""
     implied_on: tuple[str, ...] = ()
-    """Compute capabilities of GPUs that nothing older trains on: their runs are taken to be of it."""
+    """Compute capabilities of GPUs on which runs are taken to be of it where none is named."""
+    implied_by: Mapping[str, Any] = field(default_factory=dict)
+    """What a run there must say of its recipe and layout as well, by field: no other release does all of it."""
     source: str
     sections: Mapping[str, Any] = field(default_factory=dict)
 
@@ -60,8 +63,9 @@ def releases_of(framework: str) -> tuple[Release, ...]:
 def _release(stem: str) -> Release:
     record = read(FOLDER, stem)
     about = {key: record[key] for key in record if key in _ABOUT}
-    sections = {key: record[key] for key in record if key not in _ABOUT}
-    return replace(build(Release, about, f"{FOLDER}/{stem}"), sections=sections)
+    sections = {key: record[key] for key in record if key not in _ABOUT | {_SAID}}
+    found = build(Release, about, f"{FOLDER}/{stem}")
+    return replace(found, implied_by=record.get(_SAID, {}), sections=sections)
 
 
 def release(framework: str, version: str) -> Release | None:
@@ -104,10 +108,24 @@ def fork_called(name: str) -> Release | None:
     return next((each for each in every if wanted in each.names), None)
 
 
-def implied_release(framework: str, compute_capability: str) -> Release | None:
-    """Return the release that runs on such GPUs are taken to be of where none is named; None of most."""
-    every = releases_of(framework)
-    return next((each for each in every if compute_capability in each.implied_on), None)
+def implied_release(
+    framework: str, compute_capability: str, said: Mapping[str, object]
+) -> Release | None:
+    """Return the release that such runs are taken to be of where none is named; None of most.
+
+    Args:
+        framework: by the name of its record.
+        compute_capability: of the GPUs.
+        said: of recipe and layout, by field.
+    """
+    return next(
+        (
+            each
+            for each in releases_of(framework)
+            if compute_capability in each.implied_on and each.implied_by.items() <= said.items()
+        ),
+        None,
+    )
 
 
 @cache

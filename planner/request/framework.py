@@ -4,7 +4,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from planner.catalog import records
-from planner.catalog.releases import FIELD, fork_called, framework_release, implied_release
+from planner.catalog.releases import (
+    FIELD,
+    Release,
+    fork_called,
+    framework_release,
+    implied_release,
+)
 from planner.core.errors import InvalidInputError, UnsupportedError, did_you_mean
 from planner.domain.cluster import Gpu
 from planner.domain.framework import Framework
@@ -31,7 +37,11 @@ _HIDDEN = 0.9
 
 
 def framework_of_release(
-    name: str, version: str | None, assumptions: list[Assumption], gpu: Gpu, *, of_a_run: bool
+    name: str,
+    version: str | None,
+    assumptions: list[Assumption],
+    gpu: Gpu,
+    run: Mapping[str, object] | None,
 ) -> Framework:
     """Return a framework, at a release where one is named; which record was taken is an assumption.
 
@@ -42,8 +52,8 @@ def framework_of_release(
         version: what the request says of its release.
         assumptions: what was taken is added to them.
         gpu: that it runs on.
-        of_a_run: of one that is looked at as others ran it, of which the GPU may mean a release; the files of
-            one that is planned are written here.
+        run: recipe and layout by field, of one that is looked at as others ran it, of which they and the GPU may
+            mean a release; None where it is planned, and its files are written here.
 
     Raises:
         PlannerError: the framework or the release is unknown.
@@ -51,7 +61,7 @@ def framework_of_release(
     if name not in records.framework_names() and (found := fork_called(name)):
         name, version = found.of, f"{name} {version or ''}"
     if version is None:
-        return _implied(name, gpu, assumptions, of_a_run=of_a_run)
+        return _implied(name, gpu, assumptions, run)
     framework, release = framework_release(name, version)
     taken = f"as {release} does" if release else f"as {framework.capabilities.version} does"
     text = f"{name} {taken}, the record nearest to {version.strip()}"
@@ -59,18 +69,28 @@ def framework_of_release(
     return framework
 
 
-def _implied(name: str, gpu: Gpu, assumptions: list[Assumption], *, of_a_run: bool) -> Framework:
-    """Return a framework of which no release is named, as GPUs that nothing older trains on mean it."""
-    found = implied_release(name, gpu.compute_capability)
+def _implied(
+    name: str, gpu: Gpu, assumptions: list[Assumption], run: Mapping[str, object] | None
+) -> Framework:
+    """Return a framework of which no release is named, as its GPUs and what else is said mean it."""
+    found = implied_release(name, gpu.compute_capability, run or {})
     if found is None:
         return records.framework(name)
-    if not of_a_run:
+    if run is None:
         text = f"{name} as its launch files run it (an estimate takes a run of {found.name} on {gpu.name})"
         assumptions.append(Assumption(text=text, field=FIELD))
         return records.framework(name)
-    text = f"{name} as {found.name} does, which {gpu.name} is trained on with"
+    text = f"{name} as {found.name} does, which {_meaning(found, gpu)}"
     assumptions.append(Assumption(text=text, field=FIELD))
     return replace(framework_release(name, found.names[0])[0], release="")
+
+
+def _meaning(found: Release, gpu: Gpu) -> str:
+    """Return, in words after "which", why runs are taken to be of a release."""
+    if not found.implied_by:
+        return f"{gpu.name} is trained on with"
+    said = (f"{name} {str(value).lower()}" for name, value in found.implied_by.items())
+    return f"published runs on {gpu.name} with {', '.join(said)} were of"
 
 
 def exchanging(

@@ -112,8 +112,8 @@ def resolve(
         allow_paths: whether `model` may name a file of this machine.
         weights_dtype: of mixed precision's parameters where the recipe says nothing: "config" for a
             model loaded as transformers loads it, "fp32" for the files that are written here.
-        of_a_run: what is left open is as in runs of others, not as in those files: the release that a GPU
-            means, and the loss.
+        of_a_run: what is left open is as in runs of others, not as in those files: the release that a GPU and
+            what is said mean, and the loss.
 
     Raises:
         PlannerError: a name is unknown, what is asked cannot be estimated, or the batch does not split.
@@ -131,7 +131,7 @@ def resolve(
             wanted.framework_version,
             assumptions,
             cluster.gpu,
-            of_a_run=of_a_run,
+            _said_of_run(request) if of_a_run else None,
         ),
         reduce_dtype=wanted.gradient_reduce_dtype,
         data_overlap=wanted.data_parallel_overlap,
@@ -175,6 +175,12 @@ def resolve(
         ),
         machine=placed.use,
     )
+
+
+def _said_of_run(request: Request) -> dict[str, object]:
+    """Return recipe and layout by field, as far as a release may be read from them."""
+    layout = request.strategy.model_dump() if request.strategy else {}
+    return {**layout, "attention": request.recipe.attention}
 
 
 def _check_layers(wanted: StrategyRequest | None, model: Model) -> None:

@@ -65,8 +65,36 @@ def test_every_release_adds_to_its_frameworks_record(framework: str) -> None:
 def test_a_gpu_means_a_release_where_its_runs_are_of_it(
     framework: str, capability: str, name: str
 ) -> None:
-    found = implied_release(framework, capability)
+    found = implied_release(framework, capability, {})
     assert (found.name if found else "") == name
+
+
+OF_2022 = {
+    "attention": "eager",
+    "zero_stage": 1,
+    "recompute": "full",
+    "sequence_parallel": False,
+}
+"""With it Megatron on A100 means Megatron-DeepSpeed: Megatron-LM sharded no optimizer before it had all of the other."""
+
+
+@pytest.mark.parametrize(
+    ("changed", "capability", "is_meant"),
+    [
+        ({}, "8.0", True),
+        ({}, "7.0", False),
+        ({"zero_stage": 0}, "8.0", False),
+        ({"attention": "flash"}, "8.0", False),
+        ({"attention": None}, "8.0", False),
+        ({"recompute": "selective"}, "8.0", False),
+        ({"sequence_parallel": True}, "8.0", False),
+    ],
+)
+def test_what_is_said_means_a_release_where_no_other_does_all_of_it(
+    changed: dict[str, object], capability: str, *, is_meant: bool
+) -> None:
+    found = implied_release("megatron", capability, OF_2022 | {"micro_batch_size": 2} | changed)
+    assert (found is not None and found.name == "Megatron-DeepSpeed 2022") == is_meant
 
 
 def test_megatron_deepspeed_takes_a_fixed_time_per_block_and_holds_two_gradients() -> None:

@@ -196,3 +196,24 @@ def test_where_an_estimate_means_another_release_both_doors_say_so(
         resolved = resolve(request, allow_paths=False, of_a_run=of_a_run)
         said = [each.text for each in resolved.assumptions if each.field.endswith("version")]
         assert [text.startswith(beginning) for text in said] == [True] * is_said
+
+
+def test_a_run_that_only_megatron_deepspeed_did_is_taken_to_be_of_it_and_said() -> None:
+    layout = {"tensor_parallel_size": 8, "zero_stage": 1, "recompute": "full"}
+    body: dict[str, Any] = {
+        "model": "gpt2-xl",
+        "cluster": {"gpu": "a100-sxm-80gb", "gpus_per_node": 8},
+        "recipe": {"framework": "megatron", "precision": "bf16-mixed", "attention": "eager"},
+    }
+    request = parse_request(body | {"strategy": layout})
+    run = resolve(request, allow_paths=False, of_a_run=True)
+    assert run.job.framework.host.layer_seconds > 0
+    said = [each.text for each in run.assumptions if each.field == "recipe.framework_version"]
+    assert len(said) == 1
+    assert "Megatron-DeepSpeed 2022" in said[0]
+    assert "attention eager, zero_stage 1, recompute full" in said[0]
+    named = body | {"recipe": body["recipe"] | {"framework_version": "2.5"}}
+    for other in (body, named | {"strategy": layout}):
+        job = resolve(parse_request(other), allow_paths=False, of_a_run=True).job
+        assert job.framework.host.layer_seconds == 0
+    assert resolve(request, allow_paths=False).job.framework.host.layer_seconds == 0

@@ -255,6 +255,10 @@ class Offload:
 
     parameters_per_second: float
     """That the CPUs of a node step where the optimizer is offloaded."""
+    fused_parameters_per_second: float
+    """That they step, and clip, with the optimizers that take one kernel there."""
+    fused: tuple[str, ...]
+    """Those optimizers."""
     overlaps: bool
     """Gradients leave for host memory during backward."""
     source: str

@@ -40,7 +40,7 @@ def terms(
         second where backward gathers again; fetch = parameter_bytes * held / pcie
 
     Notation: share the trained parameters that a rank steps, held those it holds; T times that
-    gradients are reduced in a step; host_rate parameters per second that a node's CPUs step;
+    gradients are reduced in a step; host_rate parameters per second that a node's CPUs step (`stepped_per_second`);
     add_rate those whose gradients a rank adds up there, which backward waits for.
     Source: Ren et al., ZeRO-Offload, arXiv:2101.06840, section 4: gradients leave as backward makes
     them, parameters return after the step; fully_shard's CPUOffloadPolicy copies a shard before each
@@ -59,7 +59,7 @@ def terms(
     stepping = (
         count(job.cluster.gpus_per_node, "GPUs")
         * count(share, "parameters")
-        / count(job.framework.offload.parameters_per_second, "a second on the CPU")
+        / count(stepped_per_second(job), "a second on the CPU")
     )
     added = job.framework.offload.added_parameters_per_second
     adding = np.where(s.offloads_parameters, (times - 1) * share / added, 0.0)
@@ -80,6 +80,17 @@ def terms(
             applies=s.offloads_optimizer,
         ),
     )
+
+
+def stepped_per_second(job: Job) -> float:
+    """Return the parameters that the CPUs of a node step in a second, several times as many in one kernel.
+
+    Source: the framework record's offload section.
+    Leaves out: how many cores a node has; that a loop over tensors gains nothing from more of them.
+    """
+    offload = job.framework.offload
+    is_fused = job.recipe.optimizer in offload.fused
+    return offload.fused_parameters_per_second if is_fused else offload.parameters_per_second
 
 
 def activation_terms(

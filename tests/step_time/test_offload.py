@@ -89,7 +89,7 @@ def test_parameters_in_host_memory_are_copied_before_every_gather(make_job: JobM
     )
     s = replace(ZERO_3, offload=Offload.OPTIMIZER_AND_PARAMETERS)
     share, rate = PARAMETERS / 8, 77e9 / 8
-    stepped = PARAMETERS / 7e8
+    stepped = PARAMETERS / 3e9
     copied = (2 * 2 + 2) * 4 * share / rate
     added = (2 - 1) * share / 5e8  # the second micro-batch's gradients, on the CPU
     assert seconds(bare, s)["offload"] == pytest.approx(stepped + copied + added, rel=0.01)
@@ -100,6 +100,23 @@ def test_parameters_in_host_memory_are_copied_before_every_gather(make_job: JobM
     )
     long = a_job(make_job, "torch", tokens=4096)
     assert seconds(long, s)["offload"] < stepped + added + copied / 2
+
+
+@pytest.mark.parametrize(
+    ("framework", "optimizer", "rate"),
+    [
+        ("torch", "adamw", 3e9),
+        ("torch", "sgd", 7e8),
+        ("torchtitan", "adamw", 3e9),
+        ("deepspeed", "adamw", 4e9),
+        ("megatron", "adamw", 2.5e9),
+    ],
+)
+def test_cpus_step_several_times_as_much_in_one_kernel(
+    make_job: JobMaker, framework: str, optimizer: str, rate: float
+) -> None:
+    job = make_job(gpus=8, recipe={"framework": framework, "optimizer": optimizer})
+    assert offload.stepped_per_second(job) == rate
 
 
 def test_a_table_gives_what_its_rows_give(make_job: JobMaker) -> None:

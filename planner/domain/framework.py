@@ -190,6 +190,8 @@ class MemoryBound:
     backward_passes: float
     loss_bytes_per_logit: float
     """That cross HBM around the loss, forward and backward."""
+    copies_exchanged: bool
+    """Whether what sequence parallelism gathers and scatters is copied too: along what is not its outermost dimension."""
     source: str
 
 

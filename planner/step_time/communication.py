@@ -36,6 +36,7 @@ from planner.parallel.partition import (
     tied_parameters,
 )
 from planner.parallel.pipeline_schedules import last_stage
+from planner.step_time.relaid import relaid
 
 
 class _Holders(NamedTuple):
@@ -119,7 +120,8 @@ def summed(job: Job, s: Strategy) -> Amount:
 @remembered(2)
 def scattered(job: Job, s: Strategy) -> Amount:
     """Seconds to add them up and leave one part of the sequence on each."""
-    return operations.reduce_scatter(job.cluster, tensor_group(s), activation_bytes(job, s))
+    size = activation_bytes(job, s)
+    return operations.reduce_scatter(job.cluster, tensor_group(s), size) + relaid(job, s, size)
 
 
 def _crossing(job: Job, s: Strategy) -> Amount:
@@ -166,7 +168,7 @@ def _all_gather(job: Job, s: Strategy) -> Amount:
     size = activation_bytes(job, s)
     recipe = job.fp8_recipe
     gathered = size / 2 if recipe is not None and recipe.gathers_rounded else size
-    return operations.all_gather(job.cluster, tensor_group(s), gathered)
+    return operations.all_gather(job.cluster, tensor_group(s), gathered) + relaid(job, s, gathered)
 
 
 def hidden_of_tensor(job: Job, s: Strategy) -> tuple[Amount, Amount]:

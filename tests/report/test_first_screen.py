@@ -169,16 +169,17 @@ def test_an_answer_that_is_long_says_the_rest_in_brief() -> None:
         "cluster": {"instance": "p5.48xlarge"},
         "recipe": {
             "framework": "accelerate",
+            "optimizer": "lion",
             "sequence_length": 128,
             "training_tokens": 10**11,
         },
     }
     resolved = resolve(parse_request(request), allow_paths=False)
     plan = make_plan(resolved.job)
-    command = "planner suggest Qwen/Qwen2.5-72B --instance p5.48xlarge --framework accelerate --seq-len 128"
+    command = "planner suggest Qwen/Qwen2.5-72B --instance p5.48xlarge --framework accelerate --optimizer lion --seq-len 128"
     text = first_screen(plan, resolved.assumptions, f"{command} --tokens 1e11", Terminal())
     assert len(text.splitlines()) <= LINES
-    assert "\nInstead the same with --framework deepspeed --optimizer adamw (" in text
+    assert "\nInstead this command with --optimizer adamw --framework deepspeed --out DIR" in text
     assert plan.confidence.reason not in " ".join(text.split())
     whole = plan_text(plan, resolved.assumptions, command, Terminal())
     assert plan.confidence.reason in " ".join(whole.split())

@@ -2,8 +2,8 @@
 
 `make accuracy-cross`. What may be fitted, and on which runs, is declared in `FITS`; all else of the
 framework records stays as it is. What a release of a framework was set on its own runs is fitted on one half of
-their layouts for the other (`RELEASES`). The constants go to `left_out.json`, from which the tests predict every
-source again. A source's loss is its median |log(predicted / measured)|; sources
+their layouts for the other (`RELEASES`); so, beside, is a record of which no other source runs the same software
+(`OWN`). The constants go to `left_out.json`, from which the tests predict every source again. A source's loss is its median |log(predicted / measured)|; sources
 weigh the same, whatever the number of their runs.
 """
 
@@ -37,9 +37,19 @@ START = {
     "host.micro_batch_seconds": 1000 * MICRO,
     "overlap.tensor_fraction": 0.1,
     "host.layer_seconds": 5000 * MICRO,
+    "host.sharpness": 4.0,
+    "host.exchange_seconds_per_rank": 100 * MICRO,
+    "host.crossing_seconds_per_rank": 100 * MICRO,
 }
 """Judgement of a framework that nobody timed, where every fit begins."""
-_OF_ALL = tuple(name for name in START if name != "host.layer_seconds")
+_OF_ALL = (
+    "matmul.sustained_fraction",
+    "memory_bound.forward_passes",
+    "memory_bound.backward_passes",
+    "host.operation_seconds",
+    "host.micro_batch_seconds",
+    "overlap.tensor_fraction",
+)
 _OF_KERNELS = (
     "matmul.sustained_fraction",
     "memory_bound.forward_passes",
@@ -98,6 +108,14 @@ RELEASES = {
 }
 """Constants of a release that were set on all runs of a source, by both. Composer's of early 2023 were set on every other
 of its own, and stay."""
+_WAITS = ("host.exchange_seconds_per_rank", "host.crossing_seconds_per_rank")
+OWN = {
+    ("nanotron", ""): (*_OF_ALL, "host.sharpness", *_WAITS),
+    ("vtrain_multi", ""): (*_OF_ALL, "host.sharpness"),
+    ("vtrain_single", ""): (*_OF_ALL, "host.sharpness"),
+}
+"""The same of runs whose framework, or fork of one, no other source ran: judged so beside being left out."""
+HALVED = RELEASES | OWN
 FITS = {
     "torchtitan": Fit(
         constants=_OF_KERNELS,
@@ -116,6 +134,7 @@ RECORDS = {"composer": "torchtitan"}
 """Frameworks that take those constants from another's record."""
 PROFILED = ("accelerate", "deepspeed", "torch")
 """Frameworks whose constants were set on profiles of kernels, and on no run's time: they stay."""
+THE_OTHER_HALF = "its other half"
 KERNELS, RELATIVE_KERNEL = {"mosaic": "flash-1", "nemo": "cudnn"}, "flash-2"
 """Attention kernels whose share of the peak was set on a source, and what they resemble."""
 
@@ -156,7 +175,7 @@ def main() -> None:
     """Fit all there is to fit, and write it down."""
     fitted = {name: fitted_without(name).by_record for name in ("", *source_names())}
     kept = {name: found for name, found in fitted.items() if not name or found != fitted[""]}
-    halves = {" / ".join(key): [fitted_on_half(*key, half) for half in (0, 1)] for key in RELEASES}
+    halves = {" / ".join(key): [fitted_on_half(*key, half) for half in (0, 1)] for key in HALVED}
     found = {"left_out": kept, "halves": halves}
     LEFT_OUT.write_text(json.dumps(found, indent=1, default=dict) + "\n", encoding="utf-8")
 
@@ -186,18 +205,18 @@ def fitted_without(source: str) -> Constants:
 
 @cache
 def fitted_on_half(source: str, release: str, half: int) -> Mapping[str, float]:
-    """Return a release's constants fitted on one half of its layouts, by the mean: its runs are few."""
+    """Return constants fitted on one half of the layouts, of a release by the mean: its runs are few, and none stalled."""
     found = halves(source, release)[half]
     return fit(
         [found[:: math.ceil(len(found) / MOST_JOBS)]],
-        RELEASES[source, release],
+        HALVED[source, release],
         pull=0.0,
-        middle=np.mean,
+        middle=np.mean if release else np.median,
     )
 
 
 def halves(source: str, release: str) -> tuple[Sequence[Runs], Sequence[Runs]]:
-    """Return a release's runs by every other of their layouts, counted through all jobs."""
+    """Return a source's runs of a release, or of none, by every other of their layouts, counted through all jobs."""
     found: tuple[list[Runs], list[Runs]] = ([], [])
     seen: dict[tuple[int, Layout], int] = {}
     for number, each in enumerate(runs_of(source)):
@@ -276,11 +295,20 @@ class LeftOut:
 
 def left_out(source: str, framework: str) -> LeftOut:
     """Return what the constants that were written down say of a source that had no part in them."""
+    return _compared(jobs_left_out(source, framework))
+
+
+def by_halves(source: str, release: str = "") -> LeftOut:
+    """Return what constants that were fitted on one half of a source's layouts say of the other, of both."""
+    return _compared(jobs_by_halves(source, release))
+
+
+def _compared(found: Iterator[tuple[Job, Runs]]) -> LeftOut:
     shares = []
-    for job, each in jobs_left_out(source, framework):
+    for job, each in found:
         time = estimate_step_time(job, each.layouts)
-        found = (each.seconds, time.low_seconds, time.high_seconds)
-        shares.append([np.asarray(seconds) / time.step_seconds for seconds in found])
+        spread = (each.seconds, time.low_seconds, time.high_seconds)
+        shares.append([np.asarray(seconds) / time.step_seconds for seconds in spread])
     measured, low, high = (np.concatenate(column) for column in zip(*shares, strict=True))
     return LeftOut(measured=measured, low=low, high=high)
 
@@ -293,10 +321,15 @@ def jobs_left_out(source: str, framework: str) -> Iterator[tuple[Job, Runs]]:
             yield known(source).of(each.job), each
     for of, release in RELEASES:
         if of == source:
-            for half, constants in zip(
-                halves(source, release), reversed(known_of_half(source, release)), strict=True
-            ):
-                yield from ((with_values(each.job, constants), each) for each in half)
+            yield from jobs_by_halves(source, release)
+
+
+def jobs_by_halves(source: str, release: str) -> Iterator[tuple[Job, Runs]]:
+    """Yield each half of a source's runs of a release with the job that the other half predicts them by."""
+    for half, constants in zip(
+        halves(source, release), reversed(known_of_half(source, release)), strict=True
+    ):
+        yield from ((with_values(each.job, constants), each) for each in half)
 
 
 def frameworks_of(source: str) -> Sequence[str]:
@@ -308,6 +341,8 @@ def fitted_sources(source: str, framework: str) -> str:
     """Return, in words, what predicts a framework's runs of a source that is left out."""
     if framework in PROFILED:
         return "kernels of one H100"
+    if any(of == source for of, _ in RELEASES):
+        return THE_OTHER_HALF
     how = FITS[_record(framework)]
     used = [name for name in how.sources if name != source]
     return ", ".join(used) or f"as {how.relative}"

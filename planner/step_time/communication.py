@@ -36,7 +36,7 @@ from planner.parallel.partition import (
     tied_parameters,
 )
 from planner.parallel.pipeline_schedules import last_stage
-from planner.step_time.relaid import relaid
+from planner.step_time import relaid
 
 
 class _Holders(NamedTuple):
@@ -120,8 +120,8 @@ def summed(job: Job, s: Strategy) -> Amount:
 @remembered(2)
 def scattered(job: Job, s: Strategy) -> Amount:
     """Seconds to add them up and leave one part of the sequence on each."""
-    size = activation_bytes(job, s)
-    return operations.reduce_scatter(job.cluster, tensor_group(s), size) + relaid(job, s, size)
+    size, group = activation_bytes(job, s), tensor_group(s)
+    return operations.reduce_scatter(job.cluster, group, size) + relaid.to_scatter(job, s, size)
 
 
 def _crossing(job: Job, s: Strategy) -> Amount:
@@ -166,9 +166,10 @@ def _partial_sums(s: Strategy, part: Part) -> Amount:
 def _all_gather(job: Job, s: Strategy) -> Amount:
     """Seconds to gather a hidden state over the tensor-parallel ranks."""
     size = activation_bytes(job, s)
-    recipe = job.fp8_recipe
-    gathered = size / 2 if recipe is not None and recipe.gathers_rounded else size
-    return operations.all_gather(job.cluster, tensor_group(s), gathered) + relaid(job, s, gathered)
+    if job.fp8_recipe is not None and job.fp8_recipe.gathers_rounded:
+        size = size / 2
+    group = tensor_group(s)
+    return operations.all_gather(job.cluster, group, size) + relaid.gathered(job, s, size)
 
 
 def hidden_of_tensor(job: Job, s: Strategy) -> tuple[Amount, Amount]:

@@ -8,8 +8,8 @@ from planner.domain.strategy import Strategy
 from planner.step_time.rates import elementwise_bandwidth
 
 
-def relaid(job: Job, s: Strategy, exchanged_bytes: Amount) -> Amount:
-    """Seconds to copy what was gathered, or will be scattered, into the order of its sequences.
+def gathered(job: Job, s: Strategy, exchanged_bytes: Amount) -> Amount:
+    """Seconds to copy what was gathered into the order of its sequences.
 
         seconds = (1 + 1) * bytes / (hbm_fraction * hbm), with several sequences in a micro-batch
 
@@ -21,3 +21,16 @@ def relaid(job: Job, s: Strategy, exchanged_bytes: Amount) -> Amount:
         return 0.0
     is_copied = (np.asarray(s.micro_batch_size) > 1) & (np.asarray(s.tensor_parallel_size) > 1)
     return np.where(is_copied, 2 * exchanged_bytes / elementwise_bandwidth(job), 0.0)
+
+
+def to_scatter(job: Job, s: Strategy, exchanged_bytes: Amount) -> Amount:
+    """Seconds to copy what will be scattered into the order of the ranks, in the mean of both passes.
+
+        seconds = gathered(bytes), half of it where compiled
+
+    What is scattered in backward are gradients of an input that several matmuls read, added up: compiled, the
+    sum is written in that order.
+    Source: torch/_inductor/lowering.py cat: a concatenation of up to 8 computed pieces is one kernel with them.
+    """
+    share = 0.5 if job.recipe.compile else 1.0
+    return share * gathered(job, s, exchanged_bytes)

@@ -8,7 +8,7 @@ from conftest import JobMaker
 from planner.collectives import operations
 from planner.domain.cluster import Group
 from planner.domain.strategy import Layout
-from planner.step_time import communication
+from planner.step_time import communication, relaid
 
 LLAMA = "meta-llama/Llama-2-7b-hf"
 S = Layout(tensor_parallel_size=4, sequence_parallel=True, micro_batch_size=2)
@@ -45,6 +45,14 @@ def test_a_block_copies_as_often_as_it_gathers_and_scatters(make_job: JobMaker) 
     )
     bandwidth = job.framework.memory_bound.hbm_fraction * job.cluster.gpu.hbm_bytes_per_second
     assert more == pytest.approx(4 * 2 * SIZE / bandwidth)
+
+
+def test_compiled_the_sum_that_is_scattered_in_backward_is_written_in_order(
+    make_job: JobMaker,
+) -> None:
+    recipe = {"sequence_length": 2048, "framework": "torchtitan", "compile": True}
+    job = make_job(LLAMA, gpus=8, recipe=recipe)
+    assert relaid.to_scatter(job, S, SIZE) == relaid.gathered(job, S, SIZE) / 2 > 0
 
 
 def test_nothing_is_copied_where_ranks_add_up_whole_sequences(make_job: JobMaker) -> None:

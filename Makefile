@@ -92,7 +92,7 @@ fit-collectives: $(VENV)/test.stamp
 	$(BIN)/python tests/fits/collectives.py
 
 accuracy-cross: $(VENV)/test.stamp
-	$(BIN)/python tests/fits/step_time.py
+	PYTHONPATH=tests $(BIN)/python tests/fits/step_time.py
 
 accuracy-anchored: $(VENV)/test.stamp
 	PYTHONPATH=tests $(BIN)/python tests/fits/anchored.py

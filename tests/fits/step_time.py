@@ -1,9 +1,9 @@
 """Predicts each source of published runs with constants that were fitted on the other sources.
 
-`make accuracy-cross`. What may be fitted, and on which runs, is declared in `FITS`; all else of the
-framework records stays as it is. What a release of a framework was set on its own runs is fitted on one half of
-their layouts for the other (`RELEASES`); so, beside, is a record of which no other source runs the same software
-(`OWN`). The constants go to `left_out.json`, from which the tests predict every source again. A source's loss is its median |log(predicted / measured)|; sources
+`make accuracy-cross`. What may be fitted, and on which runs, is declared in `FITS`; all else of the framework records
+stays as it is. What a release was set on its own runs is fitted on one half of their layouts for the other (`RELEASES`);
+so, beside, is a record of which no other source runs the same software (`OWN`). The constants go to `left_out.json`,
+from which the tests predict every source again. A source's loss is its median |log(predicted / measured)|; sources
 weigh the same, whatever the number of their runs.
 """
 
@@ -12,13 +12,13 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 
+from fits.pattern_search import search
 from planner.accuracy.predict import Prediction, predict
 from planner.catalog import records
 from planner.catalog.published_runs import Run, run_source, source_names
@@ -41,7 +41,7 @@ START = {
     "host.exchange_seconds_per_rank": 100 * MICRO,
     "host.crossing_seconds_per_rank": 100 * MICRO,
 }
-"""Judgement of a framework that nobody timed, where every fit begins."""
+"""Judgement of a framework that nobody timed, to which every fit is pulled."""
 _OF_ALL = (
     "matmul.sustained_fraction",
     "memory_bound.forward_passes",
@@ -55,11 +55,18 @@ _OF_KERNELS = (
     "memory_bound.forward_passes",
     "memory_bound.backward_passes",
 )
+COARSE = {
+    "matmul.sustained_fraction": (0.72, 0.8, 0.88),
+    "host.operation_seconds": (20 * MICRO, 40 * MICRO),
+    "host.sharpness": (3.0, 6.0),
+    "host.exchange_seconds_per_rank": (100 * MICRO, 300 * MICRO, 1000 * MICRO),
+    "host.crossing_seconds_per_rank": (30 * MICRO, 100 * MICRO),
+}
+"""Of these, all against all, a search begins at the best: it is local, and some of them stand in for each other."""
 PULL = 0.005
 """What a constant costs that strays from `START` by a factor e: runs that say nothing of it keep it."""
 MOST_JOBS = 40
 """Of a source in a fit, evenly chosen; all of its runs are predicted."""
-_FIRST_STEP, _LAST_STEP, _WORTH_ANOTHER_ROUND = 0.15, 0.01, 2e-4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,13 +83,12 @@ class Fit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runs:
-    """Timed runs of one job, as a table of layouts."""
+    """Timed runs of one job, as a table of layouts, and the seconds that each was measured at."""
 
     job: Job
     layouts: Table
     runs: tuple[Run, ...]
     seconds: Any
-    """Measured, of each."""
 
 
 def every(_: Run) -> bool:
@@ -108,14 +114,14 @@ RELEASES = {
 }
 """Constants of a release that were set on all runs of a source, by both. Composer's of early 2023 were set on every other
 of its own, and stay."""
+_OF_FORK = (*_OF_ALL, "host.sharpness")
 _WAITS = ("host.exchange_seconds_per_rank", "host.crossing_seconds_per_rank")
 OWN = {
-    ("nanotron", ""): (*_OF_ALL, "host.sharpness", *_WAITS),
-    ("vtrain_multi", ""): (*_OF_ALL, "host.sharpness"),
-    ("vtrain_single", ""): (*_OF_ALL, "host.sharpness"),
+    ("nanotron",): (*_OF_FORK, *_WAITS),
+    ("vtrain_multi", "vtrain_single"): _OF_FORK,
 }
-"""The same of runs whose framework, or fork of one, no other source ran: judged so beside being left out."""
-HALVED = RELEASES | OWN
+"""The same of software that no other source ran, nanotron and vTrain's fork of Megatron, by the sources that ran it: what
+its own record says is judged by halves beside being left out."""
 FITS = {
     "torchtitan": Fit(
         constants=_OF_KERNELS,
@@ -175,9 +181,11 @@ def main() -> None:
     """Fit all there is to fit, and write it down."""
     fitted = {name: fitted_without(name).by_record for name in ("", *source_names())}
     kept = {name: found for name, found in fitted.items() if not name or found != fitted[""]}
-    halves = {" / ".join(key): [fitted_on_half(*key, half) for half in (0, 1)] for key in HALVED}
-    found = {"left_out": kept, "halves": halves}
-    LEFT_OUT.write_text(json.dumps(found, indent=1, default=dict) + "\n", encoding="utf-8")
+    halves = {
+        " / ".join(key): [fitted_on_half(*key, half) for half in (0, 1)] for key in RELEASES
+    } | {" / ".join(key): [fitted_on_own_half(key, half) for half in (0, 1)] for key in OWN}
+    written = {"left_out": kept, "halves": halves}
+    LEFT_OUT.write_text(json.dumps(written, indent=1, default=dict) + "\n", encoding="utf-8")
 
 
 @cache
@@ -188,12 +196,10 @@ def known(source: str) -> Constants:
 
 
 @cache
-def known_of_half(source: str, release: str) -> Sequence[Mapping[str, float]]:
-    """Return what was written down of each half of a release's runs."""
-    found: Sequence[Mapping[str, float]] = json.loads(LEFT_OUT.read_text(encoding="utf-8"))[
-        "halves"
-    ][f"{source} / {release}"]
-    return found
+def known_of_half(*key: str) -> Sequence[Mapping[str, float]]:
+    """Return what was written down of each half of a release's runs, or of sources that share their software."""
+    kept = json.loads(LEFT_OUT.read_text(encoding="utf-8"))["halves"]
+    return list(kept[" / ".join(key)])
 
 
 @cache
@@ -203,16 +209,19 @@ def fitted_without(source: str) -> Constants:
     return Constants(by_record=by_record, left_out=source)
 
 
-@cache
 def fitted_on_half(source: str, release: str, half: int) -> Mapping[str, float]:
-    """Return constants fitted on one half of the layouts, of a release by the mean: its runs are few, and none stalled."""
-    found = halves(source, release)[half]
-    return fit(
-        [found[:: math.ceil(len(found) / MOST_JOBS)]],
-        HALVED[source, release],
-        pull=0.0,
-        middle=np.mean if release else np.median,
-    )
+    """Return a release's constants fitted on one half of its layouts, by the mean: its runs are few."""
+    found = _thinned(halves(source, release)[half])
+    return fit([found], RELEASES[source, release], pull=0.0, middle=np.mean)
+
+
+def fitted_on_own_half(sources: tuple[str, ...], half: int) -> Mapping[str, float]:
+    """Return the constants of software that no other source ran, fitted on one half of each source's layouts."""
+    return fit([_thinned(halves(source, "")[half]) for source in sources], OWN[sources])
+
+
+def _thinned(found: Sequence[Runs]) -> Sequence[Runs]:
+    return found[:: math.ceil(len(found) / MOST_JOBS)]
 
 
 def halves(source: str, release: str) -> tuple[Sequence[Runs], Sequence[Runs]]:
@@ -239,7 +248,8 @@ def fitted_on(record: str, left_out: str) -> Mapping[str, float]:
     used = [name for name in how.sources if name != left_out]
     if not used:
         return fitted_on(how.relative, left_out)
-    return fit([_chosen(record, name) for name in used], how.constants)
+    earlier = known(left_out).by_record.get(record)
+    return fit([_chosen(record, name) for name in used], how.constants, earlier=earlier)
 
 
 def fit(
@@ -248,20 +258,11 @@ def fit(
     *,
     pull: float = PULL,
     middle: Callable[[Column], Any] = np.median,
+    earlier: Mapping[str, float] | None = None,
 ) -> Mapping[str, float]:
-    """Return the constants that predict those runs best, by a pattern search over logarithms."""
-    best = {name: START[name] for name in constants}
-    loss, step = _loss(by_source, best, pull, middle), _FIRST_STEP
-    while step > _LAST_STEP:
-        before = loss
-        for name, factor in product(constants, (1 + step, 1 / (1 + step))):
-            move = best | {name: best[name] * factor}
-            moved = _loss(by_source, move, pull, middle)
-            if moved < loss:
-                best, loss = move, moved
-        if before - loss < _WORTH_ANOTHER_ROUND:
-            step /= 2
-    return best
+    """Return the constants that predict those runs best."""
+    coarse = {name: COARSE.get(name, (START[name],)) for name in constants}
+    return search(lambda tried: _loss(by_source, tried, pull, middle), coarse, earlier)
 
 
 def _loss(
@@ -298,9 +299,14 @@ def left_out(source: str, framework: str) -> LeftOut:
     return _compared(jobs_left_out(source, framework))
 
 
-def by_halves(source: str, release: str = "") -> LeftOut:
-    """Return what constants that were fitted on one half of a source's layouts say of the other, of both."""
-    return _compared(jobs_by_halves(source, release))
+def by_halves(source: str) -> LeftOut:
+    """Return what each half of the layouts says of the other, for a source with software of its own."""
+    return _compared(jobs_by_halves(source, "", own_of(source)))
+
+
+def own_of(source: str) -> tuple[str, ...]:
+    """Return the sources that ran the same software, which no other did; none of most."""
+    return next((sources for sources in OWN if source in sources), ())
 
 
 def _compared(found: Iterator[tuple[Job, Runs]]) -> LeftOut:
@@ -321,14 +327,12 @@ def jobs_left_out(source: str, framework: str) -> Iterator[tuple[Job, Runs]]:
             yield known(source).of(each.job), each
     for of, release in RELEASES:
         if of == source:
-            yield from jobs_by_halves(source, release)
+            yield from jobs_by_halves(source, release, (source, release))
 
 
-def jobs_by_halves(source: str, release: str) -> Iterator[tuple[Job, Runs]]:
-    """Yield each half of a source's runs of a release with the job that the other half predicts them by."""
-    for half, constants in zip(
-        halves(source, release), reversed(known_of_half(source, release)), strict=True
-    ):
+def jobs_by_halves(source: str, release: str, key: tuple[str, ...]) -> Iterator[tuple[Job, Runs]]:
+    """Yield each half of a source's runs of a release, or of none, with the job that the other half predicts them by."""
+    for half, constants in zip(halves(source, release), reversed(known_of_half(*key)), strict=True):
         yield from ((with_values(each.job, constants), each) for each in half)
 
 
@@ -353,10 +357,13 @@ def _record(framework: str) -> str:
 
 
 def with_values(job: Job, values: Mapping[str, Any]) -> Job:
+    """Return the job with constants of its record, of whose passes over memory compiling leaves its share."""
     framework = job.framework
+    left = framework.compile.passes_fraction if job.recipe.compile else 1.0
     for name, value in values.items():
         section, _, field = name.partition(".")
-        changed = replace(getattr(framework, section), **{field: value})
+        share = left if name in _OF_KERNELS[1:] else 1
+        changed = replace(getattr(framework, section), **{field: share * value})
         framework = replace(framework, **{section: changed})
     return replace(job, framework=framework)
 
@@ -375,8 +382,7 @@ def runs_of(source: str) -> tuple[Runs, ...]:
 
 
 def _runs(job: Job, found: Sequence[tuple[Layout, Run]]) -> Runs:
-    runs = tuple(run for _, run in found)
-    seconds = np.array([run.step_seconds for run in runs])
+    runs, seconds = tuple(run for _, run in found), np.array([r.step_seconds for _, r in found])
     return Runs(job=job, layouts=tabulate([s for s, _ in found]), runs=runs, seconds=seconds)
 
 
@@ -387,7 +393,7 @@ def _chosen(record: str, source: str) -> Sequence[Runs]:
         found = [(each.layouts.at(i), run) for i, run in enumerate(each.runs) if is_taken(run)]
         if found and _record(each.job.framework.name) == record:
             kept.append(_runs(each.job, found))
-    return kept[:: math.ceil(len(kept) / MOST_JOBS)]
+    return _thinned(kept)
 
 
 if __name__ == "__main__":

@@ -48,8 +48,8 @@ EVERY = (401, 429, 500)
 """Of any route: a key is missing, too many requests, a fault of ours."""
 
 
-def _or_null(model: type[BaseModel]) -> Any:
-    return model | None
+def _best_so_far() -> Any:
+    return answer_model(shapes.SuggestionAnswer) | answer_model(shapes.EstimateAnswer) | None
 
 
 class Bundle(BaseModel):
@@ -115,9 +115,10 @@ MachineAnswer = create_model(
 LateProblem = create_model(
     "LateProblem",
     __base__=Problem,
-    __doc__="The time was over. Where the number of GPUs was open and some were looked at, with the best of those: a"
-    " plan that is kept nowhere and has no tag, as it depends on how busy the service was.",
-    best_so_far=(_or_null(answer_model(shapes.SuggestionAnswer)), None),
+    __doc__="The time was over. Where some layouts were looked at, with the best of those: a plan where the number of"
+    " GPUs was open and some were looked at, else the estimate of a layout. It is kept nowhere and has no tag, as it"
+    " depends on how busy the service was.",
+    best_so_far=(_best_so_far(), None),
 )
 
 

@@ -6,13 +6,14 @@ from dataclasses import dataclass, replace
 from planner.advice.choice import choose_from, ordinary_rows, searched
 from planner.advice.launch import on_its_gpus
 from planner.advice.plan import ClusterOption, Plan, make_plan
+from planner.advice.so_far import best_of
 from planner.core import deadline
 from planner.core.errors import InvalidInputError, NothingFitsError, TookTooLongError
 from planner.core.units import format_duration
 from planner.domain.job import Job
 from planner.search.largest_that_fits import with_gpus
 from planner.search.pinned_fields import PinnedFields
-from planner.search.search import SearchResult
+from planner.search.search import LateSearchError, SearchResult
 from planner.search.training_run import HOUR_SECONDS, training_run
 
 MOST_LAYOUTS = 2**20
@@ -42,6 +43,7 @@ def plan_within(
         InvalidInputError: a deadline without tokens.
         NothingFitsError: on none of the numbers it fits, or is in time.
         CutShortError: somebody waits, and the time was over before all numbers were looked at.
+        SoFarError: it was over before the first was.
     """
     if deadline_seconds and not job.recipe.training_tokens:
         raise InvalidInputError(
@@ -53,8 +55,9 @@ def plan_within(
     found = _look(job, most_gpus, pinned, deadline_seconds)
     fitting, unsplit = found.fitting, found.unsplit
     in_time = [(sized, option) for sized, option in fitting if option.is_in_time is not False]
-    if not in_time and found.is_cut_short:
-        raise TookTooLongError(_looked_at(found))
+    if not in_time and found.late is not None:
+        so_far = None if fitting else best_of(found.late, pinned, objective)
+        raise so_far or TookTooLongError(_looked_at(found))
     if not in_time:
         raise (
             unsplit[max(unsplit)]
@@ -69,11 +72,11 @@ def plan_within(
         options=tuple(option for _, option in fitting),
         notes=(
             *_not_split(unsplit),
-            *(() if found.is_cut_short else _left_out(found)),
+            *(() if found.late else _left_out(found)),
             *(_unpriced(fitting) if objective == "cost" else ()),
         ),
     )
-    if found.is_cut_short:
+    if found.late:
         raise CutShortError(_looked_at(found), plan)
     return plan
 
@@ -114,8 +117,8 @@ class _Found:
     looked_at: int
     left_out: int
     """Numbers of GPUs below that."""
-    is_cut_short: bool
-    """Whether others were left out for want of time."""
+    late: LateSearchError | None
+    """The search that had no time left, where others were left out for want of it."""
 
 
 def _look(
@@ -125,7 +128,7 @@ def _look(
     fitting: list[tuple[Job, ClusterOption]] = []
     unsplit: dict[int, InvalidInputError] = {}
     looked_at, estimated, slowest = 0, 0, 0.0
-    is_cut_short = False
+    late: LateSearchError | None = None
     sizes = list(_cluster_sizes(job, most_gpus))
     for size in reversed(sizes):
         sized = with_gpus(job, *size)
@@ -137,8 +140,8 @@ def _look(
             unsplit[sized.cluster.world_size] = error
             looked_at += 1
             continue
-        except TookTooLongError:
-            is_cut_short = True
+        except LateSearchError as error:
+            late = error
             break
         looked_at += 1
         if option is not None:
@@ -153,7 +156,7 @@ def _look(
         fewest_gpus=sized.cluster.world_size,
         looked_at=looked_at,
         left_out=len(sizes) - looked_at,
-        is_cut_short=is_cut_short,
+        late=late,
     )
 
 

@@ -19,7 +19,6 @@ from planner.advice.alternatives import (
 )
 from planner.advice.choice import (
     Choice,
-    choose,
     choose_from,
     on_fewer_gpus,
     or_offloaded,
@@ -32,6 +31,7 @@ from planner.advice.other_network import on_other_network
 from planner.advice.path import Node, decision_path
 from planner.advice.rules import Finding, Situation
 from planner.advice.rules.verdict import SHOWN_FRACTION
+from planner.advice.so_far import choose_in_time, or_so_far
 from planner.core.term import Column
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.job import Job
@@ -110,10 +110,17 @@ def make_plan(job: Job, pinned: PinnedFields | None = None, objective: str = "ti
     Raises:
         InvalidInputError: the batch does not split over the GPUs, or no layout has the pinned fields.
         NothingFitsError: no layout fits; says by how much and what would fit.
+        SoFarError: somebody waits, and the time was over.
     """
     started = time.perf_counter()
-    choice = choose(job, pinned, objective)
-    result, chosen = choice.result, choice.situation.candidate
+    choice = choose_in_time(job, pinned, objective)
+    with or_so_far(choice):
+        return _plan(choice, pinned, objective, started)
+
+
+def _plan(choice: Choice, pinned: PinnedFields | None, objective: str, started: float) -> Plan:
+    """Return the plan of a choice, with what else was considered."""
+    job, result, chosen = choice.result.job, choice.result, choice.situation.candidate
     best, launched = best_of_families(result), launch(job, chosen.strategy)
     situation = replace(
         choice.situation,

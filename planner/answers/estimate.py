@@ -44,9 +44,15 @@ def answer_estimate(request: Request, *, allow_paths: bool) -> EstimateAnswer:
     Raises:
         PlannerError: see `resolve` and `requested_layout`.
     """
-    resolved, candidate = estimate_request(request, allow_paths=allow_paths)
+    return estimate_answer(*estimate_request(request, allow_paths=allow_paths), request.id)
+
+
+def estimate_answer(
+    resolved: Resolved, candidate: Candidate, request_id: str | int | None
+) -> EstimateAnswer:
+    """Return one layout of a request with all that is said of it."""
     answer: EstimateAnswer = {
-        **accepted(request.id),
+        **accepted(request_id),
         **candidate_answer(resolved.job, candidate),
         "findings": [
             finding_answer(finding) for finding in layout_findings(resolved.job, candidate)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -10,12 +12,14 @@ from planner.advice.alternatives import ParetoPoint, Rejected
 from planner.advice.budget import CutShortError, plan_within
 from planner.advice.lighter_loss import plan_of_any_loss
 from planner.advice.plan import Plan, make_plan
+from planner.advice.so_far import SoFarError
 from planner.answers.envelope import SCHEMA_VERSION
-from planner.answers.estimate import candidate_answers
+from planner.answers.estimate import candidate_answers, estimate_answer
 from planner.answers.finding import finding_answer
 from planner.answers.layout import layout_answer
 from planner.answers.remedies import with_their_own_batch
 from planner.answers.why_not import answer_why, ask_why
+from planner.core import deadline
 from planner.core.errors import NothingFitsError, TookTooLongError
 from planner.core.units import format_bytes
 from planner.domain.job import Job
@@ -36,6 +40,10 @@ if TYPE_CHECKING:
     )
 
 
+_TO_ANSWER_SECONDS = 0.3
+"""That are kept to estimate the best layout so far and to write it."""
+
+
 def suggest(request: Request, *, allow_paths: bool) -> tuple[Resolved, Plan]:
     """Return the plan for a request, with the request's job and assumptions.
 
@@ -54,11 +62,11 @@ def _suggest(request: Request, *, allow_paths: bool) -> tuple[Resolved, Plan]:
     resolved = resolve(request, allow_paths=allow_paths)
     pinned = pinned_fields(request.strategy)
     is_open = request.objective in {"gpus", "cost"} or request.max_gpus or request.deadline_hours
-    if not is_open:
-        resolved, plan = plan_of_all(request, resolved, pinned)
-        plain = _without_compile(request, plan, allow_paths=allow_paths)
-        return plain or (_with_host_memory(resolved, plan, pinned), plan)
-    try:
+    with _in_time(request, resolved, pinned):
+        if not is_open:
+            resolved, plan = plan_of_all(request, resolved, pinned)
+            plain = _without_compile(request, plan, allow_paths=allow_paths)
+            return plain or (_with_host_memory(resolved, plan, pinned), plan)
         plan = plan_within(
             resolved.job,
             pinned,
@@ -66,10 +74,26 @@ def _suggest(request: Request, *, allow_paths: bool) -> tuple[Resolved, Plan]:
             max_gpus=request.max_gpus,
             deadline_seconds=(request.deadline_hours or 0) * HOUR_SECONDS or None,
         )
+        return _of_plan(resolved, plan, pinned), plan
+
+
+@contextmanager
+def _in_time(request: Request, resolved: Resolved, pinned: PinnedFields) -> Iterator[None]:
+    """Stop soon enough to answer what was found, where the time for an answer is over.
+
+    Raises:
+        TookTooLongError: it is; with the best so far, as a plan or as the estimate of a layout.
+    """
+    try:
+        with deadline.sooner(_TO_ANSWER_SECONDS):
+            yield
     except CutShortError as cut:
         best = answer_plan(_of_plan(resolved, cut.plan, pinned), cut.plan, request.id)
         raise TookTooLongError(cut.message, cut.hint, best=best) from None
-    return _of_plan(resolved, plan, pinned), plan
+    except SoFarError as late:
+        found = replace(_of_loss(resolved, late.job.recipe.loss), job=late.job)
+        estimate = estimate_answer(found, late.candidate, request.id)
+        raise TookTooLongError(late.message, late.hint, best=estimate) from None
 
 
 def _of_plan(resolved: Resolved, plan: Plan, pinned: PinnedFields) -> Resolved:
@@ -99,13 +123,18 @@ def plan_of_all(
     if request.objective != "time" or "loss" in request.recipe.model_fields_set:
         return resolved, make_plan(job, pinned, request.objective)
     plan = plan_of_any_loss(job, pinned)
-    loss = plan.job.recipe.loss
+    return _of_loss(resolved, plan.job.recipe.loss), plan
+
+
+def _of_loss(resolved: Resolved, loss: str) -> Resolved:
+    """Return the request with the loss that was taken, where that is another than usual."""
+    job = resolved.job
     if loss == job.recipe.loss:
-        return resolved, plan
+        return resolved
     text = f"a {loss} loss, which never holds all logits: with them only offload fits, or nothing"
     taken = Assumption(text=text, field="recipe.loss")
     changed = replace(job, recipe=replace(job.recipe, loss=loss))
-    return replace(resolved, job=changed, assumptions=(*resolved.assumptions, taken)), plan
+    return replace(resolved, job=changed, assumptions=(*resolved.assumptions, taken))
 
 
 def _without_compile(

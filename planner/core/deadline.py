@@ -6,8 +6,6 @@ from contextvars import ContextVar
 from math import inf
 from time import monotonic
 
-from planner.core.errors import TookTooLongError
-
 _ENDS: ContextVar[float] = ContextVar("ends", default=inf)
 
 
@@ -28,11 +26,6 @@ def sooner(seconds: float) -> Iterator[None]:
         yield
 
 
-def check() -> None:
-    """Go on where there is time left; without a deadline there always is.
-
-    Raises:
-        TookTooLongError: there is none.
-    """
-    if monotonic() > _ENDS.get():
-        raise TookTooLongError("no answer within the time there was")
+def is_over() -> bool:
+    """Return whether there is no time left; without a deadline there always is."""
+    return monotonic() > _ENDS.get()

@@ -5,11 +5,13 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from planner.catalog.choice import prices, trusted_lead
 from planner.core import deadline
+from planner.core.errors import TookTooLongError
 from planner.core.term import Column
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.job import Job
@@ -42,6 +44,8 @@ TIE = 1.02
 """Layouts within 2 % are alike: of them the simplest is proposed, then one that recomputes least, then
 the roomiest."""
 
+_Part: TypeAlias = tuple[Table, Column, Column, Column]
+"""A table with what it reserves, its seconds and whether it fits."""
 
 _TIMED_TOGETHER = 8192
 """Layouts of a table that caches like."""
@@ -234,12 +238,15 @@ def search(
         written_alone: leave out what no target of the job's framework writes.
 
     Raises:
-        TookTooLongError: somebody waits, and the time is over.
+        LateSearchError: somebody waits, and the time is over.
     """
     started = time.perf_counter()
-    parts, kept, size = [], [], 0
+    parts: list[_Part] = []
+    kept: list[Ledgers] = []
+    size = 0
     for legal in tables(job, pinned):
-        deadline.check()
+        if deadline.is_over():
+            raise LateSearchError(_joined(job, parts, kept, started) if parts else None)
         table = rows(legal, is_writable(job, legal)) if written_alone else legal
         totals, ledgers = _estimated(job, table, size)
         parts.append((table, *totals))
@@ -247,6 +254,23 @@ def search(
         size += num_rows(table)
         if size > _KEPT:
             kept.clear()
+    return _joined(job, parts, kept, started)
+
+
+class LateSearchError(TookTooLongError):
+    """The time was over before every layout was looked at."""
+
+    def __init__(self, looked_at: SearchResult | None) -> None:
+        super().__init__("no answer within the time there was")
+        self.looked_at = looked_at
+        """The layouts that were; None where there are none."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Leave the layouts in this process."""
+        return TookTooLongError, (self.message,)
+
+
+def _joined(job: Job, parts: list[_Part], kept: list[Ledgers], started: float) -> SearchResult:
     legal_tables, reserved, seconds, fits = zip(*parts, strict=True)
     return SearchResult(
         job=job,

@@ -144,12 +144,7 @@ def test_time_that_is_over_gives_the_best_of_what_was_looked_at(
     job = make_job("gpt2", gpus=8, recipe={"global_batch_size": 64})
     looked_at: list[int] = []
 
-    def until_two_were_looked_at() -> None:
-        if len(looked_at) == 2:
-            raise TookTooLongError("over")
-
     def searched(sized: Job, pinned: PinnedFields | None) -> SearchResult:
-        deadline.check()
         found = choice.searched(sized, pinned)
         looked_at.append(sized.cluster.world_size)
         return found
@@ -158,7 +153,7 @@ def test_time_that_is_over_gives_the_best_of_what_was_looked_at(
     with monkeypatch.context() as hurried:
         plan = make_plan(job)
         hurried.setattr(budget, "make_plan", lambda *_: plan)
-        hurried.setattr(deadline, "check", until_two_were_looked_at)
+        hurried.setattr(deadline, "is_over", lambda: len(looked_at) == 2)
         with pytest.raises(
             CutShortError, match=r"when 2 of 4 numbers .* the best so far is 8 GPUs"
         ) as cut:
@@ -172,10 +167,7 @@ def test_time_that_is_over_gives_the_best_of_what_was_looked_at(
 def test_time_that_is_over_before_anything_fits_is_said(
     make_job: JobMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def over() -> None:
-        raise TookTooLongError("over")
-
-    monkeypatch.setattr(deadline, "check", over)
+    monkeypatch.setattr(deadline, "is_over", lambda: True)
     with pytest.raises(TookTooLongError, match="when 0 of 4 numbers") as cut:
         plan_within(make_job("gpt2", gpus=8), {}, "time")
     assert cut.value.best is None

@@ -1,5 +1,7 @@
-"""An answer that is late, where the number of GPUs was open: the best so far, said so and kept nowhere."""
+"""An answer that is late: the best so far, said so and kept nowhere."""
 
+import re
+from itertools import count
 from typing import Any
 
 import pytest
@@ -8,10 +10,9 @@ from jsonschema import Draft202012Validator
 
 from api.main import create_app
 from api.settings import Settings
-from planner.advice import budget, choice
+from planner.advice import budget, choice, plan
 from planner.core import deadline
-from planner.core.errors import TookTooLongError
-from planner.search.search import SearchResult
+from planner.search.search import LateSearchError, SearchResult
 
 OPEN = {"model": "gpt2", "cluster": {"gpu": "a100", "gpus_per_node": 8}, "max_gpus": 8}
 
@@ -28,13 +29,20 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def until_one(*arguments: Any) -> Any:
         if seen:
-            raise TookTooLongError("over")
+            raise LateSearchError(None)
         seen.append(choice.searched(*arguments))
         return seen[0]
 
     with monkeypatch.context() as patch:
         patch.setattr(budget, "searched", until_one)
         yield patch
+
+
+def validate_as_described(client: TestClient, said: object) -> None:
+    described = client.get("/openapi.json").json()
+    late = described["paths"]["/v1/suggest"]["post"]["responses"]["504"]["content"]
+    schema = late["application/problem+json"]["schema"]
+    Draft202012Validator({**schema, "components": described["components"]}).validate(said)
 
 
 @pytest.mark.usefixtures("hurried")
@@ -47,10 +55,7 @@ def test_the_best_so_far_is_in_the_problem_as_it_is_described(client: TestClient
     )
     assert [option["gpus"] for option in said["best_so_far"]["options"]] == [8]
     assert "etag" not in answer.headers
-    described = client.get("/openapi.json").json()
-    late = described["paths"]["/v1/suggest"]["post"]["responses"]["504"]["content"]
-    schema = late["application/problem+json"]["schema"]
-    Draft202012Validator({**schema, "components": described["components"]}).validate(said)
+    validate_as_described(client, said)
 
 
 def test_it_is_not_kept(client: TestClient, hurried: pytest.MonkeyPatch) -> None:
@@ -64,6 +69,41 @@ def test_it_is_not_kept(client: TestClient, hurried: pytest.MonkeyPatch) -> None
 @pytest.mark.usefixtures("hurried")
 def test_no_launch_files_are_written_of_half_an_answer(client: TestClient) -> None:
     assert client.post("/v1/bundle", json=OPEN).status_code == 504
+
+
+def test_of_a_search_that_was_cut_off_the_best_layout_so_far_is_given(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an estimate, of those that the first of many tables has."""
+    cluster = {"gpu": "h100", "gpus_per_node": 8, "nodes": 4}
+    asked = {"model": "meta-llama/Llama-2-7b-hf", "cluster": cluster, "id": 7}
+    with monkeypatch.context() as hurried:
+        looked = count()
+        hurried.setattr(deadline, "is_over", lambda: next(looked) > 0)
+        answer = client.post("/v1/suggest", json=asked)
+    said = answer.json()
+    assert (answer.status_code, "etag" in answer.headers) == (504, False)
+    assert re.search(r"when [\d,]+ layouts were looked at; the best layout so far", said["detail"])
+    best = said["best_so_far"]
+    assert (best["id"], best["fits"]) == (7, True)
+    validate_as_described(client, said)
+    whole = client.post("/v1/suggest", json=asked).json()["chosen"]
+    assert best["time"]["step_seconds"] > 0.999 * whole["time"]["step_seconds"]
+
+
+def test_a_choice_whose_plan_is_not_made_in_time_is_given(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(*_: object) -> None:
+        raise LateSearchError(None)
+
+    asked = {"model": "gpt2", "cluster": {"gpus_per_node": 4}}
+    with monkeypatch.context() as hurried:
+        hurried.setattr(plan, "on_fewer_gpus", late)
+        said = client.post("/v1/suggest", json=asked).json()
+    assert "the layout was chosen" in said["detail"]
+    chosen = client.post("/v1/suggest", json=asked).json()["chosen"]
+    assert said["best_so_far"]["strategy"] == chosen["strategy"]
 
 
 def test_what_is_asked_of_a_process_ends_by_the_deadline(

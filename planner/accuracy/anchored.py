@@ -6,13 +6,14 @@ job as a known one are left out of what is judged, as they were measured already
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 
 import numpy as np
 
 from planner.calibrate.anchors import Fit, fit, on_factors
 from planner.calibrate.runs import TimedLayouts
+from planner.core.frozen import frozen
 from planner.core.term import Column
 from planner.domain.job import Job
 from planner.domain.strategy import Layout, tabulate
@@ -20,7 +21,7 @@ from planner.machine.factors import narrowed
 from planner.step_time.ledger import estimate_step_time
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TimedRun:
     """One run of a source, and how long its step took."""
 
@@ -31,7 +32,7 @@ class TimedRun:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Anchored:
     """How well runs of one source are predicted with some runs of each machine known."""
 

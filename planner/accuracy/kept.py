@@ -6,13 +6,14 @@ it gives.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cache
 from typing import Any
 
 from planner.accuracy.predict import Accuracy, ChoiceQuality, Compared, Errors, Prediction, Refusal
 from planner.catalog.published_runs import Run, run_source
 from planner.catalog.records import data_root
+from planner.core.frozen import frozen
 
 _DECIMALS = 6
 """Of the figures of a source, which are fractions."""
@@ -21,7 +22,7 @@ _DIGITS = 5
 _SOURCE = "data/measurements/runs, by pytest --update-golden tests/accuracy/test_accuracy.py"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Kept:
     """The figures of a source, and each of its runs beside its prediction."""
 

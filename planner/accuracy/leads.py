@@ -2,12 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean, median
 
 from planner.accuracy.predict import Prediction
 from planner.catalog.choice import POOLED, Lead
+from planner.core.frozen import frozen
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.strategy import Layout
 
@@ -26,7 +26,7 @@ _FIELDS = {
 """In what layouts of a pair differ, beside the data parallelism that is left."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Pair:
     """Two layouts of one job, both measured."""
 

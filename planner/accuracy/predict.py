@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from statistics import fmean, median
 from typing import TypeVar
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from planner.catalog.published_runs import Run, RunSource
 from planner.core.errors import PlannerError
+from planner.core.frozen import frozen
 from planner.core.term import Column, pick
 from planner.domain.job import Job
 from planner.domain.strategy import Layout, tabulate
@@ -26,7 +26,7 @@ _TIE = 1 + 1e-6
 """Predictions closer than this are tied: the rest is rounding."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Compared:
     """A published run beside what the planner says of it."""
 
@@ -53,7 +53,7 @@ class Compared:
         return max(abs(error or 0.0) for error in (self.time_error, self.memory_error))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Prediction(Compared):
     """The same with what it was estimated from."""
 
@@ -66,7 +66,7 @@ class Prediction(Compared):
     """Each term of the step time by name, as a fraction of the step."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Refusal:
     """A published run that the planner does not estimate, and why."""
 
@@ -74,7 +74,7 @@ class Refusal:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Errors:
     """Errors of one quantity, as fractions of what was measured; all but `bias` without sign."""
 
@@ -86,7 +86,7 @@ class Errors:
     """Their mean with the sign: above 0 where the planner says too much."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ChoiceQuality:
     """What following the planner costs inside groups of runs that differ only in the layout."""
 
@@ -100,7 +100,7 @@ class ChoiceQuality:
     """The same for a layout drawn by lot."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Accuracy:
     """The figures of one source; None where it published nothing to compare with."""
 

@@ -1,7 +1,7 @@
 """What else was considered: other families, what does not fit, what is not proposed, trade-offs."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -9,6 +9,7 @@ from planner.advice import rules
 from planner.advice.layout_findings import lasting_findings
 from planner.advice.rules import Finding, Situation
 from planner.advice.rules.base import ONE_GPU, ONE_NODE, ONE_PER_SEQUENCE
+from planner.core.frozen import frozen
 from planner.core.term import Column
 from planner.core.units import format_bytes, format_pace
 from planner.domain.job import Job
@@ -26,7 +27,7 @@ _ROOMIER = 0.95
 """A point of the Pareto front needs 5 % less memory than the one before."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Alternative:
     """The best layout of another family, and why it was not chosen."""
 
@@ -36,7 +37,7 @@ class Alternative:
     """Why no target writes it, by target; empty where one does, or where none writes the choice."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Rejected:
     """A family of which no layout is proposed: its nearest one, and what forbids it."""
 
@@ -45,7 +46,7 @@ class Rejected:
     findings: tuple[Finding, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ParetoPoint:
     """A layout than which none is both faster and smaller on as many GPUs."""
 

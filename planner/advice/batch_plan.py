@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from planner.advice.batch_settings import settings
 from planner.advice.batches import (
@@ -19,10 +18,11 @@ from planner.advice.batches import (
 )
 from planner.catalog.learning_rates import find_recipe
 from planner.core.errors import InvalidInputError
+from planner.core.frozen import frozen
 from planner.domain.model import Model
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class BatchWish:
     """What is asked about a batch."""
 
@@ -39,7 +39,7 @@ class BatchWish:
     """Global batch that the rate was tuned with; None for that of one rank."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TunedRate:
     """A learning rate that a run was tuned with, at its batch."""
 
@@ -49,7 +49,7 @@ class TunedRate:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class BatchPlan:
     """What there is to say about a batch."""
 

@@ -4,10 +4,10 @@ Notation: m micro-batch, A accumulation steps, d data-parallel ranks, B = m * A 
 """
 
 import math
-from dataclasses import dataclass
 
 from planner.advice.rules.batch import FEWEST_STEPS, GROWN
 from planner.core.errors import InvalidInputError
+from planner.core.frozen import frozen
 from planner.domain.strategy import divisors
 
 LARGEST_BATCH = 2**24
@@ -16,7 +16,7 @@ WARMUP_FRACTION = 0.03
 _ANY_BATCH = "a global batch needs --global-batch-size, or --micro-batch-size"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class BatchSplit:
     """One way to make a global batch."""
 
@@ -30,7 +30,7 @@ class BatchSplit:
         return self.micro_batch_size * self.gradient_accumulation_steps * self.data_parallel_size
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunSteps:
     """The optimizer steps of a data set, as Trainer and accelerate count them."""
 
@@ -44,7 +44,7 @@ class RunSteps:
     """Seen twice in an epoch, so that all ranks have as many batches."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ScaledRate:
     """A learning rate for another batch, by a rule of thumb."""
 

@@ -1,7 +1,7 @@
 """Job -> the layout to run: the tree names what it admits, the search may overrule it."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from planner.advice.rules import DISAGREEMENT, Finding, Preference, Situation
 from planner.advice.rules.base import LARGER_GPUS, ONE_GPU, ONE_NODE, ONE_PER_SEQUENCE
 from planner.catalog.choice import trusted_lead
 from planner.core.errors import InvalidInputError
+from planner.core.frozen import frozen
 from planner.core.term import Column
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.job import Job
@@ -24,7 +25,7 @@ from planner.search.pinned_fields import PinnedFields
 from planner.search.search import SearchResult, search
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Choice:
     """The layout that is proposed, and what it was chosen from."""
 

@@ -1,10 +1,10 @@
 """How far a plan is to be believed, and what it is least sure of."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from planner.catalog.releases import releases_of
+from planner.core.frozen import frozen
 from planner.core.units import format_fraction
 from planner.domain.job import Job
 from planner.search.candidate import Candidate
@@ -26,7 +26,7 @@ _WORDS: Mapping[Cause, str] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Confidence:
     """A word, and where the doubt is."""
 

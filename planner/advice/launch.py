@@ -1,7 +1,7 @@
 """What can be launched in place of a plan that no target writes."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Any
 
@@ -10,6 +10,7 @@ from planner.advice.rules import Situation
 from planner.advice.rules.base import is_roomy
 from planner.catalog import records
 from planner.catalog.choice import prices, trusted_lead
+from planner.core.frozen import frozen
 from planner.domain.job import Job
 from planner.domain.optimizer import ADAMW
 from planner.domain.strategy import Layout
@@ -36,7 +37,7 @@ _MOST_OF_A_STEP = 0.5
 layouts differ the most."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Instead:
     """The fastest layout that can be written of a job as near to the asked one as there is."""
 

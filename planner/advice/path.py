@@ -1,15 +1,15 @@
 """The way through the decision tree: what was asked at each node, the number tested, and where it led."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from planner.advice.rules import BRANCHES
 from planner.advice.rules.base import Situation
 from planner.advice.rules.single_node import link
+from planner.core.frozen import frozen
 from planner.core.units import format_bytes, format_gpus
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Node:
     """One question of the tree, and the branch that it can lead to."""
 

@@ -1,7 +1,7 @@
 """Job -> Plan: search every layout, let the rules name what they admit, let the cost model choose."""
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from planner.advice.path import Node, decision_path
 from planner.advice.rules import Finding, Situation
 from planner.advice.rules.verdict import SHOWN_FRACTION
 from planner.advice.so_far import choose_in_time, or_so_far
+from planner.core.frozen import frozen
 from planner.core.term import Column
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.job import Job
@@ -42,7 +43,7 @@ from planner.search.search import TIE, SearchResult
 from planner.targets import Launch, launch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ClusterOption:
     """What the job takes on some of the GPUs."""
 
@@ -60,7 +61,7 @@ class ClusterOption:
     """"" where no price is known."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SearchSummary:
     """What was looked at."""
 
@@ -69,7 +70,7 @@ class SearchSummary:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Plan:
     """What to run, why, and what else was considered."""
 

@@ -1,9 +1,10 @@
 """Ways to train whole replicas side by side: DDP, nn.DataParallel, local SGD, against one GPU."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from planner.core.errors import InvalidInputError
+from planner.core.frozen import frozen
 from planner.core.term import Term, total
 from planner.domain.job import Job
 from planner.domain.strategy import Layout
@@ -16,7 +17,7 @@ from planner.step_time.nn_data_parallel import EXCHANGES, data_parallel_step
 DDP, EVERY_MICRO_BATCH, NN_DATA_PARALLEL = "DDP", "DDP without no_sync", "nn.DataParallel"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Way:
     """One way to train, and what a step of it takes."""
 
@@ -27,7 +28,7 @@ class Way:
     """In samples per second, over one GPU with a rank's share of the batch."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Interval:
     """Local SGD with one interval between averages."""
 
@@ -40,7 +41,7 @@ class Interval:
     """Whether the run has few of them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Replicas:
     """Every way to train with a whole replica on each GPU."""
 

@@ -1,6 +1,6 @@
 """Why not another layout: the limits it breaks, or what it would take beside the choice."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from planner.advice.layout_findings import limit_findings
 from planner.advice.plan import Plan
 from planner.advice.rules import Finding, Situation
 from planner.advice.rules.verdict import lack, named_beside
+from planner.core.frozen import frozen
 from planner.core.units import format_pace, format_seconds
 from planner.domain.job import Job
 from planner.search.candidate import Candidate
@@ -21,7 +22,7 @@ _MOST_TERMS = 3
 """Terms of a difference that are told."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class WhyNot:
     """What becomes of a layout with the pinned fields."""
 

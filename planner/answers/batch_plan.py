@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from planner.advice.batch_plan import BatchPlan, BatchWish, batch_plan, published_rate
 from planner.advice.batches import splits
 from planner.answers.envelope import SCHEMA_VERSION
 from planner.core.errors import InvalidInputError
+from planner.core.frozen import frozen
 from planner.request.assumed import assumed_sequence_length
 from planner.request.model import ModelRequest, load_model
 
@@ -28,7 +29,7 @@ def data_parallel_ranks(gpus: int, wanted: int | None) -> int:
     return wanted or gpus
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Trained:
     """Which model is trained, and how: what a published learning rate is looked up by."""
 

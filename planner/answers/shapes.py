@@ -3,7 +3,6 @@
 A part that is a record's own fields is `Annotated[Fields, Record]`.
 """
 
-from dataclasses import dataclass
 from typing import Annotated, Any, NotRequired, TypeAlias, TypedDict
 
 from planner.advice.batch_plan import TunedRate
@@ -12,6 +11,7 @@ from planner.advice.confidence import Confidence
 from planner.advice.plan import ClusterOption, SearchSummary
 from planner.advice.replicas import Interval, Way
 from planner.core.errors import Problem
+from planner.core.frozen import frozen
 from planner.domain.cluster import Link
 from planner.domain.job import Recipe
 from planner.domain.model import Linear
@@ -204,7 +204,7 @@ class ClusterAnswer(TypedDict):
     inter_node: Annotated[Fields, Link] | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NamedRecipe(Recipe):
     """The training run, and the framework that runs it."""
 

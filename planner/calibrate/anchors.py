@@ -25,12 +25,13 @@ Leaves out: that runs which are alike are alike in what is left over.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from planner.calibrate.runs import TimedLayouts, job_of, timed_layouts
 from planner.core.errors import InvalidInputError
+from planner.core.frozen import frozen
 from planner.core.term import Column
 from planner.core.units import MIB, format_bytes, format_seconds
 from planner.domain.job import Job
@@ -64,7 +65,7 @@ _MOST_OF_MEMORY = 1.2
 """Of a card's nominal memory that a run may have reserved."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Fit:
     """Factors by kind of work, and how each run is predicted."""
 
@@ -82,7 +83,7 @@ class Fit:
     range_share: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunCheck:
     """One run, as measured and as predicted."""
 

@@ -1,7 +1,7 @@
 """Logs of one machine -> what machine.json takes of them: runs, curves of collectives, versions."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 from importlib.metadata import version
 from typing import Any
@@ -12,11 +12,12 @@ from planner.calibrate.logs.reading import Reading
 from planner.calibrate.logs.text import shown
 from planner.calibrate.runs import machine_of_runs, unrepeated
 from planner.core.errors import InvalidInputError
+from planner.core.frozen import frozen
 from planner.core.units import format_bytes, format_percent, format_seconds
 from planner.machine.document import CollectiveCurve, Hardware, Machine, MeasuredRun
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LogFigures:
     """What several logs say of one machine."""
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 from importlib.metadata import version
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from planner.core.errors import InvalidInputError, PlannerError
+from planner.core.frozen import frozen
 from planner.core.strict_json import parse_json
 from planner.core.term import Column
 from planner.domain.cluster import Cluster
@@ -27,7 +28,7 @@ LONGEST_LINE = 2**20
 _EXAMPLE = '{"request": {"model": "gpt2", "strategy": {...}}, "step_seconds": 1.9}'
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TimedLayouts:
     """Runs of one job, and how long a step of each took."""
 

@@ -2,14 +2,14 @@
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from planner.catalog.records import capability_version, data_root
+from planner.core.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AttentionCurve:
     """Share of a GPU's dense 16-bit peak that one kind of attention kernel reaches on it."""
 

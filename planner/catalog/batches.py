@@ -1,11 +1,10 @@
 """How many sequences per optimizer step models are trained with, by what is trained."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from planner.catalog import records
 from planner.catalog.learning_rates import find_recipe
+from planner.core.frozen import frozen
 from planner.domain.model import Model
 
 ASSUMED_TOKENS_PER_STEP = 524_288
@@ -17,7 +16,7 @@ _PRETRAINED_FOR = ("causal-lm", "masked-lm", "none")
 """Tasks that whole models are pre-trained for; weights are tuned to the others."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class UsualBatch:
     """Sequences per optimizer step, smallest and largest of published runs that train the same."""
 

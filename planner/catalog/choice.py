@@ -1,17 +1,17 @@
 """What a layout must earn before it is proposed, and how often a predicted lead was real."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 
 from planner.catalog.records import read
 from planner.catalog.tables import build
+from planner.core.frozen import frozen
 
 POOLED = "others"
 """The leads of frameworks of which too few pairs of layouts were published: those of all sources."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Prices:
     """Shares of the step time by which a layout must be faster than one without."""
 
@@ -36,7 +36,7 @@ class Prices:
     tight_lead_source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Lead:
     """Published pairs of layouts of one job by how much faster one was predicted to be."""
 
@@ -47,7 +47,7 @@ class Lead:
     """Pairs of which the predicted faster was measured faster; the mean over sources."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _LeadRecord:
     source: str
     leads: Mapping[str, tuple[Lead, ...]]

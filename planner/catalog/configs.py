@@ -1,14 +1,15 @@
 """What other tools' configurations may hold: `data/configs`, typed."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 
 from planner.catalog.records import read
 from planner.catalog.tables import build
+from planner.core.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class KnownKeys:
     """The keys of a configuration, by section; "top" outside of all."""
 
@@ -22,7 +23,7 @@ class KnownKeys:
     """Of keys of any section that take one of a few names, all of them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Launcher:
     """The flags of a command that starts processes."""
 
@@ -34,7 +35,7 @@ class Launcher:
     """What it has no flag for, as another launcher calls it, and its own."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Launchers:
     """The record."""
 
@@ -42,7 +43,7 @@ class Launchers:
     launchers: Mapping[str, Launcher]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TrainerFields:
     """The fields of TrainingArguments."""
 
@@ -65,7 +66,7 @@ class TrainerFields:
         return frozenset({*self.without_default, *self.defaults})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LayerClasses:
     """The class of a model's layers in transformers, by model_type."""
 
@@ -74,7 +75,7 @@ class LayerClasses:
     classes: Mapping[str, tuple[str, ...]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ModelSupport:
     """What models, by model_type, cannot have of transformers, and can of Liger."""
 

@@ -2,14 +2,14 @@
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from planner.catalog.records import data_root, framework, framework_names
+from planner.core.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Spelling:
     """What one framework calls a term: its class, flag or field."""
 
@@ -19,7 +19,7 @@ class Spelling:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Entry:
     """One term or strategy, explained as a rule is: a statement, then paragraphs with headings."""
 

@@ -1,14 +1,14 @@
 """What collectives reach of a link, and what is assumed: `data/calibration/interconnect.toml`, typed."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 
 from planner.catalog.records import LinkRecord, link, read
 from planner.catalog.tables import build
+from planner.core.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class OverlapSlowdown:
     """Seconds that compute loses per second of a collective that runs beside it."""
 
@@ -16,7 +16,7 @@ class OverlapSlowdown:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Nvlink:
     """What NVLink is taken to be where neither record nor topology says."""
 
@@ -32,7 +32,7 @@ class Nvlink:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Fabric:
     """A fabric other than NVLink."""
 
@@ -43,7 +43,7 @@ class Fabric:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Sockets:
     """How a node's GPUs are taken to sit on its CPUs."""
 
@@ -51,7 +51,7 @@ class Sockets:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Power9:
     """The nodes whose CPUs have NVLinks of the GPUs."""
 
@@ -61,7 +61,7 @@ class Power9:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Efa:
     """Which instances reach each other through EFA."""
 
@@ -70,7 +70,7 @@ class Efa:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Pcie:
     """Rings and copies over PCIe; mappings are by generation, which stands for the host's age."""
 
@@ -105,7 +105,7 @@ class Pcie:
         return record, reached or self.achievable_fraction * record.bytes_per_second
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Network:
     """Networks between nodes."""
 
@@ -115,7 +115,7 @@ class Network:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CollectiveShape:
     """Constants of one operation over one kind of link; see `collectives.within_node`."""
 
@@ -132,7 +132,7 @@ class CollectiveShape:
     """Share of the link's bandwidth that a reduction inside the switch reaches; 0: cannot."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CollectiveFamily:
     """Constants of all operations over the same kinds of link."""
 
@@ -144,7 +144,7 @@ class CollectiveFamily:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class InSwitch:
     """Reductions inside NVSwitch (NVLS)."""
 
@@ -152,7 +152,7 @@ class InSwitch:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NetworkShape:
     """Constants of collectives between nodes; see `collectives`."""
 
@@ -172,7 +172,7 @@ class NetworkShape:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Host:
     """Host memory where nobody said how much there is."""
 
@@ -186,7 +186,7 @@ class Host:
     server_source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Interconnect:
     """The record; a section of the file is a field here."""
 

@@ -1,15 +1,15 @@
 """What published runs trained with, by what they trained: `data/recipes/learning_rates.toml` -> typed records."""
 
 import math
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
 from planner.catalog.records import read
 from planner.catalog.tables import build
+from planner.core.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Scaling:
     """How a rate follows the global batch outside of its source's range."""
 
@@ -19,7 +19,7 @@ class Scaling:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class BesideAdamW:
     """What an optimizer takes, as multiples of AdamW's figures."""
 
@@ -28,7 +28,7 @@ class BesideAdamW:
     source: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Recipe:
     """AdamW's settings in a published run."""
 

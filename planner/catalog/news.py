@@ -1,14 +1,14 @@
 """What each version of the planner brought: `data/news/versions.toml`, typed."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 
 from planner.catalog.records import read
 from planner.catalog.tables import build
+from planner.core.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Version:
     """One version, and a line for each thing that its users see."""
 
@@ -17,7 +17,7 @@ class Version:
     lines: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _News:
     versions: Mapping[str, Version]
 

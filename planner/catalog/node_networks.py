@@ -1,14 +1,14 @@
 """The network that nodes of a GPU are sold with: `data/calibration/node_networks.toml`, typed."""
 
 import math
-from dataclasses import dataclass
 from functools import cache
 
 from planner.catalog.records import read
 from planner.catalog.tables import build
+from planner.core.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NodeNetwork:
     """One record: what joins nodes of these GPUs, where nothing was said."""
 

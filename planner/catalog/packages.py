@@ -1,14 +1,14 @@
 """What emitted scripts import, and which releases ran them: `data/packages/scripts.toml`, typed."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 
 from planner.catalog.records import read
 from planner.catalog.tables import build
+from planner.core.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Releases:
     """Of one package; what lies between the two was not tried."""
 
@@ -16,7 +16,7 @@ class Releases:
     newest: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Packages:
     """The record."""
 

@@ -2,18 +2,18 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from planner.catalog.records import data_root
 from planner.core.errors import UnknownNameError, did_you_mean
+from planner.core.frozen import frozen
 from planner.core.units import GIB
 
 FOLDER = "measurements/runs"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Run:
     """One published run: a request of the wire contract, and what its authors measured."""
 
@@ -27,7 +27,7 @@ class Run:
     """Of the kind, and on the rank, that the source states."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunSource:
     """Runs that were published together, and what to know before comparing with them."""
 

@@ -4,7 +4,7 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -14,11 +14,12 @@ from typing import Any, Literal
 from planner.catalog.gemm_curves import gemm_curve
 from planner.catalog.tables import build
 from planner.core.errors import UnknownNameError, UnsupportedError, did_you_mean
+from planner.core.frozen import frozen
 from planner.domain.cluster import Gpu, Instance
 from planner.domain.framework import Framework
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ModelRecord:
     """A config.json that ships with the planner."""
 
@@ -27,7 +28,7 @@ class ModelRecord:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LinkRecord:
     """One record of `data/links`, bytes per second and per direction; 0 where unknown."""
 
@@ -47,7 +48,7 @@ class LinkRecord:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Vendor:
     """Whose GPUs they are, and what that asks of launch files."""
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 from typing import Any
 
@@ -16,6 +16,7 @@ from planner.catalog.records import (
 )
 from planner.catalog.tables import build
 from planner.core.errors import InvalidInputError
+from planner.core.frozen import frozen
 from planner.domain.framework import Framework
 
 FIELD = "recipe.framework_version"
@@ -31,7 +32,7 @@ _MONTHS = 12
 _LONGEST = 60
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Release:
     """A release, or a fork, that was looked at or timed by itself."""
 

@@ -1,17 +1,17 @@
 """What error messages mean: `data/symptoms` -> typed records, in the order they are looked for."""
 
-from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
 from planner.catalog.records import read
 from planner.catalog.tables import build
+from planner.core.frozen import frozen
 
 _SUBJECTS = ("memory", "nccl", "launcher", "sharding", "training", "device")
 """Files, in the order of the list; a symptom with a context stands before the same message without."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Symptom:
     """A message that people meet, what causes it, and what to do first."""
 

@@ -5,7 +5,6 @@ its latency; S bytes of one operation.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,11 +17,12 @@ from planner.collectives.within_node import (
     shape_of,
     traffic,
 )
+from planner.core.frozen import frozen
 from planner.core.term import Amount
 from planner.domain.cluster import Gpu, Link
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Exchange:
     """One operation of a group, or of groups alike in (m, stride), that spans nodes."""
 

@@ -1,9 +1,10 @@
 """Settings as they were read: each with the key, the value and the line it was typed with."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
+from planner.core.frozen import frozen
 from planner.domain.cluster import Cluster, Gpu
 from planner.domain.model import Model
 
@@ -16,7 +17,7 @@ UNKNOWN = object()
 """The value of a setting that is only known when the script runs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Setting:
     """One key with its value."""
 
@@ -73,7 +74,7 @@ _TRUTHS = {"true": True, "yes": True, "1": True, "on": True} | dict.fromkeys(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Found:
     """The settings that one file, or a part of it, gives one tool."""
 
@@ -119,7 +120,7 @@ class Found:
         return Found(file=self.file, kind=kind, settings=settings)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Setup:
     """All files of one run together, and what is known of where it runs."""
 

@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
+from planner.core.frozen import frozen
+
 MOST_WORDS = 20_000
 _NAME = r"[A-Za-z_]\w*"
 _ASSIGNED = re.compile(rf"({_NAME})\+?=(.*)", re.DOTALL)
@@ -16,7 +18,7 @@ _OF_LAUNCHERS = re.compile(
 """Variables that a launcher reads, where they are exported."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Word:
     """One word of a command."""
 

@@ -1,7 +1,6 @@
 """How a command line or a file divides a model: Megatron's, torchtitan's, accelerate's and DeepSpeed's sizes."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from planner.configs.found import (
     ACCELERATE,
@@ -13,9 +12,10 @@ from planner.configs.found import (
     Setting,
     Setup,
 )
+from planner.core.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Sizes:
     """The degrees that one file gives, each with its setting where it has one."""
 

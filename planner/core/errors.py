@@ -1,9 +1,10 @@
 """What a user can get wrong. Each error says what happened and what to do; the doors choose codes."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
+
+from planner.core.frozen import frozen
 
 MOST_PROBLEMS = 20
 """Of a request that are listed: a body of a thousand unknown fields is one mistake, not a thousand."""
@@ -23,7 +24,7 @@ class InvalidInputError(PlannerError):
     """A field of the request, a flag or a pasted text cannot be read."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Problem:
     """One thing that is wrong with a request."""
 
@@ -73,7 +74,7 @@ class HubUnreachableError(ModelNotFoundError):
     """The Hub gave no answer, and there is no cached copy."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Remedy:
     """One change after which a job fits, on its own."""
 

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.core.frozen import frozen
 from planner.core.units import UnitFormatter
 
 Amount: TypeAlias = float | NDArray[np.number[Any]]
@@ -285,7 +286,7 @@ class RowWords:
         return self.say(row)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Term:
     """One line of a ledger: bytes or seconds; the ledger that holds it says which."""
 

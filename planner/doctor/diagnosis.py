@@ -1,10 +1,10 @@
 """Times of the same run on several numbers of GPUs -> what they mean, and what to do next."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from planner.core.documented import shown_name, what_to_do_instead
 from planner.core.errors import InvalidInputError
+from planner.core.frozen import frozen
 from planner.core.units import format_gpus
 from planner.doctor.timing_rules import RULES, Found, start_up_or_exchanges
 from planner.doctor.timings import Timings
@@ -14,7 +14,7 @@ _ENOUGH = 2
 _START_UP_IS_MISSING = "time from the launch to the first step (--start-up-seconds): it tells start-up from communication"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Diagnosis:
     """What times mean, and what to do next."""
 

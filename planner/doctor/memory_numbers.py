@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from planner.core.errors import InvalidInputError
+from planner.core.frozen import frozen
 from planner.core.units import GIB, KIB, MIB, format_bytes
 
 _AMOUNT = r"(\d{1,12}(?:\.\d{1,6})?) (GiB|MiB|KiB|bytes)"
@@ -26,7 +26,7 @@ _CONTEXT_BYTES = GIB
 """What a CUDA context and NCCL take beside PyTorch at the most; more is another process."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MemoryNumbers:
     """Bytes that an out-of-memory message names; 0 where it does not."""
 

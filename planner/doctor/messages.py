@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from operator import attrgetter
 from typing import Literal
@@ -10,6 +9,7 @@ from typing import Literal
 from planner.catalog.symptoms import Symptom, symptoms
 from planner.core.errors import InvalidInputError
 from planner.core.files import decode_log
+from planner.core.frozen import frozen
 from planner.doctor.memory_numbers import MemoryNumbers, read_numbers
 
 MOST_BYTES = 64 * 2**20
@@ -30,7 +30,7 @@ _OF_LAUNCHERS = ("ChildFailedError", "SignalException", "CalledProcessError")
 _LIBRARIES = ("site-packages", "dist-packages", "lib/python", "<frozen")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Sighting:
     """A message in a log: where, what it says, and the symptom that it is, where it is a known one."""
 
@@ -47,7 +47,7 @@ class Sighting:
         return self.symptom.kind if self.symptom else "cause"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LogDiagnosis:
     """What a log says happened first, and what followed."""
 

@@ -1,8 +1,8 @@
 """What times of the same run on several numbers of GPUs mean: one function per diagnosis, in the order they are asked."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from planner.core.frozen import frozen
 from planner.core.units import format_fraction, format_gpus
 from planner.doctor.timings import COSTLIER_STEP, Timings, fixed_seconds, prefers_costlier_steps
 
@@ -19,7 +19,7 @@ LONGEST_START_SECONDS = 180.0
 """What is still believed to be a start-up where nobody measured it; more is something else."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Found:
     """What one diagnosis says of the times."""
 

@@ -1,11 +1,11 @@
 """Times of the same run on several numbers of GPUs: what they were, and what fits them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from statistics import linear_regression
 from typing import Literal
 
 from planner.core.errors import InvalidInputError
+from planner.core.frozen import frozen
 from planner.core.units import format_gpus
 
 Fixed = Literal["", "epochs", "steps"]
@@ -21,7 +21,7 @@ _PAIR = 2
 _SUCH_AS = "such as 1=43.1,2=43.1,4=48.2: GPUs=seconds of the whole run"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Timings:
     """Seconds of whole runs, start-up included, by the number of GPUs; two numbers at least, ascending."""
 

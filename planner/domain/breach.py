@@ -1,15 +1,16 @@
 """Why a layout will not do: what breaks, and what to say of it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from planner.core.frozen import frozen
 from planner.core.term import Truth, pick
 from planner.core.units import UnitFormatter
 
 _FORMATTER = UnitFormatter()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Breach:
     """Which layouts break a limit, and what to say of one that does.
 

@@ -1,11 +1,12 @@
 """What a training framework can run."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
+from planner.core.frozen import frozen
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@frozen
 class Capabilities:
     """Which layouts a framework can run, whatever they would cost."""
 

@@ -1,9 +1,10 @@
 """GPUs and the links between them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
+from planner.core.frozen import frozen
 from planner.core.term import Amount
 from planner.domain.timed import TimedAttention, TimedCollective
 from planner.domain.topology import Topology
@@ -22,7 +23,7 @@ class Provenance(StrEnum):
     """Nothing was said and nothing was found: a stated default."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class GemmCurve:
     """Time of one GEMM over its size; see `data/calibration/gemm.toml` for the formula."""
 
@@ -40,7 +41,7 @@ class GemmCurve:
         return self.fractions.get(dtype, self.peak_fraction)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Gpu:
     """One record of `data/gpus`, in base units."""
 
@@ -93,7 +94,7 @@ class Gpu:
     """That an optimizer's update moves, as timed; 0: as elementwise kernels do."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Link:
     """What a group of GPUs sees of its wiring: one bus bandwidth and one latency."""
 
@@ -116,7 +117,7 @@ class Link:
     """The measured system of `data/calibration/collectives` that this link belongs to, if any."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Instance:
     """One record of `data/instances`: a cloud machine by name."""
 
@@ -153,7 +154,7 @@ class Instance:
     """What a SageMaker training job calls it; "" where it has none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Group:
     """Ranks that communicate: `ranks` of them, `stride` global ranks apart; may be columns.
 
@@ -165,7 +166,7 @@ class Group:
     stride: Amount = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Cluster:
     """Identical nodes of identical GPUs."""
 

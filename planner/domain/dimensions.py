@@ -1,9 +1,9 @@
 """The ways to divide a model over GPUs; without numpy, so that the command line may ask."""
 
-from dataclasses import dataclass
+from planner.core.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Dimension:
     """A parallel dimension of a layout, beside data parallelism."""
 

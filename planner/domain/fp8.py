@@ -1,9 +1,9 @@
 """How the operands of 8-bit matmuls are scaled, and what that costs beside the matmuls."""
 
-from dataclasses import dataclass
+from planner.core.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Fp8Recipe:
     """One way to scale what is rounded to 8 bit, as a framework's library does it; bytes are read and written."""
 

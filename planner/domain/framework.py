@@ -2,16 +2,17 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Literal
 
+from planner.core.frozen import frozen
 from planner.domain.capabilities import Capabilities
 from planner.domain.fp8 import Fp8Recipe
 from planner.domain.optimizer import Optimizer
 from planner.domain.precision import Precision
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Sharding:
     """Who holds what under ZeRO, and in which buffers it travels."""
 
@@ -41,7 +42,7 @@ class Sharding:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class HostMemory:
     """What lies in a node's memory rather than on its GPUs."""
 
@@ -56,7 +57,7 @@ class HostMemory:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Activations:
     """What its models keep for backward."""
 
@@ -81,7 +82,7 @@ class Activations:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Loss:
     """A cross-entropy that holds fewer bytes of the logits than the standard one."""
 
@@ -104,7 +105,7 @@ class Loss:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Device:
     """What a process takes of a GPU beside the ledger."""
 
@@ -118,7 +119,7 @@ class Device:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Overlap:
     """How much communication hides behind backward."""
 
@@ -139,7 +140,7 @@ class Overlap:
     """Whether blocks that stay have their time for it too, not only the one that follows."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Host:
     """What Python and the CPU take while the GPU may idle."""
 
@@ -168,7 +169,7 @@ class Host:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Matmul:
     """What training keeps of a matmul kernel's speed."""
 
@@ -179,7 +180,7 @@ class Matmul:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MemoryBound:
     """What elementwise work moves through HBM, and how fast."""
 
@@ -195,7 +196,7 @@ class MemoryBound:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Experts:
     """How the routed experts of a layer are computed."""
 
@@ -214,7 +215,7 @@ class Experts:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Attention:
     """Which attention it runs."""
 
@@ -227,7 +228,7 @@ class Attention:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Uncertainty:
     """Half-widths of the low-high ranges, as fractions, by what an amount hangs on."""
 
@@ -251,7 +252,7 @@ class Uncertainty:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Offload:
     """How fast the host steps what is offloaded."""
 
@@ -268,7 +269,7 @@ class Offload:
     """Whose gradients a rank adds, on the CPU, to those of the micro-batches before."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Compile:
     """What torch.compile leaves of elementwise work."""
 
@@ -282,7 +283,7 @@ class Compile:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Start:
     """What comes before the first step."""
 
@@ -298,7 +299,7 @@ class Start:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Pipeline:
     """How pipelines are cut, and what goes between their stages."""
 
@@ -313,7 +314,7 @@ class Pipeline:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ContextParallel:
     """How the ranks that divide a sequence attend to all of it."""
 
@@ -322,7 +323,7 @@ class ContextParallel:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Framework:
     """One record of `data/frameworks`, in base units; a section of the file is a field here."""
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from planner.core.frozen import frozen
 from planner.domain.cluster import Cluster
 from planner.domain.fp8 import Fp8Recipe
 from planner.domain.framework import Framework, Loss
@@ -15,7 +16,7 @@ HALF_BITS, HALF_BYTES = 16, 2
 _FP32_BITS = 32
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Lora:
     """Adapters of low rank beside frozen weights: only they are trained."""
 
@@ -42,7 +43,7 @@ class Lora:
         return self.adapter_bytes <= HALF_BYTES
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Recipe:
     """The training run itself, independent of how it is laid out."""
 

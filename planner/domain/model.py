@@ -6,9 +6,10 @@ about GPUs.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum, StrEnum
 
+from planner.core.frozen import frozen
 from planner.core.remembered import remembered
 
 
@@ -36,7 +37,7 @@ class Share(StrEnum):
     """Inside a parallel region: each rank has its heads or channels."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Linear:
     """A matrix multiplication with weights: W[out_features, in_features] and perhaps a bias."""
 
@@ -77,7 +78,7 @@ class Linear:
         return 2 * self.experts_per_token * self.in_features * self.out_features
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Kept:
     """A tensor that autograd keeps for backward: bytes per token in each `Numerics`."""
 
@@ -102,7 +103,7 @@ class Kept:
         return 0 if self.operand_of else sizes[min(numerics, len(sizes) - 1)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Attention:
     """The weightless half of attention: scores, softmax, weighted sum."""
 
@@ -165,7 +166,7 @@ class Attention:
         return (2 if self.is_causal else 4) * sequence_length * self.query_size
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Part:
     """A piece of the model that occurs `count` times."""
 
@@ -230,7 +231,7 @@ class Part:
         return self.attention.flops_per_token(self.tokens(sequence_length))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Module:
     """A piece of a block that can recompute by itself."""
 
@@ -245,7 +246,7 @@ class Module:
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Model:
     """An architecture with its sizes, read from a config.json."""
 

@@ -1,12 +1,12 @@
 """What an optimizer costs per parameter."""
 
-from dataclasses import dataclass
+from planner.core.frozen import frozen
 
 ADAMW = ("adamw", "adamw-fused")
 """The implementations of AdamW that any layout is stepped by: PyTorch's default, and the one in one kernel."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Optimizer:
     """What an optimizer keeps per parameter, and what its step needs beyond that."""
 

@@ -1,14 +1,15 @@
 """What a precision mode costs per parameter."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from planner.core.frozen import frozen
 from planner.domain.model import Numerics
 
 MATMUL_BYTES = {"fp32": 4, "tf32": 4, "fp8": 1}
 """Of an element of a matmul's operands, where not 2."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Precision:
     """How a precision mode stores a parameter and its companions; bytes per parameter."""
 

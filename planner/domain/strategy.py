@@ -6,7 +6,7 @@ micro batch x accumulation steps x replicate x shard = global batch.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from enum import Enum
 from functools import cache, reduce
 from operator import mul, or_
@@ -16,6 +16,7 @@ from typing import Self, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.core.frozen import frozen
 from planner.core.remembered import remembered
 from planner.core.term import Truth
 from planner.domain.dimensions import DIMENSIONS, Dimension
@@ -117,7 +118,7 @@ CHOICES: Mapping[str, type[Choice]] = MappingProxyType(
 """The fields of a strategy that hold one of a few values."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Strategy:
     """What a formula reads: the numbers of one `Layout`, or the columns of a `Table` of them."""
 
@@ -222,7 +223,7 @@ FIELDS = tuple(field.name for field in fields(Strategy))
 """The names of what makes up a layout."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Layout(Strategy):
     """One layout."""
 
@@ -276,7 +277,7 @@ class Layout(Strategy):
         return values | {name: str(values[name]) for name in CHOICES}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Table(Strategy):
     """Layouts, a row each: columns of equal length, choices by their numbers."""
 

@@ -1,17 +1,17 @@
 """What was timed on a user's own machine, in place of what is known of its kind."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 import numpy as np
 
+from planner.core.frozen import frozen
 from planner.domain.model import Attention
 
 FLASH_BACKWARD = 2.5
 """Flash attention's backward computes the scores again: 5 matmuls against forward's 2."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TimedAttention:
     """Shares of the dense peak that fused attention reached, by the length of its sequences."""
 
@@ -24,7 +24,7 @@ class TimedAttention:
     backward: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TimedCollective:
     """Seconds of one operation among so many ranks, by the bytes of the whole tensor."""
 

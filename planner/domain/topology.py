@@ -1,9 +1,11 @@
 """The connections between the GPUs of one node, however they were found."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import combinations
 from typing import Any
+
+from planner.core.frozen import frozen
 
 PCIE_CLASSES = ("PIX", "PXB", "PHB", "NODE", "SYS")
 """From near to far, as nvidia-smi's legend defines them."""
@@ -24,7 +26,7 @@ Pair = tuple[int, int]
 """Two GPU indices, the lower first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TopologyFinding:
     """What the user should know about what was read: hidden, rebuilt or implausible parts."""
 
@@ -32,7 +34,7 @@ class TopologyFinding:
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Nic:
     """A network adapter and its PCIe class to each GPU it was listed with."""
 
@@ -40,7 +42,7 @@ class Nic:
     pcie: Mapping[int, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Topology:
     """Connections between the GPUs of one node.
 

@@ -5,11 +5,12 @@ import math
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from planner.core.errors import InvalidInputError, UnsupportedError
+from planner.core.frozen import frozen
 from planner.dryrun.program import Numbers
 from planner.verify.planned import Planned, read_planned
 
@@ -20,7 +21,7 @@ FINDING = 0.01
 """Of the plan's peak: what differs by more is a finding against the ledger."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DryRun:
     """What a rank of the script held, phase by phase, beside what was planned."""
 

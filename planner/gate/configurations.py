@@ -3,7 +3,7 @@
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from planner.configs.meaning import model_names, to_nvme, unread_deepspeed, worl
 from planner.configs.recognise import SUFFIXES, is_configuration, read_text, recognise
 from planner.configs.rules import faults
 from planner.core.errors import InvalidInputError, NothingFitsError, PlannerError
+from planner.core.frozen import frozen
 from planner.core.units import format_bytes, format_percent, format_seconds
 from planner.domain.cluster import Cluster
 from planner.gate.documents import Document
@@ -36,7 +37,7 @@ _NOTABLY = 0.02
 """As a fraction: less is within what is rounded away."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Asked:
     """What is known beside the files: the request's own words."""
 
@@ -192,7 +193,7 @@ def _is_shipped(name: Any) -> bool:
     return isinstance(name, str) and records.model(name) is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Estimated:
     """The layout's facts, and what to say of them."""
 

@@ -1,8 +1,8 @@
 """Two plans -> what a reader would see change: fields, files that can be written, assumptions, findings."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from planner.core.frozen import frozen
 from planner.core.units import format_percent
 from planner.gate.facts import FIELDS, Facts, Value, shown
 
@@ -10,7 +10,7 @@ NONE = "-"
 """What stands where one of the two has nothing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Change:
     """One thing that is not the same."""
 

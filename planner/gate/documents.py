@@ -1,7 +1,7 @@
 """A file of a pull request -> what it is (a plan, an estimate, a request, a lock) and its facts."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -13,6 +13,7 @@ from planner.core.errors import (
     PlannerError,
 )
 from planner.core.files import decode_text, read_limited
+from planner.core.frozen import frozen
 from planner.core.strict_json import parse_json
 from planner.gate.facts import Facts, one_line, read_facts
 from planner.request.schema import parse_request
@@ -25,7 +26,7 @@ _GIVE = "give a plan (`planner suggest --json`), a request, a lock or another to
 _IN_A_FOLDER = (LOCK_NAME, "plan.json")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Document:
     """What was given to be checked or compared."""
 

@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Any
 
 from planner.core.errors import InvalidInputError
+from planner.core.frozen import frozen
 from planner.core.units import (
     format_bytes,
     format_count,
@@ -27,7 +28,7 @@ _WHOLE_FROM = 100
 """Amounts from here on are shown without a fraction."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Field:
     """One fact: where an answer has it, and how a reader is told."""
 
@@ -116,7 +117,7 @@ _WORDS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Noted:
     """A finding that the plan itself has."""
 
@@ -125,7 +126,7 @@ class Noted:
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Facts:
     """A plan or an estimate, as far as it is compared and judged."""
 

@@ -1,10 +1,11 @@
 """Files and what is wished of them -> verdicts; two files -> their differences."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import BinaryIO
 
 from planner.core.errors import InvalidInputError, NothingFitsError
+from planner.core.frozen import frozen
 from planner.gate.configurations import (
     COMMAND,
     Asked,
@@ -25,7 +26,7 @@ BASELINE = "the baseline"
 """What stdin is called where something is compared with it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Wishes:
     """What a file is to hold."""
 

@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from planner.core.errors import InvalidInputError
+from planner.core.frozen import frozen
 from planner.core.units import (
     GIB,
     GIGA,
@@ -36,7 +36,7 @@ _SECONDS = {"us": MICRO, "ms": MILLI, "s": 1, "min": 60, "h": 3600}
 _COUNT = {"": 1, "k": KILO, "m": MEGA}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Quantity:
     """What can be limited."""
 
@@ -98,7 +98,7 @@ QUANTITIES: Mapping[str, Quantity] = MappingProxyType(
 """By the flag that limits it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Limit:
     """The most that a quantity may be: an amount, a share of the GPU, or a growth."""
 
@@ -111,7 +111,7 @@ class Limit:
     """Over the baseline, as a fraction."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Check:
     """One thing that was judged."""
 

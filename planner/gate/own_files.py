@@ -3,17 +3,17 @@
 import math
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from planner.core.errors import PlannerError
+from planner.core.frozen import frozen
 from planner.gate.documents import read_json
 
 _SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "context_parallel_size")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class OwnPlan:
     """The plan that files were written with."""
 

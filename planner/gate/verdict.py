@@ -1,9 +1,9 @@
 """What was judged of every file, as values: the formats decide how it looks."""
 
-from dataclasses import dataclass
 from typing import Any, TypedDict
 
 from planner.answers import SCHEMA_VERSION
+from planner.core.frozen import frozen
 from planner.gate.differences import Change
 from planner.gate.documents import Document
 from planner.gate.limits import FITS, Check
@@ -13,7 +13,7 @@ CONFIGURATION = "configuration"
 """The kind of other tools' files."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Verdict:
     """One file, judged."""
 

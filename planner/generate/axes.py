@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from planner.core.frozen import frozen
 from planner.generate.run_spec import RunSpec
 
 _CONSTANTS = {
@@ -15,7 +15,7 @@ _CONSTANTS = {
 """What the script calls the size of an axis that does not grow with the processes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Axes:
     """Sizes by name, outermost first, in the order in which the planner numbers ranks."""
 

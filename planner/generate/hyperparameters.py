@@ -1,8 +1,9 @@
 """What every target trains with: AdamW's settings, from the recipe that fits the plan."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from planner.catalog.learning_rates import beside_adamw, find_recipe
+from planner.core.frozen import frozen
 from planner.generate.run_spec import RunSpec
 from planner.targets.common import loads_weights
 
@@ -10,7 +11,7 @@ _FROM_TEXT_ALONE = ("causal-lm", "masked-lm")
 """Tasks that models are trained for from random weights."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Hyperparameters:
     """AdamW's settings; the first beta is 0.9 everywhere."""
 

@@ -6,10 +6,10 @@ import re
 import shlex
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from planner.core.frozen import frozen
 from planner.core.units import GIB
 from planner.generate.programs import KEPT, STEPS, TRAIN_PY, Program, program_of, save_every
 from planner.generate.quoting import render
@@ -50,7 +50,7 @@ _WITH_REQUIREMENTS = ("torchrun", "accelerate", "trainer", "deepspeed", "torchti
 """Targets that an image is built for; Megatron-LM has images of its own."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Launcher:
     """Files that start any of the targets."""
 

@@ -1,13 +1,13 @@
 """What a target's launch.sh starts: this project's train.py, or a program that has words of its own."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
+from planner.core.frozen import frozen
 from planner.generate.target import Target
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Program:
     """A training program, and what its users type."""
 

@@ -1,14 +1,15 @@
 """What the launch files of a plan need, as plain values."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from planner.core.frozen import frozen
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.job import HALF_BITS
 from planner.domain.strategy import ZERO_2, PipelineSchedule, expert_tensor_ranks
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Adapters:
     """Adapters of low rank beside frozen weights, in PEFT's words."""
 
@@ -29,7 +30,7 @@ class Adapters:
         return self.base_bits < HALF_BITS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ReducedOnce:
     """What is expected where gradients of shards are reduced once a step, not after each micro-batch."""
 
@@ -38,7 +39,7 @@ class ReducedOnce:
     fits: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunSpec:
     """Everything the files need, as plain values.
 

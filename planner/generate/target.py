@@ -1,9 +1,9 @@
 """What one target is: its files, and the words of its templates; what it refuses is in `planner.targets`."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from planner.core.frozen import frozen
 from planner.generate.run_spec import RunSpec
 
 
@@ -11,7 +11,7 @@ def _nothing_more(_spec: RunSpec) -> dict[str, Any]:
     return {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Target:
     """One way to run a plan: a folder of files in the bundle."""
 

@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from planner.catalog import records
 from planner.catalog.interconnect import interconnect
 from planner.core.errors import InvalidInputError
+from planner.core.frozen import frozen
 from planner.core.units import format_bytes, format_flops, format_fraction
 from planner.domain.cluster import Gpu
 
@@ -16,7 +17,7 @@ LARGEST_NODE = 1024
 _PART = re.compile(r"([^:,]+)(?::([0-9]{1,4}))?")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class GpuCount:
     """The cards of one model in a node."""
 

@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from planner.catalog import records
 from planner.catalog.interconnect import interconnect
 from planner.catalog.records import LinkRecord
 from planner.core.errors import InvalidInputError
+from planner.core.frozen import frozen
 from planner.core.units import GIGA, MICRO, format_bit_rate, format_rate
 from planner.domain.cluster import Gpu, Link, Provenance
 
@@ -27,7 +28,7 @@ _LOWEST, _HIGHEST = 1e-3, 1e5
 """GB/s that are taken, as in the request's measured figures."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Written:
     """What a text says: how many, of which record or of which rate."""
 

@@ -1,18 +1,19 @@
 """What joins each pair of a node's GPUs: read from its topology, else from the GPU's record."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import combinations
 
 from planner.catalog import records
 from planner.catalog.interconnect import interconnect
+from planner.core.frozen import frozen
 from planner.domain.cluster import Gpu
 from planner.domain.topology import Topology
 
 Pair = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NodeLinks:
     """The pairs of a node's GPUs. A pair that nothing is known of is joined by its CPU (PHB)."""
 

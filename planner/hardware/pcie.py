@@ -1,10 +1,10 @@
 """Bandwidth of rings that cross PCIe: from card to card, or staged in host memory."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from planner.catalog import records
 from planner.catalog.interconnect import interconnect
+from planner.core.frozen import frozen
 from planner.domain.topology import PCIE_CLASSES
 from planner.hardware.node_links import NodeLinks, islands
 
@@ -13,7 +13,7 @@ _LANES = 16
 _THROUGH_CPU = PCIE_CLASSES.index("PHB")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Crossing:
     """How the ring of one group crosses PCIe."""
 
@@ -27,7 +27,7 @@ class Crossing:
     """Hops through host memory."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PcieRate:
     """What a ring gets of PCIe, and why."""
 

@@ -1,10 +1,10 @@
 """Which GPU becomes which rank, and which ranks form which group."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import gcd
 
 from planner.core.errors import InvalidInputError
+from planner.core.frozen import frozen
 from planner.domain.cluster import Gpu
 from planner.domain.topology import Topology
 from planner.hardware.group_links import node_links
@@ -54,7 +54,7 @@ def cuda_visible_devices(gpu_order: Sequence[int]) -> str:
     return ",".join(map(str, gpu_order))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Coordinates:
     """Where one rank stands in each kind of parallelism."""
 
@@ -65,7 +65,7 @@ class Coordinates:
     pipeline: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RankGrid:
     """All ranks of a job by their coordinates, tensor parallelism innermost.
 

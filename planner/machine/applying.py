@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from planner.catalog import records
 from planner.core.errors import InvalidInputError, UnknownNameError
+from planner.core.frozen import frozen
 from planner.core.units import format_bytes, format_fraction
 from planner.domain.cluster import Cluster, Gpu
 from planner.domain.framework import Framework, Uncertainty
@@ -22,7 +23,7 @@ _HOST_OF = "torch"
 """The framework record whose host launches as PyTorch's eager operations do."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Applied:
     """A cluster and a framework with a machine's own figures."""
 

@@ -5,9 +5,10 @@ catalogue's figures stand for it. `planner.machine.reading` reads a file, `plann
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Any
 
+from planner.core.frozen import frozen
 from planner.machine.bounds import Between, Few
 
 KIND = "planner-machine"
@@ -21,7 +22,7 @@ Factor = Annotated[float, Between(0.02, 50)]
 Spread = Annotated[float, Between(0, 10)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Hardware:
     """Which GPUs were measured, and how many of them."""
 
@@ -33,7 +34,7 @@ class Hardware:
     """Of one, where no record has it: of a process's share of the host, where cores stand for GPUs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class GemmPoint:
     """One product of an m x k and a k x n matrix."""
 
@@ -43,7 +44,7 @@ class GemmPoint:
     seconds: Seconds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class GemmCurve:
     """Products in one dtype."""
 
@@ -52,7 +53,7 @@ class GemmCurve:
     points: Annotated[tuple[GemmPoint, ...], Few(2000)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AttentionPoint:
     """Attention of one size, forward and backward."""
 
@@ -63,7 +64,7 @@ class AttentionPoint:
     backward_seconds: Seconds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AttentionCurve:
     """Attention in one dtype with one size of heads."""
 
@@ -73,7 +74,7 @@ class AttentionCurve:
     points: Annotated[tuple[AttentionPoint, ...], Few(2000)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CollectivePoint:
     """One size of message; bytes as nccl-tests counts them: of the largest buffer of a rank."""
 
@@ -81,7 +82,7 @@ class CollectivePoint:
     seconds: Seconds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CollectiveCurve:
     """One collective operation among so many ranks, spread evenly over so many nodes."""
 
@@ -94,7 +95,7 @@ class CollectiveCurve:
     """Seconds that compute beside it loses per second of it: 1 where nothing runs beside it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MeasuredRun:
     """One training run of this machine: what was asked of the planner, and what was measured."""
 
@@ -108,7 +109,7 @@ class MeasuredRun:
     """Where it comes from, such as `trainer log run3.log`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Anchor:
     """What runs say of one kind of work: seconds of this machine over the planner's own estimate."""
 
@@ -118,7 +119,7 @@ class Anchor:
     runs: Annotated[int, Between(1, 2**31)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MemoryAnchor:
     """What a GPU of this machine reserves beyond what the planner says, of the fullest rank."""
 
@@ -128,7 +129,7 @@ class MemoryAnchor:
     runs: Annotated[int, Between(1, 2**31)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Anchors:
     """What the runs say, by kind of work; None where they say nothing of it."""
 
@@ -140,7 +141,7 @@ class Anchors:
     """What is left of the width of a step's range, by how well each run was predicted from the others."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Machine:
     """What one machine.json holds, its kind and version left out."""
 

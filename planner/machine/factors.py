@@ -1,13 +1,14 @@
 """How much longer each kind of work takes on one machine than the planner says, put into what a job is computed from."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from planner.core.frozen import frozen
 from planner.domain.cluster import Cluster
 from planner.domain.framework import Framework, Uncertainty
 from planner.machine.document import Anchors
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Factors:
     """Seconds of this machine over those that are estimated, by kind of work."""
 

@@ -1,9 +1,10 @@
 """Host memory of a node: what is offloaded to it, and the weights while they are read."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from planner.core.frozen import frozen
 from planner.core.term import (
     Amount,
     Term,
@@ -25,7 +26,7 @@ from planner.parallel.activations import mean_block_bytes, offloaded_blocks, sha
 from planner.parallel.frozen_weights import constant_bytes, frozen_bytes, frozen_other_bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class HostMemory:
     """The ledger of one node's host memory, for one layout or a table of them."""
 

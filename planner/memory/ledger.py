@@ -10,10 +10,11 @@ dense parameters over; M those it divides experts over.
 """
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import numpy as np
 
+from planner.core.frozen import frozen
 from planner.core.term import (
     NOTHING,
     Amount,
@@ -50,7 +51,7 @@ from planner.parallel.partition import Stage
 from planner.parallel.pipeline_schedules import in_flight
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Memory:
     """The ledger of one rank, or of a table of layouts."""
 

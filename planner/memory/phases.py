@@ -1,7 +1,6 @@
 """The moments of a training step at which memory may peak, and terms that depend on them."""
 
-from dataclasses import dataclass
-
+from planner.core.frozen import frozen
 from planner.core.term import NOTHING, Column, Expression, Term, choose
 
 PHASES = (
@@ -14,7 +13,7 @@ PHASES = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PhasedTerm:
     """A term of memory as it stands in each phase, in the order of `PHASES`."""
 

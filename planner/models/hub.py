@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from planner.core.errors import (
     did_you_mean,
 )
 from planner.core.files import decode_text
+from planner.core.frozen import frozen
 from planner.models import hub_cache
 from planner.models.architectures import MODEL_TYPES
 from planner.models.hub_cache import CachedConfig
@@ -44,7 +45,7 @@ _WEIGHTS = tuple(
 """Files that transformers loads a model's weights from; an index names the parts of them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ModelSource:
     """A config.json and where it came from."""
 

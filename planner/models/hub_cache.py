@@ -6,10 +6,12 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+
+from planner.core.frozen import frozen
 
 TTL_SECONDS = 24 * 60 * 60
 LARGEST_ENTRY_BYTES = 2**23
@@ -19,7 +21,7 @@ MOST_ENTRIES = 256
 _FORMAT = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CachedConfig:
     """One repository at one revision: its config.json, or the model it was made from."""
 

@@ -7,12 +7,13 @@ tuners/lora/layer.py; bitsandbytes 0.49 autograd/_functions.py.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 
 import numpy as np
 
 from planner.core.errors import InvalidInputError, UnsupportedError, did_you_mean
+from planner.core.frozen import frozen
 from planner.core.remembered import remembered
 from planner.core.term import Amount, Truth
 from planner.domain.job import HALF_BYTES, Job
@@ -32,7 +33,7 @@ ALL_LINEAR = "all-linear"
 _INT8 = 8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Tensor:
     """Equal tensors that the optimizer steps."""
 

@@ -1,10 +1,10 @@
 """A recipe's wish for adapters -> the adapters of a job, with every gap filled."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from planner.catalog import records
 from planner.core.errors import InvalidInputError
+from planner.core.frozen import frozen
 from planner.domain.job import Lora
 from planner.domain.model import Model
 from planner.parallel import adapters
@@ -20,7 +20,7 @@ _EXPERTS_STAY = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LoraWish:
     """Adapters beside frozen weights, in PEFT's words; None for what was left open."""
 

@@ -5,12 +5,12 @@ shards; m micro-batches of a step; v virtual stages per rank.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
 
 import numpy as np
 
+from planner.core.frozen import frozen
 from planner.core.remembered import remembered
 from planner.core.term import Amount, Column
 from planner.domain.job import Job
@@ -19,7 +19,7 @@ from planner.domain.strategy import ALL_LAYERS, Strategy, Whole
 from planner.parallel.pipeline_schedules import in_flight, last_stage, splits_backward, waiting
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Stage:
     """One pipeline stage of a layout, or of every layout of a table."""
 
@@ -200,7 +200,7 @@ def expert_shards(s: Strategy) -> Amount:
     return np.maximum(1, dense_shards(s) * s.tensor_parallel_size / holders)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Trunk:
     """What decides how layers are dealt to stages."""
 

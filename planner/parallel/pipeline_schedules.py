@@ -4,11 +4,11 @@ Notation: p stages, i the stage's index; m micro-batches; v chunks of layers on 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
 
+from planner.core.frozen import frozen
 from planner.core.remembered import remembered
 from planner.core.term import Amount, Column, Truth
 from planner.domain.strategy import PipelineSchedule, Strategy, Whole
@@ -18,7 +18,7 @@ from planner.parallel.schedule_orders import Operation, Shape
 MOST_CHUNKS = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MicroBatchSeconds:
     """How long a micro-batch takes through all stages."""
 
@@ -33,7 +33,7 @@ def _none(_s: Strategy, index: Amount) -> Amount:
     return 0.0 * index
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Schedule:
     """A pipeline schedule; what frameworks call it is in their records' capabilities."""
 

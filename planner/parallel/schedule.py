@@ -6,11 +6,11 @@ forward before it in the model, a backward for the backward behind it, the last 
 
 from collections import deque
 from collections.abc import Generator, Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from planner.core.errors import InvalidInputError
+from planner.core.frozen import frozen
 from planner.core.term import Column
 from planner.domain.strategy import PipelineSchedule, nearest_multiples
 from planner.parallel.pipeline_schedules import SCHEDULES, Schedule
@@ -24,7 +24,7 @@ _LIKE = 1 + 1e-9
 """Sums of the same layers in another order differ by less."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class StageSeconds:
     """How long a stage takes for one micro-batch, all its chunks together."""
 
@@ -35,7 +35,7 @@ class StageSeconds:
     """The part of backward that can be put off: the weight gradients."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Span:
     """When a stage ran an operation."""
 
@@ -45,7 +45,7 @@ class Span:
     end_seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Timeline:
     """All operations of a step, and what follows from them."""
 

@@ -6,10 +6,11 @@ a forward, a backward, and the weight gradients where the schedule puts them off
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from itertools import chain, count
+
+from planner.core.frozen import frozen
 
 
 class Kind(StrEnum):
@@ -22,7 +23,7 @@ class Kind(StrEnum):
     """Gradients of the weights, which no other stage waits for."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Operation:
     """One thing that a stage does: the pass of a micro-batch through one of its chunks."""
 
@@ -31,7 +32,7 @@ class Operation:
     chunk: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Shape:
     """The numbers that an order depends on."""
 

@@ -1,10 +1,10 @@
 """Two plans side by side: rows of what was asked, laid out and estimated, each with its difference."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 
 from planner.advice.alternatives import memory_difference
 from planner.advice.plan import Plan
+from planner.core.frozen import frozen
 from planner.core.term import Term
 from planner.core.units import (
     format_bytes,
@@ -26,7 +26,7 @@ from planner.search.training_run import training_run
 _ALIKE = ("as fast", "as much memory")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ComparedRow:
     """One line: what it is of, both values, and the second's difference in words."""
 
@@ -42,7 +42,7 @@ class ComparedRow:
         return self.one != self.other and self.difference not in _ALIKE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ComparedGroup:
     """Rows that belong together."""
 

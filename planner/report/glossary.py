@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from inspect import cleandoc
 
@@ -12,6 +11,7 @@ from planner.catalog.symptoms import symptoms
 from planner.configs import rules as configs
 from planner.core.documented import documentation
 from planner.core.errors import UnknownNameError, did_you_mean
+from planner.core.frozen import frozen
 from planner.doctor.messages import match_message
 from planner.doctor.scripts import RULES as SCRIPT_RULES
 from planner.doctor.timing_rules import RULES as TIMING_RULES
@@ -37,7 +37,7 @@ _LONGEST_MESSAGE = 10_000
 _HEADING = re.compile(r"([A-Z]\w+(?: out)?): ")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Code:
     """A rule, a limit of layouts, or a finding (of a topology, a machine, a check), with its documentation."""
 
@@ -47,7 +47,7 @@ class Code:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Paragraph:
     """A paragraph of a documentation, on one line."""
 

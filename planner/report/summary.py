@@ -1,9 +1,9 @@
 """Plan -> its answer at a glance: a title, what was planned, a verdict and four figures."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 
+from planner.core.frozen import frozen
 from planner.core.units import (
     format_bytes,
     format_count,
@@ -32,7 +32,7 @@ class Verdict(StrEnum):
     DOES_NOT_FIT = "does not fit"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Tile:
     """One figure, what more it says, and how far it is to be trusted."""
 

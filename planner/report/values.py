@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 from textwrap import fill
+
+from planner.core.frozen import frozen
 
 Emphasis = Callable[[str], str]
 """How a terminal shows text in bold, or the identity."""
@@ -19,7 +20,7 @@ NARROWEST = 40
 """What every text can be folded to; a narrower terminal folds it itself."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Terminal:
     """What a text is shown on."""
 
@@ -45,7 +46,7 @@ class Terminal:
         return folded.replace(_UNBROKEN, " ")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Figure:
     """One line of the totals: what it is of, the amount, and what more there is to say."""
 
@@ -60,7 +61,7 @@ class Figure:
         return f"{self.amount} {self.rest}".strip()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Heading:
     """The head of a column."""
 
@@ -72,7 +73,7 @@ class Heading:
     """Whether the column is left out where the table is too wide for the terminal."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ReportRow:
     """One row of a table, a cell for each heading."""
 
@@ -80,7 +81,7 @@ class ReportRow:
     is_chosen: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ReportTable:
     """Rows under headings, under a title."""
 

@@ -1,12 +1,13 @@
 """The cluster part of a request: its wire schema, and its way to a Cluster."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from planner.catalog import records
 from planner.core.errors import InvalidInputError
+from planner.core.frozen import frozen
 from planner.domain.cluster import Cluster, Gpu, Instance, Link
 from planner.domain.topology import LARGEST_TEXT, Topology
 from planner.hardware import group_links, mixed_gpus, placement
@@ -73,7 +74,7 @@ _LARGEST_SOLD = 16
 """GPUs of a node: DGX-2, a2-megagpu-16g."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ResolvedCluster:
     """A cluster with every name looked up and every gap filled."""
 

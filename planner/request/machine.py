@@ -1,9 +1,9 @@
 """The machine of a request: whose GPUs are meant where it names none, and what its file holds of them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from planner.core.frozen import frozen
 from planner.domain.cluster import Cluster, Gpu, Provenance
 from planner.domain.framework import Framework
 from planner.hardware.named_links import BETWEEN, INSIDE
@@ -18,7 +18,7 @@ _NAMES_GPUS = frozenset({"gpu", "instance", "topology"})
 _SIZES = ("gpus_per_node", "nodes")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MachineUse:
     """What of an estimate is a machine's own."""
 
@@ -28,7 +28,7 @@ class MachineUse:
     from_catalogue: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class OnMachine:
     """A cluster and a framework, with a machine's figures where the request has one."""
 

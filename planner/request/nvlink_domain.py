@@ -1,10 +1,11 @@
 """Which GPUs NVLink joins beyond a node: from the request, the instance, the probe or the GPU's record."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from planner.catalog import records
 from planner.catalog.interconnect import interconnect
 from planner.core.errors import InvalidInputError
+from planner.core.frozen import frozen
 from planner.domain.cluster import Gpu, Instance, Link
 from planner.domain.strategy import nearest_multiples
 from planner.domain.topology import NO_FABRIC_CLUSTER, Topology
@@ -14,7 +15,7 @@ from planner.hardware.named_links import link_inside, rack_record
 FIELD = "cluster.nvlink_domain_gpus"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NvlinkDomain:
     """The GPUs that NVLink joins, of several nodes together, and what they see of each other."""
 

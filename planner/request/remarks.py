@@ -1,9 +1,11 @@
 """What the reader of an answer must be told of a request: what was taken, and what changes nothing."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from planner.core.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Assumption:
     """Something the user did not say and the planner took; said first, with what changes it."""
 
@@ -11,7 +13,7 @@ class Assumption:
     field: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Remarks:
     """What the reader of the answer must be told, in the order in which it was found."""
 

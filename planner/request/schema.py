@@ -5,7 +5,7 @@ the nearest known one.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
@@ -14,6 +14,7 @@ from planner.core.errors import (
     InvalidInputError,
     InvalidRequestError,
 )
+from planner.core.frozen import frozen
 from planner.domain.job import Job
 from planner.domain.model import Model
 from planner.parallel.lora import find_lora
@@ -78,7 +79,7 @@ _SECTIONS: Mapping[str, type[BaseModel]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Resolved:
     """A request with every name looked up and every gap filled."""
 

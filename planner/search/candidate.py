@@ -1,9 +1,8 @@
 """A layout with its estimates."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from planner.core.frozen import frozen
 from planner.core.term import Column, Truth, pick
 from planner.domain.job import Job
 from planner.domain.strategy import Layout, Table, num_rows
@@ -18,7 +17,7 @@ TensorAuto/OpenTau#273: 7.0, 6.2, 4.9 samples/s as the reserved share passes 91,
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Candidate:
     """One layout, estimated."""
 
@@ -31,7 +30,7 @@ class Candidate:
     """Whether it fits with room to spare."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Ledgers:
     """Both ledgers of a table of layouts; only what fits is timed."""
 

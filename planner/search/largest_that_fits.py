@@ -4,12 +4,13 @@ Every answer is found by estimating, never by a formula of its own.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from planner.core.errors import Remedy
+from planner.core.frozen import frozen
 from planner.core.term import Column
 from planner.core.units import format_bytes, format_seconds, format_sequences
 from planner.domain.cluster import Cluster, Link
@@ -38,7 +39,7 @@ _SMALLEST: PinnedFields = {
 """What layouts have in common among which the smallest is found."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Change:
     """One change to a job or its layout, and what becomes of the estimate."""
 

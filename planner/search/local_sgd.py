@@ -3,11 +3,12 @@
 Notation: K optimizer steps between averages; T_K = a + b / K seconds a step, for K > 1.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Self
 
 import numpy as np
 
+from planner.core.frozen import frozen
 from planner.domain.job import Job
 from planner.domain.strategy import Layout, vary
 from planner.step_time.ledger import estimate_step_time
@@ -23,7 +24,7 @@ FEWEST_AVERAGES = 50
 K = 16 and lost 1.7 % of their F1; those of 4,000 had 15 and lost 4.1 %."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LocalSgd:
     """What a step takes, by the interval between averages."""
 

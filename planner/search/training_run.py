@@ -1,8 +1,8 @@
 """A whole training run: steps, time, GPU-hours and what a cloud asks for them."""
 
 import math
-from dataclasses import dataclass
 
+from planner.core.frozen import frozen
 from planner.core.term import Term, bytes_each, count, rate, seconds
 from planner.domain.job import Job
 from planner.step_time.ledger import StepTime
@@ -10,7 +10,7 @@ from planner.step_time.ledger import StepTime
 HOUR_SECONDS = 3600
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TrainingRun:
     """What a number of tokens, without padding, takes with one layout."""
 

@@ -4,11 +4,10 @@ Notation: A gradient accumulation steps; F, Bw forward and backward seconds of a
 slowest stage.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from planner.collectives import operations
+from planner.core.frozen import frozen
 from planner.core.term import Amount, Term, plain, ranks, rate, seconds, size
 from planner.domain.cluster import Group
 from planner.domain.job import Job
@@ -20,7 +19,7 @@ from planner.step_time import communication
 from planner.step_time.terms import StepTerm
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class OverlappedExchange:
     """A collective of data parallelism that runs beside the compute, as far as it can."""
 

@@ -9,11 +9,11 @@ and backward seconds of a micro-batch on the slowest stage.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
 
+from planner.core.frozen import frozen
 from planner.core.term import (
     Amount,
     RowTerms,
@@ -46,7 +46,7 @@ from planner.step_time.micro_batch import (
 from planner.step_time.terms import StepTerm
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class StepTime:
     """The ledger of one step, or of a table of layouts."""
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from planner.core.errors import (
@@ -11,6 +11,7 @@ from planner.core.errors import (
     ModelNotFoundError,
     NothingFitsError,
 )
+from planner.core.frozen import frozen
 
 UNRESOLVED = tuple(
     kind.__name__ for kind in (ModelNotFoundError, ModelAccessError, HubUnreachableError)
@@ -18,7 +19,7 @@ UNRESOLVED = tuple(
 """Kinds of errors of models that could not be resolved."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Point:
     """What of a plan decides, and what it is called."""
 
@@ -34,7 +35,7 @@ class Point:
     tokens_per_second: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Outcome:
     """All plans of a sweep."""
 
@@ -45,7 +46,7 @@ class Outcome:
     """Models that could not be resolved, in the order of the file."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Frontier:
     """Plans of which none is beaten in both of two amounts, the least of the first in front."""
 
@@ -69,7 +70,7 @@ def outcome(rows: Iterable[Mapping[str, Any]]) -> Outcome:
     found = _Collected()
     for row in rows:
         if row["ok"]:
-            found.points.append(Point(**{name: row[name] for name in Point.__slots__}))
+            found.points.append(Point(**{each.name: row[each.name] for each in fields(Point)}))
         else:
             kind = row["error"]["type"]
             found.refused[kind] += 1

@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import chain, product
 from math import prod
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from planner.core.errors import InvalidInputError, PlannerError, did_you_mean
 from planner.core.files import decode_text, read_limited
+from planner.core.frozen import frozen
 from planner.core.strict_json import parse_json
 from planner.request.schema import parse_request
 
@@ -36,7 +36,7 @@ Fields = Mapping[str, Any]
 """Values by their path in a request, such as cluster.nodes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Sweep:
     """Requests, in an order that only the file decides: the last axis turns fastest, then the list."""
 

@@ -1,11 +1,11 @@
 """A job and its layouts -> which of them a target can write as files, and why not the others."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
 
+from planner.core.frozen import frozen
 from planner.core.term import Column, pick
 from planner.domain.breach import Breach
 from planner.domain.job import Job
@@ -49,7 +49,7 @@ _BY_FRAMEWORK: Mapping[str, tuple[str, ...]] = MappingProxyType(
 __all__ = ["JUDGES", "Launch", "is_writable", "launch", "refusals", "targets_of"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Launch:
     """Which targets write a layout."""
 

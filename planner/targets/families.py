@@ -1,14 +1,15 @@
 """Models that a script can divide over GPUs by hand: what transformers calls their parts."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
 from typing import Any
 
+from planner.core.frozen import frozen
 from planner.domain.job import Job
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Family:
     """Model types whose modules have the same names and the same order.
 

@@ -1,13 +1,13 @@
 """What Megatron-LM's pretrain_gpt.py cannot run, and models that have no arguments there."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from planner.catalog import records
+from planner.core.frozen import frozen
 from planner.domain.breach import Breach
 from planner.domain.job import Job
 from planner.domain.strategy import ZERO_1, Offload, Strategy
@@ -30,7 +30,7 @@ _TENSOR_CORE_CHANNELS, _TENSOR_CORE_TOKENS = 16, 8
 _WIDTHS = ("n_embd", "hidden_size", "n_inner", "intermediate_size", "moe_intermediate_size")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Mixture:
     """What config.json of a mixture of experts calls their number and their width."""
 

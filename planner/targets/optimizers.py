@@ -1,11 +1,12 @@
 """Optimizers that the scripts step: which class, with what, and over what it cannot."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 
 import numpy as np
 
+from planner.core.frozen import frozen
 from planner.domain.breach import Breach
 from planner.domain.job import Job
 from planner.domain.optimizer import ADAMW
@@ -13,7 +14,7 @@ from planner.domain.strategy import ZERO_1, Strategy
 from planner.targets.base import refusal
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Written:
     """What a script writes for an optimizer."""
 

@@ -1,10 +1,9 @@
 """What was planned and what a log measured -> a verdict: as planned, or by how much not."""
 
-from dataclasses import dataclass
-
 from planner.calibrate.logs.layout import measured_run
 from planner.calibrate.logs.reading import Reading
 from planner.core.errors import InvalidInputError
+from planner.core.frozen import frozen
 from planner.core.units import format_percent, format_steps
 from planner.doctor.memory_numbers import compare_with_plan, read_numbers
 from planner.machine.document import MeasuredRun
@@ -21,7 +20,7 @@ _RANK_0 = ("the planner's script", "DeepSpeed", "torchtitan", "nanotron")
 """Logs that tell rank 0's memory, which is of the first stage."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Check:
     """One amount of the run beside the plan's."""
 
@@ -36,7 +35,7 @@ class Check:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Verdict:
     """Whether a run came as planned."""
 

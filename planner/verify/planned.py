@@ -3,13 +3,13 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from planner.calibrate.logs.plans import request_of_plan
 from planner.calibrate.logs.text import shown
 from planner.core.errors import InvalidInputError
+from planner.core.frozen import frozen
 
 LARGEST_PLAN = 2**25
 """Bytes of a plan.json that are read."""
@@ -17,7 +17,7 @@ _LARGEST = 1e18
 """Of any amount of a plan."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Range:
     """What an amount is planned to be."""
 
@@ -26,7 +26,7 @@ class Range:
     high: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Planned:
     """What a plan says of its run."""
 

@@ -1,12 +1,12 @@
 """Why a run was not as planned, and what to try: by a trace where there is one, else by the plan's own doubt."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from planner import answers
 from planner.calibrate.logs.kineto import Busy
 from planner.core.errors import PlannerError
+from planner.core.frozen import frozen
 from planner.core.units import format_bytes, format_fraction, format_seconds
 from planner.request.schema import parse_request
 from planner.step_time.doubt import Cause
@@ -42,7 +42,7 @@ _COMPUTED = (StepTerm.FORWARD, StepTerm.BACKWARD, StepTerm.OPTIMIZER)
 _SHOWN, _MOST = 3, 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Part:
     """One kind of work in a traced step, in seconds."""
 
@@ -53,7 +53,7 @@ class Part:
     """What to try where it takes longer."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Reason:
     """One thing that explains a difference."""
 

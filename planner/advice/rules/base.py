@@ -8,6 +8,7 @@ from typing import Self
 import numpy as np
 
 from planner.core.documented import documentation, shown_name
+from planner.core.frozen import frozen
 from planner.core.term import Column
 from planner.domain.cluster import Link
 from planner.domain.dimensions import DIMENSIONS
@@ -27,7 +28,7 @@ class Severity(StrEnum):
     """What an expert would say."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class OtherNetwork:
     """What becomes of a plan on a network that nodes of its GPU are sold with too."""
 
@@ -38,7 +39,7 @@ class OtherNetwork:
     """What was chosen here, there."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class OtherFramework:
     """What becomes of a job in a framework that can what the job's own cannot."""
 
@@ -53,7 +54,7 @@ ONE_PER_SEQUENCE = "one GPU for each sequence"
 """Which of a cluster's GPUs a layout is on, where not on all."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Situation:
     """What a rule judges: a job, one of its layouts, and what the search knows of the rest."""
 
@@ -117,7 +118,7 @@ def is_roomy(job: Job, reserved_bytes: float) -> bool:
     return reserved_bytes / job.usable_bytes <= COMFORTABLE_FRACTION
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Finding:
     """A rule that fired, with its reason in numbers."""
 
@@ -127,7 +128,7 @@ class Finding:
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Preference:
     """What a branch of the decision tree admits: ZeRO stages, and techniques beside them."""
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from planner.calibrate.logs.steps import LARGEST_MEMORY, LONGEST_STEP, StepLog, number
 from planner.calibrate.logs.text import shown
+from planner.core.frozen import frozen
 
 NAME = "a profiler's trace"
 _ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
@@ -33,7 +34,7 @@ class Busy:
     seconds_by_stream: Mapping[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Event:
     name: str
     category: str

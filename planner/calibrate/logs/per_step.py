@@ -1,8 +1,9 @@
 """How much a log says that one step trains on, beside its configuration -> whether the layout says the same."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
+
+from planner.core.frozen import frozen
 
 Of = Literal["sequences", "tokens", "either", "tokens of a rank"]
 
@@ -10,7 +11,7 @@ _MOST_APART = 0.4
 """Of an amount; what is known no better says nothing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PerStep:
     """One amount that a log says of every step."""
 

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from planner.calibrate.logs.text import LogText, read_bytes, shown, text_of, unp
 from planner.calibrate.logs.torchtitan import TORCHTITAN
 from planner.calibrate.logs.trainer import TRAINER, TRAINER_STATE
 from planner.core.errors import InvalidInputError
+from planner.core.frozen import frozen
 from planner.machine.document import CollectiveCurve
 
 RECOGNISERS = (
@@ -47,7 +47,7 @@ _LOSS = re.compile(
 """As every framework prints it; the train_loss that ends a Trainer's log is a mean over the run."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Reading:
     """What one log says."""
 

@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any, Literal
 
 from planner.calibrate.logs.per_step import PerStep
+from planner.core.frozen import frozen
 from planner.core.units import format_percent, format_steps
 
 Unit = Literal["seconds", "tokens/s", "tokens/s per GPU", "samples/s"]
@@ -200,7 +201,7 @@ class StepLog:
             self.understood.add(line)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Facts:
     """Where a log says its layout: a pattern of name and value, and which field each name is."""
 
@@ -223,7 +224,7 @@ class Facts:
                 log.say(path, read(match["value"]), line)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LineFormat:
     """A framework's log: a line per step, facts of the layout, lines of memory."""
 
@@ -282,7 +283,7 @@ class LineFormat:
             log.memory(line, **{name: -1.0 if amount is None else amount * self.memory_unit})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Steady:
     """The steps of a run after its warm-up."""
 

@@ -3,12 +3,12 @@
 import gzip
 import re
 import zlib
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 
 from planner.core.errors import InvalidInputError
 from planner.core.files import decode_log
+from planner.core.frozen import frozen
 
 LARGEST_LOG = 2**27
 """Bytes that are read of a log, unpacked; of a longer one the rest is left out, and said."""
@@ -19,7 +19,7 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\
 _UNPRINTED = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LogText:
     """What a log file holds."""
 

@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from planner.core.errors import InvalidInputError
+from planner.core.frozen import frozen
 from planner.domain.model import Linear, Model
 
 DTYPES = ("bf16", "fp16", "tf32", "fp32")
@@ -21,7 +22,7 @@ LARGEST_MESSAGE_BYTES = 2**28
 FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT = "forward", "input gradient", "weight gradient"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Matmul:
     """C[m, n] = A[m, k] B[k, n], with the operands laid out as that pass of a linear has them."""
 
@@ -37,7 +38,7 @@ class Matmul:
         return 2.0 * self.m * self.n * self.k
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AttentionShape:
     """Scaled dot-product attention of one micro-batch on one rank."""
 
@@ -49,7 +50,7 @@ class AttentionShape:
     sequence_length: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Tasks:
     """Everything that one run of the program measures."""
 

@@ -6,9 +6,10 @@ from typing import Literal, TypeAlias
 
 from planner.configs.found import Setting, Setup
 from planner.core.documented import documentation, shown_name
+from planner.core.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Edit:
     """A change of one line that mends it."""
 
@@ -18,7 +19,7 @@ class Edit:
     """As the file's own language writes it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Fault:
     """Something that is wrong, at a setting."""
 

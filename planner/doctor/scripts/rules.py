@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from planner.core.documented import documentation, shown_name, what_to_do_instead
+from planner.core.frozen import frozen
 from planner.doctor.scripts import (
     accelerate_rules,
     collective_rules,
@@ -73,7 +74,7 @@ RULES: tuple[ScriptRule, ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Fault:
     """One thing that is wrong with a script, and where."""
 

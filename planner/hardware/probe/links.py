@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
+from planner.core.frozen import frozen
 from planner.domain.topology import Topology, TopologyFinding
 from planner.hardware.probe.machine import ProbedGpu
 from planner.hardware.probe.session import Session, as_text
@@ -23,7 +23,7 @@ _PCIE = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 _BUS_ID = re.compile(r"([0-9a-f]{1,8}):([0-9a-f]{1,2}):([0-9a-f]{1,2})\.([0-7])$", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NvLink:
     """One active link of a GPU."""
 
@@ -32,7 +32,7 @@ class NvLink:
     remote_bus_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class OpenGpu:
     """An open GPU with what its connections are worked out from."""
 

@@ -1,15 +1,16 @@
 """What a probe finds: the GPUs that can be used, and how they are connected."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
+from planner.core.frozen import frozen
 from planner.domain.topology import Pair, Topology, TopologyFinding
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MigInstance:
     """One slice of a GPU that has been split."""
 
@@ -17,7 +18,7 @@ class MigInstance:
     memory_bytes: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ProbedGpu:
     """One GPU as the driver describes it; None and an empty text mean that it did not say."""
 
@@ -39,7 +40,7 @@ class ProbedGpu:
     power_limit_watts: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Machine:
     """The usable GPUs of one machine; GPU i of `topology` is `gpus[i]`."""
 

@@ -1,14 +1,16 @@
 """An open NVML: every call may fail alone, and none of them may spoil the others."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from planner.core.frozen import frozen
 
 NO_PERMISSION = 4
 LOST = frozenset({15, 16})
 """GPU_IS_LOST and RESET_REQUIRED."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Failure:
     """One call that NVML refused."""
 
@@ -17,7 +19,7 @@ class Failure:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Session:
     """NVML's bindings between nvmlInit and nvmlShutdown."""
 

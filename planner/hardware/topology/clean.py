@@ -1,7 +1,8 @@
 """A paste -> its lines, without what terminals, editors and issue forms leave in them."""
 
 import re
-from dataclasses import dataclass
+
+from planner.core.frozen import frozen
 
 _ESCAPES = re.compile(
     r"(?:\x1b|\^\[|\\e|\\033|\\x1b|\\u001b)\[[0-9;?]*[A-Za-z]"  # as bytes, or as tools spell ESC
@@ -21,7 +22,7 @@ _CHARACTERS = (
 """Control characters vanish; wide spaces and the bars of tables become spaces."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Line:
     """One line of a paste and its words."""
 

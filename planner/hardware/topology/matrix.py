@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
+from planner.core.frozen import frozen
 from planner.domain.topology import MOST_LINKS, Nic, Pair, Topology, TopologyFinding
 from planner.hardware.topology.refusal import refusal
 from planner.hardware.topology.table import MatrixRow, MatrixTable
@@ -15,7 +15,7 @@ _CLASSES = {"PIX": "PIX", "PXB": "PXB", "PHB": "PHB", "NODE": "NODE", "SYS": "SY
 _FIRST_NODE = re.compile(r"([0-9]{1,4})(?:$|[-,])")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MatrixText:
     """A matrix as it was printed: what was there of it, and what was not."""
 

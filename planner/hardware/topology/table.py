@@ -5,8 +5,8 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
+from planner.core.frozen import frozen
 from planner.domain.topology import MOST_GPUS
 from planner.hardware.topology.clean import Line
 from planner.hardware.topology.refusal import refusal
@@ -23,7 +23,7 @@ _ALIGNED = 3
 """Characters between a cell and the start of its column: `X` is centred, tabs were expanded."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MatrixColumn:
     """A column's name and where in the header line it starts."""
 
@@ -31,7 +31,7 @@ class MatrixColumn:
     start: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MatrixRow:
     """The cells of one row as they stand; None where one was blank, fewer where it was cut."""
 
@@ -41,7 +41,7 @@ class MatrixRow:
     """What follows the square: affinities, with the blank ones where tabs or positions show them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MatrixTable:
     """A square table: `num_gpus` columns of GPUs, then columns of adapters, then affinities."""
 

@@ -1,8 +1,9 @@
 """BART and its like (mbart, pegasus): an encoder and a decoder of bert's layers, one word table."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from planner.core.frozen import frozen
 from planner.domain.model import Attention, Linear, Model, Part
 from planner.models.architectures import encoders, kept
 from planner.models.architectures.config import Config
@@ -12,7 +13,7 @@ NAMES = encoders.Names(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Family:
     """How a family differs from BART."""
 
@@ -22,7 +23,7 @@ class _Family:
     has_final_norm: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Defaults:
     """What transformers takes where the config has no size."""
 

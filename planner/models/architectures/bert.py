@@ -1,9 +1,10 @@
 """BERT and its like: learned positions, post-norm blocks, tied masked-LM head or pooler."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from planner.core.errors import InvalidInputError
+from planner.core.frozen import frozen
 from planner.domain.model import Attention, Linear, Model, Part
 from planner.models.architectures import encoders, kept
 from planner.models.architectures.config import Config
@@ -21,7 +22,7 @@ NAMES = encoders.Names(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Family:
     """How a family differs from BERT; the numbers are transformers' defaults."""
 

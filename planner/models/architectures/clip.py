@@ -1,8 +1,8 @@
 """CLIP and SigLIP: a tower of text and a tower of images, compared by one token of each."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from planner.core.frozen import frozen
 from planner.domain.model import Attention, Linear, Model, Part
 from planner.models.architectures import encoders, kept
 from planner.models.architectures.config import Config
@@ -12,7 +12,7 @@ from planner.models.architectures.vit import image_patches, patch_projection
 _NAMES = encoders.Names(output="out_proj", attention_norm="layer_norm1", mlp_norm="layer_norm2")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Family:
     """What transformers takes where the config is silent, and how the towers are built."""
 

@@ -6,10 +6,11 @@ them; mixtures of experts add their own MLP in `planner.models.architectures.exp
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
+from planner.core.frozen import frozen
 from planner.domain.model import Attention, Linear, Model, Part, Share
 from planner.models.architectures import kept
 from planner.models.architectures.config import Config
@@ -26,7 +27,7 @@ Mlp: TypeAlias = Callable[[DecoderFamily, Config, int], Piece]
 """Builds the MLP of a block, for a hidden size."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Stack:
     """Layers of one kind."""
 

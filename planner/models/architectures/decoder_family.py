@@ -1,9 +1,10 @@
 """What the modelling code of a family of decoders fixes, and the config.json's sizes beside it."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
+from planner.core.frozen import frozen
 from planner.domain.model import Attention
 from planner.models.architectures.config import Config
 from planner.models.architectures.norms import Norm
@@ -26,7 +27,7 @@ SPELLINGS: Mapping[str, tuple[str, ...]] = {
 """The names that families give to the same size."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DecoderFamily:
     """What the modelling code of a family fixes."""
 

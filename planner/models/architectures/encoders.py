@@ -5,13 +5,13 @@ that the projections read. So one description serves bert and vit, bart and clip
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from planner.core.frozen import frozen
 from planner.domain.model import Attention, Kept, Linear, Part
 from planner.models.architectures import kept
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Names:
     """What the modelling code calls a layer's matrices and norms."""
 
@@ -25,7 +25,7 @@ class Names:
     mlp_norm: str = "layernorm_after"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Layer:
     """The sizes of a layer, and what its operations drop and bias."""
 

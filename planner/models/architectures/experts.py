@@ -1,10 +1,11 @@
 """Mixtures of experts: decoder families whose MLP is a router over many small MLPs."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from planner.core.errors import InvalidInputError
+from planner.core.frozen import frozen
 from planner.domain.model import Attention, Kept, Linear, Model
 from planner.domain.recompute_modules import MOE, MOE_ACTIVATION, SHARED_EXPERTS
 from planner.models.architectures import kept
@@ -25,7 +26,7 @@ _NUM_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 _PER_TOKEN = ("num_experts_per_tok", "experts_per_token", "top_k")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Routing:
     """What the modelling code of a mixture fixes."""
 

@@ -1,11 +1,12 @@
 """Vision-language models: a text model with a vision tower, one image per sequence."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
 from planner.core.errors import InvalidInputError
+from planner.core.frozen import frozen
 from planner.domain.model import Attention, Linear, Model, Part
 from planner.models.architectures import hybrid, kept
 from planner.models.architectures.config import Config
@@ -17,7 +18,7 @@ Tower: TypeAlias = Callable[[Config, Config, int], tuple[Part, ...]]
 """Builds the parts of a tower from its config, the whole one, and the text's hidden size."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Shape:
     """The sizes of a tower's blocks."""
 

@@ -5,13 +5,14 @@ moe/moe_layer.py and moe/experts.py; core/tensor_parallel/random.py CheckpointWi
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from planner.core.frozen import frozen
 from planner.domain.model import Kept, Linear, Module, Part
 from planner.domain.recompute_modules import LAYER_NORM, MLP
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Piece:
     """Half of a block: attention, or the MLP."""
 

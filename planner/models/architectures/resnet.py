@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from planner.core.errors import InvalidInputError
+from planner.core.frozen import frozen
 from planner.domain.model import Kept, Linear, Model, Part
 from planner.models.architectures import encoders, kept
 from planner.models.architectures.config import Config
@@ -12,7 +13,7 @@ _REDUCTION = 4
 """A bottleneck works on a quarter of its output's channels."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Convolution:
     """A convolution without bias, and the batch norm after it."""
 

@@ -2,9 +2,10 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
+from planner.core.frozen import frozen
 from planner.domain.model import Model
 from planner.models.architectures.config import Config
 from planner.models.architectures.decoder import Mixer, Stack, assemble
@@ -19,7 +20,7 @@ _FULL, _SHARED = "full", "shared"
 _LETTERS = {"F": _FULL, "S": _SHARED}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Defaults:
     """What transformers takes where a config.json says nothing."""
 

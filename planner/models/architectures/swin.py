@@ -1,8 +1,7 @@
 """Swin: four stages of windowed attention, each with half the resolution and twice the channels."""
 
-from dataclasses import dataclass
-
 from planner.core.errors import InvalidInputError
+from planner.core.frozen import frozen
 from planner.domain.model import Attention, Linear, Model, Part
 from planner.models.architectures import encoders, kept
 from planner.models.architectures.config import Config
@@ -10,7 +9,7 @@ from planner.models.architectures.fields import labels, pair, ratio, sizes
 from planner.models.architectures.vit import image_patches, patch_projection
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Stage:
     """Layers of one resolution."""
 

@@ -1,9 +1,9 @@
 """T5 and its like (mt5): RMSNorm, relative positions, an encoder and a decoder, perhaps a gated MLP."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from planner.core.errors import InvalidInputError
+from planner.core.frozen import frozen
 from planner.domain.model import Attention, Kept, Linear, Model, Part
 from planner.models.architectures import encoders, kept
 from planner.models.architectures.config import Config
@@ -15,7 +15,7 @@ _DEFAULTS: Mapping[str, Mapping[str, int]] = {
 _DEFAULT_MLP = {"t5": "relu", "mt5": "gated-gelu"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Sizes:
     """What encoder and decoder layers share."""
 

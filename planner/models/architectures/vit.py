@@ -1,16 +1,17 @@
 """ViT and its like (deit, dinov2): patches as tokens, pre-norm blocks, a classifier of one token."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from planner.core.errors import InvalidInputError
+from planner.core.frozen import frozen
 from planner.domain.model import Attention, Kept, Linear, Model, Part
 from planner.models.architectures import encoders, kept
 from planner.models.architectures.config import Config
 from planner.models.architectures.fields import labels, pair
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Family:
     """How a family differs from ViT."""
 

@@ -1,18 +1,18 @@
 """What a limit is: a reason why a layout cannot run, or why the search does not propose it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from planner.core.documented import documentation, shown_name
+from planner.core.frozen import frozen
 from planner.core.term import Truth
 from planner.domain.breach import Breach
 from planner.domain.job import Job
 from planner.domain.strategy import Strategy, Whole
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Limit:
     """A code and the function that judges layouts; the function's docstring is the documentation."""
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from planner.advice.plan import make_plan
-from planner.cli import cli
+from planner.cli import cli, prepare_process
 from planner.domain.job import Job
 from planner.domain.strategy import Table, num_rows, rows
 from planner.memory.ledger import Memory, estimate_memory
@@ -200,7 +200,8 @@ def bare_figures() -> None:
 
 
 def main() -> None:
-    """Print the figures."""
+    """Print the figures, of a process that is prepared as the command's is."""
+    prepare_process()
     bare_figures()
     plan, torch = median_seconds(process(PLAN)), median_seconds(process(TORCH), runs=3)
     imports, warm = median_seconds(process(IMPORTS)), median_seconds(plan_in_process)

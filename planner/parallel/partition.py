@@ -58,6 +58,7 @@ def stage(job: Job, s: Strategy, index: Amount) -> Stage:
     )
 
 
+@remembered(2)
 def recomputed_share(job: Job, s: Strategy, num_blocks: Amount | None = None) -> Amount:
     """Return which share of a stage's blocks recompute, where any do.
 

@@ -1,15 +1,18 @@
 """The model part of a request, a name or a config.json no deeper than models have, and its way to a Model."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import AfterValidator
 
+from planner.core.remembered import remembered
 from planner.domain.model import Model
 from planner.models import hub
 from planner.models.architectures import MODEL_TYPES, read_model
 from planner.models.architectures.heads import classifying
+
+_Reader = Callable[[str, Mapping[str, Any]], Model]
 
 _DEEPEST_CONFIG = 64
 """Levels of a config.json; real ones have three or four, and what copies them walks down by recursion."""
@@ -52,19 +55,18 @@ def load_model(
         model = _read(name, _for_task(wanted, task), may_build=allow_paths)
         return replace(model, is_pretrained=False), ()
     source = hub.find_model(wanted, allow_paths=allow_paths)
-    model = _read(source.name, _for_task(source.config, task), may_build=allow_paths)
+    model = _read(
+        source.name, _for_task(source.config, task), may_build=allow_paths, read=_read_once
+    )
     notes = [source.note] if source.note else []
     if task is None and source.safetensors_parameters not in (None, model.parameters):
         notes.append(
             f"the weights on the Hub hold {source.safetensors_parameters:,} elements,"
             f" the config gives {model.parameters:,} parameters"
         )
-    model = replace(
-        model,
-        is_pretrained=source.is_pretrained,
-        revision=source.revision,
-        folder=source.folder,
-    )
+    found = (source.is_pretrained, source.revision, source.folder)
+    if found != (model.is_pretrained, model.revision, model.folder):
+        model = replace(model, is_pretrained=found[0], revision=found[1], folder=found[2])
     return model, tuple(notes)
 
 
@@ -72,11 +74,17 @@ def _for_task(config: Mapping[str, Any], task: str | None) -> Mapping[str, Any]:
     return config if task is None else classifying(config, task)
 
 
-def _read(name: str, config: Mapping[str, Any], *, may_build: bool) -> Model:
+_read_once = remembered(8)(read_model)
+"""Of the configs that ship, which are the same objects whoever asks, so that what is known of a model stays known."""
+
+
+def _read(
+    name: str, config: Mapping[str, Any], *, may_build: bool, read: _Reader = read_model
+) -> Model:
     """Return the Model of a config, with transformers' help where no reader knows its type."""
     model_type = config.get("model_type")
     if may_build and isinstance(model_type, str) and model_type not in MODEL_TYPES:
         from planner.models.meta import read_with_transformers
 
         return read_with_transformers(name, config)
-    return read_model(name, config)
+    return read(name, config)

@@ -153,6 +153,7 @@ def gathered_again(job: Job, s: Strategy, part: Part) -> Amount:
     return np.where(is_again, sums * _all_gather(job, s), 0.0)
 
 
+@remembered(4)
 def _partial_sums(s: Strategy, part: Part) -> Amount:
     """Return n, how often a pass through a part adds up what tensor-parallel ranks multiplied."""
     rows = [layer for layer in part.linears if layer.cuts_inputs]

@@ -23,5 +23,5 @@ USER 10001
 EXPOSE 8000
 HEALTHCHECK --interval=30s --timeout=5s --start-period=10s \
     CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/healthz', timeout=4)"]
-CMD ["uvicorn", "api.main:app", "--host", "0.0.0.0", "--port", "8000", "--timeout-graceful-shutdown", "8", \
-     "--limit-concurrency", "1000", "--backlog", "256", "--timeout-keep-alive", "5", "--h11-max-incomplete-event-size", "65536"]
+CMD ["uvicorn", "api.main:app", "--host", "0.0.0.0", "--port", "8000", "--http", "api.connections:Connection", \
+     "--timeout-graceful-shutdown", "8", "--limit-concurrency", "1000", "--backlog", "256", "--timeout-keep-alive", "5"]

@@ -1,4 +1,4 @@
-"""Headers that every answer carries, and answers that a client has already."""
+"""Headers that every answer carries, answers that a client has already, and bodies that nobody read."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -32,6 +32,31 @@ class SecurityHeaders:
         if scope.get("method") == "HEAD":
             scope = {**scope, "method": "GET"}
         await self.app(scope, receive, send_with_headers)
+
+
+class Unread:
+    """Closes a connection whose request was answered before its body was read: it may have no end."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on."""
+        headers = Headers(scope=scope) if scope["type"] == "http" else {}
+        is_unread = "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
+
+        async def receive_and_note() -> Message:
+            nonlocal is_unread
+            message = await receive()
+            is_unread &= bool(message.get("more_body", False))
+            return message
+
+        async def send_and_close(message: Message) -> None:
+            if message["type"] == "http.response.start" and is_unread:
+                MutableHeaders(scope=message)["Connection"] = "close"
+            await send(message)
+
+        await self.app(scope, receive_and_note, send_and_close)
 
 
 class KnownAnswers:

@@ -1,6 +1,6 @@
 """The app: REST under /v1, probes, and the pages where there are any.
 
-Run it with `uvicorn api.main:app`.
+Run it with `uvicorn api.main:app --http api.connections:Connection`.
 """
 
 import gc
@@ -16,7 +16,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from api import body, catalog, jobs, logs, operations, planning, questions
 from api.access import Access, admitted
 from api.description import App
-from api.headers import KnownAnswers, SecurityHeaders
+from api.headers import KnownAnswers, SecurityHeaders, Unread
 from api.metrics import Metrics
 from api.problems import install, no_page
 from api.settings import Settings
@@ -58,6 +58,7 @@ def create_app(settings: Settings | None = None) -> App:
     app.add_middleware(GZipMiddleware)
     app.add_middleware(SecurityHeaders)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=settings.trusted_hosts)
+    app.add_middleware(Unread)
     app.add_middleware(logs.Logged, metrics=app.state.metrics)
     install(app, pages.error_page if HAS_PAGES else no_page)
     return app

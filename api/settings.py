@@ -21,6 +21,8 @@ class Settings(BaseSettings):
     """Requests that may wait for a process; one more is answered 429."""
     deadline_seconds: float = Field(default=20.0, gt=0)
     """For an answer, waiting included; then it is 504, and its process is ended."""
+    head_seconds: float = Field(default=10.0, gt=0)
+    """For a client to send a request's headers, from when it connects or begins; then it is left."""
     body_seconds: float = Field(default=10.0, gt=0)
     """For a client to send its body; then it is answered 408."""
     cached_answers: int = Field(default=512, ge=0)

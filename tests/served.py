@@ -80,6 +80,7 @@ def served(hub: str = "", servers: int = 1, **settings: object) -> Iterator[Serv
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "uvicorn", "api.main:app", "--port", str(port)]
+    command += ["--http", "api.connections:Connection"]
     command += ["--timeout-graceful-shutdown", "5", "--workers", str(servers)]
     # Not a pipe: nobody would read it meanwhile, and the service logs every request.
     with (

@@ -40,7 +40,7 @@ PAIR = "        GPU0    GPU1\nGPU0     X      NV12\nGPU1    NV12     X"
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
     """One process that plans, and time enough on a busy machine."""
-    with served(processes=1, deadline_seconds=300, body_seconds=2) as started:
+    with served(processes=1, deadline_seconds=300, body_seconds=2, head_seconds=2) as started:
         wait_until(lambda: started.post(GPT2)[0] == 200)
         yield started
     assert "Traceback" not in started.said
@@ -286,6 +286,41 @@ def test_a_body_that_is_broken_off_leaves_nothing_behind(service: Service) -> No
     with socket.create_connection(("127.0.0.1", service.port), timeout=30) as connection:
         connection.sendall(b"POST /v1/suggest HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n{")
     assert service.get("/healthz")[0] == 200
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "POST /v1/suggest HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked",
+        "POST /v1/suggest HTTP/1.1\r\nhost: x\r\ncontent-length: 9000000\r\ncontent-type: text/plain",
+        "POST /nowhere HTTP/1.1\r\nhost: x\r\ncontent-length: 9000000",
+    ],
+    ids=["too large", "another type", "no route"],
+)
+def test_who_is_answered_before_the_end_of_a_body_can_send_no_more(
+    service: Service, head: str
+) -> None:
+    chunks = (b"4000\r\n" + b" " * 0x4000 + b"\r\n") * 10_000
+    with socket.create_connection(("127.0.0.1", service.port), timeout=30) as connection:
+        connection.sendall(head.encode() + b"\r\n\r\n")
+        with pytest.raises(ConnectionError):
+            connection.sendall(chunks)
+
+
+@pytest.mark.parametrize("asked_before", [b"", b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"])
+@pytest.mark.parametrize("begun", [b"", b"GET /healthz HTTP/1.1\r\n"])
+def test_who_sends_its_headers_too_slowly_is_left(
+    service: Service, asked_before: bytes, begun: bytes
+) -> None:
+    with socket.create_connection(("127.0.0.1", service.port), timeout=30) as connection:
+        connection.sendall(asked_before)
+        answer = b""
+        while asked_before and not answer.endswith(b"}"):
+            answer += connection.recv(65536)
+        connection.sendall(begun)
+        began = time.monotonic()
+        assert connection.recv(65536) == b""
+        assert time.monotonic() - began < 20
 
 
 def test_a_body_of_unknown_fields_lists_twenty_and_holds_nobody_up(service: Service) -> None:

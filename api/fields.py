@@ -18,6 +18,13 @@ _OF_PLANS = {
 }
 """Flags that set a field in a way of their own."""
 _WORDS = ("message", "hint")
+_ROUTES = {
+    **{name: f"GET /v1/{name}" for name in ("gpus", "instances", "links", "models")},
+    "explain": "GET /v1/rules or /v1/terms",
+    "memory": "POST /v1/memory",
+    "suggest": "POST /v1/suggest",
+}
+"""That answer what a command does."""
 
 
 @contextmanager
@@ -37,8 +44,16 @@ def in_fields(names: Mapping[str, str]) -> Iterator[None]:
 
 
 def by_field(text: str) -> str:
-    """Return a message or a hint with the fields of a request for the flags that set them; commands stay."""
-    return _flags().sub(lambda found: _fields().get(found["flag"] or "", found[0]), text)
+    """Return a message or a hint with the fields of a request for the flags that set them, and routes for commands.
+
+    A command with arguments stays as it is.
+    """
+    return _flags().sub(_in_words_of_rest, text)
+
+
+def _in_words_of_rest(found: re.Match[str]) -> str:
+    command = _ROUTES.get(found["command"] or "")
+    return f"`{command}`" if command else _fields().get(found["flag"] or "", found[0])
 
 
 def described_by_field(described: Mapping[str, Any]) -> dict[str, Any]:
@@ -66,6 +81,8 @@ def _fields() -> Mapping[str, str]:
 
 @cache
 def _flags() -> re.Pattern[str]:
-    """Return what finds a flag and the word in capitals that stands for its value, and skips commands."""
+    """Return what finds a flag with the word in capitals that stands for its value, or a command."""
     flags = "|".join(sorted(_fields(), key=len, reverse=True))
-    return re.compile(rf"`[^`]*`|(?P<flag>{flags})(?![\w-])(?: [A-Z]+\b)?")
+    return re.compile(
+        rf"`planner (?P<command>[a-z]+)`|`[^`]*`|(?P<flag>{flags})(?![\w-])(?: [A-Z]+\b)?"
+    )

@@ -163,7 +163,8 @@ def _answer_nobody(_request: Request, _error: Exception) -> Response:
 def _problem(request: Request, error: Exception) -> Problem:
     path = request.url.path
     if isinstance(error, PlannerError):
-        return _planner_problem(path, _status(request, error), error)
+        problem = _planner_problem(path, _status(request, error), error)
+        return _of_path(problem, *request.path_params) if error.field else problem
     if isinstance(error, RequestValidationError):
         return _planner_problem(path, HTTPStatus.UNPROCESSABLE_ENTITY, _invalid(error))
     if isinstance(error, HTTPException):
@@ -172,6 +173,14 @@ def _problem(request: Request, error: Exception) -> Problem:
         return _plain_problem(path, error.status_code, said)
     reason = "this is a fault of the planner; its log says more"
     return _plain_problem(path, HTTPStatus.INTERNAL_SERVER_ERROR, reason)
+
+
+def _of_path(problem: Problem, *names: str) -> Problem:
+    """Return a problem with what a path names, where that has a name: there is no body then."""
+    for field in names:
+        items = [each.model_copy(update={"field": field}) for each in problem.errors]
+        return problem.model_copy(update={"field": field, "errors": items})
+    return problem
 
 
 def _invalid(error: RequestValidationError) -> PlannerError:

@@ -316,6 +316,23 @@ def test_what_is_not_there_is_a_problem(client: TestClient, path: str, status: i
     assert answer.headers["content-type"] == PROBLEM
 
 
+@pytest.mark.parametrize(
+    ("path", "field", "hint"),
+    [
+        ("/v1/gpus/zzz", "name", "`GET /v1/gpus` lists all of them"),
+        ("/v1/links/zzz", "name", "`GET /v1/links` lists all of them"),
+        ("/v1/instances/zzz", "name", "`GET /v1/instances` lists all of them"),
+        ("/v1/rules/zzz", "code", "`GET /v1/rules or /v1/terms` lists all codes and terms"),
+    ],
+)
+def test_an_unknown_name_is_told_where_names_are_listed(
+    client: TestClient, path: str, field: str, hint: str
+) -> None:
+    said = client.get(path).json()
+    assert (said["field"], said["hint"]) == (field, hint)
+    assert [each["field"] for each in said["errors"]] == [field]
+
+
 def test_wrong_method_says_which_is_right(client: TestClient) -> None:
     assert client.get("/v1/suggest").headers["allow"] == "POST"
     assert client.delete("/plan").status_code == 405

@@ -17,6 +17,7 @@ _set: Callable[[object, str, object], None] = object.__setattr__
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 def frozen(cls: type[_Class]) -> type[_Class]:
     """Return a class as a frozen dataclass with slots and keywords alone, as the library's would be."""
+    cls.__doc__ = cls.__doc__ or cls.__name__  # without one, the library works a signature out
     made: Any = dataclass(init=False, repr=False, eq=False, slots=True, kw_only=True)(cls)
     compared = [each.name for each in fields(made) if each.compare]
     # Of one name, attrgetter would return the bare value.

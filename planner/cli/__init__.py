@@ -19,6 +19,7 @@ from planner.core.errors import (
     ModelNotFoundError,
     NothingFitsError,
     PlannerError,
+    problems_of,
 )
 
 _MODULES = {
@@ -142,9 +143,15 @@ def _print_error(error: PlannerError) -> None:
 
 
 def _say_error(error: PlannerError) -> None:
+    """Say all that is wrong with a request, by the flags that it was made of."""
     from planner.report.text import FLAGS
 
-    flag = FLAGS.get(error.field, error.field if error.field.startswith("--") else "")
-    say_folded(f"error: {error.message}{f' ({flag})' if flag else ''}")
-    if error.hint:
-        say_folded(f"hint: {error.hint}")
+    for each in problems_of(error):
+        flag = FLAGS.get(each.field, each.field if each.field.startswith("--") else "")
+        wrong = each.message.removeprefix(f"{each.field}: ")
+        if flag and wrong != each.message:
+            say_folded(f"error: {flag}: {wrong}")
+        else:
+            say_folded(f"error: {each.message}{f' ({flag})' if flag else ''}")
+        if each.hint:
+            say_folded(f"hint: {each.hint}")

@@ -7,12 +7,10 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from planner.cli import wishes
+from planner.cli import typed, wishes
 from planner.cli.numbers import FiniteRange
 from planner.cli.output import say
-from planner.core.errors import InvalidInputError
 from planner.domain.dimensions import DIMENSIONS
-from planner.request.amounts import read_batch, read_hours, read_length, read_precision, read_tokens
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -298,56 +296,22 @@ def build_request(model: str, flags: dict[str, Any]) -> Any:
             *((f"--pin {text}", wishes.read(text, "--pin")) for text in flags.get("pin", ())),
         ]
     )
-    recipe = {**_sizes(flags), **_given(flags, _RECIPE)}
-    recipe |= _run(flags["tokens"], flags["samples"], flags["epochs"])
+    recipe, wrong = typed.read_each(typed.of_recipe(flags))
+    goal, wrong_goals = typed.read_each(typed.of_goal(flags))
+    recipe |= _given(flags, _RECIPE)
     lora = _lora(flags["lora_rank"], flags["lora_targets"])
     if lora:
         recipe["lora"] = lora
-    payload = {"model": model, "cluster": cluster, "recipe": recipe, **_goal(flags)}
+    payload = {"model": model, "cluster": cluster, "recipe": recipe, **goal}
     if machine is not None:
         payload["machine"] = machine
-    return parse_request({**payload, "strategy": strategy} if strategy else payload)
-
-
-def _sizes(flags: dict[str, Any]) -> dict[str, Any]:
-    """Return what is typed with units, or under another name, as the request has it."""
-    sizes: dict[str, Any] = {}
-    if flags["sequence_length"] is not None:
-        sizes["sequence_length"] = read_length(flags["sequence_length"])
-    if flags["global_batch_size"] is not None:
-        sizes |= read_batch(flags["global_batch_size"])
-    if flags["precision"] is not None:
-        sizes["precision"], note = read_precision(flags["precision"])
-        say([note] if note else [])
-    return sizes
-
-
-def _goal(flags: dict[str, Any]) -> dict[str, Any]:
-    """Return what a suggestion is to be best at, and what it is asked about."""
-    goal = {name: flags[name] for name in ("objective", "max_gpus") if flags.get(name) is not None}
-    if flags.get("deadline"):
-        goal["deadline_hours"] = read_hours(flags["deadline"])
-    if flags.get("why"):
-        goal["why"] = wishes.read(flags["why"], "--why")
-    return goal
+    if strategy:
+        payload["strategy"] = strategy
+    return typed.unless_wrong(lambda: parse_request(payload), [*wrong, *wrong_goals])
 
 
 def _given(flags: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     return {name: flags[name] for name in names if flags[name] is not None}
-
-
-def _run(tokens: str | None, samples: int | None, epochs: float | None) -> dict[str, Any]:
-    """Return how long the run is, in the request's words."""
-    if epochs is not None and samples is None:
-        raise InvalidInputError(
-            "--epochs needs the size of the data set", hint="add --samples N", field="--epochs"
-        )
-    found: dict[str, Any] = {}
-    if samples is not None:
-        found["training_samples"] = round(samples * (1.0 if epochs is None else epochs))
-    if tokens is not None:
-        found["training_tokens"] = read_tokens(tokens)
-    return found
 
 
 def _lora(rank: int | None, targets: str | None) -> dict[str, Any]:

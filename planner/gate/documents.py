@@ -11,6 +11,7 @@ from planner.core.errors import (
     InvalidRequestError,
     NothingFitsError,
     PlannerError,
+    Problem,
 )
 from planner.core.files import decode_text, read_limited
 from planner.core.frozen import frozen
@@ -164,6 +165,12 @@ def _planned(file: str, data: dict[str, Any]) -> Document:
 
 def _of_file(error: PlannerError, file: str) -> PlannerError:
     """Return what is wrong with a request, with its file and field: no flag sets what a file says."""
-    kind = InvalidInputError if isinstance(error, InvalidRequestError) else type(error)
+    if isinstance(error, InvalidRequestError):
+        return InvalidRequestError(
+            tuple(
+                Problem(field="FILE", message=f"{one_line(file)}: {each.message}", hint=each.hint)
+                for each in error.problems
+            )
+        )
     place = "" if error.field in error.message else f" ({error.field})"
-    return kind(f"{one_line(file)}: {error.message}{place}", hint=error.hint, field="FILE")
+    return type(error)(f"{one_line(file)}: {error.message}{place}", hint=error.hint, field="FILE")

@@ -700,3 +700,26 @@ def test_every_flag_that_is_offered_makes_the_job_fit_and_takes_what_is_said() -
         assert f"Memory {memory}" in said
         assert f"Time {step}" in said
         assert f"= {batch}" in said
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (
+            "--gpus 0 --nodes 0",
+            "error: --gpus N: must be at least 1, not 0\nerror: --nodes N: must be at least 1, not 0\n",
+        ),
+        (
+            "--gpus 0 --seq-len -1 --epochs 2",
+            (
+                "error: cannot read '-1' as the tokens of a sequence (--seq-len N)\n"
+                "hint: such as 4096, or 128k for 131072\n"
+                "error: --epochs needs the size of the data set (--epochs)\nhint: add --samples N\n"
+                "error: --gpus N: must be at least 1, not 0\n"
+            ),
+        ),
+    ],
+)
+def test_all_that_is_wrong_is_said_at_once_by_flag(typed: str, said: str) -> None:
+    ended = process("suggest", "gpt2", *typed.split())
+    assert (ended.returncode, ended.stdout, ended.stderr) == (2, "", said)

@@ -1,4 +1,4 @@
-"""Connections on which no request comes, or too slowly: closed in time, which uvicorn leaves to a proxy.
+"""Connections of clients that send or read too slowly: closed in time, which uvicorn leaves to a proxy.
 
 `uvicorn api.main:app --http api.connections:Connection`.
 """
@@ -9,13 +9,16 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from api.settings import Settings
 
-_HEAD_SECONDS = Settings().head_seconds
+_SETTINGS = Settings()
 
 
 class Connection(HttpToolsProtocol):
-    """One client's, of uvicorn's own, with a time limit before the body, which has another."""
+    """One client's, of uvicorn's own, with a time limit before the body and one on reading; the app has one on the body."""
 
-    _late: asyncio.TimerHandle | None = None
+    _silent: asyncio.TimerHandle | None = None
+    """Until a request's headers have come."""
+    _unread: asyncio.TimerHandle | None = None
+    """Until the client has read some of what waits for it."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for a request."""
@@ -29,19 +32,32 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Leave the rest to the app."""
-        self._stop_waiting()
+        _stop(self._silent)
         super().on_headers_complete()
+
+    def pause_writing(self) -> None:
+        """Wait until the client reads."""
+        super().pause_writing()
+        _stop(self._unread)
+        # What is closed is written first, which nobody would read.
+        self._unread = self.loop.call_later(_SETTINGS.answer_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Go on, as it reads."""
+        _stop(self._unread)
+        super().resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait for nothing any more."""
-        self._stop_waiting()
+        _stop(self._silent)
+        _stop(self._unread)
         super().connection_lost(exc)
 
     def _wait_for_head(self) -> None:
-        self._stop_waiting()
-        self._late = self.loop.call_later(_HEAD_SECONDS, self.transport.close)
+        _stop(self._silent)
+        self._silent = self.loop.call_later(_SETTINGS.head_seconds, self.transport.close)
 
-    def _stop_waiting(self) -> None:
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
+
+def _stop(timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()

@@ -25,6 +25,8 @@ class Settings(BaseSettings):
     """For a client to send a request's headers, from when it connects or begins; then it is left."""
     body_seconds: float = Field(default=10.0, gt=0)
     """For a client to send its body; then it is answered 408."""
+    answer_seconds: float = Field(default=20.0, gt=0)
+    """For a client to read what waits for it, some 64 kB; then it is left."""
     cached_answers: int = Field(default=512, ge=0)
     """Held to be given again; one of them takes up to some 200 kB."""
     cache_seconds: float = Field(default=10 * _MINUTE, gt=0)

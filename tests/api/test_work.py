@@ -40,7 +40,9 @@ PAIR = "        GPU0    GPU1\nGPU0     X      NV12\nGPU1    NV12     X"
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
     """One process that plans, and time enough on a busy machine."""
-    with served(processes=1, deadline_seconds=300, body_seconds=2, head_seconds=2) as started:
+    with served(
+        processes=1, deadline_seconds=300, body_seconds=2, head_seconds=2, answer_seconds=2
+    ) as started:
         wait_until(lambda: started.post(GPT2)[0] == 200)
         yield started
     assert "Traceback" not in started.said
@@ -321,6 +323,22 @@ def test_who_sends_its_headers_too_slowly_is_left(
         began = time.monotonic()
         assert connection.recv(65536) == b""
         assert time.monotonic() - began < 20
+
+
+def test_who_reads_no_answer_is_left(service: Service) -> None:
+    def is_held(port: int) -> bool:
+        """Whether the service has a socket open to a port: what the kernel alone goes on with is no inode's."""
+        rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        ends = [f"0100007F:{each:04X}" for each in (service.port, port)]
+        return any(row[1:3] == ends and row[9] != "0" for row in rows)
+
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", service.port))
+        port = connection.getsockname()[1]
+        connection.sendall(b"GET /openapi.json HTTP/1.1\r\nhost: x\r\n\r\n" * 60)
+        wait_until(lambda: is_held(port))
+        wait_until(lambda: not is_held(port), seconds=60)
 
 
 def test_a_body_of_unknown_fields_lists_twenty_and_holds_nobody_up(service: Service) -> None:

@@ -6,14 +6,18 @@ the nearest known one.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from pydantic import BaseModel, Field, ValidationError
 
 from planner.core.errors import (
     InvalidInputError,
     InvalidRequestError,
+    PlannerError,
+    UnknownNameError,
+    UnsupportedError,
 )
+from planner.core.errors import problems_of as problems_of_error
 from planner.core.frozen import frozen
 from planner.domain.job import Job
 from planner.domain.model import Model
@@ -79,6 +83,18 @@ _SECTIONS: Mapping[str, type[BaseModel]] = {
 }
 
 
+_NAMES = frozenset(
+    {
+        "cluster.gpu",
+        "cluster.inter_node",
+        "cluster.instance",
+        "cluster.intra_node",
+        "recipe.framework",
+    }
+)
+"""Fields that name a record, and may be left out."""
+
+
 @frozen
 class Resolved:
     """A request with every name looked up and every gap filled."""
@@ -106,7 +122,7 @@ def parse_request(payload: object) -> Request:
 def resolve(
     request: Request, *, allow_paths: bool, weights_dtype: str = "fp32", of_a_run: bool = False
 ) -> Resolved:
-    """Return the Job that a request describes, with what had to be assumed.
+    """Return the Job that a request describes, with what had to be assumed; every unknown name is told at once.
 
     Args:
         request: a parsed request.
@@ -119,6 +135,54 @@ def resolve(
     Raises:
         PlannerError: a name is unknown, what is asked cannot be estimated, or the batch does not split.
     """
+    settings: _Settings = {
+        "allow_paths": allow_paths,
+        "weights_dtype": weights_dtype,
+        "of_a_run": of_a_run,
+    }
+    try:
+        return _resolve(request, **settings)
+    except (InvalidInputError, UnsupportedError) as error:
+        raise _with_other_names(error, request, settings) from None
+
+
+class _Settings(TypedDict):
+    allow_paths: bool
+    weights_dtype: str
+    of_a_run: bool
+
+
+def _with_other_names(error: PlannerError, request: Request, settings: _Settings) -> PlannerError:
+    """Return an error, with the names of the request that would be unknown once its own is mended."""
+    wrong = [error]
+    asked = _without(request, error.field)
+    while asked is not None:
+        try:
+            _resolve(asked, **settings)
+        except (UnknownNameError, UnsupportedError) as other:
+            asked = _without(asked, other.field)
+            wrong += [other] if asked else []
+        except PlannerError:
+            break
+        else:
+            break
+    if len(wrong) == 1:
+        return error
+    return InvalidRequestError(tuple(each for one in wrong for each in problems_of_error(one)))
+
+
+def _without(request: Request, field: str) -> Request | None:
+    """Return a request without a name that it gives; None where it gives none there."""
+    section, _, name = field.partition(".")
+    if field not in _NAMES or name not in getattr(request, section).model_fields_set:
+        return None
+    given = getattr(request, section).model_dump(exclude_unset=True, exclude={name})
+    return request.model_copy(update={section: type(getattr(request, section))(**given)})
+
+
+def _resolve(
+    request: Request, *, allow_paths: bool, weights_dtype: str, of_a_run: bool
+) -> Resolved:
     model, notes = load_model(request.model, allow_paths=allow_paths, task=request.recipe.task)
     machine = machine_of(request.machine)
     wanted_cluster = cluster_of_machine(request.cluster, machine)

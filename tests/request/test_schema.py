@@ -8,7 +8,9 @@ from planner.core.errors import (
     InvalidInputError,
     InvalidRequestError,
     PlannerError,
+    UnknownNameError,
     UnsupportedError,
+    problems_of,
 )
 from planner.core.units import GIGA
 from planner.domain.cluster import Provenance
@@ -406,3 +408,32 @@ def test_what_is_wrong_is_said_in_words_of_the_field(field: str, value: object, 
         parse_request({"model": "gpt2", "cluster": {field: value}})
     (problem,) = found.value.problems
     assert problem.message.startswith(f"cluster.{field}: {said}")
+
+
+@pytest.mark.parametrize(
+    ("cluster", "framework", "fields"),
+    [
+        ({"gpu": "zzz"}, "torch", ["cluster.gpu"]),
+        (
+            {"gpu": "zzz", "inter_node": "foo"},
+            "bar",
+            ["cluster.gpu", "cluster.inter_node", "recipe.framework"],
+        ),
+        ({"instance": "qq", "gpu": "zzz"}, "torch", ["cluster.instance", "cluster.gpu"]),
+        ({"gpu": "h100", "intra_node": "baz"}, "bar", ["cluster.intra_node", "recipe.framework"]),
+    ],
+)
+def test_every_unknown_name_is_told_at_once(
+    cluster: dict[str, Any], framework: str, fields: list[str]
+) -> None:
+    payload = {"model": "gpt2", "cluster": cluster, "recipe": {"framework": framework}}
+    with pytest.raises(InvalidInputError) as refused:
+        resolve(parse_request(payload), allow_paths=False)
+    assert [each.field for each in problems_of(refused.value)] == fields
+
+
+def test_a_name_that_is_wrong_hides_no_other_fault_of_its_own() -> None:
+    """What follows from a name cannot be judged without it, and is not guessed at."""
+    payload = {"model": "gpt2", "cluster": {"gpu": "zzz"}, "recipe": {"global_batch_size": 3}}
+    with pytest.raises(UnknownNameError, match="'zzz'"):
+        resolve(parse_request(payload), allow_paths=False)

@@ -9,11 +9,11 @@ from conftest import JobMaker
 from planner.core.errors import InvalidInputError
 from planner.domain.job import Job
 from planner.domain.strategy import (
+    FIELDS,
     Layout,
     Offload,
     PipelineSchedule,
     Recompute,
-    Strategy,
     Table,
     divisors,
     num_rows,
@@ -29,7 +29,7 @@ Row = tuple[Any, ...]
 
 
 def rows_of(table: Table) -> list[Row]:
-    columns = [getattr(table, name) for name in Strategy.__slots__]
+    columns = [getattr(table, name) for name in FIELDS]
     return [tuple(column[row].item() for column in columns) for row in range(num_rows(table))]
 
 
@@ -70,7 +70,7 @@ def by_brute_force(job: Job) -> set[Row]:
 
 def plain(found: list[Row]) -> set[Row]:
     """Return the rows without recompute, offload, sequence parallelism and local SGD."""
-    names = Strategy.__slots__
+    names = FIELDS
     blank = {"recompute": Recompute.NONE, "offload": Offload.NONE, "sequence_parallel": False}
     blank |= {"synchronize_every": 1}
     return {
@@ -106,7 +106,7 @@ def is_searched(row: Row) -> bool:
 
     Without a pipeline all schedules are the same, and shards over a single rank are none.
     """
-    s = Layout(**dict(zip(Strategy.__slots__, row, strict=True)))
+    s = Layout(**dict(zip(FIELDS, row, strict=True)))
     if s.pipeline_parallel_size == 1:
         is_alone = (s.pipeline_schedule, s.virtual_pipeline_size) == (
             PipelineSchedule.ONE_FORWARD_ONE_BACKWARD,

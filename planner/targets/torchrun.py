@@ -121,10 +121,6 @@ def _divided(job: Job, s: Strategy) -> tuple[Breach, ...]:
             "the parts of a model start in fp32, or in bf16 without mixed precision",
             "recipe.weights_dtype",
         ),
-        refusal(
-            job.recipe.precision == "fp16-mixed",
-            "the parts of a model would each choose a loss scale of their own in fp16",
-        ),
         refusal(obstacle is not None, "{obstacle}", obstacle=obstacle),
         refusal(
             (tensor > 1) & (known is not None and known.keeps_attention_whole),

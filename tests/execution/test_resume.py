@@ -51,6 +51,7 @@ def test_divided_models_resume_exactly(tmp_path: Path) -> None:
     specs = {
         "zero1-pipeline": deep(DEEP_GPT2, zero_stage=1, **pipeline),
         "zero3-tensor": deep(DEEP_GPT2, zero_stage=3, **tensor),
+        "scaled-tensor": deep(DEEP_GPT2, precision="fp16-mixed", **tensor),
         "zero2-zbv": deep(DEEP_GPT2, zero_stage=2, **pipeline, **v_shaped),
         "local": with_layout(TINY, gpus_per_node=4, micro_batch_size=4, synchronize_every=2),
     }

@@ -1,0 +1,45 @@
+"""In fp16 the processes of a divided model share one loss scale: what overflows on one is stepped by none."""
+
+import math
+from pathlib import Path
+
+import pytest
+from launched import DEEP_LLAMA, Run, deep, start, write
+from reference import expected, mean_distance
+
+pytestmark = pytest.mark.usefixtures("preloaded")
+
+SUMMED = "    dist.all_reduce(total)\n    norm = "
+
+
+def trained(folder: Path, edits: dict[str, str], **layout: int) -> Run:
+    """Train with edited gradients.py, each text of which is there once."""
+    write(folder, deep(DEEP_LLAMA, precision="fp16-mixed", **layout), "torchrun")
+    module = folder / "torchrun" / "gradients.py"
+    text = module.read_text()
+    for old, new in edits.items():
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    module.write_text(text)
+    return start(folder, "bash", "torchrun/launch.sh", "--no-dropout").finish()
+
+
+@pytest.mark.parametrize("axis", ["tensor_parallel_size", "pipeline_parallel_size"])
+def test_what_overflows_on_one_process_is_stepped_by_none(axis: str, tmp_path: Path) -> None:
+    overflow = "    total += math.inf if dist.get_rank() else 0.0\n"
+    done = trained(tmp_path, {SUMMED: f"{overflow}{SUMMED}"}, **{axis: 2})
+    reference = expected("deep-llama")
+    assert done.losses[0] == pytest.approx(reference.losses[0], abs=0.02)
+    assert {record["gradient_norm"] for record in done.log} == {math.inf}
+    assert all(weight.equal(reference.initial[name]) for name, weight in done.weights.items())
+
+
+def test_a_scale_comes_down_until_gradients_are_finite(tmp_path: Path) -> None:
+    """From one that no fp16 number holds, in one step to the one that scripts start with."""
+    edits = {"2.0**16": "2.0**40", "0.5": "0.5**24"}
+    done = trained(tmp_path, edits, tensor_parallel_size=2)
+    norms = [record["gradient_norm"] for record in done.log]
+    assert [math.isfinite(norm) for norm in norms] == [False, True, True]
+    reference = expected("deep-llama")
+    moved = mean_distance(reference.initial, reference.weights)
+    assert 0.2 * moved < mean_distance(reference.initial, done.weights) < moved

@@ -6,8 +6,9 @@ import numpy as np
 
 from planner.core.errors import InvalidInputError, NothingFitsError, Remedy
 from planner.core.units import format_bytes
+from planner.domain.dimensions import DIMENSIONS
 from planner.domain.job import Job
-from planner.domain.strategy import Offload, divisors, rows
+from planner.domain.strategy import Layout, Offload, divisors, num_rows, rows
 from planner.memory.host import estimate_host_memory
 from planner.search.candidate import Candidate
 from planner.search.largest_that_fits import remedies
@@ -15,6 +16,7 @@ from planner.search.limits import violations
 from planner.search.limits.sizes import nearest_splits, sizes_do_not_multiply
 from planner.search.pinned_fields import AtLeast, PinnedFields, simplest_layout
 from planner.search.search import SearchResult, search
+from planner.search.space import strategies
 
 
 def unsplit(batch: int, world_size: int, micro_batch: int = 1) -> InvalidInputError:
@@ -32,7 +34,7 @@ def unsplit(batch: int, world_size: int, micro_batch: int = 1) -> InvalidInputEr
 
 def no_layout(job: Job, pinned: PinnedFields) -> InvalidInputError:
     """Return what forbids the pinned fields, or the batch."""
-    s = simplest_layout(job, pinned)
+    s = simplest_layout(job, _filled(job, pinned))
     broken = violations(job, s)
     if not broken:
         named = ", ".join(f"{name}={value}" for name, value in pinned.items())
@@ -45,9 +47,35 @@ def no_layout(job: Job, pinned: PinnedFields) -> InvalidInputError:
     is_open = any(isinstance(value, AtLeast) for value in pinned.values())
     others = [each for each in broken if each[0].judge is not sizes_do_not_multiply]
     limit, breach = (others if is_open and others else broken)[0]
+    replicas = _with_replicas(job, pinned, s)
+    if limit.judge is sizes_do_not_multiply and replicas:
+        reason = f"no sizes of {s.family} use {job.cluster.world_size} GPUs"
+        return InvalidInputError(reason, hint=replicas, field="strategy")
+    advice = [each for each in (breach.advice, replicas) if each]
     return InvalidInputError(
-        f"{breach.reason} ({limit.code})", hint=breach.advice, field=breach.field
+        f"{breach.reason} ({limit.code})", hint="; or ".join(advice), field=breach.field
     )
+
+
+def _filled(job: Job, pinned: PinnedFields) -> PinnedFields:
+    """Return the pinned values with the one size that was left open as large as all GPUs ask for."""
+    sizes = {dimension.field for dimension in DIMENSIONS if not dimension.is_of_data}
+    opened = [name for name in sizes & pinned.keys() if isinstance(pinned[name], AtLeast)]
+    if len(opened) != 1:
+        return pinned
+    (name,) = opened
+    others = simplest_layout(job, {**pinned, name: 1})
+    ranks = others.model_parallel_size * others.data_parallel_size
+    return {**pinned, name: max(pinned[name], job.cluster.world_size // ranks)}
+
+
+def _with_replicas(job: Job, pinned: PinnedFields, s: Layout) -> str:
+    """Say how data parallelism takes the GPUs that dividing the model leaves; empty where it does not."""
+    shared = {**pinned, "data_parallel_size": AtLeast(2)}
+    is_alone = pinned.get("data_parallel_size") == 1
+    if not is_alone or not num_rows(strategies(job, shared)):
+        return ""
+    return f"--strategy {s.family}+ddp has data parallelism divide the rest of the GPUs"
 
 
 def nothing_fits(

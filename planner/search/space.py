@@ -145,11 +145,8 @@ def _degrees(job: Job, pinned: PinnedFields) -> Iterator[tuple[int, int, int, in
             most = longest if is_divisible and capabilities.context_parallel else 1
             for context in _choices(pinned, "context_parallel_size", divisors(rest), most):
                 ranks = _quotient(world_size, tensor * pipeline * context)
-                if (
-                    ranks
-                    and batch % ranks == 0
-                    and pinned.get("data_parallel_size", ranks) == ranks
-                ):
+                is_wished = holds(ranks, pinned.get("data_parallel_size", ranks))
+                if ranks and batch % ranks == 0 and is_wished:
                     yield tensor, pipeline, context, ranks
 
 

@@ -1,5 +1,6 @@
 """What a plan prints of a layout can be asked for."""
 
+import numpy as np
 import pytest
 from conftest import JobMaker
 
@@ -10,6 +11,7 @@ from planner.request.family import definite, family_fields
 from planner.request.sections import StrategyRequest
 from planner.request.strategy import pinned_fields, requested_layout
 from planner.search.pinned_fields import AtLeast, simplest_layout
+from planner.search.space import strategies
 
 ALONE: dict[str, int] = {
     **{f"{name}_parallel_size": 1 for name in ("tensor", "pipeline", "context", "expert")},
@@ -76,6 +78,26 @@ def test_what_shards_states_has_ranks_to_share_them(make_job: JobMaker) -> None:
         assert "data_parallel_size" not in family_fields(name)
     plan = make_plan(make_job("gpt2", gpus=4), pinned_fields(wish(family="tp+zero-1")))
     assert plan.chosen.strategy.data_parallel_size == 2
+
+
+@pytest.mark.parametrize("name", ["tp+ddp", "tp+zero-1", "pp+ddp", "tp+zero-3"])
+def test_two_ranks_at_least_may_be_many(make_job: JobMaker, name: str) -> None:
+    job = make_job("gpt2", gpus=8, cluster={"nodes": 8}, recipe={"global_batch_size": 512})
+    sizes = np.unique(strategies(job, family_fields(name)).data_parallel_size)
+    assert {16, 32} <= {*sizes}
+
+
+def test_a_division_that_leaves_gpus_is_told_who_takes_them(make_job: JobMaker) -> None:
+    job = make_job("gpt2", gpus=8, cluster={"nodes": 8}, recipe={"global_batch_size": 512})
+    for name, reason in (("pp", "12 layers do not fill 64"), ("tp+pp", "no sizes of tp")):
+        with pytest.raises(InvalidInputError, match=reason) as caught:
+            make_plan(job, family_fields(name))
+        assert f"--strategy {name}+ddp has" in caught.value.hint
+        assert make_plan(job, family_fields(f"{name}+ddp")).chosen.strategy.data_parallel_size > 1
+    encoder = make_job("google-bert/bert-base-uncased", gpus=8)
+    with pytest.raises(InvalidInputError, match="is not split") as caught:
+        make_plan(encoder, family_fields("pp"))
+    assert "+ddp" not in caught.value.hint
 
 
 def test_what_is_given_beside_a_family_wins() -> None:

@@ -18,6 +18,7 @@ from planner.domain.job import Job, Lora
 from planner.domain.optimizer import ADAMW
 from planner.domain.strategy import ZERO_1, Layout, Offload, Recompute, num_rows, vary
 from planner.hardware.usual_network import usual_network
+from planner.memory.host import fits_host
 from planner.memory.ledger import estimate_memory
 from planner.parallel.lora import find_lora
 from planner.search.candidate import Candidate, estimate
@@ -148,13 +149,19 @@ def _network(cluster: Cluster, gpus_per_node: int) -> Link:
     return cluster.inter_node or usual
 
 
-def fits_somehow(job: Job) -> bool:
-    """Return whether the smallest layout of the job fits, its batch rounded up to the GPUs."""
+def fits_somehow(job: Job, pinned: PinnedFields | None = None) -> bool:
+    """Return whether the smallest layout of the job fits, its batch rounded up to the GPUs.
+
+    Args:
+        job: what is to be trained, on what.
+        pinned: values of `Layout` fields that the layout must have.
+    """
     rounded = _in_whole_rounds(job)
-    table = strategies(rounded, _SMALLEST)
+    table = strategies(rounded, {**_SMALLEST, **(pinned or {})})
     if not num_rows(table):
         return False
-    return bool(np.any(estimate_memory(rounded, table).reserved_bytes <= job.usable_bytes))
+    fits = estimate_memory(rounded, table).reserved_bytes <= job.usable_bytes
+    return bool(np.any(fits & fits_host(rounded, table)))
 
 
 def _in_whole_rounds(job: Job) -> Job:
@@ -164,10 +171,15 @@ def _in_whole_rounds(job: Job) -> Job:
     return replace(job, recipe=replace(job.recipe, global_batch_size=batch))
 
 
-def _cost(job: Job, changed: Job, chosen: Callable[[Job], Candidate | None]) -> str | None:
+def _cost(
+    job: Job,
+    changed: Job,
+    pinned: PinnedFields | None,
+    chosen: Callable[[Job], Candidate | None],
+) -> str | None:
     """Return in words what a change takes, of adapters alone; None where the changed job does not fit."""
     if changed.recipe.lora is job.recipe.lora:
-        return "" if fits_somehow(changed) else None
+        return "" if fits_somehow(changed, pinned) else None
     best = chosen(changed)
     return None if best is None else cost_of(changed, best)
 
@@ -205,19 +217,21 @@ def remedies(
     found = [
         Remedy(text=f"{name} would fit ({flag})", field=f"recipe.{field}", value=value, cost=cost)
         for name, flag, (field, value), changed in _lighter(job)
-        if (cost := _cost(job, changed, chosen)) is not None
+        if (cost := _cost(job, changed, pinned, chosen)) is not None
     ]
-    length = next(
-        (n for n in _shorter(job) if fits_somehow(_with_recipe(job, sequence_length=n))), 0
-    )
+    shorter = ((n, _with_recipe(job, sequence_length=n)) for n in _shorter(job))
+    length = next((n for n, changed in shorter if fits_somehow(changed, pinned)), 0)
     if length:
         text = f"sequences of {length:,} tokens would fit (--seq-len {length})"
         found.append(Remedy(text=text, field="recipe.sequence_length", value=str(length)))
-    larger = next((each for each in _more_nodes(job) if fits_somehow(each)), None)
+    larger = next((each for each in _more_nodes(job) if fits_somehow(each, pinned)), None)
     if larger:
         cluster = larger.cluster
         text = f"{cluster.world_size} GPUs would fit (--nodes {cluster.nodes})"
         found.append(Remedy(text=text, field="cluster.nodes", value=str(cluster.nodes)))
+    if pinned and not found and remedies(job, None, lambda _: None):
+        text = "without the pinned strategy it does not fit either, but more would help"
+        return [Remedy(text=text, field="strategy", value="")]
     return found
 
 

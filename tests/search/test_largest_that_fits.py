@@ -5,8 +5,9 @@ import pytest
 from conftest import JobMaker
 
 from planner.domain.job import Job
-from planner.domain.strategy import Layout, Recompute, vary
+from planner.domain.strategy import Layout, Offload, Recompute, vary
 from planner.memory.ledger import estimate_memory
+from planner.request.schema import parse_request, resolve
 from planner.search.candidate import Candidate, estimate, estimate_rows
 from planner.search.largest_that_fits import (
     changes_that_fit,
@@ -178,3 +179,23 @@ def test_adapters_are_offered_with_what_they_take_and_how_long_a_step_is(
     assert texts[0].startswith("QLoRA of rank 16 would fit (--method qlora) in ")
     assert " GiB of each GPU, " in texts[0]
     assert texts[0].endswith(" a step of 128 sequences")
+
+
+def test_what_is_offered_fits_with_what_was_pinned(make_job: JobMaker) -> None:
+    job = make_job(LLAMA, gpus=4, gpu="rtx-3090")
+    whole = {"zero_stage": 0, "tensor_parallel_size": 1, "pipeline_parallel_size": 1}
+    whole |= {"context_parallel_size": 1}
+    free = {each.field for each in remedies(job, None, lambda _: None)}
+    assert {"recipe.precision", "cluster.nodes"} <= free
+    # Replicas are as large whatever the number of GPUs; 8 GB of weights in 16 bit have gradients and states.
+    kept = remedies(job, whole, lambda _: None)
+    assert [(each.field, each.value) for each in kept] == [("strategy", "")]
+    assert "more would help" in kept[0].text
+
+
+def test_what_is_offered_beside_a_pinned_offload_fits_on_the_host_too() -> None:
+    request = {"model": "EleutherAI/gpt-neox-20b", "cluster": {"instance": "g5.12xlarge"}}
+    job = resolve(parse_request(request), allow_paths=False).job
+    found = remedies(job, {"offload": Offload.OPTIMIZER_AND_PARAMETERS}, lambda _: None)
+    # 459 GiB of a host's 192: more hosts are the only change that is enough.
+    assert [(each.field, each.value) for each in found] == [("cluster.nodes", "4")]

@@ -228,8 +228,11 @@ def _held_back(
     if chosen.is_comfortable:
         is_ready &= result.is_comfortable
     pool = [row for row in faster if is_ready[row]] or faster
-    # What local SGD gains by recomputing less, the same data parallelism gains too.
+    # Of those that no estimate tells apart the simplest is named, as it would be proposed. What local SGD
+    # gains by recomputing less, the same data parallelism gains too.
     alike = TIE * min(result.step_seconds[row] for row in pool)
-    nearest = (row for row in pool if result.step_seconds[row] <= alike)
-    found = min(nearest, key=lambda row: (is_local[row], result.step_seconds[row]))
+    nearest = [row for row in pool if result.step_seconds[row] <= alike]
+    is_hybrid: Column = np.asarray(result.table.is_hybrid)
+    techniques = result.num_dimensions + is_hybrid
+    found = min(nearest, key=lambda row: (is_local[row], techniques[row], result.step_seconds[row]))
     return result.candidate(found)

@@ -267,12 +267,32 @@ def test_flash_attention_on_an_older_card_has_no_files_but_sdpa_has() -> None:
     assert planned({**request, "recipe": {"attention": "sdpa"}}).launch.targets
 
 
+def test_a_loss_without_logits_is_named_where_it_is_surely_faster() -> None:
+    request: dict[str, Any] = {
+        "model": "google/gemma-2-9b",
+        "cluster": {"gpu": "v100", "gpus_per_node": 8},
+    }
+    plan = planned(request)
+    assert plan.launch.targets
+    assert plan.instead is not None
+    assert plan.instead.is_faster
+    assert plan.instead.changes["recipe.loss"] in {"chunked", "fused"}
+    other = planned({**request, "recipe": instead_recipe(plan.instead)})
+    assert other.launch.targets
+    assert other.chosen == plan.instead.candidate
+
+
 def test_a_loss_without_logits_gives_way_where_with_them_no_files_are_left() -> None:
-    """Context parallelism would need a loss scale for all parts, and without it eager attention does not fit."""
-    request = {"model": "google/gemma-2-9b", "cluster": {"gpu": "v100", "gpus_per_node": 8}}
+    """Adapters are not divided over GPUs, and beside all logits a replica's shards do not fit."""
+    request: dict[str, Any] = {
+        "model": "deepseek-ai/DeepSeek-R1-Distill-Llama-8B",
+        "cluster": {"gpu": "rtx-3070", "gpus_per_node": 2},
+        "recipe": {"framework": "accelerate", "method": "qlora"},
+    }
     instead = instead_of(planned(request))
     assert instead.changes["recipe.loss"] in {"chunked", "fused"}
-    assert planned({**request, "recipe": instead_recipe(instead)}).launch.targets
+    recipe = {**request["recipe"], **instead_recipe(instead)}
+    assert planned({**request, "recipe": recipe}).launch.targets
 
 
 def test_models_of_megatron_have_an_attention_of_their_own() -> None:
@@ -321,7 +341,7 @@ def test_what_is_named_for_memory_is_the_smallest_that_has_files() -> None:
 
 
 def test_micro_batches_that_are_dropped_leave_the_batch_that_they_made() -> None:
-    request = {
+    request: dict[str, Any] = {
         "model": "deepseek-ai/DeepSeek-R1-Distill-Llama-8B",
         "cluster": {"instance": "g5.8xlarge", "nodes": 8},
         "recipe": {"method": "qlora", "framework": "composer"},

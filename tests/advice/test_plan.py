@@ -294,6 +294,15 @@ def test_a_mixture_is_told_what_dealing_its_experts_would_take(make_job: JobMake
     assert "SHP006" not in {finding.code for finding in dealt.findings}
 
 
+def test_where_no_expert_is_dealt_elsewhere_either_it_is_not_said_to_be(make_job: JobMaker) -> None:
+    """Adapters beside 4-bit weights: a replica of so small a mixture fits."""
+    recipe = {"framework": "composer", "method": "qlora"}
+    job = make_job("Qwen/Qwen1.5-MoE-A2.7B", gpus=8, cluster={"nodes": 8}, recipe=recipe)
+    said = {finding.code: finding.message for finding in make_plan(job).findings}
+    assert "; megatron is fastest without dealing them over ranks: " in said["SHP006"]
+    assert ", by ddp (--framework megatron, without launch files)" in said["SHP006"]
+
+
 def test_what_only_offload_holds_is_planned_and_names_the_hosts_memory(make_job: JobMaker) -> None:
     job = make_job(
         "Qwen/Qwen2.5-32B",

@@ -487,7 +487,6 @@ def test_a_target_that_cannot_write_a_plan_is_left_out_with_its_reason() -> None
     [
         ({"model_config": {"model_type": "bert"}, **TENSOR}, "not models of type bert"),
         ({"model_config": LLAMA, "tensor_parallel_size": 4}, "do not divide 4 heads, 2 of keys"),
-        ({"model_config": LLAMA, "precision": "fp16-mixed", **TENSOR}, "loss scale"),
         ({"model_config": LLAMA, "expert_parallel_size": 2, **TENSOR}, "experts"),
         ({"model_config": LLAMA, "pipeline_schedule": "naive", **PIPELINE}, "naive"),
         ({"model_config": LLAMA, "pipeline_schedule": "zbv", **PIPELINE}, "1 chunks"),

@@ -20,6 +20,7 @@ from planner.advice.alternatives import (
 from planner.advice.choice import (
     Choice,
     choose_from,
+    chosen_layout,
     on_fewer_gpus,
     or_offloaded,
     smaller_jobs,
@@ -32,12 +33,14 @@ from planner.advice.path import Node, decision_path
 from planner.advice.rules import Finding, Situation
 from planner.advice.rules.verdict import SHOWN_FRACTION
 from planner.advice.so_far import choose_in_time, or_so_far
+from planner.core.errors import Remedy
 from planner.core.frozen import frozen
 from planner.core.term import Column
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.job import Job
-from planner.domain.strategy import rows
+from planner.domain.strategy import Offload, rows
 from planner.search.candidate import Candidate
+from planner.search.largest_that_fits import remedies
 from planner.search.pinned_fields import PinnedFields
 from planner.search.search import TIE, SearchResult
 from planner.targets import Launch, launch
@@ -131,6 +134,7 @@ def _plan(choice: Choice, pinned: PinnedFields | None, objective: str, started: 
         ),
         held_back=_held_back(result, chosen, best, launched, objective),
         unchanged=_unchanged(choice),
+        kept_on_gpu=() if pinned or objective != "time" else _kept_on_gpu(choice),
         with_dealt_experts=None if pinned or objective != "time" else with_dealt_experts(job),
     )
     fewer = None if pinned or objective != "time" else rules.fewer_gpus(situation)
@@ -187,6 +191,20 @@ def _on_fewer(situation: Situation, size: str) -> Plan:
         spare_gpus=job.cluster.world_size - smaller.job.cluster.world_size,
         all_gpus_seconds=float(situation.candidate.step_time.step_seconds),
     )
+
+
+def _kept_on_gpu(choice: Choice) -> tuple[Remedy, ...]:
+    """Return how the job fits on GPUs alone where it does not as it is: adapters, and more GPUs."""
+    situation = choice.situation
+    if situation.on_gpu or not situation.candidate.strategy.offloads_optimizer:
+        return ()
+    kept = {"offload": Offload.NONE}
+    found = remedies(situation.job, kept, lambda other: chosen_layout(other, kept))
+    firsts = (
+        next((each for each in found if each.field == field), None)
+        for field in ("recipe.method", "cluster.nodes")
+    )
+    return tuple(each for each in firsts if each)
 
 
 def _unchanged(choice: Choice) -> Candidate | None:

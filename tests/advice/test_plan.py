@@ -338,6 +338,21 @@ def test_offload_that_is_not_needed_is_said_to_be_so(make_job: JobMaker) -> None
     assert "without it the layout would not fit" in finding.message
 
 
+def test_offload_that_is_needed_names_what_keeps_training_on_the_gpus(make_job: JobMaker) -> None:
+    arguments = {"gpus": 8, "gpu": "a100-80gb"}
+    model = "mistralai/Mixtral-8x7B-v0.1"
+    plan = make_plan(make_job(model, **arguments))
+    (finding,) = (each for each in plan.findings if each.code == "MEM003")
+    without = "what fits without: LoRA of rank 16 (--method lora), 16 GPUs (--nodes 2)"
+    assert finding.message.endswith(without)
+    for change in ({"recipe": {"method": "lora"}}, {"cluster": {"nodes": 2}}):
+        kept = {"offload": Offload.NONE}
+        assert make_plan(make_job(model, **arguments, **change), kept).chosen.fits
+    pinned = make_plan(make_job(model, **arguments), {"offload": Offload.OPTIMIZER_AND_PARAMETERS})
+    (finding,) = (each for each in pinned.findings if each.code == "MEM003")
+    assert "what fits without" not in finding.message
+
+
 def test_offload_is_taken_where_the_ranges_of_both_steps_do_not_meet(make_job: JobMaker) -> None:
     """8 x 8 RTX 4090 over 10 GbE: what fits on the cards is tight and gathers 70B parameters every step."""
     job = make_job(

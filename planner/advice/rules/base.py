@@ -8,6 +8,7 @@ from typing import Self
 import numpy as np
 
 from planner.core.documented import documentation, shown_name
+from planner.core.errors import Remedy
 from planner.core.frozen import frozen
 from planner.core.term import Column
 from planner.domain.cluster import Link
@@ -77,6 +78,8 @@ class Situation:
     """The best that may be proposed and changes nothing in the model's code, where the choice does."""
     on_gpu: Candidate | None = None
     """What would be chosen without offload, where the candidate offloads although other layouts fit."""
+    kept_on_gpu: tuple[Remedy, ...] = ()
+    """Changes after which the job fits without the offload that the candidate cannot do without."""
     simplest: Candidate | None = None
     """The fastest of plain DDP that fits."""
     on_fewer_gpus: Mapping[str, Candidate] = field(default_factory=dict)

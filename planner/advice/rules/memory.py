@@ -159,4 +159,6 @@ def _without_offload(situation: Situation) -> str:
         return f"not needed, and it costs time: without it the layout takes {amounts}"
     if needed <= usable:
         return f"without it the layout fits, but not with room: {amounts}"
-    return f"without it the layout would not fit: {amounts}"
+    changes = ", ".join(each.text.replace(" would fit", "") for each in situation.kept_on_gpu)
+    others = f"; what fits without: {changes}" if changes else ""
+    return f"without it the layout would not fit: {amounts}{others}"

@@ -32,17 +32,19 @@ def test_an_estimate_is_judged_by_the_limits_of_a_search(make_job: JobMaker) -> 
 
 
 def test_heads_that_a_framework_cannot_deal_out_block_an_estimate(make_job: JobMaker) -> None:
-    recipe = {"global_batch_size": 16}
-    nodes = {"nodes": 2}
-    cases = (
-        ("LAY013", "meta-llama/Llama-3.1-8B", "torch", {"tensor_parallel_size": 16}, True),
-        ("LAY013", "meta-llama/Llama-3.1-8B", "megatron", {"tensor_parallel_size": 16}, False),
-        ("LAY015", "Qwen/Qwen2.5-7B", "deepspeed", {"context_parallel_size": 16}, True),
-        ("LAY015", "Qwen/Qwen2.5-7B", "megatron", {"context_parallel_size": 16}, False),
+    tensors, tokens = (
+        Layout(tensor_parallel_size=16, gradient_accumulation_steps=16),
+        Layout(context_parallel_size=16, gradient_accumulation_steps=16),
     )
-    for code, model, framework, sizes, is_blocked in cases:
-        job = make_job(model, gpus=8, cluster=nodes, recipe={**recipe, "framework": framework})
-        layout = Layout(**sizes, gradient_accumulation_steps=16)
+    cases = (
+        ("LAY013", "meta-llama/Llama-3.1-8B", "torch", tensors, True),
+        ("LAY013", "meta-llama/Llama-3.1-8B", "megatron", tensors, False),
+        ("LAY015", "Qwen/Qwen2.5-7B", "deepspeed", tokens, True),
+        ("LAY015", "Qwen/Qwen2.5-7B", "megatron", tokens, False),
+    )
+    for code, model, framework, layout, is_blocked in cases:
+        recipe = {"global_batch_size": 16, "framework": framework}
+        job = make_job(model, gpus=8, cluster={"nodes": 2}, recipe=recipe)
         found = layout_findings(job, estimate(job, layout))
         blockers = {each.code for each in found if each.severity == Severity.BLOCKER}
         assert (code in blockers) == is_blocked

@@ -126,6 +126,7 @@ def test_relatives_and_mixed_precision_stay_close(tmp_path: Path) -> None:
         "scaled-shards": SEQUENCE | {"zero_stage": 3, "precision": "fp16-mixed"},
         "scaled-pipeline": PIPELINE | {"zero_stage": 2, "precision": "fp16-mixed"},
         "scaled-stages": PIPELINE | V_SHAPED | {"precision": "fp16-mixed"},
+        "scaled-context": CONTEXT | {"zero_stage": 3, "precision": "fp16-mixed"},
     }
     close, exact = plans(mixed, {"deep-gpt2": DEEP_GPT2}), relatives()
     runs = launch_several(tmp_path, close | exact, "--no-dropout")

@@ -294,6 +294,16 @@ def test_a_mixture_is_told_what_dealing_its_experts_would_take(make_job: JobMake
     assert "SHP006" not in {finding.code for finding in dealt.findings}
 
 
+def test_where_experts_are_dealt_with_files_that_goes_before_where_they_are_not(
+    make_job: JobMaker,
+) -> None:
+    """torchtitan would be 8 % faster than Megatron-LM, and has room; its files are Llama 3's alone."""
+    plan = make_plan(make_job("Qwen/Qwen3-30B-A3B", gpus=8, gpu="h100"))
+    said = {finding.code: finding.message for finding in plan.findings}
+    assert "; megatron deals them over ranks: " in said["SHP006"]
+    assert said["SHP006"].endswith("by tp+ep+zero-1, tight (--framework megatron)")
+
+
 def test_where_no_expert_is_dealt_elsewhere_either_it_is_not_said_to_be(make_job: JobMaker) -> None:
     """Adapters beside 4-bit weights: a replica of so small a mixture fits."""
     recipe = {"framework": "composer", "method": "qlora"}

@@ -122,11 +122,11 @@ def _dealt(situation: Situation) -> str:
     seconds = other.chosen.step_time.step_seconds
     pace = format_pace(seconds, situation.candidate.step_time.step_seconds)
     files = "" if other.has_files else ", without launch files"
-    s = other.chosen.strategy
+    s, tight = other.chosen.strategy, "" if other.chosen.is_comfortable else ", tight"
     does = "deals" if s.expert_parallel_size > 1 else "is fastest without dealing"
     return (
         f"{other.name} {does} them over ranks: {format_seconds(seconds)} per step, {pace}, by {s.family}"
-        f" (--framework {other.name}{files})"
+        f"{tight} (--framework {other.name}{files})"
     )
 
 

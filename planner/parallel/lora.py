@@ -54,12 +54,15 @@ def find_lora(
         _refuse_quantization(wish)
     defaults, modules = records.adapter_targets(model.model_type)
     targets = adapters.find_targets(model, wish.targets, defaults, modules)
+    why = f"as PEFT has them for {model.model_type}" if defaults else "every linear of a block"
+    rank, places = f"adapters of rank {DEFAULT_RANK}", f"on {_named(targets)}, {why}"
     assumed = []
-    if wish.rank is None:
-        assumed.append((f"adapters of rank {DEFAULT_RANK}", "recipe.lora.rank"))
-    if wish.targets is None:
-        why = f"as PEFT has them for {model.model_type}" if defaults else "every linear of a block"
-        assumed.append((f"adapters on {_named(targets)}, {why}", "recipe.lora.targets"))
+    if wish.rank is None and wish.targets is None:
+        assumed.append((f"{rank} {places}", "recipe.lora"))
+    elif wish.rank is None:
+        assumed.append((rank, "recipe.lora.rank"))
+    elif wish.targets is None:
+        assumed.append((f"adapters {places}", "recipe.lora.targets"))
     if method == "qlora" and model.has_experts:
         assumed.append((_EXPERTS_STAY, "recipe.method"))
     return _lora(method, wish, precision, targets), assumed

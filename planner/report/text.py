@@ -65,7 +65,7 @@ FLAGS = {
     "recipe.fp8_recipe": "--fp8-recipe NAME",
     "recipe.optimizer": "--optimizer NAME",
     "recipe.method": "--method NAME",
-    "recipe.lora": "--lora-rank N",
+    "recipe.lora": "--lora-rank, --lora-targets",
     "recipe.lora.rank": "--lora-rank N",
     "recipe.lora.targets": "--lora-targets NAMES",
     "recipe.weights_dtype": "--weights NAME",

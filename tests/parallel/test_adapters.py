@@ -345,9 +345,30 @@ def test_published_adapter_runs_are_met_in_the_median(
 
 @pytest.mark.parametrize(
     ("model", "said"),
-    [(LLAMA, "adapters on q_proj, v_proj, as"), ("Qwen/Qwen3.5-35B-A3B", "fc1 and 14 more, every")],
+    [
+        (LLAMA, "adapters of rank 16 on q_proj, v_proj, as"),
+        ("Qwen/Qwen3.5-35B-A3B", "fc1 and 14 more, every"),
+    ],
 )
 def test_of_many_linears_with_adapters_the_first_are_named(model: str, said: str) -> None:
     request = {"model": model, "cluster": {"gpus_per_node": 8}, "recipe": {"method": "lora"}}
     assumptions = resolve(parse_request(request), allow_paths=False).assumptions
     assert any(said in each.text for each in assumptions)
+
+
+@pytest.mark.parametrize(
+    ("lora", "said"),
+    [
+        ({"rank": 8}, [("adapters on q_proj, v_proj, as PEFT has them for llama", "targets")]),
+        ({"targets": ["q_proj"]}, [("adapters of rank 16", "rank")]),
+        ({"rank": 8, "targets": ["q_proj"]}, []),
+    ],
+)
+def test_what_is_said_of_adapters_is_not_assumed(
+    lora: dict[str, object], said: list[tuple[str, str]]
+) -> None:
+    recipe = {"method": "lora", "lora": lora}
+    assumptions = resolve(parse_request({"model": LLAMA, "recipe": recipe}), allow_paths=False)
+    found = [(each.text, each.field) for each in assumptions.assumptions]
+    named = [(text, field) for text, field in found if field.startswith("recipe.lora")]
+    assert named == [(text, f"recipe.lora.{field}") for text, field in said]

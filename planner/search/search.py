@@ -161,7 +161,8 @@ class SearchResult:
             by: the column; the fewest dimensions are taken whose best row is within the lead that
                 published pairs tell from none, see `planner.catalog.choice.trusted_lead`. Of rows
                 with as few within 2 % of the best, one with the fewest techniques is taken, of
-                those one that recomputes least, and of those the one with the most room.
+                those one that recomputes least, and of those the one with the most room; chunks
+                of layers that give a stage no more than 2 % of it are left out.
         """
         eligible = self._roomy(among, by)
         if not len(eligible):
@@ -174,7 +175,18 @@ class SearchResult:
         recompute = self.table.recompute[alike]
         # lexsort sorts by its last key first.
         order = np.lexsort((self.reserved_bytes[alike], recompute, self.num_techniques[alike]))
-        return self._averaged_often(int(alike[order[0]]), among)
+        return self._averaged_often(self._in_fewer_chunks(int(alike[order[0]]), alike), among)
+
+    def _in_fewer_chunks(self, row: int, alike: Column) -> int:
+        """Return the same layout with the fewest chunks a stage, of rows alike in time and in memory."""
+        if self.table.virtual_pipeline_size[row] == 1:
+            return row
+        same = alike[self.reserved_bytes[alike] <= TIE * self.reserved_bytes[row]]
+        for name in FIELDS:
+            if name != "virtual_pipeline_size":
+                column = getattr(self.table, name)
+                same = same[column[same] == column[row]]
+        return int(same[np.argmin(self.table.virtual_pipeline_size[same])])
 
     def _averaged_often(self, row: int, among: Column) -> int:
         """Return a layout with the smallest interval between averages that is enough; itself without any."""

@@ -79,7 +79,7 @@ def machine_of_logs(figures: LogFigures, known: Machine | None = None) -> Machin
     """Return a machine with what its logs say added; its anchors are not made yet.
 
     Raises:
-        InvalidInputError: the logs are of other GPUs than the machine, or do not say of which.
+        InvalidInputError: the logs are of other GPUs than the machine or their layouts, or do not say of which.
     """
     of_known = known.cluster.gpu if known else ""
     if figures.gpu and of_known and likeness(figures.gpu, of_known) != Likeness.SAME:
@@ -91,6 +91,7 @@ def machine_of_logs(figures: LogFigures, known: Machine | None = None) -> Machin
     machine = known or _hardware_alone(figures)
     if figures.runs:
         machine = machine_of_runs(unrepeated(figures.runs, known), known)
+        _check_layouts(figures.gpu, machine.cluster.gpu)
     curves = {_of_which(each): each for each in (*machine.collectives, *figures.collectives)}
     return replace(
         machine,
@@ -110,6 +111,16 @@ def check_gpu(reading: Reading, run: MeasuredRun) -> None:
         raise InvalidInputError(
             f"{shown(reading.file)} is of {reading.gpu}, and the layout of {shown(str(given))}",
             hint="name the GPU that the run was on: --layout '... --gpu NAME'",
+            field="--layout",
+        )
+
+
+def _check_layouts(logged: str, named: str) -> None:
+    """Refuse what is a log of one kind of GPU, such as nccl-tests', beside a run whose layout has another."""
+    if logged and likeness(logged, named) == Likeness.OTHER:
+        raise InvalidInputError(
+            f"the logs are of {logged}, and the layout of {named}",
+            hint="one machine.json per machine: give the logs of one",
             field="--layout",
         )
 

@@ -26,7 +26,8 @@ def read_layout(text: str | None, gpu: str = "") -> dict[str, Any] | None:
     """
     if text is None:
         return None
-    return _of_file(text) if _is_there(text) else _of_flags(text, gpu)
+    is_file = _is_there(text) or text.endswith(".json")
+    return _of_file(text) if is_file else _of_flags(text, gpu)
 
 
 def layouts_of(texts: Sequence[str], readings: Sequence[Any]) -> list[dict[str, Any] | None]:

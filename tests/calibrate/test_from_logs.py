@@ -90,7 +90,7 @@ def test_a_layout_is_a_plan_a_request_or_flags(tmp_path: Path) -> None:
         ("--gpus 4", "does not say its MODEL"),
         ("gpt2 --nonsense", "No such option"),
         ("'", "No closing quotation"),
-        ("none.json", "does not say --gpu NAME"),
+        ("none.json", "cannot read none.json"),
     ],
 )
 def test_a_layout_that_says_too_little_is_refused(text: str, said: str) -> None:
@@ -207,6 +207,15 @@ def test_a_log_of_one_gpu_says_nothing_of_another(tmp_path: Path) -> None:
     assert "and the layout of" not in made.stderr
     more = calibrate(tmp_path, *first, layout + "h100-sxm-96gb", "--machine", "machine.json")
     assert more.exit_code == 0, more.output
+
+
+def test_exchanges_of_one_gpu_do_not_go_with_a_layout_of_another(tmp_path: Path) -> None:
+    (tmp_path / "loop.log").write_text(log_samples.bars())
+    mixed = calibrate(
+        tmp_path, "--from", "loop.log", "nccl.out", "--layout", LAYOUT.replace("l40s", "h100")
+    )
+    assert isinstance(mixed.exception, InvalidInputError)
+    assert mixed.exception.message.startswith("the logs are of l40s, and the layout of h100")
 
 
 def test_a_log_that_is_given_twice_is_one_run(tmp_path: Path) -> None:

@@ -32,6 +32,12 @@ def test_stretches_of_the_bar_leave_the_warm_up_out() -> None:
     assert step_seconds(read(LOSS, end), {}) == pytest.approx(252 / 60)
 
 
+def test_bars_of_a_short_run_are_read_too() -> None:
+    short = read(log_samples.bars(steps=12))
+    assert short.notes == ("its progress bar times steps 1 to 12",)
+    assert short.unread == 0
+
+
 @pytest.mark.parametrize("quote", ["", "'"])
 def test_evaluations_that_say_how_long_they_took_are_taken_off(quote: str) -> None:
     """20 steps of 4 s and an evaluation of 50 s, three times."""

@@ -94,6 +94,7 @@ def take_stretches(parts: Sequence[Sequence[Point]], log: StepLog) -> bool:
 
 def take_mean(parts: Sequence[Sequence[Point]], log: StepLog) -> None:
     """Take the mean iteration between the first and the last bar."""
+    log.understood |= {point.line for points in parts for point in points}
     own = [point for point in (parts[-1] if parts else ()) if point.done > 0]
     first, last = (own[0], own[-1]) if own else (Point(0, 0, ""), Point(0, 0, ""))
     if last.done <= first.done or last.seconds - first.seconds < SHORTEST:

@@ -1,14 +1,16 @@
 """The way of `planner calibrate` that measures: its flags, and the machine that it makes."""
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from planner.cli.numbers import FiniteRange
-from planner.core.errors import InvalidInputError
+from planner.core.errors import InvalidInputError, PlannerError
 from planner.request.amounts import read_length
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -35,7 +37,15 @@ _OPTIONS = (
     ),
     click.option("--budget", type=FiniteRange(5, 7200), default=180, help="Seconds in all."),
     click.option("--cpu", is_flag=True, help="Measure cores in place of GPUs, one a process."),
+    click.option(
+        "--step/--no-step",
+        "has_step",
+        default=True,
+        help="Whether to train the first model for a few real steps at the end.",
+    ),
 )
+_OF_STEPS = 0.4
+"""Of the budget, for real steps."""
 _LONGEST = 4096
 """Tokens of a sequence that attention is measured at, where none is named."""
 _CPU_TOKENS = (256, 1024)
@@ -68,14 +78,39 @@ def measured(flags: dict[str, Any]) -> Any:
             field="--nodes",
         )
     known = read_machine(flags["machine"]) if flags["machine"] else None
+    end = time.monotonic() + flags["budget"]
     machine = measure_here(
         tasks,
         processes=flags["gpus"],
-        budget_seconds=flags["budget"],
+        budget_seconds=flags["budget"] * (1 - _OF_STEPS * flags["has_step"]),
         is_cpu=flags["cpu"],
         name=flags["name"],
     )
-    return machine if known is None else replace(machine, runs=known.runs)
+    runs = () if known is None else known.runs
+    return replace(machine, runs=(*runs, *_real_steps(machine, flags, end - time.monotonic())))
+
+
+def _real_steps(machine: Any, flags: dict[str, Any], seconds: float) -> Sequence[Any]:
+    """Return a run of the first model here; none where it is not wished, or fails, which is said."""
+    from planner.request.model import load_model
+    from planner.verify.real_step import real_step
+
+    if not flags["has_step"]:
+        return ()
+    name = flags["models"][0]
+    try:
+        length = _length(flags, load_model(name, allow_paths=True)[0])
+        run = real_step(
+            machine,
+            name,
+            sequence_length=length,
+            seconds=seconds,
+            show=partial(click.echo, err=True),
+        )
+    except PlannerError as error:
+        click.echo(f"left out: real steps of {name}: {error.message}", err=True)
+        return ()
+    return (run,)
 
 
 def _tasks(flags: dict[str, Any]) -> Any:
@@ -87,13 +122,19 @@ def _tasks(flags: dict[str, Any]) -> Any:
     found = []
     for name in flags["models"]:
         model, _ = load_model(name, allow_paths=True)
-        longest = min(_LONGEST, model.max_position_embeddings or _LONGEST)
         tasks = tasks_of(
             model,
-            sequence_length=read_length(flags["seq_len"]) if flags["seq_len"] else longest,
+            sequence_length=_length(flags, model),
             dtypes=flags["dtypes"] or (("fp32",) if flags["cpu"] else ("bf16",)),
             tensor_sizes=sizes,
             tokens=_CPU_TOKENS if flags["cpu"] else TOKENS,
         )
         found.append(tasks)
     return joined(found)
+
+
+def _length(flags: dict[str, Any], model: Any) -> int:
+    """Return the tokens of a sequence."""
+    if flags["seq_len"]:
+        return read_length(flags["seq_len"])
+    return int(min(_LONGEST, model.max_position_embeddings or _LONGEST))

@@ -67,7 +67,7 @@ def _verdict(given: str, flags: dict[str, Any]) -> Any:
     from planner.calibrate.logs.reading import read_log, read_log_bytes
     from planner.verify.judge import judge
     from planner.verify.planned import read_planned
-    from planner.verify.run import run_bundle
+    from planner.verify.run import Length, run_bundle
 
     trace = read_log(flags["trace"]) if flags["trace"] else None
     if trace is not None and trace.busy is None:
@@ -83,7 +83,7 @@ def _verdict(given: str, flags: dict[str, Any]) -> Any:
     planned = read_planned(given)
     raw = run_bundle(
         planned,
-        steps=flags["steps"],
+        Length(steps=flags["steps"]),
         target=flags["target"],
         on_cpus=flags["on_cpus"] or planned.is_of_cpus,
         show=lambda line: click.echo(line, err=True),

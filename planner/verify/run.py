@@ -3,9 +3,12 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Timer
 
 from planner.calibrate.logs.text import LARGEST_LOG, shown
 from planner.core.errors import InvalidInputError
@@ -18,10 +21,20 @@ _LAST = 3
 _OUT_OF_MEMORY = "out of memory"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Length:
+    """How long a run goes on."""
+
+    steps: int
+    """Optimizer steps."""
+    limit_seconds: float | None = None
+    """After which it is told to end."""
+
+
 def run_bundle(
     planned: Planned,
+    length: Length,
     *,
-    steps: int,
     target: str | None = None,
     on_cpus: bool = False,
     show: Callable[[str], None] = print,
@@ -32,7 +45,7 @@ def run_bundle(
 
     Args:
         planned: a plan of a folder of launch files, for one node.
-        steps: optimizer steps.
+        length: steps, and the most seconds.
         target: folder of the launch.sh; the first that there is.
         on_cpus: whether to train on CPUs.
         show: what each line of the run is handed to as it comes.
@@ -43,9 +56,10 @@ def run_bundle(
     folder = _folder(planned, target)
     with TemporaryDirectory(prefix="planner-verify-") as scratch:
         records = Path(scratch) / "log.jsonl"
-        command = ["bash", "launch.sh", "--steps", str(steps), "--no-save-model"]
+        command = ["bash", "launch.sh", "--steps", str(length.steps), "--no-save-model"]
         command += ["--output", str(Path(scratch) / "run"), "--log", str(records)]
-        lines = _started([*command, *(["--cpu"] if on_cpus else [])], folder, show)
+        command += ["--cpu"] if on_cpus else []
+        lines = _started(command, folder, show, length.limit_seconds)
         logged = records.read_bytes() if records.is_file() else b""
     return "".join(lines).encode(errors="replace")[:LARGEST_LOG] + b"\n" + logged
 
@@ -78,20 +92,28 @@ def _folder(planned: Planned, target: str | None) -> Path:
     return folder / wanted
 
 
-def _started(command: Sequence[str], folder: Path, show: Callable[[str], None]) -> list[str]:
+def _started(
+    command: Sequence[str],
+    folder: Path,
+    show: Callable[[str], None],
+    limit_seconds: float | None,
+) -> list[str]:
     """Run a command to its end and return its lines; one that ran out of memory has a log as well."""
     tools = str(Path(sys.executable).parent)
     environment = {**os.environ, "PATH": f"{tools}{os.pathsep}{os.environ.get('PATH', '')}"}
     lines: list[str] = []
-    with subprocess.Popen(
-        command,
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    ) as process:
+    with (
+        subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        ) as process,
+        _ended_after(limit_seconds, process),
+    ):
         for line in process.stdout or ():
             lines.append(line)
             show(line.rstrip("\n"))
@@ -104,3 +126,17 @@ def _started(command: Sequence[str], folder: Path, show: Callable[[str], None]) 
             field="LOG",
         )
     return lines
+
+
+@contextmanager
+def _ended_after(seconds: float | None, process: subprocess.Popen[str]) -> Iterator[None]:
+    """Tell a process to end after so many seconds, as its scripts do at the end of a step."""
+    if seconds is None:
+        yield
+        return
+    timer = Timer(seconds, process.terminate)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

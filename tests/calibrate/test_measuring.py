@@ -3,11 +3,14 @@
 import json
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from planner.calibrate.measure.clock import Budget
+from planner.calibrate.measure.program import slowest_of
 from planner.calibrate.measure.start import command_of_each_node, measure_here, program_words
 from planner.calibrate.measure.tasks import (
     AttentionShape,
@@ -19,6 +22,7 @@ from planner.calibrate.measure.tasks import (
     write_tasks,
 )
 from planner.core.errors import InvalidInputError, UnsupportedError
+from planner.machine.document import GemmCurve, GemmPoint, Hardware, Machine
 from planner.machine.reading import read_machine
 from planner.request.model import load_model
 
@@ -87,6 +91,39 @@ def test_two_cores_are_two_accelerators() -> None:
     assert machine.memory_bytes_per_second
     assert machine.launch_seconds
     assert machine.host_to_device_bytes_per_second is None
+
+
+def test_parts_of_a_node_exchange_too() -> None:
+    tasks = replace(SMALL, matmuls=SMALL.matmuls[:1], attention=(), message_bytes=(1024,))
+    machine = measure_here(tasks, processes=4, budget_seconds=120, is_cpu=True)
+    assert {curve.ranks for curve in machine.collectives} == {2, 4}
+    assert {curve.nodes for curve in machine.collectives} == {1}
+
+
+def timed(seconds: float, *rows: int) -> Machine:
+    points = tuple(GemmPoint(m=m, n=8, k=8, seconds=seconds) for m in rows)
+    cluster = Hardware(gpu="h100", gpus_per_node=8)
+    gemm = (GemmCurve(dtype="bf16", points=points),)
+    return Machine(created="2026-01-01", cluster=cluster, gemm=gemm)
+
+
+def test_a_machine_is_as_slow_as_its_slowest_rank(capsys: pytest.CaptureFixture[str]) -> None:
+    ranks = [timed(0.5, 1, 2), timed(0.6, 1, 2), timed(0.4, 1, 2, 3)]
+    assert slowest_of(ranks, Budget(60, is_shown=True)) is ranks[1]
+    assert "rank 1's, the slowest: its matmuls take 50 % longer" in capsys.readouterr().err
+    untimed = [replace(each, gemm=()) for each in ranks]
+    assert slowest_of(untimed, Budget(60, is_shown=True)) is untimed[0]
+
+
+def test_a_bar_says_how_much_of_the_time_is_gone(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    budget = Budget(100, is_shown=True)
+    monkeypatch.setattr(time, "monotonic", lambda: now + 25)
+    budget.show("matmuls")
+    assert capsys.readouterr().err == "[#####...............] matmuls; at most 75 s to go\n"
 
 
 def test_without_time_nothing_but_what_is_short_is_measured(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def _calibrate(args: argparse.Namespace, wire: Wire, nodes: Sequence[str]) -> No
     _say(f"{wire.name}: calibrating")
     file, measuring = machine_file(folder, wire), folder / f"measuring-{wire.name}"
     measuring.mkdir(exist_ok=True)
-    words = ["calibrate", "--measure", "--cpu", "--name", f"cores-{wire.name}"]
+    words = ["calibrate", "--measure", "--no-step", "--cpu", "--name", f"cores-{wire.name}"]
     for name in args.subjects:
         words += ["--model", str(folder / "models" / name)]
     words += ["--budget", f"{budget:g}", "--gpus", str(2 // wire.nodes), "--nodes", str(wire.nodes)]

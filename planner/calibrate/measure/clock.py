@@ -11,6 +11,8 @@ import torch
 MOST_CALLS = 20_000
 """Back to back, of one measurement."""
 _WARM_UPS = 2
+_BAR = 20
+"""Characters of the bar of progress."""
 
 
 class Clock:
@@ -48,6 +50,7 @@ class Budget:
     """Deals the seconds of a run out: what one kind of measurement leaves goes to the next ones."""
 
     def __init__(self, seconds: float, *, is_shown: bool) -> None:
+        self.seconds = seconds
         self.end = time.monotonic() + seconds
         self.is_shown = is_shown
         self.deadline = self.end
@@ -72,7 +75,8 @@ class Budget:
         """Say where the run is, on stderr."""
         if self.is_shown:
             remaining = max(0.0, self.end - time.monotonic())
-            _show(f"{text}; at most {remaining:.0f} s to go", is_lasting=False)
+            bar = _bar(1 - remaining / max(self.seconds, 1e-9))
+            _show(f"{bar} {text}; at most {remaining:.0f} s to go", is_lasting=False)
 
     def say(self, text: str) -> None:
         """Say on stderr what is done."""
@@ -89,6 +93,12 @@ class Budget:
             self.omit(f"{what}: {reason}")
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
+
+
+def _bar(share: float) -> str:
+    """Return how much of the time is gone, as a bar."""
+    done = min(_BAR, round(share * _BAR))
+    return f"[{'#' * done}{'.' * (_BAR - done)}]"
 
 
 def _show(text: str, *, is_lasting: bool) -> None:

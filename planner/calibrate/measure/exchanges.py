@@ -33,25 +33,33 @@ class _Bench:
 
 
 def curves(device: torch.device, sizes: Sequence[int], budget: Budget) -> list[CollectiveCurve]:
-    """Return what every operation takes: within a node, and over all nodes where there are several.
+    """Return what every operation takes: within a node, over all nodes where there are several, in parts of a node.
 
-    The groups of all nodes run at the same time, as in training; seconds are the slowest rank's. The smallest
+    Groups of one kind run at the same time, as in training; seconds are the slowest rank's. The smallest
     messages come first, of every operation, so that a slow link leaves out the largest alone.
     """
-    world, local = dist.get_world_size(), _ranks_per_node()
-    nodes = world // local
-    everyone = dist.new_group()
-    groups = {1: everyone}
-    if nodes > 1:
-        by_node = [[*range(node * local, (node + 1) * local)] for node in range(nodes)]
-        mine = dist.get_rank() // local
-        groups = {1: [dist.new_group(ranks) for ranks in by_node][mine], nodes: everyone}
     found = []
-    for number, group in groups.items():
-        ranks = dist.get_world_size(group)
-        if ranks > 1:
-            found += _of_group(_Bench(device, group, budget), number, sizes)
+    for nodes, group in _groups(dist.get_world_size(), _ranks_per_node()):
+        if dist.get_world_size(group) > 1:
+            found += _of_group(_Bench(device, group, budget), nodes, sizes)
     return found
+
+
+def _groups(world: int, local: int) -> Iterator[tuple[int, dist.ProcessGroup]]:
+    """Yield this rank's groups, each with the nodes that it spans: tensor parallelism has those that are parts of a node."""
+    yield 1, _mine(world, local)
+    if world > local:
+        yield world // local, _mine(world, world)
+    part = 2
+    while part < local and local % part == 0:
+        yield 1, _mine(world, part)
+        part *= 2
+
+
+def _mine(world: int, ranks: int) -> dist.ProcessGroup:
+    """Return this rank's of the groups into which all are divided, which all ranks make together."""
+    every = [dist.new_group([*range(first, first + ranks)]) for first in range(0, world, ranks)]
+    return every[dist.get_rank() // ranks]
 
 
 def _ranks_per_node() -> int:

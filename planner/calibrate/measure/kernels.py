@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import cycle, groupby
+from statistics import median
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
@@ -16,7 +17,9 @@ from planner.calibrate.measure.tasks import (
 from planner.machine.document import AttentionCurve, AttentionPoint, GemmCurve, GemmPoint
 
 SUSTAINED_SECONDS = 0.3
-"""That a kernel runs back to back: long enough for a card to reach the clocks that its power allows."""
+"""That a kernel runs: together with its like, long enough for a card to reach the clocks that its power allows."""
+_TURNS = 3
+"""In which kernels of a kind are timed, one after the other: what disturbs the machine for a while spoils one of them."""
 _SHORTEST_SECONDS = 0.02
 _CACHE_BYTES = 2**28
 """That operands are rotated through, so that each is read from memory as in a step: above any cache."""
@@ -51,19 +54,36 @@ def matmuls(clock: Clock, wanted: Sequence[Matmul], budget: Budget) -> tuple[Gem
 
 
 def _matmul_points(clock: Clock, shapes: Sequence[Matmul], budget: Budget) -> Iterator[GemmPoint]:
+    """Yield the median of what each takes in several turns, of which the first may leave some out."""
+    timed: dict[Matmul, list[float]] = {}
+    for turn in range(_TURNS):
+        wanted = [*timed] if turn else shapes
+        for shape, seconds in _matmul_turn(clock, wanted, budget, _TURNS - turn):
+            timed.setdefault(shape, []).append(seconds)
+    for shape, found in timed.items():
+        yield GemmPoint(m=shape.m, n=shape.n, k=shape.k, seconds=median(found))
+
+
+def _matmul_turn(
+    clock: Clock, shapes: Sequence[Matmul], budget: Budget, turns: int
+) -> Iterator[tuple[Matmul, float]]:
+    """Yield what each shape takes, in the first of so many turns that are left; only the first of all names what it omits."""
     flops_per_second = 0.0
     for number, shape in enumerate(shapes):
         left, name = budget.left(), f"{shape.dtype} matmul {shape.m} x {shape.n} x {shape.k}"
         once = shape.flops / flops_per_second if flops_per_second else 0.0
         if left <= 0 or 3 * once > left:
-            budget.omit(f"{len(shapes) - number} {shape.dtype} matmuls from {name}: no time left")
+            if turns == _TURNS:
+                omitted = f"{len(shapes) - number} {shape.dtype} matmuls from {name}"
+                budget.omit(f"{omitted}: no time left")
             return
         budget.show(f"{name}, {number + 1} of {len(shapes)}")
-        duration = _duration(left, len(shapes) - number)
+        number_left = len(shapes) - number + (turns - 1) * len(shapes)
+        duration = min(SUSTAINED_SECONDS / _TURNS, _duration(left, number_left))
         with budget.trying(name):
             seconds = clock.sustained(_matmul_call(shape, clock.device), duration)
             flops_per_second = max(flops_per_second, shape.flops / seconds)
-            yield GemmPoint(m=shape.m, n=shape.n, k=shape.k, seconds=seconds)
+            yield shape, seconds
 
 
 def _duration(left: float, number: int) -> float:

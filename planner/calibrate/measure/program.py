@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -16,11 +17,12 @@ from planner.calibrate.measure import exchanges, kernels
 from planner.calibrate.measure.clock import Budget, Clock
 from planner.calibrate.measure.tasks import Tasks, read_tasks
 from planner.core.errors import PlannerError
+from planner.core.units import format_percent
 from planner.machine.document import CollectiveCurve, Hardware, Machine
 from planner.machine.writing import write_machine
 
 BUDGET_SECONDS = 180.0
-_SHARES = {"small": 0.15, "exchanges": 0.4, "attention": 0.3, "matmuls": 1.0}
+_SHARES = {"small": 0.15, "exchanges": 0.4, "attention": 0.3, "matmuls": 0.85}
 """Of the time that is left when it begins: what has few sizes comes first, matmuls get the rest."""
 CPU = "cpu"
 """What a machine file calls the cores of a host that stand for accelerators."""
@@ -61,7 +63,9 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
         description="Measure this machine; under torchrun, all ranks and their exchanges.",
     )
     add = parser.add_argument
-    add("--tasks", type=Path, required=True, help="written by planner calibrate --measure")
+    add(
+        "--tasks", type=Path, required=True, help="written by planner calibrate --measure --nodes N"
+    )
     add("--output", "-o", type=Path, default=Path("machine.json"))
     add("--budget", type=float, default=BUDGET_SECONDS, help="seconds in all")
     add("--name", default="", help="of the machine, for its file")
@@ -98,15 +102,18 @@ def _machine(args: argparse.Namespace, tasks: Tasks, clock: Clock, budget: Budge
     world = _number("WORLD_SIZE", 1)
     local = _number("LOCAL_WORLD_SIZE", world)
     is_cpu = clock.device.type == "cpu"
-    rates: dict[str, Any] = _rates(tasks, clock, budget)
+    rates = [_rates(tasks, clock, budget)]
     collectives: list[CollectiveCurve] = []
     if world > 1:
         budget.open(_SHARES["exchanges"])
         collectives = exchanges.curves(clock.device, tasks.message_bytes, budget)
     budget.open(_SHARES["attention"])
     attention = kernels.attention(clock, tasks.attention, budget)
+    rates += _again(tasks, clock, budget)
     budget.open(_SHARES["matmuls"])
-    return Machine(
+    gemm = kernels.matmuls(clock, tasks.matmuls, budget)
+    rates += _again(tasks, clock, budget)
+    mine = Machine(
         created=dt.datetime.now(dt.UTC).date().isoformat(),
         name=args.name,
         planner=_version("planner"),
@@ -117,11 +124,46 @@ def _machine(args: argparse.Namespace, tasks: Tasks, clock: Clock, budget: Budge
             nodes=world // local,
             memory_bytes=_host_bytes() / local if is_cpu else None,
         ),
-        gemm=kernels.matmuls(clock, tasks.matmuls, budget),
+        gemm=gemm,
         attention=attention,
         collectives=tuple(collectives),
-        **rates,
+        **_medians(rates),
     )
+    return slowest_of(_of_all_ranks(mine), budget) if world > 1 else mine
+
+
+def _of_all_ranks(mine: Machine) -> list[Machine]:
+    found: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(found, mine)
+    return found
+
+
+def slowest_of(machines: Sequence[Machine], budget: Budget) -> Machine:
+    """Return what the rank measured whose matmuls take longest in all, of those that every rank timed: a step waits for it."""
+    timed = [
+        {(curve.dtype, p.m, p.n, p.k): p.seconds for curve in each.gemm for p in curve.points}
+        for each in machines
+    ]
+    common = set[tuple[str, int, int, int]].intersection(*map(set, timed))
+    totals = [sum(each[shape] for shape in common) for each in timed]
+    if not common:
+        return machines[0]
+    rank = totals.index(max(totals))
+    budget.say(
+        f"the figures are rank {rank}'s, the slowest: its matmuls take"
+        f" {format_percent(max(totals) / min(totals) - 1)} longer than the fastest rank's"
+    )
+    return machines[rank]
+
+
+def _again(tasks: Tasks, clock: Clock, budget: Budget) -> list[dict[str, float]]:
+    """Return the single figures once more, where there is time: what disturbs the machine for a while spoils one of them."""
+    budget.open(_SHARES["small"])
+    return [_rates(tasks, clock, budget)] if budget.left() > 0 else []
+
+
+def _medians(rates: Sequence[dict[str, float]]) -> dict[str, Any]:
+    return {name: median(each[name] for each in rates if name in each) for name in rates[0]}
 
 
 def _rates(tasks: Tasks, clock: Clock, budget: Budget) -> dict[str, float]:

@@ -129,7 +129,7 @@ def read_tasks(file: Path) -> Tasks:
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise InvalidInputError(
             f"{file} holds no tasks: {type(error).__name__}",
-            hint="write it again with `planner calibrate --measure --tasks FILE`",
+            hint="write it again with `planner calibrate --measure --nodes N`",
             field="--tasks",
         ) from None
 

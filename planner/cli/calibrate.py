@@ -39,7 +39,7 @@ planner calibrate --show machine.json
     "--layout",
     multiple=True,
     metavar="PLAN|FLAGS",
-    help="What the logs do not say: plan.json, or 'gpt2 --gpus 8 ...'; one for all, or one each.",
+    help="What the logs do not say, or whose shapes to measure: plan.json, or 'gpt2 --gpus 8 ...'; one for all, or one each.",
 )
 @measure_options
 @click.option("--machine", metavar="FILE", help="A machine file to add to.")

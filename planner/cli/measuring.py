@@ -1,8 +1,8 @@
 """The way of `planner calibrate` that measures: its flags, and the machine that it makes."""
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,7 +23,7 @@ _OPTIONS = (
         multiple=True,
         default=("gpt2",),
         show_default=True,
-        help="Whose layers to measure; may be repeated.",
+        help="Whose layers to measure, without --layout; may be repeated.",
     ),
     click.option("--seq-len", metavar="N", default="", help="Of attention; default: the model's."),
     click.option("--gpus", type=click.IntRange(1, 1024), default=1, help="That measure together."),
@@ -51,6 +51,17 @@ _LONGEST = 4096
 _CPU_TOKENS = (256, 1024)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """A model whose layers are measured."""
+
+    name: str
+    model: Any
+    """As a request has it."""
+    sequence_length: int
+    tasks: Any
+
+
 def measure_options(command: F) -> F:
     """Add the flags of measuring to a command."""
     for option in reversed(_OPTIONS):
@@ -61,10 +72,11 @@ def measure_options(command: F) -> F:
 def measured(flags: dict[str, Any]) -> Any:
     """Return the machine as measured here, with the runs of the file that --machine names."""
     from planner.calibrate.measure.start import command_of_each_node, measure_here, program_words
-    from planner.calibrate.measure.tasks import write_tasks
+    from planner.calibrate.measure.tasks import joined, write_tasks
     from planner.machine.reading import read_machine
 
-    tasks = _tasks(flags)
+    found = [*subjects(flags)]
+    tasks = joined([each.tasks for each in found])
     if flags["nodes"] > 1:
         file = Path("tasks.json")
         write_tasks(tasks, file)
@@ -87,54 +99,73 @@ def measured(flags: dict[str, Any]) -> Any:
         name=flags["name"],
     )
     runs = () if known is None else known.runs
-    return replace(machine, runs=(*runs, *_real_steps(machine, flags, end - time.monotonic())))
+    if flags["has_step"]:
+        runs = (*runs, *_real_steps(machine, found[0], end - time.monotonic()))
+    return replace(machine, runs=runs)
 
 
-def _real_steps(machine: Any, flags: dict[str, Any], seconds: float) -> Sequence[Any]:
-    """Return a run of the first model here; none where it is not wished, or fails, which is said."""
-    from planner.request.model import load_model
+def _real_steps(machine: Any, subject: Subject, seconds: float) -> Sequence[Any]:
+    """Return a run of a model here; none where it fails, which is said."""
     from planner.verify.real_step import real_step
 
-    if not flags["has_step"]:
-        return ()
-    name = flags["models"][0]
     try:
-        length = _length(flags, load_model(name, allow_paths=True)[0])
         run = real_step(
             machine,
-            name,
-            sequence_length=length,
+            subject.model,
+            sequence_length=subject.sequence_length,
             seconds=seconds,
             show=partial(click.echo, err=True),
         )
     except PlannerError as error:
-        click.echo(f"left out: real steps of {name}: {error.message}", err=True)
+        click.echo(f"left out: real steps of {subject.name}: {error.message}", err=True)
         return ()
     return (run,)
 
 
-def _tasks(flags: dict[str, Any]) -> Any:
-    """Return what is measured of all models together."""
-    from planner.calibrate.measure.tasks import TOKENS, joined, tasks_of
+def subjects(flags: dict[str, Any]) -> Iterator[Subject]:
+    """Yield what is measured: the shapes of layouts, where some are given, else those of models."""
+    if flags["layout"]:
+        yield from (_of_layout(text, flags) for text in flags["layout"])
+        return
+    yield from (_of_model(name, flags) for name in flags["models"])
+
+
+def _of_model(name: str, flags: dict[str, Any]) -> Subject:
+    """Return a model by micro-batches from small to large, and by every tensor parallel size that a node has."""
+    from planner.calibrate.measure.tasks import TOKENS, tasks_of
     from planner.request.model import load_model
 
-    sizes = [2**power for power in range(flags["gpus"].bit_length())]
-    found = []
-    for name in flags["models"]:
-        model, _ = load_model(name, allow_paths=True)
-        tasks = tasks_of(
-            model,
-            sequence_length=_length(flags, model),
-            dtypes=flags["dtypes"] or (("fp32",) if flags["cpu"] else ("bf16",)),
-            tensor_sizes=sizes,
-            tokens=_CPU_TOKENS if flags["cpu"] else TOKENS,
-        )
-        found.append(tasks)
-    return joined(found)
+    model, _ = load_model(name, allow_paths=True)
+    longest = min(_LONGEST, model.max_position_embeddings or _LONGEST)
+    length = int(read_length(flags["seq_len"])) if flags["seq_len"] else longest
+    tasks = tasks_of(
+        model,
+        sequence_length=length,
+        dtypes=flags["dtypes"] or (("fp32",) if flags["cpu"] else ("bf16",)),
+        tensor_sizes=[2**power for power in range(flags["gpus"].bit_length())],
+        tokens=_CPU_TOKENS if flags["cpu"] else TOKENS,
+    )
+    return Subject(name=name, model=name, sequence_length=length, tasks=tasks)
 
 
-def _length(flags: dict[str, Any], model: Any) -> int:
-    """Return the tokens of a sequence."""
-    if flags["seq_len"]:
-        return read_length(flags["seq_len"])
-    return int(min(_LONGEST, model.max_position_embeddings or _LONGEST))
+def _of_layout(text: str, flags: dict[str, Any]) -> Subject:
+    """Return the shapes of one plan: its micro-batch, its sequences, its tensor parallel size, its dtype."""
+    from planner.calibrate.measure.tasks import tasks_of
+    from planner.cli.layouts import read_layout
+    from planner.request.schema import parse_request, resolve
+    from planner.request.strategy import requested_layout
+
+    said = read_layout(text) or {}
+    request = parse_request(said)
+    job = resolve(request, allow_paths=True).job
+    layout = requested_layout(request.strategy, job)
+    length = job.recipe.sequence_length
+    own = "fp32" if flags["cpu"] else job.precision.wide_matmul_dtype
+    tasks = tasks_of(
+        job.model,
+        sequence_length=length,
+        dtypes=flags["dtypes"] or (own,),
+        tensor_sizes=(layout.tensor_parallel_size,),
+        tokens=(layout.micro_batch_size * length // layout.context_parallel_size,),
+    )
+    return Subject(name=job.model.name, model=said["model"], sequence_length=length, tasks=tasks)

@@ -7,7 +7,7 @@ read as any log.
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -38,7 +38,7 @@ _GRACE = 3.0
 
 def real_step(
     machine: Machine,
-    model: str,
+    model: str | Mapping[str, Any],
     *,
     sequence_length: int,
     seconds: float,
@@ -48,7 +48,7 @@ def real_step(
 
     Args:
         machine: what was measured, of one node.
-        model: to train, with random weights.
+        model: to train, with random weights, as a request has it.
         sequence_length: tokens.
         seconds: until the run should have ended.
         show: what is said of it, line by line.
@@ -62,7 +62,7 @@ def real_step(
         _write(machine, model, sequence_length, seconds - START_SECONDS, folder)
         planned = read_planned(str(folder))
         left = end - time.monotonic()
-        show(f"{_STEPS} real steps of {model}; at most {left:.0f} s to go")
+        show(f"{_STEPS} real steps; at most {left:.0f} s to go")
         log = run_bundle(
             planned,
             Length(steps=_STEPS, limit_seconds=_GRACE * max(left, START_SECONDS)),
@@ -77,7 +77,7 @@ def _unshown(_: str) -> None:
     """Leave a line of the run out: its end is told where it fails."""
 
 
-def _write(machine: Machine, model: str, length: int, seconds: float, folder: Path) -> None:
+def _write(machine: Machine, model: object, length: int, seconds: float, folder: Path) -> None:
     """Write the files of the largest batch whose steps take no more than so many seconds.
 
     Raises:
@@ -103,7 +103,7 @@ def _write(machine: Machine, model: str, length: int, seconds: float, folder: Pa
     )
 
 
-def _request(machine: Machine, model: str, length: int, sequences: int) -> Request:
+def _request(machine: Machine, model: object, length: int, sequences: int) -> Request:
     """Return what is planned: so many sequences of each process, in fp32 on cores."""
     is_of_cores = machine.cluster.gpu.startswith(CORES)
     recipe: dict[str, Any] = {

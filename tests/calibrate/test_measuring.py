@@ -21,6 +21,7 @@ from planner.calibrate.measure.tasks import (
     tasks_of,
     write_tasks,
 )
+from planner.cli import measuring
 from planner.core.errors import InvalidInputError, UnsupportedError
 from planner.machine.document import GemmCurve, GemmPoint, Hardware, Machine
 from planner.machine.reading import read_machine
@@ -167,6 +168,29 @@ def test_several_models_are_measured_as_one_list() -> None:
     assert set(both.matmuls) == {*each[0].matmuls, *each[1].matmuls}
     assert [shape.flops for shape in both.matmuls] == sorted(shape.flops for shape in both.matmuls)
     assert both.message_bytes == each[1].message_bytes
+
+
+@pytest.mark.parametrize(
+    ("more", "flags", "dtype"),
+    [
+        ("--precision fp8", {}, "bf16"),
+        ("", {"cpu": True}, "fp32"),
+        ("", {"dtypes": ("fp16",)}, "fp16"),
+    ],
+)
+def test_of_a_layout_its_own_shapes_are_measured(
+    more: str, flags: dict[str, object], dtype: str
+) -> None:
+    layout = "meta-llama/Llama-3.1-8B --gpus 8 --gpu h100 --seq-len 4096 --framework megatron"
+    layout += f" --global-batch-size 12 --tp 2 --micro-batch-size 3 {more}"
+    given = {"layout": (layout,), "cpu": False, "dtypes": (), **flags}
+    (subject,) = measuring.subjects(given)
+    assert subject.sequence_length == 4096
+    found = {(each.dtype, each.pass_name, each.m, each.n, each.k) for each in subject.tasks.matmuls}
+    assert (dtype, "forward", 3 * 4096, 14336 // 2, 4096) in found
+    assert {each[2] for each in found if each[1] == "forward"} == {3 * 4096}
+    (attention,) = subject.tasks.attention
+    assert (attention.batch, attention.heads, attention.sequence_length) == (3, 16, 4096)
 
 
 def test_messages_go_up_to_the_gradients_of_a_small_model() -> None:

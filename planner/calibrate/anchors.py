@@ -3,23 +3,25 @@
 A run's step is a sum over kinds of work c (kernels, exchanges, the host), each off by a factor e^(f_c) of its own,
 and what is left over is the layout's own:
 
-    log measured = log step(f) + e,  f ~ N(0, t P),  e ~ N(0, r^2)
-    H[i, c] = d log step_i / d f_c;  f = C H' (log measured - log step(f) + H f) / r^2,  C = (P^-1 / t + H' H / r^2)^-1
-    r^2 = (2 r0^2 + E |e|^2) / (2 + n);  t = (2 + E f' P^-1 f) / (2 + 3)
+    log measured = log step(f) + e,  f ~ N(0, t P),  e ~ Student's t of 4 degrees of freedom, scale r
+    H[i, c] = d log step_i / d f_c;  f = C H' W (log measured - log step(f) + H f) / r^2,  C = (P^-1 / t + H' W H / r^2)^-1
+    W[i, i] = 5 / (4 + E e_i^2 / r^2);  r^2 = (2 r0^2 + E e' W e) / (2 + n);  t = (2 + E f' P^-1 f) / (2 + 3)
 
 Notation: P the planner's own doubts (`planner.step_time.doubt`), each a square on the diagonal, a release's in all of
 it; n runs; r0 `BETWEEN_RUNS`, which counts as two runs, as the doubts do: several runs that are off alike are the machine's,
 several that are not are their layouts'. E is over what f may still be, C its covariance. H is taken by finite differences of the estimate, so that work that hides behind other work
 has no part in it, and f is found by Gauss and Newton's iteration. So each factor moves by the information that the
-runs hold of it: one run that computes says little of the exchanges, and many runs more than one.
+runs hold of it: one run that computes says little of the exchanges, and many runs more than one. W is what a run
+counts for: one that is far from all others, such as one that waited for its data, says less the further it is.
 
-How a run is predicted from all others follows without another fit: e_i / (1 - h_i), h_i = H_i C H_i' / r^2;
+How a run is predicted from all others follows without another fit: e_i / (1 - h_i), h_i = W_i H_i C H_i' / r^2;
 a run without others is predicted as the catalogue does. What is
 left of a range's width is the root of the mean square of those errors over the half-widths, which hold 80 % of
 runs and so 1.28 deviations, with `_PRIOR_RUNS` more for which the ranges are as they were.
 
 Source: Rasmussen and Williams, Gaussian Processes for Machine Learning, section 2.1 for the linear model, 5.4.2 for
-leaving one out; Dempster, Laird and Rubin (1977), Maximum likelihood from incomplete data, for r and t; the iterated extended Kalman filter: Bell and Cathey, IEEE Transactions on Automatic Control 38, 1993.
+leaving one out; Dempster, Laird and Rubin (1977), Maximum likelihood from incomplete data, for r and t; Lange, Little and Taylor, Robust
+statistical modeling using the t distribution, JASA 84, 1989, for W and 4 degrees of freedom; the iterated extended Kalman filter: Bell and Cathey, IEEE Transactions on Automatic Control 38, 1993.
 Leaves out: that runs which are alike are alike in what is left over.
 """
 
@@ -56,6 +58,8 @@ _ROUNDS = 4
 _SETTLING = 20
 _COUNTS = 2
 """Runs that what is known before any of them counts for."""
+_FREEDOM = 4
+"""Degrees of freedom of what is left over: of few runs a normal distribution's, with room for some far off."""
 _STEP = 0.02
 _FURTHEST = math.log(20)
 """That a kind of work, or a run, may be from its estimate."""
@@ -179,16 +183,16 @@ def fit(timed: Sequence[TimedLayouts]) -> Fit:
     factors = np.zeros(len(KINDS))
     before = _log_steps(timed, factors)
     predicted, shares = before, np.zeros((len(measured), len(KINDS)))
-    covariance = np.linalg.inv(prior)
+    covariance, weights = np.linalg.inv(prior), np.ones(len(measured))
     for _ in range(_ROUNDS):
         steps = (_log_steps(timed, factors + _STEP * unit) for unit in np.eye(len(KINDS)))
         shares = np.stack([(moved - predicted) / _STEP for moved in steps], axis=1)
         wanted = measured - predicted + shares @ factors
-        factors, covariance, noise = _posterior(prior, shares, wanted)
+        factors, covariance, noise, weights = _posterior(prior, shares, wanted)
         factors = np.clip(factors, -_FURTHEST, _FURTHEST)
         predicted = _log_steps(timed, factors)
     after = predicted - measured
-    leverage = np.einsum("ij,jk,ik->i", shares, covariance, shares) / noise
+    leverage = weights * np.einsum("ij,jk,ik->i", shares, covariance, shares) / noise
     alone = len(measured) == 1
     left_out = before - measured if alone else after / (1 - leverage)
     return Fit(
@@ -202,23 +206,28 @@ def fit(timed: Sequence[TimedLayouts]) -> Fit:
     )
 
 
-def _posterior(prior: Column, shares: Column, wanted: Column) -> tuple[Column, Column, float]:
-    """Return the factors' logarithms, their covariance, and r^2; see the module.
+def _posterior(
+    prior: Column, shares: Column, wanted: Column
+) -> tuple[Column, Column, float, Column]:
+    """Return the factors' logarithms, their covariance, r^2, and what each run counts for; see the module.
 
     Args:
         prior: P^-1.
         shares: H.
         wanted: logarithms that H f should give.
     """
-    noise, scale = BETWEEN_RUNS**2, 1.0
+    noise, scale, weights = BETWEEN_RUNS**2, 1.0, np.ones(len(wanted))
     for _ in range(_SETTLING):
-        covariance = np.linalg.inv(prior / scale + shares.T @ shares / noise)
-        factors = covariance @ shares.T @ wanted / noise
-        apart = np.sum((wanted - shares @ factors) ** 2) + np.sum(shares.T @ shares * covariance)
-        noise = float((_COUNTS * BETWEEN_RUNS**2 + apart) / (_COUNTS + len(wanted)))
+        weighted = shares.T * weights
+        covariance = np.linalg.inv(prior / scale + weighted @ shares / noise)
+        factors = covariance @ weighted @ wanted / noise
+        apart = (wanted - shares @ factors) ** 2
+        apart += np.einsum("ij,jk,ik->i", shares, covariance, shares)
+        weights = (_FREEDOM + 1) / (_FREEDOM + apart / noise)
+        noise = float((_COUNTS * BETWEEN_RUNS**2 + weights @ apart) / (_COUNTS + len(wanted)))
         off = factors @ prior @ factors + np.sum(prior * covariance)
         scale = float((_COUNTS + off) / (_COUNTS + len(factors)))
-    return factors, covariance, noise
+    return factors, covariance, noise, weights
 
 
 def anchors_of(found: Fit) -> Anchors:

@@ -27,7 +27,7 @@ from planner.verify.planned import read_planned
 from planner.verify.run import Length, run_bundle
 
 SOURCE = "a real step, measured with the machine"
-START_SECONDS = 20.0
+START_SECONDS = 10.0
 """That starting a script, building its model and its first step are taken to need."""
 _STEPS = 6
 _SEQUENCES = (16, 8, 4, 2, 1)

@@ -115,6 +115,20 @@ def test_more_runs_that_agree_say_more() -> None:
     assert (one.runs, four.runs) == (1, 4)
 
 
+def test_a_run_far_from_all_others_hardly_counts() -> None:
+    layouts = [
+        _with(COMPUTING, micro_batch_size=size, recompute=recompute)
+        for size in (1, 2, 4)
+        for recompute in ("full", "none")
+    ]
+    agreed = [(layout, 1.1) for layout in layouts[:-1]]
+    usual = _machine(*agreed, (layouts[-1], 1.1)).anchors.compute
+    stalled = _machine(*agreed, (layouts[-1], 2.5)).anchors.compute
+    assert usual is not None
+    assert stalled is not None
+    assert stalled.factor == pytest.approx(usual.factor, abs=0.04)
+
+
 def test_the_range_shrinks_where_each_run_is_predicted_from_the_others_and_not_where_none_is() -> (
     None
 ):

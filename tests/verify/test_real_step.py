@@ -50,7 +50,7 @@ def test_a_plan_of_the_machine_is_run_and_timed(core: Machine, model: str) -> No
 
 
 def test_a_batch_is_as_large_as_there_is_time_for(core: Machine, model: str) -> None:
-    with pytest.raises(UnsupportedError, match=r"20 s to start, and 20 s are left"):
+    with pytest.raises(UnsupportedError, match=r"10 s to start, and 10 s are left"):
         real_step(core, model, sequence_length=LENGTH, seconds=START_SECONDS, show=print)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from proof import page
-from proof.jobs import ALONE, LOCAL, RUNS
+from proof.jobs import ANCHOR, LOCAL, RUNS
 from proof.judge import Job, Judged, by_job, median_error, repetitions, share_right
 from proof.measured import judged, table
 from test_docs import check_block
@@ -79,7 +79,7 @@ def test_steps_of_local_sgd_are_as_many_as_it_averages_after() -> None:
     ddp = replace(of_4, layout="ddp")
     assert ddp.steps == 3
     assert ddp.mean_step([9.0, 1.0, 2.0]) == 1.5
-    assert ALONE not in {run.layout for run in RUNS}
+    assert ANCHOR not in {run.layout for run in RUNS}
 
 
 @pytest.mark.parametrize("block", page.BLOCKS)

@@ -18,12 +18,11 @@ from typing import Any
 from proof.jobs import ANCHORS, REPETITIONS, RUNS, SUBJECTS, Run, write_models
 from proof.judge import predicted, repetitions
 from proof.measured import write_measured
-from proof.wires import CORES, WIRES, Wire, address, can_be_laid, laid, meeting, run
+from proof.wires import WIRES, Wire, address, can_be_laid, laid, meeting, run_on
 
 HERE = Path(__file__).parent
 PLANNER = (sys.executable, "-c", "from planner.cli import main; main()")
 _LONGEST_SECONDS = 1500.0
-_ANCHOR_STEPS = 8
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -42,7 +41,7 @@ def main(words: Sequence[str] | None = None) -> None:
             if not machine_file(args.folder, wire).exists():
                 _calibrate(args, wire, nodes)
                 if not args.without_anchors:
-                    _anchor(args.folder, wire)
+                    _anchor(args, wire, nodes)
             _train(args.folder, runs, nodes, args.repetitions)
         _say(f"{wire.name}: done after {time.monotonic() - started:.0f} s")
     if args.write:
@@ -61,7 +60,7 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     add("--layouts", nargs="+", help="default: all")
     add("--repetitions", type=int, default=REPETITIONS)
     add("--budget", type=float, default=45.0, help="seconds to measure each machine in")
-    add("--without-anchors", action="store_true", help="add no runs of one core to the machine")
+    add("--without-anchors", action="store_true", help="add no real steps to the machine")
     add("--write", action="store_true", help="write data/measurements of it")
     args = parser.parse_args(words)
     args.folder = args.folder.resolve()
@@ -85,7 +84,7 @@ def _calibrate(args: argparse.Namespace, wire: Wire, nodes: Sequence[str]) -> No
     words += ["--budget", f"{budget:g}", "--gpus", str(2 // wire.nodes), "--nodes", str(wire.nodes)]
     seconds = budget + 300
     if not nodes:
-        run([[*PLANNER, *words, "-o", str(file), "--force"]], nodes, measuring, seconds)
+        run_on([[*PLANNER, *words, "-o", str(file), "--force"]], nodes, measuring, seconds)
         return
     asked = subprocess.run(
         [*PLANNER, *words], cwd=measuring, check=False, capture_output=True, text=True
@@ -101,29 +100,22 @@ def _calibrate(args: argparse.Namespace, wire: Wire, nodes: Sequence[str]) -> No
         for number in range(len(nodes))
     ]
     said = [[word.replace("HOST", address(0)) for word in words] for words in lines]
-    run(said, nodes, measuring, seconds)
+    run_on(said, nodes, measuring, seconds)
     shutil.move(measuring / "machine.json", file)
 
 
-def _anchor(folder: Path, wire: Wire) -> None:
-    """Add one step of each model, alone on each core, to the machine file: with `planner calibrate --runs`."""
-    file, done = machine_file(folder, wire), folder / "anchors.jsonl"
+def _anchor(args: argparse.Namespace, wire: Wire, nodes: Sequence[str]) -> None:
+    """Add real steps of each model, of both cores together, to the machine file: with `planner calibrate --runs`."""
+    folder, file = args.folder, machine_file(args.folder, wire)
+    anchors = [each for each in ANCHORS if each.wire == wire and each.subject.name in args.subjects]
+    done = folder / f"anchors-{wire.name}.jsonl"
     if not done.exists():
-        _say("anchors: one core at a time, both at once")
-        _write_plans(folder, ANCHORS, wire)
-        left = folder / "left-anchors.jsonl"
-        left.write_text("".join(_line(run, 0, _ANCHOR_STEPS) for run in ANCHORS))
-        program = [str(HERE / "trainings.py"), str(folder / "plans"), str(left)]
-        start = ["torchrun", "--standalone", "--nproc_per_node=1", "--", *program]
-        outputs = [folder / "anchors-0.jsonl", folder / "anchors-1.jsonl"]
-        pinned = [("taskset", "-c", str(core)) for core in CORES]
-        lines = [[*words, *start, str(out)] for words, out in zip(pinned, outputs, strict=True)]
-        run(lines, (), folder, _LONGEST_SECONDS)
-        outputs[0].rename(done)
-    runs = folder / "anchor-runs.jsonl"
+        _say(f"{wire.name}: anchors")
+        _start(folder, [(anchor, 0) for anchor in anchors], nodes, done)
+    runs = folder / f"anchor-runs-{wire.name}.jsonl"
     steps = {each["plan"]: median(each["seconds"][1:]) for each in lines_of(done)}
     timed = (
-        {"request": anchor.request(), "step_seconds": steps[anchor.name]} for anchor in ANCHORS
+        {"request": anchor.request(), "step_seconds": steps[anchor.name]} for anchor in anchors
     )
     runs.write_text("".join(json.dumps(each) + "\n" for each in timed))
     words = ("calibrate", "--runs", str(runs), "--machine", str(file), "-o", str(file))
@@ -136,7 +128,7 @@ def _train(folder: Path, runs: Sequence[Run], nodes: Sequence[str], most: int) -
     machine = json.loads(machine_file(folder, wire).read_text())
     seconds = {run.name: predicted(run, machine) for run in runs}
     wanted = repetitions(runs, seconds, most)
-    plans, done = folder / "plans", folder / "done.jsonl"
+    done = folder / "done.jsonl"
     known = {(each["plan"], each["round"]) for each in lines_of(done)}
     left = [
         (run, number)
@@ -146,22 +138,29 @@ def _train(folder: Path, runs: Sequence[Run], nodes: Sequence[str], most: int) -
     ]
     if not left:
         return
-    _write_plans(folder, [run for run in runs if not (plans / run.name).exists()], wire)
     expected = sum(run.steps * seconds[run.name] for run, _ in left)
     _say(f"{wire.name}: {len(left)} trainings, some {expected + 0.6 * len(left):.0f} s")
+    _start(folder, left, nodes, done)
+
+
+def _start(folder: Path, left: Sequence[tuple[Run, int]], nodes: Sequence[str], done: Path) -> None:
+    """Write the plans that are not there yet, and train, each run with the number of its round; what is done goes to a file."""
+    runs = {run.name: run for run, _ in left}
+    wire, plans = left[0][0].wire, folder / "plans"
+    _write_plans(folder, [run for run in runs.values() if not (plans / run.name).exists()], wire)
     file = folder / f"left-{wire.name}.jsonl"
-    file.write_text("".join(_line(run, number, run.steps) for run, number in left))
+    file.write_text("".join(_line(run, number) for run, number in left))
     program = [str(HERE / "trainings.py"), str(plans), str(file), str(done)]
     lines = [
         ["torchrun", *meeting(nodes, number), "--", *program]
         for number in range(max(1, len(nodes)))
     ]
-    run(lines, nodes, folder, _LONGEST_SECONDS)
+    run_on(lines, nodes, folder, _LONGEST_SECONDS)
 
 
-def _line(run: Run, number: int, steps: int) -> str:
+def _line(run: Run, number: int) -> str:
     """Return the line of a training that is to be done."""
-    job = {"plan": run.name, "steps": steps, "round": number, "tokens": run.tokens}
+    job = {"plan": run.name, "steps": run.steps, "round": number, "tokens": run.tokens}
     return json.dumps(job) + "\n"
 
 

@@ -14,7 +14,7 @@ _LAYERS = 4
 _SEQUENCES = 8
 """Of a step."""
 REPETITIONS = 5
-_TIMED = 2
+_TIMED, _TIMED_OF_ANCHORS = 2, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +88,10 @@ _WHOLE = {
 }
 """Every choice of a layout: what is not pinned, the planner would choose."""
 _HALF = {"micro_batch_size": _SEQUENCES // 2, "gradient_accumulation_steps": 1}
-ALONE = "alone"
-"""The layout of one core, an anchor: no run that is judged."""
+ANCHOR = "anchor"
+"""DDP on twice the batch: a real step of both cores, as `planner calibrate` ends with; no run that is judged."""
 LAYOUTS: Mapping[str, Mapping[str, Any]] = {
-    ALONE: {"micro_batch_size": _SEQUENCES // 2, "gradient_accumulation_steps": 2},
+    ANCHOR: {"micro_batch_size": _SEQUENCES, "gradient_accumulation_steps": 1},
     "ddp": _HALF,
     "accumulation": {"micro_batch_size": 1, "gradient_accumulation_steps": 4},
     "zero-1": {"zero_stage": 1, **_HALF},
@@ -143,7 +143,8 @@ class Run:
     def steps(self) -> int:
         """Return how many steps it takes: one to warm up and two, or as many as local SGD averages after."""
         every = int(LAYOUTS[self.layout].get("synchronize_every", 1))
-        return every if every > 1 else 1 + _TIMED
+        timed = _TIMED_OF_ANCHORS if self.layout == ANCHOR else _TIMED
+        return every if every > 1 else 1 + timed
 
     def mean_step(self, seconds: Sequence[float]) -> float:
         """Return the mean step of one training without its first, which warms up: the median for it in local SGD."""
@@ -155,7 +156,12 @@ class Run:
     @property
     def tokens(self) -> int:
         """Return the tokens of a step."""
-        return _SEQUENCES * self.subject.sequence_length
+        return self.sequences * self.subject.sequence_length
+
+    @property
+    def sequences(self) -> int:
+        """Return the sequences of a step."""
+        return 2 * _SEQUENCES if self.layout == ANCHOR else _SEQUENCES
 
     @property
     def is_refused(self) -> bool:
@@ -167,15 +173,14 @@ class Run:
         subject = self.subject
         nodes = nodes or self.wire.nodes
         layout = LAYOUTS[self.layout]
-        gpus = 1 if self.layout == ALONE else 2
         model: Any = str(models / subject.name) if models else dict(subject.config)
         return {
             "id": self.name,
             "model": model,
-            "cluster": {"gpu": "cpu", "gpus_per_node": gpus // nodes, "nodes": nodes},
+            "cluster": {"gpu": "cpu", "gpus_per_node": 2 // nodes, "nodes": nodes},
             "recipe": {
                 "sequence_length": subject.sequence_length,
-                "global_batch_size": _SEQUENCES,
+                "global_batch_size": self.sequences,
                 "precision": "fp32",
             },
             "strategy": {**_WHOLE, **layout},
@@ -187,9 +192,9 @@ RUNS = tuple(
     for wire in WIRES
     for subject in SUBJECTS
     for layout in LAYOUTS
-    if layout != ALONE
+    if layout != ANCHOR
 )
-ANCHORS = tuple(Run(WIRES[0], subject, ALONE) for subject in SUBJECTS)
+ANCHORS = tuple(Run(wire, subject, ANCHOR) for wire in WIRES for subject in SUBJECTS)
 
 
 def write_models(folder: Path) -> None:

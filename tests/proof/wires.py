@@ -72,7 +72,9 @@ def laid(wire: Wire) -> Generator[tuple[str, ...]]:
             subprocess.run([_IP, kind, "delete", name], check=False, capture_output=True)
 
 
-def run(lines: Sequence[Sequence[str]], nodes: Sequence[str], folder: Path, seconds: float) -> None:
+def run_on(
+    lines: Sequence[Sequence[str]], nodes: Sequence[str], folder: Path, seconds: float
+) -> None:
     """Run a line of words on every node at once, each rank on a core of its own.
 
     Args:

@@ -169,7 +169,8 @@ def autocast_weight_copies(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
         bytes = 2 * (weights of the blocks and the head)
 
     With recompute="full", and where "selective" saves outputs of matmuls, the blocks' copies die with the autocast
-    cache at the end of forward. In a pipeline each micro-batch that waits for backward has those of its own forward.
+    cache at the end of forward. In a pipeline each micro-batch that waits for backward has those of its own forward; of
+    several chunks the last, which has the head, goes back at once.
     Source: torch.autocast caches weight casts until its context ends; autograd keeps them.
     """
     modes = {job.precision.replicated_numerics, job.precision.sharded_numerics}
@@ -185,7 +186,8 @@ def autocast_weight_copies(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     others = (1.0 - share) * (weights - outside)
     everything = each * count(weights, "matmul weights, while autocast or autograd holds them")
     one_block = each * count(of_block, "matmul weights of one block")
-    kept = outside + np.where(is_recomputed, others, weights - outside)
+    of_head = np.where(np.asarray(s.virtual_pipeline_size) > 1, 0.0, outside)
+    kept = of_head + np.where(is_recomputed, others, weights - outside)
     before = only_where(
         stage.in_flight > 1,
         plain(stage.in_flight - 1, "waiting") * each * count(kept, "matmul weights"),

@@ -35,9 +35,9 @@ PLANNED: Any = SimpleNamespace(
 )
 
 
-def bundle(folder: Path, *flags: str, layers: int = 2) -> Path:
+def bundle(folder: Path, *flags: str, layers: int = 2, vocabulary: int = 4096) -> Path:
     config, out = folder / "config.json", folder / "plan"
-    config.write_text(json.dumps(SMALL | {"num_hidden_layers": layers}))
+    config.write_text(json.dumps(SMALL | {"num_hidden_layers": layers, "vocab_size": vocabulary}))
     words = ["suggest", str(config), "--gpu", "a100", "--seq-len", "512", *flags]
     result = CliRunner().invoke(cli, [*words, "--out", str(out)])
     assert result.exit_code == 0, result.output
@@ -106,6 +106,16 @@ def test_a_stage_that_puts_off_or_waits_peaks_where_the_ledger_says(
     found = dry_run(bundle(tmp_path, *flags, layers=8), stage=stage)
     assert abs(found.difference) < 0.01
     assert found.peaks["backward"] == found.peak_bytes
+
+
+@pytest.mark.parametrize(("schedule", "stage"), [("interleaved-1f1b", 1), ("zbv", 0)])
+def test_the_head_of_the_last_chunk_waits_for_nothing(
+    tmp_path: Path, schedule: str, stage: int
+) -> None:
+    flags = ["--gpus", "2", "--pp", "2", "--schedule", schedule, "--virtual-stages", "2"]
+    flags += ["--micro-batch-size", "2", "--global-batch-size", "16"]
+    found = dry_run(bundle(tmp_path, *flags, layers=8, vocabulary=2**15), stage=stage)
+    assert abs(found.difference) < 0.005
 
 
 def test_adapters_peak_where_the_ledger_says(tmp_path: Path) -> None:

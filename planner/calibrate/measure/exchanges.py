@@ -58,7 +58,9 @@ def _groups(world: int, local: int) -> Iterator[tuple[int, dist.ProcessGroup]]:
 
 def _mine(world: int, ranks: int) -> dist.ProcessGroup:
     """Return this rank's of the groups into which all are divided, which all ranks make together."""
-    every = [dist.new_group([*range(first, first + ranks)]) for first in range(0, world, ranks)]
+    every: list[dist.ProcessGroup] = [
+        dist.new_group([*range(first, first + ranks)]) for first in range(0, world, ranks)
+    ]
     return every[dist.get_rank() // ranks]
 
 

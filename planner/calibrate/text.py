@@ -56,7 +56,7 @@ def _anchors(machine: Machine) -> list[tuple[str, str]]:
     anchors = machine.anchors
     kinds = (("kernels", anchors.compute), ("exchanges", anchors.communication))
     rows = [
-        (label, _factor(anchor))
+        (label, _factor(anchor, _before(machine)))
         for label, anchor in (*kinds, ("host", anchors.host))
         if anchor is not None
     ]
@@ -73,23 +73,31 @@ def _anchors(machine: Machine) -> list[tuple[str, str]]:
     return rows
 
 
-def _factor(anchor: Anchor) -> str:
+def _before(machine: Machine) -> str:
+    """Return what its runs are compared with: what was measured of the machine besides, where that is."""
+    has_curves = machine.gemm or machine.attention or machine.collectives
+    return "its curves" if has_curves else "the catalogue"
+
+
+def _factor(anchor: Anchor, before: str) -> str:
     runs = f"{anchor.runs} run{'s' if anchor.runs > 1 else ''}"
     way = "longer" if anchor.factor >= 1 else "shorter"
     share = format_fraction(abs(anchor.factor - 1))
-    return f"{share} {way} than the catalogue says, give or take {format_fraction(anchor.spread)}, by {runs}"
+    says = "say" if before.endswith("s") else "says"
+    return f"{share} {way} than {before} {says}, give or take {format_fraction(anchor.spread)}, by {runs}"
 
 
 def checks_text(machine: Machine, checks: Sequence[RunCheck], terminal: Terminal) -> str:
     """Return how each run is predicted: without the machine, with it, and with all other runs alone."""
     if not checks:
         return "no run says how long a step took"
-    head = ("run", "measured", "catalogue", "with the runs", "left out")
+    before = _before(machine).split()[-1]
+    head = ("run", "measured", before, "with the runs", "left out")
     rows = [head, *(_row(machine, check) for check in checks[:_MOST_RUNS])]
     more = len(checks) - _MOST_RUNS
     last = f"\n  and {more:,} more" if more > 0 else ""
     errors = (
-        ("catalogue", [check.before_seconds / check.measured_seconds for check in checks]),
+        (before, [check.before_seconds / check.measured_seconds for check in checks]),
         ("left out", [check.left_out_seconds / check.measured_seconds for check in checks]),
     )
     medians = ", ".join(f"{name} {_median_error(ratios)}" for name, ratios in errors)

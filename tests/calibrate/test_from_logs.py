@@ -123,6 +123,8 @@ def test_a_machine_is_made_of_logs_and_added_to(tmp_path: Path) -> None:
     assert machine.anchors.compute is not None
     assert machine.anchors.compute.factor > 1
     assert [curve.ranks for curve in machine.collectives] == [8]
+    assert " longer than its curves say, give or take " in result.stdout
+    assert "median error: curves " in result.stdout
     more = ("--from", "slow.log", "--layout", LAYOUT, "--machine", "machine.json")
     result = calibrate(tmp_path, *more)
     assert result.exit_code == 0, result.output

@@ -8,7 +8,7 @@ and what is left over is the layout's own:
     W[i, i] = 5 / (4 + E e_i^2 / r^2);  r^2 = (2 r0^2 + E e' W e) / (2 + n);  t = (2 + E f' P^-1 f) / (2 + 3)
 
 Notation: P the planner's own doubts (`planner.step_time.doubt`), each a square on the diagonal, a release's in all of
-it; n runs; r0 `BETWEEN_RUNS`, which counts as two runs, as the doubts do: several runs that are off alike are the machine's,
+it: half-widths that hold 80 % of runs, so 1.28 deviations; n runs; r0 `BETWEEN_RUNS`, which counts as two runs, as the doubts do: several runs that are off alike are the machine's,
 several that are not are their layouts'. E is over what f may still be, C its covariance. H is taken by finite differences of the estimate, so that work that hides behind other work
 has no part in it, and f is found by Gauss and Newton's iteration. So each factor moves by the information that the
 runs hold of it: one run that computes says little of the exchanges, and many runs more than one. W is what a run
@@ -49,7 +49,7 @@ runs, each predicted by one other of its machine and by constants that its sourc
 KINDS = ("compute", "communication", "host")
 _PRIOR_RUNS = 4
 _DEVIATIONS = 1.28
-"""Of a normal distribution to each side, between which 80 % of it lies."""
+"""Of a normal distribution to each side, between which 80 % of it lies: a doubt is such a half-width."""
 _FEWEST, _MOST = 0.25, 2.0
 """Of a range's width that may be left."""
 _SPEAKS = 0.01
@@ -290,8 +290,8 @@ def _doubts(job: Job, step: StepTime, rows: int) -> Column:
     compute = float(np.mean(np.sqrt(squares) / np.maximum(spent, 1e-12)))
     own = (compute, known[Cause.NETWORK], job.framework.uncertainty.host)
     logarithms = np.log1p([max(each, 1e-3) for each in own])
-    covariance: Column = np.diag(logarithms**2) + known[Cause.RELEASE] ** 2
-    return covariance
+    squares_of_widths: Column = np.diag(logarithms**2) + known[Cause.RELEASE] ** 2
+    return squares_of_widths / _DEVIATIONS**2
 
 
 def _range_share(timed: Sequence[TimedLayouts], logarithms: Column, left_out: Column) -> float:

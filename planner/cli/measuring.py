@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,6 +11,7 @@ import click
 
 from planner.cli.numbers import FiniteRange
 from planner.core.errors import InvalidInputError, PlannerError
+from planner.core.frozen import frozen
 from planner.request.amounts import read_length
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -51,7 +52,7 @@ _LONGEST = 4096
 _CPU_TOKENS = (256, 1024)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Subject:
     """A model whose layers are measured."""
 

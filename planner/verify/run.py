@@ -5,13 +5,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Timer
 
 from planner.calibrate.logs.text import LARGEST_LOG, shown
 from planner.core.errors import InvalidInputError
+from planner.core.frozen import frozen
 from planner.verify.planned import Planned
 
 _TARGETS = ("torchrun", "accelerate", "deepspeed", "trainer")
@@ -21,7 +21,7 @@ _LAST = 3
 _OUT_OF_MEMORY = "out of memory"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Length:
     """How long a run goes on."""
 

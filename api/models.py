@@ -27,6 +27,7 @@ from planner.request.sections import RecomputeModule
 _NULL_WHERE_EMPTY = {"intra_node", "topology", "wiring", "notes"}
 """Of an instance: what may be empty and is known all the same."""
 _ONLY_IN_THE_CONTRACT: dict[str, Any] = {
+    "expert_tensor_parallel_size": int | None,
     "recompute_layers": int | None,
     "recompute_modules": list[RecomputeModule],
     "pipeline_layout": list[int] | None,

@@ -124,10 +124,19 @@ def test_a_row_of_a_table_and_the_layout_alone_say_the_same(make_job: JobMaker, 
                 assert evaluate(same[0].how).holds(float(line.amount))
 
 
-@pytest.mark.parametrize("name", ["pipelines in Megatron", "context in torchtitan"])
-def test_some_layers_are_their_own_arithmetic(make_job: JobMaker, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "pinned"),
+    [
+        ("pipelines in Megatron", OF_SOME_LAYERS),
+        ("context in torchtitan", OF_SOME_LAYERS),
+        ("a mixture of experts", {"expert_tensor_parallel_size": 1}),
+    ],
+)
+def test_fields_that_are_only_pinned_are_their_own_arithmetic(
+    make_job: JobMaker, name: str, pinned: PinnedFields
+) -> None:
     job = make_job(**JOBS[name])
-    for number, one in enumerate(sampled(job, OF_SOME_LAYERS)):
+    for number, one in enumerate(sampled(job, pinned)):
         for term in of_layout(job, one):
             assert evaluate(term.how).holds(float(term.amount)), f"{term.name} {term.how}"
         if number % 25 == 0:

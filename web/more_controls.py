@@ -73,6 +73,7 @@ def _layout() -> tuple[Control, ...]:
             number(dimension.field, f"{dimension.name.capitalize()} parallel")
             for dimension in DIMENSIONS
         ),
+        number("expert_tensor_parallel_size", "Ranks that share an expert", "as dealt"),
         number("data_parallel_size", "Data parallel"),
         number("data_parallel_replicate_size", "Replicas of the shards"),
         number("data_parallel_shard_size", "GPUs that share a replica"),

@@ -49,6 +49,7 @@ _RECIPE = (
 _STRATEGY = (
     "data_parallel_size",
     *(each.field for each in DIMENSIONS),
+    "expert_tensor_parallel_size",
     "sequence_parallel",
     "pipeline_schedule",
     "virtual_pipeline_size",
@@ -217,6 +218,12 @@ def job_options(command: F) -> F:
         ),
         click.option("--micro-batch-size", type=int, help="Sequences per GPU and pass."),
         click.option("--accumulation-steps", "gradient_accumulation_steps", type=int),
+        click.option(
+            "--expert-tp",
+            "expert_tensor_parallel_size",
+            type=int,
+            help="Ranks that share each expert's matrices.",
+        ),
         click.option("--recompute", help="none, selective or full."),
         click.option(
             "--recompute-layers", type=int, help="Of each stage's layers, how many recompute."

@@ -20,6 +20,7 @@ from planner.core.frozen import frozen
 from planner.core.remembered import remembered
 from planner.core.term import Truth
 from planner.domain.dimensions import DIMENSIONS, Dimension
+from planner.domain.expert_ranks import folded_ranks_per_expert
 from planner.domain.recompute_modules import names_of
 
 Whole: TypeAlias = int | NDArray[np.int64]
@@ -131,6 +132,8 @@ class Strategy:
     pipeline_schedule: Whole = PipelineSchedule.ONE_FORWARD_ONE_BACKWARD
     context_parallel_size: Whole = 1
     expert_parallel_size: Whole = 1
+    expert_tensor_parallel_size: Whole = 0
+    """Over how many ranks each expert's matrices are divided; 0 for `folded_ranks_per_expert`."""
     zero_stage: Whole = 0
     micro_batch_size: Whole = 1
     gradient_accumulation_steps: Whole = 1
@@ -155,19 +158,9 @@ class Strategy:
         return reduce(mul, (self.size(each) for each in DIMENSIONS if not each.is_of_data))
 
     @property
-    def expert_tensor_parallel_size(self) -> Whole:
-        """Return over how many ranks each expert's matrices are divided.
-
-            gcd(t, t * c * d / e), t where e does not divide t * c * d
-
-        Notation: t, c, d, e ranks of tensor, context, data and expert parallelism. Experts are dealt over
-        context and data first, and over tensor-parallel ranks as far as those do not suffice: such a
-        rank holds whole experts in place of a share of each.
-        Source: Megatron-LM core/parallel_state.py, --expert-tensor-parallel-size; Liu et al., MoE
-        parallel folding, arXiv:2504.14960.
-        Leaves out: fewer than that by choice.
-        """
-        return _expert_tensor_parallel_size(self)
+    def ranks_per_expert(self) -> Whole:
+        """Return over how many ranks each expert's matrices are divided: as given, else as folding leaves them."""
+        return _ranks_per_expert(self)
 
     @property
     def shards_optimizer(self) -> Truth:
@@ -236,6 +229,7 @@ class Layout(Strategy):
     pipeline_schedule: PipelineSchedule = PipelineSchedule.ONE_FORWARD_ONE_BACKWARD
     context_parallel_size: int = 1
     expert_parallel_size: int = 1
+    expert_tensor_parallel_size: int = 0
     zero_stage: int = 0
     micro_batch_size: int = 1
     gradient_accumulation_steps: int = 1
@@ -273,6 +267,7 @@ class Layout(Strategy):
         values = {name: getattr(self, name) for name in FIELDS}
         if self.recompute_layers >= ALL_LAYERS:
             values["recompute_layers"] = None
+        values["expert_tensor_parallel_size"] = self.expert_tensor_parallel_size or None
         values["recompute_modules"] = list(names_of(self.recompute_modules))
         return values | {name: str(values[name]) for name in CHOICES}
 
@@ -290,6 +285,7 @@ class Table(Strategy):
     pipeline_schedule: NDArray[np.int64]
     context_parallel_size: NDArray[np.int64]
     expert_parallel_size: NDArray[np.int64]
+    expert_tensor_parallel_size: NDArray[np.int64]
     zero_stage: NDArray[np.int64]
     micro_batch_size: NDArray[np.int64]
     gradient_accumulation_steps: NDArray[np.int64]
@@ -327,25 +323,11 @@ def _divides_model(s: Strategy) -> Truth:
 
 
 @remembered(2)
-def _expert_tensor_parallel_size(s: Strategy) -> Whole:
+def _ranks_per_expert(s: Strategy) -> Whole:
     others = s.context_parallel_size * s.data_parallel_size
-    return expert_tensor_ranks(s.tensor_parallel_size, others, s.expert_parallel_size)
-
-
-def expert_tensor_ranks(tensor: Whole, others: Whole, expert: Whole) -> Whole:
-    """Return over how many tensor-parallel ranks an expert is divided.
-
-    Args:
-        tensor: tensor-parallel ranks.
-        others: context x data-parallel ranks.
-        expert: expert-parallel ranks.
-    """
-    if np.all(np.equal(expert, 1)):
-        return tensor
-    per_expert, rest = np.divmod(tensor * others, np.maximum(expert, 1))
-    shared = np.gcd(tensor, np.maximum(per_expert, 1))
-    found: Whole = np.where(rest == 0, shared, tensor)
-    return found
+    folded = folded_ranks_per_expert(s.tensor_parallel_size, others, s.expert_parallel_size)
+    given = s.expert_tensor_parallel_size
+    return np.where(np.equal(given, 0), folded, given) if np.any(given) else folded
 
 
 def nearest_multiples(number: int, of: int) -> str:

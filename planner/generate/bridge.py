@@ -51,7 +51,7 @@ def model_settings(spec: RunSpec) -> dict[str, Any]:
     if str(spec.model_config.get("model_type")) in MIXTURES:
         settings |= {
             "expert_model_parallel_size": spec.expert_parallel_size,
-            "expert_tensor_parallel_size": spec.expert_tensor_parallel_size,
+            "expert_tensor_parallel_size": spec.ranks_per_expert,
             "moe_token_dispatcher_type": "alltoall",
         }
     modules = {"recompute_modules": list(spec.recompute_modules)} if spec.recompute_modules else {}

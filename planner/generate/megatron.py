@@ -47,7 +47,7 @@ def parallel_options(spec: RunSpec) -> Options:
     if str(spec.model_config.get("model_type")) in MIXTURES:
         options |= {
             "--expert-model-parallel-size": spec.expert_parallel_size,
-            "--expert-tensor-parallel-size": spec.expert_tensor_parallel_size,
+            "--expert-tensor-parallel-size": spec.ranks_per_expert,
         }
     if spec.sequence_parallel and spec.tensor_parallel_size > 1:
         options["--sequence-parallel"] = None

@@ -5,8 +5,9 @@ from dataclasses import field
 
 from planner.core.frozen import frozen
 from planner.domain.dimensions import DIMENSIONS
+from planner.domain.expert_ranks import folded_ranks_per_expert
 from planner.domain.job import HALF_BITS
-from planner.domain.strategy import ZERO_2, PipelineSchedule, expert_tensor_ranks
+from planner.domain.strategy import ZERO_2, PipelineSchedule
 
 
 @frozen
@@ -83,6 +84,8 @@ class RunSpec:
     """Of the stages in turn, chunk by chunk, their layers as the request deals them; else as the framework does."""
     context_parallel_size: int = 1
     expert_parallel_size: int = 1
+    expert_tensor_parallel_size: int | None = None
+    """Over how many ranks each expert's matrices are divided; None for as many as dealing the experts leaves."""
     zero_stage: int
     """0 replicas, 1 sharded optimizer states, 2 and 3 fully_shard without and with resharding."""
     micro_batch_size: int
@@ -173,11 +176,13 @@ class RunSpec:
         return self.data_parallel_replicate_size * self.data_parallel_shard_size
 
     @property
-    def expert_tensor_parallel_size(self) -> int:
+    def ranks_per_expert(self) -> int:
         """Return the tensor-parallel ranks that share an expert; the others hold experts of their own."""
+        if self.expert_tensor_parallel_size:
+            return self.expert_tensor_parallel_size
         others = self.context_parallel_size * self.data_parallel_size
         return int(
-            expert_tensor_ranks(self.tensor_parallel_size, others, self.expert_parallel_size)
+            folded_ranks_per_expert(self.tensor_parallel_size, others, self.expert_parallel_size)
         )
 
     @property

@@ -73,7 +73,7 @@ class RankGrid:
 
     Notation: tp, cp, dp the sizes. Experts are spread over context and data: blocks of ep
     consecutive ones of the cp * dp ranks that share tensor and pipeline coordinates; where those do not
-    suffice, over tensor too (`planner.domain.strategy.Strategy.expert_tensor_parallel_size`).
+    suffice, over tensor too (`planner.domain.expert_ranks`).
     Source: Megatron-LM's default order tp-cp-ep-dp-pp (megatron/core/parallel_state.py).
     """
 
@@ -84,6 +84,8 @@ class RankGrid:
     pipeline: int
     gpus_per_node: int
     gpu_order: tuple[int, ...] = ()
+    ranks_per_expert: int = 0
+    """That share each expert; 0 for as many as dealing the experts leaves."""
 
     @property
     def world_size(self) -> int:
@@ -93,7 +95,8 @@ class RankGrid:
     @property
     def _expert_stride(self) -> int:
         """Return the ranks that share each expert: neighbours."""
-        return gcd(self.tensor, self.tensor * self.context * self.data // self.expert)
+        folded = gcd(self.tensor, self.tensor * self.context * self.data // self.expert)
+        return self.ranks_per_expert or folded
 
     def coordinates(self, rank: int) -> Coordinates:
         """Return where a rank stands."""
@@ -206,6 +209,7 @@ def rank_grid(
     gpus_per_node: int,
     nodes: int = 1,
     gpu_order: Sequence[int] = (),
+    ranks_per_expert: int = 0,
 ) -> RankGrid:
     """Return the map of a job's ranks.
 
@@ -215,6 +219,7 @@ def rank_grid(
         gpus_per_node: ranks of a node.
         nodes: how many there are.
         gpu_order: physical GPU of each local rank; empty for index order.
+        ranks_per_expert: that share each expert; 0 for as many as dealing the experts leaves.
 
     Raises:
         InvalidInputError: a kind is unknown, the sizes do not multiply to the number of GPUs, or
@@ -227,6 +232,7 @@ def rank_grid(
         **{kind: sizes.get(kind, 1) for kind in KINDS},
         gpus_per_node=gpus_per_node,
         gpu_order=tuple(gpu_order),
+        ranks_per_expert=ranks_per_expert,
     )
     product = (
         f"tensor {grid.tensor} x context {grid.context} x data {grid.data}"

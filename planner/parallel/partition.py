@@ -142,7 +142,7 @@ def _split_sums(part: Part, s: Strategy, amount: Callable[[Linear], int]) -> tup
                 splits = layer.most_splits
                 by_splits[splits] = by_splits.get(splits, 0) + amount(layer)
         if by_splits:
-            split = s.expert_tensor_parallel_size if is_routed else s.tensor_parallel_size
+            split = s.ranks_per_expert if is_routed else s.tensor_parallel_size
             cut = [whole / np.minimum(split, splits) for splits, whole in by_splits.items()]
             sums.append(sum(cut, start=0.0))
         else:
@@ -197,7 +197,7 @@ def expert_shards(s: Strategy) -> Amount:
 
     N * c * t / (e * ranks that share an expert)
     """
-    holders = s.expert_parallel_size * s.expert_tensor_parallel_size
+    holders = s.expert_parallel_size * s.ranks_per_expert
     return np.maximum(1, dense_shards(s) * s.tensor_parallel_size / holders)
 
 

@@ -300,6 +300,7 @@ def plan_grid(plan: Plan) -> RankGrid:
         gpus_per_node=cluster.gpus_per_node,
         nodes=cluster.nodes,
         gpu_order=cluster.gpu_order,
+        ranks_per_expert=s.expert_tensor_parallel_size,
     )
 
 

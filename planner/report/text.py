@@ -93,6 +93,7 @@ FLAGS = {
     "strategy.zero_stage": "--strategy NAME",
     "strategy.data_parallel_size": "--dp N",
     **{f"strategy.{dimension.field}": f"--{dimension.short_name} N" for dimension in DIMENSIONS},
+    "strategy.expert_tensor_parallel_size": "--expert-tp N",
     "strategy.sequence_parallel": "--sequence-parallel",
     "strategy.pipeline_schedule": "--schedule NAME",
     "strategy.virtual_pipeline_size": "--virtual-stages N",
@@ -171,9 +172,12 @@ def _techniques(s: Layout, framework: Framework) -> list[str]:
     if not framework.sharding.gathers_blocks:
         family = family.partition(" (")[0]
     chunks = f", {s.virtual_pipeline_size} chunks each" if s.virtual_pipeline_size > 1 else ""
+    given = s.expert_tensor_parallel_size
+    shares = f" (each over {given} rank{'s' * (given > 1)})" if given else ""
     more = {
         "tensor": " with sequence parallelism" if s.sequence_parallel else "",
         "pipeline": f" ({s.pipeline_schedule}{chunks})",
+        "expert": shares,
     }
     wanted = {
         family: s.data_parallel_size * s.context_parallel_size > 1 or s.offloads_optimizer,

@@ -101,6 +101,8 @@ class StrategyRequest(WireModel):
     """Blocks of each stage, chunk by chunk, or what counts as one beside them; None: as the framework deals them."""
     context_parallel_size: int = Field(default=1, ge=1, le=_LARGEST_SIZE)
     expert_parallel_size: int = Field(default=1, ge=1, le=_LARGEST_SIZE)
+    expert_tensor_parallel_size: int | None = Field(default=None, ge=1, le=_LARGEST_SIZE)
+    """Over how many ranks each expert's matrices are divided; None for as many as dealing the experts leaves."""
     zero_stage: int | None = Field(default=None, ge=0, le=3)
     micro_batch_size: int | None = Field(default=None, ge=1, le=_LARGEST_SIZE)
     gradient_accumulation_steps: int | None = Field(default=None, ge=1, le=_LARGEST_SIZE)

@@ -42,7 +42,12 @@ MOST_BASES = 2**17
 _CHUNK = 1024
 """Bases of a table, each of which makes up to a dozen rows."""
 
-_HELD = ("recompute_layers", "recompute_modules", "activation_offload_layers")
+_HELD = (
+    "expert_tensor_parallel_size",
+    "recompute_layers",
+    "recompute_modules",
+    "activation_offload_layers",
+)
 """Fields that have a value of their own only where they are asked for."""
 
 _Rows: TypeAlias = NDArray[np.intp]

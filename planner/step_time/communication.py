@@ -2,7 +2,7 @@
 
 Ranks are numbered as Megatron numbers them: tensor parallel innermost, then context, data (shards
 before replicas), and pipeline outermost; experts are dealt over neighbouring ranks, data-parallel ones
-first (see `Strategy.expert_tensor_parallel_size`).
+first (see `Strategy.ranks_per_expert`).
 
 Notation: t, c, e, p tensor, context, expert and pipeline parallel sizes; N shards, R replicas;
 T tokens of a micro-batch on a rank; h hidden size; A micro-batches of a step; a bytes per element.
@@ -60,7 +60,7 @@ def context_group(s: Strategy) -> Group:
 
 def expert_group(s: Strategy) -> Group:
     """Return the ranks that deal out the experts of a layer."""
-    return Group(ranks=s.expert_parallel_size, stride=s.expert_tensor_parallel_size)
+    return Group(ranks=s.expert_parallel_size, stride=s.ranks_per_expert)
 
 
 def shard_group(s: Strategy) -> Group:
@@ -159,7 +159,7 @@ def _partial_sums(s: Strategy, part: Part) -> Amount:
     rows = [layer for layer in part.linears if layer.cuts_inputs]
     dense = {layer.name for layer in rows if layer.num_experts == 1}
     routed = {layer.name.removeprefix("expert_") for layer in rows if layer.num_experts > 1}
-    is_shared = s.expert_tensor_parallel_size == s.tensor_parallel_size
+    is_shared = s.ranks_per_expert == s.tensor_parallel_size
     return len(dense) + np.where(is_shared, len(routed - dense), 0)
 
 
@@ -317,7 +317,7 @@ def reduce_gradients(job: Job, s: Strategy, stage: Stage) -> Amount:
     parts = [(size * dense, _Holders(shard_group(s), s.data_parallel_replicate_size))]
     if job.model.has_experts:
         group = _expert_shard_group(s)
-        holders = s.expert_parallel_size * s.expert_tensor_parallel_size
+        holders = s.expert_parallel_size * s.ranks_per_expert
         stage_ranks = dense_shards(s) * s.data_parallel_replicate_size * s.tensor_parallel_size
         ranks = stage_ranks / holders
         parts.append(
@@ -396,6 +396,4 @@ def blocks_of(stage: Stage) -> Amount:
 
 
 def _expert_shard_group(s: Strategy) -> Group:
-    return Group(
-        ranks=expert_shards(s), stride=s.expert_tensor_parallel_size * s.expert_parallel_size
-    )
+    return Group(ranks=expert_shards(s), stride=s.ranks_per_expert * s.expert_parallel_size)

@@ -34,7 +34,7 @@ def local_matmul(s: Strategy, layer: Linear, seen: Amount) -> LocalMatmul:
     Notation: t tensor and e expert parallel size; E num_experts; k experts_per_token; T as `seen`.
     """
     is_routed = layer.num_experts > 1
-    sharing = s.expert_tensor_parallel_size if is_routed else s.tensor_parallel_size
+    sharing = s.ranks_per_expert if is_routed else s.tensor_parallel_size
     split = np.minimum(sharing, layer.most_splits)
     local = layer.num_experts / (s.expert_parallel_size if is_routed else 1)
     return LocalMatmul(

@@ -94,7 +94,7 @@ _DECISIVE = (
     "sequence_parallel",
     "context_parallel_size",
     "expert_parallel_size",
-    "expert_tensor_parallel_size",
+    "ranks_per_expert",
     "zero_stage",
     "micro_batch_size",
     "recompute",

@@ -260,7 +260,7 @@ def test_megatron_core_accepts_every_layout_as_it_is_meant() -> None:
         if spec.precision == "fp8":
             assert config.fp8_recipe == (spec.fp8_recipe or "delayed")
         assert config.expert_model_parallel_size == spec.expert_parallel_size
-        assert config.expert_tensor_parallel_size == spec.tensor_parallel_size
+        assert config.expert_tensor_parallel_size == spec.ranks_per_expert
         assert config.fp16 == (spec.precision == "fp16-mixed")
         assert config.recompute_granularity == (
             None if spec.recompute == "none" else spec.recompute

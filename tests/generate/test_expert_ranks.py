@@ -19,6 +19,15 @@ from planner.request.schema import parse_request, resolve
             {"tensor_parallel_size": 4, "pipeline_parallel_size": 2, "expert_parallel_size": 4},
         ),
         ("h200", 1, {"tensor_parallel_size": 1, "expert_parallel_size": 8}),
+        (
+            "h200",
+            2,
+            {
+                "tensor_parallel_size": 2,
+                "expert_parallel_size": 4,
+                "expert_tensor_parallel_size": 1,
+            },
+        ),
     ],
 )
 def test_the_ranks_of_an_expert_multiply_to_no_more_than_there_are(
@@ -42,4 +51,5 @@ def test_the_ranks_of_an_expert_multiply_to_no_more_than_there_are(
     )
     assert expert == strategy["expert_parallel_size"]
     assert plan.job.cluster.world_size % (expert * tensor * pipeline) == 0
-    assert tensor == plan.chosen.strategy.expert_tensor_parallel_size
+    assert tensor == strategy.get("expert_tensor_parallel_size", tensor)
+    assert tensor == plan.chosen.strategy.ranks_per_expert

@@ -214,9 +214,25 @@ def test_experts_that_data_parallel_ranks_do_not_suffice_for_span_tensor_paralle
     shared = {1: 4, 2: 4, 4: 2, 8: 1, 3: 4}
     for experts, ranks in shared.items():
         s = Layout(tensor_parallel_size=4, data_parallel_shard_size=2, expert_parallel_size=experts)
-        assert s.expert_tensor_parallel_size == ranks
+        assert s.ranks_per_expert == ranks
     table = vary(Layout(tensor_parallel_size=4), expert_parallel_size=np.array([1, 2, 4]))
-    assert np.asarray(table.expert_tensor_parallel_size).tolist() == [4, 2, 1]
+    assert np.asarray(table.ranks_per_expert).tolist() == [4, 2, 1]
+
+
+def test_a_given_share_leaves_whole_experts_to_tensor_parallel_ranks(make_job: JobMaker) -> None:
+    """Half as many ranks to an expert is twice as much of it on each, and half as many shards of it."""
+    job = make_job("mistralai/Mixtral-8x7B-v0.1", gpus=8, **MEGATRON)
+    (block,) = job.model.blocks
+    folded = Layout(
+        tensor_parallel_size=2, data_parallel_shard_size=4, expert_parallel_size=4, zero_stage=1
+    )
+    whole = replace(folded, expert_tensor_parallel_size=1)
+    assert (folded.ranks_per_expert, whole.ranks_per_expert) == (2, 1)
+    dense, held = partition.rank_parameters(block, whole)
+    assert (dense, held / 2) == partition.rank_parameters(block, folded)
+    assert partition.expert_shards(whole) == 2 * partition.expert_shards(folded)
+    assert whole.contract()["expert_tensor_parallel_size"] == 1
+    assert folded.contract()["expert_tensor_parallel_size"] is None
 
 
 @pytest.mark.parametrize("expert", [1, 2, 4, 8])
@@ -238,5 +254,5 @@ def test_shards_of_experts_over_all_ranks_are_the_experts(
     )
     _, held = partition.rank_parameters(block, s)
     assert 8 * held / partition.expert_shards(s) == pytest.approx(whole)
-    sharing = s.expert_tensor_parallel_size
+    sharing = s.ranks_per_expert
     assert held == whole / expert / sharing

@@ -87,6 +87,10 @@ BREAKS: dict[str, Case] = {
             "gradient_accumulation_steps": 8,
         },
     ),
+    "LAY029": (
+        in_framework("megatron", model=MIXTRAL),
+        {"tensor_parallel_size": 2, "expert_parallel_size": 4, "expert_tensor_parallel_size": 4},
+    ),
     "LAY030": (in_framework("accelerate"), {"pipeline_parallel_size": 2}),
     "LAY031": (in_framework("megatron"), {"zero_stage": 3, "data_parallel_shard_size": 4}),
     "LAY032": (
@@ -107,6 +111,10 @@ BREAKS: dict[str, Case] = {
     "LAY038": (
         job_of(),
         {"recompute": Recompute.SELECTIVE, "recompute_modules": number_of(["mlp"])},
+    ),
+    "LAY039": (
+        in_framework("torchtitan", model=MIXTRAL),
+        {"tensor_parallel_size": 2, "expert_tensor_parallel_size": 1},
     ),
 }
 """A job and a layout that break each limit; plain DDP on the same job breaks none."""

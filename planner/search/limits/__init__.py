@@ -9,13 +9,14 @@ from planner.core.term import Column, pick
 from planner.domain.breach import Breach
 from planner.domain.job import Job
 from planner.domain.strategy import Layout, Table, num_rows, tabulate
-from planner.search.limits import abilities, customs, modules, sizes
+from planner.search.limits import abilities, customs, experts, modules, sizes
 from planner.search.limits.base import Limit
 
 LIMITS: tuple[Limit, ...] = (
     Limit(code="LAY001", judge=sizes.model_cannot_be_divided, is_hard=True, is_ability=True),
     Limit(code="LAY002", judge=sizes.heads_do_not_divide, is_hard=True),
-    Limit(code="LAY003", judge=sizes.experts_do_not_divide, is_hard=True),
+    Limit(code="LAY003", judge=experts.experts_do_not_divide, is_hard=True),
+    Limit(code="LAY029", judge=experts.shares_of_experts_do_not_fit, is_hard=True),
     Limit(code="LAY004", judge=sizes.sequence_does_not_divide, is_hard=True),
     Limit(code="LAY005", judge=sizes.layers_do_not_fill_stages, is_hard=True),
     Limit(code="LAY006", judge=sizes.adapters_are_not_split, is_hard=True, is_ability=True),
@@ -39,7 +40,7 @@ LIMITS: tuple[Limit, ...] = (
     Limit(code="LAY022", judge=customs.zero_divides_a_pipelines_gradients),
     Limit(code="LAY023", judge=customs.stages_take_turns),
     Limit(code="LAY024", judge=customs.chunks_do_not_interleave),
-    Limit(code="LAY025", judge=customs.experts_do_not_spread),
+    Limit(code="LAY025", judge=experts.experts_do_not_spread),
     Limit(code="LAY026", judge=customs.context_pieces_are_short),
     Limit(code="LAY027", judge=customs.put_off_gradients_are_recomputed),
     Limit(code="LAY030", judge=abilities.technique_is_missing, is_ability=True),
@@ -50,6 +51,7 @@ LIMITS: tuple[Limit, ...] = (
     Limit(code="LAY035", judge=abilities.local_sgd_is_missing, is_ability=True),
     Limit(code="LAY036", judge=abilities.replicas_do_not_go_with_tensors, is_ability=True),
     Limit(code="LAY037", judge=abilities.recompute_is_missing, is_ability=True),
+    Limit(code="LAY039", judge=abilities.shares_of_experts_are_given, is_ability=True),
 )
 """Hard ones first: what breaks them is not even estimated."""
 HARD = tuple(limit for limit in LIMITS if limit.is_hard)

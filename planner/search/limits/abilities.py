@@ -10,6 +10,7 @@ from planner.core.term import Column, is_one_of
 from planner.domain.breach import Breach
 from planner.domain.capabilities import Capabilities
 from planner.domain.dimensions import DIMENSIONS, Dimension
+from planner.domain.expert_ranks import folded_ranks_per_expert
 from planner.domain.job import Job
 from planner.domain.strategy import (
     ZERO_1,
@@ -164,6 +165,27 @@ def replicas_do_not_go_with_tensors(job: Job, s: Strategy) -> Breach:
         hint="use zero_stage 2 or 3",
         numbers={"framework": job.framework.name},
         field="strategy.zero_stage",
+    )
+
+
+def shares_of_experts_are_given(job: Job, s: Strategy) -> Breach:
+    """The framework cuts experts over other groups than all else.
+
+    Why: most divide every matrix of a layer over the same ranks; Megatron Core has groups of its own for experts.
+
+    Instead: Megatron-LM, or no such size.
+
+    Source: the framework record's capabilities, folds_experts.
+    """
+    given = np.asarray(s.expert_tensor_parallel_size)
+    others = s.context_parallel_size * s.data_parallel_size
+    folded = folded_ranks_per_expert(s.tensor_parallel_size, others, s.expert_parallel_size)
+    return _missing(
+        job,
+        broken=(given > 0) & (given != folded) & (not job.framework.capabilities.folds_experts),
+        what="tensor parallel size of experts alone",
+        is_able=lambda capabilities: capabilities.folds_experts,
+        field="strategy.expert_tensor_parallel_size",
     )
 
 

@@ -5,7 +5,6 @@ import numpy as np
 from planner.domain.breach import Breach
 from planner.domain.job import Job
 from planner.domain.strategy import ZERO_1, PipelineSchedule, Recompute, Strategy
-from planner.parallel.partition import dense_shards
 from planner.parallel.pipeline_schedules import fewest_chunks, is_grouped, splits_backward
 from planner.search.limits.base import divides
 
@@ -180,34 +179,6 @@ def chunks_do_not_interleave(job: Job, s: Strategy) -> Breach:
             "stages": stages,
         },
         field="strategy.virtual_pipeline_size",
-    )
-
-
-def experts_do_not_spread(job: Job, s: Strategy) -> Breach:
-    """Experts are dealt over the ranks of a pipeline stage that see different tokens.
-
-    Why: they exchange those tokens, and each group of them holds every expert once. Some frameworks fold
-    tensor-parallel ranks into the groups: each then takes its share of the tokens to whole experts.
-
-    Instead: an expert parallel size that divides context x data, or there tensor x context x data.
-
-    Source: Megatron-LM core/parallel_state.py, expert-model-parallel groups; Liu et al., MoE parallel
-    folding, arXiv:2504.14960; the framework record's capabilities.
-    """
-    is_folded = job.framework.capabilities.folds_experts
-    ranks = dense_shards(s) * s.data_parallel_replicate_size
-    if is_folded:
-        ranks = ranks * s.tensor_parallel_size
-    return Breach(
-        broken=np.logical_not(divides(s.expert_parallel_size, ranks)),
-        message="expert_parallel_size {size} does not divide the {ranks} ranks of {kinds}",
-        hint="use a divisor of {ranks}",
-        numbers={
-            "size": s.expert_parallel_size,
-            "ranks": ranks,
-            "kinds": ("tensor x " if is_folded else "") + "context x data",
-        },
-        field="strategy.expert_parallel_size",
     )
 
 

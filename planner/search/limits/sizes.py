@@ -134,28 +134,6 @@ def chunks_need_a_pipeline(_job: Job, s: Strategy) -> Breach:
     )
 
 
-def experts_do_not_divide(job: Job, s: Strategy) -> Breach:
-    """Expert parallelism divides the experts evenly.
-
-    Why: a rank holds whole experts, and ranks with fewer would wait for the others.
-
-    Instead: an expert parallel size that divides the number of experts.
-
-    Source: Lepikhin et al., GShard, arXiv:2006.16668, section 3.
-    """
-    counts = [layer.num_experts for part in job.model.blocks for layer in part.linears]
-    experts = max(counts, default=1)
-    return Breach(
-        broken=np.logical_not(divides(s.expert_parallel_size, experts)),
-        message="expert_parallel_size {size} does not divide the {experts:,} experts"
-        if job.model.has_experts
-        else "expert_parallel_size {size} deals out experts, and the model has none",
-        hint="use a divisor of {experts:,}" if job.model.has_experts else "leave it at 1",
-        numbers={"size": s.expert_parallel_size, "experts": experts},
-        field="strategy.expert_parallel_size",
-    )
-
-
 def sequence_does_not_divide(job: Job, s: Strategy) -> Breach:
     """Context parallelism divides the sequence evenly.
 

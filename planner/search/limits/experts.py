@@ -1,0 +1,92 @@
+"""Limits of how the experts of a mixture are dealt out and divided."""
+
+import numpy as np
+
+from planner.domain.breach import Breach
+from planner.domain.job import Job
+from planner.domain.strategy import Strategy
+from planner.parallel.partition import dense_shards
+from planner.search.limits.base import divides
+
+
+def experts_do_not_divide(job: Job, s: Strategy) -> Breach:
+    """Expert parallelism divides the experts evenly.
+
+    Why: a rank holds whole experts, and ranks with fewer would wait for the others.
+
+    Instead: an expert parallel size that divides the number of experts.
+
+    Source: Lepikhin et al., GShard, arXiv:2006.16668, section 3.
+    """
+    counts = [layer.num_experts for part in job.model.blocks for layer in part.linears]
+    experts = max(counts, default=1)
+    return Breach(
+        broken=np.logical_not(divides(s.expert_parallel_size, experts)),
+        message="expert_parallel_size {size} does not divide the {experts:,} experts"
+        if job.model.has_experts
+        else "expert_parallel_size {size} deals out experts, and the model has none",
+        hint="use a divisor of {experts:,}" if job.model.has_experts else "leave it at 1",
+        numbers={"size": s.expert_parallel_size, "experts": experts},
+        field="strategy.expert_parallel_size",
+    )
+
+
+def shares_of_experts_do_not_fit(job: Job, s: Strategy) -> Breach:
+    """The ranks that share an expert are some of those that share every other matrix.
+
+    Why: each of the groups over which experts are dealt holds all of them once, cut as often as is asked; what is
+    left of a stage's ranks holds the same again.
+
+    Instead: a divisor of the tensor parallel size whose product with the expert parallel size divides the ranks of
+    a stage, or none: as many as dealing the experts leaves.
+
+    Source: Megatron-LM core/parallel_state.py, --expert-tensor-parallel-size.
+    """
+    given, ranks = s.expert_tensor_parallel_size, s.context_parallel_size * s.data_parallel_size
+    each = np.maximum(given, 1)
+    fits = divides(each, s.tensor_parallel_size) & divides(
+        each * s.expert_parallel_size, ranks * s.tensor_parallel_size
+    )
+    return Breach(
+        broken=(np.asarray(given) > 0) & np.logical_not(fits & job.model.has_experts),
+        message="expert_tensor_parallel_size {given} and expert_parallel_size {size} do not divide tensor"
+        " {tensor} x context and data {ranks}"
+        if job.model.has_experts
+        else "expert_tensor_parallel_size {given} divides experts, and the model has none",
+        hint="leave it out for as many as dealing the experts leaves",
+        numbers={
+            "given": given,
+            "size": s.expert_parallel_size,
+            "tensor": s.tensor_parallel_size,
+            "ranks": ranks,
+        },
+        field="strategy.expert_tensor_parallel_size",
+    )
+
+
+def experts_do_not_spread(job: Job, s: Strategy) -> Breach:
+    """Experts are dealt over the ranks of a pipeline stage that see different tokens.
+
+    Why: they exchange those tokens, and each group of them holds every expert once. Some frameworks fold
+    tensor-parallel ranks into the groups: each then takes its share of the tokens to whole experts.
+
+    Instead: an expert parallel size that divides context x data, or there tensor x context x data.
+
+    Source: Megatron-LM core/parallel_state.py, expert-model-parallel groups; Liu et al., MoE parallel
+    folding, arXiv:2504.14960; the framework record's capabilities.
+    """
+    is_folded = job.framework.capabilities.folds_experts
+    ranks = dense_shards(s) * s.data_parallel_replicate_size
+    if is_folded:
+        ranks = ranks * s.tensor_parallel_size
+    return Breach(
+        broken=np.logical_not(divides(s.expert_parallel_size, ranks)),
+        message="expert_parallel_size {size} does not divide the {ranks} ranks of {kinds}",
+        hint="use a divisor of {ranks}",
+        numbers={
+            "size": s.expert_parallel_size,
+            "ranks": ranks,
+            "kinds": ("tensor x " if is_folded else "") + "context x data",
+        },
+        field="strategy.expert_parallel_size",
+    )

@@ -1,11 +1,14 @@
 """Over how many ranks an expert of a mixture is divided, where nobody says."""
 
+from typing import TypeAlias
+
 import numpy as np
+from numpy.typing import NDArray
 
-from planner.core.term import Amount
+_Ranks: TypeAlias = int | NDArray[np.signedinteger]
 
 
-def folded_ranks_per_expert(tensor: Amount, others: Amount, expert: Amount) -> Amount:
+def folded_ranks_per_expert(tensor: _Ranks, others: _Ranks, expert: _Ranks) -> _Ranks:
     """Return over how many tensor-parallel ranks an expert is divided: as many as its group leaves.
 
         gcd(t, t * o / e), t where e does not divide t * o
@@ -26,5 +29,5 @@ def folded_ranks_per_expert(tensor: Amount, others: Amount, expert: Amount) -> A
         return tensor
     per_expert, rest = np.divmod(tensor * others, np.maximum(expert, 1))
     shared = np.gcd(tensor, np.maximum(per_expert, 1))
-    found: Amount = np.where(rest == 0, shared, tensor)
+    found: _Ranks = np.where(rest == 0, shared, tensor)
     return found

@@ -327,7 +327,8 @@ def _ranks_per_expert(s: Strategy) -> Whole:
     others = s.context_parallel_size * s.data_parallel_size
     folded = folded_ranks_per_expert(s.tensor_parallel_size, others, s.expert_parallel_size)
     given = s.expert_tensor_parallel_size
-    return np.where(np.equal(given, 0), folded, given) if np.any(given) else folded
+    found: Whole = np.where(np.equal(given, 0), folded, given) if np.any(given) else folded
+    return found
 
 
 def nearest_multiples(number: int, of: int) -> str:

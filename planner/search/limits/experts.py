@@ -4,7 +4,7 @@ import numpy as np
 
 from planner.domain.breach import Breach
 from planner.domain.job import Job
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Strategy, Whole
 from planner.parallel.partition import dense_shards
 from planner.search.limits.base import divides
 
@@ -43,7 +43,7 @@ def shares_of_experts_do_not_fit(job: Job, s: Strategy) -> Breach:
     Source: Megatron-LM core/parallel_state.py, --expert-tensor-parallel-size.
     """
     given, ranks = s.expert_tensor_parallel_size, s.context_parallel_size * s.data_parallel_size
-    each = np.maximum(given, 1)
+    each: Whole = np.maximum(given, 1)
     fits = divides(each, s.tensor_parallel_size) & divides(
         each * s.expert_parallel_size, ranks * s.tensor_parallel_size
     )

@@ -73,7 +73,6 @@ def _layout() -> tuple[Control, ...]:
             number(dimension.field, f"{dimension.name.capitalize()} parallel")
             for dimension in DIMENSIONS
         ),
-        number("expert_tensor_parallel_size", "Ranks that share an expert", "as dealt"),
         number("data_parallel_size", "Data parallel"),
         number("data_parallel_replicate_size", "Replicas of the shards"),
         number("data_parallel_shard_size", "GPUs that share a replica"),
@@ -112,7 +111,8 @@ def _held() -> tuple[Control, ...]:
         ),
         select("offload", "Offload", _CHOSEN, Offload.names(), columns=3),
         number("activation_offload_layers", "Activations offloaded", "none", "blocks of a stage"),
-        switch("sequence_parallel", "Sequence parallelism", _CHOSEN),
+        switch("sequence_parallel", "Sequence parallelism", _CHOSEN, columns=3),
+        number("expert_tensor_parallel_size", "Ranks that share an expert", "as dealt"),
     )
 
 

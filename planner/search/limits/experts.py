@@ -42,11 +42,18 @@ def shares_of_experts_do_not_fit(job: Job, s: Strategy) -> Breach:
 
     Source: Megatron-LM core/parallel_state.py, --expert-tensor-parallel-size.
     """
-    given, ranks = s.expert_tensor_parallel_size, s.context_parallel_size * s.data_parallel_size
+    given = s.expert_tensor_parallel_size
     each: Whole = np.maximum(given, 1)
-    fits = divides(each, s.tensor_parallel_size) & divides(
-        each * s.expert_parallel_size, ranks * s.tensor_parallel_size
-    )
+    left: Whole = s.expert_parallel_size
+    # Factor by factor: the product of the largest sizes is no machine number.
+    for ranks in (
+        np.floor_divide(s.tensor_parallel_size, each),
+        s.context_parallel_size,
+        s.data_parallel_shard_size,
+        s.data_parallel_replicate_size,
+    ):
+        left = np.floor_divide(left, np.maximum(np.gcd(left, ranks), 1))
+    fits = divides(each, s.tensor_parallel_size) & np.equal(left, 1)
     return Breach(
         broken=(np.asarray(given) > 0) & np.logical_not(fits & job.model.has_experts),
         message="expert_tensor_parallel_size {given} and expert_parallel_size {size} do not divide tensor"
@@ -58,7 +65,7 @@ def shares_of_experts_do_not_fit(job: Job, s: Strategy) -> Breach:
             "given": given,
             "size": s.expert_parallel_size,
             "tensor": s.tensor_parallel_size,
-            "ranks": ranks,
+            "ranks": s.context_parallel_size * s.data_parallel_size,
         },
         field="strategy.expert_tensor_parallel_size",
     )

@@ -2,10 +2,10 @@
 
 import argparse
 import contextlib
+import os
 import shutil
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -88,13 +88,14 @@ def written(folder: Path, *, is_checkpoint: bool) -> Iterator[Path]:
         yield partial
         wait_for_all()
     except Exception as error:
-        # Another process failed first, said why, and took the folder away.
-        is_told = is_made and folder.parent.exists() and not partial.exists()
-        for _ in range(10):  # others may still write into it
-            shutil.rmtree(partial, ignore_errors=True)
-            if not partial.exists():
-                break
-            time.sleep(0.1)
+        failed = folder.with_name(f"{folder.name}.failed-{os.getpid()}")
+        try:
+            partial.rename(failed)  # one process can, and says why
+        except OSError:
+            is_told = is_made and folder.parent.exists()
+        else:
+            is_told = False
+            shutil.rmtree(failed, ignore_errors=True)
         raise SystemExit(1 if is_told else failure(folder, error)) from error
     if is_first() and is_checkpoint:
         shutil.rmtree(folder, ignore_errors=True)

@@ -82,6 +82,7 @@ def nothing_fits(
     result: SearchResult,
     pinned: PinnedFields | None,
     chosen: Callable[[Job], Candidate | None],
+    fits_lighter: Callable[[Job], bool] = lambda _: False,
 ) -> NothingFitsError:
     """Return by how much the smallest layout is too large, and what would fit.
 
@@ -89,6 +90,7 @@ def nothing_fits(
         result: every legal layout, estimated.
         pinned: values that every row has.
         chosen: what would be proposed of a job; None where nothing fits.
+        fits_lighter: as for `remedies`.
     """
     on_gpu = np.flatnonzero(np.logical_not(result.table.offloads_optimizer))
     job, row = result.job, result.smallest(on_gpu if len(on_gpu) else np.arange(result.size))
@@ -96,7 +98,7 @@ def nothing_fits(
     if needed <= usable:
         row, needed, usable, place = *_least_of_host(result), "of each node's memory"
     strategy = result.table.at(row)
-    found = [*remedies(job, pinned, chosen), *_offload(result, pinned or {})]
+    found = [*remedies(job, pinned, chosen, fits_lighter), *_offload(result, pinned or {})]
     return NothingFitsError(
         f"nothing fits: the smallest layout ({strategy.family}, micro-batch"
         f" {strategy.micro_batch_size}, recompute {strategy.recompute}) needs"

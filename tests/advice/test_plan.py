@@ -119,7 +119,9 @@ def test_a_batch_is_split_by_what_the_framework_divides_anyway(make_job: JobMake
     assert plan.chosen.strategy.data_parallel_size == 2
     assert plan.chosen.strategy.model_parallel_size == 2
     (branch,) = (each.message for each in plan.findings if each.code == "ONE002")
-    assert branch.endswith("but DDP does not split 10 sequences over 4 GPUs: 8 or 12, it would")
+    assert branch.endswith(
+        "but DDP does not split 10 sequences over 4 GPUs; it would split 8 or 12"
+    )
 
 
 def test_offload_to_a_host_of_unknown_memory_says_what_it_needs(make_job: JobMaker) -> None:

@@ -135,6 +135,7 @@ def _plan(choice: Choice, pinned: PinnedFields | None, objective: str, started: 
         held_back=_held_back(result, chosen, best, launched, objective),
         unchanged=_unchanged(choice),
         kept_on_gpu=() if pinned or objective != "time" else _kept_on_gpu(choice),
+        on_larger_host=_on_larger_host(job, chosen, pinned or {}, objective),
         with_dealt_experts=None if pinned or objective != "time" else with_dealt_experts(job),
     )
     fewer = None if pinned or objective != "time" else rules.fewer_gpus(situation)
@@ -205,6 +206,19 @@ def _kept_on_gpu(choice: Choice) -> tuple[Remedy, ...]:
         for field in ("recipe.method", "cluster.nodes")
     )
     return tuple(each for each in firsts if each)
+
+
+def _on_larger_host(
+    job: Job, chosen: Candidate, pinned: PinnedFields, objective: str
+) -> Candidate | None:
+    """Return what the choice's offload would be chosen with, were it asked for, where that is faster."""
+    offload, seconds = chosen.strategy.offload, chosen.step_time.step_seconds
+    is_held = "offload" in pinned or job.cluster.host_memory_bytes > 0 or objective != "time"
+    if is_held or not chosen.strategy.offloads_optimizer:
+        return None
+    asked = chosen_layout(job, {**pinned, "offload": offload})
+    is_faster = asked and seconds > (1 + SHOWN_FRACTION) * asked.step_time.step_seconds
+    return asked if is_faster else None
 
 
 def _unchanged(choice: Choice) -> Candidate | None:

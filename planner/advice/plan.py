@@ -195,17 +195,29 @@ def _on_fewer(situation: Situation, size: str) -> Plan:
 
 
 def _kept_on_gpu(choice: Choice) -> tuple[Remedy, ...]:
-    """Return how the job fits on GPUs alone where it does not as it is: adapters, and more GPUs."""
+    """Return how the job fits on GPUs alone where it does not as it is: another loss, adapters, and more GPUs."""
     situation = choice.situation
     if situation.on_gpu or not situation.candidate.strategy.offloads_optimizer:
         return ()
     kept = {"offload": Offload.NONE}
     found = remedies(situation.job, kept, lambda other: chosen_layout(other, kept))
+    found = [*_standard_loss(situation.job, kept), *found]
     firsts = (
         next((each for each in found if each.field == field), None)
-        for field in ("recipe.method", "cluster.nodes")
+        for field in ("recipe.loss", "recipe.method", "cluster.nodes")
     )
     return tuple(each for each in firsts if each)
+
+
+def _standard_loss(job: Job, kept: PinnedFields) -> list[Remedy]:
+    """Return the loss with all logits where the job's own restricts the layouts so that none fits."""
+    if job.loss is None:
+        return []
+    standard = replace(job, recipe=replace(job.recipe, loss="standard"))
+    if chosen_layout(standard, kept) is None:
+        return []
+    text = "a standard loss would fit (--loss standard)"
+    return [Remedy(text=text, field="recipe.loss", value="standard")]
 
 
 def _on_larger_host(

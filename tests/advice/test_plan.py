@@ -394,6 +394,19 @@ def test_offload_that_is_needed_names_what_keeps_training_on_the_gpus(make_job: 
     assert "what fits without" not in finding.message
 
 
+def test_a_loss_that_costs_an_offload_says_so(make_job: JobMaker) -> None:
+    """Context parallelism has no files with a chunked loss, and 131,072 tokens do not fit without either."""
+    recipe = {"sequence_length": 131072, "global_batch_size": 8}
+    arguments = {"gpus": 8, "gpu": "h100-sxm-80gb"}
+    model = "meta-llama/Llama-3.1-8B"
+    chunked = make_plan(make_job(model, **arguments, recipe=recipe | {"loss": "chunked"}))
+    assert chunked.chosen.strategy.offloads_optimizer
+    said = {finding.code: finding.message for finding in chunked.findings}["MEM003"]
+    assert "what fits without: a standard loss (--loss standard)" in said
+    standard = make_plan(make_job(model, **arguments, recipe=recipe | {"loss": "standard"}))
+    assert not standard.chosen.strategy.offloads_optimizer
+
+
 def test_offload_is_taken_where_the_ranges_of_both_steps_do_not_meet(make_job: JobMaker) -> None:
     """8 x 8 RTX 4090 over 10 GbE: what fits on the cards is tight and gathers 70B parameters every step."""
     job = make_job(

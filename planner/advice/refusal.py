@@ -24,9 +24,9 @@ def unsplit(batch: int, world_size: int, micro_batch: int = 1) -> InvalidInputEr
     pieces = f" in micro-batches of {micro_batch}" if micro_batch > 1 else ""
     fewer = [size for size in divisors(world_size) if size < batch < world_size]
     is_shared = fewer and micro_batch == 1
-    shared = f"; or {fewer[-1]}, of which the GPUs share each sequence" if is_shared else ""
+    shared = f"; or {fewer[-1]:,}, of which the GPUs share each sequence" if is_shared else ""
     return InvalidInputError(
-        f"a global batch of {batch} does not split over {world_size} GPUs{pieces}",
+        f"a global batch of {batch:,} does not split over {world_size:,} GPUs{pieces}",
         hint=nearest_splits(batch, world_size, micro_batch) + shared,
         field="recipe.global_batch_size",
     )

@@ -1,9 +1,11 @@
 """A loss that never holds all logits, taken where without it nothing fits on the GPUs."""
 
-from planner.advice.choice import chosen_layout
+from planner.advice.choice import chosen_layout, searched
 from planner.advice.plan import Plan, make_plan
+from planner.advice.refusal import nothing_fits
 from planner.core.errors import NothingFitsError
 from planner.domain.job import Job
+from planner.search.candidate import Candidate
 from planner.search.largest_that_fits import lighter_losses
 from planner.search.pinned_fields import PinnedFields
 from planner.targets import launch
@@ -24,7 +26,7 @@ def plan_of_any_loss(job: Job, pinned: PinnedFields) -> Plan:
     except NothingFitsError:
         lighter = _lighter(job, pinned)
         if lighter is None:
-            raise
+            raise _nothing_fits(job, pinned) from None
         return make_plan(lighter, pinned)
     if "offload" in pinned or not plan.chosen.strategy.offloads_optimizer:
         return plan
@@ -35,6 +37,19 @@ def plan_of_any_loss(job: Job, pinned: PinnedFields) -> Plan:
         return plan
     other = make_plan(lighter, pinned)
     return plan if _is_surely_faster(plan, other) else other
+
+
+def _nothing_fits(job: Job, pinned: PinnedFields) -> NothingFitsError:
+    """Return what would fit, with the losses that would be taken for it unasked."""
+
+    def chosen(other: Job) -> Candidate | None:
+        best = chosen_layout(other, pinned)
+        lighter = None if best else _lighter(other, pinned)
+        return chosen_layout(lighter, pinned) if lighter else best
+
+    return nothing_fits(
+        searched(job, pinned), pinned, chosen, lambda other: _lighter(other, pinned) is not None
+    )
 
 
 def _fits_on_gpus(job: Job, pinned: PinnedFields) -> bool:

@@ -135,6 +135,7 @@ def _plan(choice: Choice, pinned: PinnedFields | None, objective: str, started: 
         held_back=_held_back(result, chosen, best, launched, objective),
         unchanged=_unchanged(choice),
         kept_on_gpu=() if pinned or objective != "time" else _kept_on_gpu(choice),
+        on_larger_host=_on_larger_host(job, chosen, pinned or {}, objective),
         with_dealt_experts=None if pinned or objective != "time" else with_dealt_experts(job),
     )
     fewer = None if pinned or objective != "time" else rules.fewer_gpus(situation)
@@ -194,17 +195,42 @@ def _on_fewer(situation: Situation, size: str) -> Plan:
 
 
 def _kept_on_gpu(choice: Choice) -> tuple[Remedy, ...]:
-    """Return how the job fits on GPUs alone where it does not as it is: adapters, and more GPUs."""
+    """Return how the job fits on GPUs alone where it does not as it is: another loss, adapters, and more GPUs."""
     situation = choice.situation
     if situation.on_gpu or not situation.candidate.strategy.offloads_optimizer:
         return ()
     kept = {"offload": Offload.NONE}
     found = remedies(situation.job, kept, lambda other: chosen_layout(other, kept))
+    found = [*_standard_loss(situation.job, kept), *found]
     firsts = (
         next((each for each in found if each.field == field), None)
-        for field in ("recipe.method", "cluster.nodes")
+        for field in ("recipe.loss", "recipe.method", "cluster.nodes")
     )
     return tuple(each for each in firsts if each)
+
+
+def _standard_loss(job: Job, kept: PinnedFields) -> list[Remedy]:
+    """Return the loss with all logits where the job's own restricts the layouts so that none fits."""
+    if job.loss is None:
+        return []
+    standard = replace(job, recipe=replace(job.recipe, loss="standard"))
+    if chosen_layout(standard, kept) is None:
+        return []
+    text = "a standard loss would fit (--loss standard)"
+    return [Remedy(text=text, field="recipe.loss", value="standard")]
+
+
+def _on_larger_host(
+    job: Job, chosen: Candidate, pinned: PinnedFields, objective: str
+) -> Candidate | None:
+    """Return what the choice's offload would be chosen with, were it asked for, where that is faster."""
+    offload, seconds = chosen.strategy.offload, chosen.step_time.step_seconds
+    is_held = "offload" in pinned or job.cluster.host_memory_bytes > 0 or objective != "time"
+    if is_held or not chosen.strategy.offloads_optimizer:
+        return None
+    asked = chosen_layout(job, {**pinned, "offload": offload})
+    is_faster = asked and seconds > (1 + SHOWN_FRACTION) * asked.step_time.step_seconds
+    return asked if is_faster else None
 
 
 def _unchanged(choice: Choice) -> Candidate | None:

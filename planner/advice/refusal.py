@@ -24,9 +24,9 @@ def unsplit(batch: int, world_size: int, micro_batch: int = 1) -> InvalidInputEr
     pieces = f" in micro-batches of {micro_batch}" if micro_batch > 1 else ""
     fewer = [size for size in divisors(world_size) if size < batch < world_size]
     is_shared = fewer and micro_batch == 1
-    shared = f"; or {fewer[-1]}, of which the GPUs share each sequence" if is_shared else ""
+    shared = f"; or {fewer[-1]:,}, of which the GPUs share each sequence" if is_shared else ""
     return InvalidInputError(
-        f"a global batch of {batch} does not split over {world_size} GPUs{pieces}",
+        f"a global batch of {batch:,} does not split over {world_size:,} GPUs{pieces}",
         hint=nearest_splits(batch, world_size, micro_batch) + shared,
         field="recipe.global_batch_size",
     )
@@ -82,6 +82,7 @@ def nothing_fits(
     result: SearchResult,
     pinned: PinnedFields | None,
     chosen: Callable[[Job], Candidate | None],
+    fits_lighter: Callable[[Job], bool] = lambda _: False,
 ) -> NothingFitsError:
     """Return by how much the smallest layout is too large, and what would fit.
 
@@ -89,6 +90,7 @@ def nothing_fits(
         result: every legal layout, estimated.
         pinned: values that every row has.
         chosen: what would be proposed of a job; None where nothing fits.
+        fits_lighter: as for `remedies`.
     """
     on_gpu = np.flatnonzero(np.logical_not(result.table.offloads_optimizer))
     job, row = result.job, result.smallest(on_gpu if len(on_gpu) else np.arange(result.size))
@@ -96,7 +98,7 @@ def nothing_fits(
     if needed <= usable:
         row, needed, usable, place = *_least_of_host(result), "of each node's memory"
     strategy = result.table.at(row)
-    found = [*remedies(job, pinned, chosen), *_offload(result, pinned or {})]
+    found = [*remedies(job, pinned, chosen, fits_lighter), *_offload(result, pinned or {})]
     return NothingFitsError(
         f"nothing fits: the smallest layout ({strategy.family}, micro-batch"
         f" {strategy.micro_batch_size}, recompute {strategy.recompute}) needs"

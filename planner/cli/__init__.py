@@ -68,6 +68,7 @@ def cli() -> None:
 
 _READ_AT_IMPORT = {"OPENBLAS_NUM_THREADS": "1", "PYDANTIC_DISABLE_PLUGINS": "__all__"}
 """A plan multiplies no matrices and has no plugins: neither threads nor installed packages are looked for."""
+_PIN = "--pin NAME=VALUE"
 _LOOKED_THROUGH_AFTER = 500_000
 """New objects between two looks for garbage: what a command imports and reads lives as long as it does."""
 
@@ -144,14 +145,25 @@ def _print_error(error: PlannerError) -> None:
 
 def _say_error(error: PlannerError) -> None:
     """Say all that is wrong with a request, by the flags that it was made of."""
-    from planner.report.text import FLAGS
-
     for each in problems_of(error):
-        flag = FLAGS.get(each.field, each.field if each.field.startswith("--") else "")
+        flag = _flag_of(each.field)
         wrong = each.message.removeprefix(f"{each.field}: ")
-        if flag and wrong != each.message:
+        if flag and wrong != each.message and _PIN not in flag:
             say_folded(f"error: {flag}: {wrong}")
         else:
             say_folded(f"error: {each.message}{f' ({flag})' if flag else ''}")
         if each.hint:
             say_folded(f"hint: {each.hint}")
+
+
+def _flag_of(field: str) -> str:
+    """Return the flag that sets a field; of a layout those that were typed, where its own was not."""
+    from planner.report.text import FLAGS
+
+    flag = FLAGS.get(field, field if field.startswith("--") else "")
+    typed = {word.partition("=")[0] for word in sys.argv[1:]}
+    if field.partition(".")[0] != "strategy" or flag.partition(" ")[0] in typed:
+        return flag
+    of_layouts = [each for name, each in FLAGS.items() if name.startswith("strategy.")]
+    possible = [*(of_layouts if field == "strategy" else []), _PIN]
+    return ", ".join(each for each in possible if each.partition(" ")[0] in typed) or flag

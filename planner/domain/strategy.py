@@ -335,7 +335,8 @@ def nearest_multiples(number: int, of: int) -> str:
     """Return a hint with the nearest multiples below and above a number that is none."""
     below = number // of * of
     above = below + of
-    return f"it must be a multiple of {of}; nearest: {f'{below} or {above}' if below else above}"
+    near = f"{below:,} or {above:,}" if below else f"{above:,}"
+    return f"it must be a multiple of {of:,}; nearest: {near}"
 
 
 def divisors(number: int) -> list[int]:

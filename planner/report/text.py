@@ -309,11 +309,20 @@ def model_text(model: Model, terminal: Terminal) -> str:
     of_them = f", {active:,} active per token" if active < model.parameters else ""
     totals = (
         f"{model.name} ({model.model_type}): {model.parameters:,} parameters{of_them}",
-        f"{flops} per token in forward at {length:,} tokens, causal attention counted as half",
+        f"{flops} per token in forward at {length:,} tokens{_counted(model)}",
     )
     head = "\n".join(terminal.paragraph(line, rest="  ") for line in totals)
     named = head.replace(model.name, terminal.bold(model.name), 1)
     return f"{named}\n\n{columns_text(rows, terminal.width)}"
+
+
+def _counted(model: Model) -> str:
+    """Return how the scores of attention are counted; "" where a model has none."""
+    kinds = {part.attention.is_causal for part in model.parts if part.attention}
+    causal, whole = "causal attention counted as half", "attention counted in full"
+    if kinds == {True, False}:
+        return f", {causal}, other {whole}"
+    return "".join(f", {causal if is_causal else whole}" for is_causal in kinds)
 
 
 def instances_text(instances: Sequence[Instance], width: int | None = None) -> str:

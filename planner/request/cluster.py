@@ -109,6 +109,12 @@ def resolve_cluster(
     topology, link = _links_inside(wanted, instance, gpu, topology_given, remarks)
     gpu = _limited(gpu, wanted.gpu_power_watts, remarks)
     domain = _domain(wanted, gpu, gpus_per_node, topology_given)
+    in_use, joined = gpus_per_node * wanted.nodes, wanted.nvlink_domain_gpus or 0
+    if joined > max(in_use, gpu.nvlink_domain_gpus):
+        effect = "nvlink_domain_gpus changes nothing" if wanted.nodes == 1 else "it joins them all"
+        remarks.notes.append(
+            f"an NVLink domain of {joined:,} GPUs is more than the {in_use:,} in use, so {effect}"
+        )
     cluster = Cluster(
         gpu=gpu,
         gpus_per_node=gpus_per_node,

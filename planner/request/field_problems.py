@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from planner.core.errors import MOST_PROBLEMS, Problem, did_you_mean
+from planner.core.in_json import in_json
 from planner.domain.dimensions import DIMENSIONS
 
 Sections = Mapping[str, type[BaseModel]]
@@ -24,6 +25,7 @@ _SHORT_NAMES: Mapping[str, str] = {
 """What people call a field of the contract."""
 _NAMED_BY = {"strategy": "family", "cluster": "gpu"}
 """The field of an object for which people give its name alone."""
+_BOUNDS = frozenset({"greater_than", "greater_than_equal", "less_than", "less_than_equal"})
 _WHOLE, _NUMBER = "must be a whole number", "must be a number"
 _SAID: Mapping[str, str] = {
     "missing": "is missing",
@@ -73,7 +75,7 @@ def _problem(detail: Any, sections: Sections) -> Problem:
     path += [last] if is_unknown or not _is_branch(last) else []
     field = ".".join(path)
     if not is_unknown:
-        shown = f", not {_shown(detail['input']):.40}" if detail["type"] != "missing" else ""
+        shown = f", not {_shown(detail):.40}" if detail["type"] != "missing" else ""
         message = f"{field or 'the request'}: {what_is_wrong(detail)}{shown}"
         return Problem(field=field, message=message, hint=_hint(field, detail))
     hint = _nearest_field(last, path[-2] if len(path) > 1 else "", sections)
@@ -95,9 +97,10 @@ def _hint(field: str, detail: Any) -> str:
     return ""
 
 
-def _shown(value: object) -> str:
-    """Return a value as it was written; true, false and null are words of JSON."""
-    return json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
+def _shown(detail: Any) -> str:
+    """Return the value that is refused, a number beside a bound as the bound is written."""
+    value, is_bound = detail["input"], detail["type"] in _BOUNDS
+    return f"{value:,}" if is_bound and type(value) is int else in_json(value)
 
 
 def _nearest_value(detail: Any) -> str:

@@ -5,6 +5,7 @@ import math
 from planner.catalog.batches import UsualBatch, tuning_batch
 from planner.core.errors import InvalidInputError
 from planner.core.units import format_ranks, format_samples
+from planner.domain.cluster import Cluster
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.model import Model
 from planner.domain.strategy import divisors
@@ -12,6 +13,8 @@ from planner.request.remarks import Assumption
 from planner.request.sections import RecipeRequest, StrategyRequest
 
 _ROUND = 0.05
+_STATE_BYTES = 16
+"""Per parameter, with gradients; source: Rajbhandari et al., ZeRO, arXiv:1910.02054, section 3.1."""
 
 
 def global_batch(
@@ -19,7 +22,7 @@ def global_batch(
     strategy: StrategyRequest | None,
     model: Model,
     usual: UsualBatch,
-    world_size: int,
+    cluster: Cluster,
 ) -> tuple[int, list[Assumption]]:
     """Return the sequences of an optimizer step, and what was assumed: as asked, as implied, or the usual.
 
@@ -27,6 +30,7 @@ def global_batch(
         InvalidInputError: it is given twice.
     """
     sequences, tokens = wanted.global_batch_size, wanted.global_batch_tokens
+    world_size = cluster.world_size
     if sequences and tokens:
         raise InvalidInputError(
             "the global batch is given in sequences and in tokens",
@@ -44,7 +48,7 @@ def global_batch(
         batch = batch_of_tokens(model, tokens, usual.sequence_length, ranks, at_once)
         why = f" for the {tokens:,} tokens asked for"
     else:
-        may_share = not given and model.is_decoder and not usual.is_of_adapters
+        may_share = not given and not usual.is_of_adapters and _is_divided(model, cluster)
         batch = assumed_batch(usual, ranks, at_once, may_share=may_share)
         each = "one per GPU" if ranks * at_once == world_size else f"as {format_ranks(ranks)} need"
         is_needed = batch == ranks * at_once > math.ceil(usual.largest)
@@ -70,7 +74,8 @@ def assumed_batch(usual: UsualBatch, ranks: int, at_once: int, *, may_share: boo
         usual: of published runs that train the same.
         ranks: GPUs, or groups of GPUs that share a sequence as the request divides them.
         at_once: sequences that the request gives to each rank, 1 where it says nothing.
-        may_share: whether ranks may share a sequence: not where their number was asked for.
+        may_share: whether ranks may share a sequence: not where their number was asked for, nor where the
+            model need not be divided, as sharing slows each GPU.
     """
     share = ranks * at_once
     doublings = round(math.log2(usual.smallest / share))
@@ -79,6 +84,15 @@ def assumed_batch(usual: UsualBatch, ranks: int, at_once: int, *, may_share: boo
     batch = share << max(0, doublings)
     is_below = batch < usual.smallest and 2 * batch <= usual.largest
     return 2 * batch if is_below and not usual.is_pretraining else batch
+
+
+def _is_divided(model: Model, cluster: Cluster) -> bool:
+    """Return whether a decoder's states are more than a node holds, so that more than ZeRO divides it.
+
+    Leaves out: activations, and states of other sizes than those of AdamW in mixed precision.
+    """
+    node_bytes = cluster.gpus_per_node * cluster.gpu.memory_bytes
+    return model.is_decoder and _STATE_BYTES * model.parameters > node_bytes
 
 
 def batch_of_tokens(

@@ -45,7 +45,7 @@ def resolve_recipe(
         has_adapters=wanted.method != "full",
         training_tokens=training_tokens,
     )
-    batch, assumed = global_batch(wanted, strategy, model, usual, cluster.world_size)
+    batch, assumed = global_batch(wanted, strategy, model, usual, cluster)
     assumptions += assumed
     precision = wanted.precision or best_precision(cluster.gpu)
     optimizer = wanted.optimizer or framework.usual_optimizer

@@ -177,9 +177,12 @@ def _cost(
     pinned: PinnedFields | None,
     chosen: Callable[[Job], Candidate | None],
 ) -> str | None:
-    """Return in words what a change takes, of adapters alone; None where the changed job does not fit."""
-    if changed.recipe.lora is job.recipe.lora:
-        return "" if fits_somehow(changed, pinned) else None
+    """Return in words what adapters or a loss with offload take; None where the changed job does not fit."""
+    has_other_adapters = changed.recipe.lora is not job.recipe.lora
+    if not has_other_adapters and fits_somehow(changed, pinned):
+        return ""
+    if not has_other_adapters and changed.recipe.loss == job.recipe.loss:
+        return None
     best = chosen(changed)
     return None if best is None else cost_of(changed, best)
 
@@ -203,7 +206,10 @@ def smallest_layout(job: Job) -> Candidate:
 
 
 def remedies(
-    job: Job, pinned: PinnedFields | None, chosen: Callable[[Job], Candidate | None]
+    job: Job,
+    pinned: PinnedFields | None,
+    chosen: Callable[[Job], Candidate | None],
+    fits_lighter: Callable[[Job], bool] = lambda _: False,
 ) -> list[Remedy]:
     """Return changes that were tried and make the job fit, each on its own: the least of people's first.
 
@@ -211,7 +217,12 @@ def remedies(
         job: what does not fit.
         pinned: values of `Layout` fields that were asked for.
         chosen: what would be proposed of a job, offload included; None where nothing fits.
+        fits_lighter: whether a job fits with a loss that would be taken unasked; none would where it was asked for.
     """
+
+    def fits(changed: Job) -> bool:
+        return fits_somehow(changed, pinned) or fits_lighter(changed)
+
     if pinned and fits_somehow(job):
         return [Remedy(text="without the pinned strategy it fits", field="strategy", value="")]
     found = [
@@ -220,11 +231,11 @@ def remedies(
         if (cost := _cost(job, changed, pinned, chosen)) is not None
     ]
     shorter = ((n, _with_recipe(job, sequence_length=n)) for n in _shorter(job))
-    length = next((n for n, changed in shorter if fits_somehow(changed, pinned)), 0)
+    length = next((n for n, changed in shorter if fits(changed)), 0)
     if length:
         text = f"sequences of {length:,} tokens would fit (--seq-len {length})"
         found.append(Remedy(text=text, field="recipe.sequence_length", value=str(length)))
-    larger = next((each for each in _more_nodes(job) if fits_somehow(each, pinned)), None)
+    larger = next((each for each in _more_nodes(job) if fits(each)), None)
     if larger:
         cluster = larger.cluster
         text = f"{cluster.world_size} GPUs would fit (--nodes {cluster.nodes})"

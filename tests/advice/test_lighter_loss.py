@@ -6,7 +6,7 @@ import pytest
 
 from planner import answers
 from planner.advice.plan import Plan
-from planner.core.errors import NothingFitsError
+from planner.core.errors import NothingFitsError, Remedy
 from planner.domain.strategy import Offload
 from planner.request.schema import Resolved, parse_request
 
@@ -25,6 +25,12 @@ QWEN_ON_A_4090 = {
     "model": "Qwen/Qwen2.5-0.5B",
     "cluster": {"gpu": "rtx-4090", "gpus_per_node": 1},
     "recipe": {"sequence_length": 32768, "global_batch_size": 1, "framework": "accelerate"},
+}
+
+LLAMA_ON_A_4090 = {
+    "model": "meta-llama/Llama-3.1-8B",
+    "cluster": {"gpu": "rtx-4090", "gpus_per_node": 1},
+    "recipe": {"method": "qlora"},
 }
 
 
@@ -66,6 +72,37 @@ def test_where_nothing_fits_with_logits_something_may_without() -> None:
     assert plan.job.recipe.loss in {"fused", "chunked"}
     assert plan.chosen.fits
     assert plan.launch.targets
+
+
+def remedies_of(request: dict[str, Any], **changes: Any) -> dict[str, Remedy]:
+    with pytest.raises(NothingFitsError) as refused:
+        asked(request, **changes)
+    return {each.field: each for each in refused.value.remedies}
+
+
+def test_the_longest_sequence_that_is_named_is_the_longest_that_gets_a_plan() -> None:
+    named = int(
+        remedies_of(LLAMA_ON_A_4090, recipe={"sequence_length": 131072})[
+            "recipe.sequence_length"
+        ].value
+    )
+    _, plan = asked(LLAMA_ON_A_4090, recipe={"sequence_length": named})
+    assert plan.job.recipe.loss == "fused"
+    assert "recipe.loss" not in remedies_of(LLAMA_ON_A_4090, recipe={"sequence_length": 2 * named})
+    # With its logits it would fit no better than the sentence of a loss that was asked for says.
+    standard = {"sequence_length": 131072, "loss": "standard"}
+    asked_for = remedies_of(LLAMA_ON_A_4090, recipe=standard)
+    assert int(asked_for["recipe.sequence_length"].value) < named
+
+
+def test_a_loss_that_needs_the_host_too_is_named() -> None:
+    long = {"sequence_length": 2**20, "method": "full"}
+    on_8 = {"cluster": {"gpu": "h100-sxm-80gb", "gpus_per_node": 8}}
+    remedy = remedies_of(LLAMA_ON_A_4090, recipe=long, **on_8)["recipe.loss"]
+    assert remedy.value == "fused"
+    assert "with offload of optimizer and parameters" in remedy.sentence
+    _, plan = asked(LLAMA_ON_A_4090, recipe={**long, "loss": "fused"}, **on_8)
+    assert plan.chosen.strategy.offloads_optimizer
 
 
 def test_what_fits_with_logits_keeps_them() -> None:

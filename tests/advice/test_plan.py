@@ -7,11 +7,14 @@ from conftest import JobMaker
 
 from planner.advice.plan import make_plan
 from planner.core.errors import InvalidInputError, NothingFitsError
-from planner.core.units import format_bytes, format_pace, format_seconds
+from planner.core.units import format_bytes, format_fraction, format_pace, format_seconds
 from planner.domain.strategy import Offload, family_keys, num_rows, vary
+from planner.memory.host import estimate_host_memory
 from planner.memory.ledger import estimate_memory
 from planner.request.family import family_fields
 from planner.request.schema import parse_request, resolve
+from planner.request.sections import StrategyRequest
+from planner.request.strategy import pinned_fields
 from planner.search.candidate import COMFORTABLE_FRACTION
 from planner.search.space import strategies
 from planner.step_time.ledger import estimate_step_time
@@ -119,7 +122,22 @@ def test_a_batch_is_split_by_what_the_framework_divides_anyway(make_job: JobMake
     assert plan.chosen.strategy.data_parallel_size == 2
     assert plan.chosen.strategy.model_parallel_size == 2
     (branch,) = (each.message for each in plan.findings if each.code == "ONE002")
-    assert branch.endswith("but DDP does not split 10 sequences over 4 GPUs: 8 or 12, it would")
+    assert branch.endswith(
+        "but DDP does not split 10 sequences over 4 GPUs; it would split 8 or 12"
+    )
+
+
+def test_the_flag_that_a_held_back_layout_is_asked_by_gives_it(make_job: JobMaker) -> None:
+    job = make_job("meta-llama/Llama-2-70b-hf", gpus=8, gpu="rtx-4090")
+    offload = {"offload": Offload.OPTIMIZER_AND_PARAMETERS}
+    plan = make_plan(job, offload)
+    (said,) = (each.message for each in plan.findings if each.code == "EFF002")
+    family = said.rpartition("(--strategy ")[2].removesuffix(")")
+    asked = StrategyRequest.model_validate({"family": family, "offload": str(offload["offload"])})
+    faster = make_plan(job, pinned_fields(asked))
+    gain = float(plan.chosen.step_time.step_seconds / faster.chosen.step_time.step_seconds) - 1
+    assert faster.chosen.strategy.family == family
+    assert f"is {format_fraction(gain)} faster on paper" in said
 
 
 def test_offload_to_a_host_of_unknown_memory_says_what_it_needs(make_job: JobMaker) -> None:
@@ -328,6 +346,19 @@ def test_what_only_offload_holds_is_planned_and_names_the_hosts_memory(make_job:
     assert all("of the 1,152 GiB of a node's memory" in finding.message for finding in of_host)
 
 
+def test_what_is_faster_on_a_larger_host_than_is_assumed_is_said(make_job: JobMaker) -> None:
+    model, gpus = "meta-llama/Llama-2-70b-hf", {"gpus": 8, "gpu": "rtx-4090"}
+    job = make_job(model, **gpus, recipe={"method": "lora"})
+    said = {each.code: each.message for each in make_plan(job).findings}["MEM003"]
+    asked = make_plan(job, {"offload": Offload.OPTIMIZER_AND_PARAMETERS})
+    needed = estimate_host_memory(job, asked.chosen.strategy).training_bytes
+    assert (
+        f"({format_seconds(asked.chosen.step_time.step_seconds)} per step with {format_bytes(needed)} of"
+        " it: --offload optimizer+parameters)"
+    ) in said
+    assert "of it:" not in {each.code: each.message for each in asked.findings}["MEM003"]
+
+
 def test_a_host_that_is_too_small_is_what_the_error_names(make_job: JobMaker) -> None:
     job = make_job(
         "EleutherAI/gpt-neox-20b", gpus=4, cluster={"instance": "g5.12xlarge", "gpu": None}
@@ -361,6 +392,19 @@ def test_offload_that_is_needed_names_what_keeps_training_on_the_gpus(make_job: 
     pinned = make_plan(make_job(model, **arguments), {"offload": Offload.OPTIMIZER_AND_PARAMETERS})
     (finding,) = (each for each in pinned.findings if each.code == "MEM003")
     assert "what fits without" not in finding.message
+
+
+def test_a_loss_that_costs_an_offload_says_so(make_job: JobMaker) -> None:
+    """Context parallelism has no files with a chunked loss, and 131,072 tokens do not fit without either."""
+    recipe = {"sequence_length": 131072, "global_batch_size": 8}
+    arguments = {"gpus": 8, "gpu": "h100-sxm-80gb"}
+    model = "meta-llama/Llama-3.1-8B"
+    chunked = make_plan(make_job(model, **arguments, recipe=recipe | {"loss": "chunked"}))
+    assert chunked.chosen.strategy.offloads_optimizer
+    said = {finding.code: finding.message for finding in chunked.findings}["MEM003"]
+    assert "what fits without: a standard loss (--loss standard)" in said
+    standard = make_plan(make_job(model, **arguments, recipe=recipe | {"loss": "standard"}))
+    assert not standard.chosen.strategy.offloads_optimizer
 
 
 def test_offload_is_taken_where_the_ranges_of_both_steps_do_not_meet(make_job: JobMaker) -> None:

@@ -292,7 +292,7 @@ HELD_BACK: dict[str, tuple[dict[str, Any], str]] = {
         {"tensor_parallel_size": 2},
         "but a replica fits on one GPU, so the model is not divided",
     ),
-    "plain": ({}, "a short run of both settles it"),
+    "plain": ({}, "a short run of both settles it (--strategy ddp)"),
 }
 
 

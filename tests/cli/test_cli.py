@@ -369,6 +369,33 @@ def test_main_turns_errors_into_exit_codes(
 
 
 @pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("--gpus 3 --pin tp=2", "(--pin NAME=VALUE)"),
+        ("--gpus 3 --pin=tp=2", "(--pin NAME=VALUE)"),
+        ("--gpus 3 --tp 2", "(--tp N)"),
+        ("--gpus 3 --strategy tp --tp 2", "(--strategy NAME)"),
+        ("--gpus 4 --pin zero=7", "strategy.zero_stage: must be at most 3, not 7"),
+        ("--gpus 4 --nodes 1000000", "--nodes N: must be at most 65,536, not 1,000,000"),
+        (
+            "--gpus 4 --nodes 8 --global-batch-size 1000001 --dp 32",
+            "nearest: 1,000,000 or 1,000,032",
+        ),
+    ],
+)
+def test_an_error_names_what_was_typed_and_its_numbers_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: str,
+    named: str,
+) -> None:
+    monkeypatch.setattr("sys.argv", ["planner", "suggest", "gpt2", *words.split()])
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert named in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
     ("name", "meant"),
     [
         ("trainer", "accelerate"),

@@ -100,8 +100,12 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a size of zero": (GPT2 | {"n_layer": 0}, "n_layer is 0"),
     "a size in words": (GPT2 | {"n_embd": "768"}, "n_embd is '768'"),
     "a fractional size": (GPT2 | {"n_embd": 768.5}, "n_embd is 768.5"),
-    "a size of true": (GPT2 | {"n_layer": True}, "n_layer is True"),
+    "a size of true": (GPT2 | {"n_layer": True}, "n_layer is true"),
     "a size that is a list": (LLAMA | {"hidden_size": [16]}, r"hidden_size is \[16\]"),
+    "a size that is a list of nothing": (
+        LLAMA | {"hidden_size": [16, None]},
+        r"hidden_size is \[16, null\]",
+    ),
     "a size that is an object": (LLAMA | {"head_dim": {"a": 1}}, "head_dim is {'a': 1}"),
     "a huge size": (LLAMA | {"vocab_size": LARGEST + 1}, "vocab_size is 1000000001"),
     "a size of endless digits": (LLAMA | {"vocab_size": 10**5000}, "thousands of digits"),

@@ -16,6 +16,7 @@ from planner.report.text import (
     instance_text,
     instances_text,
     layout_text,
+    model_text,
     recommendation,
 )
 from planner.report.values import (
@@ -49,6 +50,22 @@ def test_the_recommendation_and_its_two_totals_come_first(make_job: JobMaker) ->
     assert lines[2].startswith("Memory ")
     assert lines[2].endswith("fits, 53.4 GiB of headroom")
     assert lines[3].startswith("Time ")
+
+
+@pytest.mark.parametrize(
+    ("model", "counted"),
+    [
+        ("gpt2", ", causal attention counted as half"),
+        ("bert-base-uncased", ", attention counted in full"),
+        ("t5-small", ", causal attention counted as half, other attention counted in full"),
+        ("microsoft/resnet-50", ""),
+    ],
+)
+def test_a_models_figure_says_how_its_attention_is_counted(
+    make_job: JobMaker, model: str, counted: str
+) -> None:
+    said = model_text(make_job(model).model, Terminal(width=200)).splitlines()[1]
+    assert said.partition(" tokens")[2] == counted
 
 
 @pytest.mark.parametrize("width", range(20, 40))

@@ -183,6 +183,13 @@ def test_adapters_never_share_a_sequence() -> None:
     assert found.job.recipe.global_batch_size == 512
 
 
+@pytest.mark.parametrize("nodes", [64, 100, 128, 129, 1024])
+def test_ranks_of_a_model_that_a_node_holds_have_a_sequence_each(nodes: int) -> None:
+    """16 bytes for each of 0.1 and of 8 billion parameters are 2 and 128 GB of a node's 640."""
+    assert batch("gpt2", 8, nodes) == max(512, 8 * nodes)
+    assert batch("meta-llama/Llama-3.1-8B", 8, nodes) == 8 * nodes
+
+
 def test_gpus_share_a_sequence_where_one_each_is_far_too_many() -> None:
     """405B trains with 16 M tokens: 4,096 sequences of 4,096, for 16,384 GPUs."""
     assert batch("meta-llama/Meta-Llama-3.1-405B", 8, 2048) == 4096

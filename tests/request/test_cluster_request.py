@@ -151,6 +151,25 @@ def test_a_rack_may_be_said(parts: dict[str, Any], joined: int) -> None:
     assert (cluster.domain_link is not None) == (joined > 4)
 
 
+@pytest.mark.parametrize(
+    ("gpu", "nodes", "domain", "said"),
+    [
+        ("a100-sxm-80gb", 1, 72, "more than the 4 in use, so nvlink_domain_gpus changes nothing"),
+        ("h100", 2, 72, "more than the 8 in use, so it joins them all"),
+        ("h100", 2, 8, ""),
+        ("gb200", 1, 72, ""),
+    ],
+)
+def test_a_domain_of_more_gpus_than_are_in_use_is_remarked_on(
+    gpu: str, nodes: int, domain: int, said: str
+) -> None:
+    found = resolved(gpu=gpu, gpus_per_node=4, nodes=nodes, nvlink_domain_gpus=domain)
+    notes = [each for each in found.notes if "NVLink domain" in each]
+    assert [note.endswith(said) for note in notes] == ([True] if said else [])
+    alone = resolved(gpu=gpu, gpus_per_node=4, nodes=nodes).cluster
+    assert (found.cluster.joined_gpus == alone.joined_gpus) == (nodes == 1)
+
+
 @pytest.mark.parametrize(("fabric", "joined"), [("", 4), ("none", 4), (f"a1{'00' * 15}.7", 72)])
 def test_a_probe_says_how_far_nvlink_reaches(fabric: str, joined: int) -> None:
     pairs = ", ".join(f'"{a}-{b}": 18' for a in range(4) for b in range(a + 1, 4))

@@ -398,7 +398,7 @@ def test_a_lone_name_is_shown_as_the_object_it_stands_for(
         ("gpus_per_node", -4, "must be at least 1, not -4"),
         ("gpus_per_node", "four", "must be a whole number, not 'four'"),
         ("gpus_per_node", 2.5, "must be a whole number, not 2.5"),
-        ("nodes", 10**6, "must be at most 65,536, not 1000000"),
+        ("nodes", 10**6, "must be at most 65,536, not 1,000,000"),
         ("gpu", 4090, "must be text, not 4090"),
         ("topology", "{gt}" * 20_000, "must have at most 65,536 characters, not '{gt}"),
     ],

@@ -80,6 +80,8 @@ class Situation:
     """What would be chosen without offload, where the candidate offloads although other layouts fit."""
     kept_on_gpu: tuple[Remedy, ...] = ()
     """Changes after which the job fits without the offload that the candidate cannot do without."""
+    on_larger_host: Candidate | None = None
+    """What is faster with the candidate's offload on a host of any size, where the host's size was assumed."""
     simplest: Candidate | None = None
     """The fastest of plain DDP that fits."""
     on_fewer_gpus: Mapping[str, Candidate] = field(default_factory=dict)

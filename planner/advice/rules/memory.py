@@ -136,8 +136,20 @@ def states_wait_in_host_memory(situation: Situation) -> str | None:
     return (
         f"{str(s.offload).replace('+', ' and ')} in host memory:"
         f" {format_bytes(host.training_bytes)} of each node's,"
-        f" {known.format(available=format_bytes(host.available_bytes))};"
+        f" {known.format(available=format_bytes(host.available_bytes))}{_larger_host(situation)};"
         f" {_without_offload(situation)}"
+    )
+
+
+def _larger_host(situation: Situation) -> str:
+    """Say what is faster with more of a host than was assumed, and how it is asked for."""
+    larger = situation.on_larger_host
+    if larger is None:
+        return ""
+    needed = estimate_host_memory(situation.job, larger.strategy).training_bytes
+    return (
+        f" ({format_seconds(larger.step_time.step_seconds)} per step with {format_bytes(needed)} of it:"
+        f" --offload {larger.strategy.offload})"
     )
 
 

@@ -206,11 +206,15 @@ def shortfall(situation: Situation) -> str:
 
 
 def uneven(situation: Situation) -> str:
-    """Return that DDP does not split the batch over the GPUs, with the nearest that it would, in words."""
+    """Return that DDP does not split the batch over the GPUs, with the nearest batches that it splits."""
     batch, gpus = situation.job.recipe.global_batch_size, situation.job.cluster.world_size
     few = batch // gpus * gpus
-    others = f"{few:,} or {few + gpus:,}" if few else f"{gpus:,}"
-    return f"DDP does not split {batch:,} sequences over {gpus:,} GPUs: {others}, it would"
+    if not few:
+        return f"DDP does not split {batch:,} sequences over {gpus:,} GPUs: it takes {gpus:,} or a multiple"
+    return (
+        f"DDP does not split {batch:,} sequences over {gpus:,} GPUs; it would split"
+        f" {few:,} or {few + gpus:,}"
+    )
 
 
 def link(situation: Situation) -> str:

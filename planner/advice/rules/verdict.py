@@ -179,7 +179,7 @@ def _unearned(situation: Situation, other: Candidate, gain: float, *, are_many: 
         return f"{price}, which is more"
     if left >= trusted_lead(name):
         verb = "do" if are_many else "does"
-        return f"{price}, and {verb}; {_tree(situation, other)}: a short run of both settles it"
+        return f"{price}, and {verb}; {_tree(situation, other)}: {_settled_by(other)}"
     band = lead(name, left)
     return (
         f"{price}; a lead of {format_percent(left)}, which is left, was real in"
@@ -211,5 +211,10 @@ def _doubt(situation: Situation, other: Candidate) -> str:
         unearned = _unearned(situation, other, gain, are_many=len(more) > 1)
         return f"{' and '.join(more)} parallelism {unearned}"
     if is_trusted:
-        return "the tree prefers the simpler one; a short run of both settles it"
+        return f"the tree prefers the simpler one; {_settled_by(other)}"
     return real
+
+
+def _settled_by(other: Candidate) -> str:
+    """Return what shows which layout is faster, with the flag that asks for the other."""
+    return f"a short run of both settles it (--strategy {other.strategy.family})"

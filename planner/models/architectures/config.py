@@ -1,10 +1,10 @@
 """Typed access to a config.json that may hold anything."""
 
-import reprlib
 from collections.abc import Mapping
 from typing import Any
 
 from planner.core.errors import InvalidInputError
+from planner.core.in_json import in_json
 
 LARGEST = 10**9
 """No size in a real config exceeds this; a larger one is a typing error or an attack."""
@@ -83,15 +83,7 @@ class Config:
         return value // by
 
     def _invalid(self, key: str, value: object, wanted: str) -> InvalidInputError:
-        shown = "missing" if value is None else _shown(value)
+        shown = "missing" if value is None else in_json(value)
         return InvalidInputError(
             f"{self.where}: {key} is {shown}; it must be {wanted}", field="model"
         )
-
-
-def _shown(value: object) -> str:
-    """Return the beginning of a value that may be of any size and depth."""
-    try:
-        return reprlib.repr(value)[:60]
-    except ValueError:
-        return "a number of thousands of digits"

@@ -11,7 +11,10 @@ from jsonschema import Draft202012Validator
 from api.main import create_app
 from api.settings import Settings
 from planner.advice import budget, choice, plan
+from planner.answers import suggest
 from planner.core import deadline
+from planner.core.errors import TookTooLongError
+from planner.request.schema import parse_request
 from planner.search.search import LateSearchError, SearchResult
 
 OPEN = {"model": "gpt2", "cluster": {"gpu": "a100", "gpus_per_node": 8}, "max_gpus": 8}
@@ -51,7 +54,7 @@ def test_the_best_so_far_is_in_the_problem_as_it_is_described(client: TestClient
     said = answer.json()
     assert (answer.status_code, said["type"]) == (504, "urn:planner:took-too-long")
     assert said["detail"] == (
-        "out of time when 1 of 4 numbers of GPUs were looked at; the best so far is 8 GPUs"
+        "no answer within 20 s: 1 of 4 numbers of GPUs were looked at; the best so far is 8 GPUs"
     )
     assert [option["gpus"] for option in said["best_so_far"]["options"]] == [8]
     assert "etag" not in answer.headers
@@ -83,7 +86,10 @@ def test_of_a_search_that_was_cut_off_the_best_layout_so_far_is_given(
         answer = client.post("/v1/suggest", json=asked)
     said = answer.json()
     assert (answer.status_code, "etag" in answer.headers) == (504, False)
-    assert re.search(r"when [\d,]+ layouts were looked at; the best layout so far", said["detail"])
+    assert re.search(
+        r"^no answer within 20 s: [\d,]+ layouts were looked at; the best layout so far",
+        said["detail"],
+    )
     best = said["best_so_far"]
     assert (best["id"], best["fits"]) == (7, True)
     validate_as_described(client, said)
@@ -113,4 +119,27 @@ def test_what_is_asked_of_a_process_ends_by_the_deadline(
     monkeypatch.setattr(deadline, "monotonic", lambda: 1e12)
     answer = client.post("/v1/suggest", json={"model": "gpt2", "objective": "memory"})
     assert answer.status_code == 504
-    assert "best_so_far" not in answer.json()
+    said = answer.json()
+    assert "best_so_far" not in said
+    assert said["detail"] == "no answer within 20 s"
+    assert said["hint"].startswith("ask for fewer GPUs")
+
+
+def test_a_time_that_is_short_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is kept to write the answer is not all of it."""
+    asked = parse_request({"model": "gpt2", "objective": "memory"})
+    monkeypatch.setattr(deadline, "monotonic", lambda: 0.2)
+    with deadline.until(0.3, 0.3):
+        suggest(asked, allow_paths=False)
+    monkeypatch.setattr(deadline, "monotonic", lambda: 0.25)
+    with deadline.until(0.3, 0.3), pytest.raises(TookTooLongError, match=r"within 0\.3 s"):
+        suggest(asked, allow_paths=False)
+
+
+def test_of_open_numbers_of_gpus_none_of_which_was_looked_at_is_said_what_to_do(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deadline, "monotonic", lambda: 1e12)
+    said = client.post("/v1/suggest", json=OPEN).json()
+    assert said["detail"] == "no answer within 20 s: 0 of 4 numbers of GPUs were looked at"
+    assert said["hint"].startswith("ask for fewer GPUs")

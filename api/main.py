@@ -19,7 +19,7 @@ from api.description import App
 from api.headers import KnownAnswers, SecurityHeaders, Unread
 from api.metrics import Metrics
 from api.problems import install, no_page
-from api.settings import Settings
+from api.settings import Settings, read_settings
 from api.work import Work
 
 HAS_PAGES = find_spec("web") is not None
@@ -38,7 +38,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 def create_app(settings: Settings | None = None) -> App:
     """Return the app. Its /docs is a page of ours, as FastAPI's loads scripts from elsewhere."""
-    settings = settings or Settings()
+    settings = settings or read_settings()
     app = App(
         title="planner",
         summary="Plans how to train a model on several GPUs.",

@@ -1,6 +1,7 @@
 """An answer that is late: the best so far, said so and kept nowhere."""
 
 import re
+from html import unescape
 from itertools import count
 from typing import Any
 
@@ -95,6 +96,35 @@ def test_of_a_search_that_was_cut_off_the_best_layout_so_far_is_given(
     validate_as_described(client, said)
     whole = client.post("/v1/suggest", json=asked).json()["chosen"]
     assert best["time"]["step_seconds"] > 0.999 * whole["time"]["step_seconds"]
+
+
+def test_the_page_names_the_best_layout_so_far_and_leads_to_it(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {"model": "meta-llama/Llama-2-7b-hf", "gpu": "h100", "gpus_per_node": "8", "nodes": "4"}
+    with monkeypatch.context() as hurried:
+        looked = count()
+        hurried.setattr(deadline, "is_over", lambda: next(looked) > 0)
+        late = client.get("/plan", params=asked)
+        looked = count()
+        body = {"model": asked["model"], "cluster": {"gpu": "h100", "gpus_per_node": 8, "nodes": 4}}
+        best = client.post("/v1/suggest", json=body).json()["best_so_far"]
+    assert late.status_code == 504
+    assert f"Best layout so far: {best['family']}</h2>" in late.text
+    (link,) = re.findall(r'href="([^"]*)">Plan this layout', late.text)
+    answer = client.get(unescape(link).replace("/plan?", "/plan.json?"))
+    assert answer.status_code == 200
+    assert answer.json()["chosen"]["strategy"] == best["strategy"]
+
+
+@pytest.mark.usefixtures("hurried")
+def test_the_page_of_open_numbers_of_gpus_leads_to_the_best_of_them(client: TestClient) -> None:
+    asked = {"model": "gpt2", "gpu": "a100", "gpus_per_node": "8", "max_gpus": "8"}
+    page = client.get("/plan", params=asked).text
+    assert "<dd>8 GPUs</dd>" in page
+    (link,) = re.findall(r'href="([^"]*)">Plan this layout', page)
+    assert "max_gpus" not in link
+    assert client.get(unescape(link)).status_code == 200
 
 
 def test_a_choice_whose_plan_is_not_made_in_time_is_given(

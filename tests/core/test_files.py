@@ -37,7 +37,12 @@ def test_a_named_pipe_is_refused_and_one_of_the_shell_is_read(tmp_path: Path) ->
         read_limited(tmp_path / "pipe", "it", 1024, hint="", field="FILE")
     reading, writing = os.pipe()
     with os.fdopen(reading), os.fdopen(writing, "wb") as stream:
-        late = threading.Timer(0.2, lambda: (stream.write(b"x" * 9), stream.close()))
+
+        def write() -> None:
+            stream.write(b"x" * 9)
+            stream.close()
+
+        late = threading.Timer(0.2, write)
         late.start()
         assert read_limited(Path(f"/dev/fd/{reading}"), "it", 9, hint="", field="FILE") == b"x" * 9
         late.join()

@@ -7,9 +7,9 @@ import asyncio
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from api.settings import Settings
+from api.settings import read_settings
 
-_SETTINGS = Settings()
+_SETTINGS = read_settings()
 
 
 class Connection(HttpToolsProtocol):

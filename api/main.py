@@ -11,15 +11,15 @@ from importlib.util import find_spec
 
 from fastapi import Depends, FastAPI
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from api import body, catalog, jobs, logs, operations, planning, questions
 from api.access import Access, admitted
 from api.description import App
 from api.headers import KnownAnswers, SecurityHeaders, Unread
+from api.hosts import TrustedHosts
 from api.metrics import Metrics
 from api.problems import install, no_page
-from api.settings import Settings
+from api.settings import Settings, read_settings
 from api.work import Work
 
 HAS_PAGES = find_spec("web") is not None
@@ -38,7 +38,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 def create_app(settings: Settings | None = None) -> App:
     """Return the app. Its /docs is a page of ours, as FastAPI's loads scripts from elsewhere."""
-    settings = settings or Settings()
+    settings = settings or read_settings()
     app = App(
         title="planner",
         summary="Plans how to train a model on several GPUs.",
@@ -57,7 +57,7 @@ def create_app(settings: Settings | None = None) -> App:
     app.add_middleware(KnownAnswers)
     app.add_middleware(GZipMiddleware)
     app.add_middleware(SecurityHeaders)
-    app.add_middleware(TrustedHostMiddleware, allowed_hosts=settings.trusted_hosts)
+    app.add_middleware(TrustedHosts, trusted=settings.trusted_hosts)
     app.add_middleware(Unread)
     app.add_middleware(logs.Logged, metrics=app.state.metrics)
     install(app, pages.error_page if HAS_PAGES else no_page)

@@ -170,9 +170,9 @@ def _problem(request: Request, error: Exception) -> Problem:
     if isinstance(error, HTTPException):
         title, detail = HTTPStatus(error.status_code).phrase, str(error.detail)
         said = detail if detail != title else f"{request.method} {path}: {title.lower()}"
-        return _plain_problem(path, error.status_code, said)
+        return plain_problem(path, error.status_code, said)
     reason = "this is a fault of the planner; its log says more"
-    return _plain_problem(path, HTTPStatus.INTERNAL_SERVER_ERROR, reason)
+    return plain_problem(path, HTTPStatus.INTERNAL_SERVER_ERROR, reason)
 
 
 def _of_path(problem: Problem, *names: str) -> Problem:
@@ -197,7 +197,7 @@ def example_problem(status: int) -> dict[str, Any]:
     """Return a problem as a status has it."""
     error = _EXAMPLES.get(status)
     if error is None:
-        return _plain_problem(
+        return plain_problem(
             "/v1/suggest", status, f"such as {HTTPStatus(status).phrase.lower()}"
         ).model_dump()
     return _planner_problem("/v1/suggest", status, error).model_dump()
@@ -217,9 +217,12 @@ def _planner_problem(path: str, status: int, error: PlannerError) -> Problem:
     )
 
 
-def _plain_problem(path: str, status: int, detail: str) -> Problem:
+def plain_problem(path: str, status: int, detail: str, hint: str = "") -> Problem:
+    """Return what has no type of its own, but that of its status."""
     title = HTTPStatus(status).phrase
-    return Problem(type="about:blank", title=title, status=status, detail=detail, instance=path)
+    return Problem(
+        type="about:blank", title=title, status=status, detail=detail, instance=path, hint=hint
+    )
 
 
 def _status(request: Request, error: PlannerError) -> HTTPStatus:

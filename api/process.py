@@ -24,17 +24,19 @@ class Outcome:
 
 
 def outcome_behind_the_server(
-    function: Callable[..., object], arguments: tuple[Any, ...], ends: float
+    function: Callable[..., object], arguments: tuple[Any, ...], ends: float, allowed_seconds: float
 ) -> Outcome:
     """Return what a function gives, computed where the server leaves the cores to it."""
     os.setpriority(os.PRIO_PROCESS, 0, PRIORITY)
-    return outcome_of(function, arguments, ends)
+    return outcome_of(function, arguments, ends, allowed_seconds)
 
 
-def outcome_of(function: Callable[..., object], arguments: tuple[Any, ...], ends: float) -> Outcome:
+def outcome_of(
+    function: Callable[..., object], arguments: tuple[Any, ...], ends: float, allowed_seconds: float
+) -> Outcome:
     """Return what a function gives by then, with where it failed: a traceback does not leave its process."""
     try:
-        with until(ends):
+        with until(ends, allowed_seconds):
             return Outcome(result=function(*arguments))
     except Exception as error:  # noqa: BLE001 - raised again where the answer is written
         error.add_note(traceback.format_exc())

@@ -21,6 +21,7 @@ from starlette.requests import ClientDisconnect, Request
 from api.cache import Key, KnownReplies
 from api.process import PRIORITY, Outcome, outcome_behind_the_server, outcome_of
 from api.settings import Settings
+from planner.core.deadline import no_answer_within, with_less
 from planner.core.errors import PlannerError, TookTooLongError
 
 ResultT = TypeVar("ResultT")
@@ -167,13 +168,8 @@ class Work:
 
     def _took_too_long(self, function: Callable[..., object]) -> TookTooLongError:
         is_of_text = getattr(function, "__name__", "") in _JOBS_OF_TEXT
-        smaller = (
-            "send less text" if is_of_text else "ask for fewer GPUs, name fields of the strategy"
-        )
-        return TookTooLongError(
-            f"no answer within {self.settings.deadline_seconds:g} s",
-            hint=f"{smaller}, or use the command line, which has no such limit",
-        )
+        hint = with_less("send less text") if is_of_text else with_less()
+        return TookTooLongError(no_answer_within(self.settings.deadline_seconds), hint)
 
     async def _start(self, warm: Callable[[], object]) -> None:
         async with self._processes:
@@ -187,10 +183,11 @@ class Work:
     async def _in_process(
         self, function: Callable[..., object], *arguments: Any, ends: float = inf
     ) -> Outcome:
-        task = partial(outcome_of, function, arguments, ends)
+        limited = (function, arguments, ends, self.settings.deadline_seconds)
+        task = partial(outcome_of, *limited)
         if not self.settings.processes:
             return await to_thread.run_sync(task, abandon_on_cancel=True, limiter=self._as_many)
-        behind = partial(outcome_behind_the_server, function, arguments, ends)
+        behind = partial(outcome_behind_the_server, *limited)
         for _ in range(_TRIES):
             with suppress(*_LOST):
                 return await to_process.run_sync(behind, cancellable=True, limiter=self._as_many)

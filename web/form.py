@@ -1,6 +1,5 @@
 """The query string of a page <-> a request of the wire contract."""
 
-import json
 import re
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -20,10 +19,10 @@ from planner.core.errors import (
     did_you_mean,
 )
 from planner.core.strict_json import parse_json
-from planner.domain.strategy import DATA_NAMES
 from planner.machine.reading import AGAIN
 from planner.parallel.adapters import ALL_LINEAR
-from planner.report.text import FLAGS, flag_words
+from planner.report.command import GOALS, goal_words, section_words
+from planner.report.text import flag_words
 from planner.request.amounts import read_tokens
 from planner.request.cluster import ClusterRequest
 from planner.request.family import family_fields
@@ -42,8 +41,6 @@ _NESTED: dict[str, tuple[str, FieldInfo]] = {
     f"lora_{name}": (f"recipe.lora.{name}", LoraRequest.model_fields[name])
     for name in ("rank", "targets")
 }
-_GOALS = ("objective", "max_gpus", "deadline_hours")
-"""Fields of the request itself that the form sets, each a flag of the terminal."""
 _FIELDS: Mapping[str, tuple[str, FieldInfo]] = (
     {
         name: (f"{section}.{name}", info)
@@ -52,7 +49,7 @@ _FIELDS: Mapping[str, tuple[str, FieldInfo]] = (
         if name not in {"lora", "global_batch_tokens"}
     }
     | _NESTED
-    | {name: (name, Request.model_fields[name]) for name in (*_GOALS, "why", "machine")}
+    | {name: (name, Request.model_fields[name]) for name in (*GOALS, "why", "machine")}
 )
 """A query parameter is the last part of a field's name, which the contract does not repeat.
 
@@ -182,45 +179,13 @@ def command_line(question: Question, gpu: str, gpus_per_node: int) -> str:
         cluster["topology"] = "topology.txt"
     words = ["planner", "suggest", str(payload["model"])]
     for section in _SECTIONS:
-        words += _flags(section, {**payload, "cluster": cluster}.get(section, {}))
-    for name in _GOALS:
-        if name in payload:
-            unit = "h" if name == "deadline_hours" else ""
-            words += flag_words(name, value=f"{payload[name]}{unit}")
+        words += section_words(section, {**payload, "cluster": cluster}.get(section, {}))
+    words += goal_words(payload)
     if "why" in payload:
         words += flag_words("why", value=question.values["why"])
     if "machine" in payload:
         words += flag_words("machine", value="machine.json")
     return shlex.join(words)
-
-
-def _flags(section: str, values: Mapping[str, Any]) -> list[str]:
-    """Return the flags that set a section's fields; a strategy with a field that has none is JSON."""
-    values = _flat(values)
-    fields = {f"{section}.{name}": _word(name, value) for name, value in values.items()}
-    if not fields.keys() <= FLAGS.keys():
-        return ["--strategy", json.dumps(values)]
-    return [word for field, value in fields.items() for word in flag_words(field, value=value)]
-
-
-def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values with those of a nested object beside them, under dotted names."""
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            flat |= {f"{name}.{inner}": nested for inner, nested in value.items()}
-        else:
-            flat[name] = value
-    return flat
-
-
-def _word(name: str, value: object) -> str | bool:
-    """Return a value as its flag takes it."""
-    if isinstance(value, bool):
-        return value
-    if name == "zero_stage":
-        return DATA_NAMES[value] if isinstance(value, int) else str(value)
-    return ",".join(value) if isinstance(value, list) else str(value)
 
 
 @cache

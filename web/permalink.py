@@ -3,13 +3,14 @@
 import re
 from collections.abc import Iterable, Mapping
 from importlib.metadata import version
+from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from planner.advice.launch import HOW_MANY
 from planner.advice.plan import Plan
 from planner.core.errors import InvalidInputError, NothingFitsError, PlannerError, Remedy
 from planner.domain.dimensions import DIMENSIONS
-from planner.domain.strategy import DATA_NAMES, Layout
+from planner.domain.strategy import DATA_NAMES, FIELDS, Layout
 from planner.hardware.mixed_gpus import is_list
 from planner.report.launch import instead_words
 from planner.request.sections import StrategyRequest
@@ -19,7 +20,7 @@ from web.packed import packed
 _MOST_PARAMETERS = 100
 _FLAG = re.compile(r" \(--[^)]*\)")
 """What a terminal would say in a remedy's place: its link says it here."""
-_OF_LAYOUT = {"strategy", *StrategyRequest.model_fields}
+OF_LAYOUT = {"strategy", *StrategyRequest.model_fields}
 """What the layout itself says in place of what was wished of it."""
 
 
@@ -38,7 +39,7 @@ def opening(question: Question, plan: Plan, layout: Layout, gpus: int | None = N
         gpus: those of a node, or fewer, where the layout is on them alone.
     """
     job = plan.job
-    of_another = {*_OF_LAYOUT, "why"}
+    of_another = {*OF_LAYOUT, "why"}
     asked = {name: text for name, text in packed(question.short).items() if name not in of_another}
     held = {**asked, **_taken(question, plan), **pins(layout)}
     if layout.context_parallel_size > 1:
@@ -76,27 +77,40 @@ def pins(s: Layout) -> dict[str, str]:
     The family says which of the model's divisions there are, so sizes of 1 go unsaid, and with them
     what only a division has.
     """
-    said = {name: value for name, value in s.contract().items() if value not in (None, [])}
+    return pins_of(s.contract())
+
+
+def pins_of(contract: Mapping[str, Any]) -> dict[str, str]:
+    """Return what `pins` does of a layout as answers have it."""
+    said = {name: contract[name] for name in FIELDS if contract[name] not in (None, [])}
     pinned = {
         name: ",".join(value) if isinstance(value, list) else str(value)
         for name, value in said.items()
     }
-    used = [dimension for dimension in DIMENSIONS if s.uses(dimension)]
+    used = [dimension for dimension in DIMENSIONS if contract[dimension.field] > 1]
     stage = DATA_NAMES[int(pinned.pop("zero_stage"))]
     for dimension in DIMENSIONS:
         if dimension not in used:
             del pinned[dimension.field]
     pinned["sequence_parallel"] = pinned["sequence_parallel"].lower()
-    for field in _only_with(s):
+    for field in _only_with(contract):
         pinned.pop(field, None)
     return {"strategy": "+".join([*(each.short_name for each in used), stage]), **pinned}
 
 
-def _only_with(s: Layout) -> tuple[str, ...]:
+def _only_with(contract: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the fields that have one value where the layout does not divide the model so."""
-    chunks = ("pipeline_schedule", "virtual_pipeline_size") if s.pipeline_parallel_size == 1 else ()
-    tokens = ("sequence_parallel",) if s.tensor_parallel_size == 1 else ()
-    return (*chunks, *tokens, *(() if s.is_local else ("synchronize_every",)))
+    chunks = (
+        ("pipeline_schedule", "virtual_pipeline_size")
+        if contract["pipeline_parallel_size"] == 1
+        else ()
+    )
+    tokens = ("sequence_parallel",) if contract["tensor_parallel_size"] == 1 else ()
+    return (
+        *chunks,
+        *tokens,
+        *(() if contract["synchronize_every"] > 1 else ("synchronize_every",)),
+    )
 
 
 def instead_link(question: Question, plan: Plan) -> tuple[str, str] | None:
@@ -104,7 +118,7 @@ def instead_link(question: Question, plan: Plan) -> tuple[str, str] | None:
     instead = plan.instead
     if instead is None:
         return None
-    dropped = {*instead.unsaid, *(_OF_LAYOUT if instead.drops_pins else ())}
+    dropped = {*instead.unsaid, *(OF_LAYOUT if instead.drops_pins else ())}
     said = {name: text for name, text in question.short.items() if name not in dropped}
     changed = {control_of(name): str(value) for name, value in instead.changes.items()}
     return instead_words(plan, instead), "/plan?" + urlencode(packed({**said, **changed}))
@@ -136,7 +150,7 @@ def without_unknown(query: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], 
 def _with(said: Mapping[str, str], remedy: Remedy) -> dict[str, str]:
     """Return the parameters with a remedy's; one that drops the strategy drops all of the layout."""
     if remedy.field == "strategy":
-        return {name: text for name, text in said.items() if name not in _OF_LAYOUT}
+        return {name: text for name, text in said.items() if name not in OF_LAYOUT}
     return {**said, control_of(remedy.field): remedy.value}
 
 

@@ -26,6 +26,7 @@ from web.pages import STATIC, render
 from web.permalink import remedy_links, without_unknown
 from web.sent import read_sent, said_by
 from web.sheet_jobs import topology_form
+from web.so_far import so_far
 
 router = APIRouter(include_in_schema=False)
 
@@ -46,7 +47,9 @@ _group = attrgetter("group")
 @router.get("/")
 def form_page(request: Request) -> HTMLResponse:
     """Show the form, filled in from the query string."""
-    return HTMLResponse(render("form.html", **_form(request), title="", problems=(), remedies=()))
+    return HTMLResponse(
+        render("form.html", **_form(request), title="", problems=(), remedies=(), so_far=None)
+    )
 
 
 @router.post("/plan")
@@ -188,7 +191,8 @@ def error_page(request: Request, error: PlannerError, title: str) -> str | None:
         )
     if not is_form:
         return render("error.html", **context)
-    return render("form.html", **{**context, **_form(request)})
+    best = so_far(said, error)
+    return render("form.html", **{**context, **_form(request), "so_far": best})
 
 
 def mount(app: FastAPI) -> None:

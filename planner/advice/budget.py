@@ -57,7 +57,9 @@ def plan_within(
     in_time = [(sized, option) for sized, option in fitting if option.is_in_time is not False]
     if not in_time and found.late is not None:
         so_far = None if fitting else best_of(found.late, pinned, objective)
-        raise so_far or TookTooLongError(_looked_at(found))
+        raise so_far or TookTooLongError(
+            deadline.no_answer(_looked_at(found)), deadline.with_less()
+        )
     if not in_time:
         raise (
             unsplit[max(unsplit)]
@@ -84,17 +86,17 @@ def plan_within(
 class CutShortError(TookTooLongError):
     """The time was over: a plan of the numbers of GPUs that were looked at, which is not the answer."""
 
-    def __init__(self, message: str, plan: Plan) -> None:
+    def __init__(self, looked_at: str, plan: Plan) -> None:
         gpus = plan.job.cluster.world_size
         super().__init__(
-            f"{message}; the best so far is {gpus:,} GPUs",
-            hint="ask for fewer GPUs, or hold a size fixed, such as --tp 8",
+            deadline.no_answer(f"{looked_at}; the best so far is {gpus:,} GPUs"),
+            hint=deadline.with_less(),
         )
         self.plan = plan
 
 
 def _looked_at(found: "_Found") -> str:
-    return f"out of time when {found.looked_at} of {found.looked_at + found.left_out} numbers of GPUs were looked at"
+    return f"{found.looked_at} of {found.looked_at + found.left_out} numbers of GPUs were looked at"
 
 
 def _unpriced(fitting: list[tuple[Job, ClusterOption]]) -> tuple[str, ...]:

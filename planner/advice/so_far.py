@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from planner.advice.choice import Choice, choose, choose_from, ordinary_rows
+from planner.core import deadline
 from planner.core.errors import TookTooLongError
 from planner.core.units import format_seconds
 from planner.domain.job import Job
@@ -19,8 +20,8 @@ class SoFarError(TookTooLongError):
     def __init__(self, looked_at: str, job: Job, candidate: Candidate) -> None:
         took = format_seconds(candidate.step_time.step_seconds)
         super().__init__(
-            f"out of time when {looked_at}; the best layout so far takes {took} per step",
-            hint="ask for fewer GPUs, or hold a size fixed, such as --tp 8",
+            deadline.no_answer(f"{looked_at}; the best layout so far takes {took} per step"),
+            hint=deadline.with_less(),
         )
         self.job = job
         self.candidate = candidate

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from planner.advice.plan import Plan
+from planner.core import deadline
 from planner.core.errors import InvalidInputError, NothingFitsError, Remedy, TookTooLongError
 from planner.request.schema import Request, Resolved
 from planner.search.largest_that_fits import cost_of
@@ -42,7 +43,7 @@ def _planned(remedy: Remedy, request: Request, batch: int, plan_of: PlanOf) -> R
         _, plan = plan_of(request.model_copy(update={"recipe": changed}))
     except (InvalidInputError, NothingFitsError):
         return None
-    except TookTooLongError as late:  # what it found so far is of another request
-        raise TookTooLongError(late.message, late.hint) from None
+    except TookTooLongError:  # what it found so far is of another request
+        raise TookTooLongError(deadline.no_answer(), deadline.with_less()) from None
     is_same = plan.job.recipe.global_batch_size == batch
     return remedy if is_same else replace(remedy, cost=cost_of(plan.job, plan.chosen))

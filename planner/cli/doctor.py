@@ -11,6 +11,7 @@ import click
 from planner.cli.numbers import FiniteRange
 from planner.cli.output import EXIT_BROKEN, color, terminal
 from planner.core.errors import InvalidInputError, PlannerError
+from planner.core.files import open_file
 
 _FORMATS = ("text", "json", "github")
 
@@ -165,7 +166,7 @@ def _read(file: str, most: int, field: str) -> bytes:
     try:
         if file == "-":
             return sys.stdin.buffer.read(most + 1)
-        with Path(file).open("rb") as opened:
+        with open_file(Path(file)) as opened:
             return opened.read(most + 1)
     except (OSError, ValueError) as error:
         said = getattr(error, "strerror", None) or error

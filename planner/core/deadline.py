@@ -3,29 +3,61 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from math import inf
+from math import inf, isfinite
 from time import monotonic
 
 _ENDS: ContextVar[float] = ContextVar("ends", default=inf)
+_ALLOWED: ContextVar[float] = ContextVar("allowed", default=inf)
+_WHAT_NEEDS_LESS = "ask for fewer GPUs, name fields of the strategy"
 
 
 @contextmanager
-def until(ends: float) -> Iterator[None]:
-    """Give what is done within until then, on the clock of `time.monotonic`, which processes of one machine share."""
-    before = _ENDS.set(ends)
+def until(ends: float, allowed_seconds: float) -> Iterator[None]:
+    """Give what is done within until then, on the clock of `time.monotonic`, which processes of one machine share.
+
+    Args:
+        ends: when nobody waits any more.
+        allowed_seconds: for the whole answer, waiting included; messages say it.
+    """
+    before, told = _ENDS.set(ends), _ALLOWED.set(allowed_seconds)
+    try:
+        yield
+    finally:
+        _ALLOWED.reset(told)
+        _ENDS.reset(before)
+
+
+@contextmanager
+def sooner(seconds: float, *, most_share: float = 1.0) -> Iterator[None]:
+    """Keep so many seconds for what comes after, at most that share of all that were allowed."""
+    kept = min(seconds, most_share * _ALLOWED.get())
+    before = _ENDS.set(_ENDS.get() - kept)
     try:
         yield
     finally:
         _ENDS.reset(before)
 
 
-@contextmanager
-def sooner(seconds: float) -> Iterator[None]:
-    """Keep so many seconds of what is left for what comes after."""
-    with until(_ENDS.get() - seconds):
-        yield
-
-
 def is_over() -> bool:
     """Return whether there is no time left; without a deadline there always is."""
     return monotonic() > _ENDS.get()
+
+
+def no_answer(found: str = "") -> str:
+    """Return what is said when there is no time left.
+
+    Args:
+        found: what was looked at until then.
+    """
+    return no_answer_within(_ALLOWED.get(), found)
+
+
+def no_answer_within(seconds: float, found: str = "") -> str:
+    """Return that these seconds were over, and what was found until then."""
+    within = f"no answer within {seconds:g} s" if isfinite(seconds) else "no answer in time"
+    return f"{within}: {found}" if found else within
+
+
+def with_less(less: str = _WHAT_NEEDS_LESS) -> str:
+    """Return what to do where there was no time: to ask for what needs less, or where there is no limit."""
+    return f"{less}, or use the command line, which has no such limit"

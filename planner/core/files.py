@@ -1,5 +1,7 @@
 """A user's file, which may be any: read no further than it may be large, and as text only where it is text."""
 
+import os
+import stat
 from pathlib import Path
 from typing import BinaryIO
 
@@ -12,6 +14,30 @@ _CONTROLS = bytes(range(9)) + bytes(range(14, 27)) + bytes(range(28, 32))
 _BINARY_SHARE = 0.1
 """Of the first bytes; a log has a few strange ones where a process was killed."""
 _LOOKED_AT = 4096
+_OF_THE_SHELL = ("/dev/fd/", "/dev/stdin", "/proc/")
+"""Where a pipe is that somebody writes to already: stdin, and <(a command)."""
+
+
+def open_file(path: Path) -> BinaryIO:
+    """Open a file to read its bytes; a pipe that lies in a folder has no end, and nobody may write to it.
+
+    Raises:
+        OSError: it cannot be opened, or is such a pipe.
+    """
+    number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        _refuse_pipe(number, path)
+        os.set_blocking(number, True)
+        return os.fdopen(number, "rb")
+    except OSError:
+        os.close(number)
+        raise
+
+
+def _refuse_pipe(number: int, path: Path) -> None:
+    is_pipe = stat.S_ISFIFO(os.fstat(number).st_mode)
+    if is_pipe and not str(path).startswith(_OF_THE_SHELL):
+        raise OSError(0, "it is a named pipe, no file")
 
 
 def read_limited(
@@ -31,7 +57,7 @@ def read_limited(
     """
     try:
         if isinstance(source, Path):
-            with source.open("rb") as stream:
+            with open_file(source) as stream:
                 raw = stream.read(largest_bytes + 1)
         else:
             raw = source.read(largest_bytes + 1)

@@ -29,13 +29,13 @@ def as_text(verdicts: tuple[Verdict, ...], terminal: Terminal) -> str:
 
 def _text(verdict: Verdict, terminal: Terminal) -> str:
     head = terminal.bold(f"{one_line(verdict.document.file)}: {verdict.title}")
-    lines = [head]
+    lines, hint = [head], ""
     for check in verdict.checks:
         first = f"  {_MARKS[check.level]}  {check.code}  "
         text = f"{_place(check, verdict)}{check.message}"
         lines.append(terminal.paragraph(text, first=first, rest=" " * len(first)))
-        if check.hint:
-            indent = " " * len(first)
+        if check.hint and check.hint != hint:
+            hint, indent = check.hint, " " * len(first)
             lines.append(terminal.paragraph(f"hint: {check.hint}", first=indent, rest=indent))
     if verdict.baseline is not None:
         lines.append(changes_text(verdict.changes, verdict.baseline, terminal))

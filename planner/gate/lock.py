@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import shlex
 from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from itertools import zip_longest
@@ -23,9 +24,12 @@ from planner.gate.facts import FIELDS, one_line, read_facts
 from planner.gate.limits import Check
 from planner.generate.write_bundle import bundle_files
 from planner.report.check_codes import NAMES
+from planner.report.command import request_words
 from planner.request.schema import Request, parse_request
 
 _MOST_FILES = 1000
+_MOST_GONE = 3
+"""Files that are said to be gone one by one."""
 _SAME = 1e-6
 """As a fraction: the last digits of an amount are the machine's."""
 _AGAIN = "write it again: `planner suggest ... --out DIR --lock --force`"
@@ -115,13 +119,24 @@ def check_lock(document: Document) -> tuple[tuple[Check, ...], tuple[Change, ...
     answer = answers.answer_plan(resolved, plan, request.id)
     changes = differences(document.facts, read_facts(answer))
     digests = _digests(document)
-    checks = [_same_plan(document, changes)]
+    again = _again(request, Path(document.file).parent if digests else None)
+    checks = [_same_plan(document, changes, again)]
     if digests:
-        checks += _check_files(Path(document.file).parent, digests, plan, answer)
+        checks += _check_files(
+            document, digests, bundle_files(plan, answer) if plan.launch.targets else {}, again
+        )
     return tuple(checks), changes
 
 
-def _same_plan(document: Document, changes: tuple[Change, ...]) -> Check:
+def _again(request: Request, folder: Path | None) -> str:
+    """Return the command that writes a lock again, as far as a command can say its request."""
+    words = request_words(request.model_dump(mode="json", exclude_unset=True))
+    where = [] if folder is None else ["--out", str(folder)]
+    command = shlex.join([*words, *where, "--lock", "--force"]) if words else ""
+    return f"write it again: `{command}`" if command.isprintable() and command else _AGAIN
+
+
+def _same_plan(document: Document, changes: tuple[Change, ...], again: str) -> Check:
     """Return whether the request is planned as it was."""
     fields = ", ".join(dict.fromkeys(change.label for change in changes))
     ours, theirs = version("planner"), one_line(str(document.data["versions"].get("planner")))
@@ -132,7 +147,7 @@ def _same_plan(document: Document, changes: tuple[Change, ...]) -> Check:
         name=NAMES["CHK006"],
         level="error" if changes else "pass",
         message=f"{said}{told}",
-        hint=_AGAIN if changes else "",
+        hint=again if changes else "",
     )
 
 
@@ -156,10 +171,10 @@ def _digests(document: Document) -> dict[str, str]:
 
 
 def _check_files(
-    folder: Path, digests: Mapping[str, str], plan: Plan, answer: Mapping[str, Any]
+    document: Document, digests: Mapping[str, str], written: Mapping[str, str], again: str
 ) -> Iterator[Check]:
-    """Yield which files are edited or gone, and which the planner writes otherwise now."""
-    written = bundle_files(plan, answer) if plan.launch.targets else {}
+    """Yield which files the planner writes otherwise now, and which are edited or gone."""
+    folder = Path(document.file).parent
     found = {name: _read(folder / name) for name in digests}
     edited = {name for name in digests if _digest(found[name]) != digests[name]}
     otherwise = {
@@ -167,9 +182,6 @@ def _check_files(
         for name in {*digests, *written}
         if not _is_same(digests.get(name), written.get(name), found.get(name))
     }
-    for name in sorted(edited):
-        was = written.get(name, "") if name not in otherwise else ""
-        yield _about("CHK008", folder / name, *_edit(was, found[name]))
     for name in sorted(otherwise):
         if name not in written:
             said = "is no longer written"
@@ -177,23 +189,43 @@ def _check_files(
             said = (
                 "is written otherwise now" if name in digests else "is written now, and not locked"
             )
-        yield _about("CHK007", folder / name, said, 1)
-    for code, broken, said in (
-        ("CHK007", otherwise, "are as the planner writes them"),
-        ("CHK008", edited, "are as they were locked"),
-    ):
-        if not broken:
-            text = f"{len(digests)} files {said}"
-            yield Check(code=code, name=NAMES[code], level="pass", message=text)
+        yield _about("CHK007", folder / name, said, 1, again)
+    if not otherwise:
+        yield _pass("CHK007", f"{len(digests)} files are as the planner writes them")
+    gone = [name for name in sorted(edited) if found[name] is None]
+    if len(gone) > _MOST_GONE:
+        is_alone = len(gone) == len(digests)
+        named = (
+            "a lock is checked in its folder"
+            if is_alone
+            else f"{', '.join(gone[:_MOST_GONE])}, ..."
+        )
+        yield _broken(
+            "CHK008", Path(document.file), f"{len(gone)} files are gone: {named}", 1, again
+        )
+        edited -= {*gone}
+    for name in sorted(edited):
+        was = written.get(name, "") if name not in otherwise else ""
+        yield _about("CHK008", folder / name, *_edit(was, found[name]), again)
+    if not edited and not gone:
+        yield _pass("CHK008", f"{len(digests)} files are as they were locked")
 
 
-def _about(code: str, path: Path, said: str, line: int) -> Check:
+def _pass(code: str, said: str) -> Check:
+    return Check(code=code, name=NAMES[code], level="pass", message=said)
+
+
+def _about(code: str, path: Path, said: str, line: int, again: str) -> Check:
+    return _broken(code, path, f"{one_line(str(path))} {said}", line, again)
+
+
+def _broken(code: str, path: Path, message: str, line: int, again: str) -> Check:
     return Check(
         code=code,
         name=NAMES[code],
         level="error",
-        message=f"{one_line(str(path))} {said}",
-        hint=_AGAIN,
+        message=message,
+        hint=again,
         line=line,
         file=str(path),
     )

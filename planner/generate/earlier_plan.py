@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.core.errors import InvalidInputError
+from planner.core.files import open_file
 from planner.generate import LAUNCHERS, TARGETS
 
 _OF_SOME_PLANS = ("answers.py", "ds_config.json", "division.py", "gradients.py", "stages.py")
@@ -61,7 +62,7 @@ def remove_stale(folder: Path, names: Iterable[str]) -> None:
 def _read_plan(file: Path) -> Collection[Any] | None:
     """Return the targets that a plan.json says were written; None where it is no plan."""
     try:
-        with file.open("rb") as stream:
+        with open_file(file) as stream:
             plan = json.loads(stream.read(_LARGEST_PLAN_BYTES))
         targets = plan["launch"]["targets"]
     except (OSError, ValueError, RecursionError, TypeError, KeyError):
@@ -72,7 +73,7 @@ def _read_plan(file: Path) -> Collection[Any] | None:
 def _has_settings(folder: Path) -> bool:
     """Return whether a target's folder holds the settings that plans write, as from one before the last."""
     try:
-        with (folder / "settings.py").open("rb") as stream:
+        with open_file(folder / "settings.py") as stream:
             return b"EXPECTED_PEAK_GIB = " in stream.read(2**16)
     except OSError:
         return False

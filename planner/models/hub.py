@@ -19,7 +19,7 @@ from planner.core.errors import (
     ModelNotFoundError,
     did_you_mean,
 )
-from planner.core.files import decode_text
+from planner.core.files import decode_text, open_file
 from planner.core.frozen import frozen
 from planner.models import hub_cache
 from planner.models.architectures import MODEL_TYPES
@@ -182,7 +182,7 @@ def _read_path(path: Path) -> dict[str, Any]:
     try:
         path = path.expanduser()
         path = path / "config.json" if path.is_dir() else path
-        with path.open("rb") as file:
+        with open_file(path) as file:
             content = file.read(LARGEST_CONFIG_BYTES + 1)
     except (OSError, RuntimeError, UnicodeEncodeError) as error:
         raise ModelNotFoundError(

@@ -273,13 +273,13 @@ class LateSearchError(TookTooLongError):
     """The time was over before every layout was looked at."""
 
     def __init__(self, looked_at: SearchResult | None) -> None:
-        super().__init__("no answer within the time there was")
+        super().__init__(deadline.no_answer(), deadline.with_less())
         self.looked_at = looked_at
         """The layouts that were; None where there are none."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Leave the layouts in this process."""
-        return TookTooLongError, (self.message,)
+        return TookTooLongError, (self.message, self.hint)
 
 
 def _joined(job: Job, parts: list[_Part], kept: list[Ledgers], started: float) -> SearchResult:

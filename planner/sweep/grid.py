@@ -82,7 +82,7 @@ def read_sweep(file: Path) -> Sweep:
             for index, each in enumerate(_list(document.get("list", []), "list"))
         ),
     )
-    _check(sweep)
+    _check(sweep, file)
     return sweep
 
 
@@ -205,7 +205,7 @@ def _request(fields: Fields) -> dict[str, Any]:
     return request
 
 
-def _check(sweep: Sweep) -> None:
+def _check(sweep: Sweep, file: Path) -> None:
     """Refuse a sweep without or with too many requests, or with a value that no request can have."""
     if not 0 < len(sweep) <= MOST_REQUESTS:
         raise InvalidInputError(
@@ -217,6 +217,7 @@ def _check(sweep: Sweep) -> None:
         try:
             parse_request(_request({**sweep.base, **fields}))
         except PlannerError as error:
-            raise InvalidInputError(
-                f"{error.message} ({error.field})", error.hint, error.field
-            ) from None
+            place = "" if error.field in error.message else f" ({error.field})"
+            said = f"{file}: {error.message}{place}"
+            # No flag set it: the field is the file that did.
+            raise InvalidInputError(said, error.hint, "SWEEP") from None

@@ -80,17 +80,28 @@ def plans(count: int) -> str:
 
 def _clusters_text(frontier: Frontier, terminal: Terminal) -> str:
     shown = _shown(frontier)
+    is_priced = any(point.usd_per_hour for _, point in shown)
+    prices = (Heading(name="price", is_number=True),) if is_priced else ()
     headings = (
         Heading(name=""),
         Heading(name="cluster", is_key=True),
-        Heading(name="price"),
+        Heading(name="GPUs", is_number=True),
+        *prices,
         Heading(name="strategy"),
         Heading(name="batch", is_number=True, is_detail=True),
         Heading(name="memory", is_number=True, is_detail=True),
         Heading(name="tokens/s", is_number=True),
     )
     rows = tuple(
-        ReportRow(cells=(mark, point.cluster, _price(point), *_figures(point)))
+        ReportRow(
+            cells=(
+                mark,
+                point.cluster,
+                f"{point.gpus:,}",
+                *_price(point)[: len(prices)],
+                *_figures(point),
+            )
+        )
         for mark, point in shown
     )
     price = "dollars per hour" if frontier.is_priced else "GPUs"
@@ -149,9 +160,8 @@ def _figures(point: Point) -> tuple[str, ...]:
     )
 
 
-def _price(point: Point) -> str:
-    price = f", {point.usd_per_hour:,.2f} $/h" if point.usd_per_hour else ""
-    return f"{point.gpus:,} GPU{'s' if point.gpus > 1 else ''}{price}"
+def _price(point: Point) -> tuple[str]:
+    return (f"{point.usd_per_hour:,.2f} $/h" if point.usd_per_hour else "unknown",)
 
 
 def _usd(point: Point) -> float:

@@ -9,6 +9,7 @@ from typing import Any
 from planner.calibrate.logs.plans import request_of_plan
 from planner.calibrate.logs.text import shown
 from planner.core.errors import InvalidInputError
+from planner.core.files import open_file
 from planner.core.frozen import frozen
 
 LARGEST_PLAN = 2**25
@@ -77,7 +78,7 @@ def read_planned(given: str) -> Planned:
     try:
         is_folder = path.is_dir()
         file = path / "plan.json" if is_folder else path
-        with file.open("rb") as stream:
+        with open_file(file) as stream:
             raw = stream.read(LARGEST_PLAN + 1)
         value = json.loads(raw.decode("utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:

@@ -155,7 +155,7 @@ def test_time_that_is_over_gives_the_best_of_what_was_looked_at(
         hurried.setattr(budget, "make_plan", lambda *_: plan)
         hurried.setattr(deadline, "is_over", lambda: len(looked_at) == 2)
         with pytest.raises(
-            CutShortError, match=r"when 2 of 4 numbers .* the best so far is 8 GPUs"
+            CutShortError, match=r"no answer in time: 2 of 4 numbers .* the best so far is 8 GPUs"
         ) as cut:
             plan_within(job, {}, "time")
     assert looked_at == [8, 4]
@@ -168,6 +168,6 @@ def test_time_that_is_over_before_anything_fits_is_said(
     make_job: JobMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deadline, "is_over", lambda: True)
-    with pytest.raises(TookTooLongError, match="when 0 of 4 numbers") as cut:
+    with pytest.raises(TookTooLongError, match="in time: 0 of 4 numbers") as cut:
         plan_within(make_job("gpt2", gpus=8), {}, "time")
     assert cut.value.best is None

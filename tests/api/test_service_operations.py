@@ -70,6 +70,19 @@ def test_a_client_that_asks_too_often_is_told_when_to_come_again() -> None:
     assert client.get("/healthz").status_code == 200
 
 
+def test_a_host_that_is_not_trusted_is_told_as_all_else_is() -> None:
+    client = client_of(trusted_hosts=["testserver", "www.planner.example"])
+    assert client.get("/healthz").status_code == 200
+    for host in ("elsewhere.example", "", "a/b"):
+        refused = client.get("/v1/gpus/h100", headers={"host": host})
+        assert refused.status_code == 400
+        assert refused.headers["content-type"] == "application/problem+json"
+        assert refused.headers["x-content-type-options"] == "nosniff"
+        assert "PLANNER_TRUSTED_HOSTS" in refused.json()["hint"]
+    led = client.get("/healthz", headers={"host": "planner.example"}, follow_redirects=False)
+    assert led.headers["location"] == "http://www.planner.example/healthz"
+
+
 def test_a_rate_that_is_none_stops_the_start() -> None:
     with pytest.raises(ValidationError):
         Settings(rate="often")

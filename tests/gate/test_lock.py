@@ -1,5 +1,6 @@
 import hashlib
 import json
+import re
 import shlex
 from io import BytesIO
 from pathlib import Path
@@ -83,6 +84,50 @@ def test_an_edited_and_a_missing_file_are_found_by_line(folder: Path) -> None:
     assert found["launch.sh"].line == 5
     assert found["train.py"].line > 100
     assert "is gone" in found["README.md"].message
+
+
+def test_a_lock_away_from_its_folder_is_told_in_one_line(folder: Path, tmp_path: Path) -> None:
+    alone = tmp_path / "alone.json"
+    (folder / LOCK_NAME).rename(alone)
+    result = run("check", "--locked", str(alone))
+    assert result.exit_code == 4
+    assert result.output.count("FAIL") == result.output.count("hint:") == 1
+    assert re.search(r"\d+ files are gone: a lock is checked in its", result.output)
+
+
+def test_many_that_are_gone_are_one_line_and_what_is_edited_another(folder: Path) -> None:
+    gone = sorted(path for path in folder.rglob("*.py") if path.parent.name == "torchrun")
+    for path in gone:
+        path.unlink()
+    (folder / "README.md").write_text("edited")
+    first, second = checked(folder)["CHK008"]
+    names = ", ".join(str(path.relative_to(folder)) for path in gone[:3])
+    assert first.message == f"{len(gone)} files are gone: {names}, ..."
+    assert "is not what was locked" in second.message
+    result = run("check", "--locked", str(folder))
+    codes = re.findall(r"CHK\d+", result.output)
+    assert codes == sorted(codes)
+    assert result.output.count("hint:") == 1
+
+
+def test_the_command_that_writes_a_lock_again_can_be_pasted(folder: Path) -> None:
+    (folder / "README.md").write_text("edited")
+    (found,) = checked(folder)["CHK008"]
+    command = found.hint.partition("`")[2].rpartition("`")[0]
+    assert str(folder) in command
+    assert run(*shlex.split(command)[1:]).exit_code == 0
+    assert {each.level for checks in checked(folder).values() for each in checks} == {"pass"}
+
+
+def test_a_request_that_no_command_can_say_is_left_to_the_reader(folder: Path) -> None:
+    (folder / "README.md").write_text("edited")
+    edit_lock(
+        folder,
+        lambda lock: lock["request"].setdefault("recipe", {}).update(global_batch_tokens=2**20),
+    )
+    assert {each.hint for each in checked(folder)["CHK008"]} == {
+        "write it again: `planner suggest ... --out DIR --lock --force`"
+    }
 
 
 def test_a_file_that_is_no_file_is_gone(folder: Path) -> None:

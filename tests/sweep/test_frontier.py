@@ -84,3 +84,15 @@ def test_a_single_plan_is_said_so() -> None:
     text = outcome_text(outcome(ROWS[:1]), Terminal())
     assert text.startswith("1 plan\n")
     assert "1 plans" not in text
+
+
+def test_gpus_and_what_they_cost_are_columns_of_their_own() -> None:
+    unpriced = outcome_text(outcome(ROWS), Terminal())
+    assert "  GPUs  " in unpriced
+    assert "price" not in unpriced
+    priced = outcome_text(
+        outcome([row("small", gpus, 9.0 * gpus, usd_per_hour=1.5 * gpus) for gpus in (1, 2)]),
+        Terminal(),
+    )
+    assert "3.00 $/h" in priced
+    assert "2 GPUs" not in priced

@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,15 @@ def test_what_is_no_sweep_is_refused(tmp_path: Path, text: str, said: str) -> No
     with pytest.raises(InvalidInputError) as refused:
         requests_of(tmp_path, text)
     assert said in f"{refused.value.message} {refused.value.field}"
+
+
+def test_a_value_that_no_request_can_have_is_of_its_file_and_no_flag(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError) as refused:
+        requests_of(tmp_path, "grid: {model: gpt2, gpus: [x]}")
+    assert re.search(
+        r"^/.*: cluster.gpus_per_node: must be a whole number, not 'x'$", refused.value.message
+    )
+    assert refused.value.field == "SWEEP"
 
 
 def test_json_that_names_something_twice_is_refused(tmp_path: Path) -> None:

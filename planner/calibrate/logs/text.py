@@ -7,7 +7,7 @@ from io import BytesIO
 from pathlib import Path
 
 from planner.core.errors import InvalidInputError
-from planner.core.files import decode_log
+from planner.core.files import decode_log, open_file
 from planner.core.frozen import frozen
 
 LARGEST_LOG = 2**27
@@ -41,7 +41,7 @@ def read_bytes(path: Path) -> bytes:
     try:
         if path.is_dir():
             raise InvalidInputError(f"{name} is a folder", hint="give a log file", field="LOG")
-        with path.open("rb") as stream:
+        with open_file(path) as stream:
             return stream.read(LARGEST_LOG + 1)
     except (OSError, ValueError) as error:
         said = getattr(error, "strerror", None) or error

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from planner.core.errors import PlannerError
-from planner.report.text import FLAGS
+from planner.report.flags import FLAGS
 
 _OF_PLANS = {
     "--why": "why",

@@ -22,7 +22,7 @@ from planner.core.strict_json import parse_json
 from planner.machine.reading import AGAIN
 from planner.parallel.adapters import ALL_LINEAR
 from planner.report.command import GOALS, goal_words, section_words
-from planner.report.text import flag_words
+from planner.report.flags import flag_words
 from planner.request.amounts import read_tokens
 from planner.request.cluster import ClusterRequest
 from planner.request.family import family_fields

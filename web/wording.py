@@ -7,7 +7,7 @@ from functools import cache
 from markupsafe import Markup, escape
 
 from planner.core.errors import Problem
-from planner.report.text import FLAGS
+from planner.report.flags import FLAGS
 from web.controls import labels
 from web.form import control_of
 

@@ -158,7 +158,7 @@ def _say_error(error: PlannerError) -> None:
 
 def _flag_of(field: str) -> str:
     """Return the flag that sets a field; of a layout those that were typed, where its own was not."""
-    from planner.report.text import FLAGS
+    from planner.report.flags import FLAGS
 
     flag = FLAGS.get(field, field if field.startswith("--") else "")
     typed = {word.partition("=")[0] for word in sys.argv[1:]}

@@ -62,7 +62,7 @@ def strategy(text: str | None) -> dict[str, Any]:
 
 def flags(fields: Mapping[str, Any]) -> list[Said]:
     """Return the flags that set these fields, each with its own."""
-    from planner.report.text import flag_words
+    from planner.report.flags import flag_words
 
     return [
         (" ".join(flag_words(f"strategy.{name}", value=value)), {name: _said(name, value)})

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.domain.strategy import DATA_NAMES
-from planner.report.text import FLAGS, flag_words
+from planner.report.flags import FLAGS, flag_words
 
 SECTIONS = ("cluster", "recipe", "strategy")
 GOALS = ("objective", "max_gpus", "deadline_hours")

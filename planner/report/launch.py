@@ -6,7 +6,8 @@ from planner.advice.launch import Instead, gives_up_weights
 from planner.advice.plan import Plan
 from planner.core.units import format_bytes, format_pace, format_seconds
 from planner.domain.optimizer import ADAMW
-from planner.report.text import FLAGS, flag_words, offload_words, sizes_text
+from planner.report.flags import FLAGS, flag_words
+from planner.report.text import offload_words, sizes_text
 from planner.report.values import Figure
 
 

@@ -83,7 +83,7 @@ def recommendation_text(plan: Plan, terminal: Terminal, *, is_brief: bool = Fals
     """Return what to do in a sentence, then its totals and how far they are to be believed."""
     headline = terminal.bold(terminal.paragraph(recommendation(plan.job, plan.chosen), rest="  "))
     figures = (
-        *total_figures(plan.job, plan.chosen),
+        *total_figures(plan.job, plan.chosen, is_brief=is_brief),
         *_cost(plan),
         _trust(plan, is_brief=is_brief),
         *_spare(plan),

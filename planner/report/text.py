@@ -25,6 +25,7 @@ from planner.domain.model import Linear, Model
 from planner.domain.recompute_modules import names_of
 from planner.domain.strategy import DATA_NAMES, Layout, Recompute
 from planner.hardware.placement import cuda_visible_devices
+from planner.report.flags import FLAGS
 from planner.report.headroom import memory_figure
 from planner.report.values import Figure, Terminal, columns_text
 from planner.request.remarks import Assumption
@@ -44,78 +45,9 @@ FAMILY_NAMES = {
     "zero-3": "ZeRO-3 (FSDP, full shard)",
 }
 
-FLAGS = {
-    "model": "MODEL",
-    "machine": "--machine FILE",
-    "cluster.instance": "--instance NAME",
-    "cluster.gpu": "--gpu NAME",
-    "cluster.gpus_per_node": "--gpus N",
-    "cluster.nodes": "--nodes N",
-    "cluster.topology": "--topology FILE",
-    "cluster.intra_node": "--intra-node LINK",
-    "cluster.inter_node": "--inter-node LINK",
-    "cluster.nvlink_domain_gpus": "--nvlink-domain GPUS",
-    "cluster.gpu_power_watts": "--gpu-power WATTS",
-    "cluster.peer_to_peer": "--peer-to-peer",
-    "recipe": "--precision, --optimizer, --attention",
-    "recipe.sequence_length": "--seq-len N",
-    "recipe.global_batch_size": "--global-batch-size N",
-    "recipe.global_batch_tokens": "--global-batch-size N",
-    "recipe.precision": "--precision NAME",
-    "recipe.fp8_recipe": "--fp8-recipe NAME",
-    "recipe.optimizer": "--optimizer NAME",
-    "recipe.method": "--method NAME",
-    "recipe.lora": "--lora-rank, --lora-targets",
-    "recipe.lora.rank": "--lora-rank N",
-    "recipe.lora.targets": "--lora-targets NAMES",
-    "recipe.weights_dtype": "--weights NAME",
-    "recipe.attention": "--attention NAME",
-    "recipe.loss": "--loss NAME",
-    "recipe.framework": "--framework NAME",
-    "recipe.framework_version": "--framework-version VERSION",
-    "recipe.gradient_reduce_dtype": "--gradient-reduce-dtype NAME",
-    "recipe.tensor_parallel_overlap": "--tp-overlap",
-    "recipe.data_parallel_overlap": "--dp-overlap",
-    "recipe.expert_dispatch": "--expert-dispatch NAME",
-    "recipe.expert_parallel_overlap": "--ep-overlap",
-    "recipe.optimizer_in_backward": "--optimizer-in-backward",
-    "recipe.cuda_graphs": "--cuda-graphs",
-    "recipe.task": "--task NAME",
-    "recipe.compile": "--compile",
-    "recipe.padding_share": "--padding-share X",
-    "recipe.training_tokens": "--tokens N",
-    "objective": "--objective NAME",
-    "max_gpus": "--max-gpus N",
-    "deadline_hours": "--deadline T",
-    "why": "--why NAME",
-    "strategy": "--strategy NAME",
-    "strategy.family": "--strategy NAME",
-    "strategy.zero_stage": "--strategy NAME",
-    "strategy.data_parallel_size": "--dp N",
-    **{f"strategy.{dimension.field}": f"--{dimension.short_name} N" for dimension in DIMENSIONS},
-    "strategy.expert_tensor_parallel_size": "--expert-tp N",
-    "strategy.sequence_parallel": "--sequence-parallel",
-    "strategy.pipeline_schedule": "--schedule NAME",
-    "strategy.virtual_pipeline_size": "--virtual-stages N",
-    "strategy.pipeline_layout": "--pipeline-layout LAYOUT",
-    "strategy.offload": "--offload NAME",
-    "strategy.synchronize_every": "--synchronize-every K",
-    "strategy.micro_batch_size": "--micro-batch-size N",
-    "strategy.gradient_accumulation_steps": "--accumulation-steps N",
-    "strategy.recompute": "--recompute NAME",
-    "strategy.recompute_layers": "--recompute-layers N",
-    "strategy.recompute_modules": "--recompute-modules NAMES",
-    "strategy.activation_offload_layers": "--activation-offload-layers N",
-}
-"""The flag that sets each field of a request."""
 
-
-def flag_words(field: str, *, value: str | bool) -> list[str]:
-    """Return the words of a command line that set a field."""
-    name, _, wants = FLAGS[field].partition(" ")
-    if wants:
-        return [name, str(value)]
-    return [name if value else name.replace("--", "--no-", 1)]
+_WORTH_A_LINE = 0.01
+"""Of a step: what exchanges cost less than that goes first where lines are few."""
 
 
 def assumptions_text(assumptions: Sequence[Assumption], terminal: Terminal) -> str:
@@ -202,12 +134,12 @@ def offload_words(s: Layout) -> str:
     return f"offload of {str(s.offload).replace('+', ' and ')}"
 
 
-def total_figures(job: Job, candidate: Candidate) -> tuple[Figure, ...]:
-    """Return memory of a GPU, time of a step, and where they say something, ranks and the run."""
+def total_figures(job: Job, candidate: Candidate, *, is_brief: bool = False) -> tuple[Figure, ...]:
+    """Return memory of a GPU, time of a step, and where they say something, exchanges, ranks and the run."""
     figures = (
         memory_figure(job, candidate),
         time_figure(job, candidate),
-        communication_figure(candidate),
+        communication_figure(candidate, least=_WORTH_A_LINE if is_brief else 0.0),
         _ranks_figure(job),
         run_figure(job, candidate),
     )
@@ -242,20 +174,20 @@ def time_figure(job: Job, candidate: Candidate) -> Figure:
     )
 
 
-def communication_figure(candidate: Candidate) -> Figure | None:
+def communication_figure(candidate: Candidate, least: float = 0.0) -> Figure | None:
     """Return what communication costs of a step: what waits for it, and what it slows.
 
         costs = exposed (reduction, gather, hand-overs, sums inside layers) + slowed compute
 
-    None where it costs nothing, as on one GPU.
+    None where it costs nothing, as on one GPU, or less of the step than the least.
     """
     amounts = {term.name: float(term.amount) for term in candidate.step_time.terms}
     costs = sum(amounts.get(name, 0.0) for name in COMMUNICATION)
-    if not costs:
+    share = costs / float(candidate.step_time.step_seconds)
+    if not costs or share < least:
         return None
     slowed = amounts.get(StepTerm.OVERLAP_SLOWDOWN, 0.0)
     slower = format_seconds(slowed) if slowed else "none"
-    share = costs / float(candidate.step_time.step_seconds)
     return Figure(
         label="",
         amount="",

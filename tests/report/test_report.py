@@ -7,12 +7,11 @@ from planner.catalog import records
 from planner.core.units import format_seconds
 from planner.domain.strategy import Layout, Recompute
 from planner.report.estimate import estimate_text
+from planner.report.flags import FLAGS, flag_words
 from planner.report.headroom import memory_figure
 from planner.report.plan import plan_text
 from planner.report.text import (
-    FLAGS,
     communication_figure,
-    flag_words,
     instance_text,
     instances_text,
     layout_text,

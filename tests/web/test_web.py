@@ -30,9 +30,9 @@ from planner.generate.write_bundle import bundle_files
 from planner.hardware import probe, topology
 from planner.hardware.topology import Nic, Topology, dump, parse_topology
 from planner.report import glossary
+from planner.report.flags import FLAGS
 from planner.report.plan import MOST_ROWS
 from planner.report.summary import chips, heading, tiles
-from planner.report.text import FLAGS
 from planner.request.schema import parse_request
 from planner.search.candidate import estimate
 from web.chart import Scale, meter, rows, stacked_bar

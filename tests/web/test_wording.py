@@ -6,7 +6,7 @@ from html import unescape
 import pytest
 
 from planner.core.errors import InvalidRequestError, Problem
-from planner.report.text import FLAGS
+from planner.report.flags import FLAGS
 from planner.request.schema import parse_request
 from web.wording import in_labels, in_links, with_detail, without_field
 

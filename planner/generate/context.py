@@ -16,6 +16,7 @@ from planner.generate.run_spec import RunSpec
 from planner.models.architectures.heads import DECODERS
 from planner.targets.families import has_fused_matrices
 from planner.targets.optimizers import WRITTEN
+from planner.targets.stored_weights import DEQUANTIZERS
 
 ATTENTION = {"eager": "eager", "sdpa": "sdpa", "flash": "flash_attention_2"}
 """Names that transformers has for the plan's; for the flash kernels of a newer version see `attention_name`."""
@@ -134,6 +135,7 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "scan_kernels": _SCAN_KERNELS.get(str(spec.model_config.get("model_type"))),
         "flash": _FLASH[spec.flash_version] if spec.attention == "flash" else None,
         "weight_dtype": spec.weight_dtype,
+        "dequantizer": DEQUANTIZERS.get(spec.stored_in),
         "compute_dtype": compute_dtype(spec),
         "versions": {name: text.partition("+")[0] for name, text in spec.versions.items()},
         "tokens_per_step": format_count(spec.global_batch_size * spec.sequence_length),

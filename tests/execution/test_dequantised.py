@@ -77,9 +77,8 @@ def store(folder: Path, config: Mapping[str, Any], name: str) -> None:
     """Write a model whose weights are stored so."""
     torch.manual_seed(1)
     chosen = transformers.AutoConfig.for_model(**config)
-    transformers.AutoModelForCausalLM.from_config(chosen, dtype=torch.bfloat16).save_pretrained(
-        folder
-    )
+    auto: Any = transformers.AutoModelForCausalLM
+    auto.from_config(chosen, dtype=torch.bfloat16).save_pretrained(folder)
     file = folder / "model.safetensors"
     stored = {"mxfp4": in_mxfp4, "fp8": in_fp8}[name](load_file(file))
     save_file(stored, file, metadata={"format": "pt"})

@@ -17,6 +17,18 @@ class Releases:
 
 
 @frozen
+class OlderCards:
+    """What PyTorch's default build has no kernels for, and the build that has."""
+
+    until: str
+    """The first release without them."""
+    oldest_capability: str
+    """Compute capability of the oldest card that the default build has kernels for."""
+    build: str
+    source: str
+
+
+@frozen
 class Packages:
     """The record."""
 
@@ -24,10 +36,20 @@ class Packages:
     tried: str
     """The day."""
     notes: str = ""
+    older_cards: OlderCards
     packages: Mapping[str, Releases]
 
 
-@cache
 def packages() -> Mapping[str, Releases]:
     """Return the releases by the package's name in the registry."""
-    return build(Packages, read("packages", "scripts"), "packages/scripts").packages
+    return _record().packages
+
+
+def older_cards() -> OlderCards:
+    """Return which cards need another build of PyTorch than the default one."""
+    return _record().older_cards
+
+
+@cache
+def _record() -> Packages:
+    return build(Packages, read("packages", "scripts"), "packages/scripts")

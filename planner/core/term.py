@@ -260,6 +260,11 @@ def rate(value: Amount, words: str = "") -> Quantity:
     return Quantity(value, "rate", words)
 
 
+def gpus(value: Amount) -> Quantity:
+    """Return a number of GPUs."""
+    return Quantity(value, "GPUs")
+
+
 def ranks(value: Amount) -> Quantity:
     """Return a number of ranks."""
     return Quantity(value, "ranks")

@@ -169,6 +169,7 @@ _FORMATS = {
     "seconds": format_seconds,
     "count": format_count,
     "percent": format_percent,
+    "GPUs": format_gpus,
     "ranks": format_ranks,
     "micro-batches": format_micro_batches,
 }

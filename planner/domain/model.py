@@ -293,6 +293,19 @@ class Model:
         return "fp32"
 
     @property
+    def stored_in(self) -> str:
+        """Return how its weights are stored where they are quantised: "mxfp4", "fp8", "gptq"; "" where they are not.
+
+        Source: quantization_config of config.json, which transformers reads before it loads weights.
+        """
+        inner = self.config.get("text_config")
+        for values in (self.config, inner if isinstance(inner, Mapping) else {}):
+            said = values.get("quantization_config")
+            if isinstance(said, Mapping):
+                return str(said.get("quant_method") or "bitsandbytes")
+        return ""
+
+    @property
     def normalises_in_fp32(self) -> bool:
         """Return whether autocast runs the norms of the trunk in fp32, and hands fp32 on."""
         return any(kept.is_normalised_in_fp32 for part in self.blocks for kept in part.kept)

@@ -6,6 +6,8 @@ from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any
 
+from planner.catalog.packages import OlderCards, older_cards
+from planner.catalog.records import capability_version
 from planner.core.units import GIB, format_bytes, format_count, format_seconds
 from planner.domain.strategy import ZERO_3
 from planner.generate.adapters import adapter_context
@@ -16,6 +18,7 @@ from planner.generate.run_spec import RunSpec
 from planner.models.architectures.heads import DECODERS
 from planner.targets.families import has_fused_matrices
 from planner.targets.optimizers import WRITTEN
+from planner.targets.stored_weights import DEQUANTIZERS
 
 ATTENTION = {"eager": "eager", "sdpa": "sdpa", "flash": "flash_attention_2"}
 """Names that transformers has for the plan's; for the flash kernels of a newer version see `attention_name`."""
@@ -134,6 +137,8 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "scan_kernels": _SCAN_KERNELS.get(str(spec.model_config.get("model_type"))),
         "flash": _FLASH[spec.flash_version] if spec.attention == "flash" else None,
         "weight_dtype": spec.weight_dtype,
+        "other_build": _other_build(spec),
+        "dequantizer": DEQUANTIZERS.get(spec.stored_in),
         "compute_dtype": compute_dtype(spec),
         "versions": {name: text.partition("+")[0] for name, text in spec.versions.items()},
         "tokens_per_step": format_count(spec.global_batch_size * spec.sequence_length),
@@ -156,6 +161,12 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "tokens_per_second_per_gpu": f"{spec.expected_tokens_per_second_per_gpu:,.0f}",
         "tokens_per_second": f"{spec.expected_tokens_per_second_per_gpu * world_size:,.0f}",
     }
+
+
+def _other_build(spec: RunSpec) -> OlderCards | None:
+    """Return which build of PyTorch has kernels for the card, None where the default one has."""
+    known, version = older_cards(), capability_version(spec.compute_capability)
+    return known if () < version < capability_version(known.oldest_capability) else None
 
 
 def can_reduce_once(spec: RunSpec) -> bool:

@@ -105,6 +105,10 @@ class RunSpec:
     """`tensorwise`, `blockwise` or `mxfp8`; None for the framework's own scales, and where nothing is in fp8."""
     config_dtype: str = ""
     """torch's name of the dtype that weights are loaded in, where it is the config's; "" for the usual one."""
+    compute_capability: str = ""
+    """Of the GPUs, such as 9.0; "" where it is not known."""
+    stored_in: str = ""
+    """How the weights to load are stored where that is quantised, such as `mxfp4`; untrusted text."""
     adapters: Adapters | None = None
     """What is trained beside frozen weights; None where all of them are trained."""
     attention: str

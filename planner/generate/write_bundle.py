@@ -79,7 +79,7 @@ def _run_spec(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
     return RunSpec(
         model=job.model.folder or job.model.name,
         revision=job.model.revision,
-        model_config=job.model.config,
+        model_config=_unquantised(job.model.config),
         parameters=job.model.parameters,
         is_pretrained=job.model.is_pretrained,
         task=job.model.task,
@@ -101,6 +101,8 @@ def _run_spec(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
         precision=recipe.precision,
         fp8_recipe=recipe.fp8_recipe,
         config_dtype=_config_dtype(job),
+        compute_capability=job.cluster.gpu.compute_capability,
+        stored_in=job.model.stored_in if job.model.is_pretrained else "",
         adapters=adapters_of(job),
         attention=recipe.attention,
         flash_version=3 if job.cluster.gpu.compute_capability == _HOPPER else 2,
@@ -167,6 +169,15 @@ def _config_dtype(job: Job) -> str:
     """Return torch's name of the dtype that config.json names, where weights are trained in it."""
     is_meant = job.is_in_config_dtype and job.recipe.lora is None
     return {"bf16": "bfloat16", "fp16": "float16"}[job.model.weights_dtype] if is_meant else ""
+
+
+def _unquantised(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a config.json for random weights, which are not quantised as the stored ones may be."""
+    return {
+        name: _unquantised(value) if name == "text_config" and isinstance(value, Mapping) else value
+        for name, value in config.items()
+        if name != "quantization_config"
+    }
 
 
 def _rounded(amount: SupportsFloat) -> float:

@@ -11,6 +11,7 @@ from planner.core.term import (
     Truth,
     bytes_each,
     count,
+    gpus,
     percent,
     pick,
     plain,
@@ -123,10 +124,12 @@ def _activations(job: Job, s: Strategy) -> Term:
     first = partition.stage(job, s, 0 * s.pipeline_parallel_size)
     each = size(mean_block_bytes(job, s, first), "a block")
     blocks = count(offloaded_blocks(s, first), "blocks")
-    gpus = count(job.cluster.gpus_per_node, "GPUs")
     return Term(
         name="host_activations",
-        arithmetic=gpus * blocks * each * plain(first.in_flight, "in flight"),
+        arithmetic=gpus(job.cluster.gpus_per_node)
+        * blocks
+        * each
+        * plain(first.in_flight, "in flight"),
         source="Bekman et al., arXiv:2506.13996, section 3.3",
         applies=s.activation_offload_layers > 0,
     )
@@ -134,10 +137,9 @@ def _activations(job: Job, s: Strategy) -> Term:
 
 def _of_a_node(job: Job, term: PhasedTerm, factor: Amount) -> Term:
     """Return factor * what a GPU would hold as it steps * the GPUs of a node."""
-    gpus = count(job.cluster.gpus_per_node, "GPUs")
     return Term(
         name=f"host_{term.name}",
-        arithmetic=gpus * plain(factor) * term.step,
+        arithmetic=gpus(job.cluster.gpus_per_node) * plain(factor) * term.step,
         source=job.framework.host_memory.source,
     )
 

@@ -64,6 +64,11 @@ def load_model(
             f"the weights on the Hub hold {source.safetensors_parameters:,} elements,"
             f" the config gives {model.parameters:,} parameters"
         )
+    if source.is_pretrained and model.stored_in:
+        notes.append(
+            f"the weights are stored in {model.stored_in[:40]}, which is not trained:"
+            " they are planned in 16 or 32 bit, as what trains them holds them"
+        )
     found = (source.is_pretrained, source.revision, source.folder)
     if found != (model.is_pretrained, model.revision, model.folder):
         model = replace(model, is_pretrained=found[0], revision=found[1], folder=found[2])

@@ -12,6 +12,7 @@ from planner.core.term import (
     Amount,
     Term,
     count,
+    gpus,
     largest,
     micro_batches,
     only_where,
@@ -57,7 +58,7 @@ def terms(
     times = np.where(every, s.gradient_accumulation_steps, 1)
     leaving = times * np.maximum(0.0, down - hidden * job.framework.offload.overlaps)
     stepping = (
-        count(job.cluster.gpus_per_node, "GPUs")
+        gpus(job.cluster.gpus_per_node)
         * count(share, "parameters")
         / count(stepped_per_second(job), "a second on the CPU")
     )

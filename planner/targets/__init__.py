@@ -16,6 +16,7 @@ from planner.targets import (
     common,
     deepspeed,
     megatron,
+    stored_weights,
     torchrun,
     torchtitan,
     trainer,
@@ -120,7 +121,7 @@ def _first(job: Job, layout: Layout, target: str) -> Breach | None:
 
 
 def _judged(job: Job, s: Strategy, target: str) -> tuple[Breach, ...]:
-    return (*common.judge(job), *JUDGES[target](job, s))
+    return (*common.judge(job), *stored_weights.judge(job, s), *JUDGES[target](job, s))
 
 
 def _no_targets(framework: str) -> Breach:

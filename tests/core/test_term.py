@@ -11,6 +11,7 @@ from planner.core.term import (
     choose,
     count,
     either,
+    gpus,
     greatest,
     largest,
     micro_batches,
@@ -131,3 +132,7 @@ def test_what_is_alike_in_all_rows_is_the_same_expression_in_each() -> None:
     assert alike.at(1) is alike
     assert [table.at(row).value for row in (0, 1)] == [4096, 512]
     assert table.at(1).text == "4 B x 1,024 parameters / 8 ranks"
+
+
+def test_one_gpu_is_singular() -> None:
+    assert [gpus(number).text for number in (1, 8)] == ["1 GPU", "8 GPUs"]

@@ -34,6 +34,15 @@ def test_what_overflows_on_one_process_is_stepped_by_none(axis: str, tmp_path: P
     assert all(weight.equal(reference.initial[name]) for name, weight in done.weights.items())
 
 
+def test_endless_skipping_ends_in_one_line(tmp_path: Path) -> None:
+    edits = {SUMMED: f"    total += math.inf\n{SUMMED}", "most_skipped = 20": "most_skipped = 2"}
+    with pytest.raises(AssertionError) as failed:
+        trained(tmp_path, edits, tensor_parallel_size=2)
+    text = str(failed.value)
+    assert "step 1 skipped, its gradients overflow: the loss scale is now 32768" in text
+    assert "gradients were not finite in 2 steps in a row, down to a loss scale of 32768" in text
+
+
 def test_a_scale_comes_down_until_gradients_are_finite(tmp_path: Path) -> None:
     """From one that no fp16 number holds, in one step to the one that scripts start with."""
     edits = {"2.0**16": "2.0**40", "0.5": "0.5**24"}

@@ -452,7 +452,18 @@ with open(f"{os.environ['RECORD']}-{os.environ['RANK']}", "w") as record:
 """
 
 
-@pytest.mark.parametrize("data", [(), ("--data-path", "corpus $(touch pwned)")])
+@pytest.mark.parametrize(
+    "data",
+    [
+        (),
+        ("--data-path", "corpus $(touch pwned)"),
+        ("--data-path=corpus",),
+        ("--train-data-path", "corpus"),
+        ("--data-args-path=corpus",),
+        ("--per-split-data-args-path", "corpus.json"),
+        ("--data-cache-path", "cache"),
+    ],
+)
 def test_the_script_hands_the_arguments_to_every_process(
     data: tuple[str, ...], tmp_path: Path
 ) -> None:
@@ -465,11 +476,12 @@ def test_the_script_hands_the_arguments_to_every_process(
     first, second = (json.loads((tmp_path / f"arguments-{rank}").read_text()) for rank in range(2))
     assert first == second
     assert first[: first.index("--lr")].count("--use-distributed-optimizer") == 1
-    if data:
+    if data and "cache" not in data:
         assert first[first.index("--tokenizer-model") + 1] == model
-        assert first[first.index("--data-path") + 1] == data[1]
+        assert "--mock-data" not in first
     else:
         assert "--mock-data" in first
+    assert " ".join(data) in " ".join(first)
     assert not list(tmp_path.rglob("pwned"))
 
 

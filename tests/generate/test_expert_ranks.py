@@ -43,8 +43,8 @@ def test_the_ranks_of_an_expert_multiply_to_no_more_than_there_are(
     )
     resolved = resolve(request, allow_paths=False)
     plan = make_plan(resolved.job, strategy)
-    launch = bundle_files(plan, answer_plan(resolved, plan, None))["megatron/launch.sh"]
-    words = launch.split()
+    files = bundle_files(plan, answer_plan(resolved, plan, None))
+    words = files["megatron/launch.sh"].split()
     expert, tensor, pipeline = (
         int(words[words.index(f"--{name}-parallel-size") + 1])
         for name in ("expert-model", "expert-tensor", "pipeline-model")
@@ -53,3 +53,6 @@ def test_the_ranks_of_an_expert_multiply_to_no_more_than_there_are(
     assert plan.job.cluster.world_size % (expert * tensor * pipeline) == 0
     assert tensor == strategy.get("expert_tensor_parallel_size", tensor)
     assert tensor == plan.chosen.strategy.ranks_per_expert
+    together = plan.job.cluster.world_size // plan.chosen.strategy.data_parallel_size
+    said = "1 GPU computes" if together == 1 else f"{together} GPUs compute"
+    assert f"\n{said} each of those sequences" in files["README.md"]

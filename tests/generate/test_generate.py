@@ -70,7 +70,7 @@ MANY_NODES = with_layout(SPEC, nodes=6, gradient_accumulation_steps=1, global_ba
 ONE_GPU = with_layout(SPEC, gpus_per_node=1, global_batch_size=32)
 ALL = tuple(name for name in TARGETS if name != "torchtitan")
 """torchtitan has one family of models; its tests are in execution/test_torchtitan.py."""
-TOKENIZER = "  data=(--tokenizer-type HuggingFaceTokenizer --tokenizer-model "
+TOKENIZER = "      data=(--tokenizer-type HuggingFaceTokenizer --tokenizer-model "
 
 
 def variants() -> Iterator[RunSpec]:
@@ -450,7 +450,7 @@ def assert_same_lines(text: str, expected: str, model: str) -> None:
     words = [line for line in different if line.startswith(TOKENIZER)]
     for line in words:
         visible = "".join(c if c.isprintable() else " " for c in model)
-        quoted = line.removeprefix(TOKENIZER).removesuffix(")")
+        quoted = line.removeprefix(TOKENIZER).removesuffix(") ;;")
         assert shlex.split(quoted) == [" ".join(visible.split())]
     comments = [line for line in different if line not in words]
     assert all(line.startswith("# Plan: ") for line in comments)

@@ -79,7 +79,9 @@ def _verdict(given: str, flags: dict[str, Any]) -> Any:
     if not _is_folder(given):
         _check_flags(flags)
         reading = read_log(given)
-        return judge(read_planned(flags["plan"] or _plan_of(given)), reading, trace)
+        plan = flags["plan"]
+        planned = read_planned(plan, field="--plan") if plan else read_planned(_plan_of(given))
+        return judge(planned, reading, trace)
     planned = read_planned(given)
     raw = run_bundle(
         planned,

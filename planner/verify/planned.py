@@ -68,8 +68,12 @@ class Planned:
         return self.gpu.startswith("cpu")
 
 
-def read_planned(given: str) -> Planned:
+def read_planned(given: str, *, field: str = "") -> Planned:
     """Return the plan that a folder of launch files, or a file, holds.
+
+    Args:
+        given: its path.
+        field: of the flag that gave it, for an error; "" of an argument.
 
     Raises:
         InvalidInputError: there is none, or it lacks something.
@@ -83,11 +87,11 @@ def read_planned(given: str) -> Planned:
         value = json.loads(raw.decode("utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         said = getattr(error, "strerror", None) or "it is no JSON"
-        raise _no_plan(f"cannot read the plan of {shown(given)}: {said}") from None
+        raise _no_plan(f"cannot read the plan of {shown(given)}: {said}", field) from None
     try:
         return _planned(given, file.parent if is_folder else None, value)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
-        raise _no_plan(f"{shown(given)} holds no plan") from None
+        raise _no_plan(f"{shown(given)} holds no plan", field) from None
 
 
 def _planned(given: str, folder: Path | None, plan: dict[str, Any]) -> Planned:
@@ -162,6 +166,6 @@ def _config(folder: Path | None) -> dict[str, Any] | None:
     return None
 
 
-def _no_plan(message: str) -> InvalidInputError:
+def _no_plan(message: str, field: str) -> InvalidInputError:
     hint = "give a folder of `planner suggest ... --out DIR`, or its plan.json"
-    return InvalidInputError(message, hint=hint, field="--plan")
+    return InvalidInputError(message, hint=hint, field=field)

@@ -5,7 +5,7 @@ and what is left over is the layout's own:
 
     log measured = log step(f) + e,  f ~ N(0, t P),  e ~ Student's t of 4 degrees of freedom, scale r
     H[i, c] = d log step_i / d f_c;  f = C H' W (log measured - log step(f) + H f) / r^2,  C = (P^-1 / t + H' W H / r^2)^-1
-    W[i, i] = 5 / (4 + E e_i^2 / r^2);  r^2 = (2 r0^2 + E e' W e) / (2 + n);  t = (2 + E f' P^-1 f) / (2 + 3)
+    W[i, i] = 5 / (4 + E e_i^2 / r^2);  r^2 = (2 r0^2 + E e' W e) / (2 + n);  t = (2 + E f' P^-1 f) / (2 + 4)
 
 Notation: P the planner's own doubts (`planner.step_time.doubt`), each a square on the diagonal, a release's in all of
 it: half-widths that hold 80 % of runs, so 1.28 deviations; n runs; r0 `BETWEEN_RUNS`, which counts as two runs, as the doubts do: several runs that are off alike are the machine's,
@@ -28,6 +28,7 @@ Leaves out: that runs which are alike are alike in what is left over.
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -46,7 +47,7 @@ from planner.step_time.ledger import StepTime, estimate_step_time
 BETWEEN_RUNS = 0.15
 """How far apart two layouts of one machine are from the planner's estimates, beyond all factors: chosen on published
 runs, each predicted by one other of its machine and by constants that its source had no part in (docs/accuracy/anchored.md)."""
-KINDS = ("compute", "communication", "host")
+KINDS = ("compute", "adapters", "communication", "host")
 _PRIOR_RUNS = 4
 _DEVIATIONS = 1.28
 """Of a normal distribution to each side, between which 80 % of it lies: a doubt is such a half-width."""
@@ -232,7 +233,7 @@ def _posterior(
 
 def anchors_of(found: Fit) -> Anchors:
     """Return the factors of the kinds of work that the runs say something of."""
-    anchors = {
+    anchors: dict[str, Any] = {
         kind: Anchor(
             factor=float(np.exp(found.logarithms[index])),
             spread=float(np.sqrt(found.covariance[index, index])),
@@ -241,18 +242,12 @@ def anchors_of(found: Fit) -> Anchors:
         for index, kind in enumerate(KINDS)
         if np.any(found.shares[:, index] > _SPEAKS)
     }
-    return Anchors(
-        compute=anchors.get("compute"),
-        communication=anchors.get("communication"),
-        host=anchors.get("host"),
-        range_share=found.range_share,
-    )
+    return Anchors(**anchors, range_share=found.range_share)
 
 
 def on_factors(job: Job, logarithms: Column) -> Job:
     """Return a job whose kinds of work take so much longer."""
-    compute, communication, host = (float(each) for each in np.exp(logarithms))
-    factors = Factors(compute=compute, communication=communication, host=host)
+    factors = Factors(**dict(zip(KINDS, map(float, np.exp(logarithms)), strict=True)))
     cluster = scaled_cluster(job.cluster, factors)
     return replace(job, cluster=cluster, framework=scaled_framework(job.framework, factors))
 
@@ -288,10 +283,12 @@ def _doubts(job: Job, step: StepTime, rows: int) -> Column:
     squares = sum(np.square(width) for width in widths.values())
     spent = sum(widths[each] / known[each] for each in (Cause.KERNELS, Cause.MEMORY_BOUND))
     compute = float(np.mean(np.sqrt(squares) / np.maximum(spent, 1e-12)))
-    own = (compute, known[Cause.NETWORK], job.framework.uncertainty.host)
+    uncertainty = job.framework.uncertainty
+    own = (compute, uncertainty.adapters, known[Cause.NETWORK], uncertainty.host)
     logarithms = np.log1p([max(each, 1e-3) for each in own])
-    squares_of_widths: Column = np.diag(logarithms**2) + known[Cause.RELEASE] ** 2
-    return squares_of_widths / _DEVIATIONS**2
+    of_release = known[Cause.RELEASE] * np.array([kind != "adapters" for kind in KINDS])
+    widths_squared: Column = np.diag(logarithms**2) + np.outer(of_release, of_release)
+    return widths_squared / _DEVIATIONS**2
 
 
 def _range_share(timed: Sequence[TimedLayouts], logarithms: Column, left_out: Column) -> float:

@@ -54,7 +54,11 @@ def _parts(machine: Machine) -> list[tuple[str, str]]:
 def _anchors(machine: Machine) -> list[tuple[str, str]]:
     """Return what the runs say, by kind of work."""
     anchors = machine.anchors
-    kinds = (("kernels", anchors.compute), ("exchanges", anchors.communication))
+    kinds = (
+        ("kernels", anchors.compute),
+        ("with adapters", anchors.adapters),
+        ("exchanges", anchors.communication),
+    )
     rows = [
         (label, _factor(anchor, _before(machine)))
         for label, anchor in (*kinds, ("host", anchors.host))

@@ -87,6 +87,8 @@ class Gpu:
     gemm: GemmCurve
     kernel_factor: float = 1.0
     """How much longer the kernels of the user's own cards take than the curves say, by timed runs."""
+    adapters_factor: float = 1.0
+    """And those of trainings with adapters, beside that."""
     timed_attention: tuple[TimedAttention, ...] = ()
     host_link_bytes_per_second: float = 0.0
     """Of copies from and to the host, as timed, or over NVLink; 0: by the slot."""

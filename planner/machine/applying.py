@@ -199,7 +199,12 @@ def _parts(cluster: Cluster) -> tuple[str, ...]:
 
 def _anchored(anchors: Anchors) -> dict[str, str]:
     """Return what timed runs say, in words."""
-    words = {"compute": "kernels", "communication": "exchanges", "host": "the host"}
+    words = {
+        "compute": "kernels",
+        "adapters": "beside adapters",
+        "communication": "exchanges",
+        "host": "the host",
+    }
     return {
         f"anchor {name}": f"{word} x {anchor.factor:.2f} (+-{format_fraction(anchor.spread)}, by {_runs(anchor.runs)})"
         for name, word in words.items()

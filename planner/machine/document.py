@@ -134,6 +134,8 @@ class Anchors:
     """What the runs say, by kind of work; None where they say nothing of it."""
 
     compute: Anchor | None = None
+    adapters: Anchor | None = None
+    """Of trainings with LoRA or QLoRA alone, beside `compute`."""
     communication: Anchor | None = None
     host: Anchor | None = None
     memory: MemoryAnchor | None = None

@@ -15,6 +15,8 @@ class Factors:
     compute: float = 1.0
     """Kernels: matmuls, attention, what memory bounds, the optimizer."""
     communication: float = 1.0
+    adapters: float = 1.0
+    """Kernels of trainings with adapters, beside `compute`."""
     host: float = 1.0
     """Launching kernels, and what waits for the host between micro-batches and layers."""
 
@@ -23,7 +25,7 @@ def factors_of(anchors: Anchors) -> Factors:
     """Return what anchors say; 1 where they say nothing."""
     found = {
         name: anchor.factor
-        for name in ("compute", "communication", "host")
+        for name in ("compute", "adapters", "communication", "host")
         if (anchor := getattr(anchors, name)) is not None
     }
     return Factors(**found)
@@ -31,9 +33,12 @@ def factors_of(anchors: Anchors) -> Factors:
 
 def scaled_cluster(cluster: Cluster, factors: Factors) -> Cluster:
     """Return a cluster whose kernels and exchanges take so much longer."""
-    gpu = replace(cluster.gpu, kernel_factor=cluster.gpu.kernel_factor * factors.compute)
-    timed = gpu.optimizer_bytes_per_second / factors.compute
-    gpu = replace(gpu, optimizer_bytes_per_second=timed)
+    gpu = replace(
+        cluster.gpu,
+        kernel_factor=cluster.gpu.kernel_factor * factors.compute,
+        adapters_factor=cluster.gpu.adapters_factor * factors.adapters,
+        optimizer_bytes_per_second=cluster.gpu.optimizer_bytes_per_second / factors.compute,
+    )
     factor = cluster.exchange_factor * factors.communication
     return replace(cluster, gpu=gpu, exchange_factor=factor)
 

@@ -30,7 +30,13 @@ from planner.parallel.adapters import adapter_parameters, without_adapters
 from planner.parallel.partition import rank_parameters
 from planner.step_time.fp8_casts import operand_casts
 from planner.step_time.local_matmul import local_matmul
-from planner.step_time.rates import blend, elementwise_bandwidth, power_share, sustained_peak
+from planner.step_time.rates import (
+    blend,
+    elementwise_bandwidth,
+    kernel_factor,
+    power_share,
+    sustained_peak,
+)
 
 _SCORE_FORWARD, _SCORE_BACKWARD = 1.8, 2.2
 """Passes over the 5 bytes that are kept per score. Softmax and dropout read and write 9 forward and
@@ -56,7 +62,7 @@ def gemm(
 
         seconds = c * (overhead + ((2mnk / (u * f * peak))^s + (bytes / (h * hbm))^s)^(1/s))
 
-    Notation: c kernel_factor, of the user's own cards; f peak_fraction, h hbm_fraction, s sharpness of the GPU's curve; u the share of it
+    Notation: c `kernel_factor`; f peak_fraction, h hbm_fraction, s sharpness of the GPU's curve; u the share of it
     that a training run sustains; bytes reads A and B and writes C once, in the matmul dtype (C of
     an fp8 matmul in 16 bit).
     Source: `data/calibration/gemm.toml`, fitted on measured kernels of each GPU; the framework
@@ -70,7 +76,7 @@ def gemm(
     moved = read + max(size, 2) * (1.0 * rows * columns)
     overhead = job.cluster.gpu.gemm.overhead_seconds
     alone = overhead + blend(job, flops / sustained_peak(job, dtype), moved)
-    return job.cluster.gpu.kernel_factor * alone
+    return kernel_factor(job) * alone
 
 
 def matmuls(job: Job, s: Strategy, part: Part) -> Amount:
@@ -143,7 +149,7 @@ def attention_backward(job: Job, s: Strategy, part: Part) -> Amount:
 
 
 def _attention(job: Job, s: Strategy, part: Part, *, is_backward: bool) -> Amount:
-    times = job.cluster.gpu.kernel_factor * (2 if is_backward else 1)
+    times = kernel_factor(job) * (2 if is_backward else 1)
     if part.attention is None:
         return times * _scan(job, s, part)
     if materialises_scores(job, part.attention):
@@ -164,7 +170,7 @@ def _attention(job: Job, s: Strategy, part: Part, *, is_backward: bool) -> Amoun
     if not share:
         ramp = curve.ramp(part.attention.head_dim, seen, is_causal=part.attention.is_causal)
         share = ramp * (curve.backward if is_backward else curve.forward)
-    times = gpu.kernel_factor * (FLASH_BACKWARD if is_backward else 1.0)
+    times = kernel_factor(job) * (FLASH_BACKWARD if is_backward else 1.0)
     peak = gpu.peak_flops.get(dtype, gpu.peak_flops["fp32"])
     sustained = 1.0 if curve.is_alone else job.framework.matmul.sustained_fraction
     sustained = sustained * power_share(job)

@@ -39,6 +39,11 @@ def power_share(job: Job) -> float:
 
 def elementwise_bandwidth(job: Job) -> float:
     """Return the bytes per second that elementwise kernels reach."""
+    fraction = job.framework.memory_bound.hbm_fraction / kernel_factor(job)
+    return job.cluster.gpu.hbm_bytes_per_second * fraction
+
+
+def kernel_factor(job: Job) -> float:
+    """Return how much longer a job's kernels take on the user's own cards than the curves say."""
     gpu = job.cluster.gpu
-    fraction = job.framework.memory_bound.hbm_fraction / gpu.kernel_factor
-    return gpu.hbm_bytes_per_second * fraction
+    return gpu.kernel_factor * (gpu.adapters_factor if job.recipe.lora else 1.0)

@@ -203,3 +203,14 @@ def test_a_single_run_left_out_is_what_the_catalogue_says(slower: float) -> None
     run = MeasuredRun(request=EXCHANGING, step_seconds=slower * _steps(EXCHANGING)[0])
     _, (check,) = anchored(machine_of_runs([run]))
     assert check.left_out_seconds == pytest.approx(check.before_seconds)
+
+
+def test_a_run_with_adapters_says_more_of_such_runs_than_of_others() -> None:
+    adapted = COMPUTING | {"recipe": COMPUTING["recipe"] | {"method": "lora"}}
+    machine = _machine((adapted, 1.3))
+    assert machine.anchors.adapters is not None
+    again, full = (
+        _steps(request, machine)[0] / _steps(request)[0] for request in (adapted, COMPUTING)
+    )
+    assert 1.02 < full < again < 1.3
+    assert _machine((COMPUTING, 1.3)).anchors.adapters is None

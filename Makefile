@@ -26,7 +26,7 @@ help:
 	@echo "make fuzz-api     ask every route what schemathesis makes of its description, and 50,000 odd bodies"
 	@echo "make accuracy-cross   fit constants anew without each source of published runs"
 	@echo "make accuracy-anchored   predict published runs with one or three of their machine known"
-	@echo "make proof   measure two cores, plan, train and compare: 20 minutes of an idle machine, as root"
+	@echo "make proof   measure two cores, plan, train and compare: half an hour of an idle machine, as root"
 	@echo "make fit-collectives   print the constants of data/calibration/interconnect.toml"
 
 $(BIN)/python:

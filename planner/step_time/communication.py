@@ -22,7 +22,6 @@ from planner.domain.job import Job
 from planner.domain.model import Part
 from planner.domain.strategy import Recompute, Strategy
 from planner.parallel.activations import (
-    hidden_state_bytes,
     sequence_split,
     shards_parameters,
     tokens,
@@ -33,9 +32,7 @@ from planner.parallel.partition import (
     dense_shards,
     expert_shards,
     stage_parameters,
-    tied_parameters,
 )
-from planner.parallel.pipeline_schedules import last_stage
 from planner.step_time import relaid
 
 
@@ -74,14 +71,6 @@ def replica_group(s: Strategy) -> Group:
     """Return the ranks that hold the same shard; under DDP, all that hold the same parameters."""
     shard = shard_group(s)
     return Group(ranks=s.data_parallel_replicate_size, stride=shard.ranks * shard.stride)
-
-
-def pipeline_group(job: Job, s: Strategy) -> Group:
-    """Return the ranks of a pipeline up to the first hop that leaves a node, the slowest of its hops."""
-    replica = replica_group(s)
-    stride = replica.ranks * replica.stride
-    in_node = np.maximum(1, job.cluster.joined_gpus // stride)
-    return Group(ranks=np.minimum(s.pipeline_parallel_size, in_node + 1), stride=stride)
 
 
 def activation_bytes(job: Job, s: Strategy) -> Amount:
@@ -239,54 +228,6 @@ def expert_parallel(job: Job, s: Strategy, part: Part) -> Amount:
     exchange = operations.all_to_all(job.cluster, expert_group(s), size, copies=copies)
     hidden = job.framework.experts.overlapped_fraction if job.recipe.expert_overlap else 0.0
     return 2 * exchange * (1 - hidden)
-
-
-def pipeline_transfer(job: Job, s: Strategy) -> Amount:
-    """Seconds to hand one micro-batch's hidden state to the next stage.
-
-        send(a T h / q), q as sequence parallelism divides
-        where tensor-parallel ranks each send their share: send(a T h / t) + all_gather(a T h)
-
-    Under autocast the stream between blocks is fp32, and so is what is handed on.
-    Source: Narayanan et al., arXiv:2104.04473, section 4.1, for the shares; the dtypes that
-    torch.distributed.pipelining sends, PyTorch 2.13.
-    """
-    share = hidden_state_bytes(job, s)
-    gathered: Amount = 0.0
-    if job.framework.pipeline.scatters_transfers:
-        is_whole = np.logical_not(s.sequence_parallel)
-        size = share * sequence_split(s)
-        share = size / s.tensor_parallel_size
-        gathered = np.where(
-            is_whole, operations.all_gather(job.cluster, tensor_group(s), size), 0.0
-        )
-    hop = operations.send(job.cluster, pipeline_group(job, s), share)
-    return np.where(s.pipeline_parallel_size > 1, hop + gathered, 0.0)
-
-
-def tied_gradients(job: Job, s: Strategy) -> Amount:
-    """Seconds to add up, once a step, the gradients of a head tied to the embeddings, which two stages hold.
-
-        all_reduce(bytes * V h / t) between the first and the last stage
-
-    One stage has both without a pipeline, or where the chunks run in a V. Frozen ones have no gradients.
-    Source: Megatron-LM core/distributed/finalize_model_grads.py, _allreduce_word_embedding_grads.
-    """
-    hops, tied = last_stage(s), tied_parameters(job, s)
-    if job.recipe.lora is not None or not np.any(tied * hops):
-        return 0.0
-    size = job.precision.reduce_bytes * tied
-    added = operations.all_reduce(job.cluster, _ends_of_pipeline(job, s, hops), size)
-    return np.where(hops > 0, added, 0.0)
-
-
-def _ends_of_pipeline(job: Job, s: Strategy, hops: Amount) -> Group:
-    """Return a group of two that leaves a node where first and last stage, so many hops apart, do; of one, of no hop."""
-    replica = replica_group(s)
-    stride = replica.ranks * replica.stride
-    leaves = stride * (hops + 1) > job.cluster.joined_gpus
-    half = np.maximum(1, np.floor_divide(hops + 1 + leaves, 2))
-    return Group(ranks=np.where(hops > 0, 2, 1), stride=stride * half)
 
 
 @remembered(2)

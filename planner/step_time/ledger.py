@@ -20,9 +20,7 @@ from planner.core.term import (
     RowWords,
     Term,
     add,
-    count,
     micro_batches,
-    only_where,
     percent,
     pick,
     ranks,
@@ -30,9 +28,16 @@ from planner.core.term import (
     total,
 )
 from planner.domain.job import Job
-from planner.domain.strategy import Layout, PipelineSchedule, Strategy, Table
-from planner.parallel.pipeline_schedules import MicroBatchSeconds, idle_share
-from planner.step_time import communication, compute, data_parallel, doubt, offload, optimizer
+from planner.domain.strategy import Strategy, Table
+from planner.step_time import (
+    communication,
+    compute,
+    data_parallel,
+    doubt,
+    offload,
+    optimizer,
+    pipeline,
+)
 from planner.step_time.doubt import Cause
 from planner.step_time.micro_batch import (
     BACKWARD,
@@ -84,7 +89,7 @@ def estimate_step_time(job: Job, s: Strategy) -> StepTime:
         _computed(job, s, slowest, StepTerm.FORWARD, FORWARD),
         _computed(job, s, slowest, StepTerm.BACKWARD, BACKWARD),
         *_model_parallel(job, s, slowest),
-        *_pipeline(job, s, whole, slowest),
+        *pipeline.terms(job, s, whole, slowest),
         data_parallel.reduction_term(job, s, reduced),
         data_parallel.gather_term(job, gathered),
         data_parallel.slowdown_term(job, s, reduced, gathered),
@@ -188,80 +193,3 @@ def _hidden_words(job: Job, s: Strategy, name: str) -> tuple[RowWords | str, ...
 
 def _hidden(fraction: float) -> str:
     return f", {percent(fraction, 'of those in blocks behind matmuls').text}" if fraction else ""
-
-
-def _pipeline(job: Job, s: Strategy, whole: MicroBatch, slowest: MicroBatch) -> tuple[Term, ...]:
-    """The bubble while the pipeline fills and drains, and the hand-overs between stages.
-
-        bubble = (whole - slowest) / v;  naive: A * (whole - slowest)
-        zb-h1: (whole - slowest) * (whole - 2 W) / whole
-        zbv: (whole - slowest) * max(F / 2, B / 2, B - W) / whole
-        transfers = 2 (A + p - 1) * send, (A + 1) * send of two stages under 1f1b, or with several chunks
-            on each stage 2 v (p - 1) * send + A * max(0, (2 v - ends) * send - slowest); and once
-            a step what `communication.tied_gradients` says
-
-    Notation: whole, slowest: seconds of a micro-batch through all stages, through the slowest; F, B,
-    W of the whole: forward, backward and the weight gradients that zero-bubble schedules put off;
-    ends: 1 of two stages, whose chunks have nothing before the first or after the last, else 0.
-    Of two stages under 1f1b each micro-batch's way there travels together with the way back of the one before.
-    Interleaved schedules have another chunk to work on while a hand-over travels, but for filling
-    and draining, and as long as a micro-batch's hand-overs are quicker than its compute: a stage
-    sends one per chunk forward and one backward, over the same port.
-    Source: Narayanan et al., arXiv:2104.04473, section 2.2; Qi et al., arXiv:2401.10241, table 1;
-    PyTorch's Schedule1F1B and Megatron-LM's send_forward_recv_backward, for two stages;
-    for zbv what `planner.parallel.schedule` simulates (Qi et al., arXiv:2405.15362, has the order);
-    Megatron-LM overlaps the interleaved schedule's hand-overs (--no-overlap-p2p-communication
-    turns it off).
-    """
-    if np.all(np.asarray(s.pipeline_parallel_size) == 1):
-        return ()
-    virtual = s.virtual_pipeline_size
-    one = communication.pipeline_transfer(job, s)
-    filling = s.pipeline_parallel_size - 1
-    steps = s.gradient_accumulation_steps
-    is_paired = np.equal(s.pipeline_parallel_size, 2) & np.equal(
-        s.pipeline_schedule, PipelineSchedule.ONE_FORWARD_ONE_BACKWARD
-    )
-    ways = np.where(is_paired, 1, 2)
-    times = np.where(virtual > 1, 2 * virtual * filling, ways * (steps + filling))
-    sent = 2 * virtual - np.equal(s.pipeline_parallel_size, 2)
-    behind = np.where(virtual > 1, np.maximum(0.0, sent * one - slowest.seconds), 0.0)
-    idle = seconds(whole.seconds, "through all stages") - seconds(slowest.seconds, "on the slowest")
-    through = MicroBatchSeconds(
-        total=whole.seconds, forward=whole.forward, weight=whole.of(Spent.PUT_OFF)
-    )
-    share, is_pipelined = (
-        percent(idle_share(s, through), "of it idle"),
-        s.pipeline_parallel_size > 1,
-    )
-    late = seconds(behind, "that chunks' hand-overs take longer than they compute")
-    handed = count(times, "hand-overs") * seconds(one) + micro_batches(steps) * late
-    tied = communication.tied_gradients(job, s)
-    if np.any(tied):
-        handed += seconds(tied, "to add up what tied embeddings were given on both ends")
-    return (
-        Term(
-            name=StepTerm.PIPELINE_BUBBLE,
-            arithmetic=only_where(is_pipelined, idle * share),
-            note=_schedule_words(s),
-            source="Narayanan et al., arXiv:2104.04473, section 2.2",
-            applies=is_pipelined,
-        ),
-        Term(
-            name=StepTerm.PIPELINE_TRANSFER,
-            arithmetic=handed,
-            source="planner/step_time/communication.py",
-            applies=is_pipelined,
-        ),
-    )
-
-
-def _schedule_words(s: Strategy) -> tuple[str | RowWords, ...]:
-    if isinstance(s, Table):
-        return (RowWords(lambda row: _words_of_schedule(s.at(row))),)
-    return (_words_of_schedule(s),) if isinstance(s, Layout) else ()
-
-
-def _words_of_schedule(s: Layout) -> str:
-    chunks = f", {s.virtual_pipeline_size} chunks a stage" if s.virtual_pipeline_size > 1 else ""
-    return f"{s.pipeline_schedule}{chunks}"

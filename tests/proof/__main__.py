@@ -59,7 +59,7 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     add("--subjects", nargs="+", default=[subject.name for subject in SUBJECTS])
     add("--layouts", nargs="+", help="default: all")
     add("--repetitions", type=int, default=REPETITIONS)
-    add("--budget", type=float, default=45.0, help="seconds to measure each machine in")
+    add("--budget", type=float, default=60.0, help="seconds to measure each machine in")
     add("--without-anchors", action="store_true", help="add no real steps to the machine")
     add("--write", action="store_true", help="write data/measurements of it")
     args = parser.parse_args(words)

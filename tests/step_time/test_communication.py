@@ -7,9 +7,9 @@ from planner.collectives import operations
 from planner.domain.cluster import Group
 from planner.domain.job import Job
 from planner.domain.model import Part
-from planner.domain.strategy import Layout, PipelineSchedule, Recompute
+from planner.domain.strategy import Layout, Recompute
 from planner.parallel.partition import stage
-from planner.step_time import communication
+from planner.step_time import communication, pipeline
 
 LLAMA = "meta-llama/Llama-2-7b-hf"
 PLAIN = Layout()
@@ -32,19 +32,10 @@ def test_groups_are_numbered_as_megatron_numbers_them(make_job: JobMaker) -> Non
     assert communication.context_group(s) == Group(ranks=3, stride=2)
     assert communication.shard_group(s) == Group(ranks=12, stride=2)
     assert communication.replica_group(s) == Group(ranks=5, stride=24)
-    assert communication.pipeline_group(make_job(gpus=8), s) == Group(ranks=2, stride=120)
+    assert pipeline.group(make_job(gpus=8), s) == Group(ranks=2, stride=120)
     assert communication.expert_group(replace(s, expert_parallel_size=4)) == Group(
         ranks=4, stride=2
     )
-
-
-def test_a_pipeline_over_nodes_waits_for_the_hop_that_leaves_one(make_job: JobMaker) -> None:
-    s = Layout(pipeline_parallel_size=4, data_parallel_replicate_size=4)
-    job = make_job(LLAMA, gpus=8, cluster=NETWORK, recipe={"sequence_length": 2048})
-    assert communication.pipeline_group(job, s) == Group(ranks=3, stride=4)
-    # Four pipelines share the node's 100 GB/s, and each hands on 2 B x 2,048 tokens x 4,096.
-    least = 2 * 2048 * 4096 / (100e9 / 4)
-    assert communication.pipeline_transfer(job, s) > least
 
 
 def test_tensor_parallel_layers_sum_twice(make_job: JobMaker) -> None:
@@ -153,61 +144,6 @@ def test_tokens_go_to_their_experts_and_back(make_job: JobMaker) -> None:
     assert communication.expert_parallel(job, s, block(job)) == pytest.approx(2 * way)
     dense = make_job(LLAMA, gpus=8)
     assert communication.expert_parallel(dense, s, block(dense)) == 0
-
-
-@pytest.mark.parametrize(
-    ("framework", "precision", "element"),
-    [("torch", "bf16-mixed", 4), ("torch", "bf16", 2), ("deepspeed", "bf16-mixed", 2)],
-)
-def test_stages_hand_on_the_hidden_state_in_the_dtype_between_blocks(
-    make_job: JobMaker, framework: str, precision: str, element: int
-) -> None:
-    """Under autocast it is fp32: what `isend` is given by torch.distributed.pipelining."""
-    recipe = {"sequence_length": 2048, "framework": framework, "precision": precision}
-    job = make_job(LLAMA, gpus=8, recipe=recipe)
-    s = replace(PLAIN, pipeline_parallel_size=4, data_parallel_replicate_size=2)
-    hop = operations.send(job.cluster, Group(ranks=2, stride=2), element * 2048 * 4096)
-    assert communication.pipeline_transfer(job, s) == pytest.approx(hop)
-    assert communication.pipeline_transfer(job, PLAIN) == 0
-
-
-def test_a_tied_head_is_added_up_between_first_and_last_stage(make_job: JobMaker) -> None:
-    job = make_job("gpt2", gpus=8, recipe={"global_batch_size": 64})
-    s = replace(PLAIN, pipeline_parallel_size=2, data_parallel_replicate_size=4)
-    gradient = job.precision.reduce_bytes * 50257 * 768
-    added = operations.all_reduce(job.cluster, Group(ranks=2, stride=4), gradient)
-    assert communication.tied_gradients(job, s) == pytest.approx(added)
-    assert communication.tied_gradients(job, PLAIN) == 0
-    in_a_v = replace(s, virtual_pipeline_size=2, pipeline_schedule=PipelineSchedule.ZERO_BUBBLE_V)
-    assert communication.tied_gradients(job, in_a_v) == 0
-    assert communication.tied_gradients(make_job(LLAMA, gpus=8), s) == 0
-    adapters = make_job("gpt2", gpus=8, recipe={"method": "lora"})
-    assert communication.tied_gradients(adapters, s) == 0
-
-
-@pytest.mark.parametrize("size", [2, 3, 5, 6, 7])
-def test_ends_of_a_pipeline_leave_a_node_where_it_does(make_job: JobMaker, size: int) -> None:
-    s = replace(PLAIN, pipeline_parallel_size=size)
-    alone = communication.tied_gradients(make_job("gpt2", gpus=size), s)
-    wide = make_job("gpt2", gpus=size - 1, cluster={**NETWORK, "nodes": size})
-    assert 0 < alone < communication.tied_gradients(wide, s)
-
-
-def test_megatron_sends_shares_between_nodes_and_gathers_them_within(make_job: JobMaker) -> None:
-    s = replace(PLAIN, pipeline_parallel_size=2, tensor_parallel_size=8)
-    torch, megatron = (
-        communication.pipeline_transfer(
-            make_job(LLAMA, gpus=8, cluster=NETWORK, recipe={"framework": name}), s
-        )
-        for name in ("torch", "megatron")
-    )
-    assert megatron < torch / 3
-    job = make_job(LLAMA, gpus=8, cluster=NETWORK, recipe={"framework": "megatron"})
-    shared = communication.pipeline_transfer(job, replace(s, sequence_parallel=True))
-    size = communication.activation_bytes(job, s)
-    assert megatron - shared == pytest.approx(
-        operations.all_gather(job.cluster, Group(ranks=8), size)
-    )
 
 
 def test_ddp_reduces_all_gradients_and_zero_scatters_them(make_job: JobMaker) -> None:

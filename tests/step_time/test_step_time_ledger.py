@@ -18,7 +18,6 @@ from planner.domain.strategy import (
 from planner.search.candidate import estimate_rows
 from planner.search.space import strategies
 from planner.step_time import communication, vocabulary
-from planner.step_time.communication import pipeline_transfer
 from planner.step_time.doubt import Cause, network_provenance
 from planner.step_time.ledger import StepTime, estimate_step_time
 from planner.step_time.micro_batch import pace
@@ -148,31 +147,6 @@ def test_a_pipeline_waits_for_its_other_stages_once(make_job: JobMaker) -> None:
     assert "pipeline_bubble" not in amounts(estimate_step_time(job, ddp(8)))
 
 
-def test_chunks_shorten_the_bubble_and_hide_the_hand_overs(make_job: JobMaker) -> None:
-    job = make_job("meta-llama/Llama-2-7b-hf", gpus=8, recipe=MEGATRON)
-    one = Layout(pipeline_parallel_size=8, gradient_accumulation_steps=64)
-    plain, chunked = (
-        amounts(estimate_step_time(job, replace(one, virtual_pipeline_size=v))) for v in (1, 4)
-    )
-    assert plain["pipeline_bubble"] == pytest.approx(4 * chunked["pipeline_bubble"])
-    assert chunked["pipeline_transfer"] == pytest.approx(
-        plain["pipeline_transfer"] * (2 * 4 * 7) / (2 * (64 + 7))
-    )
-
-
-def test_two_stages_hand_over_both_ways_at_once(make_job: JobMaker) -> None:
-    job = make_job("meta-llama/Llama-2-7b-hf", gpus=4, recipe=MEGATRON)
-    one = Layout(pipeline_parallel_size=2, gradient_accumulation_steps=8)
-    gpipe = replace(one, pipeline_schedule=PipelineSchedule.GPIPE)
-    four = replace(one, pipeline_parallel_size=4)
-    hop = float(pipeline_transfer(job, one))
-    times = {
-        each: amounts(estimate_step_time(job, each))["pipeline_transfer"] / hop
-        for each in (one, gpipe, four)
-    }
-    assert times == pytest.approx({one: 8 + 1, gpipe: 2 * (8 + 1), four: 2 * (8 + 3)})
-
-
 def test_the_host_holds_up_every_micro_batch(make_job: JobMaker) -> None:
     job = make_job(gpus=1, recipe={"global_batch_size": 64})
     slow = replace(
@@ -297,49 +271,6 @@ def test_adapters_alone_are_reduced_and_stepped(make_job: JobMaker) -> None:
     for name in ("gradient_reduction", "optimizer"):
         assert part[name] < whole[name] / 100
     assert part["backward"] < 0.8 * whole["backward"]
-
-
-def test_chunks_wait_for_hand_overs_that_take_longer_than_they_compute(make_job: JobMaker) -> None:
-    """The more chunks, the more a slow network carries; NVLink hides all of it."""
-    recipe = {"framework": "megatron", "global_batch_size": 64, "sequence_length": 2048}
-    bounds = {}
-    for link in ("ethernet-1g", "infiniband-ndr"):
-        cluster = {"nodes": 2, "inter_node": link}
-        job = make_job("meta-llama/Llama-2-7b-hf", gpus=8, cluster=cluster, recipe=recipe)
-        s = Layout(
-            tensor_parallel_size=8,
-            pipeline_parallel_size=2,
-            virtual_pipeline_size=8,
-            pipeline_schedule=PipelineSchedule.INTERLEAVED,
-            gradient_accumulation_steps=64,
-        )
-        terms = {t.name: t for t in estimate_step_time(job, s).terms}
-        bounds[link] = (
-            float(terms["pipeline_transfer"].amount),
-            64 * 8 * pipeline_transfer(job, s),
-        )
-    slow, hidden = bounds["ethernet-1g"], bounds["infiniband-ndr"]
-    assert slow[0] > 0.5 * slow[1]
-    assert hidden[0] < 0.1 * hidden[1]
-
-
-@pytest.mark.parametrize(("stages", "sent"), [(2, 3), (4, 4)])
-def test_no_step_is_shorter_than_what_a_stage_sends_over_its_port(
-    make_job: JobMaker, stages: int, sent: int
-) -> None:
-    """Two chunks: two forward and two backward, but for the ends, which are all that two stages have."""
-    recipe = {"framework": "megatron", "global_batch_size": 64, "sequence_length": 2048}
-    cluster = {"nodes": stages, "inter_node": "ethernet-1g"}
-    job = make_job("meta-llama/Llama-2-7b-hf", gpus=1, cluster=cluster, recipe=recipe)
-    s = Layout(
-        pipeline_parallel_size=stages,
-        virtual_pipeline_size=2,
-        pipeline_schedule=PipelineSchedule.INTERLEAVED,
-        gradient_accumulation_steps=64,
-    )
-    step = float(estimate_step_time(job, s).step_seconds)
-    port = 64 * sent * float(pipeline_transfer(job, s))
-    assert port < step < 1.1 * port
 
 
 def test_the_optimizer_passes_over_its_states(make_job: JobMaker) -> None:

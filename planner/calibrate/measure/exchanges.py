@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,14 +14,18 @@ from planner.calibrate.measure.clock import Budget, calls_for
 from planner.machine.document import CollectiveCurve, CollectivePoint
 
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_receive")
-_OF_GRADIENTS = ("all_reduce", "all_gather", "reduce_scatter")
-"""That data parallelism has run beside backward."""
+_BESIDE_COMPUTE = ("all_reduce", "all_gather", "reduce_scatter", "send_receive")
+"""That data parallelism has run beside backward, and pipelines beside other chunks."""
+_ASYNCHRONOUS = ("all_reduce", "send_receive")
+"""Of those, on cores, which have no streams: other calls end before anything else begins."""
 _SECONDS = 0.2
 """That one size of one operation runs back to back."""
 _FEWEST_CALLS = 3
 """Of a size: one to warm up, one to see how long it takes, one that counts."""
 _BESIDE_SECONDS, _BESIDE_SIZE, _TRIALS = 0.05, 256, 3
 """Of an operation beside matmuls: how long it lasts at the least, their rows, and how often it is tried."""
+_ROOM_BESIDE = len(_BESIDE_COMPUTE) * _TRIALS * 5 * _BESIDE_SECONDS
+"""Seconds for all of that, which messages leave that last longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +101,8 @@ def _point(
     device, group, budget = bench.device, bench.group, bench.budget
     name = f"{operation} of {size:,} B among {dist.get_world_size(group)} ranks"
     expected = smaller[-1].seconds * size / smaller[-1].bytes if smaller else 0.0
-    if _any(device, is_true=budget.left() <= _FEWEST_CALLS * expected):
+    kept = _ROOM_BESIDE if expected > _BESIDE_SECONDS else 0.0
+    if _any(device, is_true=budget.left() <= _FEWEST_CALLS * expected + kept):
         budget.omit(f"{name} and larger ones: no time left")
         return
     budget.show(name)
@@ -110,7 +116,7 @@ def _point(
     once = _slowest(device, _timed(device, call, 1))
     calls = calls_for(once, min(_SECONDS, max(0.0, budget.left())))
     calls = round(_slowest(device, float(calls)))
-    seconds = _slowest(device, _timed(device, call, calls) / calls)
+    seconds = _slowest(device, (once + _timed(device, call, calls)) / (1 + calls))
     yield CollectivePoint(bytes=float(size), seconds=seconds)
 
 
@@ -119,13 +125,13 @@ def _slowdown(bench: _Bench, operation: str, points: Sequence[CollectivePoint]) 
 
         slowdown = (together - alone) / operation, of 0 to 1
 
-    Started as training does: DDP's all-reduce asynchronously, others on a stream of their own.
+    Started as training does: DDP's all-reduce and hand-overs asynchronously, others on a stream of their own.
     """
     device, budget = bench.device, bench.budget
-    if operation not in _OF_GRADIENTS:
+    if operation not in _BESIDE_COMPUTE:
         return None
-    if device.type == "cpu" and operation != "all_reduce":
-        return 1.0  # cores have no streams: the call ends before anything else begins
+    if device.type == "cpu" and operation not in _ASYNCHRONOUS:
+        return 1.0
     point = next((each for each in points[::-1] if each.seconds <= _BESIDE_SECONDS), points[0])
     calls = max(1, round(_BESIDE_SECONDS / point.seconds))
     lasting = calls * point.seconds
@@ -136,7 +142,7 @@ def _slowdown(bench: _Bench, operation: str, points: Sequence[CollectivePoint]) 
     products = calls_for(_slowest(device, _timed(device, product, 20) / 20), 2 * lasting)
     products = round(_slowest(device, float(products)))
     call = _call(device, operation, bench.group, round(point.bytes))
-    beside = _started(bench, operation, round(point.bytes), call)
+    beside = _started(bench, operation, round(point.bytes))
 
     def together() -> None:
         works = [beside() for _ in range(calls)]
@@ -161,22 +167,17 @@ def _product(device: torch.device) -> Callable[[], object]:
     return lambda: torch.matmul(left, right)
 
 
-def _started(
-    bench: _Bench, operation: str, size: int, call: Callable[[], object]
-) -> Callable[[], Callable[[], object]]:
+def _started(bench: _Bench, operation: str, size: int) -> Callable[[], Callable[[], object]]:
     """Return what starts the operation beside other work, and returns what waits for it."""
-    device = bench.device
+    device, group = bench.device, bench.group
     if operation == "all_reduce":
         whole = torch.zeros(max(1, size // 4), device=device)
-
-        def reduce() -> Callable[[], object]:
-            work: Any = dist.all_reduce(whole, group=bench.group, async_op=True)
-            wait: Callable[[], object] = work.wait
-            return wait
-
-        return reduce
+        return lambda: partial(_end, [dist.all_reduce(whole, group=group, async_op=True)])
+    if operation == "send_receive":
+        both = _ring(torch.zeros(max(1, size // 4), device=device), group)
+        return lambda: partial(_end, dist.batch_isend_irecv(both))
     cuda: Any = torch.cuda
-    stream = cuda.Stream(device)
+    stream, call = cuda.Stream(device), _call(device, operation, group, size)
 
     def start() -> Callable[[], object]:
         with torch.cuda.stream(stream):
@@ -186,11 +187,17 @@ def _started(
     return start
 
 
+def _end(works: Sequence[Any]) -> None:
+    """Wait for all that was started."""
+    for work in works:
+        work.wait()
+
+
 def _call(
     device: torch.device, operation: str, group: dist.ProcessGroup, size: int
 ) -> Callable[[], object]:
     """Return a call of the operation; the size is that of a rank's largest buffer."""
-    ranks, mine = dist.get_world_size(group), dist.get_rank(group)
+    ranks = dist.get_world_size(group)
     number = max(ranks, size // 4 // ranks * ranks)
     whole = torch.zeros(number, device=device)
     part = torch.zeros(number // ranks, device=device)
@@ -203,26 +210,18 @@ def _call(
     if operation == "all_to_all":
         other = torch.zeros_like(whole)
         return lambda: dist.all_to_all_single(other, whole, group=group)
-    return _ring(whole, group, mine, ranks)
+    both = _ring(whole, group)
+    return lambda: _end(dist.batch_isend_irecv(both))
 
 
-def _ring(
-    whole: torch.Tensor, group: dist.ProcessGroup, mine: int, ranks: int
-) -> Callable[[], object]:
-    """Return a call in which every rank sends to the next and receives from the one before."""
-    other = torch.zeros_like(whole)
-    after = dist.get_global_rank(group, (mine + 1) % ranks)
-    before = dist.get_global_rank(group, (mine - 1) % ranks)
-
-    def call() -> None:
-        both = [
-            dist.P2POp(dist.isend, whole, after, group),
-            dist.P2POp(dist.irecv, other, before, group),
-        ]
-        for work in dist.batch_isend_irecv(both):
-            work.wait()
-
-    return call
+def _ring(whole: torch.Tensor, group: dist.ProcessGroup) -> list[dist.P2POp]:
+    """Return what sends to the next rank and receives from the one before."""
+    mine, ranks = dist.get_rank(group), dist.get_world_size(group)
+    after, before = (dist.get_global_rank(group, (mine + way) % ranks) for way in (1, -1))
+    return [
+        dist.P2POp(dist.isend, whole, after, group),
+        dist.P2POp(dist.irecv, torch.zeros_like(whole), before, group),
+    ]
 
 
 def _timed(device: torch.device, call: Callable[[], object], calls: int) -> float:

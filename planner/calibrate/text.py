@@ -54,16 +54,14 @@ def _parts(machine: Machine) -> list[tuple[str, str]]:
 def _anchors(machine: Machine) -> list[tuple[str, str]]:
     """Return what the runs say, by kind of work."""
     anchors = machine.anchors
+    before = _before(machine)
     kinds = (
-        ("kernels", anchors.compute),
-        ("with adapters", anchors.adapters),
-        ("exchanges", anchors.communication),
+        ("kernels", anchors.compute, f"than {before}"),
+        ("with adapters", anchors.adapters, "besides"),
+        ("exchanges", anchors.communication, f"than {before}"),
+        ("host", anchors.host, f"than {before}"),
     )
-    rows = [
-        (label, _factor(anchor, _before(machine)))
-        for label, anchor in (*kinds, ("host", anchors.host))
-        if anchor is not None
-    ]
+    rows = [(label, _factor(anchor, than)) for label, anchor, than in kinds if anchor is not None]
     if anchors.memory is not None:
         memory = anchors.memory
         more = (
@@ -78,24 +76,23 @@ def _anchors(machine: Machine) -> list[tuple[str, str]]:
 
 
 def _before(machine: Machine) -> str:
-    """Return what its runs are compared with: what was measured of the machine besides, where that is."""
+    """Return who says what its runs are compared with: what was measured of the machine besides, where that is."""
     has_curves = machine.gemm or machine.attention or machine.collectives
-    return "its curves" if has_curves else "the catalogue"
+    return "its curves say" if has_curves else "the catalogue says"
 
 
-def _factor(anchor: Anchor, before: str) -> str:
+def _factor(anchor: Anchor, than: str) -> str:
     runs = f"{anchor.runs} run{'s' if anchor.runs > 1 else ''}"
     way = "longer" if anchor.factor >= 1 else "shorter"
     share = format_fraction(abs(anchor.factor - 1))
-    says = "say" if before.endswith("s") else "says"
-    return f"{share} {way} than {before} {says}, give or take {format_fraction(anchor.spread)}, by {runs}"
+    return f"{share} {way} {than}, give or take {format_fraction(anchor.spread)}, by {runs}"
 
 
 def checks_text(machine: Machine, checks: Sequence[RunCheck], terminal: Terminal) -> str:
     """Return how each run is predicted: without the machine, with it, and with all other runs alone."""
     if not checks:
         return "no run says how long a step took"
-    before = _before(machine).split()[-1]
+    before = _before(machine).split()[1]
     head = ("run", "measured", before, "with the runs", "left out")
     rows = [head, *(_row(machine, check) for check in checks[:_MOST_RUNS])]
     more = len(checks) - _MOST_RUNS

@@ -201,7 +201,7 @@ def _anchored(anchors: Anchors) -> dict[str, str]:
     """Return what timed runs say, in words."""
     words = {
         "compute": "kernels",
-        "adapters": "beside adapters",
+        "adapters": "kernels with adapters besides",
         "communication": "exchanges",
         "host": "the host",
     }

@@ -38,13 +38,13 @@ from planner.parallel.activations import (
     shards_parameters,
     tokens,
 )
+from planner.parallel.adapters import trained_parameters
 from planner.parallel.frozen_weights import largest_quantised_weights
 from planner.parallel.partition import (
     Stage,
     occurrences,
     rank_weights,
     recomputed_share,
-    stage_parameters,
 )
 
 
@@ -307,7 +307,7 @@ def passing_gradients(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
         bytes = g * P when backward is through, and again for the whole step in DDP's buckets
 
     Notation: g passing_gradient_bytes, 0 where backward adds to the accumulator itself; P the
-    stage's parameters on a rank.
+    stage's trained parameters on a rank.
     Source: nanotron's FP32GradientAccumulator, which adds them after backward; ZeRO-0 wraps the
     model in DistributedDataParallel without gradient_as_bucket_view.
     """
@@ -315,7 +315,7 @@ def passing_gradients(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     if not each:
         return always("passing_gradients", NOTHING, source)
     passing: Expression = bytes_each(each) * count(
-        sum(stage_parameters(job, s, stage)), "parameters"
+        sum(trained_parameters(job, s, stage)), "parameters"
     )
     buckets = only_where(s.zero_stage == 0, passing)
     return PhasedTerm(

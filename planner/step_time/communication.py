@@ -290,11 +290,7 @@ def slowdown(job: Job, s: Strategy) -> Amount:
     Leaves out: groups within a node that see another link than the node's; that gathers may lose another share than
     scatters, of which the larger is taken.
     """
-    by_medium = interconnect().overlap_slowdown.by_medium
-    replica = replica_group(s)
-    spans = replica.ranks * replica.stride > job.cluster.joined_gpus
-    inner = by_medium[job.cluster.intra_node.medium]
-    known = np.where(spans, by_medium["network"], inner)
+    known = _known_slowdown(job, s)
     if all(curve.slowdown is None for curve in job.cluster.timed_collectives):
         return known
     shards = shard_group(s)
@@ -308,6 +304,28 @@ def slowdown(job: Job, s: Strategy) -> Amount:
         )
     )
     return np.where(shards_parameters(job, s), np.maximum(scattered, gathered), whole)
+
+
+def _known_slowdown(job: Job, s: Strategy) -> Amount:
+    """Return what compute loses beside data-parallel collectives by what carries them.
+
+        inside a node, shards among them: inner;  between nodes: max(network, inner * min(1, B m / (G inside)))
+
+    Notation: inner, network of what carries the group inside a node, and between nodes; B bytes per second of a
+    node's network, of which m of its G GPUs get their part; inside bytes per second of the links in a node, which
+    are busy for that share of the time, and idle where the network is slower.
+    """
+    cluster, by_medium = job.cluster, interconnect().overlap_slowdown.by_medium
+    inner, replica, shards = by_medium[cluster.intra_node.medium], replica_group(s), shard_group(s)
+    spans = replica.ranks * replica.stride > cluster.joined_gpus
+    if cluster.inter_node is None or not np.any(spans):
+        return inner + 0.0 * np.asarray(replica.ranks)
+    inside = np.maximum(1, np.floor_divide(cluster.gpus_per_node, shards.stride))
+    rate = cluster.inter_node.bytes_per_second * inside / cluster.gpus_per_node
+    busy = np.minimum(1.0, rate / cluster.intra_node.bytes_per_second)
+    stays = (np.asarray(shards.ranks) > 1) & (shards.ranks * shards.stride <= cluster.joined_gpus)
+    busy = np.where(stays, 1.0, np.where(inside > 1, busy, 0.0))
+    return np.where(spans, np.maximum(by_medium["network"], inner * busy), inner)
 
 
 def scatters(job: Job, s: Strategy) -> Truth:

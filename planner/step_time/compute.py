@@ -35,6 +35,7 @@ from planner.step_time.rates import (
     elementwise_bandwidth,
     kernel_factor,
     power_share,
+    ran_in,
     sustained_peak,
 )
 
@@ -171,7 +172,7 @@ def _attention(job: Job, s: Strategy, part: Part, *, is_backward: bool) -> Amoun
         ramp = curve.ramp(part.attention.head_dim, seen, is_causal=part.attention.is_causal)
         share = ramp * (curve.backward if is_backward else curve.forward)
     times = kernel_factor(job) * (FLASH_BACKWARD if is_backward else 1.0)
-    peak = gpu.peak_flops.get(dtype, gpu.peak_flops["fp32"])
+    peak = gpu.peak_flops[ran_in(job, dtype)]
     sustained = 1.0 if curve.is_alone else job.framework.matmul.sustained_fraction
     sustained = sustained * power_share(job)
     return times * flops / (sustained * share * peak)

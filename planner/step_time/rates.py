@@ -14,10 +14,14 @@ def blend(job: Job, arithmetic: Amount, moved_bytes: Amount) -> Amount:
 
 def sustained_peak(job: Job, dtype: str) -> float:
     """Return the FLOPs per second that large matmuls keep up through a training run."""
-    gpu = job.cluster.gpu
-    fraction = gpu.gemm.of_peak(dtype) * job.framework.matmul.sustained_fraction
-    fraction *= power_share(job)
-    return fraction * gpu.peak_flops.get(dtype, gpu.peak_flops["fp32"])
+    gpu, ran = job.cluster.gpu, ran_in(job, dtype)
+    fraction = gpu.gemm.of_peak(ran) * job.framework.matmul.sustained_fraction
+    return fraction * power_share(job) * gpu.peak_flops[ran]
+
+
+def ran_in(job: Job, dtype: str) -> str:
+    """Return the dtype that the card computes in: fp32 for one that it has no units for."""
+    return dtype if dtype in job.cluster.gpu.peak_flops else "fp32"
 
 
 def power_share(job: Job) -> float:

@@ -289,3 +289,19 @@ def test_megatron_scales_inside_the_activation_and_keeps_no_output_of_an_expert(
         return forward(job, Layout(data_parallel_replicate_size=8)) / (2 * TOKENS)
 
     assert kept(3) - kept(2) == 2 * (256 + 3 * 512)
+
+
+def test_gradients_on_their_way_are_those_of_what_is_trained(make_job: JobMaker) -> None:
+    """nanotron hands on 2 bytes a parameter: of adapters, 5 million of 7.6 billion."""
+    recipe = {"framework": "nanotron"}
+    full, adapted = (
+        make_job("Qwen/Qwen2.5-7B", gpus=8, recipe=recipe | more)
+        for more in ({}, {"method": "lora"})
+    )
+    s = Layout(data_parallel_replicate_size=8)
+    passing, trained = (
+        max(in_phases(activations.passing_gradients(job, s, partition.stage(job, s, 0))))
+        for job in (full, adapted)
+    )
+    assert passing > 2 * 2 * 7.6e9
+    assert trained == 2 * 2 * 5_046_272

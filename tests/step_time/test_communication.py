@@ -201,3 +201,25 @@ def test_compute_beside_a_collective_slows_by_what_carries_it(make_job: JobMaker
     )
     assert staged == 1 > nvlink
     assert apart == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("network", "s", "lost"),
+    [
+        ("400Gbit/s", Layout(data_parallel_shard_size=16, zero_stage=3), 1.0),
+        ("10Gbit/s", Layout(data_parallel_shard_size=16, zero_stage=3), 1.125 / 4.81),
+        ("10Gbit/s", Layout(tensor_parallel_size=8, data_parallel_shard_size=2, zero_stage=3), 0.1),
+        (
+            "10Gbit/s",
+            Layout(data_parallel_shard_size=8, data_parallel_replicate_size=2, zero_stage=3),
+            1.0,
+        ),
+    ],
+    ids=["as fast as the node", "slower than the node", "one rank a node", "shards in a node"],
+)
+def test_groups_that_leave_a_node_still_copy_through_its_host(
+    make_job: JobMaker, network: str, s: Layout, lost: float
+) -> None:
+    """RTX 4090 copy 4.81 GB/s through host memory, and less beside a network of which 1.125 GB/s reach them."""
+    job = make_job(gpu="rtx-4090", gpus=8, cluster={"nodes": 2, "inter_node": network})
+    assert communication.slowdown(job, s) == pytest.approx(lost, abs=0.01)

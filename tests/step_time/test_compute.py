@@ -335,3 +335,12 @@ def test_dtensors_keep_the_host_busy_unless_they_are_compiled(make_job: JobMaker
     for name in ("megatron", "deepspeed"):
         other = make_job(LLAMA, gpu="h100-sxm-80gb", recipe={"framework": name})
         assert other.framework.host.divided_linear_seconds == 0
+
+
+@pytest.mark.parametrize("gpu", ["t4", "v100-sxm2-32gb"])
+def test_a_card_without_tf32_multiplies_as_in_fp32(make_job: JobMaker, gpu: str) -> None:
+    tf32, fp32 = (
+        compute.gemm(make_job(gpu=gpu, recipe={"precision": each}), 4096, 4096, 4096)
+        for each in ("tf32", "fp32")
+    )
+    assert tf32 == fp32

@@ -2,13 +2,16 @@
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
 from planner.cli.output import EXIT_BROKEN, color, say, terminal
 from planner.core.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from planner.verify.planned import Planned
 
 _FORMATS = ("text", "json", "markdown")
 _HERE = 3
@@ -52,13 +55,13 @@ def verify(given: str, format_name: str, *, as_json: bool, **flags: Any) -> None
     from planner.verify.formats import as_markdown, as_text
 
     verdict = _verdict(given, flags)
-    if flags["append"]:
-        _append(flags["append"], verdict)
     name = "json" if as_json else format_name
     if name == "text":
         click.echo(as_text(verdict, terminal()), color=color())
     else:
         click.echo(json_of(verdict) if name == "json" else as_markdown(verdict))
+    if flags["append"]:
+        _append(flags["append"], verdict)
     if verdict.passed is False:
         sys.exit(EXIT_BROKEN)
 
@@ -66,7 +69,6 @@ def verify(given: str, format_name: str, *, as_json: bool, **flags: Any) -> None
 def _verdict(given: str, flags: dict[str, Any]) -> Any:
     from planner.calibrate.logs.reading import read_log, read_log_bytes
     from planner.verify.judge import judge
-    from planner.verify.planned import read_planned
     from planner.verify.run import Length, run_bundle
 
     trace = read_log(flags["trace"]) if flags["trace"] else None
@@ -79,10 +81,8 @@ def _verdict(given: str, flags: dict[str, Any]) -> Any:
     if not _is_folder(given):
         _check_flags(flags)
         reading = read_log(given)
-        plan = flags["plan"]
-        planned = read_planned(plan, field="--plan") if plan else read_planned(_plan_of(given))
-        return judge(planned, reading, trace)
-    planned = read_planned(given)
+        return judge(_planned(given, flags), reading, trace)
+    planned = _planned(given, flags)
     raw = run_bundle(
         planned,
         Length(steps=flags["steps"]),
@@ -91,6 +91,21 @@ def _verdict(given: str, flags: dict[str, Any]) -> Any:
         show=lambda line: click.echo(line, err=True),
     )
     return judge(planned, read_log_bytes(given, raw), trace)
+
+
+def _planned(given: str, flags: dict[str, Any]) -> "Planned":
+    """Return the plan, once it is known that its run can be added where that is asked for."""
+    from planner.verify.machine_file import machine_for
+    from planner.verify.planned import read_planned
+
+    plan = flags["plan"]
+    if _is_folder(given):
+        planned = read_planned(given)
+    else:
+        planned = read_planned(plan, field="--plan") if plan else read_planned(_plan_of(given))
+    if flags["append"]:
+        machine_for(flags["append"], planned)
+    return planned
 
 
 def _check_flags(flags: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from planner.catalog.collectives import (
 )
 from planner.catalog.interconnect import CollectiveShape
 from planner.core.term import Amount, Column
-from planner.domain.cluster import Gpu, Link
+from planner.domain.cluster import Gpu, Link, Provenance
 
 
 def link_seconds(gpu: Gpu, link: Link, operation: str, ranks: int, size_bytes: Amount) -> Amount:
@@ -38,15 +38,18 @@ def link_seconds(gpu: Gpu, link: Link, operation: str, ranks: int, size_bytes: A
 
 
 def shape_of(link: Link, operation: str) -> CollectiveShape:
-    """Return the constants of an operation over a link; those the user gave have no others."""
+    """Return the constants of an operation over a link; what the user gave or timed has no others."""
     given = CollectiveShape(operation=operation, latency_seconds=link.latency_seconds)
+    if link.provenance == Provenance.OWN:
+        return given
     return collective_shapes(link.medium).get(operation, given)
 
 
 def reduces_in_switch(gpu: Gpu, link: Link) -> bool:
-    """Return whether the switch between the GPUs can sum (NVLS)."""
-    capability = float(gpu.compute_capability or 0)
-    return link.medium == "nvswitch" and capability >= first_capability_with_switch_reduction()
+    """Return whether the switch between the GPUs can sum (NVLS), where no timed rate has that in it."""
+    if link.medium != "nvswitch" or link.provenance == Provenance.OWN:
+        return False
+    return float(gpu.compute_capability or 0) >= first_capability_with_switch_reduction()
 
 
 def traffic(operation: str, ranks: Amount) -> Amount:

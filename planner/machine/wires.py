@@ -50,14 +50,20 @@ def wired(cluster: Cluster, curves: Sequence[TimedCollective], source: str) -> C
     L = seconds of the smallest / (1 + d log2 N)
 
     Notation: N nodes; d latency_per_doubling. Source: nccl-tests PERFORMANCE.md for the bus bandwidth.
-    Leaves out: links of single groups that a topology shows, which stay as they are.
+    Groups of a node that get what all of it gets follow it; those that a topology shows to get more, as two of four
+    cards that NVLink joins, stay as they are.
     """
     cluster = replace(cluster, timed_collectives=tuple(curves))
     inside = _largest(each for each in curves if each.ranks == each.ranks_in_node)
     is_whole = inside is not None and inside.ranks == cluster.gpus_per_node
-    if inside and is_whole and not cluster.group_links:
-        link = _own(cluster.intra_node, _bus_rate(inside), inside.seconds[0], source)
-        cluster = replace(cluster, intra_node=replace(link, system="", medium="given"))
+    if inside and is_whole:
+        usual = cluster.intra_node
+        link = replace(_own(usual, _bus_rate(inside), inside.seconds[0], source), system="")
+        groups = {
+            shape: link if each.bytes_per_second <= usual.bytes_per_second else each
+            for shape, each in cluster.group_links.items()
+        }
+        cluster = replace(cluster, intra_node=link, group_links=groups)
     whole = (each for each in curves if each.ranks_in_node == cluster.gpus_per_node)
     across = _largest(each for each in whole if each.ranks > each.ranks_in_node)
     if across and cluster.inter_node is not None:

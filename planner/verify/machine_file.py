@@ -6,6 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from planner.calibrate.anchors import anchored
+from planner.calibrate.logs.text import shown
 from planner.calibrate.runs import unrepeated
 from planner.core.errors import InvalidInputError
 from planner.machine.document import Hardware, Machine, MeasuredRun
@@ -20,21 +21,40 @@ def append_run(file: str, planned: Planned, run: MeasuredRun) -> int:
     A run that it has already is not added.
 
     Raises:
-        InvalidInputError: the file is of other GPUs, or cannot be read or written.
+        InvalidInputError: see `machine_for`; or the file cannot be written.
     """
-    cluster = planned.data["job"]["cluster"]
-    of_plan = Hardware(gpu=planned.gpu, gpus_per_node=cluster["gpus_per_node"], nodes=planned.nodes)
-    if Path(file).exists():
-        machine = read_machine(file)
-        if machine.cluster.gpu != of_plan.gpu:
-            raise InvalidInputError(
-                f"{file} is of {machine.cluster.gpu}, and the plan of {of_plan.gpu}",
-                hint="a machine has a file of its own",
-                field="--append",
-            )
-    else:
-        today = datetime.now(UTC).date().isoformat()
-        machine = Machine(created=today, cluster=of_plan, planner=version("planner"))
+    machine = machine_for(file, planned)
     added, _ = anchored(replace(machine, runs=(*machine.runs, *unrepeated([run], machine))))
     write_machine(added, file)
     return len(added.runs)
+
+
+def machine_for(file: str, planned: Planned) -> Machine:
+    """Return the machine that runs of a plan are added to: what the file holds, or one without runs.
+
+    Raises:
+        InvalidInputError: the file is of other GPUs, cannot be read, or cannot begin with this plan.
+    """
+    path, cluster = Path(file), planned.data["job"]["cluster"]
+    if path.exists():
+        machine = read_machine(file)
+        if machine.cluster.gpu != planned.gpu:
+            raise _refusal(
+                f"{shown(file)} is of {machine.cluster.gpu}, and the plan of {planned.gpu}",
+                "a machine has a file of its own",
+            )
+        return machine
+    if not path.parent.is_dir():
+        raise _refusal(f"there is no folder {shown(str(path.parent))}", "make it first")
+    if planned.is_of_cpus:
+        raise _refusal(
+            f"{shown(file)} cannot begin with a run of CPUs, which no record describes",
+            "--append the machine file that the plan was made with (--machine), or a copy of it",
+        )
+    gpus = Hardware(gpu=planned.gpu, gpus_per_node=cluster["gpus_per_node"], nodes=planned.nodes)
+    today = datetime.now(UTC).date().isoformat()
+    return Machine(created=today, cluster=gpus, planner=version("planner"))
+
+
+def _refusal(message: str, hint: str) -> InvalidInputError:
+    return InvalidInputError(message, hint=hint, field="--append")

@@ -151,7 +151,7 @@ def test_a_cost_is_told_by_the_step_where_the_run_has_no_length() -> None:
 
     (line,) = [line for line in costs().splitlines() if line.startswith("Cost ")]
     assert " a step, on demand (2026-01-21);" in line
-    assert line.endswith(" on 8 GPUs")
+    assert line.endswith(" on 16 GPUs")
     assert "\nCost " not in costs(training_tokens=10**9)
 
 

@@ -13,6 +13,7 @@ from planner.cli import cli
 from planner.core.errors import InvalidInputError
 from planner.machine.reading import read_machine
 from planner.request.schema import parse_request
+from planner.verify import machine_file
 
 GPT2: dict[str, Any] = {
     "model": "gpt2",
@@ -169,7 +170,7 @@ def test_a_run_on_cpus_says_nothing_of_the_plans_gpus(tmp_path: Path, plan: dict
     machine = tmp_path / "machine.json"
     result = verify(tmp_path, log_samples.script(2, "CPU"), plan, "--append", str(machine))
     assert result.exit_code == 0
-    assert result.output.startswith("note: ")
+    assert "\nnote: " in result.output
     assert "RAN: the plan's figures could not be judged" in result.output
     assert not machine.exists()
 
@@ -199,6 +200,32 @@ def test_a_run_is_added_to_a_machine(tmp_path: Path, plan: dict[str, Any]) -> No
     other = plan_of(cluster={"gpu": "a100", "gpus_per_node": 2})
     with pytest.raises(InvalidInputError, match="is of l40s"):
         raise_of(verify(tmp_path, like(other), other, "--append", str(file)))
+
+
+def test_a_verdict_is_printed_whatever_becomes_of_the_machine_file(
+    tmp_path: Path, plan: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise InvalidInputError("cannot write m.json: No space left on device")
+
+    monkeypatch.setattr(machine_file, "write_machine", full)
+    result = verify(tmp_path, like(plan), plan, "--append", str(tmp_path / "m.json"))
+    assert "PASS" in result.output
+    assert "No space left" in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("nowhere/m.json", "there is no folder"), ("m.json", "run of CPUs")]
+)
+def test_a_machine_file_that_cannot_begin_is_refused_before_anything_runs(
+    tmp_path: Path, name: str, said: str
+) -> None:
+    of_cpus = plan_of()
+    of_cpus["job"]["cluster"]["gpu"] = "cpu"
+    result = verify(tmp_path, like(of_cpus), of_cpus, "--append", str(tmp_path / name))
+    assert said in str(result.exception)
+    assert "PASS" not in result.output
+    assert "RAN" not in result.output
 
 
 def raise_of(result: Result) -> None:

@@ -4,8 +4,9 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
+from functools import partial
 from importlib.metadata import version
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 
@@ -37,6 +38,15 @@ class TimedLayouts:
     seconds: Column
     numbers: tuple[int, ...]
     """Which runs they are, of those given."""
+
+
+def read_runs_file(stream: TextIO) -> tuple[MeasuredRun, ...]:
+    """Return the runs of a file of lines, of which no more is read than a line may have.
+
+    Raises:
+        InvalidInputError: see `read_runs`.
+    """
+    return read_runs(iter(partial(stream.readline, LONGEST_LINE + 2), ""))
 
 
 def read_runs(lines: Iterable[str]) -> tuple[MeasuredRun, ...]:

@@ -131,11 +131,11 @@ def today() -> str:
 
 def _from_runs(flags: dict[str, Any]) -> Any:
     """Return the machine of timed runs."""
-    from planner.calibrate.runs import machine_of_runs, read_runs, unrepeated
+    from planner.calibrate.runs import machine_of_runs, read_runs_file, unrepeated
     from planner.machine.reading import read_machine
 
     known = read_machine(flags["machine"]) if flags["machine"] else None
-    runs = read_runs(flags["runs"])
+    runs = read_runs_file(flags["runs"])
     machine = machine_of_runs(unrepeated(runs, known), known)
     _say_repeats(len(runs), machine, known)
     return machine

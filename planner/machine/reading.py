@@ -30,7 +30,7 @@ def read_machine(file: str | Path) -> Machine:
     """Return what a machine.json holds.
 
     Raises:
-        InvalidInputError: it cannot be read, or holds something else.
+        InvalidInputError: it cannot be read, or holds something else; it says where.
     """
     name = one_line(str(file))
     raw = read_limited(Path(file), name, LARGEST_FILE, hint=AGAIN, field="machine")
@@ -39,7 +39,12 @@ def read_machine(file: str | Path) -> Machine:
         value = parse_json(text)
     except ValueError as error:
         raise _refusal(f"{name} is not JSON: {one_line(str(error))}", AGAIN, "") from None
-    return parse_machine(value)
+    try:
+        return parse_machine(value)
+    except InvalidInputError as error:
+        key = error.field.removeprefix("machine").lstrip(".")
+        said = ": ".join(filter(None, (name, key, error.message)))
+        raise InvalidInputError(said, hint=error.hint, field=error.field) from None
 
 
 def parse_machine(value: object) -> Machine:

@@ -1,5 +1,6 @@
 """Timed runs are read line by line, and what is wrong with one is said by its line."""
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from planner import cli
-from planner.calibrate.runs import MOST_RUNS, machine_of_runs, read_runs, timed_layouts
+from planner.calibrate.runs import (
+    MOST_RUNS,
+    machine_of_runs,
+    read_runs,
+    read_runs_file,
+    timed_layouts,
+)
 from planner.core.errors import InvalidInputError
 from planner.machine.reading import read_machine
 
@@ -116,3 +123,12 @@ def test_a_command_without_anything_to_calibrate_from_says_what_there_is() -> No
     said = _planner("calibrate")
     assert said.exit_code == 2
     assert "--runs FILE" in said.output
+
+
+def test_a_file_without_an_end_is_read_for_one_line() -> None:
+    class Endless(io.StringIO):
+        def readline(self, size: int = -1, /) -> str:
+            return "\0" * size
+
+    with pytest.raises(InvalidInputError, match="line 1 is longer than 1,048,576"):
+        read_runs_file(Endless())

@@ -110,6 +110,20 @@ def test_timed_exchanges_are_taken_as_they_were_timed() -> None:
     assert not any(each.field == "cluster.inter_node" for each in resolved.assumptions)
 
 
+def test_a_ring_of_a_node_sets_what_its_other_groups_get() -> None:
+    """A tenth of NVSwitch's rate, as nccl-tests' all_reduce alone says it, holds for gathers and for halves."""
+    points = [{"bytes": 1e6, "seconds": 1e-4}, {"bytes": 1e9, "seconds": 1.75 / 36}]
+    machine = {**LEAST, "collectives": [{"operation": "all_reduce", "ranks": 8, "points": points}]}
+    here = {"gpu": "h100", "gpus_per_node": 8, "nodes": 1}
+    cluster = _resolved(machine, **here).job.cluster
+    gathered = operations.all_gather(cluster, Group(ranks=8), 1e9)
+    assert gathered == pytest.approx(7 / 8 / 36, rel=0.03)
+    assert operations.all_reduce(cluster, Group(ranks=4), 1e9) == pytest.approx(1.5 / 36, rel=0.03)
+    assert gathered > 8 * operations.all_gather(
+        _resolved(None, **here).job.cluster, Group(ranks=8), 1e9
+    )
+
+
 def test_the_curve_of_matmuls_goes_through_timed_products() -> None:
     products = [
         {"m": n, "n": n, "k": n, "seconds": 2 * n**3 / 5e14 + 1e-5} for n in (512, 2048, 8192)

@@ -164,3 +164,12 @@ def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="cannot write") as refusal:
         write_machine(parse_machine(json.loads(json.dumps(WHOLE))), tmp_path)
     assert refusal.value.field == "--output"
+
+
+def test_a_file_that_is_refused_is_named_with_the_key(tmp_path: Path) -> None:
+    file = tmp_path / "machine.json"
+    file.write_text(json.dumps(WHOLE | {"memory_bytes_per_second": -1}))
+    with pytest.raises(InvalidInputError) as refusal:
+        read_machine(file)
+    assert refusal.value.message.startswith(f"{file}: memory_bytes_per_second: -1 is not between")
+    assert refusal.value.field == "machine.memory_bytes_per_second"

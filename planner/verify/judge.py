@@ -1,5 +1,6 @@
 """What was planned and what a log measured -> a verdict: as planned, or by how much not."""
 
+from planner.calibrate.logs.gpus import Likeness, likeness
 from planner.calibrate.logs.layout import measured_run
 from planner.calibrate.logs.reading import Reading
 from planner.core.errors import InvalidInputError
@@ -79,10 +80,11 @@ def judge(planned: Planned, reading: Reading, trace: Reading | None = None) -> V
             field="LOG",
         )
     notes = [*reading.notes, *remarks, *_remarks(reading)]
-    is_comparable = reading.gpu != "cpu" or planned.is_of_cpus
+    is_comparable = _is_on_planned_gpus(planned, reading)
     if not is_comparable:
+        ran_on = "CPUs" if reading.gpu == "cpu" else reading.gpu
         notes.append(
-            f"the run was on CPUs and the plan is for {planned.gpu}: that its files run is all that this shows"
+            f"the run was on {ran_on} and the plan is for {planned.gpu}: that its files run is all that this shows"
         )
     checks = _checks(planned, reading, run, is_comparable=is_comparable)
     if is_comparable:
@@ -100,6 +102,13 @@ def judge(planned: Planned, reading: Reading, trace: Reading | None = None) -> V
         ),
         notes=tuple(notes),
     )
+
+
+def _is_on_planned_gpus(planned: Planned, reading: Reading) -> bool:
+    """Return whether a run may have been on what its plan is for, as far as its log says."""
+    if reading.gpu == "cpu" or planned.is_of_cpus:
+        return planned.is_of_cpus and reading.gpu in {"", "cpu"}
+    return not reading.gpu or likeness(reading.gpu, planned.gpu) != Likeness.OTHER
 
 
 def _check_kind(reading: Reading) -> None:

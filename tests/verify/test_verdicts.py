@@ -264,6 +264,7 @@ def test_steps_that_differ_are_said_to(tmp_path: Path, plan: dict[str, Any]) -> 
 def test_a_run_on_other_gpus_is_said_to_be(tmp_path: Path, plan: dict[str, Any]) -> None:
     output = verify(tmp_path, log_samples.script(2, "NVIDIA A100-SXM4-80GB"), plan).output
     assert "the log is of NVIDIA A100-SXM4-80GB, and the layout of l40s" in output
+    assert "RAN: the plan's figures could not be judged" in output
     assert "and the layout of" not in verify(tmp_path, log_samples.script(), plan).output
 
 

@@ -24,6 +24,7 @@ from planner.core.term import (
 from planner.domain.job import Job
 from planner.domain.model import Numerics
 from planner.domain.strategy import Recompute, Strategy
+from planner.memory.block_gradients import around_last_matmul
 from planner.memory.phases import PhasedTerm, always
 from planner.parallel.activations import (
     block_retained_bytes,
@@ -144,23 +145,6 @@ def _repeats_blocks(job: Job, s: Strategy) -> Truth:
     if job.framework.activations.selective_recompute == "matmuls":
         is_run_again = recompute != Recompute.NONE
     return is_run_again
-
-
-def around_last_matmul(job: Job, s: Strategy) -> Expression:
-    """Return the bytes of the gradients around a block's last matmul, see `recomputed_gradients`."""
-    last = [part.linears[-1] for part in job.model.blocks if part.linears]
-    widths = [
-        layer.experts_per_token
-        * layer.in_features
-        / (s.tensor_parallel_size if layer.cuts_inputs else 1)
-        for layer in last
-    ]
-    is_gated = any(kept.name == "activated_gate" for part in job.model.blocks for kept in part.kept)
-    at_once = plain(2.0 + is_gated if job.recipe.lora else 1.0, "at once")
-    each = by_numerics(job, s, lambda n: 4.0 if n == Numerics.FP32 else 2.0)
-    state = size(hidden_state_bytes(job, s) / tokens(job, s), "/token of its output")
-    inputs = bytes_each(each) * count(greatest(widths), "inputs of its last matmul") * at_once
-    return count(tokens(job, s), "tokens") * (state + inputs)
 
 
 def autocast_weight_copies(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:

@@ -6,7 +6,7 @@ from planner.core.term import NOTHING, Amount, Expression, Truth, count, only_wh
 from planner.domain.job import Job
 from planner.domain.model import Numerics, Part
 from planner.domain.strategy import Recompute, Strategy
-from planner.memory.activations import around_last_matmul
+from planner.memory.block_gradients import around_last_matmul
 from planner.memory.phases import PhasedTerm, always
 from planner.parallel.activations import by_numerics, hidden_state_bytes, sequence_split, tokens
 from planner.parallel.partition import Stage, occurrences

@@ -103,3 +103,44 @@ def test_a_bar_that_begins_again_in_every_epoch_is_one_run() -> None:
     assert step_seconds(reading, {"strategy": {"gradient_accumulation_steps": 1}}) == 4.0
     assert reading.steady is not None
     assert reading.steady.steps > 12
+
+
+def restarted(each: float, start: int = 0, wait: int = 0) -> str:
+    """A bar of 100 that goes on from a step, its clock from 0, or later."""
+    clocks = ((step, wait + round((step - start) * each)) for step in range(start, 101))
+    return "\r".join(
+        f" 1%|# | {step}/100 [{clock // 60:02}:{clock % 60:02}<01:00, {each:.2f}s/it]"
+        for step, clock in clocks
+    )
+
+
+@pytest.mark.parametrize("start", [0, 40, 60])
+@pytest.mark.parametrize("has_header", [False, True])
+def test_where_a_bar_begins_again_at_another_speed_the_last_run_counts(
+    start: int, *, has_header: bool
+) -> None:
+    """The first run ended at step 40: the next begins anew, where it ended, or later."""
+    header = ["***** Running training *****", "  Total optimization steps = 100"] * has_header
+    first = "\r".join(restarted(5.0).split("\r")[:41])
+    reading = read(*header, first, "Traceback", *header, restarted(9.0, start))
+    assert reading.steady is not None
+    assert reading.steady.value == pytest.approx(9.0)
+    said = "another run before the last" if has_header else "begin again at another speed: 40 steps"
+    assert said in reading.notes[0]
+    assert reading.unread == 1 + 2 * len(header)
+
+
+def test_a_run_that_ended_at_once_leaves_the_bar_before_it() -> None:
+    header = "***** Running training *****"
+    reading = read(header, restarted(5.0), header, restarted(9.0).split("\r")[0])
+    assert reading.steady is not None
+    assert reading.steady.value == pytest.approx(5.0)
+    assert reading.notes == ()
+
+
+def test_bars_of_ranks_that_take_turns_are_one_run() -> None:
+    early, late = (restarted(5.0, wait=wait).split("\r") for wait in (4, 0))
+    reading = read(*(line for pair in zip(early, late, strict=True) for line in pair))
+    assert reading.steady is not None
+    assert reading.steady.value == pytest.approx(5.0, rel=0.05)
+    assert reading.notes == ()

@@ -3,8 +3,9 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median
 
-from planner.calibrate.logs.steps import NUMBER, StepLog, number
+from planner.calibrate.logs.steps import NUMBER, SAME_RUN, StepLog, number, of_an_earlier_run
 
 _BAR = re.compile(
     r"\b(?P<done>\d{1,9})/(?P<all>\d{1,9}) \[(?:(?P<hours>\d{1,4}):)?(?P<minutes>\d\d):(?P<seconds>\d\d)<"
@@ -21,6 +22,10 @@ SHORTEST = 20
 """Seconds between two bars, which are rounded to one, from which they time the iterations between them."""
 _MOST_STRETCHES = 40
 _FEWEST_STRETCHES = 5
+_TELLING = 3
+"""Stretches from which a part of a bar says which run the log is of."""
+_ROUNDED = 1
+"""Seconds by which a bar's clock may be off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,12 @@ class Point:
     seconds: float
     """Since the bar began, without evaluations that the log times."""
     line: str
+    clock: int = 0
+    """Seconds as the bar says them."""
+
+    def is_before(self, other: "Point") -> bool:
+        """Return whether a bar began again: fewer iterations, or a clock farther back than those of ranks are apart."""
+        return self.done < other.done or self.clock < other.clock - SHORTEST
 
 
 def training_bar(lines: Iterable[str], steps: int | None = None) -> list[list[Point]]:
@@ -45,22 +56,61 @@ def training_bar(lines: Iterable[str], steps: int | None = None) -> list[list[Po
     for line in lines:
         if (done := EVALUATED.search(line)) and (seconds := number(done["seconds"])):
             evaluated += seconds
-        if (bar := _BAR.search(line)) and not _OTHERS.match(line):
+        if bar := _bar(line):
             hours, minutes, rest = (int(bar[name] or 0) for name in ("hours", "minutes", "seconds"))
-            seconds = (hours * 60 + minutes) * 60 + rest
+            clock = (hours * 60 + minutes) * 60 + rest
             parts = bars.setdefault(int(bar["all"]), [[]])
-            point = Point(int(bar["done"]), seconds - evaluated, line)
-            if parts[-1] and point.done < parts[-1][-1].done:
+            point = Point(int(bar["done"]), clock - evaluated, line, clock)
+            if parts[-1] and point.is_before(parts[-1][-1]):
                 parts.append([])
-                evaluated, point = 0.0, Point(point.done, float(seconds), line)
+                evaluated, point = 0.0, Point(point.done, float(clock), line, clock)
             parts[-1].append(point)
     if steps in bars:
         return bars[steps]
     return max(bars.values(), key=lambda parts: sum(map(_length, parts)), default=[])
 
 
+def is_of_a_bar(line: str) -> bool:
+    """Return whether a line is a bar that may be of training."""
+    return _bar(line) is not None
+
+
+def _bar(line: str) -> re.Match[str] | None:
+    return None if _OTHERS.match(line) else _BAR.search(line)
+
+
+def can_be_timed(lines: Iterable[str]) -> bool:
+    """Return whether some part of the bar of training goes on for long enough."""
+    return any(_length(part) >= SHORTEST for part in training_bar(lines))
+
+
 def _length(points: Sequence[Point]) -> float:
     return points[-1].seconds - points[0].seconds if points else 0.0
+
+
+def last_run(parts: Sequence[Sequence[Point]], log: StepLog) -> list[Sequence[Point]]:
+    """Return the parts of a bar that are as fast as its last: those of another speed are of an earlier run, which is said.
+
+    An epoch of a run begins its bar again at the same speed. A last part too short to tell leaves those before it.
+    """
+    paces = [[seconds for seconds, _ in stretches([part]).values()] for part in parts]
+    kept = max((n for n, each in enumerate(paces) if len(each) >= _TELLING), default=None)
+    if kept is None:
+        return list(parts)
+    others = [
+        part
+        for part, pace in zip(parts, paces, strict=True)
+        if pace and abs(median(pace) / median(paces[kept]) - 1) > _apart(part, parts[kept])
+    ]
+    if others:
+        log.notes.append(of_an_earlier_run(sum(part[-1].done - part[0].done for part in others)))
+        log.understood |= {point.line for part in others for point in part}
+    return [part for part in parts if not any(part is other for other in others)]
+
+
+def _apart(*parts: Sequence[Point]) -> float:
+    """Return by how much the speed of parts of one run may differ."""
+    return SAME_RUN + sum(_ROUNDED / max(_length(part), _ROUNDED) for part in parts)
 
 
 def stretches(parts: Iterable[Sequence[Point]]) -> dict[int, tuple[float, str]]:

@@ -2,9 +2,15 @@
 
 from collections.abc import Sequence
 
-from planner.calibrate.logs.bars import SHORTEST, take_mean, take_stretches, training_bar
+from planner.calibrate.logs.bars import (
+    can_be_timed,
+    last_run,
+    take_mean,
+    take_stretches,
+    training_bar,
+)
 from planner.calibrate.logs.steps import StepLog
-from planner.calibrate.logs.trainer import steps_said, take_said
+from planner.calibrate.logs.trainer import of_last_run, steps_said, take_said
 
 _OF_BATCHES = "v_num="
 """What Lightning's bar has, which counts batches."""
@@ -23,16 +29,16 @@ class ProgressBar:
 
     def recognises(self, lines: Sequence[str]) -> bool:
         """Return whether a bar is there that goes on for long enough to be timed."""
-        parts = training_bar(lines)
-        return any(part[-1].seconds - part[0].seconds >= SHORTEST for part in parts)
+        return can_be_timed(lines)
 
     def read(self, lines: Sequence[str]) -> StepLog:
         """Return what the lines say."""
         log = StepLog(kind=self.name, is_mean=True)
+        lines = of_last_run(lines, log)
         for line in lines:
             take_said(line, log)
         steps = steps_said(lines)
-        parts = training_bar(lines, steps)
+        parts = last_run(training_bar(lines, steps), log)
         if not take_stretches(parts, log):
             take_mean(parts, log)
         bar = parts[0][0].line

@@ -25,7 +25,7 @@ _WARM = 1.2
 """Times the steady step: a first step that takes longer is one of the warm-up."""
 _FEWEST = 3
 """Steps from which a warm-up can be told, or that a run began again."""
-_SAME_RUN = 0.05
+SAME_RUN = 0.05
 """By which the speed of two parts of one run may differ."""
 _STALLED = 2.0
 """Times the steady step: what takes longer is no step of training alone."""
@@ -154,16 +154,14 @@ class StepLog:
         kept = dict(long[-1]) if long else {}
         dropped = 0
         for part in long[:-1]:
-            if abs(_pace(part) / _pace(kept) - 1) > _SAME_RUN:
+            if abs(_pace(part) / _pace(kept) - 1) > SAME_RUN:
                 dropped += len(part)
                 continue
             for step, value in part.items():
                 kept[step] = self._slowest(value, kept.get(step, value))
         self.values = kept
         if dropped:
-            self.notes.append(
-                f"its steps begin again at another speed: {format_steps(dropped)} of an earlier run are left out"
-            )
+            self.notes.append(of_an_earlier_run(dropped))
 
     def say(self, path: str, value: Any, line: str) -> None:
         """Take a field of the layout; where another run begins, what came before is left out."""
@@ -313,11 +311,11 @@ class Steady:
 def steady(values: Sequence[float], *, is_seconds: bool = True) -> Steady:
     """Return the median of the steady steps.
 
-    left out: the first step of three or more, and every further one up to the half that takes
+    left out: the first step of two or more, and every further one up to the half that takes
         more than 1.2 times the median of the second half
     """
     left_out = 0
-    if len(values) >= _FEWEST:
+    if len(values) > 1:
         settled = median(values[len(values) // 2 :])
         first = list(_slower(values[: len(values) // 2], settled, is_seconds=is_seconds))
         left_out = max(1, next((i for i, is_slow in enumerate(first) if not is_slow), len(first)))
@@ -336,6 +334,11 @@ def steady(values: Sequence[float], *, is_seconds: bool = True) -> Steady:
         stalled=len(slow),
         lost=(sum(slow) - len(slow) * steady_time) / sum(times),
     )
+
+
+def of_an_earlier_run(steps: int) -> str:
+    """Return what is said of steps before those of the last run."""
+    return f"its steps begin again at another speed: {format_steps(steps)} of an earlier run are left out"
 
 
 def _pace(values: Mapping[int, float]) -> float:

@@ -5,7 +5,15 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from planner.calibrate.logs.bars import EVALUATED, take_mean, take_stretches, training_bar
+from planner.calibrate.logs.bars import (
+    EVALUATED,
+    can_be_timed,
+    is_of_a_bar,
+    last_run,
+    take_mean,
+    take_stretches,
+    training_bar,
+)
 from planner.calibrate.logs.per_step import PerStep
 from planner.calibrate.logs.steps import NUMBER, StepLog, count, number
 from planner.core.units import format_seconds
@@ -56,9 +64,9 @@ class Trainer:
     def read(self, lines: Sequence[str]) -> StepLog:
         """Return what the lines say."""
         log = StepLog(kind=self.name, is_mean=True)
-        lines = _last_run(lines, log)
+        lines = of_last_run(lines, log)
         steps, evaluated = _steps(lines), 0.0
-        bar = training_bar(lines, steps)
+        bar = last_run(training_bar(lines, steps), log)
         take_stretches(bar, log)
         for line in lines:
             if _is_loss(line):
@@ -74,18 +82,24 @@ class Trainer:
         return log
 
 
-def _last_run(lines: Sequence[str], log: StepLog) -> Sequence[str]:
-    """Return the lines of the last run of several, one after the other."""
+def of_last_run(lines: Sequence[str], log: StepLog) -> Sequence[str]:
+    """Return the lines of the last run of several, one after the other; one that ended at once leaves those before it."""
     starts = [place for place, line in enumerate(lines) if _START in line]
     ends = [place for place, line in enumerate(lines) if _END.search(line)]
     first = 0
     if len(starts) > 1:
-        first = starts[-1]
+        first = next((place for place in reversed(starts) if _has_steps(lines[place:])), 0)
     elif len(ends) > 1:
         first = ends[-2] + 1
-    if any(_is_loss(line) or _END.search(line) for line in lines[:first]):
+    if _has_steps(lines[:first]):
         log.notes.append("another run before the last is left out")
+        log.understood.update(line for line in lines[:first] if is_of_a_bar(line))
     return lines[first:]
+
+
+def _has_steps(lines: Sequence[str]) -> bool:
+    """Return whether there are losses, the end of a run, or a bar that can be timed."""
+    return any(_is_loss(line) or _END.search(line) for line in lines) or can_be_timed(lines)
 
 
 def _is_loss(line: str) -> bool:

@@ -5,15 +5,21 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from planner.calibrate.logs.contradictions import (
+    check_method,
+    check_stage,
+    contradiction,
+    is_same_framework,
+)
 from planner.calibrate.logs.gpus import Likeness, likeness
 from planner.calibrate.logs.model_sizes import other_model
 from planner.calibrate.logs.per_step import other_batch
 from planner.calibrate.logs.reading import Reading
+from planner.calibrate.logs.steps import StepLog
 from planner.calibrate.logs.text import shown
 from planner.core.errors import InvalidInputError
 from planner.core.units import format_ranks
 from planner.machine.document import MeasuredRun
-from planner.request.family import family_fields
 from planner.request.schema import parse_request
 
 ONE_NODE = 8
@@ -48,6 +54,7 @@ def measured_run(
     _check_data_ranks(request, reading)
     _check_batch(request, reading)
     _check_model(request, reading)
+    check_method(request, reading, _ranks(request))
     log = reading.log
     run = MeasuredRun(
         request=request,
@@ -119,9 +126,14 @@ def _merge(request: dict[str, Any], reading: Reading) -> tuple[str, ...]:
         fields = request.setdefault(section, {})
         if fields.get(name) is None:
             fields[name] = value
-        elif fields[name] != value and name != "framework":
-            raise _contradiction(reading, f"{name} {value}", f"{fields[name]}")
-    _check_stage(request.get("strategy") or {}, reading)
+        elif not _is_said(name, value, fields[name]):
+            raise contradiction(reading, f"{name} {value}", f"{fields[name]}")
+    for path in log.none_of:
+        section, _, name = path.partition(".")
+        if given := (request.get(section) or {}).get(name):
+            raise contradiction(reading, f"no {name}", f"{given}")
+    check_stage(request.get("strategy") or {}, reading)
+    _suppose(request, log)
     cluster, notes = request.setdefault("cluster", {}), list[str]()
     given = cluster.get("gpu")
     if reading.gpu not in {"", "cpu"}:
@@ -133,15 +145,20 @@ def _merge(request: dict[str, Any], reading: Reading) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _check_stage(strategy: Mapping[str, Any], reading: Reading) -> None:
-    """Refuse a ZeRO stage of the log that the layout's family of strategies does not have."""
-    said = reading.log.said.get("strategy.zero_stage") if reading.log else None
-    family = str(strategy.get("family") or "")
-    if said is None or not family.startswith(("zero", "ddp")):
+def _is_said(name: str, value: Any, given: Any) -> bool:
+    """Return whether a layout has of a field what the log says."""
+    return is_same_framework(value, given) if name == "framework" else bool(given == value)
+
+
+def _suppose(request: dict[str, Any], log: StepLog) -> None:
+    """Fill in what follows from the log where the layout names no strategy of its own."""
+    if (request.get("strategy") or {}).get("family"):
         return
-    pinned = family_fields(family).get("zero_stage")
-    if pinned not in {None, said}:
-        raise _contradiction(reading, f"zero_stage {said}", family)
+    for path, value in log.supposed.items():
+        section, _, name = path.partition(".")
+        fields = request.setdefault(section, {})
+        if fields.get(name) is None:
+            fields[name] = value
 
 
 def _check_data_ranks(request: Mapping[str, Any], reading: Reading) -> None:
@@ -149,7 +166,7 @@ def _check_data_ranks(request: Mapping[str, Any], reading: Reading) -> None:
     said = reading.log.data_ranks if reading.log else None
     strategy, ranks = request.get("strategy") or {}, _ranks(request)
     if said is not None and ranks not in {said, said * _inner(strategy)}:
-        raise _contradiction(reading, f"world_size {said}", format_ranks(ranks))
+        raise contradiction(reading, f"world_size {said}", format_ranks(ranks))
 
 
 def _take_ranks(
@@ -168,7 +185,7 @@ def _take_ranks(
         cluster["nodes"] = ranks // cluster["gpus_per_node"]
     elif cluster["gpus_per_node"] * (nodes or 1) != ranks:
         planned = f"{nodes or 1} x {cluster['gpus_per_node']} GPUs"
-        raise _contradiction(reading, format_ranks(ranks), planned)
+        raise contradiction(reading, format_ranks(ranks), planned)
 
 
 def _check(request: Mapping[str, Any], reading: Reading) -> None:
@@ -208,7 +225,7 @@ def _check_batch(request: Mapping[str, Any], reading: Reading) -> None:
                 else batch * request["recipe"]["sequence_length"]
             )
             planned = f"{of / _ranks(request) if 'rank' in other else of:,.0f}"
-            raise _contradiction(reading, other, planned)
+            raise contradiction(reading, other, planned)
 
 
 def _check_model(request: Mapping[str, Any], reading: Reading) -> None:
@@ -216,7 +233,7 @@ def _check_model(request: Mapping[str, Any], reading: Reading) -> None:
     if reading.log and reading.log.model_sizes:
         other = other_model(reading.log.model_sizes, request["model"])
         if other is not None:
-            raise _contradiction(reading, *other)
+            raise contradiction(reading, *other)
 
 
 def _implied_batch(request: Mapping[str, Any], reading: Reading) -> int | None:
@@ -251,11 +268,3 @@ def _batch(request: Mapping[str, Any], reading: Reading) -> int:
 def _ranks(request: Mapping[str, Any]) -> int:
     cluster = request.get("cluster") or {}
     return int(cluster.get("nodes") or 1) * int(cluster.get("gpus_per_node") or 1)
-
-
-def _contradiction(reading: Reading, said: str, given: str) -> InvalidInputError:
-    return InvalidInputError(
-        f"{shown(reading.file)} ({reading.kind}) says {shown(said)}, and the layout {shown(given)}",
-        hint="give the layout of the run that wrote the log",
-        field="--layout",
-    )

@@ -83,6 +83,10 @@ class StepLog:
     """By step; where several ranks say one, the slowest."""
     said: dict[str, Any] = field(default_factory=dict)
     """Fields of an estimate request, by path: recipe.global_batch_size."""
+    supposed: dict[str, Any] = field(default_factory=dict)
+    """Fields that follow from what it says, where the layout leaves them open."""
+    none_of: list[str] = field(default_factory=list)
+    """Fields that its run does not have."""
     model_sizes: dict[str, int] = field(default_factory=dict)
     """Of the model, by the log's names."""
     world_size: int | None = None

@@ -29,12 +29,13 @@ _ROUNDED = 0.0005
 _SAID = re.compile(
     r"(?P<name>Instantaneous batch size per device"
     r"|Total train batch size \(w\. parallel, distributed & accumulation\)"
-    r"|Gradient Accumulation steps|Total optimization steps) = (?P<value>[\d,]+)"
+    r"|Gradient Accumulation steps|Total optimization steps|Number of trainable parameters) = (?P<value>[\d,]+)"
 )
 _FIELDS = {
     "Instantaneous batch size per device": "strategy.micro_batch_size",
     "Gradient Accumulation steps": "strategy.gradient_accumulation_steps",
     "Total train batch size (w. parallel, distributed & accumulation)": "recipe.global_batch_size",
+    "Number of trainable parameters": "model.trained",
 }
 _START = "***** Running training *****"
 _OF_STEPS = (
@@ -107,7 +108,7 @@ def _is_loss(line: str) -> bool:
 
 
 def take_said(line: str, log: StepLog) -> None:
-    """Take what the start of a run says of its batch."""
+    """Take what the start of a run says of its batch, and how much of the model is trained."""
     if said := _SAID.search(line):
         path = _FIELDS.get(said["name"])
         if path is not None:

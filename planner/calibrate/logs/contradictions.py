@@ -1,0 +1,83 @@
+"""What a log says of its framework, its sharding and its method, beside a layout of another."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from planner.calibrate.logs.reading import Reading
+from planner.calibrate.logs.text import shown
+from planner.core.errors import InvalidInputError, PlannerError
+from planner.domain.job import Job
+from planner.domain.strategy import ZERO_2
+from planner.parallel.adapters import trainable
+from planner.request.family import family_fields
+from planner.request.schema import parse_request, resolve
+
+_RUN_UNDER = {"deepspeed": ("accelerate",), "megatron": ("deepspeed",)}
+"""Other frameworks whose plans may be run by one: Accelerate starts DeepSpeed, Megatron-DeepSpeed is both."""
+_APART = 0.1
+"""By which trained parameters may differ: heads that are trained beside adapters."""
+
+
+def contradiction(reading: Reading, said: str, given: str, hint: str = "") -> InvalidInputError:
+    """Return the refusal of a layout that is not the log's."""
+    return InvalidInputError(
+        f"{shown(reading.file)} ({reading.kind}) says {shown(said)}, and the layout {shown(given)}",
+        hint=hint or "give the layout of the run that wrote the log",
+        field="--layout",
+    )
+
+
+def is_same_framework(said: str, given: str) -> bool:
+    """Return whether a layout's framework may have written a log of another's."""
+    return given == said or given in _RUN_UNDER.get(said, ())
+
+
+def check_stage(strategy: Mapping[str, Any], reading: Reading) -> None:
+    """Refuse a ZeRO stage of the log that the layout, or its family of strategies, does not have."""
+    if reading.log is None:
+        return
+    said = reading.log.said.get("strategy.zero_stage")
+    supposed = reading.log.supposed.get("strategy.zero_stage", 0)
+    family = str(strategy.get("family") or "")
+    given = strategy.get("zero_stage")
+    if family.startswith(("zero", "ddp", "fsdp")):
+        pinned = family_fields(family).get("zero_stage")
+        if said is not None and pinned not in {None, said}:
+            raise contradiction(reading, f"zero_stage {said}", family)
+        given = pinned if given is None else given
+    if supposed >= ZERO_2 and isinstance(given, int) and given < ZERO_2:
+        shards = reading.log.said.get("strategy.data_parallel_shard_size")
+        raise contradiction(
+            reading, f"FSDP (data_parallel_shard_size {shards})", family or f"zero_stage {given}"
+        )
+
+
+def check_method(request: Mapping[str, Any], reading: Reading, ranks: int) -> None:
+    """Refuse a layout that trains another part of the model than the log says.
+
+    Leaves out: models that are not decoders alone. FSDP's first version counts what one rank holds.
+    """
+    said = reading.log.model_sizes.get("trained") if reading.log else None
+    job = None if said is None else _job(request)
+    if said is None or job is None or not job.model.is_decoder:
+        return
+    trained, _ = trainable(job)
+    if any(abs(said * held / trained - 1) <= _APART for held in (1, ranks)):
+        return
+    method = (request.get("recipe") or {}).get("method") or "full"
+    all_of_it = job.model.parameters
+    is_full = any(abs(said * held / all_of_it - 1) <= _APART for held in (1, ranks))
+    of = "full fine-tuning" if is_full else "adapters (lora or qlora) or frozen layers"
+    raise contradiction(
+        reading,
+        f"{said:,} trainable parameters: {of}",
+        f"{method} with {trained:,}",
+        hint="--method full, or lora or qlora with its --lora-rank and --lora-targets, as the run was",
+    )
+
+
+def _job(request: Mapping[str, Any]) -> Job | None:
+    try:
+        return resolve(parse_request(request), allow_paths=True, of_a_run=True).job
+    except PlannerError:
+        return None

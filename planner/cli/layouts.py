@@ -26,8 +26,8 @@ def read_layout(text: str | None, gpu: str = "") -> dict[str, Any] | None:
     """
     if text is None:
         return None
-    is_file = _is_there(text) or text.endswith(".json")
-    return _of_file(text) if is_file else _of_flags(text, gpu)
+    is_named = text.endswith(".json") and len(text.split()) == 1
+    return _of_file(text, gpu) if _is_there(text) or is_named else _of_flags(text, gpu)
 
 
 def layouts_of(texts: Sequence[str], readings: Sequence[Any]) -> list[dict[str, Any] | None]:
@@ -59,7 +59,7 @@ def _is_there(text: str) -> bool:
         return False
 
 
-def _of_file(file: str) -> dict[str, Any]:
+def _of_file(file: str, gpu: str) -> dict[str, Any]:
     from planner.calibrate.logs.plans import request_of_plan
     from planner.gate.documents import read_json
 
@@ -69,6 +69,8 @@ def _of_file(file: str) -> dict[str, Any]:
         return request_of_plan(value)
     if "model" in value:
         return {name: part for name, part in value.items() if name != "id"}
+    if "model_type" in value:
+        return _of_flags(shlex.quote(file), gpu)
     raise InvalidInputError(
         f"{file} is no plan and no request",
         hint='a plan has "chosen", a request "model"',
@@ -76,11 +78,23 @@ def _of_file(file: str) -> dict[str, Any]:
     )
 
 
+def _check_words(words: Sequence[str]) -> None:
+    """Refuse a question for help, which would be answered with that of another command."""
+    if "--help" in words:
+        raise InvalidInputError(
+            "--layout takes a plan.json, a request or flags of a layout",
+            hint="such as --layout 'gpt2 --gpus 8 --gpu h100 --seq-len 1024'; planner estimate --help lists them",
+            field="--layout",
+        )
+
+
 def _of_flags(text: str, gpu: str) -> dict[str, Any]:
     from planner.cli.plans import estimate
 
     try:
-        context = estimate.make_context("--layout", shlex.split(text))
+        words = shlex.split(text)
+        _check_words(words)
+        context = estimate.make_context("--layout", words)
     except ValueError as error:
         raise InvalidInputError(f"cannot read {text[:60]!r}: {error}", field="--layout") from None
     except click.ClickException as error:
@@ -89,8 +103,6 @@ def _of_flags(text: str, gpu: str) -> dict[str, Any]:
             hint="a plan.json that is there, or flags of `planner estimate`: 'gpt2 --gpus 8 --gpu h100'",
             field="--layout",
         ) from None
-    except click.exceptions.Exit:
-        raise InvalidInputError("--layout takes flags of a layout", field="--layout") from None
     flags = dict(context.params)
     if flags["model"] is None or not any(flags[name] for name in _HARDWARE):
         if not gpu or flags["model"] is None:

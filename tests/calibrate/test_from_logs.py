@@ -98,6 +98,29 @@ def test_a_layout_that_says_too_little_is_refused(text: str, said: str) -> None:
         read_layout(text)
 
 
+def test_flags_that_end_in_a_file_are_flags(tmp_path: Path) -> None:
+    os.chdir(tmp_path)
+    config = {"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 2, "vocab_size": 256}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "my config.json").write_text(json.dumps(config))
+    for name in ("config.json", "'my config.json'"):
+        layout = read_layout(f"--gpus 2 --gpu l40s {name}")
+        assert layout is not None
+        assert layout["model"] == name.strip("'")
+    for alone in ("config.json", "my config.json"):
+        layout = read_layout(alone, gpu="NVIDIA L40S")
+        assert layout is not None
+        assert (layout["model"], layout["cluster"]["gpu"]) == (alone, "NVIDIA L40S")
+
+
+def test_a_layout_answers_no_question_for_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for text in ("--help", "gpt2 --gpus 2 --help"):
+        with pytest.raises(InvalidInputError, match=r"--layout takes a plan\.json") as refused:
+            read_layout(text)
+        assert "planner estimate --help" in refused.value.hint
+    assert capsys.readouterr().out == ""
+
+
 @pytest.mark.parametrize("value", [{}, {"chosen": {}}, {"chosen": {"strategy": 3}, "job": []}])
 def test_a_file_that_is_no_layout_is_refused(value: dict[str, Any], tmp_path: Path) -> None:
     file = tmp_path / "layout.json"

@@ -7,6 +7,7 @@ import pytest
 
 from planner.calibrate.logs.layout import measured_run
 from planner.calibrate.logs.reading import Reading, read_log_bytes
+from planner.cli.layouts import read_layout
 from planner.core.errors import InvalidInputError
 from planner.request.schema import parse_request, resolve
 from planner.request.strategy import requested_layout
@@ -69,7 +70,7 @@ def test_megatron_says_how_many_layers_recompute() -> None:
 
 @pytest.mark.parametrize("table", [BLOCK, UNIFORM])
 def test_other_layers_than_megatron_recomputed_are_refused(table: dict[str, str]) -> None:
-    with pytest.raises(InvalidInputError, match="recompute_layers.*, and the layout 8"):
+    with pytest.raises(InvalidInputError, match=r"recompute_layers.*, and the layout 8"):
         request_of(megatron(**table), with_(LLAMA, "strategy", recompute_layers=8))
 
 
@@ -217,3 +218,33 @@ def test_another_method_than_trainer_says_is_refused(
         InvalidInputError, match=f"says {parameters:,} trainable parameters: .*{said}"
     ):
         request_of(trained(parameters), with_(TRAINER, "recipe", **method))
+
+
+NANOGPT = "gpt2 --gpus 1 --gpu a100 --seq-len 1024 --micro-batch-size 4"
+"""The log's steps are of 8,192 tokens."""
+
+
+@pytest.mark.parametrize("batch", ["", "--global-batch-size 8192tokens", "--global-batch-size 8"])
+def test_a_batch_may_be_said_in_tokens_by_log_or_layout(batch: str) -> None:
+    layout = read_layout(f"{NANOGPT} {batch}")
+    assert layout is not None
+    request = request_of(log_samples.nanogpt(), layout)
+    assert request["recipe"]["global_batch_size"] == 8
+    assert "global_batch_tokens" not in request["recipe"]
+
+
+@pytest.mark.parametrize("batch", ["--global-batch-size 0.5M", "--accumulation-steps 1"])
+def test_another_batch_than_a_log_says_in_tokens_is_refused(batch: str) -> None:
+    layout = read_layout(f"{NANOGPT} {batch}")
+    assert layout is not None
+    with pytest.raises(InvalidInputError, match="says 8,192 tokens a step, and the layout"):
+        request_of(log_samples.nanogpt(), layout)
+
+
+def test_a_layout_in_tokens_is_compared_with_a_log_in_sequences() -> None:
+    """128 sequences of 2,048 tokens are 262,144."""
+    said = request_of(log_samples.megatron(), with_(LLAMA, "recipe", global_batch_tokens=250_000))
+    assert said["recipe"]["global_batch_size"] == 128
+    assert "global_batch_tokens" not in said["recipe"]
+    with pytest.raises(InvalidInputError, match="batch_size 128, and the layout 500,000 tokens"):
+        request_of(log_samples.megatron(), with_(LLAMA, "recipe", global_batch_tokens=500_000))

@@ -20,10 +20,12 @@ from planner.calibrate.logs.text import shown
 from planner.core.errors import InvalidInputError
 from planner.core.units import format_ranks
 from planner.machine.document import MeasuredRun
-from planner.request.schema import parse_request
+from planner.request.schema import parse_request, resolve
 
 ONE_NODE = 8
 """Ranks that are taken as one node's, where nothing says how many nodes there were."""
+_ROUNDED_TOKENS = 0.05
+"""By which a global batch in tokens may be off: people call 524,288 tokens 0.5M."""
 _ASKED = (
     ("model", "", "MODEL"),
     ("cluster", "gpu", "--gpu NAME"),
@@ -49,7 +51,9 @@ def measured_run(
     """
     request: dict[str, Any] = copy.deepcopy(dict(layout or {}))
     notes = _merge(request, reading)
+    _take_tokens(request, reading)
     _check(request, reading)
+    _settle_tokens(request, reading)
     parse_request(request)
     _check_data_ranks(request, reading)
     _check_batch(request, reading)
@@ -161,6 +165,38 @@ def _suppose(request: dict[str, Any], log: StepLog) -> None:
             fields[name] = value
 
 
+def _take_tokens(request: dict[str, Any], reading: Reading) -> None:
+    """Take the global batch of a log that says the tokens of a step, where nothing else says it."""
+    recipe, strategy = request.setdefault("recipe", {}), request.get("strategy") or {}
+    tokens, length = (
+        reading.log.tokens_per_step if reading.log else None,
+        recipe.get("sequence_length"),
+    )
+    is_open = not any(recipe.get(name) for name in ("global_batch_size", "global_batch_tokens"))
+    is_implied = strategy.get("micro_batch_size") and strategy.get("gradient_accumulation_steps")
+    if is_open and not is_implied and tokens and length and tokens % length == 0:
+        recipe["global_batch_size"] = tokens // length
+
+
+def _settle_tokens(request: dict[str, Any], reading: Reading) -> None:
+    """Put sequences in place of a global batch in tokens: the log's, else as the estimate takes them.
+
+    Raises:
+        InvalidInputError: the log says another batch, beyond the rounding of 0.5M.
+    """
+    recipe = request["recipe"]
+    tokens, said = recipe.get("global_batch_tokens"), recipe.get("global_batch_size")
+    if not tokens:
+        return
+    if not said:
+        said = resolve(parse_request(request), allow_paths=True, of_a_run=True).job.recipe
+        said = said.global_batch_size
+    elif abs(tokens / (said * recipe["sequence_length"]) - 1) > _ROUNDED_TOKENS:
+        raise contradiction(reading, f"global_batch_size {said}", f"{tokens:,} tokens")
+    del recipe["global_batch_tokens"]
+    recipe["global_batch_size"] = said
+
+
 def _check_data_ranks(request: Mapping[str, Any], reading: Reading) -> None:
     """Refuse a layout of other ranks than the log's, which may be those of data parallelism alone."""
     said = reading.log.data_ranks if reading.log else None
@@ -242,15 +278,16 @@ def _implied_batch(request: Mapping[str, Any], reading: Reading) -> int | None:
     if said:
         return said
     strategy = request.get("strategy") or {}
-    tokens = reading.log.tokens_per_step if reading.log else None
     length = (request.get("recipe") or {}).get("sequence_length")
-    if tokens and length and tokens % length == 0:
-        return int(tokens // length)
+    wanted = (request.get("recipe") or {}).get("global_batch_tokens")
+    if wanted and length:
+        return max(1, round(wanted / length))
     micro_batch = strategy.get("micro_batch_size")
     steps = strategy.get("gradient_accumulation_steps")
-    if not micro_batch or not steps:
-        return None
-    return int(micro_batch * steps * max(1, _ranks(request) // _inner(strategy)))
+    if micro_batch and steps:
+        return int(micro_batch * steps * max(1, _ranks(request) // _inner(strategy)))
+    tokens = reading.log.tokens_per_step if reading.log else None
+    return int(tokens // length) if tokens and length and tokens % length == 0 else None
 
 
 def _batch(request: Mapping[str, Any], reading: Reading) -> int:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from planner.calibrate.logs.per_step import PerStep
-from planner.calibrate.logs.steps import LineFormat, StepLog, number, numbered
+from planner.calibrate.logs.steps import LineFormat, StepLog, count, number, numbered
 
 _LINES = LineFormat(
     name="nanoGPT",
@@ -34,6 +34,7 @@ class NanoGPT:
         for line in lines:
             if (tokens := _TOKENS.search(line)) and (amount := number(tokens[1])):
                 log.per_step = (PerStep(amount=amount, of="tokens"),)
+                log.tokens_per_step = count(tokens[1])
                 log.understood.add(line)
         return log
 

@@ -106,7 +106,7 @@ def _take_applied(line: str, log: StepLog) -> None:
     if _IN_8_BIT.search(line):
         log.say("recipe.precision", "fp8", line)
     if _COMPILED in line:
-        log.say("recipe.compile", True, line)
+        log.say("recipe.compile", value=True, line=line)
 
 
 def _take_listed(mesh: re.Match[str], line: str, log: StepLog) -> None:

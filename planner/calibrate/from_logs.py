@@ -1,9 +1,11 @@
 """Logs of one machine -> what machine.json takes of them: runs, curves of collectives, versions."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import date
 from importlib.metadata import version
+from statistics import median
 from typing import Any
 
 from planner.calibrate.logs.gpus import Likeness, gpu_name, likeness
@@ -11,10 +13,14 @@ from planner.calibrate.logs.layout import measured_run
 from planner.calibrate.logs.reading import Reading
 from planner.calibrate.logs.text import shown
 from planner.calibrate.runs import machine_of_runs, unrepeated
+from planner.catalog import records
 from planner.core.errors import InvalidInputError
 from planner.core.frozen import frozen
-from planner.core.units import format_bytes, format_percent, format_seconds
+from planner.core.units import format_bytes, format_percent, format_ranks, format_seconds
 from planner.machine.document import CollectiveCurve, Hardware, Machine, MeasuredRun
+
+_FAR = 1.25
+"""Times that two tables of one exchange may be apart, from which that is said."""
 
 
 @frozen
@@ -53,7 +59,7 @@ def figures_of_logs(
         if reading.nccl:
             software["nccl"] = reading.nccl
         lines += _told(reading)
-        curves |= {_of_which(each): each for each in reading.collectives}
+        lines += _take_curves(reading, curves)
         if reading.steady is not None:
             run, notes = measured_run(reading, layout)
             check_gpu(reading, run)
@@ -73,6 +79,41 @@ def figures_of_logs(
         gpu=next(iter(gpus), ""),
         lines=tuple(lines),
     )
+
+
+def _take_curves(
+    reading: Reading, curves: dict[tuple[str, int, int], CollectiveCurve]
+) -> list[str]:
+    """Add a log's curves, the later of two in place of the earlier; return where these are far apart."""
+    said = []
+    for each in reading.collectives:
+        before = curves.get(_of_which(each))
+        times = 1.0 if before is None else _times(each, before)
+        if not 1 / _FAR <= times <= _FAR:
+            took = (
+                f"took {times:.1f} times as long"
+                if times > 1
+                else f"was {1 / times:.1f} times as fast"
+            )
+            said.append(
+                f"  {each.operation} among {format_ranks(each.ranks)} {took} as in a table before it:"
+                " the later one counts"
+            )
+        curves[_of_which(each)] = each
+    return said
+
+
+def _times(curve: CollectiveCurve, before: CollectiveCurve) -> float:
+    """Return how many times as long as before an exchange takes: of small messages or of large, what is farther apart."""
+    seconds = {point.bytes: point.seconds for point in before.points}
+    ratios = [
+        point.seconds / seconds[point.bytes]
+        for point in sorted(curve.points, key=lambda point: point.bytes)
+        if point.bytes in seconds
+    ]
+    third = max(1, len(ratios) // 3)
+    ends = [median(each) for each in (ratios[:third], ratios[-third:]) if each]
+    return max(ends, key=lambda times: abs(math.log(times)), default=1.0)
 
 
 def machine_of_logs(figures: LogFigures, known: Machine | None = None) -> Machine:
@@ -131,6 +172,12 @@ def _hardware_alone(figures: LogFigures) -> Machine:
         raise InvalidInputError(
             "the logs do not say of which GPU they are",
             hint="keep nccl-tests' lines of '# Rank', or add to a machine with --machine FILE",
+            field="--from",
+        )
+    if not figures.runs and gpu_name(figures.gpu) not in records.gpu_names():
+        raise InvalidInputError(
+            f"the logs are of {shown(figures.gpu)}, which the catalogue does not know",
+            hint="`planner gpus` lists those it knows; add to a machine of that GPU with --machine FILE",
             field="--from",
         )
     nodes = max((each.nodes for each in figures.collectives), default=1)

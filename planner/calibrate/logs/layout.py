@@ -287,7 +287,7 @@ def _implied_batch(request: Mapping[str, Any], reading: Reading) -> int | None:
     if micro_batch and steps:
         return int(micro_batch * steps * max(1, _ranks(request) // _inner(strategy)))
     tokens = reading.log.tokens_per_step if reading.log else None
-    return int(tokens // length) if tokens and length and tokens % length == 0 else None
+    return tokens // int(length) if tokens and length and tokens % length == 0 else None
 
 
 def _batch(request: Mapping[str, Any], reading: Reading) -> int:

@@ -170,6 +170,24 @@ def test_a_pipeline_of_torchtitan_is_asked_for_its_micro_batch() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "precision", "same", "other"),
+    [
+        ("bfloat16", "bf16-mixed", "bf16", "fp16-mixed"),
+        ("fp16", "fp16-mixed", "fp16-mixed", "bf16-mixed"),
+    ],
+)
+def test_deepspeed_says_its_precision(name: str, precision: str, same: str, other: str) -> None:
+    text = log_samples.deepspeed()
+    for each in ("bfloat16", "fp16"):
+        text = f"[config.py:1003:print]   {each}_enabled ............. {each == name}\n{text}"
+    layout = with_(TRAINER, "cluster", gpus_per_node=2)
+    assert request_of(text, layout)["recipe"]["precision"] == precision
+    assert request_of(text, with_(layout, "recipe", precision=same))["recipe"]["precision"] == same
+    with pytest.raises(InvalidInputError, match=f"says precision {precision}, and the layout"):
+        request_of(text, with_(layout, "recipe", precision=other))
+
+
+@pytest.mark.parametrize(
     ("text", "said"),
     [
         (log_samples.megatron(), "megatron"),

@@ -1,8 +1,9 @@
 """DeepSpeed: samples per second of single steps, every `steps_per_print`, and its configuration."""
 
 import re
+from collections.abc import Sequence
 
-from planner.calibrate.logs.steps import Facts, LineFormat, count, numbered
+from planner.calibrate.logs.steps import Facts, LineFormat, StepLog, count, numbered
 
 _STAGES = ("disabled", "optimizer_states", "gradients", "weights")
 """As newer Pythons print them; older ones print their numbers."""
@@ -25,7 +26,7 @@ _CONFIG = Facts(
     },
 )
 
-DEEPSPEED = LineFormat(
+_LINES = LineFormat(
     name="DeepSpeed",
     mark="CurrSamplesPerSec=",
     step=re.compile(r"global_step=(\d{1,12})\b"),
@@ -35,4 +36,31 @@ DEEPSPEED = LineFormat(
     facts=(_CONFIG,),
     peak=numbered("MaxMemAllocated=", "GB"),
 )
-"""Its GB are 2^30 bytes. Source: deepspeedai/DeepSpeed, deepspeed/utils/timer.py `ThroughputTimer`, runtime/config.py."""
+_PRECISION = re.compile(r"\b(?P<name>bfloat16|fp16)_enabled \.* (?P<value>True|False)$")
+_PRECISIONS = {"bfloat16": "bf16-mixed", "fp16": "fp16-mixed"}
+
+
+class DeepSpeed:
+    """Reads what the engine prints; its GB are 2^30 bytes.
+
+    Source: deepspeedai/DeepSpeed, deepspeed/utils/timer.py `ThroughputTimer`, runtime/config.py.
+    """
+
+    name = _LINES.name
+
+    def recognises(self, lines: Sequence[str]) -> bool:
+        """Return whether some line has the speed of a step."""
+        return _LINES.recognises(lines)
+
+    def read(self, lines: Sequence[str]) -> StepLog:
+        """Return what the lines say."""
+        log = _LINES.read(lines)
+        for line in lines:
+            if said := _PRECISION.search(line):
+                log.understood.add(line)
+                if said["value"] == "True":
+                    log.said["recipe.precision"] = _PRECISIONS[said["name"]]
+        return log
+
+
+DEEPSPEED = DeepSpeed()

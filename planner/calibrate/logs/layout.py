@@ -9,7 +9,7 @@ from planner.calibrate.logs.contradictions import (
     check_method,
     check_stage,
     contradiction,
-    is_same_framework,
+    is_said,
 )
 from planner.calibrate.logs.gpus import Likeness, likeness
 from planner.calibrate.logs.model_sizes import other_model
@@ -130,7 +130,7 @@ def _merge(request: dict[str, Any], reading: Reading) -> tuple[str, ...]:
         fields = request.setdefault(section, {})
         if fields.get(name) is None:
             fields[name] = value
-        elif not _is_said(name, value, fields[name]):
+        elif not is_said(path, log.said, fields[name]):
             raise contradiction(reading, f"{name} {value}", f"{fields[name]}")
     for path in log.none_of:
         section, _, name = path.partition(".")
@@ -147,11 +147,6 @@ def _merge(request: dict[str, Any], reading: Reading) -> tuple[str, ...]:
             notes.append(f"the log is of {reading.gpu}, and the layout of {shown(str(given))}")
     _take_ranks(log.world_size, cluster, reading, notes)
     return tuple(notes)
-
-
-def _is_said(name: str, value: Any, given: Any) -> bool:
-    """Return whether a layout has of a field what the log says."""
-    return is_same_framework(value, given) if name == "framework" else bool(given == value)
 
 
 def _suppose(request: dict[str, Any], log: StepLog) -> None:
@@ -278,8 +273,8 @@ def _implied_batch(request: Mapping[str, Any], reading: Reading) -> int | None:
     if said:
         return said
     strategy = request.get("strategy") or {}
-    length = (request.get("recipe") or {}).get("sequence_length")
-    wanted = (request.get("recipe") or {}).get("global_batch_tokens")
+    length: int | None = (request.get("recipe") or {}).get("sequence_length")
+    wanted: int | None = (request.get("recipe") or {}).get("global_batch_tokens")
     if wanted and length:
         return max(1, round(wanted / length))
     micro_batch = strategy.get("micro_batch_size")
@@ -287,7 +282,7 @@ def _implied_batch(request: Mapping[str, Any], reading: Reading) -> int | None:
     if micro_batch and steps:
         return int(micro_batch * steps * max(1, _ranks(request) // _inner(strategy)))
     tokens = reading.log.tokens_per_step if reading.log else None
-    return tokens // int(length) if tokens and length and tokens % length == 0 else None
+    return tokens // length if tokens and length and tokens % length == 0 else None
 
 
 def _batch(request: Mapping[str, Any], reading: Reading) -> int:

@@ -38,6 +38,8 @@ _FIELDS = {
     "Number of trainable parameters": "model.trained",
 }
 _START = "***** Running training *****"
+_LATEST = 10
+"""Starts of runs, from the last, that are looked at: those of a run that begins again and again need not be."""
 _OF_STEPS = (
     "its train_samples_per_second counts optimizer steps, not samples, as Trainer did before 4.7:"
     " times the global batch it is samples"
@@ -89,7 +91,7 @@ def of_last_run(lines: Sequence[str], log: StepLog) -> Sequence[str]:
     ends = [place for place, line in enumerate(lines) if _END.search(line)]
     first = 0
     if len(starts) > 1:
-        first = next((place for place in reversed(starts) if _has_steps(lines[place:])), 0)
+        first = next((place for place in starts[:-_LATEST:-1] if _has_steps(lines[place:])), 0)
     elif len(ends) > 1:
         first = ends[-2] + 1
     if _has_steps(lines[:first]):

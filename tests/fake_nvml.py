@@ -221,9 +221,9 @@ def codes(machine: Machine) -> list[str]:
 
 def notes(machine: Machine) -> list[TopologyFinding]:
     """Return what the probe itself found: the topology's own findings come after."""
-    found = [finding for finding in machine.findings if finding.code.startswith("PRB")]
-    assert machine.findings == (*found, *machine.topology.findings)
-    return found
+    own = len(machine.findings) - len(machine.topology.findings)
+    assert machine.findings[own:] == machine.topology.findings
+    return list(machine.findings[:own])
 
 
 def pairs(count: int) -> list[tuple[int, int]]:

@@ -70,6 +70,8 @@ class Topology:
     pcie_generation: Mapping[int, int] = field(default_factory=dict)
     """The highest that slot and GPU reach together; an idle link reports less."""
     pcie_lanes: Mapping[int, int] = field(default_factory=dict)
+    mig_instances: Mapping[int, int] = field(default_factory=dict)
+    """Parts that MIG splits a GPU into, of those in MIG mode; 0 where that was not said."""
     fabric_cluster: str = ""
     """The NVLink cluster that the GPUs belong to, beyond the node, as NVML names it; "" unknown."""
     findings: tuple[TopologyFinding, ...] = ()

@@ -116,7 +116,9 @@ def test_instances_are_listed_and_joined_by_nothing(look: Look) -> None:
     memory = [[part.memory_bytes for part in gpu.mig] for gpu in machine.gpus]
     assert memory == [[20 * GIB, 40 * GIB], [80 * GIB], []]
     assert machine.topology.nvlink == {}
-    assert [finding.code for finding in notes(machine)] == ["PRB004", "PRB004"]
+    assert codes(machine)[:2] == ["PRB004", "PRB004"]
+    assert "GPU0 is split by MIG into 2 instances: " in machine.findings[0].message
+    assert "GPU1 is split by MIG into 1 instance: " in machine.findings[1].message
     assert "20.0 GiB + 40.0 GiB" in describe(machine, columns_text)
 
 
@@ -293,8 +295,10 @@ def test_the_real_bindings_answer_on_any_machine() -> None:
     assert (machine is None) == bool(why_none())
 
 
-def _sources() -> str:
-    paths = Path(planner.hardware.probe.__file__).parent.glob("*.py")
+def _sources(*folders: str) -> str:
+    """Return the probe's modules, and those of other folders beside it."""
+    rooms = Path(planner.hardware.probe.__file__).parent.parent
+    paths = [path for folder in ("probe", *folders) for path in (rooms / folder).glob("*.py")]
     return "\n".join(p.read_text(encoding="utf-8") for p in paths if p.name != "findings.py")
 
 
@@ -305,7 +309,7 @@ def test_every_call_is_in_the_real_bindings() -> None:
 
 
 def test_every_finding_is_explained() -> None:
-    assert set(re.findall(r"PRB[0-9]{3}", _sources())) == set(FINDINGS)
+    assert set(re.findall(r"PRB[0-9]{3}", _sources("topology"))) == set(FINDINGS)
     parts = r".+\.\n\nWhy: .+\n\nInstead: .+\n\nSource: .+\n"
     assert all(re.fullmatch(parts, text, re.DOTALL) for text in FINDINGS.values())
 

@@ -43,6 +43,7 @@ def _topologies(draw: st.DrawFn) -> Topology:
         memory_bytes=draw(st.dictionaries(gpus, st.integers(0, 10**15))),
         pcie_generation=draw(st.dictionaries(gpus, count)),
         pcie_lanes=draw(st.dictionaries(gpus, count)),
+        mig_instances=draw(st.dictionaries(gpus, count)),
         findings=tuple(draw(st.lists(finding, max_size=3))),
     )
 

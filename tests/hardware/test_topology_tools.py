@@ -5,7 +5,7 @@ import pytest
 
 from planner.core.errors import InvalidInputError
 from planner.core.units import MIB
-from planner.hardware.topology import Topology, parse_topology
+from planner.hardware.topology import Topology, dump, parse_topology
 
 OTHER = Path(__file__).parents[1] / "topologies" / "other"
 MATRIX = "$ nvidia-smi topo -m\n GPU0 GPU1\nGPU0 X {0}\nGPU1 {0} X\n"
@@ -90,6 +90,35 @@ def test_a_list_of_gpus_gives_their_names() -> None:
     only_second = "GPU 1: NVIDIA A10 (UUID: GPU-2)\n"
     assert parse_topology(MATRIX.format("SYS") + only_second).gpu_names == ()
     assert "line 1: GPU 72" in _refused("GPU 72: Tesla T4 (UUID: GPU-1)\n")
+
+
+INSTANCES = """\
+GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-0b1f5a33)
+  MIG 1g.10gb     Device  0: (UUID: MIG-a1)
+  MIG 1g.10gb+me  Device  1: (UUID: MIG-a2)
+GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-77aa)
+  MIG 3g.40gb     Device  0: (UUID: MIG-b1)
+GPU 2: NVIDIA H100 80GB HBM3 (UUID: GPU-77ab)
+"""
+
+
+def test_gpus_that_are_split_by_mig_are_said() -> None:
+    topology = parse_topology(INSTANCES)
+    assert topology.mig_instances == {0: 2, 1: 1}
+    assert _codes(topology) == ["PRB004", "PRB004", "TOP002"]
+    first = topology.findings[0].message
+    assert first.startswith("GPU0 is split by MIG into 2 instances: a process gets one of them")
+    assert first.endswith("plans are for the whole GPU, with MIG off")
+    assert parse_topology(dump(topology)) == topology
+
+
+def test_a_query_of_the_mode_says_that_a_gpu_is_split() -> None:
+    query = "index, name, mig.mode.current\n0, NVIDIA A30, Enabled\n1, NVIDIA A30, Disabled\n"
+    (finding, _) = parse_topology(query).findings
+    assert finding.code == "PRB004"
+    assert "GPU0 is split by MIG: " in finding.message
+    both = "GPU 0: NVIDIA A30 (UUID: GPU-1)\n  MIG 1g.6gb Device  0: (UUID: MIG-1)\n" + query
+    assert "into 1 instance: " in parse_topology(both).findings[0].message
 
 
 def test_links_that_are_up_are_compared_with_the_matrix() -> None:

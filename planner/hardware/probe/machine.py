@@ -104,6 +104,9 @@ def keep(machine: Machine, positions: Sequence[int]) -> Machine:
             replace(nic, pcie={new[old]: name for old, name in nic.pcie.items() if old in new})
             for nic in full_topology.nics
         ),
+        mig_instances={
+            new[old]: count for old, count in full_topology.mig_instances.items() if old in new
+        },
         active_nvlinks={},  # some lead to GPUs that are no longer there
     )
     gpus = [machine.gpus[position] for position in positions]

@@ -59,10 +59,17 @@ def _read(session: Session) -> Machine | str:
     if not devices:
         return "; ".join(finding.message for finding in left_out)
     topology, assumed = connect(session, devices)
-    topology = replace(topology, fabric_cluster=fabric_cluster(session, devices))
+    topology = replace(
+        topology,
+        fabric_cluster=fabric_cluster(session, devices),
+        mig_instances={
+            position: len(device.gpu.mig)
+            for position, device in enumerate(devices)
+            if _is_split(session, device.handle)
+        },
+    )
     notes = (
         *left_out,
-        *_mig_findings(session, devices),
         *fabric_findings(session, devices),
         *assumed,
         *_permission_findings(session.failures),
@@ -145,19 +152,6 @@ def _mig_memory_bytes(session: Session, instance: Any) -> int | None:
         return int(attributes.memorySizeMB) * MIB
     memory = session.ask("nvmlDeviceGetMemoryInfo", instance)
     return None if memory is None else int(memory.total)
-
-
-def _mig_findings(session: Session, devices: Sequence[OpenGpu]) -> list[TopologyFinding]:
-    return [
-        TopologyFinding(
-            code="PRB004",
-            message=f"GPU {device.gpu.index} is split by MIG into {len(device.gpu.mig)} instances:"
-            " a process gets one of them with its share of the memory, and neither NVLink nor"
-            " peer-to-peer copies between them",
-        )
-        for device in devices
-        if _is_split(session, device.handle)
-    ]
 
 
 def _permission_findings(failures: Sequence[Failure]) -> list[TopologyFinding]:

@@ -13,6 +13,7 @@ _PROVES_NOTHING = 2
 
 def diagnose(topology: Topology) -> Iterator[TopologyFinding]:
     """Yield the findings that follow from the connections themselves."""
+    yield from _split_by_mig(topology)
     num_pairs = topology.num_gpus * (topology.num_gpus - 1) // 2
     if missing := topology.missing_pairs:
         yield TopologyFinding(
@@ -29,6 +30,18 @@ def diagnose(topology: Topology) -> Iterator[TopologyFinding]:
         yield TopologyFinding(
             code="TOP012",
             message=f"SYS to every GPU is what {_adapters(len(topology.nics))}",
+        )
+
+
+def _split_by_mig(topology: Topology) -> Iterator[TopologyFinding]:
+    """Yield that processes get parts of a GPU, and that plans are for whole ones."""
+    for gpu, instances in sorted(topology.mig_instances.items()):
+        into = f" into {instances} instance{'s' if instances > 1 else ''}" if instances else ""
+        yield TopologyFinding(
+            code="PRB004",
+            message=f"GPU{gpu} is split by MIG{into}: a process gets one of them with its share"
+            " of the memory, and neither NVLink nor peer-to-peer copies between them; plans are"
+            " for the whole GPU, with MIG off",
         )
 
 

@@ -30,6 +30,8 @@ _Value = TypeVar("_Value")
 
 _PAIR = re.compile(r"(0|[1-9][0-9]{0,2})-([1-9][0-9]{0,2})", re.ASCII)
 _GPU = re.compile(r"0|[1-9][0-9]{0,2}", re.ASCII)
+_CODES = {*FINDINGS, "PRB004"}
+"""Findings about a topology, and that GPUs of it are split by MIG, which the probe finds too."""
 _MOST_NICS = 256
 _MOST_FINDINGS = 100
 _LONGEST_NAME = 80
@@ -40,6 +42,7 @@ _BY_GPU = {
     "memory_bytes": 10**15,
     "pcie_generation": 8,
     "pcie_lanes": 32,
+    "mig_instances": 99,
 }
 """Whole numbers by GPU, and the largest that is believed."""
 _FASTEST_LINK = 1e12
@@ -66,7 +69,11 @@ def dump(topology: Topology) -> str:
         "nics": [{"name": nic.name, "pcie": _keyed(nic.pcie)} for nic in topology.nics],
         "peer_to_peer": {f"{a}-{b}": can for (a, b), can in sorted(topology.peer_to_peer.items())},
         "nvlink_bytes_per_second": _keyed(topology.nvlink_bytes_per_second),
-        **{name: _keyed(getattr(topology, name)) for name in _BY_GPU},
+        **{
+            name: _keyed(by_gpu)
+            for name in _BY_GPU
+            if (by_gpu := getattr(topology, name)) or name != "mig_instances"
+        },
         **({"fabric_cluster": topology.fabric_cluster} if topology.fabric_cluster else {}),
     }
     lines = (f"  {json.dumps(name)}: {json.dumps(value)}" for name, value in content.items())
@@ -107,6 +114,7 @@ def read_file(text: str) -> Topology:
         memory_bytes=_by_gpu(content, "memory_bytes", num_gpus, _number),
         pcie_generation=_by_gpu(content, "pcie_generation", num_gpus, _number),
         pcie_lanes=_by_gpu(content, "pcie_lanes", num_gpus, _number),
+        mig_instances=_by_gpu(content, "mig_instances", num_gpus, _number),
         fabric_cluster=_text("fabric_cluster", content["fabric_cluster"])
         if "fabric_cluster" in content
         else "",
@@ -249,6 +257,6 @@ def _finding(entry: Any) -> TopologyFinding:
     if not isinstance(entry, dict) or entry.keys() != {"code", "message"}:
         _refuse("findings", 'expected objects of "code" and "message"')
     code = _text("findings", entry["code"])
-    if code not in FINDINGS:
+    if code not in _CODES:
         _refuse("findings", f"there is no {_shown(code)}")
     return TopologyFinding(code=code, message=_text("findings", entry["message"], _LONGEST_MESSAGE))

@@ -39,6 +39,9 @@ def read_gpu_table(lines: Iterable[Line]) -> Topology | None:
         },
         pcie_generation=_column(rows, "pcie.link.gen.max", _LARGEST_GENERATION),
         pcie_lanes=_column(rows, "pcie.link.width.max", _MOST_LANES),
+        mig_instances={
+            gpu: 0 for gpu, row in rows.items() if row.get("mig.mode.current") == "Enabled"
+        },
     )
 
 

@@ -123,6 +123,7 @@ _MERGED = (
     "memory_bytes",
     "pcie_generation",
     "pcie_lanes",
+    "mig_instances",
 )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 from planner.advice.rules import BRANCHES
 from planner.advice.rules.base import Situation
+from planner.advice.rules.multi_node import network
 from planner.advice.rules.single_node import link
 from planner.core.frozen import frozen
 from planner.core.units import format_bytes, format_gpus
@@ -75,6 +76,7 @@ def _of_usable(situation: Situation, needed_bytes: float) -> str:
 
 _REPLICA = ("A replica on one GPU?", _replica)
 _LINKS = ("Fast links?", link)
+_NETWORK = ("Fast links?", network)
 _QUESTIONS: Mapping[str, tuple[str, Callable[[Situation], str]]] = {
     "ONE001": ("A single GPU?", _gpus),
     "ONE002": _REPLICA,
@@ -82,8 +84,8 @@ _QUESTIONS: Mapping[str, tuple[str, Callable[[Situation], str]]] = {
     "ONE006": ("A layer too large for one?", _layer),
     "ONE003": _LINKS,
     "ONE004": _LINKS,
-    "MUL002": _LINKS,
-    "MUL003": _LINKS,
+    "MUL002": _NETWORK,
+    "MUL003": _NETWORK,
 }
 """What each branch of the tree asks, and the number that it tests."""
 _OTHERWISE = ("ONE004", "MUL003")

@@ -56,3 +56,30 @@ def test_a_node_shows_the_number_that_its_rule_tests() -> None:
     assert replica.tested.partition(" of ")[0] in found.findings[0].message
     assert replica.tested.endswith(format_bytes(found.job.usable_bytes))
     assert links.tested in found.findings[0].message
+
+
+def test_the_network_is_what_a_path_over_nodes_tests() -> None:
+    found = plan("meta-llama/Llama-3.1-70B", gpu="a100-pcie-40gb", gpus_per_node=8, nodes=4)
+    assert found.job.cluster.slowest_link is not found.job.cluster.inter_node
+    assert found.job.cluster.inter_node is not None
+    assert found.path[-1].tested.startswith(f"{found.job.cluster.inter_node.name} (")
+    assert found.path[-1].tested in found.findings[0].message
+
+
+@pytest.mark.parametrize(
+    ("strategy", "says"),
+    [
+        ({}, "so with DDP only gradients cross infiniband-ndr ("),
+        ({"zero_stage": 3}, "so DDP would do; ZeRO-3 is asked for"),
+        ({"pipeline_parallel_size": 2}, "so DDP would do; pipeline parallelism is asked for"),
+    ],
+)
+def test_only_gradients_cross_a_network_where_nothing_else_is_asked_for(
+    strategy: dict[str, int], says: str
+) -> None:
+    cluster = {"gpu": "a40", "gpus_per_node": 4, "nodes": 2, "inter_node": "infiniband-ndr"}
+    body = {"model": "gpt2", "cluster": cluster, "recipe": {"global_batch_size": 64}}
+    body |= {"strategy": strategy} if strategy else {}
+    found = answers.suggest(parse_request(body), allow_paths=False)[1]
+    (message,) = (each.message for each in found.findings if each.code == "MUL001")
+    assert says in message

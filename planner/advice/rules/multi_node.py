@@ -1,7 +1,7 @@
 """The Hugging Face guide's decision process for several nodes, as rules."""
 
 from planner.advice.rules.base import Situation
-from planner.advice.rules.single_node import link, shortfall, uneven
+from planner.advice.rules.single_node import asked_instead, link, shortfall, uneven
 from planner.core.units import format_bytes, format_rate
 from planner.domain.job import Job
 
@@ -14,7 +14,7 @@ _TOKENS = 8192
 def model_fits_on_one_gpu_of_many_nodes(situation: Situation) -> str | None:
     """The model fits onto one GPU, and the job spans nodes: DDP.
 
-    Why: only gradients cross the network, once per step, and behind the backward pass.
+    Why: with DDP only gradients cross the network, once per step, and behind the backward pass.
 
     Instead: accumulation, hybrid sharding or local SGD where even those take too long.
 
@@ -24,11 +24,11 @@ def model_fits_on_one_gpu_of_many_nodes(situation: Situation) -> str | None:
         return None
     replica = situation.smallest_replica_bytes
     fits = f"a whole replica fits on one GPU ({format_bytes(replica)} at the least)"
-    if situation.is_for_memory:
-        return f"{fits}, so DDP would do; the least memory is asked for"
+    if asked := asked_instead(situation):
+        return f"{fits}, so DDP would do; {asked}"
     if situation.job.recipe.global_batch_size % situation.job.cluster.world_size:
         return f"{fits}, but {uneven(situation)}"
-    return f"{fits}, so only gradients cross {link(situation)}, once per step"
+    return f"{fits}, so with DDP only gradients cross {_links(situation)}, once per step"
 
 
 def nodes_are_joined_by_a_fast_network(situation: Situation) -> str | None:
@@ -45,7 +45,7 @@ def nodes_are_joined_by_a_fast_network(situation: Situation) -> str | None:
     if not _exceeds(situation) or not is_fast(situation):
         return None
     return (
-        f"{shortfall(situation)}; {_network(situation)} is fast: ZeRO, which changes nothing in the"
+        f"{shortfall(situation)}; {network(situation)} is fast: ZeRO, which changes nothing in the"
         " model, or pipeline, tensor and data parallelism, which exchange less"
     )
 
@@ -64,7 +64,7 @@ def nodes_are_joined_by_a_slow_network(situation: Situation) -> str | None:
     if not _exceeds(situation) or is_fast(situation):
         return None
     return (
-        f"{shortfall(situation)}; {_network(situation)} is slow: the tree prefers tensor parallelism inside"
+        f"{shortfall(situation)}; {network(situation)} is slow: the tree prefers tensor parallelism inside"
         " the node, a pipeline across, and at most ZeRO-1"
     )
 
@@ -89,13 +89,27 @@ def fast_enough(job: Job) -> float:
     return _KEPT_UP * job.peak_flops_per_second / _TOKENS
 
 
-def _network(situation: Situation) -> str:
+def network(situation: Situation) -> str:
     """Return what joins the nodes, with the speed that is judged: not a GPU's, which share it."""
-    network = situation.job.cluster.inter_node
-    if network is None:
-        raise AssertionError("several nodes have a network")
     asked = format_rate(fast_enough(situation.job))
-    return f"{network.name} ({format_rate(network.bytes_per_second)} per node; its GPUs ask for {asked})"
+    return _between_nodes(situation, f"; its GPUs ask for {asked}")
+
+
+def _between_nodes(situation: Situation, more: str = "") -> str:
+    """Return what joins the nodes, with its speed and what more is said of that."""
+    joins = situation.job.cluster.inter_node
+    if joins is None:
+        raise AssertionError("several nodes have a network")
+    return f"{joins.name} ({format_rate(joins.bytes_per_second)} per node{more})"
+
+
+def _links(situation: Situation) -> str:
+    """Return what joins the nodes, and what joins the GPUs inside them where that is the slower."""
+    cluster = situation.job.cluster
+    slower = (
+        "" if cluster.slowest_link is cluster.inter_node else f" and {link(situation)} inside them"
+    )
+    return f"{_between_nodes(situation)}{slower}"
 
 
 def _exceeds(situation: Situation) -> bool:

@@ -47,15 +47,8 @@ def model_fits_on_one_gpu(situation: Situation) -> str | None:
         f"a whole replica fits on one GPU ({format_bytes(replica)} at the least, of"
         f" {format_bytes(situation.job.usable_bytes)})"
     )
-    dimensions = [each.name for each in DIMENSIONS if each.field in situation.asked]
-    asked = [f"{' and '.join(dimensions)} parallelism"] if dimensions else []
-    if "zero_stage" in situation.asked:
-        asked.append(f"ZeRO-{situation.candidate.strategy.zero_stage}")
-    if situation.is_for_memory:
-        asked.append("the least memory")
-    if asked:
-        verb = "is" if len(asked) == 1 else "are"
-        return f"{fits}, so DDP would do; {' and '.join(asked)} {verb} asked for"
+    if asked := asked_instead(situation):
+        return f"{fits}, so DDP would do; {asked}"
     batch, gpus = situation.job.recipe.global_batch_size, cluster.world_size
     if batch < gpus:
         few = "1 sequence is" if batch == 1 else f"{batch} sequences are"
@@ -191,6 +184,18 @@ def one_process_is_slower(situation: Situation) -> str | None:
         f"torch.nn.DataParallel, one process for all GPUs, would take {format_seconds(seconds)} per"
         f" step, {format_fraction(longer)} longer: start one process per GPU"
     )
+
+
+def asked_instead(situation: Situation) -> str:
+    """Return what is asked for where DDP would do, "" where nothing is."""
+    dimensions = [each.name for each in DIMENSIONS if each.field in situation.asked]
+    asked = [f"{' and '.join(dimensions)} parallelism"] if dimensions else []
+    if "zero_stage" in situation.asked:
+        asked.append(f"ZeRO-{situation.candidate.strategy.zero_stage}")
+    if situation.is_for_memory:
+        asked.append("the least memory")
+    verb = "is" if len(asked) == 1 else "are"
+    return f"{' and '.join(asked)} {verb} asked for" if asked else ""
 
 
 def _exceeds(situation: Situation) -> bool:

@@ -70,6 +70,11 @@ def number(name: str, label: str, empty: str = "any", note: str = "", columns: i
     )
 
 
+def amount(name: str, label: str, empty: str, note: str, columns: int = 4) -> Control:
+    """Return a number that may be typed with its unit, as at a terminal: a keyboard with letters."""
+    return Control(name=name, label=label, placeholder=empty, note=note, columns=columns)
+
+
 def plain(names: Iterable[str]) -> dict[str, str]:
     """Return choices whose labels are their values."""
     return {name: name for name in names}

@@ -7,7 +7,7 @@ from planner.catalog import records
 from planner.request.assumed import ASSUMED_SEQUENCE_LENGTH
 from planner.request.cluster import ASSUMED_GPU, ClusterRequest
 from planner.request.sections import RecipeRequest
-from web.control import Control, Fieldset, number, plain, select
+from web.control import Control, Fieldset, amount, number, plain, select
 from web.more_controls import more_fieldsets
 
 EXAMPLES: Mapping[str, Mapping[str, str]] = {
@@ -104,26 +104,23 @@ def _training() -> tuple[Control, ...]:
     frameworks = [records.framework(name) for name in records.framework_names()]
     precisions = dict.fromkeys(name for framework in frameworks for name in framework.precisions)
     return (
-        number(
+        amount(
             "sequence_length",
             "Sequence length",
             f"the model's, up to {ASSUMED_SEQUENCE_LENGTH:,}",
-            "tokens",
-            columns=4,
+            "tokens, such as 4096 or 128k",
         ),
-        number(
+        amount(
             "global_batch_size",
             "Global batch size",
             "what such training takes",
-            "sequences per optimizer step, over all GPUs",
-            columns=4,
+            "sequences per optimizer step, over all GPUs, or 0.5M tokens",
         ),
-        number(
+        amount(
             "training_tokens",
             "Tokens of the run",
             "not said",
-            "for hours, GPU-hours and, with an instance, the price",
-            columns=4,
+            "such as 20B; for hours, GPU-hours and, with an instance, the price",
         ),
         select("framework", "Framework", usual, records.framework_names()),
         select("precision", "Precision", "the best the GPU has", precisions),

@@ -23,12 +23,12 @@ from planner.machine.reading import AGAIN
 from planner.parallel.adapters import ALL_LINEAR
 from planner.report.command import GOALS, goal_words, section_words
 from planner.report.flags import flag_words
-from planner.request.amounts import read_tokens
 from planner.request.cluster import ClusterRequest
 from planner.request.family import family_fields
 from planner.request.lora import LoraRequest
 from planner.request.schema import Request, parse_request
 from planner.request.sections import RecipeRequest, StrategyRequest
+from planner.request.typed import TYPED, read_each, unless_wrong
 from planner.request.wish import read_wish
 from web.packed import LONG, packed, unpacked
 
@@ -120,26 +120,41 @@ def read_question(query: Iterable[tuple[str, str]]) -> Question:
     unknown = [name for name in values if name not in _known()]
     if unknown:
         raise InvalidRequestError(unknown_parameters(unknown, _known()))
+    fields, wrong = read_each(partial(_read, name, text) for name, text in values.items())
+    payload = _nested(fields)
+    request = unless_wrong(lambda: parse_request(payload), wrong)
+    if request.recipe.precision is not None:
+        values["precision"] = request.recipe.precision
+    return Question(values=values, payload=payload, request=request, versus=versus, made_by=made_by)
+
+
+def _read(name: str, text: str) -> dict[str, Any]:
+    """Return the fields that a parameter sets, by their paths."""
+    if name == "model":
+        return {"model": text}
+    if name == "strategy":
+        family_fields(text)
+        return {"strategy.family": text}
+    path, info = _FIELDS[name]
+    if name in _READ:
+        return {path: _READ[name](text)}
+    value = _value(text, info)
+    if name not in TYPED or not isinstance(value, str):
+        return {path: value}
+    section = path.removesuffix(name)
+    return {f"{section}{last}": each for last, each in TYPED[name](_ungrouped(text)).items()}
+
+
+def _nested(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a request's body of fields by their paths."""
     payload: dict[str, Any] = {}
-    for name, text in values.items():
-        if name == "model":
-            payload["model"] = text
-        elif name == "strategy":
-            payload.setdefault("strategy", {})["family"] = _family(text)
-        else:
-            path, info = _FIELDS[name]
-            *parts, last = path.split(".")
-            section = payload
-            for part in parts:
-                section = section.setdefault(part, {})
-            section[last] = _READ.get(name, partial(_value, info=info))(text)
-    return Question(
-        values=values,
-        payload=payload,
-        request=parse_request(payload),
-        versus=versus,
-        made_by=made_by,
-    )
+    for path, value in fields.items():
+        *parts, last = path.split(".")
+        section = payload
+        for part in parts:
+            section = section.setdefault(part, {})
+        section[last] = value
+    return payload
 
 
 def _goes_unsaid(name: str, text: str) -> bool:
@@ -211,15 +226,6 @@ def unknown_parameters(names: Sequence[str], known: Collection[str]) -> tuple[Pr
     )
 
 
-def _family(text: str) -> str:
-    try:
-        family_fields(text)
-    except InvalidInputError as error:
-        problem = Problem(field=error.field, message=error.message, hint=error.hint)
-        raise InvalidRequestError((problem,)) from None
-    return text
-
-
 def _wish(text: str) -> object:
     """Return the fields of a strategy that a text asks about."""
     try:
@@ -227,16 +233,6 @@ def _wish(text: str) -> object:
     except InvalidInputError as error:
         problem = Problem(field="why", message=f"why: {error.message}", hint=error.hint)
         raise InvalidRequestError((problem,)) from None
-
-
-def _amount(text: str) -> object:
-    """Return the number that 300B or 300,000,000,000 stands for; what is none stays text."""
-    if _WHOLE_NUMBER.fullmatch(text):
-        return int(text)
-    try:
-        return read_tokens(_ungrouped(text))
-    except InvalidInputError:
-        return text
 
 
 def _ungrouped(text: str) -> str:
@@ -274,7 +270,6 @@ def _value(text: str, info: FieldInfo) -> object:
 
 
 _READ: Mapping[str, Callable[[str], object]] = {
-    "training_tokens": _amount,
     "why": _wish,
     "machine": _machine,
 }

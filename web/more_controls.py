@@ -12,7 +12,7 @@ from planner.parallel.adapters import ALL_LINEAR
 from planner.report.text import FAMILY_NAMES
 from planner.request.lora import LoraRequest
 from planner.request.sections import RecipeRequest
-from web.control import Control, Fieldset, number, plain, select, switch
+from web.control import Control, Fieldset, amount, number, plain, select, switch
 
 _CHOSEN = "the planner chooses"
 
@@ -40,11 +40,11 @@ def _goal() -> tuple[Control, ...]:
             "their number is open up to it",
             columns=4,
         ),
-        Control(
-            name="deadline_hours",
-            label="Deadline",
-            placeholder="none",
-            note="hours; needs the tokens of the run",
+        amount(
+            "deadline_hours",
+            "Deadline",
+            "none",
+            "hours, or such as 7d; needs the tokens of the run",
         ),
         number("training_samples", "Samples of the run", "not said", "over all epochs", columns=4),
         Control(

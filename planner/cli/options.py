@@ -11,6 +11,7 @@ from planner.cli import typed, wishes
 from planner.cli.numbers import FiniteRange
 from planner.cli.output import say
 from planner.domain.dimensions import DIMENSIONS
+from planner.request.typed import read_each, unless_wrong
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -303,8 +304,8 @@ def build_request(model: str, flags: dict[str, Any]) -> Any:
             *((f"--pin {text}", wishes.read(text, "--pin")) for text in flags.get("pin", ())),
         ]
     )
-    recipe, wrong = typed.read_each(typed.of_recipe(flags))
-    goal, wrong_goals = typed.read_each(typed.of_goal(flags))
+    recipe, wrong = read_each(typed.of_recipe(flags))
+    goal, wrong_goals = read_each(typed.of_goal(flags))
     recipe |= _given(flags, _RECIPE)
     lora = _lora(flags["lora_rank"], flags["lora_targets"])
     if lora:
@@ -314,7 +315,7 @@ def build_request(model: str, flags: dict[str, Any]) -> Any:
         payload["machine"] = machine
     if strategy:
         payload["strategy"] = strategy
-    return typed.unless_wrong(lambda: parse_request(payload), [*wrong, *wrong_goals])
+    return unless_wrong(lambda: parse_request(payload), [*wrong, *wrong_goals])
 
 
 def _given(flags: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:

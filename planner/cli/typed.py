@@ -1,31 +1,30 @@
-"""What is typed with units, or under another name than the request's; all that is wrong with it at once."""
+"""Flags that are typed with units, or under another name than the request's."""
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
 
 from planner.cli import wishes
 from planner.cli.output import say
-from planner.core.errors import InvalidInputError, InvalidRequestError, problems_of
-from planner.request.amounts import read_batch, read_hours, read_length, read_precision, read_tokens
+from planner.core.errors import InvalidInputError
+from planner.request.amounts import read_precision
+from planner.request.typed import TYPED, Read
 
-Read = Callable[[], dict[str, Any]]
-"""What gives some fields of a request, or refuses what was typed."""
-ResultT = TypeVar("ResultT")
+_FIELDS = {
+    "sequence_length": "sequence_length",
+    "global_batch_size": "global_batch_size",
+    "tokens": "training_tokens",
+}
+"""The field that a flag of a recipe is read into."""
 
 
 def of_recipe(flags: dict[str, Any]) -> Iterator[Read]:
     """Yield what reads the flags of a recipe: sizes, precision, the length of the run."""
-    length, batch, tokens = (
-        flags[name] for name in ("sequence_length", "global_batch_size", "tokens")
-    )
-    if length is not None:
-        yield lambda: {"sequence_length": read_length(length)}
-    if batch is not None:
-        yield lambda: dict(read_batch(batch))
+    for flag, field in _FIELDS.items():
+        if flags[flag] is not None:
+            yield partial(TYPED[field], flags[flag])
     if flags["precision"] is not None:
         yield lambda: _precision(flags["precision"])
-    if tokens is not None:
-        yield lambda: {"training_tokens": read_tokens(tokens)}
     yield lambda: _samples(flags["samples"], flags["epochs"])
 
 
@@ -34,38 +33,9 @@ def of_goal(flags: dict[str, Any]) -> Iterator[Read]:
     plain = {name: flags[name] for name in ("objective", "max_gpus") if flags.get(name) is not None}
     yield lambda: plain
     if flags.get("deadline"):
-        yield lambda: {"deadline_hours": read_hours(flags["deadline"])}
+        yield partial(TYPED["deadline_hours"], flags["deadline"])
     if flags.get("why"):
         yield lambda: {"why": wishes.read(flags["why"], "--why")}
-
-
-def read_each(reads: Iterable[Read]) -> tuple[dict[str, Any], list[InvalidInputError]]:
-    """Return the fields that can be read, and what is wrong with the others."""
-    found: dict[str, Any] = {}
-    wrong: list[InvalidInputError] = []
-    for read in reads:
-        try:
-            found |= read()
-        except InvalidInputError as error:
-            wrong.append(error)
-    return found, wrong
-
-
-def unless_wrong(make: Callable[[], ResultT], wrong: list[InvalidInputError]) -> ResultT:
-    """Return what is made of what could be read.
-
-    Raises:
-        InvalidInputError: something could not; with that and what is wrong with the rest.
-    """
-    try:
-        made = make()
-    except InvalidRequestError as error:
-        wrong = [*wrong, error]
-    if not wrong:
-        return made
-    if len(wrong) == 1:
-        raise wrong[0]
-    raise InvalidRequestError(tuple(each for error in wrong for each in problems_of(error)))
 
 
 def _precision(typed: str) -> dict[str, Any]:

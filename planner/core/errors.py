@@ -117,8 +117,15 @@ class TookTooLongError(PlannerError):
         self.best = best
 
 
-def did_you_mean(name: str, known: Iterable[str], most: int = 3) -> str:
-    """Return a hint that lists the nearest known names, or an empty string."""
+def did_you_mean(name: str, known: Iterable[str], most: int = 3, *, nearness: float = 0.5) -> str:
+    """Return a hint that lists the nearest known names, or an empty string.
+
+    Args:
+        name: that is unknown.
+        known: what there is.
+        most: that are listed.
+        nearness: share of the letters that a name must have in common, both taken together.
+    """
     by_lower = {candidate.lower(): candidate for candidate in known}
-    close = get_close_matches(name.lower()[:100], by_lower, n=most, cutoff=0.5)
+    close = get_close_matches(name.lower()[:100], by_lower, n=most, cutoff=nearness)
     return f"did you mean {' or '.join(by_lower[match] for match in close)}?" if close else ""

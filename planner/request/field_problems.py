@@ -7,9 +7,10 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from planner.core.errors import MOST_PROBLEMS, Problem, did_you_mean
+from planner.core.errors import MOST_PROBLEMS, InvalidInputError, Problem, did_you_mean
 from planner.core.in_json import in_json
 from planner.domain.dimensions import DIMENSIONS
+from planner.request.typed import TYPED
 
 Sections = Mapping[str, type[BaseModel]]
 """The schema of each object of a request, by its key; of the request itself under ""."""
@@ -27,6 +28,15 @@ _NAMED_BY = {"strategy": "family", "cluster": "gpu"}
 """The field of an object for which people give its name alone."""
 _BOUNDS = frozenset({"greater_than", "greater_than_equal", "less_than", "less_than_equal"})
 _WHOLE, _NUMBER = "must be a whole number", "must be a number"
+_LIKE = {_WHOLE: "8", _NUMBER: "0.5"}
+"""A number like those that are wanted."""
+_DIGITS = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,9})?")
+_WORDS: Mapping[str, Mapping[str, str]] = {
+    "objective": {"speed": "time", "throughput": "time", "price": "cost", "money": "cost"},
+}
+"""What people call a value, by the field."""
+_NEAR = 0.6
+"""Of the few words that a field may have; "some" is not near "none"."""
 _SAID: Mapping[str, str] = {
     "missing": "is missing",
     **dict.fromkeys(("model_type", "dict_type", "model_attributes_type"), "must be an object"),
@@ -91,10 +101,45 @@ def what_is_wrong(detail: Any) -> str:
 def _hint(field: str, detail: Any) -> str:
     """Return the value that was meant, or the object that a lone name stands for."""
     if detail["type"] == "literal_error":
-        return _nearest_value(detail)
+        return _nearest_value(field, detail)
+    if _SAID.get(detail["type"]) in _LIKE:
+        return _number_for(field, detail)
     if detail["type"] == "model_type" and isinstance(detail["input"], str) and field in _NAMED_BY:
         return f"such as {json.dumps({_NAMED_BY[field]: detail['input'][:40]})}"
     return ""
+
+
+def _number_for(field: str, detail: Any) -> str:
+    """Return a hint with the number that a value stands for, or one like those that are wanted."""
+    value, wanted = detail["input"], _SAID[detail["type"]]
+    is_text = isinstance(value, str)
+    for name, number in (_as_typed(field, value) if is_text else {_name(field): value}).items():
+        if type(number) is float and number.is_integer():
+            return _as_written(name, int(number), is_text=is_text)
+        if is_text and (type(number) is int or wanted == _NUMBER):
+            return _as_written(name, number, is_text=is_text)
+    return f"such as {_LIKE[wanted]}"
+
+
+def _as_written(name: str, number: float, *, is_text: bool) -> str:
+    """Return a hint with a field as JSON has it; of an item of a list, the number alone."""
+    shown = json.dumps(number if name.isdigit() else {name: number}).strip("{}")
+    return f"{'without quotes' if is_text else 'a whole number'}: {shown}"
+
+
+def _as_typed(field: str, text: str) -> dict[str, Any]:
+    """Return what a terminal reads of a text for a field; nothing where it reads none."""
+    name = _name(field)
+    if _DIGITS.fullmatch(text):
+        return {name: float(text) if "." in text else int(text)}
+    try:
+        return TYPED[name](text) if name in TYPED else {}
+    except InvalidInputError:
+        return {}
+
+
+def _name(field: str) -> str:
+    return field.rpartition(".")[2]
 
 
 def _shown(detail: Any) -> str:
@@ -103,10 +148,15 @@ def _shown(detail: Any) -> str:
     return f"{value:,}" if is_bound and type(value) is int else in_json(value)
 
 
-def _nearest_value(detail: Any) -> str:
-    """Return a hint with the value that was meant, of those that a field may have."""
+def _nearest_value(field: str, detail: Any) -> str:
+    """Return a hint with the value that was meant, of those that a field may have; all where none is near."""
     known = re.findall(r"'([^']*)'", detail["ctx"]["expected"])
-    return did_you_mean(str(detail["input"])[:40], known)
+    text = str(detail["input"])[:40]
+    (meant,) = _as_typed(field, text).values() or (text,)
+    meant = _WORDS.get(_name(field), {}).get(meant, meant)
+    if meant in known:
+        return f"did you mean {meant}?"
+    return did_you_mean(text, known, nearness=_NEAR) or f"known: {', '.join(known)}"
 
 
 def _is_branch(step: str) -> bool:

@@ -437,3 +437,38 @@ def test_a_name_that_is_wrong_hides_no_other_fault_of_its_own() -> None:
     payload = {"model": "gpt2", "cluster": {"gpu": "zzz"}, "recipe": {"global_batch_size": 3}}
     with pytest.raises(UnknownNameError, match="'zzz'"):
         resolve(parse_request(payload), allow_paths=False)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "hint"),
+    [
+        ("cluster.gpus_per_node", "4", 'without quotes: "gpus_per_node": 4'),
+        ("cluster.gpus_per_node", 4.0, 'a whole number: "gpus_per_node": 4'),
+        ("cluster.gpus_per_node", True, "such as 8"),
+        ("cluster.gpus_per_node", "4.5", "such as 8"),
+        ("cluster.gpus_per_node", "2k", "such as 8"),
+        ("recipe.sequence_length", "2k", 'without quotes: "sequence_length": 2048'),
+        ("recipe.global_batch_size", "0.5M", 'without quotes: "global_batch_tokens": 500000'),
+        ("recipe.padding_share", "0.1", 'without quotes: "padding_share": 0.1'),
+        ("recipe.precision", "fp16", "did you mean fp16-mixed?"),
+        ("recipe.weights_dtype", "bf16", "known: config, fp32"),
+        ("strategy.recompute", "some", "known: none, selective, full"),
+        ("strategy.recompute", "ful", "did you mean full?"),
+        ("strategy.offload", "disk", "known: none, optimizer, optimizer+parameters"),
+    ],
+)
+def test_a_value_that_is_refused_has_a_hint(field: str, value: object, hint: str) -> None:
+    section, _, name = field.partition(".")
+    (wrong,) = problem({"model": "gpt2", section: {name: value}}).problems
+    assert (wrong.field, wrong.hint) == (field, hint)
+
+
+def test_goals_and_items_of_lists_have_hints_too() -> None:
+    (wrong,) = problem({"model": "gpt2", "objective": "speed"}).problems
+    assert wrong.hint == "did you mean time?"
+    (wrong,) = problem({"model": "gpt2", "deadline_hours": "36h"}).problems
+    assert wrong.hint == 'without quotes: "deadline_hours": 36'
+    (wrong,) = problem({"model": "gpt2", "strategy": {"pipeline_layout": [1, "2"]}}).problems
+    assert wrong.hint == "without quotes: 2"
+    (wrong,) = problem({"model": "gpt2", "strategy": {"recompute_modules": ["moe_actt"]}}).problems
+    assert wrong.hint.startswith("did you mean moe_act")

@@ -23,7 +23,9 @@ from planner import answers
 from planner.advice import rules
 from planner.catalog import records
 from planner.cli import cli
-from planner.core.errors import InvalidRequestError
+from planner.cli.options import build_request
+from planner.cli.plans import suggest
+from planner.core.errors import InvalidInputError, InvalidRequestError
 from planner.core.units import format_bytes, format_rate, format_seconds
 from planner.domain.strategy import Layout
 from planner.generate.write_bundle import bundle_files
@@ -712,8 +714,49 @@ def test_a_number_is_read_as_pages_write_it(text: str, batch: int | None) -> Non
     if batch:
         assert read_question(asked).request.recipe.global_batch_size == batch
         return
-    with pytest.raises(InvalidRequestError, match="must be a whole number"):
+    with pytest.raises(InvalidInputError, match=f"cannot read '{text}' as a global batch"):
         read_question(asked)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "flag"),
+    [
+        ("sequence_length", "2k", "--seq-len"),
+        ("sequence_length", "4096", "--seq-len"),
+        ("global_batch_size", "0.5M", "--global-batch-size"),
+        ("global_batch_size", "524288tokens", "--global-batch-size"),
+        ("global_batch_size", "512", "--global-batch-size"),
+        ("training_tokens", "1.5T", "--tokens"),
+        ("deadline_hours", "36h", "--deadline"),
+        ("deadline_hours", "7d", "--deadline"),
+        ("precision", "fp16", "--precision"),
+        ("precision", "BF16", "--precision"),
+    ],
+)
+def test_the_form_reads_what_a_terminal_does(name: str, text: str, flag: str) -> None:
+    question = read_question({"model": "gpt2", "gpu": "a100", name: text}.items())
+    flags = suggest.make_context("suggest", ["gpt2", "--gpu", "a100", flag, text]).params
+    assert question.request == build_request(flags.pop("model"), flags)
+    assert text.lower() in question.values[name].lower()
+
+
+def test_all_that_a_form_cannot_read_is_said_at_once() -> None:
+    asked = {
+        "model": "gpt2",
+        "sequence_length": "many",
+        "deadline_hours": "soon",
+        "strategy": "zero-9",
+        "nodes": "two",
+    }
+    with pytest.raises(InvalidRequestError) as caught:
+        read_question(asked.items())
+    hints = {problem.field: problem.hint for problem in caught.value.problems}
+    assert hints == {
+        "recipe.sequence_length": "such as 4096, or 128k for 131072",
+        "deadline_hours": "such as 36h, 7d or 90m",
+        "strategy.family": "did you mean zero-3 or zero-2 or zero-1?",
+        "cluster.nodes": "such as 8",
+    }
 
 
 @pytest.mark.parametrize("text", ["300B", "300,000,000,000", "0.3t", "300000000000"])
@@ -726,7 +769,7 @@ def test_tokens_of_a_run_are_read_as_people_type_them(text: str) -> None:
 def test_what_is_no_amount_of_tokens_is_refused_as_typed(client: TestClient, text: str) -> None:
     answer = client.get("/plan", params={"model": "gpt2", "training_tokens": text})
     assert answer.status_code == 422
-    assert f"not &#39;{text}&#39;" in answer.text
+    assert f"cannot read &#39;{text}&#39;" in answer.text
 
 
 def test_a_note_on_foreign_gpus_keeps_their_name_and_no_price(client: TestClient) -> None:

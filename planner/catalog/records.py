@@ -213,12 +213,12 @@ def instance(name: str) -> Instance:
     meant = [each for each in begun if len(begun) == 1 or _instance(each).alias == wanted]
     if meant:
         return _instance(meant[0])
-    near = f"there are {', '.join(begun[:_SHOWN_NAMES])}" if begun else ""
+    near = "" if begun else did_you_mean(name, instance_names())
+    begun = begun or [each for each in names if wanted and each.startswith(wanted)]
+    there_are = f"there are {', '.join(begun[:_SHOWN_NAMES])}" if begun else ""
     raise UnknownNameError(
         f"unknown instance {name[:60]!r}",
-        hint=near
-        or did_you_mean(name, instance_names())
-        or "`planner instances` lists all of them",
+        hint=near or there_are or "`planner instances` lists all of them",
         field="cluster.instance",
     )
 
@@ -289,7 +289,9 @@ def framework(name: str) -> Framework:
         meant = framework_meant(name)
         raise UnsupportedError(
             f"framework {name[:60]!r} is not estimated yet",
-            hint=f"--framework {meant} is what plans it; {known}" if meant else known,
+            hint=f"--framework {meant} is what plans it; {known}"
+            if meant
+            else f"{did_you_mean(name, names)} {known}".lstrip(),
             field="recipe.framework",
         )
     return build(Framework, framework_record(name), f"frameworks/{name}")

@@ -160,6 +160,8 @@ def _flag_of(field: str) -> str:
     """Return the flag that sets a field; of a layout those that were typed, where its own was not."""
     from planner.report.flags import FLAGS
 
+    listed, _, item = field.rpartition(".")
+    field = listed if item.isdigit() else field
     flag = FLAGS.get(field, field if field.startswith("--") else "")
     typed = {word.partition("=")[0] for word in sys.argv[1:]}
     if field.partition(".")[0] != "strategy" or flag.partition(" ")[0] in typed:

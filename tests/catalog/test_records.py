@@ -155,6 +155,7 @@ def test_instances_are_listed_by_cloud_family_and_size() -> None:
         ("p4d.24xlrge", "did you mean p4d.24xlarge"),
         ("standard_nd96isr_h10", "Standard_ND96isr_H100_v5"),
         ("g5", "there are g5.12xlarge, g5.16xlarge"),
+        ("p4", "there are p4d.24xlarge, p4de.24xlarge"),
         ("../gpus/\0", "`planner instances` lists all of them"),
         ("", "`planner instances` lists all of them"),
     ],

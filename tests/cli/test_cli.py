@@ -411,6 +411,12 @@ def test_a_target_in_place_of_a_framework_names_it(name: str, meant: str) -> Non
     assert error.hint.startswith(f"--framework {meant} is what plans it; known: ")
 
 
+def test_a_misspelt_framework_names_the_nearest() -> None:
+    error = run("estimate", "gpt2", "--gpus", "2", "--framework", "megatorn").exception
+    assert isinstance(error, UnsupportedError)
+    assert error.hint.startswith("did you mean megatron? known: accelerate, ")
+
+
 def test_a_revision_is_asked_of_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     for command in (["model"], ["suggest", "--gpus", "2"]):
@@ -743,6 +749,14 @@ def test_every_flag_that_is_offered_makes_the_job_fit_and_takes_what_is_said() -
                 "hint: such as 4096, or 128k for 131072\n"
                 "error: --epochs needs the size of the data set (--epochs)\nhint: add --samples N\n"
                 "error: --gpus N: must be at least 1, not 0\n"
+            ),
+        ),
+        (
+            "--recompute-modules foo",
+            (
+                "error: --recompute-modules NAMES: must be 'core_attn', 'layernorm', 'moe_act', 'mlp',"
+                " 'moe', 'mla_up_proj' or 'shared_experts', not 'foo'\n"
+                "hint: known: core_attn, layernorm, moe_act, mlp, moe, mla_up_proj, shared_experts\n"
             ),
         ),
     ],

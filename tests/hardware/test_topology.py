@@ -148,7 +148,8 @@ MALFORMED = {
     ),
     "a gap in the numbers": ("GPU0 GPU2\nGPU0 X NV4\nGPU2 NV4 X", "not numbered"),
     "a number that no GPU has": ("GPU0 GPU9999999999\nGPU0 X PHB\n", "not numbered"),
-    "numbers out of order": ("GPU0 GPU2 GPU1\n", "not numbered"),
+    "a GPU after an adapter": ("GPU0 mlx5_0 GPU1\nGPU0 X SYS NV4\n", "not numbered"),
+    "a column twice in another order": ("GPU1 GPU0 GPU1\nGPU0 X X X\n", "not numbered"),
     "more GPUs than a node has": (" ".join(f"GPU{i}" for i in range(73)), "73 GPUs; a node has"),
     "too long": ("GPU0\nGPU0 X\n" + " " * LARGEST_TEXT, "more than 65,536 characters"),
 }

@@ -246,3 +246,46 @@ def test_rocm_outputs_that_cannot_be_read_are_refused() -> None:
     smaller = _rocm(kind="XGMI") + "Hops between two GPUs\n GPU0\nGPU0 0\n"
     assert "different numbers of GPUs" in _refused(smaller)
     assert "rocm-smi and of nvidia-smi" in _refused(_rocm(kind="XGMI") + MATRIX.format("SYS"))
+
+
+REORDERED = {
+    "tabs": "\tGPU2\tGPU0\tGPU1\tNIC0\tCPU Affinity\nGPU2\tX\tSYS\tPHB\tPIX\t2-3\n"
+    "GPU0\tSYS\tX\tNV4\tSYS\t0-1\nGPU1\tPHB\tNV4\tX\tSYS\t0-1\nNIC0\tPIX\tSYS\tSYS\tX\n",
+    "words": "GPU1 GPU2 GPU0 NIC0\nGPU0 NV4 SYS X SYS\nGPU1 X PHB NV4 SYS\nGPU2 PHB X SYS PIX\n"
+    "NIC0 SYS PIX SYS X\n",
+    "in order": "GPU0 GPU1 GPU2 NIC0\nGPU0 X NV4 SYS SYS\nGPU1 NV4 X PHB SYS\nGPU2 SYS PHB X PIX\n"
+    "NIC0 SYS SYS PIX X\n",
+}
+
+
+@pytest.mark.parametrize("text", REORDERED.values(), ids=REORDERED)
+def test_columns_are_read_by_their_names(text: str) -> None:
+    topology = parse_topology(text)
+    assert topology.nvlink == {(0, 1): 4}
+    assert topology.pcie == {(0, 2): "SYS", (1, 2): "PHB"}
+    (nic,) = topology.nics
+    assert nic.pcie == {0: "SYS", 1: "SYS", 2: "PIX"}
+    assert _codes(topology) == []
+
+
+def test_a_reordered_matrix_that_was_cut_is_rebuilt() -> None:
+    topology = parse_topology("GPU2 GPU0 GPU1\nGPU2 X SYS PHB\nGPU0 SYS X NV4\n")
+    assert topology.nvlink == {(0, 1): 4}
+    assert topology.pcie == {(0, 2): "SYS", (1, 2): "PHB"}
+    assert _codes(topology) == ["TOP001"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure",
+            "line 1: nvidia-smi did not reach the driver: NVIDIA-SMI has failed",
+        ),
+        ("Failed to initialize NVML: Driver/library version mismatch", "did not reach the driver"),
+        ("$ nvidia-smi topo -m\nNo devices were found", "line 2: nvidia-smi found no GPU"),
+        ("bash: nvidia-smi: command not found", "the tool is not there: bash: "),
+    ],
+)
+def test_what_a_tool_says_of_its_failure_is_named(text: str, says: str) -> None:
+    assert says in _refused(text)

@@ -8,13 +8,14 @@ from planner.core.errors import InvalidInputError
 from planner.domain.topology import LARGEST_TEXT, Pair, Topology, TopologyFinding
 from planner.hardware.topology.clean import clean
 from planner.hardware.topology.diagnose import diagnose
+from planner.hardware.topology.failures import tool_failure
 from planner.hardware.topology.file import is_file, read_file
 from planner.hardware.topology.gpu_table import read_gpu_table
 from planner.hardware.topology.matrix import read_matrix
 from planner.hardware.topology.nvlink_status import read_devices
 from planner.hardware.topology.p2p import is_p2p, read_p2p
 from planner.hardware.topology.refusal import refusal
-from planner.hardware.topology.rocm import read_rocm, read_rocm_numa, rocm_failure
+from planner.hardware.topology.rocm import read_rocm, read_rocm_numa
 from planner.hardware.topology.table import MatrixTable, find_tables
 
 
@@ -37,7 +38,7 @@ def parse_topology(text: str) -> Topology:
     lists = (read_devices(lines), read_gpu_table(lines), read_rocm_numa(lines))
     details = [part for part in lists if part]
     if not matrices and not details:
-        raise rocm_failure(lines) or _nothing(tables)
+        raise tool_failure(lines) or _nothing(tables)
     topology = _deduced(_combined(matrices, details))
     findings = (*topology.findings, *diagnose(topology))
     return replace(topology, findings=tuple(sorted(findings, key=lambda finding: finding.code)))

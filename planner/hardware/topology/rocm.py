@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from planner.core.errors import InvalidInputError
 from planner.domain.topology import MOST_GPUS, Pair, Topology, TopologyFinding
 from planner.hardware.topology.clean import Line
 from planner.hardware.topology.refusal import refusal
@@ -11,7 +10,6 @@ from planner.hardware.topology.table import MatrixTable
 from planner.hardware.topology.words import some_pairs
 
 _NODE = re.compile(r"\s*GPU\[([0-9]{1,6})\]\s*:\s*\(Topology\) Numa Node:\s*([0-9]{1,4})\s*$")
-_FAILED = re.compile(r"not supported on (?:this machine|the given system)", re.IGNORECASE)
 _XGMI_WEIGHTS = {"15", "30", "45"}
 """15 per hop, as the kernel driver weighs it; a PCIe hop costs 20."""
 _WITHIN_SOCKET_HOPS = 2
@@ -66,18 +64,6 @@ def read_rocm_numa(lines: Iterable[Line]) -> Topology | None:
                 raise refusal(wrong)
             nodes[int(match[1])] = int(match[2])
     return Topology(num_gpus=max(nodes) + 1, nvlink={}, pcie={}, numa=nodes) if nodes else None
-
-
-def rocm_failure(lines: Iterable[Line]) -> InvalidInputError | None:
-    """Return the error for an output in which rocm-smi says that it is not supported."""
-    for line in lines:
-        if _FAILED.search(line.text):
-            line_text = " ".join(line.tokens)[:80]
-            return refusal(
-                f"line {line.number}: rocm-smi could not read the topology: {line_text}",
-                hint="run `rocm-smi --showtopo` on the host, with the driver's own version",
-            )
-    return None
 
 
 def _cells(tables: Iterable[MatrixTable], word: str) -> dict[Pair, str]:

@@ -5,6 +5,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from planner.core.frozen import frozen
 from planner.domain.topology import MOST_GPUS
@@ -94,8 +95,8 @@ def find_tables(lines: Iterable[Line]) -> tuple[MatrixTable, ...]:
 
 
 def _is_header(tokens: tuple[str, ...]) -> bool:
-    if tokens[0] != "GPU0":
-        return False
+    if tokens[0] != "GPU0":  # columns in another order: no row names two GPUs
+        return "GPU0" in tokens and all(_GPU.match(token) for token in tokens[:2])
     if len(tokens) == 1:
         return True
     second = tokens[1]
@@ -117,7 +118,8 @@ class _Draft:
         self.title = title
         self.columns = columns[:first_tail]
         self.tail = [column for column in columns[first_tail:] if column.name.startswith(_TAIL)]
-        self.num_gpus = _count_gpus([column.name for column in self.columns], header.number)
+        self.gpu_columns = _gpu_columns([column.name for column in self.columns], header.number)
+        self.num_gpus = len(self.gpu_columns)
         self.labels = {column.name for column in self.columns}
         if len(self.labels) < len(self.columns):
             raise refusal(f"line {header.number}: the header names a column twice")
@@ -204,6 +206,17 @@ class _Draft:
         is_aligned = abs(starts[1] - self.columns[0].start) <= _ALIGNED
         return is_aligned and starts[-num_tail] > self.tail[0].start + _ALIGNED
 
+    def _by_number(self) -> dict[str, MatrixRow]:
+        """Return the rows with GPU0's column first, whatever order the header has."""
+        order = self.gpu_columns
+        if order == sorted(order):
+            return self.rows
+        rows = {}
+        for label, row in self.rows.items():
+            square = [row.cells[at] if at < len(row.cells) else None for at in order]
+            rows[label] = replace(row, cells=(*square, *row.cells[self.num_gpus :]))
+        return rows
+
     def finished(self) -> MatrixTable:
         """Return the table as far as it was there."""
         return MatrixTable(
@@ -211,7 +224,7 @@ class _Draft:
             num_gpus=self.num_gpus,
             others=tuple(column.name for column in self.columns[self.num_gpus :]),
             tail=tuple(column.name for column in self.tail),
-            rows=self.rows,
+            rows=self._by_number(),
             legend=frozenset(self.legend),
             nic_legend=self.nic_legend,
         )
@@ -223,13 +236,15 @@ def _row(line: Line, cells: Iterable[str | None], tail: Iterable[str]) -> Matrix
     )
 
 
-def _count_gpus(names: list[str], number: int) -> int:
+def _gpu_columns(names: list[str], number: int) -> list[int]:
+    """Return in which column each GPU stands, by its number."""
     gpus = [name for name in names if _GPU.match(name)]
-    if gpus != names[: len(gpus)] or gpus != [f"GPU{index}" for index in range(len(gpus))]:
-        raise refusal(f"line {number}: the GPUs are not numbered GPU0, GPU1, ...")
     if len(gpus) > MOST_GPUS:
         raise refusal(f"line {number}: {len(gpus)} GPUs; a node has at most {MOST_GPUS}")
-    return len(gpus)
+    numbered = [f"GPU{index}" for index in range(len(gpus))]
+    if gpus != names[: len(gpus)] or set(gpus) != set(numbered):
+        raise refusal(f"line {number}: the GPUs are not numbered GPU0, GPU1, ...")
+    return [gpus.index(name) for name in numbered]
 
 
 def _is_cell(word: str, *, is_rocm: bool) -> bool:

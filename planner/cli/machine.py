@@ -46,6 +46,8 @@ def probe(*, as_json: bool, out: Path | None, force: bool) -> None:
         raise UnsupportedError(
             machines.why_none(), hint="name the GPUs with --gpu NAME, or give --topology FILE"
         )
+    if force and out is None:
+        say(["--force changes nothing without --out: no file is written"])
     if out is not None:
         _write(out, dump(found.topology), force=force)
     text = json.dumps(machines.to_wire(found), indent=2) if as_json else ""

@@ -40,6 +40,8 @@ def suggest(
     With --batch, --out writes each plan's files into a folder named by the line's id.
     """
     check_alone()
+    if force and out is None and not flags["lock"]:
+        say(["--force changes nothing without --out or --lock: no file is written"])
     if batch is not None:
         print_suggestions(batch, out, read_machine_option(flags["machine"]), force=force)
         return

@@ -764,3 +764,9 @@ def test_every_flag_that_is_offered_makes_the_job_fit_and_takes_what_is_said() -
 def test_all_that_is_wrong_is_said_at_once_by_flag(typed: str, said: str) -> None:
     ended = process("suggest", "gpt2", *typed.split())
     assert (ended.returncode, ended.stdout, ended.stderr) == (2, "", said)
+
+
+def test_a_flag_that_only_files_need_is_said_to_change_nothing() -> None:
+    ended = run("suggest", "gpt2", "--gpus", "1", "--gpu", "a100", "--force")
+    assert ended.exit_code == 0
+    assert "note: --force changes nothing without --out or --lock: no file" in ended.stderr

@@ -3,6 +3,8 @@
 import reprlib
 
 _LONGEST = 60
+_MOST_DIGITS = 24
+"""Of a whole number that is shown; nobody counts more."""
 
 
 class _InJson(reprlib.Repr):
@@ -22,6 +24,8 @@ _IN_JSON.maxstring = _LONGEST
 def in_json(value: object) -> str:
     """Return the beginning of a value that may be of any size and depth, in the words of JSON."""
     try:
+        if isinstance(value, int) and abs(value) >= 10**_MOST_DIGITS:
+            return f"a number of {len(str(abs(value))):,} digits"
         return _IN_JSON.repr(value)[:_LONGEST]
     except ValueError:
         return "a number of thousands of digits"

@@ -4,6 +4,9 @@ import json
 from collections import Counter
 from typing import Any, NoReturn
 
+_MOST_DIGITS = 640
+"""Python reads as many whatever its settings."""
+
 
 def parse_json(text: str | bytes) -> Any:
     """Return the value that a user's text holds.
@@ -12,9 +15,25 @@ def parse_json(text: str | bytes) -> Any:
         ValueError: it is no JSON, is nested too deeply, or leaves open which value was meant; says which.
     """
     try:
-        return json.loads(text, parse_constant=_refuse, object_pairs_hook=_with_each_name_once)
+        return json.loads(
+            text,
+            parse_int=read_whole,
+            parse_constant=_refuse,
+            object_pairs_hook=_with_each_name_once,
+        )
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+def read_whole(digits: str) -> int:
+    """Return a whole number of JSON.
+
+    Raises:
+        ValueError: Python may refuse to read it; it has no use here either.
+    """
+    if len(digits) > _MOST_DIGITS:
+        raise ValueError(f"a number of {len(digits):,} digits, more than {_MOST_DIGITS}")
+    return int(digits)
 
 
 def _refuse(constant: str) -> NoReturn:

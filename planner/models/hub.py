@@ -21,6 +21,7 @@ from planner.core.errors import (
 )
 from planner.core.files import decode_text, open_file
 from planner.core.frozen import frozen
+from planner.core.strict_json import read_whole
 from planner.models import hub_cache
 from planner.models.architectures import MODEL_TYPES
 from planner.models.hub_cache import CachedConfig
@@ -124,7 +125,7 @@ def parse_config(text: str, where: str) -> dict[str, Any]:
         raise InvalidInputError(f"{where} is larger than 1 MiB", field="model")
     try:
         # Not as strict as requests are read: published files have Infinity in them.
-        config = json.loads(text)
+        config = json.loads(text, parse_int=read_whole)
     except ValueError as error:
         raise InvalidInputError(f"{where} is not JSON: {error}", field="model") from None
     except RecursionError:

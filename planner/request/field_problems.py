@@ -145,7 +145,10 @@ def _name(field: str) -> str:
 def _shown(detail: Any) -> str:
     """Return the value that is refused, a number beside a bound as the bound is written."""
     value, is_bound = detail["input"], detail["type"] in _BOUNDS
-    return f"{value:,}" if is_bound and type(value) is int else in_json(value)
+    shown = in_json(value)
+    return (
+        f"{value:,}" if is_bound and type(value) is int and shown.lstrip("-").isdecimal() else shown
+    )
 
 
 def _nearest_value(field: str, detail: Any) -> str:

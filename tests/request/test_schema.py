@@ -472,3 +472,18 @@ def test_goals_and_items_of_lists_have_hints_too() -> None:
     assert wrong.hint == "without quotes: 2"
     (wrong,) = problem({"model": "gpt2", "strategy": {"recompute_modules": ["moe_actt"]}}).problems
     assert wrong.hint.startswith("did you mean moe_act")
+
+
+@pytest.mark.parametrize(
+    ("exponent", "shown"),
+    [
+        (8, "not 100,000,000"),
+        (23, "not 100,000,000,000,000,000,000,000"),
+        (80, "not a number of 81 digits"),
+        (5000, "not a number of thousands of digits"),
+    ],
+)
+def test_a_long_number_is_not_shown_in_part(exponent: int, shown: str) -> None:
+    body = {"model": "gpt2", "recipe": {"sequence_length": 10**exponent}}
+    (wrong,) = problem(body).problems
+    assert wrong.message.endswith(shown)

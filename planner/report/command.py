@@ -12,7 +12,7 @@ GOALS = ("objective", "max_gpus", "deadline_hours")
 """Fields of the request itself, each a flag of the terminal."""
 _FILES = frozenset({"machine", "cluster.topology"})
 """Whose flags take a file, where a request has what is in it."""
-_OTHERWISE = frozenset({"recipe.global_batch_tokens", "recipe.lora"})
+_OTHERWISE = frozenset({"recipe.lora"})
 """Whose flags take something else than the field holds."""
 
 
@@ -68,6 +68,8 @@ def _word(name: str, value: object) -> str | bool:
     """Return a value as its flag takes it."""
     if isinstance(value, bool):
         return value
+    if name == "global_batch_tokens":
+        return f"{value}tokens"
     if name == "zero_stage":
         return DATA_NAMES[value] if isinstance(value, int) else str(value)
     return ",".join(value) if isinstance(value, list) else str(value)

@@ -123,7 +123,7 @@ def test_a_request_that_no_command_can_say_is_left_to_the_reader(folder: Path) -
     (folder / "README.md").write_text("edited")
     edit_lock(
         folder,
-        lambda lock: lock["request"].setdefault("recipe", {}).update(global_batch_tokens=2**20),
+        lambda lock: lock["request"].setdefault("recipe", {}).update(packed=True),
     )
     assert {each.hint for each in checked(folder)["CHK008"]} == {
         "write it again: `planner suggest ... --out DIR --lock --force`"

@@ -19,6 +19,7 @@ GPT2 = {"model": "gpt2", "cluster": {"gpu": "a100", "gpus_per_node": 2, "nodes":
         {"strategy": {"zero_stage": 2, "micro_batch_size": 4}},
         {"strategy": {"tensor_parallel_size": 2, "recompute": "full", "sequence_parallel": True}},
         {"recipe": {"training_tokens": 10**9, "method": "lora", "lora": {"rank": 4}}},
+        {"recipe": {"global_batch_tokens": 2**20}},
         {
             "objective": "gpus",
             "max_gpus": 16,
@@ -47,7 +48,6 @@ def _said(request: Request) -> dict[str, Any]:
     [
         {"machine": {"kind": "x"}},
         {"cluster": {"topology": "GPU0"}},
-        {"recipe": {"global_batch_tokens": 2**20}},
         {"model": {"hidden_size": 1}},
         {"cluster": {"something_new": 1}},
     ],

@@ -738,6 +738,9 @@ def test_the_form_reads_what_a_terminal_does(name: str, text: str, flag: str) ->
     flags = suggest.make_context("suggest", ["gpt2", "--gpu", "a100", flag, text]).params
     assert question.request == build_request(flags.pop("model"), flags)
     assert text.lower() in question.values[name].lower()
+    words = shlex.split(command_line(question, "a100", 1))
+    again = suggest.make_context("suggest", words[2:]).params
+    assert question.request == build_request(again.pop("model"), again)
 
 
 def test_all_that_a_form_cannot_read_is_said_at_once() -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from launched import DEEP_GPT2, DEEP_LLAMA, TINY, deep, launch, launch_several
+from launched import ACCUMULATED, DEEP_GPT2, DEEP_LLAMA, TINY, deep, launch, launch_several
 from reference import distance, expected
 from run_specs import with_layout
 
@@ -42,6 +42,16 @@ def test_resuming_repeats_the_uninterrupted_run(cases: dict[str, RunSpec], tmp_p
         assert part.losses == whole.losses[1:]
         assert part.weights.keys() == whole.weights.keys()
         assert all(weight.equal(whole.weights[name]) for name, weight in part.weights.items())
+
+
+def test_accelerate_resumes_with_another_accumulation(tmp_path: Path) -> None:
+    """As on fewer processes or with smaller micro-batches: each step still has the whole batch."""
+    whole = launch(tmp_path / "whole", TINY, "--no-dropout", *SAVE, target="accelerate").finish()
+    resume = ("--resume", str(whole.folder / "accelerate" / "checkpoints" / "step-1"))
+    folder = tmp_path / "part"
+    part = launch(folder, ACCUMULATED, "--no-dropout", *resume, target="accelerate").finish()
+    assert part.losses == pytest.approx(whole.losses[1:], abs=1e-5, rel=0)
+    assert distance(part.weights, whole.weights) <= 1e-5
 
 
 def test_divided_models_resume_exactly(tmp_path: Path) -> None:

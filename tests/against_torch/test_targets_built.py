@@ -17,7 +17,14 @@ HEADS = (
     modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
     modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
     modeling_auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES,
+    modeling_auto.MODEL_MAPPING_NAMES,
 )
+ACCEPTED = {
+    *MODEL_TYPES,
+    *modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    *modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+}
+"""Types that have a reader, and those that transformers may read."""
 SUPPORT = {"sdpa": "_supports_sdpa", "flash": "_supports_flash_attn"}
 
 
@@ -33,7 +40,7 @@ def test_blocks_that_transformers_does_not_recompute_are_refused() -> None:
 def lacking(support: str) -> set[str]:
     """Return the model types whose class says that it has not what an attribute names."""
     found = set()
-    for kind in MODEL_TYPES:
+    for kind in ACCEPTED:
         named = next((names[kind] for names in HEADS if kind in names), None)
         if named is not None:
             model = getattr(transformers, named if isinstance(named, str) else named[0])

@@ -1,9 +1,12 @@
 """What attention is taken where a request names none."""
 
+from dataclasses import replace
+
 import pytest
 from conftest import JobMaker
 
-from planner.request.assumed import usual_choices
+from planner.catalog import records
+from planner.request.assumed import usual_attention, usual_choices
 
 
 @pytest.mark.parametrize(
@@ -20,6 +23,14 @@ def test_a_model_gets_the_attention_that_its_class_has(
 ) -> None:
     job = make_job(model, gpus=1, recipe={"framework": framework})
     assert job.recipe.attention == attention
+
+
+@pytest.mark.parametrize("kind", ["mamba", "mamba2", "xglm", "megatron-bert", "vaultgemma"])
+def test_what_transformers_alone_reads_gets_the_attention_that_its_class_has(
+    make_job: JobMaker, kind: str
+) -> None:
+    model = replace(make_job("gpt2", gpus=1).model, model_type=kind)
+    assert usual_attention(model, records.framework("torch")) == "eager"
 
 
 def test_attention_that_was_asked_for_stays(make_job: JobMaker) -> None:

@@ -129,6 +129,7 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "from_random": from_random(spec),
         "learning_rates": {each: hyperparameters(spec, each).learning_rate for each in (0.5, 1, 2)},
         "checkpoint_prefix": "step-",
+        "shards_on_gpus_alone": False,
         "divided_by": weights_divided_by(spec),
         "has_fused_matrices": has_fused_matrices(spec.model_config),
         "needs_scaler": spec.precision == "fp16-mixed",

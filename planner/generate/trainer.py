@@ -73,6 +73,7 @@ def _context(spec: RunSpec) -> dict[str, Any]:
         "wrapper": "DeepSpeedEngine" if is_deepspeed else wrapper,
         "is_sharded": False,
         "checkpoint_prefix": "checkpoint-",
+        "shards_on_gpus_alone": spec.shards_parameters and not is_deepspeed,
         "weight_dtype": ("float32" if is_deepspeed and not spec.adapters else spec.weight_dtype),
     }
 

@@ -27,6 +27,7 @@ from planner.advice.choice import (
 )
 from planner.advice.confidence import Confidence, confidence
 from planner.advice.dealt_experts import with_dealt_experts
+from planner.advice.eight_bit import kept_with_8_bit, written_with_8_bit
 from planner.advice.launch import Instead, best_written, on_its_gpus, surely_better
 from planner.advice.other_network import on_other_network
 from planner.advice.path import Node, decision_path
@@ -126,6 +127,7 @@ def _plan(choice: Choice, pinned: PinnedFields | None, objective: str, started: 
     """Return the plan of a choice, with what else was considered."""
     job, result, chosen = choice.result.job, choice.result, choice.situation.candidate
     best, launched = best_of_families(result), launch(job, chosen.strategy)
+    with_8_bit = written_with_8_bit(choice.situation, pinned or {}, objective)
     situation = replace(
         choice.situation,
         on_fewer_gpus=on_fewer_gpus(job),
@@ -134,7 +136,8 @@ def _plan(choice: Choice, pinned: PinnedFields | None, objective: str, started: 
         ),
         held_back=_held_back(result, chosen, best, launched, objective),
         unchanged=_unchanged(choice),
-        kept_on_gpu=() if pinned or objective != "time" else _kept_on_gpu(choice),
+        with_8_bit=with_8_bit,
+        kept_on_gpu=() if pinned or objective != "time" else _kept_on_gpu(choice, with_8_bit),
         on_larger_host=_on_larger_host(job, chosen, pinned or {}, objective),
         with_dealt_experts=None if pinned or objective != "time" else with_dealt_experts(job),
     )
@@ -194,17 +197,21 @@ def _on_fewer(situation: Situation, size: str) -> Plan:
     )
 
 
-def _kept_on_gpu(choice: Choice) -> tuple[Remedy, ...]:
-    """Return how the job fits on GPUs alone where it does not as it is: another loss, adapters, and more GPUs."""
+def _kept_on_gpu(choice: Choice, with_8_bit: Candidate | None) -> tuple[Remedy, ...]:
+    """Return how the job fits on GPUs alone where it does not as it is.
+
+    By another loss, smaller states that have files, adapters, and more GPUs: the first of each kind.
+    """
     situation = choice.situation
     if situation.on_gpu or not situation.candidate.strategy.offloads_optimizer:
         return ()
     kept = {"offload": Offload.NONE}
     found = remedies(situation.job, kept, lambda other: chosen_layout(other, kept))
-    found = [*_standard_loss(situation.job, kept), *found]
+    others = [each for each in found if each.field != "recipe.optimizer"]
+    found = [*_standard_loss(situation.job, kept), *kept_with_8_bit(with_8_bit), *others]
     firsts = (
         next((each for each in found if each.field == field), None)
-        for field in ("recipe.loss", "recipe.method", "cluster.nodes")
+        for field in ("recipe.loss", "recipe.optimizer", "recipe.method", "cluster.nodes")
     )
     return tuple(each for each in firsts if each)
 

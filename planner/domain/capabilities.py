@@ -37,6 +37,8 @@ class Capabilities:
     """Modules of a block that selective recompute can name; none: what is selected is its own choice."""
     losses: tuple[str, ...]
     """Values of a recipe's `loss` that it has."""
+    adapter_methods: tuple[Literal["lora", "qlora"], ...]
+    """How it trains adapters beside frozen weights, as they are and quantised; none: it trains all weights."""
     adapters_with: tuple[Literal["tensor", "expert"], ...]
     """What may divide frozen weights that adapters stand beside; all else may anywhere."""
     deals_layers: bool

@@ -342,12 +342,13 @@ def _changes(job: Job, s: Layout) -> Iterator[tuple[str, Job, Layout]]:
 
 
 def adapters(job: Job, s: Layout) -> Iterator[tuple[str, Lora]]:
-    """Yield the adapters that PEFT would make by default, where the layout can have any."""
+    """Yield the adapters that the framework would make by default, where the layout can have any."""
     is_split = s.tensor_parallel_size > 1 or s.expert_parallel_size > 1
-    is_peft = job.precision.follows_config and job.model.is_decoder
-    if job.recipe.lora is not None or is_split or not is_peft:
+    if job.recipe.lora is not None or is_split or not job.model.is_decoder:
         return
     for method in ("LoRA", "QLoRA"):
+        if method.lower() not in job.framework.capabilities.adapter_methods:
+            continue
         lora, _ = find_lora(method.lower(), None, job.recipe.precision, job.model)
         if lora is not None:
             yield method, lora

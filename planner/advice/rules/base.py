@@ -80,6 +80,8 @@ class Situation:
     """What would be chosen without offload, where the candidate offloads although other layouts fit."""
     kept_on_gpu: tuple[Remedy, ...] = ()
     """Changes after which the job fits without the offload that the candidate cannot do without."""
+    with_8_bit: Candidate | None = None
+    """What would be chosen, and written, of the same request with an 8-bit AdamW, where memory is short."""
     on_larger_host: Candidate | None = None
     """What is faster with the candidate's offload on a host of any size, where the host's size was assumed."""
     simplest: Candidate | None = None

@@ -13,7 +13,7 @@ from planner.targets import launch
 _NOTABLY_LONGER = 0.01
 """Share of a step from which a difference is told."""
 
-_EIGHT_BIT = "adamw-8bit"
+EIGHT_BIT = "adamw-8bit"
 
 
 def one_gpu_only(situation: Situation) -> str | None:
@@ -128,16 +128,14 @@ def single_gpu_techniques_come_first(situation: Situation) -> str | None:
     Source: Hugging Face, Efficient Training on Multiple GPUs, introduction; Methods and tools for
     efficient training on a single GPU.
     """
-    if situation.fits_on_one_gpu and situation.candidate.is_comfortable:
+    if not _is_short_of_memory(situation):
         return None
-    recipe, precision = situation.job.recipe, situation.job.recipe.precision
+    precision = situation.job.recipe.precision
     techniques = {
         "16-bit precision (--precision bf16-mixed)": precision in {"fp32", "tf32"},
         "recompute (--recompute full)": situation.candidate.strategy.recompute == Recompute.NONE,
-        f"an 8-bit optimizer (--optimizer {_EIGHT_BIT}{_unwritten(situation)})": (
-            recipe.optimizer in ADAMW
-            and recipe.lora is None
-            and _EIGHT_BIT in situation.job.framework.optimizers
+        f"an 8-bit optimizer (--optimizer {EIGHT_BIT}{_unwritten(situation)})": leaves_8_bit_open(
+            situation
         ),
         "accumulation of smaller micro-batches": situation.candidate.strategy.micro_batch_size > 1,
     }
@@ -145,10 +143,23 @@ def single_gpu_techniques_come_first(situation: Situation) -> str | None:
     return f"still open on each single GPU: {', '.join(left)}" if left else None
 
 
-def _unwritten(situation: Situation) -> str:
-    """Return a remark where no target writes the layout with an 8-bit optimizer."""
+def leaves_8_bit_open(situation: Situation) -> bool:
+    """Return whether memory is short and an 8-bit AdamW would make the states of AdamW smaller."""
     job = situation.job
-    changed = replace(job, recipe=replace(job.recipe, optimizer=_EIGHT_BIT))
+    is_known = job.recipe.optimizer in ADAMW and EIGHT_BIT in job.framework.optimizers
+    return _is_short_of_memory(situation) and is_known and job.recipe.lora is None
+
+
+def _is_short_of_memory(situation: Situation) -> bool:
+    return not (situation.fits_on_one_gpu and situation.candidate.is_comfortable)
+
+
+def _unwritten(situation: Situation) -> str:
+    """Return a remark where no target writes the layout with an 8-bit optimizer, nor another that is as good."""
+    if situation.with_8_bit is not None:
+        return ""
+    job = situation.job
+    changed = replace(job, recipe=replace(job.recipe, optimizer=EIGHT_BIT))
     is_written = launch(changed, situation.candidate.strategy).targets
     return "" if is_written else ", without launch files"
 

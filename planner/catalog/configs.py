@@ -86,6 +86,8 @@ class ModelSupport:
     without_recompute: tuple[str, ...]
     fused_loss: tuple[str, ...]
     """Whose loss Liger computes without the logits."""
+    first_loss: tuple[str, ...]
+    """Whose random weights begin at the loss of `planner.generate.first_lines.random_loss`."""
 
 
 @cache

@@ -28,16 +28,23 @@ def llama(**layout: Any) -> RunSpec:
 def test_its_first_lines_are_the_plans() -> None:
     text = words(SPEC)
     assert "starting from pretrained weights of <the model>, on 8 x <name of the GPU>" in text
-    # 1.3e-4 over 30 steps of warm-up at 256 sequences a step; 8 GPUs; ln(50257) words.
+    # 1.3e-4 over 30 steps of warm-up at 256 sequences a step; 8 GPUs; ln(50257) words
+    # and 768 * 0.02^2 / 2.
     line = re.search(r"step 1/1000: loss L, lr (\S+), norm N, (\S+) tokens/s \(plan (\S+)\)", text)
     assert line is not None
     assert line[2] == line[3] == f"{SPEC.expected_tokens_per_second_per_gpu * 8:,.0f}"
     setting = re.search(r"`--lr (\S+)` goes with 256 sequences", text)
     assert setting is not None
     assert float(line[1]) == pytest.approx(float(setting[1]) / 30, rel=0.01)
-    assert "A first loss near 10.82, the logarithm of the vocabulary, would be" in text
-    assert "The first loss is near 10.82" in words(replace(SPEC, is_pretrained=False))
+    assert (
+        "A first loss near 10.98, the logarithm of the vocabulary and what random logits add, would be"
+        in text
+    )
+    assert "The first loss is near 10.98" in words(replace(SPEC, is_pretrained=False))
     assert "logarithm" not in words(replace(SPEC, task="sequence-classification"))
+    for kind in ("gemma2", "bloom"):
+        other = {**SPEC.model_config, "model_type": kind}
+        assert "logarithm" not in words(replace(SPEC, model_config=other))
     assert "0.750 s" in text or "750 ms" in text
     assert "1,000 of them about 12.5 min" in text
 

@@ -75,9 +75,8 @@ def gemm(
     flops = 2.0 * rows * columns * depth
     read = size * (1.0 * rows * depth + 1.0 * depth * columns)
     moved = read + max(size, 2) * (1.0 * rows * columns)
-    overhead = job.cluster.gpu.gemm.overhead_seconds
-    alone = overhead + blend(job, flops / sustained_peak(job, dtype), moved)
-    return kernel_factor(job) * alone
+    alone = blend(job, flops / sustained_peak(job, dtype), moved)
+    return kernel_factor(job) * (job.cluster.gpu.gemm.overhead_seconds + alone)
 
 
 def matmuls(job: Job, s: Strategy, part: Part) -> Amount:
@@ -165,16 +164,14 @@ def _attention(job: Job, s: Strategy, part: Part, *, is_backward: bool) -> Amoun
     kernels = job.framework.attention
     name = kernels.flash_kernel if job.recipe.attention == "flash" else kernels.kernel
     curve = attention_curve(name, gpu.compute_capability)
-    seen = min(num_keys, part.attention.window or num_keys)
-    dtype = job.precision.wide_matmul_dtype
+    seen, dtype = min(num_keys, part.attention.window or num_keys), job.precision.wide_matmul_dtype
     share = timed_share(gpu.timed_attention, dtype, part.attention, seen, is_backward=is_backward)
     if not share:
         ramp = curve.ramp(part.attention.head_dim, seen, is_causal=part.attention.is_causal)
         share = ramp * (curve.backward if is_backward else curve.forward)
     times = kernel_factor(job) * (FLASH_BACKWARD if is_backward else 1.0)
-    peak = gpu.peak_flops[ran_in(job, dtype)]
+    peak = power_share(job) * gpu.peak_flops[ran_in(job, dtype)]
     sustained = 1.0 if curve.is_alone else job.framework.matmul.sustained_fraction
-    sustained = sustained * power_share(job)
     return times * flops / (sustained * share * peak)
 
 

@@ -12,7 +12,6 @@ from planner.core.term import (
     NOTHING,
     Amount,
     Expression,
-    Truth,
     bytes_each,
     count,
     either,
@@ -24,7 +23,7 @@ from planner.core.term import (
 from planner.domain.job import Job
 from planner.domain.model import Numerics
 from planner.domain.strategy import Recompute, Strategy
-from planner.memory.block_gradients import around_last_matmul
+from planner.memory.block_gradients import around_last_matmul, repeats_blocks
 from planner.memory.phases import PhasedTerm, always
 from planner.parallel.activations import (
     block_retained_bytes,
@@ -128,7 +127,7 @@ def recomputed_gradients(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     Leaves out: recompute="selective" of attention alone, whose scores are not there yet; the same moment of
     trained weights, which is below the end of the block's backward.
     """
-    begins = _repeats_blocks(job, s) & (stage.num_blocks > 0)
+    begins = repeats_blocks(job, s) & (stage.num_blocks > 0)
     held = only_where(begins, around_last_matmul(job, s))
     return PhasedTerm(
         name="recomputed_gradients",
@@ -136,15 +135,6 @@ def recomputed_gradients(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
         first_block=held,
         source="torch.utils.checkpoint, PyTorch 2.13",
     )
-
-
-def _repeats_blocks(job: Job, s: Strategy) -> Truth:
-    """Return whether a block's forward is run again before its backward, whatever was saved of it."""
-    recompute = np.asarray(s.recompute)
-    is_run_again: Truth = recompute == Recompute.FULL
-    if job.framework.activations.selective_recompute == "matmuls":
-        is_run_again = recompute != Recompute.NONE
-    return is_run_again
 
 
 def autocast_weight_copies(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
@@ -165,7 +155,7 @@ def autocast_weight_copies(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     of_block = greatest(rank_weights(part, s) for part in job.model.blocks)
     is_copied = numerics_of(job, s) == Numerics.AUTOCAST
     each = bytes_each(np.where(is_copied, job.precision.copy_bytes, 0.0))
-    is_recomputed = _repeats_blocks(job, s)
+    is_recomputed = repeats_blocks(job, s)
     share = recomputed_share(job, s, stage.num_blocks)
     others = (1.0 - share) * (weights - outside)
     everything = each * count(weights, "matmul weights, while autocast or autograd holds them")

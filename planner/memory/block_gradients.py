@@ -2,11 +2,14 @@
 
 import numpy as np
 
-from planner.core.term import Amount, Expression, bytes_each, count, greatest, plain, size
+from planner.core.term import Amount, Expression, Truth, bytes_each, count, greatest, plain, size
 from planner.domain.job import Job
 from planner.domain.model import Numerics
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Recompute, Strategy
 from planner.parallel.activations import by_numerics, hidden_state_bytes, tokens
+
+_COPY = 0.5
+"""Of an fp32 activation: what a matmul under autocast has of it."""
 
 
 def around_last_matmul(job: Job, s: Strategy) -> Expression:
@@ -17,7 +20,7 @@ def around_last_matmul(job: Job, s: Strategy) -> Expression:
         bytes = T * max(state + e * inputs / t, (3 w - freed) * inputs / t)
 
     Notation: w bytes of an element of the activation, 4 under autocast; freed what the matmul kept of its input, 0
-    under autocast, whose copy lives on, and beside frozen weights.
+    beside frozen weights, and under autocast, whose copy lives on where the block is not run again.
     Source: allocations of transformers 5.23 followed without a GPU, PyTorch 2.13.
     """
     last = [part.linears[-1] for part in job.model.blocks if part.linears]
@@ -43,13 +46,20 @@ def around_last_matmul(job: Job, s: Strategy) -> Expression:
 
 def _around_activation(job: Job, s: Strategy) -> Amount:
     """Return the bytes per token of the gradients around a block's spelled-out activation; 0 where none is."""
-    spelled_out = [
-        kept for part in job.model.blocks for kept in part.kept if kept.name == "gelu_tanh"
-    ]
+    kept = [kept for part in job.model.blocks for kept in part.kept if kept.name == "gelu_tanh"]
+    if not kept:
+        return 0.0
+    each = by_numerics(job, s, lambda n: max(one.bytes_in(n) for one in kept))
+    is_autocast = by_numerics(job, s, lambda n: float(n == Numerics.AUTOCAST))
+    copied = np.where(repeats_blocks(job, s), _COPY, 0.0)
+    freed = np.where(is_autocast, copied, 1.0) if job.recipe.lora is None else 0.0
+    return (3.0 - freed) * each / s.tensor_parallel_size
 
-    def of(numerics: Numerics) -> float:
-        each = max((kept.bytes_in(numerics) for kept in spelled_out), default=0.0)
-        is_freed = numerics != Numerics.AUTOCAST and job.recipe.lora is None
-        return (3.0 - is_freed) * each
 
-    return by_numerics(job, s, of) / s.tensor_parallel_size
+def repeats_blocks(job: Job, s: Strategy) -> Truth:
+    """Return whether a block's forward is run again before its backward, whatever was saved of it."""
+    recompute = np.asarray(s.recompute)
+    is_run_again: Truth = recompute == Recompute.FULL
+    if job.framework.activations.selective_recompute == "matmuls":
+        is_run_again = recompute != Recompute.NONE
+    return is_run_again

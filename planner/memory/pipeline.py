@@ -6,10 +6,10 @@ from planner.core.term import NOTHING, Amount, Expression, Truth, count, only_wh
 from planner.domain.job import Job
 from planner.domain.model import Numerics, Part
 from planner.domain.strategy import Recompute, Strategy
-from planner.memory.block_gradients import around_last_matmul
+from planner.memory.block_gradients import around_last_matmul, repeats_blocks
 from planner.memory.phases import PhasedTerm, always
 from planner.parallel.activations import by_numerics, hidden_state_bytes, sequence_split, tokens
-from planner.parallel.partition import Stage, occurrences
+from planner.parallel.partition import Stage, occurrences, recomputed_share
 from planner.parallel.pipeline_schedules import turns
 
 
@@ -78,7 +78,8 @@ def arriving_gradients(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
 
         bytes = T * (state + e * inputs / t)
 
-    Notation: as in `planner.memory.activations.recomputed_gradients`. On the last stage the loss's are more.
+    Notation: as in `planner.memory.activations.recomputed_gradients`, which has them where all blocks are run again. On
+    the last stage the loss's are more.
     Source: torch.distributed.pipelining, PyTorch 2.13, followed allocation by allocation without a GPU.
     Leaves out: frameworks whose pipelines were not followed.
     """
@@ -86,7 +87,8 @@ def arriving_gradients(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     if not job.framework.pipeline.keeps_buffers:
         return always("arriving_gradients", NOTHING, source)
     has_blocks: Truth = np.asarray(stage.num_blocks) * (1 - np.asarray(stage.is_last)) > 0
-    begins = _is_piped(s) & has_blocks
+    share = recomputed_share(job, s, stage.num_blocks)
+    begins = _is_piped(s) & has_blocks & ~(repeats_blocks(job, s) & (np.asarray(share) >= 1.0))
     return PhasedTerm(
         name="arriving_gradients",
         last_block=only_where(begins, around_last_matmul(job, s)),

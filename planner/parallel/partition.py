@@ -18,6 +18,9 @@ from planner.domain.model import Linear, Model, Part
 from planner.domain.strategy import ALL_LAYERS, Strategy, Whole
 from planner.parallel.pipeline_schedules import in_flight, last_stage, splits_backward, waiting
 
+_ENDS = 2
+"""Stages of a pipeline that do not both receive hidden states and gradients."""
+
 
 @frozen
 class Stage:
@@ -92,8 +95,8 @@ def heaviest_indices(job: Job, s: Strategy) -> tuple[Amount, ...]:
 
     The first holds the embeddings and the most micro-batches, the last the head. Between them a
     stage counts where no earlier one runs as many layers of every kind: that one would have at
-    least as many micro-batches in flight. Where weight gradients are put off, the stage before the last has the most
-    of theirs.
+    least as many micro-batches in flight. Where stages keep a buffer for every micro-batch, the second has as many
+    again as the first; where weight gradients are put off, the stage before the last has the most of theirs.
     """
     size, trunk = s.pipeline_parallel_size, _trunk(job)
     found = {p: _candidates(trunk, p) for p in _distinct(size)}
@@ -104,6 +107,8 @@ def heaviest_indices(job: Job, s: Strategy) -> tuple[Amount, ...]:
 
     rest = range(1, max((len(indices) for indices in found.values()), default=1))
     indices = (0 * size, *map(candidate, rest))
+    if job.framework.pipeline.keeps_buffers and np.any(np.asarray(size) > _ENDS):
+        indices = (*indices, np.where(np.asarray(size) > _ENDS, 1, 0))
     puts_off = splits_backward(s)
     if not np.any(puts_off):
         return indices

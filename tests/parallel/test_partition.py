@@ -256,3 +256,13 @@ def test_shards_of_experts_over_all_ranks_are_the_experts(
     assert 8 * held / partition.expert_shards(s) == pytest.approx(whole)
     sharing = s.ranks_per_expert
     assert held == whole / expert / sharing
+
+
+def test_the_second_stage_may_be_the_busiest(make_job: JobMaker) -> None:
+    """It has a buffer for what each micro-batch gives it and one for what comes back; the first has no inputs."""
+    recipe = {"sequence_length": 4096, "global_batch_size": 256, "framework": "torch"}
+    job = make_job("mistralai/Mixtral-8x7B-v0.1", gpus=3, recipe=recipe)
+    s = Layout(pipeline_parallel_size=3, gradient_accumulation_steps=256, recompute=Recompute.FULL)
+    each = [float(memory.reserved_bytes) for memory in stage_memories(job, s)]
+    assert each[1] == max(each) > 1.01 * each[0]
+    assert int(estimate_memory(job, s).stage) == 1

@@ -14,11 +14,16 @@ from planner.targets import launch
 def written_with_8_bit(
     situation: Situation, pinned: PinnedFields, objective: str
 ) -> Candidate | None:
-    """Return what the same request with `--optimizer adamw-8bit` writes; None where that is not open or not written."""
+    """Return what the same request with `--optimizer adamw-8bit` writes.
+
+    None where that is not open or not written, nor where the chosen layout can have it as it is.
+    """
     if not leaves_8_bit_open(situation):
         return None
-    job = situation.job
+    job, chosen = situation.job, situation.candidate.strategy
     changed = replace(job, recipe=replace(job.recipe, optimizer=EIGHT_BIT))
+    if not chosen.offloads_optimizer and launch(changed, chosen).targets:
+        return None
     candidate = chosen_layout(changed, pinned, objective)
     if candidate is None or not launch(changed, candidate.strategy).targets:
         return None

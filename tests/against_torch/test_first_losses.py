@@ -16,6 +16,11 @@ HEADS = {
     "masked-lm": modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
     "seq2seq-lm": modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
 }
+DOORS: dict[str, Any] = {
+    "causal-lm": transformers.AutoModelForCausalLM,
+    "masked-lm": transformers.AutoModelForMaskedLM,
+    "seq2seq-lm": transformers.AutoModelForSeq2SeqLM,
+}
 SIZES = {
     "vocab_size": 4000,
     "hidden_size": 1024,
@@ -51,8 +56,7 @@ def measured(kind: str, task: str) -> tuple[float, float]:
     if kind in WITH_OWN_HEADS:
         del sizes["head_dim"]
     config = transformers.AutoConfig.for_model(kind, **sizes)
-    door: Any = getattr(transformers, HEADS[task][kind])
-    model = door._from_config(config, attn_implementation="eager").eval()  # noqa: SLF001
+    model = DOORS[task].from_config(config, attn_implementation="eager").eval()
     tokens = torch.randint(10, 4000, (2, 64))
     with torch.no_grad():
         loss = model(input_ids=tokens, labels=torch.randint(10, 4000, (2, 64))).loss

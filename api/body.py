@@ -198,7 +198,6 @@ def _problem(detail: Any, model: type[WireModel], hint: str) -> Problem:
 
 
 def _section(model: type[WireModel], path: list[str]) -> type[WireModel]:
-    """Return the part of a request that a path leads to."""
     for step in path:
         if step in model.model_fields:
             wanted = model.model_fields[step].annotation

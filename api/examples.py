@@ -57,7 +57,6 @@ def add_examples(paths: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def _first(described: Mapping[str, Any]) -> bytes:
-    """Return the first example of a described body."""
     examples = described["requestBody"]["content"]["application/json"]["examples"]
     return jobs.to_json(next(iter(examples.values()))["value"])
 

@@ -111,7 +111,6 @@ def _created(name: str, described: dict[str, Any], said: str = "") -> type[BaseM
 
 
 def _wire(hint: Any, within: str = "") -> Any:
-    """Return the type that pydantic is to describe in place of a hint."""
     if isinstance(hint, type):
         return _wire_class(hint, within)
     origin, arguments = get_origin(hint), get_args(hint)

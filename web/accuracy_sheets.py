@@ -119,7 +119,6 @@ def _choice(found: Accuracy) -> str:
 
 
 def _pictures(predictions: Sequence[Compared]) -> Markup | None:
-    """Return step time and memory, of as many runs as were measured."""
     times = [
         (each.run.step_seconds, each.step_seconds) for each in predictions if each.run.step_seconds
     ]

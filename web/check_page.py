@@ -114,7 +114,6 @@ def checked(values: Mapping[str, str]) -> Told | None:
 
 
 def _name(text: str) -> str:
-    """Return a name whose ending says which language a text is in."""
     for ending, looks_so in _LANGUAGES.items():
         if looks_so.search(text):
             return ending

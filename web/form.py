@@ -146,7 +146,6 @@ def _read(name: str, text: str) -> dict[str, Any]:
 
 
 def _nested(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a request's body of fields by their paths."""
     payload: dict[str, Any] = {}
     for path, value in fields.items():
         *parts, last = path.split(".")
@@ -227,7 +226,6 @@ def unknown_parameters(names: Sequence[str], known: Collection[str]) -> tuple[Pr
 
 
 def _wish(text: str) -> object:
-    """Return the fields of a strategy that a text asks about."""
     try:
         return read_wish(text)
     except InvalidInputError as error:

@@ -143,7 +143,6 @@ def _parts(model: Model) -> SheetTable:
 
 
 def _by_method(name: str) -> tuple[SheetTable, ...]:
-    """Return what each method takes of one GPU, and the fewest GPUs of each card that hold it."""
     jobs = {method: _job(name, method) for method in _METHODS}
     known = {method: job for method, job in jobs.items() if job is not None}
     if not known:
@@ -190,7 +189,6 @@ def _memory_row(label: str, job: Job) -> tuple[Cell, ...]:
 
 
 def _held(job: Job) -> dict[str, float]:
-    """Return the bytes of one GPU by what they are of, and in all."""
     memory = estimate_memory(job, _layout(1))
     amounts = {term.name: float(term.amount) for term in memory.terms}
     shown = {term: amounts.get(term, 0.0) for term in _SHOWN_TERMS}

@@ -143,7 +143,6 @@ class Arrangement:
         return None if is_shared else self.node.numa(run.gpus)
 
     def _split(self) -> list[tuple[int, ...]]:
-        """Return the GPUs of each row."""
         rows: list[tuple[int, ...]] = []
         for island in self.fabric.islands:
             count = -(-len(island) // self.size.columns)

@@ -170,7 +170,6 @@ def _classes(topology: Topology, pairs: Iterable[Pair]) -> str:
 
 
 def _are_near(topology: Topology, level: int, first: NodePart, second: NodePart) -> bool:
-    """Return whether any pair across has that class or a nearer one."""
     near = PCIE_CLASSES[: level + 1]
     return any(topology.pcie.get(pair) in near for pair in _across(first.gpus, second.gpus))
 

@@ -59,7 +59,6 @@ def _environment() -> Environment:
 
 
 def _without_title(message: str, title: str) -> str:
-    """Return a message without what stands over it."""
     return capitalized(in_labels(message.removeprefix(f"{title.lower()}: ")))
 
 

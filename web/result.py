@@ -131,7 +131,6 @@ def _notes(question: Question, resolved: Resolved, plan: Plan) -> list[str]:
 
 
 def _of_another_version(question: Question) -> list[str]:
-    """Return a note where another version of the planner made the link."""
     now = version("planner")
     if question.made_by in {"", now}:
         return []

@@ -119,7 +119,6 @@ def _step(at_seconds: float, seconds: float) -> int:
 
 
 def _numbers(spans: Sequence[Span], seconds: float) -> Iterable[Markup]:
-    """Return the micro-batch of each operation that has room for it."""
     for span in spans:
         length = 100 * (span.end_seconds - span.start_seconds) / seconds
         if length >= _ROOM_PERCENT and span.operation.kind is not Kind.WEIGHT:

@@ -104,7 +104,6 @@ def _narrowed(job: Job, share: float) -> Job:
 
 
 def _tables(runs: Sequence[TimedRun]) -> tuple[TimedLayouts, ...]:
-    """Return runs as tables of one job each."""
     by_job: dict[int, list[int]] = {}
     for number, run in enumerate(runs):
         by_job.setdefault(id(run.job), []).append(number)

@@ -88,7 +88,6 @@ def _rounded(amount: float) -> float:
 
 
 def _shortened(said: Any) -> Any:
-    """Return nested figures with their fractions rounded."""
     if isinstance(said, dict):
         return {name: _shortened(each) for name, each in said.items()}
     return round(said, _DECIMALS) if isinstance(said, float) else said

@@ -142,7 +142,6 @@ def _banded(found: Sequence[Pair]) -> list[tuple[float, list[Pair]]]:
 
 
 def _shares(found: Sequence[Pair]) -> list[float]:
-    """Return the real share of each source with enough pairs."""
     by_source: dict[str, list[Pair]] = defaultdict(list)
     for pair in found:
         by_source[pair.source].append(pair)

@@ -182,7 +182,6 @@ def _left_out(found: _Found) -> tuple[str, ...]:
 
 
 def _rank(objective: str, option: ClusterOption) -> tuple[float, float]:
-    """Return what to minimise."""
     if objective == "gpus":
         return option.gpus, option.step_seconds
     if objective == "cost":

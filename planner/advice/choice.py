@@ -296,7 +296,6 @@ def smallest_replica(job: Job) -> Layout:
 
 
 def _known_or_estimated(result: SearchResult, layout: Layout) -> float:
-    """Return what a layout reserves, whether or not the search has looked at it."""
     known = result.reserved_bytes_of(layout)
     return reserved_bytes(result.job, layout) if known is None else known
 

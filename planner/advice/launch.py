@@ -272,7 +272,6 @@ def on_its_gpus(instead: Instead | None, job: Job, *, is_mixed: bool = False) ->
 
 
 def _within_scripts(job: Job) -> tuple[Job, dict[str, Any]]:
-    """Return the job in a precision and an attention of the scripts, and what changed."""
     changes: dict[str, Any] = {}
     if job.recipe.precision not in common.PRECISIONS:
         peaks = job.cluster.gpu.peak_flops

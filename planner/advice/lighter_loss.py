@@ -59,7 +59,6 @@ def _fits_on_gpus(job: Job, pinned: PinnedFields) -> bool:
 
 
 def _is_surely_faster(plan: Plan, other: Plan) -> bool:
-    """Return whether a plan has files and its longest step is shorter than the other's shortest."""
     longest, shortest = plan.chosen.step_time.high_seconds, other.chosen.step_time.low_seconds
     return bool(plan.launch.targets) and bool(longest < shortest)
 

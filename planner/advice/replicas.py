@@ -102,7 +102,6 @@ def compare_replicas(job: Job, layout: Layout) -> Replicas:
 
 
 def _one_gpu(job: Job, layout: Layout) -> Way:
-    """Return one GPU with the batch of one rank."""
     samples = layout.micro_batch_size * layout.gradient_accumulation_steps
     alone = with_gpus(job, 1, 1)
     alone = replace(alone, recipe=replace(alone.recipe, global_batch_size=samples))

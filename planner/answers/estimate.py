@@ -93,7 +93,6 @@ def _said(request: Request) -> set[str]:
 
 
 def _as_such_runs_fit(resolved: Resolved, candidate: Candidate) -> tuple[Resolved, Candidate]:
-    """Return the estimate with activations in host memory where runs of others have them there, and that assumption."""
     layout = with_activations_away(resolved.job, candidate.strategy)
     found = estimate(resolved.job, layout) if layout else None
     if found is None or not found.fits:

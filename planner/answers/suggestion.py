@@ -105,7 +105,6 @@ def _of_plan(resolved: Resolved, plan: Plan, pinned: PinnedFields) -> Resolved:
 
 
 def _with_host_memory(resolved: Resolved, plan: Plan, pinned: PinnedFields) -> Resolved:
-    """Return the request with the host memory that was taken to be there, where the plan offloads to it."""
     cluster = plan.job.cluster
     is_taken = plan.chosen.strategy.offloads_optimizer and "offload" not in pinned
     if cluster.host_memory_bytes or not is_taken:

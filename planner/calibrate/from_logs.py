@@ -167,7 +167,6 @@ def _check_layouts(logged: str, named: str) -> None:
 
 
 def _hardware_alone(figures: LogFigures) -> Machine:
-    """Return a machine that is known by its curves of collectives alone."""
     if not figures.runs and not figures.gpu:
         raise InvalidInputError(
             "the logs do not say of which GPU they are",
@@ -202,7 +201,6 @@ def run_line(run: MeasuredRun) -> str:
 
 
 def _told(reading: Reading) -> list[str]:
-    """Return what was read of a log, and what was not."""
     lines = [f"{shown(reading.file)}: {reading.kind}, {_amount(reading)}"]
     lines += [
         f"  {each.operation} among {each.ranks} ranks on {each.nodes} node{'s' if each.nodes > 1 else ''}:"

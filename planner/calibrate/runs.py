@@ -142,7 +142,6 @@ def timed_layouts(
 
 
 def _key(request: Mapping[str, Any]) -> str:
-    """Return what requests of one job have in common."""
     parts = {key: request[key] for key in request if key not in ("id", "strategy", "machine")}
     has_batch = {"global_batch_size", "global_batch_tokens"} & set(_recipe(request))
     return json.dumps(parts if has_batch else {**request, "id": None}, sort_keys=True)

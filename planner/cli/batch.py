@@ -90,7 +90,6 @@ def print_suggestions(
 
 
 def _folder_name(request_id: str | int | None, taken: set[str]) -> str:
-    """Return the id as the name of a folder that no earlier line has."""
     name = "" if request_id is None else str(request_id)
     if not _FILE_NAME.fullmatch(name):
         raise InvalidInputError(

@@ -75,7 +75,6 @@ def calibrate(*, show: str | None, output: str, force: bool, as_json: bool, **fl
 
 
 def _read(flags: dict[str, Any]) -> Any:
-    """Return the machine that the flags say how to read, added to the one they name."""
     given = [way for way in _WAYS if flags[way]]
     if len(given) != 1 or (flags["more_logs"] and given != ["from"]):
         ways = " or ".join(f"--{way}" + " FILE" * (way != "measure") for way in _WAYS)
@@ -130,7 +129,6 @@ def today() -> str:
 
 
 def _from_runs(flags: dict[str, Any]) -> Any:
-    """Return the machine of timed runs."""
     from planner.calibrate.runs import machine_of_runs, read_runs_file, unrepeated
     from planner.machine.reading import read_machine
 

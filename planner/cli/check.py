@@ -124,7 +124,6 @@ def _render(name: str, verdicts: Any, *, shown: bool = False) -> str:
 
 
 def _target(text: str) -> tuple[str, Path]:
-    """Return the format and the file of a --write."""
     name, separator, file = text.partition("=")
     if name not in FORMATS or not separator or not file:
         raise InvalidInputError(

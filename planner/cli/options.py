@@ -341,7 +341,6 @@ def read_machine_option(file: str | None) -> dict[str, Any] | None:
 
 
 def _is_default(flag: str) -> bool:
-    """Return whether a flag was left at what it is by default."""
     source = click.get_current_context().get_parameter_source(flag)
     return source is not ParameterSource.COMMANDLINE
 

@@ -132,7 +132,6 @@ def _is_folder(given: str) -> bool:
 
 
 def _plan_of(log: str) -> str:
-    """Return the plan.json beside a log or above it."""
     try:
         above = Path(log).resolve().parents[:_HERE]
         found = next((each / "plan.json" for each in above if (each / "plan.json").is_file()), None)

@@ -52,7 +52,6 @@ def _has_adapters(found: Found) -> bool:
 
 
 def _bits(found: Found) -> int | None:
-    """Return to how many bits the frozen weights are quantised."""
     bits = found.whole("quantization_bit")
     if bits is None:
         names = {4: "load_in_4bit", 8: "load_in_8bit"}

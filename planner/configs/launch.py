@@ -192,7 +192,6 @@ def _told(script: Word, words: Sequence[Word], file: str) -> Found | None:
 
 
 def _value(given: Sequence[Word]) -> object:
-    """Return the value of a flag from the words after it."""
     if not given:
         return True
     if not all(word.is_known for word in given):

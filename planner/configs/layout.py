@@ -163,7 +163,6 @@ def _recomputes(setup: Setup) -> bool:
 
 
 def _data_parallel(setup: Setup, gpus: int, nodes: int, divided: Sizes | None) -> Fields:
-    """Return replicas, shards, stage and offload."""
     ranks = gpus // (divided.model_parallel if divided else 1)
     fields: Fields = {}
     if divided is not None:
@@ -214,7 +213,6 @@ _OF_STRATEGY = {
 
 
 def _sharded(setup: Setup, gpus: int, nodes: int) -> Fields:
-    """Return the stage that FSDP's options are, and its offload."""
     fields: Fields = {"zero_stage": 3, "offload": "none"}
     words: list[str] = []
     for found, prefix in fsdp_sections(setup):

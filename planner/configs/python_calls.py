@@ -66,7 +66,6 @@ def _adapters(module: ast.Module, file: str, named: dict[str, ast.expr]) -> Iter
 
 
 def _called(node: ast.Call) -> str:
-    """Return the last name of what is called."""
     if isinstance(node.func, ast.Attribute):
         return node.func.attr
     return node.func.id if isinstance(node.func, ast.Name) else ""
@@ -103,7 +102,6 @@ def _keys(node: ast.Dict) -> set[str]:
 
 
 def _trainer(node: ast.Call, file: str, named: dict[str, ast.expr]) -> Found:
-    """Return the arguments of a call."""
     tree = Tree(file)
     for keyword in node.keywords:
         if keyword.arg is not None:

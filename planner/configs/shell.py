@@ -91,7 +91,6 @@ class _Scanner:
         self.arrays[name.removesuffix("+")] = [*earlier, *words]
 
     def _word(self) -> Word:
-        """Return the word that begins here."""
         line, parts, is_quoted, is_known = self.line, [], False, True
         while self.at < len(self.text):
             letter = self.text[self.at]
@@ -118,7 +117,6 @@ class _Scanner:
         return Word(text="".join(parts), line=line, is_quoted=is_quoted, is_known=is_known)
 
     def _until(self, quote: str) -> str:
-        """Return what stands in quotes."""
         self._step()
         parts = []
         while self.at < len(self.text) and self.text[self.at] != quote:

@@ -38,7 +38,6 @@ def _nothing(_self: object) -> tuple[()]:
 
 
 def _constructor(cls: Any) -> Callable[..., None]:
-    """Return what sets every field to what it is given, or to its default."""
     names: dict[str, Any] = {"_set": _set}
     given = [_parameter(each, names) for each in fields(cls)]
     lines = [f"_set(self, {each.name!r}, {_value(each)})" for each in fields(cls)]

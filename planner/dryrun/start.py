@@ -122,7 +122,6 @@ def _numbers(planned: Planned, stage: int) -> Numbers:
 
 
 def _left_out(plan: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what a run without values does not follow."""
     recipe, strategy = plan["job"]["recipe"], plan["chosen"]["strategy"]
     found = {
         "torch.compile: memory is that of the same run without it": bool(recipe["compile"]),
@@ -133,7 +132,6 @@ def _left_out(plan: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _run(script: Path, numbers: Numbers) -> dict[str, Any]:
-    """Return what the program prints."""
     words = [sys.executable, "-m", "planner.dryrun.program", str(script)]
     words += [str(getattr(numbers, field.name)) for field in fields(numbers)]
     try:

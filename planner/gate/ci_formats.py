@@ -139,7 +139,6 @@ def _result(verdict: Verdict, check: Check) -> dict[str, Any]:
 
 
 def _sentence(text: str) -> str:
-    """Return a text in which no square bracket begins a link."""
     return one_line(text).replace("\\", "\\\\").replace("[", "\\[").replace("]", "\\]")
 
 

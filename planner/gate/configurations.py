@@ -135,7 +135,6 @@ def _recognised(texts: Mapping[str, str], fields: Mapping[str, str]) -> Iterator
 
 
 def _tools(found: Sequence[Found]) -> str:
-    """Return whose settings were found."""
     names = {"trainer": "TrainingArguments", "launch": "a launch"}
     return ", ".join(dict.fromkeys(names.get(each.kind, each.kind) for each in found))
 
@@ -150,7 +149,6 @@ def _with_nodes(setup: Setup, wanted: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _has_count(wanted: Mapping[str, Any]) -> bool:
-    """Return whether a cluster says how many GPUs a node has."""
     is_list = ":" in str(wanted.get("gpu") or "")
     return is_list or any(wanted.get(name) for name in ("gpus_per_node", "instance", "topology"))
 
@@ -299,7 +297,6 @@ def _job(request: Request) -> dict[str, Any]:
 
 
 def _amounts_to(facts: Facts, answer: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
-    """Return the layout in a sentence."""
     strategy = answer["strategy"]
     is_said = bool(asked.get("micro_batch_size"))
     words = [

@@ -120,7 +120,6 @@ def locked_parts(data: Mapping[str, Any], file: str) -> None:
 
 
 def _document(file: str, data: dict[str, Any]) -> Document:
-    """Return a document by the keys that only its kind has."""
     if "lock_version" in data:
         locked_parts(data, file)
         return Document(file=file, kind="lock", facts=read_facts(data["answer"]), data=data)
@@ -144,7 +143,6 @@ def _document(file: str, data: dict[str, Any]) -> Document:
 
 
 def _planned(file: str, data: dict[str, Any]) -> Document:
-    """Return a request's plan, or that nothing fits."""
     try:
         request = parse_request(data)
         resolved, plan = answers.suggest(request, allow_paths=True)

@@ -206,7 +206,6 @@ def _key(value: Any, key: str) -> Any:
 
 
 def _checked(path: str, value: Any) -> Value:
-    """Return a value of the type that the field has."""
     if path in _YES_OR_NO:
         if isinstance(value, bool):
             return value

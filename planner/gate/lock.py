@@ -137,7 +137,6 @@ def _again(request: Request, folder: Path | None) -> str:
 
 
 def _same_plan(document: Document, changes: tuple[Change, ...], again: str) -> Check:
-    """Return whether the request is planned as it was."""
     fields = ", ".join(dict.fromkeys(change.label for change in changes))
     ours, theirs = version("planner"), one_line(str(document.data["versions"].get("planner")))
     told = "" if ours == theirs else f"; locked by planner {theirs}, this is {ours}"

@@ -55,7 +55,6 @@ class Verdict:
 
     @property
     def _found(self) -> str:
-        """Return how much is wrong with a configuration."""
         errors = len(self.broken)
         warnings = sum(check.level == "warning" for check in self.checks)
         if not errors and not warnings:

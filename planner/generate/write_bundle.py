@@ -141,7 +141,6 @@ def _instance_words(cluster: Cluster) -> dict[str, Any]:
 
 
 def _versions(job: Job) -> dict[str, str]:
-    """Return what the files of a job's framework were checked with."""
     framework = job.framework
     if framework.name == "megatron" and job.recipe.lora:
         return {

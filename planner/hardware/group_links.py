@@ -116,7 +116,6 @@ def node_links(
 
 
 def _slowest(groups: Groups, node: NodeLinks) -> Link:
-    """Return the link of the slowest of the groups, all communicating at once."""
     if node.is_fabric:
         return _fabric(node.gpu, len(groups[0]))
     links = [_links_of_ring(group, node) for group in groups]

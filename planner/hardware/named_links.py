@@ -181,7 +181,6 @@ def _not_several(record: LinkRecord, field: str) -> InvalidInputError:
 
 
 def _measured(bytes_per_second: float, latency_us: float | None = None) -> Link:
-    """Return a link at the word of whoever measured it."""
     return Link(
         name=f"as given, {format_rate(bytes_per_second)}",
         bytes_per_second=bytes_per_second,

@@ -93,7 +93,6 @@ def links_of_topology(gpu: Gpu, topology: Topology, *, peer_to_peer: bool | None
 
 
 def _is_switched(gpu: Gpu, num_gpus: int, nvlink: Mapping[Pair, int]) -> bool:
-    """Return whether some GPU shows more links to its peers than it has."""
     has = max(gpu.nvlink_links or interconnect().nvlink.most_links_per_gpu, *nvlink.values(), 0)
     if gpu.nvlink_fabric == "nvswitch" and gpu.nvlink_links in nvlink.values():
         return True

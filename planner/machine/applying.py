@@ -186,7 +186,6 @@ def _own_host(machine: Machine, framework: Framework) -> tuple[Framework, dict[s
 
 
 def _is_of(cluster: Cluster, ranks: int, ranks_in_node: int) -> bool:
-    """Return whether such groups exist in a cluster."""
     return ranks <= cluster.world_size and ranks_in_node <= cluster.joined_gpus
 
 

@@ -93,7 +93,6 @@ def one_line(text: str) -> str:
 
 
 def _value(kind: Any, value: Any, path: str) -> Any:
-    """Return a value as its annotation has it."""
     options = get_args(kind)
     if NoneType in options:
         wanted = next(option for option in options if option is not NoneType)
@@ -123,7 +122,6 @@ def _list(value: Any, path: str) -> list[Any]:
 
 
 def _names(value: Any, path: str) -> Mapping[str, str]:
-    """Return texts by name."""
     if not isinstance(value, Mapping) or len(value) > MOST_NAMES:
         raise _wrong(path, f"an object of at most {MOST_NAMES} texts", value)
     return {_scalar(str, key, path): _scalar(str, text, path) for key, text in value.items()}

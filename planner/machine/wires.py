@@ -83,7 +83,6 @@ def _largest(curves: Iterable[TimedCollective]) -> TimedCollective | None:
 
 
 def _bus_rate(curve: TimedCollective) -> float:
-    """Return the bus bandwidth of the largest message."""
     passes = (2 if curve.operation == "all_reduce" else 1) * (curve.ranks - 1) / curve.ranks
     return passes * curve.sizes_bytes[-1] / curve.seconds[-1]
 

@@ -145,7 +145,6 @@ def _of_a_node(job: Job, term: PhasedTerm, factor: Amount) -> Term:
 
 
 def _pinning(job: Job, moved: tuple[Term, ...]) -> Term:
-    """Return what pinned memory takes beyond what is kept in it."""
     return Term(
         name="host_pinned_buffers",
         arithmetic=percent(job.framework.host_memory.pinned_fraction) * size(total(moved)),

@@ -172,7 +172,6 @@ def _hidden_states(job: Job, s: Strategy) -> Expression:
 
 
 def _keeps_inputs(job: Job, s: Strategy) -> Truth:
-    """Return whether what is kept of a block holds its input itself."""
     copies = any(
         kept.name in part.vectors and not kept.is_normalised_in_fp32
         for part in job.model.blocks
@@ -184,7 +183,6 @@ def _keeps_inputs(job: Job, s: Strategy) -> Truth:
 
 
 def _output_gradient_bytes(job: Job, s: Strategy, part: Part) -> Amount:
-    """Return the bytes per token of the gradients of what a part's matmuls and norms put out."""
     split, between = s.tensor_parallel_size, sequence_split(s)
     matmuls = sum(
         layer.experts_per_token

@@ -307,7 +307,6 @@ def _is_divided(s: Strategy) -> Truth:
 
 
 def _largest_block(job: Job, s: Strategy) -> Amount:
-    """Return the parameters on a rank of the largest kind of block."""
     return greatest(sum(rank_parameters(part, s)) for part in job.model.blocks)
 
 

@@ -294,7 +294,6 @@ def _ask(repository: Repository, cached: CachedConfig | None) -> CachedConfig:
 
 
 def _made_from(repository: Repository, missing: FileMissingError) -> CachedConfig:
-    """Return the base model of a repository without a config.json: an adapter, or GGUF files."""
     with suppress(FileMissingError):
         file = repository.fetch("adapter_config.json")
         where = f"adapter_config.json of {repository.name!r}"

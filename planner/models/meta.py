@@ -82,7 +82,6 @@ def _model_type(config: Mapping[str, Any]) -> str:
 
 
 def _build(config: Mapping[str, Any]) -> tuple[Module, str]:
-    """Return the model on the meta device, and its task."""
     import torch
 
     chosen = _config_class(config).from_dict(_cleaned(config))
@@ -132,7 +131,6 @@ def _cleaned(value: Any, key: str = "") -> Any:
 
 
 def _door(chosen: Any, config: Mapping[str, Any]) -> tuple[Any, str]:
-    """Return transformers' class for the head that the config names, and the task of that head."""
     import transformers
     from transformers.models.auto import modeling_auto
 

@@ -114,7 +114,6 @@ def _narrow_bytes(job: Job, lora: Lora, layer: Linear) -> float:
 
 
 def _constant_bytes(lora: Lora) -> float:
-    """Return the bytes per weight of the constants of NF4."""
     if not lora.is_quantised or lora.base_bits == _INT8:
         return 0.0
     if lora.has_double_quantization:

@@ -271,7 +271,6 @@ def _by_schedule(s: Strategy, of: Callable[[Schedule], Amount]) -> Amount:
 
 @remembered(2)
 def _rows_of_schedules(column: Column) -> tuple[tuple[Schedule, Column], ...]:
-    """Return each schedule there is, with the rows that have it."""
     numbers = np.flatnonzero(np.bincount(column.reshape(-1))).tolist()
     return tuple(
         (SCHEDULES[PipelineSchedule.numbered(number)], column == number) for number in numbers

@@ -221,7 +221,6 @@ def _runs(one: Plan, other: Plan) -> Iterator[ComparedRow]:
 
 
 def _share(after: float, before: float) -> str:
-    """Return by how much the second figure is more or less than the first."""
     change = after / before - 1
     return f"{format_percent(abs(change))} {'more' if change >= 0 else 'less'}"
 

@@ -88,7 +88,6 @@ def _stages(job: Job, candidate: Candidate, terminal: Terminal) -> str:
 
 
 def _evaluation_and_host(job: Job, candidate: Candidate, terminal: Terminal) -> str:
-    """Return what evaluation, checkpoints and the host need."""
     s = candidate.strategy
     host = estimate_host_memory(job, s)
     of_available = f" of {format_bytes(host.available_bytes)}" if host.available_bytes else ""

@@ -215,7 +215,6 @@ def run_figure(job: Job, candidate: Candidate) -> Figure | None:
 
 
 def _ranks_figure(job: Job) -> Figure | None:
-    """Return which GPU is which rank, where that is not the order of indices."""
     order = cuda_visible_devices(job.cluster.gpu_order)
     if not order:
         return None

@@ -148,7 +148,6 @@ def resolve_cluster(
 
 
 def _parsed(text: str) -> Topology:
-    """Return the topology that a text shows."""
     from planner.hardware.topology import parse_topology
 
     return parse_topology(text)
@@ -270,7 +269,6 @@ def assumed_gpu(topology_given: Topology | None) -> tuple[str, str]:
 
 
 def _gpu_of_names(names: tuple[str, ...], remarks: Remarks) -> Gpu:
-    """Return the GPU that governs the ones a topology names."""
     gpu_counts = mixed_gpus.read_gpu_counts(",".join(names))
     if len(gpu_counts) > 1:
         remarks.notes.append(mixed_gpus.waste(gpu_counts))

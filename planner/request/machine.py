@@ -111,7 +111,6 @@ def on_machine(machine: "Machine | None", cluster: Cluster, framework: Framework
 
 
 def _settled(cluster: Cluster) -> frozenset[str]:
-    """Return the links that were measured."""
     links = {INSIDE: cluster.intra_node, BETWEEN: cluster.inter_node}
     return frozenset(
         field for field, link in links.items() if link and link.provenance is Provenance.OWN
@@ -119,7 +118,6 @@ def _settled(cluster: Cluster) -> frozenset[str]:
 
 
 def _other_framework(machine: "Machine", framework: Framework) -> tuple[str, ...]:
-    """Return a note where the machine's runs were all of other frameworks."""
     recipes = [run.request.get("recipe") for run in machine.runs]
     names = {
         recipe.get("framework", "torch") if isinstance(recipe, Mapping) else "torch"

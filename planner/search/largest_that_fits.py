@@ -165,7 +165,6 @@ def fits_somehow(job: Job, pinned: PinnedFields | None = None) -> bool:
 
 
 def _in_whole_rounds(job: Job) -> Job:
-    """Return the job with its batch rounded up to the GPUs."""
     world_size = job.cluster.world_size
     batch = -(-job.recipe.global_batch_size // world_size) * world_size
     return replace(job, recipe=replace(job.recipe, global_batch_size=batch))

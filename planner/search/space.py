@@ -229,7 +229,6 @@ def _schedules(
 
 
 def _crossed(job: Job, bases: list[_Base], pinned: PinnedFields) -> Table:
-    """Return every base with each kind of recompute, offload, sequence and local SGD it can have."""
     columns = np.array(bases, dtype=np.int64).reshape(len(bases), len(_Base._fields)).T
     held = {name: np.full(len(bases), pinned[name]) for name in _HELD if name in pinned}
     base = vary(Layout(), **held, **dict(zip(_Base._fields, columns, strict=True)))
@@ -268,7 +267,6 @@ def _product(
     options: Sequence[_FieldOption],
     count: int,
 ) -> tuple[_Rows, dict[str, Column]]:
-    """Return the rows chosen so far once for each option that their base can have."""
     parts, lengths = [], []
     for _, able in options:
         can = np.zeros(count, dtype=bool)

@@ -119,5 +119,4 @@ def _cast(before: Amount, after: Amount) -> Amount:
 
 
 def _split(s: Strategy, layer: Linear) -> Amount:
-    """Return over how many tensor-parallel ranks a linear and its adapter are divided."""
     return np.minimum(s.tensor_parallel_size, layer.most_splits)

@@ -161,7 +161,6 @@ def slowdown_term(
 
 
 def _hidden(job: Job, computed: Amount) -> Amount:
-    """Return how much communication can hide behind that much compute."""
     return job.framework.overlap.backward_fraction * computed
 
 

@@ -325,7 +325,6 @@ def pace(job: Job, s: Strategy) -> tuple[MicroBatch, MicroBatch, Stage]:
 
 
 def _pace(job: Job, s: Strategy) -> tuple[MicroBatch, MicroBatch, Amount]:
-    """Return one micro-batch through the whole model, through the slowest stage, and that stage's index."""
     of_parts = _seconds_of_parts(job, s)
     counted = (part.count * of_parts[id(part)].seconds_by_kind for part in job.model.parts)
     whole = MicroBatch(reduce(np.add, counted))
@@ -336,7 +335,6 @@ def _pace(job: Job, s: Strategy) -> tuple[MicroBatch, MicroBatch, Amount]:
 
 
 def _seconds_of_parts(job: Job, s: Strategy) -> Mapping[int, MicroBatch]:
-    """Return a micro-batch through each part, by its `id`."""
     if not isinstance(s, Table):
         return {id(part): part_seconds(job, s, part) for part in job.model.parts}
     more: tuple[str, ...] = _OF_WAITS if job.framework.host.exchange_seconds_per_rank > 0 else ()

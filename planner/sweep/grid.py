@@ -158,7 +158,6 @@ def _check_names(names: Iterable[str]) -> None:
 
 
 def _axes(grid: object) -> dict[str, tuple[Any, ...]]:
-    """Return the values of each axis; one that is no list is an axis of one value."""
     axes: dict[str, tuple[Any, ...]] = {}
     for path, value in _fields(grid, "grid").items():
         axes[path] = tuple(value) if isinstance(value, list) else (value,)
@@ -192,7 +191,6 @@ def _fields(
 
 
 def _request(fields: Fields) -> dict[str, Any]:
-    """Return the request that has these values at these paths."""
     request: dict[str, Any] = {}
     for path, value in fields.items():
         *sections, name = path.split(".")

@@ -58,7 +58,6 @@ def outcome_text(found: Outcome, terminal: Terminal) -> str:
 
 
 def _refused(found: Outcome) -> str:
-    """Return why requests have no plan, each reason with how many there are."""
     reasons: Counter[str] = Counter()
     for kind, count in found.refused.items():
         reasons[_REFUSALS.get(kind, "the request cannot be read")] += count
@@ -67,7 +66,6 @@ def _refused(found: Outcome) -> str:
 
 
 def _unresolved(found: Outcome) -> str:
-    """Return which models could not be resolved."""
     names = [repr(name)[:_LONGEST_NAME] for name in found.unresolved]
     more = f" and {len(names) - _MOST_NAMES:,} more" if len(names) > _MOST_NAMES else ""
     return f"\nnot resolved: {', '.join(names[:_MOST_NAMES])}{more}" if names else ""

@@ -172,7 +172,6 @@ def _trained(job: Job) -> tuple[Breach, ...]:
 
 
 def _model(job: Job) -> tuple[Breach, ...]:
-    """Return what of the model has no arguments here."""
     config: Mapping[str, Any] = job.model.config
     needed = _FIELDS.get(str(config.get("model_type")), ())
     missing = [name for name in needed if not isinstance(config.get(name), int)]

@@ -51,7 +51,6 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
 
 
 def _frozen(job: Job, s: Strategy) -> tuple[Breach, ...]:
-    """Return what of a plan with adapters the script has no part for."""
     lora = job.recipe.lora
     return (
         refusal(

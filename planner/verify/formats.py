@@ -108,7 +108,6 @@ def verdict_answer(verdict: Verdict) -> dict[str, Any]:
 
 
 def _sentence(verdict: Verdict) -> str:
-    """Return the answer in one line."""
     if verdict.passed is None:
         return "RAN: the plan's figures could not be judged"
     failed = [_failure(check) for check in verdict.checks if check.passed is False]

@@ -224,7 +224,6 @@ def _traced(part: Part) -> Check:
 
 
 def _ran_out(planned: Planned, reading: Reading) -> Verdict:
-    """Return the verdict on a run that ended for want of memory."""
     check = Check(
         name="memory",
         unit="bytes",

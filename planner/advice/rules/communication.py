@@ -88,7 +88,6 @@ def _averaged(situation: Situation) -> str:
 
 
 def _accumulated(situation: Situation) -> str:
-    """Return what more accumulation in a larger global batch gains, by an estimate; "" if it is little."""
     job, candidate = situation.job, situation.candidate
     s = candidate.strategy
     if s.data_parallel_size == 1 or s.pipeline_parallel_size > 1:

@@ -189,7 +189,6 @@ def _unearned(situation: Situation, other: Candidate, gain: float, *, are_many: 
 
 
 def _tree(situation: Situation, other: Candidate) -> str:
-    """Return what the decision tree has against a faster layout."""
     link = situation.job.cluster.slowest_link
     is_slow = not (situation.is_multi_node or link.is_fast)
     if is_slow and other.strategy.tensor_parallel_size > 1:

@@ -109,7 +109,6 @@ def last_run(parts: Sequence[Sequence[Point]], log: StepLog) -> list[Sequence[Po
 
 
 def _apart(*parts: Sequence[Point]) -> float:
-    """Return by how much the speed of parts of one run may differ."""
     return SAME_RUN + sum(_ROUNDED / max(_length(part), _ROUNDED) for part in parts)
 
 

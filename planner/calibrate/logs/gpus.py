@@ -63,6 +63,5 @@ def _kinds() -> frozenset[str]:
 
 
 def _words(name: str) -> tuple[str, ...]:
-    """Return the words of a name without its makers'."""
     words = name.lower().replace("-", " ").split()
     return tuple(word for word in words if word not in _MAKERS)

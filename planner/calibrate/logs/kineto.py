@@ -148,7 +148,6 @@ def _busy(events: Sequence[_Event], spans: Sequence[Interval]) -> Busy | None:
 
 
 def _union(events: Iterable[_Event]) -> float:
-    """Return the seconds in which at least one event is going on."""
     total, reached = 0.0, float("-inf")
     for start, end in sorted((event.start, event.end) for event in events):
         total += max(0.0, end - max(start, reached))

@@ -28,7 +28,6 @@ def _zero(text: str) -> int | None:
 
 
 def _positive(text: str) -> Any:
-    """Return a count; None stands for 1."""
     return 1 if text.strip() == "None" else count(text.strip())
 
 

@@ -88,7 +88,6 @@ def _blocks(events: Sequence[dict[str, Any]], log: StepLog) -> None:
 
 
 def _moment(event: dict[str, Any]) -> tuple[float, float] | None:
-    """Return the second of an event, and how many samples had been trained on."""
     metadata = event.get("metadata")
     samples = metadata.get("samples_count") if isinstance(metadata, dict) else None
     seconds, trained = number(str(event.get("time_ms"))), number(str(samples), -1)

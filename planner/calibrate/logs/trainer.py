@@ -171,7 +171,6 @@ def _take_end(line: str, steps: int | None, evaluated: float, log: StepLog) -> N
 
 
 def _without(evaluated: float, total: float, log: StepLog) -> float:
-    """Return the seconds of a run without those of its evaluations."""
     if not 0 < evaluated < total:
         return total
     log.notes.append(

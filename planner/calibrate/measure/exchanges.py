@@ -70,7 +70,6 @@ def _mine(world: int, ranks: int) -> dist.ProcessGroup:
 
 
 def _ranks_per_node() -> int:
-    """Return the processes that torchrun started on each node."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", dist.get_world_size()))
 
 
@@ -215,7 +214,6 @@ def _call(
 
 
 def _ring(whole: torch.Tensor, group: dist.ProcessGroup) -> list[dist.P2POp]:
-    """Return what sends to the next rank and receives from the one before."""
     mine, ranks = dist.get_rank(group), dist.get_world_size(group)
     after, before = (dist.get_global_rank(group, (mine + way) % ranks) for way in (1, -1))
     return [
@@ -240,12 +238,10 @@ def _wait(device: torch.device) -> None:
 
 
 def _slowest(device: torch.device, value: float) -> float:
-    """Return the largest value of all ranks."""
     found = torch.tensor([value], dtype=torch.float64, device=device)
     dist.all_reduce(found, op=dist.ReduceOp.MAX)
     return float(found.item())
 
 
 def _any(device: torch.device, *, is_true: bool) -> bool:
-    """Return whether something is so on any rank."""
     return _slowest(device, float(is_true)) > 0

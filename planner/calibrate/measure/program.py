@@ -187,7 +187,6 @@ def _rates(tasks: Tasks, clock: Clock, budget: Budget) -> dict[str, float]:
 
 
 def _software(*, is_cpu: bool) -> dict[str, str]:
-    """Return the versions of what the figures hold for."""
     found = {"torch": str(torch.__version__)}
     if not is_cpu:
         found["cuda"] = str(torch.version.cuda)

@@ -62,7 +62,6 @@ def wrap_class_is_not_the_models(setup: Setup) -> Iterator[Fault]:
 
 
 def _is_class(name: str, right: tuple[str, ...]) -> bool:
-    """Return whether a model with these layers may have a class of that name."""
     if name in right:
         return True
     families = {_KIND_OF_LAYER.sub("", each) for each in right}

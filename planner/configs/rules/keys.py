@@ -203,7 +203,6 @@ def _removed_arguments(found: Found) -> Iterator[Fault]:
 
 
 def _is_plain(setting: Setting) -> bool:
-    """Return whether a setting is a word or a number that stands in its line."""
     return isinstance(setting.value, bool | int | float | str)
 
 

@@ -230,7 +230,6 @@ def batch_is_moved_by_hand(script: Script) -> Iterator[Spot]:
 
 
 def _parts_of_batch(loop: ast.For | ast.AsyncFor) -> set[str]:
-    """Return the names of the batch, and of its parts in a comprehension or loop over it."""
     held = _names(loop.target)
     for node in ast.walk(loop):
         if isinstance(node, (ast.comprehension, ast.For)) and _root(node.iter) in held:
@@ -250,7 +249,6 @@ def _root(node: ast.expr) -> str:
 
 
 def _is_device(script: Script, call: ast.Call) -> bool:
-    """Return whether a call of to() names a device, not a dtype."""
     if not call.args:
         return not any(k.arg == "dtype" for k in call.keywords)
     name = script.dotted(call.args[0])

@@ -154,7 +154,6 @@ def _iterates_at_top(script: Script) -> bool:
 
 
 def _is_at_top(script: Script, node: ast.AST) -> bool:
-    """Return whether importing the module reaches a node."""
     if script.scope(node) is not script.tree:
         return False
     return not any(

@@ -101,7 +101,6 @@ class Script:
 
     @cached_property
     def _imported(self) -> dict[str, str]:
-        """Return what each imported name stands for."""
         names: dict[str, str] = {}
         for node in self.nodes:
             if isinstance(node, ast.Import):
@@ -255,7 +254,6 @@ class Script:
 
     @cached_property
     def _assignments(self) -> Mapping[str, list[ast.Assign]]:
-        """Return the assignments to each name."""
         found: dict[str, list[ast.Assign]] = {}
         for node in self.nodes:
             if isinstance(node, ast.Assign):

@@ -160,7 +160,6 @@ def _copies_work(session: Session, low: OpenGpu, high: OpenGpu) -> bool | None:
 
 
 def _leading_outside(device: OpenGpu, known: set[str]) -> int:
-    """Return the links to GPUs that this process does not see."""
     return sum(
         link.remote_type == _TO_GPU and link.remote_bus_id not in known for link in device.links
     )

@@ -79,7 +79,6 @@ def _read(session: Session) -> Machine | str:
 
 
 def _device(session: Session, index: int) -> OpenGpu | TopologyFinding:
-    """Return one GPU, or why it is left out."""
     before = len(session.failures)
     handle = session.ask("nvmlDeviceGetHandleByIndex", index)
     device = None if handle is None else _describe(session, index, handle)

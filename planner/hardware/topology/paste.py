@@ -136,7 +136,6 @@ def _first_known(maps: Iterable[dict[int, Any]]) -> dict[int, Any]:
 
 
 def _names(num_gpus: int, parts: Iterable[Topology]) -> tuple[str, ...]:
-    """Return the names if together the parts name every GPU."""
     known = _first_known(
         {gpu: name for gpu, name in enumerate(part.gpu_names) if name} for part in parts
     )

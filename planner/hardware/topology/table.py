@@ -237,7 +237,6 @@ def _row(line: Line, cells: Iterable[str | None], tail: Iterable[str]) -> Matrix
 
 
 def _gpu_columns(names: list[str], number: int) -> list[int]:
-    """Return in which column each GPU stands, by its number."""
     gpus = [name for name in names if _GPU.match(name)]
     if len(gpus) > MOST_GPUS:
         raise refusal(f"line {number}: {len(gpus)} GPUs; a node has at most {MOST_GPUS}")

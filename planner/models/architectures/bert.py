@@ -187,7 +187,6 @@ def _embeddings(config: Config, family: _Family, hidden: int, positions: int) ->
 
 
 def _width(config: Config, family: _Family, hidden: int) -> int:
-    """Return the width of the embeddings."""
     return hidden if family.width is None else config.size("embedding_size", family.width)
 
 

@@ -134,7 +134,6 @@ def _around_experts(family: DecoderFamily, config: Config, hidden: int, latent: 
 
 
 def _times(entry: Kept, chosen: int) -> Kept:
-    """Return what an operation keeps when each token meets it that many times."""
     return replace(
         entry, bytes_per_token=tuple(chosen * amount for amount in entry.bytes_per_token)
     )
@@ -193,7 +192,6 @@ def _dense_first(default: int) -> Callable[[Config, int], int]:
 
 
 def _given(config: Config) -> int:
-    """Return `first_k_dense_replace` where the config has it, else 0."""
     key = "first_k_dense_replace"
     return config.size(key) if config.values.get(key) is not None else 0
 
@@ -203,8 +201,6 @@ def _shared_size(config: Config, _inner: int) -> int:
 
 
 def _shared_count(default: int) -> Callable[[Config, int], int]:
-    """Return the width of `n_shared_experts` experts side by side."""
-
     def width(config: Config, inner: int) -> int:
         if config.values.get("n_shared_experts") == 0:
             return 0

@@ -58,7 +58,6 @@ def read_nemotron_h(name: str, config: Config) -> Model:
 
 
 def _kinds(config: Config) -> tuple[str, ...]:
-    """Return the kind of each layer: of a list, else of the letters of a pattern."""
     listed = config.values.get("layers_block_type")
     letters = config.text("hybrid_override_pattern", "")
     if len(letters) > MOST_LAYERS or not set(letters) <= set(_LETTERS):

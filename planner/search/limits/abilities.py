@@ -264,7 +264,6 @@ def offload_needs_shards(job: Job, s: Strategy) -> Breach:
 def _missing(
     job: Job, *, broken: Column, what: str, is_able: Callable[[Capabilities], bool], field: str
 ) -> Breach:
-    """Return the breach, with the frameworks that are able where it is one."""
     names = []
     if np.any(broken):
         names = [name for name in _frameworks() if is_able(records.framework(name).capabilities)]

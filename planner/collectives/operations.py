@@ -188,7 +188,6 @@ def _alike_seconds(
 def _known_seconds(
     cluster: Cluster, link: Link, group: Group, size_bytes: Amount, operation: Operation
 ) -> Amount:
-    """Seconds by the records of the link and the network."""
     ranks, stride = (np.ravel(each)[0].item() for each in (group.ranks, group.stride))
     local = int(min(max(cluster.joined_gpus // stride, 1), ranks))
     if ranks > local:

@@ -91,7 +91,6 @@ def checkpoint_host_bytes(job: Job, s: Strategy, *, is_full: bool) -> float:
 
 
 def _written(job: Job, s: Strategy, stage: Stage) -> Amount:
-    """Return the bytes of parameters and all states, paged or not."""
     return _resident(job, s, stage) + ledger.paged_states(job, s, stage).value
 
 

@@ -206,7 +206,6 @@ def loading_term(job: Job, s: Strategy) -> Term:
 
 
 def _read_bytes(job: Job) -> float:
-    """Return what a weight takes in host memory once it is read."""
     lora = job.recipe.lora
     if lora is None:
         return job.precision.stepped_bytes

@@ -179,7 +179,6 @@ def phased_terms(job: Job, s: Strategy, stage: Stage) -> tuple[PhasedTerm, ...]:
 
 
 def _by_phase(terms: tuple[PhasedTerm, ...]) -> Iterator[tuple[Expression, ...]]:
-    """Yield what all terms hold in each phase."""
     return zip(*(term.phases for term in terms), strict=True)
 
 

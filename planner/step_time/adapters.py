@@ -81,7 +81,6 @@ def _matmuls(job: Job, s: Strategy, part: Part) -> Amount:
 
 
 def _pair(job: Job, s: Strategy, layer: Linear, seen: Amount, dtype: str) -> Amount:
-    """Seconds of A and of B."""
     rank = job.recipe.lora.rank if job.recipe.lora else 0
     split = _split(s, layer)
     inputs, ranks = (
@@ -114,7 +113,6 @@ def _elementwise(job: Job, s: Strategy, part: Part) -> Amount:
 
 
 def _cast(before: Amount, after: Amount) -> Amount:
-    """Bytes read and written per element that changes its dtype."""
     return np.where(np.equal(before, after), 0, np.add(before, after))
 
 

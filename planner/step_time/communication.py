@@ -154,7 +154,6 @@ def _partial_sums(s: Strategy, part: Part) -> Amount:
 
 @remembered(2)
 def _all_gather(job: Job, s: Strategy) -> Amount:
-    """Seconds to gather a hidden state over the tensor-parallel ranks."""
     size = activation_bytes(job, s)
     if job.fp8_recipe is not None and job.fp8_recipe.gathers_rounded:
         size = size / 2

@@ -248,7 +248,6 @@ def elementwise_backward(job: Job, s: Strategy, part: Part, numerics: Numerics) 
 
 
 def _score_passes(job: Job, s: Strategy, part: Part) -> tuple[Amount, Amount]:
-    """Return the passes over materialised scores in forward and in backward."""
     if not job.framework.attention.softmax_multiple:
         return _SCORE_FORWARD + _EAGER_FORWARD, _SCORE_BACKWARD + _EAGER_BACKWARD
     unfused = unfuses_softmax(job, s, part)

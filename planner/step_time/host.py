@@ -140,7 +140,6 @@ def runs_experts_one_by_one(job: Job) -> bool:
 
 
 def _launched(job: Job, s: Strategy, layer: Linear) -> Amount:
-    """Return the kernels of a linear: one, or one for each expert of the rank."""
     if layer.num_experts == 1 or not runs_experts_one_by_one(job):
         return 1.0
     return layer.num_experts / s.expert_parallel_size

@@ -136,7 +136,6 @@ def _computed(job: Job, s: Strategy, slowest: MicroBatch, name: str, kinds: rang
 
 
 def _model_parallel(job: Job, s: Strategy, slowest: MicroBatch) -> tuple[Term, ...]:
-    """What tensor, context and expert parallelism exchange within each micro-batch."""
     kinds = (
         (StepTerm.TENSOR_EXCHANGE, Spent.TENSOR, communication.tensor_group(s)),
         (StepTerm.CONTEXT_EXCHANGE, Spent.CONTEXT, communication.context_group(s)),

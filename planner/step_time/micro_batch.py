@@ -236,7 +236,6 @@ def _in_any_numerics(job: Job, s: Strategy, part: Part) -> Column:
 def _part_seconds_in(
     job: Job, s: Strategy, part: Part, numerics: Numerics, alike: Column
 ) -> MicroBatch:
-    """Add what the numerics decide, and what the host's pace adds, to what is alike in all."""
     spent = alike.copy()
     _compute(job, s, part, numerics, spent)
     _wait_for_host(job, s, part, spent)
@@ -358,7 +357,6 @@ def _seconds_of_parts(job: Job, s: Strategy) -> Mapping[int, MicroBatch]:
 
 
 def _through(job: Job, stage: Stage, of_parts: Mapping[int, MicroBatch]) -> MicroBatch:
-    """Seconds of one micro-batch through a stage."""
     parts = partition.occurrences(job.model, stage)
     seconds = [times * of_parts[id(part)].seconds_by_kind for part, times in parts]
     return MicroBatch(np.asarray(reduce(np.add, seconds)))

@@ -59,6 +59,14 @@ def test_loading_is_what_deepspeeds_estimator_says_but_its_margin(make_job: JobM
         ("torch", "bf16", sharded(3), 1 * 2),
         ("torch", "bf16-mixed", sharded(1), 8 * 4),
         ("torch", "bf16-mixed", Layout(tensor_parallel_size=8), 1 * 4),
+        *(
+            ("torch", "bf16-mixed", Layout(data_parallel_replicate_size=4, **{divided: 2}), 1 * 4)
+            for divided in (
+                "tensor_parallel_size",
+                "pipeline_parallel_size",
+                "context_parallel_size",
+            )
+        ),
         ("deepspeed", "bf16-mixed", Layout(pipeline_parallel_size=8), 1 * 4),
         ("deepspeed", "bf16-mixed", sharded(3), 1 * 4),
         ("composer", "bf16-mixed", sharded(3), 0),

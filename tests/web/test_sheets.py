@@ -315,5 +315,5 @@ def test_the_list_of_sources_says_how_far_off_each_is(client: TestClient) -> Non
 def test_prices_are_dated_where_a_column_has_no_room() -> None:
     asides = {table.title: table.aside for table in instances_sheet().tables}
     assert asides["AWS"].endswith(" instances; prices: 2026-01-21, 2026-09-29")
-    assert asides["Lambda"].endswith(" instances; prices: undated")
+    assert asides["Lambda"].endswith(" instances; prices: 2026-09-20")
     assert asides["GCP"].endswith(" instances; prices: none")

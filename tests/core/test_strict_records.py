@@ -25,7 +25,7 @@ class Whole:
 
 
 def test_a_mapping_becomes_its_dataclass() -> None:
-    table = {
+    table: dict[str, Any] = {
         "name": "x",
         "parts": [{"share": 1}],
         "flag": ["bias", True],

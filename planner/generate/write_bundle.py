@@ -15,6 +15,7 @@ from planner.core.errors import InvalidInputError, PlannerError
 from planner.domain.breach import Breach
 from planner.domain.cluster import Cluster, Provenance
 from planner.domain.job import Job
+from planner.domain.strategy import FIELDS
 from planner.generate import RunSpec, generate
 from planner.generate.adapters import adapters_of
 from planner.generate.earlier_plan import earlier_files, refuse_others, remove_stale
@@ -75,7 +76,6 @@ def _hint(plan: Plan) -> str:
 def _run_spec(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
     job, chosen = plan.job, plan.chosen
     strategy, recipe = chosen.strategy, job.recipe
-    sizes: dict[str, Any] = {**strategy.contract()}
     return RunSpec(
         model=job.model.folder or job.model.name,
         revision=job.model.revision,
@@ -87,7 +87,7 @@ def _run_spec(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
         nodes=job.cluster.nodes,
         gpus_per_node=job.cluster.gpus_per_node,
         cuda_visible_devices=cuda_visible_devices(job.cluster.gpu_order),
-        **sizes,
+        **{name: getattr(strategy, name) for name in FIELDS},
         layers_per_stage=layers_per_stage(job, strategy.pipeline_parallel_size),
         pipeline_layout=job.pipeline_layout,
         has_peer_to_peer=has_peer_to_peer(job.cluster),

@@ -59,13 +59,23 @@ def test_loading_is_what_deepspeeds_estimator_says_but_its_margin(make_job: JobM
         ("torch", "bf16", sharded(3), 1 * 2),
         ("torch", "bf16-mixed", sharded(1), 8 * 4),
         ("torch", "bf16-mixed", Layout(tensor_parallel_size=8), 1 * 4),
-        *(
-            ("torch", "bf16-mixed", Layout(data_parallel_replicate_size=4, **{divided: 2}), 1 * 4)
-            for divided in (
-                "tensor_parallel_size",
-                "pipeline_parallel_size",
-                "context_parallel_size",
-            )
+        (
+            "torch",
+            "bf16-mixed",
+            Layout(data_parallel_replicate_size=4, tensor_parallel_size=2),
+            1 * 4,
+        ),
+        (
+            "torch",
+            "bf16-mixed",
+            Layout(data_parallel_replicate_size=4, pipeline_parallel_size=2),
+            1 * 4,
+        ),
+        (
+            "torch",
+            "bf16-mixed",
+            Layout(data_parallel_replicate_size=4, context_parallel_size=2),
+            1 * 4,
         ),
         ("deepspeed", "bf16-mixed", Layout(pipeline_parallel_size=8), 1 * 4),
         ("deepspeed", "bf16-mixed", sharded(3), 1 * 4),

@@ -10,7 +10,7 @@ import pytest
 from lanes import BASE, LANES, is_left_out, left_out, without_packages
 
 if missing := without_packages():
-    pytest.exit(f"the tests need {', '.join(missing)}, which are not here: make test", 4)
+    raise SystemExit(f"The tests need {', '.join(missing)}, which are not here: make test")
 
 from hypothesis import settings
 from preloading import preloading

@@ -20,7 +20,6 @@ from web.controls import EXAMPLES, fieldsets, labels
 from web.form import form_values
 from web.jobs import comparison_as_json, draw_comparison, draw_plan, plan_as_json, zip_plan
 from web.kinds import kinds
-from web.more_controls import more_fieldsets
 from web.packed import LONG, packed
 from web.pages import STATIC, render
 from web.permalink import remedy_links, without_unknown
@@ -228,8 +227,8 @@ def _tag(content: bytes) -> dict[str, str]:
 def _form(request: Request) -> Mapping[str, Any]:
     values = form_values(said_by(request))
     return {
-        "groups": fieldsets(),
-        "more": more_fieldsets(),
+        "groups": fieldsets(are_folded=False),
+        "more": fieldsets(are_folded=True),
         "labels": labels(),
         "values": values,
         "examples": EXAMPLES,

@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from planner.hardware.topology import parse_topology
-from planner.request.cluster import ClusterRequest, resolve_cluster
+from planner.request.cluster import resolve_cluster
+from planner.request.sections import ClusterRequest
 from web.accuracy_sheets import accuracy_sheet, source_sheet
 from web.model_sheets import model_sheet, models_sheet
 from web.pages import render

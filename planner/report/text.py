@@ -25,7 +25,7 @@ from planner.domain.model import Linear, Model
 from planner.domain.recompute_modules import names_of
 from planner.domain.strategy import DATA_NAMES, Layout, Recompute
 from planner.hardware.placement import cuda_visible_devices
-from planner.report.flags import FLAGS
+from planner.report.flags import flags
 from planner.report.headroom import memory_figure
 from planner.report.values import Figure, Terminal, columns_text
 from planner.request.remarks import Assumption
@@ -52,7 +52,7 @@ _WORTH_A_LINE = 0.01
 
 def assumptions_text(assumptions: Sequence[Assumption], terminal: Terminal) -> str:
     """Return the assumptions in one paragraph, each with the flag that changes it."""
-    said = "; ".join(f"{a.text} ({FLAGS.get(a.field, a.field)})" for a in assumptions)
+    said = "; ".join(f"{a.text} ({flags().get(a.field, a.field)})" for a in assumptions)
     return terminal.paragraph(f"Assumed {said}", rest="  ") if said else ""
 
 

@@ -32,7 +32,7 @@ from planner.generate.write_bundle import bundle_files
 from planner.hardware import probe, topology
 from planner.hardware.topology import Nic, Topology, dump, parse_topology
 from planner.report import glossary
-from planner.report.flags import FLAGS
+from planner.report.flags import flags
 from planner.report.plan import MOST_ROWS
 from planner.report.summary import chips, heading, tiles
 from planner.request.schema import parse_request
@@ -40,7 +40,6 @@ from planner.search.candidate import estimate
 from web.chart import Scale, meter, rows, stacked_bar
 from web.controls import EXAMPLES, fieldsets, labels
 from web.form import command_line, control_of, read_question
-from web.more_controls import more_fieldsets
 from web.pages import capitalized, render
 from web.result import result
 from web.wording import in_labels
@@ -100,12 +99,12 @@ def test_form_labels_every_control(client: TestClient) -> None:
 
 def test_form_has_a_control_for_every_field_that_can_be_assumed() -> None:
     shards = {"data_parallel_replicate_size", "data_parallel_shard_size"}
-    samples = {"training_samples"}  # of all epochs, which a terminal multiplies
-    assert {control_of(field) for field in FLAGS} | shards | samples == set(labels())
+    without = {"packed"}  # which the share of padding says, too
+    assert {control_of(field) for field in flags()} | shards == {*labels(), *without}
 
 
 def test_form_offers_what_is_estimated(client: TestClient) -> None:
-    groups = (*fieldsets(), *more_fieldsets())
+    groups = (*fieldsets(are_folded=False), *fieldsets(are_folded=True))
     selects = {group.name: group.choices for group in chain(*(g.controls for g in groups))}
     torch = records.framework("torch")
     assert {"torch", *(selects["framework"] or ())} == set(records.framework_names())
@@ -612,7 +611,7 @@ def test_head_is_answered(client: TestClient) -> None:
 def test_every_control_has_a_width_that_the_page_knows() -> None:
     style = (Path(__file__).parents[2] / "web" / "static" / "style.css").read_text()
     known = {int(columns) for columns in re.findall(r"\.span-(\d+) {", style)}
-    groups = (*fieldsets(), *more_fieldsets())
+    groups = (*fieldsets(are_folded=False), *fieldsets(are_folded=True))
     assert {control.columns for group in groups for control in group.controls} <= known
     for group in groups:
         row = 0
@@ -622,7 +621,7 @@ def test_every_control_has_a_width_that_the_page_knows() -> None:
 
 
 def test_controls_share_no_name() -> None:
-    groups = (*fieldsets(), *more_fieldsets())
+    groups = (*fieldsets(are_folded=False), *fieldsets(are_folded=True))
     names = [control.name for group in groups for control in group.controls]
     assert len(names) == len(set(names)) == len(labels())
 

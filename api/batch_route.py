@@ -15,8 +15,8 @@ from planner.answers.batch_plan import (
     plan_batch,
 )
 from planner.models.hub_client import asking_with
-from planner.request.cluster import WireModel
 from planner.request.model import ModelRequest
+from planner.request.wire import WireModel
 
 _LARGEST = 2**24
 _NAMES = {

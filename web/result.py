@@ -33,9 +33,10 @@ from planner.report.text import communication_figure
 from planner.report.timeline import timeline
 from planner.request.schema import Resolved
 from planner.search.candidate import memory_of_stages
-from web.chart import SLIM, Scale, TermRow, meter, rows, stacked_bar
+from web.chart import TermRow, Total, memory_total, meter, rows, stacked_bar
 from web.form import Question, command_line
 from web.memory_figures import memory_figures
+from web.node_picture import wiring
 from web.packed import LONG
 from web.permalink import instead_link, opening, otherwise, permalink
 from web.ranks import draw_ranks, outlined
@@ -44,7 +45,6 @@ from web.stages import draw_stages
 from web.timeline import draw_timeline, in_words
 from web.what_if import what_ifs
 from web.why_not import answer, ask
-from web.wiring import wiring
 
 _LONGEST_VERSION = 20
 
@@ -141,19 +141,14 @@ def _of_another_version(question: Question) -> list[str]:
 def _tiles(plan: Plan) -> tuple[tuple[Tile, Markup], ...]:
     """Return the figures at the head of the page, the first two with a picture."""
     figures = tiles(plan.job, plan.chosen)
-    pictures = (_memory_meter(plan), stacked_bar(_time_rows(plan), _time_scale(plan), SLIM))
+    pictures = (_memory_meter(plan), stacked_bar(_time_rows(plan), _time_total(plan), is_slim=True))
     return tuple(zip(figures, (*pictures, Markup(), Markup()), strict=True))
 
 
 def _memory_meter(plan: Plan) -> Markup:
     memory, usable = plan.chosen.memory, plan.job.usable_bytes
-    scale = Scale(
-        full=max(plan.job.cluster.gpu.memory_bytes, float(memory.high_bytes)),
-        low=float(memory.low_bytes),
-        high=float(memory.high_bytes),
-        limit=usable,
-    )
-    return meter(float(memory.reserved_bytes), format_bytes(memory.reserved_bytes), scale)
+    full = max(plan.job.cluster.gpu.memory_bytes, float(memory.high_bytes))
+    return meter(memory_total(memory, full, usable), format_bytes(memory.reserved_bytes))
 
 
 def _memory(plan: Plan) -> dict[str, Any]:
@@ -182,7 +177,7 @@ def _time(plan: Plan) -> dict[str, Any]:
         "title": "Time of one optimizer step",
         "aside": "",
         "stages": None,
-        "bar": stacked_bar(parts, _time_scale(plan)),
+        "bar": stacked_bar(parts, _time_total(plan)),
         "rows": parts,
         "total": format_seconds(step_time.step_seconds),
         "range": (format_seconds(step_time.low_seconds), format_seconds(step_time.high_seconds)),
@@ -193,10 +188,10 @@ def _time_rows(plan: Plan) -> tuple[TermRow, ...]:
     return rows(plan.chosen.step_time.terms, format_seconds)
 
 
-def _time_scale(plan: Plan) -> Scale:
+def _time_total(plan: Plan) -> Total:
     step = plan.chosen.step_time
-    likely = float(step.step_seconds)
-    return Scale(full=likely, low=float(step.low_seconds), high=float(step.high_seconds))
+    likely, low, high = map(float, (step.step_seconds, step.low_seconds, step.high_seconds))
+    return Total(amount=likely, low=low, high=high, full=likely)
 
 
 def _points(question: Question, plan: Plan) -> list[Point]:

@@ -9,7 +9,7 @@ from planner.domain.dimensions import DIMENSIONS
 from planner.domain.recompute_modules import MODULES
 from planner.domain.strategy import Offload, PipelineSchedule, Recompute
 from planner.parallel.adapters import ALL_LINEAR
-from planner.report.text import FAMILY_NAMES
+from planner.report.layout_words import FAMILY_NAMES
 from planner.request.lora import LoraRequest
 from planner.request.sections import RecipeRequest
 from web.control import Control, Fieldset, amount, number, plain, select, switch

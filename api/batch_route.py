@@ -8,7 +8,7 @@ from api.body import read_wire
 from api.fields import in_fields
 from api.jobs import Reply, reply_of
 from planner.advice.batch_plan import BatchWish
-from planner.answers.batch_plan import (
+from planner.answers.batch_plan_answer import (
     Trained,
     answer_batch_plan,
     data_parallel_ranks,

@@ -7,7 +7,7 @@ from planner.catalog import records
 from planner.catalog.fields import FieldsetWords
 from planner.catalog.fields import fieldsets as fieldsets_in_words
 from planner.domain.strategy import PipelineSchedule
-from planner.report.text import FAMILY_NAMES
+from planner.report.layout_words import FAMILY_NAMES
 from planner.request.schema import fields
 from planner.request.wire import Asked
 from web.control import Control, Fieldset, plain

@@ -25,7 +25,7 @@ from planner.memory.evaluation_and_checkpoint import checkpoint_host_bytes
 from planner.memory.host import estimate_host_memory
 from planner.parallel.partition import layers_per_stage
 from planner.report.flags import flag_words
-from planner.report.text import recommendation
+from planner.report.layout_words import recommendation
 from planner.step_time.compute import training_flops_per_token
 from planner.targets import Launch, targets_of
 from planner.targets.optimizers import WRITTEN

@@ -7,7 +7,7 @@ from planner.advice.plan import Plan
 from planner.core.units import format_bytes, format_pace, format_seconds
 from planner.domain.optimizer import ADAMW
 from planner.report.flags import flag_words, flags
-from planner.report.text import offload_words, sizes_text
+from planner.report.layout_words import offload_words, sizes_text
 from planner.report.values import Figure
 
 

@@ -6,18 +6,16 @@ from planner.advice.plan import Plan, make_plan
 from planner.catalog import records
 from planner.core.units import format_seconds
 from planner.domain.strategy import Layout, Recompute
+from planner.report.catalog import instance_text, instances_text, model_text
 from planner.report.estimate import estimate_text
 from planner.report.flags import flag_words, flags
 from planner.report.headroom import memory_figure
-from planner.report.plan import plan_text
-from planner.report.text import (
+from planner.report.layout_words import (
     communication_figure,
-    instance_text,
-    instances_text,
     layout_text,
-    model_text,
     recommendation,
 )
+from planner.report.plan import plan_text
 from planner.report.values import (
     WIDTH,
     Figure,

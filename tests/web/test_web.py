@@ -37,7 +37,7 @@ from planner.report.plan import MOST_ROWS
 from planner.report.summary import chips, heading, tiles
 from planner.request.schema import parse_request
 from planner.search.candidate import estimate
-from web.chart import Scale, meter, rows, stacked_bar
+from web.chart import Total, meter, rows, stacked_bar
 from web.controls import EXAMPLES, fieldsets, labels
 from web.form import command_line, control_of, read_question
 from web.pages import capitalized, render
@@ -678,9 +678,9 @@ def test_bar_is_as_long_as_its_terms_and_letters_them(ledger: str) -> None:
     terms = getattr(plan.chosen, ledger).terms
     total = sum(term.amount for term in terms)
     parts = rows(terms, format_bytes)
-    svg = str(stacked_bar(parts, Scale(full=2 * total, low=total, high=total)))
-    lengths = [float(width) for width in re.findall(r' width="([\d.]+)%" height="44"/>', svg)]
-    starts = [float(x) for x in re.findall(r'<rect x="([\d.]+)%"', svg)]
+    svg = str(stacked_bar(parts, Total(amount=total, low=total, high=total, full=2 * total)))
+    lengths = [float(width) for width in re.findall(r'<rect [^>]* width="([\d.]+)%"', svg)]
+    starts = [float(x) for x in re.findall(r'<rect [^>]*x="([\d.]+)%"', svg)]
     assert sum(lengths) == pytest.approx(50, abs=0.01)
     ends = [start + length for start, length in zip(starts, lengths, strict=True)]
     assert ends[:-1] == pytest.approx(starts[1:], abs=0.002)
@@ -691,10 +691,10 @@ def test_bar_is_as_long_as_its_terms_and_letters_them(ledger: str) -> None:
 
 
 def test_meter_shows_the_range_and_the_limit() -> None:
-    svg = str(meter(40, "<40>", Scale(full=80, low=20, high=60, limit=72)))
-    assert '<line x1="25.000%" x2="75.000%"' in svg
-    assert 'class="limit" x1="90.000%"' in svg
-    assert 'cx="50.000%"' in svg
+    svg = str(meter(Total(amount=40, low=20, high=60, full=80, limit=72), "<40>"))
+    assert '<line x1="25%" x2="75%"' in svg
+    assert 'class="limit" x1="90%"' in svg
+    assert 'cx="50%"' in svg
     assert 'aria-label="&lt;40&gt;"' in svg
 
 

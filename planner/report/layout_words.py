@@ -1,14 +1,11 @@
-"""Estimates, models and machines -> text for a terminal."""
+"""A job, its layout and what that takes -> words and figures of every report."""
 
 from collections.abc import Callable, Collection, Sequence
 
 from planner.core.term import Amount, Term, total
 from planner.core.units import (
-    GIB,
-    format_bit_rate,
     format_count,
     format_duration,
-    format_flops,
     format_fraction,
     format_gpus,
     format_ranks,
@@ -17,17 +14,15 @@ from planner.core.units import (
     format_steps,
     format_sum,
 )
-from planner.domain.cluster import Instance
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.framework import Framework
 from planner.domain.job import Job
-from planner.domain.model import Linear, Model
 from planner.domain.recompute_modules import names_of
 from planner.domain.strategy import DATA_NAMES, Layout, Recompute
 from planner.hardware.placement import cuda_visible_devices
 from planner.report.flags import flags
 from planner.report.headroom import memory_figure
-from planner.report.values import Figure, Terminal, columns_text
+from planner.report.values import Figure, Terminal
 from planner.request.remarks import Assumption
 from planner.search.candidate import Candidate
 from planner.search.training_run import training_run
@@ -220,87 +215,6 @@ def _ranks_figure(job: Job) -> Figure | None:
         return None
     rest = f"CUDA_VISIBLE_DEVICES={order}: neighbours on the fastest links"
     return Figure(label="Ranks", amount="", rest=rest)
-
-
-def model_text(model: Model, terminal: Terminal) -> str:
-    """Return what the planner knows of a model: totals, then one line per part."""
-    length = model.max_position_embeddings
-    rows = [("part", "count", "parameters each", "matrices")]
-    rows += [
-        (
-            part.name,
-            str(part.count),
-            f"{part.parameters:,}",
-            ", ".join(_matrix(layer) for layer in part.linears),
-        )
-        for part in model.parts
-    ]
-    flops = format_flops(model.flops_per_token(length))
-    active = model.active_parameters
-    of_them = f", {active:,} active per token" if active < model.parameters else ""
-    totals = (
-        f"{model.name} ({model.model_type}): {model.parameters:,} parameters{of_them}",
-        f"{flops} per token in forward at {length:,} tokens{_counted(model)}",
-    )
-    head = "\n".join(terminal.paragraph(line, rest="  ") for line in totals)
-    named = head.replace(model.name, terminal.bold(model.name), 1)
-    return f"{named}\n\n{columns_text(rows, terminal.width)}"
-
-
-def _counted(model: Model) -> str:
-    """Return how the scores of attention are counted; "" where a model has none."""
-    kinds = {part.attention.is_causal for part in model.parts if part.attention}
-    causal, whole = "causal attention counted as half", "attention counted in full"
-    if kinds == {True, False}:
-        return f", {causal}, other {whole}"
-    return "".join(f", {causal if is_causal else whole}" for is_causal in kinds)
-
-
-def instances_text(instances: Sequence[Instance], width: int | None = None) -> str:
-    """Return cloud instances as a table; a blank is not known."""
-    header = ("cloud", "name", "GPUs", "wiring", "network", "host RAM", "$/hour", "as of")
-    rows = [
-        (instance.cloud, instance.name, *_instance_cells(instance).values())
-        for instance in instances
-    ]
-    return columns_text([header, *rows], width)
-
-
-def instance_text(instance: Instance, terminal: Terminal) -> str:
-    """Return what is known of a cloud instance, with its sources."""
-    cells = _instance_cells(instance)
-    cells |= {
-        "vCPUs": str(instance.vcpus or ""),
-        "SageMaker": instance.sagemaker_type,
-        "price from": instance.price_source,
-        "source": instance.source,
-        "notes": instance.notes,
-    }
-    known_cells = [(label, text) for label, text in cells.items() if text]
-    lines = (
-        terminal.paragraph(text, first=f"  {label:<12}", rest=" " * 14)
-        for label, text in known_cells
-    )
-    return "\n".join((f"{terminal.bold(instance.name)} ({instance.cloud})", *lines))
-
-
-def _instance_cells(instance: Instance) -> dict[str, str]:
-    network, memory = instance.network_bytes_per_second, instance.host_memory_bytes
-    return {
-        "GPUs": f"{instance.gpus_per_node} x {instance.gpu}",
-        "wiring": instance.wiring,
-        "network": format_bit_rate(network) if network else "",
-        "host RAM": f"{memory / GIB:,.0f} GiB" if memory else "",
-        "$/hour": f"{instance.usd_per_hour:.2f}" if instance.usd_per_hour else "",
-        "as of": instance.price_date,
-    }
-
-
-def _matrix(layer: Linear) -> str:
-    experts = (
-        f"{layer.experts_per_token} of {layer.num_experts} x " if layer.num_experts > 1 else ""
-    )
-    return f"{experts}{layer.name} {layer.in_features} x {layer.out_features}"
 
 
 def ledger_text(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from web.ticks import factor_ticks, round_ticks, short
+from web.drawing import factor_ticks, round_ticks, short
 
 
 @pytest.mark.parametrize(

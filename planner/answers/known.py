@@ -1,10 +1,11 @@
-"""What the planner knows of a model."""
+"""What the planner knows of a model, and of a cloud instance."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from planner.domain.cluster import Instance
 from planner.domain.model import Model
 
 if TYPE_CHECKING:
@@ -30,3 +31,11 @@ def answer_model(model: Model) -> ModelAnswer:
             for part in model.parts
         ],
     }
+
+
+def answer_instance(instance: Instance) -> dict[str, Any]:
+    """Return what the planner knows of a cloud instance; what is not known is null."""
+    described = asdict(instance)
+    # Wiring may be empty and still known: that of the GPU's own record.
+    filled = {"intra_node", "topology", "wiring", "notes"}
+    return {key: value if value or key in filled else None for key, value in described.items()}

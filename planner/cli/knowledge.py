@@ -64,7 +64,7 @@ def model(name: str, revision: str | None, *, as_json: bool) -> None:
 def accuracy(source: str | None, worst: int, *, as_json: bool) -> None:
     """Predict every published run again, and say how far off that is."""
     from planner.accuracy import predict as measured
-    from planner.accuracy.text import accuracy_answer, accuracy_text
+    from planner.accuracy.accuracy_text import accuracy_answer, accuracy_text
     from planner.answers import SCHEMA_VERSION
     from planner.catalog.published_runs import run_source, source_names
 

@@ -6,6 +6,7 @@ from functools import cache
 from inspect import cleandoc
 
 from planner.advice.rules import RULES, Rule
+from planner.catalog.findings import findings
 from planner.catalog.glossary import Entry, Spelling, entries
 from planner.catalog.symptoms import symptoms
 from planner.configs import rules as configs
@@ -15,7 +16,6 @@ from planner.core.frozen import frozen
 from planner.doctor.messages import match_message
 from planner.doctor.scripts import RULES as SCRIPT_RULES
 from planner.doctor.timing_rules import RULES as TIMING_RULES
-from planner.hardware import probe, topology
 from planner.report import check_codes
 from planner.report.values import Terminal, columns_text
 from planner.search.limits import LIMITS, Limit
@@ -84,8 +84,8 @@ def codes() -> tuple[Code, ...]:
     )
     findings_by_kind = {
         "found-in-timings": {code: documentation(rule) for code, rule in TIMING_RULES},
-        "found-in-a-topology": topology.FINDINGS,
-        "found-by-the-probe": probe.FINDINGS,
+        "found-in-a-topology": findings("topology"),
+        "found-by-the-probe": findings("probe"),
         "found-by-a-check": check_codes.FINDINGS,
     }
     of_scripts = tuple(

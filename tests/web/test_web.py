@@ -22,6 +22,7 @@ from api.settings import Settings
 from planner import answers
 from planner.advice import rules
 from planner.catalog import records
+from planner.catalog.findings import findings
 from planner.cli import cli
 from planner.cli.options import build_request
 from planner.cli.plans import suggest
@@ -29,7 +30,6 @@ from planner.core.errors import InvalidInputError, InvalidRequestError
 from planner.core.units import format_bytes, format_rate, format_seconds
 from planner.domain.strategy import Layout
 from planner.generate.write_bundle import bundle_files
-from planner.hardware import probe, topology
 from planner.hardware.topology import Nic, Topology, dump, parse_topology
 from planner.report import glossary
 from planner.report.flags import flags
@@ -526,7 +526,7 @@ def test_an_unknown_term_is_a_page_with_the_nearest(client: TestClient) -> None:
 
 def test_every_finding_has_a_page(client: TestClient) -> None:
     listed = client.get("/rules").text
-    for code, text in {**topology.FINDINGS, **probe.FINDINGS}.items():
+    for code, text in {**findings("topology"), **findings("probe")}.items():
         assert f'href="/rules/{code}"' in listed
         page = client.get(f"/rules/{code.lower()}")
         assert page.status_code == 200

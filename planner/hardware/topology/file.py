@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import field, fields, is_dataclass, replace
 from typing import Annotated, Any, Literal, get_args, get_origin
 
+from planner.catalog.findings import findings
 from planner.core.errors import InvalidInputError, did_you_mean
 from planner.core.frozen import frozen
 from planner.core.strict_json import parse_json
@@ -32,13 +33,12 @@ from planner.domain.topology import (
     TopologyFinding,
 )
 from planner.hardware.topology.diagnose import diagnose
-from planner.hardware.topology.findings import FINDINGS
 from planner.hardware.topology.refusal import refusal
 
 _PAIR = re.compile(r"(0|[1-9][0-9]{0,2})-([1-9][0-9]{0,2})", re.ASCII)
 _GPU = re.compile(r"0|[1-9][0-9]{0,2}", re.ASCII)
-_CODES = {*FINDINGS, "PRB004"}
-"""Findings about a topology, and that GPUs of it are split by MIG, which the probe finds too."""
+_SPLIT_BY_MIG = "PRB004"
+"""Of the probe's findings, the one that is about a topology too."""
 _FASTEST_LINK = 1e12
 """Bytes per second of one link; more is a wrong unit."""
 _OBJECTS = {
@@ -159,7 +159,7 @@ def read_file(text: str) -> Topology:
     if "islands" in content and content["islands"] != [list(gpus) for gpus in topology.islands]:
         raise _refusal("islands", "these are not the ones that nvlink makes; leave the field out")
     for finding in said.findings:
-        if finding.code not in _CODES:
+        if finding.code not in {*findings("topology"), _SPLIT_BY_MIG}:
             raise _refusal("findings", f"there is no {_shown(finding.code)}")
     found = (TopologyFinding(code=each.code, message=each.message) for each in said.findings)
     return replace(topology, findings=tuple(found if "findings" in content else diagnose(topology)))

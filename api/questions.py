@@ -19,7 +19,8 @@ from api.schema import (
     suggest_body,
     timings_body,
 )
-from planner.answers import diagnosis, shapes
+from planner.answers import shapes
+from planner.doctor import answers as diagnosis
 
 router = APIRouter()
 

@@ -16,7 +16,7 @@ from planner.core.frozen import frozen
 from planner.doctor.messages import match_message
 from planner.doctor.scripts import RULES as SCRIPT_RULES
 from planner.doctor.timing_rules import RULES as TIMING_RULES
-from planner.report import check_codes
+from planner.gate import codes as check_codes
 from planner.report.values import Terminal, columns_text
 from planner.search.limits import LIMITS, Limit
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from planner.accuracy.predict import Accuracy, Errors, Prediction, Refusal
 from planner.core.units import format_bytes, format_fraction, format_seconds
-from planner.report.text import cluster_text, layout_text
+from planner.report.layout_words import cluster_text, layout_text
 from planner.report.values import WIDTH, Emphasis, columns_text
 
 SHOWN_SHARE = 0.01

@@ -44,7 +44,7 @@ def _check_sizes(spec: RunSpec) -> None:
 def _check_batch(spec: RunSpec) -> None:
     product = spec.micro_batch_size * spec.gradient_accumulation_steps * spec.data_parallel_size
     if product != spec.global_batch_size:
-        ranks = "GPUs" if not spec.is_model_parallel else "data-parallel ranks"
+        ranks = "GPUs" if not spec.divides_model else "data-parallel ranks"
         raise InvalidInputError(
             f"micro batch {spec.micro_batch_size} x accumulation"
             f" {spec.gradient_accumulation_steps} x {spec.data_parallel_size} {ranks}"

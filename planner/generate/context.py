@@ -9,7 +9,8 @@ from typing import Any
 from planner.catalog.packages import OlderCards, older_cards
 from planner.catalog.records import capability_version
 from planner.core.units import GIB, format_bytes, format_count, format_seconds
-from planner.domain.strategy import ZERO_3
+from planner.domain.recompute_modules import names_of
+from planner.domain.strategy import ALL_LAYERS, ZERO_3, Recompute
 from planner.generate.adapters import adapter_context
 from planner.generate.first_lines import first_lines
 from planner.generate.hyperparameters import from_random, hyperparameters
@@ -91,77 +92,83 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
     """Return the spec's fields and what the templates would otherwise have to compute."""
     world_size = spec.world_size
     is_alone = world_size == 1 and spec.zero_stage == 0
-    return asdict(spec) | {
-        "world_size": world_size,
-        "data_parallel_size": spec.data_parallel_size,
-        "last_node": spec.nodes - 1,
-        "gpus": "1 GPU" if world_size == 1 else f"{spec.nodes} x {spec.gpus_per_node} GPUs",
-        "strategy": strategy_name(spec),
-        "layout": _layout(spec),
-        "model_ranks": world_size // spec.data_parallel_size,
-        **_processes(spec),
-        "is_model_parallel": spec.is_model_parallel,
-        "is_local": spec.synchronize_every > 1,
-        "is_alone": is_alone,
-        "is_replicated": not is_alone and not spec.shards_parameters,
-        "is_sharded": spec.shards_parameters,
-        "can_reduce_once": can_reduce_once(spec),
-        "is_causal": spec.task == "causal-lm",
-        "is_masked": spec.task == "masked-lm",
-        "is_classified": spec.task in _OF_TEXT,
-        "is_tagged": spec.task == "token-classification",
-        "is_pictured": spec.task == "image-classification",
-        "is_heard": spec.task == "automatic-speech-recognition",
-        "is_on_hub": not spec.model.startswith("/"),
-        "is_text": spec.task not in _DATA_PACKAGES,
-        "sample": _SAMPLES.get(spec.task, "sequence"),
-        "data_packages": _DATA_PACKAGES.get(spec.task, []),
-        "has_classes": spec.task in _CLASSIFIED,
-        "padding": _padding(spec),
-        "sample_arguments": _SAMPLE_ARGUMENTS.get(spec.task, "config.vocab_size"),
-        "is_paired": spec.task == "seq2seq-lm",
-        "corpus": _CORPORA.get(spec.task, "corpus.txt"),
-        **adapter_context(spec),
-        **_optimizer(spec),
-        "is_recomputed": spec.recompute == "full",
-        "is_zero_3_of_deepspeed": spec.framework == "deepspeed" and spec.zero_stage == ZERO_3,
-        "adamw": hyperparameters(spec),
-        "from_random": from_random(spec),
-        "learning_rates": {each: hyperparameters(spec, each).learning_rate for each in (0.5, 1, 2)},
-        "checkpoint_prefix": "step-",
-        "shards_on_gpus_alone": False,
-        "divided_by": weights_divided_by(spec),
-        "has_fused_matrices": has_fused_matrices(spec.model_config),
-        "needs_scaler": spec.precision == "fp16-mixed",
-        "auto_class": AUTO_CLASSES[spec.task],
-        "attention": attention_name(spec),
-        "scan_kernels": _SCAN_KERNELS.get(str(spec.model_config.get("model_type"))),
-        "flash": _FLASH[spec.flash_version] if spec.attention == "flash" else None,
-        "weight_dtype": spec.weight_dtype,
-        "other_build": _other_build(spec),
-        "dequantizer": DEQUANTIZERS.get(spec.stored_in),
-        "compute_dtype": compute_dtype(spec),
-        "versions": {name: text.partition("+")[0] for name, text in spec.versions.items()},
-        "tokens_per_step": format_count(spec.global_batch_size * spec.sequence_length),
-        "expected_peak_gib": round(spec.expected_peak_bytes / GIB, 2),
-        **first_lines(spec),
-        # FSDP and DeepSpeed compute with 16-bit weights; autocast rounds what it knows of.
-        "rounds_experts": bool(
-            spec.has_experts
-            and compute_dtype(spec)
-            and not spec.shards_parameters
-            and spec.framework != "deepspeed"
-        ),
-        "grace_seconds": grace_seconds(spec),
-        "is_grace_short": _ending_seconds(spec) > _LONGEST_GRACE,
-        "save_every": save_every(spec.expected_step_seconds),
-        "peak_memory": format_bytes(spec.expected_peak_bytes),
-        "reserved_memory": format_bytes(spec.expected_reserved_bytes),
-        "step_time": format_seconds(spec.expected_step_seconds),
-        "reduced_once": _reduced_once(spec),
-        "tokens_per_second_per_gpu": f"{spec.expected_tokens_per_second_per_gpu:,.0f}",
-        "tokens_per_second": f"{spec.expected_tokens_per_second_per_gpu * world_size:,.0f}",
-    }
+    return (
+        asdict(spec)
+        | spec.contract()
+        | {
+            "world_size": world_size,
+            "data_parallel_size": spec.data_parallel_size,
+            "last_node": spec.nodes - 1,
+            "gpus": "1 GPU" if world_size == 1 else f"{spec.nodes} x {spec.gpus_per_node} GPUs",
+            "strategy": strategy_name(spec),
+            "layout": _layout(spec),
+            "model_ranks": world_size // spec.data_parallel_size,
+            **_processes(spec),
+            "is_model_parallel": spec.divides_model,
+            "is_local": spec.synchronize_every > 1,
+            "is_alone": is_alone,
+            "is_replicated": not is_alone and not spec.shards_gradients,
+            "is_sharded": spec.shards_gradients,
+            "can_reduce_once": can_reduce_once(spec),
+            "is_causal": spec.task == "causal-lm",
+            "is_masked": spec.task == "masked-lm",
+            "is_classified": spec.task in _OF_TEXT,
+            "is_tagged": spec.task == "token-classification",
+            "is_pictured": spec.task == "image-classification",
+            "is_heard": spec.task == "automatic-speech-recognition",
+            "is_on_hub": not spec.model.startswith("/"),
+            "is_text": spec.task not in _DATA_PACKAGES,
+            "sample": _SAMPLES.get(spec.task, "sequence"),
+            "data_packages": _DATA_PACKAGES.get(spec.task, []),
+            "has_classes": spec.task in _CLASSIFIED,
+            "padding": _padding(spec),
+            "sample_arguments": _SAMPLE_ARGUMENTS.get(spec.task, "config.vocab_size"),
+            "is_paired": spec.task == "seq2seq-lm",
+            "corpus": _CORPORA.get(spec.task, "corpus.txt"),
+            **adapter_context(spec),
+            **_optimizer(spec),
+            "is_recomputed": spec.recompute == Recompute.FULL,
+            "is_zero_3_of_deepspeed": spec.framework == "deepspeed" and spec.zero_stage == ZERO_3,
+            "adamw": hyperparameters(spec),
+            "from_random": from_random(spec),
+            "learning_rates": {
+                each: hyperparameters(spec, each).learning_rate for each in (0.5, 1, 2)
+            },
+            "checkpoint_prefix": "step-",
+            "shards_on_gpus_alone": False,
+            "divided_by": weights_divided_by(spec),
+            "has_fused_matrices": has_fused_matrices(spec.model_config),
+            "needs_scaler": spec.precision == "fp16-mixed",
+            "auto_class": AUTO_CLASSES[spec.task],
+            "attention": attention_name(spec),
+            "scan_kernels": _SCAN_KERNELS.get(str(spec.model_config.get("model_type"))),
+            "flash": _FLASH[spec.flash_version] if spec.attention == "flash" else None,
+            "weight_dtype": spec.weight_dtype,
+            "other_build": _other_build(spec),
+            "dequantizer": DEQUANTIZERS.get(spec.stored_in),
+            "compute_dtype": compute_dtype(spec),
+            "versions": {name: text.partition("+")[0] for name, text in spec.versions.items()},
+            "tokens_per_step": format_count(spec.global_batch_size * spec.sequence_length),
+            "expected_peak_gib": round(spec.expected_peak_bytes / GIB, 2),
+            **first_lines(spec),
+            # FSDP and DeepSpeed compute with 16-bit weights; autocast rounds what it knows of.
+            "rounds_experts": bool(
+                spec.has_experts
+                and compute_dtype(spec)
+                and not spec.shards_gradients
+                and spec.framework != "deepspeed"
+            ),
+            "grace_seconds": grace_seconds(spec),
+            "is_grace_short": _ending_seconds(spec) > _LONGEST_GRACE,
+            "save_every": save_every(spec.expected_step_seconds),
+            "peak_memory": format_bytes(spec.expected_peak_bytes),
+            "reserved_memory": format_bytes(spec.expected_reserved_bytes),
+            "step_time": format_seconds(spec.expected_step_seconds),
+            "reduced_once": _reduced_once(spec),
+            "tokens_per_second_per_gpu": f"{spec.expected_tokens_per_second_per_gpu:,.0f}",
+            "tokens_per_second": f"{spec.expected_tokens_per_second_per_gpu * world_size:,.0f}",
+        }
+    )
 
 
 def _other_build(spec: RunSpec) -> OlderCards | None:
@@ -172,9 +179,9 @@ def _other_build(spec: RunSpec) -> OlderCards | None:
 
 def can_reduce_once(spec: RunSpec) -> bool:
     """Return whether the scripts have --no-sync: with the others it is the framework that says when to reduce."""
-    is_fully_shard = spec.framework in {"torch", "accelerate"} and spec.shards_parameters
+    is_fully_shard = spec.framework in {"torch", "accelerate"} and spec.shards_gradients
     is_stepped_after = not spec.optimizer_in_backward
-    return is_fully_shard and is_stepped_after and spec.pipeline_parallel_size == 1
+    return bool(is_fully_shard) and is_stepped_after and spec.pipeline_parallel_size == 1
 
 
 def _reduced_once(spec: RunSpec) -> dict[str, Any] | None:
@@ -247,8 +254,8 @@ def weights_divided_by(spec: RunSpec) -> str:
     if spec.adapters:
         return ""
     if spec.framework == "deepspeed":
-        return "deepspeed" if spec.zero_stage == ZERO_3 or spec.is_model_parallel else ""
-    return "torch" if spec.shards_parameters or spec.is_model_parallel else ""
+        return "deepspeed" if spec.zero_stage == ZERO_3 or spec.divides_model else ""
+    return "torch" if spec.shards_gradients or spec.divides_model else ""
 
 
 _FLASH: Mapping[int, Mapping[str, str]] = MappingProxyType(
@@ -271,7 +278,7 @@ def attention_name(spec: RunSpec) -> str:
 
 def compute_dtype(spec: RunSpec) -> str | None:
     """Return what autocast or FSDP computes in, where weights are stored in something else."""
-    is_gathered = spec.shards_parameters and spec.adapters is not None and spec.adapters.is_fp32
+    is_gathered = spec.shards_gradients and spec.adapters is not None and spec.adapters.is_fp32
     if spec.precision == "bf16" and is_gathered:
         return "bfloat16"
     return COMPUTE_DTYPES.get(spec.precision)
@@ -284,7 +291,7 @@ def strategy_name(spec: RunSpec) -> str:
     names = {
         "local SGD": spec.synchronize_every > 1,
         f"HSDP (ZeRO-{spec.zero_stage})": (
-            spec.shards_parameters and spec.data_parallel_replicate_size > 1
+            spec.shards_gradients and spec.data_parallel_replicate_size > 1
         ),
         _data_parallel(spec): spec.data_parallel_size > 1 or spec.zero_stage > 0,
     }
@@ -331,21 +338,22 @@ _LOGITS = {
 }
 
 _RECOMPUTED = {
-    "none": "",
-    "full": "each block",
-    "selective": "each block but for attention and every second matrix product",
+    Recompute.NONE: "",
+    Recompute.FULL: "each block",
+    Recompute.SELECTIVE: "each block but for attention and every second matrix product",
 }
 
 
 def _recomputed(spec: RunSpec) -> str:
     if spec.recompute_modules:
-        return f"{', '.join(spec.recompute_modules)} of each block"
-    some = "" if spec.recompute_layers is None else f", of the first {spec.recompute_layers} alone"
+        return f"{', '.join(names_of(spec.recompute_modules))} of each block"
+    is_all = spec.recompute_layers >= ALL_LAYERS
+    some = "" if is_all else f", of the first {spec.recompute_layers} alone"
     return f"{_RECOMPUTED[spec.recompute]}{some}"
 
 
 def _in_host_memory(spec: RunSpec) -> str:
-    states = "" if spec.offload == "none" else spec.offload.replace("+", " and ")
+    states = str(spec.offload).replace("+", " and ") if spec.offloads_optimizer else ""
     layers = spec.activation_offload_layers
     return ", ".join(filter(None, (states, f"activations of {layers} blocks" if layers else "")))
 

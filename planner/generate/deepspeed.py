@@ -24,9 +24,9 @@ def settings(spec: RunSpec) -> dict[str, Any]:
     zero: dict[str, Any] = {"stage": _config_stage(spec)}
     if spec.zero_stage == ZERO_3:
         zero["stage3_gather_16bit_weights_on_model_save"] = True
-    if spec.offload != "none":
+    if spec.offloads_optimizer:
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
-    if spec.offload == "optimizer+parameters":
+    if spec.offloads_parameters:
         zero["offload_param"] = {"device": "cpu", "pin_memory": True}
     sections: dict[str, Any] = {
         "train_batch_size": spec.global_batch_size,
@@ -37,7 +37,7 @@ def settings(spec: RunSpec) -> dict[str, Any]:
     }
     if spec.precision in _SIXTEEN_BIT:
         sections[_SIXTEEN_BIT[spec.precision]] = {"enabled": True}
-    if spec.offload != "none":
+    if spec.offloads_optimizer:
         # The optimizer is PyTorch's: its fused AdamW needs no compiler on the user's machine.
         sections["zero_force_ds_cpu_optimizer"] = False
     return sections

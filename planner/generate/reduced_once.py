@@ -6,7 +6,7 @@ from planner.domain.job import Job
 from planner.domain.strategy import Layout
 from planner.generate.run_spec import ReducedOnce
 from planner.memory.ledger import estimate_memory
-from planner.parallel.activations import shards_parameters
+from planner.parallel.activations import gathers_parameters
 from planner.step_time.ledger import estimate_step_time
 
 _NEVER = 4
@@ -22,7 +22,7 @@ def reduced_once(job: Job, layout: Layout) -> ReducedOnce | None:
     """
     sharding = job.framework.sharding
     waits = sharding.reduces_every_micro_batch_from > layout.zero_stage
-    if waits or layout.gradient_accumulation_steps == 1 or not shards_parameters(job, layout):
+    if waits or layout.gradient_accumulation_steps == 1 or not gathers_parameters(job, layout):
         return None
     whole = replace(sharding, reduces_every_micro_batch_from=_NEVER, gradients_sharded_from=_NEVER)
     once = replace(job, framework=replace(job.framework, sharding=whole))

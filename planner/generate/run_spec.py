@@ -1,13 +1,11 @@
 """What the launch files of a plan need, as plain values."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import field
 
 from planner.core.frozen import frozen
-from planner.domain.dimensions import DIMENSIONS
-from planner.domain.expert_ranks import folded_ranks_per_expert
 from planner.domain.job import HALF_BITS
-from planner.domain.strategy import ZERO_2, PipelineSchedule
+from planner.domain.strategy import Layout
 
 
 @frozen
@@ -41,8 +39,8 @@ class ReducedOnce:
 
 
 @frozen
-class RunSpec:
-    """Everything the files need, as plain values.
+class RunSpec(Layout):
+    """Everything the files need: the layout, and what else is known of the run, as plain values.
 
     data_parallel_replicate_size x data_parallel_shard_size x tensor_parallel_size
     x pipeline_parallel_size x context_parallel_size = nodes x gpus_per_node.
@@ -68,34 +66,12 @@ class RunSpec:
     gpus_per_node: int
     cuda_visible_devices: str
     """The order in which a node's GPUs become ranks; "" for that of their indices."""
-    data_parallel_replicate_size: int
-    data_parallel_shard_size: int
-    """Ranks that ZeRO divides states over."""
-    tensor_parallel_size: int = 1
-    sequence_parallel: bool = False
-    pipeline_parallel_size: int = 1
-    virtual_pipeline_size: int = 1
-    """Chunks of layers on each pipeline rank."""
-    pipeline_schedule: str = PipelineSchedule.ONE_FORWARD_ONE_BACKWARD.value
-    """A name of `planner.domain.strategy.PipelineSchedule`."""
     layers_per_stage: tuple[int, ...] = ()
     """Transformer layers of each pipeline rank, all of its chunks together."""
     pipeline_layout: tuple[int, ...] = ()
     """Of the stages in turn, chunk by chunk, their layers as the request deals them; else as the framework does."""
-    context_parallel_size: int = 1
-    expert_parallel_size: int = 1
-    expert_tensor_parallel_size: int | None = None
-    """Over how many ranks each expert's matrices are divided; None for as many as dealing the experts leaves."""
-    zero_stage: int
-    """0 replicas, 1 sharded optimizer states, 2 and 3 fully_shard without and with resharding."""
-    micro_batch_size: int
-    """Sequences per data-parallel rank in one forward pass."""
-    gradient_accumulation_steps: int
-    """Micro-batches of a step; with a pipeline, those that pass through it."""
     global_batch_size: int
     """Sequences per optimizer step, over all GPUs."""
-    synchronize_every: int = 1
-    """Optimizer steps between averages of the parameters; 1 averages gradients every step."""
     sequence_length: int
     padding_share: float = 0.0
     """Of the tokens of a step, those that are padding."""
@@ -117,20 +93,10 @@ class RunSpec:
     """Of FlashAttention, where `attention` is `flash`."""
     compile: bool = False
     """Whether the repeated blocks run through torch.compile."""
-    recompute: str
-    """`none`, `selective` or `full`."""
-    recompute_layers: int | None = None
-    """Of each pipeline rank's layers, the first so many recompute; None for all."""
-    recompute_modules: Sequence[str] = ()
-    """Of each layer, what selective recompute repeats, by Megatron Core's names; none: as the framework does."""
-    activation_offload_layers: int = 0
-    """Of each pipeline rank's layers, those that keep their activations in host memory."""
     loss: str = "standard"
     """`standard`, `chunked` or `fused`."""
     loss_chunk_tokens: int = 0
     """Tokens of a chunk, where the script itself computes the loss in chunks."""
-    offload: str = "none"
-    """`none`, `optimizer` or `optimizer+parameters`."""
     optimizer: str
     """`adamw`."""
     optimizer_in_backward: bool = False
@@ -175,26 +141,6 @@ class RunSpec:
         return self.nodes * self.gpus_per_node
 
     @property
-    def data_parallel_size(self) -> int:
-        """Return the ranks that see different data."""
-        return self.data_parallel_replicate_size * self.data_parallel_shard_size
-
-    @property
-    def ranks_per_expert(self) -> int:
-        """Return the tensor-parallel ranks that share an expert; the others hold experts of their own."""
-        if self.expert_tensor_parallel_size:
-            return self.expert_tensor_parallel_size
-        others = self.context_parallel_size * self.data_parallel_size
-        return int(
-            folded_ranks_per_expert(self.tensor_parallel_size, others, self.expert_parallel_size)
-        )
-
-    @property
-    def shards_parameters(self) -> bool:
-        """Return whether parameters and gradients are sharded too: ZeRO-2 and 3."""
-        return self.zero_stage >= ZERO_2
-
-    @property
     def weight_dtype(self) -> str:
         """Return torch's name of the dtype that weights are loaded in.
 
@@ -203,8 +149,3 @@ class RunSpec:
         frozen = {"fp16-mixed": "float16", "bf16-mixed": "bfloat16"} if self.adapters else {}
         usual = "bfloat16" if self.precision == "bf16" else "float32"
         return self.config_dtype or frozen.get(self.precision, usual)
-
-    @property
-    def is_model_parallel(self) -> bool:
-        """Return whether ranks compute different parts of one forward pass."""
-        return any(getattr(self, each.field) > 1 for each in DIMENSIONS)

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from planner.domain.strategy import PipelineSchedule
 from planner.generate.axes import axes
 from planner.generate.context import (
     COMPUTE_DTYPES,
@@ -30,12 +29,12 @@ _OF_ONE_STAGE = ("ScheduleGPipe", "Schedule1F1B")
 
 def schedule(spec: RunSpec) -> Schedule:
     """Return what the spec's pipeline schedule is."""
-    return SCHEDULES[PipelineSchedule(spec.pipeline_schedule)]
+    return SCHEDULES[spec.pipeline_schedule]
 
 
 def modules(spec: RunSpec) -> dict[str, str]:
     """Return those of the script's modules that only some plans need."""
-    names = ("division", "stages", "gradients") if spec.is_model_parallel else ()
+    names = ("division", "stages", "gradients") if spec.divides_model else ()
     return {f"{name}.py": f"torchrun/{name}.py" for name in names} | more_modules(spec)
 
 
@@ -45,21 +44,21 @@ def script_context(spec: RunSpec) -> dict[str, Any]:
     is_hybrid = spec.data_parallel_replicate_size > 1 and spec.zero_stage > 0
     context: dict[str, Any] = {
         "has_shard_axis": is_hybrid,
-        "shards_replicas": is_hybrid and spec.shards_parameters,
-        "offloads": spec.offload != "none",
+        "shards_replicas": is_hybrid and spec.shards_gradients,
+        "offloads": spec.offloads_optimizer,
         "divided_by": weights_divided_by(replace(spec, framework="torch")),
         "parts": _data_parallel_parts(spec),
         "eval_autocasts": True,
     }
     if is_local:
         context["is_replicated"] = False
-    return context | (_model_parallel_context(spec) if spec.is_model_parallel else {})
+    return context | (_model_parallel_context(spec) if spec.divides_model else {})
 
 
 def _data_parallel_parts(spec: RunSpec) -> list[str]:
     is_alone = spec.world_size == 1 and spec.zero_stage == 0
     ways = {
-        "shard": spec.shards_parameters,
+        "shard": spec.shards_gradients,
         "local_sgd": spec.synchronize_every > 1,
         "replicate": not is_alone,
     }
@@ -68,8 +67,8 @@ def _data_parallel_parts(spec: RunSpec) -> list[str]:
 
 
 def _model_parallel_context(spec: RunSpec) -> dict[str, Any]:
-    grid, known, is_sharded = axes(spec), family(spec.model_config), spec.shards_parameters
-    schedule_class = schedule_classes().get(spec.pipeline_schedule, "")
+    grid, known, is_sharded = axes(spec), family(spec.model_config), spec.shards_gradients
+    schedule_class = schedule_classes().get(str(spec.pipeline_schedule), "")
     is_pipelined, is_divided = spec.pipeline_parallel_size > 1, spec.tensor_parallel_size > 1
     is_gpt2 = known is not None and known.name == "gpt2"
     fused = known.fused if known else {}
@@ -108,7 +107,7 @@ def _model_parallel_context(spec: RunSpec) -> dict[str, Any]:
             }
         ),
         "parts_of_stages": _parts(
-            {"stage": True, "shard": is_sharded, "assemble": True, "pipeline": is_pipelined}
+            {"stage": True, "shard": bool(is_sharded), "assemble": True, "pipeline": is_pipelined}
         ),
         "parts": _parts({"step": True, "main": True}),
     }
@@ -123,7 +122,7 @@ def _reads_config(spec: RunSpec, known: Family | None) -> bool:
 def _hidden_dtype(spec: RunSpec) -> str:
     """Return the dtype of hidden states between blocks; autocast leaves those in the weights'."""
     weights = "bfloat16" if spec.precision == "bf16" else "float32"
-    return COMPUTE_DTYPES.get(spec.precision, weights) if spec.shards_parameters else weights
+    return COMPUTE_DTYPES.get(spec.precision, weights) if spec.shards_gradients else weights
 
 
 def layers_per_chunk(spec: RunSpec) -> tuple[int, ...]:

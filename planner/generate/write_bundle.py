@@ -15,6 +15,7 @@ from planner.core.errors import InvalidInputError, PlannerError
 from planner.domain.breach import Breach
 from planner.domain.cluster import Cluster, Provenance
 from planner.domain.job import Job
+from planner.domain.strategy import FIELDS
 from planner.generate import RunSpec, generate
 from planner.generate.adapters import adapters_of
 from planner.generate.earlier_plan import earlier_files, refuse_others, remove_stale
@@ -24,7 +25,7 @@ from planner.memory.evaluation_and_checkpoint import checkpoint_host_bytes
 from planner.memory.host import estimate_host_memory
 from planner.parallel.partition import layers_per_stage
 from planner.report.flags import flag_words
-from planner.report.text import recommendation
+from planner.report.layout_words import recommendation
 from planner.step_time.compute import training_flops_per_token
 from planner.targets import Launch, targets_of
 from planner.targets.optimizers import WRITTEN
@@ -75,7 +76,6 @@ def _hint(plan: Plan) -> str:
 def _run_spec(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
     job, chosen = plan.job, plan.chosen
     strategy, recipe = chosen.strategy, job.recipe
-    sizes: dict[str, Any] = {**strategy.contract()}
     return RunSpec(
         model=job.model.folder or job.model.name,
         revision=job.model.revision,
@@ -87,7 +87,7 @@ def _run_spec(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
         nodes=job.cluster.nodes,
         gpus_per_node=job.cluster.gpus_per_node,
         cuda_visible_devices=cuda_visible_devices(job.cluster.gpu_order),
-        **sizes,
+        **{name: getattr(strategy, name) for name in FIELDS},
         layers_per_stage=layers_per_stage(job, strategy.pipeline_parallel_size),
         pipeline_layout=job.pipeline_layout,
         has_peer_to_peer=has_peer_to_peer(job.cluster),

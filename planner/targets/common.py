@@ -136,7 +136,7 @@ def unused_by_backward(job: Job, s: Strategy) -> Breach:
     """
     return refusal(
         (job.model.model_type in WITH_INDEXERS)
-        & np.logical_not(s.shards_parameters)
+        & np.logical_not(s.shards_gradients)
         & (np.asarray(s.data_parallel_size) > 1),
         "an indexer's parameters get no gradients, for which DDP waits; FSDP (ZeRO-3) does not",
         hint="--strategy zero-3",

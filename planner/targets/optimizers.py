@@ -128,7 +128,7 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
             name=name,
         ),
         refusal(
-            s.shards_parameters & (not written.is_for_shards),
+            s.shards_gradients & (not written.is_for_shards),
             "{name} does not step the shards of FSDP; {those} do",
             "recipe.optimizer",
             hint="--optimizer adamw",

@@ -98,7 +98,7 @@ def fsdp_offload(s: Strategy) -> tuple[Breach, ...]:
             "FSDP moves the parameters to host memory together with the optimizer's states",
         ),
         refusal(
-            (offload != Offload.NONE) & np.logical_not(s.shards_parameters),
+            (offload != Offload.NONE) & np.logical_not(s.shards_gradients),
             "only FSDP (ZeRO-2 and 3) has parameters wait in host memory",
         ),
     )

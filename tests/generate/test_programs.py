@@ -10,6 +10,7 @@ from script_checks import HOSTILE
 from test_generate import MANY_NODES, SPEC
 
 from planner import answers
+from planner.domain.strategy import Recompute
 from planner.generate import TARGETS, RunSpec, generate
 from planner.generate.programs import TRAIN_PY, main_program, program_of
 from planner.generate.write_bundle import MEGATRON_COMMIT, bundle_files
@@ -29,7 +30,7 @@ LLAMA = {
 ONE = with_layout(SPEC, model_config=LLAMA)
 SPECS = {
     "one-node": ONE,
-    "recomputed": replace(ONE, recompute="full", is_pretrained=False),
+    "recomputed": replace(ONE, recompute=Recompute.FULL, is_pretrained=False),
     "pipeline": with_layout(
         ONE, pipeline_parallel_size=2, layers_per_stage=(16, 16), gradient_accumulation_steps=16
     ),

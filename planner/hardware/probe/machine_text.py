@@ -21,7 +21,7 @@ def describe(machine: Machine, table: ColumnsText) -> str:
 
     Args:
         machine: what to show.
-        table: how rows become aligned columns (`planner.report.text.table`).
+        table: how rows become aligned columns (`planner.report.values.columns_text`).
     """
     count = len(machine.gpus)
     driver = machine.driver_version or "of unknown version"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from planner import answers
 from planner.advice.plan import Plan
-from planner.advice.rules import Finding
+from planner.advice.rules.base import Finding
 from planner.advice.why_not import why_answer
 from web.form import Question
 from web.packed import packed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.advice.rules import Finding
+from planner.advice.rules.base import Finding
 
 if TYPE_CHECKING:
     from planner.answers.shapes import FindingAnswer

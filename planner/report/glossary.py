@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from inspect import cleandoc
 
-from planner.advice.rules import RULES, Rule
+from planner.advice.rules import RULES
+from planner.advice.rules.base import Rule
 from planner.catalog.glossary import Entry, entries
 from planner.catalog.symptoms import symptoms
 from planner.configs import rules as configs
@@ -17,7 +18,8 @@ from planner.doctor.scripts import RULES as SCRIPT_RULES
 from planner.doctor.timing_rules import RULES as TIMING_RULES
 from planner.hardware import probe, topology
 from planner.report import check_codes
-from planner.search.limits import LIMITS, Limit
+from planner.search.limits import LIMITS
+from planner.search.limits.base import Limit
 
 __all__ = [
     "Code",

@@ -13,7 +13,7 @@ from planner.doctor.diagnosis import diagnose
 from planner.doctor.messages import diagnose_log
 from planner.doctor.scripts import look_at
 from planner.doctor.timings import Timings
-from planner.request.cluster import WireModel
+from planner.request.wire import WireModel
 
 _IN_A_SCRIPT = {
     "planner doctor --error FILE": "POST /v1/doctor/log",

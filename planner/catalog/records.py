@@ -110,6 +110,11 @@ def framework_names() -> tuple[str, ...]:
     return _names("frameworks", ".toml")
 
 
+def model_types() -> tuple[str, ...]:
+    """Return every model_type of `data/families`, whose config.json can be read."""
+    return _names("families", ".toml")
+
+
 @cache
 def model_ids() -> tuple[str, ...]:
     """Return the Hub ids of all models that ship with the planner."""

@@ -16,7 +16,7 @@ from planner.generate.first_lines import first_lines
 from planner.generate.hyperparameters import from_random, hyperparameters
 from planner.generate.programs import save_every
 from planner.generate.run_spec import RunSpec
-from planner.models.architectures.heads import DECODERS
+from planner.models.architectures.heads import reads_last_token
 from planner.targets.common import tasks
 from planner.targets.families import has_fused_matrices
 from planner.targets.optimizers import optimizers
@@ -175,7 +175,7 @@ def _ending_seconds(spec: RunSpec) -> float:
 def _padding(spec: RunSpec) -> int | None:
     """Return the token that pads a decoder's texts, which it must know to find their last; else None."""
     config = spec.model_config
-    if spec.task != "sequence-classification" or config.get("model_type") not in DECODERS:
+    if spec.task != "sequence-classification" or not reads_last_token(config.get("model_type")):
         return None
     for name in ("pad_token_id", "eos_token_id"):
         said = config.get(name)

@@ -28,7 +28,7 @@ from planner.memory.ledger import estimate_memory
 from planner.parallel.activations import gathers_parameters
 from planner.parallel.partition import layers_per_stage
 from planner.report.flags import flag_words
-from planner.report.text import recommendation
+from planner.report.layout_words import recommendation
 from planner.step_time.compute import training_flops_per_token
 from planner.step_time.ledger import estimate_step_time
 from planner.targets import Launch, targets_of

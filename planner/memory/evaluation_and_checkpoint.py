@@ -85,12 +85,17 @@ def checkpoint_host_bytes(job: Job, s: Strategy, *, is_full: bool) -> float:
     held = replace(s, offload=Offload.NONE)
     if is_full:
         alone = Layout()
-        return float(_resident(job, alone, partition.stage(job, alone, 0)))
+        return float(_written(job, alone, partition.stage(job, alone, 0)))
     stages = partition.heaviest_stages(job, held)
-    return job.cluster.gpus_per_node * max(float(_resident(job, held, stage)) for stage in stages)
+    return job.cluster.gpus_per_node * max(float(_written(job, held, stage)) for stage in stages)
+
+
+def _written(job: Job, s: Strategy, stage: Stage) -> Amount:
+    """Return the bytes of parameters and all states, paged or not."""
+    return _resident(job, s, stage) + ledger.paged_states(job, s, stage).value
 
 
 def _resident(job: Job, s: Strategy, stage: Stage) -> Amount:
-    """Return the bytes of parameters and optimizer states, which stay between steps."""
+    """Return the bytes of parameters and of states that do not give way, which stay on the GPU between steps."""
     terms = ledger.parameters(job, s, stage), ledger.optimizer_states(job, s, stage)
     return sum((term.forward.value for term in terms), 0.0)

@@ -1,13 +1,14 @@
 """What can be explained: codes of rules and findings, and terms; the doors look them up here."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from inspect import cleandoc
 
 from planner.advice.rules import RULES
 from planner.advice.rules.base import Rule
-from planner.catalog.glossary import Entry, entries
+from planner.catalog.findings import findings
+from planner.catalog.glossary import Entry, Spelling, entries
 from planner.catalog.symptoms import symptoms
 from planner.configs import rules as configs
 from planner.core.documented import documentation
@@ -16,8 +17,8 @@ from planner.core.frozen import frozen
 from planner.doctor.messages import match_message
 from planner.doctor.scripts import RULES as SCRIPT_RULES
 from planner.doctor.timing_rules import RULES as TIMING_RULES
-from planner.hardware import probe, topology
 from planner.report import check_codes
+from planner.report.values import Terminal, columns_text
 from planner.search.limits import LIMITS
 from planner.search.limits.base import Limit
 
@@ -85,8 +86,8 @@ def codes() -> tuple[Code, ...]:
     )
     findings_by_kind = {
         "found-in-timings": {code: documentation(rule) for code, rule in TIMING_RULES},
-        "found-in-a-topology": topology.FINDINGS,
-        "found-by-the-probe": probe.FINDINGS,
+        "found-in-a-topology": findings("topology"),
+        "found-by-the-probe": findings("probe"),
         "found-by-a-check": check_codes.FINDINGS,
     }
     of_scripts = tuple(
@@ -192,3 +193,51 @@ def _spellings() -> tuple[str, ...]:
 def _unknown(what: str, name: str, known: Iterable[str]) -> UnknownNameError:
     hint = did_you_mean(name, known) or "`planner explain` lists all codes and terms"
     return UnknownNameError(f"unknown {what} {name[:_LONGEST_NAME]!r}", hint=hint, field="code")
+
+
+def entry_text(entry: Entry, terminal: Terminal) -> str:
+    """Return an entry, folded to the terminal."""
+    head = terminal.bold(entry.title)
+    if entry.synonyms:
+        head += f"\n{terminal.paragraph('also: ' + ', '.join(entry.synonyms))}"
+    paragraphs = [
+        terminal.paragraph(" ".join(paragraph.split())) for paragraph in entry.text.split("\n\n")
+    ]
+    names = [f"{terminal.bold('Names')}\n{_names(entry.names, terminal)}"] if entry.names else []
+    see = f"See: {', '.join(entry.see)}"
+    tail = [terminal.paragraph(see), terminal.paragraph(f"Source: {entry.source}")]
+    return "\n\n".join((head, *paragraphs, *names, *tail))
+
+
+def code_text(code: Code, terminal: Terminal) -> str:
+    """Return what is documented of a code, folded to the terminal."""
+    kind = "" if code.severity == "finding" else f" {code.name} ({code.severity})"
+    paragraphs = (
+        terminal.paragraph(" ".join(paragraph.split())) for paragraph in code.text.split("\n\n")
+    )
+    return "\n\n".join((f"{terminal.bold(code.code)}{kind}", *paragraphs))
+
+
+def list_text(
+    codes: Sequence[Code], messages: Sequence[Code], entries: Sequence[Entry], terminal: Terminal
+) -> str:
+    """Return the list of everything that can be explained: rules and findings, messages, then terms."""
+    rules = [(code.code, code.severity, code.text.splitlines()[0]) for code in codes]
+    said = [(message.code, message.text.splitlines()[0]) for message in messages]
+    terms = [(entry.name, entry.title) for entry in entries]
+    return "\n\n".join(
+        f"{terminal.bold(title)}\n{columns_text(rows, terminal.width)}"
+        for title, rows in (("Rules and findings", rules), ("Messages", said), ("Terms", terms))
+    )
+
+
+def _names(names: Sequence[Spelling], terminal: Terminal) -> str:
+    columns = [max(len(name.framework) for name in names), max(len(n.version) for n in names)]
+    return "\n".join(
+        terminal.paragraph(
+            name.text,
+            first=f"  {name.framework:<{columns[0]}}  {name.version:<{columns[1]}}  ",
+            rest=" " * (sum(columns) + 6),
+        )
+        for name in names
+    )

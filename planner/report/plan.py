@@ -16,7 +16,7 @@ from planner.core.units import (
 from planner.hardware.placement import RankGrid, rank_grid
 from planner.memory.phases import PHASES
 from planner.report.launch import how_to_run, without_files
-from planner.report.text import (
+from planner.report.layout_words import (
     STEP_TITLE,
     assumptions_text,
     ledger_text,

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from planner.calibrate.logs.log_file import shown
 from planner.calibrate.logs.reading import Reading
-from planner.calibrate.logs.text import shown
 from planner.core.errors import InvalidInputError, PlannerError
 from planner.domain.job import Job
 from planner.domain.strategy import ZERO_2

@@ -119,6 +119,3 @@ def _block(config: Config, stage: int, channels: int, depth: int, positions: int
             *((kept.operand("layer_scale_input", channels),) if is_scaled else ()),
         ),
     )
-
-
-READERS = {"convnext": read}

@@ -2,18 +2,16 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
+from importlib import import_module
 from typing import Any, TypeAlias
 
 from planner.core.errors import InvalidInputError
 from planner.core.frozen import frozen
 from planner.domain.model import Attention, Linear, Model, Part
-from planner.models.architectures import hybrid, kept
+from planner.models.architectures import kept
 from planner.models.architectures.config import Config
-from planner.models.architectures.decoder import read as read_dense
-from planner.models.architectures.families import GEMMA3, QWEN3
+from planner.models.architectures.family import family_of, record_of
 
-Reader: TypeAlias = Callable[[str, Config], Model]
 Tower: TypeAlias = Callable[[Config, Config, int], tuple[Part, ...]]
 """Builds the parts of a tower from its config, the whole one, and the text's hidden size."""
 
@@ -30,17 +28,27 @@ class _Shape:
     is_fused: bool
 
 
-def read(text: Reader, tower: Tower, name: str, config: Config) -> Model:
+@frozen
+class _Family:
+    text: str
+    """The model_type of the text's half."""
+    tower: str
+
+
+def read(name: str, config: Config) -> Model:
     """Return the Model of a vision-language config: the text's parts and the tower's."""
-    values = _section(config, "text_config")
+    family = family_of(_Family, config)
+    values = {**_section(config, "text_config"), "model_type": family.text}
     if "tie_word_embeddings" in config.values:
         values = {**values, "tie_word_embeddings": config.values["tie_word_embeddings"]}
-    model = text(name, Config(name, values))
+    text = Config(name, values)
+    reader = import_module(f"planner.models.architectures.{record_of(text)['reader']}")
+    model: Model = reader.read(name, text)
     vision = Config(name, _section(config, "vision_config"))
     return replace(
         model,
         model_type=config.text("model_type", ""),
-        parts=(*tower(vision, config, model.hidden_size), *model.parts),
+        parts=(*_TOWERS[family.tower](vision, config, model.hidden_size), *model.parts),
         config=config.values,
     )
 
@@ -167,17 +175,4 @@ def qwen_tower(vision: Config, _config: Config, text_hidden: int) -> tuple[Part,
     return (embeddings, _block(shape), merger, *((deepstack,) if count else ()))
 
 
-TEXT_READERS: Mapping[str, Reader] = {
-    "qwen3_5_moe_text": hybrid.read_mixture,
-    "qwen3_5_text": hybrid.read_dense,
-    "qwen3_vl_text": partial(read_dense, QWEN3),
-}
-"""Text halves that are also models of their own."""
-
-READERS: Mapping[str, Reader] = {
-    **TEXT_READERS,
-    "gemma3": partial(read, partial(read_dense, GEMMA3), siglip_tower),
-    "qwen3_5": partial(read, hybrid.read_dense, qwen_tower),
-    "qwen3_5_moe": partial(read, hybrid.read_mixture, qwen_tower),
-    "qwen3_vl": partial(read, partial(read_dense, QWEN3), qwen_tower),
-}
+_TOWERS: Mapping[str, Tower] = {"siglip": siglip_tower, "qwen": qwen_tower}

@@ -215,6 +215,3 @@ def _layer(
         )
         for index, (before, after, kernel, step) in enumerate(shapes, start=1)
     )
-
-
-READERS = {"resnet": read}

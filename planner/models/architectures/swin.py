@@ -147,6 +147,3 @@ def _downsample(stage: int, channels: int, tokens: int) -> Part:
             kept.operand("reduction_input", 4 * channels),
         ),
     )
-
-
-READERS = {"swin": read}

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from planner.advice.rules import Finding, Severity
+from planner.advice.rules.base import Finding, Severity
 from planner.core.units import format_bytes, format_seconds
 from planner.domain.job import Job
 from planner.memory.phases import PHASES

@@ -6,6 +6,7 @@ In CI (`CI=true`) it fails instead: what was not run there has shown nothing.
 import importlib.util
 import os
 import shutil
+from typing import NoReturn
 
 import pytest
 
@@ -13,10 +14,12 @@ SYSTEM_PROGRAMS = os.pathsep + os.pathsep.join(("/usr/sbin", "/sbin"))
 """Where daemons and `ip` lie, which a user's PATH need not name."""
 
 
-def need(program: str, *, get: str) -> None:
-    """Go on where the program is there; `get` is the command that installs it."""
-    if shutil.which(program, path=os.environ["PATH"] + SYSTEM_PROGRAMS) is None:
+def need(program: str, *, get: str) -> str:
+    """Return where a program is; `get` is the command that installs it."""
+    path = shutil.which(program, path=os.environ["PATH"] + SYSTEM_PROGRAMS)
+    if path is None:
         _do_without(f"no {program}: {get}")
+    return path
 
 
 def need_module(name: str, *, get: str) -> None:
@@ -39,7 +42,7 @@ def _this_module() -> str:
     return os.environ.get("PYTEST_CURRENT_TEST", "tests").partition("::")[0]
 
 
-def _do_without(what: str) -> None:
+def _do_without(what: str) -> NoReturn:
     if os.environ.get("CI") == "true":
         pytest.fail(what, pytrace=False)
     pytest.skip(what)

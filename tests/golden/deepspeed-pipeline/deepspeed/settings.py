@@ -14,7 +14,7 @@ MICRO_BATCH_SIZE = 2  # sequences per process in one forward pass
 GLOBAL_BATCH_SIZE = 64  # sequences per optimizer step
 FLOPS_PER_TOKEN = 769_503_744  # forward and backward
 PEAK_FLOPS_PER_SECOND = 19_500_000_000_000  # of one GPU
-EXPECTED_TOKENS_PER_SECOND = 9_431  # of one GPU
+EXPECTED_TOKENS_PER_SECOND = 9_457  # of one GPU
 EXPECTED_PEAK_GIB = 1.81
 TRIED = {  # packages, and the oldest and newest release that ran this script
     "torch": ("2.13.0", "2.13.0"),

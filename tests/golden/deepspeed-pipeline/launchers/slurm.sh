@@ -14,7 +14,7 @@
 # Plan: Train openai-community/gpt2 on 1 node x 4 a100-sxm-80gb = 4 GPUs with DDP, pipeline parallel 2 (1f1b), full activation recompute, micro-batch 2 x 16 accumulation x 2 ranks = 64 sequences per step.
 #
 # From the folder that holds launchers/: sbatch launchers/slurm.sh [arguments of train.py]
-# The time is for 1000 steps of the plan's 869 ms and as long again, and half an hour to start;
+# The time is for 1000 steps of the plan's 866 ms and as long again, and half an hour to start;
 # a day at most. Partition, account and another time are your cluster's:
 # sbatch --partition=gpu --account=me --time=4:00:00 launchers/slurm.sh
 # 2 minutes before the time is up

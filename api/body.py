@@ -18,10 +18,11 @@ from planner.core.errors import (
 )
 from planner.core.strict_json import parse_json
 from planner.hardware.topology import LARGEST_TEXT
-from planner.request.cluster import ClusterRequest, WireModel
 from planner.request.field_problems import what_is_wrong
 from planner.request.model import ModelRequest
 from planner.request.schema import Request, parse_request
+from planner.request.sections import ClusterRequest
+from planner.request.wire import WireModel
 
 LARGEST_BODY_BYTES = 2**20
 LARGEST_BATCH_BYTES = 2**24

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from api import batch_plan, catalog, doctor, jobs, machines, operations, schema
+from api import batch_route, catalog, doctor, jobs, machines, operations, schema
 
 _GPT2 = b'{"model": "gpt2", "cluster": {"gpus_per_node": 4}}'
 _LAYOUT = b'{"model": "gpt2", "cluster": {"gpus_per_node": 4}, "strategy": {"zero_stage": 0}}'
@@ -22,7 +22,7 @@ _EXAMPLES: Mapping[tuple[str, str], Callable[[], bytes]] = {
     ("post", "/v1/doctor/timings"): lambda: doctor.timings(_first(schema.timings_body())).body,
     ("post", "/v1/doctor/scripts"): lambda: doctor.scripts(_first(schema.scripts_body())).body,
     ("post", "/v1/doctor/log"): lambda: doctor.log(_first(schema.log_body())).body,
-    ("post", "/v1/batch"): lambda: batch_plan.batch_plan(_first(schema.batch_plan_body())).body,
+    ("post", "/v1/batch"): lambda: batch_route.batch_plan(_first(schema.batch_plan_body())).body,
     ("post", "/v1/replicas"): lambda: jobs.replicas(_GPT2).body,
     ("post", "/v1/machines"): lambda: _undated(
         machines.machine(_first(schema.machine_body())).body

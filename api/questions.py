@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter, Request, Response
 
-from api import batch_plan, doctor, jobs, machines
+from api import batch_route, doctor, jobs, machines
 from api.models import answer_model
 from api.planning import Body, Token, answered_by
 from api.schema import (
@@ -19,7 +19,8 @@ from api.schema import (
     suggest_body,
     timings_body,
 )
-from planner.answers import diagnosis, shapes
+from planner.answers import shapes
+from planner.doctor import answers as diagnosis
 
 router = APIRouter()
 
@@ -59,7 +60,7 @@ async def log(http: Request, body: Body) -> Response:
 )
 async def batch(http: Request, body: Body, token: Token = "") -> Response:
     """Say how a global batch is made, its steps and learning rate, and what to configure."""
-    return await answered_by(http, batch_plan.batch_plan, body, token=token)
+    return await answered_by(http, batch_route.batch_plan, body, token=token)
 
 
 @router.post(

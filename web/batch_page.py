@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from planner.advice.batch_plan import BatchWish, batch_plan
-from planner.report.batch_plan import batch_figures, batch_headline, batch_ways
+from planner.report.batch_plan_text import batch_figures, batch_headline, batch_ways
 from web.control import number
 from web.sheet import SheetTable, facts
 from web.sheet import number as number_cell

@@ -47,32 +47,11 @@ def select(name: str, label: str, empty: str, choices: Iterable[str], columns: i
     )
 
 
-def switch(
-    name: str, label: str, empty: str = "as the framework has it", columns: int = 4
-) -> Control:
-    """Return a choice of yes and no, whichever is not said by leaving it empty."""
-    values = {"yes": "true", "no": "false"}
-    return Control(
-        name=name,
-        label=label,
-        kind="select",
-        placeholder=empty,
-        choices={value: word for word, value in values.items() if word != empty},
-        columns=columns,
-        stands_for=values.get(empty, ""),
-    )
-
-
 def number(name: str, label: str, empty: str = "any", note: str = "", columns: int = 3) -> Control:
     """Return a number."""
     return Control(
         name=name, label=label, kind="number", placeholder=empty, note=note, columns=columns
     )
-
-
-def amount(name: str, label: str, empty: str, note: str, columns: int = 4) -> Control:
-    """Return a number that may be typed with its unit, as at a terminal: a keyboard with letters."""
-    return Control(name=name, label=label, placeholder=empty, note=note, columns=columns)
 
 
 def plain(names: Iterable[str]) -> dict[str, str]:

@@ -8,8 +8,8 @@ from planner.doctor.diagnosis import diagnose
 from planner.doctor.memory_numbers import number_lines
 from planner.doctor.messages import LogDiagnosis, Sighting, diagnose_log
 from planner.doctor.scripts import look_at
+from planner.doctor.texts import plain
 from planner.doctor.timings import Timings, read_times
-from planner.report.diagnosis import plain
 from web.control import Control, number, select
 from web.sheet import Cell, facts
 from web.tool import Item, Number, Told, Tool, ToolForm

@@ -9,11 +9,17 @@ from typing import Any
 import click
 
 from planner.cli.batch import batch_option, check_alone, print_estimates, print_suggestions
-from planner.cli.options import build_request, goal_options, job_options, read_machine_option
+from planner.cli.options import (
+    JobCommand,
+    build_request,
+    goal_options,
+    job_options,
+    read_machine_option,
+)
 from planner.cli.output import EXIT_NOTHING_FITS, color, say, terminal
 
 
-@click.command()
+@click.command(cls=JobCommand)
 @click.argument("model", required=False)
 @job_options
 @click.option("--out", type=click.Path(file_okay=False), help="Write launch files there.")
@@ -92,7 +98,7 @@ def _print_plan(
     click.echo(text(plan, resolved.assumptions, command, terminal()), nl=False, color=color())
 
 
-@click.command()
+@click.command(cls=JobCommand)
 @click.argument("model", required=False)
 @job_options
 @batch_option
@@ -126,7 +132,7 @@ def _exit_unless(*, fits: bool) -> None:
         sys.exit(EXIT_NOTHING_FITS)
 
 
-@click.command()
+@click.command(cls=JobCommand)
 @click.argument("model")
 @job_options
 def memory(model: str, *, as_json: bool, **flags: Any) -> None:

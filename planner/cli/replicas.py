@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
-from planner.cli.options import build_request, job_options
+from planner.cli.options import JobCommand, build_request, job_options
 from planner.cli.output import EXIT_NOTHING_FITS, color, say, terminal
 
 
-@click.command()
+@click.command(cls=JobCommand)
 @click.argument("model")
 @job_options
 def replicas(model: str, *, as_json: bool, **flags: Any) -> None:

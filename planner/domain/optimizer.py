@@ -21,8 +21,8 @@ class Optimizer:
     small_elements: float = 0
     """Tensors of fewer elements keep states of `small_state_bytes` per parameter."""
     small_state_bytes: float = 0
-    is_paged: bool = False
-    """States lie in unified memory outside PyTorch's allocator, and give way to the host's."""
+    page_link_fraction: float = 0
+    """Of the rate of copies to the host, what the pages of states in unified memory move at; 0 where none are paged."""
     temporary_fraction: float = 0
     """Temporaries, as a fraction of the parameters it steps."""
     parts_elements: float = 0
@@ -34,3 +34,8 @@ class Optimizer:
     newton_schulz_steps: int = 0
     """Iterations that make each matrix of a block orthogonal, three matmuls in 16 bit each."""
     source: str
+
+    @property
+    def is_paged(self) -> bool:
+        """Return whether states lie outside PyTorch's allocator, and give way to what else the card must hold."""
+        return self.page_link_fraction > 0

@@ -24,10 +24,11 @@ from planner.domain.job import Job
 from planner.domain.model import Numerics
 from planner.domain.strategy import Recompute, Strategy
 from planner.memory.block_gradients import around_last_matmul, repeats_blocks
-from planner.memory.phases import PhasedTerm, always
+from planner.memory.phases import BLOCKS, PASSES, PhasedTerm, always
 from planner.parallel.activations import (
     block_retained_bytes,
     by_numerics,
+    gathers_parameters,
     hidden_state_bytes,
     logits_tokens,
     mean_block_bytes,
@@ -35,7 +36,6 @@ from planner.parallel.activations import (
     offloaded_blocks,
     part_kept_bytes,
     sequence_split,
-    shards_parameters,
     tokens,
 )
 from planner.parallel.adapters import trained_parameters
@@ -211,12 +211,10 @@ def tensor_parallel_buffers(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     each = by_numerics(job, s, lambda n: 4.0 if n == Numerics.FP32 else 2.0)
     state = count(tokens(job, s), "tokens") * bytes_each(each) * _hidden_size(job)
     held = only_where(is_split & (stage.num_blocks > 0), _TWO * state)
-    return PhasedTerm(
+    return PhasedTerm.during(
+        PASSES,
+        held,
         name="tensor_parallel_buffers",
-        forward=held,
-        loss=held,
-        last_block=held,
-        first_block=held,
         note="a gathered input and an unreduced output, of tokens that are divided in between",
         source=job.framework.activations.source,
     )
@@ -318,7 +316,7 @@ def frozen_block_inputs(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     PyTorch 2.13 and PEFT 0.13.
     Leaves out: what Python's collector of cycles frees in between.
     """
-    is_held = shards_parameters(job, s) & (np.asarray(s.recompute) == Recompute.FULL)
+    is_held = gathers_parameters(job, s) & (np.asarray(s.recompute) == Recompute.FULL)
     blocks = recomputed_share(job, s, stage.num_blocks) * stage.num_blocks
     others = count(np.maximum(blocks - 1.0, 0.0), "other blocks")
     state = size(hidden_state_bytes(job, s) / tokens(job, s), "/token")
@@ -342,12 +340,8 @@ def dequantised_weight(job: Job, stage: Stage) -> PhasedTerm:
     """
     weights = count(largest_quantised_weights(job), "weights of the largest quantised matrix")
     held = only_where(stage.num_blocks > 0, bytes_each(2.0) * weights)
-    return PhasedTerm(
-        name="dequantised_weight",
-        last_block=held,
-        first_block=held,
-        source="bitsandbytes 0.49 autograd/_functions.py MatMul4Bit",
-    )
+    source = "bitsandbytes 0.49 autograd/_functions.py MatMul4Bit"
+    return PhasedTerm.during(BLOCKS, held, name="dequantised_weight", source=source)
 
 
 _IN_TRANSIT = 2

@@ -13,7 +13,7 @@ from planner.domain.strategy import ALL_LAYERS, Layout, Offload, Recompute, Stra
 from planner.memory import activations, ledger, loss
 from planner.memory.sharding_buffers import communication_buffers, largest_matrix
 from planner.parallel import partition
-from planner.parallel.activations import shards_parameters
+from planner.parallel.activations import gathers_parameters
 from planner.parallel.partition import Stage
 
 
@@ -67,7 +67,7 @@ def checkpoint_peak_bytes(job: Job, s: Strategy, *, is_full: bool) -> float:
 
     Source: torch.distributed.checkpoint.state_dict, PyTorch 2.13.
     """
-    gathers = is_full and bool(shards_parameters(job, s) | s.shards_optimizer)
+    gathers = is_full and bool(gathers_parameters(job, s) | s.shards_optimizer)
     gathered = job.precision.stepped_bytes * largest_matrix(job.model) if gathers else 0.0
     stages = partition.heaviest_stages(job, s)
     return gathered + max(float(_resident(job, s, stage)) for stage in stages)
@@ -85,12 +85,17 @@ def checkpoint_host_bytes(job: Job, s: Strategy, *, is_full: bool) -> float:
     held = replace(s, offload=Offload.NONE)
     if is_full:
         alone = Layout()
-        return float(_resident(job, alone, partition.stage(job, alone, 0)))
+        return float(_written(job, alone, partition.stage(job, alone, 0)))
     stages = partition.heaviest_stages(job, held)
-    return job.cluster.gpus_per_node * max(float(_resident(job, held, stage)) for stage in stages)
+    return job.cluster.gpus_per_node * max(float(_written(job, held, stage)) for stage in stages)
+
+
+def _written(job: Job, s: Strategy, stage: Stage) -> Amount:
+    """Return the bytes of parameters and all states, paged or not."""
+    return _resident(job, s, stage) + ledger.paged_states(job, s, stage).value
 
 
 def _resident(job: Job, s: Strategy, stage: Stage) -> Amount:
-    """Return the bytes of parameters and optimizer states, which stay between steps."""
+    """Return the bytes of parameters and of states that do not give way, which stay on the GPU between steps."""
     terms = ledger.parameters(job, s, stage), ledger.optimizer_states(job, s, stage)
     return sum((term.forward.value for term in terms), 0.0)

@@ -7,6 +7,7 @@ import numpy as np
 from planner.core.frozen import frozen
 from planner.core.term import (
     Amount,
+    Expression,
     Term,
     Truth,
     bytes_each,
@@ -21,9 +22,8 @@ from planner.core.term import (
 from planner.domain.job import Job
 from planner.domain.strategy import Layout, Offload, Strategy
 from planner.memory import ledger
-from planner.memory.phases import PhasedTerm
 from planner.parallel import partition
-from planner.parallel.activations import mean_block_bytes, offloaded_blocks, shards_parameters
+from planner.parallel.activations import gathers_parameters, mean_block_bytes, offloaded_blocks
 from planner.parallel.frozen_weights import constant_bytes, frozen_bytes, frozen_other_bytes
 
 
@@ -58,13 +58,13 @@ class HostMemory:
 def estimate_host_memory(job: Job, s: Strategy) -> HostMemory:
     """Return the host memory that a layout takes of a node, in bytes.
 
-        peak = max(training, loading);  training = (1 + pinned_fraction) * what is offloaded
+        peak = max(training, loading);  training = (1 + pinned_fraction) * what is offloaded + what is paged out
 
     Source: the framework record's host_memory section.
     Leaves out: the processes themselves (2 to 4 GB a rank), data loaders and the page cache.
     """
     moved = _offloaded(job, s)
-    terms = (*moved, _pinning(job, moved))
+    terms = (*moved, _pinning(job, moved), *_paged_out(job, s))
     training, loading = total(terms), loading_term(job, s)
     peak, available = np.maximum(training, loading.amount), job.cluster.host_memory_bytes
     return HostMemory(
@@ -78,9 +78,10 @@ def estimate_host_memory(job: Job, s: Strategy) -> HostMemory:
 
 
 def fits_host(job: Job, s: Strategy) -> Truth:
-    """Return whether a node's memory holds what is offloaded to it; so where it is unknown."""
+    """Return whether a node's memory holds what is offloaded to it, or paged out; so where it is unknown."""
     available = job.cluster.host_memory_bytes
-    if not available or not np.any(s.offloads_optimizer | (s.activation_offload_layers > 0)):
+    is_moved = np.any(s.offloads_optimizer | (s.activation_offload_layers > 0))
+    if not available or not (is_moved or job.optimizer.is_paged):
         return True
     return estimate_host_memory(job, s).training_bytes <= available
 
@@ -104,13 +105,34 @@ def _offloaded(job: Job, s: Strategy) -> tuple[Term, ...]:
     )
     is_moved = np.where(s.offloads_parameters, 1.0, 0.0)
     states = (
-        _of_a_node(job, ledger.parameters(job, on_gpu, stage), is_moved),
-        _of_a_node(job, ledger.gradients(job, scattered, stage), per_gradient),
-        _of_a_node(job, ledger.optimizer_states(job, on_gpu, stage), is_stepped),
+        _of_a_node(job, "parameters", is_moved, ledger.parameters(job, on_gpu, stage).step),
+        _of_a_node(job, "gradients", per_gradient, ledger.gradients(job, scattered, stage).step),
+        _of_a_node(
+            job,
+            "optimizer_states",
+            is_stepped,
+            # The host has no pages to give way: there such states are as any others.
+            ledger.optimizer_states(job, on_gpu, stage).step
+            + ledger.paged_states(job, on_gpu, stage),
+        ),
     )
     if not np.any(s.activation_offload_layers):
         return states
     return (*states, _activations(job, s))
+
+
+def _paged_out(job: Job, s: Strategy) -> tuple[Term, ...]:
+    """What the cards of a node have no room for of paged states, as the fullest of them has."""
+    if not job.optimizer.is_paged:
+        return ()
+    out = ledger.estimate_memory(job, s).paged_out_bytes
+    return (
+        Term(
+            name="host_paged_states",
+            arithmetic=gpus(job.cluster.gpus_per_node) * size(out, "that its card has no room for"),
+            source=job.optimizer.source,
+        ),
+    )
 
 
 def _activations(job: Job, s: Strategy) -> Term:
@@ -135,11 +157,11 @@ def _activations(job: Job, s: Strategy) -> Term:
     )
 
 
-def _of_a_node(job: Job, term: PhasedTerm, factor: Amount) -> Term:
+def _of_a_node(job: Job, name: str, factor: Amount, in_step: Expression) -> Term:
     """Return factor * what a GPU would hold as it steps * the GPUs of a node."""
     return Term(
-        name=f"host_{term.name}",
-        arithmetic=gpus(job.cluster.gpus_per_node) * plain(factor) * term.step,
+        name=f"host_{name}",
+        arithmetic=gpus(job.cluster.gpus_per_node) * plain(factor) * in_step,
         source=job.framework.host_memory.source,
     )
 
@@ -168,7 +190,7 @@ def loading_term(job: Job, s: Strategy) -> Term:
     lora = job.recipe.lora
     copies = {"every": job.cluster.gpus_per_node, "first": 1, "none": 0}
     whole, divided = (copies[kind] for kind in job.framework.host_memory.loading)
-    is_sharded = shards_parameters(job, s)
+    is_sharded = gathers_parameters(job, s)
     ranks_of_model = s.tensor_parallel_size * s.pipeline_parallel_size * s.context_parallel_size
     held = np.where(is_sharded | (ranks_of_model > 1), divided, whole)
     weights = bytes_each(_read_bytes(job)) * count(job.model.parameters, "parameters")

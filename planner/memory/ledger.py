@@ -33,10 +33,11 @@ from planner.core.term import (
     ranks,
     size,
 )
+from planner.core.units import MIB
 from planner.domain.job import Job
 from planner.domain.strategy import Layout, Strategy, Table, num_rows, rows, tabulate
 from planner.memory import activations, loss, optimizers
-from planner.memory.phases import PhasedTerm, always
+from planner.memory.phases import BLOCKS, PhasedTerm, always
 from planner.memory.pipeline import (
     arriving_gradients,
     input_gradients,
@@ -46,7 +47,7 @@ from planner.memory.pipeline import (
 )
 from planner.memory.sharding_buffers import communication_buffers, framework_and_context
 from planner.parallel import adapters, frozen_weights, partition
-from planner.parallel.activations import shards_parameters
+from planner.parallel.activations import gathers_parameters
 from planner.parallel.partition import Stage
 from planner.parallel.pipeline_schedules import in_flight
 
@@ -56,11 +57,11 @@ class Memory:
     """The ledger of one rank, or of a table of layouts."""
 
     terms: Collection[Term]
-    """They sum to `reserved_bytes`; all but `framework_and_context` sum to `peak_bytes`."""
+    """They sum to `reserved_bytes`; all but `framework_and_context` and `paged_states` sum to `peak_bytes`."""
     peak_bytes: Amount
     """What torch.cuda.max_memory_allocated would say."""
     reserved_bytes: Amount
-    """What the allocator, NCCL and the CUDA context take from the card."""
+    """What the allocator, NCCL, the CUDA context and paged states take from the card."""
     low_bytes: Amount
     high_bytes: Amount
     """The range of `reserved_bytes`."""
@@ -68,6 +69,8 @@ class Memory:
     """Index into `PHASES` of the moment of the peak."""
     stage: Amount = 0
     """Index of the pipeline stage that the ledger is of."""
+    paged_out_bytes: Amount = 0.0
+    """Paged states that the card has no room for at the peak, and that host memory holds."""
     rows_of_terms: Column | None = None
     """Which row of the terms is each layout's, where they are of more stages than one a layout."""
 
@@ -82,6 +85,7 @@ class Memory:
             high_bytes=pick(self.high_bytes, row),
             phase=pick(self.phase, row),
             stage=pick(self.stage, row),
+            paged_out_bytes=pick(self.paged_out_bytes, row),
         )
 
 
@@ -92,7 +96,7 @@ def estimate_memory(job: Job, s: Strategy) -> Memory:
         return stage_memory(job, s, indices[0])
     if not isinstance(s, Table):  # one of its stages is quicker than a ledger of each
         return estimate_memory(job, tabulate([s])).at(0)
-    return _busiest_of_rows(job, s, np.stack(np.broadcast_arrays(*indices)))
+    return _largest_stage_of_each(job, s, np.stack(np.broadcast_arrays(*indices)))
 
 
 def stage_memories(job: Job, s: Layout) -> tuple[Memory, ...]:
@@ -118,17 +122,39 @@ def _stage_memory(job: Job, s: Strategy, stage: Stage) -> Memory:
     phase = np.argmax(in_phases, axis=0)
     peak = np.max(in_phases, axis=0)
     framework = framework_and_context(job, s, peak)
-    reserved = peak + framework.amount
-    spread = job.framework.uncertainty.memory
+    rest, spread = peak + framework.amount, job.framework.uncertainty.memory
+    states = paged_states(job, s, stage)
+    low, likely, high = (_on_card(job, states, rest * (1 + off)) for off in (-spread, 0.0, spread))
+    pages = Term(name="paged_states", arithmetic=likely, source=job.optimizer.source)
     return Memory(
-        terms=(*(term.in_phase(phase) for term in phased), framework),
+        terms=(
+            *(term.in_phase(phase) for term in phased),
+            framework,
+            *((pages,) if job.optimizer.is_paged else ()),
+        ),
         peak_bytes=peak,
-        reserved_bytes=reserved,
-        low_bytes=reserved * (1 - spread),
-        high_bytes=reserved * (1 + spread),
+        reserved_bytes=rest + likely.value,
+        low_bytes=rest * (1 - spread) + low.value,
+        high_bytes=rest * (1 + spread) + high.value,
         phase=phase,
         stage=stage.index,
+        paged_out_bytes=states.value - likely.value,
     )
+
+
+def _on_card(job: Job, states: Expression, rest: Amount) -> Expression:
+    """Return the bytes of paged states that the card has room for beside the rest: those are as without paging.
+
+        min(states, usable - rest)
+
+    The step alone touches them, so what forward and backward need drives the others out to the host.
+    Source: bitsandbytes 0.50, docs/source/explanations/optimizers.mdx, Paged optimizers.
+    Leaves out: tensors under 100,000 elements and the constants of blocks, which are not paged.
+    """
+    if states is NOTHING:
+        return NOTHING
+    room = np.maximum(0.0, (job.usable_bytes - rest) // _PAGE_BYTES * _PAGE_BYTES)
+    return either(states.value <= room, states, size(room, "that the rest leaves of the card"))
 
 
 def held_in_a_step(job: Job, s: Layout, index: int) -> frozenset[str]:
@@ -156,7 +182,7 @@ def _by_phase(terms: tuple[PhasedTerm, ...]) -> Iterator[tuple[Expression, ...]]
     return zip(*(term.phases for term in terms), strict=True)
 
 
-def _busiest_of_rows(job: Job, table: Table, stages: Column) -> Memory:
+def _largest_stage_of_each(job: Job, table: Table, stages: Column) -> Memory:
     """Return, layout by layout, the ledger of the stage with the largest peak.
 
     One table of all stages is quicker than a table of each, which would hold pipelines of one stage again.
@@ -173,7 +199,7 @@ def _busiest_of_rows(job: Job, table: Table, stages: Column) -> Memory:
     place = np.zeros(stages.shape, dtype=np.int64)
     place[is_another] = np.arange(len(row))
     reserved = np.full(stages.shape, -np.inf)
-    reserved[is_another] = every.reserved_bytes
+    reserved[is_another] = every.reserved_bytes + every.paged_out_bytes
     busiest = place[np.argmax(reserved, axis=0), np.arange(num_rows(table))]
     amounts = {
         field.name: np.broadcast_to(getattr(every, field.name), len(row))[busiest]
@@ -207,7 +233,7 @@ def parameters(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     ZeRO-2 up (reshard_after_forward only says for how long the gathered copy stays).
     Leaves out: padding of a sharded dimension to a multiple of N.
     """
-    is_sharded = shards_parameters(job, s)
+    is_sharded = gathers_parameters(job, s)
     each = np.where(s.offloads_parameters, 0.0, job.precision.parameter_bytes)
     held = _held(job, s, stage, each, is_sharded)
     if job.recipe.lora is not None:
@@ -233,11 +259,10 @@ def gradients(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     """
     if job.recipe.optimizer_in_backward:
         held = bytes_each(job.precision.gradient_bytes) * _stepped_at_once(job, s, stage)
-        return PhasedTerm(
+        return PhasedTerm.during(
+            (*BLOCKS, "outer"),
+            held,
             name="gradients",
-            last_block=held,
-            first_block=held,
-            outer=held,
             note="the others are stepped and freed, or not there yet",
             source=_IN_BACKWARD,
         )
@@ -269,15 +294,28 @@ def optimizer_states(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
 
         bytes = (master_bytes + states) * (D / N + E / M)
 
-    Notation: states bytes per parameter, see `planner.memory.optimizers`.
+    Notation: states bytes per parameter, see `planner.memory.optimizers`; 0 of paged ones, see `paged_states`.
     Source: ZeRO, arXiv:1910.02054, section 3.1.
     Leaves out: ZeroRedundancyOptimizer deals out whole tensors, so its shares are uneven.
     """
-    precision, states = job.precision, optimizers.state_bytes_per_parameter(job, s, stage)
-    each = precision.master_bytes + precision.master_gradient_bytes + states
-    on_gpu = np.where(s.offloads_optimizer, 0.0, each)
-    held = _held(job, s, stage, on_gpu, s.shards_optimizer)
+    each: Amount = job.precision.master_bytes + job.precision.master_gradient_bytes
+    if not job.optimizer.is_paged:
+        each = each + optimizers.state_bytes_per_parameter(job, s, stage)
+    held = _stepped(job, s, stage, each)
     return always("optimizer_states", held, "ZeRO, arXiv:1910.02054, section 3.1")
+
+
+def paged_states(job: Job, s: Strategy, stage: Stage) -> Expression:
+    """Return the bytes of a rank's states that are paged, on its card or on the host; nothing where none are."""
+    if not job.optimizer.is_paged:
+        return NOTHING
+    return _stepped(job, s, stage, optimizers.state_bytes_per_parameter(job, s, stage))
+
+
+def _stepped(job: Job, s: Strategy, stage: Stage, each: Amount) -> Expression:
+    """Return the bytes, so many per parameter, of what the GPU steps; 0 where the host does."""
+    on_gpu = np.where(s.offloads_optimizer, 0.0, each)
+    return _held(job, s, stage, on_gpu, s.shards_optimizer)
 
 
 def _optimizer_temporaries(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
@@ -293,13 +331,8 @@ def _optimizer_temporaries(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
         fraction = job.optimizer.temporary_fraction + job.optimizer.temporary_tensors
         stepped_bytes = bytes_each(job.precision.stepped_bytes)
         held = plain(fraction) * stepped_bytes * _stepped_at_once(job, s, stage)
-        return PhasedTerm(
-            name="optimizer_temporaries",
-            last_block=held,
-            first_block=held,
-            outer=held,
-            source=job.optimizer.source,
-        )
+        name, source = "optimizer_temporaries", job.optimizer.source
+        return PhasedTerm.during((*BLOCKS, "outer"), held, name=name, source=source)
     each = np.where(s.offloads_optimizer, 0.0, job.precision.stepped_bytes)
     stepped = _in_parts(job, s, stage, each)
     largest = count(optimizers.largest_temporary(job, s, stage), "elements of the largest tensor")
@@ -317,7 +350,7 @@ def _in_parts(job: Job, s: Strategy, stage: Stage, each: Amount) -> Expression:
     if not part:
         return everything
     elements = _held(job, s, stage, 1.0, s.shards_optimizer).value
-    is_parted = shards_parameters(job, s) & (elements > part)
+    is_parted = gathers_parameters(job, s) & (elements > part)
     return either(is_parted, bytes_each(each) * count(part, "parameters at a time"), everything)
 
 
@@ -335,10 +368,11 @@ def _stepped_at_once(job: Job, s: Strategy, stage: Stage) -> Expression:
     of_group = np.maximum(of_block, outside) / partition.dense_shards(s)
     whole = np.minimum(adapters.largest_trained_tensor(job), of_block + outside)
     return count(
-        np.where(shards_parameters(job, s), of_group, whole), "elements that are stepped at once"
+        np.where(gathers_parameters(job, s), of_group, whole), "elements that are stepped at once"
     )
 
 
+_PAGE_BYTES = 2 * MIB
 _IN_BACKWARD = (
     "torch.Tensor.register_post_accumulate_grad_hook, PyTorch 2.13; Lv et al., arXiv:2306.09782"
 )

@@ -31,8 +31,6 @@ def state_bytes_per_parameter(job: Job, s: Strategy, stage: Stage) -> Amount:
     Leaves out: tensors that sharding makes small; which ranks hold the small ones.
     """
     optimizer, element = job.optimizer, job.precision.stepped_bytes
-    if optimizer.is_paged:
-        return 0.0
     if not _goes_by_tensor(optimizer):
         return optimizer.state_tensors * element + optimizer.state_bytes
     held: Amount = 0.0

@@ -1,5 +1,7 @@
 """The moments of a training step at which memory may peak, and terms that depend on them."""
 
+from collections.abc import Iterable
+
 from planner.core.frozen import frozen
 from planner.core.term import NOTHING, Column, Expression, Term, choose
 
@@ -11,6 +13,10 @@ PHASES = (
     "reduction of the outer gradients",
     "optimizer step",
 )
+BLOCKS = ("last_block", "first_block")
+PASSES = ("forward", "loss", *BLOCKS)
+"""The phases of a micro-batch, as the fields of a `PhasedTerm`; those in which its blocks run backward."""
+_EVERY = (*PASSES, "outer", "step")
 
 
 @frozen
@@ -27,17 +33,17 @@ class PhasedTerm:
     step: Expression = NOTHING
     note: str = ""
 
+    @classmethod
+    def during(
+        cls, phases: Iterable[str], held: Expression, *, name: str, source: str, note: str = ""
+    ) -> "PhasedTerm":
+        """Return a term that holds the same in each of some phases, and nothing in the others."""
+        return cls(name=name, source=source, note=note, **dict.fromkeys(phases, held))
+
     @property
     def phases(self) -> tuple[Expression, ...]:
         """Return the expression of each phase."""
-        return (
-            self.forward,
-            self.loss,
-            self.last_block,
-            self.first_block,
-            self.outer,
-            self.step,
-        )
+        return tuple(getattr(self, phase) for phase in _EVERY)
 
     def in_phase(self, phase: Column | int) -> Term:
         """Return the term as it stands in one phase, or in each layout's own."""
@@ -51,13 +57,4 @@ class PhasedTerm:
 
 def always(name: str, held: Expression, source: str) -> PhasedTerm:
     """Return a term that every phase holds alike."""
-    return PhasedTerm(
-        name=name,
-        source=source,
-        forward=held,
-        loss=held,
-        last_block=held,
-        first_block=held,
-        outer=held,
-        step=held,
-    )
+    return PhasedTerm.during(_EVERY, held, name=name, source=source)

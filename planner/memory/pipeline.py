@@ -7,7 +7,7 @@ from planner.domain.job import Job
 from planner.domain.model import Numerics, Part
 from planner.domain.strategy import Recompute, Strategy
 from planner.memory.block_gradients import around_last_matmul, repeats_blocks
-from planner.memory.phases import PhasedTerm, always
+from planner.memory.phases import PASSES, PhasedTerm, always
 from planner.parallel.activations import by_numerics, hidden_state_bytes, sequence_split, tokens
 from planner.parallel.partition import Stage, occurrences, recomputed_share
 from planner.parallel.pipeline_schedules import turns
@@ -63,14 +63,7 @@ def stage_outputs(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     given = s.virtual_pipeline_size - stage.is_last - turns(s, stage.index)
     each = _hidden_states(job, s) * plain(given, "handed on each")
     held = only_where(_is_piped(s), each * plain(stage.in_flight, "in flight"))
-    return PhasedTerm(
-        name="stage_outputs",
-        forward=held,
-        loss=held,
-        last_block=held,
-        first_block=held,
-        source=source,
-    )
+    return PhasedTerm.during(PASSES, held, name="stage_outputs", source=source)
 
 
 def arriving_gradients(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
@@ -154,15 +147,7 @@ def input_gradients(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     given = np.where(stage.waiting > 0, done * each, of_one * (1 - stage.is_first))
     held = _hidden_states(job, s) * plain(given, "given back")
     left = only_where(_is_piped(s) & (given > 0), held)
-    return PhasedTerm(
-        name="input_gradients",
-        forward=left,
-        loss=left,
-        last_block=left,
-        first_block=left,
-        outer=left,
-        source=source,
-    )
+    return PhasedTerm.during((*PASSES, "outer"), left, name="input_gradients", source=source)
 
 
 def _hidden_states(job: Job, s: Strategy) -> Expression:

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from planner.advice.rules import Finding, Severity
+from planner.advice.rules.base import Finding, Severity
 from planner.core.units import format_bytes, format_seconds
 from planner.domain.job import Job
 from planner.memory.phases import PHASES
-from planner.report.text import (
+from planner.report.layout_words import (
     STEP_TITLE,
     assumptions_text,
     layout_text,

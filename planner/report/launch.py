@@ -6,8 +6,8 @@ from planner.advice.launch import Instead, gives_up_weights
 from planner.advice.plan import Plan
 from planner.core.units import format_bytes, format_pace, format_seconds
 from planner.domain.optimizer import ADAMW
-from planner.report.flags import FLAGS, flag_words
-from planner.report.text import offload_words, sizes_text
+from planner.report.flags import flag_words, flags
+from planner.report.layout_words import offload_words, sizes_text
 from planner.report.values import Figure
 
 
@@ -96,7 +96,7 @@ def command_instead(command: str, instead: Instead) -> str:
     words, kept = shlex.split(command), []
     changed = {_flag(name) for name in (*instead.changes, *instead.unsaid)}
     if instead.drops_pins:
-        changed |= {"--pin", *(_flag(name) for name in FLAGS if name.startswith("strategy"))}
+        changed |= {"--pin", *(_flag(name) for name in flags() if name.startswith("strategy"))}
     while words:
         word = words.pop(0)
         name, is_joined, _ = word.partition("=")
@@ -114,4 +114,4 @@ def _words(instead: Instead) -> list[str]:
 
 
 def _flag(field: str) -> str:
-    return FLAGS[field].partition(" ")[0]
+    return flags()[field].partition(" ")[0]

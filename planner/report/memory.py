@@ -11,7 +11,7 @@ from planner.memory.phases import PHASES
 from planner.parallel.adapters import trainable
 from planner.parallel.partition import stage
 from planner.report.estimate import verdict_text
-from planner.report.text import assumptions_text, ledger_text
+from planner.report.layout_words import assumptions_text, ledger_text
 from planner.report.values import Figure, Terminal, columns_text, figures_text
 from planner.request.remarks import Assumption
 from planner.search.candidate import Candidate, memory_of_stages

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from planner.advice.alternatives import ParetoPoint, Rejected
 from planner.advice.confidence import doubt
 from planner.advice.plan import ClusterOption, Plan
-from planner.advice.rules import Finding
+from planner.advice.rules.base import Finding
 from planner.core.units import (
     format_bytes,
     format_duration,
@@ -16,7 +16,7 @@ from planner.core.units import (
 from planner.hardware.placement import RankGrid, rank_grid
 from planner.memory.phases import PHASES
 from planner.report.launch import how_to_run, without_files
-from planner.report.text import (
+from planner.report.layout_words import (
     STEP_TITLE,
     assumptions_text,
     ledger_text,

@@ -2,22 +2,26 @@
 
 import numpy as np
 
-from planner.core.term import Amount, Term, bytes_each, count, plain, rate, seconds
+from planner.core.term import Amount, Term, bytes_each, count, plain, rate, seconds, size
 from planner.domain.job import Job
 from planner.domain.strategy import Strategy
+from planner.memory.ledger import stage_memory
 from planner.parallel import partition
 from planner.parallel.adapters import trained_parameters, trained_tensors
 from planner.parallel.partition import Stage
 from planner.step_time import compute, rates
+from planner.step_time.offload import host_link_bytes_per_second
 from planner.step_time.terms import StepTerm
 
 
 def update(job: Job, s: Strategy, stage: Stage) -> Term:
     """The optimizer's update of the trained parameters that a rank owns, where the GPU makes it.
 
-        seconds = passes * stepped_bytes * (D / N + E / M) / hbm + matmuls
+        seconds = passes * stepped_bytes * (D / N + E / M) / hbm + matmuls + paged_out / (f * pcie)
 
-    Notation: hbm the rate of elementwise kernels, or of an update as timed on the user's own card; matmuls of Newton and Schulz, see `newton_schulz`; 0 for most optimizers.
+    Notation: hbm the rate of elementwise kernels, or of an update as timed on the user's own card; matmuls of Newton
+    and Schulz, see `newton_schulz`; 0 for most optimizers. paged_out bytes of paged states that the rest drives out
+    of the card in every step; f of the copies' rate, what pages come and go at.
     Source: the framework record's optimizer section.
     """
     dense, experts = trained_parameters(job, s, stage)
@@ -32,6 +36,10 @@ def update(job: Job, s: Strategy, stage: Stage) -> Term:
     if job.optimizer.newton_schulz_steps:
         matmuls = on_gpu * newton_schulz(job, s, stage)
         passed = passed + seconds(matmuls, "of Newton-Schulz matmuls")
+    if job.optimizer.is_paged:
+        out = stage_memory(job, s, stage.index).paged_out_bytes
+        pages = rate(job.optimizer.page_link_fraction * host_link_bytes_per_second(job))
+        passed = passed + size(out, "of states paged out and in") / pages
     return Term(
         name=StepTerm.OPTIMIZER,
         arithmetic=passed,

@@ -8,8 +8,7 @@ from logging import ERROR
 from typing import Any
 
 from planner.core.errors import InvalidInputError, PlannerError
-from planner.sweep.processes import Chunk
-from planner.sweep.row import answer_lines
+from planner.sweep.row import Chunk, answer_lines
 
 CHUNK = 100
 """Requests, some seconds: handing a chunk over costs milliseconds."""

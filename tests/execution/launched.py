@@ -132,7 +132,6 @@ TINY = RunSpec(
     sequence_length=16,
     precision="fp32",
     attention="sdpa",
-    recompute="none",
     optimizer="adamw",
     expected_peak_bytes=2**30,
     expected_reserved_bytes=2**31,

@@ -10,6 +10,7 @@ from launched import ACCUMULATED, DEEP_GPT2, DEEP_LLAMA, deep, launch_several
 from reference import TOLERANCE, assert_parity, expected, mean_distance, train
 from run_specs import with_layout
 
+from planner.domain.strategy import Offload, Recompute
 from planner.generate import RunSpec
 
 SHAPES = {"deep-gpt2": DEEP_GPT2, "deep-llama": DEEP_LLAMA}
@@ -78,8 +79,10 @@ def test_four_processes_train_like_one(tmp_path: Path) -> None:
     gpt2 = replace(hybrid, model_config=DEEP_GPT2)
     specs = {
         "hybrid@deep-llama": replace(hybrid, model_config=DEEP_LLAMA),
-        "hybrid-selective@deep-gpt2": replace(gpt2, recompute="selective"),
-        "hybrid-offload@deep-gpt2": replace(gpt2, zero_stage=2, offload="optimizer+parameters"),
+        "hybrid-selective@deep-gpt2": replace(gpt2, recompute=Recompute.SELECTIVE),
+        "hybrid-offload@deep-gpt2": replace(
+            gpt2, zero_stage=2, offload=Offload.OPTIMIZER_AND_PARAMETERS
+        ),
         "hybrid-one-shard@deep-gpt2": replace(
             gpt2, data_parallel_replicate_size=4, data_parallel_shard_size=1
         ),

@@ -25,6 +25,7 @@ from run_specs import written as files_of
 from script_checks import FORMAT, HOSTILE, LINT, TOOLS
 
 from planner.core.errors import InvalidInputError
+from planner.domain.strategy import Offload
 from planner.generate import TARGETS, RunSpec, generate
 
 SPEC = RunSpec(
@@ -53,7 +54,6 @@ SPEC = RunSpec(
     sequence_length=1024,
     precision="bf16-mixed",
     attention="sdpa",
-    recompute="none",
     optimizer="adamw",
     expected_peak_bytes=5 * 2**30,
     expected_reserved_bytes=6 * 2**30,
@@ -550,7 +550,7 @@ lscpu() { printf '# CORE,SOCKET\\n'; for core in 0 1 2 3 0 1 2 3; do echo $core,
 
 def test_an_optimizer_on_the_cpu_has_its_cores(tmp_path: Path) -> None:
     in_memory = with_layout(SPEC, gpus_per_node=2, global_batch_size=64, zero_stage=3)
-    offloaded = replace(in_memory, offload="optimizer+parameters")
+    offloaded = replace(in_memory, offload=Offload.OPTIMIZER_AND_PARAMETERS)
     for spec, threads in ((in_memory, "1"), (offloaded, "4")):
         for target in ("torchrun", "accelerate"):
             files = generate(spec, [target])

@@ -12,6 +12,8 @@ from planner.domain.strategy import Layout, Offload, tabulate
 from planner.memory.host import estimate_host_memory
 from planner.request.schema import parse_request, resolve
 
+DDP = Layout(data_parallel_replicate_size=4)
+
 
 def sharded(stage: int, ranks: int = 8, **fields: Any) -> Layout:
     return Layout(data_parallel_shard_size=ranks, zero_stage=stage, **fields)
@@ -59,6 +61,9 @@ def test_loading_is_what_deepspeeds_estimator_says_but_its_margin(make_job: JobM
         ("torch", "bf16", sharded(3), 1 * 2),
         ("torch", "bf16-mixed", sharded(1), 8 * 4),
         ("torch", "bf16-mixed", Layout(tensor_parallel_size=8), 1 * 4),
+        ("torch", "bf16-mixed", replace(DDP, tensor_parallel_size=2), 1 * 4),
+        ("torch", "bf16-mixed", replace(DDP, pipeline_parallel_size=2), 1 * 4),
+        ("torch", "bf16-mixed", replace(DDP, context_parallel_size=2), 1 * 4),
         ("deepspeed", "bf16-mixed", Layout(pipeline_parallel_size=8), 1 * 4),
         ("deepspeed", "bf16-mixed", sharded(3), 1 * 4),
         ("composer", "bf16-mixed", sharded(3), 0),

@@ -126,6 +126,30 @@ def test_micro_batches_that_wait_have_copies_of_weights_of_their_own(make_job: J
     assert last.loss.value == 2 * (weights + VOCABULARY * HIDDEN)
 
 
+def test_micro_batches_that_wait_keep_blocks_and_what_is_outside_them(make_job: JobMaker) -> None:
+    job = make_job(LLAMA, gpus=2, recipe={**RECIPE, "framework": "torch"})
+    gpipe = replace(PIPED, pipeline_schedule=PipelineSchedule.GPIPE, recompute=Recompute.FULL)
+    held = activations(job, gpipe, stage(job, gpipe, 1))
+    # A state in fp32 of each of 8 blocks; the last norm's input and output in fp32, its scale, and the head's copy.
+    blocks, outside = 8 * 4 * HIDDEN, (4 + 4 + 2) * HIDDEN + 4
+    assert held.forward.value == 1024 * 8 * (blocks + outside)
+    assert held.last_block.value == 1024 * (7 * (blocks + outside) + blocks)
+    assert held.first_block.value == 1024 * (7 * (blocks + outside) + 4 * HIDDEN)
+    assert held.outer.value == 1024 * 7 * (blocks + outside)
+
+
+def test_no_other_losses_wait_where_weight_gradients_are_put_off(make_job: JobMaker) -> None:
+    job = make_job(LLAMA, gpus=2, recipe={**RECIPE, "framework": "torch"})
+    put_off = replace(PIPED, pipeline_schedule=PipelineSchedule.ZERO_BUBBLE_H1)
+    last, logits = stage(job, put_off, 1), 1024 * VOCABULARY
+    assert (last.in_flight, last.waiting) == (2, 2)
+    held = logits_and_loss(job, put_off, last)
+    # 16-bit logits, which a pipeline returns and keeps, beside 12 bytes of the loss; then a log-softmax in fp32.
+    assert held.forward.value == 2 * logits
+    assert held.loss.value == (12 + 2) * logits
+    assert held.last_block.value == held.first_block.value == (4 + 2) * logits
+
+
 def test_a_stage_holds_what_it_handed_on_until_its_own_backward(make_job: JobMaker) -> None:
     job = make_job(LLAMA, gpus=2, recipe={**RECIPE, "framework": "torch"})
     first, last = (stage_outputs(job, PIPED, stage(job, PIPED, index)) for index in (0, 1))

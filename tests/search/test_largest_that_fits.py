@@ -35,6 +35,20 @@ def test_one_sequence_more_than_the_largest_micro_batch_does_not_fit(make_job: J
     assert not fits(job, Layout(micro_batch_size=most + 1))
 
 
+@pytest.mark.parametrize("most", [1, 2, 3, 63, 64, 65, 127, 128, 1000, 4097])
+def test_the_largest_micro_batch_is_the_last_one_that_the_card_holds(
+    make_job: JobMaker, most: int
+) -> None:
+    job = make_job(gpus=1, recipe={"global_batch_size": 1, "optimizer": "sgd"})
+    reserved = (
+        float(estimate_memory(job, Layout(micro_batch_size=size)).reserved_bytes)
+        for size in (most, most + 1)
+    )
+    gpu = replace(job.cluster.gpu, usable_bytes=sum(reserved) / 2)
+    card = replace(job, cluster=replace(job.cluster, gpu=gpu))
+    assert largest_micro_batch(card, Layout()) == most
+
+
 def test_where_not_even_one_sequence_fits_the_largest_micro_batch_is_zero(
     make_job: JobMaker,
 ) -> None:

@@ -43,6 +43,27 @@ def test_gemm_time_is_overhead_plus_the_blend_of_arithmetic_and_memory(make_job:
     assert compute.gemm(job, m, n, k) == pytest.approx(curve.overhead_seconds + blend)
 
 
+def test_an_fp8_matmul_reads_one_byte_and_writes_two(make_job: JobMaker) -> None:
+    job = make_job(gpu="h100-sxm-80gb", recipe={"precision": "fp8", "framework": "megatron"})
+    gpu = job.cluster.gpu
+    # A matmul of no depth to speak of: as good as all of it is memory.
+    m, n, k = 65536, 32768, 1
+    spent = float(compute.gemm(job, m, n, k, "fp8")) - gpu.gemm.overhead_seconds
+    moved = (m * k + k * n) + 2 * m * n
+    assert spent * gpu.gemm.hbm_fraction * gpu.hbm_bytes_per_second == pytest.approx(
+        moved, rel=1e-3
+    )
+
+
+def test_a_third_of_the_loss_is_forward(make_job: JobMaker) -> None:
+    job = make_job(LLAMA, recipe={"framework": "megatron", "sequence_length": 4096})
+    spent = part_seconds(job, Layout(), head(job))
+    # 34 bytes of every logit cross HBM, of which kernels reach 80 %.
+    seconds = 34 * 4096 * 32000 / (0.8 * job.cluster.gpu.hbm_bytes_per_second)
+    assert spent.of(Spent.FORWARD_LOSS) == pytest.approx(seconds / 3)
+    assert spent.of(Spent.BACKWARD_LOSS) == pytest.approx(2 * seconds / 3)
+
+
 def test_large_gemms_are_more_efficient_than_small_ones(make_job: JobMaker) -> None:
     job = make_job()
     per_flop = [compute.gemm(job, size, size, size) / size**3 for size in (256, 1024, 4096, 16384)]

@@ -59,6 +59,21 @@ def test_zero_3_gathers_for_forward_and_backward_of_every_micro_batch(make_job: 
     assert data_parallel.gather(job, zero_2, at, NEVER, NEVER).exposed == pytest.approx(once)
 
 
+def test_each_pass_of_zero_3_hides_its_own_gather(make_job: JobMaker) -> None:
+    job = make_job(LLAMA, gpus=8)
+    at = stage(job, ZERO_3, 0)
+    once = float(communication.gather_parameters(job, ZERO_3, at))
+    half = once / 2 / job.framework.overlap.backward_fraction
+    for forward, backward, exposed in (
+        (NEVER, half, 1 + 1 / 2),
+        (half, NEVER, 1 / 2 + 1),
+        (NEVER, LONG, 1),
+        (LONG, NEVER, 1 / 33 + 1),
+    ):
+        gathered = data_parallel.gather(job, ZERO_3, at, forward, backward)
+        assert gathered.exposed == pytest.approx(exposed * once)
+
+
 def test_zero_1_gathers_after_its_step_and_ddp_never(make_job: JobMaker) -> None:
     job = make_job(LLAMA, gpus=8)
     at = stage(job, ZERO_1, 0)

@@ -82,6 +82,17 @@ def test_exchanges_wait_beside_a_pipeline_between_nodes_and_more_with_more_ranks
     assert together == pytest.approx(alone)
 
 
+@pytest.mark.parametrize(("ranks", "nodes"), [(8, 1), (16, 2), (32, 4)])
+def test_a_wait_grows_with_the_root_of_the_nodes(
+    make_job: JobMaker, ranks: int, nodes: int
+) -> None:
+    recipe = {"framework": "nanotron", "precision": "bf16-mixed"}
+    job = make_job(gpu="h100-sxm-80gb", gpus=8, cluster={"nodes": 8}, recipe=recipe)
+    each = job.framework.host.exchange_seconds_per_rank
+    s = Layout(tensor_parallel_size=ranks, pipeline_parallel_size=2)
+    assert host.exchange_wait(job, s) == pytest.approx(each * ranks * nodes**0.5)
+
+
 def test_a_ring_that_leaves_its_node_takes_longer_for_every_other_rank(make_job: JobMaker) -> None:
     def exchange(tensor_ranks: int, framework: str = "nanotron") -> float:
         recipe = {"framework": framework, "precision": "bf16-mixed"}

@@ -15,12 +15,15 @@ from planner.domain.strategy import (
     tabulate,
     vary,
 )
+from planner.parallel import partition
 from planner.search.candidate import estimate_rows
 from planner.search.space import strategies
 from planner.step_time import communication, vocabulary
+from planner.step_time.compute import gemm
 from planner.step_time.doubt import Cause, network_provenance
 from planner.step_time.ledger import StepTime, estimate_step_time
 from planner.step_time.micro_batch import pace
+from planner.step_time.optimizer import newton_schulz
 from planner.step_time.terms import COMMUNICATION
 
 
@@ -299,6 +302,22 @@ def test_a_row_of_a_table_has_no_term_that_only_others_have(make_job: JobMaker) 
     for row, layout in enumerate((alone, divided)):
         terms = estimate_step_time(job, layout).terms
         assert [t.name for t in table.at(row).terms] == [t.name for t in terms]
+
+
+@pytest.mark.parametrize(("stage", "shards"), [(0, 1), (1, 4)])
+def test_newton_and_schulz_multiply_three_times_an_iteration(
+    make_job: JobMaker, stage: int, shards: int
+) -> None:
+    job = make_job(gpus=4, recipe={"optimizer": "muon"})
+    s = Layout(data_parallel_shard_size=shards, zero_stage=stage)
+    once = sum(
+        gemm(job, 768, 768, wide, "bf16")
+        + gemm(job, 768, 768, 768, "bf16")
+        + gemm(job, 768, wide, 768, "bf16")
+        for wide in (768, 2304, 3072, 3072)
+    )
+    spent = newton_schulz(job, s, partition.stage(job, s, 0))
+    assert float(spent) == pytest.approx(12 * 5 * once / shards)
 
 
 def test_muon_multiplies_the_matrices_of_blocks_and_nothing_else(make_job: JobMaker) -> None:

@@ -181,7 +181,7 @@ def test_dots_lie_on_the_line_where_both_are_the_same() -> None:
     assert len(places) == 3
     assert all(x + y == 1000 for x, y in places[:2])
     assert places[2] == (places[0][0], places[1][1])
-    across = re.findall(r'<text x="([\d.]+)%" [^>]*>([^<]+)<', svg)
+    across = re.findall(r'<text class="tick[^"]*" x="([\d.]+)%" [^>]*>([^<]+)<', svg)
     assert [text for _, text in across] == ["1 s", "2 s", "5 s", "10 s"]
     # 1 s stands below the first dot: 12 % are the labels'.
     assert float(across[0][0]) == pytest.approx(12 + 0.088 * places[0][0], abs=0.1)

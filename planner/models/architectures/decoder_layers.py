@@ -75,7 +75,7 @@ def attention_piece(
             f"{name}_norm": family.norm.parameters_per_channel * channels
             for name, channels, _ in norms
         }
-        | dict(family.extra_block_vectors(config, attention)),
+        | ({"sinks": attention.num_heads} if family.has_sinks else {}),
         kept=(
             _operand_of(inputs, "qkv_input", hidden),
             *(

@@ -81,9 +81,10 @@ def random_plans(count: int, start: int = 0) -> Iterator[tuple[dict[str, str], P
 
 def drawn(plan: Plan) -> list[tuple[Candidate, int | None]]:
     """Of the layouts that a page links one on other GPUs and two on these: all links come from the same lines."""
-    linked = list(layouts(plan))
-    here = [each for each in linked if each[1] is None]
-    elsewhere = [each for each in linked if each[1] is not None]
+    elsewhere: list[tuple[Candidate, int | None]] = []
+    here: list[tuple[Candidate, int | None]] = []
+    for candidate, gpus in layouts(plan):
+        (elsewhere if gpus else here).append((candidate, gpus))
     chance = random.Random(str(plan.chosen.strategy))
     return [*elsewhere[:1], *chance.sample(here, min(2, len(here)))]
 

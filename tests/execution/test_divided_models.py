@@ -14,6 +14,8 @@ from torch import Tensor
 from planner.generate import RunSpec
 from planner.targets.families import families
 
+pytestmark = pytest.mark.usefixtures("preloaded")
+
 SMALL = {
     "vocab_size": 96,
     "hidden_size": 32,

@@ -111,6 +111,7 @@ def _option(path: str) -> click.Option:
         more["type"] = FiniteRange(**field.bounds)
     elif kind is int:
         more.setdefault("type", int)
+    # A letter or NAME says no more than the INTEGER or TEXT that click shows.
     says_more = value != "NAME" if kind is str else len(value) > 1
     metavar = field.words.metavar or (value if says_more else None)
     return click.Option([name, field.name], help=field.words.help or None, metavar=metavar, **more)

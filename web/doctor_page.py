@@ -17,6 +17,20 @@ from web.tool import Item, Number, Told, Tool, ToolForm
 _SECONDS = Number(lowest=0, highest=10**9, is_whole=False)
 _COUNT = Number(lowest=1, highest=10**9)
 
+
+def _pasted(name: str, label: str, placeholder: str, note: str) -> Control:
+    return Control(
+        name=name,
+        label=label,
+        kind="textarea",
+        columns=12,
+        rows=6,
+        placeholder=placeholder,
+        note=note,
+        is_required=True,
+    )
+
+
 DOCTOR = Tool(
     path="/doctor",
     title="Why is my run slow, or failing?",
@@ -48,15 +62,11 @@ DOCTOR = Tool(
             button="Find the cause",
             method="post",
             controls=(
-                Control(
-                    name="log",
-                    label="Log or message",
-                    kind="textarea",
-                    columns=12,
-                    rows=6,
-                    placeholder="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate ...",
-                    note="from its start, of every rank where you have them",
-                    is_required=True,
+                _pasted(
+                    "log",
+                    "Log or message",
+                    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate ...",
+                    "from its start, of every rank where you have them",
                 ),
             ),
         ),
@@ -65,15 +75,11 @@ DOCTOR = Tool(
             button="Read the script",
             method="post",
             controls=(
-                Control(
-                    name="script",
-                    label="Training script",
-                    kind="textarea",
-                    columns=12,
-                    rows=6,
-                    placeholder="from accelerate import Accelerator",
-                    note="Python; it is read, never run",
-                    is_required=True,
+                _pasted(
+                    "script",
+                    "Training script",
+                    "from accelerate import Accelerator",
+                    "Python; it is read, never run",
                 ),
             ),
         ),

@@ -8,90 +8,12 @@ from planner.doctor.diagnosis import diagnose
 from planner.doctor.memory_numbers import number_lines
 from planner.doctor.messages import LogDiagnosis, Sighting, diagnose_log
 from planner.doctor.scripts import look_at
+from planner.doctor.texts import plain
 from planner.doctor.timings import Timings, read_times
-from planner.report.diagnosis import plain
-from web.control import Control, number, select
 from web.sheet import Cell, facts
-from web.tool import Item, Number, Told, Tool, ToolForm
+from web.tool import Item, Told, read_tool
 
-_SECONDS = Number(lowest=0, highest=10**9, is_whole=False)
-_COUNT = Number(lowest=1, highest=10**9)
-
-
-def _pasted(name: str, label: str, placeholder: str, note: str) -> Control:
-    return Control(
-        name=name,
-        label=label,
-        kind="textarea",
-        columns=12,
-        rows=6,
-        placeholder=placeholder,
-        note=note,
-        is_required=True,
-    )
-
-
-DOCTOR = Tool(
-    path="/doctor",
-    title="Why is my run slow, or failing?",
-    lead="From run times on several numbers of GPUs, from a message, or from the script.",
-    forms=(
-        ToolForm(
-            legend="It is not faster on more GPUs",
-            button="Explain the times",
-            controls=(
-                Control(
-                    name="times",
-                    label="Run times",
-                    placeholder="1=43.1, 2=43.1, 4=48.2",
-                    note="GPUs = seconds of the whole run, two or more",
-                    columns=12,
-                    is_required=True,
-                ),
-                select("fixed", "The runs had in common", "not said", ("epochs", "steps")),
-                number("batch_per_gpu", "Batch per GPU", "not said", columns=4),
-                number("global_batch_size", "Global batch size", "differs", columns=4),
-                number("start_up_seconds", "Start-up", "not measured", "seconds", columns=4),
-                number(
-                    "loader_seconds", "Loaders alone", "not measured", "seconds for all", columns=4
-                ),
-            ),
-        ),
-        ToolForm(
-            legend="It fails with a message",
-            button="Find the cause",
-            method="post",
-            controls=(
-                _pasted(
-                    "log",
-                    "Log or message",
-                    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate ...",
-                    "from its start, of every rank where you have them",
-                ),
-            ),
-        ),
-        ToolForm(
-            legend="Is the script right?",
-            button="Read the script",
-            method="post",
-            controls=(
-                _pasted(
-                    "script",
-                    "Training script",
-                    "from accelerate import Accelerator",
-                    "Python; it is read, never run",
-                ),
-            ),
-        ),
-    ),
-    numbers={
-        "batch_per_gpu": _COUNT,
-        "global_batch_size": _COUNT,
-        "start_up_seconds": _SECONDS,
-        "loader_seconds": _SECONDS,
-    },
-    fields={"--error": "log", "SCRIPT": "script"},
-)
+DOCTOR = read_tool("doctor")
 
 
 def diagnosed(values: Mapping[str, str]) -> Told | None:

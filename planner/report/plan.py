@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from planner.advice.alternatives import ParetoPoint, Rejected
 from planner.advice.confidence import doubt
 from planner.advice.plan import ClusterOption, Plan
-from planner.advice.rules import Finding
+from planner.advice.rules.base import Finding
 from planner.core.units import (
     format_bytes,
     format_duration,

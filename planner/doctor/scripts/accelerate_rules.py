@@ -3,8 +3,8 @@
 import ast
 from collections.abc import Iterator
 
-from planner.doctor.scripts.reading import Loop, Prepared, Script
-from planner.doctor.scripts.spot import Spot
+from planner.core.python_source import Loop
+from planner.doctor.scripts.reading import Prepared, Script, Spot
 
 _SCHEDULE_LENGTHS = ("num_training_steps", "T_max", "total_steps", "total_iters")
 _GATE_NAMES = ("num_processes", "split_batches", "step_scheduler_with_optimizer")

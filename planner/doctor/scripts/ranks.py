@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
+from planner.core.python_source import constant
 from planner.doctor.scripts.reading import Script
 
 _OF_RANK = re.compile(
@@ -88,7 +89,7 @@ def _operands(value: ast.expr) -> list[ast.expr]:
 
 
 def _is_variable(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value in _VARIABLES
+    return constant(node) in _VARIABLES
 
 
 def asks_for_rank(script: Script, test: ast.expr) -> bool:

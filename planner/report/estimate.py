@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from planner.advice.rules import Finding, Severity
+from planner.advice.rules.base import Finding, Severity
 from planner.domain.job import Job
 from planner.report.layout_words import (
     assumptions_text,

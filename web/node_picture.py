@@ -129,7 +129,6 @@ def _joint(upper: Sequence[Box], lower: Sequence[Box], width: float, word: str) 
 
 
 def _with_chips(block: Block, near: Near) -> Block:
-    """Return the block with its network adapters below."""
     below = chips(near, block.width)
     return Block(
         width=block.width,
@@ -139,7 +138,6 @@ def _with_chips(block: Block, near: Near) -> Block:
 
 
 def _with_band(block: Block, numa: int) -> Block:
-    """Return the block on the band of its NUMA node."""
     words = f"NUMA {numa}"
     width = max(block.width, len(words) * CHARACTER) + 2 * PADDING
     height = block.height + PADDING + _LABEL + 4

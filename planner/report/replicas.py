@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from planner.advice.replicas import DDP, NN_DATA_PARALLEL, Interval, Replicas, Way
 from planner.core.units import format_count, format_gpus, format_percent, format_seconds
-from planner.report.headroom import memory_figure
-from planner.report.layout_words import assumptions_text, layout_text
+from planner.report.layout_words import assumptions_text, layout_text, memory_figure
 from planner.report.values import (
     Heading,
     ReportRow,

@@ -110,16 +110,6 @@ async def read_within(http: requests.Request, largest_bytes: int) -> bytes:
     return bytes(body)
 
 
-def parse_topology_request(body: bytes) -> TopologyRequest:
-    """Return the request to read a topology that a body holds.
-
-    Raises:
-        HTTPException: the body is not JSON.
-        InvalidRequestError: it is JSON, but not of the contract; with every problem at once.
-    """
-    return read_wire(TopologyRequest, body, 'send {"text": "..."}')
-
-
 def parse_check_request(body: bytes) -> CheckRequest:
     """Return the request to check configurations that a body holds.
 

@@ -22,11 +22,8 @@ from api.schema import (
     TopologyAnswer,
     answered,
     batch_body,
-    check_body,
-    estimate_body,
+    described_body,
     json_lines,
-    suggest_body,
-    topology_body,
     zip_file,
 )
 from api.work import Work
@@ -55,7 +52,7 @@ Token = Annotated[
 
 @router.post(
     "/v1/suggest",
-    openapi_extra=suggest_body(),
+    openapi_extra=described_body("suggest"),
     responses=answered(PLANNED, answer_model(shapes.SuggestionAnswer)),
 )
 async def suggest(http: Request, body: Body, token: Token = "") -> Response:
@@ -65,7 +62,7 @@ async def suggest(http: Request, body: Body, token: Token = "") -> Response:
 
 @router.post(
     "/v1/estimate",
-    openapi_extra=estimate_body(),
+    openapi_extra=described_body("estimate"),
     responses=answered(PLANNED, answer_model(shapes.EstimateAnswer)),
 )
 async def estimate(http: Request, body: Body, token: Token = "") -> Response:
@@ -75,7 +72,7 @@ async def estimate(http: Request, body: Body, token: Token = "") -> Response:
 
 @router.post(
     "/v1/memory",
-    openapi_extra=estimate_body(),
+    openapi_extra=described_body("estimate"),
     responses=answered(PLANNED, answer_model(shapes.MemoryOfLayoutAnswer)),
 )
 async def memory(http: Request, body: Body, token: Token = "") -> Response:
@@ -83,7 +80,9 @@ async def memory(http: Request, body: Body, token: Token = "") -> Response:
     return await answered_by(http, jobs.memory, body, token=token)
 
 
-@router.post("/v1/bundle", openapi_extra=suggest_body(), responses=answered(PLANNED, Bundle))
+@router.post(
+    "/v1/bundle", openapi_extra=described_body("suggest"), responses=answered(PLANNED, Bundle)
+)
 async def bundle(http: Request, body: Body, token: Token = "") -> Response:
     """Write the launch files of the recommended strategy, each as a text."""
     return await answered_by(http, jobs.bundle, body, token=token)
@@ -91,7 +90,7 @@ async def bundle(http: Request, body: Body, token: Token = "") -> Response:
 
 @router.post(
     "/v1/bundle.zip",
-    openapi_extra=suggest_body(),
+    openapi_extra=described_body("suggest"),
     responses=zip_file(PLANNED),
     response_class=Response,
 )
@@ -127,7 +126,7 @@ async def estimate_many(http: Request, lines: Lines, token: Token = "") -> Strea
 
 @router.post(
     "/v1/check",
-    openapi_extra=check_body(),
+    openapi_extra=described_body("check"),
     responses=answered(PLANNED, answer_model(VerdictsAnswer)),
 )
 async def check(http: Request, body: Body, token: Token = "") -> Response:
@@ -139,7 +138,9 @@ async def check(http: Request, body: Body, token: Token = "") -> Response:
 
 
 @router.post(
-    "/v1/topology", openapi_extra=topology_body(), responses=answered(READ, TopologyAnswer)
+    "/v1/topology",
+    openapi_extra=described_body("topology"),
+    responses=answered(READ, TopologyAnswer),
 )
 async def topology(http: Request, body: Body) -> Response:
     """Read how the GPUs of one node are connected from what nvidia-smi printed."""

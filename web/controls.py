@@ -1,6 +1,7 @@
 """The form: a control for every field of a request that has a label, one per query parameter."""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
 
 from planner.catalog import records
@@ -10,7 +11,6 @@ from planner.domain.strategy import PipelineSchedule
 from planner.report.layout_words import FAMILY_NAMES
 from planner.request.schema import fields
 from planner.request.wire import Asked
-from web.control import Control, Fieldset, plain
 
 EXAMPLES: Mapping[str, Mapping[str, str]] = {
     "GPT-2 on 4 GPUs": {"model": "gpt2", "gpus_per_node": "4"},
@@ -34,6 +34,36 @@ EXAMPLES: Mapping[str, Mapping[str, str]] = {
     },
 }
 """Questions that show what can be asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Control:
+    """One input of the form."""
+
+    name: str
+    label: str
+    kind: str = "text"
+    """`text`, `number`, `select` or `textarea`."""
+    placeholder: str = ""
+    """What an empty input means; of a select, the text of its empty option."""
+    note: str = ""
+    choices: Mapping[str, str] | None = None
+    """Value to label: the options of a select, the suggestions of a text."""
+    stands_for: str = ""
+    """The value that holds where a select is left empty, which it does not list again."""
+    is_required: bool = False
+    columns: int = 4
+    """Of the form's twelve, on a wide screen."""
+    rows: int = 5
+    """Of a text area."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fieldset:
+    """Inputs that belong together."""
+
+    legend: str
+    controls: tuple[Control, ...]
 
 
 @cache
@@ -92,13 +122,15 @@ def _kind(field: Asked) -> str:
 
 
 def _choices(field: Asked) -> dict[str, str]:
-    said = field.words.choices
-    if isinstance(said, Mapping):
-        return dict(said)
-    if field.scalar is bool:
+    if not field.words.choices and field.scalar is bool:
         return {value: word for word, value in _SWITCH.items()}
-    names = (_NAMED[said]() if said else field.names) if isinstance(said, str) else said
-    return dict(names) if isinstance(names, Mapping) else plain(names)
+    return choices_of(field.words.choices or field.names)
+
+
+def choices_of(said: str | Iterable[str]) -> dict[str, str]:
+    """Return value to label of choices that are listed, labelled, or named by where they come from."""
+    names = _NAMED[said]() if isinstance(said, str) else said
+    return dict(names) if isinstance(names, Mapping) else {name: name for name in names}
 
 
 def _precisions() -> list[str]:

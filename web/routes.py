@@ -15,7 +15,7 @@ from fastapi.staticfiles import StaticFiles
 
 from planner.catalog.records import read
 from planner.core.errors import InvalidInputError, PlannerError, problems_of
-from planner.report import glossary
+from planner.explain import glossary
 from web import sheet_routes, tool_routes
 from web.controls import EXAMPLES, fieldsets, labels
 from web.form import form_values

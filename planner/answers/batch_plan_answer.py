@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from planner.advice.batch_arithmetic import splits
 from planner.advice.batch_plan import BatchPlan, BatchWish, batch_plan, published_rate
-from planner.advice.batches import splits
 from planner.answers.envelope import SCHEMA_VERSION
 from planner.core.errors import InvalidInputError
 from planner.core.frozen import frozen

@@ -17,8 +17,12 @@ from planner.memory.phases import PHASES
 from planner.request.remarks import Assumption
 from planner.request.schema import Request, Resolved, parse_request, resolve
 from planner.request.strategy import requested_layout
-from planner.search.activations_away import with_activations_away
-from planner.search.candidate import Candidate, estimate, memory_of_stages
+from planner.search.candidate import (
+    Candidate,
+    estimate,
+    memory_of_stages,
+    with_activations_away,
+)
 from planner.search.training_run import training_run
 from planner.step_time.ledger import StepTime
 

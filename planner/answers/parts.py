@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.advice.rules import Finding
+from planner.advice.rules.base import Finding
 from planner.core.term import Term
 from planner.domain.job import Job
 from planner.domain.strategy import Layout

@@ -3,7 +3,7 @@
 import json
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from functools import cache
 from importlib.resources import files
@@ -248,13 +248,20 @@ def power_exponent() -> float:
 @cache
 def misaligned_slowdown(compute_capability: str, dtype: str) -> float:
     """Return how much longer a matmul takes whose rows are not aligned: `data/calibration/gemm.toml`."""
+    latest = latest_known(read("calibration", "gemm")["misaligned"], compute_capability) or {}
+    return float(latest.get(dtype, 1.0))
+
+
+def latest_known(
+    entries: Iterable[Mapping[str, Any]], compute_capability: str
+) -> Mapping[str, Any] | None:
+    """Return the entry of a GPU's compute capability, or of the nearest older one; None where all are newer."""
+
+    def version(each: Mapping[str, Any]) -> tuple[int, ...]:
+        return capability_version(each["compute_capability"])
+
     wanted = capability_version(compute_capability)
-    entries = read("calibration", "gemm")["misaligned"]
-    known = [each for each in entries if capability_version(each["compute_capability"]) <= wanted]
-    latest = max(
-        known, key=lambda each: capability_version(each["compute_capability"]), default=None
-    )
-    return float(latest.get(dtype, 1.0)) if latest else 1.0
+    return max((each for each in entries if version(each) <= wanted), key=version, default=None)
 
 
 def capability_version(compute_capability: str) -> tuple[int, ...]:

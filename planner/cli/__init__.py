@@ -31,7 +31,7 @@ _MODULES = {
     "check": "check",
     "diff": "check",
     "doctor": "doctor",
-    "replicas": "replicas",
+    "replicas": "plans",
     "verify": "verify",
     "sweep": "sweeps",
     "explain": "knowledge",

@@ -13,8 +13,8 @@ from planner.cli.output import bold, color, say, terminal
 @click.option("--json", "as_json", is_flag=True, help="Print what /v1/rules and /v1/terms answer.")
 def explain(name: tuple[str, ...], *, as_json: bool) -> None:
     """Explain the code of a rule or finding, a term, a strategy or an error message; without one, list them all."""
-    from planner.report import glossary
-    from planner.report.glossary import code_text, entry_text, list_text
+    from planner.explain import glossary
+    from planner.explain.glossary import code_text, entry_text, list_text
 
     if not name:
         known, listed, terms = glossary.codes(), glossary.messages(), glossary.entries()

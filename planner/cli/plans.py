@@ -1,4 +1,4 @@
-"""Commands that plan: suggest and estimate."""
+"""Commands that plan: suggest, estimate, memory and replicas."""
 
 import json
 import sys
@@ -151,3 +151,25 @@ def memory(model: str, *, as_json: bool, **flags: Any) -> None:
         return
     text = memory_text(resolved.job, candidate, resolved.assumptions, terminal())
     click.echo(text, nl=False, color=color())
+
+
+@click.command(cls=JobCommand)
+@click.argument("model")
+@job_options
+def replicas(model: str, *, as_json: bool, **flags: Any) -> None:
+    """Compare ways to train a whole MODEL on each GPU: DDP, nn.DataParallel, local SGD.
+
+    Each against one GPU, in samples per second; with --samples or --tokens also how many averages of
+    local SGD are left. Exits 3 where a replica does not fit.
+    """
+    from planner.answers.replicas import answer_replicas, replicas_request
+    from planner.report.replicas import replicas_text
+
+    resolved, found = replicas_request(build_request(model, flags), allow_paths=True)
+    if as_json:
+        click.echo(json.dumps(answer_replicas(resolved, found), indent=2))
+    else:
+        say(resolved.notes)
+        click.echo(replicas_text(found, resolved.assumptions, terminal()), color=color())
+    if not found.candidate.fits:
+        sys.exit(EXIT_NOTHING_FITS)

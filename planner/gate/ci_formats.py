@@ -10,10 +10,10 @@ from xml.etree import ElementTree as ET
 
 from planner.configs.rules import RULES
 from planner.doctor.scripts import Fault
+from planner.gate.codes import FINDINGS
 from planner.gate.facts import one_line
 from planner.gate.limits import Check
 from planner.gate.verdict import Verdict
-from planner.report.check_codes import FINDINGS
 from planner.report.values import Terminal
 
 _SARIF_SCHEMA = (

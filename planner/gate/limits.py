@@ -18,8 +18,8 @@ from planner.core.units import (
     format_bytes,
     format_percent,
 )
+from planner.gate.codes import NAMES
 from planner.gate.facts import Facts, one_line, shown
-from planner.report.check_codes import NAMES
 
 FITS, FINDING = "CHK001", "finding"
 """The code of what is judged of every plan; what a finding of a plan is called."""

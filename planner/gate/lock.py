@@ -13,6 +13,7 @@ from typing import Any
 from planner import answers
 from planner.advice.plan import Plan
 from planner.core.errors import InvalidInputError
+from planner.gate.codes import NAMES
 from planner.gate.differences import Change, differences
 from planner.gate.documents import (
     LARGEST_FILE,
@@ -23,7 +24,6 @@ from planner.gate.documents import (
 from planner.gate.facts import FIELDS, one_line, read_facts
 from planner.gate.limits import Check
 from planner.generate.write_bundle import bundle_files
-from planner.report.check_codes import NAMES
 from planner.report.command import request_words
 from planner.request.schema import Request, parse_request
 

@@ -4,10 +4,10 @@ from typing import Any, TypedDict
 
 from planner.answers import SCHEMA_VERSION
 from planner.core.frozen import frozen
+from planner.gate.codes import NAMES
 from planner.gate.differences import Change
 from planner.gate.documents import Document
 from planner.gate.limits import FITS, Check
-from planner.report.check_codes import NAMES
 
 CONFIGURATION = "configuration"
 """The kind of other tools' files."""

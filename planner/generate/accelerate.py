@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.generate import deepspeed
-from planner.generate.modules import SCRIPT, more_modules
 from planner.generate.run_spec import RunSpec
-from planner.generate.target import Target
+from planner.generate.target import SCRIPT, Target, more_modules
 
 _PRECISION = {"fp16-mixed": "fp16", "bf16-mixed": "bf16"}
 

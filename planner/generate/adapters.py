@@ -42,7 +42,6 @@ def adapter_context(spec: RunSpec) -> dict[str, Any]:
 
 
 def _frozen_weights(spec: RunSpec, adapters: Adapters) -> str:
-    """Return what the frozen weights are held in, for a reader."""
     if adapters.base_bits == _INT8:
         return f"linears of the blocks in 8 bit (LLM.int8), the rest in {spec.weight_dtype}"
     if not adapters.is_quantised:

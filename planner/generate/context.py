@@ -17,24 +17,14 @@ from planner.generate.hyperparameters import from_random, hyperparameters
 from planner.generate.programs import save_every
 from planner.generate.run_spec import RunSpec
 from planner.models.architectures.heads import reads_last_token
+from planner.targets.common import tasks
 from planner.targets.families import has_fused_matrices
-from planner.targets.optimizers import WRITTEN
+from planner.targets.optimizers import optimizers
 from planner.targets.stored_weights import DEQUANTIZERS
 
 ATTENTION = {"eager": "eager", "sdpa": "sdpa", "flash": "flash_attention_2"}
 """Names that transformers has for the plan's; for the flash kernels of a newer version see `attention_name`."""
 
-AUTO_CLASSES = {
-    "causal-lm": "AutoModelForCausalLM",
-    "masked-lm": "AutoModelForMaskedLM",
-    "sequence-classification": "AutoModelForSequenceClassification",
-    "token-classification": "AutoModelForTokenClassification",
-    "seq2seq-lm": "AutoModelForSeq2SeqLM",
-    "image-classification": "AutoModelForImageClassification",
-    "automatic-speech-recognition": "AutoModelForSpeechSeq2Seq",
-}
-
-_OF_TEXT = ("sequence-classification", "token-classification")
 _GATED_DELTA_RULE = "flash-linear-attention causal-conv1d"
 _SCAN_KERNELS: Mapping[str, str] = {
     **dict.fromkeys(
@@ -44,28 +34,6 @@ _SCAN_KERNELS: Mapping[str, str] = {
     "nemotron_h": "mamba-ssm causal-conv1d",
 }
 """Packages whose kernels transformers 5.23 takes in place of PyTorch's own operations, where installed."""
-_CLASSIFIED = (*_OF_TEXT, "image-classification")
-_DATA_PACKAGES = {
-    "image-classification": ["pillow"],
-    "automatic-speech-recognition": ["soundfile", "soxr"],
-}
-"""What reads the files, of tasks whose samples are no text."""
-_SAMPLES = {"image-classification": "image", "automatic-speech-recognition": "sound"}
-"""What READMEs call a sample, where it is no sequence."""
-_SAMPLE_ARGUMENTS = {
-    **dict.fromkeys(_OF_TEXT, "config.vocab_size, config.num_labels"),
-    **dict.fromkeys(_DATA_PACKAGES, "config"),
-}
-"""What the scripts need of config.json to read or draw samples, by task; else the vocabulary."""
-
-_CORPORA = {
-    "sequence-classification": "texts.jsonl",
-    "token-classification": "words.jsonl",
-    "seq2seq-lm": "pairs.jsonl",
-    "image-classification": "images",
-    "automatic-speech-recognition": "sounds",
-}
-"""What the README calls the user's file, by task."""
 
 ZERO = {
     0: "DDP",
@@ -90,85 +58,80 @@ _DEEPSPEED = {
 
 def common_context(spec: RunSpec) -> dict[str, Any]:
     """Return the spec's fields and what the templates would otherwise have to compute."""
-    world_size = spec.world_size
+    world_size, task = spec.world_size, tasks()[spec.task]
     is_alone = world_size == 1 and spec.zero_stage == 0
-    return (
-        asdict(spec)
-        | spec.contract()
-        | {
-            "world_size": world_size,
-            "data_parallel_size": spec.data_parallel_size,
-            "last_node": spec.nodes - 1,
-            "gpus": "1 GPU" if world_size == 1 else f"{spec.nodes} x {spec.gpus_per_node} GPUs",
-            "strategy": strategy_name(spec),
-            "layout": _layout(spec),
-            "model_ranks": world_size // spec.data_parallel_size,
-            **_processes(spec),
-            "is_model_parallel": spec.divides_model,
-            "is_local": spec.synchronize_every > 1,
-            "is_alone": is_alone,
-            "is_replicated": not is_alone and not spec.shards_gradients,
-            "is_sharded": spec.shards_gradients,
-            "can_reduce_once": can_reduce_once(spec),
-            "is_causal": spec.task == "causal-lm",
-            "is_masked": spec.task == "masked-lm",
-            "is_classified": spec.task in _OF_TEXT,
-            "is_tagged": spec.task == "token-classification",
-            "is_pictured": spec.task == "image-classification",
-            "is_heard": spec.task == "automatic-speech-recognition",
-            "is_on_hub": not spec.model.startswith("/"),
-            "is_text": spec.task not in _DATA_PACKAGES,
-            "sample": _SAMPLES.get(spec.task, "sequence"),
-            "data_packages": _DATA_PACKAGES.get(spec.task, []),
-            "has_classes": spec.task in _CLASSIFIED,
-            "padding": _padding(spec),
-            "sample_arguments": _SAMPLE_ARGUMENTS.get(spec.task, "config.vocab_size"),
-            "is_paired": spec.task == "seq2seq-lm",
-            "corpus": _CORPORA.get(spec.task, "corpus.txt"),
-            **adapter_context(spec),
-            **_optimizer(spec),
-            "is_recomputed": spec.recompute == Recompute.FULL,
-            "is_zero_3_of_deepspeed": spec.framework == "deepspeed" and spec.zero_stage == ZERO_3,
-            "adamw": hyperparameters(spec),
-            "from_random": from_random(spec),
-            "learning_rates": {
-                each: hyperparameters(spec, each).learning_rate for each in (0.5, 1, 2)
-            },
-            "checkpoint_prefix": "step-",
-            "shards_on_gpus_alone": False,
-            "divided_by": weights_divided_by(spec),
-            "has_fused_matrices": has_fused_matrices(spec.model_config),
-            "needs_scaler": spec.precision == "fp16-mixed",
-            "auto_class": AUTO_CLASSES[spec.task],
-            "attention": attention_name(spec),
-            "scan_kernels": _SCAN_KERNELS.get(str(spec.model_config.get("model_type"))),
-            "flash": _FLASH[spec.flash_version] if spec.attention == "flash" else None,
-            "weight_dtype": spec.weight_dtype,
-            "other_build": _other_build(spec),
-            "dequantizer": DEQUANTIZERS.get(spec.stored_in),
-            "compute_dtype": compute_dtype(spec),
-            "versions": {name: text.partition("+")[0] for name, text in spec.versions.items()},
-            "tokens_per_step": format_count(spec.global_batch_size * spec.sequence_length),
-            "expected_peak_gib": round(spec.expected_peak_bytes / GIB, 2),
-            **first_lines(spec),
-            # FSDP and DeepSpeed compute with 16-bit weights; autocast rounds what it knows of.
-            "rounds_experts": bool(
-                spec.has_experts
-                and compute_dtype(spec)
-                and not spec.shards_gradients
-                and spec.framework != "deepspeed"
-            ),
-            "grace_seconds": grace_seconds(spec),
-            "is_grace_short": _ending_seconds(spec) > _LONGEST_GRACE,
-            "save_every": save_every(spec.expected_step_seconds),
-            "peak_memory": format_bytes(spec.expected_peak_bytes),
-            "reserved_memory": format_bytes(spec.expected_reserved_bytes),
-            "step_time": format_seconds(spec.expected_step_seconds),
-            "reduced_once": _reduced_once(spec),
-            "tokens_per_second_per_gpu": f"{spec.expected_tokens_per_second_per_gpu:,.0f}",
-            "tokens_per_second": f"{spec.expected_tokens_per_second_per_gpu * world_size:,.0f}",
-        }
-    )
+    return asdict(spec) | {
+        **spec.contract(),
+        "world_size": world_size,
+        "data_parallel_size": spec.data_parallel_size,
+        "last_node": spec.nodes - 1,
+        "gpus": "1 GPU" if world_size == 1 else f"{spec.nodes} x {spec.gpus_per_node} GPUs",
+        "strategy": strategy_name(spec),
+        "layout": _layout(spec),
+        "model_ranks": world_size // spec.data_parallel_size,
+        **_processes(spec),
+        "is_model_parallel": spec.divides_model,
+        "is_local": spec.synchronize_every > 1,
+        "is_alone": is_alone,
+        "is_replicated": not is_alone and not spec.shards_gradients,
+        "is_sharded": spec.shards_gradients,
+        "can_reduce_once": can_reduce_once(spec),
+        "is_causal": spec.task == "causal-lm",
+        "is_masked": spec.task == "masked-lm",
+        "is_classified": task.has_classes and not task.data_packages,
+        "is_tagged": spec.task == "token-classification",
+        "is_pictured": spec.task == "image-classification",
+        "is_heard": spec.task == "automatic-speech-recognition",
+        "is_on_hub": not spec.model.startswith("/"),
+        "is_text": not task.data_packages,
+        "sample": task.sample,
+        "data_packages": list(task.data_packages),
+        "has_classes": task.has_classes,
+        "padding": _padding(spec),
+        "sample_arguments": task.sample_arguments,
+        "is_paired": spec.task == "seq2seq-lm",
+        "corpus": task.corpus,
+        **adapter_context(spec),
+        **_optimizer(spec),
+        "is_recomputed": spec.recompute == Recompute.FULL,
+        "is_zero_3_of_deepspeed": spec.framework == "deepspeed" and spec.zero_stage == ZERO_3,
+        "adamw": hyperparameters(spec),
+        "from_random": from_random(spec),
+        "learning_rates": {each: hyperparameters(spec, each).learning_rate for each in (0.5, 1, 2)},
+        "checkpoint_prefix": "step-",
+        "shards_on_gpus_alone": False,
+        "divided_by": weights_divided_by(spec),
+        "has_fused_matrices": has_fused_matrices(spec.model_config),
+        "needs_scaler": spec.precision == "fp16-mixed",
+        "auto_class": task.auto_class,
+        "attention": attention_name(spec),
+        "scan_kernels": _SCAN_KERNELS.get(str(spec.model_config.get("model_type"))),
+        "flash": _FLASH[spec.flash_version] if spec.attention == "flash" else None,
+        "weight_dtype": spec.weight_dtype,
+        "other_build": _other_build(spec),
+        "dequantizer": DEQUANTIZERS.get(spec.stored_in),
+        "compute_dtype": compute_dtype(spec),
+        "versions": {name: text.partition("+")[0] for name, text in spec.versions.items()},
+        "tokens_per_step": format_count(spec.global_batch_size * spec.sequence_length),
+        "expected_peak_gib": round(spec.expected_peak_bytes / GIB, 2),
+        **first_lines(spec),
+        # FSDP and DeepSpeed compute with 16-bit weights; autocast rounds what it knows of.
+        "rounds_experts": bool(
+            spec.has_experts
+            and compute_dtype(spec)
+            and not spec.shards_gradients
+            and spec.framework != "deepspeed"
+        ),
+        "grace_seconds": grace_seconds(spec),
+        "is_grace_short": _ending_seconds(spec) > _LONGEST_GRACE,
+        "save_every": save_every(spec.expected_step_seconds),
+        "peak_memory": format_bytes(spec.expected_peak_bytes),
+        "reserved_memory": format_bytes(spec.expected_reserved_bytes),
+        "step_time": format_seconds(spec.expected_step_seconds),
+        "reduced_once": _reduced_once(spec),
+        "tokens_per_second_per_gpu": f"{spec.expected_tokens_per_second_per_gpu:,.0f}",
+        "tokens_per_second": f"{spec.expected_tokens_per_second_per_gpu * world_size:,.0f}",
+    }
 
 
 def _other_build(spec: RunSpec) -> OlderCards | None:
@@ -185,7 +148,6 @@ def can_reduce_once(spec: RunSpec) -> bool:
 
 
 def _reduced_once(spec: RunSpec) -> dict[str, Any] | None:
-    """Return the README's words on --no-sync, None where it has nothing to say of it."""
     once = spec.reduced_once
     if once is None or not can_reduce_once(spec):
         return None
@@ -224,8 +186,7 @@ def _padding(spec: RunSpec) -> int | None:
 
 
 def _optimizer(spec: RunSpec) -> dict[str, str]:
-    """Return the optimizer's class, its arguments beside the decay, and the package it is from."""
-    written = WRITTEN.get(spec.optimizer)
+    written = optimizers().get(spec.optimizer)
     if written is None:
         return {}
     options = written.options.items()
@@ -307,7 +268,6 @@ def strategy_name(spec: RunSpec) -> str:
 
 
 def _data_parallel(spec: RunSpec) -> str:
-    """Return how the data-parallel ranks divide the training state, in the framework's words."""
     return (_DEEPSPEED if spec.framework == "deepspeed" else ZERO)[spec.zero_stage]
 
 

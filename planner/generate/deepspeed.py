@@ -5,9 +5,8 @@ from typing import Any
 
 from planner.domain.strategy import ZERO_3
 from planner.generate.context import strategy_name, weights_divided_by
-from planner.generate.modules import SCRIPT, more_modules
 from planner.generate.run_spec import RunSpec
-from planner.generate.target import Target
+from planner.generate.target import SCRIPT, Target, more_modules
 from planner.targets.families import family, is_tied
 
 _SIXTEEN_BIT = {"bf16": "bf16", "bf16-mixed": "bf16", "fp16-mixed": "fp16"}

@@ -84,6 +84,7 @@ def _uneven_stages(spec: RunSpec) -> Options:
 
 def training_options(spec: RunSpec) -> Options:
     """Return the batch, the precision, what is recomputed and the optimizer."""
+    # Its run starts from random weights, whatever the model has: a rate for fine-tuning would be too low.
     adamw = hyperparameters(replace(spec, is_pretrained=False))
     options: Options = {
         "--micro-batch-size": spec.micro_batch_size,
@@ -125,7 +126,6 @@ def _precision(spec: RunSpec) -> Options:
 
 
 def _recomputed(spec: RunSpec) -> Options:
-    """Return what is recomputed: all layers, one by one, or the first of each stage, or modules of each layer."""
     if spec.recompute_modules:
         named: Options = {"--recompute-modules": names_of(spec.recompute_modules)}
         return _RECOMPUTE[spec.recompute] | named

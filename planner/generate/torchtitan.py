@@ -31,6 +31,7 @@ def _context(spec: RunSpec) -> dict[str, Any]:
     is_pipeline = spec.pipeline_parallel_size > 1
     chunks = spec.pipeline_parallel_size * spec.virtual_pipeline_size
     passes = spec.gradient_accumulation_steps if is_pipeline else 1
+    # Its run starts from random weights, whatever the model has: a rate for fine-tuning would be too low.
     adamw = hyperparameters(replace(spec, is_pretrained=False))
     return {
         "adamw": adamw,

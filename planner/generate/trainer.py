@@ -4,9 +4,8 @@ from typing import Any
 
 from planner.domain.strategy import ZERO_3, Recompute
 from planner.generate import deepspeed
-from planner.generate.modules import SCRIPT, more_modules
 from planner.generate.run_spec import RunSpec
-from planner.generate.target import Target
+from planner.generate.target import SCRIPT, Target, more_modules
 from planner.targets.common import WITH_INDEXERS
 
 

@@ -206,7 +206,6 @@ def kept_bytes(job: Job, s: Strategy, part: Part, kept: Kept, numerics: Numerics
 
 
 def _keeps_output(job: Job, part: Part, numerics: Numerics) -> bool:
-    """Return whether fused attention keeps its own output, whatever o_proj needs."""
     attention = part.attention
     return attention is not None and not attention.materialises_scores(
         job.recipe.attention, numerics

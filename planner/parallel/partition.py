@@ -230,7 +230,6 @@ def _trunk(job: Job) -> _Trunk:
 
 
 def _distinct(size: Whole) -> tuple[int, ...]:
-    """Return the pipeline sizes of one layout, or of a table."""
     if not isinstance(size, np.ndarray):
         return (int(size),)
     return tuple(int(p) for p in np.flatnonzero(np.bincount(size.reshape(-1))))

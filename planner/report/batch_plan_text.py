@@ -1,7 +1,7 @@
 """A batch and what follows from it -> text for a terminal."""
 
+from planner.advice.batch_arithmetic import BatchSplit, RunSteps
 from planner.advice.batch_plan import BatchPlan
-from planner.advice.batches import BatchSplit, RunSteps
 from planner.core.units import format_fraction, format_steps
 from planner.report.values import (
     Figure,

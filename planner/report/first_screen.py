@@ -11,9 +11,8 @@ from planner.advice.rules import (
     OFFLOADED,
     OTHER_NETWORK,
     TOGETHER,
-    Finding,
-    Severity,
 )
+from planner.advice.rules.base import Finding, Severity
 from planner.report.launch import how_to_run
 from planner.report.layout_words import assumptions_text
 from planner.report.plan import (

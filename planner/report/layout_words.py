@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from planner.core.term import Amount, Term, total
 from planner.core.units import (
+    format_bytes,
     format_count,
     format_duration,
     format_fraction,
@@ -20,6 +21,8 @@ from planner.domain.job import Job
 from planner.domain.recompute_modules import names_of
 from planner.domain.strategy import DATA_NAMES, Layout, Recompute
 from planner.hardware.placement import cuda_visible_devices
+from planner.memory.ledger import Memory
+from planner.memory.phases import PHASES
 from planner.report.flags import flags
 from planner.report.headroom import memory_figure
 from planner.report.values import Figure, Terminal
@@ -31,7 +34,6 @@ from planner.step_time.terms import COMMUNICATION, StepTerm
 _NOTABLE_START = 0.05
 """Share of a run that start-up must take to be said."""
 _LEAST_SHARE = 0.01
-STEP_TITLE = "Time of one optimizer step"
 
 FAMILY_NAMES = {
     "ddp": "DDP",
@@ -215,6 +217,19 @@ def _ranks_figure(job: Job) -> Figure | None:
         return None
     rest = f"CUDA_VISIBLE_DEVICES={order}: neighbours on the fastest links"
     return Figure(label="Ranks", amount="", rest=rest)
+
+
+def ledgers_text(candidate: Candidate, terminal: Terminal) -> tuple[str, str]:
+    """Return the ledgers of a layout's memory and of its step."""
+    return memory_ledger_text(candidate.memory, terminal), ledger_text(
+        "Time of one optimizer step", candidate.step_time.terms, format_seconds, terminal
+    )
+
+
+def memory_ledger_text(memory: Memory, terminal: Terminal, stage: str = "") -> str:
+    """Return the ledger of one GPU's memory, under the stage if that is to be said and the moment of its peak."""
+    title = f"Memory of one GPU at its peak ({stage}{PHASES[int(memory.phase)]})"
+    return ledger_text(title, memory.terms, format_bytes, terminal)
 
 
 def ledger_text(

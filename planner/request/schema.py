@@ -61,6 +61,7 @@ class Request(WireModel):
     """One question to the planner."""
 
     within = ""
+
     id: str | int | None = None
     model: ModelRequest = Field(examples=["gpt2"])
     cluster: ClusterRequest = Field(default_factory=ClusterRequest)

@@ -33,7 +33,7 @@ from planner.parallel.partition import (
     expert_shards,
     stage_parameters,
 )
-from planner.step_time import relaid
+from planner.step_time.rates import elementwise_bandwidth
 
 
 class _Holders(NamedTuple):
@@ -110,7 +110,7 @@ def summed(job: Job, s: Strategy) -> Amount:
 def scattered(job: Job, s: Strategy) -> Amount:
     """Seconds to add them up and leave one part of the sequence on each."""
     size, group = activation_bytes(job, s), tensor_group(s)
-    return operations.reduce_scatter(job.cluster, group, size) + relaid.to_scatter(job, s, size)
+    return operations.reduce_scatter(job.cluster, group, size) + copied_to_scatter(job, s, size)
 
 
 def _crossing(job: Job, s: Strategy) -> Amount:
@@ -159,7 +159,35 @@ def _all_gather(job: Job, s: Strategy) -> Amount:
     if job.fp8_recipe is not None and job.fp8_recipe.gathers_rounded:
         size = size / 2
     group = tensor_group(s)
-    return operations.all_gather(job.cluster, group, size) + relaid.gathered(job, s, size)
+    return operations.all_gather(job.cluster, group, size) + copied_after_gather(job, s, size)
+
+
+def copied_after_gather(job: Job, s: Strategy, exchanged_bytes: Amount) -> Amount:
+    """Seconds to copy what was gathered into the order of its sequences.
+
+        seconds = (1 + 1) * bytes / (hbm_fraction * hbm), with several sequences in a micro-batch
+
+    Ranks' parts arrive one after the other, each with its piece of all sequences.
+    Source: the framework record's memory_bound section.
+    Leaves out: what asynchronous tensor parallelism copies in their place, which its overlapped fraction holds.
+    """
+    if not job.framework.memory_bound.copies_exchanged:
+        return 0.0
+    is_copied = (np.asarray(s.micro_batch_size) > 1) & (np.asarray(s.tensor_parallel_size) > 1)
+    return np.where(is_copied, 2 * exchanged_bytes / elementwise_bandwidth(job), 0.0)
+
+
+def copied_to_scatter(job: Job, s: Strategy, exchanged_bytes: Amount) -> Amount:
+    """Seconds to copy what will be scattered into the order of the ranks, in the mean of both passes.
+
+        seconds = copied_after_gather(bytes), half of it where compiled
+
+    What is scattered in backward are gradients of an input that several matmuls read, added up: compiled, the
+    sum is written in that order.
+    Source: torch/_inductor/lowering.py cat: a concatenation of up to 8 computed pieces is one kernel with them.
+    """
+    share = 0.5 if job.recipe.compile else 1.0
+    return share * copied_after_gather(job, s, exchanged_bytes)
 
 
 def hidden_of_tensor(job: Job, s: Strategy) -> tuple[Amount, Amount]:

@@ -19,7 +19,7 @@ from planner.collectives import operations
 from planner.core.term import Amount, Term
 from planner.domain.cluster import Group, Provenance
 from planner.domain.job import Job
-from planner.step_time.micro_batch import MicroBatch, Spent
+from planner.step_time.micro_batch import Aside, MicroBatch
 from planner.step_time.terms import COMMUNICATION, StepTerm
 
 
@@ -55,13 +55,13 @@ def seconds_by_cause(terms: Collection[Term], slowest: MicroBatch) -> Mapping[Ca
     amounts = {term.name: term.amount for term in terms}
     computed = _sum(amounts, _COMPUTED)
     each = computed / np.maximum(slowest.computing, 1e-12)
-    moving = each * slowest.of(Spent.MOVING)
+    moving = each * slowest.of(Aside.MOVING)
     kernels = np.maximum(computed - moving - each * slowest.waiting, 0.0)
     return {
         Cause.KERNELS: kernels,
         Cause.CURVE: kernels,
         Cause.MEMORY_BOUND: moving + amounts.get(StepTerm.OPTIMIZER, 0.0),
-        Cause.HOST: each * slowest.of(Spent.LATE),
+        Cause.HOST: each * slowest.of(Aside.LATE),
         Cause.NETWORK: _sum(amounts, COMMUNICATION),
         Cause.OFFLOAD: _sum(amounts, _OFFLOADED),
         Cause.ADAPTERS: kernels,

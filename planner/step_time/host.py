@@ -34,7 +34,7 @@ def launches(job: Job, s: Strategy, part: Part) -> Amount:
     """
     forward = _operations(job, s, part) + launched(job, part)
     forward = forward + _UNFUSED_KERNELS * compute.unfuses_softmax(job, s, part)
-    again, exchanges = _repeated(job, s, part), _exchanges(job, s, part)
+    again, exchanges = repeats_forward(job, s, part), _exchanges(job, s, part)
     graphed = job.framework.host.graphed_fraction if job.recipe.cuda_graphs else 1.0
     forward, modules = graphed * forward, graphed * _of_modules(job, s, part)
     operations = (2 + again) * forward + modules + exchanges * np.log2(s.tensor_parallel_size)
@@ -87,11 +87,11 @@ def waits(job: Job, s: Strategy, part: Part) -> Amount:
 
 def _exchanges(job: Job, s: Strategy, part: Part) -> Amount:
     sums = sum(layer.cuts_inputs for layer in part.linears)
-    return (2 + _repeated(job, s, part)) * sums
+    return (2 + repeats_forward(job, s, part)) * sums
 
 
-def _repeated(job: Job, s: Strategy, part: Part) -> Amount:
-    """Return the share of the part's occurrences whose forward runs again in backward."""
+def repeats_forward(job: Job, s: Strategy, part: Part) -> Amount:
+    """Return the share of the part's occurrences whose forward runs again in backward: 1, 0 or between."""
     share = recomputed_share(job, s) if part.is_block else 0.0
     again: Amount = np.where(s.recompute == Recompute.FULL, share, 0.0)
     return again

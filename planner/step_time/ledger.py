@@ -9,7 +9,6 @@ and backward seconds of a micro-batch on the slowest stage.
 """
 
 from collections.abc import Collection, Mapping
-from types import MappingProxyType
 
 import numpy as np
 
@@ -113,41 +112,16 @@ def estimate_step_time(job: Job, s: Strategy) -> StepTime:
     )
 
 
-_WORDS: Mapping[Spent, str] = MappingProxyType(
-    {
-        Spent.FORWARD_MATMULS: "matmuls",
-        Spent.FORWARD_ATTENTION: "attention",
-        Spent.FORWARD_ELEMENTWISE: "elementwise",
-        Spent.FORWARD_CASTS: "casts to fp8",
-        Spent.FORWARD_ADAPTERS: "adapters",
-        Spent.FORWARD_DEQUANTISATION: "dequantisation",
-        Spent.FORWARD_LOSS: "loss",
-        Spent.FORWARD_LAUNCHES: "launches",
-        Spent.INPUT_GRADIENTS: "input gradients",
-        Spent.WEIGHT_GRADIENTS: "weight gradients",
-        Spent.BACKWARD_ATTENTION: "attention",
-        Spent.BACKWARD_ELEMENTWISE: "elementwise",
-        Spent.BACKWARD_CASTS: "casts to fp8",
-        Spent.BACKWARD_ADAPTERS: "adapters",
-        Spent.BACKWARD_DEQUANTISATION: "dequantisation",
-        Spent.BACKWARD_LOSS: "loss",
-        Spent.RECOMPUTE: "recompute",
-        Spent.BACKWARD_LAUNCHES: "launches",
-    }
-)
-"""Launches: what the GPU waits for the host to launch its work."""
-
-
 def _computed(job: Job, s: Strategy, slowest: MicroBatch, name: str, kinds: range) -> Term:
     """Forward, or backward, of all micro-batches on the slowest stage: A * F, or A * Bw."""
     steps, source = micro_batches(s.gradient_accumulation_steps), job.cluster.gpu.gemm.source
     left_out = OF_ADAPTERS if job.recipe.lora is None else frozenset()
     left_out |= OF_FP8 if job.fp8_recipe is None else frozenset()
     found = (kind for kind in map(Spent, kinds) if kind not in left_out)
-    each = {kind: seconds(slowest.of(kind), _WORDS[kind]) for kind in found}
+    each = {kind: seconds(slowest.of(kind), kind.words) for kind in found}
     parts = tuple(
         Term(
-            name=_WORDS[kind].replace(" ", "_"),
+            name=kind.words.replace(" ", "_"),
             arithmetic=steps * one,
             source=source,
         )

@@ -16,6 +16,7 @@ from planner.domain.job import Job
 from planner.domain.model import Numerics, Part
 from planner.domain.strategy import (
     ALL_LAYERS,
+    FIELDS,
     Recompute,
     Strategy,
     Table,
@@ -45,16 +46,17 @@ class Spent(IntEnum):
     FORWARD_MATMULS = 0
     FORWARD_ATTENTION = auto()
     FORWARD_ELEMENTWISE = auto()
-    FORWARD_CASTS = auto()
+    FORWARD_CASTS_TO_FP8 = auto()
     FORWARD_ADAPTERS = auto()
     FORWARD_DEQUANTISATION = auto()
     FORWARD_LOSS = auto()
     FORWARD_LAUNCHES = auto()
+    """What the GPU waits for the host to launch its work."""
     INPUT_GRADIENTS = auto()
     WEIGHT_GRADIENTS = auto()
     BACKWARD_ATTENTION = auto()
     BACKWARD_ELEMENTWISE = auto()
-    BACKWARD_CASTS = auto()
+    BACKWARD_CASTS_TO_FP8 = auto()
     BACKWARD_ADAPTERS = auto()
     BACKWARD_DEQUANTISATION = auto()
     BACKWARD_LOSS = auto()
@@ -64,12 +66,23 @@ class Spent(IntEnum):
     """Exposed communication, forward and backward together, by kind."""
     CONTEXT = auto()
     EXPERT = auto()
-    PUT_OFF = auto()
-    """The part of backward that zero-bubble schedules put off; not another second."""
+
+    @property
+    def words(self) -> str:
+        """Return what a ledger calls it, in forward and in backward alike."""
+        name = self.name.lower().removeprefix("forward_").removeprefix("backward_")
+        return name.replace("_", " ")
+
+
+class Aside(IntEnum):
+    """What is said of those seconds and adds none to them: the rows after those of `Spent`."""
+
+    PUT_OFF = len(Spent)
+    """The part of backward that zero-bubble schedules put off."""
     MOVING = auto()
-    """The part of forward and backward that is bound by memory, recompute's too; not another second."""
+    """The part of forward and backward that is bound by memory, recompute's too."""
     LATE = auto()
-    """What a host as slow as it may be would add; not another second."""
+    """What a host as slow as it may be would add."""
 
 
 FORWARD = range(Spent.FORWARD_MATMULS, Spent.INPUT_GRADIENTS)
@@ -83,25 +96,28 @@ OF_ADAPTERS = frozenset(
     }
 )
 """What only training beside frozen weights spends."""
-OF_FP8 = frozenset({Spent.FORWARD_CASTS, Spent.BACKWARD_CASTS})
+OF_FP8 = frozenset({Spent.FORWARD_CASTS_TO_FP8, Spent.BACKWARD_CASTS_TO_FP8})
 """What only matmuls in fp8 spend."""
-_EXCHANGES = range(Spent.TENSOR, Spent.PUT_OFF)
+_EXCHANGES = range(Spent.TENSOR, len(Spent))
 
 _CAST_BYTES = 6
 """Of a weight: read in fp32, written in 16 bit."""
-_DECISIVE = (
-    "tensor_parallel_size",
-    "sequence_parallel",
-    "context_parallel_size",
-    "expert_parallel_size",
-    "ranks_per_expert",
-    "zero_stage",
-    "micro_batch_size",
-    "recompute",
-    "recompute_modules",
+IDLE = (
+    "data_parallel_replicate_size",
+    "data_parallel_shard_size",
+    "expert_tensor_parallel_size",
+    "pipeline_parallel_size",
+    "virtual_pipeline_size",
+    "pipeline_schedule",
+    "gradient_accumulation_steps",
+    "recompute_layers",
+    "activation_offload_layers",
+    "offload",
+    "synchronize_every",
 )
-"""The fields of a layout that decide a part's seconds: few of a search's rows differ in them. A field
-that `part_seconds` comes to read belongs here; tests/test_arithmetic.py compares rows with layouts alone."""
+"""The fields of a layout that a part's seconds do not depend on, but by its ranks per expert and as said below."""
+_DECISIVE = (*(name for name in FIELDS if name not in IDLE), "ranks_per_expert")
+"""Those that decide them: few of a search's rows differ in these, and rows that are alike are timed once."""
 _OF_WAITS = ("pipeline_parallel_size",)
 """Beside them, where exchanges wait longer next to a pipeline."""
 
@@ -117,9 +133,9 @@ class MicroBatch:
     """Seconds of one micro-batch through a part, a stage, or the model."""
 
     seconds_by_kind: NDArray[np.float64]
-    """[kind of `Spent`], or [kind, layout]."""
+    """[kind of `Spent`, then of `Aside`], or [kind, layout]."""
 
-    def of(self, kind: Spent) -> Amount:
+    def of(self, kind: Spent | Aside) -> Amount:
         """Return the seconds of one kind."""
         amount: Amount = self.seconds_by_kind[kind]
         return amount
@@ -186,14 +202,14 @@ def _in_any_numerics(job: Job, s: Strategy, part: Part) -> Column:
     `communication.hidden_of_tensor` has them; gathers and modules what selective recompute exchanges again;
     vocabulary what `vocabulary.exchanged` has of the model's two ends.
     """
-    spent = np.zeros((len(Spent), *np.shape(tokens(job, s))))
+    spent = np.zeros((len(Spent) + len(Aside), *np.shape(tokens(job, s))))
     matmuls = compute.matmuls(job, s, part)
     spent[Spent.FORWARD_MATMULS] = spent[Spent.INPUT_GRADIENTS] = matmuls
     spent[Spent.WEIGHT_GRADIENTS] = compute.weight_gradients(job, s, part, matmuls)
     if job.fp8_recipe is not None:
-        spent[Spent.FORWARD_CASTS] = fp8_casts.forward_casts(job, s, part)
-        spent[Spent.BACKWARD_CASTS] = fp8_casts.backward_casts(job, s, part)
-    spent[Spent.PUT_OFF] = matmuls + fp8_casts.operand_casts(job, s, part)
+        spent[Spent.FORWARD_CASTS_TO_FP8] = fp8_casts.forward_casts(job, s, part)
+        spent[Spent.BACKWARD_CASTS_TO_FP8] = fp8_casts.backward_casts(job, s, part)
+    spent[Aside.PUT_OFF] = matmuls + fp8_casts.operand_casts(job, s, part)
     spent[Spent.FORWARD_ATTENTION] = compute.attention(job, s, part)
     spent[Spent.BACKWARD_ATTENTION] = compute.attention_backward(job, s, part)
     if job.recipe.lora is not None:
@@ -204,7 +220,7 @@ def _in_any_numerics(job: Job, s: Strategy, part: Part) -> Column:
     if part.name == "head":
         loss = compute.loss(job, s)
         spent[Spent.FORWARD_LOSS], spent[Spent.BACKWARD_LOSS] = loss / 3, 2 * loss / 3
-    again = _repeats_forward(job, s, part)
+    again = host.repeats_forward(job, s, part)
     in_forward, in_backward = communication.hidden_of_tensor(job, s)
     exchange = communication.tensor_parallel(job, s, part)
     share = partition.recomputed_share(job, s)
@@ -248,14 +264,14 @@ def _compute(job: Job, s: Strategy, part: Part, numerics: Numerics, spent: Colum
     biases, of_backward = compute.expert_biases(job, s, part)
     forward, backward = forward + more + biases, backward + more + of_backward
     spent[Spent.FORWARD_ELEMENTWISE], spent[Spent.BACKWARD_ELEMENTWISE] = forward, backward
-    again = _repeats_forward(job, s, part)
+    again = host.repeats_forward(job, s, part)
     moving = (1 + again) * forward + backward
     if part.is_block:
         repeated = again * (_total(spent, FORWARD) - recomputed_modules.left_off(job, s, part))
         spent[Spent.RECOMPUTE] = repeated + _selective(job, s, part, numerics)
     elif part.name == "head" and job.loss is not None and job.loss.repeats_head:
         spent[Spent.RECOMPUTE] = spent[Spent.FORWARD_MATMULS]
-    spent[Spent.MOVING] = moving + spent[Spent.FORWARD_LOSS] + spent[Spent.BACKWARD_LOSS]
+    spent[Aside.MOVING] = moving + spent[Spent.FORWARD_LOSS] + spent[Spent.BACKWARD_LOSS]
 
 
 def _wait_for_host(job: Job, s: Strategy, part: Part, spent: Column) -> None:
@@ -271,16 +287,9 @@ def _wait_for_host(job: Job, s: Strategy, part: Part, spent: Column) -> None:
     between = record.layer_seconds if part.is_block else 0.0
     spent[Spent.FORWARD_LAUNCHES] = (stretch - 1) * forward + idle
     spent[Spent.BACKWARD_LAUNCHES] = (stretch - 1) * backward + between
-    spent[Spent.PUT_OFF] *= stretch
+    spent[Aside.PUT_OFF] *= stretch
     late = host.host_stretch(job, floor + slower * launched, forward + backward, exchanged)
-    spent[Spent.LATE] = (late - stretch) * (forward + backward) + slower * idle
-
-
-def _repeats_forward(job: Job, s: Strategy, part: Part) -> Amount:
-    """Return the share of the part's occurrences whose forward runs again in backward: 1, 0 or between."""
-    if not part.is_block:
-        return 0.0
-    return np.where(s.recompute == Recompute.FULL, partition.recomputed_share(job, s), 0.0)
+    spent[Aside.LATE] = (late - stretch) * (forward + backward) + slower * idle
 
 
 def _selective(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Amount:
@@ -381,5 +390,5 @@ def _stretched(one: MicroBatch) -> StageSeconds:
     return StageSeconds(
         forward=float(one.forward) * stretch,
         backward=float(one.backward) * stretch,
-        weight=float(one.of(Spent.PUT_OFF)) * stretch,
+        weight=float(one.of(Aside.PUT_OFF)) * stretch,
     )

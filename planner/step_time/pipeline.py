@@ -25,7 +25,7 @@ from planner.parallel.activations import hidden_state_bytes, sequence_split
 from planner.parallel.partition import tied_parameters
 from planner.parallel.pipeline_schedules import MicroBatchSeconds, idle_share, last_stage
 from planner.step_time import communication
-from planner.step_time.micro_batch import MicroBatch, Spent
+from planner.step_time.micro_batch import Aside, MicroBatch
 from planner.step_time.terms import StepTerm
 
 
@@ -55,7 +55,7 @@ def _bubble(s: Strategy, whole: MicroBatch, slowest: MicroBatch) -> Term:
     `planner.parallel.schedule` simulates (Qi et al., arXiv:2405.15362, has the order).
     """
     through = MicroBatchSeconds(
-        total=whole.seconds, forward=whole.forward, weight=whole.of(Spent.PUT_OFF)
+        total=whole.seconds, forward=whole.forward, weight=whole.of(Aside.PUT_OFF)
     )
     idle = seconds(whole.seconds, "through all stages") - seconds(slowest.seconds, "on the slowest")
     is_pipelined = s.pipeline_parallel_size > 1

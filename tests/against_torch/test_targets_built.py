@@ -11,7 +11,7 @@ from planner.catalog.configs import model_support
 from planner.catalog.records import model_types
 from planner.models.architectures import read_model
 from planner.models.architectures.heads import classifying, reads_last_token, with_head
-from planner.targets.families import FAMILIES, heads, is_tied, window
+from planner.targets.families import families, heads, is_tied, window
 
 HEADS = (
     modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
@@ -51,7 +51,7 @@ def lacking(support: str) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("kind", sorted(FAMILIES))
+@pytest.mark.parametrize("kind", sorted(families()))
 def test_a_config_without_sizes_has_those_of_its_class(kind: str) -> None:
     built, bare = transformers.AutoConfig.for_model(kind), {"model_type": kind}
     queries = built.num_attention_heads
@@ -62,7 +62,7 @@ def test_a_config_without_sizes_has_those_of_its_class(kind: str) -> None:
     if kind != "gpt2":
         assert built.base_model_tp_plan is not None
         styles = set(built.base_model_tp_plan.values())
-        assert FAMILIES[kind].has_experts == any("moe" in style for style in styles)
+        assert families()[kind].has_experts == any("moe" in style for style in styles)
 
 
 @pytest.mark.parametrize("kind", sorted(DECODERS - {"nemotron"}))  # not built by default

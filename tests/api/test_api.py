@@ -19,9 +19,9 @@ from planner.configs import rules as configs
 from planner.core.errors import PlannerError
 from planner.doctor.scripts import RULES as SCRIPT_RULES
 from planner.doctor.timing_rules import RULES as TIMING_RULES
+from planner.gate import codes as check_codes
 from planner.hardware.topology import LARGEST_TEXT, parse_topology
 from planner.models import hub
-from planner.report import check_codes
 from planner.request.schema import parse_request
 from planner.search.limits import LIMITS
 

@@ -454,6 +454,7 @@ with open(f"{os.environ['RECORD']}-{os.environ['RANK']}", "w") as record:
 """
 
 
+@pytest.mark.usefixtures("preloaded")
 @pytest.mark.parametrize(
     "data",
     [

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from planner.report import glossary
+from planner.explain import glossary
 from web.jobs import draw_plan
 from web.pages import TERMS, explained
 

@@ -29,9 +29,9 @@ from planner.cli.plans import suggest
 from planner.core.errors import InvalidInputError, InvalidRequestError
 from planner.core.units import format_bytes, format_rate, format_seconds
 from planner.domain.strategy import Layout
+from planner.explain import glossary
 from planner.generate.write_bundle import bundle_files
 from planner.hardware.topology import Nic, Topology, dump, parse_topology
-from planner.report import glossary
 from planner.report.flags import flags
 from planner.report.plan import MOST_ROWS
 from planner.report.summary import chips, heading, tiles

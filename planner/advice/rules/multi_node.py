@@ -96,7 +96,6 @@ def network(situation: Situation) -> str:
 
 
 def _between_nodes(situation: Situation, more: str = "") -> str:
-    """Return what joins the nodes, with its speed and what more is said of that."""
     joins = situation.job.cluster.inter_node
     if joins is None:
         raise AssertionError("several nodes have a network")

@@ -10,10 +10,10 @@ from planner.calibrate.logs.contradictions import (
     check_stage,
     contradiction,
     is_said,
+    other_model,
 )
 from planner.calibrate.logs.gpus import Likeness, likeness
 from planner.calibrate.logs.log_file import shown
-from planner.calibrate.logs.model_sizes import other_model
 from planner.calibrate.logs.per_step import other_batch
 from planner.calibrate.logs.reading import Reading
 from planner.calibrate.logs.steps import StepLog

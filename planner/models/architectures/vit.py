@@ -1,5 +1,6 @@
 """ViT and its like (deit, dinov2): patches as tokens, pre-norm blocks, a classifier of one token."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from planner.core.errors import InvalidInputError
@@ -36,21 +37,36 @@ def read(name: str, config: Config) -> Model:
     is_bare = head_class.endswith("Model") or (not head_class and family.is_bare_by_default)
     patches = image_patches(config, family.patch)
     tokens = patches + len(family.special_tokens)
+    parts = (
+        _embeddings(config, family, hidden, patches),
+        _block(config, family, hidden, tokens),
+        encoders.norm_part("layernorm", hidden, tokens),
+        *_head(config, family, hidden, is_bare=is_bare),
+    )
+    return image_model(name, config, parts, hidden=hidden, positions=tokens, is_bare=is_bare)
+
+
+def image_model(  # noqa: PLR0913 - six facts
+    name: str,
+    config: Config,
+    parts: Sequence[Part],
+    *,
+    hidden: int,
+    positions: int,
+    is_bare: bool,
+    has_learned_positions: bool = True,
+) -> Model:
+    """Return a model of images: a sequence is an image, the vocabulary its labels, of which a bare model has none."""
     return Model(
         name=name,
         model_type=config.text("model_type", ""),
         task="none" if is_bare else "image-classification",
-        parts=(
-            _embeddings(config, family, hidden, patches),
-            _block(config, family, hidden, tokens),
-            encoders.norm_part("layernorm", hidden, tokens),
-            *_head(config, family, hidden, is_bare=is_bare),
-        ),
+        parts=tuple(parts),
         vocab_size=1 if is_bare else labels(config),
         hidden_size=hidden,
-        max_position_embeddings=tokens,
+        max_position_embeddings=positions,
         reads_images=True,
-        has_learned_positions=True,
+        has_learned_positions=has_learned_positions,
         config=config.values,
     )
 

@@ -8,7 +8,7 @@ from conftest import JobMaker
 from planner.collectives import operations
 from planner.domain.cluster import Group
 from planner.domain.strategy import Layout
-from planner.step_time import communication, relaid
+from planner.step_time import communication
 
 LLAMA = "meta-llama/Llama-2-7b-hf"
 S = Layout(tensor_parallel_size=4, sequence_parallel=True, micro_batch_size=2)
@@ -52,7 +52,11 @@ def test_compiled_the_sum_that_is_scattered_in_backward_is_written_in_order(
 ) -> None:
     recipe = {"sequence_length": 2048, "framework": "torchtitan", "compile": True}
     job = make_job(LLAMA, gpus=8, recipe=recipe)
-    assert relaid.to_scatter(job, S, SIZE) == relaid.gathered(job, S, SIZE) / 2 > 0
+    assert (
+        communication.copied_to_scatter(job, S, SIZE)
+        == communication.copied_after_gather(job, S, SIZE) / 2
+        > 0
+    )
 
 
 def test_nothing_is_copied_where_ranks_add_up_whole_sequences(make_job: JobMaker) -> None:

@@ -15,12 +15,12 @@ from planner.catalog import records
 from planner.core.errors import UnknownNameError
 from planner.core.units import GIGA, format_pace
 from planner.domain.strategy import DATA_NAMES, PipelineSchedule
+from planner.explain import glossary
+from planner.explain.glossary import Entry, codes, entries, explain, find_code, find_term
 from planner.models.architectures import read_model
 from planner.parallel.pipeline_schedules import SCHEDULES
 from planner.parallel.schedule import StageSeconds, simulate
 from planner.parallel.schedule_orders import Kind, Shape
-from planner.report import glossary
-from planner.report.glossary import Entry, codes, entries, explain, find_code, find_term
 
 ENTRIES = entries()
 HEADINGS = ("Why", "When", "Costs", "Watch out")

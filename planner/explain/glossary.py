@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from inspect import cleandoc
 
-from planner.advice.rules import RULES, Rule
+from planner.advice.rules import RULES
+from planner.advice.rules.base import Rule
 from planner.catalog.findings import findings
 from planner.catalog.glossary import Entry, Spelling, entries
 from planner.catalog.symptoms import symptoms
@@ -16,9 +17,10 @@ from planner.core.frozen import frozen
 from planner.doctor.messages import match_message
 from planner.doctor.scripts import RULES as SCRIPT_RULES
 from planner.doctor.timing_rules import RULES as TIMING_RULES
-from planner.report import check_codes
+from planner.gate import codes as check_codes
 from planner.report.values import Terminal, columns_text
-from planner.search.limits import LIMITS, Limit
+from planner.search.limits import LIMITS
+from planner.search.limits.base import Limit
 
 __all__ = [
     "Code",

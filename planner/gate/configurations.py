@@ -21,10 +21,9 @@ from planner.core.errors import InvalidInputError, NothingFitsError, PlannerErro
 from planner.core.frozen import frozen
 from planner.core.units import format_bytes, format_percent, format_seconds
 from planner.domain.cluster import Cluster
-from planner.gate.documents import Document
+from planner.gate.documents import Document, OwnPlan
 from planner.gate.facts import Facts, one_line, read_facts
 from planner.gate.limits import Check, Limit, judge
-from planner.gate.own_files import OwnPlan
 from planner.gate.verdict import CONFIGURATION, Verdict
 from planner.request.cluster import resolve_cluster
 from planner.request.model import load_model

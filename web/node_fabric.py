@@ -77,12 +77,10 @@ def _inset(fabric: NvlinkFabric) -> int:
 
 
 def _has_lines(fabric: NvlinkFabric) -> bool:
-    """Return whether each pair has a line of its own."""
     return not fabric.is_uniform and 0 < len(fabric.nvlink) <= _MOST_LINES
 
 
 def _has_trunk(fabric: NvlinkFabric, num_rows: int) -> bool:
-    """Return whether a line at the left joins the rails of several rows."""
     return fabric.is_uniform and num_rows > _FACING
 
 
@@ -276,7 +274,6 @@ def _line(fabric: NvlinkFabric, first: int, second: int, d: str) -> Markup:
 
 
 def _label(fabric: NvlinkFabric, pair: Pair, css: str, x: float, y: float) -> Markup:
-    """Return a label on a line, with a halo in the colour of what is behind it."""
     return text(f"NV{fabric.nvlink[_ordered(*pair)]}", x, y, f"line-label {css}")
 
 

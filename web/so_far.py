@@ -37,7 +37,6 @@ def so_far(query: Iterable[tuple[str, str]], error: PlannerError) -> dict[str, A
 
 
 def _gpus(cluster: Mapping[str, Any]) -> dict[str, str]:
-    """Return the number of GPUs, which the question left open."""
     return {name: str(cluster[name]) for name in ("gpus_per_node", "nodes")}
 
 

@@ -276,7 +276,6 @@ def _granularity(found: Found) -> str:
 
 
 def _modules(found: Found) -> list[str]:
-    """Return the modules that --recompute-modules names, as far as they are known here."""
     said = found.get("recompute_modules")
     named = said.value if said is not None and isinstance(said.value, list) else []
     named = [said.text] if said is not None and not named else named

@@ -55,7 +55,6 @@ def _ways(replicas: Replicas) -> ReportTable:
 
 
 def _rate(samples_per_second: float) -> str:
-    """Return a rate in three digits, or whole where that is more."""
     is_large = samples_per_second >= _WHOLE_FROM
     return f"{samples_per_second:,.0f}" if is_large else f"{samples_per_second:.3g}"
 
@@ -67,7 +66,6 @@ def _row(way: Way) -> ReportRow:
 
 
 def _meaning(replicas: Replicas, terminal: Terminal) -> str:
-    """Return what the second GPU brings a run of as many steps, and one of as many epochs."""
     one = replicas.one_gpu.step_seconds
     ddp = next(way for way in replicas.ways if way.name == DDP)
     gpus = replicas.job.cluster.world_size

@@ -30,6 +30,7 @@ help:
 	@echo "make bench   time the command line and the search"
 	@echo "make bench-api   time the service beside a bare FastAPI"
 	@echo "make bench-page   time until a person sees a page, in Chromium"
+	@echo "make mutants   put 200 small faults into the estimates: which do their folders' tests find?"
 	@echo "make attack-api   attack the service, each way for a minute, and time its probe meanwhile"
 	@echo "make fuzz-api     ask every route what schemathesis makes of its description, and 50,000 odd bodies"
 	@echo "make accuracy-cross   fit constants anew without each source of published runs"
@@ -122,6 +123,10 @@ bench-api: $(VENV)/test.stamp
 bench-page: $(VENV)/test.stamp
 	tests/install-browser
 	$(BIN)/python tests/bench_page.py
+
+# By hand or at night, some ten minutes of an idle core: MUTANTS="--seed 2" for others.
+mutants: $(VENV)/test.stamp
+	nice $(BIN)/python tests/mutants.py $(MUTANTS)
 
 attack-api: $(VENV)/test.stamp
 	$(BIN)/python tests/attack_service.py --seconds 60

@@ -114,7 +114,7 @@ def stage_memory(job: Job, s: Strategy, index: Amount) -> Memory:
 
 
 def _stage_memory(job: Job, s: Strategy, stage: Stage) -> Memory:
-    phased = _phased(job, s, stage)
+    phased = phased_terms(job, s, stage)
     amounts = (
         sum((held.value for held in same if held is not NOTHING), 0.0) for same in _by_phase(phased)
     )
@@ -161,12 +161,13 @@ def held_in_a_step(job: Job, s: Layout, index: int) -> frozenset[str]:
     """Return the names of the terms that some phase of a step holds, though maybe not the peak's."""
     return frozenset(
         term.name
-        for term in _phased(job, s, partition.stage(job, s, index))
+        for term in phased_terms(job, s, partition.stage(job, s, index))
         if any(held is not NOTHING and held.value for held in term.phases)
     )
 
 
-def _phased(job: Job, s: Strategy, stage: Stage) -> tuple[PhasedTerm, ...]:
+def phased_terms(job: Job, s: Strategy, stage: Stage) -> tuple[PhasedTerm, ...]:
+    """Return every term of memory of a stage, as it stands in each phase."""
     phased = tuple(term(job, s, stage) for term in _TERMS)
     if job.recipe.lora is not None:
         phased = (*phased, activations.dequantised_weight(job, stage))

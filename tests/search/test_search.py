@@ -6,7 +6,7 @@ from conftest import JobMaker
 
 from planner.domain.strategy import Offload, Recompute, num_rows
 from planner.search.candidate import estimate
-from planner.search.local_sgd import local_sgd
+from planner.search.local_sgd import LocalSgd, local_sgd
 from planner.search.search import TIE, search
 from planner.search.space import strategies
 
@@ -166,3 +166,38 @@ def test_offload_that_the_host_cannot_hold_does_not_fit(make_job: JobMaker) -> N
     )
     assert small.cluster.host_memory_bytes > 0
     assert not np.any(search(small, pinned).fits)
+
+
+def test_what_fits_with_room_to_spare_fits(make_job: JobMaker) -> None:
+    found = search(make_job(LLAMA, gpus=8, recipe={"global_batch_size": 16}))
+    least = 0.92 * found.job.usable_bytes
+    comfortable = [
+        bool(fits and reserved <= least)
+        for fits, reserved in zip(found.fits, found.reserved_bytes, strict=True)
+    ]
+    assert found.is_comfortable.tolist() == comfortable
+
+
+@pytest.mark.parametrize(
+    ("steps", "fixed_and_average", "interval", "is_near"),
+    [
+        # T_K = 1 + b / K: within 5 % of 1 from K = 20 b on.
+        ((1.2, 1.04, 1.02), (1.0, 0.08), 2, True),
+        ((2.0, 1.08, 1.04), (1.0, 0.16), 4, True),
+        ((9.0, 2.0, 1.5), (1.0, 2.0), 64, True),
+        ((9.0, 3.0, 2.0), (1.0, 4.0), 64, False),
+        ((1.04, 1.5, 1.25), (1.0, 1.0), 1, True),
+    ],
+)
+def test_an_interval_is_enough_where_a_step_is_near_one_without_averages(
+    steps: tuple[float, float, float],
+    fixed_and_average: tuple[float, float],
+    interval: int,
+    *,
+    is_near: bool,
+) -> None:
+    found, (fixed, average) = LocalSgd.of_steps(*steps), fixed_and_average
+    assert (found.fixed_seconds, found.average_seconds) == pytest.approx((fixed, average))
+    assert (found.interval, found.is_near) == (interval, is_near)
+    assert found.step_seconds(1) == steps[0]
+    assert found.step_seconds(8) == pytest.approx(fixed + average / 8)

@@ -54,6 +54,13 @@ def test_hours_and_price_follow_from_the_step(job: Job) -> None:
     step = estimate(job, DDP).step_time
     assert run.seconds == pytest.approx(run.start_up_seconds + run.steps * float(step.step_seconds))
     assert run.low_seconds < run.seconds < run.high_seconds
+    doubt = float(start_up(job).spread) * run.start_up_seconds
+    assert run.low_seconds + doubt - run.start_up_seconds == pytest.approx(
+        run.steps * float(step.low_seconds)
+    )
+    assert run.high_seconds - doubt - run.start_up_seconds == pytest.approx(
+        run.steps * float(step.high_seconds)
+    )
     assert run.gpu_hours == pytest.approx(8 * run.seconds / 3600)
     assert run.usd == pytest.approx(21.9576 * run.seconds / 3600)
     assert run.price_date == "2026-01-21"

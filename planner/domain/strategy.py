@@ -339,6 +339,7 @@ def rows(table: Table, which: _Column) -> Table:
 
 def first_of_alike(table: Table, names: Iterable[str]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the first row of each group alike in some fields, and the group of every row."""
+    # Digits of one number: numpy sorts numbers far quicker than rows of several.
     key = np.zeros(num_rows(table), dtype=np.int64)
     for name in names:
         column = getattr(table, name)
@@ -361,6 +362,7 @@ def family_keys(table: Table) -> NDArray[np.int64]:
     is_replicated = (table.data_parallel_size > 1) & table.divides_model
     flags += [is_replicated & (table.zero_stage == 0), table.is_hybrid, table.is_local]
     flags += [table.offloads_optimizer]
+    # HSDP is one family, whether backward gathers again or not.
     key = np.where(table.is_hybrid, ZERO_3, table.zero_stage)
     for flag in flags:
         key = 2 * key + np.where(flag, 1, 0)

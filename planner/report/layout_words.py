@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from planner.core.term import Amount, Term, total
 from planner.core.units import (
+    format_bytes,
     format_count,
     format_duration,
     format_fraction,
@@ -20,8 +21,9 @@ from planner.domain.job import Job
 from planner.domain.recompute_modules import names_of
 from planner.domain.strategy import DATA_NAMES, Layout, Recompute
 from planner.hardware.placement import cuda_visible_devices
+from planner.memory.ledger import Memory
+from planner.memory.phases import PHASES
 from planner.report.flags import flags
-from planner.report.headroom import memory_figure
 from planner.report.values import Figure, Terminal
 from planner.request.remarks import Assumption
 from planner.search.candidate import Candidate
@@ -31,7 +33,6 @@ from planner.step_time.terms import COMMUNICATION, StepTerm
 _NOTABLE_START = 0.05
 """Share of a run that start-up must take to be said."""
 _LEAST_SHARE = 0.01
-STEP_TITLE = "Time of one optimizer step"
 
 FAMILY_NAMES = {
     "ddp": "DDP",
@@ -217,6 +218,19 @@ def _ranks_figure(job: Job) -> Figure | None:
     return Figure(label="Ranks", amount="", rest=rest)
 
 
+def ledgers_text(candidate: Candidate, terminal: Terminal) -> tuple[str, str]:
+    """Return the ledgers of a layout's memory and of its step."""
+    return memory_ledger_text(candidate.memory, terminal), ledger_text(
+        "Time of one optimizer step", candidate.step_time.terms, format_seconds, terminal
+    )
+
+
+def memory_ledger_text(memory: Memory, terminal: Terminal, stage: str = "") -> str:
+    """Return the ledger of one GPU's memory, under the stage if that is to be said and the moment of its peak."""
+    title = f"Memory of one GPU at its peak ({stage}{PHASES[int(memory.phase)]})"
+    return ledger_text(title, memory.terms, format_bytes, terminal)
+
+
 def ledger_text(
     title: str, terms: Collection[Term], unit: Callable[[Amount], str], terminal: Terminal
 ) -> str:
@@ -251,3 +265,33 @@ def sizes_text(s: Layout) -> str:
         chunks = f" x{s.virtual_pipeline_size}" if s.virtual_pipeline_size > 1 else ""
         named.append(f"({s.pipeline_schedule}{chunks})")
     return " ".join(named) or "-"
+
+
+def memory_figure(job: Job, candidate: Candidate) -> Figure:
+    """Return what the layout reserves of one GPU."""
+    memory = candidate.memory
+    return Figure(
+        label="Memory",
+        amount=format_bytes(memory.reserved_bytes),
+        rest=f"of {format_bytes(job.usable_bytes)} per GPU"
+        f" ({format_bytes(memory.low_bytes)} to {format_bytes(memory.high_bytes)}):"
+        f" {_headroom(job, candidate)}",
+    )
+
+
+def _headroom(job: Job, candidate: Candidate) -> str:
+    """Return whether it fits, and by how much; tight where the range reaches beyond the card, unsure where into it."""
+    memory, usable = candidate.memory, job.usable_bytes
+    left = format_bytes(abs(usable - float(memory.reserved_bytes)))
+    if not candidate.fits:
+        return f"does not fit, {left} too much{unsure_text(memory, usable)}"
+    over = float(memory.high_bytes) - usable
+    if over > 0:
+        return f"tight, {left} of headroom, and up to {format_bytes(over)} too much"
+    return f"{'fits' if candidate.is_comfortable else 'tight'}, {left} of headroom"
+
+
+def unsure_text(memory: Memory, usable_bytes: float) -> str:
+    """Return that what is too large for a card may fit it, where the low end of its range does."""
+    is_unsure = float(memory.low_bytes) <= usable_bytes < float(memory.reserved_bytes)
+    return ", though the low end would fit" if is_unsure else ""

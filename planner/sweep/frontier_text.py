@@ -77,115 +77,87 @@ def plans(count: int) -> str:
 
 
 def _clusters_text(frontier: Frontier, terminal: Terminal) -> str:
-    shown = _shown(frontier)
-    is_priced = any(point.usd_per_hour for _, point in shown)
-    prices = (Heading(name="price", is_number=True),) if is_priced else ()
-    headings = (
-        Heading(name=""),
-        Heading(name="cluster", is_key=True),
-        Heading(name="GPUs", is_number=True),
-        *prices,
-        Heading(name="strategy"),
-        Heading(name="batch", is_number=True, is_detail=True),
-        Heading(name="memory", is_number=True, is_detail=True),
-        Heading(name="tokens/s", is_number=True),
-    )
-    rows = tuple(
-        ReportRow(
-            cells=(
-                mark,
-                point.cluster,
-                f"{point.gpus:,}",
-                *_price(point)[: len(prices)],
-                *_figures(point),
-            )
-        )
-        for mark, point in shown
-    )
+    is_priced = any(point.usd_per_hour for _, point in _shown(frontier))
+    columns = ("cluster", "GPUs", *(("price",) if is_priced else ()))
     price = "dollars per hour" if frontier.is_priced else "GPUs"
-    table = ReportTable(
-        title=f"Which cluster for {frontier.of}",
-        note=_note(frontier, f"tokens/s and {price}"),
-        headings=headings,
-        rows=rows,
-    )
-    across: Callable[[Point], float] = _usd if frontier.is_priced else _gpus
-    return f"{table_text(table, terminal)}{_plot(shown, across, price)}"
+    table = _table(frontier, f"Which cluster for {frontier.of}", f"tokens/s and {price}", columns)
+    return f"{table_text(table, terminal)}{_plot(_shown(frontier), price)}"
 
 
 def _models_text(frontier: Frontier, terminal: Terminal) -> str:
-    shown = _shown(frontier)
-    headings = (
-        Heading(name=""),
-        Heading(name="model", is_key=True),
-        Heading(name="parameters", is_number=True),
-        Heading(name="strategy"),
-        Heading(name="batch", is_number=True, is_detail=True),
-        Heading(name="memory", is_number=True, is_detail=True),
-        Heading(name="tokens/s", is_number=True),
+    columns, amounts = ("model", "parameters"), "parameters and tokens/s"
+    table = _table(frontier, f"Which model fits {frontier.of}", amounts, columns)
+    return f"{table_text(table, terminal)}{_plot(_shown(frontier), 'parameters')}"
+
+
+def _table(frontier: Frontier, title: str, amounts: str, columns: tuple[str, ...]) -> ReportTable:
+    names = (*columns, "strategy", "batch", "memory", "tokens/s")
+    more = len(frontier.points) - _MOST_ROWS
+    left = f", {more:,} more in the file" if more > 0 else ""
+    note = f"of {plans(frontier.out_of)}, those that none beats in {amounts}{left}"
+    return ReportTable(
+        title=title,
+        note="the only plan" if frontier.out_of == 1 else note,
+        headings=(
+            Heading(name=""),
+            *(
+                Heading(
+                    name=name,
+                    is_key=name == columns[0],
+                    is_number=name not in _WORDS,
+                    is_detail=name in _DETAILS,
+                )
+                for name in names
+            ),
+        ),
+        rows=tuple(
+            ReportRow(cells=(mark, *(_CELLS[name](point) for name in names)))
+            for mark, point in _shown(frontier)
+        ),
     )
-    rows = tuple(
-        ReportRow(cells=(mark, point.model, format_count(point.parameters), *_figures(point)))
-        for mark, point in shown
-    )
-    table = ReportTable(
-        title=f"Which model fits {frontier.of}",
-        note=_note(frontier, "parameters and tokens/s"),
-        headings=headings,
-        rows=rows,
-    )
-    return f"{table_text(table, terminal)}{_plot(shown, _parameters, 'parameters')}"
 
 
 def _shown(frontier: Frontier) -> list[tuple[str, Point]]:
     return list(zip(ascii_letters, frontier.points[:_MOST_ROWS], strict=False))
 
 
-def _note(frontier: Frontier, amounts: str) -> str:
-    more = len(frontier.points) - _MOST_ROWS
-    left = f", {more:,} more in the file" if more > 0 else ""
-    if frontier.out_of == 1:
-        return "the only plan"
-    return f"of {plans(frontier.out_of)}, those that none beats in {amounts}{left}"
+def _price(point: Point) -> str:
+    return f"{point.usd_per_hour:,.2f} $/h" if point.usd_per_hour else "unknown"
 
 
-def _figures(point: Point) -> tuple[str, ...]:
-    return (
-        point.family,
-        f"{point.global_batch_size:,}",
-        format_bytes(point.reserved_bytes),
-        format_count(point.tokens_per_second),
-    )
+_WORDS, _DETAILS = ("cluster", "model", "strategy"), ("batch", "memory")
+_CELLS: Mapping[str, Callable[[Point], str]] = {
+    "cluster": lambda point: point.cluster,
+    "model": lambda point: point.model,
+    "GPUs": lambda point: f"{point.gpus:,}",
+    "parameters": lambda point: format_count(point.parameters),
+    "price": _price,
+    "strategy": lambda point: point.family,
+    "batch": lambda point: f"{point.global_batch_size:,}",
+    "memory": lambda point: format_bytes(point.reserved_bytes),
+    "tokens/s": lambda point: format_count(point.tokens_per_second),
+}
+_AMOUNTS: Mapping[str, Callable[[Point], float]] = {
+    "dollars per hour": lambda point: point.usd_per_hour or 0.0,
+    "GPUs": lambda point: point.gpus,
+    "parameters": lambda point: point.parameters,
+}
+"""What a plot has across."""
 
 
-def _price(point: Point) -> tuple[str]:
-    return (f"{point.usd_per_hour:,.2f} $/h" if point.usd_per_hour else "unknown",)
-
-
-def _usd(point: Point) -> float:
-    return point.usd_per_hour or 0.0
-
-
-def _gpus(point: Point) -> float:
-    return point.gpus
-
-
-def _parameters(point: Point) -> float:
-    return point.parameters
-
-
-def _plot(shown: Sequence[tuple[str, Point]], across: Callable[[Point], float], name: str) -> str:
+def _plot(shown: Sequence[tuple[str, Point]], name: str) -> str:
     """Return the points by their letters, both axes in powers; of two there is nothing to draw."""
     if len(shown) < _FEWEST_DRAWN:
         return ""
-    columns = _places([across(point) for _, point in shown], _PLOT_COLUMNS)
+    across = [_AMOUNTS[name](point) for _, point in shown]
+    columns = _places(across, _PLOT_COLUMNS)
     rows = _places([point.tokens_per_second for _, point in shown], _PLOT_ROWS)
     grid = [[" "] * _PLOT_COLUMNS for _ in range(_PLOT_ROWS)]
     for (mark, _), column, row in zip(shown, columns, rows, strict=True):
         grid[_PLOT_ROWS - 1 - row][column] = mark
     fastest = max(point.tokens_per_second for _, point in shown)
     body = ["  | " + "".join(line).rstrip() for line in grid]
-    most, least = (format_count(pick(across(point) for _, point in shown)) for pick in (max, min))
+    most, least = (format_count(pick(across)) for pick in (max, min))
     return "\n\n" + "\n".join(
         [
             f"  {format_count(fastest)} tokens/s",

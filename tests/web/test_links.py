@@ -81,7 +81,8 @@ def random_plans(count: int, start: int = 0) -> Iterator[tuple[dict[str, str], P
 
 def drawn(plan: Plan) -> list[tuple[Candidate, int | None]]:
     """Of the layouts that a page links one on other GPUs and two on these: all links come from the same lines."""
-    elsewhere, here = [], []
+    elsewhere: list[tuple[Candidate, int | None]] = []
+    here: list[tuple[Candidate, int | None]] = []
     for candidate, gpus in layouts(plan):
         (elsewhere if gpus else here).append((candidate, gpus))
     chance = random.Random(str(plan.chosen.strategy))

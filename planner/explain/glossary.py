@@ -17,7 +17,6 @@ from planner.core.frozen import frozen
 from planner.doctor.messages import match_message
 from planner.doctor.scripts import RULES as SCRIPT_RULES
 from planner.doctor.timing_rules import RULES as TIMING_RULES
-from planner.gate import codes as check_codes
 from planner.report.values import Terminal, columns_text
 from planner.search.limits import LIMITS
 from planner.search.limits.base import Limit
@@ -88,7 +87,7 @@ def codes() -> tuple[Code, ...]:
         "found-in-timings": {code: documentation(rule) for code, rule in TIMING_RULES},
         "found-in-a-topology": findings("topology"),
         "found-by-the-probe": findings("probe"),
-        "found-by-a-check": check_codes.FINDINGS,
+        "found-by-a-check": findings("check"),
     }
     of_scripts = tuple(
         Code(code=rule.code, name=rule.name, severity="finding", text=rule.text)

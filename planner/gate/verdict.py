@@ -3,8 +3,8 @@
 from typing import Any, TypedDict
 
 from planner.answers import SCHEMA_VERSION
+from planner.catalog.findings import finding_names
 from planner.core.frozen import frozen
-from planner.gate.codes import NAMES
 from planner.gate.differences import Change
 from planner.gate.documents import Document
 from planner.gate.limits import FITS, Check
@@ -71,7 +71,7 @@ def nothing_fits(document: Document) -> Check:
     """Return the check of a request that no layout of fits."""
     return Check(
         code=FITS,
-        name=NAMES[FITS],
+        name=finding_names("check")[FITS],
         level="error",
         message=document.refusal,
         hint=document.hint,

@@ -19,7 +19,6 @@ from planner.configs import rules as configs
 from planner.core.errors import PlannerError
 from planner.doctor.scripts import RULES as SCRIPT_RULES
 from planner.doctor.timing_rules import RULES as TIMING_RULES
-from planner.gate import codes as check_codes
 from planner.hardware.topology import LARGEST_TEXT, parse_topology
 from planner.models import hub
 from planner.request.schema import parse_request
@@ -429,7 +428,7 @@ def test_rules_are_listed_and_explained(client: TestClient) -> None:
         *(code for code, _ in TIMING_RULES),
         *findings("topology"),
         *findings("probe"),
-        *check_codes.FINDINGS,
+        *findings("check"),
     ]
     for rule in listed:
         assert client.get(f"/v1/rules/{rule['code'].lower()}").json() == rule

@@ -25,6 +25,8 @@ RECORDS = sorted(
     for path in DATA.rglob("*")
     if path.suffix in {".toml", ".json"} and path.name != "aliases.toml"
 )
+OUR_OWN = "request"
+"""The folder of the planner's own fields, forms and bodies, which state nothing of the world."""
 CANONICAL_GPUS = {
     "p100-pcie-16gb",
     "p100-sxm2-16gb",
@@ -125,7 +127,10 @@ def _raw(record: str) -> dict[str, Any]:
 
 
 def _sources(value: object) -> list[object]:
-    """Return what stands under `source` and `..._source`, however deep."""
+    """Return what stands under `source` and `..._source`, and behind "Source:" of a text, however deep."""
+    if isinstance(value, str):
+        said = value.partition("\nSource: ")[2]
+        return [said] if said else []
     if isinstance(value, dict):
         own = [entry for key, entry in value.items() if key.endswith("source")]
         return own + [found for entry in value.values() for found in _sources(entry)]
@@ -134,7 +139,7 @@ def _sources(value: object) -> list[object]:
     )
 
 
-@pytest.mark.parametrize("record", RECORDS)
+@pytest.mark.parametrize("record", [r for r in RECORDS if r.split("/")[0] != OUR_OWN])
 def test_every_record_has_a_source_and_no_path_of_somebodys_machine(record: str) -> None:
     raw = _raw(record)
     is_machine = raw.get("kind") == "planner-machine"  # which is of its own format

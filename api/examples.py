@@ -61,7 +61,6 @@ def _first(name: str) -> bytes:
 
 
 def _undated(answer: bytes) -> bytes:
-    """Return a machine without today's date."""
     said = json.loads(answer)
     return jobs.to_json({**said, "machine": {**said["machine"], "created": "2026-11-22"}})
 

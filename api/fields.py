@@ -78,7 +78,6 @@ def _fields() -> Mapping[str, str]:
 
 @cache
 def _flags() -> re.Pattern[str]:
-    """Return what finds a flag with the word in capitals that stands for its value, or a command."""
     flags = "|".join(sorted(_fields(), key=len, reverse=True))
     return re.compile(
         rf"`planner (?P<command>[a-z]+)`|`[^`]*`|(?P<flag>{flags})(?![\w-])(?: [A-Z]+\b)?"

@@ -87,7 +87,6 @@ def _of_record(record: Any) -> type[BaseModel]:
 
 
 def _meant(record: Any) -> dict[Any, Any]:
-    """Return what a record has in place of the type variables of what it is made of."""
     return {
         variable: kind
         for base in getattr(record, "__orig_bases__", ())

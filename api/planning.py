@@ -206,5 +206,4 @@ async def _answered(work: Work, job: _LineJob, line: _Line, token: str) -> bytes
 
 
 def _numbered(number: int, answer: bytes) -> bytes:
-    """Return an object in JSON, and the number of its line before what it holds."""
     return b'{"line":%d,' % number + answer.removeprefix(b"{") + b"\n"

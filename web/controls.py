@@ -115,7 +115,6 @@ _SWITCH = {"yes": "true", "no": "false"}
 
 
 def _kind(field: Asked) -> str:
-    """Return what a field's type makes of its control."""
     if field.scalar is bool or (field.names and len(field.types) == 1):
         return "select"
     return "number" if field.scalar is int else "text"

@@ -107,7 +107,6 @@ def read_question(query: Iterable[tuple[str, str]]) -> Question:
 
 
 def _read(name: str, text: str) -> dict[str, Any]:
-    """Return the fields that a parameter sets, by their paths."""
     field = _FIELDS[name]
     if name == "strategy":
         family_fields(text)

@@ -5,7 +5,7 @@ other, so that what joins them meets nothing on its way; of more, each has its l
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, groupby, pairwise
 
 from markupsafe import Markup
@@ -73,22 +73,18 @@ def draw_fabric(node: Node, fabric: NvlinkFabric) -> Block:
 
 
 def _inset(fabric: NvlinkFabric) -> int:
-    """Return the room between an island's box and its GPUs."""
     return PADDING if fabric.nvlink else 0
 
 
 def _has_lines(fabric: NvlinkFabric) -> bool:
-    """Return whether each pair has a line of its own."""
     return not fabric.is_uniform and 0 < len(fabric.nvlink) <= _MOST_LINES
 
 
 def _has_trunk(fabric: NvlinkFabric, num_rows: int) -> bool:
-    """Return whether a line at the left joins the rails of several rows."""
     return fabric.is_uniform and num_rows > _FACING
 
 
 def _rows(node: Node, fabric: NvlinkFabric) -> Iterator[_Row]:
-    """Yield the rows from top to bottom."""
     split, y, inset = _split(fabric), 0.0, _inset(fabric)
     left = inset + (2 * PADDING if _has_trunk(fabric, len(split)) else 0)
     widest = max(_width(fabric, gpus) for gpus in split)
@@ -207,7 +203,6 @@ def _chips(node: Node, fabric: NvlinkFabric, row: _Row) -> Iterator[Markup]:
 
 
 def _cell(node: Node, gpu: int, box: Box) -> Markup:
-    """Return a GPU with its name and, if it has one to show, its rank."""
     order, y = node.gpu_order, box.y + box.height / 2
     is_used = gpu in order
     role = f"rank {order.index(gpu)}" if is_used else "unused"
@@ -222,18 +217,14 @@ def _cell(node: Node, gpu: int, box: Box) -> Markup:
 
 
 def _boxes(fabric: NvlinkFabric, rows: Sequence[_Row]) -> Iterator[Markup]:
-    """Yield the outlines of islands."""
     trunk = 2 * PADDING if _has_trunk(fabric, len(rows)) else 0
     for island in fabric.islands:
-        parts = [
-            Box(x=inside.x - trunk, y=row.box.y, width=inside.width + trunk, height=row.box.height)
-            for row in rows
-            for cells in [[box for gpu, box in row.cells.items() if gpu in island]]
-            if cells
-            for inside in [around(cells)]
-        ]
+        held = [(row.box, [row.cells[gpu] for gpu in row.cells if gpu in island]) for row in rows]
+        parts = [replace(around(cells), y=box.y, height=box.height) for box, cells in held if cells]
+        box = around(parts)
+        box = replace(box, x=box.x - trunk, width=box.width + trunk)
         if len(island) > 1:
-            yield rectangle("island", around(parts).grown(_inset(fabric)), 12)
+            yield rectangle("island", box.grown(_inset(fabric)), 12)
 
 
 def _rails(fabric: NvlinkFabric, rows: Sequence[_Row]) -> Iterator[Markup]:
@@ -283,7 +274,6 @@ def _line(fabric: NvlinkFabric, first: int, second: int, d: str) -> Markup:
 
 
 def _label(fabric: NvlinkFabric, pair: Pair, css: str, x: float, y: float) -> Markup:
-    """Return a label on a line, with a halo in the colour of what is behind it."""
     return text(f"NV{fabric.nvlink[_ordered(*pair)]}", x, y, f"line-label {css}")
 
 

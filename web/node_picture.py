@@ -87,7 +87,6 @@ def _width_of(row: Sequence[Block]) -> float:
 
 
 def _fitted(blocks: Sequence[Block], width: float) -> list[Sequence[Block]]:
-    """Return blocks in as few rows as fit a width, the rows as even as can be."""
     for count in range(1, len(blocks)):
         wide = -(-len(blocks) // count)
         rows = [blocks[first : first + wide] for first in range(0, len(blocks), wide)]
@@ -129,7 +128,6 @@ def _joint(upper: Sequence[Box], lower: Sequence[Box], width: float, word: str) 
 
 
 def _with_chips(block: Block, near: Near) -> Block:
-    """Return the block with its network adapters below."""
     below = chips(near, block.width)
     return Block(
         width=block.width,
@@ -139,7 +137,6 @@ def _with_chips(block: Block, near: Near) -> Block:
 
 
 def _with_band(block: Block, numa: int) -> Block:
-    """Return the block on the band of its NUMA node."""
     words = f"NUMA {numa}"
     width = max(block.width, len(words) * CHARACTER) + 2 * PADDING
     height = block.height + PADDING + _LABEL + 4
@@ -150,7 +147,6 @@ def _with_band(block: Block, numa: int) -> Block:
 
 
 def _with_frame(block: Block) -> Block:
-    """Return the block in a frame, which says that it is one to what is outside."""
     box = Box(x=0, y=0, width=block.width + 2 * PADDING, height=block.height + 2 * PADDING)
     inside = rectangle("frame", box, 10) + block.at(PADDING, PADDING)
     return Block(width=box.width, height=box.height, inside=inside)

@@ -74,7 +74,6 @@ def _without_title(message: str, title: str) -> str:
 
 
 def _unbroken(text: str) -> str:
-    """Return a text in which no figure ends a line without its unit."""
     return _BEFORE_UNIT.sub("\u00a0", text)
 
 

@@ -157,7 +157,6 @@ def _outline(run: _Run) -> str:
 
 
 def _numbers(runs: list[_Run], columns: int) -> Iterator[Markup]:
-    """Yield the stage of each run."""
     scale = Scale(most=columns, start=_LABELS_PERCENT)
     for run in runs:
         yield text(run.stage, scale.percent(run.first + run.size / 2), row_middle(run.row))

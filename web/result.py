@@ -121,7 +121,6 @@ def result(
 
 
 def _notes(question: Question, resolved: Resolved, plan: Plan) -> list[str]:
-    """Return the notes, without what the section on the topology says."""
     topology = plan.job.cluster.topology
     findings = topology.findings if topology else ()
     shown = {f"{finding.message} ({finding.code})" for finding in findings}
@@ -227,7 +226,6 @@ def _link(question: Question, plan: Plan, point: ParetoPoint) -> str:
 
 
 def _rows_of_layouts(question: Question, plan: Plan) -> list[RowLinks]:
-    """Return where each row of the table of alternatives leads, the choice's first."""
     opened = [
         opening(question, plan, alternative.candidate.strategy)
         for alternative in plan.alternatives[:MOST_ROWS]
@@ -259,7 +257,6 @@ def _pipeline(plan: Plan) -> dict[str, Any] | None:
 
 
 def _stages_of(start_of_step: Timeline) -> list[dict[str, str]]:
-    """Return when each stage starts and ends, and how much of the time it waits."""
     stages = groupby(start_of_step.spans, attrgetter("stage"))
     return [_stage_of(list(spans), start_of_step.seconds) for _, spans in stages]
 

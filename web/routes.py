@@ -213,14 +213,12 @@ def _wants_page(request: Request) -> bool:
 
 
 async def _planned(request: Request, job: Callable[..., ResultT], *arguments: str) -> ResultT:
-    """Return what a job makes of the query string, in the app's way of working."""
     query = tuple(request.query_params.multi_items())
     answer: ResultT = await request.app.state.work.run(request, job, query, *arguments)
     return answer
 
 
 def _tag(content: bytes) -> dict[str, str]:
-    """Return the header by which a client says that it has the same already."""
     return {"ETag": f'W/"{sha256(content).hexdigest()}"'}
 
 
@@ -236,7 +234,6 @@ def _form(request: Request) -> Mapping[str, Any]:
 
 
 def _kinds() -> list[dict[str, Any]]:
-    """Return every code, family by family, under the title of how they begin."""
     known = sorted((*glossary.codes(), *glossary.messages()), key=attrgetter("code"))
     return [
         {

@@ -102,7 +102,6 @@ def _in_labels(found: re.Match[str]) -> str:
 
 @cache
 def _by_flag() -> Mapping[str, str]:
-    """Return the label of the control that sets what a flag sets, by the flag's name."""
     return {
         flag.removeprefix("--").partition(" ")[0]: labels()[control_of(field)]
         for field, flag in flags().items()

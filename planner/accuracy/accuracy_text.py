@@ -101,7 +101,6 @@ def memory_rows(accuracies: Sequence[Accuracy]) -> list[Cells]:
 
 
 def _error_cells(errors: Errors | None, *names: str) -> Cells:
-    """Return those figures and the bias, blank where nothing was measured."""
     if errors is None:
         return ("",) * (len(names) + 1)
     return (*(_percent(getattr(errors, name)) for name in names), _signed(errors.bias))

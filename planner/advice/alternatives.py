@@ -84,7 +84,6 @@ def _others(result: SearchResult, best: dict[str, int]) -> list[int]:
 
 
 def _nearest(result: SearchResult, best: dict[str, int]) -> list[int]:
-    """Return the smallest rows of families of which nothing fits, the nearest first."""
     smallest = [
         result.smallest(members) for name, members in result.families.items() if name not in best
     ]

@@ -234,7 +234,6 @@ def _asked(pinned: PinnedFields) -> frozenset[str]:
 
 
 def _simplest(result: SearchResult, ordinary: Column, pinned: PinnedFields) -> Candidate | None:
-    """Return the fastest of plain DDP that fits, whatever was pinned."""
     if pinned:
         sizes = {dimension.field: 1 for dimension in DIMENSIONS}
         result = search(result.job, {**sizes, "zero_stage": 0, "synchronize_every": 1})

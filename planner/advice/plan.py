@@ -231,7 +231,6 @@ def _standard_loss(job: Job, kept: PinnedFields) -> list[Remedy]:
 def _on_larger_host(
     job: Job, chosen: Candidate, pinned: PinnedFields, objective: str
 ) -> Candidate | None:
-    """Return what the choice's offload would be chosen with, were it asked for, where that is faster."""
     offload, seconds = chosen.strategy.offload, chosen.step_time.step_seconds
     is_held = "offload" in pinned or job.cluster.host_memory_bytes > 0 or objective != "time"
     if is_held or not chosen.strategy.offloads_optimizer:

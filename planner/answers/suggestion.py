@@ -100,7 +100,6 @@ def _in_time(request: Request, resolved: Resolved, pinned: PinnedFields) -> Iter
 
 
 def _of_plan(resolved: Resolved, plan: Plan, pinned: PinnedFields) -> Resolved:
-    """Return the request with the number of GPUs that its plan took, where that was open."""
     resolved = _with_host_memory(resolved, plan, pinned)
     return replace(resolved, job=plan.job, notes=resolved.notes + plan.notes)
 
@@ -129,7 +128,6 @@ def plan_of_all(
 
 
 def _of_loss(resolved: Resolved, loss: str) -> Resolved:
-    """Return the request with the loss that was taken, where that is another than usual."""
     job = resolved.job
     if loss == job.recipe.loss:
         return resolved

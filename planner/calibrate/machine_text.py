@@ -52,7 +52,6 @@ def _parts(machine: Machine) -> list[tuple[str, str]]:
 
 
 def _anchors(machine: Machine) -> list[tuple[str, str]]:
-    """Return what the runs say, by kind of work."""
     anchors = machine.anchors
     before = _before(machine)
     kinds = (

@@ -55,6 +55,8 @@ class Launcher:
     values: tuple[str, ...]
     """That take a value."""
     switches: tuple[str, ...]
+    before_script: tuple[str, ...] = ()
+    """Names of flags that do nothing after the script, where no script has them for something else."""
     of_others: Mapping[str, str] = field(default_factory=dict)
     """What it has no flag for, as another launcher calls it, and its own."""
 
@@ -85,6 +87,10 @@ class TrainerFields:
     keys: Mapping[str, Key]
     optimizers: Mapping[str, str]
     """The planner's names of optimizers, by what these and DeepSpeed's file call them."""
+    attentions: Mapping[str, str]
+    """The planner's names of kernels of attention, by those of transformers and of kernels' packages."""
+    shardings: Mapping[str, int]
+    """ZeRO stages, by FSDP's names of them in upper case, and by their numbers."""
 
     @property
     def names(self) -> frozenset[str]:

@@ -148,13 +148,11 @@ def _without_gaps(name: str) -> str:
 
 @cache
 def _gpus_without_gaps() -> Mapping[str, str]:
-    """Return the canonical name of every GPU by each of its names, as they are compared."""
     return {_without_gaps(each): canonical for each, canonical in _gpu_spellings().items()}
 
 
 @cache
 def _gpu_spellings() -> Mapping[str, str]:
-    """Return every name of every GPU in lower case, and the canonical name it stands for."""
     spellings: dict[str, str] = {}
     for canonical in gpu_names():
         record = read("gpus", canonical)

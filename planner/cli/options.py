@@ -90,7 +90,6 @@ def _goal_options() -> list[click.Parameter]:
 
 
 def _flagged() -> Mapping[str, Any]:
-    """Return the fields with a flag by their paths, in the order of --help."""
     from planner.catalog.fields import words
     from planner.request.schema import fields
 
@@ -98,7 +97,6 @@ def _flagged() -> Mapping[str, Any]:
 
 
 def _option(path: str) -> click.Option:
-    """Return the flag of a field."""
     from planner.report.flags import names_of_switch
 
     field = _flagged()[path]
@@ -111,6 +109,7 @@ def _option(path: str) -> click.Option:
         more["type"] = FiniteRange(**field.bounds)
     elif kind is int:
         more.setdefault("type", int)
+    # A letter or NAME says no more than the INTEGER or TEXT that click shows.
     says_more = value != "NAME" if kind is str else len(value) > 1
     metavar = field.words.metavar or (value if says_more else None)
     return click.Option([name, field.name], help=field.words.help or None, metavar=metavar, **more)
@@ -184,7 +183,6 @@ def _topology(file: str) -> dict[str, Any]:
 
 
 def _samples(samples: int | None, epochs: float | None) -> dict[str, Any]:
-    """Return how many samples the run trains on, over all epochs."""
     if samples is not None:
         return {"recipe.training_samples": round(samples * (1.0 if epochs is None else epochs))}
     if epochs is None:

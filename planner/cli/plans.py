@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from planner.cli.batch import batch_option, check_alone, print_estimates, print_suggestions
 from planner.cli.options import (
     JobCommand,
     build_request,
@@ -17,6 +16,7 @@ from planner.cli.options import (
     read_machine_option,
 )
 from planner.cli.output import EXIT_NOTHING_FITS, color, say, terminal
+from planner.cli.request_lines import batch_option, check_alone, print_estimates, print_suggestions
 
 
 @click.command(cls=JobCommand)

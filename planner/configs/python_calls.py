@@ -47,7 +47,10 @@ def read_python(text: str, file: str) -> tuple[Found, ...]:
             found.append(trainer.inside("deepspeed", DEEPSPEED))
     tables = (each for each in source.nodes if isinstance(each, ast.Dict))
     alone = (each for each in tables if each not in inside and _keys(each) & _OF_DEEPSPEED)
-    found.extend(_found(each, file, DEEPSPEED, named) for each in islice(alone, _MOST))
+    for table in islice(alone, _MOST):
+        tree = Tree(file)
+        _entries(tree, "", table, named)
+        found.append(tree.found(DEEPSPEED))
     return (*found, *_adapters(calls, file, named)) if found else ()
 
 
@@ -107,19 +110,7 @@ def _trainer(node: ast.Call, file: str, named: dict[str, ast.expr]) -> Found:
     is_whole = not node.args[1:] and all(keyword.arg is not None for keyword in node.keywords)
     name = _called(node)
     tree.add("class", name, node.lineno)
-    return Found(
-        file=file,
-        kind=TRAINER,
-        settings=tree.settings,
-        repeated=tuple(tree.repeated),
-        is_whole=is_whole and name.endswith("TrainingArguments"),
-    )
-
-
-def _found(node: ast.Dict, file: str, kind: str, named: dict[str, ast.expr]) -> Found:
-    tree = Tree(file)
-    _entries(tree, "", node, named)
-    return Found(file=file, kind=kind, settings=tree.settings, repeated=tuple(tree.repeated))
+    return tree.found(TRAINER, is_whole=is_whole and name.endswith("TrainingArguments"))
 
 
 def _add(tree: Tree, key: str, value: ast.expr, line: int, named: dict[str, ast.expr]) -> None:

@@ -186,7 +186,6 @@ def _fields(kind: Any) -> Mapping[str, Field[Any]]:
 
 
 def _parted(annotation: Any) -> tuple[Any, Any]:
-    """Return what an annotation asks for, and the check that it adds."""
     is_checked = get_origin(annotation) is Annotated
     return get_args(annotation) if is_checked else (annotation, None)
 

@@ -97,7 +97,6 @@ def _followed(each: Sighting) -> str:
 
 
 def _labelled(label: str, texts: Sequence[str], terminal: Terminal) -> list[str]:
-    """Return paragraphs under each other, the first after a label."""
     indent = " " * _LABEL
     return [
         terminal.paragraph(text, first=f"{label:<{_LABEL}}" if number == 0 else indent, rest=indent)

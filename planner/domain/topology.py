@@ -156,7 +156,6 @@ def _neighbours(num_gpus: int, nvlink: Mapping[Pair, int]) -> list[set[int]]:
 
 
 def _clique(seed: int, neighbours: list[set[int]], within: set[int]) -> tuple[int, ...]:
-    """Return the clique grown from one GPU, by the neighbour that leaves most choice."""
     clique = [seed]
     choice = neighbours[seed] & within
     while choice:

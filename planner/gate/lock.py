@@ -129,7 +129,6 @@ def check_lock(document: Document) -> tuple[tuple[Check, ...], tuple[Change, ...
 
 
 def _again(request: Request, folder: Path | None) -> str:
-    """Return the command that writes a lock again, as far as a command can say its request."""
     words = request_words(request.model_dump(mode="json", exclude_unset=True))
     where = [] if folder is None else ["--out", str(folder)]
     command = shlex.join([*words, *where, "--lock", "--force"]) if words else ""

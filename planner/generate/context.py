@@ -202,7 +202,6 @@ def _optimizer(spec: RunSpec) -> dict[str, str]:
 
 
 def _processes(spec: RunSpec) -> dict[str, Any]:
-    """Return whether other numbers of processes can run the plan, and how many belong together."""
     replicas = spec.data_parallel_replicate_size
     return {
         "can_grow": spec.data_parallel_size > 1 or spec.zero_stage > 0,

@@ -101,7 +101,6 @@ def _refused(misfit: MisfitError) -> InvalidInputError:
 
 
 def _wanted(misfit: MisfitError) -> str:
-    """Return what a value should be."""
     match misfit.check, misfit.problem:
         case Few(most), _ if get_origin(misfit.kind) is Mapping:
             return f"an object of at most {most} texts"

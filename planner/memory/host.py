@@ -158,7 +158,6 @@ def _activations(job: Job, s: Strategy) -> Term:
 
 
 def _of_a_node(job: Job, name: str, factor: Amount, in_step: Expression) -> Term:
-    """Return factor * what a GPU would hold as it steps * the GPUs of a node."""
     return Term(
         name=f"host_{name}",
         arithmetic=gpus(job.cluster.gpus_per_node) * plain(factor) * in_step,

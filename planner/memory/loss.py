@@ -71,7 +71,6 @@ def logits_and_loss(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
 
 
 def _loss_bytes_per_logit(job: Job, s: Strategy) -> tuple[Amount, Amount]:
-    """Return the bytes of a logit that exists, in its loss's forward and in its backward."""
     whole = (job.loss or job.framework.activations).loss_bytes_per_logit
     split = job.framework.activations.split_loss_bytes_per_logit
     if job.loss is not None or not any(split):

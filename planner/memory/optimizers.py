@@ -44,7 +44,6 @@ def state_bytes_per_parameter(job: Job, s: Strategy, stage: Stage) -> Amount:
 
 
 def _share(job: Job, part: Part, s: Strategy) -> Amount:
-    """Return the share of a part's tensors that a tensor- and expert-parallel rank holds."""
     if job.recipe.lora is not None or not part.parameters:
         return 1.0
     return sum(rank_parameters(part, s)) / part.parameters

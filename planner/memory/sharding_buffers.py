@@ -295,7 +295,6 @@ def largest_matrix(model: Model) -> int:
 
 
 def _parameters_of(s: Strategy, parts: Sequence[tuple[Part, Amount]]) -> Amount:
-    """Return the parameters on a rank of several parts, each so many times."""
     return sum((n * sum(rank_parameters(part, s)) for part, n in parts), 0.0)
 
 

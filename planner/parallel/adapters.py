@@ -281,7 +281,6 @@ def adapted_linears(job: Job, part: Part) -> tuple[Linear, ...]:
 
 
 def _runs_autocast(job: Job, s: Strategy) -> Truth:
-    """Return whether autocast is on, whatever the hidden states are in."""
     precision = job.framework.precisions[job.recipe.precision]
     return (precision.replicated_numerics == Numerics.AUTOCAST) & np.logical_not(
         _is_sharded(job, s)

@@ -138,7 +138,6 @@ def rank_weights(part: Part, s: Strategy) -> Amount:
 
 
 def _split_sums(part: Part, s: Strategy, amount: Callable[[Linear], int]) -> tuple[Amount, ...]:
-    """Return the sums over dense linears and over experts, each divided as its layer can be."""
     sums: list[Amount] = []
     for is_routed in (False, True):
         by_splits: dict[int, int] = {}

@@ -63,7 +63,6 @@ def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _word(name: str, value: object) -> str | bool:
-    """Return a value as its flag takes it."""
     if isinstance(value, bool):
         return value
     if name == "global_batch_tokens":

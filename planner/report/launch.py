@@ -37,7 +37,6 @@ def how_to_run(plan: Plan, command: str, *, is_brief: bool = False) -> tuple[Fig
 
 
 def _instead(plan: Plan, command: str, *, is_brief: bool) -> tuple[Figure, ...]:
-    """Return the command that writes what there is in place of the plan, or beside it."""
     instead = plan.instead
     if instead is None:
         rest = (
@@ -108,7 +107,6 @@ def command_instead(command: str, instead: Instead) -> str:
 
 
 def _words(instead: Instead) -> list[str]:
-    """Return the words of a command line that say what has to change."""
     new = (flag_words(name, value=value) for name, value in instead.changes.items())
     return [word for words in new for word in words]
 

@@ -173,7 +173,6 @@ def _inside_a_node(
 
 
 def _num_shown(wanted: ClusterRequest, topology_given: Topology | None) -> int:
-    """Return the GPUs that a topology shows, where nothing else says how many a node has."""
     is_said = "gpus_per_node" in wanted.model_fields_set or wanted.instance
     return 0 if topology_given is None or is_said else topology_given.num_gpus
 
@@ -217,7 +216,6 @@ def _gpu(
 
 
 def _assumed_gpu(topology_given: Topology | None, remarks: Remarks) -> Gpu:
-    """Return the GPU to take where nothing names one, and say so."""
     name, why = assumed_gpu(topology_given)
     remarks.assume(f"{name} GPUs, as none was named and {why}", "cluster.gpu")
     return records.gpu(name)

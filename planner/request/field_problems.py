@@ -111,7 +111,6 @@ def _hint(field: str, detail: Any) -> str:
 
 
 def _number_for(field: str, detail: Any) -> str:
-    """Return a hint with the number that a value stands for, or one like those that are wanted."""
     value, wanted = detail["input"], _SAID[detail["type"]]
     is_text = isinstance(value, str)
     for name, number in (_as_typed(field, value) if is_text else {_name(field): value}).items():

@@ -87,7 +87,6 @@ _read_once = remembered(8)(read_model)
 def _read(
     name: str, config: Mapping[str, Any], *, may_build: bool, read: _Reader = read_model
 ) -> Model:
-    """Return the Model of a config, with transformers' help where no reader knows its type."""
     model_type = config.get("model_type")
     if may_build and isinstance(model_type, str) and model_type not in model_types():
         from planner.models.meta import read_with_transformers

@@ -325,5 +325,4 @@ def _choices(
 
 
 def _quotient(total: int, size: int) -> int:
-    """Return whole / size, 0 where it is no whole number."""
     return total // size if total % size == 0 else 0

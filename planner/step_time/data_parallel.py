@@ -165,7 +165,6 @@ def _hidden(job: Job, computed: Amount) -> Amount:
 
 
 def _everyone(job: Job) -> Group:
-    """Return the group of all ranks, whose sources stand for those of every group."""
     return Group(ranks=job.cluster.world_size)
 
 

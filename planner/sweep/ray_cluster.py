@@ -56,7 +56,6 @@ def on_ray(chunks: Iterable[Chunk], address: str) -> Iterator[list[str]]:
 
 
 def _ray() -> Any:
-    """Return Ray, whose types know no actors."""
     try:
         return import_module("ray")
     except ImportError:

@@ -125,7 +125,6 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
 
 
 def _beside_adamw(job: Job, s: Strategy) -> tuple[Breach, ...]:
-    """Return what Muon, which steps some parameters beside AdamW, cannot be joined with."""
     reasons = {
         "ZeRO-1 deals out the states of one optimizer, and muon steps beside adamw": (
             np.asarray(s.zero_stage) == ZERO_1

@@ -9,10 +9,10 @@ from planner.domain.strategy import Layout, Recompute
 from planner.report.catalog import instance_text, instances_text, model_text
 from planner.report.estimate import estimate_text
 from planner.report.flags import flag_words, flags
-from planner.report.headroom import memory_figure
 from planner.report.layout_words import (
     communication_figure,
     layout_text,
+    memory_figure,
     recommendation,
 )
 from planner.report.plan import plan_text

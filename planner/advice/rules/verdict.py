@@ -115,7 +115,6 @@ def named_beside(other: Candidate, chosen: Candidate) -> str:
 
 
 def _factor(situation: Situation, s: Layout) -> float:
-    """Return what a layout's step counts for, with what its techniques must earn."""
     return float(effort_factor(situation.job, s, has_spare_context=situation.has_spare_context))
 
 
@@ -171,7 +170,6 @@ def lack(job: Job, other: Candidate, chosen: Candidate) -> str:
 
 
 def _unearned(situation: Situation, other: Candidate, gain: float, *, are_many: bool) -> str:
-    """Return what techniques must earn, and how often what is left of a lead was real."""
     name, chosen = situation.job.framework.name, situation.candidate.strategy
     factor = _factor(situation, other.strategy) / _factor(situation, chosen)
     left = (1 + gain) / factor - 1

@@ -88,7 +88,6 @@ _DIGITS = 0.005
 
 
 def _samples(lines: Sequence[str]) -> tuple[PerStep, ...]:
-    """Return by how many samples those consumed rise per step, over the second half of the steps."""
     half = lines[len(lines) // 2 - 1 :] if len(lines) > 1 else ()
     points = [
         (step, consumed)

@@ -115,7 +115,6 @@ def _timed_per_step(reading: Reading, request: Mapping[str, Any]) -> int:
 
 
 def _inner(strategy: Mapping[str, Any]) -> int:
-    """Return by how many ranks one replica of the data is shared."""
     sizes = (strategy.get(f"{name}_parallel_size") for name in ("tensor", "pipeline", "context"))
     return math.prod(size or 1 for size in sizes)
 

@@ -105,7 +105,6 @@ def _of_last_run(lines: Sequence[str], log: StepLog) -> Sequence[str]:
 
 
 def _has_steps(lines: Sequence[str]) -> bool:
-    """Return whether there are losses, the end of a run, or a bar that can be timed."""
     return any(_is_loss(line) or _END.search(line) for line in lines) or can_be_timed(lines)
 
 

@@ -135,7 +135,6 @@ def deepspeed_and_trainer_disagree(setup: Setup) -> Iterator[Fault]:
 
 
 def _is_worked_out(name: str, value: object) -> bool:
-    """Return whether the Trainer works an argument out from the length of the run."""
     if name == "max_steps":
         return value in {None, -1.0, -1}
     return name == "warmup_steps" and isinstance(value, int | float) and 0 < value < 1

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
+from planner.catalog.configs import launchers
 from planner.configs.found import ACCELERATE, LAUNCH, Found, Setting, Setup
-from planner.configs.launch import flags_with_values
 from planner.configs.meaning import processes, shown_gpus
 from planner.configs.rules.base import Fault, set_to
 from planner.core.units import format_gpus
@@ -160,27 +160,10 @@ def flags_after_the_script(setup: Setup) -> Iterator[Fault]:
 
     Source: torch.distributed.run, training_script_args (2.13.0); accelerate.commands.launch (1.15.0).
     """
-    wanted = {
-        "torchrun": {
-            "nproc_per_node",
-            "nnodes",
-            "node_rank",
-            "rdzv_endpoint",
-            "rdzv_backend",
-            "master_addr",
-        },
-        "accelerate": {
-            "num_processes",
-            "num_machines",
-            "machine_rank",
-            "main_process_ip",
-            "config_file",
-        },
-        "deepspeed": {"num_gpus", "num_nodes", "hostfile", "include"},
-    }
     for launch in setup.of(LAUNCH):
         launcher = str(launch.settings["launcher"].value)
-        for name in sorted(wanted.get(launcher, set()) & flags_with_values(launcher)):
+        known = launchers().get(launcher)
+        for name in known.before_script if known is not None else ():
             setting = launch.get(f"told.{name}")
             if setting is not None and launch.get(name) is None:
                 yield Fault(

@@ -56,7 +56,6 @@ def heads_do_not_divide(setup: Setup) -> Iterator[Fault]:
 
 
 def _heads(setup: Setup, found: Found) -> tuple[int | None, int]:
-    """Return the heads and key-value heads, of the command line or of the model."""
     said = found.whole("num_attention_heads")
     if said and 0 < said <= _MOST:
         groups = found.whole("num_query_groups") or said

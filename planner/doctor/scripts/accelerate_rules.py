@@ -50,7 +50,6 @@ def prepared_object_is_not_used(script: Script) -> Iterator[Spot]:
 
 
 def _is_mentioned(script: Script, each: Prepared) -> bool:
-    """Return whether the original's name stands anywhere below its preparation."""
     return any(
         isinstance(node, (ast.Name, ast.Attribute))
         and node.lineno > (each.call.end_lineno or each.call.lineno)
@@ -175,7 +174,6 @@ def _counted_at(script: Script, length: ast.expr, made: ast.Call) -> int:
 
 
 def _walks_all(script: Script, name: str) -> bool:
-    """Return whether the training loop iterates the unprepared loader of that name."""
     return any(
         _use_of_original(script, each) is not None
         for each in script.prepared

@@ -44,7 +44,6 @@ def _devices(call: Called) -> Iterator[ast.expr]:
 
 
 def _is_global_rank(script: Script, value: ast.expr | None, place: ast.AST) -> bool:
-    """Return whether an expression is the rank among all processes, as it was assigned."""
     for _ in range(_FOLLOWED):
         if not isinstance(value, ast.Name):
             break

@@ -158,7 +158,6 @@ def _is_loss(script: Script, target: ast.expr, call: Called) -> bool:
 
 
 def _is_part_of_loss(script: Script, node: ast.BinOp, call: Called) -> bool:
-    """Return whether a quotient is in the backward call itself, or is assigned to the loss."""
     for above in script.above(node):
         if above is call.node:
             return True

@@ -242,7 +242,6 @@ def _is_of_one_rank(script: Script, node: ast.AST, depth: int = _MOST_CALLERS) -
 
 
 def _is_called_by_one_rank(script: Script, name: str, depth: int) -> bool:
-    """Return whether a function is called, and by some ranks alone."""
     calls = script.called(name)[:_MOST_CALLS]
     return bool(calls) and all(_is_of_one_rank(script, call.node, depth) for call in calls)
 

@@ -60,7 +60,6 @@ def _unpacked(
 
 
 def _is_rank(script: Script, value: ast.expr, known: frozenset[str]) -> bool:
-    """Return whether a value is a rank, or is computed from one and constants alone."""
     if isinstance(value, (ast.Name, ast.Attribute)):
         name = script.dotted(value)
         return name in known or _OF_RANK.search(name.rpartition(".")[2]) is not None
@@ -76,7 +75,6 @@ def _is_rank(script: Script, value: ast.expr, known: frozenset[str]) -> bool:
 
 
 def _operands(value: ast.expr) -> list[ast.expr]:
-    """Return what a value is computed from, for the ways in which a rank is."""
     if isinstance(value, ast.Compare):
         return [value.left, *value.comparators]
     if isinstance(value, ast.BoolOp):

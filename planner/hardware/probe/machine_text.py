@@ -82,7 +82,6 @@ def _memory(amount_bytes: int | None) -> str:
 
 
 def _connections(topology: Topology) -> str:
-    """Return how many pairs have each kind of connection, the best first."""
     pairs = topology.num_gpus * (topology.num_gpus - 1) // 2
     bonds = sorted(Counter(topology.nvlink.values()).items(), reverse=True)
     classes = Counter(topology.pcie.values())

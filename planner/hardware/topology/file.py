@@ -196,7 +196,6 @@ def _refused(misfit: MisfitError) -> InvalidInputError:
 
 
 def _wanted(misfit: MisfitError) -> str:
-    """Return what a value should be."""
     match misfit.check:
         case Between(least, most) if misfit.kind is int:
             return f"a whole number from {least} to {most:,}"

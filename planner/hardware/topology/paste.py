@@ -87,7 +87,6 @@ def _connections(tables: Sequence[MatrixTable]) -> Iterator[Topology]:
 
 
 def _tool_failure(lines: Iterable[Line]) -> InvalidInputError | None:
-    """Return the error of a tool that says itself why there is no topology."""
     for line in lines:
         text = " ".join(line.tokens)
         for said, what, hint in _FAILURES:
@@ -104,7 +103,6 @@ def _nothing(tables: Sequence[MatrixTable]) -> InvalidInputError:
 
 
 def _one_of(matrices: Sequence[Topology]) -> Topology:
-    """Return the first matrix, or the first with NVLink, and say so if another one differs."""
     chosen = next((matrix for matrix in matrices if matrix.nvlink), matrices[0])
     others = [m for m in matrices if (m.nvlink, m.pcie) != (chosen.nvlink, chosen.pcie)]
     if not others:

@@ -100,7 +100,6 @@ def _task(family: _Family, head_class: str) -> str:
 
 
 def _size(config: Config, family: _Family, key: str, default: int) -> int:
-    """Return a size under the family's own name, or under the common one."""
     own = family.keys.get(key, key)
     return config.size(own, config.size(key, default) if own != key else default)
 

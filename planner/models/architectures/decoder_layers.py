@@ -113,7 +113,6 @@ def _attention_inputs(
 
 
 def _operand_of(linears: tuple[Linear, ...], name: str, width: int) -> Kept:
-    """Return what several matrices keep of the input that they share."""
     names = tuple(layer.name for layer in linears)
     return kept.operand(name, width, copies=len(linears), share=Share.INPUT, of=names)
 

@@ -193,7 +193,6 @@ def _stage(config: Config, stage: _Stage) -> list[Part]:
 def _layer(
     config: Config, channels: int, out_channels: int, stride: int
 ) -> tuple[_Convolution, ...]:
-    """Return a layer's convolutions, the shortcut left out."""
     is_early = config.flag("downsample_in_bottleneck", default=False)
     first, second = (stride, 1) if is_early else (1, stride)
     inner = max(1, out_channels // _REDUCTION)

@@ -1,4 +1,4 @@
-# Two commands do all the set-up: `make demo` for a first plan, `make test` for everything.
+# Two commands do all the set-up: `make demo` for a first plan, `make test` for what needs neither PyTorch nor a browser.
 PYTHON ?= python3
 # What is imported is compiled once: without its bytecode a plan takes twice as long to start.
 unexport PYTHONDONTWRITEBYTECODE
@@ -7,16 +7,24 @@ BIN := $(VENV)/bin
 # Both cores of a small machine; a module's tests stay together, as they share what is costly to start.
 PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadscope --no-loadscope-reorder
 
+# Of these, mypy knows what they are only where PyTorch is: `make test-torch` reads all.
+WITHOUT_PYTORCH := --exclude '^(planner/(dryrun|calibrate/measure)|tests/(execution|against_torch|dryrun|proof|golden))/|^tests/sweep/test_ray'
+
 # What the newest Python has removed from its library, or deprecates, by typeshed; of that alone.
 NEWEST_PYTHON := --config-file= --no-site-packages --ignore-missing-imports --python-version 3.15 \
   --enable-error-code deprecated --cache-dir .mypy_cache/newest
 
-.PHONY: help demo test test-pythons coverage serve bench bench-api bench-page mutants attack-api fuzz-api fit-collectives accuracy-cross clean accuracy-anchored proof
+.PHONY: help demo test test-smoke test-torch test-engines test-browser test-service test-pythons test-all mutants coverage serve bench bench-api bench-page attack-api fuzz-api fit-collectives accuracy-cross clean accuracy-anchored proof
 
 help:
 	@echo "make demo    install the planner and plan gpt2 on 4 GPUs"
-	@echo "make test    install everything, then lint, types, layers and tests"
-	@echo "make test-pythons   demo and the tests without PyTorch on the other Pythons that are here"
+	@echo "make test    lint, types, layers, and all tests without PyTorch, engines and a browser"
+	@echo "make test-torch   PyTorch's estimates beside ours; installs PyTorch and the engines"
+	@echo "make test-engines   run every file that is written"
+	@echo "make test-browser   pages in Chromium"
+	@echo "make test-service   the image's steps, generated clients, generated requests"
+	@echo "make test-pythons   demo and the tests of make test on the other Pythons that are here"
+	@echo "make test-all   all of these"
 	@echo "make coverage   branch coverage of the tests that run in one process"
 	@echo "make serve   web form and REST on http://127.0.0.1:8000"
 	@echo "make bench   time the command line and the search"
@@ -44,27 +52,58 @@ $(VENV)/serve.stamp: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(VENV)/test.stamp: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@touch $@
+
+$(VENV)/torch.stamp: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test-torch]'
 	DS_BUILD_OPS=0 $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation deepspeed==0.19.8
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps torchtitan==0.3.0
-	@touch $@
+	@touch $@ $(VENV)/test.stamp
 
 demo: $(VENV)/base.stamp
 	$(BIN)/planner suggest gpt2 --gpus 4
 
+# What a test cannot find, it is skipped for in a line that says how to get it; in CI it fails.
 test: $(VENV)/test.stamp
-	tests/install-browser
-	tests/install-engines
+	tests/install-programs redis-server jq curl
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy
-	$(BIN)/mypy $(NEWEST_PYTHON) planner api web
+	$(BIN)/mypy $(WITHOUT_PYTORCH) planner api web tests
 	$(BIN)/lint-imports
-	$(PYTEST)
+	$(PYTEST) --lane base
+
+# One layout of every target: what is wrong with all of them is known here.
+SMOKE := test_parity.py::test_torchrun_trains_like_one_process test_parity.py::test_accelerate_trains_like_one_process \
+  test_deepspeed.py::test_every_stage_trains_like_one_process \
+  test_trainer.py::test_ddp_trains_like_one_process_and_resumes_exactly \
+  test_megatron.py::test_megatron_core_accepts_every_layout_as_it_is_meant \
+  test_torchtitan.py::test_torchtitan_reads_every_layout_as_it_is_meant
+
+test-smoke: $(VENV)/torch.stamp
+	$(PYTEST) $(addprefix tests/execution/,$(SMOKE))
+
+test-torch: test-smoke
+	$(BIN)/mypy
+	$(PYTEST) --lane torch
+
+test-engines: $(VENV)/torch.stamp
+	tests/install-programs slurmctld:slurm-wlm munged:munge ip:iproute2
+	$(PYTEST) --lane engines
+
+test-browser: $(VENV)/test.stamp
+	tests/install-programs chromium
+	$(PYTEST) --lane browser
+
+test-service: $(VENV)/test.stamp
+	$(PYTEST) --lane service
 
 test-pythons: $(VENV)/test.stamp
+	$(BIN)/mypy $(NEWEST_PYTHON) planner api web
 	tests/pythons
+
+test-all: test test-torch test-browser test-service test-pythons test-engines
 
 # Left out is what says nothing here: programs in other processes, and laws over many examples.
 coverage: $(VENV)/test.stamp

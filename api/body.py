@@ -18,10 +18,11 @@ from planner.core.errors import (
 )
 from planner.core.strict_json import parse_json
 from planner.hardware.topology import LARGEST_TEXT
-from planner.request.cluster import ClusterRequest, WireModel
 from planner.request.field_problems import what_is_wrong
 from planner.request.model import ModelRequest
 from planner.request.schema import Request, parse_request
+from planner.request.sections import ClusterRequest
+from planner.request.wire import WireModel
 
 LARGEST_BODY_BYTES = 2**20
 LARGEST_BATCH_BYTES = 2**24
@@ -107,16 +108,6 @@ async def read_within(http: requests.Request, largest_bytes: int) -> bytes:
         close = {"Connection": "close"}
         raise HTTPException(HTTPStatus.REQUEST_TIMEOUT, "the body came too slowly", headers=close)
     return bytes(body)
-
-
-def parse_topology_request(body: bytes) -> TopologyRequest:
-    """Return the request to read a topology that a body holds.
-
-    Raises:
-        HTTPException: the body is not JSON.
-        InvalidRequestError: it is JSON, but not of the contract; with every problem at once.
-    """
-    return read_wire(TopologyRequest, body, 'send {"text": "..."}')
 
 
 def parse_check_request(body: bytes) -> CheckRequest:

@@ -14,7 +14,7 @@ from planner.catalog.published_runs import source_names
 from planner.catalog.records import LinkRecord
 from planner.domain.capabilities import Capabilities
 from planner.domain.cluster import Gpu
-from planner.report import glossary
+from planner.explain import glossary
 
 router = APIRouter(default_response_class=Answer)
 

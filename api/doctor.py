@@ -7,13 +7,13 @@ from pydantic import Field
 from api.body import ConfigurationFile, read_wire
 from api.fields import in_fields
 from api.jobs import Reply, reply_of
-from planner.answers.diagnosis import answer_faults, answer_log, answer_timings, memory_lines
 from planner.core.errors import InvalidInputError
+from planner.doctor.answers import answer_faults, answer_log, answer_timings, memory_lines
 from planner.doctor.diagnosis import diagnose
 from planner.doctor.messages import diagnose_log
 from planner.doctor.scripts import look_at
 from planner.doctor.timings import Timings
-from planner.request.cluster import WireModel
+from planner.request.wire import WireModel
 
 _IN_A_SCRIPT = {
     "planner doctor --error FILE": "POST /v1/doctor/log",

@@ -4,7 +4,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from api import batch_plan, catalog, doctor, jobs, machines, operations, schema
+from api import batch_route, catalog, doctor, jobs, machines, operations
+from planner.catalog.records import read
 
 _GPT2 = b'{"model": "gpt2", "cluster": {"gpus_per_node": 4}}'
 _LAYOUT = b'{"model": "gpt2", "cluster": {"gpus_per_node": 4}, "strategy": {"zero_stage": 0}}'
@@ -19,14 +20,12 @@ _EXAMPLES: Mapping[tuple[str, str], Callable[[], bytes]] = {
     ("post", "/v1/bundle"): lambda: jobs.bundle(_GPT2).body,
     ("post", "/v1/check"): lambda: jobs.check(_COMMAND).body,
     ("post", "/v1/topology"): lambda: jobs.topology(_PAIR).body,
-    ("post", "/v1/doctor/timings"): lambda: doctor.timings(_first(schema.timings_body())).body,
-    ("post", "/v1/doctor/scripts"): lambda: doctor.scripts(_first(schema.scripts_body())).body,
-    ("post", "/v1/doctor/log"): lambda: doctor.log(_first(schema.log_body())).body,
-    ("post", "/v1/batch"): lambda: batch_plan.batch_plan(_first(schema.batch_plan_body())).body,
+    ("post", "/v1/doctor/timings"): lambda: doctor.timings(_first("timings")).body,
+    ("post", "/v1/doctor/scripts"): lambda: doctor.scripts(_first("scripts")).body,
+    ("post", "/v1/doctor/log"): lambda: doctor.log(_first("log")).body,
+    ("post", "/v1/batch"): lambda: batch_route.batch_plan(_first("batch")).body,
     ("post", "/v1/replicas"): lambda: jobs.replicas(_GPT2).body,
-    ("post", "/v1/machines"): lambda: _undated(
-        machines.machine(_first(schema.machine_body())).body
-    ),
+    ("post", "/v1/machines"): lambda: _undated(machines.machine(_first("machine")).body),
     ("get", "/v1/models"): lambda: bytes(catalog.models().body),
     ("get", "/v1/models/{name}"): lambda: jobs.model("gpt2").body,
     ("get", "/v1/gpus"): lambda: bytes(catalog.gpus().body),
@@ -56,13 +55,12 @@ def add_examples(paths: Mapping[str, Mapping[str, Any]]) -> None:
         content["example"] = _shortened(json.loads(answer()))
 
 
-def _first(described: Mapping[str, Any]) -> bytes:
-    examples = described["requestBody"]["content"]["application/json"]["examples"]
+def _first(name: str) -> bytes:
+    examples = read("request", "bodies")[name]["examples"]
     return jobs.to_json(next(iter(examples.values()))["value"])
 
 
 def _undated(answer: bytes) -> bytes:
-    """Return a machine without today's date."""
     said = json.loads(answer)
     return jobs.to_json({**said, "machine": {**said["machine"], "created": "2026-11-22"}})
 

@@ -7,16 +7,10 @@ from functools import cache
 from typing import Any
 
 from planner.core.errors import PlannerError
-from planner.report.flags import FLAGS
+from planner.report.flags import flags, names_of_switch
 
-_OF_PLANS = {
-    "--why": "why",
-    "--pin": "strategy",
-    "--samples": "recipe.training_samples",
-    "--no-peer-to-peer": "cluster.peer_to_peer false",
-    "--padded": "recipe.packed false",
-}
-"""Flags that set a field in a way of their own."""
+_OF_LAYOUTS = {"--pin": "strategy", "--strategy": "strategy"}
+"""Flags that set more than one field of a layout."""
 _WORDS = ("message", "hint")
 _ROUTES = {
     **{name: f"GET /v1/{name}" for name in ("gpus", "instances", "links", "models")},
@@ -71,17 +65,19 @@ def _named(text: str, names: Mapping[str, str]) -> str:
 
 @cache
 def _fields() -> Mapping[str, str]:
-    """Return the field that each flag of a plan sets, the first where it sets several."""
-    found = dict(_OF_PLANS)
-    for field, flag in FLAGS.items():
-        for word in re.findall(r"--[a-z][a-z-]*", flag):
-            found.setdefault(word, field)
+    """Return the field that each flag of a plan sets, the first where it sets several; of a switch, with its value for no."""
+    found = dict(_OF_LAYOUTS)
+    for field, flag in flags().items():
+        name, _, value = flag.partition(" ")
+        if name.startswith("--") and "," not in flag:
+            yes, no = names_of_switch(name)
+            found.setdefault(yes, field)
+            found |= {} if value else {no: f"{field} false"}
     return found
 
 
 @cache
 def _flags() -> re.Pattern[str]:
-    """Return what finds a flag with the word in capitals that stands for its value, or a command."""
     flags = "|".join(sorted(_fields(), key=len, reverse=True))
     return re.compile(
         rf"`planner (?P<command>[a-z]+)`|`[^`]*`|(?P<flag>{flags})(?![\w-])(?: [A-Z]+\b)?"

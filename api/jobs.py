@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from starlette.exceptions import HTTPException
 
-from api.body import parse_check_request, parse_topology_request, read_request
+from api.body import TopologyRequest, parse_check_request, read_request, read_wire
 from api.fields import described_by_field
 from planner import answers
 from planner.accuracy.kept import kept
@@ -84,7 +84,7 @@ def zipped_bundle(body: bytes, token: str = "") -> Reply:
 
 def topology(body: bytes) -> Reply:
     """Read how the GPUs of one node are connected."""
-    asked = parse_topology_request(body)
+    asked = read_wire(TopologyRequest, body, 'send {"text": "..."}')
     try:
         parsed = parse_topology(asked.text)
     except InvalidInputError as error:

@@ -16,8 +16,8 @@ from planner.machine.document import MeasuredRun
 from planner.machine.reading import build, parse_machine
 from planner.machine.writing import machine_json
 from planner.models.hub_client import asking_with
-from planner.request.cluster import WireModel
 from planner.request.schema import Request
+from planner.request.wire import WireModel
 
 MOST_RUNS = 64
 """Of a machine, those that it had included: each is estimated again."""

@@ -4,28 +4,111 @@ Run it with `uvicorn api.main:app --http api.connections:Connection`.
 """
 
 import gc
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from importlib.metadata import version
 from importlib.util import find_spec
+from typing import Any
 
 from fastapi import Depends, FastAPI
+from pydantic import BaseModel
 from starlette.middleware.gzip import GZipMiddleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import body, catalog, jobs, logs, operations, planning, questions
 from api.access import Access, admitted
-from api.description import App
-from api.headers import KnownAnswers, SecurityHeaders, Unread
-from api.hosts import TrustedHosts
+from api.batch_route import BatchRequest
+from api.body import CheckRequest, TopologyRequest
+from api.doctor import LogRequest, ScriptsRequest, TimingsRequest
+from api.examples import add_examples
+from api.headers import SECURITY_HEADERS, KnownAnswers, SecurityHeaders, Unread
+from api.machines import MachineRequest
 from api.metrics import Metrics
-from api.problems import install, no_page
+from api.problems import Problem, ProblemAnswer, install, no_page, plain_problem
+from api.schema import LateProblem
 from api.settings import Settings, read_settings
 from api.work import Work
+from planner.request.schema import Request
 
 HAS_PAGES = find_spec("web") is not None
 """REST serves without them."""
 if HAS_PAGES:
     from web import routes as pages
+
+
+_BODIES = (
+    Request,
+    CheckRequest,
+    TopologyRequest,
+    TimingsRequest,
+    ScriptsRequest,
+    LogRequest,
+    BatchRequest,
+    MachineRequest,
+)
+_REFERENCE = "#/components/schemas/{model}"
+
+
+class App(FastAPI):
+    """Describes bodies that the routes read by themselves."""
+
+    def openapi(self) -> dict[str, Any]:
+        """Return the description with the contract's schemas, and examples of what is answered."""
+        if self.openapi_schema:
+            return self.openapi_schema
+        description = super().openapi()
+        schemas = description.setdefault("components", {}).setdefault("schemas", {})
+        for model in (*_BODIES, Problem):
+            schemas |= _schemas(model)
+        description["components"]["schemas"] = {**_schemas(LateProblem), **schemas}
+        add_examples(description["paths"])
+        return description
+
+
+def _schemas(model: type[BaseModel]) -> dict[str, Any]:
+    schema = model.model_json_schema(ref_template=_REFERENCE)
+    return {**schema.pop("$defs", {}), model.__name__: schema}
+
+
+class TrustedHosts:
+    """Passes on what names a host that is trusted, as Starlette judges it."""
+
+    def __init__(self, app: ASGIApp, trusted: Sequence[str]) -> None:
+        self.app = app
+        self._trusted = trusted
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or refuse it."""
+        is_trusted = False
+        answer: list[Message] = []
+
+        async def note(*_: object) -> None:
+            nonlocal is_trusted
+            is_trusted = True
+
+        async def keep(message: Message) -> None:
+            answer.append(message)
+
+        await TrustedHostMiddleware(note, self._trusted)(scope, receive, keep)
+        if is_trusted:
+            await self.app(scope, receive, send)
+        elif answer[0]["status"] == HTTPStatus.BAD_REQUEST:
+            await _refusal(scope["path"])(scope, receive, send)
+        else:  # it leads to www.
+            for message in answer:
+                await send(message)
+
+
+def _refusal(path: str) -> ProblemAnswer:
+    problem = plain_problem(
+        path,
+        HTTPStatus.BAD_REQUEST,
+        "this service does not answer to the host that the request names",
+        hint="whoever runs it can add the host to PLANNER_TRUSTED_HOSTS",
+    )
+    return ProblemAnswer(problem.model_dump(), problem.status, dict(SECURITY_HEADERS))
 
 
 @asynccontextmanager

@@ -75,13 +75,23 @@ def _of_answer(shape: Any) -> type[BaseModel]:
 
 @cache
 def _of_record(record: Any) -> type[BaseModel]:
-    hints = get_type_hints(record)
-    known = {field.name: hints[field.name] for field in fields(record)}
+    hints, meant = get_type_hints(record), _meant(record)
+    known = {
+        field.name: meant.get(hints[field.name], hints[field.name]) for field in fields(record)
+    }
     if record is Layout:
         known |= _ONLY_IN_THE_CONTRACT
     if record.__module__ == document.__name__:
         return _of_document(record, known)
     return _model(record.__name__, record, known, set(known))
+
+
+def _meant(record: Any) -> dict[Any, Any]:
+    return {
+        variable: kind
+        for base in getattr(record, "__orig_bases__", ())
+        for variable, kind in zip(get_origin(base).__parameters__, get_args(base), strict=True)
+    }
 
 
 def _of_document(record: Any, hints: dict[str, Any]) -> type[BaseModel]:

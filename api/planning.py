@@ -1,12 +1,15 @@
 """Routes that take a request: plans, estimates, memory, launch files, topologies; one or many."""
 
-from collections.abc import Callable
+from asyncio import Task, create_task
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Annotated, Any
 
+from anyio import to_thread
 from fastapi import APIRouter, Depends, Header, Request, Response
 from fastapi.responses import StreamingResponse
 
-from api import batch, jobs
+from api import jobs
 from api.body import read_body, read_lines
 from api.models import answer_model
 from api.schema import (
@@ -19,21 +22,23 @@ from api.schema import (
     TopologyAnswer,
     answered,
     batch_body,
-    check_body,
-    estimate_body,
+    described_body,
     json_lines,
-    suggest_body,
-    topology_body,
     zip_file,
 )
+from api.work import Work
 from planner.accuracy.predict import Accuracy
 from planner.answers import shapes
+from planner.core.errors import PlannerError
 from planner.gate.verdict import VerdictsAnswer
 
 router = APIRouter()
 
+_LineJob = Callable[[bytes, str], bytes]
+_Line = tuple[int, bytes]
+"""Of a batch, with its number."""
 Body = Annotated[bytes, Depends(read_body)]
-Lines = Annotated[tuple[batch.Line, ...], Depends(read_lines)]
+Lines = Annotated[tuple[_Line, ...], Depends(read_lines)]
 Token = Annotated[
     str,
     Header(
@@ -47,7 +52,7 @@ Token = Annotated[
 
 @router.post(
     "/v1/suggest",
-    openapi_extra=suggest_body(),
+    openapi_extra=described_body("suggest"),
     responses=answered(PLANNED, answer_model(shapes.SuggestionAnswer)),
 )
 async def suggest(http: Request, body: Body, token: Token = "") -> Response:
@@ -57,7 +62,7 @@ async def suggest(http: Request, body: Body, token: Token = "") -> Response:
 
 @router.post(
     "/v1/estimate",
-    openapi_extra=estimate_body(),
+    openapi_extra=described_body("estimate"),
     responses=answered(PLANNED, answer_model(shapes.EstimateAnswer)),
 )
 async def estimate(http: Request, body: Body, token: Token = "") -> Response:
@@ -67,7 +72,7 @@ async def estimate(http: Request, body: Body, token: Token = "") -> Response:
 
 @router.post(
     "/v1/memory",
-    openapi_extra=estimate_body(),
+    openapi_extra=described_body("estimate"),
     responses=answered(PLANNED, answer_model(shapes.MemoryOfLayoutAnswer)),
 )
 async def memory(http: Request, body: Body, token: Token = "") -> Response:
@@ -75,7 +80,9 @@ async def memory(http: Request, body: Body, token: Token = "") -> Response:
     return await answered_by(http, jobs.memory, body, token=token)
 
 
-@router.post("/v1/bundle", openapi_extra=suggest_body(), responses=answered(PLANNED, Bundle))
+@router.post(
+    "/v1/bundle", openapi_extra=described_body("suggest"), responses=answered(PLANNED, Bundle)
+)
 async def bundle(http: Request, body: Body, token: Token = "") -> Response:
     """Write the launch files of the recommended strategy, each as a text."""
     return await answered_by(http, jobs.bundle, body, token=token)
@@ -83,7 +90,7 @@ async def bundle(http: Request, body: Body, token: Token = "") -> Response:
 
 @router.post(
     "/v1/bundle.zip",
-    openapi_extra=suggest_body(),
+    openapi_extra=described_body("suggest"),
     responses=zip_file(PLANNED),
     response_class=Response,
 )
@@ -103,7 +110,7 @@ async def zipped_bundle(http: Request, body: Body, token: Token = "") -> Respons
 )
 async def suggest_many(http: Request, lines: Lines, token: Token = "") -> StreamingResponse:
     """Recommend a strategy for every line, in order; a line without an answer spoils no other."""
-    return batch.answer(http, jobs.suggested_line, lines, token=token)
+    return _answer_lines(http, jobs.suggested_line, lines, token=token)
 
 
 @router.post(
@@ -114,12 +121,12 @@ async def suggest_many(http: Request, lines: Lines, token: Token = "") -> Stream
 )
 async def estimate_many(http: Request, lines: Lines, token: Token = "") -> StreamingResponse:
     """Estimate the strategy of every line, in order; a line without an answer spoils no other."""
-    return batch.answer(http, jobs.estimated_line, lines, token=token)
+    return _answer_lines(http, jobs.estimated_line, lines, token=token)
 
 
 @router.post(
     "/v1/check",
-    openapi_extra=check_body(),
+    openapi_extra=described_body("check"),
     responses=answered(PLANNED, answer_model(VerdictsAnswer)),
 )
 async def check(http: Request, body: Body, token: Token = "") -> Response:
@@ -131,7 +138,9 @@ async def check(http: Request, body: Body, token: Token = "") -> Response:
 
 
 @router.post(
-    "/v1/topology", openapi_extra=topology_body(), responses=answered(READ, TopologyAnswer)
+    "/v1/topology",
+    openapi_extra=described_body("topology"),
+    responses=answered(READ, TopologyAnswer),
 )
 async def topology(http: Request, body: Body) -> Response:
     """Read how the GPUs of one node are connected from what nvidia-smi printed."""
@@ -157,3 +166,44 @@ async def answered_by(
     reply = await http.app.state.work.run(http, job, *arguments, token=token)
     headers = {"ETag": f'W/"{reply.tag}"'}
     return Response(reply.body, media_type="application/json", headers=headers)
+
+
+def _answer_lines(
+    http: Request, job: _LineJob, lines: Iterable[_Line], *, token: str
+) -> StreamingResponse:
+    """Return the stream of what a job answers to each line; it ends with its client."""
+    stream = _stream(http.app.state.work, job, lines, token)
+    return StreamingResponse(stream, media_type="application/jsonl")
+
+
+async def _stream(
+    work: Work, job: _LineJob, lines: Iterable[_Line], token: str
+) -> AsyncIterator[bytes]:
+    """Yield the answers; as many are made ahead as there are processes."""
+    ahead: deque[Task[bytes]] = deque()
+    try:
+        for line in lines:
+            ahead.append(create_task(_answered(work, job, line, token)))
+            if len(ahead) > work.settings.processes:
+                yield await ahead.popleft()
+        while ahead:
+            yield await ahead.popleft()
+    finally:
+        for task in ahead:
+            task.cancel()
+
+
+async def _answered(work: Work, job: _LineJob, line: _Line, token: str) -> bytes:
+    """Return a line's answer under its number: the answer is known by what the line says, wherever it stands."""
+    number, said = line
+    outcome = await work.outcome(job, said, token=token, may_wait=True)
+    if outcome.error is None:
+        return _numbered(number, outcome.result)
+    error = outcome.error
+    if not isinstance(error, PlannerError):
+        error = PlannerError("this is a fault of the planner; its log says more")
+    return _numbered(number, await to_thread.run_sync(jobs.refused_line, said, error))
+
+
+def _numbered(number: int, answer: bytes) -> bytes:
+    return b'{"line":%d,' % number + answer.removeprefix(b"{") + b"\n"

@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter, Request, Response
 
-from api import batch_plan, doctor, jobs, machines
+from api import batch_route, doctor, jobs, machines
 from api.models import answer_model
 from api.planning import Body, Token, answered_by
 from api.schema import (
@@ -12,21 +12,17 @@ from api.schema import (
     BatchWithNotes,
     MachineAnswer,
     answered,
-    batch_plan_body,
-    log_body,
-    machine_body,
-    scripts_body,
-    suggest_body,
-    timings_body,
+    described_body,
 )
-from planner.answers import diagnosis, shapes
+from planner.answers import shapes
+from planner.doctor import answers as diagnosis
 
 router = APIRouter()
 
 
 @router.post(
     "/v1/doctor/timings",
-    openapi_extra=timings_body(),
+    openapi_extra=described_body("timings"),
     responses=answered(READ, answer_model(diagnosis.TimingsAnswer)),
 )
 async def timings(http: Request, body: Body) -> Response:
@@ -36,7 +32,7 @@ async def timings(http: Request, body: Body) -> Response:
 
 @router.post(
     "/v1/doctor/scripts",
-    openapi_extra=scripts_body(),
+    openapi_extra=described_body("scripts"),
     responses=answered(READ, answer_model(diagnosis.ScriptsAnswer)),
 )
 async def scripts(http: Request, body: Body) -> Response:
@@ -46,7 +42,7 @@ async def scripts(http: Request, body: Body) -> Response:
 
 @router.post(
     "/v1/doctor/log",
-    openapi_extra=log_body(),
+    openapi_extra=described_body("log"),
     responses=answered(READ, answer_model(diagnosis.LogAnswer)),
 )
 async def log(http: Request, body: Body) -> Response:
@@ -55,16 +51,16 @@ async def log(http: Request, body: Body) -> Response:
 
 
 @router.post(
-    "/v1/batch", openapi_extra=batch_plan_body(), responses=answered(ASKED, BatchWithNotes)
+    "/v1/batch", openapi_extra=described_body("batch"), responses=answered(ASKED, BatchWithNotes)
 )
 async def batch(http: Request, body: Body, token: Token = "") -> Response:
     """Say how a global batch is made, its steps and learning rate, and what to configure."""
-    return await answered_by(http, batch_plan.batch_plan, body, token=token)
+    return await answered_by(http, batch_route.batch_plan, body, token=token)
 
 
 @router.post(
     "/v1/replicas",
-    openapi_extra=suggest_body(),
+    openapi_extra=described_body("suggest"),
     responses=answered(PLANNED, answer_model(shapes.ReplicasAnswer)),
 )
 async def replicas(http: Request, body: Body, token: Token = "") -> Response:
@@ -72,7 +68,11 @@ async def replicas(http: Request, body: Body, token: Token = "") -> Response:
     return await answered_by(http, jobs.replicas, body, token=token)
 
 
-@router.post("/v1/machines", openapi_extra=machine_body(), responses=answered(ASKED, MachineAnswer))
+@router.post(
+    "/v1/machines",
+    openapi_extra=described_body("machine"),
+    responses=answered(ASKED, MachineAnswer),
+)
 async def machine(http: Request, body: Body, token: Token = "") -> Response:
     """Make a machine of its timed runs, which requests name as `machine`: its figures win over the catalogue's."""
     return await answered_by(http, machines.machine, body, token=token)

@@ -10,21 +10,13 @@ from api.models import answer_model, list_model
 from api.problems import Problem, example_problem
 from planner.answers import shapes
 from planner.calibrate.anchors import RunCheck
+from planner.catalog.records import read
 from planner.machine.document import Machine
 
 _REFERENCE = "#/components/schemas/{model}"
 
 Responses: TypeAlias = dict[int | str, dict[str, Any]]
 """What FastAPI takes to describe a route's answers: by status."""
-
-_GPT2 = {"model": "gpt2", "cluster": {"gpus_per_node": 4}}
-_LLAMA = {
-    "model": "meta-llama/Llama-2-7b-hf",
-    "cluster": {"gpu": "a100-sxm-80gb", "gpus_per_node": 8},
-    "recipe": {"sequence_length": 4096, "global_batch_size": 128},
-}
-_PAIR = "        GPU0    GPU1    CPU Affinity\nGPU0     X      NV12    0-31\nGPU1    NV12     X      0-31"
-_LLAMA_LAYOUT = {"zero_stage": 3, "micro_batch_size": 1, "recompute": "full"}
 
 _JSON, _ZIP, _LINES = "application/json", "application/zip", "application/jsonl"
 
@@ -160,98 +152,19 @@ def _problems(statuses: tuple[int, ...]) -> Responses:
     }
 
 
-def suggest_body() -> dict[str, Any]:
-    """Return the description of a body to /v1/suggest."""
-    return _body({"gpt2": ("gpt2 on 4 GPUs", _GPT2), "llama": ("Llama-2-7b on 8 A100", _LLAMA)})
-
-
-def estimate_body() -> dict[str, Any]:
-    """Return the description of a body to /v1/estimate."""
-    gpt2 = {**_GPT2, "strategy": {"zero_stage": 0}}
-    llama = {**_LLAMA, "strategy": _LLAMA_LAYOUT}
-    return _body(
-        {"gpt2": ("gpt2 on 4 GPUs, DDP", gpt2), "llama": ("Llama-2-7b on 8 A100, ZeRO-3", llama)}
-    )
+def described_body(name: str) -> dict[str, Any]:
+    """Return what describes a body: its model, and the examples of `data/request/bodies.toml`."""
+    said = read("request", "bodies")[name]
+    content = {
+        "schema": {"$ref": _REFERENCE.format(model=said["model"])},
+        "examples": said["examples"],
+    }
+    return {"requestBody": {"required": True, "content": {"application/json": content}}}
 
 
 def batch_body() -> dict[str, Any]:
     """Return the description of a body with a request a line."""
-    line = json.dumps({"id": 1, **_GPT2}) + "\n"
+    first = next(iter(read("request", "bodies")["suggest"]["examples"].values()))
+    line = json.dumps({"id": 1, **first["value"]}) + "\n"
     content = {_LINES: {"schema": _BYTES, "example": line}}
     return {"requestBody": {"required": True, "content": content}}
-
-
-def check_body() -> dict[str, Any]:
-    """Return the description of a body to /v1/check."""
-    text = '{"train_batch_size": 32, "train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": 2}}'
-    files = {"files": [{"name": "ds_config.json", "text": text}], **_GPT2}
-    line = {"command": "torchrun train.py --nproc_per_node 4", **_GPT2}
-    return _body(
-        {"deepspeed": ("a ds_config.json", files), "launch": ("a command line", line)},
-        "CheckRequest",
-    )
-
-
-def timings_body() -> dict[str, Any]:
-    """Return the description of a body to /v1/doctor/timings."""
-    times = [
-        {"gpus": gpus, "seconds": seconds} for gpus, seconds in ((1, 43.1), (2, 43.1), (4, 48.2))
-    ]
-    run = {"times": times, "fixed": "epochs", "batch_per_gpu": 128}
-    return _body({"run": ("one, two and four GPUs", run)}, "TimingsRequest")
-
-
-def scripts_body() -> dict[str, Any]:
-    """Return the description of a body to /v1/doctor/scripts."""
-    text = "import torch\n\nmodel = torch.nn.DataParallel(model)\n"
-    script = {"scripts": [{"name": "train.py", "text": text}]}
-    return _body({"script": ("a script", script)}, "ScriptsRequest")
-
-
-def log_body() -> dict[str, Any]:
-    """Return the description of a body to /v1/doctor/log."""
-    text = (
-        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of"
-        " 15.77 GiB of which 1.10 GiB is free."
-    )
-    return _body({"message": ("a message", {"text": text})}, "LogRequest")
-
-
-def batch_plan_body() -> dict[str, Any]:
-    """Return the description of a body to /v1/batch."""
-    batch = {"gpus_per_node": 4, "global_batch_size": 256, "micro_batch_size": 8, "samples": 40_000}
-    bert = {"model": "bert-base-uncased", "gpus_per_node": 2, "micro_batch_size": 64}
-    return _body(
-        {"batch": ("a batch of 256 on 4 GPUs", batch), "rate": ("with a learning rate", bert)},
-        "BatchRequest",
-    )
-
-
-def machine_body() -> dict[str, Any]:
-    """Return the description of a body to /v1/machines."""
-    estimate = {
-        "model": "gpt2",
-        "cluster": {"gpu": "a100-sxm-80gb", "gpus_per_node": 2},
-        "recipe": {"sequence_length": 1024, "global_batch_size": 32},
-        "strategy": {"micro_batch_size": 4},
-    }
-    runs = {"runs": [{"request": estimate, "step_seconds": 0.4}]}
-    return _body({"run": ("a run of gpt2 on 2 A100", runs)}, "MachineRequest")
-
-
-def topology_body() -> dict[str, Any]:
-    """Return the description of a body to /v1/topology."""
-    return _body({"pair": ("two GPUs joined by NVLink", {"text": _PAIR})}, "TopologyRequest")
-
-
-def _body(
-    examples: dict[str, tuple[str, dict[str, Any]]], model: str = "Request"
-) -> dict[str, Any]:
-    content = {
-        "schema": {"$ref": _REFERENCE.format(model=model)},
-        "examples": {
-            name: {"summary": summary, "value": value}
-            for name, (summary, value) in examples.items()
-        },
-    }
-    return {"requestBody": {"required": True, "content": {"application/json": content}}}

@@ -90,13 +90,13 @@ class Settings(BaseSettings):
             raise ValueError("should be a rate, such as 60/minute") from None
 
 
-def read_settings(environment: Mapping[str, str] = os.environ) -> Settings:
+def read_settings() -> Settings:
     """Return what the environment says.
 
     Raises:
         SystemExit: it says what cannot be, or a name that is nearly one of these: a line for each.
     """
-    wrong = list(_misspelt(environment))
+    wrong = list(_misspelt(os.environ))
     try:
         settings = Settings()
     except ValidationError as error:

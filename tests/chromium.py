@@ -1,7 +1,6 @@
 """A browser, and the service that it looks at: a plugin of the tests that use them."""
 
 import os
-import shutil
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import pytest
 import uvicorn
 from browsing import Visit, Visitor
+from needed import need
 from playwright.sync_api import Browser, expect, sync_playwright
 
 from api.main import create_app
@@ -36,7 +36,7 @@ def address() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    executable = os.environ.get("CHROMIUM") or shutil.which("chromium")
+    executable = os.environ.get("CHROMIUM") or need("chromium", get="apt-get install chromium")
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
         yield chromium

@@ -197,7 +197,7 @@ def bare(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setenv("PATH", str(folder))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
-    monkeypatch.setattr("planner.hardware.probe.numa.SYS", folder)
+    monkeypatch.setattr("planner.hardware.probe.nvml.SYS", folder)
 
 
 def looker(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Look:

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,7 +14,6 @@ OFFLINE_ON_CPUS = {
     "HF_HUB_OFFLINE": "1",
     "OMP_NUM_THREADS": "1",
 }
-READ_BY_IMPORTS = "HF_HOME"
 
 
 @contextmanager
@@ -31,10 +30,10 @@ def preloading(socket_path: Path) -> Generator[None]:
             server.terminate()
 
 
-def pythons(changed: Iterable[str]) -> dict[str, str]:
-    """Return where a command finds Python: preloaded, unless imports read a changed variable."""
+def pythons() -> dict[str, str]:
+    """Return where a command finds Python, preloaded where the test asks for it."""
     folders = [str(Path(sys.executable).parent), os.environ["PATH"]]
-    if "PRELOADED" not in os.environ or READ_BY_IMPORTS in changed:
+    if "PRELOADED" not in os.environ:
         return {"PATH": os.pathsep.join(folders)}
     return {
         "PATH": os.pathsep.join([str(CLIENTS), *folders]),

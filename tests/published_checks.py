@@ -29,7 +29,7 @@ from api.main import create_app
 from api.settings import Settings
 from planner.cli import cli
 from planner.core.errors import PlannerError
-from planner.report.glossary import explain
+from planner.explain.glossary import explain
 
 ROOT = Path(__file__).parents[1]
 EXACT: dict[str, Callable[[Any, Any], bool]] = {

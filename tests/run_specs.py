@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from made_clusters import cluster
@@ -12,7 +12,7 @@ from planner.catalog import records
 from planner.domain.job import Job, Lora, Recipe
 from planner.domain.model import Model, Part
 from planner.domain.recompute_modules import number_of
-from planner.domain.strategy import ALL_LAYERS, CHOICES, Layout
+from planner.domain.strategy import CHOICES, FIELDS, Layout
 from planner.generate import RunSpec
 from planner.generate.run_spec import Adapters
 from planner.targets import refusals
@@ -23,7 +23,7 @@ def with_layout(spec: RunSpec, **changes: Any) -> RunSpec:
 
     Replicas without ZeRO and shards with it, over the GPUs that split no model.
     """
-    changed = replace(spec, **changes)
+    changed = replace(spec, **_as_held(changes))
     split = (
         changed.tensor_parallel_size
         * changed.pipeline_parallel_size
@@ -38,6 +38,16 @@ def with_layout(spec: RunSpec, **changes: Any) -> RunSpec:
         data_parallel_replicate_size=1 if is_sharded else size,
         data_parallel_shard_size=size if is_sharded else 1,
     )
+
+
+def _as_held(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the changes with names of choices and modules as a layout holds them."""
+    held: dict[str, Any] = {
+        name: kind(changes[name]) for name, kind in CHOICES.items() if name in changes
+    }
+    if "recompute_modules" in changes:
+        held["recompute_modules"] = number_of(changes["recompute_modules"])
+    return {**changes, **held}
 
 
 def divided(spec: RunSpec, **layout: Any) -> RunSpec:
@@ -84,11 +94,7 @@ def refusal(spec: RunSpec, target: str) -> str:
 
 
 def layout_of(spec: RunSpec) -> Layout:
-    values: dict[str, Any] = {each.name: getattr(spec, each.name) for each in fields(Layout)}
-    if values["recompute_layers"] is None:
-        values["recompute_layers"] = ALL_LAYERS
-    values["recompute_modules"] = number_of(values["recompute_modules"])
-    return Layout(**values | {name: kind(values[name]) for name, kind in CHOICES.items()})
+    return Layout(**{name: getattr(spec, name) for name in FIELDS})
 
 
 def job_of(spec: RunSpec) -> Job:

@@ -79,9 +79,11 @@ def service(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[s
     """The address of the service, run as the last stage does from what it copies."""
     (extras,) = re.findall(r"whl\)(\[[a-z,]+\])", " ".join(arguments("RUN")))
     environment = tmp_path_factory.mktemp("venv")
-    venv.create(environment, with_pip=True)
+    venv.create(environment)
     binaries = environment / "bin"
-    install = [str(binaries / "python"), "-m", "pip", "install", "-q", f"{wheel}{extras}"]
+    # This Python's pip installs into it: another need be neither unpacked nor compiled.
+    pip = [sys.executable, "-m", "pip", "--python", str(binaries / "python")]
+    install = [*pip, "install", "-q", "--no-compile", f"{wheel}{extras}"]
     subprocess.run(install, check=True, capture_output=True)
     app = tmp_path_factory.mktemp("app")
     for name in from_context()[1]:

@@ -1,4 +1,4 @@
-"""What `tests/pythons` collects without PyTorch has no import that needs it: known here, before another Python says so."""
+"""What `make test` collects without PyTorch has no import that needs it: known here, before a machine without it says so."""
 
 import ast
 import re
@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from lanes import BASE, LANES, is_left_out, lane_of, left_out
+
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
 NEVER_ALONE = ("deepspeed", "torchtitan")
@@ -14,18 +16,20 @@ NEVER_ALONE = ("deepspeed", "torchtitan")
 
 
 def collected() -> list[Path]:
-    """Return the test modules that `tests/pythons` does not ignore, and what pytest reads before them."""
-    ignored = re.findall(r"--ignore (\S+)", (TESTS / "pythons").read_text())
+    """Return the test modules of the base lane, and what pytest reads before them."""
     modules = sorted([*TESTS.rglob("test_*.py"), *TESTS.rglob("conftest.py")])
-    return [m for m in modules if not any(m.is_relative_to(ROOT / each) for each in ignored)]
+    return [module for module in modules if lane_of(module) is None]
 
 
-def left_out() -> set[str]:
-    """Return the names of the packages that `test` has and `test-base` has not."""
+def packages_without() -> set[str]:
+    """Return the names of the packages that `test-torch` has and `test-base` has not."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
         "optional-dependencies"
     ]
-    names = {re.split(r"[\[<>=]", each)[0].replace("-", "_") for each in extras["test"]}
+    names = {
+        re.split(r"[\[<>=]", each)[0].replace("-", "_")
+        for each in [*extras["test"], *extras["test-torch"]]
+    }
     return (names | set(NEVER_ALONE)) - {"planner"}
 
 
@@ -53,7 +57,7 @@ def needs(module: Path) -> frozenset[str]:
 
 
 def test_what_is_collected_without_pytorch_imports_nothing_that_needs_it() -> None:
-    packages = left_out()
+    packages = packages_without()
     assert {"torch", "transformers", "accelerate"} <= packages
     assert {str(each.relative_to(TESTS)): needs(each) & packages for each in collected()} == {
         str(each.relative_to(TESTS)): frozenset() for each in collected()
@@ -62,4 +66,22 @@ def test_what_is_collected_without_pytorch_imports_nothing_that_needs_it() -> No
 
 def test_what_is_left_out_there_is_left_out_for_a_reason() -> None:
     away = set(TESTS.rglob("test_*.py")) - set(collected())
-    assert any(needs(each) & left_out() for each in away)
+    assert any(needs(each) & packages_without() for each in away)
+
+
+def test_each_lane_has_its_own_tests_and_only_one_is_the_base() -> None:
+    for lane in LANES:
+        found = [path for path in TESTS.rglob("test_*.py") if lane_of(path) is lane]
+        assert found, lane.name
+        assert all(is_left_out(path, BASE) and not is_left_out(path, lane.name) for path in found)
+    assert not any(is_left_out(path, BASE) for path in collected())
+    assert all(is_left_out(path, lane.name) for path in collected() for lane in LANES)
+
+
+def test_a_lane_that_does_not_run_is_one_line_with_its_command() -> None:
+    lines = list(left_out(BASE))
+    assert len(lines) == len(LANES)
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for lane, line in zip(LANES, lines, strict=True):
+        assert line.endswith(lane.command)
+        assert f"\n{lane.command.removeprefix('make ')}:" in makefile

@@ -15,7 +15,7 @@ from test_docs import accuracy_lines, check_block
 
 from planner.cli import cli
 from planner.core.units import format_bytes, format_seconds
-from planner.report.glossary import find_term
+from planner.explain.glossary import find_term
 
 PAGE = Path(__file__).parents[1] / "docs/questions.md"
 QUESTIONS = (

@@ -3,49 +3,12 @@
 from collections.abc import Mapping
 
 from planner.advice.batch_plan import BatchWish, batch_plan
-from planner.report.batch_plan import batch_figures, batch_headline, batch_ways
-from web.control import number
+from planner.report.batch_plan_text import batch_figures, batch_headline, batch_ways
 from web.sheet import SheetTable, facts
 from web.sheet import number as number_cell
-from web.tool import Item, Number, Told, Tool, ToolForm
+from web.tool import Item, Told, read_tool
 
-_COUNT = Number(lowest=1, highest=2**24)
-
-BATCH = Tool(
-    path="/batch",
-    title="How a batch is made",
-    lead="Two of global batch, micro-batch and accumulation give the third; the global batch alone lists"
-    " every way.",
-    forms=(
-        ToolForm(
-            legend="Batch",
-            button="Work it out",
-            controls=(
-                number("gpus", "GPUs", "1", "that are data parallel"),
-                number("global_batch_size", "Global batch size", "open", "samples of a step"),
-                number("micro_batch_size", "Micro-batch size", "open", "samples per GPU and pass"),
-                number("accumulation_steps", "Accumulation steps", "open", "passes of a step"),
-                number("samples", "Samples", "not said", "of the data set"),
-                number("epochs", "Epochs", "1"),
-                number("max_steps", "max_steps", "not set", "as Trainer has it"),
-                number("warmup_fraction", "Warm-up", "0.03", "share of the steps"),
-                number("learning_rate", "Learning rate", "not said", "that was tuned"),
-                number("from_batch", "Tuned at a batch of", "one GPU's", "samples of a step"),
-            ),
-        ),
-    ),
-    numbers={
-        **dict.fromkeys(
-            ("gpus", "global_batch_size", "micro_batch_size", "accumulation_steps", "from_batch"),
-            _COUNT,
-        ),
-        "samples": Number(lowest=1, highest=10**15),
-        "max_steps": Number(lowest=1, highest=10**12),
-        "epochs": Number(lowest=1e-6, highest=10**6, is_whole=False),
-        "warmup_fraction": Number(lowest=0, highest=1, is_whole=False),
-        "learning_rate": Number(lowest=1e-12, highest=1000, is_whole=False),
-    },
-)
+BATCH = read_tool("batch")
 
 
 def worked_out(values: Mapping[str, str]) -> Told | None:

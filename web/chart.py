@@ -1,45 +1,23 @@
-"""Terms of a ledger -> bars as inline SVG, without script or style attributes.
+"""Terms of a ledger -> bars.
 
-Positions are percentages, so the drawing follows the page's width and its text is never stretched.
 Every segment carries the letter of its row in the table beside it: colour is never the only key.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from string import ascii_uppercase
 
 from markupsafe import Markup
 
 from planner.core.term import Term
+from planner.memory.ledger import Memory
+from web.drawing import Scale, percent, picture, shape, text
 
-TALL, SLIM = 44, 16
-"""How high a bar is, in pixels."""
-_RULER_HEIGHT = 14
+_TALL, _SLIM, _RULER = 44, 16, 14
+"""How high a bar is, and what is below it, in pixels."""
 ROOM_PERCENT = (1.5, 3.5)
 """What a letter needs of the width on a wide and on a narrow screen, of a bar as wide as the page."""
-_NO_ROOM = (101.0, 101.0)
-
-_SVG = Markup(
-    '<svg class="bar" role="img" aria-label="{label}" width="100%" height="{height}">{inside}</svg>'
-)
-_SEGMENT = Markup(
-    '<g class="{css}"><title>{title}</title>'
-    '<rect x="{x:.3f}%" y="0" width="{width:.3f}%" height="{height}"/>{letter}</g>'
-)
-_SLIM_SEGMENT = Markup('<rect class="{css}" x="{x:.2f}%" width="{width:.2f}%"/>{letter}')
-_TOTAL = Markup('<rect class="part-total" x="0" y="0" width="{width:.3f}%" height="{height}"/>')
-_LETTER = Markup('<text x="{x:.2f}%" y="{y}"{css}>{letter}</text>')
-_ONLY_WIDE = Markup(' class="only-wide"')
-_MARK = Markup('<line class="limit" x1="{x:.3f}%" x2="{x:.3f}%" y2="{height}"/>')
-_RULER = Markup(
-    '<svg class="ruler" aria-hidden="true" width="100%" height="{height}">{inside}</svg>'
-)
-_RANGE = Markup('<line x1="{low:.3f}%" x2="{high:.3f}%" y1="{y}" y2="{y}"/>')
-_ENDS = Markup(
-    '<line x1="{low:.3f}%" x2="{low:.3f}%" y1="{top}" y2="{bottom}"/>'
-    '<line x1="{high:.3f}%" x2="{high:.3f}%" y1="{top}" y2="{bottom}"/>'
-)
-_DOT = Markup('<circle cx="{at:.3f}%" cy="{y}" r="{radius}"/>')
+NO_ROOM = (101.0, 101.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,118 +75,84 @@ def rows(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scale:
-    """What a total is drawn against."""
+class Total:
+    """The sum of a ledger, and what it is drawn against."""
 
-    full: float
-    """The amount at the right edge."""
+    amount: float
     low: float
     high: float
-    """The range of the total."""
+    """Its range."""
+    full: float
+    """The amount at the right edge."""
     limit: float | None = None
     """Where to draw a line that should not be crossed."""
 
-    def percent(self, amount: float) -> float:
-        """Return where an amount lies, in percent of the width."""
-        return 100 * amount / self.full
+    @property
+    def scale(self) -> Scale:
+        """Return where amounts lie."""
+        return Scale(most=self.full)
 
 
-def stacked_bar(parts: Sequence[TermRow], scale: Scale, height: int = TALL) -> Markup:
+def memory_total(memory: Memory, full: float, usable: float) -> Total:
+    """Return what a ledger of memory has reserved.
+
+    Args:
+        memory: of one stage.
+        full: bytes at the right edge: the card's, or more where a range goes beyond.
+        usable: bytes that a process can take of the card.
+    """
+    reserved, low, high = memory.reserved_bytes, memory.low_bytes, memory.high_bytes
+    return Total(amount=float(reserved), low=float(low), high=float(high), full=full, limit=usable)
+
+
+def stacked_bar(parts: Sequence[TermRow], total: Total, *, is_slim: bool = False) -> Markup:
     """Return one segment per part, from left to right, on the scale; without letters where slim."""
     label = ", ".join(f"{part.name} {part.shown}" for part in parts)
-    room = ROOM_PERCENT if height == TALL else _NO_ROOM
-    return _bar(segments(parts, scale, height, room), label, scale, height)
+    height, room = (_SLIM, NO_ROOM) if is_slim else (_TALL, ROOM_PERCENT)
+    return picture("bar", label, height, *segments(parts, total.scale, room))
 
 
-def meter(amount: float, label: str, scale: Scale) -> Markup:
+def meter(total: Total, label: str) -> Markup:
     """Return the total as one segment and, below it, its range."""
-    segment = _TOTAL.format(width=scale.percent(amount), height=SLIM)
-    ruler = whisker(amount, scale, top=2, height=10)
-    return _bar(segment, label, scale, SLIM) + _RULER.format(inside=ruler, height=_RULER_HEIGHT)
+    whole = shape("rect", css="part-total", width=total.scale.percent(total.amount))
+    bar = picture("bar", label, _SLIM, whole, *limit_line(total, _SLIM))
+    return bar + picture("ruler", "", _RULER, *whisker(total, top=2, height=10))
 
 
 def segments(
-    parts: Sequence[TermRow],
-    scale: Scale,
-    height: int,
-    room: tuple[float, float] = ROOM_PERCENT,
-) -> Markup:
-    """Return one segment per part, end to end from the left.
+    parts: Sequence[TermRow], scale: Scale, room: tuple[float, float], *, has_titles: bool = True
+) -> Iterator[Markup]:
+    """Yield one segment per part, end to end from the left, as high as what they are drawn in.
 
     Args:
         parts: from left to right.
         scale: of the drawing.
-        height: of a segment.
         room: percent of the width that a letter needs on a wide and on a narrow screen.
+        has_titles: False for one bar of many, whose segments the legend and the table alone explain.
     """
-    drawn = []
     start = 0.0
     for part in parts:
-        drawn.append(_segment(part, start, scale, height, room))
+        x, width = scale.at(start), scale.at(part.amount)
+        title = [shape("title", f"{part.letter}: {part.name} {part.shown}")] if has_titles else []
+        yield shape("rect", *title, css=part.css, x=percent(x), width=percent(width))
+        if width >= room[0]:
+            css = "" if width >= room[1] else "only-wide"
+            yield text(part.letter, percent(x + width / 2), "50%", css)
         start += part.amount
-    return Markup("").join(drawn)
 
 
-def slim_segments(parts: Sequence[TermRow], scale: Scale, height: int, room: float) -> Markup:
-    """Return the same for one bar of many: what a segment is stands in the legend and the table alone.
-
-    Args:
-        parts: from left to right.
-        scale: of the drawing.
-        height: of a segment, as the style sheet has it.
-        room: percent of the width that a letter needs on any screen.
-    """
-    drawn = []
-    start = 0.0
-    for part in parts:
-        x, width = scale.percent(start), scale.percent(part.amount)
-        place = {"x": x + width / 2, "y": height // 2, "css": "", "letter": part.letter}
-        letter = _LETTER.format(**place) if width >= room else Markup("")
-        drawn.append(_SLIM_SEGMENT.format(css=part.css, x=x, width=width, letter=letter))
-        start += part.amount
-    return Markup("").join(drawn)
+def whisker(total: Total, *, top: float, height: float, has_ends: bool = True) -> Iterator[Markup]:
+    """Yield the range as a bracket, or a line without ends, with a dot at the amount."""
+    low, at, high = map(total.scale.percent, (total.low, total.amount, total.high))
+    middle = top + height / 2
+    yield shape("line", x1=low, x2=high, y1=middle, y2=middle)
+    for end in (low, high) if has_ends else ():
+        yield shape("line", x1=end, x2=end, y1=top, y2=top + height)
+    yield shape("circle", cx=at, cy=middle, r=min(3, height / 2))
 
 
-def whisker(amount: float, scale: Scale, *, top: int, height: int, has_ends: bool = True) -> Markup:
-    """Return the scale's range as a bracket, or a line without ends, with a dot at the amount."""
-    drawn = _RANGE + _ENDS + _DOT if has_ends else _RANGE + _DOT
-    return drawn.format(
-        low=scale.percent(scale.low),
-        high=scale.percent(scale.high),
-        at=scale.percent(amount),
-        top=top,
-        bottom=top + height,
-        y=top + height / 2,
-        radius=min(3, height / 2),
-    )
-
-
-def limit_line(scale: Scale, height: int) -> Markup:
-    """Return the line that should not be crossed, if the scale has one."""
-    if scale.limit is None:
-        return Markup("")
-    return _MARK.format(x=scale.percent(scale.limit), height=height)
-
-
-def _bar(inside: Markup, label: str, scale: Scale, height: int) -> Markup:
-    drawn = inside + limit_line(scale, height)
-    return _SVG.format(label=label, height=height, inside=drawn)
-
-
-def _segment(
-    part: TermRow, start: float, scale: Scale, height: int, room: tuple[float, float]
-) -> Markup:
-    wide, narrow = room
-    x, width = scale.percent(start), scale.percent(part.amount)
-    letter = Markup("")
-    if width >= wide:
-        css = "" if width >= narrow else _ONLY_WIDE
-        letter = _LETTER.format(x=x + width / 2, y=height / 2, css=css, letter=part.letter)
-    return _SEGMENT.format(
-        css=part.css,
-        title=f"{part.letter}: {part.name} {part.shown}",
-        x=x,
-        width=width,
-        height=height,
-        letter=letter,
-    )
+def limit_line(total: Total, height: float) -> Iterator[Markup]:
+    """Yield the line that should not be crossed, if there is one."""
+    if total.limit is not None:
+        x = total.scale.percent(total.limit)
+        yield shape("line", css="limit", x1=x, x2=x, y2=height)

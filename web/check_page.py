@@ -4,12 +4,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from planner.catalog import records
 from planner.core.errors import InvalidInputError
 from planner.gate.configurations import COMMAND, Asked, judge_configurations
 from planner.gate.limits import Check
-from web.control import Control, number, plain
-from web.tool import Item, Number, Told, Tool, ToolForm
+from web.tool import Item, Told, read_tool
 
 _FILES = 3
 _LANGUAGES: Mapping[str, re.Pattern[str]] = {
@@ -21,58 +19,8 @@ _LANGUAGES: Mapping[str, re.Pattern[str]] = {
     "train.py": re.compile(r"^\s*(?:import|from) \w|Arguments\(|Accelerator\(", re.MULTILINE),
 }
 """What a text looks like by the ending of its language; anything else is read as yaml."""
-_COUNT = Number(lowest=1, highest=2**20)
 
-CHECK = Tool(
-    path="/check",
-    title="Is my configuration right?",
-    lead="A DeepSpeed or accelerate configuration, training arguments, a launch: files of one run, read"
-    " together. You get what they amount to, every contradiction, and what mends it.",
-    forms=(
-        ToolForm(
-            legend="Files of one run",
-            button="Check them",
-            method="post",
-            controls=(
-                Control(
-                    name="file1",
-                    label="File",
-                    kind="textarea",
-                    columns=12,
-                    placeholder='{"zero_optimization": {"stage": 3}, ...}',
-                    note="ds_config.json, accelerate's yaml, TrainingArguments, a torchtitan toml",
-                ),
-                Control(name="file2", label="Second file", kind="textarea", columns=12, rows=2),
-                Control(name="file3", label="Third file", kind="textarea", columns=12, rows=2),
-                Control(
-                    name="command",
-                    label="Command line",
-                    columns=12,
-                    placeholder="torchrun --nproc-per-node 4 train.py",
-                ),
-                Control(
-                    name="model",
-                    label="Model",
-                    columns=6,
-                    placeholder="not estimated",
-                    choices=plain(records.model_ids()),
-                ),
-                Control(
-                    name="gpu",
-                    label="GPU",
-                    columns=6,
-                    placeholder="not said",
-                    choices=plain(records.gpu_names()),
-                ),
-                number("gpus_per_node", "GPUs per node", "as the files say", columns=4),
-                number("nodes", "Nodes", "1", columns=4),
-                number("sequence_length", "Sequence length", "the model's", "tokens", columns=4),
-            ),
-        ),
-    ),
-    numbers=dict.fromkeys(("gpus_per_node", "nodes", "sequence_length"), _COUNT),
-    fields={"FILE": "file1", "files": "file1"},
-)
+CHECK = read_tool("check")
 
 
 def checked(values: Mapping[str, str]) -> Told | None:

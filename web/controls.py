@@ -1,14 +1,16 @@
-"""The controls of the form that are in sight, and all of them by name: one per query parameter."""
+"""The form: a control for every field of a request that has a label, one per query parameter."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
 
 from planner.catalog import records
-from planner.request.assumed import ASSUMED_SEQUENCE_LENGTH
-from planner.request.cluster import ASSUMED_GPU, ClusterRequest
-from planner.request.sections import RecipeRequest
-from web.control import Control, Fieldset, amount, number, plain, select
-from web.more_controls import more_fieldsets
+from planner.catalog.fields import FieldsetWords
+from planner.catalog.fields import fieldsets as fieldsets_in_words
+from planner.domain.strategy import PipelineSchedule
+from planner.report.layout_words import FAMILY_NAMES
+from planner.request.schema import fields
+from planner.request.wire import Asked
 
 EXAMPLES: Mapping[str, Mapping[str, str]] = {
     "GPT-2 on 4 GPUs": {"model": "gpt2", "gpus_per_node": "4"},
@@ -34,107 +36,120 @@ EXAMPLES: Mapping[str, Mapping[str, str]] = {
 """Questions that show what can be asked."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Control:
+    """One input of the form."""
+
+    name: str
+    label: str
+    kind: str = "text"
+    """`text`, `number`, `select` or `textarea`."""
+    placeholder: str = ""
+    """What an empty input means; of a select, the text of its empty option."""
+    note: str = ""
+    choices: Mapping[str, str] | None = None
+    """Value to label: the options of a select, the suggestions of a text."""
+    stands_for: str = ""
+    """The value that holds where a select is left empty, which it does not list again."""
+    is_required: bool = False
+    columns: int = 4
+    """Of the form's twelve, on a wide screen."""
+    rows: int = 5
+    """Of a text area."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fieldset:
+    """Inputs that belong together."""
+
+    legend: str
+    controls: tuple[Control, ...]
+
+
 @cache
-def fieldsets() -> tuple[Fieldset, ...]:
-    """Return the fieldsets in sight, in reading order."""
-    return (
-        Fieldset(legend="What to train", controls=_model()),
-        Fieldset(legend="Machine", controls=_machine()),
-        Fieldset(legend="Training", controls=_training()),
-    )
-
-
-def _model() -> tuple[Control, ...]:
-    return (
-        Control(
-            name="model",
-            label="Model",
-            columns=6,
-            note="a Hugging Face id: all that is needed",
-            choices=plain(records.model_ids()),
-            is_required=True,
-        ),
-        Control(
-            name="method",
-            label="Method",
-            columns=6,
-            kind="select",
-            placeholder="all weights",
-            choices={"lora": "LoRA", "qlora": "QLoRA"},
-            stands_for="full",
-        ),
-    )
-
-
-def _machine() -> tuple[Control, ...]:
-    cluster = ClusterRequest.model_fields
-    return (
-        Control(
-            name="gpu",
-            label="GPU",
-            placeholder=ASSUMED_GPU,
-            note="a name, or what nvidia-smi calls it",
-            choices=plain(records.gpu_names()),
-        ),
-        number("gpus_per_node", "GPUs per node", str(cluster["gpus_per_node"].default), columns=2),
-        number("nodes", "Nodes", str(cluster["nodes"].default), columns=2),
-        Control(
-            name="instance",
-            label="Cloud instance",
-            placeholder="none",
-            note="instead: fills in GPUs, wiring and network",
-            choices=plain(records.instance_names()),
-        ),
-        Control(
-            name="topology",
-            label="Topology",
-            columns=12,
-            kind="textarea",
-            rows=3,
-            placeholder="none: wired as such GPUs are sold",
-            note="what nvidia-smi topo -m, topo -p2p or nvlink -s printed, in any order, or the"
-            " file of planner probe --out",
-        ),
-    )
-
-
-def _training() -> tuple[Control, ...]:
-    recipe = RecipeRequest.model_fields
-    usual = recipe["framework"].default
-    frameworks = [records.framework(name) for name in records.framework_names()]
-    precisions = dict.fromkeys(name for framework in frameworks for name in framework.precisions)
-    return (
-        amount(
-            "sequence_length",
-            "Sequence length",
-            f"the model's, up to {ASSUMED_SEQUENCE_LENGTH:,}",
-            "tokens, such as 4096 or 128k",
-        ),
-        amount(
-            "global_batch_size",
-            "Global batch size",
-            "what such training takes",
-            "sequences per optimizer step, over all GPUs, or 0.5M tokens",
-        ),
-        amount(
-            "training_tokens",
-            "Tokens of the run",
-            "not said",
-            "such as 20B; for hours, GPU-hours and, with an instance, the price",
-        ),
-        select("framework", "Framework", usual, records.framework_names()),
-        select("precision", "Precision", "the best the GPU has", precisions),
-        select(
-            "optimizer",
-            "Optimizer",
-            "the framework's usual",
-            records.framework(usual).optimizers,
-        ),
+def fieldsets(*, are_folded: bool) -> tuple[Fieldset, ...]:
+    """Return the fieldsets in sight, or those that are folded away, in reading order."""
+    return tuple(
+        Fieldset(legend=each.legend, controls=_controls(each))
+        for each in fieldsets_in_words()
+        if each.is_folded == are_folded
     )
 
 
 @cache
 def labels() -> Mapping[str, str]:
     """Return the label of each control by its name."""
-    groups = (*fieldsets(), *more_fieldsets())
-    return {control.name: control.label for group in groups for control in group.controls}
+    return {each.name: each.words.label for each in fields().values() if each.words.label}
+
+
+def _controls(fieldset: FieldsetWords) -> tuple[Control, ...]:
+    by_name = {each.name: each for each in fields().values()}
+    return tuple(_control(by_name[name], fieldset.columns) for name in fieldset.inputs)
+
+
+def _control(field: Asked, columns: int) -> Control:
+    said, default = field.words, field.info.default
+    placeholder = said.empty or ("" if field.info.is_required() else str(default))
+    choices = _choices(field)
+    unsaid = said.unsaid or _SWITCH.get(placeholder, placeholder)
+    kind = said.kind or _kind(field)
+    if kind == "select":
+        choices = {value: label for value, label in choices.items() if value != unsaid}
+    return Control(
+        name=field.name,
+        label=said.label,
+        kind=kind,
+        placeholder=placeholder,
+        note=said.note,
+        choices=choices or None,
+        stands_for=unsaid if kind == "select" else "",
+        is_required=field.info.is_required(),
+        columns=said.columns or columns,
+        rows=_ROWS,
+    )
+
+
+_ROWS = 3
+"""Of a file that is pasted: a form has more than that."""
+_SWITCH = {"yes": "true", "no": "false"}
+
+
+def _kind(field: Asked) -> str:
+    if field.scalar is bool or (field.names and len(field.types) == 1):
+        return "select"
+    return "number" if field.scalar is int else "text"
+
+
+def _choices(field: Asked) -> dict[str, str]:
+    if not field.words.choices and field.scalar is bool:
+        return {value: word for word, value in _SWITCH.items()}
+    return choices_of(field.words.choices or field.names)
+
+
+def choices_of(said: str | Iterable[str]) -> dict[str, str]:
+    """Return value to label of choices that are listed, labelled, or named by where they come from."""
+    names = _NAMED[said]() if isinstance(said, str) else said
+    return dict(names) if isinstance(names, Mapping) else {name: name for name in names}
+
+
+def _precisions() -> list[str]:
+    frameworks = map(records.framework, records.framework_names())
+    return list(dict.fromkeys(name for each in frameworks for name in each.precisions))
+
+
+def _optimizers() -> list[str]:
+    return list(records.framework(fields()["recipe.framework"].info.default).optimizers)
+
+
+_NAMED: Mapping[str, Callable[[], Iterable[str]]] = {
+    "models": records.model_ids,
+    "gpus": records.gpu_names,
+    "instances": records.instance_names,
+    "links": records.link_names,
+    "frameworks": records.framework_names,
+    "precisions": _precisions,
+    "optimizers": _optimizers,
+    "families": lambda: FAMILY_NAMES,
+    "schedules": PipelineSchedule.names,
+}
+"""Where choices come from, by what `data/request/fields.toml` calls them."""

@@ -8,84 +8,12 @@ from planner.doctor.diagnosis import diagnose
 from planner.doctor.memory_numbers import number_lines
 from planner.doctor.messages import LogDiagnosis, Sighting, diagnose_log
 from planner.doctor.scripts import look_at
+from planner.doctor.texts import plain
 from planner.doctor.timings import Timings, read_times
-from planner.report.diagnosis import plain
-from web.control import Control, number, select
 from web.sheet import Cell, facts
-from web.tool import Item, Number, Told, Tool, ToolForm
+from web.tool import Item, Told, read_tool
 
-_SECONDS = Number(lowest=0, highest=10**9, is_whole=False)
-_COUNT = Number(lowest=1, highest=10**9)
-
-DOCTOR = Tool(
-    path="/doctor",
-    title="Why is my run slow, or failing?",
-    lead="From run times on several numbers of GPUs, from a message, or from the script.",
-    forms=(
-        ToolForm(
-            legend="It is not faster on more GPUs",
-            button="Explain the times",
-            controls=(
-                Control(
-                    name="times",
-                    label="Run times",
-                    placeholder="1=43.1, 2=43.1, 4=48.2",
-                    note="GPUs = seconds of the whole run, two or more",
-                    columns=12,
-                    is_required=True,
-                ),
-                select("fixed", "The runs had in common", "not said", ("epochs", "steps")),
-                number("batch_per_gpu", "Batch per GPU", "not said", columns=4),
-                number("global_batch_size", "Global batch size", "differs", columns=4),
-                number("start_up_seconds", "Start-up", "not measured", "seconds", columns=4),
-                number(
-                    "loader_seconds", "Loaders alone", "not measured", "seconds for all", columns=4
-                ),
-            ),
-        ),
-        ToolForm(
-            legend="It fails with a message",
-            button="Find the cause",
-            method="post",
-            controls=(
-                Control(
-                    name="log",
-                    label="Log or message",
-                    kind="textarea",
-                    columns=12,
-                    rows=6,
-                    placeholder="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate ...",
-                    note="from its start, of every rank where you have them",
-                    is_required=True,
-                ),
-            ),
-        ),
-        ToolForm(
-            legend="Is the script right?",
-            button="Read the script",
-            method="post",
-            controls=(
-                Control(
-                    name="script",
-                    label="Training script",
-                    kind="textarea",
-                    columns=12,
-                    rows=6,
-                    placeholder="from accelerate import Accelerator",
-                    note="Python; it is read, never run",
-                    is_required=True,
-                ),
-            ),
-        ),
-    ),
-    numbers={
-        "batch_per_gpu": _COUNT,
-        "global_batch_size": _COUNT,
-        "start_up_seconds": _SECONDS,
-        "loader_seconds": _SECONDS,
-    },
-    fields={"--error": "log", "SCRIPT": "script"},
-)
+DOCTOR = read_tool("doctor")
 
 
 def diagnosed(values: Mapping[str, str]) -> Told | None:

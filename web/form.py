@@ -5,11 +5,8 @@ import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, get_args, get_origin
+from typing import Any
 from urllib.parse import urlencode
-
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 
 from planner.core.errors import (
     MOST_PROBLEMS,
@@ -20,42 +17,23 @@ from planner.core.errors import (
 )
 from planner.core.strict_json import parse_json
 from planner.machine.reading import AGAIN
-from planner.parallel.adapters import ALL_LINEAR
-from planner.report.command import GOALS, goal_words, section_words
+from planner.report.command import SECTIONS, goal_words, section_words
 from planner.report.flags import flag_words
-from planner.request.cluster import ClusterRequest
 from planner.request.family import family_fields
-from planner.request.lora import LoraRequest
-from planner.request.schema import Request, parse_request
-from planner.request.sections import RecipeRequest, StrategyRequest
-from planner.request.typed import TYPED, read_each, unless_wrong
+from planner.request.schema import Request, fields, parse_request
+from planner.request.typed import read_each, unless_wrong
+from planner.request.wire import Asked, nested
 from planner.request.wish import read_wish
 from web.packed import LONG, packed, unpacked
 
-_SECTIONS: Mapping[str, type[BaseModel]] = {
-    "cluster": ClusterRequest,
-    "recipe": RecipeRequest,
-    "strategy": StrategyRequest,
+_FIELDS: dict[str, Asked] = {
+    each.name: each
+    for path, each in fields().items()
+    if each.words.label or path in {"recipe.packed", "strategy.zero_stage"}
 }
-_NESTED: dict[str, tuple[str, FieldInfo]] = {
-    f"lora_{name}": (f"recipe.lora.{name}", LoraRequest.model_fields[name])
-    for name in ("rank", "targets")
-}
-_FIELDS: Mapping[str, tuple[str, FieldInfo]] = (
-    {
-        name: (f"{section}.{name}", info)
-        for section, schema in _SECTIONS.items()
-        for name, info in schema.model_fields.items()
-        if name not in {"lora", "global_batch_tokens"}
-    }
-    | _NESTED
-    | {name: (name, Request.model_fields[name]) for name in (*GOALS, "why", "machine")}
-)
-"""A query parameter is the last part of a field's name, which the contract does not repeat.
-
-Adapters are a part of the recipe: of them, the parameter is the name of the flag.
-"""
-_PARAMETERS: Mapping[str, str] = {path: name for name, (path, _) in _FIELDS.items()} | {
+_FIELDS["family"] = _FIELDS["strategy"]
+"""A query parameter is the last part of a field's name, which the contract does not repeat, of adapters both parts."""
+_PARAMETERS: Mapping[str, str] = {each.path: name for name, each in _FIELDS.items()} | {
     "recipe.lora": "lora_rank",
     "recipe.global_batch_tokens": "global_batch_size",
     "strategy": "strategy",
@@ -120,8 +98,8 @@ def read_question(query: Iterable[tuple[str, str]]) -> Question:
     unknown = [name for name in values if name not in _known()]
     if unknown:
         raise InvalidRequestError(unknown_parameters(unknown, _known()))
-    fields, wrong = read_each(partial(_read, name, text) for name, text in values.items())
-    payload = _nested(fields)
+    found, wrong = read_each(partial(_read, name, text) for name, text in values.items())
+    payload = nested(found)
     request = unless_wrong(lambda: parse_request(payload), wrong)
     if request.recipe.precision is not None:
         values["precision"] = request.recipe.precision
@@ -129,39 +107,21 @@ def read_question(query: Iterable[tuple[str, str]]) -> Question:
 
 
 def _read(name: str, text: str) -> dict[str, Any]:
-    """Return the fields that a parameter sets, by their paths."""
-    if name == "model":
-        return {"model": text}
+    field = _FIELDS[name]
     if name == "strategy":
         family_fields(text)
-        return {"strategy.family": text}
-    path, info = _FIELDS[name]
     if name in _READ:
-        return {path: _READ[name](text)}
-    value = _value(text, info)
-    if name not in TYPED or not isinstance(value, str):
-        return {path: value}
-    section = path.removesuffix(name)
-    return {f"{section}{last}": each for last, each in TYPED[name](_ungrouped(text)).items()}
-
-
-def _nested(fields: Mapping[str, Any]) -> dict[str, Any]:
-    payload: dict[str, Any] = {}
-    for path, value in fields.items():
-        *parts, last = path.split(".")
-        section = payload
-        for part in parts:
-            section = section.setdefault(part, {})
-        section[last] = value
-    return payload
+        return {field.path: _READ[name](text)}
+    value = _value(text, field)
+    return field.typed(_ungrouped(text)) if isinstance(value, str) else {field.path: value}
 
 
 def _goes_unsaid(name: str, text: str) -> bool:
     """Return whether a parameter says what holds without it, to the last assumption."""
-    path, info = _FIELDS.get(name, ("", None))
-    if info is None or info.default is None or path.startswith("strategy.") or name in _WEIGHED:
+    field = _FIELDS.get(name)
+    if field is None or field.path.startswith("strategy.") or name in _WEIGHED:
         return False
-    return bool(_value(text, info) == info.default)
+    return field.info.default is not None and _value(text, field) == field.info.default
 
 
 def control_of(field: str) -> str:
@@ -192,7 +152,7 @@ def command_line(question: Question, gpu: str, gpus_per_node: int) -> str:
     if "topology" in cluster:
         cluster["topology"] = "topology.txt"
     words = ["planner", "suggest", str(payload["model"])]
-    for section in _SECTIONS:
+    for section in SECTIONS:
         words += section_words(section, {**payload, "cluster": cluster}.get(section, {}))
     words += goal_words(payload)
     if "why" in payload:
@@ -204,7 +164,7 @@ def command_line(question: Question, gpu: str, gpus_per_node: int) -> str:
 
 @cache
 def _known() -> frozenset[str]:
-    return frozenset({"model", "strategy", *_FIELDS})
+    return frozenset(_FIELDS)
 
 
 def is_known(name: str) -> bool:
@@ -252,19 +212,16 @@ def _machine(text: str) -> object:
     return found
 
 
-def _value(text: str, info: FieldInfo) -> object:
+def _value(text: str, field: Asked) -> object:
     """Return the JSON value that a text means; what cannot be read stays text, to be refused."""
-    types = get_args(info.annotation) or (info.annotation,)
     digits = _ungrouped(text)
-    if int in types and _WHOLE_NUMBER.fullmatch(digits):
+    if int in field.types and _WHOLE_NUMBER.fullmatch(digits):
         return int(digits)
-    if float in types and _NUMBER.fullmatch(text):
+    if float in field.types and _NUMBER.fullmatch(text):
         return float(text)
-    if bool in types:
+    if bool in field.types:
         return {"true": True, "false": False}.get(text.lower(), text)
-    if get_origin(info.annotation) is list or (list[str] in types and text != ALL_LINEAR):
-        return [name.strip() for name in text.split(",")]
-    return text
+    return text if field.read else field.plain(text)
 
 
 _READ: Mapping[str, Callable[[str], object]] = {

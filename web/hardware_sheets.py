@@ -134,7 +134,6 @@ def _instances_table(title: str, instances: list[Instance]) -> SheetTable:
 
 
 def _of_a_cloud(cloud: str) -> SheetTable:
-    """Return the instances of a cloud, which stands over them."""
     table = _instances_table(cloud, [each for each in _instances() if each.cloud == cloud])
     rows = tuple(row[:-1] for row in table.rows)
     return replace(

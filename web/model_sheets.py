@@ -45,7 +45,6 @@ def models_sheet() -> Sheet:
 
 
 def _made_by(maker: str, models: Sequence[Model]) -> SheetTable:
-    """Return a maker's models, the smallest first."""
     models = sorted(models, key=lambda model: model.parameters)
     sizes = dict.fromkeys(format_count(models[each].parameters) for each in (0, -1))
     return SheetTable(

@@ -49,7 +49,6 @@ def _pack(text: str) -> str:
 
 
 def _without_legend(text: str) -> str:
-    """Return a topology without its legend, or with the names of its adapters alone, where it says the same so."""
     shown, legend, explained = text.partition("\nLegend:")
     if not legend:
         return text

@@ -172,7 +172,6 @@ def other_question(values: Mapping[str, str], text: str) -> Question:
 
 
 def _query_of(text: str) -> str:
-    """Return the query string of a link, or of what is one already."""
     before, mark, behind = text.strip().partition("?")
     return behind.partition("#")[0] if mark and "=" not in before else text
 

@@ -1,4 +1,4 @@
-"""Which rank stands where as inline SVG: a row per node, a column per GPU, a colour per stage.
+"""Which rank stands where: a row per node, a column per GPU, a colour per stage.
 
 Neighbours of a stage are one stroke, each group of ranks one outline, and nodes that are alike one row,
 so that thousands of GPUs stay a small picture.
@@ -11,10 +11,10 @@ from itertools import islice
 from markupsafe import Markup
 
 from planner.hardware.placement import RankGrid
+from web.drawing import BAR, ROW, Scale, row_middle, rows_picture, shape, stretched, text
 
 _MOST_ROWS = 32
 """That are drawn; of more, the first."""
-_ROW, _BAR = 24, 18
 _CELL = 10
 """Steps of the width that a GPU takes."""
 _COLOURS = "abcdefhijklm"
@@ -23,16 +23,6 @@ _MOST_NUMBERED = 16
 """GPUs of a row that are numbered."""
 _INNERMOST = ("tensor", "context", "expert")
 """Kinds of groups, of which the first that there is is outlined: neighbours."""
-
-_SVG = Markup(
-    '<svg class="ranks" role="img" aria-label="{label}" width="100%" height="{height}">{names}'
-    '<svg x="{left}%" width="{width}%" height="{rows}" viewBox="0 0 {steps} {rows}"'
-    ' preserveAspectRatio="none">{stages}<path class="group" d="{outlines}"/></svg>'
-    '<svg class="over" x="{left}%" width="{width}%" height="{height}">{numbers}</svg></svg>'
-)
-_NAME = Markup('<text class="node" x="0" y="{y}">{name}</text>')
-_STROKES = Markup('<path class="part-{colour}" d="{strokes}"/>')
-_TEXT = Markup('<text{css} x="{x:.2f}%" y="{y}" text-anchor="middle">{text}</text>')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,19 +68,15 @@ def draw_ranks(grid: RankGrid) -> RanksPicture:
     shown = list(islice(_rows(grid, of_a_group), _MOST_ROWS))
     stages = list(_runs(grid, shown, _ranks_of_a_stage(grid)))
     groups = _runs(grid, shown, of_a_group) if kind else ()
-    height = len(shown) * _ROW
-    drawn = shown[-1].node + shown[-1].nodes
-    drawing = _SVG.format(
-        label=_label(grid, drawn, kind),
-        height=height + _ROW,
-        rows=height,
-        left=_LABELS_PERCENT,
-        width=100 - _LABELS_PERCENT,
-        steps=columns * _CELL,
-        names=Markup().join(_NAME.format(name=row.name, y=row.index * _ROW + 14) for row in shown),
-        stages=Markup().join(_strokes(stages)),
-        outlines="".join(map(_outline, groups)),
-        numbers=Markup().join((*_numbers(stages, columns), *_axis(grid, height))),
+    height, drawn = len(shown) * ROW, shown[-1].node + shown[-1].nodes
+    outlines = shape("path", css="group", d="".join(map(_outline, groups)))
+    drawing = rows_picture(
+        "ranks",
+        _label(grid, drawn, kind),
+        [row.name for row in shown],
+        stretched(_LABELS_PERCENT, height, (columns * _CELL, height), *_strokes(stages), outlines),
+        *_numbers(stages, columns),
+        *_axis(grid, height),
     )
     return RanksPicture(
         drawing=drawing,
@@ -159,34 +145,27 @@ def _strokes(runs: list[_Run]) -> Iterator[Markup]:
     """Yield a path per colour: the runs of its stages."""
     by_colour: dict[str, list[str]] = {}
     for run in runs:
-        stroke = f"M{run.first * _CELL} {_middle(run)}h{run.size * _CELL}"
+        stroke = f"M{run.first * _CELL} {row_middle(run.row)}h{run.size * _CELL}"
         by_colour.setdefault(_COLOURS[run.stage % len(_COLOURS)], []).append(stroke)
     for colour, strokes in by_colour.items():
-        yield _STROKES.format(colour=colour, strokes="".join(strokes))
-
-
-def _middle(run: _Run) -> int:
-    return run.row * _ROW + _BAR // 2 + 1
+        yield shape("path", css=f"part-{colour}", d="".join(strokes))
 
 
 def _outline(run: _Run) -> str:
     width = run.size * _CELL - 1
-    return f"M{run.first * _CELL + 0.5} {run.row * _ROW + 2}h{width}v{_BAR - 2}h{-width}z"
+    return f"M{run.first * _CELL + 0.5} {run.row * ROW + 1}h{width}v{BAR - 2}h{-width}z"
 
 
 def _numbers(runs: list[_Run], columns: int) -> Iterator[Markup]:
-    """Yield the stage of each run."""
+    scale = Scale(most=columns, start=_LABELS_PERCENT)
     for run in runs:
-        x = 100 * (run.first + run.size / 2) / columns
-        yield _TEXT.format(css="", x=x, y=_middle(run) + 4, text=run.stage)
+        yield text(run.stage, scale.percent(run.first + run.size / 2), row_middle(run.row))
 
 
-def _axis(grid: RankGrid, rows: int) -> Iterator[Markup]:
+def _axis(grid: RankGrid, height: int) -> Iterator[Markup]:
     """Yield the GPU below each column, as the node counts them."""
     columns = grid.gpus_per_node
-    if columns > _MOST_NUMBERED:
-        return
-    for column in range(columns):
+    scale = Scale(most=columns, start=_LABELS_PERCENT)
+    for column in range(columns if columns <= _MOST_NUMBERED else 0):
         _, gpu = grid.place(column)
-        x = 100 * (column + 0.5) / columns
-        yield _TEXT.format(css=Markup(' class="tick"'), x=x, y=rows + 14, text=gpu)
+        yield text(gpu, scale.percent(column + 0.5), height + 10, "tick")

@@ -11,13 +11,16 @@ from urllib.parse import parse_qsl, urlencode
 
 from markupsafe import Markup
 
+from planner import answers
 from planner.advice.alternatives import ParetoPoint
 from planner.advice.plan import Plan
+from planner.advice.why_not import why_answer
 from planner.core.errors import PlannerError
 from planner.core.units import format_bytes, format_fraction, format_seconds
 from planner.memory.phases import PHASES
 from planner.parallel.schedule import Span, Timeline
 from planner.report.first_screen import reasons
+from planner.report.layout_words import communication_figure
 from planner.report.plan import (
     MOST_ROWS,
     alternatives_table,
@@ -29,22 +32,20 @@ from planner.report.plan import (
     trade_offs_table,
 )
 from planner.report.summary import Tile, chips, heading, tiles, verdict
-from planner.report.text import communication_figure
 from planner.report.timeline import timeline
 from planner.request.schema import Resolved
 from planner.search.candidate import memory_of_stages
-from web.chart import SLIM, Scale, TermRow, meter, rows, stacked_bar
+from web.chart import TermRow, Total, memory_total, meter, rows, stacked_bar
 from web.form import Question, command_line
 from web.memory_figures import memory_figures
-from web.packed import LONG
+from web.node_picture import wiring
+from web.packed import LONG, packed
 from web.permalink import instead_link, opening, otherwise, permalink
 from web.ranks import draw_ranks, outlined
 from web.scatter import Point, beaten, draw_scatter
 from web.stages import draw_stages
 from web.timeline import draw_timeline, in_words
 from web.what_if import what_ifs
-from web.why_not import answer, ask
-from web.wiring import wiring
 
 _LONGEST_VERSION = 20
 
@@ -98,8 +99,8 @@ def result(
         "permalink": permalink(question),
         "instead": instead_link(question, plan),
         "what_ifs": what_ifs(question, resolved, plan),
-        "ask": ask(question),
-        "why_not": answer(question, plan),
+        "ask": _ask(question),
+        "why_not": _why_not(question, plan),
         "trade_offs": trade_offs_table(plan),
         "scatter": draw_scatter(
             points, card_bytes=plan.job.cluster.gpu.memory_bytes, usable_bytes=plan.job.usable_bytes
@@ -120,7 +121,6 @@ def result(
 
 
 def _notes(question: Question, resolved: Resolved, plan: Plan) -> list[str]:
-    """Return the notes, without what the section on the topology says."""
     topology = plan.job.cluster.topology
     findings = topology.findings if topology else ()
     shown = {f"{finding.message} ({finding.code})" for finding in findings}
@@ -141,19 +141,14 @@ def _of_another_version(question: Question) -> list[str]:
 def _tiles(plan: Plan) -> tuple[tuple[Tile, Markup], ...]:
     """Return the figures at the head of the page, the first two with a picture."""
     figures = tiles(plan.job, plan.chosen)
-    pictures = (_memory_meter(plan), stacked_bar(_time_rows(plan), _time_scale(plan), SLIM))
+    pictures = (_memory_meter(plan), stacked_bar(_time_rows(plan), _time_total(plan), is_slim=True))
     return tuple(zip(figures, (*pictures, Markup(), Markup()), strict=True))
 
 
 def _memory_meter(plan: Plan) -> Markup:
     memory, usable = plan.chosen.memory, plan.job.usable_bytes
-    scale = Scale(
-        full=max(plan.job.cluster.gpu.memory_bytes, float(memory.high_bytes)),
-        low=float(memory.low_bytes),
-        high=float(memory.high_bytes),
-        limit=usable,
-    )
-    return meter(float(memory.reserved_bytes), format_bytes(memory.reserved_bytes), scale)
+    full = max(plan.job.cluster.gpu.memory_bytes, float(memory.high_bytes))
+    return meter(memory_total(memory, full, usable), format_bytes(memory.reserved_bytes))
 
 
 def _memory(plan: Plan) -> dict[str, Any]:
@@ -182,7 +177,7 @@ def _time(plan: Plan) -> dict[str, Any]:
         "title": "Time of one optimizer step",
         "aside": "",
         "stages": None,
-        "bar": stacked_bar(parts, _time_scale(plan)),
+        "bar": stacked_bar(parts, _time_total(plan)),
         "rows": parts,
         "total": format_seconds(step_time.step_seconds),
         "range": (format_seconds(step_time.low_seconds), format_seconds(step_time.high_seconds)),
@@ -193,10 +188,10 @@ def _time_rows(plan: Plan) -> tuple[TermRow, ...]:
     return rows(plan.chosen.step_time.terms, format_seconds)
 
 
-def _time_scale(plan: Plan) -> Scale:
+def _time_total(plan: Plan) -> Total:
     step = plan.chosen.step_time
-    likely = float(step.step_seconds)
-    return Scale(full=likely, low=float(step.low_seconds), high=float(step.high_seconds))
+    likely, low, high = map(float, (step.step_seconds, step.low_seconds, step.high_seconds))
+    return Total(amount=likely, low=low, high=high, full=likely)
 
 
 def _points(question: Question, plan: Plan) -> list[Point]:
@@ -231,7 +226,6 @@ def _link(question: Question, plan: Plan, point: ParetoPoint) -> str:
 
 
 def _rows_of_layouts(question: Question, plan: Plan) -> list[RowLinks]:
-    """Return where each row of the table of alternatives leads, the choice's first."""
     opened = [
         opening(question, plan, alternative.candidate.strategy)
         for alternative in plan.alternatives[:MOST_ROWS]
@@ -263,7 +257,6 @@ def _pipeline(plan: Plan) -> dict[str, Any] | None:
 
 
 def _stages_of(start_of_step: Timeline) -> list[dict[str, str]]:
-    """Return when each stage starts and ends, and how much of the time it waits."""
     stages = groupby(start_of_step.spans, attrgetter("stage"))
     return [_stage_of(list(spans), start_of_step.seconds) for _, spans in stages]
 
@@ -298,3 +291,25 @@ def _curl(question: Question, base_url: str) -> str:
         return shlex.join([*call, body])
     with_machine = ["jq", "--slurpfile", "machine", "machine.json", ". + {machine: $machine[0]}"]
     return f"echo {shlex.quote(body)} | {shlex.join(with_machine)} | {shlex.join([*call, '@-'])}"
+
+
+def _ask(question: Question) -> dict[str, Any]:
+    """Return what a form holds to ask about another layout: what else the question says, and what it asks now."""
+    said = packed(question.short)
+    return {"asked": said.pop("why", ""), "held": said}
+
+
+def _why_not(question: Question, plan: Plan) -> dict[str, Any] | None:
+    """Return why a layout that a question asks about was not chosen, and where its plan is if it can run."""
+    if question.request.why is None:
+        return None
+    found = answers.ask_why(question.request, plan)
+    runs = found.candidate is not None and not found.findings
+    return {
+        "asked": question.values["why"],
+        "said": why_answer(found),
+        "findings": found.findings,
+        "href": "/plan?" + opening(question, plan, found.candidate.strategy)
+        if runs and found.candidate
+        else "",
+    }

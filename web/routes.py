@@ -13,14 +13,13 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 from fastapi.staticfiles import StaticFiles
 
+from planner.catalog.records import read
 from planner.core.errors import InvalidInputError, PlannerError, problems_of
-from planner.report import glossary
+from planner.explain import glossary
 from web import sheet_routes, tool_routes
 from web.controls import EXAMPLES, fieldsets, labels
 from web.form import form_values
 from web.jobs import comparison_as_json, draw_comparison, draw_plan, plan_as_json, zip_plan
-from web.kinds import kinds
-from web.more_controls import more_fieldsets
 from web.packed import LONG, packed
 from web.pages import STATIC, render
 from web.permalink import remedy_links, without_unknown
@@ -122,7 +121,7 @@ async def compare_json(request: Request) -> Response:
 @router.get("/rules")
 def rules_page() -> HTMLResponse:
     """List the rules, and what can be found in files, timings, messages, a topology or on a machine."""
-    return HTMLResponse(render("rules.html", kinds=kinds()))
+    return HTMLResponse(render("rules.html", kinds=_kinds()))
 
 
 @router.get("/rules/{code}")
@@ -214,23 +213,33 @@ def _wants_page(request: Request) -> bool:
 
 
 async def _planned(request: Request, job: Callable[..., ResultT], *arguments: str) -> ResultT:
-    """Return what a job makes of the query string, in the app's way of working."""
     query = tuple(request.query_params.multi_items())
     answer: ResultT = await request.app.state.work.run(request, job, query, *arguments)
     return answer
 
 
 def _tag(content: bytes) -> dict[str, str]:
-    """Return the header by which a client says that it has the same already."""
     return {"ETag": f'W/"{sha256(content).hexdigest()}"'}
 
 
 def _form(request: Request) -> Mapping[str, Any]:
     values = form_values(said_by(request))
     return {
-        "groups": fieldsets(),
-        "more": more_fieldsets(),
+        "groups": fieldsets(are_folded=False),
+        "more": fieldsets(are_folded=True),
         "labels": labels(),
         "values": values,
         "examples": EXAMPLES,
     }
+
+
+def _kinds() -> list[dict[str, Any]]:
+    known = sorted((*glossary.codes(), *glossary.messages()), key=attrgetter("code"))
+    return [
+        {
+            "prefix": prefix,
+            "title": title,
+            "codes": [each for each in known if each.code.startswith(prefix)],
+        }
+        for prefix, title in read("pages", "words")["codes"].items()
+    ]

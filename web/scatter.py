@@ -1,4 +1,4 @@
-"""Layouts as points of memory against step time, as inline SVG that follows the page's width.
+"""Layouts as points of memory against step time.
 
 Across is the memory of a GPU up to its own, upwards the step on a logarithmic scale: layouts
 differ by factors. A point is a link to its layout; its cross is the likely range of both figures.
@@ -6,37 +6,18 @@ differ by factors. A point is a link to its layout; its cross is the likely rang
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import log
 
 from markupsafe import Markup
 
 from planner.core.units import GIB, format_bytes, format_gpus, format_seconds
 from planner.search.candidate import Candidate
-from web.ticks import factor_ticks, round_ticks, short
+from web.drawing import Scale, factors_upwards, figures_across, percent, picture, shape, text
 
 _HEIGHT = 196
 _TOP, _BOTTOM = 14, 168
 """Between which points lie; the axis of memory is below."""
 _LEFT_PERCENT, _RIGHT_PERCENT = 10.0, 97.0
 _RADIUS = 7
-
-_SVG = Markup(
-    '<svg class="scatter" role="group" aria-label="{label}" width="100%" height="{height}">'
-    "{inside}</svg>"
-)
-_POINT = Markup(
-    '<g class="{css}"><line x1="{low:.2f}%" x2="{high:.2f}%" y1="{y:.1f}" y2="{y:.1f}"/>'
-    '<line x1="{x:.2f}%" x2="{x:.2f}%" y1="{slow:.1f}" y2="{fast:.1f}"/>{mark}</g>'
-)
-_CIRCLE = Markup('<circle cx="{x:.2f}%" cy="{y:.1f}" r="{radius}"><title>{title}</title></circle>')
-_LINK = Markup('<a fx-action href="{href}" aria-label="{title}">{circle}</a>')
-_LIMIT = Markup(
-    '<line class="limit" x1="{x:.2f}%" x2="{x:.2f}%" y1="{top}" y2="{bottom}"/>'
-    '<text class="limit" x="{x:.2f}%" y="{y}" text-anchor="end">{text}</text>'
-)
-_AXIS = Markup('<line class="axis" x1="{left}%" x2="{right}%" y1="{bottom}" y2="{bottom}"/>')
-_ACROSS = Markup('<text x="{x:.2f}%" y="{y}" text-anchor="middle">{text}</text>')
-_UP = Markup('<text x="0" y="{y:.1f}" dominant-baseline="middle">{text}</text>')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,23 +60,6 @@ def _beats(one: Point, other: Point) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Scale:
-    memory_bytes: float
-    """At the right edge."""
-    fastest: float
-    slowest: float
-    """Seconds at the bottom and the top."""
-
-    def x(self, memory_bytes: float) -> float:
-        share = min(memory_bytes / self.memory_bytes, 1.0)
-        return _LEFT_PERCENT + share * (_RIGHT_PERCENT - _LEFT_PERCENT)
-
-    def y(self, seconds: float) -> float:
-        share = log(seconds / self.fastest) / log(self.slowest / self.fastest)
-        return _BOTTOM - min(max(share, 0.0), 1.0) * (_BOTTOM - _TOP)
-
-
 def draw_scatter(points: Sequence[Point], *, card_bytes: float, usable_bytes: float) -> Markup:
     """Return the picture.
 
@@ -105,54 +69,53 @@ def draw_scatter(points: Sequence[Point], *, card_bytes: float, usable_bytes: fl
         usable_bytes: what a process can take of it, drawn as the limit.
     """
     times = [point.candidate.step_time for point in points]
-    scale = _Scale(
-        memory_bytes=card_bytes,
-        fastest=min(float(step.low_seconds) for step in times),
-        slowest=max(float(step.high_seconds) for step in times),
+    across = Scale(most=card_bytes, start=_LEFT_PERCENT, end=_RIGHT_PERCENT)
+    upwards = Scale(
+        least=min(float(step.low_seconds) for step in times),
+        most=max(float(step.high_seconds) for step in times),
+        start=_BOTTOM,
+        end=_TOP,
+        is_of_factors=True,
     )
-    limit = _LIMIT.format(
-        x=scale.x(usable_bytes),
-        top=_TOP,
-        bottom=_BOTTOM,
-        y=_TOP - 4,
-        text=f"{format_bytes(usable_bytes)} usable",
+    left, right, limit = (
+        percent(_LEFT_PERCENT),
+        percent(_RIGHT_PERCENT),
+        across.percent(usable_bytes),
     )
-    # The chosen point last, so that none hides it.
-    drawn = [_draw(point, scale) for point in sorted(points, key=lambda point: point.is_chosen)]
-    inside = Markup().join([_axes(scale), limit, *drawn])
-    label = f"{len(points)} layouts by memory of a GPU and step time"
-    return _SVG.format(label=label, height=_HEIGHT, inside=inside)
+    return picture(
+        "scatter",
+        f"{len(points)} layouts by memory of a GPU and step time",
+        _HEIGHT,
+        shape("line", css="axis", x1=left, x2=right, y1=_BOTTOM, y2=_BOTTOM),
+        *figures_across(across, GIB, "GiB", _BOTTOM + 14),
+        *factors_upwards(upwards, 1.0, format_seconds),
+        shape("line", css="limit", x1=limit, x2=limit, y1=_TOP, y2=_BOTTOM),
+        text(f"{format_bytes(usable_bytes)} usable", limit, _TOP - 8, "limit end"),
+        # The chosen point last, so that none hides it.
+        *(
+            _draw(point, across, upwards)
+            for point in sorted(points, key=lambda point: point.is_chosen)
+        ),
+        role="group",
+    )
 
 
-def _axes(scale: _Scale) -> Markup:
-    across = (
-        _ACROSS.format(
-            x=scale.x(gib * GIB),
-            y=_BOTTOM + 18,
-            text=short(format_bytes(gib * GIB)) if gib else "0",
-        )
-        for gib in round_ticks(0, scale.memory_bytes / GIB)
-    )
-    up = (
-        _UP.format(y=scale.y(each), text=short(format_seconds(each)))
-        for each in factor_ticks(scale.fastest, scale.slowest)
-    )
-    line = _AXIS.format(left=_LEFT_PERCENT, right=_RIGHT_PERCENT, bottom=_BOTTOM)
-    return line + Markup().join([*across, *up])
-
-
-def _draw(point: Point, scale: _Scale) -> Markup:
+def _draw(point: Point, across: Scale, upwards: Scale) -> Markup:
     memory, step = point.candidate.memory, point.candidate.step_time
-    x, y = scale.x(float(memory.reserved_bytes)), scale.y(float(step.step_seconds))
-    circle = _CIRCLE.format(x=x, y=y, radius=_RADIUS, title=point.title)
-    mark = _LINK.format(href=point.href, title=point.title, circle=circle) if point.href else circle
-    return _POINT.format(
+    low, x, high = (
+        across.percent(float(each))
+        for each in (memory.low_bytes, memory.reserved_bytes, memory.high_bytes)
+    )
+    fast, y, slow = (
+        upwards.at(float(each)) for each in (step.low_seconds, step.step_seconds, step.high_seconds)
+    )
+    mark = shape("circle", shape("title", point.title), cx=x, cy=y, r=_RADIUS)
+    if point.href:
+        mark = shape("a", mark, fx_action="", href=point.href, aria_label=point.title)
+    return shape(
+        "g",
+        shape("line", x1=low, x2=high, y1=y, y2=y),
+        shape("line", x1=x, x2=x, y1=slow, y2=fast),
+        mark,
         css="point chosen" if point.is_chosen else "point",
-        low=scale.x(float(memory.low_bytes)),
-        high=scale.x(float(memory.high_bytes)),
-        slow=scale.y(float(step.high_seconds)),
-        fast=scale.y(float(step.low_seconds)),
-        x=x,
-        y=y,
-        mark=mark,
     )

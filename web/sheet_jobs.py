@@ -5,12 +5,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from planner.hardware.topology import parse_topology
-from planner.request.cluster import ClusterRequest, resolve_cluster
+from planner.request.cluster import resolve_cluster
+from planner.request.sections import ClusterRequest
 from web.accuracy_sheets import accuracy_sheet, source_sheet
 from web.model_sheets import model_sheet, models_sheet
+from web.node_picture import wiring
 from web.pages import render
 from web.sheet import Sheet
-from web.wiring import wiring
 
 _LISTS: Mapping[str, Callable[[], Sheet]] = {"models": models_sheet, "accuracy": accuracy_sheet}
 _RECORDS: Mapping[str, Callable[[str], Sheet]] = {"models": model_sheet, "accuracy": source_sheet}

@@ -1,7 +1,6 @@
 """What the page of a late answer shows of it: the best layout so far, its sizes, and the link that asks for it."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
@@ -21,18 +20,7 @@ _OTHER_SIZES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class SoFar:
-    """The best layout of those that were looked at."""
-
-    family: str
-    facts: tuple[tuple[str, str], ...]
-    """What it is called, and how much."""
-    href: str
-    """The same question, of this layout alone."""
-
-
-def so_far(query: Iterable[tuple[str, str]], error: PlannerError) -> SoFar | None:
+def so_far(query: Iterable[tuple[str, str]], error: PlannerError) -> dict[str, Any] | None:
     """Return what an error says that there is in place of an answer; None where there is nothing."""
     best = error.best if isinstance(error, TookTooLongError) else None
     if not best:
@@ -45,11 +33,10 @@ def so_far(query: Iterable[tuple[str, str]], error: PlannerError) -> SoFar | Non
         said = {name: text for name, text in said.items() if name not in HOW_MANY}
         said |= _gpus(best["job"]["cluster"])
     href = "/plan?" + urlencode(packed({**said, **pins_of(strategy)}))
-    return SoFar(candidate["family"], tuple(_facts(best, candidate)), href)
+    return {"family": candidate["family"], "facts": tuple(_facts(best, candidate)), "href": href}
 
 
 def _gpus(cluster: Mapping[str, Any]) -> dict[str, str]:
-    """Return the number of GPUs, which the question left open."""
     return {name: str(cluster[name]) for name in ("gpus_per_node", "nodes")}
 
 

@@ -1,9 +1,9 @@
 """Memory of every pipeline stage -> one bar each on a common scale, and the table of its bytes.
 
-Bars stay bars at any width: a row is HTML, only the bar in it is SVG (`web.chart`).
+Bars stay bars at any width: a row is HTML, only the bar in it is a picture (`web.chart`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -13,41 +13,27 @@ from planner.core.units import GIB, format_bytes
 from planner.memory.ledger import Memory
 from planner.memory.phases import PHASES
 from web.chart import (
+    NO_ROOM,
     ROOM_PERCENT,
-    Scale,
     TermRow,
     letters,
     limit_line,
+    memory_total,
     rows,
     segments,
-    slim_segments,
     whisker,
 )
-from web.ticks import round_ticks
+from web.drawing import Scale, figures_across, picture, shape, text
 
 _FEW = 8
 """Up to so many stages, bars are tall and say their terms in words; of more, the table does."""
 _LETTERED = 4
 """Of many stages every such one says the letters of its terms, and the last: the others have the same below them."""
-_NO_ROOM = 101.0
 _ROOM_BESIDE_TEXT_PERCENT = (2.0, 5.0)
 """As `ROOM_PERCENT`, of a bar with text on both sides."""
-_EDGE_PERCENT = 92
-"""From here on a tick's text ends at its tick, or it would leave the drawing."""
-
-_SVG = Markup(
-    '<svg class="bar stage" role="img" aria-label="{label}" width="100%" height="{height}">{inside}'
-    '<g class="whisker">{whisker}</g></svg>'
-)
-_AXIS = Markup('<svg class="axis" aria-hidden="true" width="100%" height="20">{inside}</svg>')
-_TICK = Markup(
-    '<line x1="{x:.3f}%" x2="{x:.3f}%" y1="0" y2="4"/>'
-    '<text x="{x:.3f}%" y="16" text-anchor="{anchor}">{text}</text>'
-)
-_LIMIT = Markup(
-    '<text class="limit" x="{x:.3f}%" y="13" text-anchor="{anchor}">{text}</text>'
-    '<line class="limit" x1="{x:.3f}%" x2="{x:.3f}%" y1="16" y2="20"/>'
-)
+_ROOM_IN_A_SLIM_BAR_PERCENT = (5.0, 5.0)
+_MARGIN = 20
+"""Height of what stands above and below the bars."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,86 +85,74 @@ def draw_stages(memories: Sequence[Memory], *, card_bytes: float, usable_bytes: 
     """
     full = max(card_bytes, *(float(memory.high_bytes) for memory in memories))
     keys = letters(memory.terms for memory in memories)
+    scale = Scale(most=full)
     return Stages(
         bars=tuple(
-            _stage_bar(memory, keys, _scale(memory, full, usable_bytes), len(memories))
-            for memory in memories
+            _stage_bar(memory, keys, len(memories), full, usable_bytes) for memory in memories
         ),
-        above=_above(usable_bytes, full),
-        axis=_axis(full),
+        above=_above(usable_bytes, scale),
+        axis=picture("axis", "", _MARGIN, *_axis(scale)),
         legend=_legend(memories, keys),
         letters=keys,
         table=_table(memories, keys),
     )
 
 
-def _scale(memory: Memory, full: float, usable: float) -> Scale:
-    return Scale(
-        full=full, low=float(memory.low_bytes), high=float(memory.high_bytes), limit=usable
-    )
-
-
-def _stage_bar(memory: Memory, keys: Mapping[str, str], scale: Scale, num_stages: int) -> StageBar:
-    index, reserved, usable = int(memory.stage), float(memory.reserved_bytes), scale.limit or 0.0
-    fits = reserved <= usable
-    bar, strip, room = _proportions(num_stages)
+def _stage_bar(
+    memory: Memory, keys: Mapping[str, str], num_stages: int, full: float, usable: float
+) -> StageBar:
+    total, index = memory_total(memory, full, usable), int(memory.stage)
+    fits, is_one_of_few = total.amount <= usable, num_stages <= _FEW
     parts = rows(memory.terms, format_bytes, keys)
-    stage = f"stage {index}: " if num_stages > 1 else ""
-    low, high = format_bytes(scale.low), format_bytes(scale.high)
-    label = f"{stage}{format_bytes(reserved)}, likely {low} to {high}"
-    verdict = "" if fits else " (does not fit)"
-    if num_stages <= _FEW:
-        label += f", of {format_bytes(usable)} that a process can take{verdict}: "
-        label += ", ".join(f"{part.name} {part.shown}" for part in parts)
-        inside = segments(parts, scale, bar, room)
-    else:
-        label += verdict
-        is_lettered = index % _LETTERED == 0 or index == num_stages - 1
-        inside = slim_segments(parts, scale, bar, room[1] if is_lettered else _NO_ROOM)
-    height = bar + strip
-    drawing = _SVG.format(
-        label=label,
-        height=height,
-        inside=inside + limit_line(scale, height),
-        whisker=whisker(
-            reserved, scale, top=bar + 2, height=strip - 4, has_ends=num_stages <= _FEW
-        ),
-    )
+    reserved, low, high = map(format_bytes, (total.amount, total.low, total.high))
+    label = f"stage {index}: " if num_stages > 1 else ""
+    label += f"{reserved}, likely {low} to {high}"
+    label += f", of {format_bytes(usable)} that a process can take" if is_one_of_few else ""
+    label += "" if fits else " (does not fit)"
+    if is_one_of_few:
+        label += ": " + ", ".join(f"{part.name} {part.shown}" for part in parts)
+    bar, strip, room = _proportions(index, num_stages)
+    drawn = segments(parts, total.scale, room, has_titles=is_one_of_few)
+    ranged = whisker(total, top=bar + 2, height=strip - 4, has_ends=is_one_of_few)
     return StageBar(
         index=index,
-        bar=drawing,
-        reserved=format_bytes(reserved),
+        bar=picture(
+            "bar stage",
+            label,
+            bar + strip,
+            shape("svg", shape("rect", css="track", width="100%"), *drawn, height=bar),
+            *limit_line(total, bar + strip),
+            shape("g", *ranged, css="whisker"),
+        ),
+        reserved=reserved,
         moment=PHASES[int(memory.phase)],
         fits=fits,
     )
 
 
-def _proportions(num_stages: int) -> tuple[int, int, tuple[float, float]]:
+def _proportions(index: int, num_stages: int) -> tuple[int, int, tuple[float, float]]:
     """Return the heights of a bar and of the strip below it, and the room that a letter needs."""
     if num_stages == 1:
         return 44, 14, ROOM_PERCENT
-    bar, strip = (24, 12) if num_stages <= _FEW else (16, 9)
-    return bar, strip, _ROOM_BESIDE_TEXT_PERCENT
+    if num_stages <= _FEW:
+        return 24, 12, _ROOM_BESIDE_TEXT_PERCENT
+    is_lettered = index % _LETTERED == 0 or index == num_stages - 1
+    return 16, 9, _ROOM_IN_A_SLIM_BAR_PERCENT if is_lettered else NO_ROOM
 
 
-def _above(usable: float, full: float) -> Markup:
-    x = 100 * usable / full
-    anchor = "end" if x > 50 else "start"  # noqa: PLR2004 - the side with more room
-    text = f"{format_bytes(usable)} usable"
-    return _AXIS.format(inside=_LIMIT.format(x=x, anchor=anchor, text=text))
+def _above(usable: float, scale: Scale) -> Markup:
+    x = scale.percent(usable)
+    side = "end" if usable > scale.most / 2 else "start"
+    words = text(f"{format_bytes(usable)} usable", x, 8, f"limit {side}")
+    return picture("axis", "", _MARGIN, words, shape("line", css="limit", x1=x, x2=x, y1=16, y2=20))
 
 
-def _axis(full: float) -> Markup:
-    """Return the scale in GiB: at most a handful of round figures from 0."""
-    full_gib = full / GIB
-    ticks = round_ticks(0, full_gib)
-    drawn = []
-    for tick in ticks:
-        x = 100 * tick / full_gib
-        anchor = "start" if not tick else "end" if x > _EDGE_PERCENT else "middle"
-        text = f"{tick:,g} GiB" if tick == ticks[-1] else f"{tick:,g}"
-        drawn.append(_TICK.format(x=x, anchor=anchor, text=text))
-    return _AXIS.format(inside=Markup("").join(drawn))
+def _axis(scale: Scale) -> Iterator[Markup]:
+    """Yield the scale in GiB: at most a handful of round figures from 0."""
+    for tick in scale.ticks(GIB):
+        x = scale.percent(tick * GIB)
+        yield shape("line", x1=x, x2=x, y2=4)
+    yield from figures_across(scale, GIB, "GiB", 12)
 
 
 def _legend(memories: Sequence[Memory], keys: Mapping[str, str]) -> tuple[TermRow, ...]:

@@ -1,41 +1,37 @@
-"""A pipeline's timeline as inline SVG: a row per stage, time to the right, in strokes.
+"""A pipeline's timeline: a row per stage, time to the right, in strokes.
 
 Operations of a kind are one path, in whole steps of the width, and those that follow on each other one
 stroke, so that a pipeline of 32 stages stays a small picture.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from markupsafe import Markup
 
 from planner.core.units import format_fraction, format_seconds
 from planner.parallel.schedule import Span, Timeline
 from planner.parallel.schedule_orders import Kind
-from web.ticks import round_ticks
+from web.drawing import (
+    BAR,
+    ROW,
+    Scale,
+    figures_across,
+    row_middle,
+    rows_picture,
+    shape,
+    stretched,
+    text,
+)
 
-_ROW, _BAR = 22, 18
 _STEPS = 2000
 """Of the width."""
 _FROM_BENEATH = (Kind.BACKWARD, Kind.FORWARD, Kind.WEIGHT)
 _ROOM_PERCENT = 2.4
-"""What a number needs of the width."""
+"""What a number needs of the rows' width."""
 _LABELS_PERCENT = 6
 """What the names of the stages take of the width."""
-_EDGE_PERCENT = 92
-"""From here on a tick's text ends at its tick, or it would leave the drawing."""
-_MOST_MS = 10_000
+_MOST_SECONDS = 10
 """A longer pipeline has its axis in seconds."""
-
-_SVG = Markup(
-    '<svg class="timeline" role="img" aria-label="{label}" width="100%" height="{height}">'
-    '{names}<svg x="{left}%" width="{width}%" height="{rows}" viewBox="0 0 {steps} {rows}"'
-    ' preserveAspectRatio="none">{paths}</svg>'
-    '<svg class="over" x="{left}%" width="{width}%" height="{height}">{numbers}{axis}</svg></svg>'
-)
-_NAME = Markup('<text class="stage" x="0" y="{y}">{stage}</text>')
-_PATH = Markup('<path class="{css}" stroke-width="{height}" d="{strokes}"/>')
-_NUMBER = Markup('<text x="{x:.1f}%" y="{y}" text-anchor="middle">{text}</text>')
-_TICK = Markup('<text class="tick" x="{x:.1f}%" y="{y}" text-anchor="{anchor}">{text}</text>')
 
 
 def draw_timeline(start_of_step: Timeline) -> Markup:
@@ -46,18 +42,20 @@ def draw_timeline(start_of_step: Timeline) -> Markup:
         f"{stages} pipeline stages over {format_seconds(seconds)}, idle for"
         f" {format_fraction(start_of_step.bubble_fraction)} of it"
     )
-    rows = stages * _ROW
-    return _SVG.format(
-        label=label,
-        height=rows + _ROW,
-        rows=rows,
-        left=_LABELS_PERCENT,
-        width=100 - _LABELS_PERCENT,
-        steps=_STEPS,
-        names=Markup().join(_NAME.format(stage=s, y=s * _ROW + 13) for s in range(stages)),
-        paths=Markup().join(_path(kind, spans, seconds) for kind in _FROM_BENEATH),
-        numbers=Markup().join(_numbers(spans, seconds)),
-        axis=Markup().join(_axis(seconds, rows)),
+    scale = Scale(most=seconds, start=_LABELS_PERCENT)
+    unit, name = (1e-3, "ms") if seconds <= _MOST_SECONDS else (1.0, "s")
+    return rows_picture(
+        "timeline",
+        label,
+        [str(stage) for stage in range(stages)],
+        stretched(
+            _LABELS_PERCENT,
+            stages * ROW,
+            (_STEPS, stages * ROW),
+            *(path for kind in _FROM_BENEATH for path in _path(kind, spans, seconds)),
+        ),
+        *_numbers(spans, scale),
+        *figures_across(scale, unit, name, stages * ROW + 10),
     )
 
 
@@ -83,8 +81,8 @@ def in_words(start_of_step: Timeline, micro_batches: int) -> str:
     )
 
 
-def _path(kind: Kind, spans: Sequence[Span], seconds: float) -> Markup:
-    """Return a kind's operations, each from where the one before it in its row ended.
+def _path(kind: Kind, spans: Sequence[Span], seconds: float) -> Iterator[Markup]:
+    """Yield a kind's operations, each from where the one before it in its row ended.
 
     Backward lies beneath the others and is drawn as whatever is busy: there is nothing else left.
     """
@@ -94,17 +92,19 @@ def _path(kind: Kind, spans: Sequence[Span], seconds: float) -> Markup:
     for stage, start, stop in _runs(
         [span for span in spans if is_beneath or span.operation.kind is kind], seconds
     ):
-        move = f"m{start - end} 0" if stage == row else f"M{start} {stage * _ROW + _BAR // 2}"
+        move = f"m{start - end} 0" if stage == row else f"M{start} {row_middle(stage)}"
         row, end = stage, stop
         strokes.append(f"{move}h{stop - start}")
-    return _PATH.format(css=kind, height=_BAR, strokes="".join(strokes)) if strokes else Markup()
+    if strokes:
+        yield shape("path", css=kind, stroke_width=BAR, d="".join(strokes))
 
 
 def _runs(spans: Sequence[Span], seconds: float) -> Iterator[tuple[int, int, int]]:
     """Yield stage, start and end in steps of what follows on each other without a gap."""
+    steps = Scale(most=seconds, end=_STEPS)
     stage, start, end = -1, 0, 0
     for span in sorted(spans, key=lambda span: (span.stage, span.start_seconds)):
-        begins, ends = _step(span.start_seconds, seconds), _step(span.end_seconds, seconds)
+        begins, ends = round(steps.at(span.start_seconds)), round(steps.at(span.end_seconds))
         if (span.stage, begins) != (stage, end):
             if end > start:
                 yield stage, start, end
@@ -114,27 +114,9 @@ def _runs(spans: Sequence[Span], seconds: float) -> Iterator[tuple[int, int, int
         yield stage, start, end
 
 
-def _step(at_seconds: float, seconds: float) -> int:
-    return round(_STEPS * at_seconds / seconds)
-
-
-def _numbers(spans: Sequence[Span], seconds: float) -> Iterable[Markup]:
+def _numbers(spans: Sequence[Span], scale: Scale) -> Iterator[Markup]:
     for span in spans:
-        length = 100 * (span.end_seconds - span.start_seconds) / seconds
+        length = 100 * (span.end_seconds - span.start_seconds) / scale.most
         if length >= _ROOM_PERCENT and span.operation.kind is not Kind.WEIGHT:
-            yield _NUMBER.format(
-                x=100 * span.start_seconds / seconds + length / 2,
-                y=span.stage * _ROW + 13,
-                text=span.operation.micro_batch,
-            )
-
-
-def _axis(seconds: float, rows: int) -> Iterable[Markup]:
-    """Return the scale: round figures from 0 in ms, or in s where they would be long."""
-    per_second, unit = (1000, "ms") if 1000 * seconds <= _MOST_MS else (1, "s")
-    ticks = round_ticks(0, per_second * seconds)
-    for tick in ticks:
-        x = 100 * tick / (per_second * seconds)
-        anchor = "start" if not tick else "end" if x > _EDGE_PERCENT else "middle"
-        text = f"{tick:,g} {unit}" if tick == ticks[-1] else f"{tick:,g}"
-        yield _TICK.format(x=x, y=rows + 14, anchor=anchor, text=text)
+            middle = scale.percent((span.start_seconds + span.end_seconds) / 2)
+            yield text(span.operation.micro_batch, middle, row_middle(span.stage))

@@ -4,14 +4,19 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+from planner.catalog.records import read
 from planner.core.errors import InvalidRequestError, PlannerError, Problem, problems_of
-from web.control import Control
+from web.controls import Control, choices_of
 from web.form import unknown_parameters
 from web.sheet import Fact, SheetTable
 
 _FLAG = re.compile(r"--([a-z][a-z-]{0,40}[a-z])")
 _WHOLE = re.compile(r"\d{1,18}")
+_BOUNDS = {"lowest", "highest"}
+_RANGE = {*_BOUNDS, "is_whole"}
+"""Of a number that is filled in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +134,34 @@ class Tool:
     def _control(self, name: str) -> str:
         plain = self.fields.get(name, name.removeprefix("--").replace("-", "_"))
         return plain if plain in self.labels else plain.rpartition(".")[2]
+
+
+_COLUMNS = {"number": 3, "textarea": 12}
+
+
+def read_tool(name: str) -> Tool:
+    """Return a page of `data/request/tools.toml`."""
+    said = read("request", "tools")[name]
+    forms = tuple(
+        ToolForm(**{**form, "controls": tuple(map(_control, form["controls"]))})
+        for form in said["forms"]
+    )
+    inputs = [each for form in said["forms"] for each in form["controls"]]
+    numbers = {
+        each["name"]: Number(**{key: each[key] for key in _RANGE & each.keys()})
+        for each in inputs
+        if each.keys() >= _BOUNDS
+    }
+    return Tool(**{**said, "forms": forms, "numbers": numbers})
+
+
+def _control(said: Mapping[str, Any]) -> Control:
+    kind = said.get("kind", "text")
+    shown = {"columns": _COLUMNS.get(kind, 4), "kind": kind}
+    shown |= {key: said[key] for key in said.keys() - _RANGE}
+    if "choices" in said:
+        shown["choices"] = choices_of(said["choices"])
+    return Control(**shown)
 
 
 def _number(text: str, kind: Number) -> float | None:

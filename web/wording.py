@@ -7,7 +7,7 @@ from functools import cache
 from markupsafe import Markup, escape
 
 from planner.core.errors import Problem
-from planner.report.flags import FLAGS
+from planner.report.flags import flags
 from web.controls import labels
 from web.form import control_of
 
@@ -102,9 +102,8 @@ def _in_labels(found: re.Match[str]) -> str:
 
 @cache
 def _by_flag() -> Mapping[str, str]:
-    """Return the label of the control that sets what a flag sets, by the flag's name."""
     return {
         flag.removeprefix("--").partition(" ")[0]: labels()[control_of(field)]
-        for field, flag in FLAGS.items()
-        if flag.startswith("--") and "," not in flag
-    } | {"samples": labels()["training_samples"]}
+        for field, flag in flags().items()
+        if flag.startswith("--") and "," not in flag and control_of(field) in labels()
+    }

@@ -260,7 +260,6 @@ def _errors(values: Iterable[float | None]) -> Errors | None:
 
 
 def _p90(values: Sequence[float]) -> float:
-    """Return the value that nine in ten stay below."""
     return sorted(values)[len(values) * 9 // 10]
 
 

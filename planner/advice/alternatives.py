@@ -7,8 +7,7 @@ import numpy as np
 
 from planner.advice import rules
 from planner.advice.layout_findings import lasting_findings
-from planner.advice.rules import Finding, Situation
-from planner.advice.rules.base import ONE_GPU, ONE_NODE, ONE_PER_SEQUENCE
+from planner.advice.rules.base import ONE_GPU, ONE_NODE, ONE_PER_SEQUENCE, Finding, Situation
 from planner.core.frozen import frozen
 from planner.core.term import Column
 from planner.core.units import format_bytes, format_pace
@@ -85,7 +84,6 @@ def _others(result: SearchResult, best: dict[str, int]) -> list[int]:
 
 
 def _nearest(result: SearchResult, best: dict[str, int]) -> list[int]:
-    """Return the smallest rows of families of which nothing fits, the nearest first."""
     smallest = [
         result.smallest(members) for name, members in result.families.items() if name not in best
     ]
@@ -115,14 +113,12 @@ def alternatives(
 def _alternative(
     job: Job, chosen: Candidate, other: Candidate, *, has_no_files: bool
 ) -> Alternative:
-    """Return a layout beside the choice, with why it cannot be written where the choice can."""
     unwritten = launch(job, other.strategy).unwritten if has_no_files else {}
     files = "; no files" if has_no_files else ""
     return Alternative(candidate=other, reason=_reason(chosen, other) + files, unwritten=unwritten)
 
 
 def _reason(chosen: Candidate, alternative: Candidate) -> str:
-    """Say in numbers why the alternative was not chosen."""
     pace = format_pace(alternative.step_time.step_seconds, chosen.step_time.step_seconds)
     return f"{pace}, {memory_difference(alternative, chosen)}"
 
@@ -195,7 +191,6 @@ def pareto(situation: Situation, result: SearchResult, ordinary: Column) -> tupl
 
 
 def _front(result: SearchResult, ordinary: Column) -> list[int]:
-    """Return the rows that are the fastest in their memory, the fastest first."""
     order = ordinary[np.lexsort((result.reserved_bytes[ordinary], result.step_seconds[ordinary]))]
     front: list[int] = []
     for row in order[_drops(result.reserved_bytes[order])]:
@@ -205,6 +200,5 @@ def _front(result: SearchResult, ordinary: Column) -> list[int]:
 
 
 def _drops(values: Column) -> Column:
-    """Return where a value is below all before it."""
     before = np.concatenate(([np.inf], np.minimum.accumulate(values)[:-1]))
     return values < before

@@ -3,8 +3,7 @@
 import math
 from collections.abc import Mapping
 
-from planner.advice.batch_settings import settings
-from planner.advice.batches import (
+from planner.advice.batch_arithmetic import (
     WARMUP_FRACTION,
     BatchSplit,
     RunSteps,
@@ -16,6 +15,7 @@ from planner.advice.batches import (
     splits,
     warmup_steps,
 )
+from planner.advice.batch_by_framework import settings
 from planner.catalog.learning_rates import find_recipe
 from planner.core.errors import InvalidInputError
 from planner.core.frozen import frozen

@@ -102,9 +102,12 @@ def _looked_at(found: "_Found") -> str:
 def _unpriced(fitting: list[tuple[Job, ClusterOption]]) -> tuple[str, ...]:
     if any(option.usd for _, option in fitting):
         return ()
-    return (
-        "no price of these GPUs is known: the least GPU time is taken; --instance NAME has one",
-    )
+    cluster = fitting[0][0].cluster
+    if cluster.instance is None:
+        whose, hint = "these GPUs", "; --instance NAME has one"
+    else:
+        whose, hint = f"{cluster.instance.name} with {cluster.gpu.name}", ""
+    return (f"no dated price of {whose} is known: the least GPU time is taken{hint}",)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,16 @@ import numpy as np
 
 from planner.advice import rules
 from planner.advice.refusal import no_layout, nothing_fits, unsplit
-from planner.advice.rules import DISAGREEMENT, Finding, Preference, Situation
-from planner.advice.rules.base import LARGER_GPUS, ONE_GPU, ONE_NODE, ONE_PER_SEQUENCE
+from planner.advice.rules import DISAGREEMENT, verdict
+from planner.advice.rules.base import (
+    LARGER_GPUS,
+    ONE_GPU,
+    ONE_NODE,
+    ONE_PER_SEQUENCE,
+    Finding,
+    Preference,
+    Situation,
+)
 from planner.catalog.choice import trusted_lead
 from planner.core.errors import InvalidInputError
 from planner.core.frozen import frozen
@@ -94,7 +102,7 @@ def choose_from(
         return Choice(result=result, ordinary=ordinary, situation=contest, findings=(branch,))
     contest = _contest(situation, result, ordinary, pinned, preference)
     disagreement = DISAGREEMENT.find(contest)
-    winner = contest.fastest if rules.follows_search(contest) else contest.candidate
+    winner = contest.fastest if verdict.follows_search(contest) else contest.candidate
     return Choice(
         result=result,
         ordinary=ordinary,
@@ -226,7 +234,6 @@ def _asked(pinned: PinnedFields) -> frozenset[str]:
 
 
 def _simplest(result: SearchResult, ordinary: Column, pinned: PinnedFields) -> Candidate | None:
-    """Return the fastest of plain DDP that fits, whatever was pinned."""
     if pinned:
         sizes = {dimension.field: 1 for dimension in DIMENSIONS}
         result = search(result.job, {**sizes, "zero_stage": 0, "synchronize_every": 1})

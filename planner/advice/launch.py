@@ -6,8 +6,7 @@ from functools import partial
 from typing import Any
 
 from planner.advice.choice import chosen_layout, reserved_bytes, smallest_replica
-from planner.advice.rules import Situation
-from planner.advice.rules.base import is_roomy
+from planner.advice.rules.base import Situation, is_roomy
 from planner.catalog import records
 from planner.catalog.choice import prices, trusted_lead
 from planner.core.frozen import frozen
@@ -115,13 +114,11 @@ def gives_up_weights(job: Job, instead: Instead) -> bool:
 
 
 def _roomy_seconds(found: Instead) -> float:
-    """Return the time of a step, with the price of having no room."""
     price = 0.0 if found.candidate.is_comfortable else prices().tight_lead
     return (1 + price) * _seconds(found)
 
 
 def _ways_out(situation: Situation) -> Iterator[tuple[dict[str, Any], Job]]:
-    """Yield the job in other frameworks and with other losses where the choice suffers."""
     job = situation.job
     if not _suffers(situation):
         return
@@ -131,7 +128,6 @@ def _ways_out(situation: Situation) -> Iterator[tuple[dict[str, Any], Job]]:
 
 
 def _is_roomier(candidate: Candidate, chosen: Candidate) -> bool:
-    """Return whether a layout has room that the choice lacks, for the time that such room is worth."""
     worth = (1 + prices().tight_lead) * float(chosen.step_time.step_seconds)
     is_in_time = float(candidate.step_time.step_seconds) <= worth
     return candidate.is_comfortable and not chosen.is_comfortable and is_in_time
@@ -151,7 +147,6 @@ def _suffers(situation: Situation) -> bool:
 
 
 def _lighter_replicas(situation: Situation) -> Iterator[tuple[dict[str, Any], Job]]:
-    """Yield the job with each loss that lets one GPU hold the replica which its logits keep from fitting."""
     if situation.fits_on_one_gpu:
         return
     for loss, lighter in lighter_losses(situation.job):

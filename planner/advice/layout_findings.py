@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 
 from planner.advice import rules
-from planner.advice.rules import Finding, Severity, Situation
+from planner.advice.rules.base import Finding, Severity, Situation
+from planner.domain.breach import Breach
 from planner.domain.job import Job
 from planner.domain.strategy import Layout
 from planner.search.candidate import Candidate
-from planner.search.limits import SOFT, Breach, Limit, violations, violations_of_each
+from planner.search.limits import SOFT, violations, violations_of_each
+from planner.search.limits.base import Limit
 
 _OF_SIZES = frozenset({"LAY010", "LAY011", "LAY012"})
 """Limits that a layout breaks by its batch and its number of ranks, not for what it is."""

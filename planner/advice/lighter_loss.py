@@ -40,7 +40,6 @@ def plan_of_any_loss(job: Job, pinned: PinnedFields) -> Plan:
 
 
 def _nothing_fits(job: Job, pinned: PinnedFields) -> NothingFitsError:
-    """Return what would fit, with the losses that would be taken for it unasked."""
 
     def chosen(other: Job) -> Candidate | None:
         best = chosen_layout(other, pinned)

@@ -51,7 +51,6 @@ def decision_path(situation: Situation, taken: str) -> tuple[Node, ...]:
 
 
 def _elsewhere(situation: Situation) -> tuple[str, ...]:
-    """Return the branches of one node where there are several, or the other way round."""
     of_one, of_many = ("ONE002", "ONE003", "ONE004"), ("MUL001", "MUL002", "MUL003")
     return of_one if situation.is_multi_node else of_many
 

@@ -1,6 +1,7 @@
 """Job -> Plan: search every layout, let the rules name what they admit, let the cost model choose."""
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -26,25 +27,29 @@ from planner.advice.choice import (
     smaller_jobs,
 )
 from planner.advice.confidence import Confidence, confidence
-from planner.advice.dealt_experts import with_dealt_experts
-from planner.advice.eight_bit import kept_with_8_bit, written_with_8_bit
 from planner.advice.launch import Instead, best_written, on_its_gpus, surely_better
-from planner.advice.other_network import on_other_network
 from planner.advice.path import Node, decision_path
-from planner.advice.rules import Finding, Situation
+from planner.advice.rules import verdict
+from planner.advice.rules.base import Finding, OtherFramework, OtherNetwork, Situation
+from planner.advice.rules.shape import keeps_experts_together
+from planner.advice.rules.single_node import EIGHT_BIT, leaves_8_bit_open
 from planner.advice.rules.verdict import SHOWN_FRACTION
 from planner.advice.so_far import choose_in_time, or_so_far
+from planner.catalog import records
 from planner.core.errors import Remedy
 from planner.core.frozen import frozen
 from planner.core.term import Column
 from planner.domain.dimensions import DIMENSIONS
+from planner.domain.framework import Framework
 from planner.domain.job import Job
+from planner.domain.optimizer import ADAMW
 from planner.domain.strategy import Offload, rows
-from planner.search.candidate import Candidate
+from planner.hardware.usual_network import other_network
+from planner.search.candidate import Candidate, estimate
 from planner.search.largest_that_fits import remedies
 from planner.search.pinned_fields import PinnedFields
 from planner.search.search import TIE, SearchResult
-from planner.targets import Launch, launch
+from planner.targets import Launch, launch, targets_of
 
 
 @frozen
@@ -124,7 +129,6 @@ def make_plan(job: Job, pinned: PinnedFields | None = None, objective: str = "ti
 
 
 def _plan(choice: Choice, pinned: PinnedFields | None, objective: str, started: float) -> Plan:
-    """Return the plan of a choice, with what else was considered."""
     job, result, chosen = choice.result.job, choice.result, choice.situation.candidate
     best, launched = best_of_families(result), launch(job, chosen.strategy)
     with_8_bit = written_with_8_bit(choice.situation, pinned or {}, objective)
@@ -141,7 +145,7 @@ def _plan(choice: Choice, pinned: PinnedFields | None, objective: str, started: 
         on_larger_host=_on_larger_host(job, chosen, pinned or {}, objective),
         with_dealt_experts=None if pinned or objective != "time" else with_dealt_experts(job),
     )
-    fewer = None if pinned or objective != "time" else rules.fewer_gpus(situation)
+    fewer = None if pinned or objective != "time" else verdict.fewer_gpus(situation)
     if fewer:
         return _on_fewer(situation, fewer)
     # One table is quicker than one for each list.
@@ -168,21 +172,18 @@ def _plan(choice: Choice, pinned: PinnedFields | None, objective: str, started: 
 def _instead(
     situation: Situation, launched: Launch, pinned: PinnedFields, objective: str
 ) -> Instead | None:
-    """Return what to run in place of a choice without files, or beside one with them."""
     if not launched.targets:
         return best_written(situation.job, pinned, objective)
     return surely_better(situation, pinned) if objective == "time" else None
 
 
 def _choice_there(choice: Choice, there: Job, pinned: PinnedFields, objective: str) -> Candidate:
-    """Return what would be chosen of the same layouts on another network."""
     retimed = choice.result.retimed(there)
     chosen = choose_from(retimed, choice.ordinary, pinned, objective)
     return or_offloaded(chosen, pinned, objective).situation.candidate
 
 
 def _on_fewer(situation: Situation, size: str) -> Plan:
-    """Return the plan on some of the GPUs, with what was found of all of them."""
     job = situation.job
     smaller = make_plan(smaller_jobs(job)[size])
     branch, *others = smaller.findings
@@ -230,7 +231,6 @@ def _standard_loss(job: Job, kept: PinnedFields) -> list[Remedy]:
 def _on_larger_host(
     job: Job, chosen: Candidate, pinned: PinnedFields, objective: str
 ) -> Candidate | None:
-    """Return what the choice's offload would be chosen with, were it asked for, where that is faster."""
     offload, seconds = chosen.strategy.offload, chosen.step_time.step_seconds
     is_held = "offload" in pinned or job.cluster.host_memory_bytes > 0 or objective != "time"
     if is_held or not chosen.strategy.offloads_optimizer:
@@ -287,3 +287,95 @@ def _held_back(
     techniques = result.num_dimensions + is_hybrid
     found = min(nearest, key=lambda row: (is_local[row], techniques[row], result.step_seconds[row]))
     return result.candidate(found)
+
+
+def written_with_8_bit(
+    situation: Situation, pinned: PinnedFields, objective: str
+) -> Candidate | None:
+    """Return what the same request with `--optimizer adamw-8bit` writes.
+
+    None where that is not open or not written, nor where the chosen layout can have it as it is.
+    """
+    if not leaves_8_bit_open(situation):
+        return None
+    job, chosen = situation.job, situation.candidate.strategy
+    changed = replace(job, recipe=replace(job.recipe, optimizer=EIGHT_BIT))
+    if not chosen.offloads_optimizer and launch(changed, chosen).targets:
+        return None
+    candidate = chosen_layout(changed, pinned, objective)
+    if candidate is None or not launch(changed, candidate.strategy).targets:
+        return None
+    return candidate
+
+
+def kept_with_8_bit(candidate: Candidate | None) -> list[Remedy]:
+    """Return the 8-bit AdamW as what fits without offload, where its files do."""
+    if candidate is None or candidate.strategy.offloads_optimizer:
+        return []
+    text = f"8-bit AdamW would fit (--optimizer {EIGHT_BIT})"
+    return [Remedy(text=text, field="recipe.optimizer", value=EIGHT_BIT)]
+
+
+def with_dealt_experts(job: Job) -> OtherFramework | None:
+    """Return the fastest choice of a framework with expert parallelism, for a mixture in one without.
+
+    Only frameworks that have files of some model, in the recipe's precision and method; those with files
+    of this choice before those without.
+    """
+    if not keeps_experts_together(job):
+        return None
+    found = [
+        OtherFramework(
+            name=variant.framework.name,
+            chosen=chosen,
+            has_files=bool(launch(variant, chosen.strategy).targets),
+        )
+        for framework in map(records.framework, records.framework_names())
+        if (variant := _in(job, framework)) and (chosen := chosen_layout(variant, {}))
+    ]
+    return min(found, key=_rank, default=None)
+
+
+def _rank(found: OtherFramework) -> tuple[bool, bool, float]:
+    """Return what puts the fastest in front that deals experts, of those the fastest with files."""
+    s, seconds = found.chosen.strategy, float(found.chosen.step_time.step_seconds)
+    is_undealt = s.expert_parallel_size == 1
+    return is_undealt, not (found.has_files or is_undealt), seconds
+
+
+def _in(job: Job, framework: Framework) -> Job | None:
+    """Return the job in a framework that deals experts; None where that has not what the recipe names."""
+    if not framework.capabilities.expert_parallel or not targets_of(framework.name):
+        return None
+    recipe = job.recipe
+    if recipe.optimizer in ADAMW:
+        recipe = replace(recipe, optimizer=framework.usual_optimizer)
+    if recipe.precision not in framework.precisions or recipe.optimizer not in framework.optimizers:
+        return None
+    if recipe.loss not in {"standard", *framework.losses}:
+        return None
+    return replace(job, framework=framework, recipe=recipe, pipeline_layout=())
+
+
+NOTABLE = 1.05
+"""By how much slower the plan must be on the other network for that one to be searched."""
+
+
+def on_other_network(
+    job: Job, chosen: Candidate, choose: Callable[[Job], Candidate]
+) -> OtherNetwork | None:
+    """Return the choice on the other network; None where the network is known, or hardly matters.
+
+    Args:
+        job: whose network may have been assumed.
+        chosen: what was chosen for it.
+        choose: how a choice is made for a job.
+    """
+    link = other_network(job.cluster)
+    if link is None:
+        return None
+    there = replace(job, cluster=replace(job.cluster, inter_node=link))
+    same = estimate(there, chosen.strategy)
+    if same.step_time.step_seconds < NOTABLE * chosen.step_time.step_seconds:
+        return None
+    return OtherNetwork(link=link, chosen=choose(there), same=same)

@@ -70,7 +70,6 @@ def _filled(job: Job, pinned: PinnedFields) -> PinnedFields:
 
 
 def _with_replicas(job: Job, pinned: PinnedFields, s: Layout) -> str:
-    """Say how data parallelism takes the GPUs that dividing the model leaves; empty where it does not."""
     shared = {**pinned, "data_parallel_size": AtLeast(2)}
     is_alone = pinned.get("data_parallel_size") == 1
     if not is_alone or not num_rows(strategies(job, shared)):

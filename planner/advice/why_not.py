@@ -9,7 +9,7 @@ from planner.advice.alternatives import memory_difference
 from planner.advice.choice import ordinary_rows
 from planner.advice.layout_findings import limit_findings
 from planner.advice.plan import Plan
-from planner.advice.rules import Finding, Situation
+from planner.advice.rules.base import Finding, Situation
 from planner.advice.rules.verdict import lack, named_beside
 from planner.core.frozen import frozen
 from planner.core.units import format_pace, format_seconds
@@ -95,7 +95,6 @@ def _asked_of(plan: Plan, pinned: PinnedFields) -> tuple[Job, PinnedFields]:
 
 
 def _compare(chosen: Candidate, job: Job, candidate: Candidate) -> str:
-    """Say how much slower or larger the other is, which terms make the difference, and what it lacks."""
     if candidate.strategy == chosen.strategy:
         return "the choice itself"
     pace = format_pace(candidate.step_time.step_seconds, chosen.step_time.step_seconds)

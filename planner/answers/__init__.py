@@ -1,13 +1,16 @@
 """The answer as JSON: a Plan or an estimate in, the contract's objects out; batches and replicas aside."""
 
-from planner.answers.batch import answer_batch, answer_each, request_id
 from planner.answers.envelope import SCHEMA_VERSION, answer_error, describe_error
-from planner.answers.estimate import answer_estimate, estimate_request
-from planner.answers.instance import answer_instance
+from planner.answers.estimate import (
+    answer_batch,
+    answer_each,
+    answer_estimate,
+    estimate_request,
+    request_id,
+)
+from planner.answers.known import answer_instance, answer_model
 from planner.answers.memory import answer_memory, memory_request
-from planner.answers.model import answer_model
-from planner.answers.suggestion import answer_plan, answer_suggestion, suggest
-from planner.answers.why_not import ask_why
+from planner.answers.suggestion import answer_plan, answer_suggestion, ask_why, suggest
 
 __all__ = [
     "SCHEMA_VERSION",

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from planner.advice.layout_findings import layout_findings
-from planner.answers.envelope import accepted
-from planner.answers.finding import finding_answer
-from planner.answers.layout import layout_answer
-from planner.answers.term import term_answer
-from planner.core.errors import InvalidInputError
+from planner.answers.envelope import accepted, answer_error
+from planner.answers.parts import finding_answer, layout_answer, term_answer
+from planner.core.errors import InvalidInputError, PlannerError
 from planner.domain.job import Job
 from planner.domain.strategy import tabulate
 from planner.memory.host import HostMemory, estimate_host_memory
 from planner.memory.phases import PHASES
 from planner.request.remarks import Assumption
-from planner.request.schema import Request, Resolved, resolve
+from planner.request.schema import Request, Resolved, parse_request, resolve
 from planner.request.strategy import requested_layout
-from planner.search.activations_away import with_activations_away
-from planner.search.candidate import Candidate, estimate, memory_of_stages
+from planner.search.candidate import (
+    Candidate,
+    estimate,
+    memory_of_stages,
+    with_activations_away,
+)
 from planner.search.training_run import training_run
 from planner.step_time.ledger import StepTime
 
@@ -30,9 +32,11 @@ if TYPE_CHECKING:
         EstimateAnswer,
         HostMemoryAnswer,
         MemoryAnswer,
+        RefusedAnswer,
         TimeAnswer,
         TrainingAnswer,
     )
+
 
 _LAYERS_AWAY = "activation_offload_layers"
 _OF_SUGGESTIONS = ("objective", "max_gpus", "deadline_hours", "why")
@@ -188,3 +192,35 @@ def _host_memory(host: HostMemory) -> HostMemoryAnswer:
         "fits": None if host.fits is None else bool(host.fits),
         "terms": [term_answer(term, "bytes") for term in (*host.terms, host.loading)],
     }
+
+
+AnswerT = TypeVar("AnswerT")
+
+
+def answer_batch(
+    payloads: Iterable[object], *, allow_paths: bool
+) -> Iterator[EstimateAnswer | RefusedAnswer]:
+    """Yield one estimate per payload, in order; a bad one yields its error and the rest go on."""
+    return answer_each(payloads, lambda request: answer_estimate(request, allow_paths=allow_paths))
+
+
+def answer_each(
+    payloads: Iterable[object], answer: Callable[[Request], AnswerT]
+) -> Iterator[AnswerT | RefusedAnswer]:
+    """Yield what `answer` gives to each payload's request, or the error of that payload alone.
+
+    A payload that could not be read is the error itself.
+    """
+    for payload in payloads:
+        try:
+            if isinstance(payload, PlannerError):
+                raise payload
+            yield answer(parse_request(payload))
+        except PlannerError as error:
+            yield answer_error(error, request_id(payload))
+
+
+def request_id(payload: object) -> str | int | None:
+    """Return the id of what may be no request; an id that is no id is not echoed."""
+    said = payload.get("id") if isinstance(payload, dict) else None
+    return said if isinstance(said, str | int) and not isinstance(said, bool) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from planner.answers.estimate import estimate_request
-from planner.answers.layout import layout_answer
+from planner.answers.parts import layout_answer
 from planner.answers.suggestion import plan_of_all
 from planner.core.errors import NothingFitsError
 from planner.domain.job import Job

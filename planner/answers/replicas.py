@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from planner.advice.choice import choose
 from planner.advice.replicas import Replicas, compare_replicas
 from planner.answers.envelope import SCHEMA_VERSION
-from planner.answers.layout import layout_answer
-from planner.answers.term import term_answer
+from planner.answers.parts import layout_answer, term_answer
 from planner.core.errors import NothingFitsError
 from planner.domain.job import Job
 from planner.domain.strategy import Layout

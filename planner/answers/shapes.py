@@ -5,8 +5,8 @@ A part that is a record's own fields is `Annotated[Fields, Record]`.
 
 from typing import Annotated, Any, NotRequired, TypeAlias, TypedDict
 
+from planner.advice.batch_arithmetic import BatchSplit, RunSteps, ScaledRate
 from planner.advice.batch_plan import TunedRate
-from planner.advice.batches import BatchSplit, RunSteps, ScaledRate
 from planner.advice.confidence import Confidence
 from planner.advice.plan import ClusterOption, SearchSummary
 from planner.advice.replicas import Interval, Way

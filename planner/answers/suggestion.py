@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
@@ -13,21 +13,21 @@ from planner.advice.budget import CutShortError, plan_within
 from planner.advice.lighter_loss import plan_of_any_loss
 from planner.advice.plan import Plan, make_plan
 from planner.advice.so_far import SoFarError
+from planner.advice.why_not import WhyNot, why_not
 from planner.answers.envelope import SCHEMA_VERSION
 from planner.answers.estimate import candidate_answers, estimate_answer
-from planner.answers.finding import finding_answer
-from planner.answers.layout import layout_answer
-from planner.answers.remedies import with_their_own_batch
-from planner.answers.why_not import answer_why, ask_why
+from planner.answers.parts import finding_answer, layout_answer
 from planner.core import deadline
-from planner.core.errors import NothingFitsError, TookTooLongError
+from planner.core.errors import InvalidInputError, NothingFitsError, Remedy, TookTooLongError
 from planner.core.units import format_bytes
 from planner.domain.job import Job
+from planner.domain.strategy import Choice
 from planner.hardware.usual_host import usual_host_bytes, usual_host_of
 from planner.request.remarks import Assumption
 from planner.request.schema import Request, Resolved, resolve
 from planner.request.strategy import pinned_fields
-from planner.search.pinned_fields import PinnedFields
+from planner.search.largest_that_fits import cost_of
+from planner.search.pinned_fields import AtLeast, PinnedFields
 from planner.search.training_run import HOUR_SECONDS
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         ParetoAnswer,
         RejectedAnswer,
         SuggestionAnswer,
+        WhyAnswer,
     )
 
 
@@ -99,7 +100,6 @@ def _in_time(request: Request, resolved: Resolved, pinned: PinnedFields) -> Iter
 
 
 def _of_plan(resolved: Resolved, plan: Plan, pinned: PinnedFields) -> Resolved:
-    """Return the request with the number of GPUs that its plan took, where that was open."""
     resolved = _with_host_memory(resolved, plan, pinned)
     return replace(resolved, job=plan.job, notes=resolved.notes + plan.notes)
 
@@ -128,7 +128,6 @@ def plan_of_all(
 
 
 def _of_loss(resolved: Resolved, loss: str) -> Resolved:
-    """Return the request with the loss that was taken, where that is another than usual."""
     job = resolved.job
     if loss == job.recipe.loss:
         return resolved
@@ -250,3 +249,66 @@ def _point(job: Job, point: ParetoPoint) -> ParetoAnswer:
         "step_seconds": float(point.candidate.step_time.step_seconds),
         "reserved_bytes": round(float(point.candidate.memory.reserved_bytes)),
     }
+
+
+PlanOf = Callable[[Request], tuple[Resolved, Plan]]
+
+
+def with_their_own_batch(
+    error: NothingFitsError, request: Request, batch: int, plan_of: PlanOf
+) -> NothingFitsError:
+    """Return an error whose remedies cost what a request with each of them is planned to take.
+
+    Adapters are usually trained with smaller batches than all weights, so where the request names no batch,
+    theirs is another than the one that nothing fits of.
+
+    Args:
+        error: with remedies that were tried with the request's batch.
+        request: of which nothing fits.
+        batch: that it was tried with.
+        plan_of: what is planned of a request.
+    """
+    tried = (_planned(each, request, batch, plan_of) for each in error.remedies)
+    found = tuple(each for each in tried if each is not None)
+    hint = "; ".join(each.sentence for each in found) or error.hint
+    return NothingFitsError(error.message, hint=hint, field=error.field, remedies=found)
+
+
+def _planned(remedy: Remedy, request: Request, batch: int, plan_of: PlanOf) -> Remedy | None:
+    """Return a remedy at the cost of its own plan; None where that has none."""
+    recipe = request.recipe
+    is_batch_said = recipe.global_batch_size or recipe.global_batch_tokens
+    if not remedy.cost or is_batch_said:
+        return remedy
+    changed = recipe.model_copy(update={remedy.field.removeprefix("recipe."): remedy.value})
+    try:
+        _, plan = plan_of(request.model_copy(update={"recipe": changed}))
+    except (InvalidInputError, NothingFitsError):
+        return None
+    except TookTooLongError:  # what it found so far is of another request
+        raise TookTooLongError(deadline.no_answer(), deadline.with_less()) from None
+    is_same = plan.job.recipe.global_batch_size == batch
+    return remedy if is_same else replace(remedy, cost=cost_of(plan.job, plan.chosen))
+
+
+def ask_why(request: Request, plan: Plan) -> WhyNot:
+    """Return what stands against the fields that a request asks about, beside those that it holds fixed."""
+    return why_not(plan, pinned_fields(request.why), pinned_fields(request.strategy))
+
+
+def answer_why(answer: WhyNot) -> WhyAnswer:
+    """Return what stands against the pinned fields, or what they would cost."""
+    candidate = answer.candidate
+    return {
+        "wish": {name: _contract(value) for name, value in answer.pinned.items()},
+        "strategy": None if candidate is None else layout_answer(answer.job, candidate.strategy),
+        "step_seconds": None if candidate is None else float(candidate.step_time.step_seconds),
+        "layouts": answer.layouts,
+        "findings": [finding_answer(finding) for finding in answer.findings],
+        "comparison": answer.comparison,
+    }
+
+
+def _contract(value: int) -> int | str:
+    """Return a wished value as the contract writes it: a choice by its name, "2 or more" in words."""
+    return str(value) if isinstance(value, Choice | AtLeast) else value

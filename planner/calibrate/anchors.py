@@ -276,7 +276,6 @@ def _prior(timed: Sequence[TimedLayouts]) -> Column:
 
 
 def _doubts(job: Job, step: StepTime, rows: int) -> Column:
-    """Return the covariance by the doubts of one job, those of kernels by what its layouts spend on each kind."""
     known = {cause: max(spread, 1e-3) for cause, spread in spreads(job).items()}
     of_kernels = (Cause.KERNELS, Cause.CURVE, Cause.MEMORY_BOUND)
     widths = {cause: np.broadcast_to(step.doubts[cause], (rows,)) for cause in of_kernels}

@@ -10,8 +10,8 @@ from typing import Any
 
 from planner.calibrate.logs.gpus import Likeness, gpu_name, likeness
 from planner.calibrate.logs.layout import measured_run
+from planner.calibrate.logs.log_file import shown
 from planner.calibrate.logs.reading import Reading
-from planner.calibrate.logs.text import shown
 from planner.calibrate.runs import machine_of_runs, unrepeated
 from planner.catalog import records
 from planner.core.errors import InvalidInputError

@@ -197,6 +197,5 @@ def _cluster_of(run: MeasuredRun, number: int) -> Cluster:
 
 
 def _wrong_run(number: int, error: PlannerError) -> InvalidInputError:
-    """Return that a run's request cannot be estimated, and why."""
     said = f"run {number + 1} cannot be estimated: {error.message}"
     return InvalidInputError(said, hint=error.hint, field="--runs")

@@ -1,11 +1,9 @@
 """What was measured of fused attention kernels: `data/calibration/attention.toml` -> typed records."""
 
-import tomllib
-from collections.abc import Mapping
 from functools import cache
-from typing import Any
 
-from planner.catalog.records import capability_version, data_root
+from planner.catalog.records import latest_known, read
+from planner.catalog.tables import build
 from planner.core.frozen import frozen
 
 
@@ -21,7 +19,7 @@ class AttentionCurve:
     keys_half_causal: float
     """Keys at which half of it is reached, with causal masking and without."""
     keys_half_full: float
-    is_alone: bool
+    is_alone: bool = False
     """Whether the shares are those of the kernel alone, which it keeps in training; else training takes its part."""
     source: str
 
@@ -39,31 +37,15 @@ class AttentionCurve:
 @cache
 def attention_curve(kernel: str, compute_capability: str) -> AttentionCurve:
     """Return the curve of a kernel on GPUs of that capability, of the nearest older, or the default."""
-    record = _record()
+    record = read("calibration", "attention")
     mine = [curve for curve in record["curve"] if curve["kernel"] == kernel]
-    wanted = capability_version(compute_capability)
-    known = [curve for curve in mine if capability_version(curve["compute_capability"]) <= wanted]
-    chosen = max(
-        known, key=lambda curve: capability_version(curve["compute_capability"]), default=None
-    )
-    entry = chosen or record["default"]
-    return AttentionCurve(
-        forward=entry["forward"],
-        backward=entry["backward"],
-        head_dim_half=record["head_dim_half"],
-        keys_half_causal=record["keys_half_causal"],
-        keys_half_full=record["keys_half_full"],
-        is_alone=entry.get("is_alone", False),
-        source=entry["source"],
-    )
+    chosen = latest_known(mine, compute_capability) or record["default"]
+    named = ("kernel", "compute_capability")
+    measured = {key: value for key, value in chosen.items() if key not in named}
+    shapes = {key: record[key] for key in ("head_dim_half", "keys_half_causal", "keys_half_full")}
+    return build(AttentionCurve, shapes | measured, f"calibration/attention, {kernel}")
 
 
 def attention_kernels() -> tuple[str, ...]:
     """Return the names of all kernels that have a curve."""
-    return tuple(sorted({curve["kernel"] for curve in _record()["curve"]}))
-
-
-@cache
-def _record() -> Mapping[str, Any]:
-    file = data_root() / "calibration" / "attention.toml"
-    return tomllib.loads(file.read_text(encoding="utf-8"))
+    return tuple(sorted({curve["kernel"] for curve in read("calibration", "attention")["curve"]}))

@@ -3,10 +3,33 @@
 from collections.abc import Mapping
 from dataclasses import field
 from functools import cache
+from typing import Any, Literal
 
 from planner.catalog.records import read
 from planner.catalog.tables import build
 from planner.core.frozen import frozen
+
+
+@frozen
+class Key:
+    """What a key of a tool's configuration may hold."""
+
+    type: Literal[
+        "section", "name", "argument", "device", "dtype", "stage", "samples", "elements", "count"
+    ]
+    """`planner.configs.rules.values` has a function for each."""
+    also: tuple[Literal["auto", "null", "nothing", "number", "range", "truth"], ...] = ()
+    """What it takes besides; nothing: all that Python counts as false."""
+    names: tuple[str, ...] = ()
+    """All that it takes; of a count, beside numbers."""
+    is_exact: bool = False
+    """Whether upper and lower case of a name differ."""
+    least: int = 0
+    counts: str = ""
+    example: str = ""
+    """Of a section, as its file writes it."""
+    is_of_fsdp_1: bool = False
+    """Whether FSDP 2 leaves it unread."""
 
 
 @frozen
@@ -17,10 +40,11 @@ class KnownKeys:
     version: str
     sections: Mapping[str, tuple[str, ...]]
     removed: tuple[str, ...] = ()
-    """At the top."""
-    removed_of_zero: tuple[str, ...] = ()
-    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Of keys of any section that take one of a few names, all of them."""
+    """With their section."""
+    others: tuple[str, ...] = ()
+    """Keys without a section that are no slips of these."""
+    keys: Mapping[str, Key] = field(default_factory=dict)
+    """What keys may hold, with their section."""
 
 
 @frozen
@@ -31,6 +55,8 @@ class Launcher:
     values: tuple[str, ...]
     """That take a value."""
     switches: tuple[str, ...]
+    before_script: tuple[str, ...] = ()
+    """Names of flags that do nothing after the script, where no script has them for something else."""
     of_others: Mapping[str, str] = field(default_factory=dict)
     """What it has no flag for, as another launcher calls it, and its own."""
 
@@ -40,6 +66,7 @@ class Launchers:
     """The record."""
 
     source: str
+    keys: Mapping[str, Key]
     launchers: Mapping[str, Launcher]
 
 
@@ -55,15 +82,25 @@ class TrainerFields:
     """Fields of earlier releases, and what says the same now."""
     removed: Mapping[str, str] = field(default_factory=dict)
     """Fields of earlier releases that are gone, and what takes their place; "" for nothing."""
-    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Of fields that take one of a few names, all of them."""
+    others: tuple[str, ...]
+    """Fields of scripts and of other programs that are no slips of these."""
+    keys: Mapping[str, Key]
     optimizers: Mapping[str, str]
     """The planner's names of optimizers, by what these and DeepSpeed's file call them."""
+    attentions: Mapping[str, str]
+    """The planner's names of kernels of attention, by those of transformers and of kernels' packages."""
+    shardings: Mapping[str, int]
+    """ZeRO stages, by FSDP's names of them in upper case, and by their numbers."""
 
     @property
     def names(self) -> frozenset[str]:
         """Return all fields."""
         return frozenset({*self.without_default, *self.defaults})
+
+    @property
+    def ever(self) -> tuple[str, ...]:
+        """Return all fields, and those of earlier releases."""
+        return (*self.names, *self.renamed, *self.removed)
 
 
 @frozen
@@ -90,16 +127,113 @@ class ModelSupport:
     """Whose random weights begin at the loss of `planner.generate.first_lines.random_loss`."""
 
 
+@frozen
+class Held:
+    """A setting that is looked for: the first of these keys that is there, where it holds what is said here."""
+
+    keys: tuple[str, ...]
+    of: tuple[str, ...] = ()
+    """In any file of these tools; () in the same file."""
+    is_each: bool = False
+    """Whether each of the keys is a place of its own."""
+    state: Literal["there", "said", "filled", "given", "auto", "truth", "on", "off", "not off"] = (
+        "there"
+    )
+    """said: not null; filled: nor an empty text; given: nor 0 or off; truth: a truth value, no word for one."""
+    like: str = ""
+    """A regular expression of the whole text."""
+    unlike: str = ""
+    word: str = ""
+    """The same of a word of it, or an item of its list, which messages then have as its text."""
+    number: int | None = None
+    least: int | None = None
+    most: int | None = None
+    default: int | None = None
+    """Counts where it holds no whole number, or is not there."""
+
+
+@frozen
+class Case:
+    """One way in which settings are wrong, what is said of it, and how it is mended."""
+
+    of: tuple[str, ...]
+    """Tools whose files are looked through; fsdp: options of FSDP in any, fsdp.trainer: in a Trainer's."""
+    at: Held
+    """The place of the fault."""
+    where: tuple[Held, ...] = ()
+    """All of these are there, too."""
+    unless: tuple[Held, ...] = ()
+    """None of these is."""
+    is_whole: bool = False
+    """Whether the file must show all settings that it gives its tool."""
+    run: tuple[str, ...] = ()
+    """The run has one of these: deepspeed, fsdp, trainer (which saves the model)."""
+    not_run: tuple[str, ...] = ()
+    fsdp_version: int | None = None
+    gpu_below: str = ""
+    """The GPU's compute capability is less."""
+    gpu_from: str = ""
+    message: str
+    """With {at} and, of `where`, {0}, {1}: settings with name, text, whole; and {gpu.name}."""
+    hint: str = ""
+    set: str = ""
+    """The value that mends it, as its file writes it; on and off as the file's language has them."""
+    set_key: str = ""
+    """The key that gets the value, where it is not the place of the fault."""
+    rename: str = ""
+    remove: bool = False
+
+
+@frozen
+class TabledRule:
+    """A rule that compares settings with values."""
+
+    code: str
+    name: str
+    severity: Literal["error", "warning"]
+    text: str
+    """The documentation: a statement, then Why, Instead and Source."""
+    cases: tuple[Case, ...]
+    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By tool, the types of keys whose values it judges."""
+
+
+@cache
+def tabled_rules() -> tuple[TabledRule, ...]:
+    """Return the rules that are data, each with its cases."""
+    return tuple(_tabled(rule) for rule in read("configs", "rules")["rule"])
+
+
+def _tabled(rule: dict[str, Any]) -> TabledRule:
+    """Return a rule; what stands in the rule itself holds for all of its cases."""
+    own = {key: rule[key] for key in ("code", "name", "severity")} | {"text": rule["text"].strip()}
+    common = {key: rule[key] for key in rule.keys() - {*own, "cases", "keys"}}
+    keys = rule.get("keys", {})
+    cases = [common | case for case in rule.get("cases", [] if keys else [{}])]
+    return build(TabledRule, own | {"cases": cases, "keys": keys}, f"configs/rules/{rule['code']}")
+
+
 @cache
 def known_keys(tool: str) -> KnownKeys:
     """Return the keys of a tool's configuration: accelerate, deepspeed, torchtitan."""
     return build(KnownKeys, read("configs", tool), f"configs/{tool}")
 
 
-@cache
 def launchers() -> Mapping[str, Launcher]:
     """Return the flags of each launcher, by its name."""
-    return build(Launchers, read("configs", "launchers"), "configs/launchers").launchers
+    return _launchers().launchers
+
+
+@cache
+def _launchers() -> Launchers:
+    return build(Launchers, read("configs", "launchers"), "configs/launchers")
+
+
+def keys_of(tool: str) -> Mapping[str, Key]:
+    """Return what keys of a tool may hold: accelerate, deepspeed, launch, trainer."""
+    if tool == "launch":
+        return _launchers().keys
+    return trainer_fields().keys if tool == "trainer" else known_keys(tool).keys
 
 
 @cache

@@ -1,11 +1,10 @@
 """What the words of distributed training mean: `data/glossary` -> typed records."""
 
-import tomllib
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from planner.catalog.records import data_root, framework, framework_names
+from planner.catalog.records import framework, framework_names, read
 from planner.core.frozen import frozen
 
 
@@ -43,7 +42,7 @@ class Entry:
 @cache
 def entries() -> tuple[Entry, ...]:
     """Return all entries, group by group."""
-    files = [_read(name) for name in _read("index")["groups"]]
+    files = [read("glossary", name) for name in read("glossary", "index")["groups"]]
     return tuple(_entry(record, file["title"]) for file in files for record in file["entry"])
 
 
@@ -68,10 +67,4 @@ def _version(name: str) -> str:
     """Return which version was looked at: of a framework's own record, or of the index."""
     if name in framework_names():
         return framework(name).capabilities.version
-    return str(_read("index")["versions"][name])
-
-
-@cache
-def _read(name: str) -> dict[str, Any]:
-    file = data_root() / "glossary" / f"{name}.toml"
-    return tomllib.loads(file.read_text(encoding="utf-8"))
+    return str(read("glossary", "index")["versions"][name])

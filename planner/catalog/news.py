@@ -1,6 +1,5 @@
 """What each version of the planner brought: `data/news/versions.toml`, typed."""
 
-from collections.abc import Mapping
 from functools import cache
 
 from planner.catalog.records import read
@@ -17,14 +16,11 @@ class Version:
     lines: tuple[str, ...]
 
 
-@frozen
-class _News:
-    versions: Mapping[str, Version]
-
-
 @cache
 def news() -> tuple[Version, ...]:
     """Return the versions, the newest first."""
-    record = read("news", "versions")
-    versions = {number: {"number": number, **said} for number, said in record["versions"].items()}
-    return tuple(build(_News, {"versions": versions}, "news/versions").versions.values())
+    said = read("news", "versions")["versions"].items()
+    return tuple(
+        build(Version, {"number": number, **version}, f"news/versions.{number}")
+        for number, version in said
+    )

@@ -3,7 +3,7 @@
 import json
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from functools import cache
 from importlib.resources import files
@@ -110,6 +110,11 @@ def framework_names() -> tuple[str, ...]:
     return _names("frameworks", ".toml")
 
 
+def model_types() -> tuple[str, ...]:
+    """Return every model_type of `data/families`, whose config.json can be read."""
+    return _names("families", ".toml")
+
+
 @cache
 def model_ids() -> tuple[str, ...]:
     """Return the Hub ids of all models that ship with the planner."""
@@ -143,13 +148,11 @@ def _without_gaps(name: str) -> str:
 
 @cache
 def _gpus_without_gaps() -> Mapping[str, str]:
-    """Return the canonical name of every GPU by each of its names, as they are compared."""
     return {_without_gaps(each): canonical for each, canonical in _gpu_spellings().items()}
 
 
 @cache
 def _gpu_spellings() -> Mapping[str, str]:
-    """Return every name of every GPU in lower case, and the canonical name it stands for."""
     spellings: dict[str, str] = {}
     for canonical in gpu_names():
         record = read("gpus", canonical)
@@ -243,13 +246,20 @@ def power_exponent() -> float:
 @cache
 def misaligned_slowdown(compute_capability: str, dtype: str) -> float:
     """Return how much longer a matmul takes whose rows are not aligned: `data/calibration/gemm.toml`."""
+    latest = latest_known(read("calibration", "gemm")["misaligned"], compute_capability) or {}
+    return float(latest.get(dtype, 1.0))
+
+
+def latest_known(
+    entries: Iterable[Mapping[str, Any]], compute_capability: str
+) -> Mapping[str, Any] | None:
+    """Return the entry of a GPU's compute capability, or of the nearest older one; None where all are newer."""
+
+    def version(each: Mapping[str, Any]) -> tuple[int, ...]:
+        return capability_version(each["compute_capability"])
+
     wanted = capability_version(compute_capability)
-    entries = read("calibration", "gemm")["misaligned"]
-    known = [each for each in entries if capability_version(each["compute_capability"]) <= wanted]
-    latest = max(
-        known, key=lambda each: capability_version(each["compute_capability"]), default=None
-    )
-    return float(latest.get(dtype, 1.0)) if latest else 1.0
+    return max((each for each in entries if version(each) <= wanted), key=version, default=None)
 
 
 def capability_version(compute_capability: str) -> tuple[int, ...]:

@@ -31,7 +31,7 @@ _MODULES = {
     "check": "check",
     "diff": "check",
     "doctor": "doctor",
-    "replicas": "replicas",
+    "replicas": "plans",
     "verify": "verify",
     "sweep": "sweeps",
     "explain": "knowledge",
@@ -158,14 +158,14 @@ def _say_error(error: PlannerError) -> None:
 
 def _flag_of(field: str) -> str:
     """Return the flag that sets a field; of a layout those that were typed, where its own was not."""
-    from planner.report.flags import FLAGS
+    from planner.report.flags import flags
 
     listed, _, item = field.rpartition(".")
     field = listed if item.isdigit() else field
-    flag = FLAGS.get(field, field if field.startswith("--") else "")
+    flag = flags().get(field, field if field.startswith("--") else "")
     typed = {word.partition("=")[0] for word in sys.argv[1:]}
     if field.partition(".")[0] != "strategy" or flag.partition(" ")[0] in typed:
         return flag
-    of_layouts = [each for name, each in FLAGS.items() if name.startswith("strategy.")]
+    of_layouts = [each for name, each in flags().items() if name.startswith("strategy.")]
     possible = [*(of_layouts if field == "strategy" else []), _PIN]
     return ", ".join(each for each in possible if each.partition(" ")[0] in typed) or flag

@@ -49,13 +49,13 @@ def batch(
     every way. With MODEL the learning rate of the nearest published run is taken.
     """
     from planner.advice.batch_plan import BatchWish
-    from planner.answers.batch_plan import (
+    from planner.answers.batch_plan_answer import (
         Trained,
         answer_batch_plan,
         data_parallel_ranks,
         plan_batch,
     )
-    from planner.report.batch_plan import batch_text
+    from planner.report.batch_plan_text import batch_text
 
     trained = Trained(
         model=model, **{name: flags.pop(name) for name in ("method", "from_scratch", "task")}

@@ -53,7 +53,7 @@ planner calibrate --show machine.json
 def calibrate(*, show: str | None, output: str, force: bool, as_json: bool, **flags: Any) -> None:
     """Write machine.json: what your machine was measured to do, for --machine of other commands."""
     from planner.calibrate.anchors import anchored
-    from planner.calibrate.text import checks_text, machine_text
+    from planner.calibrate.machine_text import checks_text, machine_text
     from planner.machine.reading import read_machine
     from planner.machine.writing import machine_json, write_machine
 

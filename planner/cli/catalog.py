@@ -76,7 +76,7 @@ def instances(filter_text: str, *, as_json: bool) -> None:
     """List the known cloud instances, or those with FILTER in their names, clouds or GPUs; one is shown whole."""
     from planner import answers
     from planner.catalog import records
-    from planner.report.text import instance_text, instances_text
+    from planner.report.catalog import instance_text, instances_text
 
     known = {
         f"{instance.name} {instance.cloud} {instance.gpu}": instance

@@ -2,23 +2,61 @@
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
-from planner.cli.configurations import asked_of, setup_options
 from planner.cli.output import EXIT_BROKEN, EXIT_NOTHING_FITS, color, terminal
 from planner.core.errors import InvalidInputError
+from planner.request.amounts import read_length
 
+F = TypeVar("F", bound=Callable[..., Any])
+_CLUSTER = ("gpus_per_node", "nodes", "gpu", "instance", "intra_node", "inter_node")
 FORMATS = ("text", "json", "markdown", "github", "junit", "sarif")
 _OF_DIFFERENCES = ("text", "json", "markdown")
 
 
+def _setup_options(command: F) -> F:
+    """Add the flags of a configuration's model and cluster, as `suggest` has them."""
+    options = (
+        click.option("--model", metavar="NAME", help="Of a configuration: the model it trains."),
+        click.option(
+            "--gpus", "gpus_per_node", type=int, help="Of a configuration: GPUs per node."
+        ),
+        click.option("--nodes", type=int, help="Of a configuration: nodes."),
+        click.option("--gpu", metavar="NAME", help="Of a configuration: the GPU, such as h100."),
+        click.option("--instance", metavar="NAME", help="Of a configuration: the cloud instance."),
+        click.option("--intra-node", metavar="LINK", help="Of a configuration: links in a node."),
+        click.option("--inter-node", metavar="LINK", help="Of a configuration: a node's network."),
+        click.option(
+            "--seq-len",
+            "sequence_length",
+            metavar="N",
+            help="Of a configuration: tokens per sequence.",
+        ),
+        click.option("--command", metavar="WORDS", help="A command line, in place of a script."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _asked_of(flags: dict[str, Any]) -> Any:
+    """Return what the flags say, and take them out of those that remain."""
+    from planner.gate.configurations import Asked
+
+    given = {name: flags.pop(name) for name in _CLUSTER}
+    cluster = {name: value for name, value in given.items() if value is not None}
+    length = flags.pop("sequence_length")
+    recipe = {} if length is None else {"sequence_length": read_length(length)}
+    return Asked(model=flags.pop("model"), cluster=cluster, recipe=recipe)
+
+
 @click.command()
 @click.argument("files", metavar="FILE...", nargs=-1)
-@setup_options
+@_setup_options
 @click.option(
     "--max-memory", metavar="BYTES", help="Of a GPU: 70GiB, 90% of it, or +5% over the baseline."
 )
@@ -81,7 +119,7 @@ def check(
     if not files and command is None:
         raise InvalidInputError("nothing to check", hint="give a FILE or --command", field="FILE")
     written = [_target(text) for text in also]
-    asked = asked_of(wished)
+    asked = _asked_of(wished)
     baseline, growth = wished.pop("baseline"), wished.pop("max_growth")
     if growth is not None and baseline is None:
         raise InvalidInputError(

@@ -86,10 +86,10 @@ def doctor(
 
 
 def _print_timings(times: str, run: dict[str, Any], *, as_json: bool) -> None:
-    from planner.answers.diagnosis import answer_timings
+    from planner.doctor.answers import answer_timings
     from planner.doctor.diagnosis import diagnose
+    from planner.doctor.texts import timings_text
     from planner.doctor.timings import Timings, read_times
-    from planner.report.diagnosis import timings_text
 
     fixed: Literal["", "epochs", "steps"] = run["fixed"] or ""
     timings = Timings(
@@ -108,9 +108,9 @@ def _print_timings(times: str, run: dict[str, Any], *, as_json: bool) -> None:
 
 
 def _print_log(log: str, plan: str | None, *, as_json: bool) -> None:
-    from planner.answers.diagnosis import answer_log, memory_lines
+    from planner.doctor.answers import answer_log, memory_lines
     from planner.doctor.messages import MOST_BYTES, diagnose_log
-    from planner.report.diagnosis import log_text
+    from planner.doctor.texts import log_text
 
     found = diagnose_log(_read(log, MOST_BYTES, "--error"), log)
     more = memory_lines(found, _plan_answer(plan) if plan and found.numbers else None)
@@ -138,11 +138,11 @@ def _plan_answer(file: str) -> Mapping[str, Any]:
 
 
 def _print_faults(scripts: Sequence[str], format_name: str) -> None:
-    from planner.answers.diagnosis import answer_faults
+    from planner.doctor.answers import answer_faults
     from planner.doctor.scripts import look_at
     from planner.doctor.scripts.reading import MOST_BYTES
+    from planner.doctor.texts import faults_text, plain
     from planner.gate.ci_formats import faults_github
-    from planner.report.diagnosis import faults_text, plain
 
     faults = {file: look_at(_read(file, MOST_BYTES, "SCRIPT"), plain(file)) for file in scripts}
     if format_name == "json":

@@ -13,8 +13,8 @@ from planner.cli.output import bold, color, say, terminal
 @click.option("--json", "as_json", is_flag=True, help="Print what /v1/rules and /v1/terms answer.")
 def explain(name: tuple[str, ...], *, as_json: bool) -> None:
     """Explain the code of a rule or finding, a term, a strategy or an error message; without one, list them all."""
-    from planner.report import glossary
-    from planner.report.glossary_text import code_text, entry_text, list_text
+    from planner.explain import glossary
+    from planner.explain.glossary import code_text, entry_text, list_text
 
     if not name:
         known, listed, terms = glossary.codes(), glossary.messages(), glossary.entries()
@@ -46,7 +46,7 @@ def explain(name: tuple[str, ...], *, as_json: bool) -> None:
 def model(name: str, revision: str | None, *, as_json: bool) -> None:
     """Show the parameters and parts of the model NAME."""
     from planner import answers
-    from planner.report.text import model_text
+    from planner.report.catalog import model_text
     from planner.request.model import load_model
 
     described, notes = load_model(f"{name}@{revision}" if revision else name, allow_paths=True)
@@ -64,7 +64,7 @@ def model(name: str, revision: str | None, *, as_json: bool) -> None:
 def accuracy(source: str | None, worst: int, *, as_json: bool) -> None:
     """Predict every published run again, and say how far off that is."""
     from planner.accuracy import predict as measured
-    from planner.accuracy.text import accuracy_answer, accuracy_text
+    from planner.accuracy.accuracy_text import accuracy_answer, accuracy_text
     from planner.answers import SCHEMA_VERSION
     from planner.catalog.published_runs import run_source, source_names
 

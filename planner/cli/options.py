@@ -1,333 +1,203 @@
-"""The flags that describe a job, and the wire request that they make."""
+"""The flags that describe a job, made of a request's fields, and the wire request that they make."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
-from planner.cli import typed, wishes
+from planner.cli import wishes
 from planner.cli.numbers import FiniteRange
 from planner.cli.output import say
-from planner.domain.dimensions import DIMENSIONS
-from planner.request.typed import read_each, unless_wrong
+from planner.core.errors import InvalidInputError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_CLUSTER = (
-    "instance",
-    "gpu",
-    "gpus_per_node",
-    "nodes",
-    "intra_node",
-    "inter_node",
-    "nvlink_domain_gpus",
-    "gpu_power_watts",
-    "peer_to_peer",
-)
-_RECIPE = (
-    "fp8_recipe",
-    "optimizer",
-    "method",
-    "weights_dtype",
-    "attention",
-    "loss",
-    "framework",
-    "framework_version",
-    "gradient_reduce_dtype",
-    "tensor_parallel_overlap",
-    "data_parallel_overlap",
-    "expert_dispatch",
-    "expert_parallel_overlap",
-    "optimizer_in_backward",
-    "cuda_graphs",
-    "task",
-    "compile",
-    "packed",
-    "padding_share",
-)
-_STRATEGY = (
-    "data_parallel_size",
-    *(each.field for each in DIMENSIONS),
-    "expert_tensor_parallel_size",
-    "sequence_parallel",
-    "pipeline_schedule",
-    "virtual_pipeline_size",
-    "pipeline_layout",
-    "micro_batch_size",
-    "gradient_accumulation_steps",
-    "recompute",
-    "recompute_layers",
-    "recompute_modules",
-    "activation_offload_layers",
-    "offload",
-    "synchronize_every",
-)
+_GOALS = ("objective", "max_gpus", "deadline_hours")
+_MORE: Mapping[str, Mapping[str, Any]] = {
+    "cluster.nodes": {"default": 1, "show_default": True},
+    "cluster.topology": {"type": click.Path(exists=True, dir_okay=False, allow_dash=True)},
+    "recipe.training_samples": {"type": click.IntRange(1, 10**15)},  # epochs multiply them
+    "why": {
+        "multiple": True,
+        "callback": lambda _context, _option, asked: wishes.only(asked),
+    },
+}
+"""What the flag of a field has beside what follows from its type."""
+
+
+class JobCommand(click.Command):
+    """A command with flags of a request's fields, which are made where they are asked for: --help of all asks for none."""
+
+    @property
+    def params(self) -> list[click.Parameter]:
+        """Return the arguments and flags, in the order of --help."""
+        made: list[click.Parameter] = []
+        for each in self._params:
+            made += [each] if isinstance(each, click.Parameter) else each()
+        self._params: list[Any] = made
+        return made
+
+    @params.setter
+    def params(self, given: list[click.Parameter]) -> None:
+        self._params = given
 
 
 def job_options(command: F) -> F:
-    """Add the flags that describe a job; their names are the fields of the wire contract."""
-    options = (
-        click.option("--gpus", "gpus_per_node", type=int, help="GPUs per node."),
-        click.option("--nodes", type=int, default=1, show_default=True, help="Nodes."),
-        click.option(
-            "--gpu", metavar="NAME", help="GPU, such as h100, or 3090:2,3060:1 for several."
-        ),
-        click.option(
-            "--instance", metavar="NAME", help="Cloud instance, such as p4d.24xlarge or p5."
-        ),
-        click.option(
-            "--topology",
-            type=click.Path(exists=True, dir_okay=False, allow_dash=True),
-            help="File with the output of `nvidia-smi topo -m`.",
-        ),
-        click.option(
-            "--intra-node",
-            metavar="LINK",
-            help="Link between the GPUs of a node: pcie-4-x16, or 20GB/s as measured.",
-        ),
-        click.option(
-            "--inter-node",
-            metavar="LINK",
-            help="Network of a node: 8x infiniband-ndr, 400Gbit/s, or 45GB/s as measured.",
-        ),
-        click.option(
-            "--nvlink-domain",
-            "nvlink_domain_gpus",
-            metavar="GPUS",
-            type=int,
-            help="GPUs that NVLink joins across nodes: 72 in a rack of GB200.",
-        ),
-        click.option(
-            "--gpu-power",
-            "gpu_power_watts",
-            metavar="WATTS",
-            type=int,
-            help="The power limit that the GPUs run at, where it is not their own.",
-        ),
-        click.option(
-            "--peer-to-peer/--no-peer-to-peer",
-            default=None,
-            help="Whether GPUs copy to each other directly, not through host memory.",
-        ),
-        click.option(
-            "--machine",
-            metavar="FILE",
-            help="What `planner calibrate` measured of this machine: its figures win.",
-        ),
-        click.option("--revision", help="Branch, tag or commit of the model on the Hub."),
-        click.option(
-            "--seq-len", "sequence_length", metavar="N", help="Tokens per sequence, such as 128k."
-        ),
-        click.option(
-            "--global-batch-size",
-            metavar="N",
-            help="Sequences per optimizer step, or tokens: 0.5M, 524288tokens.",
-        ),
-        click.option("--precision", help="fp32, tf32, fp16-mixed (fp16), bf16-mixed, bf16 or fp8."),
-        click.option(
-            "--fp8-recipe", help="tensorwise, rowwise, blockwise or mxfp8: scales of fp8."
-        ),
-        click.option("--optimizer", help="adamw, adamw-8bit, sgd, adafactor, lion, muon ..."),
-        click.option("--method", help="full, lora or qlora."),
-        click.option("--lora-rank", type=int, help="Rank of the adapters."),
-        click.option(
-            "--lora-targets", metavar="NAMES", help="Linears with adapters, or all-linear."
-        ),
-        click.option(
-            "--weights", "weights_dtype", help="fp32, or config: as the model's config says."
-        ),
-        click.option("--attention", help="eager, sdpa or flash."),
-        click.option("--loss", help="standard, chunked or fused: how much of the logits exists."),
-        click.option(
-            "--framework", help="torch, accelerate, deepspeed, megatron, torchtitan, nanotron ..."
-        ),
-        click.option(
-            "--framework-version",
-            metavar="VERSION",
-            help="Release or date, such as 2022-03; the nearest known record is taken.",
-        ),
-        click.option(
-            "--gradient-reduce-dtype", help="fp32 or bf16: what ranks exchange of gradients."
-        ),
-        click.option(
-            "--tp-overlap/--no-tp-overlap",
-            "tensor_parallel_overlap",
-            default=None,
-            help="Whether exchanges of tensor parallelism hide behind matmuls.",
-        ),
-        click.option(
-            "--dp-overlap/--no-dp-overlap",
-            "data_parallel_overlap",
-            default=None,
-            help="Whether gradients are reduced beside backward.",
-        ),
-        click.option(
-            "--expert-dispatch",
-            help="all-to-all: a token goes to each of its experts; or once-per-node (DeepEP, HybridEP).",
-        ),
-        click.option(
-            "--ep-overlap/--no-ep-overlap",
-            "expert_parallel_overlap",
-            default=None,
-            help="Whether the experts' exchange hides behind other micro-batches.",
-        ),
-        click.option(
-            "--optimizer-in-backward/--no-optimizer-in-backward",
-            default=None,
-            help="Step each parameter as backward reaches it.",
-        ),
-        click.option("--cuda-graphs/--no-cuda-graphs", default=None, help="Launch layers whole."),
-        click.option(
-            "--task",
-            help="sequence-classification or token-classification, for another head than the model's.",
-        ),
-        click.option(
-            "--compile/--no-compile", default=None, help="Run the model through torch.compile."
-        ),
-        click.option(
-            "--packed/--padded", default=None, help="Texts follow each other, or each is padded."
-        ),
-        click.option(
-            "--padding-share",
-            type=FiniteRange(0, 1, max_open=True),
-            help="Share of the tokens that are padding, such as 0.3.",
-        ),
-        click.option(
-            "--strategy",
-            metavar="NAME",
-            help="ddp, zero-1, zero-2, zero-3 (fsdp), hsdp, or several: tp+pp+zero-1; or JSON.",
-        ),
-        click.option("--dp", "data_parallel_size", type=int, help="Data parallel size."),
-        *(
-            click.option(
-                f"--{each.short_name}",
-                each.field,
-                type=int,
-                help=f"{each.name.capitalize()} parallel size.",
-            )
-            for each in DIMENSIONS
-        ),
-        click.option("--sequence-parallel/--no-sequence-parallel", default=None, help="With --tp."),
-        click.option("--schedule", "pipeline_schedule", help="gpipe, 1f1b, interleaved-1f1b ..."),
-        click.option("--virtual-stages", "virtual_pipeline_size", type=int, help="Per stage."),
-        click.option(
-            "--pipeline-layout",
-            metavar="LAYOUT",
-            help="Layers of each stage: 2,3,3,2, or embedding-and-loss-aware.",
-        ),
-        click.option("--micro-batch-size", type=int, help="Sequences per GPU and pass."),
-        click.option("--accumulation-steps", "gradient_accumulation_steps", type=int),
-        click.option(
-            "--expert-tp",
-            "expert_tensor_parallel_size",
-            type=int,
-            help="Ranks that share each expert's matrices.",
-        ),
-        click.option("--recompute", help="none, selective or full."),
-        click.option(
-            "--recompute-layers", type=int, help="Of each stage's layers, how many recompute."
-        ),
-        click.option("--recompute-modules", metavar="NAMES", help="Such as moe_act,layernorm."),
-        click.option(
-            "--activation-offload-layers",
-            type=int,
-            help="Of each stage's layers, how many keep activations in host memory.",
-        ),
-        click.option("--offload", help="none, optimizer or optimizer+parameters."),
-        click.option("--synchronize-every", type=int, help="Local SGD: average every K steps."),
-        click.option("--tokens", metavar="N", help="Of the whole run, such as 20B or 1.5T."),
-        click.option(
-            "--samples",
-            type=click.IntRange(1, 10**15),
-            help="Sequences of the data set, in place of tokens.",
-        ),
-        click.option(
-            "--epochs",
-            type=FiniteRange(0, 10**9, min_open=True),
-            help="Times that --samples are seen.",
-        ),
-        click.option("--json", "as_json", is_flag=True, help="Print the contract's JSON."),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+    """Add the flags that describe a job, to a `JobCommand`."""
+    return _later(command, _job_options)
 
 
 def goal_options(command: F) -> F:
     """Add the flags of a suggestion alone: what is held fixed, what is best, what is asked about."""
-    options = (
-        click.option(
-            "--pin",
-            multiple=True,
-            metavar="NAME=VALUE",
-            help="Hold a size or field of the strategy fixed, such as dp=4.",
-        ),
-        click.option(
-            "--why",
-            multiple=True,
-            callback=lambda _context, _option, asked: wishes.only(asked),
-            metavar="NAME",
-            help="Ask why not that, such as tp=16, dp=4 or hsdp.",
-        ),
-        click.option(
-            "--objective", help="time (default), memory, gpus (the fewest) or cost (the cheapest)."
-        ),
-        click.option("--max-gpus", type=int, help="Plan on any number of GPUs up to that."),
-        click.option("--deadline", metavar="T", help="Of the whole run, such as 36h or 7d."),
-    )
-    for option in reversed(options):
-        command = option(command)
+    return _later(command, _goal_options)
+
+
+def _later(command: F, options: Callable[[], list[click.Parameter]]) -> F:
+    """Add what makes flags, as click's own decorators add them."""
+    vars(command).setdefault("__click_params__", []).append(options)
     return command
+
+
+def _job_options() -> list[click.Parameter]:
+    beside = {
+        "machine": [
+            click.Option(["--revision"], help="Branch, tag or commit of the model on the Hub.")
+        ],
+        "recipe.training_samples": [
+            click.Option(
+                ["--epochs"],
+                type=FiniteRange(0, 10**9, min_open=True),
+                help="Times that --samples are seen.",
+            ),
+            click.Option(["--json", "as_json"], is_flag=True, help="Print the contract's JSON."),
+        ],
+    }
+    paths = [path for path in _flagged() if path not in {*_GOALS, "model", "why"}]
+    return [made for path in paths for made in (_option(path), *beside.get(path, ()))]
+
+
+def _goal_options() -> list[click.Parameter]:
+    pin = click.Option(
+        ["--pin"],
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Hold a size or field of the strategy fixed, such as dp=4.",
+    )
+    return [pin, *map(_option, ("why", *_GOALS))]
+
+
+def _flagged() -> Mapping[str, Any]:
+    from planner.catalog.fields import words
+    from planner.request.schema import fields
+
+    return {path: fields()[path] for path, said in words().items() if said.flag}
+
+
+def _option(path: str) -> click.Option:
+    from planner.report.flags import names_of_switch
+
+    field = _flagged()[path]
+    name, _, value = field.words.flag.partition(" ")
+    kind = field.scalar
+    more = dict(_MORE.get(path, {}))
+    if kind is bool:
+        name, more["default"] = "/".join(names_of_switch(name)), None
+    elif kind is float:
+        more["type"] = FiniteRange(**field.bounds)
+    elif kind is int:
+        more.setdefault("type", int)
+    # A letter or NAME says no more than the INTEGER or TEXT that click shows.
+    says_more = value != "NAME" if kind is str else len(value) > 1
+    metavar = field.words.metavar or (value if says_more else None)
+    return click.Option([name, field.name], help=field.words.help or None, metavar=metavar, **more)
 
 
 def build_request(model: str, flags: dict[str, Any]) -> Any:
     """Return the wire request that the flags describe."""
     from planner.request.schema import parse_request
+    from planner.request.typed import read_each, unless_wrong
+    from planner.request.wire import nested
 
     if flags["revision"] is not None:
         model = f"{model}@{flags['revision']}"
-    cluster = _given(flags, _CLUSTER)
-    if flags["topology"]:
-        with click.open_file(flags["topology"], encoding="utf-8", errors="replace") as file:
-            cluster["topology"] = file.read(2**17)
+    found, wrong = read_each(_reads(flags))
+    payload = {"model": model, "cluster": {}, "recipe": {}, **nested(found)}
     machine = read_machine_option(flags["machine"])
-    if machine is None:
-        _fill_from_here(cluster)
-    elif _is_default("nodes"):
-        del cluster["nodes"]
-    strategy = wishes.together(
-        [
-            (f"--strategy {flags['strategy']}", wishes.strategy(flags["strategy"])),
-            *wishes.flags(_given(flags, _STRATEGY)),
-            *((f"--pin {text}", wishes.read(text, "--pin")) for text in flags.get("pin", ())),
-        ]
-    )
-    recipe, wrong = read_each(typed.of_recipe(flags))
-    goal, wrong_goals = read_each(typed.of_goal(flags))
-    recipe |= _given(flags, _RECIPE)
-    lora = _lora(flags["lora_rank"], flags["lora_targets"])
-    if lora:
-        recipe["lora"] = lora
-    payload = {"model": model, "cluster": cluster, "recipe": recipe, **goal}
     if machine is not None:
         payload["machine"] = machine
+        if _is_default("nodes"):
+            del payload["cluster"]["nodes"]
+    else:
+        _fill_from_here(payload["cluster"])
+    strategy = wishes.together(_wishes(flags))
     if strategy:
         payload["strategy"] = strategy
-    return unless_wrong(lambda: parse_request(payload), [*wrong, *wrong_goals])
+    return unless_wrong(lambda: parse_request(payload), wrong)
 
 
-def _given(flags: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: flags[name] for name in names if flags[name] is not None}
+_Read = Callable[[], dict[str, Any]]
 
 
-def _lora(rank: int | None, targets: str | None) -> dict[str, Any]:
-    found: dict[str, Any] = {} if rank is None else {"rank": rank}
-    if targets is not None:
-        names = [name.strip() for name in targets.split(",")]
-        found["targets"] = names[0] if names == ["all-linear"] else names
-    return found
+def _reads(flags: Mapping[str, Any]) -> Iterator[_Read]:
+    """Yield what reads each flag into fields by their paths; machine and layout aside."""
+    for path, field in _flagged().items():
+        typed = flags.get(field.name)
+        if path == "recipe.training_samples":
+            yield partial(_samples, typed, flags["epochs"])
+        elif typed is not None and path in _READ:
+            yield partial(_READ[path], typed)
+        elif typed is not None and path != "machine" and not path.startswith("strategy."):
+            yield partial(_read, field, typed)
+
+
+def _read(field: Any, typed: Any) -> dict[str, Any]:
+    return field.typed(typed) if isinstance(typed, str) else {field.path: typed}
+
+
+def _wishes(flags: Mapping[str, Any]) -> Iterator[wishes.Said]:
+    """Yield what is said of the layout, with the words that say it."""
+    yield f"--strategy {flags['strategy']}", wishes.strategy(flags["strategy"])
+    for path, field in _flagged().items():
+        typed = flags.get(field.name)
+        if typed is not None and path.startswith("strategy.") and path != "strategy.family":
+            yield wishes.flag(path, typed, _read(field, typed)[path])
+    for text in flags.get("pin", ()):
+        yield f"--pin {text}", wishes.read(text, "--pin")
+
+
+def _precision(typed: str) -> dict[str, Any]:
+    from planner.request.amounts import read_precision
+
+    precision = read_precision(typed)
+    if precision != typed.strip().lower().replace("_", "-"):
+        say([f"{typed} is taken as {precision}: weights in fp32, matmuls in fp16"])
+    return {"recipe.precision": precision}
+
+
+def _topology(file: str) -> dict[str, Any]:
+    with click.open_file(file, encoding="utf-8", errors="replace") as opened:
+        return {"cluster.topology": opened.read(2**17)}
+
+
+def _samples(samples: int | None, epochs: float | None) -> dict[str, Any]:
+    if samples is not None:
+        return {"recipe.training_samples": round(samples * (1.0 if epochs is None else epochs))}
+    if epochs is None:
+        return {}
+    raise InvalidInputError(
+        "--epochs needs the size of the data set", hint="add --samples N", field="--epochs"
+    )
+
+
+_READ: Mapping[str, Callable[[Any], dict[str, Any]]] = {
+    "cluster.topology": _topology,
+    "recipe.precision": _precision,
+    "why": lambda text: {"why": wishes.read(text, "--why")},
+}
+"""How a flag is read that is no field's value, nor an amount."""
 
 
 def read_machine_option(file: str | None) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""Commands that plan: suggest and estimate."""
+"""Commands that plan: suggest, estimate, memory and replicas."""
 
 import json
 import sys
@@ -8,12 +8,18 @@ from typing import Any
 
 import click
 
-from planner.cli.batch import batch_option, check_alone, print_estimates, print_suggestions
-from planner.cli.options import build_request, goal_options, job_options, read_machine_option
+from planner.cli.options import (
+    JobCommand,
+    build_request,
+    goal_options,
+    job_options,
+    read_machine_option,
+)
 from planner.cli.output import EXIT_NOTHING_FITS, color, say, terminal
+from planner.cli.request_lines import batch_option, check_alone, print_estimates, print_suggestions
 
 
-@click.command()
+@click.command(cls=JobCommand)
 @click.argument("model", required=False)
 @job_options
 @click.option("--out", type=click.Path(file_okay=False), help="Write launch files there.")
@@ -92,7 +98,7 @@ def _print_plan(
     click.echo(text(plan, resolved.assumptions, command, terminal()), nl=False, color=color())
 
 
-@click.command()
+@click.command(cls=JobCommand)
 @click.argument("model", required=False)
 @job_options
 @batch_option
@@ -126,7 +132,7 @@ def _exit_unless(*, fits: bool) -> None:
         sys.exit(EXIT_NOTHING_FITS)
 
 
-@click.command()
+@click.command(cls=JobCommand)
 @click.argument("model")
 @job_options
 def memory(model: str, *, as_json: bool, **flags: Any) -> None:
@@ -145,3 +151,25 @@ def memory(model: str, *, as_json: bool, **flags: Any) -> None:
         return
     text = memory_text(resolved.job, candidate, resolved.assumptions, terminal())
     click.echo(text, nl=False, color=color())
+
+
+@click.command(cls=JobCommand)
+@click.argument("model")
+@job_options
+def replicas(model: str, *, as_json: bool, **flags: Any) -> None:
+    """Compare ways to train a whole MODEL on each GPU: DDP, nn.DataParallel, local SGD.
+
+    Each against one GPU, in samples per second; with --samples or --tokens also how many averages of
+    local SGD are left. Exits 3 where a replica does not fit.
+    """
+    from planner.answers.replicas import answer_replicas, replicas_request
+    from planner.report.replicas import replicas_text
+
+    resolved, found = replicas_request(build_request(model, flags), allow_paths=True)
+    if as_json:
+        click.echo(json.dumps(answer_replicas(resolved, found), indent=2))
+    else:
+        say(resolved.notes)
+        click.echo(replicas_text(found, resolved.assumptions, terminal()), color=color())
+    if not found.candidate.fits:
+        sys.exit(EXIT_NOTHING_FITS)

@@ -37,10 +37,10 @@ def sweep(
     fits anywhere, and 0 where there is a plan.
     """
     from planner.sweep.frontier import is_all_too_large, outcome
+    from planner.sweep.frontier_text import outcome_text, plans
     from planner.sweep.grid import read_sweep
     from planner.sweep.run import num_missing, run
     from planner.sweep.store import Store
-    from planner.sweep.text import outcome_text, plans
 
     if ray_address is not None and processes is not None:
         raise click.UsageError("--processes are of this machine, --ray is a cluster: give one")

@@ -60,19 +60,11 @@ def strategy(text: str | None) -> dict[str, Any]:
     return value
 
 
-def flags(fields: Mapping[str, Any]) -> list[Said]:
-    """Return the flags that set these fields, each with its own."""
+def flag(path: str, typed: Any, value: Any) -> Said:
+    """Return the words of a flag as it was typed, and what its field is set to."""
     from planner.report.flags import flag_words
 
-    return [
-        (" ".join(flag_words(f"strategy.{name}", value=value)), {name: _said(name, value)})
-        for name, value in fields.items()
-    ]
-
-
-def _said(name: str, value: Any) -> Any:
-    """Return what a flag says; of modules, their names."""
-    return [each.strip() for each in value.split(",")] if name == "recompute_modules" else value
+    return " ".join(flag_words(path, value=typed)), {path.removeprefix("strategy."): value}
 
 
 def together(said: Iterable[Said]) -> dict[str, Any]:

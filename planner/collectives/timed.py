@@ -55,7 +55,6 @@ def is_timed(cluster: Cluster, group: Group) -> bool:
 
 
 def _are_alike(cluster: Cluster, curve: TimedCollective, group: Group) -> Truth:
-    """Return, row by row, whether groups are in number and place what the curve was timed on."""
     ranks, strides = np.broadcast_arrays(np.asarray(group.ranks), np.asarray(group.stride))
     found = np.array(ranks == curve.ranks)
     for stride in np.unique(strides[found]):
@@ -65,7 +64,6 @@ def _are_alike(cluster: Cluster, curve: TimedCollective, group: Group) -> Truth:
 
 
 def _is_alike(cluster: Cluster, curve: TimedCollective, group: Group) -> bool:
-    """Return whether groups of that place, alike in stride, are what the curve was timed on, but for their number."""
     ranks, stride = (int(np.ravel(each)[0]) for each in (group.ranks, group.stride))
     local = min(max(cluster.joined_gpus // stride, 1), ranks)
     if local != curve.ranks_in_node:

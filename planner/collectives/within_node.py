@@ -136,7 +136,6 @@ def measured(
 
 @cache
 def _log_ratio_curve(system: CollectiveSystem, operation: str, ranks: int) -> tuple[Column, Column]:
-    """Return logarithms of the measured sizes, and of measured / formula for that many ranks."""
     known = sorted(system.seconds[operation])
     low = max((n for n in known if n <= ranks), default=known[0])
     high = min((n for n in known if n >= ranks), default=known[-1])

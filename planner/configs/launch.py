@@ -1,13 +1,13 @@
 """Command lines -> what starts the processes, and what the script that they run is told."""
 
+import re
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import PurePosixPath
 
 from planner.catalog.configs import Launcher, launchers, trainer_fields
 from planner.configs.found import LAUNCH, MEGATRON, TORCHTITAN, TRAINER, UNKNOWN, Found
 from planner.configs.shell import Word, read_commands
-from planner.configs.slurm import Said, header, of_srun
 from planner.configs.tree import Tree
 
 PYTHONS = ("python", "python3")
@@ -26,6 +26,23 @@ _OF_MEGATRON = frozenset({"num_layers", "tensor_model_parallel_size", "micro_bat
 _OF_TRAINER = frozenset({"output_dir", "per_device_train_batch_size"})
 """Flags by which a script's arguments are known for TrainingArguments, with its defaults."""
 _TITAN = ("--parallelism.", "--training.")
+_DIRECTIVE = re.compile(r"^#SBATCH[ \t]+(-[\w-]+)(?:[= \t]+([^\s#]+))?", re.MULTILINE)
+_NAMES = {
+    "-N": "nodes",
+    "--nodes": "nodes",
+    "-n": "tasks",
+    "--ntasks": "tasks",
+    "--ntasks-per-node": "tasks_per_node",
+    "--tasks-per-node": "tasks_per_node",
+    "--gpus-per-node": "gpus_per_node",
+    "--gres": "gpus_per_node",
+}
+_GPUS = re.compile(r"(?:gpu:)?(?:[\w.-]+:)?(\d{1,6})")
+"""A number of GPUs, as --gres=gpu:a100:8 or --gpus-per-node=a100:8 has it."""
+_MOST_LINES = 200
+"""Lines of a header that are read."""
+_Said = tuple[str, str, int]
+"""What is said, its value, and the line."""
 
 
 def read_launches(text: str, file: str) -> tuple[Found, ...]:
@@ -34,12 +51,12 @@ def read_launches(text: str, file: str) -> tuple[Found, ...]:
     Raises:
         ValueError: it is no script that a launch stands in.
     """
-    job = tuple(header(text))
+    job = tuple(_header(text))
     every = (found for words in read_commands(text) for found in _launch(words, file, job))
     return tuple(islice(every, _MOST))
 
 
-def _launch(words: Sequence[Word], file: str, job: Sequence[Said]) -> Iterator[Found]:
+def _launch(words: Sequence[Word], file: str, job: Sequence[_Said]) -> Iterator[Found]:
     """Yield the launcher's settings and the script's, where a command starts a script."""
     start = next((at for at, word in enumerate(words) if _program(word) in _PROGRAMS), None)
     if start is None:
@@ -95,9 +112,9 @@ def _launcher(words: Sequence[Word]) -> tuple[str, Sequence[Word]]:
     return "python", rest
 
 
-def _before(tree: Tree, words: Sequence[Word], job: Sequence[Said]) -> None:
+def _before(tree: Tree, words: Sequence[Word], job: Sequence[_Said]) -> None:
     """Add what stands before the launcher: variables, what starts it several times, the job that does."""
-    for name, value, line in {each[0]: each for each in (*job, *of_srun(words))}.values():
+    for name, value, line in {each[0]: each for each in (*job, *_of_srun(words))}.values():
         tree.add(f"slurm.{name}", UNKNOWN if value.startswith(("?", "$")) else value, line)
     for word in words:
         name, separator, value = word.text.partition("=")
@@ -142,12 +159,6 @@ def _flags(
     return (words[at], words[at + 1 :]) if at < len(words) else (None, ())
 
 
-def flags_with_values(launcher: str) -> frozenset[str]:
-    """Return the names of a launcher's long flags that take a value, dashes as underscores."""
-    known = launchers().get(launcher, _NO_FLAGS)
-    return frozenset(_key(flag) for flag in known.values if flag.startswith("--"))
-
-
 def _key(flag: str) -> str:
     return flag.partition("=")[0].lstrip("-").replace("-", "_")
 
@@ -181,14 +192,8 @@ def _told(script: Word, words: Sequence[Word], file: str) -> Found | None:
     else:
         return None
     tree.add("script", script.text, script.line)
-    return Found(
-        file=file,
-        kind=kind,
-        settings=tree.settings,
-        repeated=tuple(tree.repeated),
-        is_command=True,
-        is_whole=bool(tree.settings.keys() & _OF_TRAINER) and all(word.is_known for word in words),
-    )
+    is_whole = bool(tree.settings.keys() & _OF_TRAINER) and all(word.is_known for word in words)
+    return tree.found(kind, is_whole=is_whole, is_command=True)
 
 
 def _value(given: Sequence[Word]) -> object:
@@ -197,3 +202,30 @@ def _value(given: Sequence[Word]) -> object:
     if not all(word.is_known for word in given):
         return UNKNOWN
     return given[0].text if len(given) == 1 else [word.text for word in given]
+
+
+def _header(text: str) -> Iterator[_Said]:
+    """Yield what the #SBATCH lines of a script say."""
+    for found in islice(_DIRECTIVE.finditer(text), _MOST_LINES):
+        yield from _said(found[1], found[2] or "", text.count("\n", 0, found.start()) + 1)
+
+
+def _of_srun(words: Sequence[Word]) -> Iterator[_Said]:
+    """Yield what srun's own flags say; a value that only the run knows is "?"."""
+    for word, after in zip_longest(words, words[1:]):
+        flag, separator, value = word.text.partition("=")
+        if separator:
+            yield from _said(flag, value if word.is_known else "?", word.line)
+        elif after is not None:
+            yield from _said(flag, after.text if after.is_known else "?", word.line)
+
+
+def _said(flag: str, value: str, line: int) -> Iterator[_Said]:
+    name = _NAMES.get(flag)
+    if name is None:
+        return
+    if name == "gpus_per_node":
+        count = _GPUS.fullmatch(value)
+        value = count[1] if count else ""
+    if value:
+        yield name, value, line

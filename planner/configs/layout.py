@@ -36,14 +36,6 @@ Fields: TypeAlias = dict[str, Any]
 _ALL = 3
 """The stage that divides parameters too."""
 _FUSED_LOSS = ("use_liger_kernel", "enable_liger_kernel", "liger_fused_linear_cross_entropy")
-_ATTENTIONS = {
-    "flash_attention_2": "flash",
-    "flash_attention_3": "flash",
-    "sdpa": "sdpa",
-    "eager": "eager",
-    "fa2": "flash",
-    "fa3": "flash",
-}
 
 
 def framework(setup: Setup) -> str:
@@ -74,8 +66,8 @@ def recipe_fields(setup: Setup) -> Fields:
     if any(found.truth(name) for found in setup.of(TRAINER) for name in _FUSED_LOSS):
         fields["loss"] = "fused"
     for setting in setup.settings(TRAINER, "attn_implementation", "flash_attn"):
-        if setting.text in _ATTENTIONS:
-            fields["attention"] = _ATTENTIONS[setting.text]
+        if setting.text in trainer_fields().attentions:
+            fields["attention"] = trainer_fields().attentions[setting.text]
     if any(each.truth for each in setup.settings(TRAINER, "torch_compile")):
         fields["compile"] = True
     return fields | adapter_fields(setup)
@@ -198,20 +190,6 @@ def _offload(setup: Setup, stage: int) -> str:
     return "optimizer" if devices["optimizer"] and stage > 0 else "none"
 
 
-_OF_STRATEGY = {
-    "FULL_SHARD": 3,
-    "SHARD_GRAD_OP": 2,
-    "NO_SHARD": 0,
-    "HYBRID_SHARD": 3,
-    "HYBRID_SHARD_ZERO2": 2,
-    "1": 3,
-    "2": 2,
-    "3": 0,
-    "4": 3,
-    "5": 2,
-}
-
-
 def _sharded(setup: Setup, gpus: int, nodes: int) -> Fields:
     fields: Fields = {"zero_stage": 3, "offload": "none"}
     words: list[str] = []
@@ -231,9 +209,9 @@ def _sharded(setup: Setup, gpus: int, nodes: int) -> Fields:
         words += [str(each).upper() for each in listed]
     if "OFFLOAD" in words:
         fields["offload"] = "optimizer+parameters"
-    named = next((word for word in words if word in _OF_STRATEGY), "")
+    named = next((word for word in words if word in trainer_fields().shardings), "")
     if named:
-        fields["zero_stage"] = _OF_STRATEGY[named]
+        fields["zero_stage"] = trainer_fields().shardings[named]
     if named.startswith("HYBRID") and nodes > 1 and gpus % nodes == 0:
         fields |= {"data_parallel_replicate_size": nodes, "data_parallel_shard_size": gpus // nodes}
     return fields
@@ -298,7 +276,6 @@ def _granularity(found: Found) -> str:
 
 
 def _modules(found: Found) -> list[str]:
-    """Return the modules that --recompute-modules names, as far as they are known here."""
     said = found.get("recompute_modules")
     named = said.value if said is not None and isinstance(said.value, list) else []
     named = [said.text] if said is not None and not named else named

@@ -9,6 +9,7 @@ from planner.configs.found import (
     Setting,
     Setup,
 )
+from planner.domain.cluster import Gpu
 
 CHECKPOINTING = ("activation_checkpointing", "gradient_checkpointing")
 """What transformers calls recompute, the newer name first."""
@@ -174,6 +175,21 @@ _OF_OTHERS = ("base_model", "finetuning_type")
 def is_of_others(found: Found) -> bool:
     """Return whether a file is another program's, which hands some of it on to the Trainer."""
     return found.get(*_OF_OTHERS) is not None
+
+
+def is_older(gpu: Gpu, capability: str) -> bool:
+    """Return whether a GPU is known to have a lower compute capability."""
+    return bool(gpu.compute_capability) and _parts(gpu.compute_capability) < _parts(capability)
+
+
+def _parts(capability: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in capability.split("."))
+
+
+def is_of_sagemaker(found: Found) -> bool:
+    """Return whether an accelerate file is for SageMaker, whose launcher reads other keys."""
+    where = found.get("compute_environment")
+    return where is not None and where.text == "AMAZON_SAGEMAKER"
 
 
 def model_names(setup: Setup) -> tuple[Setting, ...]:

@@ -1,12 +1,12 @@
 """Python -> the arguments of its TrainingArguments and DeepSpeed dictionaries, read and never run."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from planner.configs.found import ADAPTERS, DEEPSPEED, TRAINER, UNKNOWN, Found
 from planner.configs.tree import Tree, joined
-from planner.core.hostile_text import check_python
+from planner.core.python_source import PythonSource, parse_python
 
 _MOST = 20
 """Calls, and dictionaries, of a script that are read."""
@@ -30,12 +30,11 @@ def read_python(text: str, file: str) -> tuple[Found, ...]:
         SyntaxError: it is no Python.
         ValueError: it has more braces than a script.
     """
-    check_python(text)
-    module = ast.parse(text)
-    named = dict(_constants(module))
+    source = PythonSource(parse_python(text))
+    named = dict(_constants(source))
     found: list[Found] = []
     inside: set[ast.AST] = set()
-    calls = (each for each in ast.walk(module) if isinstance(each, ast.Call))
+    calls = [each for each in source.nodes if isinstance(each, ast.Call)]
     for node in islice((each for each in calls if _is_trainer(_called(each))), _MOST):
         trainer = _trainer(node, file, named)
         found.append(trainer)
@@ -46,15 +45,17 @@ def read_python(text: str, file: str) -> tuple[Found, ...]:
         )
         if any(key.startswith("deepspeed.") for key in trainer.settings):
             found.append(trainer.inside("deepspeed", DEEPSPEED))
-    tables = (each for each in ast.walk(module) if isinstance(each, ast.Dict))
+    tables = (each for each in source.nodes if isinstance(each, ast.Dict))
     alone = (each for each in tables if each not in inside and _keys(each) & _OF_DEEPSPEED)
-    found.extend(_found(each, file, DEEPSPEED, named) for each in islice(alone, _MOST))
-    return (*found, *_adapters(module, file, named)) if found else ()
+    for table in islice(alone, _MOST):
+        tree = Tree(file)
+        _entries(tree, "", table, named)
+        found.append(tree.found(DEEPSPEED))
+    return (*found, *_adapters(calls, file, named)) if found else ()
 
 
-def _adapters(module: ast.Module, file: str, named: dict[str, ast.expr]) -> Iterator[Found]:
+def _adapters(calls: Iterable[ast.Call], file: str, named: dict[str, ast.expr]) -> Iterator[Found]:
     """Yield the arguments of PEFT's configurations, and of bitsandbytes' quantisation."""
-    calls = (each for each in ast.walk(module) if isinstance(each, ast.Call))
     for node in islice((each for each in calls if _called(each) in _OF_ADAPTERS), _MOST):
         tree = Tree(file)
         for keyword in node.keywords:
@@ -75,10 +76,10 @@ def _is_trainer(name: str) -> bool:
     return name.endswith("TrainingArguments") or name in _TRAINERS
 
 
-def _constants(module: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+def _constants(source: PythonSource) -> Iterator[tuple[str, ast.expr]]:
     """Yield what names of the module stand for, where that is said once."""
     seen: dict[str, ast.expr | None] = {}
-    for node in ast.walk(module):
+    for node in source.nodes:
         for target, value in _assigned(node):
             seen[target] = None if target in seen else value
     yield from ((name, value) for name, value in seen.items() if value is not None)
@@ -109,19 +110,7 @@ def _trainer(node: ast.Call, file: str, named: dict[str, ast.expr]) -> Found:
     is_whole = not node.args[1:] and all(keyword.arg is not None for keyword in node.keywords)
     name = _called(node)
     tree.add("class", name, node.lineno)
-    return Found(
-        file=file,
-        kind=TRAINER,
-        settings=tree.settings,
-        repeated=tuple(tree.repeated),
-        is_whole=is_whole and name.endswith("TrainingArguments"),
-    )
-
-
-def _found(node: ast.Dict, file: str, kind: str, named: dict[str, ast.expr]) -> Found:
-    tree = Tree(file)
-    _entries(tree, "", node, named)
-    return Found(file=file, kind=kind, settings=tree.settings, repeated=tuple(tree.repeated))
+    return tree.found(TRAINER, is_whole=is_whole and name.endswith("TrainingArguments"))
 
 
 def _add(tree: Tree, key: str, value: ast.expr, line: int, named: dict[str, ast.expr]) -> None:

@@ -109,19 +109,12 @@ def _of_tree(tree: Tree, suffix: str) -> tuple[Found, ...]:
         kind = _kind(top)
     if not kind:
         return ()
-    settings, is_whole = tree.settings, True
     if kind == _FSDP:
-        kind, is_whole = TRAINER, False
         inner = Tree(tree.file)
         for key, each in tree.settings.items():
             inner.add(f"{_FSDP}.{key}", each.value, each.line)
-        settings = inner.settings
-    found = Found(
-        file=tree.file,
-        kind=kind,
-        settings=settings,
-        repeated=tuple(tree.repeated),
-        is_whole=is_whole,
-    )
-    has_deepspeed = kind == TRAINER and any(key.startswith("deepspeed.") for key in settings)
+        inner.repeated = tree.repeated
+        return (inner.found(TRAINER, is_whole=False),)
+    found = tree.found(kind)
+    has_deepspeed = kind == TRAINER and any(key.startswith("deepspeed.") for key in tree.settings)
     return (found, found.inside("deepspeed", DEEPSPEED)) if has_deepspeed else (found,)

@@ -53,46 +53,41 @@ def size(setting: Setting | None) -> int:
     return max(1, setting.whole or 1) if setting is not None else 1
 
 
+_PARALLELISM = {
+    "tensor": "parallelism_config_tp_size",
+    "context": "parallelism_config_cp_size",
+    "sequence": "parallelism_config_sp_size",
+    "replicas": "parallelism_config_dp_replicate_size",
+    "shards": "parallelism_config_dp_shard_size",
+}
+_KEYS = {
+    MEGATRON: {
+        "tensor": "tensor_model_parallel_size",
+        "pipeline": "pipeline_model_parallel_size",
+        "context": "context_parallel_size",
+        "expert": "expert_model_parallel_size",
+    },
+    TORCHTITAN: {
+        "tensor": "parallelism.tensor_parallel_degree",
+        "pipeline": "parallelism.pipeline_parallel_degree",
+        "context": "parallelism.context_parallel_degree",
+        "expert": "parallelism.expert_parallel_degree",
+        "replicas": "parallelism.data_parallel_replicate_degree",
+        "shards": "parallelism.data_parallel_shard_degree",
+    },
+    ACCELERATE: {name: f"parallelism_config.{key}" for name, key in _PARALLELISM.items()},
+    LAUNCH: _PARALLELISM,
+    DEEPSPEED: {"tensor": "tensor_parallel.autotp_size", "sequence": "sequence_parallel_size"},
+}
+_DIVIDES = (MEGATRON, TORCHTITAN)
+"""Tools whose files are of a division, even where they give no size."""
+
+
 def sizes(setup: Setup) -> Iterator[Sizes]:
     """Yield what each file says of how the model is divided."""
-    for found in setup.of(MEGATRON):
-        yield Sizes(
-            found=found,
-            tensor=found.get("tensor_model_parallel_size"),
-            pipeline=found.get("pipeline_model_parallel_size"),
-            context=found.get("context_parallel_size"),
-            expert=found.get("expert_model_parallel_size"),
-        )
-    for found in setup.of(TORCHTITAN):
-        yield Sizes(
-            found=found,
-            tensor=found.get("parallelism.tensor_parallel_degree"),
-            pipeline=found.get("parallelism.pipeline_parallel_degree"),
-            context=found.get("parallelism.context_parallel_degree"),
-            expert=found.get("parallelism.expert_parallel_degree"),
-            replicas=found.get("parallelism.data_parallel_replicate_degree"),
-            shards=found.get("parallelism.data_parallel_shard_degree"),
-        )
-    for found in setup.of(ACCELERATE, LAUNCH):
-        prefix = "parallelism_config." if found.kind == ACCELERATE else ""
-        found_sizes = Sizes(
-            found=found,
-            tensor=_of_accelerate(found, prefix, "tp_size"),
-            context=_of_accelerate(found, prefix, "cp_size"),
-            sequence=_of_accelerate(found, prefix, "sp_size"),
-            replicas=_of_accelerate(found, prefix, "dp_replicate_size"),
-            shards=_of_accelerate(found, prefix, "dp_shard_size"),
-        )
-        if found_sizes.given:
-            yield found_sizes
-    for found in setup.of(DEEPSPEED):
-        tensor, sequence = (
-            found.get("tensor_parallel.autotp_size"),
-            found.get("sequence_parallel_size"),
-        )
-        if tensor is not None or sequence is not None:
-            yield Sizes(found=found, tensor=tensor, sequence=sequence)
-
-
-def _of_accelerate(found: Found, prefix: str, name: str) -> Setting | None:
-    return found.get(f"{prefix}parallelism_config_{name}")
+    for kinds in ((MEGATRON,), (TORCHTITAN,), (ACCELERATE, LAUNCH), (DEEPSPEED,)):
+        for found in setup.of(*kinds):
+            keys = _KEYS[found.kind]
+            each = Sizes(found=found, **{name: found.get(key) for name, key in keys.items()})
+            if each.given or found.kind in _DIVIDES:
+                yield each

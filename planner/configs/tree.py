@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from planner.configs.found import Setting
+from planner.configs.found import Found, Setting
 from planner.core.errors import InvalidInputError
 from planner.core.hostile_text import check_toml, check_yaml
 
@@ -57,6 +57,17 @@ class Tree:
         if key in self.settings:
             self.repeated.append(self.settings[key])
         self.settings[key] = Setting(key=key, value=value, line=line, file=self.file)
+
+    def found(self, kind: str, *, is_whole: bool = True, is_command: bool = False) -> Found:
+        """Return what was read as the settings of a tool."""
+        return Found(
+            file=self.file,
+            kind=kind,
+            settings=self.settings,
+            repeated=tuple(self.repeated),
+            is_whole=is_whole,
+            is_command=is_command,
+        )
 
     def _too_much(self) -> InvalidInputError:
         return InvalidInputError(

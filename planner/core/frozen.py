@@ -50,7 +50,6 @@ def _constructor(cls: Any) -> Callable[..., None]:
 
 
 def _parameter(one: Field[Any], names: dict[str, Any]) -> str:
-    """Return the parameter of a field, and give the constructor what its default is called."""
     if one.default is not MISSING:
         names[f"_default_{one.name}"] = one.default
         return f"{one.name}=_default_{one.name}"

@@ -276,7 +276,6 @@ def micro_batches(value: Amount) -> Quantity:
 
 
 def _enclosed(expression: Expression, binding: int) -> str:
-    """Return the text of a side, in parentheses where it binds less than its place asks for."""
     return f"({expression.text})" if expression.binding < binding else expression.text
 
 

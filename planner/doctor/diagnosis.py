@@ -56,7 +56,6 @@ def diagnose(timings: Timings) -> Diagnosis:
 
 
 def _nothing(timings: Timings) -> Diagnosis:
-    """Return that no rule fits, and what would tell more."""
     speed_up, times = f"{timings.speed_up:.2f}", f"{timings.times_the_gpus:g}"
     return Diagnosis(
         code="",

@@ -191,7 +191,6 @@ def start_up_dominates(timings: Timings) -> Found | None:
 
 
 def _otherwise(timings: Timings) -> str:
-    """Return what else the times may be, where two of them cannot tell."""
     if timings.start_up_seconds is not None:
         return ""
     return (

@@ -169,7 +169,6 @@ def read_times(text: str) -> dict[int, float]:
 
 
 def _parts(text: str) -> list[str]:
-    """Return the pairs of a text, each without blanks inside."""
     pairs = " ".join(text.replace(",", " ").replace(":", "=").split())
     return pairs.replace(" =", "=").replace("= ", "=").replace(" s", "s").split()
 

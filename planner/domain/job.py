@@ -159,7 +159,6 @@ class Job:
 
 
 def _beside_frozen(precision: Precision, lora: Lora, *, normalises_in_fp32: bool) -> Precision:
-    """Return how adapters are stored, and what frozen 16-bit weights compute in."""
     if lora.base_bits < _FP32_BITS and precision.follows_config:
         precision = precision.with_16_bit_weights(
             is_matmul_dtype=True, normalises_in_fp32=normalises_in_fp32

@@ -11,7 +11,7 @@ from enum import Enum
 from functools import cache, reduce
 from operator import mul, or_
 from types import MappingProxyType
-from typing import Self, TypeAlias, TypeVar
+from typing import Any, Generic, Self, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,43 +119,65 @@ CHOICES: Mapping[str, type[Choice]] = MappingProxyType(
 """The fields of a strategy that hold one of a few values."""
 
 
+WholeT_co = TypeVar("WholeT_co", bound=Whole, covariant=True)
+TruthT_co = TypeVar("TruthT_co", bound=Truth, covariant=True)
+ScheduleT_co = TypeVar("ScheduleT_co", bound=Whole, covariant=True)
+RecomputeT_co = TypeVar("RecomputeT_co", bound=Whole, covariant=True)
+OffloadT_co = TypeVar("OffloadT_co", bound=Whole, covariant=True)
+
+
+def _default(value: Any) -> Any:
+    """Return a field's default: mypy holds it to none of the kinds of values that the field may have."""
+    return value
+
+
 @frozen
-class Strategy:
-    """What a formula reads: the numbers of one `Layout`, or the columns of a `Table` of them."""
+class LayoutFields(Generic[WholeT_co, TruthT_co, ScheduleT_co, RecomputeT_co, OffloadT_co]):
+    """What makes up a layout, each as one value or as a column, and what follows from it."""
 
-    data_parallel_replicate_size: Whole = 1
-    data_parallel_shard_size: Whole = 1
-    tensor_parallel_size: Whole = 1
-    sequence_parallel: Truth = False
-    pipeline_parallel_size: Whole = 1
-    virtual_pipeline_size: Whole = 1
-    pipeline_schedule: Whole = PipelineSchedule.ONE_FORWARD_ONE_BACKWARD
-    context_parallel_size: Whole = 1
-    expert_parallel_size: Whole = 1
-    expert_tensor_parallel_size: Whole = 0
+    data_parallel_replicate_size: WholeT_co = _default(1)
+    data_parallel_shard_size: WholeT_co = _default(1)
+    """Ranks that ZeRO divides states over."""
+    tensor_parallel_size: WholeT_co = _default(1)
+    sequence_parallel: TruthT_co = _default(value=False)
+    pipeline_parallel_size: WholeT_co = _default(1)
+    virtual_pipeline_size: WholeT_co = _default(1)
+    """Chunks of layers on each pipeline rank."""
+    pipeline_schedule: ScheduleT_co = _default(PipelineSchedule.ONE_FORWARD_ONE_BACKWARD)
+    context_parallel_size: WholeT_co = _default(1)
+    expert_parallel_size: WholeT_co = _default(1)
+    expert_tensor_parallel_size: WholeT_co = _default(0)
     """Over how many ranks each expert's matrices are divided; 0 for `folded_ranks_per_expert`."""
-    zero_stage: Whole = 0
-    micro_batch_size: Whole = 1
-    gradient_accumulation_steps: Whole = 1
-    recompute: Whole = Recompute.NONE
-    recompute_layers: Whole = ALL_LAYERS
+    zero_stage: WholeT_co = _default(0)
+    """0 replicas, 1 sharded optimizer states, 2 and 3 in PyTorch fully_shard without and with resharding."""
+    micro_batch_size: WholeT_co = _default(1)
+    """Sequences per data-parallel rank in one forward pass."""
+    gradient_accumulation_steps: WholeT_co = _default(1)
+    """Micro-batches of a step; with a pipeline, those that pass through it."""
+    recompute: RecomputeT_co = _default(Recompute.NONE)
+    recompute_layers: WholeT_co = _default(ALL_LAYERS)
     """Of each stage's blocks, how many recompute: the first ones."""
-    recompute_modules: Whole = 0
+    recompute_modules: WholeT_co = _default(0)
     """What recompute="selective" repeats, see `recompute_modules.number_of`; 0 for the framework's own choice."""
-    activation_offload_layers: Whole = 0
+    activation_offload_layers: WholeT_co = _default(0)
     """Of each stage's blocks, how many keep what backward needs in host memory: the first ones."""
-    offload: Whole = Offload.NONE
-    synchronize_every: Whole = 1
+    offload: OffloadT_co = _default(Offload.NONE)
+    synchronize_every: WholeT_co = _default(1)
+    """Optimizer steps between averages of the parameters; 1 averages gradients every step."""
 
     @property
-    def data_parallel_size(self) -> Whole:
+    def data_parallel_size(self) -> WholeT_co:
         """Return the ranks that see different data."""
-        return self.data_parallel_replicate_size * self.data_parallel_shard_size
+        replicas: Any = self.data_parallel_replicate_size
+        ranks: WholeT_co = replicas * self.data_parallel_shard_size
+        return ranks
 
     @property
-    def model_parallel_size(self) -> Whole:
+    def model_parallel_size(self) -> WholeT_co:
         """Return the ranks that share one replica of the model and its sequences."""
-        return reduce(mul, (self.size(each) for each in DIMENSIONS if not each.is_of_data))
+        sizes: Any = (self.size(each) for each in DIMENSIONS if not each.is_of_data)
+        ranks: WholeT_co = reduce(mul, sizes)
+        return ranks
 
     @property
     def ranks_per_expert(self) -> Whole:
@@ -168,8 +190,12 @@ class Strategy:
         return self.zero_stage >= ZERO_1
 
     @property
-    def shards_parameters(self) -> Truth:
-        """Return whether parameters and gradients are sharded too: ZeRO-2 and 3, both FSDP."""
+    def shards_gradients(self) -> Truth:
+        """Return whether each rank keeps its own share of the gradients: ZeRO-2 and 3.
+
+        Both are FSDP in PyTorch, which shards the parameters too; whether a framework does at a stage says
+        `planner.parallel.activations.gathers_parameters`.
+        """
         return self.zero_stage >= ZERO_2
 
     @property
@@ -190,16 +216,16 @@ class Strategy:
     @property
     def is_hybrid(self) -> Truth:
         """Return whether shards of parameters are replicated: HSDP."""
-        return self.shards_parameters & (self.data_parallel_replicate_size > 1)
+        return self.shards_gradients & (self.data_parallel_replicate_size > 1)
 
     @property
     def is_local(self) -> Truth:
         """Return whether replicas drift apart between averages: local SGD."""
         return self.synchronize_every > 1
 
-    def size(self, dimension: Dimension) -> Whole:
+    def size(self, dimension: Dimension) -> WholeT_co:
         """Return over how many ranks a dimension divides the model."""
-        found: Whole = getattr(self, dimension.field)
+        found: WholeT_co = getattr(self, dimension.field)
         return found
 
     def uses(self, dimension: Dimension) -> Truth:
@@ -212,43 +238,16 @@ class Strategy:
         return _divides_model(self)
 
 
-FIELDS = tuple(field.name for field in fields(Strategy))
+Strategy: TypeAlias = LayoutFields[Whole, Truth, Whole, Whole, Whole]
+"""What a formula reads: the numbers of one `Layout`, or the columns of a `Table` of them."""
+
+FIELDS = tuple(field.name for field in fields(LayoutFields))
 """The names of what makes up a layout."""
 
 
 @frozen
-class Layout(Strategy):
+class Layout(LayoutFields[int, bool, PipelineSchedule, Recompute, Offload]):
     """One layout."""
-
-    data_parallel_replicate_size: int = 1
-    data_parallel_shard_size: int = 1
-    tensor_parallel_size: int = 1
-    sequence_parallel: bool = False
-    pipeline_parallel_size: int = 1
-    virtual_pipeline_size: int = 1
-    pipeline_schedule: PipelineSchedule = PipelineSchedule.ONE_FORWARD_ONE_BACKWARD
-    context_parallel_size: int = 1
-    expert_parallel_size: int = 1
-    expert_tensor_parallel_size: int = 0
-    zero_stage: int = 0
-    micro_batch_size: int = 1
-    gradient_accumulation_steps: int = 1
-    recompute: Recompute = Recompute.NONE
-    recompute_layers: int = ALL_LAYERS
-    recompute_modules: int = 0
-    activation_offload_layers: int = 0
-    offload: Offload = Offload.NONE
-    synchronize_every: int = 1
-
-    @property
-    def data_parallel_size(self) -> int:
-        """Return the ranks that see different data."""
-        return self.data_parallel_replicate_size * self.data_parallel_shard_size
-
-    @property
-    def model_parallel_size(self) -> int:
-        """Return the ranks that share one replica of the model and its sequences."""
-        return math.prod(int(self.size(each)) for each in DIMENSIONS if not each.is_of_data)
 
     @property
     def family(self) -> str:
@@ -272,29 +271,12 @@ class Layout(Strategy):
         return values | {name: str(values[name]) for name in CHOICES}
 
 
-@frozen
-class Table(Strategy):
-    """Layouts, a row each: columns of equal length, choices by their numbers."""
+_Wholes: TypeAlias = NDArray[np.int64]
 
-    data_parallel_replicate_size: NDArray[np.int64]
-    data_parallel_shard_size: NDArray[np.int64]
-    tensor_parallel_size: NDArray[np.int64]
-    sequence_parallel: NDArray[np.bool_]
-    pipeline_parallel_size: NDArray[np.int64]
-    virtual_pipeline_size: NDArray[np.int64]
-    pipeline_schedule: NDArray[np.int64]
-    context_parallel_size: NDArray[np.int64]
-    expert_parallel_size: NDArray[np.int64]
-    expert_tensor_parallel_size: NDArray[np.int64]
-    zero_stage: NDArray[np.int64]
-    micro_batch_size: NDArray[np.int64]
-    gradient_accumulation_steps: NDArray[np.int64]
-    recompute: NDArray[np.int64]
-    recompute_layers: NDArray[np.int64]
-    recompute_modules: NDArray[np.int64]
-    activation_offload_layers: NDArray[np.int64]
-    offload: NDArray[np.int64]
-    synchronize_every: NDArray[np.int64]
+
+@frozen
+class Table(LayoutFields[_Wholes, NDArray[np.bool_], _Wholes, _Wholes, _Wholes]):
+    """Layouts, a row each: columns of equal length, choices by their numbers."""
 
     def at(self, row: int) -> Layout:
         """Return one row."""
@@ -357,6 +339,7 @@ def rows(table: Table, which: _Column) -> Table:
 
 def first_of_alike(table: Table, names: Iterable[str]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the first row of each group alike in some fields, and the group of every row."""
+    # Digits of one number: numpy sorts numbers far quicker than rows of several.
     key = np.zeros(num_rows(table), dtype=np.int64)
     for name in names:
         column = getattr(table, name)
@@ -379,6 +362,7 @@ def family_keys(table: Table) -> NDArray[np.int64]:
     is_replicated = (table.data_parallel_size > 1) & table.divides_model
     flags += [is_replicated & (table.zero_stage == 0), table.is_hybrid, table.is_local]
     flags += [table.offloads_optimizer]
+    # HSDP is one family, whether backward gathers again or not.
     key = np.where(table.is_hybrid, ZERO_3, table.zero_stage)
     for flag in flags:
         key = 2 * key + np.where(flag, 1, 0)

@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import field
 from itertools import combinations
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 from planner.core.frozen import frozen
 
-PCIE_CLASSES = ("PIX", "PXB", "PHB", "NODE", "SYS")
+PcieClass: TypeAlias = Literal["PIX", "PXB", "PHB", "NODE", "SYS"]
+PCIE_CLASSES: tuple[str, ...] = get_args(PcieClass)
 """From near to far, as nvidia-smi's legend defines them."""
 
 MOST_GPUS = 72
@@ -155,7 +156,6 @@ def _neighbours(num_gpus: int, nvlink: Mapping[Pair, int]) -> list[set[int]]:
 
 
 def _clique(seed: int, neighbours: list[set[int]], within: set[int]) -> tuple[int, ...]:
-    """Return the clique grown from one GPU, by the neighbour that leaves most choice."""
     clique = [seed]
     choice = neighbours[seed] & within
     while choice:

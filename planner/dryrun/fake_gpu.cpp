@@ -1,5 +1,5 @@
-// A PyTorch without CUDA takes tensors that have a shape and no storage for tensors of one GPU: what autograd asks of
-// the device while it walks a graph is answered, and nothing is done.
+// PyTorch takes tensors that have a shape and no storage for tensors of one GPU: what autograd asks of the device while it
+// walks a graph is answered, and nothing is done. A build with CUDA asks the driver, which knows of no GPU: these answer first.
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
@@ -22,15 +22,14 @@ struct NoGpuGuard final : c10::impl::NoOpDeviceGuardImpl<kGpu> {
 
 }  // namespace
 
-namespace c10::impl {
-C10_REGISTER_GUARD_IMPL(CUDA, NoGpuGuard)
-}
+// After PyTorch is imported: a build with CUDA has set a guard of its own by then.
+extern "C" void guard_no_gpu() { c10::impl::registerDeviceGuard(kGpu, new NoGpuGuard()); }
 
 namespace at {
+namespace {
 
-// PyTorch looks the hooks up by the name of this class.
-struct CUDAHooks final : CUDAHooksInterface {
-  explicit CUDAHooks(CUDAHooksArgs) {}
+struct NoGpuHooks final : CUDAHooksInterface {
+  explicit NoGpuHooks(CUDAHooksArgs) {}
   void init() const override {}
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return true; }
@@ -39,6 +38,10 @@ struct CUDAHooks final : CUDAHooksInterface {
   DeviceIndex deviceCount() const override { return 1; }
   DeviceIndex getCurrentDevice() const override { return 0; }
 };
-REGISTER_CUDA_HOOKS(CUDAHooks)
+
+}  // namespace
+
+// The name that PyTorch looks up; before PyTorch's own, which may not take its place.
+C10_REGISTER_CLASS_WITH_PRIORITY(CUDAHooksRegistry, CUDAHooks, c10::REGISTRY_PREFERRED, NoGpuHooks)
 
 }  // namespace at

@@ -1,4 +1,4 @@
-"""Lets a PyTorch that was built without CUDA carry tensors of a GPU that is not there; before torch is imported."""
+"""Lets PyTorch carry tensors of a GPU that is not there; before torch is imported."""
 
 import ctypes
 import hashlib
@@ -18,21 +18,20 @@ _COMPILE_SECONDS = 300
 
 
 def load_fake_gpu() -> None:
-    """Load what stands in for the device.
+    """Load what stands in for the device, and PyTorch: a build with CUDA sees none of the machine's GPUs.
 
     Raises:
-        UnsupportedError: this PyTorch brings CUDA of its own, or there is no compiler.
+        UnsupportedError: there is no PyTorch, or no compiler.
     """
     torch = _torch_folder()
-    if (torch / "lib/libtorch_cuda.so").exists():
-        raise UnsupportedError(
-            "a dry run takes PyTorch's build for CPUs, and this one is built with CUDA",
-            hint="install the CPU build in an environment of its own: the plan's folder is all it needs",
-        )
     library = _compiled(torch)
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
     for name in _LIBRARIES:
         ctypes.CDLL(str(torch / "lib" / name), ctypes.RTLD_GLOBAL)
-    ctypes.CDLL(str(library))
+    stand_in = ctypes.CDLL(str(library))
+    import torch as _  # noqa: F401 - sets its own guard of the device
+
+    stand_in.guard_no_gpu()
 
 
 def _torch_folder() -> Path:
@@ -53,7 +52,7 @@ def _compiled(torch: Path) -> Path:
     if compiler is None:
         raise UnsupportedError(
             "what stands in for a GPU must be compiled, and there is no g++",
-            hint="install g++",
+            hint="install g++, with apt-get or dnf: it compiles once, for seconds",
         )
     library.parent.mkdir(parents=True, exist_ok=True)
     unfinished = library.with_suffix(f".{os.getpid()}")

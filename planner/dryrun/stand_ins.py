@@ -212,7 +212,8 @@ def _applied(module: nn.Module, convert: Callable[..., torch.Tensor], **kwargs: 
 def _kernels() -> None:
     """Have GPU kernels where a build without CUDA composes operations, whose results in between would count."""
     for name in ("silu_backward", "mish_backward"):
-        _KERNELS.impl(name, lambda _, entered: torch.empty_like(entered), "CUDA")
+        if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "CUDA"):
+            _KERNELS.impl(name, lambda _, entered: torch.empty_like(entered), "CUDA")
 
 
 def _attention() -> None:

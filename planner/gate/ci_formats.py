@@ -8,12 +8,12 @@ from typing import Any
 from urllib.parse import quote
 from xml.etree import ElementTree as ET
 
+from planner.catalog.findings import findings
 from planner.configs.rules import RULES
 from planner.doctor.scripts import Fault
 from planner.gate.facts import one_line
 from planner.gate.limits import Check
 from planner.gate.verdict import Verdict
-from planner.report.check_codes import FINDINGS
 from planner.report.values import Terminal
 
 _SARIF_SCHEMA = (
@@ -112,7 +112,7 @@ def as_sarif(verdicts: tuple[Verdict, ...], _terminal: Terminal) -> str:
 
 
 def _rule(check: Check) -> dict[str, Any]:
-    known = {**FINDINGS, **{rule.code: rule.text for rule in RULES}}
+    known = {**findings("check"), **{rule.code: rule.text for rule in RULES}}
     text = " ".join(known.get(check.code, f"`planner explain {check.code}` says more.").split())
     return {
         "id": check.code,

@@ -21,10 +21,9 @@ from planner.core.errors import InvalidInputError, NothingFitsError, PlannerErro
 from planner.core.frozen import frozen
 from planner.core.units import format_bytes, format_percent, format_seconds
 from planner.domain.cluster import Cluster
-from planner.gate.documents import Document
+from planner.gate.documents import Document, OwnPlan
 from planner.gate.facts import Facts, one_line, read_facts
 from planner.gate.limits import Check, Limit, judge
-from planner.gate.own_files import OwnPlan
 from planner.gate.verdict import CONFIGURATION, Verdict
 from planner.request.cluster import resolve_cluster
 from planner.request.model import load_model
@@ -140,7 +139,6 @@ def _tools(found: Sequence[Found]) -> str:
 
 
 def _with_nodes(setup: Setup, wanted: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the cluster that was named, on as many nodes as the files have, if its GPUs are theirs."""
     nodes, ranks = num_nodes(setup), world(setup)
     if nodes is None or "nodes" in wanted or not _has_count(wanted):
         return wanted
@@ -169,7 +167,6 @@ def _resolved(wanted: Mapping[str, Any]) -> Cluster:
 
 
 def _name(setup: Setup, asked: Asked) -> Any:
-    """Return the model that was asked about, or that the files name."""
     if asked.model is not None:
         return asked.model
     return next((each.text for each in model_names(setup) if each.text), None)
@@ -210,7 +207,6 @@ def _of_plan(own: OwnPlan) -> _Estimated:
 
 
 def _estimated(setup: Setup, asked: Asked) -> _Estimated:
-    """Return what the files amount to, and what the planner would do in their place."""
     if setup.model is None:
         return _Estimated(notes=(_no_model(setup, asked),))
     other = unmodelled(setup)
@@ -263,7 +259,6 @@ def _not_among(named: Setting, asked: Asked) -> str:
 
 
 def _is_there(name: str, beside: str) -> bool:
-    """Return whether a file is here, or beside the file that names it."""
     try:
         return any((folder / name).exists() for folder in (Path(), Path(beside).parent))
     except (OSError, ValueError):
@@ -283,7 +278,6 @@ def _payload(setup: Setup, asked: Asked, cluster: Mapping[str, Any]) -> dict[str
 
 
 def _job(request: Request) -> dict[str, Any]:
-    """Return the cluster as a plan's answer has it, for the title."""
     resolved = resolve_cluster(request.cluster).cluster
     return {
         "job": {
@@ -317,7 +311,6 @@ def _recompute(strategy: Mapping[str, Any]) -> str:
 
 
 def _instead(payload: Mapping[str, Any], facts: Facts, asked: Asked) -> tuple[str, ...]:
-    """Return what the planner would take for the same run, and what that gains."""
     strategy = payload["strategy"]
     batch = strategy.get("micro_batch_size"), strategy.get("gradient_accumulation_steps")
     recipe = payload["recipe"] | _global(payload, batch)
@@ -360,7 +353,6 @@ def _suggested(request: Mapping[str, Any], offload: str, asked: Asked) -> Plan:
 
 
 def _global(payload: Mapping[str, Any], batch: tuple[int | None, int | None]) -> dict[str, int]:
-    """Return the global batch that the files have, where they say it."""
     micro, steps = batch
     if not micro or not steps:
         return {}

@@ -1,6 +1,8 @@
 """A file of a pull request -> what it is (a plan, an estimate, a request, a lock) and its facts."""
 
-from collections.abc import Mapping
+import math
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -24,6 +26,7 @@ LOCK_VERSION = 1
 LARGEST_FILE = 2**25
 """Bytes of a file that are read: several times those of the largest plan."""
 _GIVE = "give a plan (`planner suggest --json`), a request, a lock or another tool's configuration (ds_config.json)"
+_SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "context_parallel_size")
 _IN_A_FOLDER = (LOCK_NAME, "plan.json")
 
 
@@ -172,3 +175,30 @@ def _of_file(error: PlannerError, file: str) -> PlannerError:
         )
     place = "" if error.field in error.message else f" ({error.field})"
     return type(error)(f"{one_line(file)}: {error.message}{place}", hint=error.hint, field="FILE")
+
+
+@frozen
+class OwnPlan:
+    """The plan that files were written with."""
+
+    folder: str
+    """The launch folder, as it is named beside the files."""
+    model_ranks: int
+    """GPUs that share one copy of the model."""
+
+
+def own_plan(files: Iterable[str]) -> OwnPlan | None:
+    """Return the plan above the folder of the first of these files; None where there is none."""
+    file = next(iter(files), None)
+    if file is None:
+        return None
+    folder = Path(os.path.normpath(Path(file).parent / ".."))
+    try:
+        strategy = read_json(folder / "plan.json", "plan.json")["chosen"]["strategy"]
+        return OwnPlan(folder=str(folder), model_ranks=_model_ranks(strategy))
+    except (PlannerError, OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _model_ranks(strategy: Mapping[str, Any]) -> int:
+    return math.prod(max(1, int(strategy.get(size) or 1)) for size in _SIZES)

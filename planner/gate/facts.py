@@ -234,7 +234,6 @@ def _wrong(path: str, value: Any, wanted: str) -> InvalidInputError:
 
 
 def _texts(values: Any, take: Callable[[Any], Any]) -> tuple[str, ...]:
-    """Return the texts of a list, as far as it has some."""
     found = (take(each) for each in values[:_MOST_TEXTS]) if isinstance(values, list) else ()
     return tuple(one_line(each) for each in found if isinstance(each, str))
 

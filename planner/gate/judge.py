@@ -1,10 +1,13 @@
 """Files and what is wished of them -> verdicts; two files -> their differences."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
+from pathlib import Path
 from typing import BinaryIO
 
-from planner.core.errors import InvalidInputError, NothingFitsError
+from planner.configs.found import ACCELERATE, LAUNCH, TRAINER, Setup
+from planner.configs.recognise import recognise
+from planner.core.errors import InvalidInputError, NothingFitsError, PlannerError
 from planner.core.frozen import frozen
 from planner.gate.configurations import (
     COMMAND,
@@ -14,12 +17,10 @@ from planner.gate.configurations import (
     read_configuration,
 )
 from planner.gate.differences import Change, differences
-from planner.gate.documents import Document, read_document
+from planner.gate.documents import Document, own_plan, read_document
 from planner.gate.facts import Facts, one_line
 from planner.gate.limits import GROWTH, Check, Limit, judge
 from planner.gate.lock import check_lock
-from planner.gate.named_files import with_named
-from planner.gate.own_files import own_plan
 from planner.gate.verdict import Verdict, nothing_fits
 
 BASELINE = "the baseline"
@@ -89,7 +90,7 @@ def _configured(files: Sequence[str], wishes: Wishes) -> tuple[Verdict, ...]:
     texts = {file: read_configuration(file) for file in files}
     if wishes.command is not None:
         texts[COMMAND] = wishes.command
-    texts = with_named(texts)
+    texts = _with_named(texts)
     if not texts:
         return ()
     verdict = judge_configurations(texts, wishes.asked, wishes.limits, own_plan(files))
@@ -141,3 +142,59 @@ def _compared(file: str, stdin: BinaryIO) -> Facts:
             f"{one_line(file)} has no plan to compare with: {document.refusal}", document.hint
         )
     return document.facts
+
+
+_NAMING = (
+    (TRAINER, ("deepspeed",)),
+    (ACCELERATE, ("deepspeed_config.deepspeed_config_file",)),
+    (LAUNCH, ("deepspeed_config_file", "told.deepspeed_config", "config_file")),
+)
+
+
+def _with_named(texts: Mapping[str, str]) -> dict[str, str]:
+    """Return the files with those that they name: a configuration here, or beside the file that names it.
+
+    A file under review may name any: only what lies below those folders is opened.
+    """
+    found = dict(texts)
+    known = {_real(file) for file in texts}
+    for name, beside in list(_named(texts)):
+        path = next((each for each in _places(name, beside) if _is_below(each, beside)), None)
+        if path is not None and path not in known and is_configuration_file(str(path)):
+            file = str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+            found[file] = read_configuration(file)
+            known.add(path)
+    return found
+
+
+def _named(texts: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+    for file, text in texts.items():
+        try:
+            setup = Setup(found=recognise(text, one_line(file)))
+        except PlannerError:
+            continue
+        for kind, keys in _NAMING:
+            for setting in setup.settings(kind, *keys):
+                if setting.text and not setting.text.startswith("-"):
+                    yield setting.text, Path(file).parent
+
+
+def _places(name: str, beside: Path) -> Iterator[Path]:
+    for folder in (Path(), beside):
+        try:
+            path = (folder / name).resolve()
+            if path.is_file():
+                yield path
+        except (OSError, ValueError, RuntimeError):
+            continue
+
+
+def _is_below(path: Path, beside: Path) -> bool:
+    return any(path.is_relative_to(folder.resolve()) for folder in (Path(), beside))
+
+
+def _real(file: str) -> Path:
+    try:
+        return Path(file).resolve()
+    except (OSError, ValueError, RuntimeError):
+        return Path(file)

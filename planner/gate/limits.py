@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+from planner.catalog.findings import finding_names
 from planner.core.errors import InvalidInputError
 from planner.core.frozen import frozen
 from planner.core.units import (
@@ -19,7 +20,6 @@ from planner.core.units import (
     format_percent,
 )
 from planner.gate.facts import Facts, one_line, shown
-from planner.report.check_codes import NAMES
 
 FITS, FINDING = "CHK001", "finding"
 """The code of what is judged of every plan; what a finding of a plan is called."""
@@ -53,7 +53,7 @@ class Quantity:
     @property
     def name(self) -> str:
         """Return the short name."""
-        return NAMES[self.code]
+        return finding_names("check")[self.code]
 
 
 _RUN = "give the run's length in the request (recipe.training_tokens, or --tokens) and plan again"
@@ -202,7 +202,7 @@ def _fits(facts: Facts) -> Check:
     too_much = f", {format_bytes(over)} too much" if over > 0 else ", too much"
     return Check(
         code=FITS,
-        name=NAMES[FITS],
+        name=finding_names("check")[FITS],
         level="pass" if fits else "error",
         message=text if fits else f"needs {text}{too_much}",
         hint="" if fits else "`planner memory` says what would fit",

@@ -12,6 +12,7 @@ from typing import Any
 
 from planner import answers
 from planner.advice.plan import Plan
+from planner.catalog.findings import finding_names
 from planner.core.errors import InvalidInputError
 from planner.gate.differences import Change, differences
 from planner.gate.documents import (
@@ -23,7 +24,6 @@ from planner.gate.documents import (
 from planner.gate.facts import FIELDS, one_line, read_facts
 from planner.gate.limits import Check
 from planner.generate.write_bundle import bundle_files
-from planner.report.check_codes import NAMES
 from planner.report.command import request_words
 from planner.request.schema import Request, parse_request
 
@@ -129,7 +129,6 @@ def check_lock(document: Document) -> tuple[tuple[Check, ...], tuple[Change, ...
 
 
 def _again(request: Request, folder: Path | None) -> str:
-    """Return the command that writes a lock again, as far as a command can say its request."""
     words = request_words(request.model_dump(mode="json", exclude_unset=True))
     where = [] if folder is None else ["--out", str(folder)]
     command = shlex.join([*words, *where, "--lock", "--force"]) if words else ""
@@ -143,7 +142,7 @@ def _same_plan(document: Document, changes: tuple[Change, ...], again: str) -> C
     said = f"planned otherwise now: {fields}" if changes else "planned as it was locked"
     return Check(
         code="CHK006",
-        name=NAMES["CHK006"],
+        name=finding_names("check")["CHK006"],
         level="error" if changes else "pass",
         message=f"{said}{told}",
         hint=again if changes else "",
@@ -211,7 +210,7 @@ def _check_files(
 
 
 def _pass(code: str, said: str) -> Check:
-    return Check(code=code, name=NAMES[code], level="pass", message=said)
+    return Check(code=code, name=finding_names("check")[code], level="pass", message=said)
 
 
 def _about(code: str, path: Path, said: str, line: int, again: str) -> Check:
@@ -221,7 +220,7 @@ def _about(code: str, path: Path, said: str, line: int, again: str) -> Check:
 def _broken(code: str, path: Path, message: str, line: int, again: str) -> Check:
     return Check(
         code=code,
-        name=NAMES[code],
+        name=finding_names("check")[code],
         level="error",
         message=message,
         hint=again,

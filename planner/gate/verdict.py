@@ -3,11 +3,11 @@
 from typing import Any, TypedDict
 
 from planner.answers import SCHEMA_VERSION
+from planner.catalog.findings import finding_names
 from planner.core.frozen import frozen
 from planner.gate.differences import Change
 from planner.gate.documents import Document
 from planner.gate.limits import FITS, Check
-from planner.report.check_codes import NAMES
 
 CONFIGURATION = "configuration"
 """The kind of other tools' files."""
@@ -71,7 +71,7 @@ def nothing_fits(document: Document) -> Check:
     """Return the check of a request that no layout of fits."""
     return Check(
         code=FITS,
-        name=NAMES[FITS],
+        name=finding_names("check")[FITS],
         level="error",
         message=document.refusal,
         hint=document.hint,

@@ -6,16 +6,15 @@ from types import MappingProxyType
 from planner.core.errors import InvalidInputError, did_you_mean
 from planner.core.units import format_flops
 from planner.generate import accelerate, bridge, deepspeed, megatron, torchrun, torchtitan, trainer
-from planner.generate.checks import check
 from planner.generate.context import common_context
 from planner.generate.imports import IMPORTS, with_imports
-from planner.generate.launchers import LAUNCHERS, Launcher, launcher_files
+from planner.generate.launchers import launcher_files
 from planner.generate.programs import main_program
 from planner.generate.quoting import render
-from planner.generate.run_spec import RunSpec
+from planner.generate.run_spec import RunSpec, check
 from planner.generate.target import Target
 
-__all__ = ["LAUNCHERS", "TARGETS", "Launcher", "RunSpec", "Target", "generate"]
+__all__ = ["TARGETS", "RunSpec", "Target", "generate"]
 
 TARGETS: Mapping[str, Target] = MappingProxyType(
     {
@@ -74,5 +73,4 @@ def generate(
 
 
 def _step_flops(spec: RunSpec) -> float:
-    """Return what an optimizer step computes over all ranks, forward and backward."""
     return spec.flops_per_token * spec.sequence_length * spec.global_batch_size

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.generate import deepspeed
-from planner.generate.modules import SCRIPT, more_modules
 from planner.generate.run_spec import RunSpec
-from planner.generate.target import Target
+from planner.generate.target import SCRIPT, Target, more_modules
 
 _PRECISION = {"fp16-mixed": "fp16", "bf16-mixed": "bf16"}
 
@@ -21,9 +20,9 @@ def _context(spec: RunSpec) -> dict[str, Any]:
         "accelerate_precision": _precision(spec),
         "has_context": spec.context_parallel_size > 1,
         "is_deepspeed": is_deepspeed,
-        "is_hybrid": spec.shards_parameters and spec.data_parallel_replicate_size > 1,
+        "is_hybrid": spec.shards_gradients and spec.data_parallel_replicate_size > 1,
         "is_zero_1": spec.zero_stage == 1 and not is_deepspeed,
-        "uses_ddp": not spec.shards_parameters and not is_deepspeed,
+        "uses_ddp": not spec.shards_gradients and not is_deepspeed,
     }
     if not is_deepspeed:
         return context
@@ -39,7 +38,7 @@ def _precision(spec: RunSpec) -> str:
     With it, Accelerate makes fp32 of every trained weight that it shards; FSDP's own policy alone
     leaves 16-bit weights as they are.
     """
-    is_left = spec.shards_parameters and spec.weight_dtype == "bfloat16"
+    is_left = spec.shards_gradients and spec.weight_dtype == "bfloat16"
     return "no" if is_left else _PRECISION.get(spec.precision, "no")
 
 

@@ -33,7 +33,7 @@ def adapter_context(spec: RunSpec) -> dict[str, Any]:
     alpha = adapters.alpha
     return {
         "is_quantised": adapters.is_quantised,
-        "has_sharded_adapters": spec.shards_parameters and spec.framework != "deepspeed",
+        "has_sharded_adapters": spec.shards_gradients and spec.framework != "deepspeed",
         "lora_alpha": int(alpha) if alpha == int(alpha) else alpha,
         "quantization": _quantization(spec, adapters),
         "frozen_weights": _frozen_weights(spec, adapters),
@@ -42,7 +42,6 @@ def adapter_context(spec: RunSpec) -> dict[str, Any]:
 
 
 def _frozen_weights(spec: RunSpec, adapters: Adapters) -> str:
-    """Return what the frozen weights are held in, for a reader."""
     if adapters.base_bits == _INT8:
         return f"linears of the blocks in 8 bit (LLM.int8), the rest in {spec.weight_dtype}"
     if not adapters.is_quantised:
@@ -60,7 +59,7 @@ def _quantization(spec: RunSpec, adapters: Adapters) -> dict[str, Any]:
     """
     if adapters.base_bits == _INT8:
         return {"load_in_8bit": True}
-    storage = {"bnb_4bit_quant_storage": spec.weight_dtype} if spec.shards_parameters else {}
+    storage = {"bnb_4bit_quant_storage": spec.weight_dtype} if spec.shards_gradients else {}
     return {
         "load_in_4bit": True,
         "bnb_4bit_quant_type": "nf4",

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from planner.domain.recompute_modules import names_of
+from planner.domain.strategy import Recompute
 from planner.generate.run_spec import RunSpec
 from planner.generate.target import Target
 from planner.targets.bridge import MODULES
@@ -21,11 +23,11 @@ _FP8_PRECISIONS: Mapping[str | None, str] = MappingProxyType(
 )
 """Names of its mixed-precision recipes, in fp8 by their scales: those that hold frozen weights in fp8."""
 
-_RECOMPUTE: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+_RECOMPUTE: Mapping[Recompute, Mapping[str, Any]] = MappingProxyType(
     {
-        "none": {},
-        "selective": {"recompute_granularity": "selective"},
-        "full": {
+        Recompute.NONE: {},
+        Recompute.SELECTIVE: {"recompute_granularity": "selective"},
+        Recompute.FULL: {
             "recompute_granularity": "full",
             "recompute_method": "uniform",
             "recompute_num_layers": 1,
@@ -51,11 +53,12 @@ def model_settings(spec: RunSpec) -> dict[str, Any]:
     if str(spec.model_config.get("model_type")) in MIXTURES:
         settings |= {
             "expert_model_parallel_size": spec.expert_parallel_size,
-            "expert_tensor_parallel_size": spec.ranks_per_expert,
+            "expert_tensor_parallel_size": int(spec.ranks_per_expert),
             "moe_token_dispatcher_type": "alltoall",
         }
-    modules = {"recompute_modules": list(spec.recompute_modules)} if spec.recompute_modules else {}
-    return {**settings, **_RECOMPUTE[spec.recompute], **modules}
+    modules = list(names_of(spec.recompute_modules))
+    named = {"recompute_modules": modules} if modules else {}
+    return {**settings, **_RECOMPUTE[spec.recompute], **named}
 
 
 def _context(spec: RunSpec) -> dict[str, Any]:

@@ -9,31 +9,22 @@ from typing import Any
 from planner.catalog.packages import OlderCards, older_cards
 from planner.catalog.records import capability_version
 from planner.core.units import GIB, format_bytes, format_count, format_seconds
-from planner.domain.strategy import ZERO_3
+from planner.domain.recompute_modules import names_of
+from planner.domain.strategy import ALL_LAYERS, ZERO_3, Recompute
 from planner.generate.adapters import adapter_context
 from planner.generate.first_lines import first_lines
 from planner.generate.hyperparameters import from_random, hyperparameters
 from planner.generate.programs import save_every
 from planner.generate.run_spec import RunSpec
-from planner.models.architectures.heads import DECODERS
+from planner.models.architectures.heads import reads_last_token
+from planner.targets.common import tasks
 from planner.targets.families import has_fused_matrices
-from planner.targets.optimizers import WRITTEN
+from planner.targets.optimizers import optimizers
 from planner.targets.stored_weights import DEQUANTIZERS
 
 ATTENTION = {"eager": "eager", "sdpa": "sdpa", "flash": "flash_attention_2"}
 """Names that transformers has for the plan's; for the flash kernels of a newer version see `attention_name`."""
 
-AUTO_CLASSES = {
-    "causal-lm": "AutoModelForCausalLM",
-    "masked-lm": "AutoModelForMaskedLM",
-    "sequence-classification": "AutoModelForSequenceClassification",
-    "token-classification": "AutoModelForTokenClassification",
-    "seq2seq-lm": "AutoModelForSeq2SeqLM",
-    "image-classification": "AutoModelForImageClassification",
-    "automatic-speech-recognition": "AutoModelForSpeechSeq2Seq",
-}
-
-_OF_TEXT = ("sequence-classification", "token-classification")
 _GATED_DELTA_RULE = "flash-linear-attention causal-conv1d"
 _SCAN_KERNELS: Mapping[str, str] = {
     **dict.fromkeys(
@@ -43,28 +34,6 @@ _SCAN_KERNELS: Mapping[str, str] = {
     "nemotron_h": "mamba-ssm causal-conv1d",
 }
 """Packages whose kernels transformers 5.23 takes in place of PyTorch's own operations, where installed."""
-_CLASSIFIED = (*_OF_TEXT, "image-classification")
-_DATA_PACKAGES = {
-    "image-classification": ["pillow"],
-    "automatic-speech-recognition": ["soundfile", "soxr"],
-}
-"""What reads the files, of tasks whose samples are no text."""
-_SAMPLES = {"image-classification": "image", "automatic-speech-recognition": "sound"}
-"""What READMEs call a sample, where it is no sequence."""
-_SAMPLE_ARGUMENTS = {
-    **dict.fromkeys(_OF_TEXT, "config.vocab_size, config.num_labels"),
-    **dict.fromkeys(_DATA_PACKAGES, "config"),
-}
-"""What the scripts need of config.json to read or draw samples, by task; else the vocabulary."""
-
-_CORPORA = {
-    "sequence-classification": "texts.jsonl",
-    "token-classification": "words.jsonl",
-    "seq2seq-lm": "pairs.jsonl",
-    "image-classification": "images",
-    "automatic-speech-recognition": "sounds",
-}
-"""What the README calls the user's file, by task."""
 
 ZERO = {
     0: "DDP",
@@ -89,9 +58,10 @@ _DEEPSPEED = {
 
 def common_context(spec: RunSpec) -> dict[str, Any]:
     """Return the spec's fields and what the templates would otherwise have to compute."""
-    world_size = spec.world_size
+    world_size, task = spec.world_size, tasks()[spec.task]
     is_alone = world_size == 1 and spec.zero_stage == 0
     return asdict(spec) | {
+        **spec.contract(),
         "world_size": world_size,
         "data_parallel_size": spec.data_parallel_size,
         "last_node": spec.nodes - 1,
@@ -100,30 +70,30 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "layout": _layout(spec),
         "model_ranks": world_size // spec.data_parallel_size,
         **_processes(spec),
-        "is_model_parallel": spec.is_model_parallel,
+        "is_model_parallel": spec.divides_model,
         "is_local": spec.synchronize_every > 1,
         "is_alone": is_alone,
-        "is_replicated": not is_alone and not spec.shards_parameters,
-        "is_sharded": spec.shards_parameters,
+        "is_replicated": not is_alone and not spec.shards_gradients,
+        "is_sharded": spec.shards_gradients,
         "can_reduce_once": can_reduce_once(spec),
         "is_causal": spec.task == "causal-lm",
         "is_masked": spec.task == "masked-lm",
-        "is_classified": spec.task in _OF_TEXT,
+        "is_classified": task.has_classes and not task.data_packages,
         "is_tagged": spec.task == "token-classification",
         "is_pictured": spec.task == "image-classification",
         "is_heard": spec.task == "automatic-speech-recognition",
         "is_on_hub": not spec.model.startswith("/"),
-        "is_text": spec.task not in _DATA_PACKAGES,
-        "sample": _SAMPLES.get(spec.task, "sequence"),
-        "data_packages": _DATA_PACKAGES.get(spec.task, []),
-        "has_classes": spec.task in _CLASSIFIED,
+        "is_text": not task.data_packages,
+        "sample": task.sample,
+        "data_packages": list(task.data_packages),
+        "has_classes": task.has_classes,
         "padding": _padding(spec),
-        "sample_arguments": _SAMPLE_ARGUMENTS.get(spec.task, "config.vocab_size"),
+        "sample_arguments": task.sample_arguments,
         "is_paired": spec.task == "seq2seq-lm",
-        "corpus": _CORPORA.get(spec.task, "corpus.txt"),
+        "corpus": task.corpus,
         **adapter_context(spec),
         **_optimizer(spec),
-        "is_recomputed": spec.recompute == "full",
+        "is_recomputed": spec.recompute == Recompute.FULL,
         "is_zero_3_of_deepspeed": spec.framework == "deepspeed" and spec.zero_stage == ZERO_3,
         "adamw": hyperparameters(spec),
         "from_random": from_random(spec),
@@ -133,7 +103,7 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "divided_by": weights_divided_by(spec),
         "has_fused_matrices": has_fused_matrices(spec.model_config),
         "needs_scaler": spec.precision == "fp16-mixed",
-        "auto_class": AUTO_CLASSES[spec.task],
+        "auto_class": task.auto_class,
         "attention": attention_name(spec),
         "scan_kernels": _SCAN_KERNELS.get(str(spec.model_config.get("model_type"))),
         "flash": _FLASH[spec.flash_version] if spec.attention == "flash" else None,
@@ -149,7 +119,7 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "rounds_experts": bool(
             spec.has_experts
             and compute_dtype(spec)
-            and not spec.shards_parameters
+            and not spec.shards_gradients
             and spec.framework != "deepspeed"
         ),
         "grace_seconds": grace_seconds(spec),
@@ -172,13 +142,12 @@ def _other_build(spec: RunSpec) -> OlderCards | None:
 
 def can_reduce_once(spec: RunSpec) -> bool:
     """Return whether the scripts have --no-sync: with the others it is the framework that says when to reduce."""
-    is_fully_shard = spec.framework in {"torch", "accelerate"} and spec.shards_parameters
+    is_fully_shard = spec.framework in {"torch", "accelerate"} and spec.shards_gradients
     is_stepped_after = not spec.optimizer_in_backward
-    return is_fully_shard and is_stepped_after and spec.pipeline_parallel_size == 1
+    return bool(is_fully_shard) and is_stepped_after and spec.pipeline_parallel_size == 1
 
 
 def _reduced_once(spec: RunSpec) -> dict[str, Any] | None:
-    """Return the README's words on --no-sync, None where it has nothing to say of it."""
     once = spec.reduced_once
     if once is None or not can_reduce_once(spec):
         return None
@@ -206,7 +175,7 @@ def _ending_seconds(spec: RunSpec) -> float:
 def _padding(spec: RunSpec) -> int | None:
     """Return the token that pads a decoder's texts, which it must know to find their last; else None."""
     config = spec.model_config
-    if spec.task != "sequence-classification" or config.get("model_type") not in DECODERS:
+    if spec.task != "sequence-classification" or not reads_last_token(config.get("model_type")):
         return None
     for name in ("pad_token_id", "eos_token_id"):
         said = config.get(name)
@@ -217,8 +186,7 @@ def _padding(spec: RunSpec) -> int | None:
 
 
 def _optimizer(spec: RunSpec) -> dict[str, str]:
-    """Return the optimizer's class, its arguments beside the decay, and the package it is from."""
-    written = WRITTEN.get(spec.optimizer)
+    written = optimizers().get(spec.optimizer)
     if written is None:
         return {}
     options = written.options.items()
@@ -234,7 +202,6 @@ def _optimizer(spec: RunSpec) -> dict[str, str]:
 
 
 def _processes(spec: RunSpec) -> dict[str, Any]:
-    """Return whether other numbers of processes can run the plan, and how many belong together."""
     replicas = spec.data_parallel_replicate_size
     return {
         "can_grow": spec.data_parallel_size > 1 or spec.zero_stage > 0,
@@ -247,8 +214,8 @@ def weights_divided_by(spec: RunSpec) -> str:
     if spec.adapters:
         return ""
     if spec.framework == "deepspeed":
-        return "deepspeed" if spec.zero_stage == ZERO_3 or spec.is_model_parallel else ""
-    return "torch" if spec.shards_parameters or spec.is_model_parallel else ""
+        return "deepspeed" if spec.zero_stage == ZERO_3 or spec.divides_model else ""
+    return "torch" if spec.shards_gradients or spec.divides_model else ""
 
 
 _FLASH: Mapping[int, Mapping[str, str]] = MappingProxyType(
@@ -271,7 +238,7 @@ def attention_name(spec: RunSpec) -> str:
 
 def compute_dtype(spec: RunSpec) -> str | None:
     """Return what autocast or FSDP computes in, where weights are stored in something else."""
-    is_gathered = spec.shards_parameters and spec.adapters is not None and spec.adapters.is_fp32
+    is_gathered = spec.shards_gradients and spec.adapters is not None and spec.adapters.is_fp32
     if spec.precision == "bf16" and is_gathered:
         return "bfloat16"
     return COMPUTE_DTYPES.get(spec.precision)
@@ -284,7 +251,7 @@ def strategy_name(spec: RunSpec) -> str:
     names = {
         "local SGD": spec.synchronize_every > 1,
         f"HSDP (ZeRO-{spec.zero_stage})": (
-            spec.shards_parameters and spec.data_parallel_replicate_size > 1
+            spec.shards_gradients and spec.data_parallel_replicate_size > 1
         ),
         _data_parallel(spec): spec.data_parallel_size > 1 or spec.zero_stage > 0,
     }
@@ -300,7 +267,6 @@ def strategy_name(spec: RunSpec) -> str:
 
 
 def _data_parallel(spec: RunSpec) -> str:
-    """Return how the data-parallel ranks divide the training state, in the framework's words."""
     return (_DEEPSPEED if spec.framework == "deepspeed" else ZERO)[spec.zero_stage]
 
 
@@ -331,21 +297,22 @@ _LOGITS = {
 }
 
 _RECOMPUTED = {
-    "none": "",
-    "full": "each block",
-    "selective": "each block but for attention and every second matrix product",
+    Recompute.NONE: "",
+    Recompute.FULL: "each block",
+    Recompute.SELECTIVE: "each block but for attention and every second matrix product",
 }
 
 
 def _recomputed(spec: RunSpec) -> str:
     if spec.recompute_modules:
-        return f"{', '.join(spec.recompute_modules)} of each block"
-    some = "" if spec.recompute_layers is None else f", of the first {spec.recompute_layers} alone"
+        return f"{', '.join(names_of(spec.recompute_modules))} of each block"
+    is_all = spec.recompute_layers >= ALL_LAYERS
+    some = "" if is_all else f", of the first {spec.recompute_layers} alone"
     return f"{_RECOMPUTED[spec.recompute]}{some}"
 
 
 def _in_host_memory(spec: RunSpec) -> str:
-    states = "" if spec.offload == "none" else spec.offload.replace("+", " and ")
+    states = str(spec.offload).replace("+", " and ") if spec.offloads_optimizer else ""
     layers = spec.activation_offload_layers
     return ", ".join(filter(None, (states, f"activations of {layers} blocks" if layers else "")))
 

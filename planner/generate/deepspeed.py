@@ -5,9 +5,8 @@ from typing import Any
 
 from planner.domain.strategy import ZERO_3
 from planner.generate.context import strategy_name, weights_divided_by
-from planner.generate.modules import SCRIPT, more_modules
 from planner.generate.run_spec import RunSpec
-from planner.generate.target import Target
+from planner.generate.target import SCRIPT, Target, more_modules
 from planner.targets.families import family, is_tied
 
 _SIXTEEN_BIT = {"bf16": "bf16", "bf16-mixed": "bf16", "fp16-mixed": "fp16"}
@@ -24,9 +23,9 @@ def settings(spec: RunSpec) -> dict[str, Any]:
     zero: dict[str, Any] = {"stage": _config_stage(spec)}
     if spec.zero_stage == ZERO_3:
         zero["stage3_gather_16bit_weights_on_model_save"] = True
-    if spec.offload != "none":
+    if spec.offloads_optimizer:
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
-    if spec.offload == "optimizer+parameters":
+    if spec.offloads_parameters:
         zero["offload_param"] = {"device": "cpu", "pin_memory": True}
     sections: dict[str, Any] = {
         "train_batch_size": spec.global_batch_size,
@@ -37,7 +36,7 @@ def settings(spec: RunSpec) -> dict[str, Any]:
     }
     if spec.precision in _SIXTEEN_BIT:
         sections[_SIXTEEN_BIT[spec.precision]] = {"enabled": True}
-    if spec.offload != "none":
+    if spec.offloads_optimizer:
         # The optimizer is PyTorch's: its fused AdamW needs no compiler on the user's machine.
         sections["zero_force_ds_cpu_optimizer"] = False
     return sections

@@ -8,7 +8,8 @@ from typing import Any
 
 from planner.core.errors import InvalidInputError
 from planner.core.files import open_file
-from planner.generate import LAUNCHERS, TARGETS
+from planner.generate import TARGETS
+from planner.generate.launchers import launchers
 
 _OF_SOME_PLANS = ("answers.py", "ds_config.json", "division.py", "gradients.py", "stages.py")
 """Files beside a train.py that only some plans need (`more_templates` of the targets)."""
@@ -26,7 +27,7 @@ def earlier_files(folder: Path) -> set[str]:
     names = {"README.md", "plan.json", "launchers/README.md"}
     for name in targets:
         names |= {f"{name}/{each}" for each in (*TARGETS[name].templates, *_OF_SOME_PLANS)}
-    for launcher in LAUNCHERS.values():
+    for launcher in launchers().values():
         if not launcher.targets or targets & set(launcher.targets):
             names |= {posixpath.normpath(f"launchers/{each}") for each in launcher.templates}
     return {each for each in names if _is_within(folder, each)}

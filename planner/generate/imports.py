@@ -5,80 +5,34 @@ import re
 import symtable
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
+
+from planner.catalog.records import read
+from planner.catalog.tables import build
+from planner.core.frozen import frozen
 
 IMPORTS = "# imports"
 """The line that a template of a module has in their place."""
 
 _LINE_LENGTH = 88  # at which import sorters wrap, unless told otherwise
-_MODULES = ("bitsandbytes", "deepspeed", "peft", "torch", "transformers")
-_ALIASES = {
-    "dcp": "torch.distributed.checkpoint",
-    "dist": "torch.distributed",
-    "sharded": "torch.distributed.checkpoint.state_dict",
-}
-_NAMES = {
-    "accelerate": ("Accelerator", "PartialState"),
-    "accelerate.commands": ("accelerate_cli",),
-    "accelerate.local_sgd": ("LocalSGD",),
-    "accelerate.utils": (
-        "DistributedDataParallelKwargs",
-        "FullyShardedDataParallelPlugin",
-        "GradientAccumulationPlugin",
-    ),
-    "collections.abc": ("Iterable", "Iterator"),
-    "deepspeed.pipe": ("LayerSpec", "PipelineModule", "TiedLayerSpec"),
-    "deepspeed.runtime.pipe.topology": ("PipeDataParallelTopology",),
-    "pathlib": ("Path",),
-    "safetensors.torch": ("save_file",),
-    "torch.distributed._functional_collectives": ("all_gather_single_autograd",),
-    "torch.distributed": ("run",),
-    "torch.distributed.device_mesh": ("DeviceMesh", "init_device_mesh"),
-    "torch.distributed.elastic.multiprocessing.api": ("SignalException",),
-    "torch.distributed.elastic.multiprocessing.errors": ("ChildFailedError",),
-    "torch.distributed.fsdp": ("CPUOffloadPolicy", "MixedPrecisionPolicy", "fully_shard"),
-    "torch.distributed.optim": ("ZeroRedundancyOptimizer",),
-    "torch.distributed.pipelining": ("PipelineStage",),
-    "torch.distributed.pipelining.schedules": (
-        "Schedule1F1B",
-        "ScheduleDualPipeV",
-        "ScheduleGPipe",
-        "ScheduleInterleaved1F1B",
-        "ScheduleInterleavedZeroBubble",
-        "ScheduleLoopedBFS",
-        "ScheduleZBVZeroBubble",
-    ),
-    "torch.distributed.tensor": (
-        "DTensor",
-        "Partial",
-        "Replicate",
-        "Shard",
-        "distribute_module",
-        "distribute_tensor",
-    ),
-    "torch.distributed.tensor.parallel": (
-        "ColwiseParallel",
-        "ParallelStyle",
-        "PrepareModuleInput",
-        "PrepareModuleOutput",
-        "RowwiseParallel",
-        "SequenceParallel",
-        "loss_parallel",
-        "parallelize_module",
-    ),
-    "torch.nn.attention.bias": ("causal_lower_right",),
-    "torch.nn.parallel": ("DistributedDataParallel",),
-    "torch.utils.checkpoint": (
-        "CheckpointPolicy",
-        "checkpoint",
-        "create_selective_checkpoint_contexts",
-    ),
-    "torch.utils.data": ("DataLoader", "Dataset", "Subset", "default_collate"),
-    "tqdm": ("tqdm",),
-    "transformers.integrations": ("HfDeepSpeedConfig",),
-    "typing": ("Any", "NoReturn"),
-}
-_OWNERS = {name: module for module, names in _NAMES.items() for name in names}
+
+
+@frozen
+class _Known:
+    source: str
+    packages: tuple[str, ...]
+    aliases: Mapping[str, str]
+    names: Mapping[str, tuple[str, ...]]
+
+
+@cache
+def _known() -> _Known:
+    return build(_Known, read("scripts", "imports"), "scripts/imports")
+
+
+@cache
+def _owners() -> Mapping[str, str]:
+    return {name: module for module, names in _known().names.items() for name in names}
 
 
 def with_imports(files: Mapping[str, str]) -> dict[str, str]:
@@ -109,7 +63,6 @@ def _names(text: str) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def _used(table: symtable.SymbolTable) -> set[str]:
-    """Return the global names that a scope and those within it read."""
     is_module = table.get_type() == "module"
     here = {
         symbol.get_name()
@@ -126,12 +79,13 @@ def _imports(text: str, owners: Mapping[str, str]) -> str:
     for name in used:
         if name in owners:
             named.setdefault((2, owners[name]), []).append(name)
-        elif name in _OWNERS:
-            module = _OWNERS[name]
+        elif name in _owners():
+            module = _owners()[name]
             named.setdefault((_section(module), module), []).append(name)
-        elif name in _ALIASES:
-            sections[1].append((True, _ALIASES[name], f"import {_ALIASES[name]} as {name}"))
-        elif name in _MODULES or name in sys.stdlib_module_names:
+        elif name in _known().aliases:
+            module = _known().aliases[name]
+            sections[1].append((True, module, f"import {module} as {name}"))
+        elif name in _known().packages or name in sys.stdlib_module_names:
             for module in _parts(name, text):
                 sections[_section(name)].append((True, module, f"import {module}"))
         else:

@@ -5,13 +5,15 @@ import posixpath
 import re
 import shlex
 import unicodedata
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
+from planner.catalog.records import read
+from planner.catalog.tables import build
 from planner.core.frozen import frozen
 from planner.core.units import GIB
-from planner.generate.programs import KEPT, STEPS, TRAIN_PY, Program, program_of, save_every
+from planner.generate.programs import KEPT, STEPS, Program, program_of, save_every
 from planner.generate.quoting import render
 from planner.generate.run_spec import RunSpec
 from planner.generate.target import Target
@@ -43,9 +45,6 @@ _CPUS_PER_GPU = 2
 _DATA_GIB = 100
 """Of storage, for data and downloads; assumed."""
 
-_PLAIN_SCRIPTS = ("torchrun", "deepspeed", "trainer")
-"""Targets whose train.py needs no more than the variables that torchrun sets."""
-
 _WITH_REQUIREMENTS = ("torchrun", "accelerate", "trainer", "deepspeed", "torchtitan")
 """Targets that an image is built for; Megatron-LM has images of its own."""
 
@@ -54,7 +53,6 @@ _WITH_REQUIREMENTS = ("torchrun", "accelerate", "trainer", "deepspeed", "torchti
 class Launcher:
     """Files that start any of the targets."""
 
-    name: str
     summary: str
     """One sentence for launchers/README.md; Markdown."""
     alone: str = ""
@@ -73,112 +71,24 @@ class Launcher:
     """Whether it starts only instances that SageMaker has."""
 
 
-LAUNCHERS: Mapping[str, Launcher] = MappingProxyType(
-    {
-        launcher.name: launcher
-        for launcher in (
-            Launcher(
-                name="ssh",
-                summary="starts every node over `ssh`, and stops all of them when one fails or you press"
-                " Ctrl-C. The folder lies under the same path everywhere. `HF_TOKEN` and"
-                " the environment that is active go with it.",
-                alone="starts the run on a machine over `ssh`, and stops it when you press Ctrl-C. The folder lies"
-                " under the same path there. `HF_TOKEN` and the environment that is active go with it.",
-                templates={"ssh.sh": "launchers/ssh.sh"},
-                usage="{environment}bash launchers/ssh.sh {hosts} -- {data} {steps} {saves}",
-            ),
-            Launcher(
-                name="slurm",
-                summary="one task per node; the processes meet at the job's first host. Partition, account"
-                " and environment are named in the script's first lines. When its time is up, or it is"
-                " preempted, the job queues again and goes on from its last checkpoint.",
-                alone="one task, which starts the processes. Partition, account and environment are named in the"
-                " script's first lines. When its time is up, or it is preempted, the job queues again and goes"
-                " on from its last checkpoint.",
-                templates={"slurm.sh": "launchers/slurm.sh"},
-                usage="{environment}sbatch launchers/slurm.sh {data} {steps} {saves}",
-            ),
-            Launcher(
-                name="docker",
-                summary="builds an image with what every target needs, and runs it with the host's shared memory"
-                " and network.",
-                templates={
-                    "docker.sh": "launchers/docker.sh",
-                    "Dockerfile": "launchers/Dockerfile",
-                    "../.dockerignore": "launchers/dockerignore",
-                },
-                usage="{node}bash launchers/docker.sh {data} {steps} {saves}{on_node}",
-                targets=_WITH_REQUIREMENTS,
-            ),
-            Launcher(
-                name="kubernetes",
-                summary="a plain Job, one pod per node, which any cluster runs. The image is that of"
-                " `docker.sh`, in your registry; data and checkpoints lie in the volume of"
-                " `storage.yaml`; a pod that ends is started again and goes on.",
-                alone="a plain Job of one pod, which any cluster runs. The image is that of `docker.sh`, in your"
-                " registry; data and checkpoints lie in the volume of `storage.yaml`; a pod that ends is started"
-                " again and goes on.",
-                templates={
-                    "storage.yaml": "launchers/storage.yaml",
-                    "job.yaml": "launchers/job.yaml",
-                },
-                usage="docker build --file launchers/Dockerfile --tag {image} . && docker push {image}\n"
-                'kubectl create secret generic huggingface --from-file=token="${{HOME}}/.cache/huggingface/token"'
-                "  # of gated models alone\n"
-                "kubectl apply -f launchers/storage.yaml"
-                " && kubectl wait --for=condition=Ready --timeout=10m pod/{job_name}-files\n"
-                "kubectl cp {corpus} {job_name}-files:/storage/{corpus}{copies}"
-                " && kubectl delete pod {job_name}-files\n"
-                "kubectl apply -f launchers/job.yaml"
-                " && kubectl wait --for=jsonpath='{{.status.ready}}'={nodes} --timeout=1h job/{job_name}"
-                "  # the image is large\n"
-                "kubectl logs --follow job/{job_name}",
-                targets=_WITH_REQUIREMENTS,
-            ),
-            Launcher(
-                name="kubeflow",
-                summary="the same pods by `trainjob.yaml` for Kubeflow Trainer 2, or `pytorchjob.yaml` for"
-                " Kubeflow's older Training Operator; all before `job.yaml` is as for kubernetes.",
-                templates={
-                    "pytorchjob.yaml": "launchers/pytorchjob.yaml",
-                    "trainjob.yaml": "launchers/trainjob.yaml",
-                },
-                usage="kubectl apply -f launchers/trainjob.yaml",
-                least_nodes=2,
-                targets=_WITH_REQUIREMENTS,
-            ),
-            Launcher(
-                name="ray",
-                summary="a worker of Ray Train per GPU, which runs `train.py` itself; the folder lies"
-                " under the same path everywhere, and the command is for a machine of the cluster. Workers"
-                " that fail are started again and go on.",
-                templates={"ray_train.py": "launchers/ray_train.py"},
-                usage="python launchers/ray_train.py {data} {steps} {saves}",
-                targets=_PLAIN_SCRIPTS,
-            ),
-            Launcher(
-                name="sagemaker",
-                summary="a training job on the plan's instances, by version 3 of SageMaker's Python"
-                " SDK; `SAGEMAKER_ROLE` is the role that the job takes, and the folder of S3_DATA holds the data.",
-                templates={"sagemaker_train.py": "launchers/sagemaker_train.py"},
-                usage="pip install 'sagemaker>=3'\n"
-                "S3_DATA=s3://BUCKET/FOLDER python launchers/sagemaker_train.py {s3_data} {steps}{s3_saves}",
-                targets=_WITH_REQUIREMENTS,
-                needs_sagemaker=True,
-            ),
-        )
-    }
-)
+@frozen
+class _Launchers:
+    source: str
+    launchers: Mapping[str, Launcher]
+
+
+@cache
+def launchers() -> Mapping[str, Launcher]:
+    """Return the launchers by name."""
+    return build(_Launchers, read("scripts", "launchers"), "scripts/launchers").launchers
 
 
 def launcher_files(
     spec: RunSpec, written: Sequence[Target], context: Mapping[str, Any]
 ) -> dict[str, str]:
     """Return the files of the launchers that a plan of so many nodes can use, and their README."""
-    starts = {name: _startable(launcher, written) for name, launcher in LAUNCHERS.items()}
-    used = [
-        launcher for name, launcher in LAUNCHERS.items() if starts[name] and _suits(launcher, spec)
-    ]
+    starts = {name: _startable(launcher, written) for name, launcher in launchers().items()}
+    used = {name: one for name, one in launchers().items() if starts[name] and _suits(one, spec)}
     common = {
         **context,
         "job_name": job_name(spec.model),
@@ -190,22 +100,22 @@ def launcher_files(
         "targets": written,
         "usages": [
             (
-                one.name,
+                name,
                 (spec.nodes == 1 and one.alone) or one.summary,
-                usage(one, starts[one.name][0], spec, context["corpus"]),
+                usage(one, starts[name][0], spec, context["corpus"]),
             )
-            for one in used
+            for name, one in used.items()
         ],
         "programs": list(dict.fromkeys(program_of(target).name for target in written)),
     }
     files = {"launchers/README.md": render("launchers/README.md", common | readme)}
-    for launcher in used:
-        first = starts[launcher.name][0]
+    for name, launcher in used.items():
+        first, *others = starts[name]
         own = {**common, **_pods(spec, program_of(first), context["corpus"])}
         own |= {"default_target": first.name, "program": program_of(first)}
-        own["others"] = [one.name for one in starts[launcher.name][1:]]
-        for name, template in launcher.templates.items():
-            files[posixpath.normpath(f"launchers/{name}")] = render(template, own)
+        own["others"] = [one.name for one in others]
+        for path, template in launcher.templates.items():
+            files[posixpath.normpath(f"launchers/{path}")] = render(template, own)
     return files
 
 
@@ -222,10 +132,10 @@ def usage(launcher: Launcher, target: Target, spec: RunSpec, corpus: str) -> str
         environment=program.environment,
         hosts=_HOSTS.get(spec.nodes, f"me@node{{0..{spec.nodes - 1}}}"),
         data=program.data.format(folder="", corpus=corpus),
-        steps=" ".join(program.steps),
-        saves=" ".join(program.saves).format(folder="checkpoints", every=every),
+        steps=_filled(program.steps),
+        saves=_filled(program.saves, folder="checkpoints", every=every),
         s3_data=f"{s3_data} --model {_S3_FOLDER}/model" if folder else s3_data,
-        s3_saves=_s3_saves(program, spec.nodes).format(every=every),
+        s3_saves=_s3_saves(program, spec.nodes, every),
         corpus=corpus,
         image=f"{_REGISTRY}/{job}",
         job_name=job,
@@ -235,18 +145,21 @@ def usage(launcher: Launcher, target: Target, spec: RunSpec, corpus: str) -> str
     )
 
 
-def _s3_saves(program: Program, nodes: int) -> str:
+def _filled(words: Iterable[str], **given: object) -> str:
+    return " ".join(words).format(steps=STEPS, kept=KEPT, **given)
+
+
+def _s3_saves(program: Program, nodes: int, every: int) -> str:
     """Return the arguments by which SageMaker keeps what a job wrote, each with a space before it.
 
     The instances' disks are their own: several of them keep only what one process writes.
     """
-    saves = " ".join(program.saves).format(folder="/opt/ml/checkpoints", every="{every}")
+    saves = _filled(program.saves, folder="/opt/ml/checkpoints", every=every)
     checkpoints = f" {saves}" if nodes == 1 else ""
-    return checkpoints + (" --save-model /opt/ml/model" if program is TRAIN_PY else "")
+    return checkpoints + (" --save-model /opt/ml/model" if program.is_train_py else "")
 
 
 def _image_files(spec: RunSpec, written: Sequence[Target]) -> list[str]:
-    """Return what of the targets' folders goes into an image, as patterns."""
     endings = {
         one.name: {
             posixpath.splitext(name)[1] for name in {**one.templates, **one.more_templates(spec)}
@@ -262,15 +175,12 @@ def _image_files(spec: RunSpec, written: Sequence[Target]) -> list[str]:
 
 
 def _pods(spec: RunSpec, program: Program, corpus: str) -> dict[str, Any]:
-    """Return what Kubernetes is told of a plan's pods, one of which takes a node."""
     corpus = program.corpus or corpus
     arguments = program.data.format(folder=f"{_STORAGE}/", corpus=corpus).split()
     arguments += ["--model", f"{_STORAGE}/model"] if local_model(spec, program) else []
-    arguments += program.steps
     every = save_every(spec.expected_step_seconds)
-    arguments += [
-        word.format(folder=f"{_STORAGE}/checkpoints", every=every) for word in program.saves
-    ]
+    words = (*program.steps, *program.saves)
+    arguments += _filled(words, folder=f"{_STORAGE}/checkpoints", every=every).split()
     host_gib = spec.host_bytes / GIB + _PROCESS_GIB * spec.gpus_per_node
     return {
         "registry": _REGISTRY,
@@ -285,7 +195,7 @@ def _pods(spec: RunSpec, program: Program, corpus: str) -> dict[str, Any]:
 
 def local_model(spec: RunSpec, program: Program) -> str:
     """Return the folder that a script reads its model from, "" where that is on the Hub or in the bundle."""
-    is_read = program is TRAIN_PY and spec.is_pretrained and spec.model.isprintable()
+    is_read = program.is_train_py and spec.is_pretrained and spec.model.isprintable()
     return spec.model if is_read and spec.model.startswith("/") else ""
 
 

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
+from planner.domain.recompute_modules import names_of
+from planner.domain.strategy import ALL_LAYERS, Offload, Recompute
 from planner.generate.hyperparameters import hyperparameters
 from planner.generate.megatron_model import Options, model_options
 from planner.generate.run_spec import RunSpec
@@ -23,10 +25,10 @@ _DELAYED: Options = {
     "--fp8-amax-compute-algo": "max",
 }
 """Scales of a tensor from what it was before: Megatron's own where nobody says."""
-_RECOMPUTE: dict[str, Options] = {
-    "none": {},
-    "selective": {"--recompute-granularity": "selective"},
-    "full": {
+_RECOMPUTE: dict[Recompute, Options] = {
+    Recompute.NONE: {},
+    Recompute.SELECTIVE: {"--recompute-granularity": "selective"},
+    Recompute.FULL: {
         "--recompute-granularity": "full",
         "--recompute-method": "uniform",
         "--recompute-num-layers": 1,
@@ -47,7 +49,7 @@ def parallel_options(spec: RunSpec) -> Options:
     if str(spec.model_config.get("model_type")) in MIXTURES:
         options |= {
             "--expert-model-parallel-size": spec.expert_parallel_size,
-            "--expert-tensor-parallel-size": spec.ranks_per_expert,
+            "--expert-tensor-parallel-size": int(spec.ranks_per_expert),
         }
     if spec.sequence_parallel and spec.tensor_parallel_size > 1:
         options["--sequence-parallel"] = None
@@ -60,7 +62,7 @@ def parallel_options(spec: RunSpec) -> Options:
             "--overlap-grad-reduce": None,
             "--overlap-param-gather": None,
         }
-    if spec.offload == "optimizer":
+    if spec.offload == Offload.OPTIMIZER:
         # Megatron asserts the second with the first.
         options |= {"--optimizer-cpu-offload": None, "--use-precision-aware-optimizer": None}
     return options
@@ -82,6 +84,7 @@ def _uneven_stages(spec: RunSpec) -> Options:
 
 def training_options(spec: RunSpec) -> Options:
     """Return the batch, the precision, what is recomputed and the optimizer."""
+    # Its run starts from random weights, whatever the model has: a rate for fine-tuning would be too low.
     adamw = hyperparameters(replace(spec, is_pretrained=False))
     options: Options = {
         "--micro-batch-size": spec.micro_batch_size,
@@ -123,11 +126,10 @@ def _precision(spec: RunSpec) -> Options:
 
 
 def _recomputed(spec: RunSpec) -> Options:
-    """Return what is recomputed: all layers, one by one, or the first of each stage, or modules of each layer."""
     if spec.recompute_modules:
-        named: Options = {"--recompute-modules": tuple(spec.recompute_modules)}
+        named: Options = {"--recompute-modules": names_of(spec.recompute_modules)}
         return _RECOMPUTE[spec.recompute] | named
-    if spec.recompute_layers is None:
+    if spec.recompute_layers >= ALL_LAYERS:
         return _RECOMPUTE[spec.recompute]
     some: Options = {"--recompute-method": "block", "--recompute-num-layers": spec.recompute_layers}
     return {**_RECOMPUTE[spec.recompute], **some}

@@ -1,8 +1,10 @@
 """What a target's launch.sh starts: this project's train.py, or a program that has words of its own."""
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from functools import cache
 
+from planner.catalog.records import read
+from planner.catalog.tables import build
 from planner.core.frozen import frozen
 from planner.generate.target import Target
 
@@ -15,9 +17,9 @@ class Program:
     data: str
     """Arguments that name the user's data: `{corpus}` is the file, `{folder}` where it lies, with a slash."""
     steps: tuple[str, ...]
-    """Arguments for `STEPS` optimizer steps."""
+    """Arguments for `{steps}` optimizer steps."""
     saves: tuple[str, ...]
-    """Arguments that save every `{every}` steps to `{folder}`, and go on from what is there."""
+    """Arguments that save every `{every}` steps to `{folder}`, and go on from what is there; some keep `{kept}`."""
     goes_on: str
     """Those of `saves` by which a launcher knows that the same command goes on."""
     save_signal: str = ""
@@ -29,6 +31,11 @@ class Program:
     readme: str = "README.md"
     """The template of a bundle's README where this is what the bundle starts."""
 
+    @property
+    def is_train_py(self) -> bool:
+        """Return whether it is this project's."""
+        return self.name == "train.py"
+
 
 STEPS = 1000
 """Of the commands that READMEs show."""
@@ -38,58 +45,16 @@ _HOUR_SECONDS = 3600
 KEPT = 3
 """Checkpoints that those commands keep."""
 
-TRAIN_PY = Program(
-    name="train.py",
-    data="--data {folder}{corpus}",
-    steps=("--steps", f"{STEPS}"),
-    saves=(
-        *("--output", "{folder}"),
-        *("--save-every", "{every}", "--keep", f"{KEPT}"),
-        *("--resume", "latest"),
-    ),
-    goes_on="--resume latest",
-    save_signal="USR1",
-)
 
-_OTHERS: Mapping[str, Program] = MappingProxyType(
-    {
-        "megatron": Program(
-            name="pretrain_gpt.py",
-            save_signal="TERM",
-            data="--data-path {folder}{corpus}",
-            steps=("--train-iters", f"{STEPS}"),
-            saves=("--save", "{folder}", "--load", "{folder}", "--save-interval", "{every}"),
-            goes_on="--load",
-            corpus="corpus_text_document",
-            environment="MEGATRON_PATH=~/Megatron-LM ",
-            readme="megatron/README.md",
-        ),
-        "megatron-bridge": Program(
-            name="finetune.py",
-            save_signal="TERM",
-            data="--data-path {folder}{corpus}",
-            steps=("--train-iters", f"{STEPS}"),
-            saves=("--save", "{folder}", "--load", "{folder}", "--save-interval", "{every}"),
-            goes_on="--load",
-            corpus="corpus_text_document",
-            readme="megatron-bridge/README.md",
-        ),
-        "torchtitan": Program(
-            name="torchtitan.train",
-            data="--dataloader.dataset c4_test --dataloader.dataset_path {folder}{corpus}",
-            steps=("--training.steps", f"{STEPS}"),
-            saves=(
-                "--checkpoint.enable",
-                *("--checkpoint.interval", "{every}"),
-                *("--dump_folder", "{folder}"),
-            ),
-            goes_on="--checkpoint.enable",
-            corpus="corpus",
-            readme="torchtitan/README.md",
-        ),
-    }
-)
-"""By target; all others have a train.py."""
+@frozen
+class _Programs:
+    source: str
+    programs: Mapping[str, Program]
+
+
+@cache
+def _programs() -> Mapping[str, Program]:
+    return build(_Programs, read("scripts", "programs"), "scripts/programs").programs
 
 
 def save_every(step_seconds: float) -> int:
@@ -103,10 +68,10 @@ def save_every(step_seconds: float) -> int:
 
 def program_of(target: Target) -> Program:
     """Return what a target's launch.sh starts."""
-    return _OTHERS.get(target.name, TRAIN_PY)
+    return _programs().get(target.name) or _programs()["train.py"]
 
 
 def main_program(targets: Sequence[Target]) -> Program:
     """Return what the README of a bundle is about: train.py wherever there is one."""
-    programs = [program_of(target) for target in targets]
-    return programs[0] if programs and TRAIN_PY not in programs else TRAIN_PY
+    train_py, programs = _programs()["train.py"], [program_of(target) for target in targets]
+    return programs[0] if programs and train_py not in programs else train_py

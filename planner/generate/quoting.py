@@ -45,7 +45,6 @@ def _environment() -> "Environment":
 
 
 def _python(value: object) -> str:
-    """Return a Python literal, with the quotes that formatters prefer."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return f"{value:_}" if isinstance(value, int) else repr(float(value))
     literal = repr(value)

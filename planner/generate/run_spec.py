@@ -1,13 +1,12 @@
 """What the launch files of a plan need, as plain values."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import field
 
+from planner.core.errors import InvalidInputError
 from planner.core.frozen import frozen
-from planner.domain.dimensions import DIMENSIONS
-from planner.domain.expert_ranks import folded_ranks_per_expert
 from planner.domain.job import HALF_BITS
-from planner.domain.strategy import ZERO_2, PipelineSchedule
+from planner.domain.strategy import Layout
 
 
 @frozen
@@ -41,8 +40,8 @@ class ReducedOnce:
 
 
 @frozen
-class RunSpec:
-    """Everything the files need, as plain values.
+class RunSpec(Layout):
+    """Everything the files need: the layout, and what else is known of the run, as plain values.
 
     data_parallel_replicate_size x data_parallel_shard_size x tensor_parallel_size
     x pipeline_parallel_size x context_parallel_size = nodes x gpus_per_node.
@@ -68,34 +67,12 @@ class RunSpec:
     gpus_per_node: int
     cuda_visible_devices: str
     """The order in which a node's GPUs become ranks; "" for that of their indices."""
-    data_parallel_replicate_size: int
-    data_parallel_shard_size: int
-    """Ranks that ZeRO divides states over."""
-    tensor_parallel_size: int = 1
-    sequence_parallel: bool = False
-    pipeline_parallel_size: int = 1
-    virtual_pipeline_size: int = 1
-    """Chunks of layers on each pipeline rank."""
-    pipeline_schedule: str = PipelineSchedule.ONE_FORWARD_ONE_BACKWARD.value
-    """A name of `planner.domain.strategy.PipelineSchedule`."""
     layers_per_stage: tuple[int, ...] = ()
     """Transformer layers of each pipeline rank, all of its chunks together."""
     pipeline_layout: tuple[int, ...] = ()
     """Of the stages in turn, chunk by chunk, their layers as the request deals them; else as the framework does."""
-    context_parallel_size: int = 1
-    expert_parallel_size: int = 1
-    expert_tensor_parallel_size: int | None = None
-    """Over how many ranks each expert's matrices are divided; None for as many as dealing the experts leaves."""
-    zero_stage: int
-    """0 replicas, 1 sharded optimizer states, 2 and 3 fully_shard without and with resharding."""
-    micro_batch_size: int
-    """Sequences per data-parallel rank in one forward pass."""
-    gradient_accumulation_steps: int
-    """Micro-batches of a step; with a pipeline, those that pass through it."""
     global_batch_size: int
     """Sequences per optimizer step, over all GPUs."""
-    synchronize_every: int = 1
-    """Optimizer steps between averages of the parameters; 1 averages gradients every step."""
     sequence_length: int
     padding_share: float = 0.0
     """Of the tokens of a step, those that are padding."""
@@ -117,20 +94,10 @@ class RunSpec:
     """Of FlashAttention, where `attention` is `flash`."""
     compile: bool = False
     """Whether the repeated blocks run through torch.compile."""
-    recompute: str
-    """`none`, `selective` or `full`."""
-    recompute_layers: int | None = None
-    """Of each pipeline rank's layers, the first so many recompute; None for all."""
-    recompute_modules: Sequence[str] = ()
-    """Of each layer, what selective recompute repeats, by Megatron Core's names; none: as the framework does."""
-    activation_offload_layers: int = 0
-    """Of each pipeline rank's layers, those that keep their activations in host memory."""
     loss: str = "standard"
     """`standard`, `chunked` or `fused`."""
     loss_chunk_tokens: int = 0
     """Tokens of a chunk, where the script itself computes the loss in chunks."""
-    offload: str = "none"
-    """`none`, `optimizer` or `optimizer+parameters`."""
     optimizer: str
     """`adamw`."""
     optimizer_in_backward: bool = False
@@ -175,26 +142,6 @@ class RunSpec:
         return self.nodes * self.gpus_per_node
 
     @property
-    def data_parallel_size(self) -> int:
-        """Return the ranks that see different data."""
-        return self.data_parallel_replicate_size * self.data_parallel_shard_size
-
-    @property
-    def ranks_per_expert(self) -> int:
-        """Return the tensor-parallel ranks that share an expert; the others hold experts of their own."""
-        if self.expert_tensor_parallel_size:
-            return self.expert_tensor_parallel_size
-        others = self.context_parallel_size * self.data_parallel_size
-        return int(
-            folded_ranks_per_expert(self.tensor_parallel_size, others, self.expert_parallel_size)
-        )
-
-    @property
-    def shards_parameters(self) -> bool:
-        """Return whether parameters and gradients are sharded too: ZeRO-2 and 3."""
-        return self.zero_stage >= ZERO_2
-
-    @property
     def weight_dtype(self) -> str:
         """Return torch's name of the dtype that weights are loaded in.
 
@@ -204,7 +151,52 @@ class RunSpec:
         usual = "bfloat16" if self.precision == "bf16" else "float32"
         return self.config_dtype or frozen.get(self.precision, usual)
 
-    @property
-    def is_model_parallel(self) -> bool:
-        """Return whether ranks compute different parts of one forward pass."""
-        return any(getattr(self, each.field) > 1 for each in DIMENSIONS)
+
+def check(spec: RunSpec) -> None:
+    """Refuse a spec that contradicts itself.
+
+    Raises:
+        InvalidInputError: names the field and what does not add up.
+    """
+    _check_sizes(spec)
+    _check_batch(spec)
+
+
+def _check_sizes(spec: RunSpec) -> None:
+    sizes = (
+        spec.data_parallel_replicate_size,
+        spec.data_parallel_shard_size,
+        spec.tensor_parallel_size,
+        spec.pipeline_parallel_size,
+        spec.context_parallel_size,
+    )
+    product = spec.data_parallel_size * sizes[2] * sizes[3] * sizes[4]
+    if product != spec.world_size:
+        raise InvalidInputError(
+            f"replicas x shards x tensor x pipeline x context = {' x '.join(map(str, sizes))}"
+            f" = {product}, not the {spec.world_size} GPUs",
+            hint="choose sizes whose product is the number of GPUs",
+            field="gpus_per_node",
+        )
+    if spec.pipeline_parallel_size > 1 and (
+        len(spec.layers_per_stage) != spec.pipeline_parallel_size
+    ):
+        raise InvalidInputError(
+            f"{len(spec.layers_per_stage)} stages have layers, not the"
+            f" {spec.pipeline_parallel_size} of the pipeline",
+            hint="say how many layers each stage runs",
+            field="layers_per_stage",
+        )
+
+
+def _check_batch(spec: RunSpec) -> None:
+    product = spec.micro_batch_size * spec.gradient_accumulation_steps * spec.data_parallel_size
+    if product != spec.global_batch_size:
+        ranks = "GPUs" if not spec.divides_model else "data-parallel ranks"
+        raise InvalidInputError(
+            f"micro batch {spec.micro_batch_size} x accumulation"
+            f" {spec.gradient_accumulation_steps} x {spec.data_parallel_size} {ranks}"
+            f" = {product}, not the global batch {spec.global_batch_size}",
+            hint="choose a global batch size that the micro batch and the GPUs divide",
+            field="global_batch_size",
+        )

@@ -1,6 +1,7 @@
 """What one target is: its files, and the words of its templates; what it refuses is in `planner.targets`."""
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from planner.core.frozen import frozen
@@ -31,3 +32,28 @@ class Target:
     def is_script(self) -> bool:
         """Return whether it has a train.py of this project, with its arguments."""
         return "train.py" in self.templates
+
+
+SCRIPT: Mapping[str, str] = MappingProxyType(
+    {
+        f"{name}.py": f"modules/{name}.py"
+        for name in (
+            "settings",
+            "arguments",
+            "start",
+            "data",
+            "model",
+            "checkpoints",
+            "weights",
+            "report",
+            "evaluation",
+        )
+    }
+    | {"launcher.py": "common/launcher.py"}
+)
+"""File name to template, of what every script needs."""
+
+
+def more_modules(spec: RunSpec) -> dict[str, str]:
+    """Return those of modules that only some plans need."""
+    return {"answers.py": "modules/answers.py"} if spec.task == "causal-lm" else {}

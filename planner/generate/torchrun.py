@@ -1,8 +1,214 @@
-"""PyTorch alone, started by torchrun: every strategy that PyTorch has."""
+"""PyTorch alone, started by torchrun: every strategy that PyTorch has. Which parts its script has, and the words in them."""
 
-from planner.generate.modules import SCRIPT
-from planner.generate.target import Target
-from planner.generate.torchrun_script import modules, script_context
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from planner.core.frozen import frozen
+from planner.generate.context import (
+    COMPUTE_DTYPES,
+    attention_name,
+    weights_divided_by,
+)
+from planner.generate.run_spec import RunSpec
+from planner.generate.target import SCRIPT, Target, more_modules
+from planner.parallel.pipeline_schedules import SCHEDULES, Schedule
+from planner.targets.families import (
+    Family,
+    family,
+    has_fused_matrices,
+    is_tied,
+    logits_field,
+    window,
+)
+from planner.targets.torchrun import schedule_classes
+
+_OF_ONE_STAGE = ("ScheduleGPipe", "Schedule1F1B")
+"""Classes of torch.distributed.pipelining that take one stage, not a list."""
+
+
+_CONSTANTS = {
+    "pipeline": "PIPELINE_PARALLEL_SIZE",
+    "shard": "SHARD_SIZE",
+    "context": "CONTEXT_PARALLEL_SIZE",
+    "tensor": "TENSOR_PARALLEL_SIZE",
+}
+"""What the script calls the size of an axis that does not grow with the processes."""
+
+
+@frozen
+class Axes:
+    """Sizes by name, outermost first, in the order in which the planner numbers ranks."""
+
+    sizes: Mapping[str, int]
+    data: tuple[str, ...]
+    """Those along which the data differs; the first grows with the number of processes."""
+
+    @property
+    def batch(self) -> tuple[str, ...]:
+        """Return those along which the parameters are the same, and the tokens are not."""
+        return tuple(name for name in self.sizes if name in (*self.data, "context"))
+
+    @property
+    def growing(self) -> str:
+        """Return the axis that grows with the number of processes, "" without one."""
+        return self.data[0] if self.data else ""
+
+    @property
+    def fixed_ranks(self) -> int:
+        """Return the product of the other sizes."""
+        return math.prod(size for name, size in self.sizes.items() if name != self.growing)
+
+    @property
+    def names_in_code(self) -> str:
+        """Return the tuple of names, as Python."""
+        return _tuple([f'"{name}"' for name in self.sizes])
+
+    @property
+    def sizes_in_code(self) -> str:
+        """Return the tuple of sizes, as Python: the growing one is a variable of its name."""
+        return _tuple([_CONSTANTS.get(name, name) for name in self.sizes])
+
+
+def axes(spec: RunSpec) -> Axes:
+    """Return the axes of a plan that divides its model; those of size 1 are left out."""
+    replicas, shards = spec.data_parallel_replicate_size, spec.data_parallel_shard_size
+    if replicas > 1 and spec.zero_stage > 0:
+        data = {"replicate": replicas, "shard": shards}
+    elif replicas * shards > 1 or spec.zero_stage > 0:
+        data = {"data": replicas * shards}
+    else:
+        data = {}
+    around = {
+        "pipeline": spec.pipeline_parallel_size,
+        **data,
+        "context": spec.context_parallel_size,
+        "tensor": spec.tensor_parallel_size,
+    }
+    sizes = {name: size for name, size in around.items() if size > 1 or name in data}
+    return Axes(sizes=sizes, data=tuple(data))
+
+
+def _tuple(parts: list[str]) -> str:
+    return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
+
+
+def schedule(spec: RunSpec) -> Schedule:
+    """Return what the spec's pipeline schedule is."""
+    return SCHEDULES[spec.pipeline_schedule]
+
+
+def modules(spec: RunSpec) -> dict[str, str]:
+    """Return those of the script's modules that only some plans need."""
+    names = ("division", "stages", "gradients") if spec.divides_model else ()
+    return {f"{name}.py": f"torchrun/{name}.py" for name in names} | more_modules(spec)
+
+
+def script_context(spec: RunSpec) -> dict[str, Any]:
+    """Return the template variables of the script."""
+    is_local = spec.synchronize_every > 1
+    is_hybrid = spec.data_parallel_replicate_size > 1 and spec.zero_stage > 0
+    context: dict[str, Any] = {
+        "has_shard_axis": is_hybrid,
+        "shards_replicas": is_hybrid and spec.shards_gradients,
+        "offloads": spec.offloads_optimizer,
+        "divided_by": weights_divided_by(replace(spec, framework="torch")),
+        "parts": _data_parallel_parts(spec),
+        "eval_autocasts": True,
+    }
+    if is_local:
+        context["is_replicated"] = False
+    return context | (_model_parallel_context(spec) if spec.divides_model else {})
+
+
+def _data_parallel_parts(spec: RunSpec) -> list[str]:
+    is_alone = spec.world_size == 1 and spec.zero_stage == 0
+    ways = {
+        "shard": spec.shards_gradients,
+        "local_sgd": spec.synchronize_every > 1,
+        "replicate": not is_alone,
+    }
+    way = next((name for name, is_used in ways.items() if is_used), None)
+    return [f"torchrun/data_parallel/{name}" for name in (way, "step", "main") if name]
+
+
+def _model_parallel_context(spec: RunSpec) -> dict[str, Any]:
+    grid, known, is_sharded = axes(spec), family(spec.model_config), spec.shards_gradients
+    schedule_class = schedule_classes().get(str(spec.pipeline_schedule), "")
+    is_pipelined, is_divided = spec.pipeline_parallel_size > 1, spec.tensor_parallel_size > 1
+    is_gpt2 = known is not None and known.name == "gpt2"
+    fused = known.fused if known else {}
+    has_windows = 0 < window(spec.model_config) < spec.sequence_length
+    return {
+        "family": known,
+        "grid": grid,
+        # Where the sequence is divided, PyTorch's own attention computes the pieces.
+        **({"flash": None} if "context" in grid.sizes else {}),
+        "attention": "sdpa" if "context" in grid.sizes else attention_name(spec),
+        "owner_mesh": 'grid.mesh["shard"]' if "shard" in grid.data else "grid.batch",
+        "averages_by_hand": bool(grid.batch) and not is_sharded,
+        "autocasts": spec.precision in COMPUTE_DTYPES and not is_sharded,
+        "unfuses": is_divided and has_fused_matrices(spec.model_config),
+        "divides_experts": is_divided and known is not None and known.has_experts,
+        "copies_config": is_divided and "self_attn.qkv_proj" in fused,
+        # A flash kernel is told of the window by its layer.
+        "masks_windows": has_windows and spec.attention != "flash",
+        "logits_field": logits_field(spec.model_config),
+        "reads_config": _reads_config(spec, known),
+        "is_tied": is_tied(spec.model_config),
+        "has_copies": is_tied(spec.model_config) and is_pipelined,
+        "hidden_dtype": _hidden_dtype(spec),
+        "schedule_class": schedule_class,
+        "is_single_schedule": schedule_class in _OF_ONE_STAGE,
+        "is_v_shaped": schedule(spec).is_v_shaped,
+        "layers_per_chunk": layers_per_chunk(spec) if is_pipelined else (),
+        "parts_of_division": _parts(
+            {
+                "mesh": True,
+                "gpt2": is_gpt2 and is_divided,
+                "fused": bool(fused) and is_divided,
+                "context": spec.context_parallel_size > 1,
+                "experts": is_divided and known is not None and known.has_experts,
+                "tensor": is_divided,
+            }
+        ),
+        "parts_of_stages": _parts(
+            {"stage": True, "shard": bool(is_sharded), "assemble": True, "pipeline": is_pipelined}
+        ),
+        "parts": _parts({"step": True, "main": True}),
+    }
+
+
+def _reads_config(spec: RunSpec, known: Family | None) -> bool:
+    of_embeddings = known is not None and (known.embedding_dropout or known.embedding_factor)
+    return bool(of_embeddings or logits_field(spec.model_config))
+
+
+def _hidden_dtype(spec: RunSpec) -> str:
+    """Return the dtype of hidden states between blocks; autocast leaves those in the weights'."""
+    weights = "bfloat16" if spec.precision == "bf16" else "float32"
+    return COMPUTE_DTYPES.get(spec.precision, weights) if spec.shards_gradients else weights
+
+
+def layers_per_chunk(spec: RunSpec) -> tuple[int, ...]:
+    """Return the layers of each chunk in the order of the model; a stage deals its own evenly."""
+    stages, virtual = spec.pipeline_parallel_size, spec.virtual_pipeline_size
+    is_v_shaped = schedule(spec).is_v_shaped
+    chunks = [0] * (stages * virtual)
+    for stage, count in enumerate(spec.layers_per_stage):
+        base, rest = divmod(count, virtual)
+        for chunk in range(virtual):
+            # In a V every second chunk leads back, from the last stage to the first.
+            is_backward = is_v_shaped and chunk % 2
+            place = (chunk + 1) * stages - 1 - stage if is_backward else chunk * stages + stage
+            chunks[place] = base + (chunk < rest)
+    return tuple(chunks)
+
+
+def _parts(parts: Mapping[str, bool]) -> list[str]:
+    return [f"torchrun/model_parallel/{name}" for name, is_used in parts.items() if is_used]
+
 
 TARGET = Target(
     name="torchrun",

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+from planner.domain.strategy import Recompute
 from planner.generate.hyperparameters import hyperparameters
 from planner.generate.run_spec import RunSpec
 from planner.generate.target import Target
@@ -12,7 +13,11 @@ _STEPS = 1000
 """Of the README's command: what the warm-up is a share of, as torchtitan counts it in steps."""
 
 _ATTENTION = {"sdpa": "flex", "flash": "varlen"}
-_RECOMPUTE = {"none": "None", "selective": "SelectiveAC.Config()", "full": "FullAC.Config()"}
+_RECOMPUTE = {
+    Recompute.NONE: "None",
+    Recompute.SELECTIVE: "SelectiveAC.Config()",
+    Recompute.FULL: "FullAC.Config()",
+}
 _CONVERTERS = {
     "rowwise": 'Float8LinearConverter.Config(filter_fqns=["lm_head"], model_compile_enabled=True)',
     "mxfp8": 'MXFP8LinearConverter.Config(fqns=["layers"], model_compile_enabled=True)',
@@ -26,6 +31,7 @@ def _context(spec: RunSpec) -> dict[str, Any]:
     is_pipeline = spec.pipeline_parallel_size > 1
     chunks = spec.pipeline_parallel_size * spec.virtual_pipeline_size
     passes = spec.gradient_accumulation_steps if is_pipeline else 1
+    # Its run starts from random weights, whatever the model has: a rate for fine-tuning would be too low.
     adamw = hyperparameters(replace(spec, is_pretrained=False))
     return {
         "adamw": adamw,
@@ -35,7 +41,7 @@ def _context(spec: RunSpec) -> dict[str, Any]:
         "dtypes": _DTYPES.get(spec.precision, _MIXED),
         "activation_checkpoint": _RECOMPUTE[spec.recompute],
         "converter": _CONVERTERS[spec.fp8_recipe] if spec.fp8_recipe else None,
-        "schedule": schedules().get(spec.pipeline_schedule),
+        "schedule": schedules().get(str(spec.pipeline_schedule)),
         # A pipeline takes all micro-batches of a step at once, and divides them itself.
         "local_batch_size": spec.micro_batch_size * passes,
         "layers_per_chunk": sum(spec.layers_per_stage) // chunks if is_pipeline else None,

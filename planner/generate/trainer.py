@@ -2,11 +2,10 @@
 
 from typing import Any
 
-from planner.domain.strategy import ZERO_3
+from planner.domain.strategy import ZERO_3, Recompute
 from planner.generate import deepspeed
-from planner.generate.modules import SCRIPT, more_modules
 from planner.generate.run_spec import RunSpec
-from planner.generate.target import Target
+from planner.generate.target import SCRIPT, Target, more_modules
 from planner.targets.common import WITH_INDEXERS
 
 
@@ -27,16 +26,16 @@ def training_arguments(spec: RunSpec) -> dict[str, Any]:
     settings |= _precision(spec)
     if spec.loss == "fused":
         settings["use_liger_kernel"] = True
-    if not spec.shards_parameters and not _is_deepspeed(spec):
+    if not spec.shards_gradients and not _is_deepspeed(spec):
         # Trainer would have DDP look through every graph for parameters without a gradient.
         has_some = spec.model_config.get("model_type") in WITH_INDEXERS
         settings["ddp_find_unused_parameters"] = has_some
-    is_recomputed = spec.recompute == "full"
-    if spec.shards_parameters and not _is_deepspeed(spec):
+    is_recomputed = spec.recompute == Recompute.FULL
+    if spec.shards_gradients and not _is_deepspeed(spec):
         fsdp = {
             "version": 2,
             "reshard_after_forward": spec.zero_stage == ZERO_3,
-            "cpu_offload": spec.offload != "none",
+            "cpu_offload": spec.offloads_optimizer,
             # PEFT does not find its modules inside FSDP's wrappers: transformers recomputes there.
             "activation_checkpointing": is_recomputed and not spec.adapters,
             # Accelerate would leave quantised weights unread on all ranks but one.
@@ -66,14 +65,14 @@ def _is_deepspeed(spec: RunSpec) -> bool:
 
 def _context(spec: RunSpec) -> dict[str, Any]:
     is_deepspeed = _is_deepspeed(spec)
-    wrapper = "FSDPModule" if spec.shards_parameters else "DistributedDataParallel"
+    wrapper = "FSDPModule" if spec.shards_gradients else "DistributedDataParallel"
     return {
         "settings": training_arguments(spec),
         "is_deepspeed": is_deepspeed,
         "wrapper": "DeepSpeedEngine" if is_deepspeed else wrapper,
         "is_sharded": False,
         "checkpoint_prefix": "checkpoint-",
-        "shards_on_gpus_alone": spec.shards_parameters and not is_deepspeed,
+        "shards_on_gpus_alone": spec.shards_gradients and not is_deepspeed,
         "weight_dtype": ("float32" if is_deepspeed and not spec.adapters else spec.weight_dtype),
     }
 

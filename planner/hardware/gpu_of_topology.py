@@ -90,7 +90,6 @@ def _nodes(gpu: Gpu, num_gpus: int) -> Iterator[Mapping[Pair, int]]:
 
 
 def _links_by_gpu(nvlink: Mapping[Pair, int], num_gpus: int) -> list[list[int]]:
-    """Return each GPU's links to its peers, in an order that no numbering changes."""
     return sorted(
         sorted(links for pair, links in nvlink.items() if gpu in pair) for gpu in range(num_gpus)
     )

@@ -194,7 +194,6 @@ def _measured(bytes_per_second: float, latency_us: float | None = None) -> Link:
 
 
 def _line(bytes_per_second: float) -> Link:
-    """Return the share of a line's rate that collectives between nodes reach."""
     network = interconnect().network
     return Link(
         name=f"as given, {format_bit_rate(bytes_per_second)}",

@@ -120,7 +120,6 @@ class RankOrderSearch:
         return tuple(slowest.values()), round(sum(strided), 6), near, (min(hops), sum(hops))
 
     def _nearness(self, block: Sequence[int]) -> int:
-        """Return how near the farthest pair of a block is, all blocks being of one size."""
         members = frozenset(block)
         if members not in self._near:
             nodes = {self.node.numa.get(gpu) for gpu in block}
@@ -141,7 +140,6 @@ class RankOrderSearch:
         return sum(any(nic.pcie.get(gpu) in near for nic in self.topology.nics) for gpu in chosen)
 
     def _has_twin_before(self, gpu: int, chosen: tuple[int, ...]) -> bool:
-        """Return whether a lower GPU is free that could stand in for this one everywhere."""
         if gpu not in self._twins:
             self._twins[gpu] = tuple(low for low in range(gpu) if self._are_twins(low, gpu))
         return any(low not in chosen for low in self._twins[gpu])

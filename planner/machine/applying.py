@@ -197,7 +197,6 @@ def _parts(cluster: Cluster) -> tuple[str, ...]:
 
 
 def _anchored(anchors: Anchors) -> dict[str, str]:
-    """Return what timed runs say, in words."""
     words = {
         "compute": "kernels",
         "adapters": "kernels with adapters besides",

@@ -9,10 +9,27 @@ from dataclasses import field
 from typing import Annotated, Any
 
 from planner.core.frozen import frozen
-from planner.machine.bounds import Between, Few
+from planner.core.strict_records import Between, Few, Line
 
 KIND = "planner-machine"
 VERSION = 1
+
+
+class Nested:
+    """A JSON object of so many levels at most; its reader knows what it holds."""
+
+    deepest = 20
+
+    def holds(self, value: Any, left: int = deepest) -> bool:
+        """Return whether one is."""
+        if not isinstance(value, Mapping | list):
+            return True
+        inner = value.values() if isinstance(value, Mapping) else value
+        return all(left > 0 and self.holds(each, left - 1) for each in inner)
+
+
+Text = Annotated[str, Line(200)]
+Request = Annotated[Mapping[str, Any], Nested()]
 
 Count = Annotated[int, Between(1, 2**31)]
 Bytes = Annotated[float, Between(1, 2**60)]
@@ -26,7 +43,7 @@ Spread = Annotated[float, Between(0, 10)]
 class Hardware:
     """Which GPUs were measured, and how many of them."""
 
-    gpu: str
+    gpu: Text
     """A canonical name, an alias, or what NVML reports."""
     gpus_per_node: Annotated[int, Between(1, 1024)]
     nodes: Annotated[int, Between(1, 65536)] = 1
@@ -48,7 +65,7 @@ class GemmPoint:
 class GemmCurve:
     """Products in one dtype."""
 
-    dtype: str
+    dtype: Text
     """As the GPU's record names its peaks: bf16, fp16, tf32, fp32, fp8."""
     points: Annotated[tuple[GemmPoint, ...], Few(2000)]
 
@@ -68,7 +85,7 @@ class AttentionPoint:
 class AttentionCurve:
     """Attention in one dtype with one size of heads."""
 
-    dtype: str
+    dtype: Text
     causal: bool
     head_size: Count
     points: Annotated[tuple[AttentionPoint, ...], Few(2000)]
@@ -86,7 +103,7 @@ class CollectivePoint:
 class CollectiveCurve:
     """One collective operation among so many ranks, spread evenly over so many nodes."""
 
-    operation: str
+    operation: Text
     """all_reduce, all_gather, reduce_scatter, all_to_all, broadcast or send_receive."""
     ranks: Annotated[int, Between(2, 2**20)]
     nodes: Annotated[int, Between(1, 65536)] = 1
@@ -99,13 +116,13 @@ class CollectiveCurve:
 class MeasuredRun:
     """One training run of this machine: what was asked of the planner, and what was measured."""
 
-    request: Mapping[str, Any]
+    request: Request
     """An estimate request of the wire contract; whoever uses it parses it."""
     step_seconds: Seconds | None = None
     peak_bytes: Bytes | None = None
     """Allocated, on the fullest rank."""
     reserved_bytes: Bytes | None = None
-    source: str = ""
+    source: Text = ""
     """Where it comes from, such as `trainer log run3.log`."""
 
 
@@ -147,13 +164,13 @@ class Anchors:
 class Machine:
     """What one machine.json holds, its kind and version left out."""
 
-    created: str
+    created: Text
     """A date, YYYY-MM-DD."""
     cluster: Hardware
-    name: str = ""
-    planner: str = ""
+    name: Text = ""
+    planner: Text = ""
     """The planner's version that wrote it."""
-    software: Mapping[str, str] = field(default_factory=dict)
+    software: Annotated[Mapping[Text, Text], Few(100)] = field(default_factory=dict)
     """Versions by package: torch, nccl, driver ..."""
     gemm: Annotated[tuple[GemmCurve, ...], Few(20)] = ()
     attention: Annotated[tuple[AttentionCurve, ...], Few(50)] = ()

@@ -1,27 +1,23 @@
 """JSON -> `Machine`, strictly: what is unknown, missing, of another type or out of bounds is refused by its path."""
 
-import math
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import is_dataclass
 from datetime import date
 from pathlib import Path
-from types import NoneType
-from typing import Annotated, Any, TypeVar, get_args, get_origin
+from typing import TypeVar, get_origin
 
-from planner.core.errors import InvalidInputError, did_you_mean
+from planner.core.errors import InvalidInputError
 from planner.core.files import decode_text, read_limited
 from planner.core.strict_json import parse_json
-from planner.machine.bounds import Between, Few
-from planner.machine.document import KIND, VERSION, Machine
+from planner.core.strict_records import Between, Few, Line, MisfitError, read_record
+from planner.machine.document import KIND, VERSION, Machine, Nested
 
 LARGEST_FILE = 2**22
 """Bytes of a file that are read: several times those of every curve at once."""
-LONGEST_TEXT = 200
-MOST_NAMES = 100
-DEEPEST_REQUEST = 20
 AGAIN = "write it again with `planner calibrate`"
 
 _Part = TypeVar("_Part")
+_LONGEST_SHOWN = 200
 _LONGEST_PIECE = 40
 _LARGEST_SHOWN = 10**20
 
@@ -73,104 +69,49 @@ def build(kind: type[_Part], table: object, path: str) -> _Part:
     Raises:
         InvalidInputError: a key is unknown or missing, or a value cannot be.
     """
-    if not isinstance(table, Mapping) or not is_dataclass(kind):
+    if not isinstance(table, Mapping):
         raise _wrong(path, "an object", table)
-    known, values = {each.name: each for each in fields(kind)}, {}
-    for key, entry in table.items():
-        if key not in known:
-            hint = did_you_mean(str(key), known) or f"known: {', '.join(known)}"
-            raise _refusal(f"unknown key {_short(key)}", hint, path)
-        values[key] = _value(known[key].type, entry, f"{path}.{key}".lstrip("."))
-    for name, each in known.items():
-        if name not in values and each.default is each.default_factory is MISSING:
-            raise _refusal(f"{name} is missing", AGAIN, f"{path}.{name}".lstrip("."))
-    return kind(**values)
+    try:
+        return read_record(kind, table, path)
+    except MisfitError as error:
+        raise _refused(error) from None
 
 
 def one_line(text: str) -> str:
     """Return a text without what moves a terminal's cursor, cut where it is long."""
-    return "".join(each if each.isprintable() else " " for each in text[:LONGEST_TEXT])
+    return "".join(each if each.isprintable() else " " for each in text[:_LONGEST_SHOWN])
 
 
-def _value(kind: Any, value: Any, path: str) -> Any:
-    options = get_args(kind)
-    if NoneType in options:
-        wanted = next(option for option in options if option is not NoneType)
-        return None if value is None else _value(wanted, value, path)
-    if get_origin(kind) is Annotated:
-        plain, bound = options
-        _check_length(bound, value, path)
-        found = _value(plain, value, path)
-        _check_bounds(bound, found, path)
-        return found
-    if is_dataclass(kind) and isinstance(kind, type):
-        return build(kind, value, path)
-    if get_origin(kind) is tuple:
-        return tuple(
-            _value(options[0], entry, f"{path}[{index}]")
-            for index, entry in enumerate(_list(value, path))
-        )
-    if get_origin(kind) is Mapping:
-        return _names(value, path) if options[1] is str else _request(value, path)
-    return _scalar(kind, value, path)
+def _refused(misfit: MisfitError) -> InvalidInputError:
+    value, path = misfit.value, misfit.path
+    if misfit.problem == "unknown":
+        return _refusal(f"unknown key {_short(value)}", misfit.nearest, path)
+    if misfit.problem == "missing":
+        return _refusal(f"{path.rpartition('.')[2]} is missing", AGAIN, path)
+    if misfit.problem == "check":
+        match misfit.check:
+            case Between(lowest, highest):
+                said = f"{_short(misfit.kind(value))} is not between {lowest:g} and {highest:g}"
+                return _refusal(said, "base units: bytes, seconds, bytes per second", path)
+            case Few(most) if isinstance(value, list):
+                said = f"{len(value):,} entries, and at most {most:,} are read"
+                return _refusal(said, "", path)
+    # A name of `software` is any text, and in no path.
+    return _wrong("software" if path.startswith("software.") else path, _wanted(misfit), value)
 
 
-def _list(value: Any, path: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise _wrong(path, "a list", value)
-    return value
-
-
-def _names(value: Any, path: str) -> Mapping[str, str]:
-    if not isinstance(value, Mapping) or len(value) > MOST_NAMES:
-        raise _wrong(path, f"an object of at most {MOST_NAMES} texts", value)
-    return {_scalar(str, key, path): _scalar(str, text, path) for key, text in value.items()}
-
-
-def _request(value: Any, path: str) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping) or _depth(value, DEEPEST_REQUEST) < 0:
-        raise _wrong(path, "an estimate request", value)
-    return value
-
-
-def _depth(value: Any, left: int) -> int:
-    """Return how many levels are left below a value; below 0 where it is nested deeper."""
-    if not isinstance(value, Mapping | list) or left < 0:
-        return left
-    inner = value.values() if isinstance(value, Mapping) else value
-    return min((_depth(each, left - 1) for each in inner), default=left)
-
-
-def _scalar(kind: Any, value: Any, path: str) -> Any:
-    if kind is float and type(value) in (int, float):
-        return _finite(value, path)
-    if type(value) is not kind:
-        names = {float: "a number", int: "a whole number", str: "a text", bool: "true or false"}
-        raise _wrong(path, names[kind], value)
-    if kind is str and (len(value) > LONGEST_TEXT or not value.isprintable()):
-        raise _wrong(path, f"a text of one line, at most {LONGEST_TEXT} characters", value)
-    return value
-
-
-def _finite(value: float, path: str) -> float:
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
-        raise _wrong(path, "a number", value)
-    return number
-
-
-def _check_length(bound: Between | Few, value: Any, path: str) -> None:
-    if isinstance(bound, Few) and isinstance(value, list) and len(value) > bound.most:
-        raise _refusal(f"{len(value):,} entries, and at most {bound.most:,} are read", "", path)
-
-
-def _check_bounds(bound: Between | Few, value: Any, path: str) -> None:
-    if isinstance(bound, Between) and not bound.lowest <= value <= bound.highest:
-        said = f"{_short(value)} is not between {bound.lowest:g} and {bound.highest:g}"
-        raise _refusal(said, "base units: bytes, seconds, bytes per second", path)
+def _wanted(misfit: MisfitError) -> str:
+    match misfit.check, misfit.problem:
+        case Few(most), _ if get_origin(misfit.kind) is Mapping:
+            return f"an object of at most {most} texts"
+        case Nested(), _:
+            return "an estimate request"
+        case Line(longest), "check":
+            return f"a text of one line, at most {longest} characters"
+    if is_dataclass(misfit.kind):
+        return "an object"
+    names = {float: "a number", int: "a whole number", str: "a text", bool: "true or false"}
+    return names.get(misfit.kind, "a list")
 
 
 def _check_date(text: str) -> None:
@@ -189,7 +130,7 @@ def _short(value: object) -> str:
         return "an object" if isinstance(value, Mapping) else "a list"
     if isinstance(value, int) and abs(value) >= _LARGEST_SHOWN:
         return "a number of many digits"
-    text = f"{value:.6g}" if isinstance(value, float) else one_line(repr(value)[:LONGEST_TEXT])
+    text = f"{value:.6g}" if isinstance(value, float) else one_line(repr(value)[:_LONGEST_SHOWN])
     return text if len(text) <= _LONGEST_PIECE else f"{text[:_LONGEST_PIECE]}..."
 
 

@@ -28,6 +28,7 @@ from planner.memory.phases import BLOCKS, PASSES, PhasedTerm, always
 from planner.parallel.activations import (
     block_retained_bytes,
     by_numerics,
+    gathers_parameters,
     hidden_state_bytes,
     logits_tokens,
     mean_block_bytes,
@@ -35,7 +36,6 @@ from planner.parallel.activations import (
     offloaded_blocks,
     part_kept_bytes,
     sequence_split,
-    shards_parameters,
     tokens,
 )
 from planner.parallel.adapters import trained_parameters
@@ -316,7 +316,7 @@ def frozen_block_inputs(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     PyTorch 2.13 and PEFT 0.13.
     Leaves out: what Python's collector of cycles frees in between.
     """
-    is_held = shards_parameters(job, s) & (np.asarray(s.recompute) == Recompute.FULL)
+    is_held = gathers_parameters(job, s) & (np.asarray(s.recompute) == Recompute.FULL)
     blocks = recomputed_share(job, s, stage.num_blocks) * stage.num_blocks
     others = count(np.maximum(blocks - 1.0, 0.0), "other blocks")
     state = size(hidden_state_bytes(job, s) / tokens(job, s), "/token")

@@ -13,7 +13,7 @@ from planner.domain.strategy import ALL_LAYERS, Layout, Offload, Recompute, Stra
 from planner.memory import activations, ledger, loss
 from planner.memory.sharding_buffers import communication_buffers, largest_matrix
 from planner.parallel import partition
-from planner.parallel.activations import shards_parameters
+from planner.parallel.activations import gathers_parameters
 from planner.parallel.partition import Stage
 
 
@@ -67,7 +67,7 @@ def checkpoint_peak_bytes(job: Job, s: Strategy, *, is_full: bool) -> float:
 
     Source: torch.distributed.checkpoint.state_dict, PyTorch 2.13.
     """
-    gathers = is_full and bool(shards_parameters(job, s) | s.shards_optimizer)
+    gathers = is_full and bool(gathers_parameters(job, s) | s.shards_optimizer)
     gathered = job.precision.stepped_bytes * largest_matrix(job.model) if gathers else 0.0
     stages = partition.heaviest_stages(job, s)
     return gathered + max(float(_resident(job, s, stage)) for stage in stages)

@@ -23,7 +23,7 @@ from planner.domain.job import Job
 from planner.domain.strategy import Layout, Offload, Strategy
 from planner.memory import ledger
 from planner.parallel import partition
-from planner.parallel.activations import mean_block_bytes, offloaded_blocks, shards_parameters
+from planner.parallel.activations import gathers_parameters, mean_block_bytes, offloaded_blocks
 from planner.parallel.frozen_weights import constant_bytes, frozen_bytes, frozen_other_bytes
 
 
@@ -158,7 +158,6 @@ def _activations(job: Job, s: Strategy) -> Term:
 
 
 def _of_a_node(job: Job, name: str, factor: Amount, in_step: Expression) -> Term:
-    """Return factor * what a GPU would hold as it steps * the GPUs of a node."""
     return Term(
         name=f"host_{name}",
         arithmetic=gpus(job.cluster.gpus_per_node) * plain(factor) * in_step,
@@ -190,7 +189,7 @@ def loading_term(job: Job, s: Strategy) -> Term:
     lora = job.recipe.lora
     copies = {"every": job.cluster.gpus_per_node, "first": 1, "none": 0}
     whole, divided = (copies[kind] for kind in job.framework.host_memory.loading)
-    is_sharded = shards_parameters(job, s)
+    is_sharded = gathers_parameters(job, s)
     ranks_of_model = s.tensor_parallel_size * s.pipeline_parallel_size * s.context_parallel_size
     held = np.where(is_sharded | (ranks_of_model > 1), divided, whole)
     weights = bytes_each(_read_bytes(job)) * count(job.model.parameters, "parameters")

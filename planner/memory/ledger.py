@@ -47,7 +47,7 @@ from planner.memory.pipeline import (
 )
 from planner.memory.sharding_buffers import communication_buffers, framework_and_context
 from planner.parallel import adapters, frozen_weights, partition
-from planner.parallel.activations import shards_parameters
+from planner.parallel.activations import gathers_parameters
 from planner.parallel.partition import Stage
 from planner.parallel.pipeline_schedules import in_flight
 
@@ -233,7 +233,7 @@ def parameters(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     ZeRO-2 up (reshard_after_forward only says for how long the gathered copy stays).
     Leaves out: padding of a sharded dimension to a multiple of N.
     """
-    is_sharded = shards_parameters(job, s)
+    is_sharded = gathers_parameters(job, s)
     each = np.where(s.offloads_parameters, 0.0, job.precision.parameter_bytes)
     held = _held(job, s, stage, each, is_sharded)
     if job.recipe.lora is not None:
@@ -350,7 +350,7 @@ def _in_parts(job: Job, s: Strategy, stage: Stage, each: Amount) -> Expression:
     if not part:
         return everything
     elements = _held(job, s, stage, 1.0, s.shards_optimizer).value
-    is_parted = shards_parameters(job, s) & (elements > part)
+    is_parted = gathers_parameters(job, s) & (elements > part)
     return either(is_parted, bytes_each(each) * count(part, "parameters at a time"), everything)
 
 
@@ -368,7 +368,7 @@ def _stepped_at_once(job: Job, s: Strategy, stage: Stage) -> Expression:
     of_group = np.maximum(of_block, outside) / partition.dense_shards(s)
     whole = np.minimum(adapters.largest_trained_tensor(job), of_block + outside)
     return count(
-        np.where(shards_parameters(job, s), of_group, whole), "elements that are stepped at once"
+        np.where(gathers_parameters(job, s), of_group, whole), "elements that are stepped at once"
     )
 
 

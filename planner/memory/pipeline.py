@@ -151,7 +151,6 @@ def input_gradients(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
 
 
 def _hidden_states(job: Job, s: Strategy) -> Expression:
-    """Return the bytes of what goes from one stage to the next, of a micro-batch."""
     state = size(hidden_state_bytes(job, s) / tokens(job, s), "/token")
     return count(tokens(job, s), "tokens") * state
 

@@ -31,7 +31,7 @@ from planner.domain.job import Job
 from planner.domain.model import Model, Part
 from planner.domain.strategy import Strategy
 from planner.memory.phases import PhasedTerm
-from planner.parallel.activations import shards_parameters
+from planner.parallel.activations import gathers_parameters
 from planner.parallel.adapters import (
     adapter_parameters,
     gathered_part_bytes,
@@ -86,22 +86,20 @@ def _flat_buckets(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     head = _head_parameters(job, s, stage)
     is_large = head > job.framework.sharding.bucket_elements
     waiting = only_where(
-        is_large & s.shards_parameters, reduced * count(head, "of the head, too large for it")
+        is_large & s.shards_gradients, reduced * count(head, "of the head, too large for it")
     )
     late = only_where(s.data_parallel_size > 1, reduced * count(trained, "gradients in a buffer"))
     gathered = bytes_each(job.precision.gather_bytes) * count(held, "gathered parameters")
     in_step = only_where(s.gathers_twice, bucket)
     in_forward = only_where(s.gathers_twice, bucket + gathered)
-    in_backward = only_where(
-        s.shards_parameters, either(s.gathers_twice, bucket + gathered, bucket)
-    )
+    in_backward = only_where(s.shards_gradients, either(s.gathers_twice, bucket + gathered, bucket))
     return PhasedTerm(
         name="communication_buffers",
         forward=in_forward,
         loss=in_backward,
         last_block=in_backward + waiting,
         first_block=in_backward,
-        outer=either(s.shards_parameters, in_backward, late),
+        outer=either(s.shards_gradients, in_backward, late),
         step=in_step,
         source=job.framework.sharding.source,
     )
@@ -135,7 +133,7 @@ def _gathered_blocks(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     Source: torch.distributed.fsdp fully_shard, PyTorch 2.13, one block per group.
     Leaves out: DDP's buckets, which are the gradients themselves here, and NCCL's own buffers.
     """
-    is_zero_3, is_gathered = s.gathers_twice, shards_parameters(job, s)
+    is_zero_3, is_gathered = s.gathers_twice, gathers_parameters(job, s)
     if not np.any(is_gathered):
         return PhasedTerm(name="communication_buffers", source=_FULLY_SHARD)
     others = [(part, n) for part, n in occurrences(job.model, stage) if not part.is_block]
@@ -217,7 +215,7 @@ def _gathered_groups(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     others = [(part, n) for part, n in occurrences(job.model, stage) if not part.is_block]
     first = before_blocks(job.model)
     g, r = bytes_each(job.precision.gather_bytes), bytes_each(job.precision.reduce_bytes)
-    is_zero_3, is_gathered = s.gathers_twice, shards_parameters(job, s)
+    is_zero_3, is_gathered = s.gathers_twice, gathers_parameters(job, s)
     block = count(_largest_block(job, s), "parameters of a block")
     embeddings = count(
         _parameters_of(s, [each for each in others if each[0] in first]), "of the embeddings"
@@ -271,7 +269,7 @@ def _gathered_adapters(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     )
     block = size(of_block, "of a block")
     everything = size(sum((held for _, held in of_parts), 0.0), "of gathered weights")
-    is_zero_3, is_gathered = s.gathers_twice, shards_parameters(job, s)
+    is_zero_3, is_gathered = s.gathers_twice, gathers_parameters(job, s)
     held = either(is_zero_3, outer, everything)
     is_ahead = is_zero_3 & np.logical_not(job.framework.sharding.flat_parameters)
     current, ahead = only_where(is_zero_3, block), only_where(is_ahead, block)

@@ -23,7 +23,6 @@ from planner.core.files import decode_text, open_file
 from planner.core.frozen import frozen
 from planner.core.strict_json import read_whole
 from planner.models import hub_cache
-from planner.models.architectures import MODEL_TYPES
 from planner.models.hub_cache import CachedConfig
 from planner.models.hub_client import LARGEST_FILE_BYTES, FileMissingError, Repository
 
@@ -242,7 +241,7 @@ def _source(
 
 def _custom_code(name: str, config: Mapping[str, Any]) -> str:
     model_type = config.get("model_type")
-    is_known = isinstance(model_type, str) and model_type in MODEL_TYPES
+    is_known = isinstance(model_type, str) and model_type in records.model_types()
     if "auto_map" not in config or is_known:
         return ""
     return (

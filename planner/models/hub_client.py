@@ -193,7 +193,6 @@ class Repository:
         return self._asked(lambda: hub.get_hf_file_metadata(url, **self._login))
 
     def _asked(self, ask: Callable[[], T]) -> T:
-        """Return what the Hub answers, its errors explained."""
         try:
             return self._within(ask)
         except PlannerError:

@@ -248,13 +248,11 @@ def _has_table(built: Module, positions: int) -> bool:
 
 
 def _number(config: Any, *names: str) -> int:
-    """Return the first of these fields that holds a positive whole number, else 0."""
     values = (_field(config, name) for name in names)
     return next((v for v in values if type(v) is int and v > 0), 0)
 
 
 def _text(config: Any, *names: str) -> str:
-    """Return the first of these fields that holds a string, else an empty one."""
     values = (_field(config, name) for name in names)
     return next((v for v in values if isinstance(v, str)), "")
 

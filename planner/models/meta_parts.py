@@ -194,7 +194,6 @@ def _norm(name: str, module: Module, own: list[Any]) -> list[Kept]:
 
 
 def _block(modules: Modules, facts: Facts) -> Part:
-    """Return a layer of the trunk, with its attention where it has one."""
     part = _part("block", modules, facts)
     attending = [path for path, module in modules if "attention" in type(module).__name__.lower()]
     attention = facts.attention if attending else None
@@ -211,7 +210,6 @@ def _block(modules: Modules, facts: Facts) -> Part:
 
 
 def _elementwise(path: str, module: Module, facts: Facts) -> Iterable[Kept]:
-    """Return what dropouts keep, and the activations behind matmuls that widen."""
     from torch.nn import Dropout
 
     if isinstance(module, Dropout):

@@ -59,7 +59,7 @@ def sequence_split(s: Strategy) -> Amount:
     return np.where(s.sequence_parallel, s.tensor_parallel_size, 1)
 
 
-def shards_parameters(job: Job, s: Strategy) -> Truth:
+def gathers_parameters(job: Job, s: Strategy) -> Truth:
     """Return whether ranks hold a share of the parameters and gather the rest when needed."""
     return s.zero_stage >= job.framework.sharding.parameters_sharded_from
 
@@ -67,7 +67,7 @@ def shards_parameters(job: Job, s: Strategy) -> Truth:
 def numerics_of(job: Job, s: Strategy) -> Amount:
     """Which numerics each layout computes in: fully_shard computes in the gathered dtype."""
     return np.where(
-        shards_parameters(job, s),
+        gathers_parameters(job, s),
         job.precision.sharded_numerics,
         job.precision.replicated_numerics,
     )
@@ -78,7 +78,7 @@ def by_numerics(job: Job, s: Strategy, amount: Callable[[Numerics], Amount]) -> 
     replicated, sharded = job.precision.replicated_numerics, job.precision.sharded_numerics
     if replicated == sharded:
         return amount(replicated)
-    return np.where(shards_parameters(job, s), amount(sharded), amount(replicated))
+    return np.where(gathers_parameters(job, s), amount(sharded), amount(replicated))
 
 
 @remembered(8)

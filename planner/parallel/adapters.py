@@ -206,7 +206,6 @@ def kept_bytes(job: Job, s: Strategy, part: Part, kept: Kept, numerics: Numerics
 
 
 def _keeps_output(job: Job, part: Part, numerics: Numerics) -> bool:
-    """Return whether fused attention keeps its own output, whatever o_proj needs."""
     attention = part.attention
     return attention is not None and not attention.materialises_scores(
         job.recipe.attention, numerics
@@ -282,7 +281,6 @@ def adapted_linears(job: Job, part: Part) -> tuple[Linear, ...]:
 
 
 def _runs_autocast(job: Job, s: Strategy) -> Truth:
-    """Return whether autocast is on, whatever the hidden states are in."""
     precision = job.framework.precisions[job.recipe.precision]
     return (precision.replicated_numerics == Numerics.AUTOCAST) & np.logical_not(
         _is_sharded(job, s)

@@ -107,7 +107,6 @@ def is_single(layer: Linear) -> bool:
 
 
 def _narrow_bytes(job: Job, lora: Lora, layer: Linear) -> float:
-    """Return q, or what a frozen weight takes that the precision holds in fp8."""
     if job.precision.frozen_bytes and not lora.is_quantised:
         return job.precision.frozen_bytes
     return frozen_weight_bytes(lora, layer.in_features) - _constant_bytes(lora)

@@ -69,7 +69,6 @@ def find_lora(
 
 
 def _named(targets: Sequence[str]) -> str:
-    """Return the linears of a block by name, of many the first few."""
     if len(targets) <= _MOST_NAMED:
         return ", ".join(targets)
     first = targets[:_FEW_NAMED]

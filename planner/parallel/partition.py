@@ -138,7 +138,6 @@ def rank_weights(part: Part, s: Strategy) -> Amount:
 
 
 def _split_sums(part: Part, s: Strategy, amount: Callable[[Linear], int]) -> tuple[Amount, ...]:
-    """Return the sums over dense linears and over experts, each divided as its layer can be."""
     sums: list[Amount] = []
     for is_routed in (False, True):
         by_splits: dict[int, int] = {}
@@ -230,7 +229,6 @@ def _trunk(job: Job) -> _Trunk:
 
 
 def _distinct(size: Whole) -> tuple[int, ...]:
-    """Return the pipeline sizes of one layout, or of a table."""
     if not isinstance(size, np.ndarray):
         return (int(size),)
     return tuple(int(p) for p in np.flatnonzero(np.bincount(size.reshape(-1))))

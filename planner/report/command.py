@@ -5,15 +5,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.domain.strategy import DATA_NAMES
-from planner.report.flags import FLAGS, flag_words
+from planner.report.flags import flag_words, flags
 
 SECTIONS = ("cluster", "recipe", "strategy")
 GOALS = ("objective", "max_gpus", "deadline_hours")
 """Fields of the request itself, each a flag of the terminal."""
-_FILES = frozenset({"machine", "cluster.topology"})
-"""Whose flags take a file, where a request has what is in it."""
-_OTHERWISE = frozenset({"recipe.lora"})
-"""Whose flags take something else than the field holds."""
+_OTHERWISE = frozenset({"machine", "cluster.topology", "recipe.lora"})
+"""Whose flags take something else than the field holds: a file, or a part of it."""
 
 
 def request_words(request: Mapping[str, Any]) -> list[str] | None:
@@ -21,7 +19,7 @@ def request_words(request: Mapping[str, Any]) -> list[str] | None:
     sections = {name: _flat(request.get(name) or {}) for name in SECTIONS}
     said = {f"{name}.{field}" for name in SECTIONS[:2] for field in sections[name]}
     rest = request.keys() - {*SECTIONS, *GOALS, "id", "why", "model"}
-    is_sayable = said <= FLAGS.keys() - _FILES - _OTHERWISE and not rest
+    is_sayable = said <= flags().keys() - _OTHERWISE and not rest
     if not is_sayable or not isinstance(request["model"], str):
         return None
     words = ["planner", "suggest", request["model"]]
@@ -38,7 +36,7 @@ def section_words(section: str, values: Mapping[str, Any]) -> list[str]:
     """Return the flags that set a section's fields; a strategy with a field that has none is JSON."""
     values = _flat(values)
     fields = {f"{section}.{name}": _word(name, value) for name, value in values.items()}
-    if not fields.keys() <= FLAGS.keys():
+    if not fields.keys() <= flags().keys():
         return ["--strategy", json.dumps(values)]
     return [word for field, value in fields.items() for word in flag_words(field, value=value)]
 
@@ -65,7 +63,6 @@ def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _word(name: str, value: object) -> str | bool:
-    """Return a value as its flag takes it."""
     if isinstance(value, bool):
         return value
     if name == "global_batch_tokens":

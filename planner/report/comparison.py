@@ -1,6 +1,7 @@
 """Two plans side by side: rows of what was asked, laid out and estimated, each with its difference."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 
 from planner.advice.alternatives import memory_difference
 from planner.advice.plan import Plan
@@ -18,8 +19,8 @@ from planner.core.units import (
 from planner.domain.job import Job
 from planner.memory.ledger import held_in_a_step
 from planner.memory.phases import PHASES
+from planner.report.layout_words import recompute_text, sizes_text, subject
 from planner.report.summary import heading, verdict
-from planner.report.text import recompute_text, sizes_text, subject
 from planner.search.candidate import Candidate
 from planner.search.training_run import training_run
 
@@ -56,10 +57,7 @@ def comparison(one: Plan, other: Plan) -> tuple[ComparedGroup, ...]:
         ComparedGroup(title="What it takes", rows=_figures(one, other)),
         ComparedGroup(title="What was asked", rows=_rows(_ASKED, one, other)),
         ComparedGroup(title="How it is laid out", rows=_rows(_LAID_OUT, one, other)),
-        ComparedGroup(
-            title="Memory of a GPU at its peak",
-            rows=_memory(one, other),
-        ),
+        ComparedGroup(title="Memory of a GPU at its peak", rows=_memory(one, other)),
         ComparedGroup(
             title="Time of one optimizer step",
             rows=_terms(one.chosen.step_time.terms, other.chosen.step_time.terms, format_seconds),
@@ -73,7 +71,7 @@ def pace(one: Plan, other: Plan) -> str:
 
     Steps of other batches or lengths are compared per token: a larger batch takes longer, and is faster.
     """
-    before, after = (float(plan.chosen.step_time.step_seconds) for plan in (one, other))
+    before, after = _step(one), _step(other)
     steps = f"({format_seconds(before)}, now {format_seconds(after)} a step)"
     of_one, of_other = map(_tokens_of_a_step, (one, other))
     if of_one == of_other:
@@ -98,9 +96,11 @@ def differing(one: Plan, other: Plan) -> tuple[ComparedRow, ...]:
     return tuple(row for row in rows if row.differs)
 
 
-def _rows(
-    cells: Sequence[tuple[str, Callable[[Plan], str]]], one: Plan, other: Plan
-) -> tuple[ComparedRow, ...]:
+Cells = tuple[str, Callable[[Plan], str]]
+"""What a row is of, and its value of a plan."""
+
+
+def _rows(cells: Sequence[Cells], one: Plan, other: Plan) -> tuple[ComparedRow, ...]:
     return tuple(ComparedRow(name=name, one=cell(one), other=cell(other)) for name, cell in cells)
 
 
@@ -115,7 +115,7 @@ def _network(job: Job) -> str:
     return cluster.inter_node.name if cluster.needs_network and cluster.inter_node else "none"
 
 
-_ASKED: tuple[tuple[str, Callable[[Plan], str]], ...] = (
+_ASKED: tuple[Cells, ...] = (
     ("model", lambda plan: subject(plan.job)),
     ("machine", lambda plan: _cluster(plan.job)),
     ("links of a node", lambda plan: plan.job.cluster.intra_node.name),
@@ -128,7 +128,7 @@ _ASKED: tuple[tuple[str, Callable[[Plan], str]], ...] = (
     ("loss", lambda plan: plan.job.recipe.loss),
     ("framework", lambda plan: plan.job.framework.name),
 )
-_LAID_OUT: tuple[tuple[str, Callable[[Plan], str]], ...] = (
+_LAID_OUT: tuple[Cells, ...] = (
     ("strategy", lambda plan: heading(plan.job, plan.chosen)),
     ("sizes", lambda plan: sizes_text(plan.chosen.strategy)),
     ("micro-batch", lambda plan: f"{plan.chosen.strategy.micro_batch_size:,}"),
@@ -136,7 +136,7 @@ _LAID_OUT: tuple[tuple[str, Callable[[Plan], str]], ...] = (
     ("recompute", lambda plan: recompute_text(plan.chosen.strategy)),
     ("offload", lambda plan: str(plan.chosen.strategy.offload)),
 )
-_FOUND: tuple[tuple[str, Callable[[Plan], str]], ...] = (
+_FOUND: tuple[Cells, ...] = (
     ("rules that fired", lambda plan: ", ".join(finding.code for finding in plan.findings)),
     ("trust", lambda plan: plan.confidence.level),
     ("files for", lambda plan: ", ".join(plan.launch.targets) or "none"),
@@ -144,42 +144,19 @@ _FOUND: tuple[tuple[str, Callable[[Plan], str]], ...] = (
 
 
 def _figures(one: Plan, other: Plan) -> tuple[ComparedRow, ...]:
-    before, after = one.chosen, other.chosen
-    speeds = [_speed(plan) for plan in (one, other)]
-    rows = (
-        ComparedRow(name="verdict", one=verdict(one.job, before), other=verdict(other.job, after)),
-        ComparedRow(
-            name="memory of a GPU",
-            one=format_bytes(before.memory.reserved_bytes),
-            other=format_bytes(after.memory.reserved_bytes),
-            difference=memory_difference(after, before),
-        ),
-        ComparedRow(
-            name="headroom",
-            one=_headroom(one),
-            other=_headroom(other),
-        ),
-        ComparedRow(
-            name="step",
-            one=format_seconds(before.step_time.step_seconds),
-            other=format_seconds(after.step_time.step_seconds),
-            difference=format_pace(after.step_time.step_seconds, before.step_time.step_seconds),
-        ),
-        ComparedRow(
-            name="tokens/s",
-            one=format_count(speeds[0]),
-            other=format_count(speeds[1]),
-            difference=_share(speeds[1], speeds[0]),
-        ),
-        ComparedRow(name="MFU", one=_utilization(before), other=_utilization(after)),
-        ComparedRow(
-            name="GPU time of a step",
-            one=format_seconds(_gpu_seconds(one)),
-            other=format_seconds(_gpu_seconds(other)),
-            difference=_share(_gpu_seconds(other), _gpu_seconds(one)),
-        ),
-    )
-    return (*rows, *_runs(one, other))
+    differences = {
+        "memory of a GPU": memory_difference(other.chosen, one.chosen),
+        "step": format_pace(_step(other), _step(one)),
+        "tokens/s": _share(_speed(other), _speed(one)),
+        "GPU time of a step": _share(_gpu_seconds(other), _gpu_seconds(one)),
+    }
+    rows = _rows(_FIGURES, one, other)
+    told = (replace(row, difference=differences.get(row.name, "")) for row in rows)
+    return (*told, *_runs(one, other))
+
+
+def _step(plan: Plan) -> float:
+    return float(plan.chosen.step_time.step_seconds)
 
 
 def _speed(plan: Plan) -> float:
@@ -191,18 +168,24 @@ def _headroom(plan: Plan) -> str:
     return format_bytes(left) if left >= 0 else f"{format_bytes(-left)} too much"
 
 
-def _utilization(candidate: Candidate) -> str:
-    return format_fraction(candidate.step_time.model_flops_utilization)
-
-
 def _gpu_seconds(plan: Plan) -> float:
-    return float(plan.chosen.step_time.step_seconds) * plan.job.cluster.world_size
+    return _step(plan) * plan.job.cluster.world_size
+
+
+_FIGURES: tuple[Cells, ...] = (
+    ("verdict", lambda plan: verdict(plan.job, plan.chosen)),
+    ("memory of a GPU", lambda plan: format_bytes(plan.chosen.memory.reserved_bytes)),
+    ("headroom", _headroom),
+    ("step", lambda plan: format_seconds(_step(plan))),
+    ("tokens/s", lambda plan: format_count(_speed(plan))),
+    ("MFU", lambda plan: format_fraction(plan.chosen.step_time.model_flops_utilization)),
+    ("GPU time of a step", lambda plan: format_seconds(_gpu_seconds(plan))),
+)
 
 
 def _runs(one: Plan, other: Plan) -> Iterator[ComparedRow]:
     """Yield the run's duration and price, where both know them."""
-    runs = [training_run(plan.job, plan.chosen.step_time) for plan in (one, other)]
-    before, after = runs
+    before, after = (training_run(plan.job, plan.chosen.step_time) for plan in (one, other))
     if before is None or after is None:
         return
     yield ComparedRow(
@@ -255,19 +238,18 @@ def _terms(
     """
     amounts = [{term.name: float(term.amount) for term in terms} for terms in (before, after)]
     names = [name for name in amounts[0] | amounts[1] if any(each.get(name) for each in amounts)]
-    return tuple(
-        ComparedRow(
-            name=name.replace("_", " "),
-            one=_amount(amounts[0].get(name, 0.0), show, is_held=name in held[0]),
-            other=_amount(amounts[1].get(name, 0.0), show, is_held=name in held[1]),
-            difference=_more(amounts[0].get(name, 0.0), amounts[1].get(name, 0.0), show),
+    rows = []
+    for name in names:
+        first, second = (each.get(name, 0.0) for each in amounts)
+        one, other = (
+            show(amount) if amount else "not held then" if name in of_one else "none"
+            for amount, of_one in zip((first, second), held, strict=True)
         )
-        for name in names
-    )
-
-
-def _amount(amount: float, show: Callable[[float], str], *, is_held: bool) -> str:
-    return show(amount) if amount else "not held then" if is_held else "none"
+        words = _more(first, second, show)
+        rows.append(
+            ComparedRow(name=name.replace("_", " "), one=one, other=other, difference=words)
+        )
+    return tuple(rows)
 
 
 def _more(before: float, after: float, show: Callable[[float], str]) -> str:

@@ -2,15 +2,12 @@
 
 from collections.abc import Sequence
 
-from planner.advice.rules import Finding, Severity
-from planner.core.units import format_bytes, format_seconds
+from planner.advice.rules.base import Finding, Severity
 from planner.domain.job import Job
-from planner.memory.phases import PHASES
-from planner.report.text import (
-    STEP_TITLE,
+from planner.report.layout_words import (
     assumptions_text,
     layout_text,
-    ledger_text,
+    ledgers_text,
     total_figures,
 )
 from planner.report.values import Terminal, figures_text
@@ -26,15 +23,13 @@ def estimate_text(
     terminal: Terminal,
 ) -> str:
     """Return the report of one layout that the user chose."""
-    memory = f"Memory of one GPU at its peak ({PHASES[int(candidate.memory.phase)]})"
     sections = [
         verdict_text(job, candidate, terminal, findings)
         + "\n"
         + figures_text(total_figures(job, candidate), terminal),
         assumptions_text(assumptions, terminal),
         estimate_findings_text(findings, terminal),
-        ledger_text(memory, candidate.memory.terms, format_bytes, terminal),
-        ledger_text(STEP_TITLE, candidate.step_time.terms, format_seconds, terminal),
+        *ledgers_text(candidate, terminal),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
 

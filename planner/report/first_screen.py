@@ -11,17 +11,16 @@ from planner.advice.rules import (
     OFFLOADED,
     OTHER_NETWORK,
     TOGETHER,
-    Finding,
-    Severity,
 )
+from planner.advice.rules.base import Finding, Severity
 from planner.report.launch import how_to_run
+from planner.report.layout_words import assumptions_text
 from planner.report.plan import (
     alternatives_table,
     findings_text,
     options_table,
     recommendation_text,
 )
-from planner.report.text import assumptions_text
 from planner.report.values import Figure, ReportTable, Terminal, figures_text, table_text
 from planner.request.remarks import Assumption
 

@@ -6,8 +6,8 @@ from planner.advice.launch import Instead, gives_up_weights
 from planner.advice.plan import Plan
 from planner.core.units import format_bytes, format_pace, format_seconds
 from planner.domain.optimizer import ADAMW
-from planner.report.flags import FLAGS, flag_words
-from planner.report.text import offload_words, sizes_text
+from planner.report.flags import flag_words, flags
+from planner.report.layout_words import offload_words, sizes_text
 from planner.report.values import Figure
 
 
@@ -37,7 +37,6 @@ def how_to_run(plan: Plan, command: str, *, is_brief: bool = False) -> tuple[Fig
 
 
 def _instead(plan: Plan, command: str, *, is_brief: bool) -> tuple[Figure, ...]:
-    """Return the command that writes what there is in place of the plan, or beside it."""
     instead = plan.instead
     if instead is None:
         rest = (
@@ -96,7 +95,7 @@ def command_instead(command: str, instead: Instead) -> str:
     words, kept = shlex.split(command), []
     changed = {_flag(name) for name in (*instead.changes, *instead.unsaid)}
     if instead.drops_pins:
-        changed |= {"--pin", *(_flag(name) for name in FLAGS if name.startswith("strategy"))}
+        changed |= {"--pin", *(_flag(name) for name in flags() if name.startswith("strategy"))}
     while words:
         word = words.pop(0)
         name, is_joined, _ = word.partition("=")
@@ -108,10 +107,9 @@ def command_instead(command: str, instead: Instead) -> str:
 
 
 def _words(instead: Instead) -> list[str]:
-    """Return the words of a command line that say what has to change."""
     new = (flag_words(name, value=value) for name, value in instead.changes.items())
     return [word for words in new for word in words]
 
 
 def _flag(field: str) -> str:
-    return FLAGS[field].partition(" ")[0]
+    return flags()[field].partition(" ")[0]

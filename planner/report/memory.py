@@ -11,7 +11,7 @@ from planner.memory.phases import PHASES
 from planner.parallel.adapters import trainable
 from planner.parallel.partition import stage
 from planner.report.estimate import verdict_text
-from planner.report.text import assumptions_text, ledger_text
+from planner.report.layout_words import assumptions_text, memory_ledger_text
 from planner.report.values import Figure, Terminal, columns_text, figures_text
 from planner.request.remarks import Assumption
 from planner.search.candidate import Candidate, memory_of_stages
@@ -36,12 +36,7 @@ def memory_text(
         + figures_text(_total_figures(job, candidate), terminal, label_width=11),
         assumptions_text(assumptions, terminal),
         _stages(job, candidate, terminal),
-        ledger_text(
-            f"Memory of one GPU at its peak ({busiest}{PHASES[int(memory.phase)]})",
-            memory.terms,
-            format_bytes,
-            terminal,
-        ),
+        memory_ledger_text(memory, terminal, busiest),
         _evaluation_and_host(job, candidate, terminal),
         _bounds(job, candidate, terminal),
     ]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from planner.advice.alternatives import ParetoPoint, Rejected
 from planner.advice.confidence import doubt
 from planner.advice.plan import ClusterOption, Plan
-from planner.advice.rules import Finding
+from planner.advice.rules.base import Finding
 from planner.core.units import (
     format_bytes,
     format_duration,
@@ -14,12 +14,10 @@ from planner.core.units import (
     format_sum,
 )
 from planner.hardware.placement import RankGrid, rank_grid
-from planner.memory.phases import PHASES
 from planner.report.launch import how_to_run, without_files
-from planner.report.text import (
-    STEP_TITLE,
+from planner.report.layout_words import (
     assumptions_text,
-    ledger_text,
+    ledgers_text,
     recommendation,
     recompute_text,
     sizes_text,
@@ -59,14 +57,11 @@ def plan_text(
         command: the command line that asked, to which `--out` can be added; "" where it has one.
         terminal: what it is shown on.
     """
-    chosen = plan.chosen
-    memory = f"Memory of one GPU at its peak ({PHASES[int(chosen.memory.phase)]})"
     sections = [
         recommendation_text(plan, terminal),
         findings_text(plan.findings, len(plan.findings), terminal),
         assumptions_text(assumptions, terminal),
-        ledger_text(memory, chosen.memory.terms, format_bytes, terminal),
-        ledger_text(STEP_TITLE, chosen.step_time.terms, format_seconds, terminal),
+        *ledgers_text(plan.chosen, terminal),
         table_text(options, terminal) if (options := options_table(plan)) else "",
         _ranks_of(plan, terminal),
         _pipeline(plan, terminal),

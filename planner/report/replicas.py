@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from planner.advice.replicas import DDP, NN_DATA_PARALLEL, Interval, Replicas, Way
 from planner.core.units import format_count, format_gpus, format_percent, format_seconds
-from planner.report.headroom import memory_figure
-from planner.report.text import assumptions_text, layout_text
+from planner.report.layout_words import assumptions_text, layout_text, memory_figure
 from planner.report.values import (
     Heading,
     ReportRow,
@@ -56,7 +55,6 @@ def _ways(replicas: Replicas) -> ReportTable:
 
 
 def _rate(samples_per_second: float) -> str:
-    """Return a rate in three digits, or whole where that is more."""
     is_large = samples_per_second >= _WHOLE_FROM
     return f"{samples_per_second:,.0f}" if is_large else f"{samples_per_second:.3g}"
 
@@ -68,7 +66,6 @@ def _row(way: Way) -> ReportRow:
 
 
 def _meaning(replicas: Replicas, terminal: Terminal) -> str:
-    """Return what the second GPU brings a run of as many steps, and one of as many epochs."""
     one = replicas.one_gpu.step_seconds
     ddp = next(way for way in replicas.ways if way.name == DDP)
     gpus = replicas.job.cluster.world_size

@@ -18,8 +18,14 @@ from planner.core.units import (
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.job import Job
 from planner.domain.strategy import DATA_NAMES, Layout, Recompute
-from planner.report.headroom import unsure_text
-from planner.report.text import FAMILY_NAMES, recompute_text, speed_of, speed_unit, subject
+from planner.report.layout_words import (
+    FAMILY_NAMES,
+    recompute_text,
+    speed_of,
+    speed_unit,
+    subject,
+    unsure_text,
+)
 from planner.search.candidate import Candidate
 from planner.search.training_run import training_run
 

@@ -1,6 +1,8 @@
 """Amounts as people type them: 128k, 0.5M tokens, 20B, 36h."""
 
 import re
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from planner.core.errors import InvalidInputError
 
@@ -80,9 +82,17 @@ def read_hours(text: str) -> float:
     return float(match[1]) * {"m": 1 / 60, "h": 1, "d": 24}[match[2]]
 
 
-def read_precision(text: str) -> tuple[str, str]:
-    """Return a precision as the request calls it, and a note where that is another name."""
+def read_precision(text: str) -> str:
+    """Return a precision as the request calls it."""
     wanted = text.strip().lower().replace("_", "-")
-    if wanted != "fp16":
-        return wanted, ""
-    return "fp16-mixed", "fp16 is taken as fp16-mixed: weights in fp32, matmuls in fp16"
+    return "fp16-mixed" if wanted == "fp16" else wanted
+
+
+AMOUNTS: Mapping[str, Callable[[str], Any]] = {
+    "length": read_length,
+    "batch": read_batch,
+    "tokens": read_tokens,
+    "hours": read_hours,
+    "precision": read_precision,
+}
+"""What reads a field with a unit or other names, by its word in `data/request/fields.toml`: into its value, or fields."""

@@ -1,15 +1,15 @@
-"""The cluster part of a request: its wire schema, and its way to a Cluster."""
+"""The cluster part of a request: its way to a Cluster."""
 
 from dataclasses import replace
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel
 
 from planner.catalog import records
 from planner.core.errors import InvalidInputError
 from planner.core.frozen import frozen
 from planner.domain.cluster import Cluster, Gpu, Instance, Link
-from planner.domain.topology import LARGEST_TEXT, Topology
+from planner.domain.topology import Topology
 from planner.hardware import group_links, mixed_gpus, placement
 from planner.hardware.gpu_of_topology import gpu_of_topology, strange_links
 from planner.hardware.named_links import (
@@ -24,50 +24,12 @@ from planner.hardware.usual_network import usual_network
 from planner.request.nvlink_domain import FIELD as DOMAIN
 from planner.request.nvlink_domain import NvlinkDomain, nvlink_domain
 from planner.request.remarks import Assumption, Remarks
+from planner.request.sections import ClusterRequest, InterNodeLink, IntraNodeLink
 
 ASSUMED_GPU = "a100-sxm-80gb"
 ASSUMED_PCIE_GPU = "a100-pcie-80gb"
 _FULL_NODE = 8
 """GPUs of a node where only the most of all are said: as HGX boards and the largest servers hold."""
-
-
-class WireModel(BaseModel):
-    """A part of the wire contract: unknown fields are errors, and no type is converted."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
-    """Built where it is first asked: of one request that is the whole, and no part by itself."""
-
-
-class IntraNodeLink(WireModel):
-    """A measured link between the GPUs of one node."""
-
-    bus_gb_per_s: float = Field(ge=1e-3, le=1e5)
-    latency_us: float = Field(default=15, ge=0, le=1e6)
-
-
-class InterNodeLink(WireModel):
-    """A measured link between nodes."""
-
-    gb_per_s_per_node: float = Field(ge=1e-3, le=1e5)
-    latency_us: float = Field(default=30, ge=0, le=1e6)
-
-
-class ClusterRequest(WireModel):
-    """The GPUs and how they are wired; what is given here wins over the instance."""
-
-    instance: str | None = Field(default=None, max_length=100, examples=["p4d.24xlarge"])
-    gpu: str | None = Field(
-        default=None, max_length=300, examples=["h100-sxm-80gb", "rtx-3090:2,rtx-3060:1"]
-    )
-    gpus_per_node: int = Field(default=1, ge=1, le=mixed_gpus.LARGEST_NODE)
-    nodes: int = Field(default=1, ge=1, le=65536)
-    topology: str | None = Field(default=None, max_length=LARGEST_TEXT)
-    intra_node: str | IntraNodeLink | None = None
-    inter_node: str | InterNodeLink | None = None
-    peer_to_peer: bool | None = None
-    nvlink_domain_gpus: int | None = Field(default=None, ge=1, le=4096)
-    gpu_power_watts: int | None = Field(default=None, ge=50, le=5000)
-    """The limit that the cards run at; None: the record's."""
 
 
 _LARGEST_SOLD = 16
@@ -211,7 +173,6 @@ def _inside_a_node(
 
 
 def _num_shown(wanted: ClusterRequest, topology_given: Topology | None) -> int:
-    """Return the GPUs that a topology shows, where nothing else says how many a node has."""
     is_said = "gpus_per_node" in wanted.model_fields_set or wanted.instance
     return 0 if topology_given is None or is_said else topology_given.num_gpus
 
@@ -255,7 +216,6 @@ def _gpu(
 
 
 def _assumed_gpu(topology_given: Topology | None, remarks: Remarks) -> Gpu:
-    """Return the GPU to take where nothing names one, and say so."""
     name, why = assumed_gpu(topology_given)
     remarks.assume(f"{name} GPUs, as none was named and {why}", "cluster.gpu")
     return records.gpu(name)

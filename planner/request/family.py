@@ -83,7 +83,6 @@ def _data(kind: str) -> PinnedFields:
 
 
 def _part(text: str, name: str) -> str:
-    """Return a part of a family as plans print it."""
     wanted = text.strip().lower()
     numbered = _ZERO.fullmatch(wanted)
     if numbered:

@@ -7,10 +7,11 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from planner.catalog.fields import words
 from planner.core.errors import MOST_PROBLEMS, InvalidInputError, Problem, did_you_mean
 from planner.core.in_json import in_json
 from planner.domain.dimensions import DIMENSIONS
-from planner.request.typed import TYPED
+from planner.request.amounts import AMOUNTS
 
 Sections = Mapping[str, type[BaseModel]]
 """The schema of each object of a request, by its key; of the request itself under ""."""
@@ -110,7 +111,6 @@ def _hint(field: str, detail: Any) -> str:
 
 
 def _number_for(field: str, detail: Any) -> str:
-    """Return a hint with the number that a value stands for, or one like those that are wanted."""
     value, wanted = detail["input"], _SAID[detail["type"]]
     is_text = isinstance(value, str)
     for name, number in (_as_typed(field, value) if is_text else {_name(field): value}).items():
@@ -129,13 +129,16 @@ def _as_written(name: str, number: float, *, is_text: bool) -> str:
 
 def _as_typed(field: str, text: str) -> dict[str, Any]:
     """Return what a terminal reads of a text for a field; nothing where it reads none."""
-    name = _name(field)
+    name, said = _name(field), words().get(field)
     if _DIGITS.fullmatch(text):
         return {name: float(text) if "." in text else int(text)}
+    if said is None or not said.reads:
+        return {}
     try:
-        return TYPED[name](text) if name in TYPED else {}
+        found = AMOUNTS[said.reads](text)
     except InvalidInputError:
         return {}
+    return found if isinstance(found, dict) else {name: found}
 
 
 def _name(field: str) -> str:

@@ -72,7 +72,6 @@ def framework_of_release(
 def _implied(
     name: str, gpu: Gpu, assumptions: list[Assumption], run: Mapping[str, object] | None
 ) -> Framework:
-    """Return a framework of which no release is named, as its GPUs and what else is said mean it."""
     found = implied_release(name, gpu.compute_capability, run or {})
     if found is None:
         return records.framework(name)

@@ -7,8 +7,8 @@ from planner.core.frozen import frozen
 from planner.domain.cluster import Cluster, Gpu, Provenance
 from planner.domain.framework import Framework
 from planner.hardware.named_links import BETWEEN, INSIDE
-from planner.request.cluster import ClusterRequest
 from planner.request.remarks import Assumption
+from planner.request.sections import ClusterRequest
 
 if TYPE_CHECKING:
     from planner.machine.document import Machine

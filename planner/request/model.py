@@ -6,10 +6,11 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator
 
+from planner.catalog.records import model_types
 from planner.core.remembered import remembered
 from planner.domain.model import Model
 from planner.models import hub
-from planner.models.architectures import MODEL_TYPES, read_model
+from planner.models.architectures import read_model
 from planner.models.architectures.heads import classifying
 
 _Reader = Callable[[str, Mapping[str, Any]], Model]
@@ -86,9 +87,8 @@ _read_once = remembered(8)(read_model)
 def _read(
     name: str, config: Mapping[str, Any], *, may_build: bool, read: _Reader = read_model
 ) -> Model:
-    """Return the Model of a config, with transformers' help where no reader knows its type."""
     model_type = config.get("model_type")
-    if may_build and isinstance(model_type, str) and model_type not in MODEL_TYPES:
+    if may_build and isinstance(model_type, str) and model_type not in model_types():
         from planner.models.meta import read_with_transformers
 
         return read_with_transformers(name, config)

@@ -1,7 +1,8 @@
 """The recipe that a request means: what it says, and what is usual where it says nothing."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
+from planner.catalog import records
 from planner.catalog.batches import usual_batch
 from planner.core.errors import InvalidInputError
 from planner.domain.cluster import Cluster, Gpu
@@ -19,9 +20,16 @@ from planner.request.assumed import (
 from planner.request.fp8 import check_fp8_recipe
 from planner.request.framework import check_choices, check_experts
 from planner.request.global_batch import global_batch
-from planner.request.loss import check_loss, check_step_in_backward
 from planner.request.remarks import Assumption
 from planner.request.sections import RecipeRequest, StrategyRequest
+
+_STEPS_IN_BACKWARD = ("torch", "accelerate")
+"""Frameworks whose gradients are the parameters' own, for Tensor.register_post_accumulate_grad_hook to free."""
+_CARRIED = {each.name for each in fields(Recipe)} & RecipeRequest.model_fields.keys() - {
+    "lora",
+    "weights_dtype",
+}
+"""What a recipe holds as a request says it; adapters and the weights' dtype also depend on the method."""
 
 
 def resolve_recipe(
@@ -56,23 +64,17 @@ def resolve_recipe(
     assumptions += padding
     said = {name for name in wanted.model_fields_set if getattr(wanted, name) is not None}
     assumptions += usual_choices(taken, said)
-    recipe = Recipe(
-        sequence_length=sequence_length,
-        global_batch_size=batch,
-        precision=precision,
-        optimizer=optimizer,
-        attention=attention,
-        fp8_recipe=wanted.fp8_recipe,
-        loss=wanted.loss,
-        compile=wanted.compile,
-        tensor_parallel_overlap=wanted.tensor_parallel_overlap,
-        expert_dispatch=wanted.expert_dispatch,
-        expert_overlap=wanted.expert_parallel_overlap,
-        optimizer_in_backward=wanted.optimizer_in_backward,
-        cuda_graphs=wanted.cuda_graphs,
-        padding_share=padding_share,
-        training_tokens=training_tokens,
-    )
+    resolved = {
+        "sequence_length": sequence_length,
+        "global_batch_size": batch,
+        "precision": precision,
+        "optimizer": optimizer,
+        "attention": attention,
+        "expert_overlap": wanted.expert_parallel_overlap,
+        "padding_share": padding_share,
+        "training_tokens": training_tokens,
+    }
+    recipe = Recipe(**{name: getattr(wanted, name) for name in _CARRIED} | resolved)
     return recipe, assumptions
 
 
@@ -94,8 +96,56 @@ def check_recipe(recipe: Recipe, model: Model, framework: Framework, gpu: Gpu) -
     check_choices(framework, recipe.precision, recipe.optimizer)
     check_fp8_recipe(recipe.fp8_recipe, recipe.precision, framework, gpu)
     check_experts(model, dispatch=recipe.expert_dispatch, is_overlapped=recipe.expert_overlap)
-    check_loss(recipe.loss, model, framework)
-    check_step_in_backward(recipe, framework)
+    _check_loss(recipe.loss, model, framework)
+    _check_step_in_backward(recipe, framework)
+
+
+def _check_loss(loss: str, model: Model, framework: Framework) -> None:
+    """Refuse a loss that the framework has not, or that the model has no use for.
+
+    Raises:
+        InvalidInputError: names the losses and the frameworks that there are.
+    """
+    if loss == "standard":
+        return
+    if not model.has_token_loss:
+        raise InvalidInputError(
+            f"a {loss} loss is of logits over a vocabulary: {model.name} is trained for {model.task}",
+            hint="--loss standard",
+            field="recipe.loss",
+        )
+    if loss not in framework.capabilities.losses:
+        records_of_all = map(records.framework, records.framework_names())
+        able = [each.name for each in records_of_all if loss in each.capabilities.losses]
+        raise InvalidInputError(
+            f"loss {loss!r} is not estimated for {framework.name}",
+            hint=f"{framework.name} has {', '.join(framework.capabilities.losses)}; {loss} is that of"
+            f" {', '.join(able)}",
+            field="recipe.loss",
+        )
+
+
+def _check_step_in_backward(recipe: Recipe, framework: Framework) -> None:
+    """Refuse to step inside backward where gradients stay whole all the same, or need a look at all of them.
+
+    Raises:
+        InvalidInputError: the framework has gradient buffers of its own, or a loss scale is checked first.
+    """
+    if not recipe.optimizer_in_backward:
+        return
+    if framework.name not in _STEPS_IN_BACKWARD:
+        raise InvalidInputError(
+            f"optimizer_in_backward is not estimated for {framework.name}, whose gradients have buffers of"
+            " their own or are stepped together",
+            hint=f"it is for {', '.join(_STEPS_IN_BACKWARD)}",
+            field="recipe.optimizer_in_backward",
+        )
+    if recipe.precision == "fp16-mixed":
+        raise InvalidInputError(
+            "a loss scale in fp16 is checked over all gradients before any is stepped",
+            hint="--precision bf16-mixed, or no --optimizer-in-backward",
+            field="recipe.optimizer_in_backward",
+        )
 
 
 def _sequence_length(

@@ -6,6 +6,7 @@ the nearest known one.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any, Literal, TypedDict
 
 from pydantic import BaseModel, Field, ValidationError
@@ -25,13 +26,7 @@ from planner.parallel.lora import find_lora
 from planner.request.assumed import (
     weights_assumption,
 )
-from planner.request.cluster import (
-    ClusterRequest,
-    InterNodeLink,
-    IntraNodeLink,
-    WireModel,
-    resolve_cluster,
-)
+from planner.request.cluster import resolve_cluster
 from planner.request.field_problems import problems_of
 from planner.request.fp8 import usual_fp8_recipe
 from planner.request.framework import (
@@ -40,7 +35,6 @@ from planner.request.framework import (
     framework_of_release,
     unwritten,
 )
-from planner.request.lora import LoraRequest
 from planner.request.machine import (
     MachineUse,
     cluster_of_machine,
@@ -52,11 +46,21 @@ from planner.request.model import ModelRequest, load_model
 from planner.request.pipeline_layout import dealt, refuse_layout
 from planner.request.recipe import check_recipe, resolve_recipe, with_usual_loss
 from planner.request.remarks import Assumption
-from planner.request.sections import RecipeRequest, StrategyRequest
+from planner.request.sections import (
+    ClusterRequest,
+    InterNodeLink,
+    IntraNodeLink,
+    LoraRequest,
+    RecipeRequest,
+    StrategyRequest,
+)
+from planner.request.wire import Asked, WireModel, fields_of
 
 
 class Request(WireModel):
     """One question to the planner."""
+
+    within = ""
 
     id: str | int | None = None
     model: ModelRequest = Field(examples=["gpt2"])
@@ -68,7 +72,6 @@ class Request(WireModel):
     deadline_hours: float | None = Field(default=None, gt=0, le=10**6)
     why: StrategyRequest | None = None
     machine: dict[str, Any] | None = None
-    """What `planner calibrate` wrote of the machine: its figures win over the catalogue's."""
 
 
 _SECTIONS: Mapping[str, type[BaseModel]] = {
@@ -81,6 +84,12 @@ _SECTIONS: Mapping[str, type[BaseModel]] = {
     "intra_node": IntraNodeLink,
     "inter_node": InterNodeLink,
 }
+
+
+@cache
+def fields() -> Mapping[str, Asked]:
+    """Return the fields of a request by their paths."""
+    return {each.path: each for each in fields_of(Request)}
 
 
 _NAMES = frozenset(

@@ -1,4 +1,7 @@
-"""What a request says of the run and of its layout: two sections of the wire schema."""
+"""What a request says of the cluster, the run and its layout: the sections of the wire schema.
+
+Each field stands here with its type, range and default, and in `data/request/fields.toml` with its words.
+"""
 
 import re
 from typing import Annotated, Literal, TypeAlias
@@ -6,59 +9,100 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import BeforeValidator, Field
 
 from planner.domain.strategy import PipelineSchedule
-from planner.request.cluster import WireModel
-from planner.request.lora import LoraRequest
+from planner.domain.topology import LARGEST_TEXT
+from planner.hardware.mixed_gpus import LARGEST_NODE
+from planner.parallel.lora import DEFAULT_RANK, LoraWish
+from planner.request.wire import WireModel
 
 _MOST_LAYERS = 2**12
 """Of a model that is dealt to stages by hand."""
 _DEALT = re.compile(r" ?[0-9]{1,4}(?: ?[,+] ?[0-9]{1,4}){1,4095} ?")
 
 
+class IntraNodeLink(WireModel):
+    """A measured link between the GPUs of one node."""
+
+    bus_gb_per_s: float = Field(ge=1e-3, le=1e5)
+    latency_us: float = Field(default=15, ge=0, le=1e6)
+
+
+class InterNodeLink(WireModel):
+    """A measured link between nodes."""
+
+    gb_per_s_per_node: float = Field(ge=1e-3, le=1e5)
+    latency_us: float = Field(default=30, ge=0, le=1e6)
+
+
+class ClusterRequest(WireModel):
+    """The GPUs and how they are wired; what is given here wins over the instance."""
+
+    within = "cluster."
+
+    instance: str | None = Field(default=None, max_length=100, examples=["p4d.24xlarge"])
+    gpu: str | None = Field(
+        default=None, max_length=300, examples=["h100-sxm-80gb", "rtx-3090:2,rtx-3060:1"]
+    )
+    gpus_per_node: int = Field(default=1, ge=1, le=LARGEST_NODE)
+    nodes: int = Field(default=1, ge=1, le=65536)
+    topology: str | None = Field(default=None, max_length=LARGEST_TEXT)
+    intra_node: str | IntraNodeLink | None = None
+    inter_node: str | InterNodeLink | None = None
+    peer_to_peer: bool | None = None
+    nvlink_domain_gpus: int | None = Field(default=None, ge=1, le=4096)
+    gpu_power_watts: int | None = Field(default=None, ge=50, le=5000)
+
+
+class LoraRequest(WireModel):
+    """Adapters beside frozen weights, in PEFT's words."""
+
+    within = "recipe.lora."
+
+    rank: int = Field(default=DEFAULT_RANK, ge=1, le=4096)
+    targets: Literal["all-linear"] | list[str] | None = Field(
+        default=None, min_length=1, max_length=64, examples=[["q_proj", "v_proj"]]
+    )
+    alpha: float | None = Field(default=None, gt=0, le=1e6)
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    bits: Literal[4, 8] = 4
+    double_quantization: bool = False
+    dtype: Literal["fp32", "16-bit"] | None = None
+
+    def wish(self) -> LoraWish:
+        """Return what was given."""
+        return LoraWish(**self.model_dump(exclude_unset=True))
+
+
 class RecipeRequest(WireModel):
     """The training run, independent of its layout."""
+
+    within = "recipe."
 
     sequence_length: int | None = Field(default=None, ge=1, le=2**24)
     global_batch_size: int | None = Field(default=None, ge=1, le=2**24)
     global_batch_tokens: int | None = Field(default=None, ge=1, le=2**40)
-    """In place of the size in sequences; the nearest that the GPUs divide is taken."""
     precision: Literal["fp32", "tf32", "fp16-mixed", "bf16-mixed", "bf16", "fp8"] | None = None
     fp8_recipe: Literal["tensorwise", "rowwise", "blockwise", "mxfp8"] | None = None
-    """How operands of matmuls in fp8 are scaled; None: as the framework does."""
     optimizer: str | None = Field(default=None, max_length=40)
-    """None for AdamW, in one kernel where the framework's scripts have that."""
     method: Literal["full", "lora", "qlora"] = "full"
     lora: LoraRequest | None = None
     weights_dtype: Literal["config", "fp32"] | None = None
     attention: Literal["eager", "sdpa", "flash"] | None = None
-    """None for PyTorch's fused kernels, or the eager one of models that transformers has no other for."""
     loss: Literal["standard", "chunked", "fused"] = "standard"
-    """How much of the logits exists at once."""
     framework: str = Field(default="torch", max_length=40)
     framework_version: str | None = Field(
         default=None, min_length=1, max_length=60, examples=["2024-08"]
     )
-    """Release or date; the nearest known record is taken, and said."""
     gradient_reduce_dtype: Literal["fp32", "bf16"] | None = None
-    """What data parallelism exchanges of a gradient's element; None: as the framework does."""
     tensor_parallel_overlap: bool | None = None
-    """Exchanges of tensor parallelism travel behind matmuls, in pieces; None: as the framework does."""
     data_parallel_overlap: bool | None = None
-    """Gradients are reduced, and parameters gathered, beside compute; None: as the framework does."""
     expert_dispatch: Literal["all-to-all", "once-per-node"] = "all-to-all"
-    """A token goes once to each of its experts, or once to each node that has some (DeepEP, HybridEP)."""
     expert_parallel_overlap: bool = False
-    """The experts' exchange travels behind other micro-batches' compute."""
     optimizer_in_backward: bool = False
-    """Each parameter is stepped as backward reaches it, so that its gradient can go."""
     cuda_graphs: bool = False
-    """Layers are launched whole."""
     task: Literal["sequence-classification", "token-classification"] | None = None
-    """What to train for; None for the head that the model's config names."""
     compile: bool = False
     packed: bool = True
-    """Whether texts follow each other in full sequences; else each is padded."""
     padding_share: float | None = Field(default=None, ge=0, lt=1)
-    """Of the tokens of a step, those that are padding."""
     training_tokens: int | None = Field(default=None, ge=1, le=10**18)
     training_samples: int | None = Field(default=None, ge=1, le=10**15)
 
@@ -86,8 +130,9 @@ _LARGEST_SIZE = 2**20
 class StrategyRequest(WireModel):
     """A layout: whole for an estimate, a partial wish for a suggestion."""
 
+    within = "strategy."
+
     data_parallel_size: int | None = Field(default=None, ge=1, le=_LARGEST_SIZE)
-    """Replicas x shards."""
     data_parallel_replicate_size: int | None = Field(default=None, ge=1, le=_LARGEST_SIZE)
     data_parallel_shard_size: int | None = Field(default=None, ge=1, le=_LARGEST_SIZE)
     tensor_parallel_size: int = Field(default=1, ge=1, le=_LARGEST_SIZE)
@@ -98,22 +143,16 @@ class StrategyRequest(WireModel):
         default=PipelineSchedule.ONE_FORWARD_ONE_BACKWARD.value, max_length=40
     )
     pipeline_layout: PipelineLayout | None = None
-    """Blocks of each stage, chunk by chunk, or what counts as one beside them; None: as the framework deals them."""
     context_parallel_size: int = Field(default=1, ge=1, le=_LARGEST_SIZE)
     expert_parallel_size: int = Field(default=1, ge=1, le=_LARGEST_SIZE)
     expert_tensor_parallel_size: int | None = Field(default=None, ge=1, le=_LARGEST_SIZE)
-    """Over how many ranks each expert's matrices are divided; None for as many as dealing the experts leaves."""
     zero_stage: int | None = Field(default=None, ge=0, le=3)
     micro_batch_size: int | None = Field(default=None, ge=1, le=_LARGEST_SIZE)
     gradient_accumulation_steps: int | None = Field(default=None, ge=1, le=_LARGEST_SIZE)
     recompute: Literal["none", "selective", "full"] | None = None
     recompute_layers: int | None = Field(default=None, ge=1, le=_LARGEST_SIZE)
-    """Of each stage's blocks, how many recompute; None for all."""
     recompute_modules: list[RecomputeModule] = Field(default=[], max_length=20)
-    """What recompute="selective" repeats, by Megatron Core's names; none: as the framework does."""
     activation_offload_layers: int = Field(default=0, ge=0, le=_LARGEST_SIZE)
-    """Of each stage's blocks, how many keep their activations in host memory."""
     offload: Literal["none", "optimizer", "optimizer+parameters"] = "none"
     synchronize_every: int = Field(default=1, ge=1, le=_LARGEST_SIZE)
     family: str | None = Field(default=None, max_length=100, examples=["tp+pp+zero-1"])
-    """As plans name it; what it does not name is not there."""

@@ -1,23 +1,13 @@
 """What is typed at a terminal or into a form, read word by word; all that is wrong with it at once."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from planner.core.errors import InvalidInputError, InvalidRequestError, problems_of
-from planner.request.amounts import read_batch, read_hours, read_length, read_precision, read_tokens
 
 Read = Callable[[], dict[str, Any]]
 """What gives some fields of a request, or refuses what was typed."""
 ResultT = TypeVar("ResultT")
-
-TYPED: Mapping[str, Callable[[str], dict[str, Any]]] = {
-    "sequence_length": lambda text: {"sequence_length": read_length(text)},
-    "global_batch_size": lambda text: dict(read_batch(text)),
-    "training_tokens": lambda text: {"training_tokens": read_tokens(text)},
-    "deadline_hours": lambda text: {"deadline_hours": read_hours(text)},
-    "precision": lambda text: {"precision": read_precision(text)[0]},
-}
-"""How fields are read that have units or other names: into the fields that the text sets."""
 
 
 def read_each(reads: Iterable[Read]) -> tuple[dict[str, Any], list[InvalidInputError]]:

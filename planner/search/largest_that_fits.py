@@ -317,7 +317,6 @@ def changes_that_fit(job: Job, s: Layout) -> tuple[Change, ...]:
 
 
 def _changes(job: Job, s: Layout) -> Iterator[tuple[str, Job, Layout]]:
-    """Yield every single change that is open to the job: its name, the job, the layout."""
     for recompute in (Recompute.SELECTIVE, Recompute.FULL):
         if recompute > s.recompute:
             yield f"recompute {recompute}", job, replace(s, recompute=recompute)

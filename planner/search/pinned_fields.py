@@ -62,7 +62,6 @@ def _data_parallel(fields: dict[str, Any], ranks: int) -> tuple[int, int]:
 
 
 def _batch(fields: dict[str, Any], batch: int, ranks: int) -> tuple[int, int]:
-    """Return micro-batch size and accumulation steps, each derived when the other is given."""
     micro_batch, steps = fields.get("micro_batch_size"), fields.get("gradient_accumulation_steps")
     if micro_batch is None:
         micro_batch = max(1, batch // (ranks * steps)) if steps else 1

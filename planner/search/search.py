@@ -122,7 +122,6 @@ class SearchResult:
 
     @cached_property
     def _known(self) -> dict[int, Candidate]:
-        """Return the full estimates that were made so far, by row."""
         return {}
 
     def candidate(self, row: int) -> Candidate:
@@ -132,7 +131,6 @@ class SearchResult:
         return self._known[row]
 
     def _looked_up(self, row: int) -> Candidate | None:
-        """Return the estimate of a layout that fits, where the search kept it."""
         if not self.ledgers or not self.fits[row]:
             return None
         of_table = bisect_right(self.ledgers, row, key=lambda ledgers: ledgers.first) - 1
@@ -198,7 +196,6 @@ class SearchResult:
         return next((other for other in others if other in among), row)
 
     def _intervals(self, layout: Layout) -> dict[int, int]:
-        """Return the rows of a layout by the interval between averages, its own among them."""
         same = np.ones(self.size, dtype=bool)
         for name in FIELDS:
             if name != "synchronize_every":

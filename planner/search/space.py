@@ -158,7 +158,6 @@ def _degrees(job: Job, pinned: PinnedFields) -> Iterator[tuple[int, int, int, in
 def _shards(
     job: Job, pinned: PinnedFields, ranks: int, context: int, pipeline: int
 ) -> Iterator[tuple[int, int]]:
-    """Yield ZeRO stages, each with the sizes of its shards."""
     for stage in _choices(pinned, "zero_stage", job.framework.zero_stages):
         if pipeline > 1 and stage > most_zero_with_pipeline(job) and "zero_stage" not in pinned:
             continue
@@ -194,7 +193,6 @@ def _experts(job: Job, pinned: PinnedFields, ranks: int, tensor: int) -> Sequenc
 
 
 def _batches(job: Job, pinned: PinnedFields, ranks: int) -> list[tuple[int, int]]:
-    """Return the micro-batches, each with the steps in which a rank accumulates them."""
     per_rank = job.recipe.global_batch_size // ranks
     return [
         (micro_batch, per_rank // micro_batch)
@@ -254,7 +252,6 @@ def _crossed(job: Job, bases: list[_Base], pinned: PinnedFields) -> Table:
 def _pinned_options(
     pinned: int, known: list[_FieldOption], everywhere: _Rows
 ) -> list[_FieldOption]:
-    """Return the pinned value for every row, or the known values that are as large."""
     if not isinstance(pinned, AtLeast):
         return [(pinned, everywhere)]
     return [(value, able) for value, able in known if value >= pinned]
@@ -321,7 +318,6 @@ def _local_sgd(job: Job, table: Table) -> list[_FieldOption]:
 def _choices(
     pinned: PinnedFields, name: str, known: Sequence[int], most: int | None = None
 ) -> Sequence[int]:
-    """Return the pinned value alone, or every known one up to the most."""
     least = pinned.get(name, 0)
     if name in pinned and not isinstance(least, AtLeast):
         return [least]
@@ -329,5 +325,4 @@ def _choices(
 
 
 def _quotient(total: int, size: int) -> int:
-    """Return whole / size, 0 where it is no whole number."""
     return total // size if total % size == 0 else 0

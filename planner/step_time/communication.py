@@ -22,8 +22,8 @@ from planner.domain.job import Job
 from planner.domain.model import Part
 from planner.domain.strategy import Recompute, Strategy
 from planner.parallel.activations import (
+    gathers_parameters,
     sequence_split,
-    shards_parameters,
     tokens,
 )
 from planner.parallel.adapters import gathered_stage_bytes, trained_parameters
@@ -330,7 +330,7 @@ def slowdown(job: Job, s: Strategy) -> Amount:
             (shards, "all_gather"),
         )
     )
-    return np.where(shards_parameters(job, s), np.maximum(scattered, gathered), whole)
+    return np.where(gathers_parameters(job, s), np.maximum(scattered, gathered), whole)
 
 
 def _known_slowdown(job: Job, s: Strategy) -> Amount:
@@ -364,7 +364,7 @@ def _reduce(job: Job, s: Strategy, size: Amount, holders: _Holders, stage: Stage
     group, replicas = holders
     everyone = Group(ranks=group.ranks * replicas, stride=group.stride)
     buckets = np.maximum(1, np.round(size / job.framework.overlap.bucket_bytes))
-    calls = np.where(shards_parameters(job, s), blocks_of(stage), buckets)
+    calls = np.where(gathers_parameters(job, s), blocks_of(stage), buckets)
     whole = operations.all_reduce(job.cluster, everyone, size, calls)
     is_parted = scatters(job, s)
     if not np.any(is_parted):

@@ -12,7 +12,7 @@ from planner.core.term import Amount, Term, plain, ranks, rate, seconds, size
 from planner.domain.cluster import Group
 from planner.domain.job import Job
 from planner.domain.strategy import Strategy
-from planner.parallel.activations import shards_parameters
+from planner.parallel.activations import gathers_parameters
 from planner.parallel.adapters import gathered_stage_bytes, trained_parameters
 from planner.parallel.partition import Stage, stage_parameters
 from planner.step_time import communication
@@ -111,7 +111,7 @@ def gather(
     in_forward = np.maximum(first, once - _hidden(job, forward))
     in_backward = np.maximum(0.0, once - _hidden(job, backward))
     each = in_forward + np.where(s.gathers_twice, in_backward, 0.0)
-    is_gathered = shards_parameters(job, s)
+    is_gathered = gathers_parameters(job, s)
     after_step = np.where(s.shards_optimizer, once * _broadcasts(job, s), 0.0)
     return OverlappedExchange(
         times=np.where(is_gathered, s.gradient_accumulation_steps, 1),
@@ -165,7 +165,6 @@ def _hidden(job: Job, computed: Amount) -> Amount:
 
 
 def _everyone(job: Job) -> Group:
-    """Return the group of all ranks, whose sources stand for those of every group."""
     return Group(ranks=job.cluster.world_size)
 
 

@@ -24,7 +24,7 @@ from planner.domain.strategy import (
     rows,
 )
 from planner.parallel import partition
-from planner.parallel.activations import shards_parameters, tokens
+from planner.parallel.activations import gathers_parameters, tokens
 from planner.parallel.partition import Stage
 from planner.parallel.recomputed_modules import repeats_core_attention
 from planner.parallel.schedule import StageSeconds
@@ -181,7 +181,7 @@ def _total(spent: Column, kinds: range) -> Amount:
 
 def part_seconds(job: Job, s: Strategy, part: Part) -> MicroBatch:
     """Return a micro-batch through one occurrence of a part, the host's floor included."""
-    precision, is_sharded = job.precision, shards_parameters(job, s)
+    precision, is_sharded = job.precision, gathers_parameters(job, s)
     alike = _in_any_numerics(job, s, part)
     if precision.sharded_numerics == precision.replicated_numerics or not np.any(is_sharded):
         return _part_seconds_in(job, s, part, precision.replicated_numerics, alike)

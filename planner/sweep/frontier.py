@@ -84,7 +84,6 @@ def outcome(rows: Iterable[Mapping[str, Any]]) -> Outcome:
 
 
 def _name_of(model: Any) -> str:
-    """Return what the model of a request is called, where it may be a config."""
     return model if isinstance(model, str) else "a config of the sweep"
 
 

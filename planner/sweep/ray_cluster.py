@@ -8,8 +8,7 @@ from logging import ERROR
 from typing import Any
 
 from planner.core.errors import InvalidInputError, PlannerError
-from planner.sweep.processes import Chunk
-from planner.sweep.row import answer_lines
+from planner.sweep.row import Chunk, answer_lines
 
 CHUNK = 100
 """Requests, some seconds: handing a chunk over costs milliseconds."""
@@ -57,7 +56,6 @@ def on_ray(chunks: Iterable[Chunk], address: str) -> Iterator[list[str]]:
 
 
 def _ray() -> Any:
-    """Return Ray, whose types know no actors."""
     try:
         return import_module("ray")
     except ImportError:

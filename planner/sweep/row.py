@@ -5,14 +5,17 @@ from collections.abc import Sequence
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import version
-from typing import Any
+from typing import Any, TypeAlias
 
 from planner import answers
 from planner.advice.plan import Plan
-from planner.answers.layout import layout_answer
+from planner.answers.parts import layout_answer
 from planner.domain.job import Lora
 from planner.request.schema import Request
 from planner.search.training_run import training_run
+
+Chunk: TypeAlias = list[dict[str, Any]]
+"""Requests that are answered together."""
 
 FIGURES = {
     "model": str,

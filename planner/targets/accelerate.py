@@ -73,7 +73,7 @@ def _divided(job: Job, s: Strategy) -> tuple[Breach, ...]:
     return (
         losses.standard_alone(job),
         refusal(
-            (tensor > 1) & s.shards_parameters,
+            (tensor > 1) & s.shards_gradients,
             "Accelerate 1.15 shards no model that transformers 5 divides by tensor parallelism",
         ),
         refusal(
@@ -92,7 +92,7 @@ def _divided(job: Job, s: Strategy) -> tuple[Breach, ...]:
             _has_window(job), "Accelerate divides no sequence where a layer has a sliding window"
         ),
         refusal(
-            np.logical_not(s.shards_parameters),
+            np.logical_not(s.shards_gradients),
             "it divides a sequence where FSDP shards the parameters (ZeRO-2 and 3) alone",
         ),
         refusal(

@@ -33,7 +33,7 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
             "recipe.precision",
         ),
         refusal(
-            np.asarray(s.shards_parameters | is_deepspeed) & (lora.base_bits == _INT8),
+            np.asarray(s.shards_gradients | is_deepspeed) & (lora.base_bits == _INT8),
             "16-bit and 4-bit weights are sharded, not bitsandbytes' 8-bit ones",
         ),
         refusal(

@@ -1,12 +1,15 @@
 """What no target writes, whatever the layout, and what several refuse."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
+from functools import cache
 
 import numpy as np
 
 from planner.catalog import records
 from planner.catalog.configs import model_support
+from planner.catalog.records import read
+from planner.catalog.tables import build
+from planner.core.frozen import frozen
 from planner.core.remembered import remembered
 from planner.domain.breach import Breach
 from planner.domain.framework import Framework
@@ -15,24 +18,38 @@ from planner.domain.model import Model
 from planner.domain.strategy import Recompute, Strategy
 from planner.targets.base import refusal
 
-TASKS = (
-    "causal-lm",
-    "masked-lm",
-    "sequence-classification",
-    "token-classification",
-    "seq2seq-lm",
-    "image-classification",
-    "automatic-speech-recognition",
-)
-"""Those that the scripts have a data set and a loss for."""
-_TYPES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "seq2seq-lm": ("t5", "mt5", "bart"),
-        "automatic-speech-recognition": ("whisper",),
-        "image-classification": ("vit", "deit", "dinov2", "swin", "convnext"),
-    }
-)
-"""Where the scripts know the inputs of some models alone: from text or sound to text, and pieces of images."""
+
+@frozen
+class Task:
+    """What the scripts train a model for, with a data set and a loss."""
+
+    auto_class: str
+    """transformers' class that loads such a model."""
+    model_types: tuple[str, ...] = ()
+    """Where the scripts know the inputs of some models alone: from text or sound to text, and pieces of images."""
+    corpus: str = "corpus.txt"
+    """What READMEs call the user's file."""
+    sample: str = "sequence"
+    """What READMEs call a sample."""
+    sample_arguments: str = "config.vocab_size"
+    """What the scripts need of config.json to read or draw samples."""
+    data_packages: tuple[str, ...] = ()
+    """What reads the files, where samples are no text."""
+    has_classes: bool = False
+
+
+@frozen
+class _Tasks:
+    source: str
+    tasks: Mapping[str, Task]
+
+
+@cache
+def tasks() -> Mapping[str, Task]:
+    """Return the tasks by name."""
+    return build(_Tasks, read("scripts", "tasks"), "scripts/tasks").tasks
+
+
 PRECISIONS = ("fp32", "tf32", "fp16-mixed", "bf16-mixed", "bf16")
 
 
@@ -58,7 +75,8 @@ def judge(job: Job) -> tuple[Breach, ...]:
     """Return why no target writes files for the job."""
     recipe, task = job.recipe, job.model.task
     kind, vendor = job.model.model_type, records.vendor(job.cluster.gpu.vendor)
-    kinds = _TYPES.get(task, (kind,))
+    known = tasks().get(task)
+    kinds = (known and known.model_types) or (kind,)
     return (
         refusal(
             not vendor.has_launch_files,
@@ -74,11 +92,11 @@ def judge(job: Job) -> tuple[Breach, ...]:
             "recipe.task",
         ),
         refusal(
-            task not in {*TASKS, _WITHOUT_A_HEAD},
+            task not in {*tasks(), _WITHOUT_A_HEAD},
             "the scripts train {tasks}, not {task}",
             "recipe.task",
             task=task,
-            tasks=", ".join(TASKS),
+            tasks=", ".join(tasks()),
         ),
         refusal(
             kind not in kinds,
@@ -136,7 +154,7 @@ def unused_by_backward(job: Job, s: Strategy) -> Breach:
     """
     return refusal(
         (job.model.model_type in WITH_INDEXERS)
-        & np.logical_not(s.shards_parameters)
+        & np.logical_not(s.shards_gradients)
         & (np.asarray(s.data_parallel_size) > 1),
         "an indexer's parameters get no gradients, for which DDP waits; FSDP (ZeRO-3) does not",
         hint="--strategy zero-3",

@@ -1,22 +1,22 @@
 """Models that a script can divide over GPUs by hand: what transformers calls their parts."""
 
 from collections.abc import Mapping
-from dataclasses import field, replace
-from types import MappingProxyType
+from dataclasses import field
+from functools import cache
 from typing import Any
 
+from planner.catalog.records import read
+from planner.catalog.tables import build
 from planner.core.frozen import frozen
 from planner.domain.job import Job
 
 
 @frozen
 class Family:
-    """Model types whose modules have the same names and the same order.
+    """Model types whose modules have the same names and the same order."""
 
-    Source: the models' own forward passes in transformers 5.23.
-    """
-
-    name: str
+    name: str = "llama"
+    """Whose parts its layers are divided as."""
     trunk: str = "model"
     """Where the layers are, inside the model with its head."""
     layers: str = "layers"
@@ -38,8 +38,10 @@ class Family:
     """The config's field for dropout after the embeddings."""
     embedding_factor: str = ""
     """The config's field that embeddings are multiplied by after their module."""
-    logits: tuple[str, float | None] = ("", None)
-    """The config's field that scales or caps the logits, and its value without one."""
+    logits: str = ""
+    """The config's field that scales or caps the logits."""
+    default_logits: float | None = None
+    """Of a config.json without it."""
     turns_by_kind: bool = False
     """Positions are turned by other angles in layers with a window."""
     fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -54,131 +56,22 @@ class Family:
 _SHOWN_TYPES = 6
 """Of those that a script divides, in the reason why it does not divide another."""
 
-_LLAMA = Family(name="llama", is_plain=True)
-_GPT2 = Family(
-    name="gpt2",
-    trunk="transformer",
-    layers="h",
-    embedding="wte",
-    norm="ln_f",
-    attention="attn",
-    ties_by_default=True,
-    heads=("n_head", "n_head"),
-    default_heads=(12, 12),
-    is_plain=True,
-)
-_QWEN2 = replace(_LLAMA, default_window=4096, window_flag="use_sliding_window")
-_GEMMA = Family(name="llama", ties_by_default=True, default_heads=(16, 16))
-_GEMMA2 = replace(
-    _GEMMA,
-    default_heads=(8, 4),
-    default_window=4096,
-    logits=("final_logit_softcapping", 30.0),
-)
-_EXPERTS = Family(name="llama", has_experts=True)
-_LATENT = replace(_EXPERTS, keeps_attention_whole=True)
 
-FAMILIES: Mapping[str, Family] = MappingProxyType(
-    {
-        "gpt2": _GPT2,
-        "llama": _LLAMA,
-        "mistral": replace(_LLAMA, default_heads=(32, 8), default_window=4096),
-        "qwen2": _QWEN2,
-        "qwen3": _QWEN2,
-        "arcee": Family(name="llama"),
-        "cohere": Family(
-            name="llama",
-            ties_by_default=True,
-            default_heads=(64, 64),
-            logits=("logit_scale", 0.0625),
-        ),
-        "cohere2": Family(
-            name="llama",
-            ties_by_default=True,
-            default_heads=(64, 64),
-            default_window=4096,
-            logits=("logit_scale", 0.0625),
-        ),
-        "exaone4": Family(name="llama", default_window=4096),
-        "gemma": _GEMMA,
-        "gemma2": _GEMMA2,
-        "gemma3_text": replace(
-            _GEMMA2, logits=("final_logit_softcapping", None), turns_by_kind=True
-        ),
-        "gpt_neox": Family(
-            name="llama",
-            trunk="gpt_neox",
-            embedding="embed_in",
-            norm="final_layer_norm",
-            attention="attention",
-            heads=("num_attention_heads", "num_attention_heads"),
-            default_heads=(64, 64),
-            embedding_dropout="hidden_dropout",
-        ),
-        "granite": Family(
-            name="llama",
-            embedding_factor="embedding_multiplier",
-            logits=("logits_scaling", 1.0),
-        ),
-        "helium": Family(name="llama", default_heads=(20, 20)),
-        "nemotron": Family(name="llama", default_heads=(48, 48)),
-        "olmo": Family(name="llama"),
-        "olmo2": Family(name="llama"),
-        "olmo3": Family(name="llama", default_window=4096, turns_by_kind=True),
-        "phi": Family(name="llama", norm="final_layernorm", embedding_dropout="embd_pdrop"),
-        "phi3": Family(
-            name="llama",
-            fused=MappingProxyType(
-                {
-                    "self_attn.qkv_proj": ("query", "key", "value"),
-                    "mlp.gate_up_proj": ("gate", "up"),
-                }
-            ),
-        ),
-        "seed_oss": Family(name="llama", default_heads=(80, 8)),
-        "smollm3": Family(
-            name="llama",
-            ties_by_default=True,
-            default_heads=(16, 4),
-            window_flag="use_sliding_window",
-        ),
-        "starcoder2": Family(
-            name="llama",
-            ties_by_default=True,
-            default_heads=(24, 2),
-            embedding_dropout="embedding_dropout",
-        ),
-        "deepseek_v2": replace(_LATENT, default_heads=(32, 32)),
-        "deepseek_v3": replace(_LATENT, default_heads=(128, 128)),
-        "glm4_moe": replace(_EXPERTS, default_heads=(96, 8)),
-        "granitemoe": replace(
-            _LATENT,
-            embedding_factor="embedding_multiplier",
-            logits=("logits_scaling", 1.0),
-        ),
-        "minimax_m2": replace(_EXPERTS, default_heads=(48, 8)),
-        "mixtral": replace(_EXPERTS, default_heads=(32, 8)),
-        "olmoe": replace(_EXPERTS, default_heads=(16, 16)),
-        "qwen2_moe": replace(
-            _EXPERTS,
-            default_heads=(16, 16),
-            default_window=4096,
-            window_flag="use_sliding_window",
-        ),
-        "qwen3_moe": replace(
-            _EXPERTS,
-            default_heads=(32, 4),
-            default_window=4096,
-            window_flag="use_sliding_window",
-        ),
-    }
-)
-"""By `model_type`. Each has been compared with transformers' own forward pass."""
+@frozen
+class _Families:
+    source: str
+    families: Mapping[str, Family]
+
+
+@cache
+def families() -> Mapping[str, Family]:
+    """Return the families by `model_type`."""
+    return build(_Families, read("scripts", "families"), "scripts/families").families
 
 
 def family(config: Mapping[str, object]) -> Family | None:
     """Return how the model of a config.json can be divided; None where nobody has said."""
-    return FAMILIES.get(str(config.get("model_type")))
+    return families().get(str(config.get("model_type")))
 
 
 def has_fused_matrices(config: Mapping[str, object]) -> bool:
@@ -200,7 +93,7 @@ def undividable(job: Job) -> str | None:
     known = family(config)
     if known is None or job.model.task != "causal-lm":
         kind = config.get("model_type", "unknown")
-        return f"it divides {_types(FAMILIES)}, not models of type {str(kind)[:40]}"
+        return f"it divides {_types(families())}, not models of type {str(kind)[:40]}"
     if known.name == "gpt2" and config.get("add_cross_attention"):
         return "it divides no model with cross-attention"
     if config.get("use_bidirectional_attention"):
@@ -215,7 +108,7 @@ def unusual(job: Job) -> str | None:
         return obstacle
     known = family(config)
     if known is None or not known.is_plain:
-        plain = [kind for kind, each in FAMILIES.items() if each.is_plain]
+        plain = [kind for kind, each in families().items() if each.is_plain]
         return f"it divides {_types(plain)}, not models of type {str(config['model_type'])[:40]}"
     return windowed(job)
 
@@ -249,8 +142,9 @@ def window(config: Mapping[str, object]) -> int:
 def logits_field(config: Mapping[str, object]) -> str:
     """Return the config's field that scales or caps the logits, "" where none does."""
     known = family(config)
-    name, default = known.logits if known else ("", None)
-    return name if name and config.get(name, default) is not None else ""
+    if known is None or config.get(known.logits, known.default_logits) is None:
+        return ""
+    return known.logits
 
 
 def _count(config: Mapping[str, object], name: str, default: int) -> int:

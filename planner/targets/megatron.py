@@ -207,7 +207,6 @@ def _model(job: Job) -> tuple[Breach, ...]:
 
 
 def _heads(config: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the heads of queries, and those of keys and values; 1 where config.json does not say."""
     queries = config.get("n_head", config.get("num_attention_heads"))
     queries = queries if isinstance(queries, int) else 1
     return queries, config.get("num_key_value_heads") or queries

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import field
-from types import MappingProxyType
+from functools import cache
 
 import numpy as np
 
+from planner.catalog.records import read
+from planner.catalog.tables import build
 from planner.core.frozen import frozen
 from planner.domain.breach import Breach
 from planner.domain.job import Job
@@ -20,7 +22,7 @@ class Written:
 
     name: str
     """Of the class, with its package."""
-    options: Mapping[str, object] = field(default_factory=dict)
+    options: Mapping[str, bool | float] = field(default_factory=dict)
     """Arguments beside the parameters, the learning rate and the decay."""
     package: str = "torch"
     has_second_beta: bool = False
@@ -32,45 +34,17 @@ class Written:
 MUON = "muon"
 """For matrices of blocks alone: the torchrun script steps all else by AdamW."""
 
-_EIGHT_BIT = "bitsandbytes"
 
-WRITTEN: Mapping[str, Written] = MappingProxyType(
-    {
-        "adamw": Written(name="torch.optim.AdamW", has_second_beta=True),
-        "adamw-fused": Written(
-            name="torch.optim.AdamW", has_second_beta=True, options={"fused": True}
-        ),
-        "adamw-for-loop": Written(
-            name="torch.optim.AdamW", has_second_beta=True, options={"foreach": False}
-        ),
-        "adamw-8bit": Written(
-            name="bitsandbytes.optim.AdamW8bit",
-            has_second_beta=True,
-            package=_EIGHT_BIT,
-            is_for_shards=False,
-        ),
-        "paged-adamw": Written(
-            name="bitsandbytes.optim.PagedAdamW",
-            has_second_beta=True,
-            package=_EIGHT_BIT,
-            is_for_shards=False,
-        ),
-        "paged-adamw-8bit": Written(
-            name="bitsandbytes.optim.PagedAdamW8bit",
-            has_second_beta=True,
-            package=_EIGHT_BIT,
-            is_for_shards=False,
-        ),
-        "sgd": Written(name="torch.optim.SGD"),
-        "sgd-momentum": Written(name="torch.optim.SGD", options={"momentum": 0.9}),
-        "adafactor": Written(name="torch.optim.Adafactor", is_for_shards=False),
-        "lion": Written(name="bitsandbytes.optim.Lion", package=_EIGHT_BIT, is_for_shards=False),
-        "adagrad": Written(name="torch.optim.Adagrad"),
-        "rmsprop": Written(name="torch.optim.RMSprop"),
-        MUON: Written(name="torch.optim.Muon", is_for_shards=False),
-    }
-)
-"""By the planner's name; the scripts of torchrun, accelerate and trainer write these."""
+@frozen
+class _Optimizers:
+    source: str
+    optimizers: Mapping[str, Written]
+
+
+@cache
+def optimizers() -> Mapping[str, Written]:
+    """Return what the scripts of torchrun, accelerate and trainer write, by the planner's name."""
+    return build(_Optimizers, read("scripts", "optimizers"), "scripts/optimizers").optimizers
 
 
 def adamw(job: Job) -> Breach:
@@ -117,7 +91,7 @@ def in_backward(job: Job, s: Strategy) -> Breach:
 def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
     """Return why the scripts of torchrun, accelerate and trainer do not step an optimizer."""
     name = job.recipe.optimizer
-    written = WRITTEN[name]
+    written = optimizers()[name]
     is_of_torch = written.package == "torch"
     return (
         refusal(
@@ -128,12 +102,12 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
             name=name,
         ),
         refusal(
-            s.shards_parameters & (not written.is_for_shards),
+            s.shards_gradients & (not written.is_for_shards),
             "{name} does not step the shards of FSDP; {those} do",
             "recipe.optimizer",
             hint="--optimizer adamw",
             name=name,
-            those=", ".join(kind for kind, each in WRITTEN.items() if each.is_for_shards),
+            those=", ".join(kind for kind, each in optimizers().items() if each.is_for_shards),
         ),
         refusal(
             (np.asarray(s.zero_stage) == ZERO_1) & (not is_of_torch),
@@ -151,7 +125,6 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
 
 
 def _beside_adamw(job: Job, s: Strategy) -> tuple[Breach, ...]:
-    """Return what Muon, which steps some parameters beside AdamW, cannot be joined with."""
     reasons = {
         "ZeRO-1 deals out the states of one optimizer, and muon steps beside adamw": (
             np.asarray(s.zero_stage) == ZERO_1

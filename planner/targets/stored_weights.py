@@ -35,7 +35,7 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
     is_zero_3 = np.asarray(s.zero_stage) == ZERO_3
     return (
         refusal(
-            np.logical_not(_is_base_of_adapters(job) & np.logical_not(s.shards_parameters))
+            np.logical_not(_is_base_of_adapters(job) & np.logical_not(s.shards_gradients))
             & (stored not in DEQUANTIZERS),
             "its weights are stored in {stored}, which is not trained: take the model that it was made from",
             "model",

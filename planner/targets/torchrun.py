@@ -98,7 +98,7 @@ def fsdp_offload(s: Strategy) -> tuple[Breach, ...]:
             "FSDP moves the parameters to host memory together with the optimizer's states",
         ),
         refusal(
-            (offload != Offload.NONE) & np.logical_not(s.shards_parameters),
+            (offload != Offload.NONE) & np.logical_not(s.shards_gradients),
             "only FSDP (ZeRO-2 and 3) has parameters wait in host memory",
         ),
     )
@@ -171,7 +171,6 @@ def _experts_narrow(job: Job, s: Strategy) -> Breach:
 
 
 def _pipelined(job: Job, s: Strategy) -> tuple[Breach, ...]:
-    """Return what PyTorch's schedules would refuse when the job starts."""
     stages, micro_batches = s.pipeline_parallel_size, np.asarray(s.gradient_accumulation_steps)
     classes, virtual = schedule_classes(), np.asarray(s.virtual_pipeline_size)
     fewest = by_pipeline_size(s, lambda size: min(layers_per_stage(job, size)))

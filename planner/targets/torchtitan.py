@@ -147,7 +147,7 @@ def _parallel(s: Strategy) -> tuple[Breach, ...]:
             "it offloads the optimizer's states with the parameters",
         ),
         refusal(
-            (offload != Offload.NONE) & np.logical_not(s.shards_parameters),
+            (offload != Offload.NONE) & np.logical_not(s.shards_gradients),
             "it offloads what FSDP shards",
         ),
         refusal(s.is_local, "it averages gradients every step"),

@@ -50,7 +50,7 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
         ),
         *torchrun.fsdp_offload(s),
         refusal(
-            s.shards_parameters & (job.recipe.precision == "bf16-mixed" and _trains_16_bit(job)),
+            s.shards_gradients & (job.recipe.precision == "bf16-mixed" and _trains_16_bit(job)),
             "Accelerate makes fp32 of the 16-bit weights that Trainer has it shard and train",
         ),
         common.loss_scale(job),

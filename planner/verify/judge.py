@@ -200,7 +200,6 @@ def _memory(
 
 
 def _learnt(reading: Reading) -> tuple[Check, ...]:
-    """Return the check that a run fails whose loss is no number at its end."""
     if not reading.lost:
         return ()
     return (

@@ -6,7 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from planner.calibrate.anchors import anchored
-from planner.calibrate.logs.text import shown
+from planner.calibrate.logs.log_file import shown
 from planner.calibrate.runs import unrepeated
 from planner.core.errors import InvalidInputError
 from planner.machine.document import Hardware, Machine, MeasuredRun

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from planner.calibrate.logs.log_file import shown
 from planner.calibrate.logs.plans import request_of_plan
-from planner.calibrate.logs.text import shown
 from planner.core.errors import InvalidInputError
 from planner.core.files import open_file
 from planner.core.frozen import frozen

@@ -113,7 +113,6 @@ def parts(planned: Planned, busy: Busy) -> tuple[Part, ...]:
 
 
 def _by_trace(planned: Planned, busy: Busy) -> list[Reason]:
-    """Return the parts of the step that take longer than planned, the largest excess first."""
     over = [part for part in parts(planned, busy) if part.measured > part.planned]
     return [
         Reason(

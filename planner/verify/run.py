@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Timer
 
-from planner.calibrate.logs.text import LARGEST_LOG, shown
+from planner.calibrate.logs.log_file import LARGEST_LOG, shown
 from planner.core.errors import InvalidInputError
 from planner.core.frozen import frozen
 from planner.verify.planned import Planned

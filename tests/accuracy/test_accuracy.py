@@ -15,17 +15,7 @@ from click.testing import CliRunner
 from test_docs import check_block
 
 from planner import cli
-from planner.accuracy.kept import as_kept, kept
-from planner.accuracy.predict import (
-    Accuracy,
-    Prediction,
-    Refusal,
-    predict,
-    rank_correlation,
-    summarize,
-    worst,
-)
-from planner.accuracy.text import (
+from planner.accuracy.accuracy_text import (
     CHOICE_COLUMNS,
     MEMORY_COLUMNS,
     TIME_COLUMNS,
@@ -35,6 +25,16 @@ from planner.accuracy.text import (
     choice_rows,
     memory_rows,
     time_rows,
+)
+from planner.accuracy.kept import as_kept, kept
+from planner.accuracy.predict import (
+    Accuracy,
+    Prediction,
+    Refusal,
+    predict,
+    rank_correlation,
+    summarize,
+    worst,
 )
 from planner.answers import answer_estimate
 from planner.catalog.published_runs import Run, RunSource, run_source, source_names

@@ -14,7 +14,7 @@ from planner.advice.why_not import why_not
 from planner.answers.suggestion import suggest
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.strategy import DATA_NAMES, ZERO_2, ZERO_3, Layout
-from planner.report.text import sizes_text
+from planner.report.layout_words import sizes_text
 from planner.request.schema import parse_request
 from planner.request.sections import StrategyRequest
 from planner.request.strategy import pinned_fields, requested_layout

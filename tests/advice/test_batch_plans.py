@@ -8,7 +8,13 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.advice.batches import BatchSplit, run_steps, scaled_rates, scheduler_end, splits
+from planner.advice.batch_arithmetic import (
+    BatchSplit,
+    run_steps,
+    scaled_rates,
+    scheduler_end,
+    splits,
+)
 from planner.cli import cli
 from planner.core.errors import InvalidInputError
 

@@ -171,3 +171,14 @@ def test_time_that_is_over_before_anything_fits_is_said(
     with pytest.raises(TookTooLongError, match="in time: 0 of 4 numbers") as cut:
         plan_within(make_job("gpt2", gpus=8), {}, "time")
     assert cut.value.best is None
+
+
+def test_without_a_dated_price_it_is_said_of_what(make_job: JobMaker) -> None:
+    unpriced = make_job("gpt2", cluster={"instance": "a2-highgpu-8g", "gpu": None})
+    notes = plan_within(unpriced, {}, "cost").notes
+    assert (
+        "no dated price of a2-highgpu-8g with a100-sxm-40gb is known: the least GPU time is taken"
+        in notes
+    )
+    notes = plan_within(make_job("gpt2", gpus=8), {}, "cost").notes
+    assert any("--instance NAME has one" in note for note in notes)

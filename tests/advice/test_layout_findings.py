@@ -1,7 +1,7 @@
 from conftest import JobMaker
 
 from planner.advice.layout_findings import layout_findings
-from planner.advice.rules import Severity
+from planner.advice.rules.base import Severity
 from planner.domain.strategy import Layout
 from planner.search.candidate import estimate
 

@@ -254,7 +254,7 @@ def test_several_nodes_are_planned_over_their_network(make_job: JobMaker) -> Non
     assert "ethernet-25g" in over_ethernet.findings[0].message
     assert over_ethernet.chosen.strategy.zero_stage <= 1
     assert over_infiniband.findings[0].code == "MUL002"
-    assert over_infiniband.chosen.strategy.shards_parameters
+    assert over_infiniband.chosen.strategy.shards_gradients
 
 
 def test_a_network_is_called_fast_by_its_own_speed(make_job: JobMaker) -> None:

@@ -7,9 +7,9 @@ from conftest import JobMaker
 
 from planner.advice import rules
 from planner.advice.plan import make_plan
-from planner.advice.rules import RULES, Situation, single_node
+from planner.advice.rules import RULES, single_node, verdict
 from planner.advice.rules import batch as batch_rules
-from planner.advice.rules.base import ONE_GPU, ONE_NODE, OtherNetwork
+from planner.advice.rules.base import ONE_GPU, ONE_NODE, OtherNetwork, Rule, Situation
 from planner.catalog.choice import lead, trusted_lead
 from planner.core.errors import InvalidInputError
 from planner.core.units import format_seconds
@@ -249,7 +249,7 @@ def test_every_rule_has_a_case() -> None:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
-def test_every_rule_says_why_what_instead_and_where_from(rule: rules.Rule) -> None:
+def test_every_rule_says_why_what_instead_and_where_from(rule: Rule) -> None:
     statement, *_ = rule.text.splitlines()
     assert statement.endswith(".")
     for heading in ("Why:", "Instead:", "Source:"):
@@ -265,16 +265,16 @@ def test_codes_are_unique() -> None:
 
 def test_the_search_is_followed_where_such_leads_were_real(make_job: JobMaker) -> None:
     base = situation(make_job, 1)
-    assert not rules.follows_search(base)
+    assert not verdict.follows_search(base)
     faster = estimate(base.job, Layout(micro_batch_size=8))
     trusted = trusted_lead(base.job.framework.name)
     a_little, a_lot = (_sped_up(base, faster, gain) for gain in (trusted - 0.01, trusted + 0.01))
-    assert not rules.follows_search(a_little)
+    assert not verdict.follows_search(a_little)
     assert "so the simpler ddp is followed" in (rules.DISAGREEMENT.judge(a_little) or "")
-    assert rules.follows_search(a_lot)
+    assert verdict.follows_search(a_lot)
     assert "so ddp is followed" in (rules.DISAGREEMENT.judge(a_lot) or "")
     unearned = replace(a_lot, lead=0.0)
-    assert not rules.follows_search(unearned)
+    assert not verdict.follows_search(unearned)
     assert "which its techniques must earn" in (rules.DISAGREEMENT.judge(unearned) or "")
 
 
@@ -364,9 +364,9 @@ def test_gpus_that_bring_nothing_are_left_out(make_job: JobMaker) -> None:
             },
         )
 
-    assert rules.fewer_gpus(on(one_gpu=1.01, one_node=1.0)) == ONE_GPU
-    assert rules.fewer_gpus(on(one_gpu=1.1, one_node=1.01)) == ONE_NODE
-    assert rules.fewer_gpus(on(one_gpu=1.1, one_node=1.1)) is None
+    assert verdict.fewer_gpus(on(one_gpu=1.01, one_node=1.0)) == ONE_GPU
+    assert verdict.fewer_gpus(on(one_gpu=1.1, one_node=1.01)) == ONE_NODE
+    assert verdict.fewer_gpus(on(one_gpu=1.1, one_node=1.1)) is None
     nearly = on(one_gpu=1.1, one_node=1.1)
     told = {each.code: each.message for each in rules.spared(nearly, ONE_NODE)}
     assert told["COM003"].endswith(

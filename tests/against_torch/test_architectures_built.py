@@ -12,16 +12,9 @@ from transformers.models.bert.modeling_bert import BertLayer
 from transformers.models.gpt2.modeling_gpt2 import GPT2Block
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
 
+from planner.catalog import records
 from planner.domain.model import Model, Numerics
-from planner.models.architectures import (
-    experts,
-    families,
-    hybrid,
-    multimodal,
-    nemotron_h,
-    read_model,
-    sparse,
-)
+from planner.models.architectures import read_model
 
 # fmt: off
 GPT2_BLOCK = (
@@ -140,9 +133,11 @@ NO_DEFAULTS = {
 }
 
 
-MIXED = {*hybrid.READERS, *nemotron_h.READERS, *sparse.READERS}
+DECODERS = {"decoder", "experts", "hybrid", "nemotron_h", "sparse"}
 LANGUAGE = sorted(
-    {*families.DENSE, *experts.READERS, *multimodal.TEXT_READERS, *MIXED} - set(NO_DEFAULTS)
+    model_type
+    for model_type in records.model_types()
+    if records.read("families", model_type)["reader"] in DECODERS and model_type not in NO_DEFAULTS
 )
 
 

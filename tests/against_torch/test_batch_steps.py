@@ -18,8 +18,8 @@ from torch.utils.data import (
 )
 from transformers import TrainingArguments
 
-from planner.advice.batch_settings import settings
-from planner.advice.batches import BatchSplit, run_steps, scheduler_end, warmup_steps
+from planner.advice.batch_arithmetic import BatchSplit, run_steps, scheduler_end, warmup_steps
+from planner.advice.batch_by_framework import settings
 
 SHARD = import_module("accelerate.data_loader").BatchSamplerShard
 SCHEDULE = import_module("accelerate.scheduler").AcceleratedScheduler

@@ -8,9 +8,10 @@ import transformers
 from transformers.models.auto import modeling_auto
 
 from planner.catalog.configs import model_support
-from planner.models.architectures import MODEL_TYPES, read_model
-from planner.models.architectures.heads import DECODERS, TAGGERS, classifying
-from planner.targets.families import FAMILIES, heads, is_tied, window
+from planner.catalog.records import model_types
+from planner.models.architectures import read_model
+from planner.models.architectures.heads import classifying, reads_last_token, with_head
+from planner.targets.families import families, heads, is_tied, window
 
 HEADS = (
     modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
@@ -20,11 +21,12 @@ HEADS = (
     modeling_auto.MODEL_MAPPING_NAMES,
 )
 ACCEPTED = {
-    *MODEL_TYPES,
+    *model_types(),
     *modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
     *modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
 }
 """Types that have a reader, and those that transformers may read."""
+DECODERS = set(filter(reads_last_token, model_types()))
 SUPPORT = {"sdpa": "_supports_sdpa", "flash": "_supports_flash_attn"}
 
 
@@ -49,7 +51,7 @@ def lacking(support: str) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("kind", sorted(FAMILIES))
+@pytest.mark.parametrize("kind", sorted(families()))
 def test_a_config_without_sizes_has_those_of_its_class(kind: str) -> None:
     built, bare = transformers.AutoConfig.for_model(kind), {"model_type": kind}
     queries = built.num_attention_heads
@@ -60,10 +62,10 @@ def test_a_config_without_sizes_has_those_of_its_class(kind: str) -> None:
     if kind != "gpt2":
         assert built.base_model_tp_plan is not None
         styles = set(built.base_model_tp_plan.values())
-        assert FAMILIES[kind].has_experts == any("moe" in style for style in styles)
+        assert families()[kind].has_experts == any("moe" in style for style in styles)
 
 
-@pytest.mark.parametrize("kind", sorted({*DECODERS} - {"nemotron"}))  # not built by default
+@pytest.mark.parametrize("kind", sorted(DECODERS - {"nemotron"}))  # not built by default
 def test_a_decoder_that_classifies_has_as_many_parameters_as_it_is_built_with(kind: str) -> None:
     config = transformers.AutoConfig.for_model(kind, num_labels=3)
     with torch.device("meta"):
@@ -75,7 +77,7 @@ def test_a_decoder_that_classifies_has_as_many_parameters_as_it_is_built_with(ki
     assert model.parameters == sum(value.numel() for value in built.parameters())
 
 
-@pytest.mark.parametrize("kind", sorted(TAGGERS))
+@pytest.mark.parametrize("kind", with_head("token-classification"))
 def test_an_encoder_that_classifies_tokens_has_as_many_parameters_as_it_is_built_with(
     kind: str,
 ) -> None:

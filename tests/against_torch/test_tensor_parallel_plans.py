@@ -2,7 +2,7 @@
 
 from transformers import CONFIG_MAPPING
 
-from planner.report.glossary import find_term
+from planner.explain.glossary import find_term
 
 PLANNED = {
     "Llama": ("llama",),

@@ -14,14 +14,13 @@ from api.settings import Settings
 from planner import answers
 from planner.advice import rules
 from planner.catalog import records
+from planner.catalog.findings import findings
 from planner.configs import rules as configs
 from planner.core.errors import PlannerError
 from planner.doctor.scripts import RULES as SCRIPT_RULES
 from planner.doctor.timing_rules import RULES as TIMING_RULES
-from planner.hardware import probe, topology
 from planner.hardware.topology import LARGEST_TEXT, parse_topology
 from planner.models import hub
-from planner.report import check_codes
 from planner.request.schema import parse_request
 from planner.search.limits import LIMITS
 
@@ -427,9 +426,9 @@ def test_rules_are_listed_and_explained(client: TestClient) -> None:
         *(rule.code for rule in configs.RULES),
         *(rule.code for rule in SCRIPT_RULES),
         *(code for code, _ in TIMING_RULES),
-        *topology.FINDINGS,
-        *probe.FINDINGS,
-        *check_codes.FINDINGS,
+        *findings("topology"),
+        *findings("probe"),
+        *findings("check"),
     ]
     for rule in listed:
         assert client.get(f"/v1/rules/{rule['code'].lower()}").json() == rule

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import socket
 import subprocess
 from pathlib import Path
@@ -13,6 +12,7 @@ import kubernetes_validate
 import pytest
 import yaml
 from kubernetes.client import ApiClient
+from needed import need
 from redis import Redis
 from served import served
 
@@ -106,8 +106,7 @@ def test_compose_builds_this_image_and_knows_its_services() -> None:
 
 def test_what_compose_starts_answers(tmp_path: Path) -> None:
     program, *arguments = COMPOSE["services"]["redis"]["command"]
-    path = shutil.which(program)
-    assert path, "tests/install-engines gets it"
+    path = need(program, get="apt-get install redis-server")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])

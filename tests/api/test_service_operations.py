@@ -2,7 +2,6 @@
 
 import gc
 import json
-import shutil
 import socket
 import subprocess
 import time
@@ -16,6 +15,7 @@ import pytest
 from fastapi.testclient import TestClient
 from huggingface_hub import constants
 from huggingface_hub.errors import GatedRepoError
+from needed import need
 from pydantic import SecretStr, ValidationError
 from redis import Redis
 from served import served
@@ -153,8 +153,7 @@ def test_a_token_opens_a_model_once_and_is_kept_nowhere(
 @pytest.fixture
 def redis_server(tmp_path: Path) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
     """A Redis of its own; its address and its process."""
-    program = shutil.which("redis-server")
-    assert program, "tests/install-engines gets it"
+    program = need("redis-server", get="apt-get install redis-server")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

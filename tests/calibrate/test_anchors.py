@@ -7,8 +7,8 @@ import pytest
 
 from planner import answers
 from planner.calibrate.anchors import anchored
+from planner.calibrate.machine_text import checks_text
 from planner.calibrate.runs import machine_of_runs
-from planner.calibrate.text import checks_text
 from planner.core.errors import InvalidInputError
 from planner.core.units import GIB
 from planner.machine.document import Anchors, Machine, MeasuredRun

@@ -359,7 +359,7 @@ def test_what_is_no_log_is_refused_with_what_it_is(raw: bytes, said: str, tmp_pa
 
 def test_of_a_log_that_is_too_long_the_first_part_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     text = log_samples.megatron().encode()
-    monkeypatch.setattr("planner.calibrate.logs.text.LARGEST_LOG", len(text) - 500)
+    monkeypatch.setattr("planner.calibrate.logs.log_file.LARGEST_LOG", len(text) - 500)
     for raw in (text, gzip.compress(text, mtime=0)):
         reading = read_log_bytes("run.log", raw)
         assert reading.steady is not None

@@ -15,6 +15,8 @@ from planner.request.model import load_model
 from planner.request.schema import parse_request
 
 HERE = Path(__file__).parent
+SAID = HERE / "said.txt"
+"""Messages, hints and edits of every wrong setup: rules that are data are read for what they say, too."""
 
 
 def cases(name: str) -> list[Any]:
@@ -70,6 +72,22 @@ def test_all_edits_together_leave_only_what_has_none(case: dict[str, Any]) -> No
     after = mended(case["files"], [fault.edit for _, fault in wrong if fault.edit is not None])
     left = {code for code, _ in found(case, after)}
     assert left <= {rule.code for rule, fault in wrong if fault.edit is None}
+
+
+def test_what_is_said_is_the_golden_page(request: pytest.FixtureRequest) -> None:
+    lines = []
+    for param in cases("wrong.toml"):
+        case = param.values[0]
+        for rule, fault in faults(setup_of(case, case["files"])):
+            mends = (
+                fault.edit and f"{fault.edit.action} {fault.edit.setting.key} {fault.edit.value}"
+            )
+            place = f"{rule.code} {fault.at.file}:{fault.at.line} {fault.at.key}"
+            lines.append(f"{place}: {fault.message} | {fault.hint} | {mends or ''}".rstrip())
+    said = "\n".join(lines) + "\n"
+    if request.config.getoption("--update-golden"):
+        SAID.write_text(said, encoding="utf-8")
+    assert said == SAID.read_text(encoding="utf-8"), "pytest --update-golden tests/configs"
 
 
 def test_every_rule_has_a_case() -> None:

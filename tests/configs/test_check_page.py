@@ -12,7 +12,7 @@ from test_docs import check_block
 
 from planner import cli
 from planner.configs.rules import RULES
-from planner.report import glossary
+from planner.explain import glossary
 
 PAGE = Path(__file__).parents[2] / "docs/check.md"
 FILES = {

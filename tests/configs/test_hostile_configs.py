@@ -66,6 +66,10 @@ def test_what_cannot_be_read_is_one_error(file: str, text: str, said: str) -> No
     [
         ("a.json", '{"zero_optimization": 3, "fp16": [], "train_batch_size": {}, "bf16": null}'),
         ("a.json", '{"zero_optimization": {"stage": [2], "offload_param": "cpu"}}'),
+        (
+            "a.json",
+            '{"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme", "nvme_path": {}}}}',
+        ),
         ("a.json", '{"train_batch_size": -1, "train_micro_batch_size_per_gpu": 0}'),
         ("a.json", '{"train_batch_size": 1e300, "zero_optimization": {"stage": 1e9}}'),
         ("a.json", '{"train_batch_size": "\\ud800", "": {"": 1}}'),

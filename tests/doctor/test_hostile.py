@@ -13,8 +13,8 @@ from planner.core.errors import InvalidInputError
 from planner.doctor.diagnosis import diagnose
 from planner.doctor.messages import diagnose_log, diagnose_text
 from planner.doctor.scripts import look_at
+from planner.doctor.texts import log_text, timings_text
 from planner.doctor.timings import Fixed, Timings
-from planner.report.diagnosis import log_text, timings_text
 from planner.report.values import Terminal
 
 PIECES = st.sampled_from(

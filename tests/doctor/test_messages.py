@@ -16,7 +16,7 @@ from planner.doctor.memory_numbers import (
     read_numbers,
 )
 from planner.doctor.messages import MOST_BYTES, diagnose_log, diagnose_text, match_message
-from planner.report.glossary import explain, find_term
+from planner.explain.glossary import explain, find_term
 
 ALL = symptoms()
 TYPED = tomllib.loads(Path("tests/facts/typed_messages.toml").read_text(encoding="utf-8"))

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from needed import need, need_module
 
 from planner.cli import cli
-from planner.core.errors import InvalidInputError
+from planner.core.errors import InvalidInputError, UnsupportedError
 from planner.dryrun.start import DryRun, dry_run
 from planner.dryrun.text import dry_run_json, dry_run_text
 
@@ -44,9 +45,16 @@ def bundle(folder: Path, *flags: str, layers: int = 2, vocabulary: int = 4096) -
     return out
 
 
+def followed(folder: Path, stage: int | None = None) -> DryRun:
+    """Return the dry run of a folder, where there is what it takes."""
+    need_module("torch", get="pip install 'planner[torch]'")
+    need("g++", get="apt-get install g++")
+    return dry_run(folder, stage)
+
+
 def test_a_sharded_script_peaks_where_the_ledger_says(tmp_path: Path) -> None:
     flags = ("--gpus", "2", "--strategy", "zero-3", "--micro-batch-size", "4")
-    found = dry_run(bundle(tmp_path, *flags, "--global-batch-size", "16"))
+    found = followed(bundle(tmp_path, *flags, "--global-batch-size", "16"))
     assert abs(found.difference) < 0.002
     assert found.peaks["forward"] < found.peak_bytes
     assert found.micro_batches == 2
@@ -58,7 +66,7 @@ def test_replicas_of_shards_peak_where_the_ledger_says(
 ) -> None:
     flags = ["--gpus", "4", "--strategy", "zero-3", "--micro-batch-size", "4"]
     flags += ["--pin", f"dp={replicas}x{shards}", "--global-batch-size", "16"]
-    found = dry_run(bundle(tmp_path, *flags, layers=8))
+    found = followed(bundle(tmp_path, *flags, layers=8))
     assert abs(found.difference) < 0.01
 
 
@@ -83,14 +91,14 @@ def test_a_plan_without_a_script_is_refused(tmp_path: Path) -> None:
 
 def test_a_divided_script_peaks_where_the_ledger_says(tmp_path: Path) -> None:
     flags = ("--gpus", "4", "--strategy", "tp+zero-3", "--tp", "2", "--micro-batch-size", "4")
-    found = dry_run(bundle(tmp_path, *flags, "--global-batch-size", "16"))
+    found = followed(bundle(tmp_path, *flags, "--global-batch-size", "16"))
     assert abs(found.difference) < 0.01
 
 
 def test_a_stage_of_a_pipeline_peaks_where_the_ledger_says(tmp_path: Path) -> None:
     flags = ["--gpus", "2", "--pp", "2", "--schedule", "1f1b"]
     flags += ["--micro-batch-size", "4", "--global-batch-size", "16"]
-    found = dry_run(bundle(tmp_path, *flags), stage=1)
+    found = followed(bundle(tmp_path, *flags), stage=1)
     assert (found.rank, found.stage, found.micro_batches) == (1, 1, 4)
     assert abs(found.difference) < 0.01
 
@@ -103,7 +111,7 @@ def test_a_stage_that_puts_off_or_waits_peaks_where_the_ledger_says(
 ) -> None:
     flags = ["--gpus", "2", "--pp", "2", "--schedule", schedule]
     flags += ["--micro-batch-size", "4", "--global-batch-size", "16"]
-    found = dry_run(bundle(tmp_path, *flags, layers=8), stage=stage)
+    found = followed(bundle(tmp_path, *flags, layers=8), stage=stage)
     assert abs(found.difference) < 0.01
     assert found.peaks["backward"] == found.peak_bytes
 
@@ -114,36 +122,47 @@ def test_the_head_of_the_last_chunk_waits_for_nothing(
 ) -> None:
     flags = ["--gpus", "2", "--pp", "2", "--schedule", schedule, "--virtual-stages", "2"]
     flags += ["--micro-batch-size", "2", "--global-batch-size", "16"]
-    found = dry_run(bundle(tmp_path, *flags, layers=8, vocabulary=2**15), stage=stage)
+    found = followed(bundle(tmp_path, *flags, layers=8, vocabulary=2**15), stage=stage)
     assert abs(found.difference) < 0.005
 
 
 def test_adapters_peak_where_the_ledger_says(tmp_path: Path) -> None:
     flags = ["--gpus", "2", "--strategy", "ddp", "--method", "lora", "--micro-batch-size", "4"]
-    found = dry_run(bundle(tmp_path, *flags, "--global-batch-size", "16", layers=8))
+    found = followed(bundle(tmp_path, *flags, "--global-batch-size", "16", layers=8))
     assert abs(found.difference) < 0.01
 
 
 @pytest.mark.parametrize("recompute", ["none", "full"])
 def test_a_divided_sequence_peaks_where_the_ledger_says(tmp_path: Path, recompute: str) -> None:
     flags = ["--gpus", "2", "--cp", "2", "--micro-batch-size", "4", "--global-batch-size", "16"]
-    found = dry_run(bundle(tmp_path, *flags, "--recompute", recompute, layers=4))
+    found = followed(bundle(tmp_path, *flags, "--recompute", recompute, layers=4))
     assert abs(found.difference) < 0.01
 
 
 def test_a_first_stage_of_divided_matrices_peaks_where_the_ledger_says(tmp_path: Path) -> None:
     flags = ["--gpus", "8", "--dp", "2", "--tp", "2", "--pp", "2", "--schedule", "1f1b"]
     flags += ["--micro-batch-size", "2", "--global-batch-size", "16"]
-    found = dry_run(bundle(tmp_path, *flags, layers=8), stage=0)
+    found = followed(bundle(tmp_path, *flags, layers=8), stage=0)
     assert abs(found.difference) < 0.01
 
 
 def test_sums_of_replicas_are_held_while_gradients_are_added(tmp_path: Path) -> None:
     """As the gradients of embeddings and head are summed, which in a small batch is the peak."""
     flags = ["--gpus", "4", "--strategy", "hsdp", "--seq-len", "64", "--micro-batch-size", "1"]
-    found = dry_run(bundle(tmp_path, *flags, "--global-batch-size", "8"))
+    found = followed(bundle(tmp_path, *flags, "--global-batch-size", "8"))
     assert abs(found.difference) < 0.01
     assert found.planned_phase == "reduction of the outer gradients"
+
+
+def test_without_a_compiler_it_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need_module("torch", get="pip install 'planner[torch]'")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with pytest.raises(UnsupportedError, match=r"no g\+\+") as caught:
+        dry_run(bundle(tmp_path, "--gpus", "2"))
+    assert caught.value.hint.startswith("install g++")
 
 
 def test_a_stage_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -132,7 +132,6 @@ TINY = RunSpec(
     sequence_length=16,
     precision="fp32",
     attention="sdpa",
-    recompute="none",
     optimizer="adamw",
     expected_peak_bytes=2**30,
     expected_reserved_bytes=2**31,
@@ -198,8 +197,19 @@ class Run:
 
 
 def deep(model_config: dict[str, Any], **layout: Any) -> RunSpec:
-    """Return a tiny plan that splits a model of four layers."""
-    return divided(replace(TINY, model_config=model_config), **layout)
+    """Return a tiny plan that splits a model of four layers, with as few micro-batches as show what it does.
+
+    A second one adds to the gradients of the first; a pipeline fills, runs and empties.
+    """
+    spec = divided(replace(TINY, model_config=model_config), **layout)
+    stages = spec.pipeline_parallel_size
+    micro_batches = 2 * stages if stages > 1 else 2
+    sequences = spec.micro_batch_size * spec.gradient_accumulation_steps
+    return replace(
+        spec,
+        micro_batch_size=sequences // micro_batches,
+        gradient_accumulation_steps=micro_batches,
+    )
 
 
 def write(folder: Path, spec: RunSpec, *targets: str) -> Path:
@@ -226,7 +236,7 @@ def run(folder: Path, *command: str, **environment: str) -> Run:
     process = subprocess.Popen(
         ["timeout", str(SECONDS), *command],  # noqa: S607
         cwd=folder,
-        env={**os.environ, **OFFLINE_ON_CPUS, **pythons(environment), **environment},
+        env={**os.environ, **OFFLINE_ON_CPUS, **pythons(), **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -9,6 +9,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from needed import SYSTEM_PROGRAMS
+
 NODES = ("n1", "n2")
 GPUS = 8
 CONFIGURATION = """
@@ -89,7 +91,7 @@ def unused_ports(count: int) -> list[int]:
 
 def run(*command: str) -> str:
     """Return a command's output; daemons lie where a user's PATH need not look."""
-    environment = {**os.environ, "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"}
+    environment = {**os.environ, "PATH": os.environ["PATH"] + SYSTEM_PROGRAMS}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, f"{command[0]}: {done.stdout}{done.stderr}"
     return done.stdout

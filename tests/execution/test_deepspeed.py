@@ -70,8 +70,8 @@ def test_deepspeed_reads_every_layout_as_it_is_meant() -> None:
         assert config.gradient_accumulation_steps == spec.gradient_accumulation_steps
         zero = config.zero_config
         assert zero.stage == spec.zero_stage
-        assert (zero.offload_optimizer is not None) == (spec.offload != "none")
-        assert (zero.offload_param is not None) == (spec.offload == "optimizer+parameters")
+        assert (zero.offload_optimizer is not None) == spec.offloads_optimizer
+        assert (zero.offload_param is not None) == spec.offloads_parameters
         assert config.bfloat16_config.enabled == spec.precision.startswith("bf16")
         assert config.float16_config.enabled == (spec.precision == "fp16-mixed")
 

@@ -20,6 +20,8 @@ from planner.catalog import records
 from planner.domain.strategy import PipelineSchedule
 from planner.generate import RunSpec, generate
 
+pytestmark = pytest.mark.usefixtures("preloaded")
+
 CLIP = 1e-5
 """So small that AdamW's epsilon sees it: at 1 a wrong norm would change next to nothing."""
 GLOO_ONLY = {"PYTHONPATH": str(Path(__file__).parent / "gloo_only")}

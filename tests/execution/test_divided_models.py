@@ -12,7 +12,9 @@ from reference import TOLERANCE, mean_distance, train
 from torch import Tensor
 
 from planner.generate import RunSpec
-from planner.targets.families import FAMILIES
+from planner.targets.families import families
+
+pytestmark = pytest.mark.usefixtures("preloaded")
 
 SMALL = {
     "vocab_size": 96,
@@ -168,4 +170,4 @@ def test_shards_of_divided_matrices_train_like_one_process(tmp_path: Path) -> No
 
 
 def test_every_family_is_tried() -> None:
-    assert {"gpt2", "llama", "qwen2", "qwen3", *DENSE, *EXPERTS} == set(FAMILIES)
+    assert {"gpt2", "llama", "qwen2", "qwen3", *DENSE, *EXPERTS} == set(families())

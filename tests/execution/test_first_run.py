@@ -11,6 +11,8 @@ import pytest
 from launched import GPT2, LLAMA, run
 from test_deepspeed import weights_of
 
+pytestmark = pytest.mark.usefixtures("preloaded")
+
 PLANNER = str(Path(sys.executable).with_name("planner"))
 STEPS = 50
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from launched import SECONDS, TINY, start, write
+from needed import SYSTEM_PROGRAMS, need, need_module, need_root
 from reference import expected
 from run_specs import with_layout
 
@@ -19,7 +20,7 @@ SSH = """#!/usr/bin/env bash
 printf '%s\\n' "$*" >>"$RECORD"
 while [[ "$1" == -* ]]; do [[ "$1" == -o ]] && shift; last="$1"; shift; [[ "$last" == -- ]] && break; done
 host="${1#*@}"
-exec ip netns exec "plan-${host##*.}" env -i HOME="$HOME" PATH="$PATH" GLOO_SOCKET_IFNAME="cable-${host##*.}" \\
+PATH="$PATH:/usr/sbin:/sbin" exec ip netns exec "plan-${host##*.}" env -i HOME="$HOME" PATH="$PATH" GLOO_SOCKET_IFNAME="cable-${host##*.}" \\
   ACCELERATE_USE_CPU=true HF_HUB_OFFLINE=1 bash -c "$2"
 """
 DOCKER = """#!/usr/bin/env bash
@@ -36,20 +37,23 @@ os.execvp(entry[0], entry + sys.argv[2:])' "$entry" "${@:2}"
 """
 
 
-def ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True)  # noqa: S607
+def ip(*arguments: str, check: bool = True) -> None:
+    environment = {**os.environ, "PATH": os.environ["PATH"] + SYSTEM_PROGRAMS}
+    command = ["ip", *arguments]
+    subprocess.run(command, check=check, capture_output=True, env=environment)
 
 
 def remove_hosts() -> None:
     """Also what a run left that was killed: the cable's ends may not be in their hosts yet."""
     for number in (1, 2):
         for kind, name in (("netns", f"plan-{number}"), ("link", f"cable-{number}")):
-            command = ["ip", kind, "delete", name]
-            subprocess.run(command, check=False, capture_output=True)
+            ip(kind, "delete", name, check=False)
 
 
 @pytest.fixture(scope="module")
 def hosts() -> Generator[None]:
+    need("ip", get="apt-get install iproute2")
+    need_root()
     remove_hosts()
     ip("link", "add", "cable-1", "type", "veth", "peer", "name", "cable-2")
     try:
@@ -161,6 +165,7 @@ def test_docker_gets_the_gpus_the_shared_memory_and_the_arguments(tmp_path: Path
 
 
 def test_workers_of_ray_train_like_one_process(tmp_path: Path) -> None:
+    need_module("ray", get="pip install 'ray[train]'")
     folder = write(tmp_path, TWO_NODES, "torchrun")
     variables = {"USE_GPU": "0", "RAY_USAGE_STATS_ENABLED": "0"}
     run = start(folder, "python", "launchers/ray_train.py", "--no-dropout", **variables).finish()

@@ -56,7 +56,7 @@ def launch(folder: Path, target: str, spec: RunSpec, *arguments: str) -> Run:
     """Start the plan where Accelerate uses FSDP or DeepSpeed without GPUs."""
     write(folder, spec, target)
     command = ("bash", f"{target}/launch.sh", "--no-dropout", *arguments)
-    if spec.framework != "deepspeed" and not spec.shards_parameters:
+    if spec.framework != "deepspeed" and not spec.shards_gradients:
         return start(folder, *command)
     engine = "deepspeed" if spec.framework == "deepspeed" else "fsdp"
     return start(

@@ -20,6 +20,8 @@ from packaging.version import Version
 from run_specs import job_of, layout_of, refusal, with_layout
 
 from planner.catalog import records
+from planner.domain.recompute_modules import names_of
+from planner.domain.strategy import Recompute
 from planner.generate import RunSpec, generate
 from planner.hardware.placement import RankGrid
 from planner.targets import refusals
@@ -263,11 +265,11 @@ def test_megatron_core_accepts_every_layout_as_it_is_meant() -> None:
         assert config.expert_tensor_parallel_size == spec.ranks_per_expert
         assert config.fp16 == (spec.precision == "fp16-mixed")
         assert config.recompute_granularity == (
-            None if spec.recompute == "none" else spec.recompute
+            None if spec.recompute == Recompute.NONE else str(spec.recompute)
         )
-        is_named = spec.recompute == "selective" and spec.recompute_modules
+        is_named = spec.recompute == Recompute.SELECTIVE and spec.recompute_modules
         assert config.recompute_modules == (
-            list(spec.recompute_modules) if is_named else ["core_attn"]
+            list(names_of(spec.recompute_modules)) if is_named else ["core_attn"]
         )
 
 
@@ -452,6 +454,7 @@ with open(f"{os.environ['RECORD']}-{os.environ['RANK']}", "w") as record:
 """
 
 
+@pytest.mark.usefixtures("preloaded")
 @pytest.mark.parametrize(
     "data",
     [

@@ -32,7 +32,7 @@ def launch(folder: Path, target: str, spec: RunSpec, *arguments: str) -> Run:
     if spec.framework == "deepspeed":
         return start(folder, *command, **GLOO_ONLY)
     as_gpus = {**GLOO_ONLY, "ACCELERATE_USE_CPU": "false", "ACCELERATE_ENGINE": "fsdp"}
-    return start(folder, *command, **(as_gpus if spec.shards_parameters else {}))
+    return start(folder, *command, **(as_gpus if spec.shards_gradients else {}))
 
 
 def test_torchrun_trains_every_stage_like_one_process(tmp_path: Path) -> None:

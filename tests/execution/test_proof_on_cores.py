@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import median
 
 import pytest
+from needed import need, need_root
 from proof import measured
 from proof.__main__ import lines_of, machine_file, main
 from proof.jobs import RUNS
@@ -21,6 +22,9 @@ RATE_BYTES_PER_SECOND = 20e6 / 8
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    for program in ("ip", "tc"):
+        need(program, get="apt-get install iproute2")
+    need_root()
     folder = tmp_path_factory.mktemp("proof")
     words = ["--folder", str(folder), "--wires", SLOW.name, "--subjects", MODEL, "--budget", "60"]
     main([*words, "--layouts", *LAYOUTS, "--repetitions", "1", "--without-anchors"])

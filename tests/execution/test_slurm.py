@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import slurm
 from launched import DEEP_LLAMA, SECONDS, TINY, Run, deep, start, write
+from needed import need, need_root
 from reference import distance, expected
 from run_specs import with_layout
 
@@ -17,6 +18,9 @@ TWO_NODES = with_layout(TINY, nodes=2, gpus_per_node=1)
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
+    for program in ("slurmctld", "slurmd", "munged"):
+        need(program, get="apt-get install slurm-wlm munge")
+    need_root()
     with slurm.cluster(tmp_path_factory.mktemp("slurm")):
         yield
 
@@ -38,12 +42,14 @@ def states(job: str) -> tuple[str, ...]:
     return ("squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T")
 
 
+@pytest.mark.usefixtures("preloaded")
 def test_a_job_on_two_nodes_trains_like_one_process(tmp_path: Path) -> None:
     run = finished_job(write(tmp_path, TWO_NODES, "torchrun"))
     assert {record["world_size"] for record in run.log} == {2}
     assert run.losses == pytest.approx(expected("gpt2").losses, abs=1e-5, rel=0)
 
 
+@pytest.mark.usefixtures("preloaded")
 def test_a_pipeline_over_two_nodes_trains_like_one_process(tmp_path: Path) -> None:
     """Two stages, a node each, of two data-parallel processes."""
     plan = deep(DEEP_LLAMA, pipeline_parallel_size=2, data_parallel_size=2)

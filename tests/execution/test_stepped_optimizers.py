@@ -19,7 +19,7 @@ from reference import (
 )
 from run_specs import refusal, with_layout
 
-from planner.targets.optimizers import MUON, WRITTEN
+from planner.targets.optimizers import MUON, optimizers
 
 pytestmark = pytest.mark.usefixtures("preloaded")
 
@@ -114,7 +114,7 @@ def test_other_scripts_step_like_one(target: str, name: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("target", ["torchrun", "accelerate", "trainer"])
 def test_what_does_not_step_shards_is_refused(target: str) -> None:
-    for name, written in WRITTEN.items():
+    for name, written in optimizers().items():
         shards = with_layout(ACCUMULATED, optimizer=name, zero_stage=3)
         assert ("shards of FSDP" in refusal(shards, target)) == (not written.is_for_shards)
         is_second = name == MUON and target != "torchrun"

@@ -188,6 +188,11 @@ def test_fsdp_behind_trainer_may_reduce_once_a_step(tmp_path: Path) -> None:
 
 def test_a_plan_that_trainer_would_run_as_another_one_ends_the_job(tmp_path: Path) -> None:
     """Without GPUs Trainer takes DDP for FSDP, and says nothing."""
-    run = launch(tmp_path, with_layout(TINY, zero_stage=3), target="trainer")
+    folder = write(tmp_path, with_layout(TINY, zero_stage=3), "trainer")
+    script = folder / "trainer" / "start.py"
+    text = script.read_text()
+    assert "time.sleep(60)" in text  # the launcher, which ends it, gives Trainer half a minute
+    script.write_text(text.replace("time.sleep(60)", "time.sleep(1)"))
+    run = start(folder, "bash", "trainer/launch.sh")
     said = "made no FSDPModule of the model: it shards on GPUs alone, torchrun's script on CPUs too"
     assert said in run.fail()

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import yaml
 from committed import plan_answer
+from needed import need
 from script_checks import TOOLS
 
 ROOT = Path(__file__).parents[2]
@@ -184,6 +185,8 @@ class Pull:
 
 @pytest.fixture
 def pull(tmp_path: Path, planner: Path, api: Api) -> Pull:
+    for program in ("git", "jq", "curl"):
+        need(program, get=f"apt-get install {program}")
     return Pull(folder=tmp_path / "checkout", planner=planner, api=api)
 
 

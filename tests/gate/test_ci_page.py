@@ -15,6 +15,7 @@ import pytest
 import yaml
 from committed import plan_answer
 from junitparser import JUnitXml
+from needed import need
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/ci.md").read_text(encoding="utf-8")
@@ -100,6 +101,7 @@ def service() -> Generator[str]:
 
 
 def test_the_calls_of_curl_judge_what_a_service_plans(tmp_path: Path, service: str) -> None:
+    need("curl", get="apt-get install curl")
     script = block("bash", "PLANNER_URL")
     request = tmp_path / "request.json"
     request.write_text(json.dumps({"model": "gpt2", "cluster": {"gpu": "a100"}}))

@@ -123,7 +123,9 @@ def test_a_request_that_no_command_can_say_is_left_to_the_reader(folder: Path) -
     (folder / "README.md").write_text("edited")
     edit_lock(
         folder,
-        lambda lock: lock["request"].setdefault("recipe", {}).update(packed=True),
+        lambda lock: (
+            lock["request"].setdefault("recipe", {}).update(method="lora", lora={"alpha": 16})
+        ),
     )
     assert {each.hint for each in checked(folder)["CHK008"]} == {
         "write it again: `planner suggest ... --out DIR --lock --force`"

@@ -1,5 +1,6 @@
 """A plan's files as what sets them apart from files that are held already."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from difflib import SequenceMatcher
@@ -7,6 +8,8 @@ from pathlib import PurePath
 
 Files = Mapping[str, str]
 """Path to text."""
+
+_CHANGE = re.compile(r"@@ (\d+) stay, (\d+) go @@")
 
 
 def difference(files: Files, held: Files) -> str:
@@ -24,6 +27,27 @@ def difference(files: Files, held: Files) -> str:
         lines += _changes(held[near], text) if near else [f"+{line}" for line in text.split("\n")]
         held = {**held, f"this plan's {path}": text}
     return "".join(f"{line}\n" for line in lines)
+
+
+def rebuilt(text: str, held: Files) -> dict[str, str]:
+    """Return the files of which `difference` gave the text, beside the same held files."""
+    files: dict[str, str] = {}
+    for part in text.removeprefix("+++ ").split("\n+++ "):
+        head, *lines = part.removesuffix("\n").split("\n")
+        path, _, near = head.rpartition(", ")
+        known = {**held, **{f"this plan's {own}": text for own, text in files.items()}}
+        old = [] if near == "new" else known[near.removeprefix("from ")].split("\n")
+        new: list[str] = []
+        for line in lines:
+            change = _CHANGE.match(line)
+            if change:
+                stay, go = map(int, change.groups())
+                new += old[:stay]
+                old = old[stay + go :]
+            else:
+                new.append(line.removeprefix("+"))
+        files[path] = "\n".join(new + old)
+    return files
 
 
 def _nearest(path: str, text: str, held: Files) -> str | None:

@@ -110,7 +110,7 @@ def test_names_of_modules_stay_texts(text: str) -> None:
 def test_what_is_not_trained_as_planned_is_refused(change: dict[str, Any], reason: str) -> None:
     spec = with_layout(PLAN, **change)
     for target in ("accelerate", "trainer"):
-        if spec.is_model_parallel and target == "trainer":
+        if spec.divides_model and target == "trainer":
             continue  # it divides no model, whatever is trained
         assert reason in refusal(spec, target)
 

@@ -18,13 +18,14 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from run_specs import divided, refusal, refused, script_of, with_layout
 from run_specs import written as files_of
 from script_checks import FORMAT, HOSTILE, LINT, TOOLS
 
 from planner.core.errors import InvalidInputError
+from planner.domain.strategy import Offload
 from planner.generate import TARGETS, RunSpec, generate
 
 SPEC = RunSpec(
@@ -53,7 +54,6 @@ SPEC = RunSpec(
     sequence_length=1024,
     precision="bf16-mixed",
     attention="sdpa",
-    recompute="none",
     optimizer="adamw",
     expected_peak_bytes=5 * 2**30,
     expected_reserved_bytes=6 * 2**30,
@@ -390,35 +390,48 @@ def texts() -> st.SearchStrategy[str]:
     )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.parametrize("number", range(len(HOSTILE)))
+def test_no_hostile_text_escapes_its_place(number: int) -> None:
+    """Each is the model, the summary, and a name and a value of the configuration, on one node and on many."""
+    model, summary, name, value = (HOSTILE[(number + turn) % len(HOSTILE)] for turn in range(4))
+    plain = (SPEC, MANY_NODES)[number % 2]
+    assert_all_in_place(plain, model, summary, {name: value})
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
+    plain=st.sampled_from((SPEC, MANY_NODES)),
     model=texts(),
     summary=texts(),
     config=st.dictionaries(st.just("note") | texts(), texts(), max_size=2),
 )
-@example(model=HOSTILE[0], summary=HOSTILE[3], config={HOSTILE[4]: HOSTILE[5]})
-def test_no_text_escapes_its_place(model: str, summary: str, config: dict[str, str]) -> None:
+def test_no_text_escapes_its_place(
+    plain: RunSpec, model: str, summary: str, config: dict[str, str]
+) -> None:
+    assert_all_in_place(plain, model, summary, config)
+
+
+def assert_all_in_place(plain: RunSpec, model: str, summary: str, config: dict[str, str]) -> None:
     """Of the targets' files and the README; the launchers' have tests of their own."""
     model_config: dict[str, object] = {**SPEC.model_config, **config}
-    for plain in (SPEC, MANY_NODES):
-        hostile = replace(plain, model=model, plan_summary=summary, model_config=model_config)
-        quiet = replace(plain, model="m", plan_summary="s", model_config=model_config)
-        files, expected = generate(hostile, ALL), generate(quiet, ALL)
-        assert files.keys() == expected.keys()
-        for name in (name for name in files if not name.startswith("launchers/")):
-            text, other = files[name], expected[name]
-            if name.endswith(".py"):
-                assert_same_python(text, other, model)
-            elif name.endswith("/config.json"):
-                assert json.loads(text) == model_config
-            elif name == "README.md":
-                assert_same_markdown(text, other)
-            elif name.endswith((".sh", ".yaml")):
-                assert_same_lines(text, other, model)
-            else:
-                assert text == other
-            if name.endswith(".yaml"):
-                assert yaml.safe_load(text) == yaml.safe_load(other)
+    hostile = replace(plain, model=model, plan_summary=summary, model_config=model_config)
+    quiet = replace(plain, model="m", plan_summary="s", model_config=model_config)
+    files, expected = generate(hostile, ALL), generate(quiet, ALL)
+    assert files.keys() == expected.keys()
+    for name in (name for name in files if not name.startswith("launchers/")):
+        text, other = files[name], expected[name]
+        if name.endswith(".py"):
+            assert_same_python(text, other, model)
+        elif name.endswith("/config.json"):
+            assert json.loads(text) == model_config
+        elif name == "README.md":
+            assert_same_markdown(text, other)
+        elif name.endswith((".sh", ".yaml")):
+            assert_same_lines(text, other, model)
+        else:
+            assert text == other
+        if name.endswith(".yaml"):
+            assert yaml.safe_load(text) == yaml.safe_load(other)
 
 
 def assert_same_python(script: str, expected: str, model: str) -> None:
@@ -550,7 +563,7 @@ lscpu() { printf '# CORE,SOCKET\\n'; for core in 0 1 2 3 0 1 2 3; do echo $core,
 
 def test_an_optimizer_on_the_cpu_has_its_cores(tmp_path: Path) -> None:
     in_memory = with_layout(SPEC, gpus_per_node=2, global_batch_size=64, zero_stage=3)
-    offloaded = replace(in_memory, offload="optimizer+parameters")
+    offloaded = replace(in_memory, offload=Offload.OPTIMIZER_AND_PARAMETERS)
     for spec, threads in ((in_memory, "1"), (offloaded, "4")):
         for target in ("torchrun", "accelerate"):
             files = generate(spec, [target])

@@ -23,8 +23,9 @@ from script_checks import HOSTILE, TOOLS
 from test_generate import MANY_NODES, SPEC
 from test_programs import LLAMA as LLAMA_8B
 
-from planner.generate import LAUNCHERS, TARGETS, generate
+from planner.generate import TARGETS, generate
 from planner.generate.launchers import job_name, time_limit, usage
+from planner.generate.launchers import launchers as every_launcher
 from planner.generate.programs import save_every
 
 NETWORKS = ("", "ethernet", "infiniband", "efa")
@@ -38,7 +39,7 @@ def launchers(network: str = "", **changes: Any) -> dict[str, str]:
 
 
 def test_many_nodes_have_every_launcher_and_one_node_all_but_an_operators() -> None:
-    every = {name for launcher in LAUNCHERS.values() for name in launcher.templates}
+    every = {name for launcher in every_launcher().values() for name in launcher.templates}
     assert launchers().keys() == every - {"../.dockerignore"} | {"README.md"}
     alone = {name for name in generate(SPEC, ["torchrun"]) if name.startswith("launchers/")}
     assert alone == {
@@ -91,10 +92,10 @@ def test_torchtitans_shards_are_not_left_on_the_disks_of_several_instances() -> 
 
 def test_the_readme_shows_how_each_is_started() -> None:
     text = launchers()["README.md"]
-    for launcher in LAUNCHERS.values():
+    for name, launcher in every_launcher().items():
         assert f"\n{usage(launcher, TARGETS['torchrun'], MANY_NODES, 'corpus.txt')}\n" in text
-        if launcher.name != "kubeflow":
-            assert any(name in text for name in launcher.templates)
+        if name != "kubeflow":
+            assert any(path in text for path in launcher.templates)
 
 
 def test_a_model_on_this_machines_disk_reaches_the_containers() -> None:

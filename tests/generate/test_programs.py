@@ -10,8 +10,9 @@ from script_checks import HOSTILE
 from test_generate import MANY_NODES, SPEC
 
 from planner import answers
+from planner.domain.strategy import Recompute
 from planner.generate import TARGETS, RunSpec, generate
-from planner.generate.programs import TRAIN_PY, main_program, program_of
+from planner.generate.programs import main_program, program_of
 from planner.generate.write_bundle import MEGATRON_COMMIT, bundle_files
 from planner.request.schema import parse_request
 
@@ -29,7 +30,7 @@ LLAMA = {
 ONE = with_layout(SPEC, model_config=LLAMA)
 SPECS = {
     "one-node": ONE,
-    "recomputed": replace(ONE, recompute="full", is_pretrained=False),
+    "recomputed": replace(ONE, recompute=Recompute.FULL, is_pretrained=False),
     "pipeline": with_layout(
         ONE, pipeline_parallel_size=2, layers_per_stage=(16, 16), gradient_accumulation_steps=16
     ),
@@ -89,12 +90,13 @@ def test_a_train_py_has_every_one_of_those_words_beside_it() -> None:
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_target_has_a_train_py_or_a_program_of_its_own(name: str) -> None:
     target = TARGETS[name]
-    assert ("train.py" in target.templates) == (program_of(target) == TRAIN_PY)
+    assert ("train.py" in target.templates) == program_of(target).is_train_py
 
 
 def test_where_one_script_is_a_train_py_the_readme_is_about_it() -> None:
     both = [TARGETS["megatron"], TARGETS["torchrun"]]
-    assert main_program(both) == main_program(both[::-1]) == main_program([]) == TRAIN_PY
+    assert main_program(both) == main_program(both[::-1]) == main_program([])
+    assert main_program([]).is_train_py
     assert main_program(both[:1]) == program_of(TARGETS["megatron"])
 
 

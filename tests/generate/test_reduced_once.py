@@ -9,8 +9,8 @@ from test_generate import SPEC
 
 from planner.domain.strategy import Layout
 from planner.generate import generate
-from planner.generate.reduced_once import reduced_once
 from planner.generate.run_spec import ReducedOnce
+from planner.generate.write_bundle import reduced_once
 from planner.memory.ledger import estimate_memory
 from planner.step_time.ledger import estimate_step_time
 

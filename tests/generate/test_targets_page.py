@@ -15,7 +15,7 @@ from test_docs import check_block
 from test_generate import SPEC
 
 from planner.catalog import records
-from planner.generate import LAUNCHERS
+from planner.generate.launchers import launchers
 from planner.generate.run_spec import Adapters
 from planner.targets import targets_of
 
@@ -101,19 +101,19 @@ def test_the_page_is_what_the_targets_say(request: pytest.FixtureRequest) -> Non
     names = sorted(records.framework_names(), key=lambda name: (name != "torch", name))
     targets = {name: targets_of(name) for name in names}
     frameworks = [(name, ", ".join(its) or "none yet") for name, its in targets.items()]
-    launchers = [
+    rows = [
         (
-            each.name,
-            " ".join(f"`{name}`" for name in each.templates),
+            name,
+            " ".join(f"`{path}`" for path in each.templates),
             str(each.least_nodes),
             ", ".join(each.targets) or "all",
         )
-        for each in LAUNCHERS.values()
+        for name, each in launchers().items()
     ]
     for marker, body in (
         ("frameworks", markdown(("`--framework`", "targets"), frameworks)),
         ("layouts", layouts_text(targets, LAYOUTS, "layout")),
         ("trained", layouts_text(targets, TRAINED, "trained")),
-        ("launchers", markdown(("launcher", "files", "from nodes", "targets"), launchers)),
+        ("launchers", markdown(("launcher", "files", "from nodes", "targets"), rows)),
     ):
         check_block(marker, body, update=update, page=PAGE)

@@ -29,8 +29,9 @@ from fake_nvml import (
 )
 
 import planner.hardware.probe
+from planner.catalog.findings import findings
 from planner.core.units import GIB
-from planner.hardware.probe import FINDINGS, describe, probe, to_wire, why_none
+from planner.hardware.probe import describe, probe, to_wire, why_none
 from planner.report.values import columns_text
 
 
@@ -309,9 +310,9 @@ def test_every_call_is_in_the_real_bindings() -> None:
 
 
 def test_every_finding_is_explained() -> None:
-    assert set(re.findall(r"PRB[0-9]{3}", _sources("topology"))) == set(FINDINGS)
-    parts = r".+\.\n\nWhy: .+\n\nInstead: .+\n\nSource: .+\n"
-    assert all(re.fullmatch(parts, text, re.DOTALL) for text in FINDINGS.values())
+    assert set(re.findall(r"PRB[0-9]{3}", _sources("topology"))) == set(findings("probe"))
+    parts = r".+\.\n\nWhy: .+\n\nInstead: .+\n\nSource: .+"
+    assert all(re.fullmatch(parts, text, re.DOTALL) for text in findings("probe").values())
 
 
 @pytest.mark.gpu
@@ -319,7 +320,7 @@ def test_the_probe_agrees_with_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
         pytest.skip("no GPU")
-    monkeypatch.setattr("planner.hardware.probe.numa.SYS", Path("/sys"))
+    monkeypatch.setattr("planner.hardware.probe.nvml.SYS", Path("/sys"))
     machine = probe()
     assert machine is not None
     by_uuid = {gpu.uuid.removeprefix("GPU-"): gpu for gpu in machine.gpus}

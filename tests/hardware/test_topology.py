@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.catalog.findings import findings
 from planner.core.errors import InvalidInputError
 from planner.hardware.topology import (
-    FINDINGS,
     LARGEST_TEXT,
     PCIE_CLASSES,
     Nic,
@@ -286,12 +286,12 @@ def test_the_wire_object_has_the_contracts_names() -> None:
     }
 
 
-@pytest.mark.parametrize("code", sorted(FINDINGS))
+@pytest.mark.parametrize("code", sorted(findings("topology")))
 def test_every_finding_is_explained(code: str) -> None:
-    statement, *paragraphs = FINDINGS[code].split("\n\n")
+    statement, *paragraphs = findings("topology")[code].split("\n\n")
     assert statement.endswith(".")
     assert [text.split(":")[0] for text in paragraphs] == ["Why", "Instead", "Source"]
-    assert max(len(line) for line in FINDINGS[code].splitlines()) <= 100
+    assert max(len(line) for line in findings("topology")[code].splitlines()) <= 100
 
 
 def test_every_published_output_has_a_source() -> None:

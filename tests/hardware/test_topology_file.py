@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.catalog.findings import findings
 from planner.core.errors import InvalidInputError
 from planner.hardware.topology import (
-    FINDINGS,
     PCIE_CLASSES,
     Nic,
     Topology,
@@ -28,7 +28,9 @@ def _topologies(draw: st.DrawFn) -> Topology:
     some_pairs = st.sets(st.sampled_from(pairs)) if pairs else st.just(set())
     with_links = draw(some_pairs)
     nic = st.builds(Nic, name=NAMES, pcie=st.dictionaries(gpus, st.sampled_from(PCIE_CLASSES)))
-    finding = st.builds(TopologyFinding, code=st.sampled_from(sorted(FINDINGS)), message=NAMES)
+    finding = st.builds(
+        TopologyFinding, code=st.sampled_from(sorted(findings("topology"))), message=NAMES
+    )
     count = st.integers(0, 8)
     return Topology(
         num_gpus=num_gpus,

@@ -4,11 +4,10 @@ import pytest
 from made_clusters import cluster
 
 from planner.catalog import records
-from planner.catalog.node_networks import node_network
 from planner.core.units import GIGA, MICRO
 from planner.domain.cluster import Provenance
 from planner.hardware.named_links import link_between
-from planner.hardware.usual_network import other_network, usual_network
+from planner.hardware.usual_network import node_network, other_network, usual_network
 
 
 @pytest.mark.parametrize("name", records.gpu_names())

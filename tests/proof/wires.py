@@ -9,6 +9,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from needed import SYSTEM_PROGRAMS
+
 CORES = (0, 1)
 PORT = 29500
 _IP = shutil.which("ip") or "/usr/sbin/ip"
@@ -107,7 +109,7 @@ def _start(
     cores = CORES if not nodes else (CORES[number],)
     words = ["taskset", "-c", ",".join(map(str, cores)), *line]
     if nodes:
-        words = ["ip", "netns", "exec", nodes[number], *words]
+        words = [_IP, "netns", "exec", nodes[number], *words]
     interface = nodes[number] if nodes else "lo"
     return subprocess.Popen(words, cwd=folder, env=environment(interface))
 
@@ -151,4 +153,5 @@ def _in(name: str, *words: str) -> None:
 
 
 def _ip(*words: str) -> None:
-    subprocess.run([_IP, *words], check=True, capture_output=True)
+    environment = {**os.environ, "PATH": os.environ["PATH"] + SYSTEM_PROGRAMS}
+    subprocess.run([_IP, *words], check=True, capture_output=True, env=environment)

@@ -5,7 +5,7 @@ from conftest import JobMaker
 
 from planner.advice.budget import plan_within
 from planner.advice.plan import make_plan
-from planner.advice.rules import Finding, Severity
+from planner.advice.rules.base import Finding, Severity
 from planner.answers import suggest
 from planner.report.first_screen import LINES, MOST_REASONS, first_screen, reasons
 from planner.report.plan import options_table, plan_text

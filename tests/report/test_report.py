@@ -6,18 +6,16 @@ from planner.advice.plan import Plan, make_plan
 from planner.catalog import records
 from planner.core.units import format_seconds
 from planner.domain.strategy import Layout, Recompute
+from planner.report.catalog import instance_text, instances_text, model_text
 from planner.report.estimate import estimate_text
-from planner.report.flags import FLAGS, flag_words
-from planner.report.headroom import memory_figure
-from planner.report.plan import plan_text
-from planner.report.text import (
+from planner.report.flags import flag_words, flags
+from planner.report.layout_words import (
     communication_figure,
-    instance_text,
-    instances_text,
     layout_text,
-    model_text,
+    memory_figure,
     recommendation,
 )
+from planner.report.plan import plan_text
 from planner.report.values import (
     WIDTH,
     Figure,
@@ -29,10 +27,9 @@ from planner.report.values import (
     figures_text,
     table_text,
 )
-from planner.request.cluster import ClusterRequest
 from planner.request.remarks import Assumption
 from planner.request.schema import parse_request, resolve
-from planner.request.sections import RecipeRequest, StrategyRequest
+from planner.request.sections import ClusterRequest, RecipeRequest, StrategyRequest
 from planner.search.candidate import estimate
 
 TERMINAL = Terminal()
@@ -246,6 +243,7 @@ def test_figures_stand_under_each_other() -> None:
         ("cluster.gpus_per_node", "4", ["--gpus", "4"]),
         ("strategy.sequence_parallel", True, ["--sequence-parallel"]),
         ("strategy.sequence_parallel", False, ["--no-sequence-parallel"]),
+        ("recipe.packed", False, ["--padded"]),
     ],
 )
 def test_a_field_is_set_by_the_words_of_its_flag(
@@ -258,7 +256,7 @@ def test_every_assumption_has_a_flag() -> None:
     request = parse_request({"model": "gpt2", "cluster": {"nodes": 2}})
     fields = [assumption.field for assumption in resolve(request, allow_paths=False).assumptions]
     assert len(fields) == 6
-    assert set(fields) <= set(FLAGS)
+    assert set(fields) <= set(flags())
 
 
 @pytest.mark.parametrize(
@@ -266,7 +264,7 @@ def test_every_assumption_has_a_flag() -> None:
     [("cluster", ClusterRequest), ("recipe", RecipeRequest), ("strategy", StrategyRequest)],
 )
 def test_flags_name_fields_of_the_schema(section: str, schema: type[ClusterRequest]) -> None:
-    named = {field.split(".")[1] for field in FLAGS if field.startswith(f"{section}.")}
+    named = {field.split(".")[1] for field in flags() if field.startswith(f"{section}.")}
     assert named <= set(schema.model_fields)
 
 

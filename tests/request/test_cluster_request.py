@@ -7,7 +7,8 @@ from planner.core.errors import InvalidInputError
 from planner.core.units import GIB
 from planner.domain.cluster import Provenance
 from planner.hardware.usual_network import network_of_instance
-from planner.request.cluster import ClusterRequest, ResolvedCluster, resolve_cluster
+from planner.request.cluster import ResolvedCluster, resolve_cluster
+from planner.request.sections import ClusterRequest
 
 
 def resolved(**parts: Any) -> ResolvedCluster:

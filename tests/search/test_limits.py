@@ -17,7 +17,8 @@ from planner.domain.strategy import (
     num_rows,
     vary,
 )
-from planner.search.limits import LIMITS, Limit, check, legal, violations, violations_of_each
+from planner.search.limits import LIMITS, check, legal, violations, violations_of_each
+from planner.search.limits.base import Limit
 
 Case = tuple[dict[str, Any], dict[str, Any]]
 MIXTRAL = "mistralai/Mixtral-8x7B-v0.1"

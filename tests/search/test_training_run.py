@@ -6,7 +6,7 @@ from conftest import JobMaker
 
 from planner.domain.job import Job
 from planner.domain.strategy import Layout
-from planner.report.text import run_figure
+from planner.report.layout_words import run_figure
 from planner.search.candidate import estimate
 from planner.search.training_run import TrainingRun, start_up, training_run
 

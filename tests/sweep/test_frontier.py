@@ -2,7 +2,7 @@ from typing import Any
 
 from planner.report.values import Terminal
 from planner.sweep.frontier import clusters_for_models, models_for_clusters, outcome
-from planner.sweep.text import outcome_text
+from planner.sweep.frontier_text import outcome_text
 
 
 def row(model: str, gpus: int, tokens_per_second: float, **more: Any) -> dict[str, Any]:

@@ -11,8 +11,9 @@ from ray import cluster_utils
 
 from planner.core.errors import InvalidInputError
 from planner.sweep import ray_cluster
-from planner.sweep.processes import Chunk, in_this_process
 from planner.sweep.ray_cluster import on_ray
+from planner.sweep.row import Chunk
+from planner.sweep.run import in_this_process
 
 STORE_BYTES = 80 * 2**20
 """What Ray asks for at the least is 75 MiB."""

@@ -15,9 +15,9 @@ from pyarrow import parquet
 
 from planner.cli import cli
 from planner.core.errors import InvalidInputError, PlannerError
-from planner.sweep import processes
-from planner.sweep.processes import in_processes, in_this_process
+from planner.sweep import run as run_of_sweep
 from planner.sweep.row import answer_lines
+from planner.sweep.run import in_processes, in_this_process
 
 GRID = {"model": ["gpt2"], "gpu": ["a100", "t4"], "gpus": [1, 2], "batch": [8]}
 LIST = [{"id": 7, "model": "gpt2", "gpu": "no-such"}, {"model": "gpt2", "gpu": "t4", "batch": 8}]
@@ -57,7 +57,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         seen.extend(requests)
         return answer_lines(requests, allow_paths=allow_paths)
 
-    monkeypatch.setattr(processes, "answer_lines", counting)
+    monkeypatch.setattr(run_of_sweep, "answer_lines", counting)
     return seen
 
 
@@ -195,7 +195,7 @@ def test_a_killed_process_loses_nothing() -> None:
 
 
 def test_processes_that_end_again_and_again_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "answer_lines", ended)
+    monkeypatch.setattr(run_of_sweep, "answer_lines", ended)
     with pytest.raises(PlannerError, match="again and again"):
         list(in_processes([[{"model": "gpt2"}]], 1))
 

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from planner.report import glossary
-from web.explained import TERMS, explained
+from planner.explain import glossary
 from web.jobs import draw_plan
+from web.pages import TERMS, explained
 
 
 def test_every_word_has_an_entry() -> None:

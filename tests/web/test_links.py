@@ -79,9 +79,19 @@ def random_plans(count: int, start: int = 0) -> Iterator[tuple[dict[str, str], P
         yield query, plan, question
 
 
-def follow_all(question: Question, plan: Plan) -> int:
-    followed = 0
+def drawn(plan: Plan) -> list[tuple[Candidate, int | None]]:
+    """Of the layouts that a page links one on other GPUs and two on these: all links come from the same lines."""
+    elsewhere: list[tuple[Candidate, int | None]] = []
+    here: list[tuple[Candidate, int | None]] = []
     for candidate, gpus in layouts(plan):
+        (elsewhere if gpus else here).append((candidate, gpus))
+    chance = random.Random(str(plan.chosen.strategy))
+    return [*elsewhere[:1], *chance.sample(here, min(2, len(here)))]
+
+
+def follow(question: Question, plan: Plan) -> int:
+    followed = 0
+    for candidate, gpus in drawn(plan):
         query = opening(question, plan, candidate.strategy, gpus)
         _, _, found = planned(dict(parse_qsl(query)))
         assert found.chosen.strategy == candidate.strategy, query
@@ -94,8 +104,8 @@ def follow_all(question: Question, plan: Plan) -> int:
 
 
 @pytest.mark.parametrize("start", [0, 1000])
-def test_every_row_and_point_of_random_plans_opens_its_layout(start: int) -> None:
-    followed = [follow_all(question, plan) for _, plan, question in random_plans(1, start)]
+def test_rows_and_points_of_random_plans_open_their_layouts(start: int) -> None:
+    followed = [follow(question, plan) for _, plan, question in random_plans(1, start)]
     assert sum(followed) > 0
 
 
@@ -117,9 +127,9 @@ def test_every_row_and_point_of_random_plans_opens_its_layout(start: int) -> Non
         {"model": "Qwen/Qwen2.5-32B", "instance": "p4de.24xlarge"},
     ],
 )
-def test_every_row_and_point_opens_its_layout_on_its_gpus(query: dict[str, str]) -> None:
+def test_rows_and_points_open_their_layouts_on_their_gpus(query: dict[str, str]) -> None:
     question, _, plan = planned(query)
-    assert follow_all(question, plan) > 0
+    assert follow(question, plan) > 0
 
 
 def test_the_page_links_every_row_and_point(client: TestClient) -> None:
@@ -385,9 +395,8 @@ def test_what_would_fit_is_a_link_to_a_plan(client: TestClient, query: dict[str,
         )
         - 1
     )
-    for href, text in found:
-        opened = client.get(unescape(href))
-        assert opened.status_code == 200, (text, href)
+    for href, _ in found:
+        planned(dict(parse_qsl(urlsplit(unescape(href)).query)))
         assert "vs=" not in href
 
 

@@ -11,7 +11,7 @@ from planner.core.units import format_bytes, format_count, format_seconds
 from planner.domain.strategy import PipelineSchedule
 from planner.parallel.schedule import StageSeconds, simulate
 from planner.parallel.schedule_orders import Kind
-from planner.report.headroom import memory_figure
+from planner.report.layout_words import memory_figure
 from planner.report.plan import shown_points
 from planner.report.summary import Verdict, heading, tiles, verdict
 from planner.request.schema import parse_request
@@ -90,7 +90,7 @@ def test_a_pipeline_is_a_small_picture_of_every_operation(
     )
     svg = str(draw_timeline(timeline))
     assert len(svg) <= 20_000 or len(timeline.spans) > 6000
-    assert re.findall(r'class="stage"[^>]*>(\d+)<', svg) == [str(s) for s in range(stages)]
+    assert re.findall(r'class="row-name start"[^>]*>(\d+)<', svg) == [str(s) for s in range(stages)]
     (forward,) = re.findall(r'class="forward"[^>]* d="([^"]+)"', svg)
     painted = sum(map(int, re.findall(r"h(\d+)", forward)))
     seconds = sum(
@@ -114,8 +114,8 @@ def test_a_page_of_many_stages_is_at_most_100_kilobytes(stages: int) -> None:
     page = draw_plan(tuple(query.items()), "http://testserver/")
     assert len(page.encode()) <= 100_000
     assert f'<span class="stage-name">{stages - 1}</span>' in page
-    assert page.count('<svg class="ranks"') == 1
-    assert page.count('<svg class="timeline"') == (stages <= 32)
+    assert page.count('<svg class="drawing rows ranks"') == 1
+    assert page.count('<svg class="drawing rows timeline"') == (stages <= 32)
 
 
 def test_strokes_end_where_the_operations_do() -> None:
@@ -140,7 +140,7 @@ def test_the_axis_of_a_pipeline_has_round_figures(forward: float, ticks: list[st
     each = StageSeconds(forward=forward, backward=2 * forward)
     # Nine times the forward pass.
     svg = str(draw_timeline(simulate(PipelineSchedule("gpipe"), [each, each], micro_batches=2)))
-    assert re.findall(r'class="tick"[^>]*>([^<]+)<', svg) == ticks
+    assert re.findall(r'class="tick[^>]*>([^<]+)<', svg) == ticks
 
 
 def test_what_is_said_of_the_timeline_is_what_is_drawn() -> None:

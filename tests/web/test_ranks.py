@@ -18,13 +18,13 @@ def test_a_stage_is_where_its_ranks_are() -> None:
     grid = rank_grid({"tensor": 2, "data": 2, "pipeline": 2}, gpus_per_node=4, nodes=2)
     svg = str(draw_ranks(grid).drawing)
     # Four ranks a stage: the first node has stage 0, the second stage 1.
-    assert strokes(svg) == [("a", "M0 10h40"), ("b", "M0 34h40")]
+    assert strokes(svg) == [("a", "M0 9h40"), ("b", "M0 31h40")]
     outlines = re.findall(r'class="group" d="([^"]+)"', svg)[0].split("z")
     assert [each.partition("h")[0] for each in outlines] == [
-        "M0.5 2",
-        "M20.5 2",
-        "M0.5 26",
-        "M20.5 26",
+        "M0.5 1",
+        "M20.5 1",
+        "M0.5 23",
+        "M20.5 23",
         "",
     ]
     assert "tensor groups of 2 outlined" in svg
@@ -33,9 +33,9 @@ def test_a_stage_is_where_its_ranks_are() -> None:
 def test_stages_share_a_node_where_they_are_small() -> None:
     grid = rank_grid({"pipeline": 4, "data": 2}, gpus_per_node=8)
     svg = str(draw_ranks(grid).drawing)
-    places = [("a", "M0 10h20"), ("b", "M20 10h20"), ("c", "M40 10h20"), ("d", "M60 10h20")]
+    places = [("a", "M0 9h20"), ("b", "M20 9h20"), ("c", "M40 9h20"), ("d", "M60 9h20")]
     assert strokes(svg) == places
-    assert re.findall(r'<text x="[\d.]+%" y="14"[^>]*>(\d)<', svg) == ["0", "1", "2", "3"]
+    assert re.findall(r'<text x="[\d.]+%" y="9">(\d)<', svg) == ["0", "1", "2", "3"]
     assert 'class="group" d=""' in svg
 
 
@@ -69,11 +69,11 @@ def test_nodes_of_a_stage_are_one_row_and_those_of_two_their_own() -> None:
     # Stages of 20 GPUs on nodes of 8: nodes 2, 7 and 12 hold the end of one and the start of another.
     grid = rank_grid({"tensor": 2, "data": 10, "pipeline": 4}, gpus_per_node=8, nodes=10)
     picture = draw_ranks(grid)
-    names = re.findall(r'class="node"[^>]*>([^<]+)<', str(picture.drawing))
+    names = re.findall(r'class="row-name start"[^>]*>([^<]+)<', str(picture.drawing))
     assert names == ["0-1", "node 2", "3-4", "5-6", "node 7", "8-9"]
     assert picture.has_alike
     first, second, *_ = strokes(str(picture.drawing))
-    assert (first, second) == (("a", "M0 10h80"), ("a", "M0 34h40"))
+    assert (first, second) == (("a", "M0 9h80"), ("a", "M0 31h40"))
 
 
 def test_groups_that_lie_otherwise_in_each_node_keep_a_row_for_each() -> None:
@@ -86,7 +86,7 @@ def test_what_is_not_drawn_is_counted() -> None:
     # 20 GPUs a stage, 8 a node: every third row is a node of two stages.
     grid = rank_grid({"tensor": 4, "data": 5, "pipeline": 60}, gpus_per_node=8, nodes=150)
     picture = draw_ranks(grid)
-    names = re.findall(r'class="node"[^>]*>([^<]+)<', str(picture.drawing))
+    names = re.findall(r'class="row-name start"[^>]*>([^<]+)<', str(picture.drawing))
     last = int(names[-1].split("-")[-1].removeprefix("node "))
     assert len(names) == 32
     assert picture.left_out == 150 - 1 - last > 0

@@ -48,13 +48,9 @@ def megatron(make_job: JobMaker, **cluster: int) -> Job:
 
 def test_segments_of_every_stage_lie_end_to_end_on_one_scale() -> None:
     first, last = (str(each.bar) for each in draw(FIRST, LAST).bars)
-    at = r'class="part-(\w)">.*?<rect x="([\d.]+)%" y="0" width="([\d.]+)%"'
-    assert re.findall(at, first) == [("a", "0.000", "25.000"), ("c", "25.000", "5.000")]
-    assert re.findall(at, last) == [
-        ("a", "0.000", "20.000"),
-        ("b", "20.000", "15.000"),
-        ("c", "35.000", "5.000"),
-    ]
+    at = r'<rect class="part-(\w)" x="([\d.]+)%" width="([\d.]+)%"'
+    assert re.findall(at, first) == [("a", "0", "25"), ("c", "25", "5")]
+    assert re.findall(at, last) == [("a", "0", "20"), ("b", "20", "15"), ("c", "35", "5")]
 
 
 def test_every_bar_has_its_range_and_the_line_of_the_card() -> None:
@@ -62,9 +58,9 @@ def test_every_bar_has_its_range_and_the_line_of_the_card() -> None:
         draw(FIRST, LAST).bars, (27, 36), (30, 40), (33, 44), strict=True
     ):
         svg = str(each.bar)
-        assert f'<g class="whisker"><line x1="{low:.3f}%" x2="{high:.3f}%"' in svg
-        assert f'<circle cx="{likely:.3f}%"' in svg
-        assert 'class="limit" x1="90.000%" x2="90.000%"' in svg
+        assert f'<g class="whisker"><line x1="{low:g}%" x2="{high:g}%"' in svg
+        assert f'<circle cx="{likely:g}%"' in svg
+        assert 'class="limit" x1="90%" x2="90%"' in svg
 
 
 def test_a_bar_says_in_words_what_it_shows() -> None:
@@ -104,7 +100,7 @@ def test_a_letter_means_the_same_term_in_every_stage() -> None:
 
 def test_letters_of_narrow_segments_are_for_wide_screens_or_none() -> None:
     several = draw(by_hand(0, a=40, b=2, c=1), by_hand(1, a=1, b=1, c=1))
-    assert re.findall(r'<text [^>]*?(?: class="([^"]+)")?>(\w)</text>', several.bars[0].bar) == [
+    assert re.findall(r'<text(?: class="([^"]+)")? [^>]*>(\w)</text>', several.bars[0].bar) == [
         ("", "A"),
         ("only-wide", "B"),
     ]
@@ -119,8 +115,8 @@ def test_a_stage_larger_than_the_card_stretches_the_scale() -> None:
     huge = by_hand(0, parameters=100)
     stages = draw(huge, card=80, usable=33)
     assert 'width="90.909%"' in stages.bars[0].bar
-    assert 'x="30.000%" y="13" text-anchor="start">33.0 GiB usable' in stages.above
-    assert 'text-anchor="end">72.0 GiB usable' in draw(FIRST).above
+    assert 'class="limit start" x="30%" y="8">33.0 GiB usable' in stages.above
+    assert 'class="limit end" x="90%" y="8">72.0 GiB usable' in draw(FIRST).above
 
 
 @pytest.mark.parametrize(
@@ -135,7 +131,7 @@ def test_a_stage_larger_than_the_card_stretches_the_scale() -> None:
 def test_the_scale_has_a_few_round_figures(card: float, ticks: list[str]) -> None:
     axis = str(draw(by_hand(0, parameters=1), card=card).axis)
     assert re.findall(r">([^<]+)</text>", axis) == ticks
-    assert axis.count('text-anchor="start"') == 1
+    assert axis.count('"tick start"') == 1
 
 
 def test_one_stage_is_the_estimate_without_a_number(make_job: JobMaker) -> None:

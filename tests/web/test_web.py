@@ -22,25 +22,24 @@ from api.settings import Settings
 from planner import answers
 from planner.advice import rules
 from planner.catalog import records
+from planner.catalog.findings import findings
 from planner.cli import cli
 from planner.cli.options import build_request
 from planner.cli.plans import suggest
 from planner.core.errors import InvalidInputError, InvalidRequestError
 from planner.core.units import format_bytes, format_rate, format_seconds
 from planner.domain.strategy import Layout
+from planner.explain import glossary
 from planner.generate.write_bundle import bundle_files
-from planner.hardware import probe, topology
 from planner.hardware.topology import Nic, Topology, dump, parse_topology
-from planner.report import glossary
-from planner.report.flags import FLAGS
+from planner.report.flags import flags
 from planner.report.plan import MOST_ROWS
 from planner.report.summary import chips, heading, tiles
 from planner.request.schema import parse_request
 from planner.search.candidate import estimate
-from web.chart import Scale, meter, rows, stacked_bar
+from web.chart import Total, meter, rows, stacked_bar
 from web.controls import EXAMPLES, fieldsets, labels
 from web.form import command_line, control_of, read_question
-from web.more_controls import more_fieldsets
 from web.pages import capitalized, render
 from web.result import result
 from web.wording import in_labels
@@ -100,12 +99,12 @@ def test_form_labels_every_control(client: TestClient) -> None:
 
 def test_form_has_a_control_for_every_field_that_can_be_assumed() -> None:
     shards = {"data_parallel_replicate_size", "data_parallel_shard_size"}
-    samples = {"training_samples"}  # of all epochs, which a terminal multiplies
-    assert {control_of(field) for field in FLAGS} | shards | samples == set(labels())
+    without = {"packed"}  # which the share of padding says, too
+    assert {control_of(field) for field in flags()} | shards == {*labels(), *without}
 
 
 def test_form_offers_what_is_estimated(client: TestClient) -> None:
-    groups = (*fieldsets(), *more_fieldsets())
+    groups = (*fieldsets(are_folded=False), *fieldsets(are_folded=True))
     selects = {group.name: group.choices for group in chain(*(g.controls for g in groups))}
     torch = records.framework("torch")
     assert {"torch", *(selects["framework"] or ())} == set(records.framework_names())
@@ -527,7 +526,7 @@ def test_an_unknown_term_is_a_page_with_the_nearest(client: TestClient) -> None:
 
 def test_every_finding_has_a_page(client: TestClient) -> None:
     listed = client.get("/rules").text
-    for code, text in {**topology.FINDINGS, **probe.FINDINGS}.items():
+    for code, text in {**findings("topology"), **findings("probe")}.items():
         assert f'href="/rules/{code}"' in listed
         page = client.get(f"/rules/{code.lower()}")
         assert page.status_code == 200
@@ -546,7 +545,7 @@ def test_topology_is_shown_with_what_it_is_worth(client: TestClient) -> None:
     body = {"model": "gpt2", "cluster": {"gpu": "v100-sxm2-32gb", "topology": matrix}}
     cluster = answers.suggest(parse_request(body), allow_paths=False)[1].job.cluster
     text = Page(section).text
-    assert section.count('role="img"') == 2
+    assert section.count('role="img"') == 1
     for ranks in (2, 4, 8):
         link = cluster.link(ranks)
         rate = format_rate(link.bytes_per_second)
@@ -612,7 +611,7 @@ def test_head_is_answered(client: TestClient) -> None:
 def test_every_control_has_a_width_that_the_page_knows() -> None:
     style = (Path(__file__).parents[2] / "web" / "static" / "style.css").read_text()
     known = {int(columns) for columns in re.findall(r"\.span-(\d+) {", style)}
-    groups = (*fieldsets(), *more_fieldsets())
+    groups = (*fieldsets(are_folded=False), *fieldsets(are_folded=True))
     assert {control.columns for group in groups for control in group.controls} <= known
     for group in groups:
         row = 0
@@ -622,7 +621,7 @@ def test_every_control_has_a_width_that_the_page_knows() -> None:
 
 
 def test_controls_share_no_name() -> None:
-    groups = (*fieldsets(), *more_fieldsets())
+    groups = (*fieldsets(are_folded=False), *fieldsets(are_folded=True))
     names = [control.name for group in groups for control in group.controls]
     assert len(names) == len(set(names)) == len(labels())
 
@@ -679,9 +678,9 @@ def test_bar_is_as_long_as_its_terms_and_letters_them(ledger: str) -> None:
     terms = getattr(plan.chosen, ledger).terms
     total = sum(term.amount for term in terms)
     parts = rows(terms, format_bytes)
-    svg = str(stacked_bar(parts, Scale(full=2 * total, low=total, high=total)))
-    lengths = [float(width) for width in re.findall(r' width="([\d.]+)%" height="44"/>', svg)]
-    starts = [float(x) for x in re.findall(r'<rect x="([\d.]+)%"', svg)]
+    svg = str(stacked_bar(parts, Total(amount=total, low=total, high=total, full=2 * total)))
+    lengths = [float(width) for width in re.findall(r'<rect [^>]* width="([\d.]+)%"', svg)]
+    starts = [float(x) for x in re.findall(r'<rect [^>]*x="([\d.]+)%"', svg)]
     assert sum(lengths) == pytest.approx(50, abs=0.01)
     ends = [start + length for start, length in zip(starts, lengths, strict=True)]
     assert ends[:-1] == pytest.approx(starts[1:], abs=0.002)
@@ -692,10 +691,10 @@ def test_bar_is_as_long_as_its_terms_and_letters_them(ledger: str) -> None:
 
 
 def test_meter_shows_the_range_and_the_limit() -> None:
-    svg = str(meter(40, "<40>", Scale(full=80, low=20, high=60, limit=72)))
-    assert '<line x1="25.000%" x2="75.000%"' in svg
-    assert 'class="limit" x1="90.000%"' in svg
-    assert 'cx="50.000%"' in svg
+    svg = str(meter(Total(amount=40, low=20, high=60, full=80, limit=72), "<40>"))
+    assert '<line x1="25%" x2="75%"' in svg
+    assert 'class="limit" x1="90%"' in svg
+    assert 'cx="50%"' in svg
     assert 'aria-label="&lt;40&gt;"' in svg
 
 

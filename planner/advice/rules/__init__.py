@@ -8,15 +8,12 @@ from planner.advice.rules import (
     communication,
     memory,
     multi_node,
-    pipeline,
     recipe,
     shape,
     single_node,
     verdict,
 )
 from planner.advice.rules.base import Finding, Preference, Rule, Severity, Situation
-from planner.advice.rules.spare_gpus import fewer_gpus
-from planner.advice.rules.verdict import follows_search
 from planner.domain.dimensions import DIMENSIONS
 
 _TECHNIQUES = frozenset(dimension.name for dimension in DIMENSIONS)
@@ -82,8 +79,8 @@ CHECKS: tuple[Rule, ...] = (
     Rule("COM005", Severity.ADVICE, communication.shards_buy_nothing),
     Rule("COM006", Severity.ADVICE, communication.copies_go_through_the_host),
     OTHER_NETWORK,
-    Rule("PIP001", Severity.WARNING, pipeline.bubble_is_large),
-    Rule("PIP002", Severity.WARNING, pipeline.chunks_are_many),
+    Rule("PIP001", Severity.WARNING, shape.bubble_is_large),
+    Rule("PIP002", Severity.WARNING, shape.chunks_are_many),
     Rule("BAT001", Severity.WARNING, batch.global_batch_has_grown_too_far),
     Rule("BAT002", Severity.WARNING, batch.too_few_optimizer_steps),
     Rule("BAT003", Severity.WARNING, batch.local_sgd_averages_rarely),
@@ -108,30 +105,6 @@ DISAGREEMENT = Rule("ONE005", Severity.ADVICE, verdict.search_disagrees_with_tre
 """Asked of the tree's choice, against the search's."""
 
 RULES: tuple[Rule, ...] = (*(rule for rule, _ in BRANCHES), DISAGREEMENT, *CHECKS)
-
-__all__ = [
-    "BRANCHES",
-    "CHECKS",
-    "DISAGREEMENT",
-    "EXPOSED",
-    "FASTER",
-    "OFFLOADED",
-    "OTHER_NETWORK",
-    "PLAIN",
-    "RULES",
-    "TOGETHER",
-    "Finding",
-    "Preference",
-    "Rule",
-    "Severity",
-    "Situation",
-    "blockers",
-    "branch",
-    "fewer_gpus",
-    "follows_search",
-    "judge",
-    "spared",
-]
 
 
 def branch(situation: Situation) -> tuple[Finding, Preference]:

@@ -106,7 +106,7 @@ def _accumulated(situation: Situation) -> str:
 def _offloaded(situation: Situation) -> str:
     """Return what replicas gain whose optimizer states wait in host memory, by an estimate; "" if it is little."""
     s = situation.candidate.strategy
-    if not s.shards_parameters or s.offloads_optimizer:
+    if not s.shards_gradients or s.offloads_optimizer:
         return ""
     whole = (replace(s, zero_stage=each, offload=Offload.OPTIMIZER) for each in _OF_REPLICAS)
     best, gain = _fastest_that_fits(situation, whole)
@@ -121,7 +121,7 @@ def _offloaded(situation: Situation) -> str:
 def _hybrid(situation: Situation) -> str:
     """Return what replicas of shards gain whose gathers span fewer nodes, by an estimate; "" if they do not fit."""
     s = situation.candidate.strategy
-    if not s.shards_parameters or not situation.is_multi_node or s.is_hybrid:
+    if not s.shards_gradients or not situation.is_multi_node or s.is_hybrid:
         return ""
     ranks = s.data_parallel_size
     hybrids = (
@@ -313,7 +313,7 @@ def shards_buy_nothing(situation: Situation) -> str | None:
     Source: Hugging Face, Efficient Training on Multiple GPUs, section Scalability strategy, case 1.
     """
     s, simplest = situation.candidate.strategy, situation.simplest
-    if simplest is None or not s.shards_parameters or not simplest.is_comfortable:
+    if simplest is None or not s.shards_gradients or not simplest.is_comfortable:
         return None
     saved = situation.candidate.step_time.step_seconds / simplest.step_time.step_seconds - 1
     if saved < -LARGE_SHARE / 2:

@@ -37,7 +37,6 @@ def out_of_memory(situation: Situation) -> str | None:
 
 
 def _with_fewer_logits(situation: Situation) -> str:
-    """Say with which loss the layout would fit, what it would need and how long its step would be."""
     layout, before = situation.candidate.strategy, situation.candidate.step_time.step_seconds
     texts = []
     for loss, job in lighter_losses(situation.job):
@@ -142,7 +141,6 @@ def states_wait_in_host_memory(situation: Situation) -> str | None:
 
 
 def _larger_host(situation: Situation) -> str:
-    """Say what is faster with more of a host than was assumed, and how it is asked for."""
     larger = situation.on_larger_host
     if larger is None:
         return ""

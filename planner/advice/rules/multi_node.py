@@ -96,7 +96,6 @@ def network(situation: Situation) -> str:
 
 
 def _between_nodes(situation: Situation, more: str = "") -> str:
-    """Return what joins the nodes, with its speed and what more is said of that."""
     joins = situation.job.cluster.inter_node
     if joins is None:
         raise AssertionError("several nodes have a network")
@@ -104,7 +103,6 @@ def _between_nodes(situation: Situation, more: str = "") -> str:
 
 
 def _links(situation: Situation) -> str:
-    """Return what joins the nodes, and what joins the GPUs inside them where that is the slower."""
     cluster = situation.job.cluster
     slower = (
         "" if cluster.slowest_link is cluster.inter_node else f" and {link(situation)} inside them"

@@ -2,7 +2,8 @@
 
 import math
 
-from planner.advice.rules.base import Situation
+from planner.advice.rules.base import ONE_PER_SEQUENCE, Situation
+from planner.advice.rules.batch import WORTH_THE_GPUS
 from planner.catalog.choice import Lead, lead, prices, trusted_lead
 from planner.core.units import format_bytes, format_fraction, format_pace, format_percent
 from planner.domain.dimensions import DIMENSIONS
@@ -114,7 +115,6 @@ def named_beside(other: Candidate, chosen: Candidate) -> str:
 
 
 def _factor(situation: Situation, s: Layout) -> float:
-    """Return what a layout's step counts for, with what its techniques must earn."""
     return float(effort_factor(situation.job, s, has_spare_context=situation.has_spare_context))
 
 
@@ -170,7 +170,6 @@ def lack(job: Job, other: Candidate, chosen: Candidate) -> str:
 
 
 def _unearned(situation: Situation, other: Candidate, gain: float, *, are_many: bool) -> str:
-    """Return what techniques must earn, and how often what is left of a lead was real."""
     name, chosen = situation.job.framework.name, situation.candidate.strategy
     factor = _factor(situation, other.strategy) / _factor(situation, chosen)
     left = (1 + gain) / factor - 1
@@ -197,7 +196,6 @@ def _tree(situation: Situation, other: Candidate) -> str:
 
 
 def _doubt(situation: Situation, other: Candidate) -> str:
-    """Return why a faster layout is not believed to be worth it."""
     job, chosen = situation.job, situation.candidate
     gain = float(chosen.step_time.step_seconds / other.step_time.step_seconds) - 1
     real = _was_real(lead(job.framework.name, gain))
@@ -215,5 +213,25 @@ def _doubt(situation: Situation, other: Candidate) -> str:
 
 
 def _settled_by(other: Candidate) -> str:
-    """Return what shows which layout is faster, with the flag that asks for the other."""
     return f"a short run of both settles it (--strategy {other.strategy.family})"
+
+
+def fewer_gpus(situation: Situation) -> str | None:
+    """Return on which of the GPUs a step is as fast as on more of them; None where all of them are faster.
+
+    The fewest of those that estimates do not tell from the fastest. A GPU for each sequence is also enough
+    where more of them would only divide a model that each can hold, for less than that is worth.
+    """
+    here = float(situation.candidate.step_time.step_seconds)
+    fewer = {
+        name: float(each.step_time.step_seconds)
+        for name, each in situation.on_fewer_gpus.items()
+        if each.is_comfortable
+    }
+    longest = TIE * min([here, *fewer.values()])
+    alike = [name for name, seconds in fewer.items() if seconds <= longest]
+    if alike:
+        return alike[0]
+    shared = fewer.get(ONE_PER_SEQUENCE, math.inf)
+    is_enough = situation.fits_on_one_gpu and shared <= WORTH_THE_GPUS * here
+    return ONE_PER_SEQUENCE if is_enough else None

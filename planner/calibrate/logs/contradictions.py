@@ -1,21 +1,26 @@
-"""What a log says of its framework, its sharding and its method, beside a layout of another."""
+"""What a log says of its framework, its sharding, its method and its model's sizes, beside a layout of another."""
 
 from collections.abc import Mapping
 from typing import Any
 
+from planner.calibrate.logs.log_file import shown
 from planner.calibrate.logs.reading import Reading
-from planner.calibrate.logs.text import shown
 from planner.core.errors import InvalidInputError, PlannerError
 from planner.domain.job import Job
+from planner.domain.model import Model
 from planner.domain.strategy import ZERO_2
 from planner.parallel.adapters import trainable
 from planner.request.family import family_fields
+from planner.request.model import load_model
 from planner.request.schema import parse_request, resolve
 
 _RUN_UNDER = {"deepspeed": ("accelerate",), "megatron": ("deepspeed",)}
 """Other frameworks whose plans may be run by one: Accelerate starts DeepSpeed, Megatron-DeepSpeed is both."""
 _APART = 0.1
 """By which trained parameters may differ: heads that are trained beside adapters."""
+_PARAMETERS_APART = 0.02
+"""Of all parameters."""
+_OF_CONFIG = ("intermediate_size", "ffn_dim", "n_inner")
 
 
 def contradiction(reading: Reading, said: str, given: str, hint: str = "") -> InvalidInputError:
@@ -85,3 +90,39 @@ def _job(request: Mapping[str, Any]) -> Job | None:
         return resolve(parse_request(request), allow_paths=True, of_a_run=True).job
     except PlannerError:
         return None
+
+
+def other_model(said: Mapping[str, int], wanted: Any) -> tuple[str, str] | None:
+    """Return what a log says of a size, and what the layout's model has, where these differ.
+
+    Leaves out: vocabularies, which are padded, and which count in the parameters up to twice or not at all;
+    models that are not decoders alone.
+
+    Args:
+        said: num_layers, hidden_size, ffn_hidden_size, parameters; as many as the log says.
+        wanted: the layout's model, as a request has it.
+    """
+    try:
+        model, _ = load_model(wanted, allow_paths=True)
+    except PlannerError:
+        return None
+    if not model.is_decoder:
+        return None
+    for name, size in _sizes(model).items():
+        if said.get(name, size) != size:
+            return f"{name} {said[name]}", f"{model.name} with {size}"
+    parameters, table = said.get("parameters"), model.vocab_size * model.hidden_size
+    least, most = model.parameters - 2 * table, model.parameters + table
+    if parameters is None or least * (1 - _PARAMETERS_APART) <= parameters <= most * (
+        1 + _PARAMETERS_APART
+    ):
+        return None
+    return f"{parameters:,} parameters", f"{model.name} with {model.parameters:,}"
+
+
+def _sizes(model: Model) -> dict[str, int]:
+    """Return the sizes that Megatron's arguments name too; with experts its width is of another layer."""
+    sizes = {"num_layers": model.num_blocks, "hidden_size": model.hidden_size}
+    widths = (model.config.get(name) for name in _OF_CONFIG)
+    width = next((each for each in widths if isinstance(each, int)), None)
+    return sizes if width is None or model.has_experts else {**sizes, "ffn_hidden_size": width}

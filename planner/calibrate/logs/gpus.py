@@ -5,7 +5,8 @@ from functools import cache
 
 from planner.catalog import records
 from planner.core.errors import PlannerError
-from planner.request.cluster import ClusterRequest, resolve_cluster
+from planner.request.cluster import resolve_cluster
+from planner.request.sections import ClusterRequest
 
 _MAKERS = ("nvidia", "amd", "intel", "instinct", "tesla", "quadro", "geforce")
 _SERIES = ("rtx", "gtx", "titan")

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from planner.calibrate.logs.log_file import shown
 from planner.calibrate.logs.steps import LARGEST_MEMORY, LONGEST_STEP, StepLog, number
-from planner.calibrate.logs.text import shown
 from planner.core.frozen import frozen
 
 NAME = "a profiler's trace"

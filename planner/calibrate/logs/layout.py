@@ -10,13 +10,13 @@ from planner.calibrate.logs.contradictions import (
     check_stage,
     contradiction,
     is_said,
+    other_model,
 )
 from planner.calibrate.logs.gpus import Likeness, likeness
-from planner.calibrate.logs.model_sizes import other_model
+from planner.calibrate.logs.log_file import shown
 from planner.calibrate.logs.per_step import other_batch
 from planner.calibrate.logs.reading import Reading
 from planner.calibrate.logs.steps import StepLog
-from planner.calibrate.logs.text import shown
 from planner.core.errors import InvalidInputError
 from planner.core.units import format_ranks
 from planner.machine.document import MeasuredRun
@@ -115,7 +115,6 @@ def _timed_per_step(reading: Reading, request: Mapping[str, Any]) -> int:
 
 
 def _inner(strategy: Mapping[str, Any]) -> int:
-    """Return by how many ranks one replica of the data is shared."""
     sizes = (strategy.get(f"{name}_parallel_size") for name in ("tensor", "pipeline", "context"))
     return math.prod(size or 1 for size in sizes)
 

@@ -4,7 +4,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from planner.calibrate.logs.steps import Facts, LineFormat, StepLog, count, flag, numbered
+from planner.calibrate.logs.line_formats import line_format
+from planner.calibrate.logs.steps import StepLog, count, flag
 from planner.domain.recompute_modules import MODULES
 
 _QUOTED = re.compile(r"'([a-z_]{1,40})'")
@@ -31,75 +32,21 @@ def _positive(text: str) -> Any:
     return 1 if text.strip() == "None" else count(text.strip())
 
 
-ARGUMENTS = Facts(
-    pattern=re.compile(r"(?:^|\s)(?P<name>[a-z_0-9]+) \.{2,} (?P<value>[^\s].*)$"),
-    fields={
-        "world_size": ("world_size", count),
-        "tensor_model_parallel_size": ("strategy.tensor_parallel_size", count),
-        "pipeline_model_parallel_size": ("strategy.pipeline_parallel_size", count),
-        "virtual_pipeline_model_parallel_size": ("strategy.virtual_pipeline_size", _positive),
-        "context_parallel_size": ("strategy.context_parallel_size", count),
-        "expert_model_parallel_size": ("strategy.expert_parallel_size", count),
-        "sequence_parallel": ("strategy.sequence_parallel", flag),
-        "use_distributed_optimizer": ("strategy.zero_stage", _zero),
-        "recompute_granularity": ("strategy.recompute", _recompute),
-        "recompute_modules": ("strategy.recompute_modules", _modules),
-        "micro_batch_size": ("strategy.micro_batch_size", count),
-        "global_batch_size": ("recipe.global_batch_size", count),
-        "seq_length": ("recipe.sequence_length", count),
-        "num_layers": ("model.num_layers", count),
-        "hidden_size": ("model.hidden_size", count),
-        "ffn_hidden_size": ("model.ffn_hidden_size", count),
-    },
-)
-
-_OF_STEPS = Facts(
-    pattern=re.compile(r"(?P<name>global batch size):\s{0,20}(?P<value>\d{1,12}) \|"),
-    fields={"global batch size": ("recipe.global_batch_size", count)},
-    is_of_steps=True,
-)
-
-_LINES = LineFormat(
-    name="Megatron-LM",
-    mark="elapsed time per iteration (ms):",
-    step=re.compile(r"\biteration\s{1,20}(\d{1,12})\s{0,20}/"),
-    value=numbered(r"elapsed time per iteration \(ms\):\s{0,20}"),
-    scale=1e-3,
-    said={"recipe.framework": "megatron"},
-    facts=(ARGUMENTS, _OF_STEPS),
-    peak=numbered(r"max allocated:\s{0,20}"),
-    reserved=numbered(r"max reserved:\s{0,20}"),
-    memory_unit=2.0**20,
-)
 _UNSET = ("None", "False")
 _SCALES = ("blockwise", "mxfp8")
 """Recipes of fp8 that are called so here too; delayed and current scales of a tensor are as the framework does."""
 _BY_LAYER = ("block", "uniform")
 
 
-class Megatron:
-    """Reads what pretrain_gpt.py prints: its MB are 2^20 bytes, its table has every argument.
-
-    Source: NVIDIA/Megatron-LM, megatron/training/training.py, utils.py `report_memory`, arguments.py.
-    """
-
-    name = _LINES.name
-
-    def recognises(self, lines: Sequence[str]) -> bool:
-        """Return whether some line is an iteration."""
-        return _LINES.recognises(lines)
-
-    def read(self, lines: Sequence[str]) -> StepLog:
-        """Return what the lines say."""
-        log = _LINES.read(lines)
-        table = {
-            said["name"]: (said["value"].strip(), line)
-            for line in lines
-            if " .." in line and (said := ARGUMENTS.pattern.search(line))
-        }
-        _say_precision(table, log)
-        _say_layers(table, log)
-        return log
+def _take_arguments(lines: Sequence[str], log: StepLog) -> None:
+    """Take what several arguments say together; the table has every one."""
+    table = {
+        said["name"]: (said["value"].strip(), line)
+        for line in lines
+        if " .." in line and (said := _ARGUMENT.search(line))
+    }
+    _say_precision(table, log)
+    _say_layers(table, log)
 
 
 def _say_precision(table: dict[str, tuple[str, str]], log: StepLog) -> None:
@@ -131,4 +78,16 @@ def _say_layers(table: dict[str, tuple[str, str]], log: StepLog) -> None:
         log.none_of.append("strategy.recompute_layers")
 
 
-MEGATRON = Megatron()
+MEGATRON = line_format(
+    "megatron",
+    {
+        "virtual_pipeline_model_parallel_size": _positive,
+        "sequence_parallel": flag,
+        "use_distributed_optimizer": _zero,
+        "recompute_granularity": _recompute,
+        "recompute_modules": _modules,
+    },
+    also=_take_arguments,
+)
+"""What pretrain_gpt.py prints: its MB are 2^20 bytes."""
+_ARGUMENT = MEGATRON.facts[0].pattern

@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from planner.calibrate.logs.log_file import shown
 from planner.calibrate.logs.steps import LONGEST_STEP, number
-from planner.calibrate.logs.text import shown
 from planner.machine.document import CollectiveCurve, CollectivePoint
 
 _OPERATIONS = {

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.core.errors import InvalidInputError, PlannerError
-from planner.request.cluster import ClusterRequest, resolve_cluster
+from planner.request.cluster import resolve_cluster
+from planner.request.sections import ClusterRequest
 
 _CLUSTER = ("instance", "gpu", "gpus_per_node", "nodes", "nvlink_domain_gpus")
 _RECIPE = {

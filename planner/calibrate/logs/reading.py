@@ -7,20 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from planner.calibrate.logs import kineto, nccl
-from planner.calibrate.logs.deepspeed import DEEPSPEED
+from planner.calibrate.logs.frameworks import DEEPSPEED, MAXTEXT, NANOGPT, NANOTRON, NEMO
 from planner.calibrate.logs.kineto import Busy
-from planner.calibrate.logs.maxtext import MAXTEXT
+from planner.calibrate.logs.log_file import LogText, read_bytes, shown, text_of, unpacked
 from planner.calibrate.logs.megatron import MEGATRON
 from planner.calibrate.logs.mlperf import MLPERF
-from planner.calibrate.logs.nanogpt import NANOGPT
-from planner.calibrate.logs.nanotron import NANOTRON
-from planner.calibrate.logs.nemo import NEMO
-from planner.calibrate.logs.progress import PROGRESS_BAR
 from planner.calibrate.logs.script import SCRIPT
 from planner.calibrate.logs.steps import Steady, StepLog, steady
-from planner.calibrate.logs.text import LogText, read_bytes, shown, text_of, unpacked
 from planner.calibrate.logs.torchtitan import TORCHTITAN
-from planner.calibrate.logs.trainer import TRAINER, TRAINER_STATE
+from planner.calibrate.logs.trainer import PROGRESS_BAR, TRAINER, TRAINER_STATE
 from planner.core.errors import InvalidInputError
 from planner.core.frozen import frozen
 from planner.machine.document import CollectiveCurve

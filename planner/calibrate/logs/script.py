@@ -5,20 +5,14 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from planner.calibrate.logs.line_formats import line_format
 from planner.calibrate.logs.per_step import PerStep
-from planner.calibrate.logs.steps import LARGEST_RATE, LineFormat, StepLog, number, numbered
+from planner.calibrate.logs.steps import LARGEST_RATE, StepLog, number, numbered
 
 _START = re.compile(
     r"starting from .*, on (?P<ranks>\d+) x (?P<device>.+?)(?: \(the plan is for .*)?$"
 )
-_LINES = LineFormat(
-    name="the planner's script",
-    mark=" tokens/s (plan ",
-    step=re.compile(r"\bstep (\d{1,12})/\d"),
-    value=numbered("", r" tokens/s \(plan "),
-    peak=numbered("peak ", " GiB"),
-    unit="tokens/s",
-)
+_LINES = line_format("script")
 _PLANNED = numbered(r"tokens/s \(plan ", r"\)")
 _RATE, _TOKENS = "tokens_per_second", "tokens_per_step"
 _GIB = 2.0**30

@@ -3,7 +3,7 @@
 import math
 import re
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Literal
@@ -201,88 +201,6 @@ class StepLog:
                 continue
             setattr(self, name, max(amount, getattr(self, name) or 0.0))
             self.understood.add(line)
-
-
-@frozen
-class Facts:
-    """Where a log says its layout: a pattern of name and value, and which field each name is."""
-
-    pattern: re.Pattern[str]
-    fields: Mapping[str, tuple[str, Callable[[str], Any]]]
-    """Path in a request (or world_size, data_ranks, or model. and a size), and how the value is read, by the log's name."""
-    mark: str = ""
-    """What a line holds that says them."""
-    is_of_steps: bool = False
-    """Whether they stand in the lines of steps, not around them."""
-
-    def read(self, line: str, log: StepLog) -> None:
-        """Take every field that a line says."""
-        if self.mark not in line:
-            return
-        for match in self.pattern.finditer(line):
-            known = self.fields.get(match["name"])
-            if known is not None:
-                path, read = known
-                log.say(path, read(match["value"]), line)
-
-
-@frozen
-class LineFormat:
-    """A framework's log: a line per step, facts of the layout, lines of memory."""
-
-    name: str
-    mark: str
-    """What every step's line holds, and no other kind's."""
-    step: re.Pattern[str]
-    """Whose first group is the step's number."""
-    value: re.Pattern[str]
-    """Whose first group is the step's figure."""
-    unit: Unit = "seconds"
-    scale: float = 1.0
-    said: Mapping[str, Any] = field(default_factory=dict)
-    """What every run of this kind is, such as its framework."""
-    facts: tuple[Facts, ...] = ()
-    peak: re.Pattern[str] | None = None
-    """Whose first group is the memory allocated at the most."""
-    reserved: re.Pattern[str] | None = None
-    memory_unit: float = 2.0**30
-    per_step: Callable[[Sequence[str]], tuple[PerStep, ...]] | None = None
-    """What lines of steps say that one trains on."""
-
-    def recognises(self, lines: Sequence[str]) -> bool:
-        """Return whether some line is a step of this kind."""
-        return any(self.mark in line for line in lines)
-
-    def read(self, lines: Sequence[str]) -> StepLog:
-        """Return what the lines say."""
-        log = StepLog(kind=self.name, unit=self.unit, said=dict(self.said))
-        for line in lines:
-            is_step = self.mark in line
-            for facts in self.facts:
-                if facts.is_of_steps == is_step:
-                    facts.read(line, log)
-            if is_step:
-                self._read_step(line, log)
-            self._read_memory(line, log)
-        if self.per_step is not None:
-            log.per_step = self.per_step([line for line in lines if self.mark in line])
-        return log
-
-    def _read_step(self, line: str, log: StepLog) -> None:
-        step, value = self.step.search(line), self.value.search(line)
-        number_of_step = None if step is None else number(step[1], -1, 1e12)
-        if value is None or number_of_step is None:
-            log.damaged.append(line)
-            return
-        log.step(int(number_of_step), value[1], line, self.scale)
-
-    def _read_memory(self, line: str, log: StepLog) -> None:
-        for name, pattern in (("peak", self.peak), ("reserved", self.reserved)):
-            match = None if pattern is None else pattern.search(line)
-            if match is None:
-                continue
-            amount = number(match[1])
-            log.memory(line, **{name: -1.0 if amount is None else amount * self.memory_unit})
 
 
 @frozen

@@ -4,97 +4,39 @@ import math
 import re
 from collections.abc import Sequence
 
-from planner.calibrate.logs.steps import Facts, LineFormat, StepLog, count, numbered
+from planner.calibrate.logs.line_formats import line_format
+from planner.calibrate.logs.steps import StepLog, count
 
-_MESH = Facts(
-    pattern=re.compile(r"\b(?P<name>pp|dp_replicate|dp_shard|cp|tp|ep)=(?P<value>\d+)\b"),
-    fields={
-        "pp": ("strategy.pipeline_parallel_size", count),
-        "dp_replicate": ("strategy.data_parallel_replicate_size", count),
-        "dp_shard": ("strategy.data_parallel_shard_size", count),
-        "cp": ("strategy.context_parallel_size", count),
-        "tp": ("strategy.tensor_parallel_size", count),
-        "ep": ("strategy.expert_parallel_size", count),
-    },
-    mark="mesh with parallelism",
-)
-_SIZES = tuple(path for name, (path, _) in _MESH.fields.items() if name != "ep")
 _LISTED = re.compile(
     r"Building \d-D device mesh with \[(?P<names>['a-z_, ]{1,80})\], \[(?P<sizes>[\d, ]{1,80})\]"
 )
 """As releases before 2026 print the mesh: what is not named is of size 1."""
-_SHARD, _PIPELINE = _MESH.fields["dp_shard"][0], _MESH.fields["pp"][0]
 _OF_A_PASS = ("strategy.micro_batch_size", "strategy.gradient_accumulation_steps")
 """What a pipeline's log calls so is of all micro-batches that it takes at once."""
 _RECOMPUTED = re.compile(r"Applied (full|selective) activation checkpointing")
 _IN_8_BIT = re.compile(r"\b(?:Float8|MXFP8)\b.{0,80}\btraining active")
 _COMPILED = "with torch.compile"
 _KEPT = re.compile(r"reshard_after_forward\W{1,4}(?:never|False)\b")
-_INTRODUCED = re.compile(
-    r"(?P<name>local batch size|global batch size|gradient accumulation steps|sequence length"
-    r"|maximum context length)"
-    r" (?P<value>\d+)"
-)
-_TRAINER = Facts(
-    pattern=_INTRODUCED,
-    fields={
-        "local batch size": ("strategy.micro_batch_size", count),
-        "global batch size": ("recipe.global_batch_size", count),
-        "gradient accumulation steps": ("strategy.gradient_accumulation_steps", count),
-        "sequence length": ("recipe.sequence_length", count),
-        "maximum context length": ("recipe.sequence_length", count),
-    },
-)
 _TOKENS = re.compile(r"(?<!\d)(\d{1,15}) tokens per train step")
-_SIZE = Facts(
-    pattern=re.compile(r"\bsize: (?P<value>[\d,]{1,30}) (?P<name>total parameters)"),
-    fields={"total parameters": ("model.parameters", count)},
-)
 _CAPACITY = re.compile(r"(?:CUDA|HIP) capacity: (?P<name>.{1,80}?) with [\d.]{1,12}GiB memory")
 
-_LINES = LineFormat(
-    name="torchtitan",
-    mark="tps: ",
-    step=re.compile(r"step:\s{0,20}(\d{1,12})\b"),
-    value=numbered(r"tps:\s{0,20}"),
-    reserved=numbered(r"memory:\s{0,20}", "GiB"),
-    unit="tokens/s per GPU",
-    said={"recipe.framework": "torchtitan"},
-    facts=(_MESH, _TRAINER, _SIZE),
-)
 
-
-class Torchtitan:
-    """Reads the log of `torchtitan.train`; its memory is what the allocator reserved.
-
-    Source: pytorch/torchtitan, components/metrics.py, trainer.py, distributed/parallel_dims.py.
-    """
-
-    name = _LINES.name
-
-    def recognises(self, lines: Sequence[str]) -> bool:
-        """Return whether some line has a step with its tokens per second."""
-        return any("tps: " in line and "memory:" in line for line in lines)
-
-    def read(self, lines: Sequence[str]) -> StepLog:
-        """Return what the lines say."""
-        log = _LINES.read(lines)
-        for line in lines:
-            if tokens := _TOKENS.search(line):
-                log.tokens_per_step = count(tokens[1])
-            if capacity := _CAPACITY.search(line):
-                log.device = capacity["name"]
-                log.understood.add(line)
-            if _LINES.mark not in line:
-                _take_applied(line, log)
-        sizes = [log.said[path] for path in _SIZES if path in log.said]
-        if len(sizes) == len(_SIZES):
-            log.world_size = math.prod(sizes)
-            _suppose_stage(lines, log)
-        if log.said.get(_PIPELINE, 1) > 1:
-            for path in _OF_A_PASS:
-                log.said.pop(path, None)
-        return log
+def _take_the_rest(lines: Sequence[str], log: StepLog) -> None:
+    for line in lines:
+        if tokens := _TOKENS.search(line):
+            log.tokens_per_step = count(tokens[1])
+        if capacity := _CAPACITY.search(line):
+            log.device = capacity["name"]
+            log.understood.add(line)
+        if TORCHTITAN.mark not in line:
+            _take_applied(line, log)
+    sizes = [log.said[path] for path in _SIZES if path in log.said]
+    if len(sizes) == len(_SIZES):
+        log.world_size = math.prod(sizes)
+        _suppose_stage(lines, log)
+    if log.said.get(_PIPELINE, 1) > 1:
+        for path in _OF_A_PASS:
+            log.said.pop(path, None)
 
 
 def _take_applied(line: str, log: StepLog) -> None:
@@ -112,10 +54,10 @@ def _take_applied(line: str, log: StepLog) -> None:
 def _take_listed(mesh: re.Match[str], line: str, log: StepLog) -> None:
     names = [name.strip("' ") for name in mesh["names"].split(",")]
     sizes = [count(size.strip()) for size in mesh["sizes"].split(",")]
-    if len(names) != len(sizes) or not set(names) <= _MESH.fields.keys():
+    if len(names) != len(sizes) or not set(names) <= _MESH.keys():
         return
     found = dict(zip(names, sizes, strict=True))
-    for name, (path, _) in _MESH.fields.items():
+    for name, path in _MESH.items():
         log.say(path, found.get(name, 1), line)
 
 
@@ -130,4 +72,8 @@ def _suppose_stage(lines: Sequence[str], log: StepLog) -> None:
     log.supposed["strategy.zero_stage"] = 2 if is_kept else 3
 
 
-TORCHTITAN = Torchtitan()
+TORCHTITAN = line_format("torchtitan", also=_take_the_rest)
+"""Its memory is what the allocator reserved."""
+_MESH = {name: path for name, (path, _) in TORCHTITAN.facts[0].fields.items()}
+_SIZES = tuple(path for name, path in _MESH.items() if name != "ep")
+_SHARD, _PIPELINE = _MESH["dp_shard"], _MESH["pp"]

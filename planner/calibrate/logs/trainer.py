@@ -1,4 +1,4 @@
-"""transformers' Trainer: what it prints at the start and the end, and trainer_state.json."""
+"""transformers' Trainer: what it prints at the start and the end, trainer_state.json; and bars of other loops."""
 
 import json
 import re
@@ -46,6 +46,10 @@ _OF_STEPS = (
 )
 _DONE = re.compile(r"\b(?P<done>\d+)/(?P<all>\d+) \[")
 _EVALUATED = "eval_runtime"
+_BAR_OF_BATCHES = "v_num="
+"""What Lightning's bar has, which counts batches."""
+_BAR_OF_STEPS = "|Loss: "
+"""What torchtune's bar has, which counts optimizer steps."""
 
 
 class Trainer:
@@ -67,7 +71,7 @@ class Trainer:
     def read(self, lines: Sequence[str]) -> StepLog:
         """Return what the lines say."""
         log = StepLog(kind=self.name, is_mean=True)
-        lines = of_last_run(lines, log)
+        lines = _of_last_run(lines, log)
         steps, evaluated = _steps(lines), 0.0
         bar = last_run(training_bar(lines, steps), log)
         take_stretches(bar, log)
@@ -77,7 +81,7 @@ class Trainer:
             if done := EVALUATED.search(line):
                 evaluated += number(done["seconds"]) or 0.0
                 log.understood.add(line)
-            take_said(line, log)
+            _take_said(line, log)
             if _END.search(line):
                 _take_end(line, steps, evaluated, log)
         if not log.values and not log.damaged:
@@ -85,7 +89,7 @@ class Trainer:
         return log
 
 
-def of_last_run(lines: Sequence[str], log: StepLog) -> Sequence[str]:
+def _of_last_run(lines: Sequence[str], log: StepLog) -> Sequence[str]:
     """Return the lines of the last run of several, one after the other; one that ended at once leaves those before it."""
     starts = [place for place, line in enumerate(lines) if _START in line]
     ends = [place for place, line in enumerate(lines) if _END.search(line)]
@@ -101,7 +105,6 @@ def of_last_run(lines: Sequence[str], log: StepLog) -> Sequence[str]:
 
 
 def _has_steps(lines: Sequence[str]) -> bool:
-    """Return whether there are losses, the end of a run, or a bar that can be timed."""
     return any(_is_loss(line) or _END.search(line) for line in lines) or can_be_timed(lines)
 
 
@@ -109,7 +112,7 @@ def _is_loss(line: str) -> bool:
     return "{'loss':" in line and "'epoch':" in line
 
 
-def take_said(line: str, log: StepLog) -> None:
+def _take_said(line: str, log: StepLog) -> None:
     """Take what the start of a run says of its batch, and how much of the model is trained."""
     if said := _SAID.search(line):
         path = _FIELDS.get(said["name"])
@@ -117,7 +120,7 @@ def take_said(line: str, log: StepLog) -> None:
             log.say(path, count(said["value"]), line)
 
 
-def steps_said(lines: Sequence[str]) -> int | None:
+def _steps_said(lines: Sequence[str]) -> int | None:
     """Return how many optimizer steps the start of a run says that it has."""
     said = (_SAID.search(line) for line in lines)
     named = (each for each in said if each and each["name"] == "Total optimization steps")
@@ -126,7 +129,7 @@ def steps_said(lines: Sequence[str]) -> int | None:
 
 def _steps(lines: Sequence[str]) -> int | None:
     """Return how many optimizer steps the run had: as its start says it, else its longest bar."""
-    if (said := steps_said(lines)) is not None:
+    if (said := _steps_said(lines)) is not None:
         return said
     bars = (_DONE.search(line) for line in lines)
     ended = (int(bar["all"][:12]) for bar in bars if bar and bar["done"] == bar["all"])
@@ -215,5 +218,37 @@ class TrainerState:
         return log
 
 
+class ProgressBar:
+    """Reads a bar alone, of training, that goes on for longest: of plain PyTorch, Accelerate, Lightning or torchtune.
+
+    Source: tqdm, std.py `format_meter`; Lightning, callbacks/progress/tqdm_progress.py; transformers,
+    examples/pytorch/language-modeling/run_clm_no_trainer.py; torchtune, recipes/full_finetune_distributed.py.
+    """
+
+    name = "a progress bar"
+
+    def recognises(self, lines: Sequence[str]) -> bool:
+        """Return whether a bar is there that goes on for long enough to be timed."""
+        return can_be_timed(lines)
+
+    def read(self, lines: Sequence[str]) -> StepLog:
+        """Return what the lines say."""
+        log = StepLog(kind=self.name, is_mean=True)
+        lines = _of_last_run(lines, log)
+        for line in lines:
+            _take_said(line, log)
+        steps = _steps_said(lines)
+        parts = last_run(training_bar(lines, steps), log)
+        if not take_stretches(parts, log):
+            take_mean(parts, log)
+        bar = parts[0][0].line
+        if _BAR_OF_BATCHES in bar:
+            log.accumulates = True
+        elif _BAR_OF_STEPS not in bar and not (steps and f"/{steps} [" in bar):
+            log.accumulates = None
+        return log
+
+
 TRAINER = Trainer()
 TRAINER_STATE = TrainerState()
+PROGRESS_BAR = ProgressBar()

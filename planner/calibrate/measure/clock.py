@@ -96,7 +96,6 @@ class Budget:
 
 
 def _bar(share: float) -> str:
-    """Return how much of the time is gone, as a bar."""
     done = min(_BAR, round(share * _BAR))
     return f"[{'#' * done}{'.' * (_BAR - done)}]"
 

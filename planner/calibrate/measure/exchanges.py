@@ -62,7 +62,6 @@ def _groups(world: int, local: int) -> Iterator[tuple[int, dist.ProcessGroup]]:
 
 
 def _mine(world: int, ranks: int) -> dist.ProcessGroup:
-    """Return this rank's of the groups into which all are divided, which all ranks make together."""
     every: list[dist.ProcessGroup] = [
         dist.new_group([*range(first, first + ranks)]) for first in range(0, world, ranks)
     ]
@@ -159,7 +158,6 @@ def _slowdown(bench: _Bench, operation: str, points: Sequence[CollectivePoint]) 
 
 
 def _product(device: torch.device) -> Callable[[], object]:
-    """Return a small matmul, warmed up."""
     left = torch.randn(_BESIDE_SIZE, _BESIDE_SIZE, device=device)
     right = torch.randn_like(left)
     torch.matmul(left, right)
@@ -167,7 +165,6 @@ def _product(device: torch.device) -> Callable[[], object]:
 
 
 def _started(bench: _Bench, operation: str, size: int) -> Callable[[], Callable[[], object]]:
-    """Return what starts the operation beside other work, and returns what waits for it."""
     device, group = bench.device, bench.group
     if operation == "all_reduce":
         whole = torch.zeros(max(1, size // 4), device=device)

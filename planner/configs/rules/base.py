@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from planner.configs.found import Setting, Setup
-from planner.core.documented import documentation, shown_name
 from planner.core.frozen import frozen
 
 
@@ -38,21 +37,14 @@ WARNING: Severity = "warning"
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A coded rule; its function finds the faults, whose docstring explains them."""
+    """A coded rule."""
 
     code: str
     severity: Severity
     find: Callable[[Setup], Iterator[Fault]]
-
-    @property
-    def name(self) -> str:
-        """Return the rule's name: its function's."""
-        return shown_name(self.find)
-
-    @property
-    def text(self) -> str:
-        """Return the documentation."""
-        return documentation(self.find)
+    name: str
+    text: str
+    """The documentation: a statement, then Why, Instead and Source."""
 
 
 def set_to(setting: Setting, value: str) -> Edit:
@@ -68,3 +60,13 @@ def renamed(setting: Setting, name: str) -> Edit:
 def removed(setting: Setting) -> Edit:
     """Return the edit that takes a setting out."""
     return Edit(setting=setting, action="remove")
+
+
+def on(setting: Setting) -> str:
+    """Return true as a setting's file writes it."""
+    return "True" if setting.file.endswith(".py") else "true"
+
+
+def off(setting: Setting) -> str:
+    """Return false as a setting's file writes it."""
+    return "False" if setting.file.endswith(".py") else "false"

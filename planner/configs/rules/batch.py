@@ -135,7 +135,6 @@ def deepspeed_and_trainer_disagree(setup: Setup) -> Iterator[Fault]:
 
 
 def _is_worked_out(name: str, value: object) -> bool:
-    """Return whether the Trainer works an argument out from the length of the run."""
     if name == "max_steps":
         return value in {None, -1.0, -1}
     return name == "warmup_steps" and isinstance(value, int | float) and 0 < value < 1
@@ -195,25 +194,3 @@ def _is_same(setting: Setting, value: object) -> bool:
     if isinstance(value, bool):
         return setting.truth is value
     return setting.number == value
-
-
-def auto_is_left_to_deepspeed(setup: Setup) -> Iterator[Fault]:
-    """The batch is "auto" in a configuration that DeepSpeed reads itself.
-
-    Why: only the Trainer and accelerate put numbers in place of "auto"; --deepspeed_config hands
-    the file to DeepSpeed, which compares the text with a number and fails.
-
-    Instead: numbers; or --deepspeed of TrainingArguments, where the script has a Trainer.
-
-    Source: deepspeed.runtime.config, _batch_assertion; deepspeed.add_config_arguments (0.19.8).
-    """
-    is_native = any(each.get("told.deepspeed_config") for each in setup.of(LAUNCH))
-    for config in setup.of(DEEPSPEED) if is_native else ():
-        for name in _BATCH:
-            setting = config.get(name)
-            if setting is not None and setting.is_auto:
-                yield Fault(
-                    at=setting,
-                    message=f'{name} is "auto", and --deepspeed_config fills nothing in',
-                    hint="a number",
-                )

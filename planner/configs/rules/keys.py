@@ -15,7 +15,7 @@ from planner.configs.found import (
     Setting,
     Setup,
 )
-from planner.configs.meaning import is_of_others
+from planner.configs.meaning import is_of_others, is_of_sagemaker
 from planner.configs.rules.base import Fault, removed, renamed
 
 _MOST = 30
@@ -34,21 +34,19 @@ def key_is_not_known(setup: Setup) -> Iterator[Fault]:
 
     Source: data/configs, from the installed libraries: their versions stand there.
     """
-    sections = known_keys("deepspeed").sections
+    keys = known_keys("deepspeed")
     for found in setup.of(DEEPSPEED):
-        for section in sections.keys() - {"top"}:
-            known = (*sections[section], *_HANDLED)
+        for section in keys.sections.keys() - {"top"}:
+            known = (*keys.sections[section], *keys.others)
             yield from _strange(found.section(section), known, f"of {section}")
     top = known_keys("accelerate").sections["top"]
     for found in setup.of(ACCELERATE):
-        where = found.get("compute_environment")
-        if where is None or where.text != "AMAZON_SAGEMAKER":
+        if not is_of_sagemaker(found):
             yield from _strange(found.section(""), top, "of accelerate's file")
-    fields = trainer_fields()
     for found in setup.of(TRAINER):
         called = found.get("class")
         if called is not None and called.text == "TrainingArguments":
-            known = (*fields.names, *fields.renamed, *fields.removed, "class")
+            known = (*trainer_fields().ever, "class")
             yield from _strange(found.section(""), known, "of TrainingArguments")
 
 
@@ -60,24 +58,11 @@ def _of_trainer(setup: Setup) -> Iterator[Found]:
 def _strange(settings: Iterable[Setting], known: Iterable[str], of: str) -> Iterator[Fault]:
     names = frozenset(known)
     strange = (each for each in settings if each.name not in names)
-    return (_unknown(each, names - {"class"}, of) for each in islice(strange, _MOST))
-
-
-_HANDLED = (
-    *("cpu_offload", "cpu_offload_use_pin_memory", "elastic_checkpoint"),
-    *("mics_shard_size", "mics_hierarchical_params_gather", "zeropp_loco_param"),
-    "stage3_gather_fp16_weights_on_model_save",
-)
-"""Keys of zero_optimization that other rules know."""
-
-
-def _unknown(setting: Setting, known: Iterable[str], of: str) -> Fault:
-    near = get_close_matches(setting.name[:60], sorted(known), n=1, cutoff=0.6)
-    return Fault(
-        at=setting,
-        message=f"{setting.name[:60]} is no key {of}",
-        hint=f"{near[0]}?" if near else "leave it out",
-    )
+    for setting in islice(strange, _MOST):
+        name = setting.name[:60]
+        near = get_close_matches(name, sorted(names - {"class"}), n=1, cutoff=0.6)
+        hint = f"{near[0]}?" if near else "leave it out"
+        yield Fault(at=setting, message=f"{name} is no key {of}", hint=hint)
 
 
 def key_is_ignored(setup: Setup) -> Iterator[Fault]:
@@ -89,64 +74,61 @@ def key_is_ignored(setup: Setup) -> Iterator[Fault]:
 
     Source: data/configs, from the installed libraries: their versions stand there.
     """
+    keys = known_keys("deepspeed")
     for found in setup.of(DEEPSPEED):
-        keys = known_keys("deepspeed")
-        yield from _slips(found.section(""), (*keys.sections["top"], *keys.removed))
+        gone = (name for name in keys.removed if "." not in name)
+        yield from _slips(found.section(""), (*keys.sections["top"], *gone))
+    keys = known_keys("accelerate")
     for found in setup.of(ACCELERATE):
-        for section, names in known_keys("accelerate").sections.items():
+        for section, names in keys.sections.items():
             short = [name.removeprefix(f"{section.partition('_config')[0]}_") for name in names]
-            yield from _slips(
-                found.section(section) if section != "top" else (), (*names, *short, *_OTHERS)
-            )
+            own = found.section(section) if section != "top" else ()
+            yield from _slips(own, (*names, *short, *keys.others))
     for found in setup.of(TORCHTITAN):
         for section, names in known_keys("torchtitan").sections.items():
             yield from _slips(found.section(section), names)
     for found in _of_trainer(setup):
         if found.get("class") is None and (found.is_whole or not found.is_command):
             fields = trainer_fields()
-            known = (*fields.names, *fields.renamed, *fields.removed, *_OTHERS)
-            yield from _slips(found.section(""), known)
+            yield from _slips(found.section(""), (*fields.ever, *fields.others))
     for found in setup.of(LAUNCH):
-        yield from _flags(found)
+        launcher = launchers().get(str(found.settings["launcher"].value))
+        if launcher is not None:
+            flags = (*launcher.values, *launcher.switches)
+            known = {flag.lstrip("-").replace("-", "_") for flag in flags}
+            yield from _slips(found.section(""), known | _NO_FLAGS)
 
 
-_OTHERS = (
-    "cpu_offload",
-    "offload",
-    "transformer_cls_names_to_wrap",
-    "fsdp_cpu_offload",
-    "model_name",
-    "run_names",
-    "max_seq_length",
-)
+_NO_FLAGS = {"launcher", "script", "module", "starter", "hidden", "environment", "told"}
+"""What a command is read into besides."""
 
 
 def _slips(settings: Iterable[Setting], known: Iterable[str]) -> Iterator[Fault]:
     names = set(known)
     strange = (each for each in settings if each.name not in names)
     for setting in islice(strange, _MOST):
-        near = get_close_matches(setting.name[:60], names, n=1, cutoff=_NEAR)
+        near = get_close_matches(setting.name[:60], names - _NO_FLAGS, n=1, cutoff=_NEAR)
         if near:
-            yield Fault(
-                at=setting,
-                message=f"{setting.name[:60]} is not known here",
-                hint=f"{near[0]}?",
-            )
+            message = f"{setting.name[:60]} is not known here"
+            yield Fault(at=setting, message=message, hint=f"{near[0]}?")
 
 
-def _flags(found: Found) -> Iterator[Fault]:
-    """Yield a launcher's flags that it does not have: its parser takes none of them."""
-    launcher = launchers().get(str(found.settings["launcher"].value))
-    if launcher is None:
-        return
-    known = {flag.lstrip("-").replace("-", "_") for flag in (*launcher.values, *launcher.switches)}
-    own = (
-        each
-        for each in found.section("")
-        if each.name
-        not in {"launcher", "script", "module", "starter", "hidden", "environment", "told"}
-    )
-    yield from _slips(own, known)
+def flag_is_another_launchers(setup: Setup) -> Iterator[Fault]:
+    """A launcher is given a flag that only another launcher has.
+
+    Why: its parser ends the run with "unrecognized arguments", or takes the flag's value for the script.
+
+    Instead: its own flag for the same, which the message names.
+
+    Source: data/configs/launchers.toml, from the parsers of the three; argparse.
+    """
+    for launch in setup.of(LAUNCH):
+        name = str(launch.settings["launcher"].value)
+        launcher = launchers().get(name)
+        for flag, own in launcher.of_others.items() if launcher is not None else ():
+            setting = launch.get(flag)
+            if setting is not None:
+                yield Fault(at=setting, message=f"{name} has no --{flag}", hint=f"here it is {own}")
 
 
 def key_is_gone(setup: Setup) -> Iterator[Fault]:
@@ -162,8 +144,7 @@ def key_is_gone(setup: Setup) -> Iterator[Fault]:
     """
     keys = known_keys("deepspeed")
     for found in setup.of(DEEPSPEED):
-        names = [*keys.removed, *(f"zero_optimization.{name}" for name in keys.removed_of_zero)]
-        for name in names:
+        for name in keys.removed:
             setting = found.get(name)
             if setting is not None:
                 yield Fault(
@@ -183,27 +164,18 @@ def key_is_gone(setup: Setup) -> Iterator[Fault]:
                     hint=now,
                     edit=renamed(setting, now) if _can_be(found, now) else None,
                 )
-        yield from _removed_arguments(found)
-
-
-def _removed_arguments(found: Found) -> Iterator[Fault]:
-    """Yield arguments that went with transformers 5; on a command line only where its flags are the Trainer's."""
-    if found.is_command and found.get("per_device_train_batch_size") is None:
-        return
-    fields = trainer_fields()
-    for name, instead in fields.removed.items():
-        setting = found.get(name)
-        if setting is not None:
-            yield Fault(
-                at=setting,
-                message=f"{name} was removed in transformers 5",
-                hint=instead or "leave it out",
-                edit=None if instead or not _is_plain(setting) else removed(setting),
-            )
-
-
-def _is_plain(setting: Setting) -> bool:
-    return isinstance(setting.value, bool | int | float | str)
+        if found.is_command and found.get("per_device_train_batch_size") is None:
+            continue  # its flags are not all the Trainer's
+        for name, instead in fields.removed.items():
+            setting = found.get(name)
+            if setting is not None:
+                is_plain = isinstance(setting.value, bool | int | float | str)
+                yield Fault(
+                    at=setting,
+                    message=f"{name} was removed in transformers 5",
+                    hint=instead or "leave it out",
+                    edit=removed(setting) if is_plain and not instead else None,
+                )
 
 
 def _can_be(found: Found, name: str) -> bool:

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
+from planner.catalog.configs import launchers
 from planner.configs.found import ACCELERATE, LAUNCH, Found, Setting, Setup
-from planner.configs.launch import flags_with_values
 from planner.configs.meaning import processes, shown_gpus
 from planner.configs.rules.base import Fault, set_to
 from planner.core.units import format_gpus
@@ -123,95 +123,6 @@ def processes_do_not_divide(setup: Setup) -> Iterator[Fault]:
             )
 
 
-def rendezvous_is_missing(setup: Setup) -> Iterator[Fault]:
-    """Several nodes are to be joined, but nobody says where they meet.
-
-    Why: torchrun's default is 127.0.0.1 on every node, accelerate writes the text "None" as the
-    address: each node waits for the others until it times out.
-
-    Instead: --rdzv-backend c10d --rdzv-endpoint HOST:29500 for torchrun, main_process_ip for accelerate.
-
-    Source: torch.distributed.run, get_rdzv_endpoint (2.13.0); accelerate.utils.launch (1.15.0).
-    """
-    for launch in setup.of(LAUNCH):
-        nodes = launch.get("nnodes")
-        is_many = (nodes is not None and (nodes.whole or 0) > 1) or (
-            nodes is not None and ":" in nodes.text
-        )
-        given = launch.get("rdzv_endpoint", "master_addr")
-        is_in_environment = _environment(launch) & {"PET_RDZV_ENDPOINT", "PET_MASTER_ADDR"}
-        if (
-            nodes is not None
-            and is_many
-            and given is None
-            and launch.is_whole
-            and not is_in_environment
-            and not launch.truth("standalone")
-        ):
-            yield Fault(
-                at=nodes,
-                message=f"--nnodes {nodes.text} without a rendezvous: every node waits for 127.0.0.1",
-                hint="--rdzv-backend c10d --rdzv-endpoint HOST:29500",
-            )
-    for found in setup.of(ACCELERATE, LAUNCH):
-        machines = found.get("num_machines")
-        if machines is None or (machines.whole or 0) <= 1 or not found.is_whole:
-            continue
-        others = [*setup.of(ACCELERATE), *setup.of(LAUNCH)]
-        if not any(
-            each.get("main_process_ip") and each.settings["main_process_ip"].value
-            for each in others
-        ):
-            yield Fault(
-                at=machines,
-                message=f"{machines.whole} machines without main_process_ip: they cannot meet",
-                hint="main_process_ip and main_process_port of the first machine",
-            )
-
-
-def every_node_is_the_first(setup: Setup) -> Iterator[Fault]:
-    """Several nodes meet at a static rendezvous, and none says which it is.
-
-    Why: --node-rank is 0 by default, so every node claims to be the first.
-
-    Instead: --node-rank on each node; or --rdzv-backend c10d, which numbers them itself.
-
-    Source: torch.distributed.run, --node-rank (2.13.0).
-    """
-    for launch in setup.of(LAUNCH):
-        nodes, backend = launch.get("nnodes"), launch.get("rdzv_backend")
-        is_static = backend is None or backend.text == "static"
-        where = launch.get("master_addr", "rdzv_endpoint")
-        is_numbered = launch.get("node_rank") or "PET_NODE_RANK" in _environment(launch)
-        if nodes is None or (nodes.whole or 0) <= 1 or where is None or not launch.is_whole:
-            continue
-        if is_static and not is_numbered and not launch.truth("standalone"):
-            yield Fault(
-                at=where,
-                message="a static rendezvous without --node-rank: every node is node 0",
-                hint="--node-rank on each node, or --rdzv-backend c10d",
-            )
-
-
-def standalone_with_several_nodes(setup: Setup) -> Iterator[Fault]:
-    """--standalone stands beside several --nnodes.
-
-    Why: it replaces the rendezvous by one on localhost, which the other nodes do not reach.
-
-    Instead: no --standalone, and a rendezvous.
-
-    Source: torch.distributed.run, run (2.13.0).
-    """
-    for launch in setup.of(LAUNCH):
-        nodes, alone = launch.get("nnodes"), launch.get("standalone")
-        if alone is not None and nodes is not None and (nodes.whole or 0) > 1:
-            yield Fault(
-                at=alone,
-                message=f"--standalone meets on localhost, which the other of {nodes.whole} nodes do not reach",
-                hint="--rdzv-backend c10d --rdzv-endpoint HOST:29500",
-            )
-
-
 def started_twice(setup: Setup) -> Iterator[Fault]:
     """One launcher starts another, or a python.
 
@@ -249,27 +160,10 @@ def flags_after_the_script(setup: Setup) -> Iterator[Fault]:
 
     Source: torch.distributed.run, training_script_args (2.13.0); accelerate.commands.launch (1.15.0).
     """
-    wanted = {
-        "torchrun": {
-            "nproc_per_node",
-            "nnodes",
-            "node_rank",
-            "rdzv_endpoint",
-            "rdzv_backend",
-            "master_addr",
-        },
-        "accelerate": {
-            "num_processes",
-            "num_machines",
-            "machine_rank",
-            "main_process_ip",
-            "config_file",
-        },
-        "deepspeed": {"num_gpus", "num_nodes", "hostfile", "include"},
-    }
     for launch in setup.of(LAUNCH):
         launcher = str(launch.settings["launcher"].value)
-        for name in sorted(wanted.get(launcher, set()) & flags_with_values(launcher)):
+        known = launchers().get(launcher)
+        for name in known.before_script if known is not None else ():
             setting = launch.get(f"told.{name}")
             if setting is not None and launch.get(name) is None:
                 yield Fault(
@@ -326,31 +220,6 @@ def modes_exclude_each_other(setup: Setup) -> Iterator[Fault]:
             )
 
 
-def nodes_without_a_hostfile(setup: Setup) -> Iterator[Fault]:
-    """The deepspeed launcher is to start several nodes, and no hostfile names them.
-
-    Why: it reads /job/hostfile by default, and without one raises "Num nodes is >1 but no extra nodes
-    available via hostfile".
-
-    Instead: --hostfile FILE, a line `host slots=8` for each node.
-
-    Source: deepspeed.launcher.runner, main (0.19.8).
-    """
-    for launch in setup.of(LAUNCH):
-        nodes = launch.get("num_nodes")
-        if (
-            nodes is not None
-            and (nodes.whole or 0) > 1
-            and launch.get("hostfile", "H") is None
-            and launch.is_whole
-        ):
-            yield Fault(
-                at=nodes,
-                message=f"--num_nodes {nodes.whole} without --hostfile",
-                hint="--hostfile FILE with a line `host slots=8` for each node",
-            )
-
-
 def config_file_says_one_process(setup: Setup) -> Iterator[Fault]:
     """The file of accelerate starts one process, and the command does not say otherwise.
 
@@ -389,4 +258,78 @@ def _no_distribution(setup: Setup, count: Setting | None, kind: Setting | None) 
             message=f"distributed_type is NO: one process is started for {gpus} GPUs",
             hint="MULTI_GPU",
             edit=set_to(kind, "MULTI_GPU"),
+        )
+
+
+_OF_A_NODE = {"torchrun": "nproc_per_node", "accelerate": "num_processes", "deepspeed": "num_gpus"}
+"""Launchers that start the processes of a node themselves, and what says how many."""
+
+
+def job_is_not_what_is_launched(setup: Setup) -> Iterator[Fault]:
+    """The header of a Slurm job, or srun, does not go with the launcher that it starts.
+
+    Why: torchrun, accelerate launch and deepspeed start the processes of a node: with a task per GPU there
+    are as many launchers, each with all processes. A job has the GPUs and nodes that its header says, and a
+    script itself runs on the first node alone.
+
+    Instead: #SBATCH --ntasks-per-node=1, --gpus-per-node as many as processes, and srun before torchrun.
+
+    Source: Slurm, sbatch and srun (--ntasks-per-node, --gpus-per-node); torch.distributed.run (2.13.0).
+    """
+    for launch in setup.of(LAUNCH):
+        launcher = str(launch.settings["launcher"].value)
+        if launcher in _OF_A_NODE:
+            yield from _tasks(launch, launcher)
+            yield from _gpus(launch, launcher)
+            yield from _nodes(launch, launcher)
+
+
+def _tasks(launch: Found, launcher: str) -> Iterator[Fault]:
+    """Yield that srun starts several launchers on each node."""
+    setting = launch.get("slurm.tasks_per_node")
+    count = setting.whole if setting is not None else None
+    if setting is None:
+        setting, nodes = launch.get("slurm.tasks"), launch.whole("slurm.nodes") or 1
+        whole = setting.whole if setting is not None else None
+        count = None if whole is None else whole // nodes
+    starter = launch.get("starter")
+    if setting is None or starter is None or starter.text != "srun" or (count or 0) <= 1:
+        return
+    yield Fault(
+        at=setting,
+        message=f"{count} times on each node srun starts {launcher}, which starts all processes each time",
+        hint="--ntasks-per-node=1",
+    )
+
+
+def _gpus(launch: Found, launcher: str) -> Iterator[Fault]:
+    """Yield that more processes are started on a node than the job has GPUs there."""
+    setting, gpus = launch.get(_OF_A_NODE[launcher]), launch.whole("slurm.gpus_per_node")
+    machines = launch.whole("num_machines") or 1
+    started = (setting.whole or 0) // machines if setting is not None else 0
+    if setting is not None and gpus and started > gpus:
+        yield Fault(
+            at=setting,
+            message=f"{started} processes on a node, but the job has {format_gpus(gpus)} there",
+            hint=f"--gpus-per-node={started}, or {gpus} processes",
+        )
+
+
+def _nodes(launch: Found, launcher: str) -> Iterator[Fault]:
+    """Yield that the launch is for other nodes than the job's, or that only the first of them runs it."""
+    nodes = launch.whole("slurm.nodes")
+    setting = launch.get("nnodes", "num_machines", "num_nodes")
+    if setting is None or not setting.whole or nodes is None or nodes < 1:
+        return
+    if setting.whole != nodes:
+        yield Fault(
+            at=setting,
+            message=f"{setting.whole} {'node' if setting.whole == 1 else 'nodes'}, but the job has {nodes}",
+            hint=f"{nodes}, or $SLURM_NNODES",
+        )
+    elif nodes > 1 and launcher != "deepspeed" and launch.get("starter") is None:
+        yield Fault(
+            at=launch.settings["launcher"],
+            message=f"{launcher} runs on the first of {nodes} nodes alone, and waits for the others",
+            hint=f"srun --ntasks-per-node=1 {launcher} ...",
         )

@@ -13,7 +13,7 @@ from planner.configs.found import (
     Setup,
 )
 from planner.configs.meaning import LENGTHS, learned_positions, world
-from planner.configs.rules.base import Fault, removed, set_to
+from planner.configs.rules.base import Fault, set_to
 from planner.configs.sizes import Sizes, size, sizes
 from planner.core.units import format_gpus
 
@@ -56,7 +56,6 @@ def heads_do_not_divide(setup: Setup) -> Iterator[Fault]:
 
 
 def _heads(setup: Setup, found: Found) -> tuple[int | None, int]:
-    """Return the heads and key-value heads, of the command line or of the model."""
     said = found.whole("num_attention_heads")
     if said and 0 < said <= _MOST:
         groups = found.whole("num_query_groups") or said
@@ -207,31 +206,6 @@ def _micro_batches(each: Sizes, ranks: int | None) -> int | None:
         return None
     data = max(1, ranks // each.model_parallel)
     return total.whole // (micro.whole * data)
-
-
-def sequence_parallel_without_tensor(setup: Setup) -> Iterator[Fault]:
-    """--sequence-parallel is given without tensor parallelism.
-
-    Why: it divides what lies between tensor-parallel regions, and there are none; Megatron-LM turns it off
-    with a warning, Megatron Core raises ValueError.
-
-    Instead: --tensor-model-parallel-size above 1, or neither.
-
-    Source: megatron.core.model_parallel_config, __post_init__ (0.16.1).
-    """
-    for found in setup.of(MEGATRON):
-        setting = found.get("sequence_parallel")
-        if (
-            setting is not None
-            and setting.truth
-            and (found.whole("tensor_model_parallel_size") or 1) <= 1
-        ):
-            yield Fault(
-                at=setting,
-                message="--sequence-parallel needs --tensor-model-parallel-size above 1",
-                hint="leave it out",
-                edit=removed(setting),
-            )
 
 
 def replicas_beside_tensor_parallelism(setup: Setup) -> Iterator[Fault]:

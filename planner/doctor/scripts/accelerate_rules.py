@@ -3,8 +3,8 @@
 import ast
 from collections.abc import Iterator
 
-from planner.doctor.scripts.reading import Loop, Prepared, Script
-from planner.doctor.scripts.spot import Spot
+from planner.core.python_source import Loop
+from planner.doctor.scripts.reading import Prepared, Script, Spot
 
 _SCHEDULE_LENGTHS = ("num_training_steps", "T_max", "total_steps", "total_iters")
 _GATE_NAMES = ("num_processes", "split_batches", "step_scheduler_with_optimizer")
@@ -50,7 +50,6 @@ def prepared_object_is_not_used(script: Script) -> Iterator[Spot]:
 
 
 def _is_mentioned(script: Script, each: Prepared) -> bool:
-    """Return whether the original's name stands anywhere below its preparation."""
     return any(
         isinstance(node, (ast.Name, ast.Attribute))
         and node.lineno > (each.call.end_lineno or each.call.lineno)
@@ -175,7 +174,6 @@ def _counted_at(script: Script, length: ast.expr, made: ast.Call) -> int:
 
 
 def _walks_all(script: Script, name: str) -> bool:
-    """Return whether the training loop iterates the unprepared loader of that name."""
     return any(
         _use_of_original(script, each) is not None
         for each in script.prepared

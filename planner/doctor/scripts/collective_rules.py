@@ -4,9 +4,9 @@ import ast
 import re
 from collections.abc import Iterator
 
+from planner.core.python_source import Called, Loop, constant
 from planner.doctor.scripts.ranks import asks_for_rank
-from planner.doctor.scripts.reading import Called, Loop, Script
-from planner.doctor.scripts.spot import Spot
+from planner.doctor.scripts.reading import Script, Spot
 
 _COLLECTIVES = frozenset(
     {
@@ -105,8 +105,7 @@ def _is_of_one_rank(script: Script, test: ast.expr) -> bool:
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return asks_for_rank(script, test)
     if isinstance(test, ast.Compare):
-        right = test.comparators[0]
-        is_rank = isinstance(right, ast.Constant) and type(right.value) is int
+        is_rank = type(constant(test.comparators[0])) is int
         is_equal = isinstance(test.ops[0], (ast.Eq, ast.NotEq))
         return is_rank and is_equal and asks_for_rank(script, test.left)
     name = script.dotted(test.func if isinstance(test, ast.Call) else test).rpartition(".")[2]

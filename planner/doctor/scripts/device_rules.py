@@ -3,8 +3,8 @@
 import ast
 from collections.abc import Iterator
 
-from planner.doctor.scripts.reading import Called, Script
-from planner.doctor.scripts.spot import Spot
+from planner.core.python_source import Called, constant
+from planner.doctor.scripts.reading import Script, Spot
 
 _FOLLOWED = 3
 """Names that are followed from where a device is named to where it comes from."""
@@ -44,7 +44,6 @@ def _devices(call: Called) -> Iterator[ast.expr]:
 
 
 def _is_global_rank(script: Script, value: ast.expr | None, place: ast.AST) -> bool:
-    """Return whether an expression is the rank among all processes, as it was assigned."""
     for _ in range(_FOLLOWED):
         if not isinstance(value, ast.Name):
             break
@@ -54,11 +53,7 @@ def _is_global_rank(script: Script, value: ast.expr | None, place: ast.AST) -> b
     name = script.dotted(value.func)
     if name.endswith("get_rank") and not value.args and not value.keywords:
         return True
-    return name == "int" and any(_is_rank_variable(each) for each in ast.walk(value))
-
-
-def _is_rank_variable(node: ast.AST) -> bool:
-    return isinstance(node, ast.Constant) and node.value == "RANK"
+    return name == "int" and any(constant(each) == "RANK" for each in ast.walk(value))
 
 
 def half_weights_are_scaled(script: Script) -> Iterator[Spot]:
@@ -81,18 +76,13 @@ def half_weights_are_scaled(script: Script) -> Iterator[Spot]:
 
 def _is_half(script: Script, call: Called) -> bool:
     value = call.keyword("dtype") or call.keyword("torch_dtype")
-    said = value.value if isinstance(value, ast.Constant) else script.dotted(value)
-    return said in _HALF
+    return (constant(value) or script.dotted(value)) in _HALF
 
 
 def _is_scaled(script: Script) -> bool:
     """Return whether the loss is scaled for fp16: by the Trainer, Accelerate, or a scaler of the script."""
     arguments = (call for call in script.calls if call.last.endswith(("Arguments", "Config")))
-    asks = any(_is_true(call.keyword("fp16")) for call in arguments)
-    mixed = (call.keyword("mixed_precision") for call in script.called("Accelerator"))
-    is_mixed = any(isinstance(each, ast.Constant) and each.value == "fp16" for each in mixed)
+    asks = any(call.said("fp16") is True for call in arguments)
+    makers = script.called("Accelerator")
+    is_mixed = any(call.said("mixed_precision") == "fp16" for call in makers)
     return asks or is_mixed or bool(script.called("GradScaler"))
-
-
-def _is_true(value: ast.expr | None) -> bool:
-    return isinstance(value, ast.Constant) and value.value is True

@@ -3,9 +3,9 @@
 import ast
 from collections.abc import Iterator
 
+from planner.core.python_source import Called, Loop
 from planner.doctor.scripts.ranks import is_divided
-from planner.doctor.scripts.reading import Called, Loop, Script
-from planner.doctor.scripts.spot import Spot
+from planner.doctor.scripts.reading import Script, Spot
 
 _WITHOUT_EXCHANGE = (
     "no_sync",
@@ -158,7 +158,6 @@ def _is_loss(script: Script, target: ast.expr, call: Called) -> bool:
 
 
 def _is_part_of_loss(script: Script, node: ast.BinOp, call: Called) -> bool:
-    """Return whether a quotient is in the backward call itself, or is assigned to the loss."""
     for above in script.above(node):
         if above is call.node:
             return True
@@ -182,8 +181,7 @@ def sampler_never_changes(script: Script) -> Iterator[Spot]:
     if script.mentions("set_epoch") or script.has_accelerator or not script.training_loops:
         return
     for call in script.called("DistributedSampler"):
-        shuffle = call.keyword("shuffle")
-        if isinstance(shuffle, ast.Constant) and shuffle.value is False:
+        if call.said("shuffle") is False:
             continue
         if any(script.loop(loop) is not None for loop in script.training_loops):
             yield Spot(call.node, "no set_epoch: every epoch has the same order")

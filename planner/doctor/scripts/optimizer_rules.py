@@ -3,8 +3,8 @@
 import ast
 from collections.abc import Iterator
 
-from planner.doctor.scripts.reading import Called, Script
-from planner.doctor.scripts.spot import Spot
+from planner.core.python_source import Called
+from planner.doctor.scripts.reading import Script, Spot
 
 _SHARDS = ("fully_shard", "FullyShardedDataParallel")
 _CLIPS = ("clip_grad_norm_", "clip_grad_value_")
@@ -31,7 +31,7 @@ def optimizer_is_older_than_the_shards(script: Script) -> Iterator[Spot]:
             and call.node.lineno > made.node.lineno
             and script.scope(call.node) is script.scope(made.node)
         ]
-        if model and later and not _keeps_parameters(later[0]):
+        if model and later and later[0].said("use_orig_params") is not True:
             yield Spot(
                 made.node,
                 f"the optimizer has {model}'s parameters from before {later[0].last} (line {later[0].node.lineno})",
@@ -48,11 +48,6 @@ def _model_of_optimizer(script: Script, call: Called) -> str:
     return ""
 
 
-def _keeps_parameters(call: Called) -> bool:
-    kept = call.keyword("use_orig_params")
-    return isinstance(kept, ast.Constant) and kept.value is True
-
-
 def scaled_gradients_are_clipped(script: Script) -> Iterator[Spot]:
     """Gradients are clipped while the GradScaler's factor is still on them.
 
@@ -63,15 +58,10 @@ def scaled_gradients_are_clipped(script: Script) -> Iterator[Spot]:
 
     Source: PyTorch 2.13, Automatic Mixed Precision examples, section Gradient clipping.
     """
-    scalers = [call for call in script.called("GradScaler") if not _is_off(call)]
+    scalers = [call for call in script.called("GradScaler") if call.said("enabled") is not False]
     if not scalers or script.mentions("unscale_", "unscale_gradients", "Accelerator"):
         return
     loops = {script.loop(call.node) for call in script.called("scale") if call.node.args}
     for clip in script.called(*_CLIPS):
         if script.loop(clip.node) in loops - {None}:
             yield Spot(clip.node, f"{clip.last} without scaler.unscale_ clips scaled gradients")
-
-
-def _is_off(call: Called) -> bool:
-    enabled = call.keyword("enabled")
-    return isinstance(enabled, ast.Constant) and enabled.value is False

@@ -4,9 +4,9 @@ import ast
 import re
 from collections.abc import Iterator
 
+from planner.core.python_source import constant
 from planner.doctor.scripts.ranks import asks_for_rank, is_for_one_rank
-from planner.doctor.scripts.reading import Script
-from planner.doctor.scripts.spot import Spot
+from planner.doctor.scripts.reading import Script, Spot
 
 _FIXED_CUDA = re.compile(r"cuda:\d+")
 _SHARDED = (
@@ -41,8 +41,7 @@ def model_is_split_by_device_map(script: Script) -> Iterator[Spot]:
     if not script.is_distributed:
         return
     for call in script.calls:
-        value = call.keyword("device_map")
-        named = value.value if isinstance(value, ast.Constant) else None
+        named = call.said("device_map")
         if named in {"auto", "balanced", "balanced_low_0", "sequential"}:
             yield Spot(call.node, f'device_map="{named}" in a script for a process per GPU')
 
@@ -81,13 +80,11 @@ def all_ranks_use_one_gpu(script: Script) -> Iterator[Spot]:
     if not script.is_distributed:
         return
     for call in script.called("to", "device", "cuda", "set_device"):
-        value = call.node.args[0] if call.node.args else None
-        if not isinstance(value, ast.Constant):
-            continue
-        is_name = isinstance(value.value, str) and _FIXED_CUDA.fullmatch(value.value)
-        is_index = type(value.value) is int and call.last in {"cuda", "set_device"}
+        value = constant(call.node.args[0]) if call.node.args else None
+        is_name = isinstance(value, str) and _FIXED_CUDA.fullmatch(value)
+        is_index = type(value) is int and call.last in {"cuda", "set_device"}
         if is_name or is_index:
-            yield Spot(call.node, f"every process uses {value.value!r}")
+            yield Spot(call.node, f"every process uses {value!r}")
 
 
 def device_is_not_set(script: Script) -> Iterator[Spot]:
@@ -114,7 +111,7 @@ def device_is_not_set(script: Script) -> Iterator[Spot]:
 
 
 def _is_constant(call: ast.Call, value: str) -> bool:
-    return any(isinstance(each, ast.Constant) and each.value == value for each in call.args)
+    return any(constant(each) == value for each in call.args)
 
 
 def main_is_not_guarded(script: Script) -> Iterator[Spot]:
@@ -134,7 +131,7 @@ def main_is_not_guarded(script: Script) -> Iterator[Spot]:
     asks = [
         c for c in script.called("set_start_method", "get_context") if _is_constant(c.node, "spawn")
     ]
-    workers = [c for c in script.called("DataLoader") if _workers(c.keyword("num_workers"))]
+    workers = [c for c in script.called("DataLoader") if _is_count(c.said("num_workers"))]
     for call in (*spawns, *(workers if asks or _iterates_at_top(script) else ())):
         if call.last == "notebook_launcher" or not _is_at_top(script, call.node):
             continue
@@ -145,8 +142,8 @@ def main_is_not_guarded(script: Script) -> Iterator[Spot]:
         return
 
 
-def _workers(value: ast.expr | None) -> bool:
-    return isinstance(value, ast.Constant) and isinstance(value.value, int) and value.value > 0
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and value > 0
 
 
 def _iterates_at_top(script: Script) -> bool:
@@ -245,7 +242,6 @@ def _is_of_one_rank(script: Script, node: ast.AST, depth: int = _MOST_CALLERS) -
 
 
 def _is_called_by_one_rank(script: Script, name: str, depth: int) -> bool:
-    """Return whether a function is called, and by some ranks alone."""
     calls = script.called(name)[:_MOST_CALLS]
     return bool(calls) and all(_is_of_one_rank(script, call.node, depth) for call in calls)
 

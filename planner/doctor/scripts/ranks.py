@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
+from planner.core.python_source import constant
 from planner.doctor.scripts.reading import Script
 
 _OF_RANK = re.compile(
@@ -59,7 +60,6 @@ def _unpacked(
 
 
 def _is_rank(script: Script, value: ast.expr, known: frozenset[str]) -> bool:
-    """Return whether a value is a rank, or is computed from one and constants alone."""
     if isinstance(value, (ast.Name, ast.Attribute)):
         name = script.dotted(value)
         return name in known or _OF_RANK.search(name.rpartition(".")[2]) is not None
@@ -75,7 +75,6 @@ def _is_rank(script: Script, value: ast.expr, known: frozenset[str]) -> bool:
 
 
 def _operands(value: ast.expr) -> list[ast.expr]:
-    """Return what a value is computed from, for the ways in which a rank is."""
     if isinstance(value, ast.Compare):
         return [value.left, *value.comparators]
     if isinstance(value, ast.BoolOp):
@@ -88,7 +87,7 @@ def _operands(value: ast.expr) -> list[ast.expr]:
 
 
 def _is_variable(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value in _VARIABLES
+    return constant(node) in _VARIABLES
 
 
 def asks_for_rank(script: Script, test: ast.expr) -> bool:

@@ -14,8 +14,7 @@ from planner.doctor.scripts import (
     optimizer_rules,
     process_rules,
 )
-from planner.doctor.scripts.reading import Script, read_script
-from planner.doctor.scripts.spot import Spot
+from planner.doctor.scripts.reading import Script, Spot, read_script
 
 Level = Literal["error", "warning", "advice"]
 """error: the result is wrong, or more GPUs bring nothing; warning: it costs; advice: small."""

@@ -3,12 +3,10 @@
 import os
 
 from planner.hardware.probe import driver
-from planner.hardware.probe.findings import FINDINGS
 from planner.hardware.probe.machine import Machine, MigInstance, ProbedGpu
-from planner.hardware.probe.text import describe, to_wire
+from planner.hardware.probe.machine_text import describe, to_wire
 
 __all__ = [
-    "FINDINGS",
     "Machine",
     "MigInstance",
     "ProbedGpu",

@@ -114,7 +114,6 @@ def connect(session: Session, devices: Sequence[OpenGpu]) -> tuple[Topology, lis
 
 
 def _seen_links(low: OpenGpu, high: OpenGpu) -> int:
-    """Return the links that lead from one to the other, or to switches from both."""
     direct = max(_links_to(low, high), _links_to(high, low))
     return direct or min(_switched(low), _switched(high))
 

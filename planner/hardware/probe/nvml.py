@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from planner.core.units import MIB, MILLI
@@ -11,7 +12,6 @@ from planner.hardware.probe import driver
 from planner.hardware.probe.fabric import fabric_cluster, fabric_findings
 from planner.hardware.probe.links import OpenGpu, bus_id, connect, nvlinks
 from planner.hardware.probe.machine import Machine, MigInstance, ProbedGpu, make_machine
-from planner.hardware.probe.numa import numa_node
 from planner.hardware.probe.session import LOST, NO_PERMISSION, Failure, Session
 from planner.hardware.probe.smi import read_smi
 
@@ -29,6 +29,10 @@ _NEEDED = ("nvmlDeviceGetHandleByIndex", "nvmlDeviceGetName")
 
 _NVLINK_VERSIONS = {1: "1.0", 2: "2.0", 3: "2.2", 4: "3.0", 5: "3.1", 6: "4.0", 7: "5.0", 8: "6.0"}
 """NVML_NVLINK_VERSION_*: an enumeration, not the version."""
+SYS = Path("/sys")
+_WORDS = 16
+"""64-bit words of the mask asked for: 1,024 nodes, the most that Linux is built with."""
+_NODE_SCOPE = 0
 
 
 def read_machine() -> Machine | str:
@@ -120,7 +124,7 @@ def _describe(session: Session, index: int, handle: Any) -> OpenGpu:
         pcie_lanes=session.ask("nvmlDeviceGetMaxPcieLinkWidth", handle),
         nvlink_links=len(links),
         nvlink_version=_NVLINK_VERSIONS.get(version or 0, ""),
-        numa_node=numa_node(session, handle, address),
+        numa_node=_numa_node(session, handle, address),
         mig=_mig_instances(session, handle) if is_split else (),
         power_limit_watts=None if milliwatts is None else milliwatts * MILLI,
     )
@@ -157,3 +161,40 @@ def _permission_findings(failures: Sequence[Failure]) -> list[TopologyFinding]:
     calls = sorted({failure.call for failure in failures if failure.code == NO_PERMISSION})
     message = f"this user may not make {', '.join(calls)}: what they would say is left open"
     return [TopologyFinding(code="PRB003", message=message)] if calls else []
+
+
+def _numa_node(session: Session, handle: object, bus_id: str) -> int | None:
+    """Return the node whose memory is near: NVML's affinity where it names one, else /sys.
+
+    Leaves out: a GPU that is near to several nodes with processors; it gets the node that its
+    PCI device is listed under, if any.
+    """
+    near = _affinity(session, handle)
+    with suppress(OSError, ValueError):
+        # On Grace the GPUs' own memories are nodes too, and NVML lists them.
+        near &= _nodes((SYS / "devices/system/node/has_cpu").read_text(encoding="ascii"))
+    if len(near) == 1:
+        return near.pop()
+    with suppress(OSError, ValueError):
+        listed = (SYS / "bus/pci/devices" / bus_id / "numa_node").read_text(encoding="ascii")
+        return int(listed) if int(listed) >= 0 else None
+    return None
+
+
+def _affinity(session: Session, handle: object) -> set[int]:
+    words = session.ask("nvmlDeviceGetMemoryAffinity", handle, _WORDS, _NODE_SCOPE) or ()
+    return {
+        64 * index + bit
+        for index, word in enumerate(words)
+        for bit in range(64)
+        if int(word) >> bit & 1
+    }
+
+
+def _nodes(text: str) -> set[int]:
+    """Return the nodes of a list as the kernel writes it: 0-1,8."""
+    nodes: set[int] = set()
+    for part in text.strip().split(","):
+        first, _, last = part.partition("-")
+        nodes.update(range(int(first), min(int(last or first), 64 * _WORDS) + 1))
+    return nodes

@@ -59,7 +59,6 @@ def _find(gpus: Sequence[ProbedGpu], entry: str) -> VisibleGpu | None:
 
 
 def _chosen(machine: Machine, choices: Sequence[VisibleGpu]) -> Machine:
-    """Return the chosen GPUs, each with the chosen ones of its instances."""
     parts: dict[int, list[MigInstance]] = {}
     for position, part in choices:
         parts.setdefault(position, []).extend([part] if part else [])

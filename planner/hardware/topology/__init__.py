@@ -3,11 +3,9 @@
 from planner.domain.topology import LARGEST_TEXT, PCIE_CLASSES, Nic, Pair, Topology, TopologyFinding
 from planner.hardware.topology.draw import draw
 from planner.hardware.topology.file import dump
-from planner.hardware.topology.findings import FINDINGS
 from planner.hardware.topology.paste import parse_topology
 
 __all__ = [
-    "FINDINGS",
     "LARGEST_TEXT",
     "PCIE_CLASSES",
     "Nic",

@@ -75,7 +75,6 @@ def _box(topology: Topology, gpus: Sequence[int]) -> list[str]:
 
 
 def _inside(topology: Topology, gpus: Sequence[int]) -> list[str]:
-    """Return one line where all pairs are alike, else a matrix."""
     pairs = tuple(combinations(gpus, 2))
     words = {_word(topology, pair) for pair in pairs}
     if len(gpus) == 1:
@@ -167,7 +166,6 @@ def _said(word: str) -> str:
 
 
 def _places(topology: Topology) -> list[tuple[str, ...]]:
-    """Return NUMA node, nearest adapters and slot, one row for GPUs that share them."""
     facts = {gpu: _facts(topology, gpu) for gpu in range(topology.num_gpus)}
     used = [any(fact[column] for fact in facts.values()) for column in range(4)]
     if not any(used):

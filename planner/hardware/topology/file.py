@@ -6,60 +6,96 @@ All but `gpus` may be left out; a pair is "low-high".
 """
 
 import json
+import math
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Mapping
+from dataclasses import field, fields, is_dataclass, replace
+from typing import Annotated, Any, Literal, get_args, get_origin
 
-from planner.core.errors import did_you_mean
+from planner.catalog.findings import findings
+from planner.core.errors import InvalidInputError, did_you_mean
+from planner.core.frozen import frozen
 from planner.core.strict_json import parse_json
+from planner.core.strict_records import (
+    Between,
+    Few,
+    Line,
+    MisfitError,
+    read_record,
+)
 from planner.domain.topology import (
     MOST_GPUS,
     MOST_LINKS,
-    PCIE_CLASSES,
     Nic,
     Pair,
+    PcieClass,
     Topology,
     TopologyFinding,
 )
 from planner.hardware.topology.diagnose import diagnose
-from planner.hardware.topology.findings import FINDINGS
 from planner.hardware.topology.refusal import refusal
-
-_Value = TypeVar("_Value")
 
 _PAIR = re.compile(r"(0|[1-9][0-9]{0,2})-([1-9][0-9]{0,2})", re.ASCII)
 _GPU = re.compile(r"0|[1-9][0-9]{0,2}", re.ASCII)
-_CODES = {*FINDINGS, "PRB004"}
-"""Findings about a topology, and that GPUs of it are split by MIG, which the probe finds too."""
-_MOST_NICS = 256
-_MOST_FINDINGS = 100
-_LONGEST_NAME = 80
-_LONGEST_MESSAGE = 1000
-_BY_GPU = {
-    "numa": 9999,
-    "active_nvlinks": 99,
-    "memory_bytes": 10**15,
-    "pcie_generation": 8,
-    "pcie_lanes": 32,
-    "mig_instances": 99,
-}
-"""Whole numbers by GPU, and the largest that is believed."""
+_SPLIT_BY_MIG = "PRB004"
+"""Of the probe's findings, the one that is about a topology too."""
 _FASTEST_LINK = 1e12
 """Bytes per second of one link; more is a wrong unit."""
-_FIELDS = {
-    "gpus",
-    "gpu_names",
-    "nics",
-    "nvlink",
-    "pcie",
-    "peer_to_peer",
-    "islands",
-    "nvlink_bytes_per_second",
-    "fabric_cluster",
-    "findings",
-    *_BY_GPU,
+_OBJECTS = {
+    "nics": 'names or objects of "name" and "pcie"',
+    "findings": 'objects of "code" and "message"',
 }
+"""Lists whose entries have fields of their own."""
+
+_Name = Annotated[str, Line(80, shortest=1)]
+
+
+@frozen
+class _Nic:
+    name: _Name
+    pcie: Mapping[str, PcieClass] = field(default_factory=dict)
+
+
+@frozen
+class _Finding:
+    code: _Name
+    message: Annotated[str, Line(1000, shortest=1)]
+
+
+@frozen
+class _File:
+    """What the file may hold; pairs and GPUs are checked when their number is known."""
+
+    gpus: Annotated[int, Between(1, MOST_GPUS)]
+    gpu_names: Annotated[tuple[_Name, ...], Few(MOST_GPUS)] = ()
+    nvlink: Mapping[str, Annotated[int, Between(1, MOST_LINKS)]] = field(default_factory=dict)
+    pcie: Mapping[str, PcieClass] = field(default_factory=dict)
+    nics: Annotated[tuple[_Nic, ...], Few(256)] = ()
+    peer_to_peer: Mapping[str, bool] = field(default_factory=dict)
+    islands: Any = None
+    nvlink_bytes_per_second: Mapping[
+        str, Annotated[float, Between(math.ulp(0.0), _FASTEST_LINK)]
+    ] = field(default_factory=dict)
+    numa: Mapping[str, Annotated[int, Between(0, 9999)]] = field(default_factory=dict)
+    active_nvlinks: Mapping[str, Annotated[int, Between(0, 99)]] = field(default_factory=dict)
+    memory_bytes: Mapping[str, Annotated[int, Between(0, 10**15)]] = field(default_factory=dict)
+    pcie_generation: Mapping[str, Annotated[int, Between(0, 8)]] = field(default_factory=dict)
+    pcie_lanes: Mapping[str, Annotated[int, Between(0, 32)]] = field(default_factory=dict)
+    mig_instances: Mapping[str, Annotated[int, Between(0, 99)]] = field(default_factory=dict)
+    fabric_cluster: _Name = ""
+    findings: Annotated[tuple[_Finding, ...], Few(100)] = ()
+
+
+_COUNTS = (
+    "numa",
+    "active_nvlinks",
+    "memory_bytes",
+    "pcie_generation",
+    "pcie_lanes",
+    "mig_instances",
+)
+"""Whole numbers by GPU."""
+_KEYED = (*_COUNTS, "nvlink_bytes_per_second")
 
 
 def dump(topology: Topology) -> str:
@@ -71,7 +107,7 @@ def dump(topology: Topology) -> str:
         "nvlink_bytes_per_second": _keyed(topology.nvlink_bytes_per_second),
         **{
             name: _keyed(by_gpu)
-            for name in _BY_GPU
+            for name in _COUNTS
             if (by_gpu := getattr(topology, name)) or name != "mig_instances"
         },
         **({"fabric_cluster": topology.fabric_cluster} if topology.fabric_cluster else {}),
@@ -97,34 +133,36 @@ def read_file(text: str) -> Topology:
             which.
     """
     content = _json(text)
-    if unknown := sorted(content.keys() - _FIELDS):
-        hint = did_you_mean(unknown[0], _FIELDS) or _HINT
-        raise refusal(f"the topology file has an unknown field {unknown[0][:40]!r}", hint=hint)
-    num_gpus = _whole("gpus", content.get("gpus"), 1, MOST_GPUS)
+    if isinstance(named := content.get("nics"), list):  # adapters may be names alone
+        content["nics"] = [{"name": nic} if isinstance(nic, str) else nic for nic in named]
+    try:
+        said = read_record(_File, content)
+    except MisfitError as error:
+        raise _refused(error) from None
+    by_gpu: dict[str, Any] = {name: _by_gpu(said, name, getattr(said, name)) for name in _KEYED}
     topology = Topology(
-        num_gpus=num_gpus,
-        nvlink=_by_pair(content, "nvlink", num_gpus, _links),
-        pcie=_by_pair(content, "pcie", num_gpus, _class),
-        nics=_nics(content, num_gpus),
-        peer_to_peer=_by_pair(content, "peer_to_peer", num_gpus, _truth),
-        gpu_names=_names(content, num_gpus),
-        nvlink_bytes_per_second=_by_gpu(content, "nvlink_bytes_per_second", num_gpus, _positive),
-        numa=_by_gpu(content, "numa", num_gpus, _number),
-        active_nvlinks=_by_gpu(content, "active_nvlinks", num_gpus, _number),
-        memory_bytes=_by_gpu(content, "memory_bytes", num_gpus, _number),
-        pcie_generation=_by_gpu(content, "pcie_generation", num_gpus, _number),
-        pcie_lanes=_by_gpu(content, "pcie_lanes", num_gpus, _number),
-        mig_instances=_by_gpu(content, "mig_instances", num_gpus, _number),
-        fabric_cluster=_text("fabric_cluster", content["fabric_cluster"])
-        if "fabric_cluster" in content
-        else "",
+        num_gpus=said.gpus,
+        nvlink=_by_pair(said, "nvlink"),
+        pcie=_by_pair(said, "pcie"),
+        nics=tuple(Nic(name=nic.name, pcie=_by_gpu(said, "nics", nic.pcie)) for nic in said.nics),
+        peer_to_peer=_by_pair(said, "peer_to_peer"),
+        gpu_names=said.gpu_names,
+        fabric_cluster=said.fabric_cluster,
+        **by_gpu,
     )
+    if len(topology.gpu_names) > said.gpus:
+        raise _refusal("gpu_names", f"expected a list of at most {said.gpus}")
+    if topology.gpu_names and len(topology.gpu_names) != said.gpus:
+        raise _refusal("gpu_names", f"{len(topology.gpu_names)} names for {said.gpus} GPUs")
     if both := sorted(topology.nvlink.keys() & topology.pcie.keys()):
-        _refuse("pcie", f"{both[0][0]}-{both[0][1]} is in nvlink too")
+        raise _refusal("pcie", f"{both[0][0]}-{both[0][1]} is in nvlink too")
     if "islands" in content and content["islands"] != [list(gpus) for gpus in topology.islands]:
-        _refuse("islands", "these are not the ones that nvlink makes; leave the field out")
-    findings = _findings(content) if "findings" in content else tuple(diagnose(topology))
-    return replace(topology, findings=findings)
+        raise _refusal("islands", "these are not the ones that nvlink makes; leave the field out")
+    for finding in said.findings:
+        if finding.code not in {*findings("topology"), _SPLIT_BY_MIG}:
+            raise _refusal("findings", f"there is no {_shown(finding.code)}")
+    found = (TopologyFinding(code=each.code, message=each.message) for each in said.findings)
+    return replace(topology, findings=tuple(found if "findings" in content else diagnose(topology)))
 
 
 def _json(text: str) -> dict[str, Any]:
@@ -138,125 +176,54 @@ def _json(text: str) -> dict[str, Any]:
 _HINT = "write the file with `planner probe`, or paste the output of `nvidia-smi topo -m`"
 
 
-def _refuse(field: str, reason: str) -> NoReturn:
-    raise refusal(f"{field} of the topology file: {reason}", hint=_HINT)
+def _refusal(field: str, reason: str) -> InvalidInputError:
+    return refusal(f"{field} of the topology file: {reason}", hint=_HINT)
 
 
-def _whole(field: str, value: Any, least: int, most: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        _refuse(field, f"expected a whole number from {least} to {most:,}, not {_shown(value)}")
-    return value
+def _refused(misfit: MisfitError) -> InvalidInputError:
+    path, problem = misfit.path, misfit.problem
+    name = re.split(r"[.\[]", path)[0]
+    if problem == "unknown" and not path:
+        hint = did_you_mean(misfit.value, [each.name for each in fields(_File)]) or _HINT
+        said = f"the topology file has an unknown field {misfit.value[:40]!r}"
+        return refusal(said, hint=hint)
+    is_other_object = problem == "unknown" or is_dataclass(misfit.kind)
+    if is_other_object or (problem, name) == ("missing", "findings"):
+        return _refusal(name, f"expected {_OBJECTS[name]}")
+    if isinstance(misfit.check, Few):
+        return _refusal(name, f"expected a list of at most {misfit.check.most}")
+    return _refusal(name, f"expected {_wanted(misfit)}, not {_shown(misfit.value)}")
 
 
-def _number(field: str, value: Any) -> int:
-    return _whole(field, value, 0, _BY_GPU[field])
-
-
-def _links(field: str, value: Any) -> int:
-    return _whole(field, value, 1, MOST_LINKS)
-
-
-def _positive(field: str, value: Any) -> float:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not 0 < value <= _FASTEST_LINK:
-        _refuse(field, f"expected bytes per second up to {_FASTEST_LINK:.0e}, not {_shown(value)}")
-    return float(value)
-
-
-def _class(field: str, value: Any) -> str:
-    if not isinstance(value, str) or value not in PCIE_CLASSES:
-        _refuse(field, f"expected one of {', '.join(PCIE_CLASSES)}, not {_shown(value)}")
-    return value
-
-
-def _truth(field: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        _refuse(field, f"expected true or false, not {_shown(value)}")
-    return value
-
-
-def _text(field: str, value: Any, longest: int = _LONGEST_NAME) -> str:
-    if not isinstance(value, str) or not 0 < len(value) <= longest or not value.isprintable():
-        _refuse(field, f"expected 1 to {longest} printable characters, not {_shown(value)}")
-    return value
+def _wanted(misfit: MisfitError) -> str:
+    match misfit.check:
+        case Between(least, most) if misfit.kind is int:
+            return f"a whole number from {least} to {most:,}"
+        case Between(_, most):
+            return f"bytes per second up to {most:.0e}"
+        case Line(longest, shortest):
+            return f"{shortest} to {longest} printable characters"
+    if get_origin(misfit.kind) is Literal:
+        return f"one of {', '.join(get_args(misfit.kind))}"
+    return "true or false" if misfit.kind is bool else "an object"
 
 
 def _shown(value: Any) -> str:
     return repr(value)[:40] if isinstance(value, str | int | float | None) else type(value).__name__
 
 
-def _entries(content: Mapping[str, Any], field: str) -> dict[str, Any]:
-    value = content.get(field, {})
-    if not isinstance(value, dict):
-        _refuse(field, f"expected an object, not {_shown(value)}")
-    return value
-
-
-def _list(content: Mapping[str, Any], field: str, most: int) -> list[Any]:
-    value = content.get(field, [])
-    if not isinstance(value, list) or len(value) > most:
-        _refuse(field, f"expected a list of at most {most}")
-    return value
-
-
-def _by_pair(
-    content: Mapping[str, Any], field: str, num_gpus: int, read: Callable[[str, Any], _Value]
-) -> dict[Pair, _Value]:
+def _by_pair(said: _File, field: str) -> dict[Pair, Any]:
     values = {}
-    for key, value in _entries(content, field).items():
+    for key, value in getattr(said, field).items():
         match = _PAIR.fullmatch(key)
-        if not match or not int(match[1]) < int(match[2]) < num_gpus:
-            _refuse(field, f"{key[:20]!r} is no pair low-high of {num_gpus} GPUs")
-        values[int(match[1]), int(match[2])] = read(field, value)
+        if not match or not int(match[1]) < int(match[2]) < said.gpus:
+            raise _refusal(field, f"{key[:20]!r} is no pair low-high of {said.gpus} GPUs")
+        values[int(match[1]), int(match[2])] = value
     return values
 
 
-def _by_gpu(
-    content: Mapping[str, Any], field: str, num_gpus: int, read: Callable[[str, Any], _Value]
-) -> dict[int, _Value]:
-    return _keyed_by_gpu(field, _entries(content, field), num_gpus, read)
-
-
-def _keyed_by_gpu(
-    field: str, entries: Mapping[str, Any], num_gpus: int, read: Callable[[str, Any], _Value]
-) -> dict[int, _Value]:
-    values = {}
-    for key, value in entries.items():
-        if not _GPU.fullmatch(key) or int(key) >= num_gpus:
-            _refuse(field, f"{key[:20]!r} is none of {num_gpus} GPUs")
-        values[int(key)] = read(field, value)
-    return values
-
-
-def _names(content: Mapping[str, Any], num_gpus: int) -> tuple[str, ...]:
-    names = tuple(_text("gpu_names", name) for name in _list(content, "gpu_names", num_gpus))
-    if names and len(names) != num_gpus:
-        _refuse("gpu_names", f"{len(names)} names for {num_gpus} GPUs")
-    return names
-
-
-def _nics(content: Mapping[str, Any], num_gpus: int) -> tuple[Nic, ...]:
-    return tuple(_nic(entry, num_gpus) for entry in _list(content, "nics", _MOST_NICS))
-
-
-def _nic(entry: Any, num_gpus: int) -> Nic:
-    """Return an adapter from its object, or from its name alone."""
-    if isinstance(entry, str):
-        entry = {"name": entry}
-    if not isinstance(entry, dict) or entry.keys() - {"name", "pcie"}:
-        _refuse("nics", 'expected names or objects of "name" and "pcie"')
-    pcie = _keyed_by_gpu("nics", _entries(entry, "pcie"), num_gpus, _class)
-    return Nic(name=_text("nics", entry.get("name")), pcie=pcie)
-
-
-def _findings(content: Mapping[str, Any]) -> tuple[TopologyFinding, ...]:
-    return tuple(_finding(entry) for entry in _list(content, "findings", _MOST_FINDINGS))
-
-
-def _finding(entry: Any) -> TopologyFinding:
-    if not isinstance(entry, dict) or entry.keys() != {"code", "message"}:
-        _refuse("findings", 'expected objects of "code" and "message"')
-    code = _text("findings", entry["code"])
-    if code not in _CODES:
-        _refuse("findings", f"there is no {_shown(code)}")
-    return TopologyFinding(code=code, message=_text("findings", entry["message"], _LONGEST_MESSAGE))
+def _by_gpu(said: _File, field: str, values: Mapping[str, Any]) -> dict[int, Any]:
+    for key in values:
+        if not _GPU.fullmatch(key) or int(key) >= said.gpus:
+            raise _refusal(field, f"{key[:20]!r} is none of {said.gpus} GPUs")
+    return {int(key): value for key, value in values.items()}

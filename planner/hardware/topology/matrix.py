@@ -141,7 +141,6 @@ def _is_connection(cell: str) -> bool:
 
 
 def _nics(text: MatrixText, legend: Mapping[str, str]) -> tuple[Nic, ...]:
-    """Return the adapters under the names of the legend, from GPUs' rows or else from their own."""
     return tuple(
         Nic(name=legend.get(name, name)[:64], pcie=_classes_of(text, name, column))
         for column, name in enumerate(text.nic_names, start=text.num_gpus)

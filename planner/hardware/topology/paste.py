@@ -1,22 +1,46 @@
 """Whatever people paste -> one topology: several tools' outputs may stand in one text."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from planner.core.errors import InvalidInputError
 from planner.domain.topology import LARGEST_TEXT, Pair, Topology, TopologyFinding
-from planner.hardware.topology.clean import clean
+from planner.hardware.topology.clean import Line, clean
 from planner.hardware.topology.diagnose import diagnose
-from planner.hardware.topology.failures import tool_failure
 from planner.hardware.topology.file import is_file, read_file
-from planner.hardware.topology.gpu_table import read_gpu_table
+from planner.hardware.topology.gpu_lists import read_devices, read_gpu_table
 from planner.hardware.topology.matrix import read_matrix
-from planner.hardware.topology.nvlink_status import read_devices
 from planner.hardware.topology.p2p import is_p2p, read_p2p
 from planner.hardware.topology.refusal import refusal
 from planner.hardware.topology.rocm import read_rocm, read_rocm_numa
 from planner.hardware.topology.table import MatrixTable, find_tables
+
+_FAILURES = (
+    (
+        re.compile(r"not supported on (?:this machine|the given system)", re.IGNORECASE),
+        "rocm-smi could not read the topology",
+        "run `rocm-smi --showtopo` on the host, with the driver's own version",
+    ),
+    (
+        re.compile(r"NVIDIA-SMI has failed|Failed to initialize NVML|couldn't communicate with"),
+        "nvidia-smi did not reach the driver",
+        "run it on a node of the job, where `nvidia-smi` alone lists the GPUs",
+    ),
+    (
+        re.compile(r"No devices were found"),
+        "nvidia-smi found no GPU",
+        "run it on a node of the job, where `nvidia-smi` alone lists the GPUs",
+    ),
+    (
+        re.compile(r"(?:nvidia|rocm)-smi.{0,20}(?:not found|not recognized)"),
+        "the tool is not there",
+        "run it on a node of the job",
+    ),
+)
+"""What a line says, what that means, and what to do."""
+_SHOWN = 80
 
 
 def parse_topology(text: str) -> Topology:
@@ -38,7 +62,7 @@ def parse_topology(text: str) -> Topology:
     lists = (read_devices(lines), read_gpu_table(lines), read_rocm_numa(lines))
     details = [part for part in lists if part]
     if not matrices and not details:
-        raise tool_failure(lines) or _nothing(tables)
+        raise _tool_failure(lines) or _nothing(tables)
     topology = _deduced(_combined(matrices, details))
     findings = (*topology.findings, *diagnose(topology))
     return replace(topology, findings=tuple(sorted(findings, key=lambda finding: finding.code)))
@@ -62,6 +86,16 @@ def _connections(tables: Sequence[MatrixTable]) -> Iterator[Topology]:
     yield from (read_p2p(table) for table in peers)
 
 
+def _tool_failure(lines: Iterable[Line]) -> InvalidInputError | None:
+    for line in lines:
+        text = " ".join(line.tokens)
+        for said, what, hint in _FAILURES:
+            if said.search(text[:1000]):
+                shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN].rstrip('. ')} ..."
+                return refusal(f"line {line.number}: {what}: {shown}", hint=hint)
+    return None
+
+
 def _nothing(tables: Sequence[MatrixTable]) -> InvalidInputError:
     if tables:
         return refusal(f"the topology has 0 rows for {tables[0].num_gpus} GPUs")
@@ -69,7 +103,6 @@ def _nothing(tables: Sequence[MatrixTable]) -> InvalidInputError:
 
 
 def _one_of(matrices: Sequence[Topology]) -> Topology:
-    """Return the first matrix, or the first with NVLink, and say so if another one differs."""
     chosen = next((matrix for matrix in matrices if matrix.nvlink), matrices[0])
     others = [m for m in matrices if (m.nvlink, m.pcie) != (chosen.nvlink, chosen.pcie)]
     if not others:

@@ -7,6 +7,7 @@ from planner.core.frozen import frozen
 from planner.domain.model import Attention, Linear, Model, Part
 from planner.models.architectures import encoders, kept
 from planner.models.architectures.config import Config
+from planner.models.architectures.family import family_of
 
 NAMES = encoders.Names(
     output="out_proj", attention_norm="self_attn_layer_norm", mlp_norm="final_layer_norm"
@@ -34,21 +35,13 @@ class Defaults:
     dropout: float = 0.1
 
 
-_FAMILIES: Mapping[str, _Family] = {
-    "bart": _Family(),
-    "mbart": _Family(has_final_norm=True),
-    "pegasus": _Family(position_offset=0, has_embedding_norm=False, has_final_norm=True),
-}
-
-
 def read(name: str, config: Config) -> Model:
     """Return the Model of a bart-like config.json, with the head that `architectures` names.
 
     `...Model` has no head; anything else is read as `...ForConditionalGeneration`. Pegasus' table
     of sines counts as parameters, as transformers counts it; it is never trained.
     """
-    model_type = config.text("model_type", "bart")
-    family = _FAMILIES[model_type]
+    family = family_of(_Family, config)
     hidden = config.size("d_model", 1024)
     vocabulary = config.size("vocab_size", 50265)
     positions = config.size("max_position_embeddings", 1024)
@@ -60,7 +53,7 @@ def read(name: str, config: Config) -> Model:
     encoder, decoder = (layer(config, side, Defaults()) for side in ("encoder", "decoder"))
     return Model(
         name=name,
-        model_type=model_type,
+        model_type=config.text("model_type", ""),
         task="seq2seq-lm" if has_head else "none",
         parts=(
             _embeddings(config, family, "encoder", {"shared": words, **own_words, **table}),
@@ -149,6 +142,3 @@ def _embeddings(config: Config, family: _Family, side: str, tables: Mapping[str,
 def _final_norm(family: _Family, side: str, hidden: int) -> tuple[Part, ...]:
     norm = encoders.norm_part(f"{side}_layer_norm", hidden)
     return (norm,) if family.has_final_norm else ()
-
-
-READERS = dict.fromkeys(("bart", "mbart", "pegasus"), read)

@@ -8,6 +8,7 @@ from planner.core.frozen import frozen
 from planner.domain.model import Attention, Linear, Model, Part
 from planner.models.architectures import encoders, kept
 from planner.models.architectures.config import Config
+from planner.models.architectures.family import family_of
 from planner.models.architectures.fields import labels
 
 NAMES = encoders.Names(
@@ -37,8 +38,8 @@ class _Family:
     """Default of `embedding_size`, for families whose embeddings are narrower than the trunk."""
     position_offset: int = 0
     """Rows of the position table that padding takes."""
-    token_types: int | None = 2
-    """None for a family without token types."""
+    token_types: int = 2
+    """0 for a family without."""
     has_pooler: bool = True
     is_head_bias_tied: bool = True
     """The decoder's bias and the head's own are one tensor, as long as the weights are tied."""
@@ -49,54 +50,12 @@ class _Family:
     """A dropout comes first in the head of classes."""
     discriminator: str = ""
     """The class whose head tells replaced tokens from original ones."""
+    shares_layers: bool = False
+    """A few layers own their parameters, the others run those again; a matrix widens the embeddings."""
+    has_relative_bias: bool = False
+    """Scores add a bias of the distance, for which there is no fused kernel."""
     keys: Mapping[str, str] = field(default_factory=dict)
     """Own names of the common fields."""
-
-
-_ROBERTA = _Family(vocabulary=50265, position_offset=2, head_function="gelu", drops_pooled=True)
-_FAMILIES: Mapping[str, _Family] = {
-    "bert": _Family(),
-    "roberta": _ROBERTA,
-    "xlm-roberta": replace(_ROBERTA, vocabulary=30522),
-    "camembert": replace(_ROBERTA, vocabulary=30522),
-    "mpnet": replace(_ROBERTA, vocabulary=30527, token_types=None),
-    "distilbert": _Family(
-        layers=6,
-        token_types=None,
-        has_pooler=False,
-        is_head_bias_tied=False,
-        keys={
-            "hidden_size": "dim",
-            "intermediate_size": "hidden_dim",
-            "num_hidden_layers": "n_layers",
-            "num_attention_heads": "n_heads",
-            "hidden_act": "activation",
-            "hidden_dropout_prob": "dropout",
-            "attention_probs_dropout_prob": "attention_dropout",
-        },
-    ),
-    "electra": _Family(
-        hidden=256,
-        inner=1024,
-        heads=4,
-        width=128,
-        has_pooler=False,
-        is_head_bias_tied=False,
-        head_function="gelu",
-        drops_pooled=True,
-        discriminator="ElectraForPreTraining",
-    ),
-    "albert": _Family(
-        vocabulary=30000,
-        hidden=4096,
-        inner=16384,
-        heads=64,
-        function="gelu_new",
-        dropout=0.0,
-        width=128,
-        has_mlp_dropout=False,
-    ),
-}
 
 
 def read(name: str, config: Config) -> Model:
@@ -108,16 +67,15 @@ def read(name: str, config: Config) -> Model:
     Raises:
         InvalidInputError: albert has more groups than layers.
     """
-    model_type = config.text("model_type", "bert")
-    family = _FAMILIES[model_type]
+    family = family_of(_Family, config)
     hidden = _size(config, family, "hidden_size", family.hidden)
     positions = config.size("max_position_embeddings", 512)
     head_class = config.head_class()
     layer = _layer(config, family, hidden)
-    blocks = _shared_blocks(config, layer) if model_type == "albert" else (encoders.block(layer),)
+    blocks = _shared_blocks(config, layer) if family.shares_layers else (encoders.block(layer),)
     return Model(
         name=name,
-        model_type=model_type,
+        model_type=config.text("model_type", ""),
         task=_task(family, head_class),
         parts=(
             _embeddings(config, family, hidden, positions),
@@ -142,7 +100,6 @@ def _task(family: _Family, head_class: str) -> str:
 
 
 def _size(config: Config, family: _Family, key: str, default: int) -> int:
-    """Return a size under the family's own name, or under the common one."""
     own = family.keys.get(key, key)
     return config.size(own, config.size(key, default) if own != key else default)
 
@@ -161,10 +118,10 @@ def _embeddings(config: Config, family: _Family, hidden: int, positions: int) ->
         "word_embeddings": config.size("vocab_size", family.vocabulary) * width,
         "position_embeddings": positions * width,
     }
-    if family.token_types is not None:
+    if family.token_types:
         types = config.size("type_vocab_size", family.token_types)
         tables["token_type_embeddings"] = types * width
-    if config.text("model_type", "bert") == "mpnet":
+    if family.has_relative_bias:
         buckets = config.size("relative_attention_num_buckets", 32)
         heads = config.size("num_attention_heads", family.heads)
         tables["relative_attention_bias"] = buckets * heads
@@ -191,9 +148,8 @@ def _width(config: Config, family: _Family, hidden: int) -> int:
 
 
 def _is_projected(config: Config, family: _Family, hidden: int) -> bool:
-    """Return whether a matrix widens the embeddings: albert's always does."""
-    is_albert = config.text("model_type", "bert") == "albert"
-    return is_albert or _width(config, family, hidden) != hidden
+    """Return whether a matrix widens the embeddings: where layers are shared one always does."""
+    return family.shares_layers or _width(config, family, hidden) != hidden
 
 
 def _layer(config: Config, family: _Family, hidden: int) -> encoders.Layer:
@@ -209,7 +165,7 @@ def _layer(config: Config, family: _Family, hidden: int) -> encoders.Layer:
             head_dim=config.divided(hidden_key, hidden, heads_key, heads),
             is_causal=False,
             eager_bytes_per_score=kept.scores(attention_dropout, is_upcast=False),
-            has_fused_kernel=config.text("model_type", "bert") != "mpnet",
+            has_fused_kernel=not family.has_relative_bias,
         ),
         hidden=hidden,
         inner=_size(config, family, "intermediate_size", family.inner),
@@ -286,9 +242,3 @@ def _discriminator(hidden: int, function: str) -> Part:
             kept.operand("dense_prediction_input", hidden),
         ),
     )
-
-
-READERS = dict.fromkeys(
-    ("albert", "bert", "camembert", "distilbert", "electra", "mpnet", "roberta", "xlm-roberta"),
-    read,
-)

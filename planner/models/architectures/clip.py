@@ -1,11 +1,10 @@
 """CLIP and SigLIP: a tower of text and a tower of images, compared by one token of each."""
 
-from collections.abc import Mapping
-
 from planner.core.frozen import frozen
 from planner.domain.model import Attention, Linear, Model, Part
 from planner.models.architectures import encoders, kept
 from planner.models.architectures.config import Config
+from planner.models.architectures.family import family_of
 from planner.models.architectures.fields import nested
 from planner.models.architectures.vit import image_patches, patch_projection
 
@@ -27,37 +26,12 @@ class _Family:
     """Causal text, a class token, and projections; SigLIP pools by attention instead."""
 
 
-_FAMILIES: Mapping[str, _Family] = {
-    "clip": _Family(
-        vocabulary=49408,
-        positions=77,
-        text_hidden=512,
-        text_inner=2048,
-        text_heads=8,
-        patch=32,
-        function="quick_gelu",
-        is_clip=True,
-    ),
-    "siglip": _Family(
-        vocabulary=32000,
-        positions=64,
-        text_hidden=768,
-        text_inner=3072,
-        text_heads=12,
-        patch=16,
-        function="gelu_pytorch_tanh",
-        is_clip=False,
-    ),
-}
-
-
 def read(name: str, config: Config) -> Model:
     """Return the Model of a clip or siglip config.json, both towers of it.
 
     A sequence is a text with its image. Its loss compares whole batches, not words.
     """
-    model_type = config.text("model_type", "clip")
-    family = _FAMILIES[model_type]
+    family = family_of(_Family, config)
     text, vision = nested(config, "text_config"), nested(config, "vision_config")
     text_hidden = text.size("hidden_size", family.text_hidden)
     vision_hidden = vision.size("hidden_size", 768)
@@ -65,7 +39,7 @@ def read(name: str, config: Config) -> Model:
     head = _projections if family.is_clip else _pooling
     return Model(
         name=name,
-        model_type=model_type,
+        model_type=config.text("model_type", ""),
         task="none",
         parts=(
             _text_embeddings(text, family, text_hidden),
@@ -188,6 +162,3 @@ def _pooling(config: Config, text_hidden: int, vision_hidden: int) -> tuple[Part
         vectors={"probe": vision_hidden, "layernorm": 2 * vision_hidden},
     )
     return pooled, attention_pooling, scale
-
-
-READERS = dict.fromkeys(("clip", "siglip"), read)

@@ -5,7 +5,7 @@ from planner.domain.model import Linear, Model, Part
 from planner.models.architectures import encoders, kept
 from planner.models.architectures.config import Config
 from planner.models.architectures.fields import labels, pair, sizes
-from planner.models.architectures.vit import image_patches, patch_projection
+from planner.models.architectures.vit import image_model, image_patches, patch_projection
 
 _KERNEL = 7 * 7
 """Positions that a depthwise convolution sums for each channel."""
@@ -45,17 +45,13 @@ def read(name: str, config: Config) -> Model:
     parts.append(encoders.norm_part("layernorm", before, 1))
     if not is_bare:
         parts.append(encoders.classifier("classifier", before, labels(config)))
-    return Model(
-        name=name,
-        model_type="convnext",
-        task="none" if is_bare else "image-classification",
-        parts=tuple(parts),
-        vocab_size=1 if is_bare else labels(config),
-        hidden_size=widths[0],
-        max_position_embeddings=positions,
-        reads_images=True,
-        has_learned_positions=True,
-        config=config.values,
+    return image_model(
+        name,
+        config,
+        parts,
+        hidden=widths[0],
+        positions=positions,
+        is_bare=is_bare,
     )
 
 
@@ -119,6 +115,3 @@ def _block(config: Config, stage: int, channels: int, depth: int, positions: int
             *((kept.operand("layer_scale_input", channels),) if is_scaled else ()),
         ),
     )
-
-
-READERS = {"convnext": read}

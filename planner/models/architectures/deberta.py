@@ -216,6 +216,3 @@ def _masked_lm_head(config: Config, hidden: int, vocabulary: int) -> Part:
         is_tied=is_tied,
         second_bias={} if is_tied else {"bias": vocabulary},
     )
-
-
-READERS = {"deberta-v2": read}

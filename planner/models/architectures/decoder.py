@@ -1,13 +1,12 @@
 """Decoder-only models, read by structure: what a family does is a record, sizes come from the config.
 
 A `DecoderFamily` says what the config.json leaves to the modelling code (norms, biases, ties, gates), and
-the values that the code takes where the config is silent. `planner.models.architectures.families` lists
-them; mixtures of experts add their own MLP in `planner.models.architectures.experts`.
+the values that the code takes where the config is silent. `data/families` lists them; mixtures of experts add
+their own MLP in `planner.models.architectures.experts`.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import TypeAlias
 
 from planner.core.frozen import frozen
@@ -16,9 +15,9 @@ from planner.models.architectures import kept
 from planner.models.architectures.config import Config
 from planner.models.architectures.decoder_family import POST_NORM, DecoderFamily, dropout, size
 from planner.models.architectures.decoder_layers import MLP_INNER, dense_mlp, grouped_attention
+from planner.models.architectures.family import family_of
 from planner.models.architectures.fields import labels
 from planner.models.architectures.pieces import Piece, block_modules
-from planner.models.architectures.windows import sliding_layers
 
 Mixer: TypeAlias = Callable[[DecoderFamily, Config, int], tuple[Attention | None, Piece]]
 """Builds what mixes tokens, for a hidden size: the scores, if any, and the matrices around them."""
@@ -37,8 +36,13 @@ class Stack:
     name: str = "block"
 
 
-def read(family: DecoderFamily, name: str, config: Config) -> Model:
+def read(name: str, config: Config) -> Model:
     """Return the Model of a dense decoder-only config.json."""
+    return read_as(family_of(DecoderFamily, config), name, config)
+
+
+def read_as(family: DecoderFamily, name: str, config: Config) -> Model:
+    """Return the Model of a dense decoder-only config.json of that family."""
     count = size(family, config, "layers")
     stack = Stack(count=count, mixer=grouped_attention, mlp=dense_mlp)
     return assemble(family, name, config, [stack])
@@ -135,7 +139,7 @@ def _blocks(family: DecoderFamily, config: Config, stack: Stack) -> list[Part]:
         leaves_last_unread=_leaves_last_unread(family, mlp_piece),
         modules=block_modules(norms, outer, mlp_piece),
     )
-    sliding, window = sliding_layers(
+    sliding, window = _sliding_layers(
         config, stack.count, family.sliding_period, family.default_window
     )
     if attention is None or not sliding:
@@ -155,6 +159,24 @@ def _leaves_last_unread(family: DecoderFamily, mlp: Piece) -> bool:
     return is_last and POST_NORM not in family.norms
 
 
-def reader(family: DecoderFamily) -> Callable[[str, Config], Model]:
-    """Return the reader of a family."""
-    return partial(read, family)
+def _sliding_layers(
+    config: Config, count: int, period: int, default_window: int
+) -> tuple[int, int]:
+    """Return how many of so many layers see only a window of the last keys, and its size; 0 and 0 without one.
+
+    Args:
+        config: the model's; `layer_types` or `sliding_window_pattern` say which layers.
+        count: layers in all.
+        period: every n-th layer attends to everything where the config does not say; 0 none.
+        default_window: of the family where the config does not say.
+    """
+    window = config.values.get("sliding_window", default_window)
+    if window in (None, 0) or not config.flag("use_sliding_window", default=True):
+        return 0, 0
+    window = config.size("sliding_window", default_window)
+    kinds = config.values.get("layer_types")
+    if isinstance(kinds, list) and kinds:
+        share = sum(kind == "sliding_attention" for kind in kinds) / len(kinds)
+        return round(share * count), window
+    period = config.size("sliding_window_pattern", period or 1)
+    return count - (count // period if period > 1 else 0), window

@@ -1,11 +1,9 @@
 """What the modelling code of a family of decoders fixes, and the config.json's sizes beside it."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import field
+from collections.abc import Mapping
 from typing import TypeAlias
 
 from planner.core.frozen import frozen
-from planner.domain.model import Attention
 from planner.models.architectures.config import Config
 from planner.models.architectures.norms import Norm
 
@@ -66,10 +64,10 @@ class DecoderFamily:
     """Of a config without the key; 0 for no window."""
     sliding_period: int = 0
     """Every n-th layer attends to everything, the others to a window; 0 all alike."""
-    extra_block_vectors: Callable[[Config, Attention], Mapping[str, int]] = field(
-        default=lambda _config, _attention: {}
-    )
-    """Parameters of a block that no other field covers."""
+    has_latent_attention: bool = False
+    """Queries, keys and values grow out of small latent vectors."""
+    has_sinks: bool = False
+    """A parameter of each head that takes a share of its scores."""
 
 
 def size(family: DecoderFamily, config: Config, name: str, default: int | None = None) -> int:

@@ -75,7 +75,7 @@ def attention_piece(
             f"{name}_norm": family.norm.parameters_per_channel * channels
             for name, channels, _ in norms
         }
-        | dict(family.extra_block_vectors(config, attention)),
+        | ({"sinks": attention.num_heads} if family.has_sinks else {}),
         kept=(
             _operand_of(inputs, "qkv_input", hidden),
             *(
@@ -113,7 +113,6 @@ def _attention_inputs(
 
 
 def _operand_of(linears: tuple[Linear, ...], name: str, width: int) -> Kept:
-    """Return what several matrices keep of the input that they share."""
     names = tuple(layer.name for layer in linears)
     return kept.operand(name, width, copies=len(linears), share=Share.INPUT, of=names)
 

@@ -1,12 +1,12 @@
 """Mixtures of experts: decoder families whose MLP is a router over many small MLPs."""
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
+from planner.catalog.tables import build
 from planner.core.errors import InvalidInputError
 from planner.core.frozen import frozen
-from planner.domain.model import Attention, Kept, Linear, Model
+from planner.domain.model import Kept, Linear, Model
 from planner.domain.recompute_modules import MOE, MOE_ACTIVATION, SHARED_EXPERTS
 from planner.models.architectures import kept
 from planner.models.architectures.config import Config
@@ -18,7 +18,8 @@ from planner.models.architectures.decoder_layers import (
     grouped_attention,
     mlp,
 )
-from planner.models.architectures.families import LLAMA, MISTRAL, QWEN2, QWEN3
+from planner.models.architectures.family import family_of, record_of
+from planner.models.architectures.fields import count
 from planner.models.architectures.latent import latent_attention
 from planner.models.architectures.pieces import Piece, module
 
@@ -28,21 +29,31 @@ _PER_TOKEN = ("num_experts_per_tok", "experts_per_token", "top_k")
 
 @frozen
 class Routing:
-    """What the modelling code of a mixture fixes."""
+    """What the modelling code of a mixture fixes; sizes are those that it takes where the config has none."""
 
-    defaults: Mapping[str, int]
-    """"experts", "per_token", and "inner" where experts are not as wide as a dense MLP."""
+    experts: int
+    per_token: int
+    inner: int = 0
+    """Width of an expert; 0: of the family's dense MLP."""
     has_bias: bool = False
     """On the router and the experts."""
-    shared_inner: Callable[[Config, int], int] = lambda _config, _inner: 0
-    """Width of the expert that every token meets, given that of the others; 0 without one."""
+    shared: int | None = None
+    """Experts that every token meets, by `n_shared_experts`; None for a family without."""
+    shared_inner: tuple[str, int] | None = None
+    """Of one expert that every token meets, the config's key for its width."""
     has_shared_gate: bool = False
     """A gate of one channel decides how much of the shared expert counts."""
-    num_dense: Callable[[Config, int], int] = lambda _config, _layers: 0
-    """Of that many layers, how many keep a dense MLP."""
-    mixer: Mixer = grouped_attention
-    latent: Callable[[Config], int] = lambda _config: 0
-    """Channels that tokens are projected to for the experts, and back; 0 for none."""
+    first_dense: int | None = None
+    """First layers that keep a dense MLP, by `first_k_dense_replace`; None for a family without."""
+    is_dense_by_step: bool = False
+    """`decoder_sparse_step` and `mlp_only_layers` say which layers do."""
+    latent_key: str = ""
+    """The config's key for the channels that tokens are projected to for the experts, and back; "" for none."""
+
+
+def routing_of(config: Config) -> Routing:
+    """Return how a config's family routes tokens."""
+    return build(Routing, record_of(config)["experts"], "experts")
 
 
 def _first(config: Config, keys: tuple[str, ...], default: int) -> int:
@@ -52,19 +63,19 @@ def _first(config: Config, keys: tuple[str, ...], default: int) -> int:
 
 def expert_mlp(routing: Routing, family: DecoderFamily, config: Config, hidden: int) -> Piece:
     """Return router, experts and shared expert."""
-    experts = _first(config, _NUM_EXPERTS, routing.defaults["experts"])
-    chosen = _first(config, _PER_TOKEN, routing.defaults["per_token"])
+    experts = _first(config, _NUM_EXPERTS, routing.experts)
+    chosen = _first(config, _PER_TOKEN, routing.per_token)
     if chosen > experts:
         raise InvalidInputError(
             f"{config.where}: a token goes to {chosen} experts, and there are {experts}",
             field="model",
         )
     inner = (
-        config.size("moe_intermediate_size", routing.defaults["inner"])
-        if "inner" in routing.defaults
+        config.size("moe_intermediate_size", routing.inner)
+        if routing.inner
         else size(family, config, "inner")
     )
-    latent = routing.latent(config)
+    latent = count(config, routing.latent_key, 0) if routing.latent_key else 0
     width = latent or hidden
     expert = mlp(replace(family, mlp_bias=routing.has_bias), config, width, inner, "expert_")
     router = Linear(
@@ -142,7 +153,10 @@ def _times(entry: Kept, chosen: int) -> Kept:
 def _shared_expert(
     routing: Routing, family: DecoderFamily, config: Config, hidden: int, inner: int
 ) -> Piece:
-    width = routing.shared_inner(config, inner)
+    if routing.shared_inner is not None:
+        width = config.size(*routing.shared_inner)
+    else:
+        width = inner * _or_none(config, "n_shared_experts", routing.shared)
     if not width:
         return Piece(linears=(), kept=())
     piece = mlp(family, config, hidden, width, "shared_expert_")
@@ -156,18 +170,30 @@ def _shared_expert(
     )
 
 
-def read(family: DecoderFamily, routing: Routing, name: str, config: Config) -> Model:
+def _or_none(config: Config, key: str, default: int | None) -> int:
+    """Return a size, of which a config or its family may have none; None: what the config says is not asked."""
+    given = config.values.get(key)
+    is_none = default is None or given == 0 or (given is None and not default)
+    return 0 if is_none else config.size(key, default)
+
+
+def read(name: str, config: Config) -> Model:
     """Return the Model of a decoder-only mixture of experts."""
+    family, routing = family_of(DecoderFamily, config), routing_of(config)
     layers = size(family, config, "layers")
-    dense = min(layers, routing.num_dense(config, layers))
+    dense = _or_none(config, "first_k_dense_replace", routing.first_dense)
+    if routing.is_dense_by_step:
+        dense = _dense_by_step(config, layers)
+    dense = min(layers, dense)
     experts = partial(expert_mlp, routing)
+    mixer: Mixer = latent_attention if family.has_latent_attention else grouped_attention
     return assemble(
         family,
         name,
         config,
         [
-            Stack(count=dense, mixer=routing.mixer, mlp=dense_mlp, name="dense_block"),
-            Stack(count=layers - dense, mixer=routing.mixer, mlp=experts, name="expert_block"),
+            Stack(count=dense, mixer=mixer, mlp=dense_mlp, name="dense_block"),
+            Stack(count=layers - dense, mixer=mixer, mlp=experts, name="expert_block"),
         ],
     )
 
@@ -180,175 +206,3 @@ def _dense_by_step(config: Config, layers: int) -> int:
     # A layer is sparse where its number, from one, is a multiple of the step.
     skipped = sum(1 for index in named if 0 <= index < layers and (index + 1) % step == 0)
     return layers - layers // step + skipped
-
-
-def _dense_first(default: int) -> Callable[[Config, int], int]:
-    def count(config: Config, _layers: int) -> int:
-        if config.values.get("first_k_dense_replace") == 0:
-            return 0
-        return config.size("first_k_dense_replace", default) if default else _given(config)
-
-    return count
-
-
-def _given(config: Config) -> int:
-    key = "first_k_dense_replace"
-    return config.size(key) if config.values.get(key) is not None else 0
-
-
-def _shared_size(config: Config, _inner: int) -> int:
-    return config.size("shared_expert_intermediate_size", 5632)
-
-
-def _shared_count(default: int) -> Callable[[Config, int], int]:
-    def width(config: Config, inner: int) -> int:
-        if config.values.get("n_shared_experts") == 0:
-            return 0
-        return inner * config.size("n_shared_experts", default)
-
-    return width
-
-
-def _sinks(_config: Config, attention: Attention) -> Mapping[str, int]:
-    return {"sinks": attention.num_heads}
-
-
-_DEEPSEEK = {"vocabulary": 129280, "hidden": 7168, "layers": 61, "heads": 128, "inner": 18432}
-_DEEPSEEK_V2 = {"vocabulary": 102400, "hidden": 4096, "layers": 32, "heads": 32, "inner": 11008}
-DEEPSEEK_ROUTING = Routing(
-    defaults={"experts": 256, "per_token": 8, "inner": 2048},
-    shared_inner=_shared_count(1),
-    num_dense=_dense_first(3),
-    mixer=latent_attention,
-)
-
-MIXTURES: Mapping[str, tuple[DecoderFamily, Routing]] = {
-    "deepseek_v2": (
-        DecoderFamily(defaults={**_DEEPSEEK_V2, "positions": 2048}),
-        replace(
-            DEEPSEEK_ROUTING,
-            defaults={"experts": 64, "per_token": 6, "inner": 1407},
-            shared_inner=_shared_count(2),
-            num_dense=_dense_first(0),
-        ),
-    ),
-    "deepseek_v3": (DecoderFamily(defaults={**_DEEPSEEK, "positions": 4096}), DEEPSEEK_ROUTING),
-    "glm4_moe": (
-        DecoderFamily(
-            defaults={
-                "vocabulary": 151552,
-                "hidden": 4096,
-                "layers": 46,
-                "heads": 96,
-                "groups": 8,
-                "inner": 10944,
-                "positions": 131072,
-            },
-            qkv_bias=("attention_bias", False),
-            query_key_norm="head",
-            query_key_norm_flag="use_qk_norm",
-        ),
-        Routing(
-            defaults={"experts": 128, "per_token": 8, "inner": 1408},
-            shared_inner=_shared_count(1),
-            num_dense=_dense_first(1),
-        ),
-    ),
-    "gpt_oss": (
-        DecoderFamily(
-            defaults={
-                "vocabulary": 201088,
-                "hidden": 2880,
-                "layers": 36,
-                "heads": 64,
-                "groups": 8,
-                "head_dim": 64,
-                "inner": 2880,
-                "positions": 131072,
-            },
-            qkv_bias=("attention_bias", True),
-            output_bias=("attention_bias", True),
-            is_fused=False,
-            extra_block_vectors=_sinks,
-            sliding_period=2,
-        ),
-        Routing(defaults={"experts": 128, "per_token": 4}, has_bias=True),
-    ),
-    "granitemoe": (
-        replace(LLAMA, mlp_bias=False),
-        Routing(defaults={"experts": 8, "per_token": 2}),
-    ),
-    "kimi_k2": (DecoderFamily(defaults={**_DEEPSEEK, "positions": 4096}), DEEPSEEK_ROUTING),
-    "minimax_m2": (
-        DecoderFamily(
-            defaults={
-                "vocabulary": 200064,
-                "hidden": 3072,
-                "layers": 62,
-                "heads": 48,
-                "groups": 8,
-                "head_dim": 128,
-                "inner": 1536,
-                "positions": 196608,
-            },
-            query_key_norm="all",
-        ),
-        Routing(defaults={"experts": 256, "per_token": 8}),
-    ),
-    "mixtral": (MISTRAL, Routing(defaults={"experts": 8, "per_token": 2})),
-    "olmoe": (
-        DecoderFamily(
-            defaults={
-                "vocabulary": 50304,
-                "hidden": 2048,
-                "layers": 16,
-                "heads": 16,
-                "inner": 2048,
-                "positions": 4096,
-            },
-            qkv_bias=("attention_bias", False),
-            output_bias=("attention_bias", False),
-            query_key_norm="all",
-        ),
-        Routing(defaults={"experts": 64, "per_token": 8}),
-    ),
-    "qwen2_moe": (
-        replace(
-            QWEN2,
-            defaults={
-                "vocabulary": 151936,
-                "hidden": 2048,
-                "layers": 24,
-                "heads": 16,
-                "groups": 16,
-                "inner": 5632,
-                "positions": 32768,
-            },
-        ),
-        Routing(
-            defaults={"experts": 60, "per_token": 4, "inner": 1408},
-            shared_inner=_shared_size,
-            has_shared_gate=True,
-            num_dense=_dense_by_step,
-        ),
-    ),
-    "qwen3_moe": (
-        replace(
-            QWEN3,
-            defaults={
-                "vocabulary": 151936,
-                "hidden": 2048,
-                "layers": 24,
-                "heads": 32,
-                "groups": 4,
-                "inner": 6144,
-                "positions": 32768,
-            },
-        ),
-        Routing(defaults={"experts": 128, "per_token": 8, "inner": 768}, num_dense=_dense_by_step),
-    ),
-}
-
-READERS: Mapping[str, Callable[[str, Config], Model]] = {
-    model_type: partial(read, family, routing) for model_type, (family, routing) in MIXTURES.items()
-}

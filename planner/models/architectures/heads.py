@@ -3,59 +3,20 @@
 from collections.abc import Mapping
 from typing import Any
 
+from planner.catalog.records import model_types, read
 from planner.core.errors import UnsupportedError
 
-_ENCODERS: Mapping[str, str] = {
-    "albert": "Albert",
-    "bert": "Bert",
-    "camembert": "Camembert",
-    "deberta-v2": "DebertaV2",
-    "distilbert": "DistilBert",
-    "electra": "Electra",
-    "modernbert": "ModernBert",
-    "mpnet": "MPNet",
-    "roberta": "Roberta",
-    "xlm-roberta": "XLMRoberta",
+_ENDS: Mapping[str, str] = {
+    "sequence-classification": "ForSequenceClassification",
+    "token-classification": "ForTokenClassification",
 }
-"""model_type -> how transformers' class names begin, of encoders that can classify sequences."""
-
-DECODERS: Mapping[str, str] = {
-    "arcee": "Arcee",
-    "exaone4": "Exaone4",
-    "gemma": "Gemma",
-    "gemma2": "Gemma2",
-    "gemma3_text": "Gemma3Text",
-    "gpt2": "GPT2",
-    "gpt_neox": "GPTNeoX",
-    "helium": "Helium",
-    "llama": "Llama",
-    "mistral": "Mistral",
-    "mixtral": "Mixtral",
-    "nemotron": "Nemotron",
-    "phi": "Phi",
-    "phi3": "Phi3",
-    "qwen2": "Qwen2",
-    "qwen2_moe": "Qwen2Moe",
-    "qwen3": "Qwen3",
-    "qwen3_moe": "Qwen3Moe",
-    "seed_oss": "SeedOss",
-    "smollm3": "SmolLM3",
-    "starcoder2": "Starcoder2",
-}
-"""As of encoders: decoders that classify a sequence by its last token."""
-
-CLASSIFIERS: Mapping[str, str] = {**_ENCODERS, **DECODERS}
+_DECODERS = ("decoder", "experts")
+"""Readers of decoders."""
 
 
-TAGGERS: Mapping[str, str] = {
-    name: begins for name, begins in _ENCODERS.items() if name not in {"deberta-v2", "modernbert"}
-}
-"""As above: encoders that classify tokens."""
-
-_HEADS: Mapping[str, tuple[str, Mapping[str, str]]] = {
-    "sequence-classification": ("ForSequenceClassification", CLASSIFIERS),
-    "token-classification": ("ForTokenClassification", TAGGERS),
-}
+def reads_last_token(model_type: object) -> bool:
+    """Return whether models of a type are decoders that can classify a sequence, which they do by its last token."""
+    return _has_head(model_type, "sequence-classification") and _is_decoder(str(model_type))
 
 
 def classifying(
@@ -66,12 +27,26 @@ def classifying(
     Raises:
         UnsupportedError: the model is none of those whose head is known.
     """
-    model_type, (ends, known) = config.get("model_type"), _HEADS[task]
-    begins = known.get(model_type) if isinstance(model_type, str) else None
-    if begins is None:
+    model_type = config.get("model_type")
+    if not _has_head(model_type, task):
         raise UnsupportedError(
             f"model_type {str(model_type)[:60]!r} is planned without {task}",
-            hint=f"these have it: {', '.join(known)}",
+            hint=f"these have it: {', '.join(with_head(task))}",
             field="recipe.task",
         )
-    return {**config, "architectures": [f"{begins}{ends}"]}
+    begins = read("families", str(model_type))["classes"]
+    return {**config, "architectures": [f"{begins}{_ENDS[task]}"]}
+
+
+def with_head(task: str) -> tuple[str, ...]:
+    """Return the model types that have a head, encoders first."""
+    return tuple(sorted((each for each in model_types() if _has_head(each, task)), key=_is_decoder))
+
+
+def _has_head(model_type: object, task: str) -> bool:
+    is_known = isinstance(model_type, str) and model_type in model_types()
+    return is_known and task in read("families", str(model_type)).get("tasks", ())
+
+
+def _is_decoder(model_type: str) -> bool:
+    return read("families", model_type)["reader"] in _DECODERS

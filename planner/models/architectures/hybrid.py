@@ -12,43 +12,11 @@ from planner.models.architectures.decoder import Mixer, Mlp, Stack, assemble
 from planner.models.architectures.decoder_family import DecoderFamily, size
 from planner.models.architectures.decoder_layers import attention_piece, dense_mlp, scores
 from planner.models.architectures.delta_rule import delta_rule
-from planner.models.architectures.experts import Routing, expert_mlp
+from planner.models.architectures.experts import expert_mlp, routing_of
+from planner.models.architectures.family import family_of, record_of
 from planner.models.architectures.fields import invalid, layer_kinds
-from planner.models.architectures.norms import Norm
 from planner.models.architectures.pieces import Piece
 
-FAMILY = DecoderFamily(
-    defaults={
-        "vocabulary": 248320,
-        "hidden": 4096,
-        "layers": 32,
-        "heads": 16,
-        "groups": 4,
-        "head_dim": 256,
-        "inner": 12288,
-        "positions": 32768,
-    },
-    norm=Norm.RMS_FP32,
-    qkv_bias=("attention_bias", False),
-    output_bias=("attention_bias", False),
-    query_key_norm="head",
-)
-MIXTURE = replace(FAMILY, defaults={**FAMILY.defaults, "hidden": 2048, "layers": 40, "groups": 2})
-ROUTING = Routing(
-    defaults={"experts": 256, "per_token": 8, "inner": 512},
-    shared_inner=lambda config, _inner: config.size("shared_expert_intermediate_size", 512),
-    has_shared_gate=True,
-)
-NEXT = replace(
-    MIXTURE,
-    defaults={
-        **MIXTURE.defaults,
-        "vocabulary": 151936,
-        "layers": 48,
-        "inner": 5632,
-    },
-)
-NEXT_ROUTING = replace(ROUTING, defaults={"experts": 512, "per_token": 10, "inner": 512})
 _INTERVAL = 4
 _LINEAR, _FULL = "linear_attention", "full_attention"
 
@@ -67,39 +35,41 @@ def gated_attention(family: DecoderFamily, config: Config, hidden: int) -> tuple
     return attention, replace(piece, linears=(widened, *others), kept=(*piece.kept, gate))
 
 
-def read_hybrid(family: DecoderFamily, mlp: Mlp, name: str, config: Config) -> Model:
-    """Return the Model of a qwen3_5 text config, with that MLP in every layer."""
+def read(name: str, config: Config) -> Model:
+    """Return the Model of a qwen3_5 text or a qwen3_next config: each layer of the latter has one of two MLPs."""
+    family, record = family_of(DecoderFamily, config), record_of(config)
     layers = size(family, config, "layers")
     kinds = _mixers(config, layers)
-    linear = Stack(count=kinds.count(_LINEAR), mixer=delta_rule, mlp=mlp, name=f"{_LINEAR}_block")
-    attending = Stack(count=kinds.count(_FULL), mixer=gated_attention, mlp=mlp)
+    experts = partial(expert_mlp, routing_of(config)) if "experts" in record else dense_mlp
+    if config.values["model_type"] == "qwen3_next":
+        return assemble(family, name, config, _next_stacks(config, kinds, experts))
+    linear = Stack(
+        count=kinds.count(_LINEAR), mixer=delta_rule, mlp=experts, name=f"{_LINEAR}_block"
+    )
+    attending = Stack(count=kinds.count(_FULL), mixer=gated_attention, mlp=experts)
     return assemble(family, name, config, [linear, attending])
 
 
-def read_next(name: str, config: Config) -> Model:
-    """Return the Model of a qwen3_next config: each layer has one of two mixers and of two MLPs."""
-    layers = size(NEXT, config, "layers")
-    kinds = _mixers(config, layers)
+def _next_stacks(config: Config, kinds: tuple[str, ...], experts: Mlp) -> list[Stack]:
     step = config.size("decoder_sparse_step", 1)
     only = config.values.get("mlp_only_layers") or []
     dense = {index for index in only if isinstance(index, int)} if isinstance(only, list) else set()
-    are_dense = [index in dense or (index + 1) % step > 0 for index in range(layers)]
+    are_dense = [index in dense or (index + 1) % step > 0 for index in range(len(kinds))]
     counts = Counter(zip(kinds, are_dense, strict=True))
     mixers: Mapping[str, Mixer] = {
         _LINEAR: partial(delta_rule, is_joint=True),
         _FULL: gated_attention,
     }
-    stacks = [
+    return [
         Stack(
             count=counts[kind, is_dense],
             mixer=mixer,
-            mlp=dense_mlp if is_dense else partial(expert_mlp, NEXT_ROUTING),
+            mlp=dense_mlp if is_dense else experts,
             name=f"{kind}_dense_block" if is_dense else f"{kind}_block",
         )
         for kind, mixer in mixers.items()
         for is_dense in (True, False)
     ]
-    return assemble(NEXT, name, config, stacks)
 
 
 def _mixers(config: Config, layers: int) -> tuple[str, ...]:
@@ -115,9 +85,3 @@ def _mixers(config: Config, layers: int) -> tuple[str, ...]:
     if not {_LINEAR, _FULL}.issuperset(kinds):
         raise invalid(config, "layer_types", f"{_LINEAR} or {_FULL} for each layer")
     return kinds
-
-
-read_dense = partial(read_hybrid, FAMILY, dense_mlp)
-read_mixture = partial(read_hybrid, MIXTURE, partial(expert_mlp, ROUTING))
-
-READERS = {"qwen3_next": read_next}

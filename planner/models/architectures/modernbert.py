@@ -187,6 +187,3 @@ def _masked_lm_head(config: Config, hidden: int, vocabulary: int) -> Part:
         ),
         vectors={"norm": _norm_parameters(config, hidden)},
     )
-
-
-READERS = {"modernbert": read}

@@ -2,45 +2,41 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
+from importlib import import_module
 from typing import Any, TypeAlias
 
 from planner.core.errors import InvalidInputError
 from planner.core.frozen import frozen
 from planner.domain.model import Attention, Linear, Model, Part
-from planner.models.architectures import hybrid, kept
+from planner.models.architectures import kept
 from planner.models.architectures.config import Config
-from planner.models.architectures.decoder import read as read_dense
-from planner.models.architectures.families import GEMMA3, QWEN3
+from planner.models.architectures.family import family_of, record_of
 
-Reader: TypeAlias = Callable[[str, Config], Model]
 Tower: TypeAlias = Callable[[Config, Config, int], tuple[Part, ...]]
 """Builds the parts of a tower from its config, the whole one, and the text's hidden size."""
 
 
 @frozen
-class _Shape:
-    """The sizes of a tower's blocks."""
-
-    hidden: int
-    heads: int
-    inner: int
-    depth: int
-    tokens: int
-    is_fused: bool
+class _Family:
+    text: str
+    """The model_type of the text's half."""
+    tower: str
 
 
-def read(text: Reader, tower: Tower, name: str, config: Config) -> Model:
+def read(name: str, config: Config) -> Model:
     """Return the Model of a vision-language config: the text's parts and the tower's."""
-    values = _section(config, "text_config")
+    family = family_of(_Family, config)
+    values = {**_section(config, "text_config"), "model_type": family.text}
     if "tie_word_embeddings" in config.values:
         values = {**values, "tie_word_embeddings": config.values["tie_word_embeddings"]}
-    model = text(name, Config(name, values))
+    text = Config(name, values)
+    reader = import_module(f"planner.models.architectures.{record_of(text)['reader']}")
+    model: Model = reader.read(name, text)
     vision = Config(name, _section(config, "vision_config"))
     return replace(
         model,
         model_type=config.text("model_type", ""),
-        parts=(*tower(vision, config, model.hidden_size), *model.parts),
+        parts=(*_TOWERS[family.tower](vision, config, model.hidden_size), *model.parts),
         config=config.values,
     )
 
@@ -56,16 +52,18 @@ def _linear(name: str, rows: int, columns: int) -> Linear:
     return Linear(name=name, in_features=rows, out_features=columns, has_bias=True)
 
 
-def _block(shape: _Shape) -> Part:
-    """Return a pre-norm encoder block over image patches."""
-    hidden, heads, inner = shape.hidden, shape.heads, shape.inner
-    matrices = ("qkv",) if shape.is_fused else ("q_proj", "k_proj", "v_proj")
+def _block(vision: Config, tokens: int, *, heads_key: str, depth_key: str, is_fused: bool) -> Part:
+    """Return a tower's pre-norm encoder blocks over image patches."""
+    hidden, heads = vision.size("hidden_size", 1152), vision.size(heads_key, 16)
+    head_dim = vision.divided("hidden_size", hidden, heads_key, heads)
+    inner = vision.size("intermediate_size", 4304)
+    matrices = ("qkv",) if is_fused else ("q_proj", "k_proj", "v_proj")
     width = 3 * hidden // len(matrices)
     return Part(
         name="vision_block",
         is_block=True,
-        count=shape.depth,
-        tokens_per_sequence=shape.tokens,
+        count=vision.size(depth_key, 27),
+        tokens_per_sequence=tokens,
         linears=(
             *(_linear(matrix, hidden, width) for matrix in matrices),
             _linear("proj", hidden, hidden),
@@ -76,7 +74,7 @@ def _block(shape: _Shape) -> Part:
         attention=Attention(
             num_heads=heads,
             num_key_value_heads=heads,
-            head_dim=hidden // heads,
+            head_dim=head_dim,
             is_causal=False,
             eager_bytes_per_score=kept.scores(0.0, is_upcast=True),
         ),
@@ -99,8 +97,6 @@ def siglip_tower(vision: Config, config: Config, text_hidden: int) -> tuple[Part
     patch = vision.size("patch_size", 14)
     side = vision.size("image_size", 896) // patch
     tokens = max(1, side * side)
-    heads = vision.size("num_attention_heads", 16)
-    vision.divided("hidden_size", hidden, "num_attention_heads", heads)
     pixels = vision.size("num_channels", 3) * patch * patch
     embeddings = Part(
         name="vision_embeddings",
@@ -115,22 +111,19 @@ def siglip_tower(vision: Config, config: Config, text_hidden: int) -> tuple[Part
         vectors={"post_layernorm": 2 * hidden, "soft_embedding_norm": hidden},
         kept=(kept.rms_norm("soft_embedding_norm", hidden), kept.operand("input", hidden)),
     )
-    shape = _Shape(
-        hidden=hidden,
-        heads=heads,
-        inner=vision.size("intermediate_size", 4304),
-        depth=vision.size("num_hidden_layers", 27),
-        tokens=tokens,
+    block = _block(
+        vision,
+        tokens,
+        heads_key="num_attention_heads",
+        depth_key="num_hidden_layers",
         is_fused=False,
     )
-    return (embeddings, _block(shape), projector)
+    return embeddings, block, projector
 
 
 def qwen_tower(vision: Config, _config: Config, text_hidden: int) -> tuple[Part, ...]:
     """Return Qwen's vision encoder and the mergers that hand its patches to the text."""
     hidden = vision.size("hidden_size", 1152)
-    heads = vision.size("num_heads", 16)
-    vision.divided("hidden_size", hidden, "num_heads", heads)
     tokens = vision.size("num_position_embeddings", 2304)
     patch = vision.size("patch_size", 16)
     pixels = vision.size("in_channels", 3) * vision.size("temporal_patch_size", 2) * patch**2
@@ -156,28 +149,8 @@ def qwen_tower(vision: Config, _config: Config, text_hidden: int) -> tuple[Part,
     )
     count = len(deep) if isinstance(deep, list) else 0
     deepstack = replace(merger, name="deepstack_merger", count=count, vectors={"norm": 2 * merged})
-    shape = _Shape(
-        hidden=hidden,
-        heads=heads,
-        inner=vision.size("intermediate_size", 4304),
-        depth=vision.size("depth", 27),
-        tokens=tokens,
-        is_fused=True,
-    )
-    return (embeddings, _block(shape), merger, *((deepstack,) if count else ()))
+    block = _block(vision, tokens, heads_key="num_heads", depth_key="depth", is_fused=True)
+    return (embeddings, block, merger, *((deepstack,) if count else ()))
 
 
-TEXT_READERS: Mapping[str, Reader] = {
-    "qwen3_5_moe_text": hybrid.read_mixture,
-    "qwen3_5_text": hybrid.read_dense,
-    "qwen3_vl_text": partial(read_dense, QWEN3),
-}
-"""Text halves that are also models of their own."""
-
-READERS: Mapping[str, Reader] = {
-    **TEXT_READERS,
-    "gemma3": partial(read, partial(read_dense, GEMMA3), siglip_tower),
-    "qwen3_5": partial(read, hybrid.read_dense, qwen_tower),
-    "qwen3_5_moe": partial(read, hybrid.read_mixture, qwen_tower),
-    "qwen3_vl": partial(read, partial(read_dense, QWEN3), qwen_tower),
-}
+_TOWERS: Mapping[str, Tower] = {"siglip": siglip_tower, "qwen": qwen_tower}

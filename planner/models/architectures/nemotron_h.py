@@ -8,39 +8,18 @@ from planner.models.architectures.config import Config
 from planner.models.architectures.decoder import Mixer, Mlp, Stack, assemble
 from planner.models.architectures.decoder_family import DecoderFamily
 from planner.models.architectures.decoder_layers import dense_mlp, grouped_attention
-from planner.models.architectures.experts import Routing, expert_mlp
-from planner.models.architectures.fields import MOST_LAYERS, count, invalid, layer_kinds
-from planner.models.architectures.norms import Norm
+from planner.models.architectures.experts import expert_mlp, routing_of
+from planner.models.architectures.family import family_of
+from planner.models.architectures.fields import MOST_LAYERS, invalid, layer_kinds
 from planner.models.architectures.pieces import Piece
 from planner.models.architectures.state_space import state_space
 
-FAMILY = DecoderFamily(
-    defaults={
-        "vocabulary": 131072,
-        "hidden": 4096,
-        "heads": 32,
-        "groups": 8,
-        "head_dim": 128,
-        "inner": 21504,
-        "positions": 4096,
-    },
-    norm=Norm.RMS_FP32,
-    norms=("norm",),
-    is_gated=False,
-    mlp_bias=("mlp_bias", False),
-    activation="relu2",
-)
-ROUTING = Routing(
-    defaults={"experts": 8, "per_token": 2, "inner": 7688},
-    shared_inner=lambda config, _inner: config.size("moe_shared_expert_intermediate_size", 7688),
-    latent=lambda config: count(config, "moe_latent_size", 0),
-)
 _LETTERS = {"M": "linear_attention", "*": "full_attention", "-": "mlp", "E": "moe"}
 _OLD_NAMES = {"mamba": "linear_attention", "attention": "full_attention"}
 _DEFAULT = ("linear_attention", "moe", "full_attention", "mlp")
 
 
-def read_nemotron_h(name: str, config: Config) -> Model:
+def read(name: str, config: Config) -> Model:
     """Return the Model of a nemotron_h config.json; layers that predict more tokens are not built.
 
     Raises:
@@ -54,7 +33,9 @@ def read_nemotron_h(name: str, config: Config) -> Model:
         Stack(count=kinds.count(kind), mixer=mixer, mlp=mlp, name=f"{kind}_block")
         for kind, (mixer, mlp) in _LAYERS.items()
     ]
-    return replace(assemble(FAMILY, name, reading, stacks), config=config.values)
+    return replace(
+        assemble(family_of(DecoderFamily, config), name, reading, stacks), config=config.values
+    )
 
 
 def _kinds(config: Config) -> tuple[str, ...]:
@@ -80,7 +61,7 @@ def _no_mixer(_family: DecoderFamily, _config: Config, _hidden: int) -> tuple[No
 
 
 def _experts(family: DecoderFamily, config: Config, hidden: int) -> Piece:
-    return expert_mlp(ROUTING, family, config, hidden)
+    return expert_mlp(routing_of(config), family, config, hidden)
 
 
 _LAYERS: Mapping[str, tuple[Mixer, Mlp]] = {
@@ -89,5 +70,3 @@ _LAYERS: Mapping[str, tuple[Mixer, Mlp]] = {
     "mlp": (_no_mixer, dense_mlp),
     "moe": (_no_mixer, _experts),
 }
-
-READERS = {"nemotron_h": read_nemotron_h}

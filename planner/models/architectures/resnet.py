@@ -8,6 +8,7 @@ from planner.domain.model import Kept, Linear, Model, Part
 from planner.models.architectures import encoders, kept
 from planner.models.architectures.config import Config
 from planner.models.architectures.fields import labels, pair, sizes
+from planner.models.architectures.vit import image_model
 
 _REDUCTION = 4
 """A bottleneck works on a quarter of its output's channels."""
@@ -80,16 +81,14 @@ def read(name: str, config: Config) -> Model:
     parts.append(Part(name="pooling", tokens_per_sequence=rows * columns, kept=(last,)))
     if not is_bare:
         parts.append(encoders.classifier("classifier", channels, labels(config)))
-    return Model(
-        name=name,
-        model_type="resnet",
-        task="none" if is_bare else "image-classification",
-        parts=tuple(parts),
-        vocab_size=1 if is_bare else labels(config),
-        hidden_size=widths[0],
-        max_position_embeddings=first_positions,
-        reads_images=True,
-        config=config.values,
+    return image_model(
+        name,
+        config,
+        parts,
+        hidden=widths[0],
+        positions=first_positions,
+        is_bare=is_bare,
+        has_learned_positions=False,
     )
 
 
@@ -194,7 +193,6 @@ def _stage(config: Config, stage: _Stage) -> list[Part]:
 def _layer(
     config: Config, channels: int, out_channels: int, stride: int
 ) -> tuple[_Convolution, ...]:
-    """Return a layer's convolutions, the shortcut left out."""
     is_early = config.flag("downsample_in_bottleneck", default=False)
     first, second = (stride, 1) if is_early else (1, stride)
     inner = max(1, out_channels // _REDUCTION)
@@ -215,6 +213,3 @@ def _layer(
         )
         for index, (before, after, kernel, step) in enumerate(shapes, start=1)
     )
-
-
-READERS = {"resnet": read}

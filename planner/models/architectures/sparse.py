@@ -1,17 +1,17 @@
 """Decoders whose attention is sparse: an indexer picks the keys that each query sees."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from planner.core.frozen import frozen
 from planner.domain.model import Model
 from planner.models.architectures.config import Config
 from planner.models.architectures.decoder import Mixer, Stack, assemble
 from planner.models.architectures.decoder_family import DecoderFamily, size
 from planner.models.architectures.decoder_layers import dense_mlp
-from planner.models.architectures.experts import DEEPSEEK_ROUTING, expert_mlp
+from planner.models.architectures.experts import expert_mlp, routing_of
+from planner.models.architectures.family import family_of, record_of
 from planner.models.architectures.fields import count, invalid, layer_kinds
 from planner.models.architectures.latent import reused_keys_attention, sparse_latent_attention
 
@@ -20,51 +20,15 @@ _FULL, _SHARED = "full", "shared"
 _LETTERS = {"F": _FULL, "S": _SHARED}
 
 
-@frozen
-class _Defaults:
-    """What transformers takes where a config.json says nothing."""
-
-    family: DecoderFamily
-    fields: Mapping[str, int]
-
-
-_DEEPSEEK_V32 = _Defaults(
-    family=DecoderFamily(
-        defaults={
-            "vocabulary": 129280,
-            "hidden": 7168,
-            "layers": 61,
-            "heads": 128,
-            "inner": 18432,
-            "positions": 163840,
-        }
-    ),
-    fields={},
-)
-_GLM_MOE_DSA = _Defaults(
-    family=DecoderFamily(
-        defaults={
-            "vocabulary": 154880,
-            "hidden": 6144,
-            "layers": 78,
-            "heads": 64,
-            "inner": 12288,
-            "positions": 202752,
-        }
-    ),
-    fields={"q_lora_rank": 2048, "v_head_dim": 256, "qk_nope_head_dim": 192, "index_n_heads": 32},
-)
-
-
-def _read(defaults: _Defaults, name: str, config: Config) -> Model:
+def read(name: str, config: Config) -> Model:
     """Return the Model of a sparse decoder: dense MLPs first, and indexers that layers may share."""
-    family = defaults.family
+    family = family_of(DecoderFamily, config)
     given = {key: value for key, value in config.values.items() if value is not None}
-    reading = Config(name, {**defaults.fields, **given})
+    reading = Config(name, {**record_of(config).get("config", {}), **given})
     layers = size(family, reading, "layers")
     counts = Counter(zip(_indexers(reading, layers), _mlps(reading, layers), strict=True))
     mixers: Mapping[str, Mixer] = {_FULL: sparse_latent_attention, _SHARED: reused_keys_attention}
-    experts = partial(expert_mlp, DEEPSEEK_ROUTING)
+    experts = partial(expert_mlp, routing_of(config))
     stacks = [
         Stack(
             count=counts[indexer, mlp],
@@ -111,9 +75,3 @@ def _known(config: Config, key: str, kinds: tuple[str, ...], known: set[str]) ->
     if not known.issuperset(kinds):
         raise invalid(config, key, f"{' or '.join(sorted(known))} for each layer")
     return kinds
-
-
-READERS: Mapping[str, Callable[[str, Config], Model]] = {
-    "deepseek_v32": partial(_read, _DEEPSEEK_V32),
-    "glm_moe_dsa": partial(_read, _GLM_MOE_DSA),
-}

@@ -6,7 +6,7 @@ from planner.domain.model import Attention, Linear, Model, Part
 from planner.models.architectures import encoders, kept
 from planner.models.architectures.config import Config
 from planner.models.architectures.fields import labels, pair, ratio, sizes
-from planner.models.architectures.vit import image_patches, patch_projection
+from planner.models.architectures.vit import image_model, image_patches, patch_projection
 
 
 @frozen
@@ -59,17 +59,13 @@ def read(name: str, config: Config) -> Model:
     parts.append(encoders.norm_part("layernorm", channels, rows * columns))
     if not is_bare:
         parts.append(encoders.classifier("classifier", channels, labels(config)))
-    return Model(
-        name=name,
-        model_type="swin",
-        task="none" if is_bare else "image-classification",
-        parts=tuple(parts),
-        vocab_size=1 if is_bare else labels(config),
-        hidden_size=config.size("embed_dim", 96),
-        max_position_embeddings=patches,
-        reads_images=True,
-        has_learned_positions=True,
-        config=config.values,
+    return image_model(
+        name,
+        config,
+        parts,
+        hidden=config.size("embed_dim", 96),
+        positions=patches,
+        is_bare=is_bare,
     )
 
 
@@ -147,6 +143,3 @@ def _downsample(stage: int, channels: int, tokens: int) -> Part:
             kept.operand("reduction_input", 4 * channels),
         ),
     )
-
-
-READERS = {"swin": read}

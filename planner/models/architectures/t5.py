@@ -7,12 +7,19 @@ from planner.core.frozen import frozen
 from planner.domain.model import Attention, Kept, Linear, Model, Part
 from planner.models.architectures import encoders, kept
 from planner.models.architectures.config import Config
+from planner.models.architectures.family import family_of
 
-_DEFAULTS: Mapping[str, Mapping[str, int]] = {
-    "t5": {"vocab_size": 32128, "d_ff": 2048, "num_layers": 6, "num_heads": 8},
-    "mt5": {"vocab_size": 250112, "d_ff": 1024, "num_layers": 8, "num_heads": 6},
-}
-_DEFAULT_MLP = {"t5": "relu", "mt5": "gated-gelu"}
+
+@frozen
+class _Family:
+    """What transformers takes where the config is silent."""
+
+    vocabulary: int
+    inner: int
+    layers: int
+    heads: int
+    mlp: str
+    """As `feed_forward_proj` says it."""
 
 
 @frozen
@@ -42,17 +49,17 @@ def read(name: str, config: Config) -> Model:
     Raises:
         InvalidInputError: feed_forward_proj is neither an activation nor `gated-` and one.
     """
-    model_type = config.text("model_type", "t5")
-    sizes = _sizes(config, model_type)
-    vocabulary = config.size("vocab_size", _DEFAULTS[model_type]["vocab_size"])
-    layers = config.size("num_layers", _DEFAULTS[model_type]["num_layers"])
+    family = family_of(_Family, config)
+    sizes = _sizes(config, family)
+    vocabulary = config.size("vocab_size", family.vocabulary)
+    layers = config.size("num_layers", family.layers)
     head_class = config.head_class()
     has_decoder = not head_class.endswith("EncoderModel")
     has_head = not head_class.endswith("Model")
     decoder = _decoder(config, sizes, config.size("num_decoder_layers", layers))
     return Model(
         name=name,
-        model_type=model_type,
+        model_type=config.text("model_type", ""),
         task="seq2seq-lm" if has_head else "none",
         parts=(
             *_encoder(config, sizes, vocabulary, layers),
@@ -66,9 +73,8 @@ def read(name: str, config: Config) -> Model:
     )
 
 
-def _sizes(config: Config, model_type: str) -> _Sizes:
-    defaults = _DEFAULTS[model_type]
-    projection = config.text("feed_forward_proj", _DEFAULT_MLP[model_type])
+def _sizes(config: Config, family: _Family) -> _Sizes:
+    projection = config.text("feed_forward_proj", family.mlp)
     gate, _, function = projection.rpartition("-")
     if gate not in {"", "gated"} or not function:
         raise InvalidInputError(
@@ -78,8 +84,8 @@ def _sizes(config: Config, model_type: str) -> _Sizes:
         )
     return _Sizes(
         hidden=config.size("d_model", 512),
-        inner=config.size("d_ff", defaults["d_ff"]),
-        heads=config.size("num_heads", defaults["num_heads"]),
+        inner=config.size("d_ff", family.inner),
+        heads=config.size("num_heads", family.heads),
         head_dim=config.size("d_kv", 64),
         function="gelu_new" if projection == "gated-gelu" else function,
         is_gated=gate == "gated",
@@ -251,6 +257,3 @@ def _gate_kept(sizes: _Sizes) -> tuple[Kept, ...]:
     activated = Kept(name="wi_0_activated", bytes_per_token=(4 * inner, wide * inner, 2 * inner))
     inputs = () if sizes.function == "relu" else kept.activation(sizes.function, inner)
     return (*inputs, activated, kept.operand("wi_1", inner))
-
-
-READERS = dict.fromkeys(("mt5", "t5"), read)

@@ -1,6 +1,6 @@
 """ViT and its like (deit, dinov2): patches as tokens, pre-norm blocks, a classifier of one token."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
 
 from planner.core.errors import InvalidInputError
@@ -8,6 +8,7 @@ from planner.core.frozen import frozen
 from planner.domain.model import Attention, Kept, Linear, Model, Part
 from planner.models.architectures import encoders, kept
 from planner.models.architectures.config import Config
+from planner.models.architectures.family import family_of
 from planner.models.architectures.fields import labels, pair
 
 
@@ -24,41 +25,48 @@ class _Family:
     """The MLP's size is a ratio, both sublayers are scaled, and the classifier sees the mean too."""
 
 
-_FAMILIES: Mapping[str, _Family] = {
-    "vit": _Family(),
-    "deit": _Family(special_tokens=("cls_token", "distillation_token")),
-    "dinov2": _Family(patch=14, has_pooler=False, is_bare_by_default=True, is_dino=True),
-}
-
-
 def read(name: str, config: Config) -> Model:
     """Return the Model of a vit-like config.json, with the head that `architectures` names.
 
     `...Model` has a pooler (dinov2's has none); anything else is read as
     `...ForImageClassification`. A sequence is an image; the vocabulary is its labels.
     """
-    model_type = config.text("model_type", "vit")
-    family = _FAMILIES[model_type]
+    family = family_of(_Family, config)
     hidden = config.size("hidden_size", 768)
     head_class = config.head_class()
     is_bare = head_class.endswith("Model") or (not head_class and family.is_bare_by_default)
     patches = image_patches(config, family.patch)
     tokens = patches + len(family.special_tokens)
+    parts = (
+        _embeddings(config, family, hidden, patches),
+        _block(config, family, hidden, tokens),
+        encoders.norm_part("layernorm", hidden, tokens),
+        *_head(config, family, hidden, is_bare=is_bare),
+    )
+    return image_model(name, config, parts, hidden=hidden, positions=tokens, is_bare=is_bare)
+
+
+def image_model(  # noqa: PLR0913 - six facts
+    name: str,
+    config: Config,
+    parts: Sequence[Part],
+    *,
+    hidden: int,
+    positions: int,
+    is_bare: bool,
+    has_learned_positions: bool = True,
+) -> Model:
+    """Return a model of images: a sequence is an image, the vocabulary its labels, of which a bare model has none."""
     return Model(
         name=name,
-        model_type=model_type,
+        model_type=config.text("model_type", ""),
         task="none" if is_bare else "image-classification",
-        parts=(
-            _embeddings(config, family, hidden, patches),
-            _block(config, family, hidden, tokens),
-            encoders.norm_part("layernorm", hidden, tokens),
-            *_head(config, family, hidden, is_bare=is_bare),
-        ),
+        parts=tuple(parts),
         vocab_size=1 if is_bare else labels(config),
         hidden_size=hidden,
-        max_position_embeddings=tokens,
+        max_position_embeddings=positions,
         reads_images=True,
-        has_learned_positions=True,
+        has_learned_positions=has_learned_positions,
         config=config.values,
     )
 
@@ -186,6 +194,3 @@ def _head(config: Config, family: _Family, hidden: int, *, is_bare: bool) -> tup
         return (encoders.classifier("pooler", hidden, pooled),) if pooled else ()
     features = 2 * hidden if family.is_dino else hidden
     return (encoders.classifier("classifier", features, labels(config)),)
-
-
-READERS = dict.fromkeys(("deit", "dinov2", "vit"), read)

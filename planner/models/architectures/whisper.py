@@ -112,6 +112,3 @@ def _decoder_blocks(config: Config, layer: encoders.Layer, targets: int) -> tupl
         ),
     )
     return block, keys_and_values
-
-
-READERS = {"whisper": read}

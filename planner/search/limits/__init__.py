@@ -57,17 +57,6 @@ LIMITS: tuple[Limit, ...] = (
 HARD = tuple(limit for limit in LIMITS if limit.is_hard)
 SOFT = tuple(limit for limit in LIMITS if not limit.is_hard)
 
-__all__ = [
-    "LIMITS",
-    "SOFT",
-    "Breach",
-    "Limit",
-    "check",
-    "legal",
-    "violations",
-    "violations_of_each",
-]
-
 
 def legal(job: Job, table: Table) -> Column:
     """Return which layouts of a table break no limit."""

@@ -320,7 +320,7 @@ def gradients_outlive_their_step(job: Job, s: Strategy) -> Breach:
 
     Source: torch.Tensor.register_post_accumulate_grad_hook; Lv et al., LOMO, arXiv:2306.09782.
     """
-    is_shared = np.logical_not(s.shards_parameters) & (s.data_parallel_size > 1)
+    is_shared = np.logical_not(s.shards_gradients) & (s.data_parallel_size > 1)
     accumulates = np.asarray(s.gradient_accumulation_steps) > 1
     return Breach(
         broken=job.recipe.optimizer_in_backward & (accumulates | is_shared | s.offloads_optimizer),

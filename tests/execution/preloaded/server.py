@@ -14,12 +14,13 @@ import signal
 import site
 import socket
 import sys
-from importlib import import_module
+from importlib import import_module, reload
 from pathlib import Path
 from typing import Any
 
 _IMPORTED = (
     "accelerate.commands.accelerate_cli",
+    "datasets",
     "deepspeed",
     "torch._dynamo",
     "torch.distributed.checkpoint.state_dict",
@@ -76,6 +77,8 @@ def run(arguments: list[str], folder: str, environment: dict[str, str]) -> None:
         sys.path[1:1] = environment["PYTHONPATH"].split(os.pathsep)
         sys.modules.pop("sitecustomize", None)  # Debian has one, which this process has imported
         site.execsitecustomize()
+    if "HF_HOME" in environment:
+        reload(sys.modules["datasets.config"])  # where it keeps what it prepared
     first, *others = [argument for argument in arguments if argument != "-u"]
     if first == "-m":
         sys.argv = others
@@ -87,10 +90,24 @@ def run(arguments: list[str], folder: str, environment: dict[str, str]) -> None:
     runpy.run_path(first, run_name="__main__")
 
 
+def warm_up() -> None:
+    """Do once what every program would do anew: it is the same in each, and known to be right."""
+    conversions: Any = import_module("transformers.conversion_mapping")
+    conversions.get_checkpoint_conversion_mapping("")
+    rendezvous: Any = import_module("torch.distributed.elastic.rendezvous.dynamic_rendezvous")
+    rendezvous.get_method_name = caller  # for its log PyTorch reads the source of every module
+
+
+def caller(depth: int = 2) -> str:
+    """Return the name of a function that is running."""
+    return sys._getframe(depth).f_code.co_name  # noqa: SLF001
+
+
 def main() -> None:
     """Listen on the socket whose path is the argument, and say so on the output."""
     for name in _IMPORTED:
         import_module(name)
+    warm_up()
     gc.freeze()  # a collection in a fork would copy every page
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener.bind(sys.argv[1])

@@ -1,0 +1,24 @@
+"""What each finding about a topology, of the probe or of a check means: `data/findings`, one text for every door that explains a code."""
+
+from collections.abc import Mapping
+from functools import cache
+
+from planner.catalog.records import read
+
+
+@cache
+def findings(about: str) -> Mapping[str, str]:
+    """Return statement, Why, Instead and Source by code, about a "topology", of the "probe" or of a "check"."""
+    return {code: _text(said) for code, said in read("findings", about).items()}
+
+
+@cache
+def finding_names(about: str) -> Mapping[str, str]:
+    """Return the short name of what is judged, by code."""
+    return {code: str(said["name"]) for code, said in read("findings", about).items()}
+
+
+def _text(said: Mapping[str, str]) -> str:
+    parts = (said["statement"], f"Why: {said['why']}", f"Instead: {said['instead']}")
+    source = (f"Source: {said['source']}",) if "source" in said else ()
+    return "\n\n".join((*parts, *source))

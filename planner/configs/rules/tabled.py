@@ -1,0 +1,147 @@
+"""Rules that are data: cases of `data/configs/rules.toml`, looked for in the files of a run."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from planner.catalog.configs import Case, Held, TabledRule
+from planner.configs.found import TRAINER, Found, Setting, Setup
+from planner.configs.meaning import (
+    fsdp_option,
+    fsdp_sections,
+    fsdp_version,
+    is_deepspeed,
+    is_fsdp,
+    is_older,
+)
+from planner.configs.rules.base import Edit, Fault, off, on, removed, renamed, set_to
+from planner.configs.rules.values import wrong_values
+from planner.core.frozen import frozen
+
+_FSDP = "fsdp"
+
+
+def faults_of(rule: TabledRule, setup: Setup) -> Iterator[Fault]:
+    """Yield where a key holds what it may not, and where one of a rule's cases is met, case by case."""
+    yield from wrong_values(rule, setup)
+    for case in rule.cases:
+        if _is_run(case, setup):
+            for place in _places(setup, case.of):
+                yield from _in_place(case, setup, place)
+
+
+def _is_run(case: Case, setup: Setup) -> bool:
+    gpu, below = setup.gpu, case.gpu_below
+    is_card = not below or (gpu is not None and is_older(gpu, below))
+    is_late = not case.gpu_from or (gpu is not None and not is_older(gpu, case.gpu_from))
+    is_run = not case.run or any(_RUNS[name](setup) for name in case.run)
+    return is_card and is_late and is_run and not any(_RUNS[name](setup) for name in case.not_run)
+
+
+def _is_saved_by_trainer(setup: Setup) -> bool:
+    """Return whether transformers' Trainer saves; with accelerate alone, or the planner's, the script decides."""
+    return bool(setup.of(TRAINER)) and setup.model_ranks is None
+
+
+_RUNS: Mapping[str, Callable[[Setup], bool]] = MappingProxyType(
+    {"fsdp": is_fsdp, "deepspeed": is_deepspeed, "trainer": _is_saved_by_trainer}
+)
+
+
+@frozen
+class _Place:
+    """A file, or its options of FSDP."""
+
+    found: Found
+    prefix: str | None = None
+    """Of the options of FSDP; None for all settings by their own keys."""
+
+    def get(self, *keys: str) -> Setting | None:
+        """Return the first of these settings that is there."""
+        if self.prefix is None:
+            return self.found.get(*keys)
+        options = (fsdp_option(self.found, self.prefix, key) for key in keys)
+        return next((each for each in options if each is not None), None)
+
+
+def _places(setup: Setup, tools: tuple[str, ...]) -> Iterator[_Place]:
+    for tool in tools:
+        yield from (_Place(found=found) for found in setup.of(tool))
+        for found, prefix in fsdp_sections(setup) if tool.startswith(_FSDP) else ():
+            if tool in {_FSDP, f"{_FSDP}.{found.kind}"}:
+                yield _Place(found=found, prefix=prefix)
+
+
+def _in_place(case: Case, setup: Setup, place: _Place) -> Iterator[Fault]:
+    if case.is_whole and not place.found.is_whole:
+        return
+    of_version = fsdp_version(place.found, "fsdp_config." if place.prefix is None else place.prefix)
+    if case.fsdp_version not in {None, of_version}:
+        return
+    where = [_anywhere(setup, place, each) for each in case.where]
+    if None in where or any(_anywhere(setup, place, each) for each in case.unless):
+        return
+    for keys in ((key,) for key in case.at.keys) if case.at.is_each else (case.at.keys,):
+        at = _held(place, replace(case.at, keys=keys))
+        if at is not None:
+            message = case.message.format(*where, at=at, gpu=setup.gpu)
+            hint = case.hint.format(*where, at=at, gpu=setup.gpu)
+            yield Fault(at=at, message=message, hint=hint, edit=_edit(case, place, at))
+
+
+def _anywhere(setup: Setup, place: _Place, held: Held) -> Setting | None:
+    places = _places(setup, held.of) if held.of else (place,)
+    return next(filter(None, (_held(each, held) for each in places)), None)
+
+
+def _held(place: _Place, held: Held) -> Setting | None:
+    """Return the setting that is looked for; None where none holds what it is to."""
+    setting = place.get(*held.keys)
+    if held.default is not None and (setting is None or setting.whole is None):
+        setting = Setting(key=held.keys[0], value=held.default, line=0, file=place.found.file)
+    if setting is not None and held.word:
+        words = setting.value if isinstance(setting.value, list) else setting.text.split()
+        word = next((str(each) for each in words if re.fullmatch(held.word, str(each))), None)
+        setting = None if word is None else replace(setting, value=word)
+    return setting if setting is not None and _holds(setting, held) else None
+
+
+def _holds(setting: Setting, held: Held) -> bool:
+    whole, text = setting.whole, setting.text
+    if held.number not in {None, whole}:
+        return False
+    if held.least is not None and (whole is None or whole < held.least):
+        return False
+    if held.most is not None and (whole is None or whole > held.most):
+        return False
+    is_like = not held.like or re.fullmatch(held.like, text, re.DOTALL) is not None
+    is_unlike = not held.unlike or re.fullmatch(held.unlike, text) is None
+    return is_like and is_unlike and _STATES[held.state](setting)
+
+
+_STATES: Mapping[str, Callable[[Setting], bool]] = MappingProxyType(
+    {
+        "there": lambda _: True,
+        "said": lambda setting: setting.value is not None,
+        "filled": lambda setting: setting.value not in (None, ""),
+        "given": lambda setting: bool(setting.value),
+        "auto": lambda setting: setting.is_auto,
+        "truth": lambda setting: isinstance(setting.value, bool),
+        "on": lambda setting: setting.truth is True,
+        "off": lambda setting: setting.truth is False,
+        "not off": lambda setting: setting.truth is not False,
+    }
+)
+
+
+def _edit(case: Case, place: _Place, at: Setting) -> Edit | None:
+    target = place.get(case.set_key) if case.set_key else at
+    if target is None:
+        return None
+    if case.rename:
+        return renamed(target, case.rename)
+    if case.remove:
+        return removed(target)
+    written = {"on": on(target), "off": off(target)}.get(case.set, case.set)
+    return set_to(target, written) if written else None

@@ -1,0 +1,242 @@
+"""What can be explained: codes of rules and findings, and terms; the doors look them up here."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from inspect import cleandoc
+
+from planner.advice.rules import RULES
+from planner.advice.rules.base import Rule
+from planner.catalog.findings import findings
+from planner.catalog.glossary import Entry, Spelling, entries
+from planner.catalog.symptoms import symptoms
+from planner.configs import rules as configs
+from planner.core.documented import documentation
+from planner.core.errors import UnknownNameError, did_you_mean
+from planner.core.frozen import frozen
+from planner.doctor.messages import match_message
+from planner.doctor.scripts import RULES as SCRIPT_RULES
+from planner.doctor.timing_rules import RULES as TIMING_RULES
+from planner.report.values import Terminal, columns_text
+from planner.search.limits import LIMITS
+from planner.search.limits.base import Limit
+
+__all__ = [
+    "Code",
+    "Entry",
+    "codes",
+    "entries",
+    "explain",
+    "find_code",
+    "find_message",
+    "find_term",
+    "messages",
+    "paragraphs",
+]
+
+_LONGEST_NAME = 60
+_LONGEST_MESSAGE = 10_000
+_HEADING = re.compile(r"([A-Z]\w+(?: out)?): ")
+
+
+@frozen
+class Code:
+    """A rule, a limit of layouts, or a finding (of a topology, a machine, a check), with its documentation."""
+
+    code: str
+    name: str
+    severity: str
+    text: str
+
+
+@frozen
+class Paragraph:
+    """A paragraph of a documentation, on one line."""
+
+    heading: str
+    """Such as Why, Instead or Source; "" for plain text."""
+    text: str
+
+
+def paragraphs(text: str) -> tuple[Paragraph, ...]:
+    """Return the paragraphs of a code's or an entry's text."""
+    lines = (" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
+    return tuple(_paragraph(line) for line in lines)
+
+
+def _paragraph(line: str) -> Paragraph:
+    heading = _HEADING.match(line)
+    if heading is None:
+        return Paragraph(heading="", text=line)
+    return Paragraph(heading=heading[1], text=line[heading.end() :])
+
+
+@cache
+def codes() -> tuple[Code, ...]:
+    """Return all rules and limits, then the findings about files, scripts, timings, a topology, a machine and a committed plan."""
+    coded: tuple[Rule | Limit, ...] = (*RULES, *LIMITS)
+    of_layouts = tuple(
+        Code(code=rule.code, name=rule.name, severity=str(rule.severity), text=rule.text)
+        for rule in coded
+    )
+    of_layouts += tuple(
+        Code(code=rule.code, name=rule.name, severity=rule.severity, text=rule.text)
+        for rule in configs.RULES
+    )
+    findings_by_kind = {
+        "found-in-timings": {code: documentation(rule) for code, rule in TIMING_RULES},
+        "found-in-a-topology": findings("topology"),
+        "found-by-the-probe": findings("probe"),
+        "found-by-a-check": findings("check"),
+    }
+    of_scripts = tuple(
+        Code(code=rule.code, name=rule.name, severity="finding", text=rule.text)
+        for rule in SCRIPT_RULES
+    )
+    return (*of_layouts, *of_scripts, *_findings(findings_by_kind))
+
+
+def _findings(findings_by_kind: Mapping[str, Mapping[str, str]]) -> tuple[Code, ...]:
+    return tuple(
+        Code(code=code, name=name, severity="finding", text=cleandoc(text))
+        for name, findings in findings_by_kind.items()
+        for code, text in findings.items()
+    )
+
+
+def find_code(code: str) -> Code:
+    """Return the rule or finding with that code, in any case.
+
+    Raises:
+        UnknownNameError: there is none.
+    """
+    known_code = {known.code: known for known in (*codes(), *messages())}.get(code.strip().upper())
+    if known_code is None:
+        raise _unknown("rule", code, (known.code for known in codes()))
+    return known_code
+
+
+def find_term(name: str) -> Entry:
+    """Return the entry of that name, title or synonym; in any case, dashes as spaces.
+
+    Raises:
+        UnknownNameError: there is none.
+    """
+    entry = _entry(name)
+    if entry is None:
+        raise _unknown("term", name, _spellings())
+    return entry
+
+
+def explain(name: str) -> Code | Entry:
+    """Return what has that code or name, or is known of that message.
+
+    Raises:
+        UnknownNameError: nothing has; the hint lists the nearest of both.
+    """
+    known = {code.code: code for code in (*codes(), *messages())}
+    code_or_term = known.get(name.strip().upper()) or _entry(name) or find_message(name)
+    if code_or_term is None:
+        raise _unknown("code or term", name, (*known, *_spellings()))
+    return code_or_term
+
+
+@cache
+def messages() -> tuple[Code, ...]:
+    """Return what is known of error messages, as codes."""
+    return tuple(
+        Code(code=each.code, name=each.name, severity="finding", text=each.text)
+        for each in symptoms()
+    )
+
+
+def find_message(text: str) -> Code | None:
+    """Return what is known of a message, or of the name of one."""
+    symptom = match_message(text[:_LONGEST_MESSAGE])
+    wanted = symptom.name if symptom else _key(text).replace(" ", "-")
+    return next((each for each in messages() if each.name == wanted), None)
+
+
+def _entry(name: str) -> Entry | None:
+    by_spelling = _by_spelling()
+    return by_spelling.get(_key(name)) or by_spelling.get(_squeezed(name))
+
+
+def _key(name: str) -> str:
+    return re.sub(r"[\W_]+", " ", name.lower()).strip()
+
+
+def _squeezed(name: str) -> str:
+    return _key(name).replace(" ", "")
+
+
+@cache
+def _by_spelling() -> dict[str, Entry]:
+    """Return entries by spelling, with and without its spaces where that is nobody's spelling.
+
+    nn.DataParallel is not data parallelism, so "DataParallel" is not "data parallel".
+    """
+    pairs = [
+        (spelling, entry)
+        for entry in entries()
+        for spelling in (entry.name, entry.title, *entry.synonyms)
+    ]
+    squeezed = {_squeezed(spelling): entry for spelling, entry in pairs}
+    return squeezed | {_key(spelling): entry for spelling, entry in pairs}
+
+
+def _spellings() -> tuple[str, ...]:
+    return tuple(spelling for entry in entries() for spelling in (entry.name, *entry.synonyms))
+
+
+def _unknown(what: str, name: str, known: Iterable[str]) -> UnknownNameError:
+    hint = did_you_mean(name, known) or "`planner explain` lists all codes and terms"
+    return UnknownNameError(f"unknown {what} {name[:_LONGEST_NAME]!r}", hint=hint, field="code")
+
+
+def entry_text(entry: Entry, terminal: Terminal) -> str:
+    """Return an entry, folded to the terminal."""
+    head = terminal.bold(entry.title)
+    if entry.synonyms:
+        head += f"\n{terminal.paragraph('also: ' + ', '.join(entry.synonyms))}"
+    paragraphs = [
+        terminal.paragraph(" ".join(paragraph.split())) for paragraph in entry.text.split("\n\n")
+    ]
+    names = [f"{terminal.bold('Names')}\n{_names(entry.names, terminal)}"] if entry.names else []
+    see = f"See: {', '.join(entry.see)}"
+    tail = [terminal.paragraph(see), terminal.paragraph(f"Source: {entry.source}")]
+    return "\n\n".join((head, *paragraphs, *names, *tail))
+
+
+def code_text(code: Code, terminal: Terminal) -> str:
+    """Return what is documented of a code, folded to the terminal."""
+    kind = "" if code.severity == "finding" else f" {code.name} ({code.severity})"
+    paragraphs = (
+        terminal.paragraph(" ".join(paragraph.split())) for paragraph in code.text.split("\n\n")
+    )
+    return "\n\n".join((f"{terminal.bold(code.code)}{kind}", *paragraphs))
+
+
+def list_text(
+    codes: Sequence[Code], messages: Sequence[Code], entries: Sequence[Entry], terminal: Terminal
+) -> str:
+    """Return the list of everything that can be explained: rules and findings, messages, then terms."""
+    rules = [(code.code, code.severity, code.text.splitlines()[0]) for code in codes]
+    said = [(message.code, message.text.splitlines()[0]) for message in messages]
+    terms = [(entry.name, entry.title) for entry in entries]
+    return "\n\n".join(
+        f"{terminal.bold(title)}\n{columns_text(rows, terminal.width)}"
+        for title, rows in (("Rules and findings", rules), ("Messages", said), ("Terms", terms))
+    )
+
+
+def _names(names: Sequence[Spelling], terminal: Terminal) -> str:
+    columns = [max(len(name.framework) for name in names), max(len(n.version) for n in names)]
+    return "\n".join(
+        terminal.paragraph(
+            name.text,
+            first=f"  {name.framework:<{columns[0]}}  {name.version:<{columns[1]}}  ",
+            rest=" " * (sum(columns) + 6),
+        )
+        for name in names
+    )

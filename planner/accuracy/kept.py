@@ -6,20 +6,13 @@ it gives.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from functools import cache
 from typing import Any
 
-from planner.accuracy.predict import Accuracy, ChoiceQuality, Compared, Errors, Prediction, Refusal
+from planner.accuracy.predict import Accuracy, ChoiceQuality, Compared, Errors, Refusal
 from planner.catalog.published_runs import Run, run_source
 from planner.catalog.records import data_root
 from planner.core.frozen import frozen
-
-_DECIMALS = 6
-"""Of the figures of a source, which are fractions."""
-_DIGITS = 5
-"""Of a run's prediction."""
-_SOURCE = "data/measurements/runs, by pytest --update-golden tests/accuracy/test_accuracy.py"
 
 
 @frozen
@@ -65,29 +58,3 @@ def _result(run: Run, said: Sequence[float] | str) -> Compared | Refusal:
         return Refusal(run=run, reason=said)
     step_seconds, peak_bytes = said
     return Compared(run=run, step_seconds=step_seconds, peak_bytes=peak_bytes)
-
-
-def as_kept(figures: Accuracy, results: Sequence[Prediction | Refusal]) -> str:
-    """Return the file of a source: its figures, then a line per run, its step and its peak or why it is refused."""
-    lines = (
-        result.reason
-        if isinstance(result, Refusal)
-        else (_rounded(result.step_seconds), _rounded(result.peak_bytes))
-        for result in results
-    )
-    runs = ",\n".join(json.dumps(line) for line in lines)
-    said = {name: each for name, each in asdict(figures).items() if name != "source"}
-    head = json.dumps(_shortened(said), indent=1)
-    return f'{{"source": "{_SOURCE}",\n"figures": {head},\n"runs": [\n{runs}\n]}}\n'
-
-
-def _rounded(amount: float) -> float:
-    """Return an amount in as many digits as are kept; a whole one is an integer."""
-    short = float(f"{amount:.{_DIGITS}g}")
-    return int(short) if short.is_integer() else short
-
-
-def _shortened(said: Any) -> Any:
-    if isinstance(said, dict):
-        return {name: _shortened(each) for name, each in said.items()}
-    return round(said, _DECIMALS) if isinstance(said, float) else said

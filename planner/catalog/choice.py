@@ -63,7 +63,7 @@ def prices() -> Prices:
 def leads(framework: str) -> tuple[Lead, ...]:
     """Return the bands of predicted leads of a framework, ascending.
 
-    Source: `data/calibration/leads.toml`, computed from published runs by `planner.accuracy.leads`.
+    Source: `data/calibration/leads.toml`, computed from published runs by `tests/fits/leads.py`.
     """
     record = build(_LeadRecord, read("calibration", "leads"), "calibration/leads")
     return record.leads.get(framework, record.leads[POOLED])

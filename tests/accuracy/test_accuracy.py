@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from fits.kept_runs import as_kept
 from test_docs import check_block
 
 from planner import cli
@@ -26,7 +27,7 @@ from planner.accuracy.accuracy_text import (
     memory_rows,
     time_rows,
 )
-from planner.accuracy.kept import as_kept, kept
+from planner.accuracy.kept import kept
 from planner.accuracy.predict import (
     Accuracy,
     Prediction,

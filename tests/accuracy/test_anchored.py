@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from fits import anchored as figures
+from fits.anchored_runs import TimedRun, anchored, chosen
 from test_docs import check_block
 
-from planner.accuracy.anchored import TimedRun, anchored, chosen
 from planner.catalog.published_runs import source_names
 
 PAGE = Path(__file__).parents[2] / "docs/accuracy/anchored.md"

@@ -7,9 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from test_docs import check_block
-
-from planner.accuracy.leads import (
+from fits.leads import (
     BANDS,
     FEWEST_PAIRS,
     Pair,
@@ -19,6 +17,8 @@ from planner.accuracy.leads import (
     pairs,
     smaller_is_faster,
 )
+from test_docs import check_block
+
 from planner.accuracy.predict import Prediction, predict
 from planner.catalog import choice
 from planner.catalog.choice import POOLED, Lead, lead, leads, trusted_lead

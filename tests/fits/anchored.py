@@ -11,8 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from fits.anchored_runs import TimedRun, anchored
 from fits.step_time import frameworks_of, jobs_left_out, runs_of
-from planner.accuracy.anchored import TimedRun, anchored
 from planner.catalog.published_runs import run_source, source_names
 
 FIGURES = Path(__file__).with_name("anchored.json")

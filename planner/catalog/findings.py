@@ -9,13 +9,18 @@ from planner.catalog.records import read
 @cache
 def findings(about: str) -> Mapping[str, str]:
     """Return statement, Why, Instead and Source by code, about a "topology", of the "probe" or of a "check"."""
-    return {code: _text(said) for code, said in read("findings", about).items()}
+    return {code: _text(said) for code, said in _records(about).items()}
 
 
 @cache
 def finding_names(about: str) -> Mapping[str, str]:
     """Return the short name of what is judged, by code."""
-    return {code: str(said["name"]) for code, said in read("findings", about).items()}
+    return {code: said["name"] for code, said in _records(about).items()}
+
+
+def _records(about: str) -> Mapping[str, Mapping[str, str]]:
+    """Return the findings of a file, without its own source."""
+    return {code: said for code, said in read("findings", about).items() if code != "source"}
 
 
 def _text(said: Mapping[str, str]) -> str:

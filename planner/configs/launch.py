@@ -205,7 +205,6 @@ def _value(given: Sequence[Word]) -> object:
 
 
 def _header(text: str) -> Iterator[_Said]:
-    """Yield what the #SBATCH lines of a script say."""
     for found in islice(_DIRECTIVE.finditer(text), _MOST_LINES):
         yield from _said(found[1], found[2] or "", text.count("\n", 0, found.start()) + 1)
 

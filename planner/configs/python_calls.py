@@ -55,7 +55,6 @@ def read_python(text: str, file: str) -> tuple[Found, ...]:
 
 
 def _adapters(calls: Iterable[ast.Call], file: str, named: dict[str, ast.expr]) -> Iterator[Found]:
-    """Yield the arguments of PEFT's configurations, and of bitsandbytes' quantisation."""
     for node in islice((each for each in calls if _called(each) in _OF_ADAPTERS), _MOST):
         tree = Tree(file)
         for keyword in node.keywords:

@@ -184,7 +184,6 @@ def _started(bench: _Bench, operation: str, size: int) -> Callable[[], Callable[
 
 
 def _end(works: Sequence[Any]) -> None:
-    """Wait for all that was started."""
     for work in works:
         work.wait()
 

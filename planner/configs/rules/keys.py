@@ -51,7 +51,6 @@ def key_is_not_known(setup: Setup) -> Iterator[Fault]:
 
 
 def _of_trainer(setup: Setup) -> Iterator[Found]:
-    """Yield the training arguments whose keys are all the Trainer's."""
     return (found for found in setup.of(TRAINER) if not is_of_others(found))
 
 

@@ -70,7 +70,9 @@ class Gpu:
     nvlink_fabric: str = ""
     """"nvswitch", "bridge", "mesh", or "" without a fabric."""
     fabric_bytes_per_second: float = 0
-    """Per direction, of a fabric other than NVLink (XGMI, RoCE); 0 without one."""
+    """Per direction, of a fabric other than NVLink (XGMI, RoCE), past the package; 0 without one."""
+    twin_bytes_per_second: float = 0
+    """Per direction, to the other die of a package that is two GPUs to PyTorch."""
     fabric_link: str = ""
     """The record of `data/links` that one NVLink or XGMI link of it is; "" where it has none."""
     tdp_watts: float = 0

@@ -171,10 +171,15 @@ def _xgmi(gpu: Gpu, links: float) -> Link:
 def _fabric(gpu: Gpu, ranks: int) -> Link:
     """A fabric other than NVLink that gives each pair links of its own: a pair gets one part."""
     fabric = interconnect().fabric
-    parts = min(ranks - 1, fabric.peers)
+    if ranks == 2 and gpu.twin_bytes_per_second:
+        name, given = "the other die of the package", gpu.twin_bytes_per_second
+    else:
+        parts = min(ranks - 1, fabric.peers)
+        name = f"fabric, {parts} of {fabric.peers} peers"
+        given = gpu.fabric_bytes_per_second * parts / fabric.peers
     return _derived(
-        f"fabric, {parts} of {fabric.peers} peers",
-        gpu.fabric_bytes_per_second * parts / fabric.peers * fabric.achievable_fraction,
+        name,
+        given * fabric.achievable_fraction,
         f"{gpu.name}: {gpu.source}; a share of {fabric.achievable_fraction} is assumed",
         medium="xgmi" if gpu.vendor == "amd" else "fabric",
     )

@@ -9,14 +9,13 @@ from planner.core.term import Column, Truth, pick
 from planner.domain.job import Job
 from planner.domain.strategy import Layout, Offload, Recompute, Table, num_rows, vary
 from planner.memory.host import fits_host
-from planner.memory.ledger import Memory, estimate_memory, stage_memories
+from planner.memory.ledger import (
+    COMFORTABLE_FRACTION,
+    Memory,
+    estimate_memory,
+    stage_memories,
+)
 from planner.step_time.ledger import StepTime, estimate_step_time
-
-COMFORTABLE_FRACTION = 0.92
-"""Share of the usable memory above which the allocator starts to retry and throughput falls.
-
-TensorAuto/OpenTau#273: 7.0, 6.2, 4.9 samples/s as the reserved share passes 91, 98 and 97 %.
-"""
 
 
 @frozen

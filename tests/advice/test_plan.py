@@ -10,12 +10,11 @@ from planner.core.errors import InvalidInputError, NothingFitsError
 from planner.core.units import format_bytes, format_fraction, format_pace, format_seconds
 from planner.domain.strategy import Offload, family_keys, num_rows, vary
 from planner.memory.host import estimate_host_memory
-from planner.memory.ledger import estimate_memory
+from planner.memory.ledger import COMFORTABLE_FRACTION, estimate_memory
 from planner.request.family import family_fields
 from planner.request.schema import parse_request, resolve
 from planner.request.sections import StrategyRequest
 from planner.request.strategy import pinned_fields
-from planner.search.candidate import COMFORTABLE_FRACTION
 from planner.search.space import strategies
 from planner.step_time.ledger import estimate_step_time
 

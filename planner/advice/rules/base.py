@@ -15,7 +15,8 @@ from planner.domain.cluster import Link
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.job import Job
 from planner.domain.strategy import Table, num_rows
-from planner.search.candidate import COMFORTABLE_FRACTION, Candidate
+from planner.memory.ledger import COMFORTABLE_FRACTION
+from planner.search.candidate import Candidate
 
 
 class Severity(StrEnum):

@@ -9,6 +9,7 @@ from planner.domain.strategy import Layout, PipelineSchedule, Recompute
 from planner.memory.activations import (
     activations,
     autocast_weight_copies,
+    gathered_keys_values,
     tensor_parallel_buffers,
 )
 from planner.memory.ledger import gradients
@@ -210,3 +211,14 @@ def test_an_activation_in_python_has_three_gradients_at_once(
     s = Layout(pipeline_parallel_size=2, micro_batch_size=4, gradient_accumulation_steps=8)
     arriving = arriving_gradients(job, s, stage(job, s, 0))
     assert float(arriving.last_block.value) == bytes_each * 4 * 512 * 4 * 768
+
+
+def test_a_stage_without_blocks_gathers_no_keys(make_job: JobMaker) -> None:
+    job = make_job(LLAMA, gpus=6, recipe={**RECIPE, "framework": "torch"})
+    dealt = replace(job, pipeline_layout=(15, 1, 0))
+    s = replace(PIPED, pipeline_parallel_size=3, context_parallel_size=2)
+    held = [gathered_keys_values(dealt, s, stage(dealt, s, index)) for index in range(3)]
+    # Keys and values in 16 bit, repeated for every query head, of the 1,024 tokens of both ranks.
+    both = 2 * 2 * 1024 * HIDDEN
+    assert [term.forward.value for term in held] == [both, both, 0]
+    assert [term.last_block.value for term in held] == [2 * both, 2 * both, 0]

@@ -89,6 +89,14 @@ def test_half_of_the_fewest_gpus_do_not_do(make_job: JobMaker) -> None:
     assert fits_somehow(with_gpus(job, min(8, fewest), max(1, fewest // 8)))
 
 
+def test_a_batch_that_gpus_do_not_divide_is_rounded_up(make_job: JobMaker) -> None:
+    job = make_job(gpus=8, recipe={"global_batch_size": 12})
+    whole = {"tensor_parallel_size": 1, "pipeline_parallel_size": 1, "context_parallel_size": 1}
+    assert fits_somehow(job, whole)
+    assert fits_somehow(job, {**whole, "gradient_accumulation_steps": 16 // 8})
+    assert not fits_somehow(job, {**whole, "gradient_accumulation_steps": 12})
+
+
 def test_a_model_too_large_for_any_number_of_gpus_is_said(make_job: JobMaker) -> None:
     wide = {"model_type": "llama", "hidden_size": 131072, "num_attention_heads": 128}
     wide |= {"intermediate_size": 524288, "num_hidden_layers": 2, "vocab_size": 128}

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from conftest import JobMaker
 
+from planner.catalog.choice import trusted_lead
 from planner.domain.strategy import Offload, Recompute, num_rows
 from planner.search.candidate import estimate
 from planner.search.local_sgd import LocalSgd, local_sgd
@@ -111,6 +112,20 @@ def test_the_best_is_comfortable_and_as_fast_as_any_but_for_a_tie(make_job: JobM
     assert found.step_seconds[row] <= TIE * fastest
     alike = found.is_comfortable & (found.step_seconds <= TIE * fastest)
     assert found.num_techniques[row] == found.num_techniques[alike].min()
+
+
+def test_more_dimensions_lead_by_more_than_published_pairs_tell_from_none(
+    make_job: JobMaker,
+) -> None:
+    found = search(make_job(gpus=4, recipe={"global_batch_size": 16}))
+    plain, divided = (
+        int(np.flatnonzero(found.is_comfortable & (found.num_dimensions == each))[0])
+        for each in (0, 1)
+    )
+    by, lead = np.ones(found.size), 1 + trusted_lead("torch")
+    for seconds, best in ((lead, plain), (np.nextafter(lead, 2), divided)):
+        by[plain] = seconds
+        assert found.best(np.array([divided, plain]), by) == best
 
 
 def test_nothing_is_recomputed_that_need_not_be(make_job: JobMaker) -> None:

@@ -9,7 +9,8 @@ from planner.domain.job import Job
 from planner.domain.model import Part
 from planner.domain.strategy import Layout, Recompute
 from planner.parallel.partition import stage
-from planner.step_time import communication, pipeline
+from planner.step_time import communication, compute, pipeline
+from planner.step_time.micro_batch import Spent, part_seconds
 
 LLAMA = "meta-llama/Llama-2-7b-hf"
 PLAIN = Layout()
@@ -118,6 +119,19 @@ def test_a_ring_passes_keys_and_values_on(make_job: JobMaker) -> None:
     assert (forward, backward) == pytest.approx((3 * hop, 6 * hop))
     assert communication.context_parallel(job, PLAIN, block(job)) == (0, 0)
     assert communication.context_parallel(job, SHARED, job.model.parts[0]) == (0, 0)
+
+
+@pytest.mark.parametrize(("length", "exposed"), [(1024, 1), (131_072, 0)])
+def test_a_ring_costs_what_attention_does_not_hide(
+    make_job: JobMaker, length: int, exposed: int
+) -> None:
+    job = make_job(LLAMA, gpus=8, recipe={"sequence_length": length, "framework": "megatron"})
+    hop = operations.send(job.cluster, Group(ranks=4), OWN_KEYS * length / 8192)
+    looking = compute.attention(job, SHARED, block(job))
+    looking_back = compute.attention_backward(job, SHARED, block(job))
+    assert (3 * hop > looking, 6 * hop > looking_back) == (exposed, exposed)
+    spent = part_seconds(job, SHARED, block(job)).of(Spent.CONTEXT)
+    assert spent == pytest.approx(exposed * (3 * hop - looking + 6 * hop - looking_back))
 
 
 def test_keys_and_values_are_gathered_twice_and_their_gradients_scattered(

@@ -288,14 +288,18 @@ def test_ranks_that_hold_whole_experts_share_the_tokens(make_job: JobMaker) -> N
     )
 
 
-def test_experts_without_a_grouped_kernel_are_launched_one_by_one(make_job: JobMaker) -> None:
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_experts_without_a_grouped_kernel_are_launched_one_by_one(
+    make_job: JobMaker, ranks: int
+) -> None:
     model = "Qwen/Qwen1.5-MoE-A2.7B"
     old, new = (make_job(model, gpus=8, gpu=gpu) for gpu in ("v100", "a100"))
     routed = [layer for layer in block(new).linears if layer.num_experts > 1]
     assert [host.runs_experts_one_by_one(job) for job in (old, new)] == [True, False]
-    more = host.launches(old, ONE, block(old)) - host.launches(new, ONE, block(new))
+    s = replace(ONE, expert_parallel_size=ranks)
+    more = host.launches(old, s, block(old)) - host.launches(new, s, block(new))
     each = 2 * 2 * new.framework.host.operation_seconds
-    assert more == pytest.approx(each * sum(layer.num_experts - 1 for layer in routed))
+    assert more == pytest.approx(each * sum(layer.num_experts / ranks - 1 for layer in routed))
 
 
 def test_no_card_multiplies_faster_than_its_peak_in_fp8_that_it_lacks(make_job: JobMaker) -> None:

@@ -1,3 +1,4 @@
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from planner.domain.strategy import (
     num_rows,
     vary,
 )
-from planner.search.limits import LIMITS, check, legal, violations, violations_of_each
+from planner.search.limits import LIMITS, check, legal, sizes, violations, violations_of_each
 from planner.search.limits.base import Limit
 
 Case = tuple[dict[str, Any], dict[str, Any]]
@@ -219,6 +220,30 @@ def test_adapters_are_divided_by_tensor_parallelism_in_megatron_alone(make_job: 
         job = make_job("meta-llama/Llama-2-7b-hf", gpus=4, recipe=recipe)
         refused[framework] = "LAY006" in {limit.code for limit, _ in violations(job, s)}
     assert refused == {"megatron": False, "torch": True, "torchtitan": True}
+
+
+def test_a_trunk_without_attention_has_no_heads_to_divide(make_job: JobMaker) -> None:
+    job = make_job(gpus=4, recipe={"framework": "deepspeed", "global_batch_size": 16})
+    parts = tuple(replace(part, attention=None) for part in job.model.parts)
+    without = replace(job, model=replace(job.model, parts=parts))
+    for s in (Layout(tensor_parallel_size=2), Layout(context_parallel_size=2)):
+        broken = {limit.judge for limit, _ in violations(without, s)}
+        broken -= {limit.judge for limit, _ in violations(job, s)}
+        of_tensor = {sizes.heads_do_not_divide, sizes.key_value_heads_do_not_divide}
+        of_context = {sizes.heads_do_not_divide_over_context}
+        assert broken == (of_tensor if s.tensor_parallel_size > 1 else of_context)
+
+
+def test_customs_and_what_other_frameworks_can_do_are_estimated_and_nothing_else() -> None:
+    """Numbers tell them apart but for what was thought of later, and heads, which a framework may pad."""
+
+    def numbers(limits: Iterable[Limit]) -> set[int]:
+        return {int(limit.code.removeprefix("LAY")) for limit in limits}
+
+    customs, of_frameworks = set(range(20, 28)), {13, 15, *range(30, 38), 39}
+    assert numbers(limit for limit in LIMITS if not limit.is_hard) == customs | of_frameworks
+    of_models = {1, 6, 8, 38}
+    assert numbers(limit for limit in LIMITS if limit.is_ability) == of_frameworks | of_models
 
 
 def test_only_what_nobody_can_run_is_refused_an_estimate(make_job: JobMaker) -> None:

@@ -2,13 +2,16 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import JobMaker
 
+from planner.core.term import Amount
 from planner.domain.job import Job
+from planner.domain.model import Numerics
 from planner.domain.recompute_modules import number_of
-from planner.domain.strategy import Layout, Recompute
-from planner.step_time import host
+from planner.domain.strategy import Layout, Recompute, Strategy, vary
+from planner.step_time import host, recomputed_modules
 from planner.step_time.micro_batch import MicroBatch, Spent, part_seconds
 
 LLAMA, HIDDEN, INNER = "meta-llama/Llama-3.1-8B", 4096, 14336
@@ -65,3 +68,18 @@ def test_repeated_modules_are_launched_again(make_job: JobMaker) -> None:
     )
     assert mlp > usual
     assert norm == usual
+
+
+def test_rows_that_repeat_no_module_exchange_and_compute_none_again(make_job: JobMaker) -> None:
+    job = made(make_job, "mistralai/Mixtral-8x7B-v0.1")
+    s = layout("moe", tensor_parallel_size=4, expert_parallel_size=2, data_parallel_shard_size=2)
+    table = vary(s, recompute_modules=np.array([0, s.recompute_modules]))
+    (block,) = job.model.blocks
+
+    def spent(rows: Strategy) -> tuple[Amount, ...]:
+        computed = recomputed_modules.compute_again(job, rows, block, Numerics.HALF)
+        return (computed, *recomputed_modules.exchanges_again(job, rows, block))
+
+    for both, alone in zip(spent(table), spent(s), strict=True):
+        assert float(alone) > 0
+        assert np.asarray(both).tolist() == pytest.approx([0.0, float(alone)])

@@ -149,6 +149,7 @@ def test_where_the_seconds_come_from() -> None:
         (cluster(4, intra_node=by_curve), all_32, Provenance.DERIVED),
         (cluster(4, inter_node=assumed), all_32, Provenance.ASSUMED),
         (cluster(4, inter_node=assumed), eight, Provenance.DERIVED),
+        (cluster(4, inter_node=assumed), Group(ranks=2, stride=8), Provenance.ASSUMED),
     )
     for place, group, expected in cases:
         assert operations.provenance(place, group) is expected

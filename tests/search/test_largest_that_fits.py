@@ -8,6 +8,7 @@ from planner.domain.job import Job
 from planner.domain.strategy import Layout, Offload, Recompute, vary
 from planner.memory.ledger import estimate_memory
 from planner.request.schema import parse_request, resolve
+from planner.search import largest_that_fits
 from planner.search.candidate import Candidate, estimate, estimate_rows
 from planner.search.largest_that_fits import (
     changes_that_fit,
@@ -95,6 +96,21 @@ def test_a_batch_that_gpus_do_not_divide_is_rounded_up(make_job: JobMaker) -> No
     assert fits_somehow(job, whole)
     assert fits_somehow(job, {**whole, "gradient_accumulation_steps": 16 // 8})
     assert not fits_somehow(job, {**whole, "gradient_accumulation_steps": 12})
+
+
+def test_gpus_are_doubled_in_a_node_and_then_its_nodes(
+    make_job: JobMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = []
+
+    def fits_never(job: Job) -> bool:
+        tried.append((job.cluster.gpus_per_node, job.cluster.nodes))
+        return False
+
+    monkeypatch.setattr(largest_that_fits, "fits_somehow", fits_never)
+    assert fewest_gpus(make_job(gpus=8), Layout()) is None
+    nodes = [(8, 2**doubled) for doubled in range(10)]  # up to 4,096 GPUs
+    assert tried == [(1, 1), (2, 1), (4, 1), *nodes]
 
 
 def test_a_model_too_large_for_any_number_of_gpus_is_said(make_job: JobMaker) -> None:

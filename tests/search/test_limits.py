@@ -234,6 +234,22 @@ def test_a_trunk_without_attention_has_no_heads_to_divide(make_job: JobMaker) ->
         assert broken == (of_tensor if s.tensor_parallel_size > 1 else of_context)
 
 
+@pytest.mark.parametrize(("given", "is_broken"), [(0, False), (1, False), (2, True), (4, True)])
+def test_where_experts_take_the_place_of_tensors_their_own_size_is_known(
+    make_job: JobMaker, given: int, *, is_broken: bool
+) -> None:
+    """Eight experts over 4 x 2 ranks are whole, so none is divided by tensor parallelism."""
+    job = make_job(MIXTRAL, gpus=8, recipe={"framework": "torchtitan", "global_batch_size": 16})
+    s = Layout(
+        tensor_parallel_size=4,
+        data_parallel_shard_size=2,
+        zero_stage=3,
+        expert_parallel_size=8,
+        expert_tensor_parallel_size=given,
+    )
+    assert ("LAY039" in {limit.code for limit, _ in violations(job, s)}) == is_broken
+
+
 def test_customs_and_what_other_frameworks_can_do_are_estimated_and_nothing_else() -> None:
     """Numbers tell them apart but for what was thought of later, and heads, which a framework may pad."""
 

@@ -128,6 +128,14 @@ def test_more_dimensions_lead_by_more_than_published_pairs_tell_from_none(
         assert found.best(np.array([divided, plain]), by) == best
 
 
+def test_a_twelfth_of_what_is_usable_is_room_to_spare(make_job: JobMaker) -> None:
+    job = make_job(LLAMA, gpus=8)
+    found = search(job)
+    share = found.reserved_bytes / job.usable_bytes
+    assert np.any(found.fits & (share > 0.92))
+    assert np.array_equal(found.is_comfortable, found.fits & (share <= 0.92))
+
+
 def test_nothing_is_recomputed_that_need_not_be(make_job: JobMaker) -> None:
     """Over 1 Gbit/s gradients set the pace, so recompute would cost less than a tie."""
     nodes = {"nodes": 16, "inter_node": "ethernet-1g"}
@@ -216,3 +224,7 @@ def test_an_interval_is_enough_where_a_step_is_near_one_without_averages(
     assert (found.interval, found.is_near) == (interval, is_near)
     assert found.step_seconds(1) == steps[0]
     assert found.step_seconds(8) == pytest.approx(fixed + average / 8)
+
+
+def test_a_step_of_five_percent_more_is_near() -> None:
+    assert LocalSgd(ddp_seconds=9.0, fixed_seconds=1.0, average_seconds=0.4).interval == 8

@@ -195,6 +195,21 @@ def test_experts_are_reduced_among_those_that_hold_them(make_job: JobMaker) -> N
         assert cost(job, spread, at) < cost(job, s, at) / 5
 
 
+@pytest.mark.parametrize(("generation", "is_in_pieces"), [(0, 0), (1, 1), (4, 1)])
+def test_gemms_hide_pieces_of_exchanges_where_gpus_have_nvlink(
+    make_job: JobMaker, generation: int, is_in_pieces: int
+) -> None:
+    job = make_job(gpu="h100", gpus=8, recipe={"framework": "megatron", "precision": "fp8"})
+    gpu = replace(job.cluster.gpu, nvlink_generation=generation)
+    wired = replace(job, cluster=replace(job.cluster, gpu=gpu))
+    overlap = job.framework.overlap
+    s = replace(PLAIN, tensor_parallel_size=8, sequence_parallel=True)
+    pieces = overlap.tensor_overlapped_fraction
+    assert communication.hidden_of_tensor(wired, s) == (
+        (pieces, pieces) if is_in_pieces else (0.0, overlap.tensor_fraction)
+    )
+
+
 def test_local_sgd_averages_parameters(make_job: JobMaker) -> None:
     job = make_job(gpus=4, recipe={"precision": "fp32"})
     s = replace(PLAIN, data_parallel_replicate_size=4)
@@ -228,8 +243,15 @@ def test_compute_beside_a_collective_slows_by_what_carries_it(make_job: JobMaker
             Layout(data_parallel_shard_size=8, data_parallel_replicate_size=2, zero_stage=3),
             1.0,
         ),
+        ("10Gbit/s", Layout(data_parallel_replicate_size=8, pipeline_parallel_size=2), 1.0),
     ],
-    ids=["as fast as the node", "slower than the node", "one rank a node", "shards in a node"],
+    ids=[
+        "as fast as the node",
+        "slower than the node",
+        "one rank a node",
+        "shards in a node",
+        "replicas in a node",
+    ],
 )
 def test_groups_that_leave_a_node_still_copy_through_its_host(
     make_job: JobMaker, network: str, s: Layout, lost: float

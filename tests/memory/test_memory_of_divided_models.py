@@ -176,6 +176,24 @@ def test_put_off_weight_gradients_keep_activations_and_gradients_of_outputs(
     assert kept.first_block.value == kept.forward.value
 
 
+@pytest.mark.parametrize("between", [1, 2])
+def test_ranks_that_divide_matmuls_have_their_part_of_the_gradients_that_wait(
+    make_job: JobMaker, between: int
+) -> None:
+    """Of what goes in between, and of norms, only where the sequence is divided there."""
+    job = make_job(LLAMA, gpus=4, recipe={**RECIPE, "framework": "torch"})
+    s = replace(
+        PIPED,
+        pipeline_schedule=PipelineSchedule.ZERO_BUBBLE_H1,
+        tensor_parallel_size=2,
+        sequence_parallel=between == 2,
+    )
+    outputs = 2 * ((HIDDEN + 512 + 512 + 8192 + 8192) / 2 + 2 * HIDDEN / between)
+    norms_and_states = (2 * 8 + 1 + 1) * 4 * HIDDEN / between
+    each = 8 * outputs + 2 * VOCABULARY / 2 + norms_and_states
+    assert waiting_gradients(job, s, stage(job, s, 1)).loss.value == 1024 * each
+
+
 def test_the_head_of_a_v_is_on_its_first_stage(make_job: JobMaker) -> None:
     job = make_job(LLAMA, gpus=2, recipe={**RECIPE, "framework": "torch"})
     v = replace(PIPED, pipeline_schedule=PipelineSchedule.ZERO_BUBBLE_V, virtual_pipeline_size=2)

@@ -163,6 +163,9 @@ def test_offload_is_offered_where_the_framework_has_it(make_job: JobMaker) -> No
     s = Layout(data_parallel_shard_size=4, zero_stage=3, gradient_accumulation_steps=4)
     names = {change.name for change in changes_that_fit(job, s)}
     assert {"offload optimizer", "offload optimizer+parameters"} <= names
+    whole = Layout(data_parallel_replicate_size=4, gradient_accumulation_steps=4)
+    for other in (whole, replace(s, offload=Offload.OPTIMIZER)):
+        assert not any("offload" in change.name for change in changes_that_fit(job, other))
 
 
 @pytest.mark.parametrize("size", [1, 7, 100])

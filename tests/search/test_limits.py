@@ -234,6 +234,15 @@ def test_a_trunk_without_attention_has_no_heads_to_divide(make_job: JobMaker) ->
         assert broken == (of_tensor if s.tensor_parallel_size > 1 else of_context)
 
 
+@pytest.mark.parametrize(("length", "is_broken"), [(512, False), (516, False), (518, True)])
+def test_both_pieces_of_a_rank_are_whole(
+    make_job: JobMaker, length: int, *, is_broken: bool
+) -> None:
+    job = make_job(gpus=2, recipe={"sequence_length": length, "global_batch_size": 4})
+    s = Layout(context_parallel_size=2, gradient_accumulation_steps=4)
+    assert ("LAY026" in {limit.code for limit, _ in violations(job, s)}) == is_broken
+
+
 @pytest.mark.parametrize(("given", "is_broken"), [(0, False), (1, False), (2, True), (4, True)])
 def test_where_experts_take_the_place_of_tensors_their_own_size_is_known(
     make_job: JobMaker, given: int, *, is_broken: bool

@@ -160,6 +160,23 @@ def test_tokens_go_to_their_experts_and_back(make_job: JobMaker) -> None:
     assert communication.expert_parallel(dense, s, block(dense)) == 0
 
 
+def test_tokens_on_their_way_hide_behind_other_micro_batches(make_job: JobMaker) -> None:
+    s = replace(PLAIN, data_parallel_shard_size=8, expert_parallel_size=8)
+    shown, hidden = (
+        make_job(
+            "mistralai/Mixtral-8x7B-v0.1",
+            gpus=8,
+            recipe={"framework": "megatron", "expert_parallel_overlap": is_hidden},
+        )
+        for is_hidden in (False, True)
+    )
+    share = hidden.framework.experts.overlapped_fraction
+    assert 0 < share < 1
+    assert communication.expert_parallel(hidden, s, block(hidden)) == pytest.approx(
+        (1 - share) * communication.expert_parallel(shown, s, block(shown))
+    )
+
+
 def test_ddp_reduces_all_gradients_and_zero_scatters_them(make_job: JobMaker) -> None:
     job = make_job(gpus=4, recipe={"framework": "torch"})
     ddp = replace(PLAIN, data_parallel_replicate_size=4)
@@ -193,6 +210,15 @@ def test_experts_are_reduced_among_those_that_hold_them(make_job: JobMaker) -> N
     spread = replace(s, expert_parallel_size=8)
     for cost in (communication.reduce_gradients, communication.gather_parameters):
         assert cost(job, spread, at) < cost(job, s, at) / 5
+
+
+def test_local_sgd_averages_experts_too(make_job: JobMaker) -> None:
+    job = make_job("mistralai/Mixtral-8x7B-v0.1", gpus=4)
+    s = replace(PLAIN, data_parallel_replicate_size=4)
+    size = job.precision.parameter_bytes * 46_702_792_704
+    buckets = round(size / job.framework.overlap.bucket_bytes)
+    averaged = operations.all_reduce(job.cluster, Group(ranks=4), size, buckets)
+    assert communication.average_parameters(job, s, stage(job, s, 0)) == pytest.approx(averaged)
 
 
 @pytest.mark.parametrize(("generation", "is_in_pieces"), [(0, 0), (1, 1), (4, 1)])

@@ -222,6 +222,22 @@ def test_adapters_are_offered_with_what_they_take_and_how_long_a_step_is(
     assert texts[0].endswith(" a step of 128 sequences")
 
 
+@pytest.mark.parametrize(("fitting", "offered"), [(256, ["256"]), (128, ["128"]), (64, [])])
+def test_sequences_are_halved_down_to_128_tokens(
+    make_job: JobMaker, fitting: int, offered: list[str]
+) -> None:
+    job = make_job(gpus=1, recipe={"global_batch_size": 1})
+
+    def reserved(length: int) -> float:
+        shorter = replace(job, recipe=replace(job.recipe, sequence_length=length))
+        return float(estimate_memory(shorter, Layout(recompute=Recompute.FULL)).reserved_bytes)
+
+    gpu = replace(job.cluster.gpu, usable_bytes=(reserved(fitting) + reserved(2 * fitting)) / 2)
+    small = replace(job, cluster=replace(job.cluster, gpu=gpu))
+    found = remedies(small, None, lambda _: None)
+    assert [each.value for each in found if each.field == "recipe.sequence_length"] == offered
+
+
 def test_what_is_offered_fits_with_what_was_pinned(make_job: JobMaker) -> None:
     job = make_job(LLAMA, gpus=4, gpu="rtx-3090")
     whole = {"zero_stage": 0, "tensor_parallel_size": 1, "pipeline_parallel_size": 1}

@@ -96,6 +96,13 @@ def test_chunks_shorten_the_bubble_and_hide_the_hand_overs(make_job: JobMaker) -
     )
 
 
+def test_one_stage_has_no_term_of_a_pipeline(make_job: JobMaker) -> None:
+    table = vary(PLAIN, pipeline_parallel_size=np.array([1, 2]))
+    time = estimate_step_time(make_job("gpt2", gpus=2), table)
+    names = [{term.name for term in time.at(row).terms} for row in (0, 1)]
+    assert names[1] - names[0] == {"pipeline_bubble", "pipeline_transfer"}
+
+
 def test_two_stages_hand_over_both_ways_at_once(make_job: JobMaker) -> None:
     job = make_job("meta-llama/Llama-2-7b-hf", gpus=4, recipe=MEGATRON)
     one = Layout(pipeline_parallel_size=2, gradient_accumulation_steps=8)

@@ -124,6 +124,13 @@ def test_strided_groups_stay_in_the_node_as_long_as_they_can() -> None:
     assert all_reduce(place, Group(ranks=2, stride=1), 1e9) == pytest.approx(0.1 + 20e-6)
 
 
+@pytest.mark.parametrize("stride", [8, 16])
+def test_a_group_with_one_rank_in_a_node_has_its_share_of_the_network(stride: int) -> None:
+    # 8 such groups of 4 nodes share 8 GB/s, and each rank passes on 3/4 of 80 GB.
+    found = all_gather(cluster(64), Group(ranks=4, stride=stride), 80e9)
+    assert found == pytest.approx(3 / 4 * 80 / (8 / 8), rel=0.02)
+
+
 def test_a_group_that_leaves_the_only_node_is_an_error() -> None:
     with pytest.raises(InvalidInputError, match="does not fit in one node of 8 GPUs") as failure:
         all_reduce(NODE, Group(ranks=16), 1e9)
@@ -142,6 +149,7 @@ def test_where_the_seconds_come_from() -> None:
         (cluster(4, intra_node=by_curve), all_32, Provenance.DERIVED),
         (cluster(4, inter_node=assumed), all_32, Provenance.ASSUMED),
         (cluster(4, inter_node=assumed), eight, Provenance.DERIVED),
+        (cluster(4, inter_node=assumed), Group(ranks=2, stride=8), Provenance.ASSUMED),
     )
     for place, group, expected in cases:
         assert operations.provenance(place, group) is expected

@@ -63,7 +63,7 @@ def test_the_switch_reduces_where_that_is_faster() -> None:
     shape = CollectiveShape(operation="all_reduce", latency_seconds=0.0, switch_efficiency=0.8)
     # Ring 2 * 7/8 = 1.75 s; switch 1.125 / 0.8 = 1.41 s. With 2 ranks: 1 s against 1.875 s.
     assert transfer_seconds(shape, 8, 1e9, 1e9, in_switch=True) == pytest.approx(1.125 / 0.8)
-    assert transfer_seconds(shape, 8, 1e9, 1e9, in_switch=False) == pytest.approx(1.75)
+    assert transfer_seconds(shape, 8, 1e9, 1e9) == pytest.approx(1.75)
     assert transfer_seconds(shape, 2, 1e9, 1e9, in_switch=True) == pytest.approx(1.0)
 
 

@@ -9,6 +9,7 @@ from planner.domain.strategy import Layout, PipelineSchedule, Recompute
 from planner.memory.activations import (
     activations,
     autocast_weight_copies,
+    gathered_keys_values,
     tensor_parallel_buffers,
 )
 from planner.memory.ledger import gradients
@@ -175,6 +176,24 @@ def test_put_off_weight_gradients_keep_activations_and_gradients_of_outputs(
     assert kept.first_block.value == kept.forward.value
 
 
+@pytest.mark.parametrize("between", [1, 2])
+def test_ranks_that_divide_matmuls_have_their_part_of_the_gradients_that_wait(
+    make_job: JobMaker, between: int
+) -> None:
+    """Of what goes in between, and of norms, only where the sequence is divided there."""
+    job = make_job(LLAMA, gpus=4, recipe={**RECIPE, "framework": "torch"})
+    s = replace(
+        PIPED,
+        pipeline_schedule=PipelineSchedule.ZERO_BUBBLE_H1,
+        tensor_parallel_size=2,
+        sequence_parallel=between == 2,
+    )
+    outputs = 2 * ((HIDDEN + 512 + 512 + 8192 + 8192) / 2 + 2 * HIDDEN / between)
+    norms_and_states = (2 * 8 + 1 + 1) * 4 * HIDDEN / between
+    each = 8 * outputs + 2 * VOCABULARY / 2 + norms_and_states
+    assert waiting_gradients(job, s, stage(job, s, 1)).loss.value == 1024 * each
+
+
 def test_the_head_of_a_v_is_on_its_first_stage(make_job: JobMaker) -> None:
     job = make_job(LLAMA, gpus=2, recipe={**RECIPE, "framework": "torch"})
     v = replace(PIPED, pipeline_schedule=PipelineSchedule.ZERO_BUBBLE_V, virtual_pipeline_size=2)
@@ -210,3 +229,14 @@ def test_an_activation_in_python_has_three_gradients_at_once(
     s = Layout(pipeline_parallel_size=2, micro_batch_size=4, gradient_accumulation_steps=8)
     arriving = arriving_gradients(job, s, stage(job, s, 0))
     assert float(arriving.last_block.value) == bytes_each * 4 * 512 * 4 * 768
+
+
+def test_a_stage_without_blocks_gathers_no_keys(make_job: JobMaker) -> None:
+    job = make_job(LLAMA, gpus=6, recipe={**RECIPE, "framework": "torch"})
+    dealt = replace(job, pipeline_layout=(15, 1, 0))
+    s = replace(PIPED, pipeline_parallel_size=3, context_parallel_size=2)
+    held = [gathered_keys_values(dealt, s, stage(dealt, s, index)) for index in range(3)]
+    # Keys and values in 16 bit, repeated for every query head, of the 1,024 tokens of both ranks.
+    both = 2 * 2 * 1024 * HIDDEN
+    assert [term.forward.value for term in held] == [both, both, 0]
+    assert [term.last_block.value for term in held] == [2 * both, 2 * both, 0]

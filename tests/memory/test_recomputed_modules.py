@@ -1,4 +1,4 @@
-"""Single modules of a block recompute: what each frees, what it repeats, and what stays as it was."""
+"""Single modules of a block recompute: what each frees, which products it repeats, and what stays as it was."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,8 +16,6 @@ from planner.parallel.activations import block_retained_bytes, part_kept_bytes
 from planner.search.candidate import estimate
 from planner.search.limits import check
 from planner.search.space import strategies
-from planner.step_time import host
-from planner.step_time.micro_batch import MicroBatch, Spent, part_seconds
 
 LLAMA = "meta-llama/Llama-3.1-8B"
 DEEPSEEK = "deepseek-ai/DeepSeek-V3"
@@ -106,49 +104,6 @@ def test_each_module_repeats_its_own_weights_products(make_job: JobMaker) -> Non
         "moe_act": 0,
         "layernorm": 0,
     }
-
-
-def seconds(job: Job, s: Layout) -> MicroBatch:
-    return part_seconds(job, s, job.model.blocks[-1])
-
-
-def test_an_mlp_runs_its_matmuls_and_its_exchange_once_more(make_job: JobMaker) -> None:
-    job = made(make_job, tensor_parallel_overlap=False)
-    sizes = {"tensor_parallel_size": 8, "sequence_parallel": True, "data_parallel_shard_size": 1}
-    usual, again = seconds(job, layout("core_attn", **sizes)), seconds(job, layout("mlp", **sizes))
-    attention = usual.of(Spent.RECOMPUTE)
-    assert attention > 0
-    repeated = again.of(Spent.RECOMPUTE)
-    whole = usual.of(Spent.FORWARD_MATMULS) + usual.of(Spent.FORWARD_ELEMENTWISE)
-    of_mlp = 3 * INNER / (3 * INNER + 2 * HIDDEN + 2 * HIDDEN / 4)
-    assert of_mlp * usual.of(Spent.FORWARD_MATMULS) * 0.9 < repeated < whole
-    # Attention and MLP exchange as much, in forward and in backward.
-    assert again.of(Spent.TENSOR) == pytest.approx(1.25 * usual.of(Spent.TENSOR))
-
-
-def test_a_mixture_exchanges_its_tokens_once_more_and_its_activation_does_not(
-    make_job: JobMaker,
-) -> None:
-    job = made(make_job, "mistralai/Mixtral-8x7B-v0.1")
-    usual = seconds(job, layout(expert_parallel_size=8)).of(Spent.EXPERT)
-    assert usual > 0
-    moe, activation = (
-        seconds(job, layout(name, expert_parallel_size=8)).of(Spent.EXPERT)
-        for name in ("moe", "moe_act")
-    )
-    assert moe == pytest.approx(1.5 * usual)
-    assert activation == usual
-
-
-def test_repeated_modules_are_launched_again(make_job: JobMaker) -> None:
-    job = made(make_job)
-    (block,) = job.model.blocks
-    usual, mlp, norm = (
-        float(host.launches(job, layout(*modules), block))
-        for modules in ([], ["mlp"], ["layernorm"])
-    )
-    assert mlp > usual
-    assert norm == usual
 
 
 @pytest.mark.parametrize("attention", ["eager", "flash"])

@@ -8,6 +8,7 @@ from planner.domain.job import Job
 from planner.domain.strategy import Layout, Offload, Recompute, vary
 from planner.memory.ledger import estimate_memory
 from planner.request.schema import parse_request, resolve
+from planner.search import largest_that_fits
 from planner.search.candidate import Candidate, estimate, estimate_rows
 from planner.search.largest_that_fits import (
     changes_that_fit,
@@ -89,6 +90,29 @@ def test_half_of_the_fewest_gpus_do_not_do(make_job: JobMaker) -> None:
     assert fits_somehow(with_gpus(job, min(8, fewest), max(1, fewest // 8)))
 
 
+def test_a_batch_that_gpus_do_not_divide_is_rounded_up(make_job: JobMaker) -> None:
+    job = make_job(gpus=8, recipe={"global_batch_size": 12})
+    whole = {"tensor_parallel_size": 1, "pipeline_parallel_size": 1, "context_parallel_size": 1}
+    assert fits_somehow(job, whole)
+    assert fits_somehow(job, {**whole, "gradient_accumulation_steps": 16 // 8})
+    assert not fits_somehow(job, {**whole, "gradient_accumulation_steps": 12})
+
+
+def test_gpus_are_doubled_in_a_node_and_then_its_nodes(
+    make_job: JobMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = []
+
+    def fits_never(job: Job) -> bool:
+        tried.append((job.cluster.gpus_per_node, job.cluster.nodes))
+        return False
+
+    monkeypatch.setattr(largest_that_fits, "fits_somehow", fits_never)
+    assert fewest_gpus(make_job(gpus=8), Layout()) is None
+    nodes = [(8, 2**doubled) for doubled in range(10)]  # up to 4,096 GPUs
+    assert tried == [(1, 1), (2, 1), (4, 1), *nodes]
+
+
 def test_a_model_too_large_for_any_number_of_gpus_is_said(make_job: JobMaker) -> None:
     wide = {"model_type": "llama", "hidden_size": 131072, "num_attention_heads": 128}
     wide |= {"intermediate_size": 524288, "num_hidden_layers": 2, "vocab_size": 128}
@@ -139,6 +163,9 @@ def test_offload_is_offered_where_the_framework_has_it(make_job: JobMaker) -> No
     s = Layout(data_parallel_shard_size=4, zero_stage=3, gradient_accumulation_steps=4)
     names = {change.name for change in changes_that_fit(job, s)}
     assert {"offload optimizer", "offload optimizer+parameters"} <= names
+    whole = Layout(data_parallel_replicate_size=4, gradient_accumulation_steps=4)
+    for other in (whole, replace(s, offload=Offload.OPTIMIZER)):
+        assert not any("offload" in change.name for change in changes_that_fit(job, other))
 
 
 @pytest.mark.parametrize("size", [1, 7, 100])
@@ -193,6 +220,22 @@ def test_adapters_are_offered_with_what_they_take_and_how_long_a_step_is(
     assert texts[0].startswith("QLoRA of rank 16 would fit (--method qlora) in ")
     assert " GiB of each GPU, " in texts[0]
     assert texts[0].endswith(" a step of 128 sequences")
+
+
+@pytest.mark.parametrize(("fitting", "offered"), [(256, ["256"]), (128, ["128"]), (64, [])])
+def test_sequences_are_halved_down_to_128_tokens(
+    make_job: JobMaker, fitting: int, offered: list[str]
+) -> None:
+    job = make_job(gpus=1, recipe={"global_batch_size": 1})
+
+    def reserved(length: int) -> float:
+        shorter = replace(job, recipe=replace(job.recipe, sequence_length=length))
+        return float(estimate_memory(shorter, Layout(recompute=Recompute.FULL)).reserved_bytes)
+
+    gpu = replace(job.cluster.gpu, usable_bytes=(reserved(fitting) + reserved(2 * fitting)) / 2)
+    small = replace(job, cluster=replace(job.cluster, gpu=gpu))
+    found = remedies(small, None, lambda _: None)
+    assert [each.value for each in found if each.field == "recipe.sequence_length"] == offered
 
 
 def test_what_is_offered_fits_with_what_was_pinned(make_job: JobMaker) -> None:

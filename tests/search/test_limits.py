@@ -1,3 +1,4 @@
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from planner.domain.strategy import (
     num_rows,
     vary,
 )
-from planner.search.limits import LIMITS, check, legal, violations, violations_of_each
+from planner.search.limits import LIMITS, check, legal, sizes, violations, violations_of_each
 from planner.search.limits.base import Limit
 
 Case = tuple[dict[str, Any], dict[str, Any]]
@@ -219,6 +220,55 @@ def test_adapters_are_divided_by_tensor_parallelism_in_megatron_alone(make_job: 
         job = make_job("meta-llama/Llama-2-7b-hf", gpus=4, recipe=recipe)
         refused[framework] = "LAY006" in {limit.code for limit, _ in violations(job, s)}
     assert refused == {"megatron": False, "torch": True, "torchtitan": True}
+
+
+def test_a_trunk_without_attention_has_no_heads_to_divide(make_job: JobMaker) -> None:
+    job = make_job(gpus=4, recipe={"framework": "deepspeed", "global_batch_size": 16})
+    parts = tuple(replace(part, attention=None) for part in job.model.parts)
+    without = replace(job, model=replace(job.model, parts=parts))
+    for s in (Layout(tensor_parallel_size=2), Layout(context_parallel_size=2)):
+        broken = {limit.judge for limit, _ in violations(without, s)}
+        broken -= {limit.judge for limit, _ in violations(job, s)}
+        of_tensor = {sizes.heads_do_not_divide, sizes.key_value_heads_do_not_divide}
+        of_context = {sizes.heads_do_not_divide_over_context}
+        assert broken == (of_tensor if s.tensor_parallel_size > 1 else of_context)
+
+
+@pytest.mark.parametrize(("length", "is_broken"), [(512, False), (516, False), (518, True)])
+def test_both_pieces_of_a_rank_are_whole(
+    make_job: JobMaker, length: int, *, is_broken: bool
+) -> None:
+    job = make_job(gpus=2, recipe={"sequence_length": length, "global_batch_size": 4})
+    s = Layout(context_parallel_size=2, gradient_accumulation_steps=4)
+    assert ("LAY026" in {limit.code for limit, _ in violations(job, s)}) == is_broken
+
+
+@pytest.mark.parametrize(("given", "is_broken"), [(0, False), (1, False), (2, True), (4, True)])
+def test_where_experts_take_the_place_of_tensors_their_own_size_is_known(
+    make_job: JobMaker, given: int, *, is_broken: bool
+) -> None:
+    """Eight experts over 4 x 2 ranks are whole, so none is divided by tensor parallelism."""
+    job = make_job(MIXTRAL, gpus=8, recipe={"framework": "torchtitan", "global_batch_size": 16})
+    s = Layout(
+        tensor_parallel_size=4,
+        data_parallel_shard_size=2,
+        zero_stage=3,
+        expert_parallel_size=8,
+        expert_tensor_parallel_size=given,
+    )
+    assert ("LAY039" in {limit.code for limit, _ in violations(job, s)}) == is_broken
+
+
+def test_customs_and_what_other_frameworks_can_do_are_estimated_and_nothing_else() -> None:
+    """Numbers tell them apart but for what was thought of later, and heads, which a framework may pad."""
+
+    def numbers(limits: Iterable[Limit]) -> set[int]:
+        return {int(limit.code.removeprefix("LAY")) for limit in limits}
+
+    customs, of_frameworks = set(range(20, 28)), {13, 15, *range(30, 38), 39}
+    assert numbers(limit for limit in LIMITS if not limit.is_hard) == customs | of_frameworks
+    of_models = {1, 6, 8, 38}
+    assert numbers(limit for limit in LIMITS if limit.is_ability) == of_frameworks | of_models
 
 
 def test_only_what_nobody_can_run_is_refused_an_estimate(make_job: JobMaker) -> None:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from conftest import JobMaker
 
+from planner.catalog.choice import trusted_lead
 from planner.domain.strategy import Offload, Recompute, num_rows
 from planner.search.candidate import estimate
 from planner.search.local_sgd import LocalSgd, local_sgd
@@ -113,6 +114,28 @@ def test_the_best_is_comfortable_and_as_fast_as_any_but_for_a_tie(make_job: JobM
     assert found.num_techniques[row] == found.num_techniques[alike].min()
 
 
+def test_more_dimensions_lead_by_more_than_published_pairs_tell_from_none(
+    make_job: JobMaker,
+) -> None:
+    found = search(make_job(gpus=4, recipe={"global_batch_size": 16}))
+    plain, divided = (
+        int(np.flatnonzero(found.is_comfortable & (found.num_dimensions == each))[0])
+        for each in (0, 1)
+    )
+    by, lead = np.ones(found.size), 1 + trusted_lead("torch")
+    for seconds, best in ((lead, plain), (np.nextafter(lead, 2), divided)):
+        by[plain] = seconds
+        assert found.best(np.array([divided, plain]), by) == best
+
+
+def test_a_twelfth_of_what_is_usable_is_room_to_spare(make_job: JobMaker) -> None:
+    job = make_job(LLAMA, gpus=8)
+    found = search(job)
+    share = found.reserved_bytes / job.usable_bytes
+    assert np.any(found.fits & (share > 0.92))
+    assert np.array_equal(found.is_comfortable, found.fits & (share <= 0.92))
+
+
 def test_nothing_is_recomputed_that_need_not_be(make_job: JobMaker) -> None:
     """Over 1 Gbit/s gradients set the pace, so recompute would cost less than a tie."""
     nodes = {"nodes": 16, "inter_node": "ethernet-1g"}
@@ -201,3 +224,7 @@ def test_an_interval_is_enough_where_a_step_is_near_one_without_averages(
     assert (found.interval, found.is_near) == (interval, is_near)
     assert found.step_seconds(1) == steps[0]
     assert found.step_seconds(8) == pytest.approx(fixed + average / 8)
+
+
+def test_a_step_of_five_percent_more_is_near() -> None:
+    assert LocalSgd(ddp_seconds=9.0, fixed_seconds=1.0, average_seconds=0.4).interval == 8

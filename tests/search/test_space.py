@@ -237,3 +237,14 @@ def test_more_layouts_than_can_be_looked_at_are_refused_with_a_way_out(make_job:
         job, {"micro_batch_size": 1, "tensor_parallel_size": 4, "recompute": Recompute.FULL}
     )
     assert 0 < num_rows(table) < MOST_BASES
+
+
+@pytest.mark.parametrize(
+    ("length", "sizes"), [(100, {1}), (512, {1, 2}), (768, {1, 2}), (1024, {1, 2, 4})]
+)
+def test_a_rank_of_a_sequence_has_two_tiles(
+    make_job: JobMaker, length: int, sizes: set[int]
+) -> None:
+    recipe = {"framework": "megatron", "global_batch_size": 8, "sequence_length": length}
+    job = make_job(gpus=8, recipe=recipe)
+    assert set(strategies(job).context_parallel_size.tolist()) == sizes

@@ -9,7 +9,8 @@ from planner.domain.job import Job
 from planner.domain.model import Part
 from planner.domain.strategy import Layout, Recompute
 from planner.parallel.partition import stage
-from planner.step_time import communication, pipeline
+from planner.step_time import communication, compute, pipeline
+from planner.step_time.micro_batch import Spent, part_seconds
 
 LLAMA = "meta-llama/Llama-2-7b-hf"
 PLAIN = Layout()
@@ -120,6 +121,19 @@ def test_a_ring_passes_keys_and_values_on(make_job: JobMaker) -> None:
     assert communication.context_parallel(job, SHARED, job.model.parts[0]) == (0, 0)
 
 
+@pytest.mark.parametrize(("length", "exposed"), [(1024, 1), (131_072, 0)])
+def test_a_ring_costs_what_attention_does_not_hide(
+    make_job: JobMaker, length: int, exposed: int
+) -> None:
+    job = make_job(LLAMA, gpus=8, recipe={"sequence_length": length, "framework": "megatron"})
+    hop = operations.send(job.cluster, Group(ranks=4), OWN_KEYS * length / 8192)
+    looking = compute.attention(job, SHARED, block(job))
+    looking_back = compute.attention_backward(job, SHARED, block(job))
+    assert (3 * hop > looking, 6 * hop > looking_back) == (exposed, exposed)
+    spent = part_seconds(job, SHARED, block(job)).of(Spent.CONTEXT)
+    assert spent == pytest.approx(exposed * (3 * hop - looking + 6 * hop - looking_back))
+
+
 def test_keys_and_values_are_gathered_twice_and_their_gradients_scattered(
     make_job: JobMaker,
 ) -> None:
@@ -144,6 +158,23 @@ def test_tokens_go_to_their_experts_and_back(make_job: JobMaker) -> None:
     assert communication.expert_parallel(job, s, block(job)) == pytest.approx(2 * way)
     dense = make_job(LLAMA, gpus=8)
     assert communication.expert_parallel(dense, s, block(dense)) == 0
+
+
+def test_tokens_on_their_way_hide_behind_other_micro_batches(make_job: JobMaker) -> None:
+    s = replace(PLAIN, data_parallel_shard_size=8, expert_parallel_size=8)
+    shown, hidden = (
+        make_job(
+            "mistralai/Mixtral-8x7B-v0.1",
+            gpus=8,
+            recipe={"framework": "megatron", "expert_parallel_overlap": is_hidden},
+        )
+        for is_hidden in (False, True)
+    )
+    share = hidden.framework.experts.overlapped_fraction
+    assert 0 < share < 1
+    assert communication.expert_parallel(hidden, s, block(hidden)) == pytest.approx(
+        (1 - share) * communication.expert_parallel(shown, s, block(shown))
+    )
 
 
 def test_ddp_reduces_all_gradients_and_zero_scatters_them(make_job: JobMaker) -> None:
@@ -181,6 +212,30 @@ def test_experts_are_reduced_among_those_that_hold_them(make_job: JobMaker) -> N
         assert cost(job, spread, at) < cost(job, s, at) / 5
 
 
+def test_local_sgd_averages_experts_too(make_job: JobMaker) -> None:
+    job = make_job("mistralai/Mixtral-8x7B-v0.1", gpus=4)
+    s = replace(PLAIN, data_parallel_replicate_size=4)
+    size = job.precision.parameter_bytes * 46_702_792_704
+    buckets = round(size / job.framework.overlap.bucket_bytes)
+    averaged = operations.all_reduce(job.cluster, Group(ranks=4), size, buckets)
+    assert communication.average_parameters(job, s, stage(job, s, 0)) == pytest.approx(averaged)
+
+
+@pytest.mark.parametrize(("generation", "is_in_pieces"), [(0, 0), (1, 1), (4, 1)])
+def test_gemms_hide_pieces_of_exchanges_where_gpus_have_nvlink(
+    make_job: JobMaker, generation: int, is_in_pieces: int
+) -> None:
+    job = make_job(gpu="h100", gpus=8, recipe={"framework": "megatron", "precision": "fp8"})
+    gpu = replace(job.cluster.gpu, nvlink_generation=generation)
+    wired = replace(job, cluster=replace(job.cluster, gpu=gpu))
+    overlap = job.framework.overlap
+    s = replace(PLAIN, tensor_parallel_size=8, sequence_parallel=True)
+    pieces = overlap.tensor_overlapped_fraction
+    assert communication.hidden_of_tensor(wired, s) == (
+        (pieces, pieces) if is_in_pieces else (0.0, overlap.tensor_fraction)
+    )
+
+
 def test_local_sgd_averages_parameters(make_job: JobMaker) -> None:
     job = make_job(gpus=4, recipe={"precision": "fp32"})
     s = replace(PLAIN, data_parallel_replicate_size=4)
@@ -214,8 +269,15 @@ def test_compute_beside_a_collective_slows_by_what_carries_it(make_job: JobMaker
             Layout(data_parallel_shard_size=8, data_parallel_replicate_size=2, zero_stage=3),
             1.0,
         ),
+        ("10Gbit/s", Layout(data_parallel_replicate_size=8, pipeline_parallel_size=2), 1.0),
     ],
-    ids=["as fast as the node", "slower than the node", "one rank a node", "shards in a node"],
+    ids=[
+        "as fast as the node",
+        "slower than the node",
+        "one rank a node",
+        "shards in a node",
+        "replicas in a node",
+    ],
 )
 def test_groups_that_leave_a_node_still_copy_through_its_host(
     make_job: JobMaker, network: str, s: Layout, lost: float

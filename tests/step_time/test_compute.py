@@ -160,6 +160,34 @@ def test_scores_have_passes_of_their_own(make_job: JobMaker) -> None:
     assert more - some == pytest.approx(some - none)
 
 
+@pytest.mark.parametrize(
+    ("framework", "tensor_ranks", "forward", "backward"),
+    [
+        ("megatron", 3, 1.8, 2.2),
+        ("megatron", 6, 1.8 + 6.4, 2.2 + 6.8),
+        ("torch", 6, 1.8 + 3.2, 2.2 + 2.8),
+    ],
+)
+def test_a_softmax_in_one_kernel_passes_less_often_over_the_scores(
+    make_job: JobMaker, framework: str, tensor_ranks: int, forward: float, backward: float
+) -> None:
+    job = make_job(gpus=6, recipe={"attention": "eager", "framework": framework})
+    s, part, bound = (
+        Layout(tensor_parallel_size=tensor_ranks),
+        block(job),
+        job.framework.memory_bound,
+    )
+
+    def spent(passes: float, of_scores: float) -> float:
+        return float(compute.elementwise(job, s, part, Numerics.HALF, (passes, of_scores)))
+
+    found = compute.elementwise_forward(job, s, part, Numerics.HALF)
+    assert found == pytest.approx(spent(bound.forward_passes, forward))
+    found = compute.elementwise_backward(job, s, part, Numerics.HALF)
+    assert found == pytest.approx(spent(bound.backward_passes, backward))
+    assert spent(1.0, 1.0) > spent(1.0, 0.0)
+
+
 def test_what_selective_recompute_repeats_is_still_done_in_forward(make_job: JobMaker) -> None:
     job = make_job(
         gpus=8, recipe={"attention": "eager", "framework": "megatron", "global_batch_size": 64}
@@ -288,14 +316,18 @@ def test_ranks_that_hold_whole_experts_share_the_tokens(make_job: JobMaker) -> N
     )
 
 
-def test_experts_without_a_grouped_kernel_are_launched_one_by_one(make_job: JobMaker) -> None:
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_experts_without_a_grouped_kernel_are_launched_one_by_one(
+    make_job: JobMaker, ranks: int
+) -> None:
     model = "Qwen/Qwen1.5-MoE-A2.7B"
     old, new = (make_job(model, gpus=8, gpu=gpu) for gpu in ("v100", "a100"))
     routed = [layer for layer in block(new).linears if layer.num_experts > 1]
     assert [host.runs_experts_one_by_one(job) for job in (old, new)] == [True, False]
-    more = host.launches(old, ONE, block(old)) - host.launches(new, ONE, block(new))
+    s = replace(ONE, expert_parallel_size=ranks)
+    more = host.launches(old, s, block(old)) - host.launches(new, s, block(new))
     each = 2 * 2 * new.framework.host.operation_seconds
-    assert more == pytest.approx(each * sum(layer.num_experts - 1 for layer in routed))
+    assert more == pytest.approx(each * sum(layer.num_experts / ranks - 1 for layer in routed))
 
 
 def test_no_card_multiplies_faster_than_its_peak_in_fp8_that_it_lacks(make_job: JobMaker) -> None:

@@ -6,11 +6,13 @@ from conftest import JobMaker
 
 from planner.domain.job import Job
 from planner.domain.strategy import Layout, Offload, Recompute, vary
+from planner.parallel.partition import stage
 from planner.step_time import offload
 from planner.step_time.ledger import estimate_step_time
 
 LLAMA = "meta-llama/Llama-2-7b-hf"
 PARAMETERS = 6_738_415_616
+LONG = 1e6
 ZERO_3 = Layout(data_parallel_shard_size=8, zero_stage=3, gradient_accumulation_steps=2)
 
 
@@ -37,6 +39,26 @@ def test_an_offloaded_optimizer_steps_on_the_cpu_and_brings_its_share_back(
     # is exposed, for gradients leave behind backward.
     share = PARAMETERS / 8
     assert found["offload"] == pytest.approx(PARAMETERS / 4e9 + 2 * share / (77e9 / 8), rel=0.01)
+
+
+@pytest.mark.parametrize(("zero_stage", "shards"), [(0, 1), (2, 4)])
+def test_experts_are_stepped_by_the_ranks_that_share_them(
+    make_job: JobMaker, zero_stage: int, shards: int
+) -> None:
+    recipe = {"framework": "deepspeed", "global_batch_size": 16}
+    job = make_job("mistralai/Mixtral-8x7B-v0.1", gpus=8, recipe=recipe)
+    s = Layout(
+        data_parallel_replicate_size=8 // (2 * shards),
+        data_parallel_shard_size=2 * shards,
+        expert_parallel_size=2,
+        zero_stage=zero_stage,
+        offload=Offload.OPTIMIZER,
+    )
+    (term,) = offload.terms(job, s, stage(job, s, 0), LONG, LONG)
+    experts = 32 * 8 * 3 * 4096 * 14336
+    dense = 46_702_792_704 - experts
+    share = dense / (2 * shards if zero_stage else 1) + experts / 2 / shards
+    assert term.amount == pytest.approx(8 * share / 4e9 + 2 * share / (77e9 / 8))
 
 
 def test_copies_of_activations_hide_where_they_have_a_stream_of_their_own(
@@ -131,11 +153,24 @@ def test_a_table_gives_what_its_rows_give(make_job: JobMaker) -> None:
 
 @pytest.mark.parametrize(
     ("gpu", "gpus", "rate"),
-    [("v100-sxm2-32gb", 2, 12e9), ("a100", 8, 9.625e9), ("gh200", 4, 297e9), ("gb200", 4, 148e9)],
+    [
+        ("v100-sxm2-32gb", 2, 12e9),
+        ("rtx-4060ti", 2, 12e9),
+        ("a100", 8, 9.625e9),
+        ("gh200", 4, 297e9),
+        ("gb200", 4, 148e9),
+    ],
 )
 def test_copies_reach_what_the_slot_or_the_hosts_memory_gives(
     make_job: JobMaker, gpu: str, gpus: int, rate: float
 ) -> None:
-    """PCIe 3 x16 reaches 12 GB/s; 77 GB/s of memory is shared by 8; Grace has NVLink to its GPUs."""
+    """PCIe 3 x16 and 4 x8 reach 12 GB/s; 77 GB/s of memory is shared by 8; Grace has NVLink to its GPUs."""
     job = make_job(gpus=gpus, gpu=gpu)
     assert offload.host_link_bytes_per_second(job) == pytest.approx(rate)
+
+
+def test_a_card_of_unknown_slot_has_16_lanes_of_pcie_4(make_job: JobMaker) -> None:
+    job = make_job(gpus=2)
+    gpu = replace(job.cluster.gpu, pcie_generation=0, pcie_lanes=0)
+    unknown = replace(job, cluster=replace(job.cluster, gpu=gpu))
+    assert offload.host_link_bytes_per_second(unknown) == pytest.approx(24e9)

@@ -1,12 +1,15 @@
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from conftest import JobMaker
 
 from planner.collectives import operations
+from planner.collectives.timed import timed_seconds
+from planner.core.term import Column
 from planner.domain.cluster import Group
 from planner.domain.job import Job
-from planner.domain.strategy import Layout, PipelineSchedule
+from planner.domain.strategy import Layout, PipelineSchedule, vary
 from planner.domain.timed import TimedCollective
 from planner.step_time import communication, pipeline
 from planner.step_time.ledger import estimate_step_time
@@ -91,6 +94,13 @@ def test_chunks_shorten_the_bubble_and_hide_the_hand_overs(make_job: JobMaker) -
     assert chunked["pipeline_transfer"] == pytest.approx(
         plain["pipeline_transfer"] * (2 * 4 * 7) / (2 * (64 + 7))
     )
+
+
+def test_one_stage_has_no_term_of_a_pipeline(make_job: JobMaker) -> None:
+    table = vary(PLAIN, pipeline_parallel_size=np.array([1, 2]))
+    time = estimate_step_time(make_job("gpt2", gpus=2), table)
+    names = [{term.name for term in time.at(row).terms} for row in (0, 1)]
+    assert names[1] - names[0] == {"pipeline_bubble", "pipeline_transfer"}
 
 
 def test_two_stages_hand_over_both_ways_at_once(make_job: JobMaker) -> None:
@@ -178,3 +188,32 @@ def test_chunks_lose_what_a_machine_loses_beside_hand_overs(make_job: JobMaker) 
     assert handed(chunks, 0.0) == pytest.approx(waited * hop)
     assert handed(chunks, 0.5) == pytest.approx((waited + 0.5 * hidden) * hop)
     assert handed(plain, 0.5) == pytest.approx(handed(plain, 0.0))
+
+
+def test_rows_lose_what_was_timed_beside_hand_overs_of_their_own(make_job: JobMaker) -> None:
+    """Two stages of two chunks: 3 hand-overs of each of 64 micro-batches, of which 4 are exposed."""
+    job = make_job(LLAMA, gpus=8, recipe=MEGATRON)
+    timed = TimedCollective(
+        operation="send",
+        ranks=2,
+        ranks_in_node=2,
+        sizes_bytes=(1e6, 1e9),
+        seconds=(1e-4, 1e-1),
+        slowdown=0.0,
+    )
+    s = Layout(
+        virtual_pipeline_size=2,
+        pipeline_schedule=PipelineSchedule.INTERLEAVED,
+        gradient_accumulation_steps=64,
+    )
+    table = vary(s, pipeline_parallel_size=np.array([2, 4]))
+
+    def exchanged(slowdown: float) -> Column:
+        curves = (replace(timed, slowdown=slowdown),)
+        own = replace(job, cluster=replace(job.cluster, timed_collectives=curves))
+        (term,) = [t for t in estimate_step_time(own, table).terms if t.name == "pipeline_transfer"]
+        return np.asarray(term.amount)
+
+    hop = float(timed_seconds(timed, communication.activation_bytes(job, s)))
+    lost = exchanged(0.3) - exchanged(0.0)
+    assert lost.tolist() == pytest.approx([0.3 * (3 * 64 - 4) * hop, 0.0])

@@ -82,7 +82,7 @@ def test_exchanges_wait_beside_a_pipeline_between_nodes_and_more_with_more_ranks
     assert together == pytest.approx(alone)
 
 
-@pytest.mark.parametrize(("ranks", "nodes"), [(8, 1), (16, 2), (32, 4)])
+@pytest.mark.parametrize(("ranks", "nodes"), [(2, 1), (8, 1), (16, 2), (32, 4)])
 def test_a_wait_grows_with_the_root_of_the_nodes(
     make_job: JobMaker, ranks: int, nodes: int
 ) -> None:

@@ -14,11 +14,12 @@ WITHOUT_PYTORCH := --exclude '^(planner/(dryrun|calibrate/measure)|tests/(execut
 NEWEST_PYTHON := --config-file= --no-site-packages --ignore-missing-imports --python-version 3.15 \
   --enable-error-code deprecated --cache-dir .mypy_cache/newest
 
-.PHONY: help demo test test-smoke test-torch test-engines test-browser test-service test-pythons test-all mutants coverage serve bench bench-api bench-page attack-api fuzz-api fit-collectives accuracy-cross clean accuracy-anchored proof
+.PHONY: help demo test types test-smoke test-torch test-engines test-browser test-service test-pythons test-all mutants coverage serve bench bench-api bench-page attack-api fuzz-api fit-collectives accuracy-cross clean accuracy-anchored proof
 
 help:
 	@echo "make demo    install the planner and plan gpt2 on 4 GPUs"
 	@echo "make test    lint, types, layers, and all tests without PyTorch, engines and a browser"
+	@echo "make types   mypy of what needs no PyTorch"
 	@echo "make test-torch   PyTorch's estimates beside ours; installs PyTorch and the engines"
 	@echo "make test-engines   run every file that is written"
 	@echo "make test-browser   pages in Chromium"
@@ -70,9 +71,13 @@ test: $(VENV)/test.stamp
 	tests/install-programs redis-server jq curl
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy $(WITHOUT_PYTORCH) planner api web tests
+	$(MAKE) --no-print-directory types
 	$(BIN)/lint-imports
 	$(PYTEST) --lane base
+
+# Each commit, too: see .pre-commit-config.yaml.
+types:
+	$(BIN)/mypy $(WITHOUT_PYTORCH) planner api web tests
 
 # One layout of every target: what is wrong with all of them is known here.
 SMOKE := test_parity.py::test_torchrun_trains_like_one_process test_parity.py::test_accelerate_trains_like_one_process \

@@ -10,17 +10,23 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from known_ledgers import LLAMA, layouts
 
 from planner.catalog import records
 from planner.core.errors import UnknownNameError
 from planner.core.units import GIGA, format_pace
-from planner.domain.strategy import DATA_NAMES, PipelineSchedule
+from planner.domain.strategy import DATA_NAMES, Layout, PipelineSchedule
 from planner.explain import glossary
 from planner.explain.glossary import Entry, codes, entries, explain, find_code, find_term
+from planner.memory.host import estimate_host_memory
+from planner.memory.ledger import estimate_memory, phased_terms
 from planner.models.architectures import read_model
+from planner.parallel.partition import stage
 from planner.parallel.pipeline_schedules import SCHEDULES
 from planner.parallel.schedule import StageSeconds, simulate
 from planner.parallel.schedule_orders import Kind, Shape
+from planner.request.schema import parse_request, resolve
+from planner.step_time.terms import StepTerm
 
 ENTRIES = entries()
 HEADINGS = ("Why", "When", "Costs", "Watch out")
@@ -182,6 +188,24 @@ def test_synonyms_lead_to_the_strategy_they_mean() -> None:
 def test_every_strategy_and_schedule_of_the_planner_is_explained() -> None:
     for name in (*DATA_NAMES.values(), *PipelineSchedule.names()):
         assert find_term(name)
+
+
+def test_every_line_of_a_ledger_is_explained_by_its_name_and_its_words() -> None:
+    paged = {"model": LLAMA, "recipe": {"optimizer": "paged-adamw-8bit"}}
+    jobs = [each[1:] for each in layouts()]
+    names = {str(each) for each in StepTerm}
+    for job, s in (*jobs, (resolve(parse_request(paged), allow_paths=False).job, Layout())):
+        host = estimate_host_memory(job, s)
+        held = (*phased_terms(job, s, stage(job, s, 0)), *estimate_memory(job, s).terms)
+        names |= {each.name for each in (*held, *host.terms, host.loading)}
+    assert {"paged_states", "host_paged_states", "host_optimizer_states"} <= names
+    for name in names:
+        assert find_term(name) is find_term(name.replace("_", " "))
+
+
+def test_a_paged_optimizer_says_what_paging_does() -> None:
+    assert find_term("paged-adamw-8bit") is find_term("host_paged_states")
+    says("paged-adamw-8bit", "managed memory", "over PCIe in each step")
 
 
 def test_names_carry_the_version_that_was_looked_at() -> None:

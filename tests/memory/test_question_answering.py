@@ -41,7 +41,7 @@ def memory_of(row: dict[str, Any], architecture: str) -> Memory:
 def _shortfall(row: list[Any]) -> float:
     run = dict(zip(PUBLISHED["columns"], row, strict=True))
     own = float(memory_of(run, PUBLISHED["architecture"]).reserved_bytes)
-    return 1 - own / GIB / run["used_gib"]
+    return 1 - own / GIB / float(run["used_gib"])
 
 
 def test_published_readings_are_missed_by_what_their_script_holds_alike() -> None:

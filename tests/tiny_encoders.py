@@ -171,3 +171,33 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         WHISPER | {"tie_word_embeddings": False},
     ),
 }
+
+
+_HEADS = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
+_CHOICE = "ForMultipleChoice"
+_BART_HEADS = ("ForSequenceClassification", "ForQuestionAnswering")
+_OF_FAMILIES: tuple[tuple[str, dict[str, Any], tuple[str, ...]], ...] = (
+    ("Bert", BERT_LIKE | {"model_type": "bert"}, (*_HEADS, _CHOICE, "ForNextSentencePrediction")),
+    ("Roberta", BERT_LIKE | {"model_type": "roberta"}, (*_HEADS, _CHOICE)),
+    ("XLMRoberta", BERT_LIKE | {"model_type": "xlm-roberta"}, (*_HEADS, _CHOICE)),
+    ("Camembert", BERT_LIKE | {"model_type": "camembert"}, (*_HEADS, _CHOICE)),
+    ("MPNet", BERT_LIKE | {"model_type": "mpnet"}, (*_HEADS, _CHOICE)),
+    ("DistilBert", DISTILBERT, (*_HEADS, _CHOICE)),
+    ("Electra", ELECTRA, (*_HEADS, _CHOICE)),
+    ("Albert", ALBERT, (*_HEADS, _CHOICE)),
+    ("DebertaV2", DEBERTA, (*_HEADS, _CHOICE)),
+    ("ModernBert", MODERNBERT, (*_HEADS, _CHOICE)),
+    ("ModernBert", MODERNBERT | {"classifier_bias": True, "norm_bias": True}, (*_HEADS, _CHOICE)),
+    ("Bart", BART, _BART_HEADS),
+    ("MBart", BART | {"model_type": "mbart"}, _BART_HEADS),
+    ("T5", T5, _HEADS),
+    ("MT5", T5 | {"model_type": "mt5"}, _HEADS),
+)
+HEADS: tuple[tuple[str, dict[str, Any]], ...] = tuple(
+    (f"{family}{end}", config | labels)
+    for family, config, ends in _OF_FAMILIES
+    for end in ends
+    for labels in ({}, {"num_labels": 5})
+    if not labels or end in _HEADS[:2]
+)
+"""Heads of few logits, with transformers' number of labels and with another."""

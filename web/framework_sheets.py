@@ -4,7 +4,7 @@ from urllib.parse import urlencode
 
 from planner.catalog import records
 from planner.catalog.packages import packages
-from planner.catalog.releases import releases_of
+from planner.catalog.releases import Release, releases_of
 from planner.domain.framework import Framework
 from web.sheet import Cell, Sheet, SheetTable, facts
 
@@ -58,6 +58,12 @@ def _divides(framework: Framework) -> str:
     return ", ".join(name for name, is_able in named.items() if is_able) or "data alone"
 
 
+def _versions(release: Release) -> str:
+    """Return the first and last version of each project that a release stands for."""
+    spans = ((name, " to ".join(dict.fromkeys(span))) for name, span in release.versions.items())
+    return ", ".join(f"{name} {span}".strip() for name, span in spans)
+
+
 def framework_sheet(name: str) -> Sheet:
     """Return what a framework can do, and its releases with facts of their own."""
     framework = records.framework(name)
@@ -65,13 +71,13 @@ def framework_sheet(name: str) -> Sheet:
     releases = tuple(
         (
             Cell(text=each.name),
-            Cell(text=each.version),
-            Cell(text=", ".join(each.dates)),
+            Cell(text=_versions(each)),
+            Cell(text=" to ".join(dict.fromkeys((each.dates[0], each.dates[-1])))),
             Cell(text=each.source),
         )
         for each in releases_of(framework.name)
     )
-    headings = ("Release", "Version", "Taken for", "Source")
+    headings = ("Release", "Versions", "Taken for", "Source")
     return Sheet(
         title=framework.name,
         json=f"/frameworks/{framework.name}.json",

@@ -295,32 +295,17 @@ def framework(name: str) -> Framework:
     """
     names = framework_names()
     if name not in names:
-        known = f"known: {', '.join(names)}"
-        meant = framework_meant(name)
+        known = f"{did_you_mean(name, names)} known: {', '.join(names)}".lstrip()
         raise UnsupportedError(
-            f"framework {name[:60]!r} is not estimated yet",
-            hint=f"--framework {meant} is what plans it; {known}"
-            if meant
-            else f"{did_you_mean(name, names)} {known}".lstrip(),
-            field="recipe.framework",
+            f"framework {name[:60]!r} is not estimated yet", hint=known, field="recipe.framework"
         )
     return build(Framework, framework_record(name), f"frameworks/{name}")
 
 
-def framework_meant(name: str) -> str:
-    """Return the framework whose record plans what people call so; "" where none does."""
-    wanted = name.strip().lower()
-    return next((each for each in framework_names() if wanted in _framework_aliases(each)), "")
-
-
-def _framework_aliases(name: str) -> tuple[str, ...]:
-    """Return the launchers, libraries and targets that people name and a framework's record plans."""
-    return tuple(read("frameworks", name).get("aliases", ()))
-
-
 def framework_record(name: str) -> dict[str, Any]:
     """Return a framework's record on top of the one it names as `same_as`, key by key in a section."""
-    record = {key: value for key, value in read("frameworks", name).items() if key != "aliases"}
+    said = read("frameworks", name)
+    record = {key: said[key] for key in said if key not in {"aliases", "projects"}}
     inherited = framework_record(record.pop("same_as")) if "same_as" in record else {}
     return merged(inherited, record)
 

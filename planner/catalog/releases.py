@@ -1,35 +1,38 @@
 """Releases of frameworks whose facts differ from their record's: `data/frameworks/releases`."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
-from planner.catalog.records import (
-    data_root,
-    framework_meant,
-    framework_names,
-    framework_record,
-    merged,
-    read,
-)
+from planner.catalog.framework_names import framework_called, named_in, spellings_of
+from planner.catalog.records import data_root, framework_record, merged, read
 from planner.catalog.tables import build
-from planner.core.errors import InvalidInputError
+from planner.core.errors import InvalidInputError, did_you_mean
 from planner.core.frozen import frozen
 from planner.domain.framework import Framework
 
 FIELD = "recipe.framework_version"
 FOLDER = "frameworks/releases"
-_ABOUT = {"of", "name", "names", "version", "dates", "implied_on", "source"}
+_ABOUT = {"of", "name", "versions", "dates", "implied_on", "source"}
 _SAID = "implied_by"
 _DATE = re.compile(
-    r"(?:20)?(?P<year>2[0-9])[-.](?P<month>0[1-9]|1[0-2])(?:[-.](?P<day>[0-3]?[0-9]))?"
+    r"(?:20)?(?P<year>[12][0-9])[-./](?P<month>0[1-9]|1[0-2])(?:[-./][0-3]?[0-9])?(?:[-._][a-z].*)?"
 )
 """2022-03, 2022-03-11, or 24.09 as NVIDIA's containers are called."""
-_NUMBER = re.compile(r"v?(?P<parts>[0-9]{1,4}(?:\.[0-9]{1,4}){0,3})(?:[-.+_]?[a-z].*)?")
+_YEAR = re.compile(r"20[12][0-9]")
+_NUMBER = re.compile(
+    r"(?:v|r|rel|release|version)?[ _-]?(?P<parts>[0-9]{1,4}(?:\.[0-9]{1,4}){0,3})(?:[-.+_][a-z].*|(?:rc|a|b|dev|post)[0-9].*)?"
+)
+_COMMIT = re.compile(r"(?=[a-f]*[0-9])[0-9a-f]{7,40}")
 _MONTHS = 12
+_MIDDLE = 7
+"""The month that a year alone means."""
+_PARTS = 4
 _LONGEST = 60
+_Place: TypeAlias = tuple[int, ...]
+"""A version's numbers, or a date's months since the year 2000: what is compared."""
 
 
 @frozen
@@ -39,17 +42,25 @@ class Release:
     of: str
     """The framework whose record it adds to."""
     name: str
-    names: tuple[str, ...]
-    """What a version text says of it; a fork has a name, and no number that compares."""
-    version: str
+    versions: Mapping[str, tuple[str, ...]]
+    """First and last version of each project that it stands for; none of one without numbers."""
     dates: tuple[str, ...]
-    """Months at which it is the nearest; none of a fork that is meant only where it is named."""
+    """Months at which it is the nearest."""
     implied_on: tuple[str, ...] = ()
     """Compute capabilities of GPUs on which runs are taken to be of it where none is named."""
     implied_by: Mapping[str, Any] = field(default_factory=dict)
     """What a run there must say of its recipe and layout as well, by field: no other release does all of it."""
     source: str
     sections: Mapping[str, Any] = field(default_factory=dict)
+
+
+@frozen
+class Taken:
+    """The release that a text means, and how far it is from what the text says."""
+
+    release: Release
+    remark: str = ""
+    """What the text says that the release is not: older, or newer, than all that it stands for."""
 
 
 @cache
@@ -69,44 +80,26 @@ def _release(stem: str) -> Release:
     return replace(found, implied_by=record.get(_SAID, {}), sections=sections)
 
 
-def release(framework: str, version: str) -> Release | None:
-    """Return the release nearest to a name, a date or a number; None where no release is known.
+def release(framework: str, version: str) -> Taken:
+    """Return the release that a version text means, among those of the project that it names, and what it is not.
 
-    A name wins over a date, a date over a number; of equals the first.
+    A version is a name with or without a number, or a number, a date (24.09, as NVIDIA's containers are called, is one)
+    or a commit alone, which is of the project that the framework is named after. Of numbers and dates the last release
+    that had begun by then is taken; a commit means the newest.
 
     Raises:
         InvalidInputError: the text is none of them.
     """
-    known, text = releases_of(framework), version.strip().lower()
-    named = [each for each in known for name in each.names if name in text]
-    if named:
-        return max(named, key=lambda each: max(len(n) for n in each.names if n in text))
-    dated, numbered = _DATE.fullmatch(text), _NUMBER.fullmatch(text)
-    if dated is None and numbered is None:
-        raise InvalidInputError(
-            f"no release of {framework} is called {version.strip()[:_LONGEST]!r}",
-            hint=f"a date such as 2024-08, a number, or {_known(known)}",
-            field=FIELD,
-        )
-    if dated:
-        wanted = _months(text)
-        by_date = [(abs(_months(date) - wanted), each) for each in known for date in each.dates]
-        return min(by_date, key=lambda pair: pair[0])[1] if by_date else None
-    parts = _numbers(text)
-    by_number = [(_apart(_numbers(each.version), parts), each) for each in known if each.dates]
-    return min(by_number, key=lambda pair: pair[0])[1] if by_number else None
-
-
-def fork_called(name: str) -> Release | None:
-    """Return the fork that goes by that name itself, of any framework; None where none does.
-
-    What people call a framework itself is no release of it: Megatron-LM alone says no year.
-    """
-    wanted = name.strip().lower()
-    if framework_meant(wanted):
-        return None
-    every = (each for framework in framework_names() for each in releases_of(framework))
-    return next((each for each in every if wanted in each.names), None)
+    project, text = named_in(framework, version)
+    is_date = bool(_DATE.fullmatch(text) or _YEAR.fullmatch(text))
+    known = [each for each in _candidates(framework) if project in each.versions]
+    if not text or _COMMIT.fullmatch(text):
+        remark = "a commit" if text else ""
+        return Taken(release=max(known, key=lambda each: _months(each.dates[-1])), remark=remark)
+    if not is_date and not _NUMBER.fullmatch(text):
+        raise _unknown(framework, version)
+    spans = [(each.dates if is_date else each.versions[project], each) for each in known]
+    return _nearest(text, _months if is_date else _numbers, spans)
 
 
 def implied_release(
@@ -130,43 +123,83 @@ def implied_release(
 
 
 @cache
-def framework_release(framework: str, version: str) -> tuple[Framework, str]:
-    """Return a framework as it was at a release, and the name of the release that was taken.
-
-    Raises:
-        InvalidInputError: the text is no release.
-    """
-    record, found = framework_record(framework), release(framework, version)
-    if found is not None:
-        record = merged(record, found.sections) | {"release": found.name}
-    name = found.name if found else ""
-    return build(Framework, record, f"frameworks/{framework}"), name
+def at_release(framework: str, name: str) -> Framework:
+    """Return a framework as it was at a release of that name; "" is its own record."""
+    record = framework_record(framework)
+    for each in releases_of(framework):
+        if each.name == name:
+            record = merged(record, each.sections) | {"release": name}
+    return build(Framework, record, f"frameworks/{framework}")
 
 
-def _months(date: str) -> int:
+def _candidates(framework: str) -> tuple[Release, ...]:
+    """Return the releases of a framework; its record alone, which has no name as a release, where there are none."""
+    return releases_of(framework) or (_own_record(framework),)
+
+
+def _own_record(framework: str) -> Release:
+    can = framework_record(framework)["capabilities"]
+    version = (can["version"],) if _NUMBER.fullmatch(can["version"]) else ()
+    return Release(
+        of=framework,
+        name="",
+        versions={framework: version},
+        dates=(can["date"],),
+        source=can["source"],
+    )
+
+
+def _nearest(
+    text: str, place: Callable[[str], _Place], known: Sequence[tuple[Sequence[str], Release]]
+) -> Taken:
+    """Return the last release that had begun by then, the first where none had."""
+    spans = sorted(((place(span[0]), span, each) for span, each in known if span), key=_begin)
+    if not spans:
+        return Taken(release=known[0][1], remark="which is of a commit")
+    wanted = place(text)
+    begun = [each for each in spans if each[0] <= wanted] or spans[:1]
+    begin, span, found = begun[-1]
+    remark = ""
+    if wanted < begin:
+        remark = f"older than {span[0]}"
+    elif wanted > place(span[-1]):
+        remark = f"newer than {span[-1]}"
+    return Taken(release=found, remark=remark)
+
+
+def _begin(span: tuple[_Place, Sequence[str], Release]) -> _Place:
+    return span[0]
+
+
+def _months(date: str) -> _Place:
     match = _DATE.fullmatch(date)
     if match is None:
-        raise InvalidInputError(
-            f"{date[:_LONGEST]!r} is no date", hint="such as 2024-08", field=FIELD
-        )
-    return _MONTHS * int(match["year"]) + int(match["month"])
+        return (_MONTHS * int(date[-2:]) + _MIDDLE,)
+    return (_MONTHS * int(match["year"]) + int(match["month"]),)
 
 
-def _numbers(version: str) -> tuple[int, ...]:
+def _numbers(version: str) -> _Place:
     match = _NUMBER.fullmatch(version.lower())
-    return tuple(int(part) for part in match["parts"].split(".")) if match else ()
+    parts = [int(part) for part in match["parts"].split(".")] if match else []
+    return tuple([*parts, *[0] * _PARTS][:_PARTS])
 
 
-def _apart(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
-    """Return how far two numbers are apart, the first part that differs weighing most."""
-    longest = max(len(one), len(other))
-    pairs = zip(_padded(one, longest), _padded(other, longest), strict=True)
-    return tuple(abs(left - right) for left, right in pairs)
-
-
-def _padded(parts: tuple[int, ...], length: int) -> tuple[int, ...]:
-    return (*parts, *(0,) * (length - len(parts)))
-
-
-def _known(known: tuple[Release, ...]) -> str:
-    return ", ".join(name for each in known for name in each.names) or "none by name"
+def _unknown(framework: str, version: str) -> InvalidInputError:
+    """Return the refusal of a text, with the framework whose version it is, or the nearest versions of this one."""
+    text, other = version.strip()[:_LONGEST], framework_called(version)
+    if other and other.framework != framework:
+        hint = f"--framework {other.framework} is what plans {other.project}"
+    else:
+        newest = {
+            project: f"{project} {span[-1]}".removeprefix(f"{framework} ")
+            for each in sorted(_candidates(framework), key=lambda each: _months(each.dates[-1]))
+            for project, span in each.versions.items()
+            if span
+        }
+        name = re.split(r"[\s\d:=]", text)[0]
+        near = did_you_mean(name, spellings_of(framework)) if name else ""
+        known = ", ".join(newest.values())
+        hint = f"{near} a date such as 2025-06, a commit, or a version: {known}".strip()
+    return InvalidInputError(
+        f"no release of {framework} is called {text!r}", hint=hint, field=FIELD
+    )

@@ -254,7 +254,8 @@ class Model:
     model_type: str
     task: str
     """What the head is trained for: "causal-lm", "masked-lm", "seq2seq-lm",
-    "sequence-classification", "token-classification", "image-classification", "automatic-speech-recognition" or "none"."""
+    "sequence-classification", "token-classification", "question-answering", "multiple-choice", "next-sentence-prediction",
+    "image-classification", "automatic-speech-recognition" or "none"."""
     parts: tuple[Part, ...]
     vocab_size: int
     hidden_size: int

@@ -16,6 +16,8 @@ from typing import Any
 from planner.core.errors import InvalidInputError, PlannerError, UnsupportedError
 from planner.domain.model import Attention, Model
 from planner.models.architectures import LARGEST_MODEL, kept
+from planner.models.architectures.config import NAMELESS, Config
+from planner.models.architectures.head_classes import OF_TEXTS
 from planner.models.meta_parts import Facts, Module, read_parts
 
 LONGEST_BUILD_SECONDS = 30.0
@@ -145,6 +147,7 @@ def _door(chosen: Any, config: Mapping[str, Any]) -> tuple[Any, str]:
         ),
     }
     tasks = [task for task, (_, mapping) in heads.items() if type(chosen) in mapping]
+    _check_head(config)
     if not chosen.sub_configs.keys() <= _PLAIN:
         raise _no_language_model(config)
     bare = {"none": (transformers.AutoModel, modeling_auto.MODEL_MAPPING)} if tasks else {}
@@ -155,6 +158,21 @@ def _door(chosen: Any, config: Mapping[str, Any]) -> tuple[Any, str]:
         raise _no_language_model(config)
     task = tasks[0] if getattr(chosen, "is_decoder", False) else tasks[-1]
     return heads[task][0], task
+
+
+def _check_head(config: Mapping[str, Any]) -> None:
+    """Refuse a class with few logits: built here it would be a language model.
+
+    Raises:
+        UnsupportedError: names it.
+    """
+    name = Config(NAMELESS, config).head_class()
+    if name.endswith(tuple(OF_TEXTS)):
+        raise UnsupportedError(
+            f"the head of {name[:60]} is not known for model_type {_model_type(config)!r}",
+            hint="through transformers, only causal and masked language models can be planned",
+            field="model",
+        )
 
 
 def _class(mapping: Any, chosen: Any) -> str:

@@ -4,13 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from planner.catalog import records
-from planner.catalog.releases import (
-    FIELD,
-    Release,
-    fork_called,
-    framework_release,
-    implied_release,
-)
+from planner.catalog.releases import FIELD, Release, at_release, implied_release, release
 from planner.core.errors import InvalidInputError, UnsupportedError, did_you_mean
 from planner.domain.cluster import Gpu
 from planner.domain.framework import Framework
@@ -45,10 +39,8 @@ def framework_of_release(
 ) -> Framework:
     """Return a framework, at a release where one is named; which record was taken is an assumption.
 
-    A fork with a record goes by its own name too: "internevo" is Megatron's InternEvo.
-
     Args:
-        name: of the framework, of a release, or of a fork.
+        name: of the framework's record.
         version: what the request says of its release.
         assumptions: what was taken is added to them.
         gpu: that it runs on.
@@ -58,15 +50,15 @@ def framework_of_release(
     Raises:
         PlannerError: the framework or the release is unknown.
     """
-    if name not in records.framework_names() and (found := fork_called(name)):
-        name, version = found.of, f"{name} {version or ''}"
+    own = records.framework(name)
     if version is None:
         return _implied(name, gpu, assumptions, run)
-    framework, release = framework_release(name, version)
-    taken = f"as {release} does" if release else f"as {framework.capabilities.version} does"
-    text = f"{name} {taken}, the record nearest to {version.strip()}"
+    taken = release(name, version)
+    known_as = taken.release.name or own.capabilities.version
+    how_far = f" ({taken.remark})" if taken.remark else ""
+    text = f"{name} as {known_as} does, the record nearest to {version.strip()}{how_far}"
     assumptions.append(Assumption(text=text, field=FIELD))
-    return framework
+    return at_release(name, taken.release.name)
 
 
 def _implied(
@@ -81,7 +73,7 @@ def _implied(
         return records.framework(name)
     text = f"{name} as {found.name} does, which {_meaning(found, gpu)}"
     assumptions.append(Assumption(text=text, field=FIELD))
-    return replace(framework_release(name, found.names[0])[0], release="")
+    return replace(at_release(name, found.name), release="")
 
 
 def _meaning(found: Release, gpu: Gpu) -> str:

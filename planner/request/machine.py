@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from planner.catalog.framework_names import as_recorded
 from planner.core.frozen import frozen
 from planner.domain.cluster import Cluster, Gpu, Provenance
 from planner.domain.framework import Framework
@@ -123,7 +124,7 @@ def _other_framework(machine: "Machine", framework: Framework) -> tuple[str, ...
         recipe.get("framework", "torch") if isinstance(recipe, Mapping) else "torch"
         for recipe in recipes
     }
-    names = {name for name in names if isinstance(name, str)}
+    names = {as_recorded(name, None)[0] for name in names if isinstance(name, str)}
     if not names or framework.name in names:
         return ()
     known = ", ".join(sorted(names))[:80]

@@ -4,10 +4,12 @@ Each field stands here with its type, range and default, and in `data/request/fi
 """
 
 import re
-from typing import Annotated, Literal, TypeAlias
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
+from planner.catalog.framework_names import as_recorded
 from planner.domain.strategy import PipelineSchedule
 from planner.domain.topology import LARGEST_TEXT
 from planner.hardware.mixed_gpus import LARGEST_NODE
@@ -105,6 +107,18 @@ class RecipeRequest(WireModel):
     padding_share: float | None = Field(default=None, ge=0, lt=1)
     training_tokens: int | None = Field(default=None, ge=1, le=10**18)
     training_samples: int | None = Field(default=None, ge=1, le=10**15)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _framework_as_recorded(cls, values: Any) -> Any:
+        """Take a framework by any name that people have for it, or for a project that its record plans."""
+        if not isinstance(values, Mapping):
+            return values
+        framework, version = values.get("framework"), values.get("framework_version")
+        if not isinstance(framework, str) or not isinstance(version, str | None):
+            return values
+        name, said = as_recorded(framework, version)
+        return {**values, "framework": name} | ({} if said is None else {"framework_version": said})
 
 
 def _numbers(value: object) -> object:

@@ -27,6 +27,8 @@ class Task:
     """transformers' class that loads such a model."""
     model_types: tuple[str, ...] = ()
     """Where the scripts know the inputs of some models alone: from text or sound to text, and pieces of images."""
+    not_written_for: tuple[str, ...] = ()
+    """Models with such a head whose inputs the scripts do not know."""
     corpus: str = "corpus.txt"
     """What READMEs call the user's file."""
     sample: str = "sequence"
@@ -105,6 +107,13 @@ def judge(job: Job) -> tuple[Breach, ...]:
             task=task,
             kind=kind[:40],
             kinds=", ".join(kinds),
+        ),
+        refusal(
+            known is not None and kind in known.not_written_for,
+            "for {task} the scripts do not know the inputs of models of type {kind}",
+            "model",
+            task=task,
+            kind=kind[:40],
         ),
         refusal(
             lacks_attention(job),

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from built_models import BATCH, TOKENS, configuration, saved_bytes
+from built_models import BATCH, TOKENS, configuration, parameters_built, saved_bytes
 from tiny_models import BERT, GPT2, LLAMA, MISTRAL, QWEN2
 from transformers.models.bert.modeling_bert import BertLayer
 from transformers.models.gpt2.modeling_gpt2 import GPT2Block
@@ -123,6 +123,34 @@ def test_the_count_worked_by_hand_is_read_and_built(
 ) -> None:
     assert read_model("tiny", config).parameters == parameters
     assert _built(config) == parameters
+
+
+SMALL = {"vocab_size": 100, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4}
+FALCON = SMALL | {"model_type": "falcon"}
+OPT = SMALL | {"model_type": "opt", "ffn_dim": 40, "word_embed_proj_dim": 8}
+FEW_LOGITS = [
+    (f"{family}For{head}", config | labels)
+    for family, config in (
+        ("GPT2", GPT2),
+        ("Llama", LLAMA),
+        ("Mistral", MISTRAL),
+        ("Qwen2", QWEN2),
+        ("Falcon", FALCON),
+        ("OPT", OPT),
+    )
+    for head in ("SequenceClassification", "TokenClassification", "QuestionAnswering")
+    for labels in ({}, {"num_labels": 5})
+    if (family, head) != ("OPT", "TokenClassification")
+    if not labels or head != "QuestionAnswering"
+]
+
+
+@pytest.mark.parametrize(("class_name", "config"), FEW_LOGITS)
+def test_a_decoders_head_of_few_logits_counts_as_transformers_builds_it(
+    class_name: str, config: dict[str, Any]
+) -> None:
+    model = read_model("tiny", config | {"architectures": [class_name]})
+    assert model.parameters == parameters_built(class_name, config)
 
 
 NO_DEFAULTS = {

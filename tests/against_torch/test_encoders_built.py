@@ -12,6 +12,7 @@ from tiny_encoders import (
     CASES,
     DEBERTA,
     DISTILBERT,
+    HEADS,
     MODERNBERT,
     RELATIVE,
     T5,
@@ -56,6 +57,14 @@ SEQ2SEQ = {"t5", "mt5", "bart", "mbart", "pegasus"}
 
 @pytest.mark.parametrize(("class_name", "config"), CASES.values(), ids=list(CASES))
 def test_the_count_is_that_of_the_model_that_transformers_builds(
+    class_name: str, config: dict[str, Any]
+) -> None:
+    model = read_model("tiny", config | {"architectures": [class_name]})
+    assert model.parameters == parameters_built(class_name, config)
+
+
+@pytest.mark.parametrize(("class_name", "config"), HEADS)
+def test_a_head_of_few_logits_counts_as_transformers_builds_it(
     class_name: str, config: dict[str, Any]
 ) -> None:
     model = read_model("tiny", config | {"architectures": [class_name]})

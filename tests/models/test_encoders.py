@@ -13,12 +13,14 @@ from tiny_encoders import (
     DEBERTA,
     DISTILBERT,
     GATED,
+    HEADS,
     MODERNBERT,
     RELATIVE,
     T5,
     WHISPER,
 )
 
+from planner.core.errors import UnsupportedError
 from planner.models.architectures import read_model
 
 BLOCK = 4 * (16 * 16 + 16) + (16 * 40 + 40) + (40 * 16 + 16) + 4 * 16
@@ -133,6 +135,36 @@ def test_a_bad_config_says_which_field_and_what_it_must_be(
     config: dict[str, Any], says: str
 ) -> None:
     check_refused(config, says)
+
+
+@pytest.mark.parametrize(
+    ("config", "class_name", "known"),
+    [
+        (BERT_LIKE | {"model_type": "bert"}, "BertForTableAnswering", "ForQuestionAnswering"),
+        (BERT_LIKE | {"model_type": "bert"}, "BertLMHeadModel", "ForMaskedLM"),
+        (BERT_LIKE | {"model_type": "roberta"}, "RobertaForCausalLM", "ForMultipleChoice"),
+        (DEBERTA, "DebertaV2ForCausalLM", "ForTokenClassification"),
+        (MODERNBERT, "ModernBertForPreTraining", "ForMaskedLM"),
+        (BART, "BartForCausalLM", "ForConditionalGeneration"),
+        (T5, "T5ForImageClassification", "ForSequenceClassification"),
+        (WHISPER, "WhisperForAudioClassification", "ForConditionalGeneration"),
+    ],
+)
+def test_a_head_that_is_not_known_is_refused_by_name_with_those_that_are(
+    config: dict[str, Any], class_name: str, known: str
+) -> None:
+    with pytest.raises(UnsupportedError, match=f"the head of {class_name} is not known") as caught:
+        read_model("tiny", config | {"architectures": [class_name]})
+    assert known in caught.value.hint
+
+
+@pytest.mark.parametrize(("class_name", "config"), HEADS)
+def test_a_head_of_few_logits_has_none_over_the_vocabulary(
+    class_name: str, config: dict[str, Any]
+) -> None:
+    model = read_model("tiny", config | {"architectures": [class_name]})
+    assert not model.has_token_loss
+    assert all(linear.out_features < 100 for part in model.parts[-1:] for linear in part.linears)
 
 
 BASES = tuple(config | {"architectures": [class_name]} for class_name, config in CASES.values())

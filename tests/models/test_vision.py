@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from mutated_configs import JSON, check_read_or_refused, check_refused, mutated
 from tiny_vision import CASES, CLIP, RESNET, SWIN, TEXT, VISION, VIT
 
+from planner.core.errors import UnsupportedError
 from planner.models.architectures import read_model
 
 
@@ -85,6 +86,24 @@ def test_clips_towers_see_texts_and_images() -> None:
     causal = [part.attention.is_causal for part in model.blocks if part.attention]
     assert causal == [True, False]
     assert (model.max_position_embeddings, model.vocab_size) == (12, 100)
+
+
+@pytest.mark.parametrize(
+    ("config", "class_name"),
+    [
+        (VIT, "ViTForMaskedImageModeling"),
+        (VIT | {"model_type": "deit"}, "DeiTForImageClassificationWithTeacher"),
+        (SWIN, "SwinBackbone"),
+        (RESNET, "ResNetForObjectDetection"),
+        (CLIP, "CLIPForImageClassification"),
+    ],
+)
+def test_a_head_that_is_not_known_is_refused_by_name(
+    config: dict[str, Any], class_name: str
+) -> None:
+    with pytest.raises(UnsupportedError, match=f"the head of {class_name} is not known") as caught:
+        read_model("tiny", config | {"architectures": [class_name]})
+    assert "Model" in caught.value.hint
 
 
 @pytest.mark.parametrize(

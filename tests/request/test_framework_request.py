@@ -39,7 +39,7 @@ def seconds(name: str, **recipe: Any) -> float:
 
 
 def test_the_release_that_was_taken_is_said() -> None:
-    recipe = {**REQUEST["recipe"], "framework_version": "2022-03"}
+    recipe = {**REQUEST["recipe"], "framework_version": "megatron-deepspeed 2022-03"}
     resolved = resolve(parse_request({**REQUEST, "recipe": recipe}), allow_paths=False)
     (said,) = (each for each in resolved.assumptions if each.field == "recipe.framework_version")
     assert "Megatron-DeepSpeed 2022" in said.text
@@ -53,6 +53,8 @@ def test_the_release_that_was_taken_is_said() -> None:
         ("megatron-deepspeed", None, "Megatron-DeepSpeed 2022"),
         ("nemo", "24.09", "NeMo 2024"),
         ("NeMo", None, "NeMo 2024"),
+        ("megatron-bridge", None, "Megatron Bridge"),
+        ("megatron-lm", "core_r0.16.1", "Megatron Core"),
     ],
 )
 def test_a_fork_or_a_release_goes_by_its_own_name(
@@ -65,7 +67,7 @@ def test_a_fork_or_a_release_goes_by_its_own_name(
     assert [f"megatron as {release} does" in text for text in said] == [True]
 
 
-@pytest.mark.parametrize("name", ["", "meg", "transformers", "\0" * 40])
+@pytest.mark.parametrize("name", ["", "meg", "nemo-automodel", "\0" * 40])
 def test_a_framework_that_nobody_knows_is_refused(name: str) -> None:
     recipe = {**REQUEST["recipe"], "framework": name}
     with pytest.raises(UnsupportedError) as caught:
@@ -179,23 +181,33 @@ def test_a_run_of_accelerate_on_a100_is_of_its_years_and_files_are_of_today() ->
         assert not other.job.framework.sharding.flat_parameters
 
 
-@pytest.mark.parametrize(("gpu", "is_said"), [("b200", True), ("gb200", True), ("h100", False)])
-def test_where_an_estimate_means_another_release_both_doors_say_so(
-    gpu: str, *, is_said: bool
-) -> None:
-    """Runs on Blackwell are taken to be of Megatron Bridge, the files of a plan are Megatron-LM's."""
+@pytest.mark.parametrize("gpu", ["h100", "b200", "gb200"])
+def test_unsaid_megatron_is_what_its_launch_files_run_on_every_gpu(gpu: str) -> None:
+    """They start pretrain_gpt.py with --bf16, which adds gradients up, and reduces them, in fp32."""
     body = {"model": "meta-llama/Llama-3.1-8B", "cluster": {"gpu": gpu, "gpus_per_node": 4}}
     request = parse_request({**body, "recipe": {"framework": "megatron"}})
-    for of_a_run, beginning in (
-        (
-            False,
-            "megatron as its launch files run it (an estimate takes a run of Megatron Bridge on",
-        ),
-        (True, "megatron as Megatron Bridge does, which"),
-    ):
+    for of_a_run in (False, True):
         resolved = resolve(request, allow_paths=False, of_a_run=of_a_run)
-        said = [each.text for each in resolved.assumptions if each.field.endswith("version")]
-        assert [text.startswith(beginning) for text in said] == [True] * is_said
+        precision = resolved.job.framework.precisions["bf16-mixed"]
+        assert (precision.gradient_bytes, precision.reduce_bytes) == (4, 4)
+        assert not any(each.field.endswith("version") for each in resolved.assumptions)
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        ("0.16.1", "megatron as Megatron Core does, the record nearest to 0.16.1"),
+        ("0.25", "the record nearest to 0.25 (newer than 0.19.0)"),
+        ("megatron-bridge 25.07", "nearest to megatron-bridge 25.07 (older than 2025-09)"),
+    ],
+)
+def test_a_version_that_is_older_or_newer_than_its_record_is_said_to_be(
+    version: str, said: str
+) -> None:
+    recipe = {**REQUEST["recipe"], "framework_version": version}
+    resolved = resolve(parse_request({**REQUEST, "recipe": recipe}), allow_paths=False)
+    (text,) = (each.text for each in resolved.assumptions if each.field.endswith("version"))
+    assert text.endswith(said)
 
 
 def test_a_run_that_only_megatron_deepspeed_did_is_taken_to_be_of_it_and_said() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from planner.calibrate.logs.log_file import shown
 from planner.calibrate.logs.reading import Reading
+from planner.catalog.framework_names import framework_called
 from planner.core.errors import InvalidInputError, PlannerError
 from planner.domain.job import Job
 from planner.domain.model import Model
@@ -35,7 +36,9 @@ def contradiction(reading: Reading, said: str, given: str, hint: str = "") -> In
 def is_said(path: str, said: Mapping[str, Any], given: Any) -> bool:
     """Return whether a layout has of a field what the log says; DeepSpeed has no bf16 without a copy in fp32."""
     if path == "recipe.framework":
-        return given == said[path] or given in _RUN_UNDER.get(said[path], ())
+        called = framework_called(str(given))
+        name = called.framework if called else given
+        return name == said[path] or name in _RUN_UNDER.get(said[path], ())
     if path == "recipe.precision" and said.get("recipe.framework") == "deepspeed":
         return bool(str(given).removesuffix("-mixed") == str(said[path]).removesuffix("-mixed"))
     return bool(given == said[path])

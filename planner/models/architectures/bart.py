@@ -8,6 +8,8 @@ from planner.domain.model import Attention, Linear, Model, Part
 from planner.models.architectures import encoders, kept
 from planner.models.architectures.config import Config
 from planner.models.architectures.family import family_of
+from planner.models.architectures.fields import labels
+from planner.models.architectures.head_classes import OF_SEQ2SEQ, task_of
 
 NAMES = encoders.Names(
     output="out_proj", attention_norm="self_attn_layer_norm", mlp_norm="final_layer_norm"
@@ -22,6 +24,8 @@ class _Family:
     """Rows that the position table has beyond max_position_embeddings."""
     has_embedding_norm: bool = True
     has_final_norm: bool = False
+    labels: int = 3
+    """Of a sequence, where the config names none."""
 
 
 @frozen
@@ -35,17 +39,27 @@ class Defaults:
     dropout: float = 0.1
 
 
+_TASKS = {end: task for end, task in OF_SEQ2SEQ.items() if end != "ForTokenClassification"}
+_VOCABULARY = 50265
+_BEGIN_AND_END = 2
+"""Logits of each token where an answer is looked for, whatever the labels."""
+
+
 def read(name: str, config: Config) -> Model:
     """Return the Model of a bart-like config.json, with the head that `architectures` names.
 
-    `...Model` has no head; anything else is read as `...ForConditionalGeneration`. Pegasus' table
-    of sines counts as parameters, as transformers counts it; it is never trained.
+    `...Model` has no head; where no class is named it is read as `...ForConditionalGeneration`. Classes are of a
+    sequence's last token, answers begin and end in the decoder's. Pegasus' table of sines counts as parameters, as
+    transformers counts it; it is never trained.
+
+    Raises:
+        UnsupportedError: the class has another head.
     """
     family = family_of(_Family, config)
     hidden = config.size("d_model", 1024)
-    vocabulary = config.size("vocab_size", 50265)
+    vocabulary = config.size("vocab_size", _VOCABULARY)
     positions = config.size("max_position_embeddings", 1024)
-    has_head = not config.head_class().endswith("Model")
+    task = task_of(config, _TASKS, "seq2seq-lm")
     words = vocabulary * hidden
     is_tied = config.flag("tie_word_embeddings", default=True)
     own_words = {} if is_tied else {"embed_tokens": words}
@@ -54,7 +68,7 @@ def read(name: str, config: Config) -> Model:
     return Model(
         name=name,
         model_type=config.text("model_type", ""),
-        task="seq2seq-lm" if has_head else "none",
+        task=task,
         parts=(
             _embeddings(config, family, "encoder", {"shared": words, **own_words, **table}),
             encoders.block(encoder),
@@ -65,7 +79,7 @@ def read(name: str, config: Config) -> Model:
                 decoder.count, replace(decoder.attention, is_causal=False)
             ),
             *_final_norm(family, "decoder", hidden),
-            *((head(hidden, vocabulary, is_tied=is_tied),) if has_head else ()),
+            *_heads(config, family, task, hidden),
         ),
         vocab_size=vocabulary,
         hidden_size=hidden,
@@ -73,6 +87,18 @@ def read(name: str, config: Config) -> Model:
         has_learned_positions=True,
         config=config.values,
     )
+
+
+def _heads(config: Config, family: _Family, task: str, hidden: int) -> tuple[Part, ...]:
+    if task == "question-answering":
+        return (encoders.token_head(hidden, _BEGIN_AND_END, 0.0),)
+    if task == "sequence-classification":
+        drops_first = config.probability("classifier_dropout") > 0
+        logits = labels(config, family.labels)
+        return encoders.sequence_head(hidden, logits, drops_first=drops_first)
+    is_tied = config.flag("tie_word_embeddings", default=True)
+    vocabulary = config.size("vocab_size", _VOCABULARY)
+    return (head(hidden, vocabulary, is_tied=is_tied),) if task == "seq2seq-lm" else ()
 
 
 def layer(config: Config, side: str, defaults: Defaults) -> encoders.Layer:

@@ -10,6 +10,7 @@ from planner.models.architectures import encoders, kept
 from planner.models.architectures.config import Config
 from planner.models.architectures.family import family_of
 from planner.models.architectures.fields import labels
+from planner.models.architectures.head_classes import MASKED_LM, OF_TEXTS, task_of
 
 NAMES = encoders.Names(
     query="query",
@@ -21,6 +22,15 @@ NAMES = encoders.Names(
     attention_norm="attention_LayerNorm",
     mlp_norm="output_LayerNorm",
 )
+
+_TASKS = {
+    **MASKED_LM,
+    **OF_TEXTS,
+    "ForPreTraining": "masked-lm",
+    "ForNextSentencePrediction": "next-sentence-prediction",
+}
+_ONE_TOKEN = {"multiple-choice": 1, "next-sentence-prediction": 2}
+"""Logits of heads whose number does not follow the labels: of a choice, and whether a sentence follows."""
 
 
 @frozen
@@ -48,6 +58,8 @@ class _Family:
     has_mlp_dropout: bool = True
     drops_pooled: bool = False
     """A dropout comes first in the head of classes."""
+    drops_answers: bool = False
+    """A dropout comes before the logits of where an answer begins and ends."""
     discriminator: str = ""
     """The class whose head tells replaced tokens from original ones."""
     shares_layers: bool = False
@@ -61,26 +73,34 @@ class _Family:
 def read(name: str, config: Config) -> Model:
     """Return the Model of a bert-like config.json, with the head that `architectures` names.
 
-    A bare `...Model` keeps its pooler and has no head, `ElectraForPreTraining` has a discriminator,
-    and `...ForSequenceClassification` and `...ForTokenClassification` have classes; anything else is read as `...ForMaskedLM`.
+    A bare `...Model` keeps its pooler and has no head, `ElectraForPreTraining` has a discriminator; where no class is
+    named, and of `...ForPreTraining`, the head is that of `...ForMaskedLM`, as the scripts train it: the pooler and the two
+    logits that tell whether sentences follow each other are left out.
 
     Raises:
         InvalidInputError: albert has more groups than layers.
+        UnsupportedError: the class has another head.
     """
     family = family_of(_Family, config)
     hidden = _size(config, family, "hidden_size", family.hidden)
     positions = config.size("max_position_embeddings", 512)
-    head_class = config.head_class()
+    is_discriminator = bool(family.discriminator) and config.head_class() == family.discriminator
+    task = "none" if is_discriminator else task_of(config, _TASKS, "masked-lm")
+    head = (
+        (_discriminator(hidden, _function(config, family)),)
+        if is_discriminator
+        else _head(config, family, task, hidden)
+    )
     layer = _layer(config, family, hidden)
     blocks = _shared_blocks(config, layer) if family.shares_layers else (encoders.block(layer),)
     return Model(
         name=name,
         model_type=config.text("model_type", ""),
-        task=_task(family, head_class),
+        task=task,
         parts=(
             _embeddings(config, family, hidden, positions),
             *blocks,
-            *_head(config, family, head_class, hidden),
+            *head,
         ),
         vocab_size=config.size("vocab_size", family.vocabulary),
         hidden_size=hidden,
@@ -88,15 +108,6 @@ def read(name: str, config: Config) -> Model:
         has_learned_positions=True,
         config=config.values,
     )
-
-
-def _task(family: _Family, head_class: str) -> str:
-    if head_class.endswith("ForSequenceClassification"):
-        return "sequence-classification"
-    if head_class.endswith("ForTokenClassification"):
-        return "token-classification"
-    is_bare = head_class.endswith("Model") or (head_class and head_class == family.discriminator)
-    return "none" if is_bare else "masked-lm"
 
 
 def _size(config: Config, family: _Family, key: str, default: int) -> int:
@@ -199,19 +210,21 @@ def _shared_blocks(config: Config, layer: encoders.Layer) -> tuple[Part, ...]:
     return owner, repeated
 
 
-def _head(config: Config, family: _Family, head_class: str, hidden: int) -> tuple[Part, ...]:
-    function = _function(config, family)
-    if head_class and head_class == family.discriminator:
-        return (_discriminator(hidden, function),)
+def _head(config: Config, family: _Family, task: str, hidden: int) -> tuple[Part, ...]:
     dropout = config.probability(
         "classifier_dropout", _probability(config, family, "hidden_dropout_prob")
     )
-    if head_class.endswith("ForTokenClassification"):
+    if task == "token-classification":
         return (encoders.token_head(hidden, labels(config), dropout),)
-    if head_class.endswith("ForSequenceClassification"):
+    if task == "question-answering":
+        dropped = config.probability("qa_dropout", 0.1) if family.drops_answers else 0.0
+        return (encoders.token_head(hidden, labels(config), dropped),)
+    if task == "sequence-classification":
         drops_first = family.drops_pooled and dropout > 0
         return encoders.sequence_head(hidden, labels(config), drops_first=drops_first)
-    if head_class.endswith("Model"):
+    if task in _ONE_TOKEN:
+        return encoders.sequence_head(hidden, _ONE_TOKEN[task])
+    if task == "none":
         return (encoders.classifier("pooler", hidden, hidden),) if family.has_pooler else ()
     vocabulary = config.size("vocab_size", family.vocabulary)
     is_tied = config.flag("tie_word_embeddings", default=True)
@@ -221,7 +234,7 @@ def _head(config: Config, family: _Family, head_class: str, hidden: int) -> tupl
             hidden,
             _width(config, family, hidden),
             vocabulary,
-            family.head_function or function,
+            family.head_function or _function(config, family),
             is_tied=is_tied,
             second_bias={"bias": vocabulary} if has_second_bias else {},
         ),

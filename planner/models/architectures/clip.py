@@ -6,6 +6,7 @@ from planner.models.architectures import encoders, kept
 from planner.models.architectures.config import Config
 from planner.models.architectures.family import family_of
 from planner.models.architectures.fields import nested
+from planner.models.architectures.head_classes import task_of
 from planner.models.architectures.vit import image_patches, patch_projection
 
 _NAMES = encoders.Names(output="out_proj", attention_norm="layer_norm1", mlp_norm="layer_norm2")
@@ -40,7 +41,7 @@ def read(name: str, config: Config) -> Model:
     return Model(
         name=name,
         model_type=config.text("model_type", ""),
-        task="none",
+        task=task_of(config, {"Model": "none"}, "none"),
         parts=(
             _text_embeddings(text, family, text_hidden),
             _text_block(text, family, text_hidden),

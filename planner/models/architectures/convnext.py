@@ -5,6 +5,7 @@ from planner.domain.model import Linear, Model, Part
 from planner.models.architectures import encoders, kept
 from planner.models.architectures.config import Config
 from planner.models.architectures.fields import labels, pair, sizes
+from planner.models.architectures.head_classes import OF_IMAGES, task_of
 from planner.models.architectures.vit import image_model, image_patches, patch_projection
 
 _KERNEL = 7 * 7
@@ -16,7 +17,7 @@ _PATCH = 4
 def read(name: str, config: Config) -> Model:
     """Return the Model of a convnext config.json, with the head that `architectures` names.
 
-    `ConvNextModel` has no head; anything else is read as `ConvNextForImageClassification`. A
+    `ConvNextModel` has no head; unnamed it is read as `ConvNextForImageClassification`. A
     sequence is an image, counted in the positions of the first stage; the vocabulary is its labels.
 
     Raises:
@@ -41,7 +42,7 @@ def read(name: str, config: Config) -> Model:
             parts.append(_downsample(stage, before, width, rows * columns))
         parts.append(_block(config, stage, width, depth, rows * columns))
         before = width
-    is_bare = config.head_class() == "ConvNextModel"
+    is_bare = task_of(config, OF_IMAGES, "image-classification") == "none"
     parts.append(encoders.norm_part("layernorm", before, 1))
     if not is_bare:
         parts.append(encoders.classifier("classifier", before, labels(config)))

@@ -9,20 +9,24 @@ from planner.domain.model import Attention, Kept, Linear, Model, Part
 from planner.models.architectures import bert, encoders, kept
 from planner.models.architectures.config import Config
 from planner.models.architectures.fields import count, labels, texts
+from planner.models.architectures.head_classes import MASKED_LM, OF_TEXTS, task_of
 
-_TASKS = {"ForMaskedLM": "masked-lm", "ForSequenceClassification": "sequence-classification"}
+_TASKS = {**MASKED_LM, **OF_TEXTS}
 
 
 def read(name: str, config: Config) -> Model:
     """Return the Model of a deberta-v2 config.json, with the head that `architectures` names.
 
-    `...ForMaskedLM` has the legacy head of transformers, `...ForSequenceClassification` has classes;
-    anything else is read as `DebertaV2Model`, for the checkpoints name no class.
+    `...ForMaskedLM` has the legacy head of transformers; where no class is named it is read as `DebertaV2Model`, for the
+    checkpoints name none.
+
+    Raises:
+        UnsupportedError: the class has another head.
     """
     hidden = config.size("hidden_size", 1536)
     vocabulary = config.size("vocab_size", 128100)
     positions = config.size("max_position_embeddings", 512)
-    task = _TASKS.get(config.head_class().removeprefix("DebertaV2"), "none")
+    task = task_of(config, _TASKS, "none")
     return Model(
         name=name,
         model_type="deberta-v2",
@@ -194,9 +198,14 @@ def _convolution(config: Config, hidden: int) -> tuple[Part, ...]:
 def _head(config: Config, task: str, hidden: int, vocabulary: int) -> tuple[Part, ...]:
     if task == "none":
         return ()
-    if task == "sequence-classification":
+    if task in {"token-classification", "question-answering"}:
+        is_tagged = task == "token-classification"
+        dropout = config.probability("hidden_dropout_prob", 0.1) if is_tagged else 0.0
+        return (encoders.token_head(hidden, labels(config), dropout),)
+    if task in {"sequence-classification", "multiple-choice"}:
         dropout = config.probability("pooler_dropout")
-        return encoders.sequence_head(hidden, labels(config), drops_first=dropout > 0)
+        logits = labels(config) if task == "sequence-classification" else 1
+        return encoders.sequence_head(hidden, logits, drops_first=dropout > 0)
     return (_masked_lm_head(config, hidden, vocabulary),)
 
 

@@ -17,6 +17,7 @@ from planner.models.architectures.decoder_family import POST_NORM, DecoderFamily
 from planner.models.architectures.decoder_layers import MLP_INNER, dense_mlp, grouped_attention
 from planner.models.architectures.family import family_of
 from planner.models.architectures.fields import labels
+from planner.models.architectures.head_classes import OF_DECODERS, task_of
 from planner.models.architectures.pieces import Piece, block_modules
 
 Mixer: TypeAlias = Callable[[DecoderFamily, Config, int], tuple[Attention | None, Piece]]
@@ -24,6 +25,19 @@ Mixer: TypeAlias = Callable[[DecoderFamily, Config, int], tuple[Attention | None
 
 Mlp: TypeAlias = Callable[[DecoderFamily, Config, int], Piece]
 """Builds the MLP of a block, for a hidden size."""
+
+
+_HEADS = {
+    "causal-lm": "lm_head",
+    "sequence-classification": "score",
+    "token-classification": "score",
+    "question-answering": "qa_outputs",
+}
+"""What transformers calls the last matrix."""
+_BEGIN_AND_END = 2
+"""Logits of a token where an answer is looked for, whatever the labels."""
+_TAG_DROPOUT = 0.1
+"""Before the classes of tokens, where the config is silent: GenericForTokenClassification of transformers 5.23."""
 
 
 @frozen
@@ -53,15 +67,15 @@ def assemble(family: DecoderFamily, name: str, config: Config, stacks: list[Stac
     hidden = size(family, config, "hidden")
     vocabulary = size(family, config, "vocabulary")
     blocks = [part for stack in stacks if stack.count for part in _blocks(family, config, stack)]
-    classifies = config.head_class().endswith("ForSequenceClassification")
+    task = task_of(config, OF_DECODERS, "causal-lm")
     return Model(
         name=name,
         model_type=config.text("model_type", ""),
-        task="sequence-classification" if classifies else "causal-lm",
+        task=task,
         parts=(
             _embeddings(family, config, hidden, vocabulary),
             *blocks,
-            _head(family, config, hidden, classifies=classifies),
+            _head(family, config, hidden, task),
         ),
         vocab_size=vocabulary,
         hidden_size=hidden,
@@ -92,18 +106,23 @@ def _embeddings(family: DecoderFamily, config: Config, hidden: int, vocabulary: 
     )
 
 
-def _head(family: DecoderFamily, config: Config, hidden: int, *, classifies: bool) -> Part:
-    """Build the head of tokens; or of classes, which scores every token and takes the last's."""
+def _head(family: DecoderFamily, config: Config, hidden: int, task: str) -> Part:
+    """Build the head of words; or of few logits, for every token: classes of a sequence are its last one's."""
     width, norm = config.size("word_embed_proj_dim", hidden), family.norm
-    outputs = labels(config) if classifies else size(family, config, "vocabulary")
+    is_of_words, is_tagged = task == "causal-lm", task == "token-classification"
+    few = _BEGIN_AND_END if task == "question-answering" else labels(config)
+    outputs = size(family, config, "vocabulary") if is_of_words else few
+    is_tied = is_of_words and config.flag("tie_word_embeddings", default=family.is_tied)
+    has_bias = family.head_bias if is_of_words else task != "sequence-classification"
     last = Linear(
-        name="score" if classifies else "lm_head",
+        name=_HEADS[task],
         in_features=width,
         out_features=outputs,
-        has_bias=family.head_bias and not classifies,
-        is_tied=not classifies and config.flag("tie_word_embeddings", default=family.is_tied),
-        most_splits=1 if classifies else outputs,
+        has_bias=has_bias,
+        is_tied=is_tied,
+        most_splits=outputs if is_of_words else 1,
     )
+    dropped = config.probability("classifier_dropout", _TAG_DROPOUT) if is_tagged else 0.0
     project = Linear(name="project_out", in_features=hidden, out_features=width)
     # OPT's one post-norm member has no final norm.
     has_norm = family.has_final_norm and config.flag("do_layer_norm_before", default=True)
@@ -113,6 +132,7 @@ def _head(family: DecoderFamily, config: Config, hidden: int, *, classifies: boo
         vectors={"norm": norm.parameters_per_channel * hidden} if has_norm else {},
         kept=(
             *((norm.kept("norm", hidden),) if has_norm else ()),
+            *kept.dropout("head_dropout_mask", width, dropped),
             kept.operand(f"{last.name}_input", width, share=Share.INPUT, of=(last.name,)),
         ),
     )

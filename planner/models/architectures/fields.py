@@ -60,18 +60,18 @@ def pair(config: Config, key: str, default: int) -> tuple[int, int]:
             raise invalid(config, key, "a size, or height and width")
 
 
-def labels(config: Config) -> int:
-    """Return the number of classes: of `id2label`, else `num_labels`, else transformers' 2.
+def labels(config: Config, default: int = 2) -> int:
+    """Return the number of classes: of `id2label`, else `num_labels`, else transformers' default, which is 2 of most.
 
     Raises:
         InvalidInputError: id2label holds something else than an object.
     """
     names = config.values.get("id2label")
     if names is None:
-        return config.size("num_labels", 2)
+        return config.size("num_labels", default)
     if not isinstance(names, Mapping):
         raise invalid(config, "id2label", "an object")
-    return len(names) or config.size("num_labels", 2)
+    return len(names) or config.size("num_labels", default)
 
 
 def ratio(config: Config, key: str, default: float) -> float:

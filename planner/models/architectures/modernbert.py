@@ -8,28 +8,29 @@ from planner.domain.model import Attention, Linear, Model, Part
 from planner.models.architectures import encoders, kept
 from planner.models.architectures.config import Config
 from planner.models.architectures.fields import labels
+from planner.models.architectures.head_classes import MASKED_LM, OF_TEXTS, task_of
 
 _GLOBAL, _LOCAL = "full_attention", "sliding_attention"
 _MOST_LAYERS = 10_000
 _MASKED_SHARE = 0.15
 """Of the tokens, those that the written scripts hide and ask for; Devlin et al., arXiv:1810.04805, section 3.1."""
-_TASKS = {"Model": "none", "ForSequenceClassification": "sequence-classification"}
+_TASKS = {**MASKED_LM, **OF_TEXTS}
 
 
 def read(name: str, config: Config) -> Model:
     """Return the Model of a modernbert config.json, with the head that `architectures` names.
 
-    `ModernBertModel` has no head, `ModernBertForSequenceClassification` has classes; anything else
-    is read as `ModernBertForMaskedLM`. With `sparse_prediction` its head sees the masked tokens alone
+    `ModernBertModel` has no head; where no class is named it is read as `ModernBertForMaskedLM`. With `sparse_prediction` its head sees the masked tokens alone
     (transformers 5.23 modeling_modernbert.py).
 
     Raises:
         InvalidInputError: layer_types is no list of known kinds, or there are too many layers.
+        UnsupportedError: the class has another head.
     """
     hidden = config.size("hidden_size", 768)
     vocabulary = config.size("vocab_size", 50368)
     norm = _norm_parameters(config, hidden)
-    task = _TASKS.get(config.head_class().removeprefix("ModernBert"), "masked-lm")
+    task = task_of(config, _TASKS, "masked-lm")
     embeddings = Part(
         name="embeddings",
         tables={"tok_embeddings": vocabulary * hidden},
@@ -161,9 +162,23 @@ def _head(config: Config, task: str, hidden: int, vocabulary: int) -> tuple[Part
         return ()
     if task == "masked-lm":
         return (_masked_lm_head(config, hidden, vocabulary),)
+    if task in {"token-classification", "question-answering"}:
+        return (_token_head(config, hidden),)
     has_bias = config.flag("classifier_bias", default=False)
-    pooled, head = encoders.sequence_head(hidden, labels(config), has_dense_bias=has_bias)
+    logits = labels(config) if task == "sequence-classification" else 1
+    pooled, head = encoders.sequence_head(hidden, logits, has_dense_bias=has_bias)
     return pooled, replace(head, vectors={"norm": _norm_parameters(config, hidden)})
+
+
+def _token_head(config: Config, hidden: int) -> Part:
+    """Build the head of few logits a token: the dense layer and norm of masked-language models before them."""
+    masked = _masked_lm_head(config, hidden, labels(config))
+    transform, decoder = masked.linears
+    few = replace(decoder, name="classifier", has_bias=True, is_tied=False)
+    dropped = kept.dropout("drop_mask", hidden, config.probability("classifier_dropout"))
+    return replace(
+        masked, share_of_tokens=1.0, linears=(transform, few), kept=(*masked.kept, *dropped)
+    )
 
 
 def _masked_lm_head(config: Config, hidden: int, vocabulary: int) -> Part:

@@ -8,6 +8,7 @@ from planner.domain.model import Kept, Linear, Model, Part
 from planner.models.architectures import encoders, kept
 from planner.models.architectures.config import Config
 from planner.models.architectures.fields import labels, pair, sizes
+from planner.models.architectures.head_classes import OF_IMAGES, task_of
 from planner.models.architectures.vit import image_model
 
 _REDUCTION = 4
@@ -45,7 +46,7 @@ class _Convolution:
 def read(name: str, config: Config) -> Model:
     """Return the Model of a resnet config.json, with the head that `architectures` names.
 
-    `ResNetModel` has no head; anything else is read as `ResNetForImageClassification`. A sequence
+    `ResNetModel` has no head; unnamed it is read as `ResNetForImageClassification`. A sequence
     is an image, counted in the positions of the first stage; the vocabulary is its labels. The
     config names no image_size: 224 unless it does.
 
@@ -76,7 +77,7 @@ def read(name: str, config: Config) -> Model:
         shape = _Stage(stage, channels, out_channels, depth, stride, before, rows * columns)
         parts.extend(_stage(config, shape))
         channels = out_channels
-    is_bare = config.head_class() == "ResNetModel"
+    is_bare = task_of(config, OF_IMAGES, "image-classification") == "none"
     last = kept.operand("last_activation", channels)
     parts.append(Part(name="pooling", tokens_per_sequence=rows * columns, kept=(last,)))
     if not is_bare:

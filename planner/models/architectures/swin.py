@@ -6,6 +6,7 @@ from planner.domain.model import Attention, Linear, Model, Part
 from planner.models.architectures import encoders, kept
 from planner.models.architectures.config import Config
 from planner.models.architectures.fields import labels, pair, ratio, sizes
+from planner.models.architectures.head_classes import OF_IMAGES, task_of
 from planner.models.architectures.vit import image_model, image_patches, patch_projection
 
 
@@ -24,7 +25,7 @@ class _Stage:
 def read(name: str, config: Config) -> Model:
     """Return the Model of a swin config.json, with the head that `architectures` names.
 
-    `SwinModel` has no head; anything else is read as `SwinForImageClassification`. A sequence is
+    `SwinModel` has no head; unnamed it is read as `SwinForImageClassification`. A sequence is
     an image, counted in the patches of the first stage; the vocabulary is its labels.
 
     Raises:
@@ -39,7 +40,7 @@ def read(name: str, config: Config) -> Model:
         )
     channels = config.size("embed_dim", 96)
     patches = image_patches(config, 4)
-    is_bare = config.head_class() == "SwinModel"
+    is_bare = task_of(config, OF_IMAGES, "image-classification") == "none"
     image, patch = pair(config, "image_size", 224), pair(config, "patch_size", 4)
     rows, columns = image[0] // patch[0], image[1] // patch[1]
     parts = [_embeddings(config, channels, patches)]

@@ -8,6 +8,8 @@ from planner.domain.model import Attention, Kept, Linear, Model, Part
 from planner.models.architectures import encoders, kept
 from planner.models.architectures.config import Config
 from planner.models.architectures.family import family_of
+from planner.models.architectures.fields import labels
+from planner.models.architectures.head_classes import OF_SEQ2SEQ, task_of
 
 
 @frozen
@@ -42,29 +44,29 @@ class _Sizes:
 def read(name: str, config: Config) -> Model:
     """Return the Model of a t5 or mt5 config.json, with the head that `architectures` names.
 
-    `...EncoderModel` has no decoder and `...Model` no head; anything else is read as
-    `...ForConditionalGeneration`. T5 v1.1, flan-T5 and mT5 checkpoints have a head of their own,
+    `...EncoderModel` and `...ForTokenClassification` have no decoder, `...Model` has no head; where no class is named it is
+    read as `...ForConditionalGeneration`. T5 v1.1, flan-T5 and mT5 checkpoints have a head of their own,
     which `tie_word_embeddings: false` says; transformers 5 ties it all the same.
 
     Raises:
         InvalidInputError: feed_forward_proj is neither an activation nor `gated-` and one.
+        UnsupportedError: the class has another head.
     """
     family = family_of(_Family, config)
     sizes = _sizes(config, family)
     vocabulary = config.size("vocab_size", family.vocabulary)
     layers = config.size("num_layers", family.layers)
-    head_class = config.head_class()
-    has_decoder = not head_class.endswith("EncoderModel")
-    has_head = not head_class.endswith("Model")
+    task = task_of(config, {**OF_SEQ2SEQ, "EncoderModel": "none"}, "seq2seq-lm")
+    is_encoder = config.head_class().endswith("EncoderModel") or task == "token-classification"
     decoder = _decoder(config, sizes, config.size("num_decoder_layers", layers))
     return Model(
         name=name,
         model_type=config.text("model_type", ""),
-        task="seq2seq-lm" if has_head else "none",
+        task=task,
         parts=(
             *_encoder(config, sizes, vocabulary, layers),
-            *(decoder if has_decoder else ()),
-            *((_head(config, sizes, vocabulary),) if has_head else ()),
+            *(() if is_encoder else decoder),
+            *_heads(config, task, sizes, vocabulary),
         ),
         vocab_size=vocabulary,
         hidden_size=sizes.hidden,
@@ -145,6 +147,16 @@ def _decoder(config: Config, sizes: _Sizes, layers: int) -> tuple[Part, ...]:
     )
     scores = encoders.cross_attention_scores(layers, _attention(sizes, is_causal=False))
     return embeddings, block, scores, _final_norm(sizes, "decoder")
+
+
+def _heads(config: Config, task: str, sizes: _Sizes, vocabulary: int) -> tuple[Part, ...]:
+    dropout = config.probability("classifier_dropout")
+    if task == "sequence-classification":
+        return encoders.sequence_head(sizes.hidden, labels(config), drops_first=dropout > 0)
+    if task in {"token-classification", "question-answering"}:
+        dropped = dropout if task == "token-classification" else 0.0
+        return (encoders.token_head(sizes.hidden, labels(config), dropped),)
+    return (_head(config, sizes, vocabulary),) if task == "seq2seq-lm" else ()
 
 
 def _head(config: Config, sizes: _Sizes, vocabulary: int) -> Part:

@@ -10,6 +10,7 @@ from planner.models.architectures import encoders, kept
 from planner.models.architectures.config import Config
 from planner.models.architectures.family import family_of
 from planner.models.architectures.fields import labels, pair
+from planner.models.architectures.head_classes import OF_IMAGES, task_of
 
 
 @frozen
@@ -28,13 +29,13 @@ class _Family:
 def read(name: str, config: Config) -> Model:
     """Return the Model of a vit-like config.json, with the head that `architectures` names.
 
-    `...Model` has a pooler (dinov2's has none); anything else is read as
+    `...Model` has a pooler (dinov2's has none); where no class is named it is read as
     `...ForImageClassification`. A sequence is an image; the vocabulary is its labels.
     """
     family = family_of(_Family, config)
     hidden = config.size("hidden_size", 768)
-    head_class = config.head_class()
-    is_bare = head_class.endswith("Model") or (not head_class and family.is_bare_by_default)
+    unsaid = "none" if family.is_bare_by_default else "image-classification"
+    is_bare = task_of(config, OF_IMAGES, unsaid) == "none"
     patches = image_patches(config, family.patch)
     tokens = patches + len(family.special_tokens)
     parts = (

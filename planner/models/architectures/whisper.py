@@ -5,19 +5,22 @@ from dataclasses import replace
 from planner.domain.model import Linear, Model, Part
 from planner.models.architectures import bart, encoders, kept
 from planner.models.architectures.config import Config
+from planner.models.architectures.head_classes import task_of
+
+_TASKS = {"ForConditionalGeneration": "automatic-speech-recognition", "Model": "none"}
 
 
 def read(name: str, config: Config) -> Model:
     """Return the Model of a whisper config.json, with the head that `architectures` names.
 
-    `WhisperModel` has no head; anything else is read as `WhisperForConditionalGeneration`. The
+    `WhisperModel` has no head; where no class is named it is read as `WhisperForConditionalGeneration`. The
     sequence is the text; the encoder always sees max_source_positions of sound. Its sines count
     as parameters, as transformers counts them; they are never trained.
     """
     hidden = config.size("d_model", 384)
     vocabulary = config.size("vocab_size", 51865)
     targets = config.size("max_target_positions", 448)
-    has_head = config.head_class() != "WhisperModel"
+    has_head = task_of(config, _TASKS, "automatic-speech-recognition") != "none"
     is_tied = config.flag("tie_word_embeddings", default=True)
     decoder = _layer(config, "decoder")
     embeddings = Part(

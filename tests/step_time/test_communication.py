@@ -9,7 +9,7 @@ from planner.domain.job import Job
 from planner.domain.model import Part
 from planner.domain.strategy import Layout, Recompute
 from planner.parallel.partition import stage
-from planner.step_time import communication, pipeline
+from planner.step_time import communication, pieces, pipeline
 
 LLAMA = "meta-llama/Llama-2-7b-hf"
 PLAIN = Layout()
@@ -150,12 +150,12 @@ def test_ddp_reduces_all_gradients_and_zero_scatters_them(make_job: JobMaker) ->
     job = make_job(gpus=4, recipe={"framework": "torch"})
     ddp = replace(PLAIN, data_parallel_replicate_size=4)
     size = 4 * job.model.parameters
-    buckets = round(size / job.framework.overlap.bucket_bytes)
+    buckets = pieces.buckets(job, ddp, job.model.parameters, 4)
     whole = operations.all_reduce(job.cluster, Group(ranks=4), size, buckets)
     assert communication.reduce_gradients(job, ddp, stage(job, ddp, 0)) == pytest.approx(whole)
     zero = replace(PLAIN, data_parallel_shard_size=4, zero_stage=3)
     at = stage(job, zero, 0)
-    calls = communication.blocks_of(at)
+    calls = pieces.blocks_of(at)
     parts = operations.reduce_scatter(job.cluster, Group(ranks=4), size, calls)
     assert communication.reduce_gradients(job, zero, at) == pytest.approx(parts)
     assert bool(communication.scatters(job, zero))
@@ -166,7 +166,7 @@ def test_hybrid_shards_reduce_a_shard_over_the_replicas(make_job: JobMaker) -> N
     job = make_job(gpus=8, cluster=NETWORK)
     s = replace(PLAIN, data_parallel_shard_size=8, data_parallel_replicate_size=2, zero_stage=3)
     at = stage(job, s, 0)
-    size, calls = 4 * job.model.parameters, communication.blocks_of(at)
+    size, calls = 4 * job.model.parameters, pieces.blocks_of(at)
     inner = operations.reduce_scatter(job.cluster, Group(ranks=8), size, calls)
     outer = operations.all_reduce(job.cluster, Group(ranks=2, stride=8), size / 8, calls)
     assert communication.reduce_gradients(job, s, at) == pytest.approx(inner + outer)

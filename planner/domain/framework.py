@@ -331,6 +331,8 @@ class Framework:
     source: str
     release: str = ""
     """Of `data/frameworks/releases`, where it is not as its own record has it."""
+    dummy_gradients_from: float = math.inf
+    """The least compute capability on which Transformer Engine keeps a tensor of each weight's shape for autograd."""
     usual_loss: str = "standard"
     """How much of the logits exists at once in a run of which nobody says."""
     fuses_loss_from_tokens: int = 0

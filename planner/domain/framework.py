@@ -6,6 +6,7 @@ from dataclasses import field, replace
 from typing import Literal
 
 from planner.core.frozen import frozen
+from planner.domain.buckets import Buckets
 from planner.domain.capabilities import Capabilities
 from planner.domain.fp8 import Fp8Recipe
 from planner.domain.optimizer import Optimizer
@@ -31,8 +32,6 @@ class Sharding:
     """Embeddings and head are gathered by themselves, not with the model's root."""
     frees_outer_before_loss: bool = False
     """Of a model that is divided, the loss is no part: what was gathered around the blocks is freed before it."""
-    bucket_elements: float
-    """Of the flat buffer that DeepSpeed's stages reduce gradients in; 0 without."""
     live_elements: float
     """Gathered parameters that DeepSpeed's ZeRO-3 holds at most; 0 without."""
     broadcasts_stepped: bool = False
@@ -127,8 +126,6 @@ class Overlap:
     """The ZeRO stage from which gradients are reduced during backward, not after it; 4 where none does."""
     backward_fraction: float
     """Share of a gradient reduction or gather that hides where there is enough compute."""
-    bucket_bytes: float
-    """Of the gradients that are reduced at once."""
     tensor_fraction: float
     """Share of tensor parallelism's exchange in backward that hides behind weight gradients."""
     tensor_overlapped_fraction: float
@@ -334,6 +331,8 @@ class Framework:
     source: str
     release: str = ""
     """Of `data/frameworks/releases`, where it is not as its own record has it."""
+    dummy_gradients_from: float = math.inf
+    """The least compute capability on which Transformer Engine keeps a tensor of each weight's shape for autograd."""
     usual_loss: str = "standard"
     """How much of the logits exists at once in a run of which nobody says."""
     fuses_loss_from_tokens: int = 0
@@ -354,6 +353,7 @@ class Framework:
     optimizers: Mapping[str, Optimizer]
     device: Device
     overlap: Overlap
+    buckets: Buckets
     host: Host
     matmul: Matmul
     memory_bound: MemoryBound

@@ -225,6 +225,7 @@ _FLASH: Mapping[int, Mapping[str, str]] = MappingProxyType(
             "module": "flash_attn_interface",
             "package": "git+https://github.com/Dao-AILab/flash-attention#subdirectory=hopper",
         },
+        4: {"module": "flash_attn", "package": "flash-attn-4"},
     }
 )
 """What transformers imports for a version of FlashAttention, and what pip builds it from."""

@@ -34,7 +34,8 @@ from planner.step_time.ledger import estimate_step_time
 from planner.targets import Launch, targets_of
 from planner.targets.optimizers import optimizers
 
-_HOPPER = "9.0"
+_FLASH_VERSIONS = {"9.0": 3, "10.0": 4, "10.3": 4}
+"""Of FlashAttention, by compute capability; the second elsewhere."""
 """The compute capability that FlashAttention's third version is for."""
 
 BRIDGE_VERSION = "0.6.0"
@@ -108,7 +109,7 @@ def _run_spec(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
         stored_in=job.model.stored_in if job.model.is_pretrained else "",
         adapters=adapters_of(job),
         attention=recipe.attention,
-        flash_version=3 if job.cluster.gpu.compute_capability == _HOPPER else 2,
+        flash_version=_FLASH_VERSIONS.get(job.cluster.gpu.compute_capability, 2),
         loss=recipe.loss,
         loss_chunk_tokens=job.loss.chunk_tokens if job.loss else 0,
         compile=recipe.compile,

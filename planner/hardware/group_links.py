@@ -168,10 +168,14 @@ def _xgmi(gpu: Gpu, links: float) -> Link:
     )
 
 
+_DIES = 2
+"""Of a package."""
+
+
 def _fabric(gpu: Gpu, ranks: int) -> Link:
     """A fabric other than NVLink that gives each pair links of its own: a pair gets one part."""
     fabric = interconnect().fabric
-    if ranks == 2 and gpu.twin_bytes_per_second:
+    if ranks == _DIES and gpu.twin_bytes_per_second:
         name, given = "the other die of the package", gpu.twin_bytes_per_second
     else:
         parts = min(ranks - 1, fabric.peers)

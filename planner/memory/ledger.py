@@ -4,9 +4,8 @@ Memory is followed through the phases of a step (`planner.memory.phases`); the p
 largest sum, and the ledger shows every term as it stands then. Pipeline stages differ, so each has
 a ledger of its own, and the busiest one speaks for the layout.
 
-Notation: D dense and E experts' parameters of a stage on a rank, after tensor and expert
-parallelism; B those of its largest block; O those outside the blocks; N ranks that ZeRO divides
-dense parameters over; M those it divides experts over.
+Notation: D dense and E experts' parameters of a stage on a rank, after tensor and expert parallelism; B those
+of its largest block; O those outside the blocks; N ranks that ZeRO divides dense parameters over; M experts'.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -36,7 +35,7 @@ from planner.core.term import (
 from planner.core.units import MIB
 from planner.domain.job import Job
 from planner.domain.strategy import Layout, Strategy, Table, num_rows, rows, tabulate
-from planner.memory import activations, loss, optimizers
+from planner.memory import activations, dummy_gradients, loss, optimizers
 from planner.memory.phases import BLOCKS, PhasedTerm, always
 from planner.memory.pipeline import (
     arriving_gradients,
@@ -390,6 +389,7 @@ _ZERO = "ZeRO, arXiv:1910.02054, section 5"
 _TERMS: tuple[Callable[[Job, Strategy, Stage], PhasedTerm], ...] = (
     parameters,
     gradients,
+    dummy_gradients.dummy_weight_gradients,
     optimizer_states,
     _optimizer_temporaries,
     activations.activations,

@@ -77,14 +77,10 @@ def _flat_buckets(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     live = max(job.framework.sharding.live_elements, largest_matrix(job.model))
     held = np.minimum(sum(stage_parameters(job, s, stage)), live)
     reduced = bytes_each(job.precision.reduce_bytes)
-    trained = np.minimum(
-        sum(trained_parameters(job, s, stage)), job.framework.sharding.bucket_elements
-    )
-    bucket = reduced * count(
-        job.framework.sharding.bucket_elements, "elements of the reduction's buffer"
-    )
+    trained = np.minimum(sum(trained_parameters(job, s, stage)), job.framework.buckets.elements)
+    bucket = reduced * count(job.framework.buckets.elements, "elements of the reduction's buffer")
     head = _head_parameters(job, s, stage)
-    is_large = head > job.framework.sharding.bucket_elements
+    is_large = head > job.framework.buckets.elements
     waiting = only_where(
         is_large & s.shards_gradients, reduced * count(head, "of the head, too large for it")
     )

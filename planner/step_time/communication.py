@@ -33,6 +33,7 @@ from planner.parallel.partition import (
     expert_shards,
     stage_parameters,
 )
+from planner.step_time import pieces
 from planner.step_time.rates import elementwise_bandwidth
 
 
@@ -259,18 +260,19 @@ def expert_parallel(job: Job, s: Strategy, part: Part) -> Amount:
 
 @remembered(2)
 def gather_parameters(job: Job, s: Strategy, stage: Stage) -> Amount:
-    """Seconds to gather all sharded parameters of a stage once, a block at a time.
+    """Seconds to gather all sharded parameters of a stage once, in blocks or buckets.
 
     Beside frozen weights, which the optimizer does not step, ZeRO-1 gathers the adapters alone.
     """
-    calls = blocks_of(stage)
     dense_bytes = gathered_stage_bytes(job, s, stage)
+    calls = pieces.gathers(job, s, stage, dense_bytes)
     shared = operations.all_gather(job.cluster, shard_group(s), dense_bytes, calls)
     if not job.model.has_experts or job.recipe.lora is not None:
         return shared
-    size, (_, experts) = job.precision.gather_bytes, stage_parameters(job, s, stage)
-    group = _expert_shard_group(s)
-    return shared + operations.all_gather(job.cluster, group, size * experts, calls)
+    _, experts = stage_parameters(job, s, stage)
+    size, group = job.precision.gather_bytes * experts, _expert_shard_group(s)
+    calls = pieces.gathers(job, s, stage, size)
+    return shared + operations.all_gather(job.cluster, group, size, calls)
 
 
 def reduce_gradients(job: Job, s: Strategy, stage: Stage) -> Amount:
@@ -281,16 +283,13 @@ def reduce_gradients(job: Job, s: Strategy, stage: Stage) -> Amount:
     Frozen parameters have no gradients.
     """
     dense, experts = trained_parameters(job, s, stage)
-    size = job.precision.reduce_bytes
-    parts = [(size * dense, _Holders(shard_group(s), s.data_parallel_replicate_size))]
+    parts = [(dense, _Holders(shard_group(s), s.data_parallel_replicate_size))]
     if job.model.has_experts:
         group = _expert_shard_group(s)
         holders = s.expert_parallel_size * s.ranks_per_expert
         stage_ranks = dense_shards(s) * s.data_parallel_replicate_size * s.tensor_parallel_size
         ranks = stage_ranks / holders
-        parts.append(
-            (size * experts, _Holders(group, np.maximum(1, np.floor_divide(ranks, group.ranks))))
-        )
+        parts.append((experts, _Holders(group, np.maximum(1, np.floor_divide(ranks, group.ranks)))))
     return sum(_reduce(job, s, amount, holders, stage) for amount, holders in parts)
 
 
@@ -304,9 +303,9 @@ def average_parameters(job: Job, s: Strategy, stage: Stage) -> Amount:
     dense, experts = trained_parameters(job, s, stage)
     group = shard_group(s)
     everyone = Group(ranks=group.ranks * s.data_parallel_replicate_size, stride=group.stride)
-    size = job.precision.parameter_bytes * (dense + experts)
-    buckets = np.maximum(1, np.round(size / job.framework.overlap.bucket_bytes))
-    return operations.all_reduce(job.cluster, everyone, size, buckets)
+    each = job.precision.parameter_bytes
+    calls = pieces.buckets(job, s, dense + experts, each)
+    return operations.all_reduce(job.cluster, everyone, each * (dense + experts), calls)
 
 
 def slowdown(job: Job, s: Strategy) -> Amount:
@@ -360,11 +359,11 @@ def scatters(job: Job, s: Strategy) -> Truth:
     return s.zero_stage >= job.framework.sharding.scatters_gradients_from
 
 
-def _reduce(job: Job, s: Strategy, size: Amount, holders: _Holders, stage: Stage) -> Amount:
+def _reduce(job: Job, s: Strategy, elements: Amount, holders: _Holders, stage: Stage) -> Amount:
     group, replicas = holders
+    size = job.precision.reduce_bytes * elements
     everyone = Group(ranks=group.ranks * replicas, stride=group.stride)
-    buckets = np.maximum(1, np.round(size / job.framework.overlap.bucket_bytes))
-    calls = np.where(gathers_parameters(job, s), blocks_of(stage), buckets)
+    calls = pieces.reductions(job, s, stage, elements)
     whole = operations.all_reduce(job.cluster, everyone, size, calls)
     is_parted = scatters(job, s)
     if not np.any(is_parted):
@@ -374,11 +373,6 @@ def _reduce(job: Job, s: Strategy, size: Amount, holders: _Holders, stage: Stage
         job.cluster, outer, size / group.ranks, calls
     )
     return np.where(is_parted, parted, whole)
-
-
-def blocks_of(stage: Stage) -> Amount:
-    """Return the groups in which FSDP gathers and reduces: one per block, one for the rest."""
-    return np.maximum(1, stage.num_blocks + 1)
 
 
 def _expert_shard_group(s: Strategy) -> Group:

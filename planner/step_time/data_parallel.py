@@ -15,7 +15,7 @@ from planner.domain.strategy import Strategy
 from planner.parallel.activations import gathers_parameters
 from planner.parallel.adapters import gathered_stage_bytes, trained_parameters
 from planner.parallel.partition import Stage, stage_parameters
-from planner.step_time import communication
+from planner.step_time import communication, pieces
 from planner.step_time.terms import StepTerm
 
 
@@ -42,17 +42,19 @@ def reduction(job: Job, s: Strategy, stage: Stage, backward: Amount) -> Overlapp
         exposed = max(tail, reduction - hidden), once per step or once per micro-batch
         local SGD: the parameters' average / K, after the step
 
-    Notation: tail: the last bucket or block, which no compute follows; hidden: overlap * Bw, less
+    Notation: tail: the last bucket, and no less than a block, which no compute follows; hidden: overlap * Bw, less
     what ZeRO-3's gather takes of it on the same link; K synchronize_every.
     """
     whole = communication.reduce_gradients(job, s, stage)
     gathered = np.where(s.gathers_twice, communication.gather_parameters(job, s, stage), 0.0)
     overlaps = np.where(s.zero_stage >= job.framework.overlap.reduces_gradients_from, 1.0, 0.0)
     hidden = overlaps * np.maximum(0.0, _hidden(job, backward) - gathered)
-    exposed = np.maximum(whole / communication.blocks_of(stage), whole - hidden)
+    trained = sum(trained_parameters(job, s, stage))
+    calls = pieces.reductions(job, s, stage, trained)
+    tail = whole / np.minimum(pieces.blocks_of(stage), calls)
+    exposed = np.maximum(tail, whole - hidden)
     every = s.zero_stage >= job.framework.sharding.reduces_every_micro_batch_from
     times = np.where(every, s.gradient_accumulation_steps, 1)
-    trained = sum(trained_parameters(job, s, stage))
     reduced_bytes = job.precision.reduce_bytes * trained
     if np.all(np.asarray(s.synchronize_every) == 1):
         return OverlappedExchange(
@@ -107,7 +109,7 @@ def gather(
     Source: ZeRO, arXiv:1910.02054, section 7; fully_shard prefetches one block ahead.
     """
     once = communication.gather_parameters(job, s, stage)
-    first = once / communication.blocks_of(stage)
+    first = once / pieces.blocks_of(stage)
     in_forward = np.maximum(first, once - _hidden(job, forward))
     in_backward = np.maximum(0.0, once - _hidden(job, backward))
     each = in_forward + np.where(s.gathers_twice, in_backward, 0.0)

@@ -15,6 +15,7 @@ from fits.leads import (
     kinds,
     leads_of_frameworks,
     pairs,
+    rising,
     smaller_is_faster,
 )
 from test_docs import check_block
@@ -40,6 +41,7 @@ SIZES: dict[str, Callable[[Layout], int]] = {
     "ZeRO stage": lambda s: s.zero_stage,
 }
 TRADED = "the same, traded for stages: as many model-parallel ranks, the same micro-batch"
+FALLING = ((0, 10, 0.5), (1, 30, 0.7), (2, 10, 0.5), (3, 5, 0.9))
 HEAD = """\
 # How often a predicted lead of one layout over another was real, by framework and band; written by
 # `pytest --update-golden tests/accuracy/test_leads.py`.
@@ -134,6 +136,13 @@ def test_no_smaller_size_settles_a_tie(
         assert share < 2 / 3, name
     update = bool(request.config.getoption("--update-golden"))
     check_block("ties", "\n".join(lines) + "\n", update=update, page=CHOICES)
+
+
+def test_bands_that_fall_by_chance_have_the_mean_of_their_pairs() -> None:
+    """(30 x 0.7 + 10 x 0.5) / 40 = 0.65, which is above the first band's 0.5."""
+    found = [Lead(from_fraction=0.1 * n, pairs=p, real_share=s) for n, p, s in FALLING]
+    assert [band.real_share for band in rising(found)] == [0.5, 0.65, 0.65, 0.9]
+    assert [band.pairs for band in rising(found)] == [10, 30, 10, 5]
 
 
 def test_larger_leads_are_real_more_often(found: tuple[Pair, ...]) -> None:

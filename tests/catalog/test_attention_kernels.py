@@ -54,3 +54,20 @@ def test_flash_attention_on_hopper_is_the_third_version() -> None:
     share = curve.ramp(128, 8192, is_causal=True)
     assert curve.forward * share * 989 == pytest.approx(685, rel=0.02)
     assert curve.backward * share * 989 == pytest.approx(539, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("mask", "forward", "backward"), [("causal", 1418.1, 1208.6), ("full", 1534.8, 1359.8)]
+)
+def test_flash_attention_4_reaches_what_was_measured_on_a_b200(
+    mask: str, forward: float, backward: float
+) -> None:
+    """Heads of 128 channels over 8,192 keys: 128 / 158 * 8192 / 8592 = 0.77 of 0.83, of 2,250 TFLOPS: 1,443.
+
+    Dao-AILab/flash-attention pull request 2280, [2CTA].
+    """
+    curve = attention_curve("flash", "10.0")
+    ramp = curve.ramp(128, 8192, is_causal=mask == "causal")
+    assert 2250 * ramp * curve.forward == pytest.approx(forward, rel=0.05)
+    assert 2250 * ramp * curve.backward == pytest.approx(backward, rel=0.05)
+    assert attention_curve("flash", "10.3") == curve

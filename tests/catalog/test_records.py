@@ -97,7 +97,7 @@ def test_there_is_no_model_of_another_name(name: str) -> None:
 def test_a_framework_is_in_base_units() -> None:
     torch = records.framework("torch")
     assert torch.device.context_bytes == 520 * MIB
-    assert torch.overlap.bucket_bytes == 25 * MIB
+    assert torch.buckets.bytes == 25 * MIB
     assert torch.host.operation_seconds == pytest.approx(45 * MICRO)
     mixed = torch.precisions["bf16-mixed"]
     assert (mixed.parameter_bytes, mixed.gather_bytes) == (4, 2)

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from statistics import fmean, median
 
@@ -81,8 +82,27 @@ def leads_of_frameworks(found: Sequence[Pair]) -> Mapping[str, tuple[Lead, ...]]
         name: tuple(pair for pair in found if pair.framework == name)
         for name in sorted({pair.framework for pair in found})
     }
-    enough = {name: bands(pairs) for name, pairs in by_framework.items() if _is_enough(pairs)}
-    return {**enough, POOLED: bands(found)}
+    enough = {name: pairs for name, pairs in by_framework.items() if _is_enough(pairs)}
+    return {name: rising(bands(pairs)) for name, pairs in {**enough, POOLED: found}.items()}
+
+
+def rising(found: Iterable[Lead]) -> tuple[Lead, ...]:
+    """Return bands whose shares never fall: neighbours that do by chance have the mean of their pairs.
+
+    Source: Ayer et al., An empirical distribution function for sampling with incomplete information (1955).
+    """
+    pooled: list[list[Lead]] = []
+    for band in found:
+        pooled.append([band])
+        while len(pooled) > 1 and _share_of(pooled[-2]) > _share_of(pooled[-1]):
+            pooled[-2:] = [pooled[-2] + pooled[-1]]
+    return tuple(
+        replace(band, real_share=round(_share_of(alike), 3)) for alike in pooled for band in alike
+    )
+
+
+def _share_of(alike: Sequence[Lead]) -> float:
+    return sum(band.pairs * band.real_share for band in alike) / sum(band.pairs for band in alike)
 
 
 def bands(found: Sequence[Pair]) -> tuple[Lead, ...]:

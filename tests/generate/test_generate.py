@@ -352,6 +352,9 @@ def test_the_kernel_of_flash_attention_is_installed_with_it() -> None:
     hopper = generate(replace(SPEC, attention="flash", flash_version=3), ["torchrun"])
     assert "#subdirectory=hopper" in hopper["README.md"]
     assert '"flash_attn_interface"' in script_of(hopper, "torchrun")
+    blackwell = generate(replace(SPEC, attention="flash", flash_version=4), ["torchrun"])
+    assert "--no-build-isolation flash-attn-4" in blackwell["README.md"]
+    assert "flash_attention_4" in script_of(blackwell, "torchrun")
 
 
 def test_a_bare_configuration_starts_from_random_weights() -> None:

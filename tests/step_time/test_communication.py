@@ -1,15 +1,17 @@
 from dataclasses import replace
+from math import ceil
 
 import pytest
 from conftest import JobMaker
 
 from planner.collectives import operations
+from planner.core.units import MIB
 from planner.domain.cluster import Group
 from planner.domain.job import Job
 from planner.domain.model import Part
 from planner.domain.strategy import Layout, Recompute
 from planner.parallel.partition import stage
-from planner.step_time import communication, compute, pipeline
+from planner.step_time import communication, compute, pieces, pipeline
 from planner.step_time.micro_batch import Spent, part_seconds
 
 LLAMA = "meta-llama/Llama-2-7b-hf"
@@ -181,12 +183,12 @@ def test_ddp_reduces_all_gradients_and_zero_scatters_them(make_job: JobMaker) ->
     job = make_job(gpus=4, recipe={"framework": "torch"})
     ddp = replace(PLAIN, data_parallel_replicate_size=4)
     size = 4 * job.model.parameters
-    buckets = round(size / job.framework.overlap.bucket_bytes)
+    buckets = pieces.buckets(job, ddp, job.model.parameters, 4)
     whole = operations.all_reduce(job.cluster, Group(ranks=4), size, buckets)
     assert communication.reduce_gradients(job, ddp, stage(job, ddp, 0)) == pytest.approx(whole)
     zero = replace(PLAIN, data_parallel_shard_size=4, zero_stage=3)
     at = stage(job, zero, 0)
-    calls = communication.blocks_of(at)
+    calls = pieces.blocks_of(at)
     parts = operations.reduce_scatter(job.cluster, Group(ranks=4), size, calls)
     assert communication.reduce_gradients(job, zero, at) == pytest.approx(parts)
     assert bool(communication.scatters(job, zero))
@@ -197,7 +199,7 @@ def test_hybrid_shards_reduce_a_shard_over_the_replicas(make_job: JobMaker) -> N
     job = make_job(gpus=8, cluster=NETWORK)
     s = replace(PLAIN, data_parallel_shard_size=8, data_parallel_replicate_size=2, zero_stage=3)
     at = stage(job, s, 0)
-    size, calls = 4 * job.model.parameters, communication.blocks_of(at)
+    size, calls = 4 * job.model.parameters, pieces.blocks_of(at)
     inner = operations.reduce_scatter(job.cluster, Group(ranks=8), size, calls)
     outer = operations.all_reduce(job.cluster, Group(ranks=2, stride=8), size / 8, calls)
     assert communication.reduce_gradients(job, s, at) == pytest.approx(inner + outer)
@@ -216,7 +218,8 @@ def test_local_sgd_averages_experts_too(make_job: JobMaker) -> None:
     job = make_job("mistralai/Mixtral-8x7B-v0.1", gpus=4)
     s = replace(PLAIN, data_parallel_replicate_size=4)
     size = job.precision.parameter_bytes * 46_702_792_704
-    buckets = round(size / job.framework.overlap.bucket_bytes)
+    # DDP's first bucket holds 1 MiB, the others 25.
+    buckets = 1 + ceil((size - MIB) / (25 * MIB))
     averaged = operations.all_reduce(job.cluster, Group(ranks=4), size, buckets)
     assert communication.average_parameters(job, s, stage(job, s, 0)) == pytest.approx(averaged)
 

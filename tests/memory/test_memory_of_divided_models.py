@@ -4,12 +4,14 @@ from dataclasses import replace
 
 import pytest
 from conftest import JobMaker
+from phased import in_phases
 
 from planner.domain.strategy import Layout, PipelineSchedule, Recompute
 from planner.memory.activations import (
     activations,
     autocast_weight_copies,
     gathered_keys_values,
+    recomputed_block,
     tensor_parallel_buffers,
 )
 from planner.memory.ledger import gradients
@@ -22,6 +24,7 @@ from planner.memory.pipeline import (
     waiting_gradients,
 )
 from planner.memory.sharding_buffers import communication_buffers
+from planner.parallel.activations import part_kept_bytes
 from planner.parallel.partition import stage
 
 LLAMA = "meta-llama/Llama-3.2-1B"
@@ -192,6 +195,15 @@ def test_ranks_that_divide_matmuls_have_their_part_of_the_gradients_that_wait(
     norms_and_states = (2 * 8 + 1 + 1) * 4 * HIDDEN / between
     each = 8 * outputs + 2 * VOCABULARY / 2 + norms_and_states
     assert waiting_gradients(job, s, stage(job, s, 1)).loss.value == 1024 * each
+
+
+def test_all_of_a_block_comes_back_where_all_of_it_recomputes(make_job: JobMaker) -> None:
+    job = make_job(LLAMA, gpus=1, recipe={**RECIPE, "framework": "torch"})
+    (block,) = job.model.blocks
+    full = Layout(recompute=Recompute.FULL)
+    again = recomputed_block(job, full, stage(job, full, 0))
+    whole = part_kept_bytes(job, Layout(), block)
+    assert max(float(each) for each in in_phases(again)) == whole
 
 
 def test_the_head_of_a_v_is_on_its_first_stage(make_job: JobMaker) -> None:

@@ -10,7 +10,7 @@ from planner.domain.cluster import Group
 from planner.domain.job import Job
 from planner.domain.model import Part
 from planner.domain.strategy import Layout, Recompute
-from planner.parallel.partition import stage
+from planner.parallel.partition import stage, stage_parameters
 from planner.step_time import communication, compute, pieces, pipeline
 from planner.step_time.micro_batch import Spent, part_seconds
 
@@ -237,6 +237,23 @@ def test_gemms_hide_pieces_of_exchanges_where_gpus_have_nvlink(
     assert communication.hidden_of_tensor(wired, s) == (
         (pieces, pieces) if is_in_pieces else (0.0, overlap.tensor_fraction)
     )
+
+
+def test_experts_that_tensors_divide_are_reduced_among_fewer_ranks(make_job: JobMaker) -> None:
+    """Of 16 ranks 8 hold one copy of all experts: half of each in a pair, four pairs."""
+    recipe = {"framework": "megatron"}
+    job = make_job("mistralai/Mixtral-8x7B-v0.1", gpus=8, cluster=NETWORK, recipe=recipe)
+    s = replace(
+        PLAIN, data_parallel_replicate_size=8, tensor_parallel_size=2, expert_parallel_size=4
+    )
+    at = stage(job, s, 0)
+    added = 0.0
+    groups = (Group(ranks=8, stride=2), Group(ranks=2, stride=8))
+    for held, group in zip(stage_parameters(job, s, at), groups, strict=True):
+        size = job.precision.reduce_bytes * float(held)
+        buckets = round(size / job.framework.overlap.bucket_bytes)
+        added += float(operations.all_reduce(job.cluster, group, size, buckets))
+    assert communication.reduce_gradients(job, s, at) == pytest.approx(added)
 
 
 def test_local_sgd_averages_parameters(make_job: JobMaker) -> None:

@@ -91,6 +91,8 @@ def test_a_wait_grows_with_the_root_of_the_nodes(
     each = job.framework.host.exchange_seconds_per_rank
     s = Layout(tensor_parallel_size=ranks, pipeline_parallel_size=2)
     assert host.exchange_wait(job, s) == pytest.approx(each * ranks * nodes**0.5)
+    in_one = replace(job, cluster=replace(job.cluster, nodes=1))
+    assert host.exchange_wait(in_one, s) == 0
 
 
 def test_a_ring_that_leaves_its_node_takes_longer_for_every_other_rank(make_job: JobMaker) -> None:

@@ -117,7 +117,6 @@ def _read(name: str, text: str) -> dict[str, Any]:
 
 
 def _goes_unsaid(name: str, text: str) -> bool:
-    """Return whether a parameter says what holds without it, to the last assumption."""
     field = _FIELDS.get(name)
     if field is None or field.path.startswith("strategy.") or name in _WEIGHED:
         return False

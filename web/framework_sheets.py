@@ -59,7 +59,6 @@ def _divides(framework: Framework) -> str:
 
 
 def _versions(release: Release) -> str:
-    """Return the first and last version of each project that a release stands for."""
     spans = ((name, " to ".join(dict.fromkeys(span))) for name, span in release.versions.items())
     return ", ".join(f"{name} {span}".strip() for name, span in spans)
 

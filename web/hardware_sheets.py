@@ -146,7 +146,6 @@ def _of_a_cloud(cloud: str) -> SheetTable:
 
 
 def _dated(cloud: str) -> str:
-    """Return of when a cloud's prices are, which a small screen has no column for."""
     dates = [each.price_date.partition(",")[0] for each in _instances() if each.cloud == cloud]
     said = ", ".join(dict.fromkeys(date for date in dates if date))
     return f"prices: {said or 'none'}"

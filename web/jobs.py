@@ -71,7 +71,6 @@ def _plan(query: Query) -> tuple[Question, Resolved, Plan]:
 
 
 def _versus(answered: Answered) -> Versus | None:
-    """Return what to say of the plan that a page's link was on, if it was on one."""
     text = answered.question.versus
     if not text:
         return None
@@ -92,7 +91,6 @@ def _compared(query: Query) -> tuple[Answered, Answered]:
 
 
 def _answered(question: Question) -> Answered:
-    """Return a question with its plan, or with why there is none."""
     try:
         _, plan = answers.suggest(question.request, allow_paths=False)
     except PlannerError as error:
@@ -106,5 +104,4 @@ def _json(answer: object) -> bytes:
 
 
 def _files(resolved: Resolved, plan: Plan) -> dict[str, str]:
-    """Return the plan's files, or raise the PlannerError that says why none can be written."""
     return bundle_files(plan, answers.answer_plan(resolved, plan, None))

@@ -267,7 +267,6 @@ def _ordered(first: int, second: int) -> Pair:
 
 
 def _line(fabric: NvlinkFabric, first: int, second: int, d: str) -> Markup:
-    """Return NVLinks between two GPUs, drawn wider the more there are."""
     links = fabric.nvlink[_ordered(first, second)]
     title = shape("title", f"GPU{first} to GPU{second}: NV{links}")
     return shape("path", title, css="nvlink", stroke_width=min(1 + links, 7), d=d)

@@ -52,7 +52,6 @@ def opening(question: Question, plan: Plan, layout: Layout, gpus: int | None = N
 
 
 def _taken(question: Question, plan: Plan) -> dict[str, str]:
-    """Return what the planner took in place of what was asked, or where nothing was."""
     taken = {} if plan.job.recipe.loss == "standard" else {"loss": plan.job.recipe.loss}
     if "compile" in question.values and not plan.job.recipe.compile:
         taken["compile"] = "false"
@@ -99,7 +98,6 @@ def pins_of(contract: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _only_with(contract: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the fields that have one value where the layout does not divide the model so."""
     chunks = (
         ("pipeline_schedule", "virtual_pipeline_size")
         if contract["pipeline_parallel_size"] == 1

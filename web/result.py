@@ -139,7 +139,6 @@ def _of_another_version(question: Question) -> list[str]:
 
 
 def _tiles(plan: Plan) -> tuple[tuple[Tile, Markup], ...]:
-    """Return the figures at the head of the page, the first two with a picture."""
     figures = tiles(plan.job, plan.chosen)
     pictures = (_memory_meter(plan), stacked_bar(_time_rows(plan), _time_total(plan), is_slim=True))
     return tuple(zip(figures, (*pictures, Markup(), Markup()), strict=True))
@@ -195,7 +194,6 @@ def _time_total(plan: Plan) -> Total:
 
 
 def _points(question: Question, plan: Plan) -> list[Point]:
-    """Return the trade-offs with the choice among them, each a link to its layout."""
     points = [
         Point(
             candidate=point.candidate,
@@ -245,7 +243,6 @@ def _beside(question: Question, query: str) -> str:
 
 
 def _pipeline(plan: Plan) -> dict[str, Any] | None:
-    """Return the picture of who works when, if there is a pipeline of few enough stages."""
     start_of_step = timeline(plan.job, plan.chosen.strategy)
     if start_of_step is None:
         return None
@@ -272,7 +269,6 @@ def _stage_of(spans: list[Span], seconds: float) -> dict[str, str]:
 
 
 def _ranks(plan: Plan) -> dict[str, Any] | None:
-    """Return which GPUs stand where, and what they are wired with, if the model is divided at all."""
     if plan.chosen.strategy.data_parallel_size == plan.job.cluster.world_size:
         return None
     grid = plan_grid(plan)

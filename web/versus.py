@@ -94,7 +94,6 @@ def _values(name: str, before: Answered, after: Answered) -> tuple[str, str]:
 
 
 def _followed(before: Answered, after: Answered) -> tuple[ComparedRow, ...]:
-    """Return what two plans differ in besides the parameters that were changed."""
     if before.plan is None or after.plan is None:
         return ()
     changed = set(_changed(before, after))
@@ -107,7 +106,6 @@ def _followed(before: Answered, after: Answered) -> tuple[ComparedRow, ...]:
 
 
 def _is_same(name: str, before: Answered, after: Answered) -> bool:
-    """Return whether both recipes have the same value, said or assumed."""
     recipes = [each.plan.job.recipe for each in (before, after) if each.plan]
     values = [getattr(recipe, name, None) for recipe in recipes]
     return len(values) > 1 and values[0] is not None and values[0] == values[1]

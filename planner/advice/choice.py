@@ -146,7 +146,6 @@ def or_offloaded(choice: Choice, pinned: PinnedFields, objective: str = "time") 
 
 
 def _longest_offloaded(result: SearchResult, chosen: Candidate) -> float:
-    """Return how long a step may take for which a choice on the GPUs alone is given up."""
     if chosen.is_comfortable:
         return float(chosen.step_time.low_seconds)
     return float(chosen.step_time.step_seconds) / (1 + trusted_lead(result.job.framework.name))
@@ -228,7 +227,6 @@ def _situation(result: SearchResult, ordinary: Column, pinned: PinnedFields) -> 
 
 
 def _asked(pinned: PinnedFields) -> frozenset[str]:
-    """Return the fields of the layout that were held fixed at more than their least value."""
     sizes = {each.field for each in DIMENSIONS if pinned.get(each.field, 1) != 1}
     return frozenset({*sizes, *(["zero_stage"] if pinned.get("zero_stage") else [])})
 

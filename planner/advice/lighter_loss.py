@@ -63,7 +63,6 @@ def _is_surely_faster(plan: Plan, other: Plan) -> bool:
 
 
 def _lighter(job: Job, pinned: PinnedFields) -> Job | None:
-    """Return the job with the loss that is fastest on the GPUs alone and has launch files, if any is."""
     found = []
     for _, changed in lighter_losses(job):
         chosen = chosen_layout(changed, pinned)

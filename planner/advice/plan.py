@@ -337,7 +337,6 @@ def with_dealt_experts(job: Job) -> OtherFramework | None:
 
 
 def _rank(found: OtherFramework) -> tuple[bool, bool, float]:
-    """Return what puts the fastest in front that deals experts, of those the fastest with files."""
     s, seconds = found.chosen.strategy, float(found.chosen.step_time.step_seconds)
     is_undealt = s.expert_parallel_size == 1
     return is_undealt, not (found.has_files or is_undealt), seconds

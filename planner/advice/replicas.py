@@ -126,7 +126,6 @@ def _way(name: str, seconds: float, job: Job, one_gpu: Way) -> Way:
 
 
 def _synchronized_each_time(job: Job, layout: Layout) -> float:
-    """Return a step of DDP whose every micro-batch exchanges gradients, as backward does without no_sync."""
     sharding = replace(job.framework.sharding, reduces_every_micro_batch_from=0)
     every = replace(job, framework=replace(job.framework, sharding=sharding))
     return float(estimate_step_time(every, layout).step_seconds)

@@ -266,7 +266,6 @@ def _log_steps(timed: Sequence[TimedLayouts], logarithms: Column) -> Column:
 
 
 def _prior(timed: Sequence[TimedLayouts]) -> Column:
-    """Return the mean covariance of the logarithms of the factors, as the runs' own doubts have them."""
     found = [
         _doubts(group.job, step, len(group.seconds))
         for step, group in zip(_steps(timed, np.zeros(len(KINDS))), timed, strict=True)

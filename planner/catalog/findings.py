@@ -19,7 +19,6 @@ def finding_names(about: str) -> Mapping[str, str]:
 
 
 def _records(about: str) -> Mapping[str, Mapping[str, str]]:
-    """Return the findings of a file, without its own source."""
     return {code: said for code, said in read("findings", about).items() if code != "source"}
 
 

@@ -43,7 +43,6 @@ def gemm_curve(calibration: Mapping[str, Any], gpu: Mapping[str, Any]) -> dict[s
 def _timed(
     calibration: Mapping[str, Any], largest: Mapping[str, Any], peaks: Mapping[str, float]
 ) -> dict[str, Any]:
-    """Return the shares of the peaks that the largest products reached, of 16 bit for what was not timed."""
     shares = {dtype: rate / peaks[dtype] for dtype, rate in largest["tflops"].items()}
     halves = [shares[dtype] for dtype in ("bf16", _HALF) if dtype in shares]
     return {
@@ -55,7 +54,6 @@ def _timed(
 
 
 def _accumulates_at_half_rate(calibration: Mapping[str, Any], gpu: Mapping[str, Any]) -> bool:
-    """Return whether tensor cores add up in fp32 at half their rate, by the 16-bit peak over fp32's."""
     peaks, most = gpu["peak_tflops"], calibration["half_rate"]["most_over_fp32"]
     limit = most.get(gpu.get("compute_capability"), 0) * peaks[_WIDE]
     return bool(0 < peaks.get(_HALF, 0) <= limit)

@@ -185,7 +185,6 @@ def _numbers(version: str) -> _Place:
 
 
 def _unknown(framework: str, version: str) -> InvalidInputError:
-    """Return the refusal of a text, with the framework whose version it is, or the nearest versions of this one."""
     text, other = version.strip()[:_LONGEST], framework_called(version)
     if other and other.framework != framework:
         hint = f"--framework {other.framework} is what plans {other.project}"

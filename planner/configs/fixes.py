@@ -71,7 +71,6 @@ def _once(pattern: str, new: str, line: str) -> str:
 
 
 def _quoted(old: str, new: str) -> str:
-    """Return a value in the quotes of the one before it, where it needs some."""
     is_plain = re.fullmatch(r"-?\d+(\.\d+)?|true|false|True|False", new) is not None
     if old[0] in "\"'" and new[0] not in "\"'" and not is_plain:
         return f"{old[0]}{new}{old[0]}"

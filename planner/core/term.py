@@ -152,7 +152,6 @@ class Operation(Expression):
         return f"{left} {self.sign} {right}"
 
     def _only_side(self) -> Expression | None:
-        """Return the side that a sum or difference consists of, where the other is zero."""
         if self.sign not in "+-":
             return None
         if self.right.value == 0:

@@ -147,7 +147,6 @@ _OF_ALLOCATOR = ("tried to allocate", "error", "failed", "failure", "warn", "exc
 
 
 def _is_prose(line: str, words: str) -> bool:
-    """Return whether a line speaks of running out of memory, as a note of a script may."""
     if words not in _OUT_OF_MEMORY:
         return False
     before = line.partition(words)[0].rpartition("]")[2].rpartition(":")[2].strip()

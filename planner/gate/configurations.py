@@ -238,7 +238,6 @@ def _estimated(setup: Setup, asked: Asked) -> _Estimated:
 
 
 def _no_model(setup: Setup, asked: Asked) -> str:
-    """Return that no model is named, or only by a file, and not one whose config is here."""
     name = _name(setup, asked)
     if name is None:
         return "not estimated: no model is named (--model, with --gpus and --gpu)"

@@ -257,7 +257,6 @@ def _amount(facts: Facts, quantity: Quantity, whose: str) -> float:
 
 
 def _warnings(facts: Facts) -> list[Check]:
-    """Return what the plan itself warns of, which breaks no limit, and what stops it from running."""
     levels = {"warning": "warning", "blocker": "error"}
     return [
         Check(code=each.code, name=FINDING, level=levels[each.severity], message=each.message)

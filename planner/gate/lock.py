@@ -84,7 +84,6 @@ def write_lock(
 
 
 def _kept(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of an answer that are facts, in its own form."""
     found: dict[str, Any] = {}
     for each in FIELDS:
         path = each.path if each.path.startswith("job.") else f"chosen.{each.path}"

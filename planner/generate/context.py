@@ -135,7 +135,6 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
 
 
 def _other_build(spec: RunSpec) -> OlderCards | None:
-    """Return which build of PyTorch has kernels for the card, None where the default one has."""
     known, version = older_cards(), capability_version(spec.compute_capability)
     return known if () < version < capability_version(known.oldest_capability) else None
 

@@ -72,7 +72,6 @@ def _read_plan(file: Path) -> Collection[Any] | None:
 
 
 def _has_settings(folder: Path) -> bool:
-    """Return whether a target's folder holds the settings that plans write, as from one before the last."""
     try:
         with open_file(folder / "settings.py") as stream:
             return b"EXPECTED_PEAK_GIB = " in stream.read(2**16)
@@ -81,7 +80,6 @@ def _has_settings(folder: Path) -> bool:
 
 
 def _is_within(folder: Path, name: str) -> bool:
-    """Return whether a file lies in the folder itself, not where a link of the user's leads."""
     path = folder / name
     return path.is_file() and (path.parent == folder or not path.parent.is_symlink())
 

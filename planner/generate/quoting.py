@@ -58,7 +58,6 @@ def _json(value: object) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Return the text without line breaks, control, bidirectional or other invisible characters."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 

@@ -193,13 +193,11 @@ def _versions(job: Job) -> dict[str, str]:
 
 
 def _config_dtype(job: Job) -> str:
-    """Return torch's name of the dtype that config.json names, where weights are trained in it."""
     is_meant = job.is_in_config_dtype and job.recipe.lora is None
     return {"bf16": "bfloat16", "fp16": "float16"}[job.model.weights_dtype] if is_meant else ""
 
 
 def _unquantised(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a config.json for random weights, which are not quantised as the stored ones may be."""
     return {
         name: _unquantised(value) if name == "text_config" and isinstance(value, Mapping) else value
         for name, value in config.items()

@@ -190,7 +190,6 @@ def _is_of(cluster: Cluster, ranks: int, ranks_in_node: int) -> bool:
 
 
 def _parts(cluster: Cluster) -> tuple[str, ...]:
-    """Return what a machine file may hold that this cluster needs."""
     parts = ("matmuls", "attention", "memory bandwidth", "the optimizer", "launches")
     wires = ("collectives",) if cluster.world_size > 1 else ()
     return (*parts, *wires, "copies to the host")
@@ -219,7 +218,6 @@ def _counts(ranks: set[int]) -> str:
 
 
 def _known_host(anchors: Anchors, framework: Framework, share: float) -> Uncertainty:
-    """Return the half-widths of a step's range, with no more doubt of the host than its own runs leave."""
     left = narrowed(framework.uncertainty, share)
     if anchors.host is None:
         return left
@@ -247,7 +245,6 @@ def _reserving(framework: Framework, machine: Machine) -> Framework:
 
 
 def _unknown_memory(machine: Machine, gpu: Gpu) -> Sequence[str]:
-    """Return a note where nobody said how much memory a card has that no record describes."""
     if gpu.nvml_names or machine.cluster.memory_bytes or gpu.name in records.gpu_names():
         return ()
     taken = format_bytes(gpu.memory_bytes)

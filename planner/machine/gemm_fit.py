@@ -75,7 +75,6 @@ def fitted_curve(gpu: Gpu, dtype: str, points: Sequence[GemmPoint], source: str)
 
 
 def _moved(curve: GemmCurve, name: str, by: float) -> GemmCurve:
-    """Return a curve with one constant moved by a step of its logarithm, as far as it may go."""
     lowest, highest = _BOUNDS[name]
     values: dict[str, Any] = {name: min(max(getattr(curve, name) * math.exp(by), lowest), highest)}
     return replace(curve, **values)

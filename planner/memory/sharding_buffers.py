@@ -102,7 +102,6 @@ def _flat_buckets(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
 
 
 def _head_parameters(job: Job, s: Strategy, stage: Stage) -> Amount:
-    """Return the elements of the largest trained matrix behind the blocks, as a rank holds it."""
     if job.recipe.lora is not None:
         return 0.0
     behind = [
@@ -188,7 +187,6 @@ def _all_reduced(job: Job, s: Strategy, elements: Amount) -> Expression:
 
 
 def _is_added(job: Job, s: Strategy) -> Truth:
-    """Return whether reduced gradients are added to others, or cast, rather than become the gradients."""
     is_cast = job.precision.reduce_bytes != job.precision.gradient_bytes
     found: Truth = (np.asarray(s.gradient_accumulation_steps) > 1) | is_cast
     return found
@@ -295,7 +293,6 @@ def _parameters_of(s: Strategy, parts: Sequence[tuple[Part, Amount]]) -> Amount:
 
 
 def _is_divided(s: Strategy) -> Truth:
-    """Return whether ranks compute different parts of one forward pass."""
     return reduce(np.logical_or, (s.uses(each) for each in DIMENSIONS))
 
 

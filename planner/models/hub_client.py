@@ -321,7 +321,6 @@ def _short(name: str) -> str:
 
 
 def _beginning_with(word: str, names: Iterable[str]) -> list[str]:
-    """Return the three shortest names with a part that begins with a word, those that begin with it first."""
     found = [name for name in names if re.search(rf"(^|[-_.]){re.escape(word)}", name)]
     return sorted(found, key=lambda name: (not name.startswith(word), len(name), name))[:3]
 

@@ -232,7 +232,6 @@ def added_bytes(job: Job, s: Strategy, part: Part) -> Amount:
 
 
 def _casts(job: Job, s: Strategy) -> Truth:
-    """Return whether each adapter keeps an input of its own, cast or with some of it dropped."""
     lora = job.recipe.lora
     if lora is None or lora.dropout:
         return True

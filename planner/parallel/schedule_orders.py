@@ -149,7 +149,6 @@ def zero_bubble_v(shape: Shape, stage: int) -> list[Operation]:
 def _alternate(
     forwards: Sequence[Operation], backwards: Sequence[Operation], warm_up: int
 ) -> list[Operation]:
-    """Return the warm-up's forwards, then one forward and one backward in turn, then the rest."""
     steady = max(0, len(forwards) - warm_up)
     pairs = zip(forwards[warm_up:], backwards, strict=False)
     return [*forwards[:warm_up], *chain.from_iterable(pairs), *backwards[steady:]]

@@ -52,7 +52,6 @@ def goal_words(request: Mapping[str, Any]) -> list[str]:
 
 
 def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values with those of a nested object beside them, under dotted names."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, Mapping):

@@ -90,7 +90,6 @@ def reasons(findings: Sequence[Finding], most: int = MOST_REASONS) -> tuple[Find
 
 
 def _table(plan: Plan) -> ReportTable | None:
-    """Return other numbers of GPUs where their number was open, else other families."""
     options = options_table(plan)
     if options is None and not plan.alternatives:
         return None

@@ -148,7 +148,6 @@ def columns_text(rows: Sequence[Sequence[str]], width: int | None = None) -> str
 
 
 def _lines(cell: str, width: int) -> list[str]:
-    """Return a cell folded between words, and after the + and - of names such as tp+pp+zero-1."""
     lines = [""]
     for piece in _PIECE.findall(cell):
         if lines[-1] and len(lines[-1] + piece.rstrip()) > width:

@@ -116,7 +116,6 @@ def _parsed(text: str) -> Topology:
 
 
 def _priced_as(instance: Instance | None, gpu: Gpu) -> Instance | None:
-    """Return the instance, without a price where the GPUs are not those that it is rented with."""
     if instance is None or instance.gpu == gpu.name:
         return instance
     return replace(instance, usd_per_hour=0.0, price_date="", price_source="")

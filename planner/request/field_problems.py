@@ -146,7 +146,6 @@ def _name(field: str) -> str:
 
 
 def _shown(detail: Any) -> str:
-    """Return the value that is refused, a number beside a bound as the bound is written."""
     value, is_bound = detail["input"], detail["type"] in _BOUNDS
     shown = in_json(value)
     return (
@@ -166,7 +165,6 @@ def _nearest_value(field: str, detail: Any) -> str:
 
 
 def _is_branch(step: str) -> bool:
-    """Return whether pydantic names a branch of a union here, in place of a field."""
     return step in {"str", "int"} or "[" in step or step[:1].isupper()
 
 

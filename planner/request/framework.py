@@ -77,7 +77,6 @@ def _implied(
 
 
 def _meaning(found: Release, gpu: Gpu) -> str:
-    """Return, in words after "which", why runs are taken to be of a release."""
     if not found.implied_by:
         return f"{gpu.name} is trained on with"
     said = (f"{name} {str(value).lower()}" for name, value in found.implied_by.items())

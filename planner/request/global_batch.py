@@ -120,18 +120,15 @@ def batch_of_tokens(
 
 
 def _shared(most_sequences: int, ranks: int, at_once: int) -> int:
-    """Return the largest batch up to a number of sequences of which several ranks share one."""
     most = max(1, most_sequences // at_once)
     return at_once * max(size for size in divisors(ranks) if size <= most)
 
 
 def _needed(usual: UsualBatch, each: str) -> str:
-    """Return why a batch is as small as the ranks let it be, and what others take."""
     return f", {each} ({usual.training}: {_range(usual)})"
 
 
 def _as_usual(batch: int, usual: UsualBatch) -> str:
-    """Return that a batch is what others take, and what that is where it is not this very number."""
     is_near = usual.is_pretraining and batch <= math.ceil(usual.largest)
     is_said = is_near or usual.smallest == usual.largest == batch
     return f", as in {usual.training}" + ("" if is_said else f" ({_range(usual)})")
@@ -155,7 +152,6 @@ def _range(usual: UsualBatch) -> str:
 
 
 def _replicas(strategy: StrategyRequest, world_size: int) -> int:
-    """Return how often the GPUs hold the model, divided as the request divides it."""
     sizes = (
         getattr(strategy, dimension.field) for dimension in DIMENSIONS if not dimension.is_of_data
     )

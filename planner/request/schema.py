@@ -252,7 +252,6 @@ def _resolve(
 
 
 def _said_of_run(request: Request) -> dict[str, object]:
-    """Return recipe and layout by field, as far as a release may be read from them."""
     layout = request.strategy.model_dump() if request.strategy else {}
     return {**layout, "attention": request.recipe.attention}
 

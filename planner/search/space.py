@@ -175,7 +175,6 @@ def _shards(
 
 
 def _may_offload(job: Job, pinned: PinnedFields) -> bool:
-    """Return whether a rank that shares its states with none may still keep them in host memory."""
     is_kept = pinned.get("offload") == Offload.NONE
     return bool(job.framework.host_memory.offloads) and not is_kept
 

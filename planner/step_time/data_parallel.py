@@ -124,7 +124,6 @@ def gather(
 
 
 def _broadcasts(job: Job, s: Strategy) -> Amount:
-    """Return how much longer than a gather it takes to hand each rank's parameters on by a broadcast."""
     shards = np.maximum(2, np.asarray(s.data_parallel_shard_size))
     return np.where(job.framework.sharding.broadcasts_stepped, shards / (shards - 1), 1.0)
 

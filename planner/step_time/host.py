@@ -63,14 +63,12 @@ def _of_divided(job: Job, s: Strategy, part: Part) -> Amount:
 
 
 def _operations(job: Job, s: Strategy, part: Part) -> Amount:
-    """Return what the host launches in forward of a part, the adapters' own left out."""
     matmuls = sum((_launched(job, s, layer) for layer in part.linears), 0.0)
     routed = job.framework.experts.operations if compute.routes_tokens(part) else 0.0
     return 2 * matmuls + len(part.kept) + (3 if part.attention else 0) + routed
 
 
 def _of_modules(job: Job, s: Strategy, part: Part) -> Amount:
-    """Return what it launches in the recompute of single modules, in the mean of a stage's blocks."""
     repeated = (
         np.where(is_repeated, _operations(job, s, module.repeated), 0.0)
         for module, is_repeated in repeated_modules(s, part)

@@ -135,7 +135,6 @@ def _grouped(
 
 
 def _unbeaten(points: Iterable[Point], price: Callable[[Point], float]) -> tuple[Point, ...]:
-    """Return the points than which none of the same price, or a lower one, is as fast."""
     best: list[Point] = []
     for point in sorted(points, key=lambda each: (price(each), -each.tokens_per_second)):
         if not best or point.tokens_per_second > best[-1].tokens_per_second:

@@ -169,7 +169,6 @@ def _plot(shown: Sequence[tuple[str, Point]], name: str) -> str:
 
 
 def _places(values: Sequence[float], size: int) -> list[int]:
-    """Return where each value stands between the least and the most, by its logarithm."""
     powers = [log10(value) for value in values]
     least, span = min(powers), max(powers) - min(powers)
     return [round((power - least) / span * (size - 1)) if span else 0 for power in powers]

@@ -67,7 +67,6 @@ def _data_parallel(job: Job, s: Strategy) -> tuple[Breach, ...]:
 
 
 def _divided(job: Job, s: Strategy) -> tuple[Breach, ...]:
-    """Return what ParallelismConfig and PyTorch's context_parallel would refuse when the job starts."""
     tensor, pieces = np.asarray(s.tensor_parallel_size), 2 * np.asarray(s.context_parallel_size)
     tokens, obstacle, config = job.recipe.sequence_length, unusual(job), job.model.config
     return (
@@ -113,7 +112,6 @@ def _divided(job: Job, s: Strategy) -> tuple[Breach, ...]:
 
 
 def _has_window(job: Job) -> bool:
-    """Return whether transformers gives a layer of the model a sliding window, of any length."""
     config = job.model.config
     if config.get("model_type") == "mistral":
         return config.get("sliding_window", "transformers' own") is not None

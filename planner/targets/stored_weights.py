@@ -70,7 +70,6 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
 
 
 def _is_base_of_adapters(job: Job) -> bool:
-    """Return whether the weights are stored in bitsandbytes' 4 bits, and adapters are planned beside such."""
     said, lora = job.model.config.get("quantization_config"), job.recipe.lora
     is_4_bit = isinstance(said, Mapping) and bool(said.get("load_in_4bit"))
     return is_4_bit and lora is not None and lora.base_bits == _NF4

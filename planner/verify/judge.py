@@ -105,7 +105,6 @@ def judge(planned: Planned, reading: Reading, trace: Reading | None = None) -> V
 
 
 def _is_on_planned_gpus(planned: Planned, reading: Reading) -> bool:
-    """Return whether a run may have been on what its plan is for, as far as its log says."""
     if reading.gpu == "cpu" or planned.is_of_cpus:
         return planned.is_of_cpus and reading.gpu in {"", "cpu"}
     return not reading.gpu or likeness(reading.gpu, planned.gpu) != Likeness.OTHER
@@ -215,7 +214,6 @@ def _learnt(reading: Reading) -> tuple[Check, ...]:
 
 
 def _traced(part: Part) -> Check:
-    """Return one kind of work of a traced step, which is shown and not judged."""
     planned = Range(low=part.planned, likely=part.planned, high=part.planned)
     return Check(
         name=part.name, unit="seconds", measured=part.measured, planned=planned, passed=None
@@ -242,7 +240,6 @@ def _ran_out(planned: Planned, reading: Reading) -> Verdict:
 
 
 def _of_the_message(planned: Planned, message: str) -> tuple[str, ...]:
-    """Return what an out-of-memory message says of its card, beside the plan's."""
     numbers = read_numbers(message)
     return () if numbers is None else compare_with_plan(numbers, planned.data)
 

@@ -113,7 +113,6 @@ def _take(row: re.Match[str], line: str, test: _Test, log: CollectiveLog) -> Non
 
 
 def _is_right(wrong: str | None) -> bool:
-    """Return whether the last column of a row says that its results are right, or were not checked."""
     return wrong == _NO_CHECK or number(wrong or "", -1, _LARGEST_ERROR) is not None
 
 

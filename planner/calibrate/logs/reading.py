@@ -171,7 +171,6 @@ def _ran_out(text: LogText) -> str:
 
 
 def _lost(text: LogText) -> str:
-    """Return the first line whose loss is no number, where that of the last is none either."""
     first, is_lost = "", False
     for line in text.lines:
         losses = [said["none"] for said in _LOSS.finditer(line)]

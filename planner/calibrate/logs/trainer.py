@@ -121,7 +121,6 @@ def _take_said(line: str, log: StepLog) -> None:
 
 
 def _steps_said(lines: Sequence[str]) -> int | None:
-    """Return how many optimizer steps the start of a run says that it has."""
     said = (_SAID.search(line) for line in lines)
     named = (each for each in said if each and each["name"] == "Total optimization steps")
     return next((count(each["value"]) for each in named), None)

@@ -73,7 +73,6 @@ def _ranks_per_node() -> int:
 
 
 def _of_group(bench: _Bench, nodes: int, sizes: Sequence[int]) -> list[CollectiveCurve]:
-    """Return the curves of one group, and what compute beside its largest messages loses."""
     points: dict[str, list[CollectivePoint]] = {name: [] for name in OPERATIONS}
     for size in sizes:
         for operation, found in points.items():

@@ -39,7 +39,6 @@ def _is_unread(found: Found, key: Key) -> bool:
 
 
 def _is_besides(setting: Setting, key: Key) -> bool:
-    """Return whether a setting holds what its key takes besides, or what only the run knows."""
     value = setting.value
     held = {
         "auto": setting.is_auto,

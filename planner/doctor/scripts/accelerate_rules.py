@@ -76,7 +76,6 @@ def _use_of_original(script: Script, each: Prepared) -> tuple[Loop | ast.Call, s
 
 
 def _iterates(script: Script, loop: ast.For | ast.AsyncFor, name: str) -> bool:
-    """Return whether a loop is over a name, or over enumerate, tqdm or the like of it."""
     wanted = [loop.iter]
     while wanted:
         node = wanted.pop()

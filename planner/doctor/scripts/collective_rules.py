@@ -83,7 +83,6 @@ def _engines(script: Script) -> set[str]:
 
 
 def _branch(script: Script, call: Called) -> tuple[ast.expr, bool, str] | None:
-    """Return by which test on ranks a call is reached, whether its branch leaves, and the branch's own name."""
     inner: ast.AST = call.node
     for above in script.above(call.node):
         if isinstance(above, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):

@@ -129,7 +129,6 @@ def _backwards_in(script: Script, loop: Loop) -> list[Called]:
 
 
 def _divides(script: Script, call: Called, loop: Loop) -> bool:
-    """Return whether a loss is divided before it goes backward, here or by who takes it."""
     if call.owner in script.accelerators:
         makers = script.called("Accelerator")
         if any(each.keyword("gradient_accumulation_steps") for each in makers):

@@ -140,7 +140,6 @@ def _switched(device: OpenGpu) -> int:
 
 
 def _hidden(device: OpenGpu, known: set[str]) -> int:
-    """Return the links of which neither the kind of the far end nor its address says anything."""
     return sum(
         link.remote_type not in {_TO_GPU, _TO_SWITCH} and link.remote_bus_id not in known
         for link in device.links

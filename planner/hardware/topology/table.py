@@ -200,7 +200,6 @@ class _Draft:
         return places if is_aligned and len(set(places)) == len(places) else None
 
     def _is_cpu_blank(self, starts: list[int], num_tail: int) -> bool:
-        """Return whether the first word after the square stands too far right for its column."""
         if not 0 < num_tail < len(self.tail) or self.tail[0].name[:3] != "CPU":
             return False
         is_aligned = abs(starts[1] - self.columns[0].start) <= _ALIGNED

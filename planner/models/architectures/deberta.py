@@ -87,7 +87,6 @@ def _relative_positions(config: Config, hidden: int, positions: int) -> tuple[Pa
 
 
 def _span(config: Config, positions: int) -> int:
-    """Return the distance beyond which positions are not told apart, in buckets if there are any."""
     buckets = count(config, "position_buckets", -1)
     furthest = count(config, "max_relative_positions", -1)
     return buckets or furthest or positions

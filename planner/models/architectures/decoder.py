@@ -174,7 +174,6 @@ def _blocks(family: DecoderFamily, config: Config, stack: Stack) -> list[Part]:
 
 
 def _leaves_last_unread(family: DecoderFamily, mlp: Piece) -> bool:
-    """Return whether backward reads nothing of what a block's last matmul puts out."""
     is_last = bool(mlp.kept) and mlp.kept[-1].name == MLP_INNER
     return is_last and POST_NORM not in family.norms
 

@@ -160,7 +160,6 @@ def mlp(family: DecoderFamily, config: Config, hidden: int, inner: int, prefix: 
 
 
 def _mlp_shapes(family: DecoderFamily, inner: int) -> tuple[tuple[str, int], ...]:
-    """Return the names and columns of the matrices that read an MLP's input."""
     if not family.is_gated:
         return (("fc_in", inner),)
     if family.is_fused:

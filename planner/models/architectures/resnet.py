@@ -105,7 +105,6 @@ class _Stage:
 
 
 def _halved(side: int) -> int:
-    """Return the positions along a side after a stride of two, padded to keep the last."""
     return -(-side // 2)
 
 

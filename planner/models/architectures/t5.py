@@ -185,7 +185,6 @@ def _final_norm(sizes: _Sizes, side: str) -> Part:
 
 
 def _relative_positions(config: Config, sizes: _Sizes) -> Mapping[str, int]:
-    """Return the table of the first layer, whose biases all layers of its stack add."""
     buckets = config.size("relative_attention_num_buckets", 32)
     return {"relative_attention_bias": buckets * sizes.heads}
 

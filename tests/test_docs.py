@@ -66,7 +66,7 @@ def check_block(marker: str, body: str, *, update: bool, page: Path = README) ->
     if update:
         page.write_text(expected, encoding="utf-8")
         text = expected
-    assert text == expected
+    assert text == expected, "what was meant: pytest --update-golden tests/test_docs.py"
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from planner.catalog.gemm_curves import gemm_curve
-from planner.catalog.tables import build
+from planner.catalog.tables import InvalidRecordError, build
 from planner.core.errors import UnknownNameError, UnsupportedError, did_you_mean
 from planner.core.frozen import frozen
 from planner.domain.cluster import Gpu, Instance
@@ -323,6 +323,9 @@ def merged(inherited: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str,
 @cache
 def vendor(name: str) -> Vendor:
     """Return what is known of a GPU's vendor."""
+    if name not in _names("vendors", ".toml"):
+        known = ", ".join(_names("vendors", ".toml"))
+        raise InvalidRecordError(f"unknown vendor {name!r}; data/vendors has {known}")
     return build(Vendor, read("vendors", name), f"vendors/{name}")
 
 

@@ -74,14 +74,10 @@ def _paragraph(line: str) -> Paragraph:
 @cache
 def codes() -> tuple[Code, ...]:
     """Return all rules and limits, then the findings about files, scripts, timings, a topology, a machine and a committed plan."""
-    coded: tuple[Rule | Limit, ...] = (*RULES, *LIMITS)
+    coded: tuple[Rule | Limit | configs.Rule, ...] = (*RULES, *LIMITS, *configs.RULES)
     of_layouts = tuple(
         Code(code=rule.code, name=rule.name, severity=str(rule.severity), text=rule.text)
         for rule in coded
-    )
-    of_layouts += tuple(
-        Code(code=rule.code, name=rule.name, severity=rule.severity, text=rule.text)
-        for rule in configs.RULES
     )
     findings_by_kind = {
         "found-in-timings": {code: documentation(rule) for code, rule in TIMING_RULES},

@@ -305,7 +305,7 @@ def test_jobs_reach_from_small_to_large_and_to_every_framework() -> None:
 def test_a_job_says_why_in_a_sentence(name: str) -> None:
     case = CASES[name]
     assert case["because"].endswith(".")
-    assert ("refused" in case) != ("families" in case)
+    assert ("refused" in case) != ("families" in case), f"{name}: say `families`, or `refused`"
     codes = {rule.code for rule in RULES} | {limit.code for limit in LIMITS}
     for kind in ("findings", "absent", "rejected"):
         assert set(case.get(kind, ())) <= codes

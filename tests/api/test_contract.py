@@ -75,6 +75,7 @@ def test_every_answer_of_every_route_has_a_schema_and_an_example_of_it(
             for status in statuses:
                 said = described(description, method, path, status)
                 if said["schema"].get("format") != "binary":
+                    assert "example" in said, f"_EXAMPLES of api/examples.py has no {method} {path}"
                     check(description, said["schema"], said["example"])
 
 

@@ -195,7 +195,7 @@ def test_a_gpu_is_within_what_has_been_built(name: str) -> None:
     assert 200 * GIGA <= gpu.hbm_bytes_per_second <= 10_000 * GIGA
     assert set(gpu.peak_flops) <= DTYPES
     assert all(5 * TERA <= peak <= 20_000 * TERA for peak in gpu.peak_flops.values())
-    assert gpu.vendor in {"nvidia", "amd", "intel"}
+    assert records.vendor(gpu.vendor)
     assert gpu.pcie_generation in {0, 3, 4, 5, 6}
     assert gpu.pcie_lanes in {0, 8, 16}
 

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.catalog import records
+from planner.catalog.tables import InvalidRecordError
 from planner.core.errors import PlannerError, UnknownNameError, UnsupportedError
 from planner.core.units import GIB, GIGA, MIB, MICRO, TERA
 from planner.domain.model import Numerics
@@ -200,3 +201,8 @@ def test_any_name_is_found_or_refused(look_up: Callable[[str], object], name: st
     else:
         return
     assert refusal.hint
+
+
+def test_a_vendor_without_a_record_is_refused_with_those_that_have_one() -> None:
+    with pytest.raises(InvalidRecordError, match="'acme'; data/vendors has amd, intel, nvidia"):
+        records.vendor("acme")

@@ -45,10 +45,6 @@ class Field:
     """How an amount is written."""
 
 
-def _dollars(amount: float) -> str:
-    return f"${amount:,.2f}"
-
-
 def _number(amount: float) -> str:
     is_whole = amount % 1 == 0 or amount >= _WHOLE_FROM
     return f"{amount:,.0f}" if is_whole else f"{amount:.3g}"
@@ -105,7 +101,7 @@ FIELDS = (
     Field(path="model_flops_utilization", label="MFU", shown=format_percent),
     Field(path="training.seconds", label="whole run", shown=format_duration),
     Field(path="training.gpu_hours", label="GPU-hours", shown=_number),
-    Field(path="training.usd", label="cost", shown=_dollars),
+    Field(path="training.usd", label="cost", shown="${:,.2f}".format),
 )
 
 BY_PATH: Mapping[str, Field] = MappingProxyType({each.path: each for each in FIELDS})

@@ -4,10 +4,7 @@ from collections.abc import Iterable
 
 from planner.core.frozen import frozen
 from planner.core.units import format_percent
-from planner.gate.facts import FIELDS, Facts, Value, shown
-
-NONE = "-"
-"""What stands where one of the two has nothing."""
+from planner.gate.facts import FIELDS, FROM_TABLE, NONE, Facts, Value, shown
 
 
 @frozen
@@ -49,6 +46,7 @@ def differences(before: Facts, after: Facts) -> tuple[Change, ...]:
         _change(each.path, each.label, before.values.get(each.path), after.values.get(each.path))
         for each in FIELDS
         if before.text(each.path) != after.text(each.path)
+        and (each.path not in FROM_TABLE or each.path in before.values.keys() & after.values.keys())
     ]
     texts = (
         ("launch.targets", "files for", before.targets, after.targets),

@@ -125,7 +125,8 @@ def locked_parts(data: Mapping[str, Any], file: str) -> None:
 def _document(file: str, data: dict[str, Any]) -> Document:
     if "lock_version" in data:
         locked_parts(data, file)
-        return Document(file=file, kind="lock", facts=read_facts(data["answer"]), data=data)
+        facts = read_facts(data["answer"], data["request"])
+        return Document(file=file, kind="lock", facts=facts, data=data)
     if data.get("ok") is False:
         raise InvalidInputError(
             f"{one_line(file)} is an answer without a plan",
@@ -161,7 +162,7 @@ def _planned(file: str, data: dict[str, Any]) -> Document:
     except PlannerError as error:
         raise _of_file(error, file) from None
     answer = answers.answer_plan(resolved, plan, request.id)
-    return Document(file=file, kind="request", facts=read_facts(answer), data=data)
+    return Document(file=file, kind="request", facts=read_facts(answer, data), data=data)
 
 
 def _of_file(error: PlannerError, file: str) -> PlannerError:

@@ -1,11 +1,14 @@
 """What of a plan is compared and judged: read from an answer's JSON, which anybody may have written."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
+from dataclasses import fields as fields_of_record
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
+from planner.answers.shapes import ClusterAnswer, NamedRecipe
 from planner.core.errors import InvalidInputError
 from planner.core.frozen import frozen
 from planner.core.units import (
@@ -15,7 +18,8 @@ from planner.core.units import (
     format_percent,
     format_seconds,
 )
-from planner.domain.dimensions import DIMENSIONS
+from planner.domain.job import Lora
+from planner.request.schema import fields as request_fields
 
 Value = str | float | bool
 """What a fact is: words, an amount in base units, a yes or no."""
@@ -26,6 +30,8 @@ _MOST_TEXTS = 100
 _LARGEST = 1e30
 _WHOLE_FROM = 100
 """Amounts from here on are shown without a fraction."""
+NONE = "-"
+"""What stands where nothing was said."""
 
 
 @frozen
@@ -39,34 +45,40 @@ class Field:
     """How an amount is written."""
 
 
-def _dollars(amount: float) -> str:
-    return f"${amount:,.2f}"
-
-
 def _number(amount: float) -> str:
     is_whole = amount % 1 == 0 or amount >= _WHOLE_FROM
     return f"{amount:,.0f}" if is_whole else f"{amount:.3g}"
 
 
-_STRATEGY = (
-    ("data_parallel_replicate_size", "replicas"),
-    ("data_parallel_shard_size", "shards"),
-    *((each.field, f"{each.name} parallel") for each in DIMENSIONS),
-    ("expert_tensor_parallel_size", "expert tensor parallel"),
-    ("sequence_parallel", "sequence parallel"),
-    ("pipeline_schedule", "pipeline schedule"),
-    ("virtual_pipeline_size", "chunks per stage"),
-    ("pipeline_layout", "blocks of each stage"),
-    ("zero_stage", "ZeRO stage"),
-    ("micro_batch_size", "micro-batch"),
-    ("gradient_accumulation_steps", "accumulation steps"),
-    ("recompute", "recompute"),
-    ("recompute_layers", "recomputed layers"),
-    ("recompute_modules", "recomputed modules"),
-    ("activation_offload_layers", "layers with offloaded activations"),
-    ("offload", "offload"),
-    ("synchronize_every", "steps between averages"),
-)
+_yes_or_no: Callable[[Any], str] = {True: "yes", False: "no"}.__getitem__
+_SHOWN = {bool: _yes_or_no, int: _number, float: _number}
+_ANSWERED = {
+    *(f"cluster.{name}" for name in ClusterAnswer.__annotations__),
+    *(f"recipe.{each.name}" for each in fields_of_record(NamedRecipe)),
+    *(f"recipe.lora.{each.name}" for each in fields_of_record(Lora)),
+}
+_OTHERWISE = {
+    *("id", "model", "why", "machine", "cluster.gpu", "cluster.nodes", "cluster.instance"),
+    *("cluster.intra_node", "cluster.inter_node", "strategy.family", "strategy.data_parallel_size"),
+}
+"""Fields of a request that have a line of their own below, or are none of a run."""
+
+
+def _asked(section: str) -> Iterator[Field]:
+    """Yield a fact for each field of a request: of the answer where that has it, else of what was asked."""
+    for path, each in request_fields().items():
+        if path.rpartition(".")[0].partition(".")[0] != section or path in _OTHERWISE:
+            continue
+        said = each.words.label or each.name.replace("_", " ")
+        label = said[:1].lower() + said[1:] if said.partition(" ")[0][1:].islower() else said
+        place = "" if section == "strategy" else "job." if path in _ANSWERED else "request."
+        kinds = [type(name) for name in each.names] or each.types
+        written = next((_SHOWN[kind] for kind in kinds if kind in _SHOWN), str)
+        yield Field(path=f"{place}{path}", label=label, shown=written)
+
+
+_OF_REQUESTS = tuple(chain(*map(_asked, ("cluster", "recipe", ""))))
+_OF_LAYOUTS = tuple(_asked("strategy"))
 
 FIELDS = (
     Field(path="model.name", label="model"),
@@ -77,18 +89,10 @@ FIELDS = (
     Field(path="job.cluster.instance", label="instance"),
     Field(path="job.cluster.intra_node.name", label="link within a node"),
     Field(path="job.cluster.inter_node.name", label="network"),
-    Field(path="job.recipe.framework", label="framework"),
-    Field(path="job.recipe.precision", label="precision"),
-    Field(path="job.recipe.optimizer", label="optimizer"),
-    Field(path="job.recipe.attention", label="attention"),
-    Field(path="job.recipe.loss", label="loss"),
-    Field(path="job.recipe.lora.rank", label="rank of adapters", shown=_number),
-    Field(path="job.recipe.sequence_length", label="sequence length", shown=_number),
-    Field(path="job.recipe.global_batch_size", label="global batch", shown=_number),
-    Field(path="job.recipe.training_tokens", label="tokens of the run", shown=format_count),
+    *_OF_REQUESTS,
     Field(path="family", label="strategy"),
-    *(Field(path=f"strategy.{key}", label=label, shown=_number) for key, label in _STRATEGY),
-    Field(path="fits", label="fits"),
+    *_OF_LAYOUTS,
+    Field(path="fits", label="fits", shown=_yes_or_no),
     Field(path="memory.reserved_bytes", label="memory per GPU", shown=format_bytes),
     Field(path="memory.usable_bytes", label="memory that a GPU has", shown=format_bytes),
     Field(path="host_memory_bytes", label="host memory per node", shown=format_bytes),
@@ -97,24 +101,21 @@ FIELDS = (
     Field(path="model_flops_utilization", label="MFU", shown=format_percent),
     Field(path="training.seconds", label="whole run", shown=format_duration),
     Field(path="training.gpu_hours", label="GPU-hours", shown=_number),
-    Field(path="training.usd", label="cost", shown=_dollars),
+    Field(path="training.usd", label="cost", shown="${:,.2f}".format),
 )
 
 BY_PATH: Mapping[str, Field] = MappingProxyType({each.path: each for each in FIELDS})
 
 MUST = ("family", "fits", "memory.reserved_bytes", "memory.usable_bytes", "time.step_seconds")
 """Without these an object is no answer."""
-_YES_OR_NO = ("fits", "strategy.sequence_parallel")
+FROM_TABLE = frozenset(each.path for each in (*_OF_REQUESTS, *_OF_LAYOUTS))
+"""Fields of a request: told apart where both sides have them, as an older lock has fewer."""
 _LISTS: Mapping[str, tuple[type, str]] = {
-    "strategy.recompute_modules": (str, "names"),
-    "strategy.pipeline_layout": (int, "whole numbers"),
+    "strategy.recompute_modules": (str, "a list of names"),
+    "strategy.pipeline_layout": (int, "a list of whole numbers"),
+    "job.recipe.lora.targets": (str, "a list of names"),
 }
-_WORDS = (
-    *(each.path for each in FIELDS if each.shown is str and each.path not in _YES_OR_NO),
-    "strategy.pipeline_schedule",
-    "strategy.recompute",
-    "strategy.offload",
-)
+_WANTED: Mapping[Any, str] = {str: "text", _yes_or_no: "true or false"}
 
 
 @frozen
@@ -155,13 +156,11 @@ class Facts:
 
 def shown(path: str, value: Value) -> str:
     """Return the value of a field as a reader is shown it."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
     return value if isinstance(value, str) else BY_PATH[path].shown(value)
 
 
-def read_facts(answer: Mapping[str, Any]) -> Facts:
-    """Return the facts of a plan's or an estimate's JSON.
+def read_facts(answer: Mapping[str, Any], request: Mapping[str, Any] | None = None) -> Facts:
+    """Return the facts of a plan's or an estimate's JSON, and of what was asked, where that is known.
 
     Raises:
         InvalidInputError: it has not the fields of one, or one of another type.
@@ -169,10 +168,15 @@ def read_facts(answer: Mapping[str, Any]) -> Facts:
     chosen = answer.get("chosen")
     layout = chosen if isinstance(chosen, Mapping) else answer
     values: dict[str, Value] = {}
-    for each in FIELDS:
-        value = _at(answer if each.path.startswith("job.") else layout, each.path)
+    whole = {**layout, "job": answer.get("job"), "request": request}
+    for path in BY_PATH:
+        value = _at(whole, path)
         if value is not None and value != []:
-            values[each.path] = _checked(each.path, value)
+            values[path] = _checked(path, value)
+        elif path in FROM_TABLE and (
+            (request and path[:8] == "request.") or _at(whole, path, NONE) != NONE
+        ):
+            values[path] = NONE
     for path in MUST:
         if path not in values:
             raise InvalidInputError(
@@ -195,34 +199,28 @@ def one_line(text: str) -> str:
     return words if len(words) <= LONGEST_TEXT else f"{words[: LONGEST_TEXT - 3]}..."
 
 
-def _at(value: Any, path: str) -> Any:
+def _at(value: Any, path: str, absent: Any = None) -> Any:
     for key in path.split("."):
-        value = _key(value, key)
+        value = _key(value, key, absent)
     return value
 
 
-def _key(value: Any, key: str) -> Any:
-    return value.get(key) if isinstance(value, Mapping) else None
+def _key(value: Any, key: str, absent: Any = None) -> Any:
+    return value.get(key, absent) if isinstance(value, Mapping) else absent
 
 
 def _checked(path: str, value: Any) -> Value:
-    if path in _YES_OR_NO:
-        if isinstance(value, bool):
-            return value
-        raise _wrong(path, value, "true or false")
-    if path in _LISTS:
-        kind, named = _LISTS[path]
-        if isinstance(value, list) and all(type(each) is kind for each in value):
-            return one_line(", ".join(map(str, value)))
-        raise _wrong(path, value, f"a list of {named}")
-    if path in _WORDS:
-        if isinstance(value, str):
-            return one_line(value)
-        raise _wrong(path, value, "text")
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if is_number and 0 <= value <= _LARGEST and math.isfinite(value):
+    written, (kind, wanted) = BY_PATH[path].shown, _LISTS.get(path, (None, ""))
+    if kind and isinstance(value, list | tuple) and all(type(each) is kind for each in value):
+        return one_line(", ".join(map(str, value)))
+    if written is str and isinstance(value, str) and not kind:
+        return one_line(value)
+    if written is _yes_or_no and isinstance(value, bool):
+        return value
+    is_amount = written not in {str, _yes_or_no} and type(value) in {int, float}
+    if is_amount and 0 <= value <= _LARGEST and math.isfinite(value):
         return float(value) if isinstance(value, float) else int(value)
-    raise _wrong(path, value, "a number that is not negative")
+    raise _wrong(path, value, wanted or _WANTED.get(written, "a number that is not negative"))
 
 
 def _wrong(path: str, value: Any, wanted: str) -> InvalidInputError:

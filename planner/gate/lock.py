@@ -85,14 +85,14 @@ def write_lock(
 
 def _kept(answer: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for each in FIELDS:
+    for each in (each for each in FIELDS if not each.path.startswith("request.")):
         path = each.path if each.path.startswith("job.") else f"chosen.{each.path}"
         *parents, last = path.split(".")
         source, target = answer, found
         for key in parents:
             source = source.get(key) or {}
             target = target.setdefault(key, {})
-        if source.get(last) is not None:
+        if last in source:
             target[last] = source[last]
     return found | {
         "launch": {"targets": answer["launch"]["targets"]},

@@ -45,7 +45,6 @@ TABLE: dict[str, Any] = {"name": "one", "inner": {"latency_us": 3}}
         ("nccl_s_per_gpu", "nccl_seconds_per_gpu", 1),
         ("parameters_per_s", "parameters_per_second", 1),
         ("usd_per_hour", "usd_per_hour", 1),
-        ("bytes_per_second", "bytes_per_second", 1),
     ],
 )
 def test_a_unit_in_a_key_becomes_the_base_unit(key: str, name: str, factor: float) -> None:
@@ -78,6 +77,11 @@ def test_a_table_becomes_its_dataclass() -> None:
         ({"inner": {"latency_us": 3, "latencies": 4}}, r"record\.inner\.latencies: unknown key"),
         ({"nme": "x"}, r"record\.nme: unknown key; did you mean name"),
         ({"inner": {}}, r"record\.inner\.latency_seconds: missing"),
+        (
+            {"inner": {"latency_seconds": 3}},
+            r"latency_seconds: unknown key; did you mean latency_us\?",
+        ),
+        ({"peak_flops": {"bf16": 1}}, r"peak_flops: unknown key; did you mean peak_tflops\?"),
         ({"inner": 3}, r"record\.inner: 3 is not of type Inner"),
         ({"inner": {"latency_us": "3"}}, r"record\.inner\.latency_us: '3' is not of type float"),
         ({"inner": {"latency_us": True}}, r"record\.inner\.latency_us: True is not of type float"),
@@ -96,7 +100,7 @@ def test_what_does_not_agree_is_refused_with_its_path(change: dict[str, Any], me
 
 def test_a_key_twice_in_two_units_is_refused() -> None:
     with pytest.raises(InvalidRecordError, match=r"record\.latency_seconds: given twice"):
-        build(Inner, {"latency_us": 3, "latency_seconds": 4}, "record")
+        build(Inner, {"latency_us": 3, "latency_s": 4}, "record")
 
 
 @pytest.mark.parametrize("name", records.framework_names())
@@ -129,3 +133,9 @@ def test_every_record_loads() -> None:
     assert all(records.link(name).name == name for name in records.link_names())
     assert all(records.instance(name).source for name in records.instance_names())
     assert all(records.framework(name).name == name for name in records.framework_names())
+
+
+@pytest.mark.parametrize("key", ["hbm_gb_s", "hbm_bytes_per_second"])
+def test_the_key_that_is_named_is_one_of_files(key: str) -> None:
+    with pytest.raises(InvalidRecordError, match=rf"{key}: unknown key; did you mean hbm_gb_per_s"):
+        build(Gpu, {"name": "h100", key: 3350}, "gpus/h100")

@@ -5,7 +5,8 @@ import pytest
 from committed import plan_answer
 
 from planner.gate.differences import differences
-from planner.gate.facts import read_facts
+from planner.gate.facts import FIELDS, Facts, read_facts
+from planner.request.schema import fields
 
 
 @pytest.fixture
@@ -32,11 +33,57 @@ def test_what_a_reader_sees_is_told_and_last_digits_are_not(plan: dict[str, Any]
     assert "memory per GPU" not in found
     assert found["step"].growth_text == "+50 %"
     assert (found["strategy"].before_text, found["strategy"].after_text) == ("ddp", "zero-2")
-    assert found["ZeRO stage"].growth_text == ""
-    assert found["blocks of each stage"].after_text == "7, 9, 9, 7"
+    assert found["zero stage"].growth_text == ""
+    assert found["layers of each stage"].after_text == "7, 9, 9, 7"
     assert (found["finding"].before_text, found["finding"].after_text) == ("-", "PIP001")
     assert found["assumed"].after_text == "a slow network"
     assert found["files for"].before_text == "trainer"
+
+
+@pytest.mark.parametrize(
+    ("path", "one", "other"),
+    [
+        ("recipe.lora.alpha", 8.0, 64.0),
+        ("recipe.lora.targets", ["q_proj"], ["v_proj"]),
+        ("recipe.lora.dropout", 0.0, 0.1),
+        ("recipe.fp8_recipe", None, "rowwise"),
+        ("recipe.gradient_reduce_dtype", None, "bf16"),
+        ("recipe.compile", False, True),
+        ("recipe.task", None, "token-classification"),
+        ("recipe.cuda_graphs", False, True),
+        ("recipe.lora.bits", 4, 8),
+        ("objective", "time", "cost"),
+    ],
+)
+def test_every_field_of_a_request_is_compared(
+    path: str, one: object, other: object, plan: dict[str, Any]
+) -> None:
+    def facts(value: object) -> Facts:
+        answer, request = json.loads(json.dumps(plan)), dict[str, Any](model="gpt2")
+        in_answer = any(each.path == f"job.{path}" for each in FIELDS)
+        *above, last = path.split(".")
+        section = answer["job"] if in_answer else request
+        for key in above:
+            section[key] = section.get(key) or {}
+            section = section[key]
+        section[last] = value
+        return read_facts(answer, request)
+
+    (change,) = differences(facts(one), facts(other))
+    assert change.field in {f"job.{path}", f"request.{path}"}
+
+
+def test_the_fields_of_a_request_are_those_of_the_table() -> None:
+    compared = {each.path.removeprefix("job.").removeprefix("request.") for each in FIELDS}
+    elsewhere = {"id", "model", "why", "machine", "strategy.family", "strategy.data_parallel_size"}
+    links = {"cluster.intra_node", "cluster.inter_node"}
+    assert set(fields()) <= compared | elsewhere | links
+
+
+def test_a_lock_of_fewer_fields_differs_in_none_of_the_others(plan: dict[str, Any]) -> None:
+    older = json.loads(json.dumps(plan))
+    del older["job"]["recipe"]["compile"], older["chosen"]["strategy"]["offload"]
+    assert differences(read_facts(older), read_facts(plan)) == ()
 
 
 def test_what_only_one_of_two_has_is_told(plan: dict[str, Any]) -> None:

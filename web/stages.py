@@ -3,7 +3,7 @@
 Bars stay bars at any width: a row is HTML, only the bar in it is a picture (`web.chart`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -60,14 +60,13 @@ class Stages:
     """Each term with its letter, and its range over the stages."""
     letters: Mapping[str, str]
     """By name of the term."""
-    table: tuple[tuple[str, tuple[str, ...]], ...]
-    """Exact bytes: the name of a line, and its figure in each stage."""
+    table: tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
+    """Exact bytes: the name of a line, and each figure with as many neighbouring stages as share it."""
 
     @property
     def moments(self) -> tuple[tuple[str, int], ...]:
         """Return each moment of the peak, of as many neighbouring stages as share it."""
-        runs = groupby(stage_bar.moment for stage_bar in self.bars)
-        return tuple((moment, len(list(stages))) for moment, stages in runs)
+        return _runs(stage_bar.moment for stage_bar in self.bars)
 
     @property
     def too_large(self) -> tuple[int, ...]:
@@ -172,7 +171,7 @@ def _over_stages(term_rows: Sequence[TermRow], num_stages: int) -> TermRow:
 
 def _table(
     memories: Sequence[Memory], keys: Mapping[str, str]
-) -> tuple[tuple[str, tuple[str, ...]], ...]:
+) -> tuple[tuple[str, tuple[tuple[str, int], ...]], ...]:
     terms = zip(*(memory.terms for memory in memories), strict=True)
     lines = [
         (term_of_stages[0].name.replace("_", " "), [term.amount for term in term_of_stages])
@@ -189,5 +188,9 @@ def _table(
         )
     ]
     return tuple(
-        (name, tuple(f"{round(float(amount)):,}" for amount in amounts)) for name, amounts in lines
+        (name, _runs(f"{round(float(amount)):,}" for amount in amounts)) for name, amounts in lines
     )
+
+
+def _runs(of_stages: Iterable[str]) -> tuple[tuple[str, int], ...]:
+    return tuple((each, len(list(same))) for each, same in groupby(of_stages))

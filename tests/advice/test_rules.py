@@ -394,7 +394,12 @@ def test_sums_that_take_next_to_nothing_are_no_warning(make_job: JobMaker) -> No
 
 
 def test_a_faster_layout_that_the_tree_rules_out_says_what_for(make_job: JobMaker) -> None:
-    recipe = {"framework": "megatron", "precision": "fp32", "global_batch_size": 256}
+    recipe = {
+        "framework": "megatron",
+        "precision": "fp32",
+        "sequence_length": 2048,
+        "global_batch_size": 256,
+    }
     plan = make_plan(make_job("meta-llama/Llama-3.2-1B", gpus=4, gpu="a4000", recipe=recipe))
     (said,) = (each.message for each in plan.findings if each.code == "EFF002")
     assert "for their work, and do; the tree divides no tensors over PCIe 4 x16" in said

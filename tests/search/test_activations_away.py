@@ -1,4 +1,4 @@
-"""Runs of Megatron-FSDP on Grace keep activations in host memory, as far as it takes to fit."""
+"""Runs of Bridge with Megatron-FSDP on Grace keep activations in host memory, as far as it takes to fit."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def estimate(gpu: str = "gb200", recipe: dict[str, Any] | None = None, **strateg
             "sequence_length": 8192,
             "global_batch_size": 128,
             "precision": "fp8",
-            "framework": "megatron",
+            "framework": "megatron-bridge",
             **(recipe or {}),
         },
         "strategy": {"data_parallel_shard_size": 64, "zero_stage": 3, "micro_batch_size": 2}

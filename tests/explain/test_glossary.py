@@ -197,8 +197,8 @@ def test_every_line_of_a_ledger_is_explained_by_its_name_and_its_words() -> None
     for job, s in (*jobs, (resolve(parse_request(paged), allow_paths=False).job, Layout())):
         host = estimate_host_memory(job, s)
         names |= {each.name for each in phased_terms(job, s, stage(job, s, 0))}
-        held = (*estimate_memory(job, s).terms, *host.terms, host.loading)
-        names |= {each.name for each in held}
+        names |= {each.name for each in estimate_memory(job, s).terms}
+        names |= {each.name for each in (*host.terms, host.loading)}
     assert {"paged_states", "host_paged_states", "host_optimizer_states"} <= names
     for name in names:
         assert find_term(name) is find_term(name.replace("_", " "))

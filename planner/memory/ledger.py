@@ -32,7 +32,6 @@ from planner.core.term import (
     ranks,
     size,
 )
-from planner.core.units import MIB
 from planner.domain.job import Job
 from planner.domain.strategy import Layout, Strategy, Table, num_rows, rows, tabulate
 from planner.memory import activations, dummy_gradients, loss, optimizers
@@ -44,17 +43,12 @@ from planner.memory.pipeline import (
     stage_outputs,
     waiting_gradients,
 )
+from planner.memory.room import states_on_card
 from planner.memory.sharding_buffers import communication_buffers, framework_and_context
 from planner.parallel import adapters, frozen_weights, partition
 from planner.parallel.activations import gathers_parameters
 from planner.parallel.partition import Stage
 from planner.parallel.pipeline_schedules import in_flight
-
-COMFORTABLE_FRACTION = 0.92
-"""Share of the usable memory above which the allocator starts to retry and throughput falls.
-
-TensorAuto/OpenTau#273: 7.0, 6.2, 4.9 samples/s as the reserved share passes 91, 98 and 97 %.
-"""
 
 
 @frozen
@@ -129,7 +123,7 @@ def _stage_memory(job: Job, s: Strategy, stage: Stage) -> Memory:
     framework = framework_and_context(job, s, peak)
     rest, spread = peak + framework.amount, job.framework.uncertainty.memory
     states = paged_states(job, s, stage)
-    on_card = _on_card(job, states, rest)
+    on_card = states_on_card(job, states, rest)
     pages = Term(name="paged_states", arithmetic=on_card, source=job.optimizer.source)
     most = rest * (1 + spread)
     return Memory(
@@ -147,23 +141,6 @@ def _stage_memory(job: Job, s: Strategy, stage: Stage) -> Memory:
         stage=stage.index,
         paged_out_bytes=states.value - on_card.value,
     )
-
-
-def _on_card(job: Job, states: Expression, rest: Amount) -> Expression:
-    """Return the bytes of paged states that the card has room for beside the rest: those are as without paging.
-
-        min(states, comfortable share * usable - rest)
-
-    The step alone touches them, so what forward and backward need drives the others out to the host. They are
-    planned to leave the room that a card should have: pages that fill it go as soon as anything else asks.
-    Source: bitsandbytes 0.50, docs/source/explanations/optimizers.mdx, Paged optimizers.
-    Leaves out: tensors under 100,000 elements and the constants of blocks, which are not paged.
-    """
-    if states is NOTHING:
-        return NOTHING
-    room = COMFORTABLE_FRACTION * job.usable_bytes - rest
-    room = np.maximum(0.0, room // _PAGE_BYTES * _PAGE_BYTES)
-    return either(states.value <= room, states, size(room, "that the rest leaves of the card"))
 
 
 def held_in_a_step(job: Job, s: Layout, index: int) -> frozenset[str]:
@@ -381,7 +358,6 @@ def _stepped_at_once(job: Job, s: Strategy, stage: Stage) -> Expression:
     )
 
 
-_PAGE_BYTES = 2 * MIB
 _IN_BACKWARD = (
     "torch.Tensor.register_post_accumulate_grad_hook, PyTorch 2.13; Lv et al., arXiv:2306.09782"
 )

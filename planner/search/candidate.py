@@ -10,11 +10,11 @@ from planner.domain.job import Job
 from planner.domain.strategy import Layout, Offload, Recompute, Table, num_rows, vary
 from planner.memory.host import fits_host
 from planner.memory.ledger import (
-    COMFORTABLE_FRACTION,
     Memory,
     estimate_memory,
     stage_memories,
 )
+from planner.memory.room import COMFORTABLE_FRACTION
 from planner.step_time.ledger import StepTime, estimate_step_time
 
 

@@ -25,7 +25,8 @@ from planner.domain.strategy import (
     rows,
 )
 from planner.memory.host import fits_host
-from planner.memory.ledger import COMFORTABLE_FRACTION, estimate_memory
+from planner.memory.ledger import estimate_memory
+from planner.memory.room import COMFORTABLE_FRACTION
 from planner.search.candidate import (
     Candidate,
     Ledgers,

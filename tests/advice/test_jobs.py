@@ -19,7 +19,8 @@ from planner.domain.dimensions import DIMENSIONS
 from planner.domain.job import Job
 from planner.domain.strategy import Offload, Table, num_rows, rows
 from planner.memory.host import estimate_host_memory, fits_host
-from planner.memory.ledger import COMFORTABLE_FRACTION, estimate_memory
+from planner.memory.ledger import estimate_memory
+from planner.memory.room import COMFORTABLE_FRACTION
 from planner.request.schema import parse_request, resolve
 from planner.request.strategy import pinned_fields
 from planner.search.limits import LIMITS

@@ -10,7 +10,8 @@ from planner.core.errors import InvalidInputError, NothingFitsError
 from planner.core.units import format_bytes, format_fraction, format_pace, format_seconds
 from planner.domain.strategy import Offload, family_keys, num_rows, vary
 from planner.memory.host import estimate_host_memory
-from planner.memory.ledger import COMFORTABLE_FRACTION, estimate_memory
+from planner.memory.ledger import estimate_memory
+from planner.memory.room import COMFORTABLE_FRACTION
 from planner.request.family import family_fields
 from planner.request.schema import parse_request, resolve
 from planner.request.sections import StrategyRequest

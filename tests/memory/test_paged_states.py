@@ -12,7 +12,8 @@ from planner.domain.job import Job
 from planner.domain.strategy import Layout, Offload, vary
 from planner.memory.evaluation_and_checkpoint import checkpoint_host_bytes, checkpoint_peak_bytes
 from planner.memory.host import estimate_host_memory, fits_host
-from planner.memory.ledger import COMFORTABLE_FRACTION, Memory, estimate_memory
+from planner.memory.ledger import Memory, estimate_memory
+from planner.memory.room import COMFORTABLE_FRACTION
 from planner.search.candidate import estimate
 from planner.step_time.ledger import estimate_step_time
 

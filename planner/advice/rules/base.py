@@ -15,7 +15,7 @@ from planner.domain.cluster import Link
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.job import Job
 from planner.domain.strategy import Table, num_rows
-from planner.memory.ledger import COMFORTABLE_FRACTION
+from planner.memory.room import COMFORTABLE_FRACTION
 from planner.search.candidate import Candidate
 
 

@@ -6,7 +6,7 @@ from planner.advice.rules.base import Situation
 from planner.core.units import format_bytes, format_fraction, format_pace, format_seconds
 from planner.domain.strategy import Layout, Offload
 from planner.memory.host import estimate_host_memory, loading_term
-from planner.memory.ledger import COMFORTABLE_FRACTION
+from planner.memory.room import COMFORTABLE_FRACTION
 from planner.search.candidate import estimate
 from planner.search.largest_that_fits import lighter_losses
 

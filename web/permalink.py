@@ -6,13 +6,13 @@ from importlib.metadata import version
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-from planner.advice.launch import HOW_MANY
 from planner.advice.plan import Plan
 from planner.core.errors import InvalidInputError, NothingFitsError, PlannerError, Remedy
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.strategy import DATA_NAMES, FIELDS, Layout
 from planner.hardware.mixed_gpus import is_list
-from planner.report.launch import instead_words
+from planner.report.launch import offer_words
+from planner.request.schema import HOW_MANY
 from planner.request.sections import StrategyRequest
 from web.form import BESIDE, Question, control_of, form_values, is_known, read_question
 from web.packed import packed
@@ -111,15 +111,17 @@ def _only_with(contract: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def instead_link(question: Question, plan: Plan) -> tuple[str, str] | None:
-    """Return what there is in place of a plan, or beside it, in words and as a link; nothing where nothing is."""
-    instead = plan.instead
-    if instead is None:
-        return None
-    dropped = {*instead.unsaid, *(OF_LAYOUT if instead.drops_pins else ())}
-    said = {name: text for name, text in question.short.items() if name not in dropped}
-    changed = {control_of(name): str(value) for name, value in instead.changes.items()}
-    return instead_words(plan, instead), "/plan?" + urlencode(packed({**said, **changed}))
+def offer_links(question: Question, plan: Plan) -> list[tuple[str, str, str]]:
+    """Return what there is in place of a plan, or beside it: its flags, in words, and as a link."""
+    links = []
+    for offer in plan.offers:
+        dropped = OF_LAYOUT if offer.dropped else ()
+        said = {name: text for name, text in question.short.items() if name not in dropped}
+        changed = {control_of(name): str(value) for name, value in offer.changes.items()}
+        named = ", ".join(str(value) for value in offer.changes.values())
+        href = "/plan?" + urlencode(packed({**said, **changed}))
+        links.append((named, offer_words(plan, offer), href))
+    return links
 
 
 def remedy_links(

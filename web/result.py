@@ -40,7 +40,7 @@ from web.form import Question, command_line
 from web.memory_figures import memory_figures
 from web.node_picture import wiring
 from web.packed import LONG, packed
-from web.permalink import instead_link, opening, otherwise, permalink
+from web.permalink import offer_links, opening, otherwise, permalink
 from web.ranks import draw_ranks, outlined
 from web.scatter import Point, beaten, draw_scatter
 from web.stages import draw_stages
@@ -97,7 +97,7 @@ def result(
         "without_files": reasons_without_files(plan),
         "row_links": _rows_of_layouts(question, plan),
         "permalink": permalink(question),
-        "instead": instead_link(question, plan),
+        "offers": offer_links(question, plan),
         "what_ifs": what_ifs(question, resolved, plan),
         "ask": _ask(question),
         "why_not": _why_not(question, plan),

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
-from planner.advice.launch import HOW_MANY
 from planner.core.errors import PlannerError, TookTooLongError
 from planner.core.units import format_bytes, format_gpus, format_seconds
 from planner.domain.dimensions import DIMENSIONS
+from planner.request.schema import HOW_MANY
 from web.form import BESIDE, form_values
 from web.packed import packed
 from web.permalink import OF_LAYOUT, pins_of

@@ -1,19 +1,18 @@
 """How many GPUs: the fewest that do, the cheapest, or as many as a limit allows."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from planner.advice.choice import choose_from, ordinary_rows, searched
-from planner.advice.launch import on_its_gpus
+from planner.advice.choice import Contender, best_of_found, contenders, refusal
 from planner.advice.plan import ClusterOption, Plan, make_plan
-from planner.advice.so_far import best_of
+from planner.advice.so_far import best_so_far
 from planner.core import deadline
 from planner.core.errors import InvalidInputError, NothingFitsError, TookTooLongError
 from planner.core.units import format_duration
 from planner.domain.job import Job
 from planner.search.largest_that_fits import with_gpus
 from planner.search.pinned_fields import PinnedFields
-from planner.search.search import LateSearchError, SearchResult
+from planner.search.search import LateSearchError
 from planner.search.training_run import HOUR_SECONDS, training_run
 
 MOST_LAYOUTS = 2**20
@@ -23,7 +22,7 @@ _TO_PLAN = 2
 
 
 def plan_within(
-    job: Job,
+    stacks: Sequence[Job],
     pinned: PinnedFields | None,
     objective: str,
     *,
@@ -33,7 +32,7 @@ def plan_within(
     """Return the plan on the best number of GPUs up to the job's own, or to `max_gpus`, and the others.
 
     Args:
-        job: on as many GPUs as there are.
+        stacks: on as many GPUs as there are, the same training in each stack that is open.
         pinned: values that every layout must have.
         objective: "gpus" for the fewest, "cost" for the cheapest, else the fastest.
         max_gpus: the most to use; may exceed the job's own.
@@ -45,6 +44,7 @@ def plan_within(
         CutShortError: somebody waits, and the time was over before all numbers were looked at.
         SoFarError: it was over before the first was.
     """
+    job = stacks[0]
     if deadline_seconds and not job.recipe.training_tokens:
         raise InvalidInputError(
             "a deadline needs the length of the run",
@@ -52,11 +52,11 @@ def plan_within(
             field="recipe.training_tokens",
         )
     most_gpus = max_gpus or job.cluster.world_size
-    found = _look(job, most_gpus, pinned, deadline_seconds)
+    found = _look(stacks, most_gpus, pinned or {}, deadline_seconds)
     fitting, unsplit = found.fitting, found.unsplit
     in_time = [(sized, option) for sized, option in fitting if option.is_in_time is not False]
     if not in_time and found.late is not None:
-        so_far = None if fitting else best_of(found.late, pinned, objective)
+        so_far = None if fitting else best_so_far(found.late, [], pinned or {}, objective)
         raise so_far or TookTooLongError(
             deadline.no_answer(_looked_at(found)), deadline.with_less()
         )
@@ -66,11 +66,10 @@ def plan_within(
             if unsplit
             else _no_option(job, found, most_gpus, deadline_seconds)
         )
-    chosen, _ = min(in_time, key=lambda pair: _rank(objective, pair[1]))
-    plan = make_plan(chosen, pinned, "memory" if objective == "memory" else "time")
+    (chosen, *rest), _ = min(in_time, key=lambda pair: _rank(objective, pair[1]))
+    plan = make_plan(chosen, pinned, "memory" if objective == "memory" else "time", rest)
     plan = replace(
         plan,
-        instead=on_its_gpus(plan.instead, plan.job),
         options=tuple(option for _, option in fitting),
         notes=(
             *_not_split(unsplit),
@@ -99,10 +98,10 @@ def _looked_at(found: "_Found") -> str:
     return f"{found.looked_at} of {found.looked_at + found.left_out} numbers of GPUs were looked at"
 
 
-def _unpriced(fitting: list[tuple[Job, ClusterOption]]) -> tuple[str, ...]:
+def _unpriced(fitting: list[tuple[Sequence[Job], ClusterOption]]) -> tuple[str, ...]:
     if any(option.usd for _, option in fitting):
         return ()
-    cluster = fitting[0][0].cluster
+    cluster = fitting[0][0][0].cluster
     if cluster.instance is None:
         whose, hint = "these GPUs", "; --instance NAME has one"
     else:
@@ -114,7 +113,7 @@ def _unpriced(fitting: list[tuple[Job, ClusterOption]]) -> tuple[str, ...]:
 class _Found:
     """What was seen of numbers of GPUs, in ascending order."""
 
-    fitting: list[tuple[Job, ClusterOption]]
+    fitting: list[tuple[Sequence[Job], ClusterOption]]
     unsplit: dict[int, InvalidInputError]
     """Why others do not split the batch, by their number of GPUs."""
     fewest_gpus: int
@@ -127,38 +126,40 @@ class _Found:
 
 
 def _look(
-    job: Job, most_gpus: int, pinned: PinnedFields | None, deadline_seconds: float | None
+    stacks: Sequence[Job], most_gpus: int, pinned: PinnedFields, deadline_seconds: float | None
 ) -> _Found:
     """Return what becomes of the job on numbers of GPUs, the largest first until that took too long."""
-    fitting: list[tuple[Job, ClusterOption]] = []
+    fitting: list[tuple[Sequence[Job], ClusterOption]] = []
     unsplit: dict[int, InvalidInputError] = {}
     looked_at, estimated, slowest = 0, 0, 0.0
     late: LateSearchError | None = None
-    sizes = list(_cluster_sizes(job, most_gpus))
+    sizes = list(_cluster_sizes(stacks[0], most_gpus))
     for size in reversed(sizes):
-        sized = with_gpus(job, *size)
+        sized = [with_gpus(each, *size) for each in stacks]
         try:
             with deadline.sooner(_TO_PLAN * slowest):
-                result = searched(sized, pinned)
-            option = _option(result, pinned, deadline_seconds)
+                found = list(contenders(sized, pinned))
+            if not found:
+                _refuse_unsplit(sized, pinned)
         except InvalidInputError as error:
-            unsplit[sized.cluster.world_size] = error
+            unsplit[sized[0].cluster.world_size] = error
             looked_at += 1
             continue
         except LateSearchError as error:
             late = error
             break
         looked_at += 1
+        option = _option(found, pinned, deadline_seconds)
         if option is not None:
             fitting.append((sized, option))
-            slowest = max(slowest, result.seconds)
-        estimated += result.size
+            slowest = max(slowest, sum(each.result.seconds for each in found))
+        estimated += sum(each.result.size for each in found)
         if estimated > MOST_LAYOUTS:
             break
     return _Found(
         fitting=fitting[::-1],
         unsplit=unsplit,
-        fewest_gpus=sized.cluster.world_size,
+        fewest_gpus=sized[0].cluster.world_size,
         looked_at=looked_at,
         left_out=len(sizes) - looked_at,
         late=late,
@@ -211,16 +212,22 @@ def _cluster_sizes(job: Job, most_gpus: int) -> Iterator[tuple[int, int]]:
         yield gpus, full_nodes
 
 
+def _refuse_unsplit(stacks: Sequence[Job], pinned: PinnedFields) -> None:
+    error = refusal(stacks, pinned)
+    if isinstance(error, InvalidInputError):
+        raise error
+
+
 def _option(
-    result: SearchResult, pinned: PinnedFields | None, deadline_seconds: float | None
+    found: Sequence[Contender], pinned: PinnedFields, deadline_seconds: float | None
 ) -> ClusterOption | None:
-    ordinary = ordinary_rows(result, pinned or {})
-    if not len(ordinary):
+    if not found:
         return None
-    candidate = choose_from(result, ordinary, pinned or {}).situation.candidate
-    if candidate.strategy.offloads_optimizer and "offload" not in (pinned or {}):
+    best = best_of_found(found, "time")
+    candidate = best.candidate
+    if candidate.strategy.offloads_optimizer and "offload" not in pinned:
         return None
-    run, cluster = training_run(result.job, candidate.step_time), result.job.cluster
+    run, cluster = training_run(best.job, candidate.step_time), best.job.cluster
     seconds = float(candidate.step_time.step_seconds)
     hourly = cluster.instance.usd_per_hour if cluster.instance else 0.0
     run_seconds = run.seconds if run else 0.0

@@ -1,244 +1,262 @@
-"""Job -> the layout to run: the tree names what it admits, the search may overrule it."""
+"""The same training in several stacks -> the one to run, and its layout: one search, one list of prices.
 
-from collections.abc import Iterator
-from dataclasses import field, replace
+A stack is what a request may leave open: the framework, with what its users switch on in it. It reads from top
+to bottom: what is searched, which layouts may be proposed, what each costs beside its time, which is taken.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from planner.advice import rules
 from planner.advice.refusal import no_layout, nothing_fits, unsplit
-from planner.advice.rules import DISAGREEMENT, verdict
-from planner.advice.rules.base import (
-    LARGER_GPUS,
-    ONE_GPU,
-    ONE_NODE,
-    ONE_PER_SEQUENCE,
-    Finding,
-    Preference,
-    Situation,
-)
-from planner.catalog.choice import trusted_lead
+from planner.advice.rules import DISAGREEMENT
+from planner.advice.rules.base import Finding, Preference, Situation
+from planner.advice.situation import situation_of
+from planner.advice.slow_links import crosses_slow_link
+from planner.catalog.choice import prices, trusted_lead
 from planner.core.errors import InvalidInputError
 from planner.core.frozen import frozen
 from planner.core.term import Column
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.job import Job
-from planner.domain.strategy import Layout, Recompute, rows
+from planner.domain.strategy import rows
 from planner.hardware.usual_host import usual_host_bytes
 from planner.memory.host import estimate_host_memory
-from planner.memory.ledger import estimate_memory
 from planner.search.candidate import Candidate
-from planner.search.largest_that_fits import with_gpus
 from planner.search.pinned_fields import PinnedFields
-from planner.search.search import SearchResult, search
+from planner.search.search import TIE, SearchResult, search
+from planner.targets.common import loads_weights
 
 
 @frozen
-class Choice:
-    """The layout that is proposed, and what it was chosen from."""
+class Contender:
+    """The best layout of one stack, and what it was chosen from."""
 
     result: SearchResult
-    ordinary: Column
-    """Rows that may be proposed."""
+    proposable: Column
+    """Rows that the choice was made from."""
+    row: int
+    """The choice."""
+    admitted: int
+    """The best row that the tree's branch admits: the choice itself where it is one."""
+    on_gpu: int | None
+    """The best row without offload, where the choice offloads although others fit."""
+    branch: Finding
     situation: Situation
     """With the choice as its candidate."""
-    findings: tuple[Finding, ...]
-    """The branch of the tree, and where the search has another opinion."""
-    offloaded: Column = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    """Rows beside the ordinary ones, of which the choice is one that offloads although others fit."""
 
     @property
-    def proposable(self) -> Column:
-        """Return all rows that the choice was made from."""
-        if not len(self.offloaded):
-            return self.ordinary
-        return np.union1d(self.ordinary, self.offloaded)
+    def job(self) -> Job:
+        """Return the job in its stack."""
+        return self.result.job
+
+    @property
+    def candidate(self) -> Candidate:
+        """Return the choice, estimated."""
+        return self.result.candidate(self.row)
+
+    def on_fewer(self, chosen: Mapping[str, Candidate]) -> "Contender":
+        """Return it with what would be chosen on fewer GPUs."""
+        return replace(self, situation=replace(self.situation, on_fewer_gpus=chosen))
+
+    @property
+    def is_written(self) -> bool:
+        """Return whether there are launch files."""
+        return bool(self.result.is_writable[self.row])
+
+    @property
+    def crosses_slow_link(self) -> bool:
+        """Return whether matrices or sequences are divided over a link that is not NVLink."""
+        return bool(crosses_slow_link(self.job, self.candidate.strategy))
+
+    @property
+    def cost_seconds(self) -> float:
+        """Return a step with its prices."""
+        offloads = self.candidate.strategy.offloads_optimizer
+        price = (1 + prices().offload * offloads) * (
+            1 if self.candidate.is_comfortable else 1 + prices().tight_lead
+        )
+        return price * float(self.result.weighted_seconds[self.row])
 
 
-def choose(job: Job, pinned: PinnedFields | None = None, objective: str = "time") -> Choice:
-    """Return the layout to run of all that are legal.
-
-    Raises:
-        InvalidInputError: the batch does not split over the GPUs, or no layout has the pinned fields.
-        NothingFitsError: no layout fits; says by how much and what would fit.
-    """
-    result = searched(job, pinned)
-    ordinary = ordinary_rows(result, pinned or {})
-    if not len(ordinary):
-        raise nothing_fits(result, pinned, lambda other: chosen_layout(other, pinned or {}))
-    choice = choose_from(result, ordinary, pinned or {}, objective)
-    return or_offloaded(choice, pinned or {}, objective)
+def contenders(
+    stacks: Sequence[Job], pinned: PinnedFields, objective: str = "time"
+) -> Iterator[Contender]:
+    """Yield the best layout of each stack in which the job fits; of others than the first, those with files."""
+    for job in stacks:
+        result = search(job, pinned, written_alone=job is not stacks[0])
+        found = contender(result, pinned, objective) if result.size else None
+        if found is not None:
+            yield found
 
 
-def searched(job: Job, pinned: PinnedFields | None = None) -> SearchResult:
-    """Return every legal layout of a job, estimated.
-
-    Raises:
-        InvalidInputError: there is none.
-    """
-    result = search(job, pinned)
-    if not result.size:
-        raise no_layout(job, pinned or {})
-    return result
-
-
-def choose_from(
-    result: SearchResult, ordinary: Column, pinned: PinnedFields, objective: str = "time"
-) -> Choice:
-    """Return the layout to run of a search.
+def taken(found: Sequence[Contender], pinned: PinnedFields, objective: str = "time") -> Contender:
+    """Return the contender to run, with every layout of its stack searched.
 
     Args:
-        result: every legal layout, estimated.
-        ordinary: rows that may be proposed; one at least.
-        pinned: values that every row has.
-        objective: "time", or "memory" for the smallest layout.
+        found: at least one.
+        pinned: values that every layout has.
+        objective: as for `choose`.
     """
-    is_for_memory = objective == "memory"
-    situation = replace(_situation(result, ordinary, pinned), is_for_memory=is_for_memory)
+    best = best_of_found(found, objective)
+    if best is found[0]:
+        return best
+    # Beside it are shown layouts without files too.
+    whole = search(best.job, pinned)
+    return contender(whole, pinned, objective) or best
+
+
+def refusal(stacks: Sequence[Job], pinned: PinnedFields) -> Exception:
+    """Return why a job has no layout in any stack, or fits in none."""
+    result = search(stacks[0], pinned)
+    if not result.size:
+        return no_layout(stacks[0], pinned)
+    return nothing_fits(result, pinned, lambda job: chosen_layout([job], pinned))
+
+
+def contender(
+    result: SearchResult, pinned: PinnedFields, objective: str = "time"
+) -> Contender | None:
+    """Return the best of a search; None where nothing of it may be proposed."""
+    on_gpu, offloaded = _proposable(result, pinned)
+    if not len(on_gpu) + len(offloaded):
+        return None
+    either = on_gpu if len(on_gpu) else offloaded
+    best = _best_row(result, either, result.weighted_seconds)
+    situation = situation_of(result, either, best, pinned)
     branch, preference = rules.branch(situation)
-    if is_for_memory:
-        smallest = result.candidate(result.smallest(ordinary))
-        contest = replace(situation, candidate=smallest)
-        return Choice(result=result, ordinary=ordinary, situation=contest, findings=(branch,))
-    contest = _contest(situation, result, ordinary, pinned, preference)
-    disagreement = DISAGREEMENT.find(contest)
-    winner = contest.fastest if verdict.follows_search(contest) else contest.candidate
-    return Choice(
-        result=result,
-        ordinary=ordinary,
-        situation=replace(contest, candidate=winner),
-        findings=(branch, *([disagreement] if disagreement else [])),
-    )
+    if objective == "memory":
+        smallest = result.smallest(either)
+        return _contender(result, either, (smallest, smallest, None), situation, branch)
+    if len(on_gpu):
+        kept = _cheapest(result, on_gpu, preference)
+        offloaded = _faster_offloaded(result, offloaded, kept[0], situation)
+    if len(offloaded):
+        away = _cheapest(result, offloaded, preference)
+        on_gpu_row = kept[0] if len(on_gpu) else None
+        chosen = (*away, on_gpu_row)
+    else:
+        _check_batch(result, kept[0], preference, pinned)
+        chosen = (*kept, None)
+    return _contender(result, np.union1d(on_gpu, offloaded), chosen, situation, branch)
 
 
-def or_offloaded(choice: Choice, pinned: PinnedFields, objective: str = "time") -> Choice:
-    """Return the choice, or one that offloads where that is faster whatever the errors of both are.
-
-    What the host's memory and CPUs take is known the worst, so the longest step of its range must be
-    shorter than the shortest of the choice's. A choice without room may not run at all: there one with
-    room needs only a lead that is believed of any two layouts. Where a replica fits, nothing is offloaded.
-    """
-    situation, result = choice.situation, choice.result
-    chosen = situation.candidate
-    is_settled = chosen.strategy.offloads_optimizer or situation.fits_on_one_gpu
-    if "offload" in pinned or objective != "time" or is_settled:
-        return choice
-    longest = _longest_offloaded(result, chosen)
-    faster = result.fits & (result.step_seconds < longest) & result.table.offloads_optimizer
-    if "synchronize_every" not in pinned:
-        faster &= np.logical_not(result.table.is_local)
-    if not chosen.is_comfortable:
-        faster &= result.is_comfortable
-    held = np.flatnonzero(_held(result, faster & result.is_writable, may_offload=False))
-    if not len(held):
-        return choice
-    offloaded = choose_from(result, held, pinned)
-    step_time = offloaded.situation.candidate.step_time
-    seconds = step_time.high_seconds if chosen.is_comfortable else step_time.step_seconds
-    if seconds >= longest:
-        return choice
-    return replace(
-        offloaded,
-        ordinary=choice.ordinary,
-        offloaded=held,
-        situation=replace(offloaded.situation, on_gpu=chosen),
-    )
-
-
-def _longest_offloaded(result: SearchResult, chosen: Candidate) -> float:
-    if chosen.is_comfortable:
-        return float(chosen.step_time.low_seconds)
-    return float(chosen.step_time.step_seconds) / (1 + trusted_lead(result.job.framework.name))
-
-
-def _contest(
-    situation: Situation,
+def _contender(
     result: SearchResult,
-    ordinary: Column,
-    pinned: PinnedFields,
-    preference: Preference,
-) -> Situation:
-    """Return the situation of the tree's choice against the best that the search may follow."""
-    preferred = ordinary[preference.admits(rows(result.table, ordinary))]
-    if not len(preferred):
-        _check_batch(situation, preference, pinned)
-        return situation
-    weighted = result.weighted_seconds
-    row = _best_row(result, preferred, weighted)
-    rival = _best_row(result, _rivals(result, ordinary, preferred, row, preference), weighted)
-    return replace(
-        situation,
-        candidate=result.candidate(row),
-        fastest=result.candidate(rival),
-        lead=float(weighted[row] / weighted[rival]) - 1,
+    proposable: Column,
+    chosen: tuple[int, int, int | None],
+    situation: Situation,
+    branch: Finding,
+) -> Contender:
+    row, admitted, on_gpu = chosen
+    candidate = result.candidate(row)
+    return Contender(
+        result=result,
+        proposable=proposable,
+        row=row,
+        admitted=admitted,
+        on_gpu=on_gpu,
+        branch=branch,
+        situation=replace(
+            situation,
+            candidate=candidate,
+            admitted=result.candidate(admitted),
+            on_gpu=None if on_gpu is None else result.candidate(on_gpu),
+        ),
     )
 
 
-def ordinary_rows(result: SearchResult, pinned: PinnedFields) -> Column:
-    """Return the rows that may be proposed: those that fit, train as DDP does, and use the GPU.
+# Which layouts may be proposed
 
-    Local SGD trains another way and offload is slow, so both are proposed where they are asked for;
-    offload also where nothing else fits. A layout that no target can write is proposed only where
-    none that fits can be written.
+
+def _proposable(result: SearchResult, pinned: PinnedFields) -> tuple[Column, Column]:
+    """Return the rows that may be proposed: without offload, and with it where a node's memory holds it.
+
+    They fit, train as DDP does, and have files if any that fits has some. What is divided in every layer crosses
+    NVLink, if anything else fits.
     """
-    fits = result.fits.copy()
+    fits, table = result.fits.copy(), result.table
     if "synchronize_every" not in pinned:
-        fits &= np.logical_not(result.table.is_local)
-    tiers = _tiers(result, fits, may_offload="offload" in pinned)
-    return next((np.flatnonzero(tier) for tier in tiers if np.any(tier)), np.flatnonzero(fits)[:0])
+        fits &= np.logical_not(table.is_local)
+    may_offload = "offload" in pinned
+    for written in (fits & result.is_writable, fits):
+        kept = written if may_offload else written & np.logical_not(table.offloads_optimizer)
+        on_gpu = _beside_slow_links(result, np.flatnonzero(kept), pinned)
+        away = written & table.offloads_optimizer & (not may_offload)
+        offloaded = _held(result, np.flatnonzero(away))
+        if len(on_gpu) + len(offloaded):
+            return on_gpu, offloaded
+    return np.flatnonzero(kept)[:0], np.flatnonzero(kept)[:0]
 
 
-def _tiers(result: SearchResult, fits: Column, *, may_offload: bool) -> Iterator[Column]:
-    """Yield what may be proposed, the best first; what hosts hold is asked where no GPU will do."""
-    on_gpu = fits if may_offload else fits & np.logical_not(result.table.offloads_optimizer)
-    yield on_gpu & result.is_writable
-    yield _held(result, fits & result.is_writable, may_offload=may_offload)
-    yield on_gpu
-    yield _held(result, fits, may_offload=may_offload)
+def proposable(result: SearchResult, pinned: PinnedFields) -> Column:
+    """Return the rows that may be proposed; those that offload where no other is there."""
+    on_gpu, offloaded = _proposable(result, pinned)
+    return on_gpu if len(on_gpu) else offloaded
 
 
-def _held(result: SearchResult, fits: Column, *, may_offload: bool) -> Column:
-    """Return which of the layouts a node's memory holds, or that of such machines where it is unknown."""
-    among = np.flatnonzero(fits)
-    if may_offload or not len(among):
-        return fits
+def _beside_slow_links(result: SearchResult, among: Column, pinned: PinnedFields) -> Column:
+    if pinned.keys() & {"tensor_parallel_size", "context_parallel_size"}:
+        return among
+    others = among[np.logical_not(crosses_slow_link(result.job, rows(result.table, among)))]
+    return others if len(others) else among
+
+
+def _held(result: SearchResult, among: Column) -> Column:
+    """Return which layouts a node's memory holds, or that of such machines where it is unknown."""
+    if not len(among):
+        return among
     host = estimate_host_memory(result.job, rows(result.table, among))
     available = host.available_bytes or usual_host_bytes(result.job.cluster)
-    held = np.zeros_like(fits)
-    held[among] = host.training_bytes <= available
-    return held
+    return among[np.broadcast_to(host.training_bytes <= available, len(among))]
 
 
-def _situation(result: SearchResult, ordinary: Column, pinned: PinnedFields) -> Situation:
-    job = result.job
-    fastest = result.candidate(_best_row(result, ordinary, result.weighted_seconds))
-    situation = Situation(
-        job=job,
-        candidate=fastest,
-        smallest_replica_bytes=_known_or_estimated(result, smallest_replica(job)),
-        fastest=fastest,
-        simplest=_simplest(result, ordinary, pinned),
-        asked=_asked(pinned),
-        has_spare_context=result.has_spare_context,
-    )
+# What each costs
+
+
+def _cheapest(result: SearchResult, among: Column, preference: Preference) -> tuple[int, int]:
+    """Return the row that costs least, and the one that the tree's branch would take.
+
+    What the branch does not admit must be faster by its price. Where a replica fits, that is a lead which published
+    pairs trust, for ZeRO and for experts that are dealt over the data-parallel ranks; other techniques are left out.
+    """
+    table = rows(result.table, among)
+    is_admitted = preference.admits(table)
+    price = prices().against_the_tree
+    if preference == rules.PLAIN:
+        price = trusted_lead(result.job.framework.name)
+        by_flag = result.job.framework.capabilities.zero_by_flag
+        undivided = result.num_dimensions[among] == 0
+        is_flag = undivided & (table.zero_stage > 0) & (table.zero_stage <= by_flag)
+    cost = result.weighted_seconds.copy()
+    priced = np.logical_not(is_admitted)
+    if preference == rules.PLAIN:
+        priced &= np.logical_not(is_flag)
+    cost[among[priced]] *= 1 + price
+    admitted = result.best(among[is_admitted], cost)
+    if admitted is None:
+        row = _best_row(result, among, cost)
+        return row, row
+    is_open = is_admitted | preference.may_be_overruled_by(table)
+    return _best_row(result, among[is_open], cost), admitted
+
+
+def _faster_offloaded(
+    result: SearchResult, offloaded: Column, kept: int, situation: Situation
+) -> Column:
+    """Return the rows that offload and are worth it; none where a replica fits.
+
+    A layout without room may not run at all: there one with room needs no more than its price.
+    """
     if situation.fits_on_one_gpu:
-        return situation
-    return replace(situation, largest_layer_bytes=_largest_layer_bytes(job))
-
-
-def _asked(pinned: PinnedFields) -> frozenset[str]:
-    sizes = {each.field for each in DIMENSIONS if pinned.get(each.field, 1) != 1}
-    return frozenset({*sizes, *(["zero_stage"] if pinned.get("zero_stage") else [])})
-
-
-def _simplest(result: SearchResult, ordinary: Column, pinned: PinnedFields) -> Candidate | None:
-    if pinned:
-        sizes = {dimension.field: 1 for dimension in DIMENSIONS}
-        result = search(result.job, {**sizes, "zero_stage": 0, "synchronize_every": 1})
-        ordinary = np.flatnonzero(result.fits)
-    plain = ordinary[rules.PLAIN.admits(rows(result.table, ordinary))]
-    row = result.best(plain, result.step_seconds)
-    return None if row is None else result.candidate(row)
+        return offloaded[:0]
+    price = 1 + prices().offload
+    most = result.weighted_seconds[kept]
+    if not result.is_comfortable[kept]:
+        offloaded = offloaded[result.is_comfortable[offloaded]]
+    return offloaded[price * result.weighted_seconds[offloaded] < most]
 
 
 def _best_row(result: SearchResult, among: Column, by: Column) -> int:
@@ -248,125 +266,114 @@ def _best_row(result: SearchResult, among: Column, by: Column) -> int:
     return row
 
 
-def _rivals(
-    result: SearchResult, ordinary: Column, preferred: Column, best: int, preference: Preference
-) -> Column:
-    """Return the rows that may be followed against the tree, those that it prefers among them.
+# Which stack is taken
 
-    Where a replica fits, ZeRO and experts that are dealt over the data-parallel ranks are followed for
-    what their memory buys alone: less recompute than the best replica has. A stage that the framework
-    has at a flag is followed for any lead.
+
+def best_of_found(found: Sequence[Contender], objective: str) -> Contender:
+    """Return the contender to run.
+
+    With files before without; that starts from the weights before that does not; dividing nothing over slow
+    links, where another keeps its states on the GPUs without. Of the first one's framework the fastest, with the
+    fewest things switched on of those within 2 %; of another framework the fastest, if one is surely faster.
     """
-    is_open = preference.may_be_overruled_by(rows(result.table, ordinary))
-    if preference == rules.PLAIN:
-        recompute, stages = result.table.recompute[ordinary], result.table.zero_stage[ordinary]
-        by_flag = result.job.framework.capabilities.zero_by_flag
-        is_flag = (stages > 0) & (stages <= by_flag) & (result.num_dimensions[ordinary] == 0)
-        is_open &= (
-            is_flag | np.isin(ordinary, preferred) | (recompute < result.table.recompute[best])
-        )
-    return ordinary[is_open]
+    able = _those(found, lambda each: each.is_written)
+    able = _those(able, _keeps_weights)
+    if any(not (_offloads(each) or each.crosses_slow_link) for each in able):
+        able = _those(able, lambda each: not each.crosses_slow_link)
+    if objective == "memory":
+        return min(able, key=lambda each: float(each.result.reserved_bytes[each.row]))
+    own = [each for each in able if _tool(each) == _tool(found[0])]
+    if not own:
+        return min(able, key=lambda each: each.cost_seconds)
+    least = TIE * min(each.cost_seconds for each in own)
+    best = next(each for each in own if each.cost_seconds <= least)
+    others = (each for each in able if _tool(each) != _tool(best) and is_surely_better(each, best))
+    return min(others, key=lambda each: each.cost_seconds, default=best)
 
 
-def _check_batch(situation: Situation, preference: Preference, pinned: PinnedFields) -> None:
+def is_surely_better(other: Contender, own: Contender) -> bool:
+    """Return whether another framework is worth leaving the usual one for.
+
+    Estimates of two frameworks share less than those of one: the lead must be one that published pairs trust, and
+    the longest step of its range shorter than the shortest. Where the usual one runs the job without room or with
+    the host's memory alone, and the other does not, such a lead is enough.
+    """
+    lead = own.cost_seconds / other.cost_seconds - 1
+    longest, shortest = other.candidate.step_time.high_seconds, own.candidate.step_time.low_seconds
+    relieves = _is_last_resort(own) and not _is_last_resort(other)
+    return lead >= trusted_lead(other.job.framework.name) and bool(relieves or longest < shortest)
+
+
+def _is_last_resort(each: Contender) -> bool:
+    return _offloads(each) or not each.candidate.is_comfortable
+
+
+def _offloads(each: Contender) -> bool:
+    return bool(each.candidate.strategy.offloads_optimizer)
+
+
+def _tool(each: Contender) -> str:
+    return each.job.framework.name
+
+
+def _keeps_weights(each: Contender) -> bool:
+    """Return whether trained weights are loaded where there are some."""
+    job = each.job
+    has_adapters = job.recipe.lora is not None
+    return not job.model.is_pretrained or loads_weights(_tool(each), has_adapters=has_adapters)
+
+
+def _those(found: Sequence[Contender], has: Callable[[Contender], bool]) -> Sequence[Contender]:
+    """Return the contenders that have a property, or all where none has it."""
+    return [each for each in found if has(each)] or found
+
+
+def _check_batch(
+    result: SearchResult, row: int, preference: Preference, pinned: PinnedFields
+) -> None:
     """Refuse a batch that only dividing the model could split, where the model needs no division.
 
     It is split so where the framework's own models are divided already, and where it has fewer
     sequences than there are GPUs, in equal groups of which the GPUs must share one; but never for a
     micro-batch that was asked for.
     """
-    job, s = situation.job, situation.fastest.strategy
+    job, s = result.job, result.table.at(row)
+    if preference != rules.PLAIN or preference.admits(rows(result.table, np.array([row])))[0]:
+        return
     batch, world_size = job.recipe.global_batch_size, job.cluster.world_size
     micro_batch = pinned.get("micro_batch_size", 1)
     is_undivided = micro_batch > 1 and not pinned.keys() & {each.field for each in DIMENSIONS}
-    if preference == rules.PLAIN and is_undivided and batch % (world_size * micro_batch):
+    if is_undivided and batch % (world_size * micro_batch):
         raise unsplit(batch, world_size, micro_batch)
     changing = job.framework.capabilities.changes_model
     is_divided = not any(s.uses(each) and each.name in changing for each in DIMENSIONS)
-    if preference != rules.PLAIN or pinned or world_size % batch == 0 or is_divided:
-        return
-    if batch % world_size:
+    if not (pinned or world_size % batch == 0 or is_divided) and batch % world_size:
         raise unsplit(batch, world_size)
 
 
-def smallest_replica(job: Job) -> Layout:
-    """Return the layout with a whole replica on each GPU that needs the least memory."""
-    world_size = job.cluster.world_size
-    return Layout(
-        data_parallel_replicate_size=world_size,
-        micro_batch_size=1,
-        gradient_accumulation_steps=max(1, job.recipe.global_batch_size // world_size),
-        recompute=Recompute.FULL,
-    )
+# What others ask of it
 
 
-def _known_or_estimated(result: SearchResult, layout: Layout) -> float:
-    known = result.reserved_bytes_of(layout)
-    return reserved_bytes(result.job, layout) if known is None else known
-
-
-def reserved_bytes(job: Job, layout: Layout) -> float:
-    """Return what a layout reserves of a GPU."""
-    return float(estimate_memory(job, layout).reserved_bytes)
-
-
-def _largest_layer_bytes(job: Job) -> float:
-    """Return what the fullest stage takes when every stage is a single layer, ZeRO-1 over all GPUs.
-
-    Of one token: what longer sequences add is no property of the layer, and is divided by context.
-    """
-    if not job.model.is_decoder:
-        return 0.0
-    of_one_token = replace(job, recipe=replace(job.recipe, sequence_length=1))
-    layers = Layout(
-        data_parallel_shard_size=job.cluster.world_size,
-        pipeline_parallel_size=job.model.num_blocks,
-        zero_stage=1 if 1 in job.framework.zero_stages else 0,
-        recompute=Recompute.FULL,
-    )
-    return reserved_bytes(of_one_token, layers)
+def findings(chosen: Contender) -> tuple[Finding, ...]:
+    """Return the branch of the tree, and where the choice is another."""
+    disagreement = DISAGREEMENT.find(chosen.situation)
+    return (chosen.branch, *([disagreement] if disagreement else []))
 
 
 def chosen_layout(
-    job: Job, pinned: PinnedFields, objective: str = "time", *, written_alone: bool = False
+    stacks: Sequence[Job], pinned: PinnedFields, objective: str = "time"
 ) -> Candidate | None:
     """Return the choice for a job; None where nothing fits, without a search for what would help."""
+    found = best_of(stacks, pinned, objective)
+    return None if found is None else found.candidate
+
+
+def best_of(
+    stacks: Iterable[Job], pinned: PinnedFields, objective: str = "time"
+) -> Contender | None:
+    """Return the contender that would be taken of some stacks; None where the job fits in none."""
     try:
-        result = search(job, pinned, written_alone=written_alone)
-        ordinary = ordinary_rows(result, pinned) if result.size else np.array([])
-        if not len(ordinary):
-            return None
-        choice = choose_from(result, ordinary, pinned, objective)
-        choice = or_offloaded(choice, pinned, objective)
+        found = list(contenders(list(stacks), pinned, objective))
     except InvalidInputError:
         return None
-    return choice.situation.candidate
-
-
-def on_fewer_gpus(job: Job) -> dict[str, Candidate]:
-    """Return the choice on fewer GPUs, by which they are, where it fits on them without a host."""
-    chosen = {name: chosen_layout(smaller, {}) for name, smaller in smaller_jobs(job).items()}
-    return {
-        name: candidate
-        for name, candidate in chosen.items()
-        if candidate is not None and not candidate.strategy.offloads_optimizer
-    }
-
-
-def smaller_jobs(job: Job) -> dict[str, Job]:
-    """Return the job on fewer GPUs, the fewest first, by which they are.
-
-    They are one, one for each sequence of a batch that has fewer than a node has, those of one node, and the
-    larger ones of a mixed node.
-    """
-    cluster, batch = job.cluster, job.recipe.global_batch_size
-    jobs: dict[str, Job] = {}
-    if cluster.world_size > 1:
-        jobs[ONE_GPU] = with_gpus(job, 1, 1)
-    if 1 < batch < cluster.gpus_per_node:
-        jobs[ONE_PER_SEQUENCE] = with_gpus(job, batch, 1)
-    if cluster.nodes > 1 and cluster.gpus_per_node > 1:
-        jobs[ONE_NODE] = with_gpus(job, cluster.gpus_per_node, 1)
-    if cluster.larger_gpus:
-        jobs[LARGER_GPUS] = replace(job, cluster=cluster.larger_gpus)
-    return jobs
+    return best_of_found(found, objective) if found else None

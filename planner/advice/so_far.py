@@ -1,10 +1,17 @@
 """What is said when the time for an answer is over: the best layout that was found until then."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from planner.advice.choice import Choice, choose, choose_from, ordinary_rows
+from planner.advice.choice import (
+    Contender,
+    best_of_found,
+    contender,
+    contenders,
+    refusal,
+    taken,
+)
 from planner.core import deadline
 from planner.core.errors import TookTooLongError
 from planner.core.units import format_seconds
@@ -31,37 +38,46 @@ class SoFarError(TookTooLongError):
         return TookTooLongError, (self.message, self.hint)
 
 
-def choose_in_time(job: Job, pinned: PinnedFields | None, objective: str) -> Choice:
-    """Return the layout to run of all that are legal.
+def choose_in_time(
+    stacks: Sequence[Job], pinned: PinnedFields | None, objective: str
+) -> tuple[Contender, list[Contender]]:
+    """Return the layout to run of all that are legal in any stack, and the best of each.
 
     Raises:
         PlannerError: see `choose`.
         SoFarError: the time was over when some were looked at, of which one may be proposed.
     """
+    found: list[Contender] = []
+    held = pinned or {}
     try:
-        return choose(job, pinned, objective)
+        found.extend(contenders(stacks, held, objective))
+        if not found:
+            raise refusal(stacks, held)
+        return taken(found, held, objective), found
     except LateSearchError as late:
         # Where nothing fits, other jobs are searched too, for what would.
-        is_of_it = late.looked_at is not None and late.looked_at.job is job
-        raise (best_of(late, pinned, objective) if is_of_it else None) or late from None
+        is_of_it = late.looked_at is not None and any(late.looked_at.job is each for each in stacks)
+        raise (best_so_far(late, found, held, objective) if is_of_it else None) or late from None
 
 
-def best_of(
-    late: LateSearchError, pinned: PinnedFields | None, objective: str
+def best_so_far(
+    late: LateSearchError, found: Sequence[Contender], pinned: PinnedFields, objective: str
 ) -> SoFarError | None:
-    """Return the layout to run of those that a search looked at; None where there is none."""
-    found = late.looked_at
-    if found is None:
+    """Return the layout to run of those that were looked at; None where there is none."""
+    results = [each.result for each in found]
+    if late.looked_at is not None:
+        last = contender(late.looked_at, pinned, objective)
+        found, results = [*found, *([last] if last else [])], [*results, late.looked_at]
+    if not found:
         return None
-    ordinary = ordinary_rows(found, pinned or {})
-    if not len(ordinary):
-        return None
-    best = choose_from(found, ordinary, pinned or {}, objective).situation.candidate
-    return SoFarError(f"{found.size:,} layouts were looked at", found.job, best)
+    best = found[0] if len(found) == 1 else best_of_found(found, objective)
+    return SoFarError(
+        f"{sum(each.size for each in results):,} layouts were looked at", best.job, best.candidate
+    )
 
 
 @contextmanager
-def or_so_far(choice: Choice) -> Iterator[None]:
+def or_so_far(chosen: Contender) -> Iterator[None]:
     """Say the choice, where the time is over before the rest of its plan is made.
 
     Raises:
@@ -70,6 +86,5 @@ def or_so_far(choice: Choice) -> Iterator[None]:
     try:
         yield
     except TookTooLongError:
-        chosen = choice.situation.candidate
         said = "the layout was chosen, and its plan not made"
-        raise SoFarError(said, choice.result.job, chosen) from None
+        raise SoFarError(said, chosen.job, chosen.candidate) from None

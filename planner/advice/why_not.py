@@ -6,7 +6,7 @@ import numpy as np
 
 from planner.advice import rules
 from planner.advice.alternatives import memory_difference
-from planner.advice.choice import ordinary_rows
+from planner.advice.choice import proposable
 from planner.advice.layout_findings import limit_findings
 from planner.advice.plan import Plan
 from planner.advice.rules.base import Finding, Situation
@@ -57,8 +57,7 @@ def why_not(plan: Plan, pinned: PinnedFields, beside: PinnedFields | None = None
         return WhyNot(
             pinned=pinned, job=job, findings=broken, candidate=None, layouts=0, comparison=""
         )
-    ordinary = ordinary_rows(result, held)
-    row = result.best(ordinary, result.step_seconds) if len(ordinary) else None
+    row = result.best(proposable(result, held), result.step_seconds)
     smallest = result.smallest(np.arange(result.size))
     candidate = result.candidate(smallest if row is None else row)
     findings: tuple[Finding, ...] = ()

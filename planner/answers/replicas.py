@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from planner.advice.choice import choose
+from planner.advice.choice import contenders, refusal
 from planner.advice.replicas import Replicas, compare_replicas
 from planner.answers.envelope import SCHEMA_VERSION
 from planner.answers.parts import layout_answer, term_answer
@@ -45,14 +45,17 @@ def _chosen(job: Job, pinned: PinnedFields) -> Layout:
     Raises:
         NothingFitsError: a replica does not fit; what would help is another command's to say.
     """
-    try:
-        return choose(job, pinned).situation.candidate.strategy
-    except NothingFitsError as error:
-        raise NothingFitsError(
-            error.message,
-            hint="a replica on each GPU does not fit: `planner suggest` finds what divides the model",
-            field=error.field,
-        ) from None
+    found = next(contenders([job], pinned), None)
+    if found is not None:
+        return found.candidate.strategy
+    error = refusal([job], pinned)
+    if not isinstance(error, NothingFitsError):
+        raise error
+    raise NothingFitsError(
+        error.message,
+        hint="a replica on each GPU does not fit: `planner suggest` finds what divides the model",
+        field=error.field,
+    )
 
 
 def answer_replicas(resolved: Resolved, replicas: Replicas) -> ReplicasAnswer:

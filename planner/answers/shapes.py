@@ -219,11 +219,12 @@ class JobAnswer(TypedDict):
     recipe: Annotated[Fields, NamedRecipe]
 
 
-class InsteadAnswer(TypedDict):
-    """The fastest layout that has launch files, where the chosen one has none, or is surely slower."""
+class OfferAnswer(TypedDict):
+    """What is the asker's to change: another tool, other numbers, or what has launch files where the plan has none."""
 
     changes: dict[str, Any]
     drops_pins: bool
+    reason: str
     strategy: Annotated[Fields, Layout]
     family: str
     step_seconds: float
@@ -234,7 +235,8 @@ class LaunchAnswer(TypedDict):
 
     targets: list[str]
     unwritten: dict[str, str]
-    instead: InsteadAnswer | None
+    instead: OfferAnswer | None
+    offers: list[OfferAnswer]
 
 
 class RejectedAnswer(TypedDict):

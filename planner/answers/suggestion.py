@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 
 from planner.advice.alternatives import ParetoPoint, Rejected
 from planner.advice.budget import CutShortError, plan_within
-from planner.advice.lighter_loss import plan_of_any_loss
-from planner.advice.plan import Plan, make_plan
+from planner.advice.offers import Offer
+from planner.advice.plan import Plan, make_plan, spares
+from planner.advice.rules.base import LARGER_GPUS, Situation
 from planner.advice.so_far import SoFarError
 from planner.advice.why_not import WhyNot, why_not
 from planner.answers.envelope import SCHEMA_VERSION
 from planner.answers.estimate import candidate_answers, estimate_answer
+from planner.answers.open_request import decided, nearest_written
 from planner.answers.parts import finding_answer, layout_answer
 from planner.core import deadline
 from planner.core.errors import InvalidInputError, NothingFitsError, Remedy, TookTooLongError
@@ -25,6 +27,7 @@ from planner.domain.strategy import Choice
 from planner.hardware.usual_host import usual_host_bytes, usual_host_of
 from planner.request.remarks import Assumption
 from planner.request.schema import Request, Resolved, resolve
+from planner.request.stacks import other_stacks
 from planner.request.strategy import pinned_fields
 from planner.search.largest_that_fits import cost_of
 from planner.search.pinned_fields import AtLeast, PinnedFields
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from planner.answers.shapes import (
         JobAnswer,
         LaunchAnswer,
+        OfferAnswer,
         ParetoAnswer,
         RejectedAnswer,
         SuggestionAnswer,
@@ -62,26 +66,70 @@ def suggest(request: Request, *, allow_paths: bool) -> tuple[Resolved, Plan]:
 
 
 def _suggest(request: Request, *, allow_paths: bool) -> tuple[Resolved, Plan]:
-    resolved = resolve(request, allow_paths=allow_paths)
+    own = resolve(request, allow_paths=allow_paths)
     pinned = pinned_fields(request.strategy)
+    stacks = (own, *other_stacks(request, own, allow_paths=allow_paths))
     is_open = request.objective in {"gpus", "cost"} or request.max_gpus or request.deadline_hours
-    with _in_time(request, resolved, pinned):
-        if not is_open:
-            resolved, plan = plan_of_all(request, resolved, pinned)
-            plain = _without_compile(request, plan, allow_paths=allow_paths)
-            return plain or (_with_host_memory(resolved, plan, pinned), plan)
-        plan = plan_within(
-            resolved.job,
-            pinned,
-            request.objective,
-            max_gpus=request.max_gpus,
-            deadline_seconds=(request.deadline_hours or 0) * HOUR_SECONDS or None,
-        )
-        return _of_plan(resolved, plan, pinned), plan
+    with _in_time(request, stacks, pinned):
+        if is_open:
+            plan = plan_within(
+                [each.job for each in stacks],
+                pinned,
+                request.objective,
+                max_gpus=request.max_gpus,
+                deadline_seconds=(request.deadline_hours or 0) * HOUR_SECONDS or None,
+            )
+        else:
+            others = [each.job for each in stacks[1:]]
+            plan = make_plan(own.job, pinned, request.objective, others)
+        others_alone = _without_the_odd_gpu(request, plan, allow_paths=allow_paths)
+        if others_alone is not None:
+            return others_alone
+        if not plan.launch.targets and request.recipe.compile:
+            return _without_compile(request, plan, allow_paths=allow_paths)
+        if not plan.launch.targets:
+            nearest = nearest_written(request, plan, allow_paths=allow_paths)
+            plan = replace(plan, offers=(*([nearest] if nearest else []), *plan.offers))
+        return _of_plan(stacks, plan, pinned), plan
+
+
+def _without_the_odd_gpu(
+    request: Request, plan: Plan, *, allow_paths: bool
+) -> tuple[Resolved, Plan] | None:
+    """Return the plan without the GPU whose links hold the others back, in a batch that those divide.
+
+    Where the batch was said, only what divides it is planned, as on any fewer GPUs.
+    """
+    cluster, recipe = plan.job.cluster, request.recipe
+    others = cluster.larger_gpus
+    is_said = recipe.global_batch_size or recipe.global_batch_tokens or request.strategy
+    if others is None or cluster.topology is None or is_said or request.objective != "time":
+        return None
+    wanted = request.cluster.model_copy(update={"gpus_per_node": others.gpus_per_node})
+    resolved, smaller = _suggest(
+        request.model_copy(update={"cluster": wanted}), allow_paths=allow_paths
+    )
+    share = smaller.job.recipe.global_batch_size / plan.job.recipe.global_batch_size
+    seconds = share * float(plan.chosen.step_time.step_seconds)
+    if smaller.chosen.step_time.step_seconds > seconds:
+        return None
+    beside = {LARGER_GPUS: smaller.chosen}
+    here = replace(Situation.of_one(plan.job, plan.chosen), on_fewer_gpus=beside)
+    return resolved, spares(here, smaller, LARGER_GPUS, seconds)
+
+
+def _without_compile(request: Request, plan: Plan, *, allow_paths: bool) -> tuple[Resolved, Plan]:
+    """Return the plan without torch.compile, which nothing writes with it: that alone makes it slower."""
+    recipe = request.recipe.model_copy(update={"compile": False})
+    plain = request.model_copy(update={"recipe": recipe})
+    resolved, found = _suggest(plain, allow_paths=allow_paths)
+    text = f"no torch.compile, though asked for: {plan.launch.reason}"
+    dropped = Assumption(text=text, field="recipe.compile")
+    return replace(resolved, assumptions=(*resolved.assumptions, dropped)), found
 
 
 @contextmanager
-def _in_time(request: Request, resolved: Resolved, pinned: PinnedFields) -> Iterator[None]:
+def _in_time(request: Request, stacks: Sequence[Resolved], pinned: PinnedFields) -> Iterator[None]:
     """Stop soon enough to answer what was found, where the time for an answer is over.
 
     Raises:
@@ -91,16 +139,15 @@ def _in_time(request: Request, resolved: Resolved, pinned: PinnedFields) -> Iter
         with deadline.sooner(_TO_ANSWER_SECONDS, most_share=_TO_ANSWER_SHARE):
             yield
     except CutShortError as cut:
-        best = answer_plan(_of_plan(resolved, cut.plan, pinned), cut.plan, request.id)
+        best = answer_plan(_of_plan(stacks, cut.plan, pinned), cut.plan, request.id)
         raise TookTooLongError(cut.message, cut.hint, best=best) from None
     except SoFarError as late:
-        found = replace(_of_loss(resolved, late.job.recipe.loss), job=late.job)
-        estimate = estimate_answer(found, late.candidate, request.id)
+        estimate = estimate_answer(replace(stacks[0], job=late.job), late.candidate, request.id)
         raise TookTooLongError(late.message, late.hint, best=estimate) from None
 
 
-def _of_plan(resolved: Resolved, plan: Plan, pinned: PinnedFields) -> Resolved:
-    resolved = _with_host_memory(resolved, plan, pinned)
+def _of_plan(stacks: Sequence[Resolved], plan: Plan, pinned: PinnedFields) -> Resolved:
+    resolved = _with_host_memory(decided(plan, stacks), plan, pinned)
     return replace(resolved, job=plan.job, notes=resolved.notes + plan.notes)
 
 
@@ -114,46 +161,6 @@ def _with_host_memory(resolved: Resolved, plan: Plan, pinned: PinnedFields) -> R
     text = f"up to {memory} of host memory in a node for what is offloaded, {owner}"
     taken = Assumption(text=text, field="cluster.instance")
     return replace(resolved, assumptions=(*resolved.assumptions, taken))
-
-
-def plan_of_all(
-    request: Request, resolved: Resolved, pinned: PinnedFields
-) -> tuple[Resolved, Plan]:
-    """Return the plan on all GPUs, of another loss where the request leaves it open and nothing else fits."""
-    job = resolved.job
-    if request.objective != "time" or "loss" in request.recipe.model_fields_set:
-        return resolved, make_plan(job, pinned, request.objective)
-    plan = plan_of_any_loss(job, pinned)
-    return _of_loss(resolved, plan.job.recipe.loss), plan
-
-
-def _of_loss(resolved: Resolved, loss: str) -> Resolved:
-    job = resolved.job
-    if loss == job.recipe.loss:
-        return resolved
-    text = f"a {loss} loss, which never holds all logits: with them only offload fits, or nothing"
-    taken = Assumption(text=text, field="recipe.loss")
-    changed = replace(job, recipe=replace(job.recipe, loss=loss))
-    return replace(resolved, job=changed, assumptions=(*resolved.assumptions, taken))
-
-
-def _without_compile(
-    request: Request, plan: Plan, *, allow_paths: bool
-) -> tuple[Resolved, Plan] | None:
-    """Return the plan without torch.compile, where it has launch files and the plan with it has none."""
-    if not request.recipe.compile or plan.launch.targets:
-        return None
-    recipe = request.recipe.model_copy(update={"compile": False})
-    plain = request.model_copy(update={"recipe": recipe})
-    try:
-        resolved, found = suggest(plain, allow_paths=allow_paths)
-    except NothingFitsError:
-        return None
-    if not found.launch.targets:
-        return None
-    text = f"no torch.compile, though asked for: {plan.launch.reason}"
-    dropped = Assumption(text=text, field="recipe.compile")
-    return replace(resolved, assumptions=(*resolved.assumptions, dropped)), found
 
 
 def answer_suggestion(request: Request, resolved: Resolved, plan: Plan) -> SuggestionAnswer:
@@ -215,19 +222,24 @@ def _job(job: Job) -> JobAnswer:
 
 
 def _launch(plan: Plan) -> LaunchAnswer:
-    launch, instead = plan.launch, plan.instead
+    launch = plan.launch
+    offered = [_offer(plan.job, each) for each in plan.offers]
     return {
         "targets": list(launch.targets),
         "unwritten": launch.unwritten,
-        "instead": None
-        if instead is None
-        else {
-            "changes": dict(instead.changes),
-            "drops_pins": instead.drops_pins,
-            "strategy": layout_answer(plan.job, instead.candidate.strategy),
-            "family": instead.candidate.strategy.family,
-            "step_seconds": float(instead.candidate.step_time.step_seconds),
-        },
+        "instead": next((each for each in offered if not launch.targets), None),
+        "offers": offered,
+    }
+
+
+def _offer(job: Job, offer: Offer) -> OfferAnswer:
+    return {
+        "changes": dict(offer.changes),
+        "drops_pins": bool(offer.dropped),
+        "reason": offer.reason,
+        "strategy": layout_answer(job, offer.candidate.strategy),
+        "family": offer.candidate.strategy.family,
+        "step_seconds": float(offer.candidate.step_time.step_seconds),
     }
 
 

@@ -16,14 +16,14 @@ class Prices:
     """Shares of the step time by which a layout must be faster than one without."""
 
     code_change: float
-    """Of a technique that changes the model's code."""
+    """Of each technique that changes the model's code."""
     code_change_source: str
-    flag: float
-    """Of a technique that the framework's own models have."""
-    flag_source: str
-    spare_context: float
-    """Of divided sequences, on top, where they fit undivided."""
-    spare_context_source: str
+    against_the_tree: float
+    """Of a layout that the decision tree's branch does not admit."""
+    against_the_tree_source: str
+    offload: float
+    """Of states in host memory, where the job fits without."""
+    offload_source: str
     wide_shards_per_doubling: float
     """Of parameters that many ranks gather over the network, per doubling of the ranks."""
     wide_shards_from_ranks: int
@@ -34,6 +34,9 @@ class Prices:
     tight_lead: float
     """By how much layouts with room must be slower before one without is taken."""
     tight_lead_source: str
+    tools: tuple[str, ...]
+    """Frameworks that are open where none is named, the one that most people know first."""
+    tools_source: str
 
 
 @frozen

@@ -68,13 +68,14 @@ def bundle_files(plan: Plan, answer: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _hint(plan: Plan) -> str:
-    if plan.instead is None:
+    if not plan.offers:
         return ""
-    words = [flag_words(name, value=value) for name, value in plan.instead.changes.items()]
+    nearest = plan.offers[0]
+    words = [flag_words(name, value=value) for name, value in nearest.changes.items()]
     flags = [" ".join(each) for each in words]
-    if plan.instead.drops_pins:
+    if nearest.dropped:
         flags.append("no field of the strategy held fixed")
-    return f"there are files with {', '.join(flags)}: {plan.instead.candidate.strategy.family}"
+    return f"there are files with {', '.join(flags)}: {nearest.candidate.strategy.family}"
 
 
 def _run_spec(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:

@@ -9,7 +9,6 @@ from planner.advice.rules import (
     EXPOSED,
     FASTER,
     OFFLOADED,
-    OTHER_NETWORK,
     TOGETHER,
 )
 from planner.advice.rules.base import Finding, Severity
@@ -27,8 +26,8 @@ from planner.request.remarks import Assumption
 LINES = 25
 """Of a terminal that nobody made larger."""
 MOST_REASONS = 3
-_FIRST = (OFFLOADED.code, DISAGREEMENT.code, TOGETHER.code, OTHER_NETWORK.code)
-"""What the answer hangs on; a framework that would be faster goes before the network, which is assumed above all."""
+_FIRST = (OFFLOADED.code, DISAGREEMENT.code, TOGETHER.code)
+"""What the answer hangs on."""
 _AFTER_WARNINGS = len(_FIRST) + 1
 _MOST_ROWS = 5
 _FEWEST_ROWS = 3

@@ -34,6 +34,9 @@ _FULL_NODE = 8
 
 _LARGEST_SOLD = 16
 """GPUs of a node: DGX-2, a2-megagpu-16g."""
+_FEWEST_WITH_AN_ODD_ONE = 2
+_MUCH_FASTER = 2.0
+"""Times the bandwidth of all GPUs, from which on those without the odd one are planned too."""
 
 
 @frozen
@@ -103,7 +106,8 @@ def resolve_cluster(
     elif wanted.inter_node is not None:
         _read_network(wanted.inter_node, gpus_per_node)
         remarks.notes.append("one node has no network to others, so inter_node changes nothing")
-    cluster = replace(cluster, larger_gpus=_larger_gpus(wanted))
+    larger = _larger_gpus(wanted) or _without_the_odd_one(wanted, cluster)
+    cluster = replace(cluster, larger_gpus=larger)
     return ResolvedCluster(
         cluster=cluster, assumptions=tuple(remarks.assumptions), notes=tuple(remarks.notes)
     )
@@ -145,6 +149,19 @@ def _larger_gpus(wanted: ClusterRequest) -> Cluster | None:
     )
     fields = {name: getattr(wanted, name) for name in wanted.model_fields_set - {"gpus_per_node"}}
     return resolve_cluster(ClusterRequest(**{**fields, "gpu": larger})).cluster
+
+
+def _without_the_odd_one(wanted: ClusterRequest, cluster: Cluster) -> Cluster | None:
+    """Return a node without the GPU whose links hold all others back; None where there is no such GPU."""
+    gpus = cluster.gpus_per_node
+    if cluster.topology is None or cluster.nodes > 1 or gpus <= _FEWEST_WITH_AN_ODD_ONE:
+        return None
+    inside = _inside_a_node(
+        cluster.gpu, gpus - 1, cluster.topology, wanted.intra_node, peer_to_peer=wanted.peer_to_peer
+    )
+    others = replace(cluster, gpus_per_node=gpus - 1, **inside)
+    faster = others.intra_node.bytes_per_second / cluster.intra_node.bytes_per_second
+    return others if faster >= _MUCH_FASTER else None
 
 
 def _inside_a_node(

@@ -74,6 +74,9 @@ class Request(WireModel):
     machine: dict[str, Any] | None = None
 
 
+HOW_MANY = ("objective", "max_gpus", "deadline_hours")
+"""Fields of a request that leave the number of GPUs open."""
+
 _SECTIONS: Mapping[str, type[BaseModel]] = {
     "": Request,
     "cluster": ClusterRequest,

@@ -1,4 +1,4 @@
-"""What a layout costs beside its time: techniques that people must set up, and keep running."""
+"""What a layout costs beside its time: work that people have with it, and what its estimate leaves out."""
 
 import numpy as np
 
@@ -9,19 +9,17 @@ from planner.domain.job import Job
 from planner.domain.strategy import ZERO_2, Strategy
 
 
-def technique_price(job: Job, dimension: Dimension, *, has_spare_context: bool) -> float:
+def technique_price(job: Job, dimension: Dimension) -> float:
     """Return the share of a step by which a technique must be faster in the job's framework.
 
-    Source: `data/calibration/choice.toml`, by whether the technique changes the model
-    (the framework record's capabilities, changes_model), and whether it divides sequences that fit whole.
+    Nothing where it is a flag there. Source: `data/calibration/choice.toml`, by the framework record's
+    capabilities, changes_model.
     """
     is_changing = dimension.name in job.framework.capabilities.changes_model
-    price = prices().code_change if is_changing else prices().flag
-    is_spare = dimension.name == "context" and has_spare_context
-    return price + (prices().spare_context if is_spare else 0.0)
+    return prices().code_change if is_changing else 0.0
 
 
-def effort_factor(job: Job, s: Strategy, *, has_spare_context: bool) -> Amount:
+def effort_factor(job: Job, s: Strategy) -> Amount:
     """Return what a step time counts for, beside that of the simplest layout.
 
         factor = product of (1 + price) over what the layout uses
@@ -29,12 +27,10 @@ def effort_factor(job: Job, s: Strategy, *, has_spare_context: bool) -> Amount:
     Args:
         job: supplies the framework and the nodes.
         s: one layout or a table.
-        has_spare_context: whether sequences fit undivided, so that dividing them is no need.
     """
     factor: Amount = 1.0
     for dimension in DIMENSIONS:
-        price = technique_price(job, dimension, has_spare_context=has_spare_context)
-        factor = factor * np.where(s.uses(dimension), 1 + price, 1.0)
+        factor = factor * np.where(s.uses(dimension), 1 + technique_price(job, dimension), 1.0)
     return factor * (1 + prices().wide_shards_per_doubling * _doublings(job, s))
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from planner.catalog.choice import prices, trusted_lead
+from planner.catalog.choice import prices
 from planner.core import deadline
 from planner.core.errors import TookTooLongError
 from planner.core.term import Column
@@ -43,6 +43,9 @@ from planner.targets import is_writable
 TIE = 1.02
 """Layouts within 2 % are alike: of them the simplest is proposed, then one that recomputes least, then
 the roomiest."""
+_SIMPLER = 1.05
+"""A layout with fewer dimensions is taken before one that leads by less than 5 %: three in ten such leads of published
+pairs were none, see docs/accuracy/leads.md."""
 
 _Part: TypeAlias = tuple[Table, Column, Column, Column]
 """A table with what it reserves, its seconds and whether it fits."""
@@ -87,16 +90,8 @@ class SearchResult:
     @cached_property
     def weighted_seconds(self) -> Column:
         """Return the step time with what techniques must earn, see `planner.search.effort`."""
-        weighted: Column = self.step_seconds * effort_factor(
-            self.job, self.table, has_spare_context=self.has_spare_context
-        )
+        weighted: Column = self.step_seconds * effort_factor(self.job, self.table)
         return weighted
-
-    @cached_property
-    def has_spare_context(self) -> bool:
-        """Return whether a layout fits with room that leaves sequences whole."""
-        is_whole = self.table.context_parallel_size == 1
-        return bool(np.any(self.is_comfortable & is_whole))
 
     @cached_property
     def num_techniques(self) -> Column:
@@ -156,17 +151,15 @@ class SearchResult:
 
         Args:
             among: indices of rows.
-            by: the column; the fewest dimensions are taken whose best row is within the lead that
-                published pairs tell from none, see `planner.catalog.choice.trusted_lead`. Of rows
-                with as few within 2 % of the best, one with the fewest techniques is taken, of
+            by: the column; the fewest dimensions are taken whose best row is within 5 % of the best. Of
+                rows with as few within 2 % of the best, one with the fewest techniques is taken, of
                 those one that recomputes least, and of those the one with the most room; chunks
                 of layers that give a stage no more than 2 % of it are left out.
         """
         eligible = self._roomy(among, by)
         if not len(eligible):
             return None
-        close = 1 + trusted_lead(self.job.framework.name)
-        near = eligible[by[eligible] <= close * by[eligible].min()]
+        near = eligible[by[eligible] <= _SIMPLER * by[eligible].min()]
         dimensions = self.num_dimensions[near]
         simple = near[dimensions == dimensions.min()]
         alike = simple[by[simple] <= TIE * by[simple].min()]

@@ -43,7 +43,6 @@ _CHUNK = 1024
 """Bases of a table, each of which makes up to a dozen rows."""
 
 _HELD = (
-    "expert_tensor_parallel_size",
     "recompute_layers",
     "recompute_modules",
     "activation_offload_layers",
@@ -237,6 +236,7 @@ def _crossed(job: Job, bases: list[_Base], pinned: PinnedFields) -> Table:
         ],
         "offload": [(Offload.NONE, _on_gpu(base, pinned)), *_offloads(job, base)],
         "synchronize_every": _local_sgd(job, base),
+        "expert_tensor_parallel_size": _whole_experts(job, base),
     }
     chosen = everywhere
     values: dict[str, Column] = {}
@@ -302,6 +302,13 @@ def _offloads(job: Job, table: Table) -> list[_FieldOption]:
         )
         for offload in map(Offload, job.framework.host_memory.offloads)
     ]
+
+
+def _whole_experts(job: Job, table: Table) -> list[_FieldOption]:
+    """Return that experts are cut as dealing them leaves, or not at all where all else is."""
+    is_able = job.model.has_experts and job.framework.capabilities.folds_experts
+    is_cut = (table.tensor_parallel_size > 1) & (table.expert_parallel_size > 1)
+    return [(0, np.arange(num_rows(table))), *([(1, np.flatnonzero(is_cut))] if is_able else [])]
 
 
 def _local_sgd(job: Job, table: Table) -> list[_FieldOption]:

@@ -9,7 +9,7 @@ from planner.core.frozen import frozen
 from planner.core.term import Column, pick
 from planner.domain.breach import Breach
 from planner.domain.job import Job
-from planner.domain.strategy import Layout, Strategy, Table, num_rows
+from planner.domain.strategy import Layout, Strategy, Table, num_rows, tabulate
 from planner.targets import (
     accelerate,
     bridge,
@@ -47,7 +47,7 @@ _BY_FRAMEWORK: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """The targets that a framework's estimates hold for, the one that launchers start first."""
 
-__all__ = ["JUDGES", "Launch", "is_writable", "launch", "refusals", "targets_of"]
+__all__ = ["JUDGES", "Launch", "is_writable", "launch", "refusals", "targets_of", "writes_any"]
 
 
 @frozen
@@ -113,6 +113,19 @@ def is_writable(job: Job, table: Table) -> Column:
             refused |= breach.broken
         found |= np.logical_not(refused)
     return found
+
+
+def writes_any(job: Job) -> bool:
+    """Return whether some target of the job's framework may write a layout of it.
+
+    What a target refuses of every layout does not depend on one, so it is no column even where the layout is a table.
+    """
+    table = tabulate([Layout()])
+    return any(
+        not any(breach.broken is True or breach.broken is np.True_ for breach in judged)
+        for target in targets_of(job.framework.name)
+        for judged in [_judged(job, table, target)]
+    )
 
 
 def _first(job: Job, layout: Layout, target: str) -> Breach | None:

@@ -26,8 +26,8 @@ PLAIN = Preference(
 )
 _NO_TENSORS = Preference(
     zero_stages=_STAGES,
-    techniques=_TECHNIQUES - {"tensor"},
-    overruled_by=_TECHNIQUES - {"tensor"},
+    techniques=_TECHNIQUES - {"tensor", "context"},
+    overruled_by=_TECHNIQUES - {"tensor", "context"},
 )
 _THREE_D = Preference(
     zero_stages=frozenset({0, 1}), techniques=_TECHNIQUES, overruled_by=_TECHNIQUES
@@ -46,6 +46,8 @@ BRANCHES: tuple[tuple[Rule, Preference], ...] = (
 """The decision tree: the first branch that applies says what it admits."""
 
 MORE_NODES = Rule("COM003", Severity.WARNING, communication.more_nodes_are_not_worth_it)
+HALF = Rule("COM009", Severity.WARNING, communication.half_the_gpus_are_as_fast)
+ODD_GPU = Rule("COM010", Severity.WARNING, communication.one_gpu_holds_the_others_back)
 ONE_GPU = Rule("COM004", Severity.ADVICE, communication.one_gpu_is_enough)
 ONE_PER_SEQUENCE = Rule("BAT004", Severity.WARNING, batch.gpus_share_sequences)
 MIXED_GPUS = Rule("COM008", Severity.WARNING, communication.smaller_gpus_hold_the_others_back)
@@ -54,7 +56,6 @@ OFFLOADED = Rule("MEM003", Severity.WARNING, memory.states_wait_in_host_memory)
 FASTER = Rule("EFF002", Severity.ADVICE, verdict.a_faster_layout_is_held_back)
 EXPOSED = Rule("COM001", Severity.WARNING, communication.communication_is_exposed)
 TOGETHER = Rule("SHP006", Severity.WARNING, shape.experts_stay_together)
-OTHER_NETWORK = Rule("COM007", Severity.WARNING, communication.another_network_changes_the_choice)
 
 CHECKS: tuple[Rule, ...] = (
     Rule("MEM001", Severity.BLOCKER, memory.out_of_memory),
@@ -70,15 +71,15 @@ CHECKS: tuple[Rule, ...] = (
     Rule("REC001", Severity.WARNING, recipe.card_lacks_the_precision),
     Rule("REC002", Severity.ADVICE, recipe.tf32_is_left_out),
     Rule("REC003", Severity.WARNING, recipe.card_lacks_flash_attention),
-    Rule("REC004", Severity.ADVICE, recipe.compiling_is_left_out),
     EXPOSED,
     Rule("COM002", Severity.WARNING, communication.tensors_cross_a_slow_link),
     MORE_NODES,
     ONE_GPU,
+    HALF,
     MIXED_GPUS,
+    ODD_GPU,
     Rule("COM005", Severity.ADVICE, communication.shards_buy_nothing),
     Rule("COM006", Severity.ADVICE, communication.copies_go_through_the_host),
-    OTHER_NETWORK,
     Rule("PIP001", Severity.WARNING, shape.bubble_is_large),
     Rule("PIP002", Severity.WARNING, shape.chunks_are_many),
     Rule("BAT001", Severity.WARNING, batch.global_batch_has_grown_too_far),
@@ -97,7 +98,8 @@ _SPARED: dict[str, tuple[Rule, ...]] = {
     base.ONE_GPU: (MIXED_GPUS, ONE_GPU),
     base.ONE_PER_SEQUENCE: (ONE_GPU, ONE_PER_SEQUENCE),
     base.ONE_NODE: (MORE_NODES, ONE_GPU),
-    base.LARGER_GPUS: (MIXED_GPUS, ONE_GPU),
+    base.HALF: (HALF, ONE_GPU),
+    base.LARGER_GPUS: (MIXED_GPUS, ODD_GPU, ONE_GPU),
 }
 """What is said of all the GPUs where some of them do, by which those are."""
 

@@ -8,10 +8,9 @@ from typing import Self
 import numpy as np
 
 from planner.core.documented import documentation, shown_name
-from planner.core.errors import Remedy
+from planner.core.errors import PlannerError
 from planner.core.frozen import frozen
 from planner.core.term import Column
-from planner.domain.cluster import Link
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.job import Job
 from planner.domain.strategy import Table, num_rows
@@ -30,28 +29,8 @@ class Severity(StrEnum):
     """What an expert would say."""
 
 
-@frozen
-class OtherNetwork:
-    """What becomes of a plan on a network that nodes of its GPU are sold with too."""
-
-    link: Link
-    chosen: Candidate
-    """What would be chosen there."""
-    same: Candidate
-    """What was chosen here, there."""
-
-
-@frozen
-class OtherFramework:
-    """What becomes of a job in a framework that can what the job's own cannot."""
-
-    name: str
-    chosen: Candidate
-    """What would be chosen there."""
-    has_files: bool
-
-
 ONE_GPU, ONE_NODE, LARGER_GPUS = "one GPU", "one node", "the larger GPUs"
+HALF = "half of them"
 ONE_PER_SEQUENCE = "one GPU for each sequence"
 """Which of a cluster's GPUs a layout is on, where not on all."""
 
@@ -65,34 +44,18 @@ class Situation:
     """The layout in question."""
     smallest_replica_bytes: float
     """Of the layout with a whole replica per GPU (DDP) that needs the least."""
-    fastest: Candidate
-    """The best layout that the search may follow, after what techniques must earn."""
-    has_spare_context: bool = False
-    """Whether a layout fits with room that leaves sequences whole, so that dividing them must earn more."""
+    admitted: Candidate
+    """The best that the tree's branch admits: the candidate itself where it is one."""
     is_for_memory: bool = False
     """Whether the smallest layout was asked for, not the fastest."""
-    lead: float = 0.0
-    """How much longer the candidate takes than it, after the same; as a fraction."""
     held_back: Candidate | None = None
     """The fastest layout of all that fit, where the choice is another."""
-    unchanged: Candidate | None = None
-    """The best that may be proposed and changes nothing in the model's code, where the choice does."""
     on_gpu: Candidate | None = None
     """What would be chosen without offload, where the candidate offloads although other layouts fit."""
-    kept_on_gpu: tuple[Remedy, ...] = ()
-    """Changes after which the job fits without the offload that the candidate cannot do without."""
-    with_8_bit: Candidate | None = None
-    """What would be chosen, and written, of the same request with an 8-bit AdamW, where memory is short."""
-    on_larger_host: Candidate | None = None
-    """What is faster with the candidate's offload on a host of any size, where the host's size was assumed."""
     simplest: Candidate | None = None
     """The fastest of plain DDP that fits."""
     on_fewer_gpus: Mapping[str, Candidate] = field(default_factory=dict)
     """What would be chosen on fewer GPUs, by which they are; the fewest first."""
-    with_dealt_experts: OtherFramework | None = None
-    """Of a mixture whose experts the framework keeps together, where another deals them over ranks."""
-    on_other_network: OtherNetwork | None = None
-    """Where the network was assumed and matters."""
     asked: frozenset[str] = frozenset()
     """Fields of the layout that were held fixed at more than their least value."""
     largest_layer_bytes: float = 0.0
@@ -102,7 +65,7 @@ class Situation:
     def of_one(cls, job: Job, candidate: Candidate) -> Self:
         """Return the situation of a layout that nothing is compared with."""
         replica = float(candidate.memory.reserved_bytes)
-        return cls(job=job, candidate=candidate, smallest_replica_bytes=replica, fastest=candidate)
+        return cls(job=job, candidate=candidate, smallest_replica_bytes=replica, admitted=candidate)
 
     @property
     def fits_on_one_gpu(self) -> bool:
@@ -183,8 +146,14 @@ class Rule:
         return documentation(self.judge)
 
     def find(self, situation: Situation) -> Finding | None:
-        """Return the finding, or None where the rule stays silent."""
-        message = self.judge(situation)
+        """Return the finding, or None where the rule stays silent, or asks what of this job cannot be answered.
+
+        A rule explains: it may not stop an answer.
+        """
+        try:
+            message = self.judge(situation)
+        except PlannerError:
+            return None
         if message is None:
             return None
         return Finding(code=self.code, name=self.name, severity=self.severity, message=message)

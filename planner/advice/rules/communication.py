@@ -1,9 +1,8 @@
 """Rules about what crosses the wires, and whether as many GPUs are worth it."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 
-from planner.advice.rules.base import LARGER_GPUS, ONE_GPU, ONE_NODE, Situation
+from planner.advice.rules.base import HALF, LARGER_GPUS, ONE_GPU, ONE_NODE, Situation
 from planner.core.units import (
     format_bytes,
     format_duration,
@@ -12,11 +11,8 @@ from planner.core.units import (
     format_seconds,
 )
 from planner.domain.cluster import Cluster
-from planner.domain.dimensions import DIMENSIONS
-from planner.domain.strategy import ZERO_1, ZERO_2, Layout, Offload, divisors, tabulate
-from planner.search.candidate import Candidate, estimate_rows
+from planner.domain.strategy import ZERO_1, ZERO_2
 from planner.search.largest_that_fits import with_gpus
-from planner.search.limits import violations
 from planner.search.local_sgd import local_sgd
 from planner.search.search import TIE
 from planner.search.training_run import training_run
@@ -61,9 +57,6 @@ def communication_is_exposed(situation: Situation) -> str | None:
     remedies = {
         (averaged := _averaged(situation) if is_plain else ""): bool(averaged),
         (accumulated := _accumulated(situation)): bool(accumulated),
-        (offloaded := _offloaded(situation)): bool(offloaded),
-        (hybrid := _hybrid(situation)): bool(hybrid),
-        (larger := _larger_micro_batch(situation)): bool(larger),
         f"a faster link than {link.name}": not link.is_fast,
     }
     offered = ", ".join(name for name, helps in remedies.items() if helps)
@@ -101,78 +94,6 @@ def _accumulated(situation: Situation) -> str:
     if gain < NOTABLE_GAIN:
         return ""
     return f"accumulation: {format_fraction(gain)} more tokens/s with --global-batch-size {batch}"
-
-
-def _offloaded(situation: Situation) -> str:
-    """Return what replicas gain whose optimizer states wait in host memory, by an estimate; "" if it is little."""
-    s = situation.candidate.strategy
-    if not s.shards_gradients or s.offloads_optimizer:
-        return ""
-    whole = (replace(s, zero_stage=each, offload=Offload.OPTIMIZER) for each in _OF_REPLICAS)
-    best, gain = _fastest_that_fits(situation, whole)
-    if best is None:
-        return ""
-    return (
-        f"replicas with the optimizer in host memory (--strategy {best.strategy.family} --offload"
-        f" optimizer): {gain:.2g} times as fast"
-    )
-
-
-def _hybrid(situation: Situation) -> str:
-    """Return what replicas of shards gain whose gathers span fewer nodes, by an estimate; "" if they do not fit."""
-    s = situation.candidate.strategy
-    if not s.shards_gradients or not situation.is_multi_node or s.is_hybrid:
-        return ""
-    ranks = s.data_parallel_size
-    hybrids = (
-        replace(s, data_parallel_replicate_size=each, data_parallel_shard_size=ranks // each)
-        for each in divisors(ranks)
-        if 1 < each < ranks
-    )
-    best, gain = _fastest_that_fits(situation, hybrids)
-    if best is None:
-        return ""
-    replicas = best.strategy.data_parallel_replicate_size
-    return f"hybrid sharding, {replicas} replicas of {ranks // replicas} shards: {gain:.2g} times as fast"
-
-
-def _larger_micro_batch(situation: Situation) -> str:
-    """Return what fewer, larger micro-batches gain, by an estimate; "" if it is little or they do not fit."""
-    s = situation.candidate.strategy
-    steps = s.gradient_accumulation_steps
-    if s.data_parallel_size == 1:
-        return ""
-    larger = (
-        replace(
-            s,
-            micro_batch_size=times * s.micro_batch_size,
-            gradient_accumulation_steps=steps // times,
-        )
-        for times in divisors(steps)
-        if times > 1
-    )
-    best, gain = _fastest_that_fits(situation, larger)
-    if best is None:
-        return ""
-    return f"micro-batches of {best.strategy.micro_batch_size}: {gain:.2g} times as fast"
-
-
-def _fastest_that_fits(
-    situation: Situation, layouts: Iterable[Layout]
-) -> tuple[Candidate | None, float]:
-    """Return the fastest of some layouts that fit, as the candidate does with room if it has any.
-
-    With it, how many times as fast as the candidate it is; nothing where that is little.
-    """
-    job, own = situation.job, situation.candidate
-    legal = [each for each in layouts if not violations(job, each)]
-    estimated = estimate_rows(job, tabulate(legal)) if legal else ()
-    found = [each for each in estimated if each.fits and each.is_comfortable >= own.is_comfortable]
-    best = min(found, key=lambda each: float(each.step_time.step_seconds), default=None)
-    if best is None:
-        return None, 1.0
-    gain = float(own.step_time.step_seconds / best.step_time.step_seconds)
-    return (best, gain) if gain >= 1 + NOTABLE_GAIN else (None, gain)
 
 
 def tensors_cross_a_slow_link(situation: Situation) -> str | None:
@@ -223,6 +144,28 @@ def more_nodes_are_not_worth_it(situation: Situation) -> str | None:
     )
 
 
+def half_the_gpus_are_as_fast(situation: Situation) -> str | None:
+    """Half of the GPUs take no longer for a step than all of them.
+
+    Why: what the links cost is as much as the added GPUs bring.
+
+    Instead: half of them; the others are free for another run.
+
+    Source: the search on both.
+    """
+    half = situation.on_fewer_gpus.get(HALF)
+    if half is None:
+        return None
+    gain = float(half.step_time.step_seconds / situation.candidate.step_time.step_seconds)
+    if gain > TIE:
+        return None
+    return (
+        f"half of the GPUs take {format_seconds(half.step_time.step_seconds)} for the same step"
+        f" ({half.strategy.family}), all of them"
+        f" {format_seconds(situation.candidate.step_time.step_seconds)}: the others are free"
+    )
+
+
 def smaller_gpus_hold_the_others_back(situation: Situation) -> str | None:
     """A node of several models of GPUs is slower than its larger GPUs alone.
 
@@ -240,7 +183,7 @@ def smaller_gpus_hold_the_others_back(situation: Situation) -> str | None:
     Source: the search on both; `planner.hardware.mixed_gpus`.
     """
     larger, cluster = situation.on_fewer_gpus.get(LARGER_GPUS), situation.job.cluster
-    if larger is None or cluster.larger_gpus is None:
+    if larger is None or cluster.larger_gpus is None or cluster.topology is not None:
         return None
     seconds = situation.candidate.step_time.step_seconds
     gain = float(larger.step_time.step_seconds / seconds)
@@ -252,6 +195,31 @@ def smaller_gpus_hold_the_others_back(situation: Situation) -> str | None:
         f" {cluster.world_size} GPUs {format_seconds(seconds)}, {_times_as_fast(gain)}: every rank"
         " waits for the smallest; shares by speed, which no launcher deals, would take"
         f" {format_seconds(_in_shares_by_speed(cluster, float(larger.step_time.step_seconds), float(seconds)))}"
+    )
+
+
+def one_gpu_holds_the_others_back(situation: Situation) -> str | None:
+    """A node's other GPUs are as fast without the one whose links are slower.
+
+    Why: a ring is as fast as its slowest link. Behind one switch all GPUs have the same links, so one that has
+    none is out of the fabric: `nvidia-smi -q`, Fabric State and Status, says it; the fabric manager and a reset
+    of the GPU mend it.
+
+    Instead: the others, until it is mended.
+
+    Source: the search on both; vllm-project/vllm#16336.
+    """
+    others, cluster = situation.on_fewer_gpus.get(LARGER_GPUS), situation.job.cluster
+    if others is None or cluster.topology is None or cluster.larger_gpus is None:
+        return None
+    left = set(cluster.gpu_order) - set(cluster.larger_gpus.gpu_order)
+    odd = ", ".join(f"GPU{each}" for each in sorted(left))
+    link, fast = cluster.intra_node, cluster.larger_gpus.intra_node
+    return (
+        f"{odd} reaches the others at {format_rate(link.bytes_per_second)}, they each other at"
+        f" {format_rate(fast.bytes_per_second)}: without it a step takes"
+        f" {format_seconds(others.step_time.step_seconds)}, with it"
+        f" {format_seconds(situation.candidate.step_time.step_seconds)}"
     )
 
 
@@ -345,31 +313,3 @@ def copies_go_through_the_host(situation: Situation) -> str | None:
         return None
     because = cluster.intra_node.staged_because
     return f"{cluster.intra_node.name} carries every exchange of a node twice: {because}"
-
-
-def another_network_changes_the_choice(situation: Situation) -> str | None:
-    """The network between the nodes was assumed, and another common one would change the strategy.
-
-    Why: ZeRO-3 gathers every layer's parameters over the network for every micro-batch, a pipeline
-    sends a few activations: which of the two wins is decided by the ports of a node.
-
-    Instead: say what the nodes have (--inter-node): ports by name ("8x infiniband-ndr"), a line's
-    rate ("400Gbit/s"), or what nccl-tests measured ("45GB/s").
-
-    Source: data/calibration/node_networks.toml for what nodes are sold with.
-    """
-    other = situation.on_other_network
-    network = situation.job.cluster.inter_node
-    if other is None or network is None:
-        return None
-    there, here = other.chosen.strategy, situation.candidate.strategy
-    is_faster = other.chosen.step_time.step_seconds < other.same.step_time.step_seconds
-    if there.family == here.family or not is_faster:
-        return None
-    sizes = [f"{each.name} parallel {there.size(each)}" for each in DIMENSIONS if there.uses(each)]
-    return (
-        f"{network.name} between the nodes is assumed; on {other.link.name}"
-        f" ({format_rate(other.link.bytes_per_second)} per node) instead:"
-        f" {', '.join([there.family, *sizes])}, {format_seconds(other.chosen.step_time.step_seconds)}"
-        f" per step; this plan would take {format_seconds(other.same.step_time.step_seconds)} there"
-    )

@@ -123,8 +123,7 @@ def states_wait_in_host_memory(situation: Situation) -> str | None:
     Why: they cross PCIe every step, and the CPU steps the optimizer.
 
     Instead: more GPUs, recompute, an 8-bit optimizer or adapters, each of which keeps training on
-    the GPUs. Where layouts without it fit, it is taken only if the ranges of both steps do not meet, or
-    if they leave the card no room and are slower.
+    the GPUs. Where layouts without it fit, it must be faster by its price in `data/calibration/choice.toml`.
 
     Source: Ren et al., ZeRO-Offload, arXiv:2101.06840.
     """
@@ -136,33 +135,17 @@ def states_wait_in_host_memory(situation: Situation) -> str | None:
     return (
         f"{str(s.offload).replace('+', ' and ')} in host memory:"
         f" {format_bytes(host.training_bytes)} of each node's,"
-        f" {known.format(available=format_bytes(host.available_bytes))}{_larger_host(situation)};"
+        f" {known.format(available=format_bytes(host.available_bytes))};"
         f" {_without_offload(situation)}"
-    )
-
-
-def _larger_host(situation: Situation) -> str:
-    larger = situation.on_larger_host
-    if larger is None:
-        return ""
-    needed = estimate_host_memory(situation.job, larger.strategy).training_bytes
-    return (
-        f" ({format_seconds(larger.step_time.step_seconds)} per step with {format_bytes(needed)} of it:"
-        f" --offload {larger.strategy.offload})"
     )
 
 
 def _without_offload(situation: Situation) -> str:
     """Say what would be taken without, or whether the same layout would fit with its states on the GPU."""
     if situation.on_gpu:
-        family, shortest = situation.on_gpu.strategy.family, situation.on_gpu.step_time.low_seconds
-        if shortest <= situation.candidate.step_time.high_seconds:
-            seconds = format_seconds(situation.on_gpu.step_time.step_seconds)
-            return f"without it {family} leaves the card no room and takes {seconds}"
-        return (
-            f"without it {family} takes {format_seconds(shortest)} at the least, more than the"
-            f" {format_seconds(situation.candidate.step_time.high_seconds)} of this at the most"
-        )
+        seconds = format_seconds(situation.on_gpu.step_time.step_seconds)
+        room = "" if situation.on_gpu.is_comfortable else " leaves the card no room and"
+        return f"without it {situation.on_gpu.strategy.family}{room} takes {seconds}"
     kept = replace(situation.candidate.strategy, offload=Offload.NONE)
     needed, usable = estimate(situation.job, kept).memory.reserved_bytes, situation.job.usable_bytes
     amounts = f"{format_bytes(needed)} of {format_bytes(usable)} per GPU"
@@ -170,6 +153,4 @@ def _without_offload(situation: Situation) -> str:
         return f"not needed, and it costs time: without it the layout takes {amounts}"
     if needed <= usable:
         return f"without it the layout fits, but not with room: {amounts}"
-    changes = ", ".join(each.text.replace(" would fit", "") for each in situation.kept_on_gpu)
-    others = f"; what fits without: {changes}" if changes else ""
-    return f"without it the layout would not fit: {amounts}{others}"
+    return f"without it the layout would not fit: {amounts}"

@@ -1,17 +1,11 @@
 """Rules about a recipe's choices that a card runs slowly, with the flag that names the better one."""
 
-from dataclasses import replace
-
 from planner.advice.rules.base import Situation
-from planner.core.units import TERA, format_pace, format_seconds
-from planner.step_time.ledger import estimate_step_time
-from planner.targets import launch
+from planner.core.units import TERA
 from planner.targets.common import lacks_flash_attention
 
 _NOTABLY_FASTER = 1.5
 """How much faster TF32 must be than fp32 to be named: GeForce cards of Ampere gain nothing."""
-_WORTH_COMPILING = 1.05
-"""How much faster compiled blocks must be on paper to be named."""
 
 
 def card_lacks_the_precision(situation: Situation) -> str | None:
@@ -78,34 +72,6 @@ def card_lacks_flash_attention(situation: Situation) -> str | None:
         return None
     gpu = situation.job.cluster.gpu.name
     return f"FlashAttention does not run on {gpu}, which is older than Ampere: --attention sdpa"
-
-
-def compiling_is_left_out(situation: Situation) -> str | None:
-    """The scripts could compile the model's blocks (torch.compile), which is faster on paper.
-
-    Why: compiling joins the elementwise operations of a block, which are bound by the card's memory, and
-    launches fewer kernels: the less a step's time is in large matmuls, the more it gains.
-
-    Instead: --compile, once a first run without it goes through. Its first step waits minutes for the
-    compiler, and a batch of another shape compiles again; what is divided over GPUs is not compiled.
-
-    Source: Ansel et al., PyTorch 2, ASPLOS 2024; the framework record's compile section.
-    """
-    job, s = situation.job, situation.candidate.strategy
-    if job.recipe.compile or not situation.candidate.fits:
-        return None
-    recipe = replace(job.recipe, compile=True)
-    compiled = replace(job, framework=job.framework.compiled(), recipe=recipe)
-    if not launch(compiled, s).targets:
-        return None
-    seconds = float(estimate_step_time(compiled, s).step_seconds)
-    own = float(situation.candidate.step_time.step_seconds)
-    if own < _WORTH_COMPILING * seconds:
-        return None
-    return (
-        f"compiled blocks take {format_seconds(seconds)} per step on paper,"
-        f" {format_pace(seconds, own)}: --compile"
-    )
 
 
 _PRECISIONS = {"bf16": "bf16-mixed", "fp16": "fp16-mixed", "tf32": "tf32"}

@@ -1,14 +1,11 @@
 """The Hugging Face guide's decision process for one node, as rules; each names its families."""
 
-from dataclasses import replace
-
 from planner.advice.rules.base import Situation
 from planner.core.units import format_bytes, format_fraction, format_rate, format_seconds
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.optimizer import ADAMW
 from planner.domain.strategy import Recompute
 from planner.step_time.nn_data_parallel import data_parallel_step
-from planner.targets import launch
 
 _NOTABLY_LONGER = 0.01
 """Share of a step from which a difference is told."""
@@ -134,9 +131,7 @@ def single_gpu_techniques_come_first(situation: Situation) -> str | None:
     techniques = {
         "16-bit precision (--precision bf16-mixed)": precision in {"fp32", "tf32"},
         "recompute (--recompute full)": situation.candidate.strategy.recompute == Recompute.NONE,
-        f"an 8-bit optimizer (--optimizer {EIGHT_BIT}{_unwritten(situation)})": leaves_8_bit_open(
-            situation
-        ),
+        f"an 8-bit optimizer (--optimizer {EIGHT_BIT})": leaves_8_bit_open(situation),
         "accumulation of smaller micro-batches": situation.candidate.strategy.micro_batch_size > 1,
     }
     left = [name for name, is_open in techniques.items() if is_open]
@@ -154,16 +149,6 @@ def _is_short_of_memory(situation: Situation) -> bool:
     return not (situation.fits_on_one_gpu and situation.candidate.is_comfortable)
 
 
-def _unwritten(situation: Situation) -> str:
-    """Return a remark where no target writes the layout with an 8-bit optimizer, nor another that is as good."""
-    if situation.with_8_bit is not None:
-        return ""
-    job = situation.job
-    changed = replace(job, recipe=replace(job.recipe, optimizer=EIGHT_BIT))
-    is_written = launch(changed, situation.candidate.strategy).targets
-    return "" if is_written else ", without launch files"
-
-
 def one_process_is_slower(situation: Situation) -> str | None:
     """The layout is DDP on one node, which torch.nn.DataParallel would run slower.
 
@@ -179,11 +164,12 @@ def one_process_is_slower(situation: Situation) -> str | None:
     """
     job, candidate = situation.job, situation.candidate
     is_plain = candidate.strategy.data_parallel_replicate_size == job.cluster.world_size
+    is_plain &= job.cluster.nodes == 1
     # With accumulation DataParallel would be run in other micro-batches: parameters go out for each.
     is_plain &= (
         not candidate.strategy.is_local and candidate.strategy.gradient_accumulation_steps == 1
     )
-    if job.cluster.world_size == 1 or situation.is_multi_node or not is_plain:
+    if job.cluster.world_size == 1 or not is_plain:
         return None
     if job.recipe.lora is not None or not job.model.has_token_loss:
         return None

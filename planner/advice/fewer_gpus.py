@@ -1,0 +1,88 @@
+"""The same job on fewer of its GPUs: what is chosen there, and whether it is as fast."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from planner.advice.choice import best_of
+from planner.advice.rules.base import (
+    HALF,
+    LARGER_GPUS,
+    ONE_GPU,
+    ONE_NODE,
+    ONE_PER_SEQUENCE,
+    Situation,
+)
+from planner.advice.rules.communication import WORTH_A_NODE
+from planner.domain.job import Job
+from planner.search.candidate import Candidate
+from planner.search.largest_that_fits import with_gpus
+from planner.step_time.compute import training_flops_per_token
+
+_MOST_UTILISATION = 0.8
+"""Of a GPU's peak: no published run is above it."""
+
+
+_MUCH_LONGER = 1.7
+"""Times a step, from which on no other stack makes it as short as on all GPUs."""
+
+
+def on_fewer_gpus(stacks: Sequence[Job], situation: Situation) -> dict[str, Candidate]:
+    """Return the choice on fewer GPUs, by which they are, where it may be nearly as fast.
+
+    Args:
+        stacks: the job on all of them, in each stack.
+        situation: of the choice on all of them.
+    """
+    found = {}
+    for name, job in smaller_jobs(stacks[0]).items():
+        if name != ONE_GPU and _least_seconds(job) > WORTH_A_NODE * _seconds(situation):
+            continue
+        best = best_of([smaller_jobs(situation.job)[name]], {})
+        if (
+            best is None
+            or _MUCH_LONGER * _seconds(situation) > best.candidate.step_time.step_seconds
+        ):
+            best = best_of((smaller_jobs(each)[name] for each in stacks), {})
+        if best is not None:
+            found[name] = best.candidate
+    return found
+
+
+def _seconds(situation: Situation) -> float:
+    return float(situation.candidate.step_time.step_seconds)
+
+
+def _least_seconds(job: Job) -> float:
+    """Return what a step takes at the least, by its floating-point operations alone."""
+    flops = training_flops_per_token(job) * job.tokens_per_step
+    return flops / (_MOST_UTILISATION * job.cluster.world_size * job.peak_flops_per_second)
+
+
+def smaller_jobs(job: Job) -> dict[str, Job]:
+    """Return the job on fewer GPUs, the fewest first, by which they are.
+
+    They are one, one for each sequence of a batch that has fewer than a node has, those of one node, half of them,
+    and the larger ones of a mixed node.
+    """
+    cluster, batch = job.cluster, job.recipe.global_batch_size
+    jobs: dict[str, Job] = {}
+    if cluster.world_size > 1:
+        jobs[ONE_GPU] = with_gpus(job, 1, 1)
+    if 1 < batch < cluster.gpus_per_node:
+        jobs[ONE_PER_SEQUENCE] = with_gpus(job, batch, 1)
+    if cluster.nodes > 1 and cluster.gpus_per_node > 1:
+        jobs[ONE_NODE] = with_gpus(job, cluster.gpus_per_node, 1)
+    if cluster.larger_gpus:
+        jobs[LARGER_GPUS] = replace(job, cluster=cluster.larger_gpus)
+    elif cluster.nodes > 1 and cluster.nodes % 2 == 0:
+        jobs[HALF] = with_gpus(job, cluster.gpus_per_node, cluster.nodes // 2)
+    elif cluster.nodes == 1 and cluster.gpus_per_node % 2 == 0:
+        jobs[HALF] = with_gpus(job, cluster.gpus_per_node // 2, 1)
+    return {name: each for name, each in jobs.items() if _is_first(name, each, jobs)}
+
+
+def _is_first(name: str, job: Job, jobs: Mapping[str, Job]) -> bool:
+    """Return whether no other name stands for as many GPUs before it."""
+    size = job.cluster.world_size
+    alike = (other for other, each in jobs.items() if each.cluster.world_size == size)
+    return next(alike) == name

@@ -219,28 +219,25 @@ def _held(result: SearchResult, among: Column) -> Column:
 def _cheapest(result: SearchResult, among: Column, preference: Preference) -> tuple[int, int]:
     """Return the row that costs least, and the one that the tree's branch would take.
 
-    What the branch does not admit must be faster by its price. Where a replica fits, that is a lead which published
-    pairs trust, for ZeRO and for experts that are dealt over the data-parallel ranks; other techniques are left out.
+    What the branch does not admit must be faster by its price. Where a replica fits, ZeRO and experts that are
+    dealt over the data-parallel ranks are taken for what their memory buys alone: less recompute than the best
+    replica has. A stage that the framework has at a flag is taken for any lead.
     """
     table = rows(result.table, among)
     is_admitted = preference.admits(table)
-    price = prices().against_the_tree
-    if preference == rules.PLAIN:
-        price = trusted_lead(result.job.framework.name)
-        by_flag = result.job.framework.capabilities.zero_by_flag
-        undivided = result.num_dimensions[among] == 0
-        is_flag = undivided & (table.zero_stage > 0) & (table.zero_stage <= by_flag)
     cost = result.weighted_seconds.copy()
-    priced = np.logical_not(is_admitted)
-    if preference == rules.PLAIN:
-        priced &= np.logical_not(is_flag)
-    cost[among[priced]] *= 1 + price
+    cost[among[np.logical_not(is_admitted)]] *= 1 + prices().against_the_tree
     admitted = result.best(among[is_admitted], cost)
     if admitted is None:
         row = _best_row(result, among, cost)
         return row, row
-    is_open = is_admitted | preference.may_be_overruled_by(table)
-    return _best_row(result, among[is_open], cost), admitted
+    is_open = preference.may_be_overruled_by(table)
+    if preference == rules.PLAIN:
+        by_flag = result.job.framework.capabilities.zero_by_flag
+        is_flag = (table.zero_stage > 0) & (table.zero_stage <= by_flag)
+        is_flag &= result.num_dimensions[among] == 0
+        is_open &= is_flag | (table.recompute < result.table.recompute[admitted])
+    return _best_row(result, among[is_open | is_admitted], cost), admitted
 
 
 def _faster_offloaded(

@@ -43,9 +43,9 @@ from planner.targets import is_writable
 TIE = 1.02
 """Layouts within 2 % are alike: of them the simplest is proposed, then one that recomputes least, then
 the roomiest."""
-_SIMPLER = 1.05
-"""A layout with fewer dimensions is taken before one that leads by less than 5 %: three in ten such leads of published
-pairs were none, see docs/accuracy/leads.md."""
+_SIMPLER = 1.08
+"""A layout with fewer dimensions is taken before one that leads by less than 8 %: below that fewer than four in five
+such leads of published pairs were real, see docs/accuracy/leads.md."""
 
 _Part: TypeAlias = tuple[Table, Column, Column, Column]
 """A table with what it reserves, its seconds and whether it fits."""
@@ -151,7 +151,7 @@ class SearchResult:
 
         Args:
             among: indices of rows.
-            by: the column; the fewest dimensions are taken whose best row is within 5 % of the best. Of
+            by: the column; the fewest dimensions are taken whose best row is within 8 % of the best. Of
                 rows with as few within 2 % of the best, one with the fewest techniques is taken, of
                 those one that recomputes least, and of those the one with the most room; chunks
                 of layers that give a stage no more than 2 % of it are left out.

@@ -74,11 +74,10 @@ class Contender:
     @property
     def cost_seconds(self) -> float:
         """Return a step with its prices."""
-        offloads = self.candidate.strategy.offloads_optimizer
-        price = (1 + prices().offload * offloads) * (
-            1 if self.candidate.is_comfortable else 1 + prices().tight_lead
-        )
-        return price * float(self.result.weighted_seconds[self.row])
+        own = self.candidate
+        offload = prices().offload if own.strategy.offloads_optimizer else 0.0
+        tight = 0.0 if own.is_comfortable else prices().tight_lead
+        return (1 + offload) * (1 + tight) * float(self.result.weighted_seconds[self.row])
 
 
 def contenders(
@@ -210,7 +209,8 @@ def _held(result: SearchResult, among: Column) -> Column:
         return among
     host = estimate_host_memory(result.job, rows(result.table, among))
     available = host.available_bytes or usual_host_bytes(result.job.cluster)
-    return among[np.broadcast_to(host.training_bytes <= available, len(among))]
+    held: Column = among[np.broadcast_to(host.training_bytes <= available, len(among))]
+    return held
 
 
 # What each costs
@@ -253,7 +253,8 @@ def _faster_offloaded(
     most = result.weighted_seconds[kept]
     if not result.is_comfortable[kept]:
         offloaded = offloaded[result.is_comfortable[offloaded]]
-    return offloaded[price * result.weighted_seconds[offloaded] < most]
+    faster: Column = offloaded[price * result.weighted_seconds[offloaded] < most]
+    return faster
 
 
 def _best_row(result: SearchResult, among: Column, by: Column) -> int:

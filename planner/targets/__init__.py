@@ -122,7 +122,7 @@ def writes_any(job: Job) -> bool:
     """
     table = tabulate([Layout()])
     return any(
-        not any(breach.broken is True or breach.broken is np.True_ for breach in judged)
+        not any(np.ndim(breach.broken) == 0 and bool(breach.broken) for breach in judged)
         for target in targets_of(job.framework.name)
         for judged in [_judged(job, table, target)]
     )

@@ -22,10 +22,6 @@ _MOST_UTILISATION = 0.8
 """Of a GPU's peak: no published run is above it."""
 
 
-_MUCH_LONGER = 1.7
-"""Times a step, from which on no other stack makes it as short as on all GPUs."""
-
-
 def on_fewer_gpus(stacks: Sequence[Job], situation: Situation) -> dict[str, Candidate]:
     """Return the choice on fewer GPUs, by which they are, where it may be nearly as fast.
 
@@ -35,14 +31,12 @@ def on_fewer_gpus(stacks: Sequence[Job], situation: Situation) -> dict[str, Cand
     """
     found = {}
     for name, job in smaller_jobs(stacks[0]).items():
-        if name != ONE_GPU and _least_seconds(job) > WORTH_A_NODE * _seconds(situation):
+        is_open = _least_seconds(job) <= WORTH_A_NODE * _seconds(situation)
+        if not is_open and name != ONE_GPU:
             continue
-        best = best_of([smaller_jobs(situation.job)[name]], {})
-        if (
-            best is None
-            or _MUCH_LONGER * _seconds(situation) > best.candidate.step_time.step_seconds
-        ):
-            best = best_of((smaller_jobs(each)[name] for each in stacks), {})
+        # What one GPU takes is told of short runs too, however much longer its step.
+        among = stacks if is_open else [situation.job]
+        best = best_of((smaller_jobs(each)[name] for each in among), {})
         if best is not None:
             found[name] = best.candidate
     return found

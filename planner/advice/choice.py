@@ -67,6 +67,13 @@ class Contender:
         return bool(self.result.is_writable[self.row])
 
     @property
+    def keeps_weights(self) -> bool:
+        """Return whether trained weights are loaded where there are some."""
+        job, has_adapters = self.job, self.job.recipe.lora is not None
+        is_pretrained = job.model.is_pretrained
+        return not is_pretrained or loads_weights(_tool(self), has_adapters=has_adapters)
+
+    @property
     def crosses_slow_link(self) -> bool:
         """Return whether matrices or sequences are divided over a link that is not NVLink."""
         return bool(crosses_slow_link(self.job, self.candidate.strategy))
@@ -275,7 +282,7 @@ def best_of_found(found: Sequence[Contender], objective: str) -> Contender:
     fewest things switched on of those within 2 %; of another framework the fastest, if one is surely faster.
     """
     able = _those(found, lambda each: each.is_written)
-    able = _those(able, _keeps_weights)
+    able = _those(able, lambda each: each.keeps_weights)
     if any(not (_offloads(each) or each.crosses_slow_link) for each in able):
         able = _those(able, lambda each: not each.crosses_slow_link)
     if objective == "memory":
@@ -312,13 +319,6 @@ def _offloads(each: Contender) -> bool:
 
 def _tool(each: Contender) -> str:
     return each.job.framework.name
-
-
-def _keeps_weights(each: Contender) -> bool:
-    """Return whether trained weights are loaded where there are some."""
-    job = each.job
-    has_adapters = job.recipe.lora is not None
-    return not job.model.is_pretrained or loads_weights(_tool(each), has_adapters=has_adapters)
 
 
 def _those(found: Sequence[Contender], has: Callable[[Contender], bool]) -> Sequence[Contender]:

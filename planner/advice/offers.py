@@ -56,14 +56,17 @@ def offers(
 def _other_tools(chosen: Contender, found: Sequence[Contender]) -> Iterator[Offer]:
     """Yield the fastest of another framework, where such a lead is trusted although the ranges of both meet."""
     name = chosen.job.framework.name
-    others = [each for each in found if each.job.framework.name != name and each.is_written]
-    best = min(others, key=lambda each: each.cost_seconds, default=None)
-    if best is None:
-        return
-    lead = chosen.cost_seconds / best.cost_seconds - 1
-    if lead >= trusted_lead(best.job.framework.name):
+    ahead = [
+        each
+        for each in found
+        if (tool := each.job.framework.name) != name and each.is_written
+        if chosen.cost_seconds / each.cost_seconds - 1 >= trusted_lead(tool)
+    ]
+    best = min(ahead, key=lambda each: (not each.keeps_weights, each.cost_seconds), default=None)
+    if best is not None:
+        weights = "" if best.keeps_weights else ", whose files start from random weights"
         changes = {"recipe.framework": best.job.framework.name}
-        yield Offer(candidate=best.candidate, changes=changes, reason="another tool")
+        yield Offer(candidate=best.candidate, changes=changes, reason=f"another tool{weights}")
 
 
 def _other_numbers(chosen: Contender, pinned: PinnedFields) -> Iterator[Offer]:

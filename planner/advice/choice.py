@@ -15,7 +15,7 @@ from planner.advice.rules import DISAGREEMENT
 from planner.advice.rules.base import Finding, Preference, Situation
 from planner.advice.situation import situation_of
 from planner.advice.slow_links import crosses_slow_link
-from planner.catalog.choice import prices, trusted_lead
+from planner.catalog.choice import prices
 from planner.core.errors import InvalidInputError
 from planner.core.frozen import frozen
 from planner.core.term import Column
@@ -27,7 +27,7 @@ from planner.memory.host import estimate_host_memory
 from planner.search.candidate import Candidate
 from planner.search.pinned_fields import PinnedFields
 from planner.search.search import TIE, SearchResult, search
-from planner.targets.common import loads_weights
+from planner.targets.common import OWN_MODELS, loads_weights
 
 
 @frozen
@@ -299,14 +299,15 @@ def best_of_found(found: Sequence[Contender], objective: str) -> Contender:
 def is_surely_better(other: Contender, own: Contender) -> bool:
     """Return whether another framework is worth leaving the usual one for.
 
-    Estimates of two frameworks share less than those of one: the lead must be one that published pairs trust, and
-    the longest step of its range shorter than the shortest. Where the usual one runs the job without room or with
-    the host's memory alone, and the other does not, such a lead is enough.
+    It must lead by its price. Estimates of two sets of kernels share less than those of one, so one that does not run
+    transformers' models needs a longest step of its range shorter than the shortest too; not where the usual one runs the
+    job without room or with the host's memory alone, and the other does not.
     """
-    lead = own.cost_seconds / other.cost_seconds - 1
+    name, lead = _tool(other), own.cost_seconds / other.cost_seconds - 1
     longest, shortest = other.candidate.step_time.high_seconds, own.candidate.step_time.low_seconds
     relieves = _is_last_resort(own) and not _is_last_resort(other)
-    return lead >= trusted_lead(other.job.framework.name) and bool(relieves or longest < shortest)
+    is_sure = name not in OWN_MODELS or relieves or bool(longest < shortest)
+    return is_sure and lead >= prices().tools.get(name, 0.0)
 
 
 def _is_last_resort(each: Contender) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from planner.advice.choice import best_of
 from planner.advice.rules.base import (
     HALF,
+    HALF_OF_EACH,
     LARGER_GPUS,
     ONE_GPU,
     ONE_NODE,
@@ -70,13 +71,16 @@ def smaller_jobs(job: Job) -> dict[str, Job]:
         jobs[LARGER_GPUS] = replace(job, cluster=cluster.larger_gpus)
     elif cluster.nodes > 1 and cluster.nodes % 2 == 0:
         jobs[HALF] = with_gpus(job, cluster.gpus_per_node, cluster.nodes // 2)
-    elif cluster.nodes == 1 and cluster.gpus_per_node % 2 == 0:
-        jobs[HALF] = with_gpus(job, cluster.gpus_per_node // 2, 1)
+    if cluster.gpus_per_node % 2 == 0 and not cluster.larger_gpus:
+        jobs[HALF_OF_EACH] = with_gpus(job, cluster.gpus_per_node // 2, cluster.nodes)
     return {name: each for name, each in jobs.items() if _is_first(name, each, jobs)}
 
 
 def _is_first(name: str, job: Job, jobs: Mapping[str, Job]) -> bool:
-    """Return whether no other name stands for as many GPUs before it."""
-    size = job.cluster.world_size
-    alike = (other for other, each in jobs.items() if each.cluster.world_size == size)
+    """Return whether no other name stands for the same GPUs before it."""
+    alike = (other for other, each in jobs.items() if _shape(each) == _shape(job))
     return next(alike) == name
+
+
+def _shape(job: Job) -> tuple[int, int]:
+    return job.cluster.gpus_per_node, job.cluster.nodes

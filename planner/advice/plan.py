@@ -24,8 +24,15 @@ from planner.advice.fewer_gpus import on_fewer_gpus, smaller_jobs
 from planner.advice.offers import Offer, offers
 from planner.advice.path import Node, decision_path
 from planner.advice.rules import verdict
-from planner.advice.rules.base import Finding, Situation
+from planner.advice.rules.base import (
+    HALF,
+    HALF_OF_EACH,
+    ONE_GPU,
+    Finding,
+    Situation,
+)
 from planner.advice.so_far import choose_in_time, or_so_far
+from planner.core.errors import InvalidInputError
 from planner.core.frozen import frozen
 from planner.core.term import Column
 from planner.domain.job import Job
@@ -85,7 +92,7 @@ class Plan:
     spare_gpus: int = 0
     """That were offered, and without which a step is as fast, or nearly."""
     all_gpus_seconds: float = 0.0
-    """Of a step with the spare ones; 0 where there are none."""
+    """Of a step with the spare ones; 0 where there are none, or the batch has no sequences for them."""
     usual: Candidate | None = None
     """What the first stack would run, where the plan is of another framework and that one can run the job."""
     offers: tuple[Offer, ...] = ()
@@ -115,7 +122,12 @@ def make_plan(
     """
     started = time.perf_counter()
     stacks = (job, *others)
-    chosen, found = choose_in_time(stacks, pinned, objective)
+    try:
+        chosen, found = choose_in_time(stacks, pinned, objective)
+    except InvalidInputError:
+        if pinned or job.recipe.global_batch_size >= job.cluster.world_size:
+            raise
+        return _on_half(stacks, objective)
     with or_so_far(chosen):
         if not pinned and objective == "time":
             fewer = on_fewer_gpus(stacks, chosen.situation)
@@ -135,6 +147,15 @@ def make_plan(
         seconds=time.perf_counter() - started,
     )
     return replace(plan, usual=_usual(chosen, found), offers=offered, search=summary)
+
+
+def _on_half(stacks: Sequence[Job], objective: str) -> Plan:
+    """Return the plan on half of the GPUs, where a batch has fewer sequences than all of them need."""
+    halves = [smaller_jobs(each) for each in stacks]
+    size = HALF if HALF in halves[0] else HALF_OF_EACH if HALF_OF_EACH in halves[0] else ONE_GPU
+    smaller, *rest = (each[size] for each in halves)
+    plan = make_plan(smaller, None, objective, rest)
+    return replace(plan, spare_gpus=stacks[0].cluster.world_size - plan.job.cluster.world_size)
 
 
 def spares(situation: Situation, smaller: Plan, size: str, seconds: float) -> Plan:

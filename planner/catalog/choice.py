@@ -32,10 +32,10 @@ class Prices:
     """Of published pairs of layouts: a predicted lead that was real in as many is believed."""
     trusted_share_source: str
     tight_lead: float
-    """By how much layouts with room must be slower before one without is taken."""
+    """By how much a stack in which the job has room must be slower before one in which it has none is taken."""
     tight_lead_source: str
-    tools: tuple[str, ...]
-    """Frameworks that are open where none is named, the one that most people know first."""
+    tools: Mapping[str, float]
+    """Frameworks that are open where none is named, by the share of a step by which one must be faster to be taken."""
     tools_source: str
 
 

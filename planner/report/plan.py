@@ -114,7 +114,10 @@ def _spare(plan: Plan) -> tuple[Figure, ...]:
     offered = plan.spare_gpus + plan.job.cluster.world_size
     verb = "stays" if plan.spare_gpus == 1 else "stay"
     pace = format_pace(plan.all_gpus_seconds, plan.chosen.step_time.step_seconds)
-    rest = f"{verb} free: with all of them a step is {pace}"
+    why = f"with all of them a step is {pace}"
+    if not plan.all_gpus_seconds:
+        why = "the batch has no sequences for them"
+    rest = f"{verb} free: {why}"
     return (Figure(label="Spare", amount=f"{plan.spare_gpus} of {offered} GPUs", rest=rest),)
 
 

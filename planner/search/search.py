@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from planner.catalog.choice import prices
 from planner.core import deadline
 from planner.core.errors import TookTooLongError
 from planner.core.term import Column
@@ -156,7 +155,7 @@ class SearchResult:
                 those one that recomputes least, and of those the one with the most room; chunks
                 of layers that give a stage no more than 2 % of it are left out.
         """
-        eligible = self._roomy(among, by)
+        eligible = self._roomy(among)
         if not len(eligible):
             return None
         near = eligible[by[eligible] <= _SIMPLER * by[eligible].min()]
@@ -208,13 +207,10 @@ class SearchResult:
         row = self._intervals(layout).get(layout.synchronize_every)
         return None if row is None else float(self.reserved_bytes[row])
 
-    def _roomy(self, among: Column, by: Column) -> Column:
-        """Return the rows that fit with room, unless one without is faster by more than its price."""
-        fitting = among[self.fits[among]]
+    def _roomy(self, among: Column) -> Column:
+        """Return the rows that fit with room; those that fit where none has."""
         roomy = among[self.is_comfortable[among]]
-        if len(roomy) and by[roomy].min() <= (1 + prices().tight_lead) * by[fitting].min():
-            return roomy
-        return fitting
+        return roomy if len(roomy) else among[self.fits[among]]
 
     def retimed(self, job: Job) -> "SearchResult":
         """Return the same layouts on another network, which leaves their memory as it is."""

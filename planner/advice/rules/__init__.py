@@ -99,6 +99,7 @@ _SPARED: dict[str, tuple[Rule, ...]] = {
     base.ONE_PER_SEQUENCE: (ONE_GPU, ONE_PER_SEQUENCE),
     base.ONE_NODE: (MORE_NODES, ONE_GPU),
     base.HALF: (HALF, ONE_GPU),
+    base.HALF_OF_EACH: (HALF, ONE_GPU),
     base.LARGER_GPUS: (MIXED_GPUS, ODD_GPU, ONE_GPU),
 }
 """What is said of all the GPUs where some of them do, by which those are."""

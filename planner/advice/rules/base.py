@@ -30,7 +30,7 @@ class Severity(StrEnum):
 
 
 ONE_GPU, ONE_NODE, LARGER_GPUS = "one GPU", "one node", "the larger GPUs"
-HALF = "half of them"
+HALF, HALF_OF_EACH = "half of the nodes", "half of the GPUs of each node"
 ONE_PER_SEQUENCE = "one GPU for each sequence"
 """Which of a cluster's GPUs a layout is on, where not on all."""
 

@@ -2,7 +2,14 @@
 
 from dataclasses import replace
 
-from planner.advice.rules.base import HALF, LARGER_GPUS, ONE_GPU, ONE_NODE, Situation
+from planner.advice.rules.base import (
+    HALF,
+    HALF_OF_EACH,
+    LARGER_GPUS,
+    ONE_GPU,
+    ONE_NODE,
+    Situation,
+)
 from planner.core.units import (
     format_bytes,
     format_duration,
@@ -153,14 +160,16 @@ def half_the_gpus_are_as_fast(situation: Situation) -> str | None:
 
     Source: the search on both.
     """
-    half = situation.on_fewer_gpus.get(HALF)
-    if half is None:
+    fewer = situation.on_fewer_gpus
+    halves = {name: fewer[name] for name in (HALF, HALF_OF_EACH) if name in fewer}
+    if not halves:
         return None
+    name, half = min(halves.items(), key=lambda each: float(each[1].step_time.step_seconds))
     gain = float(half.step_time.step_seconds / situation.candidate.step_time.step_seconds)
     if gain > TIE:
         return None
     return (
-        f"half of the GPUs take {format_seconds(half.step_time.step_seconds)} for the same step"
+        f"{name} take {format_seconds(half.step_time.step_seconds)} for the same step"
         f" ({half.strategy.family}), all of them"
         f" {format_seconds(situation.candidate.step_time.step_seconds)}: the others are free"
     )

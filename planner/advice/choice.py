@@ -25,6 +25,7 @@ from planner.domain.strategy import rows
 from planner.hardware.usual_host import usual_host_bytes
 from planner.memory.host import estimate_host_memory
 from planner.search.candidate import Candidate
+from planner.search.largest_that_fits import fits_somehow
 from planner.search.pinned_fields import PinnedFields
 from planner.search.search import TIE, SearchResult, search
 from planner.targets.common import OWN_MODELS, loads_weights
@@ -119,7 +120,15 @@ def refusal(stacks: Sequence[Job], pinned: PinnedFields) -> Exception:
     result = search(stacks[0], pinned)
     if not result.size:
         return no_layout(stacks[0], pinned)
-    return nothing_fits(result, pinned, lambda job: chosen_layout([job], pinned))
+
+    def fits_in_another(job: Job) -> bool:
+        return any(
+            fits_somehow(replace(job, recipe=replace(job.recipe, loss=each.recipe.loss)), pinned)
+            for each in stacks[1:]
+            if each.framework.name == job.framework.name
+        )
+
+    return nothing_fits(result, pinned, lambda job: chosen_layout([job], pinned), fits_in_another)
 
 
 def contender(

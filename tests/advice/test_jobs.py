@@ -12,7 +12,6 @@ import pytest
 from planner.advice.plan import Plan, make_plan
 from planner.advice.rules import BRANCHES, PLAIN, RULES
 from planner.catalog import records
-from planner.catalog.choice import prices, trusted_lead
 from planner.core.errors import PlannerError
 from planner.core.term import Column
 from planner.domain.dimensions import DIMENSIONS
@@ -37,11 +36,11 @@ PLANNED = [name for name, case in CASES.items() if "refused" not in case]
 TOGETHER = 20_000
 """Layouts that are estimated at once."""
 DESKTOP_BYTES, DESKTOP_GPUS, SERVER_BYTES = 128 * 2**30, 4, 512 * 2**30
-TIE = 1.02
-"""Decision 0012: of layouts within 2 % of the fastest the simplest is taken, then the one that
-recomputes least, then the roomiest."""
-CODE_CHANGE, FLAG, SPARE_CONTEXT, WIDE_SHARDS, WIDE_RANKS = 0.10, 0.02, 0.10, 0.04, 32
-"""Decision 0016: how much faster a technique, and gathers over the network, must make a step."""
+TIE, SIMPLER = 1.02, 1.08
+"""Decision 0026: the fewest dimensions are taken within 8 %; of layouts within 2 % of the fastest the simplest, then the
+one that recomputes least, then the roomiest."""
+CODE_CHANGE, AGAINST_THE_TREE, OFFLOADED, WIDE_SHARDS, WIDE_RANKS = 0.10, 0.05, 0.20, 0.04, 32
+"""Decision 0026: how much faster what people pay beside the time must make a step."""
 PREFERENCES = {rule.code: preference for rule, preference in BRANCHES}
 
 
@@ -53,20 +52,14 @@ class Pass:
     table: Table
     reserved_bytes: Column
     step_seconds: Column
-    low_seconds: Column
-    high_seconds: Column
     fits: Column
 
     @property
     def weighted_seconds(self) -> Column:
         weighted = self.step_seconds.copy()
-        changing = self.job.framework.capabilities.changes_model
-        undivided = self.is_comfortable & (self.table.context_parallel_size == 1)
         for each in DIMENSIONS:
-            price = CODE_CHANGE if each.name in changing else FLAG
-            if each.name == "context" and np.any(undivided):
-                price += SPARE_CONTEXT
-            weighted[np.asarray(self.table.uses(each), dtype=bool)] *= 1 + price
+            if each.name in self.job.framework.capabilities.changes_model:
+                weighted[np.asarray(self.table.uses(each), dtype=bool)] *= 1 + CODE_CHANGE
         is_wide = self.table.data_parallel_shard_size > self.job.cluster.gpus_per_node
         ranks = np.asarray(self.table.data_parallel_size)
         is_wide &= (self.table.zero_stage >= 2) & (ranks > WIDE_RANKS)
@@ -89,26 +82,26 @@ class Pass:
         room: Column = self.reserved_bytes <= COMFORTABLE_FRACTION * self.job.usable_bytes
         return self.fits & room
 
-    def comfortable(self, among: Column) -> Column:
-        """Return the rows with room to spare, unless they are slower by more than the error."""
-        roomy, fitting = among[self.is_comfortable[among]], among[self.fits[among]]
-        weighted, most = self.weighted_seconds, 1 + prices().tight_lead
-        if not len(roomy) or weighted[roomy].min() > most * weighted[fitting].min():
-            return fitting
-        return roomy
+    @property
+    def divides_over_slow_links(self) -> Column:
+        """Return the rows that divide matrices, or sequences within a node, over less than NVLink."""
+        cluster = self.job.cluster
+        tensor, context = self.table.tensor_parallel_size, self.table.context_parallel_size
+        slow = np.zeros(len(self.fits), dtype=bool)
+        for tp, cp in {*zip(tensor.tolist(), context.tolist(), strict=True)}:
+            within = min(cp, max(1, cluster.joined_gpus // tp))
+            links = [cluster.link(tp)] * (tp > 1) + [cluster.link(within, tp)] * (within > 1)
+            slow[(tensor == tp) & (context == cp)] = any(not each.is_fast for each in links)
+        return slow
 
-    def simplest(self, among: Column) -> int:
-        """Return the row that decisions 0012 and 0016 take."""
-        eligible = self.comfortable(among)
-        weighted, dimensions = self.weighted_seconds, self.dimensions
-        close = 1 + trusted_lead(self.job.framework.name)
-        near = eligible[weighted[eligible] <= close * np.min(weighted[eligible])]
-        simple = near[dimensions[near] == np.min(dimensions[near])]
-        alike = simple[weighted[simple] <= TIE * np.min(weighted[simple])]
-        techniques, again = (
-            self.techniques,
-            self.table.recompute,
-        )
+    def simplest(self, among: Column, cost: Column) -> int:
+        """Return the row that decision 0026 takes: with room if any has some, and of the cheapest the simplest."""
+        roomy, fitting = among[self.is_comfortable[among]], among[self.fits[among]]
+        eligible = roomy if len(roomy) else fitting
+        near = eligible[cost[eligible] <= SIMPLER * np.min(cost[eligible])]
+        simple = near[self.dimensions[near] == np.min(self.dimensions[near])]
+        alike = simple[cost[simple] <= TIE * np.min(cost[simple])]
+        techniques, again = self.techniques, self.table.recompute
         return int(
             min(alike, key=lambda row: (techniques[row], again[row], self.reserved_bytes[row]))
         )
@@ -135,23 +128,19 @@ def exhausted(name: str) -> Pass:
         job = planned(name).job
     table = strategies(job, wish)
     count = num_rows(table)
-    reserved, (low, seconds, high) = np.zeros(count), np.zeros((3, count))
+    reserved, seconds = np.zeros((2, count))
     fits = np.zeros(count, dtype=bool)
     for start in range(0, count, TOGETHER):
         which = np.arange(start, min(count, start + TOGETHER))
         part = rows(table, which)
         reserved[which] = estimate_memory(job, part).reserved_bytes
-        step_time = estimate_step_time(job, part)
-        seconds[which] = step_time.step_seconds
-        low[which], high[which] = step_time.low_seconds, step_time.high_seconds
+        seconds[which] = estimate_step_time(job, part).step_seconds
         fits[which] = (reserved[which] <= job.usable_bytes) & fits_host(job, part)
     return Pass(
         job=job,
         table=table,
         reserved_bytes=reserved,
         step_seconds=seconds,
-        low_seconds=low,
-        high_seconds=high,
         fits=fits,
     )
 
@@ -172,64 +161,56 @@ def held_by_hosts(every: Pass) -> Column:
     return held
 
 
-def ordinary(every: Pass, wish: PinnedFields) -> Column:
-    """Return the rows that may be proposed: local SGD where wished for, offload as a last resort.
+def ordinary(every: Pass, wish: PinnedFields) -> tuple[Column, Column]:
+    """Return the rows that may be proposed, on the GPUs and with offload; local SGD where it is wished for.
 
-    Of those, what has launch files, where any has.
+    Of those, what has launch files, where any has; and what divides no layer over a slow link, where any does not.
     """
     fits = every.fits & ((every.table.synchronize_every == 1) | ("synchronize_every" in wish))
-    on_gpu = fits & (every.table.offload == Offload.NONE)
-    held = fits & held_by_hosts(every)
-    tiers = [fits] if "offload" in wish else [on_gpu, held]
-    files = is_writable(every.job, every.table)
-    found = (np.flatnonzero(tier) for tier in (*(tier & files for tier in tiers), *tiers))
-    return next((rows_ for rows_ in found if len(rows_)), np.array([], dtype=int))
+    is_kept = (every.table.offload == Offload.NONE) | ("offload" in wish)
+    is_held = held_by_hosts(every)
+    is_asked = bool(wish.keys() & {"tensor_parallel_size", "context_parallel_size"})
+    for written in (fits & is_writable(every.job, every.table), fits):
+        on_gpu, away = written & is_kept, written & ~is_kept & is_held
+        beside = on_gpu & ~every.divides_over_slow_links
+        if np.any(beside) and not is_asked:
+            on_gpu = beside
+        if np.any(on_gpu | away):
+            break
+    return np.flatnonzero(on_gpu), np.flatnonzero(away)
 
 
-def offloaded(every: Pass, wish: PinnedFields, branch: str, best: int) -> int:
-    """Return the best row, or one that offloads of which the whole range is shorter than the best's.
-
-    Decision 0016: what hosts take is known the worst. Of a best row without room, one with room whose step
-    leads by what is trusted of any two layouts.
-    """
-    if "offload" in wish or every.table.offload[best] or PREFERENCES[branch] == PLAIN:
-        return best
-    longest, seconds = every.low_seconds[best], every.high_seconds
-    faster = every.fits & held_by_hosts(every) & (every.table.synchronize_every == 1)
-    if not every.is_comfortable[best]:
-        longest = every.step_seconds[best] / (1 + trusted_lead(every.job.framework.name))
-        seconds, faster = every.step_seconds, faster & every.is_comfortable
-    faster &= every.step_seconds < longest
-    faster &= (every.table.offload > Offload.NONE) & is_writable(every.job, every.table)
-    if not np.any(faster):
-        return best
-    other = every.simplest(admitted(every, np.flatnonzero(faster), branch))
-    return other if seconds[other] < longest else best
-
-
-def admitted(every: Pass, proposed: Column, branch: str) -> Column:
-    """Return the rows that the branch of the tree admits; its rivals, where the search is followed.
-
-    Decision 0016: it is where such a lead was real in four of five published pairs, after what
-    techniques must earn, or where it alone leaves room.
-    """
-    preference = PREFERENCES[branch]
-    preferred = proposed[preference.admits(rows(every.table, proposed))]
-    if not len(preferred):
-        return proposed
-    rivals = proposed[preference.may_be_overruled_by(rows(every.table, proposed))]
-    tree = every.simplest(preferred)
+def cheapest(every: Pass, proposed: Column, branch: str) -> int:
+    """Return the row that costs least: what the tree's branch does not admit must lead by its price."""
+    preference, table = PREFERENCES[branch], rows(every.table, proposed)
+    is_admitted = preference.admits(table)
+    cost = every.weighted_seconds
+    cost[proposed[~is_admitted]] *= 1 + AGAINST_THE_TREE
+    if not np.any(is_admitted):
+        return every.simplest(proposed, cost)
+    is_rival = preference.may_be_overruled_by(table)
     if preference == PLAIN:
-        less = every.table.recompute[rivals] < every.table.recompute[tree]
-        stages = every.table.zero_stage[rivals]
+        tree = every.simplest(proposed[is_admitted], cost)
+        less = table.recompute < every.table.recompute[tree]
         flags = every.job.framework.capabilities.zero_by_flag
-        less |= (stages > 0) & (stages <= flags) & (every.dimensions[rivals] == 0)
-        rivals = np.union1d(preferred, rivals[less])
-    search = every.simplest(rivals)
-    lead = every.weighted_seconds[tree] / every.weighted_seconds[search] - 1
-    is_roomier = every.is_comfortable[search] and not every.is_comfortable[tree]
-    is_trusted = lead >= trusted_lead(every.job.framework.name)
-    return rivals if is_roomier or is_trusted else preferred
+        by_flag = (table.zero_stage > 0) & (table.zero_stage <= flags)
+        is_rival &= less | (by_flag & (every.dimensions[proposed] == 0))
+    return every.simplest(proposed[is_rival | is_admitted], cost)
+
+
+def best(every: Pass, wish: PinnedFields, branch: str) -> int:
+    """Return the row that decision 0026 takes; one that offloads where it is faster by its price, or alone fits."""
+    on_gpu, away = ordinary(every, wish)
+    if not len(on_gpu):
+        return cheapest(every, away, branch)
+    kept = cheapest(every, on_gpu, branch)
+    if PREFERENCES[branch] == PLAIN:
+        return kept
+    seconds = every.weighted_seconds
+    faster = away[(1 + OFFLOADED) * seconds[away] < seconds[kept]]
+    if not every.is_comfortable[kept]:
+        faster = faster[every.is_comfortable[faster]]
+    return cheapest(every, faster, branch) if len(faster) else kept
 
 
 @pytest.mark.parametrize("name", PLANNED)
@@ -254,7 +235,7 @@ def test_what_cannot_be_is_refused_with_its_reason(name: str) -> None:
         planned(name)
     assert CASES[name]["refused"] in caught.value.message, CASES[name]["because"]
     every, refused = exhausted(name), CASES[name]["refused"]
-    proposed = ordinary(every, asked(name)[1])
+    proposed = np.concatenate(ordinary(every, asked(name)[1]))
     if "does not split" in refused:
         proposed = proposed[PLAIN.admits(rows(every.table, proposed))]
     assert not len(proposed)
@@ -265,11 +246,10 @@ def test_what_cannot_be_is_refused_with_its_reason(name: str) -> None:
 def test_the_choice_is_the_simplest_of_the_fastest_that_the_rules_admit(name: str) -> None:
     every, plan = exhausted(name), planned(name)
     wish, branch = asked(name)[1], plan.findings[0].code
-    best = every.simplest(admitted(every, ordinary(every, wish), branch))
-    best = offloaded(every, wish, branch, best)
-    assert plan.chosen.strategy.family == every.table.at(best).family
-    assert plan.chosen.step_time.step_seconds == pytest.approx(every.step_seconds[best])
-    assert plan.chosen.is_comfortable == every.is_comfortable[best]
+    row = best(every, wish, branch)
+    assert plan.chosen.strategy.family == every.table.at(row).family
+    assert plan.chosen.step_time.step_seconds == pytest.approx(every.step_seconds[row])
+    assert plan.chosen.is_comfortable == every.is_comfortable[row]
 
 
 @pytest.mark.parametrize("name", PLANNED)

@@ -142,7 +142,7 @@ def _blocks(config: Config, family: Tower, width: int, tokens: int) -> tuple[Par
         block,
         name="vision_window_block",
         count=max(0, block.count - len(whole)),
-        attention=replace(attention, window=max(1, side * side)),
+        attention=replace(attention, keys=max(1, side * side)),
     )
     attending = replace(block, count=min(block.count, len(whole)))
     return tuple(part for part in (windowed, attending) if part.count)

@@ -48,6 +48,8 @@ class Recipe:
     """The training run itself, independent of how it is laid out."""
 
     sequence_length: int
+    target_length: int | None = None
+    """Tokens of each target, of an encoder-decoder; None for as many as the sequence has."""
     global_batch_size: int
     """Sequences per optimizer step, over all ranks."""
     precision: str

@@ -22,6 +22,7 @@ from planner.core.errors import problems_of as problems_of_error
 from planner.core.frozen import frozen
 from planner.domain.job import Job
 from planner.domain.model import Model
+from planner.domain.target_length import with_target_length
 from planner.parallel.lora import find_lora
 from planner.request.assumed import (
     weights_assumption,
@@ -232,6 +233,8 @@ def _resolve(
     assumptions += [Assumption(text=text, field=field) for text, field in assumed]
     weights_dtype = wanted.weights_dtype or weights_dtype
     recipe = replace(recipe, weights_dtype=weights_dtype, lora=lora)
+    if recipe.target_length is not None:
+        model = with_target_length(model, recipe.sequence_length, recipe.target_length)
     job = Job(
         model=model,
         cluster=cluster,

@@ -13,11 +13,18 @@ from planner.core.frozen import frozen
 from planner.domain.model import Attention, Linear, Model, Part, Share
 from planner.models.architectures import kept
 from planner.models.architectures.config import Config
-from planner.models.architectures.decoder_family import POST_NORM, DecoderFamily, dropout, size
+from planner.models.architectures.decoder_family import (
+    POST_NORM,
+    DecoderFamily,
+    dropout,
+    flag,
+    size,
+)
 from planner.models.architectures.decoder_layers import MLP_INNER, dense_mlp, grouped_attention
 from planner.models.architectures.family import family_of
 from planner.models.architectures.fields import labels
 from planner.models.architectures.head_classes import OF_DECODERS, task_of
+from planner.models.architectures.latent import latent_attention
 from planner.models.architectures.pieces import Piece, block_modules
 
 Mixer: TypeAlias = Callable[[DecoderFamily, Config, int], tuple[Attention | None, Piece]]
@@ -58,8 +65,13 @@ def read(name: str, config: Config) -> Model:
 def read_as(family: DecoderFamily, name: str, config: Config) -> Model:
     """Return the Model of a dense decoder-only config.json of that family."""
     count = size(family, config, "layers")
-    stack = Stack(count=count, mixer=grouped_attention, mlp=dense_mlp)
+    stack = Stack(count=count, mixer=attention_of(family), mlp=dense_mlp)
     return assemble(family, name, config, [stack])
+
+
+def attention_of(family: DecoderFamily) -> Mixer:
+    """Return the attention of a family: over latent vectors, or with groups of queries."""
+    return latent_attention if family.has_latent_attention else grouped_attention
 
 
 def assemble(family: DecoderFamily, name: str, config: Config, stacks: list[Stack]) -> Model:
@@ -113,7 +125,7 @@ def _head(family: DecoderFamily, config: Config, hidden: int, task: str) -> Part
     few = _BEGIN_AND_END if task == "question-answering" else labels(config)
     outputs = size(family, config, "vocabulary") if is_of_words else few
     is_tied = is_of_words and config.flag("tie_word_embeddings", default=family.is_tied)
-    has_bias = family.head_bias if is_of_words else task != "sequence-classification"
+    has_bias = flag(config, family.head_bias) if is_of_words else task != "sequence-classification"
     last = Linear(
         name=_HEADS[task],
         in_features=width,

@@ -265,8 +265,14 @@ class Offload:
     """That they step, and clip, with the optimizers that take one kernel there."""
     fused: tuple[str, ...]
     """Those optimizers."""
-    overlaps: bool
-    """Gradients leave for host memory during backward."""
+    overlaps_from: int
+    """The ZeRO stage from which gradients leave for host memory beside backward; below, backward waits."""
+    leaving_bytes: float
+    """Of each gradient that leaves to be stepped; 0: as it is kept."""
+    adds_on_gpu: bool
+    """Each micro-batch's gradients are added on the GPU to those before, which come from host memory and go back."""
+    stepped_bytes: float
+    """That stepping a parameter, clipping and rounding it reads and writes in host memory."""
     source: str
     added_parameters_per_second: float = math.inf
     """Whose gradients a rank adds, on the CPU, to those of the micro-batches before."""

@@ -214,6 +214,8 @@ class Part:
     """Forward FLOPs of a recurrence that runs in chunks: no weights, and the same for any length."""
     leaves_last_unread: bool = False
     """Backward reads nothing that the last of the linears puts out: no dropout, norm or router's weight follows it."""
+    leaves_last_to_router: bool = False
+    """Nothing but the router's weights reads it, which fused experts multiply in before."""
     modules: Mapping[str, "Module"] = field(default_factory=dict)
     """What of it can recompute by itself: a name of `planner.domain.recompute_modules` -> that piece."""
 

@@ -55,6 +55,7 @@ from planner.request.sections import (
     RecipeRequest,
     StrategyRequest,
 )
+from planner.request.strategy import divided_tokens
 from planner.request.wire import Asked, WireModel, fields_of
 
 
@@ -223,13 +224,15 @@ def _resolve(
     assumptions += placed.assumptions
     recipe, gaps = resolve_recipe(wanted, request.strategy, model, cluster, framework)
     assumptions += gaps
+    if of_a_run:
+        assumptions += divided_tokens(request.strategy, framework, model)
     if of_a_run and "loss" not in wanted.model_fields_set:
         recipe, taken = with_usual_loss(recipe, request.strategy, model, framework)
         assumptions += taken
     check_recipe(recipe, model, framework, cluster.gpu)
     assumptions += usual_fp8_recipe(recipe.fp8_recipe, recipe.precision, framework)
     adapters = wanted.lora.wish() if wanted.lora else None
-    lora, assumed = find_lora(wanted.method, adapters, recipe.precision, model)
+    lora, assumed = find_lora(wanted.method, adapters, recipe.precision, model, framework.experts)
     assumptions += [Assumption(text=text, field=field) for text, field in assumed]
     weights_dtype = wanted.weights_dtype or weights_dtype
     recipe = replace(recipe, weights_dtype=weights_dtype, lora=lora)
@@ -259,7 +262,8 @@ def _resolve(
 
 def _said_of_run(request: Request) -> dict[str, object]:
     layout = request.strategy.model_dump() if request.strategy else {}
-    return {**layout, "attention": request.recipe.attention}
+    recipe = request.recipe
+    return {**layout, "attention": recipe.attention, "expert_dispatch": recipe.expert_dispatch}
 
 
 def _check_layers(wanted: StrategyRequest | None, model: Model) -> None:

@@ -20,7 +20,12 @@ from planner.models.architectures.decoder_family import (
     flag,
     size,
 )
-from planner.models.architectures.decoder_layers import MLP_INNER, dense_mlp, grouped_attention
+from planner.models.architectures.decoder_layers import (
+    EXPERT_OUTPUT,
+    MLP_INNER,
+    dense_mlp,
+    grouped_attention,
+)
 from planner.models.architectures.family import family_of
 from planner.models.architectures.fields import labels
 from planner.models.architectures.head_classes import OF_DECODERS, task_of
@@ -168,7 +173,8 @@ def _blocks(family: DecoderFamily, config: Config, stack: Stack) -> list[Part]:
         attention=attention,
         scan_flops_per_token=outer.scan_flops_per_token,
         kept=(*norms, *outer.kept, *mlp_piece.kept),
-        leaves_last_unread=_leaves_last_unread(family, mlp_piece),
+        leaves_last_unread=_ends_with(MLP_INNER, family, mlp_piece),
+        leaves_last_to_router=_ends_with(EXPERT_OUTPUT, family, mlp_piece),
         modules=block_modules(norms, outer, mlp_piece),
     )
     sliding, window = _sliding_layers(
@@ -185,8 +191,8 @@ def _blocks(family: DecoderFamily, config: Config, stack: Stack) -> list[Part]:
     return [replace(block, count=stack.count - sliding), windowed][sliding == stack.count :]
 
 
-def _leaves_last_unread(family: DecoderFamily, mlp: Piece) -> bool:
-    is_last = bool(mlp.kept) and mlp.kept[-1].name == MLP_INNER
+def _ends_with(name: str, family: DecoderFamily, mlp: Piece) -> bool:
+    is_last = bool(mlp.kept) and mlp.kept[-1].name == name
     return is_last and POST_NORM not in family.norms
 
 

@@ -17,6 +17,8 @@ from planner.models.architectures.pieces import Piece, with_mlp
 
 MLP_INNER = "mlp_inner"
 """What an MLP's last matmul reads."""
+EXPERT_OUTPUT = "expert_output"
+"""What the router's weights multiply, where they do so after it."""
 
 
 def grouped_attention(

@@ -13,6 +13,7 @@ from planner.models.architectures.config import Config
 from planner.models.architectures.decoder import Stack, assemble, attention_of
 from planner.models.architectures.decoder_family import DecoderFamily, flag, size
 from planner.models.architectures.decoder_layers import (
+    EXPERT_OUTPUT,
     MLP_INNER,
     dense_mlp,
     mlp,
@@ -126,7 +127,7 @@ def _expert_output(size: int) -> Kept:
     Source: megatron/core/transformer/moe: experts.py gives the probabilities to the activation,
     token_dispatcher.py combine_postprocess gives none to unpermute (0014f13).
     """
-    return Kept(name="expert_output", bytes_per_token=(4 * size, 2 * size, 2 * size, 0))
+    return Kept(name=EXPERT_OUTPUT, bytes_per_token=(4 * size, 2 * size, 2 * size, 0))
 
 
 def _around_experts(family: DecoderFamily, config: Config, hidden: int, latent: int) -> Piece:

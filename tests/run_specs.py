@@ -9,12 +9,14 @@ from made_clusters import cluster
 
 from planner import generate
 from planner.catalog import records
+from planner.core.errors import PlannerError
 from planner.domain.job import Job, Lora, Recipe
 from planner.domain.model import Model, Part
 from planner.domain.recompute_modules import number_of
 from planner.domain.strategy import CHOICES, FIELDS, Layout
 from planner.generate import RunSpec
 from planner.generate.run_spec import Adapters
+from planner.models.architectures import read_model
 from planner.targets import refusals
 
 
@@ -104,7 +106,7 @@ def job_of(spec: RunSpec) -> Job:
             name=spec.model,
             model_type=str(spec.model_config.get("model_type")),
             task=spec.task,
-            parts=(Part(name="block", count=sum(spec.layers_per_stage) or 4, is_block=True),),
+            parts=(replace(_block_of(spec), count=sum(spec.layers_per_stage) or 4),),
             vocab_size=96,
             hidden_size=32,
             max_position_embeddings=spec.sequence_length,
@@ -125,6 +127,14 @@ def job_of(spec: RunSpec) -> Job:
         ),
         framework=records.framework(spec.framework),
     )
+
+
+def _block_of(spec: RunSpec) -> Part:
+    """Return the last kind of layer of the spec's model; one of nothing where its type is not known."""
+    try:
+        return read_model(spec.model, spec.model_config).blocks[-1]
+    except PlannerError:
+        return Part(name="block", is_block=True)
 
 
 def lora_of(adapters: Adapters | None) -> Lora | None:

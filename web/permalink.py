@@ -111,8 +111,8 @@ def _only_with(contract: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def offer_links(question: Question, plan: Plan) -> list[tuple[str, str, str]]:
-    """Return what there is in place of a plan, or beside it: its flags, in words, and as a link."""
+def offer_links(question: Question, plan: Plan) -> list[tuple[str, str, str, bool]]:
+    """Return what there is in place of a plan, or beside it: its flags, in words, as a link, and whether beside."""
     links = []
     for offer in plan.offers:
         dropped = OF_LAYOUT if offer.dropped else ()
@@ -120,7 +120,7 @@ def offer_links(question: Question, plan: Plan) -> list[tuple[str, str, str]]:
         changed = {control_of(name): str(value) for name, value in offer.changes.items()}
         named = ", ".join(str(value) for value in offer.changes.values())
         href = "/plan?" + urlencode(packed({**said, **changed}))
-        links.append((named, offer_words(plan, offer), href))
+        links.append((named, offer_words(plan, offer), href, bool(offer.reason)))
     return links
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from planner.catalog.releases import releases_of
+from planner.catalog.releases import has_own_releases
 from planner.core.frozen import frozen
 from planner.core.units import format_fraction
 from planner.domain.job import Job
@@ -67,7 +67,7 @@ def _reach(candidate: Candidate) -> float:
 def _unknown(job: Job) -> str:
     """Say what widens the range and can be had: a release, a curve, a network."""
     said, name = "", job.framework.name
-    if not job.framework.release and releases_of(name):
+    if not job.framework.release and has_own_releases(name):
         said += f"; the release of {name} was not said (--framework-version)"
     if job.cluster.world_size > 1:
         said += f"; the speed of the wires is {network_provenance(job)}"

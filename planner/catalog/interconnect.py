@@ -181,6 +181,11 @@ class Host:
     desktop_gpus: int
     """The most cards that a desktop's board seats."""
     source: str
+    two_channel_gpus: int
+    """The most cards of a board whose memory has two channels."""
+    two_channel_bytes_per_second: float
+    """That such memory is read and written at."""
+    channel_source: str
     server_bytes: float
     """The most that a node of more such cards is taken to have."""
     server_source: str

@@ -80,6 +80,11 @@ def _release(stem: str) -> Release:
     return replace(found, implied_by=record.get(_SAID, {}), sections=sections)
 
 
+def has_own_releases(framework: str) -> bool:
+    """Return whether a framework's own versions mean different records."""
+    return any(framework in each.versions for each in releases_of(framework))
+
+
 def release(framework: str, version: str) -> Taken:
     """Return the release that a version text means, among those of the project that it names, and what it is not.
 
@@ -133,8 +138,9 @@ def at_release(framework: str, name: str) -> Framework:
 
 
 def _candidates(framework: str) -> tuple[Release, ...]:
-    """Return the releases of a framework; its record alone, which has no name as a release, where there are none."""
-    return releases_of(framework) or (_own_record(framework),)
+    """Return the releases of a framework, and its record, which has no name as a release, where it stands for the framework."""
+    known = releases_of(framework)
+    return known if has_own_releases(framework) else (*known, _own_record(framework))
 
 
 def _own_record(framework: str) -> Release:

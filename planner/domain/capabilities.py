@@ -13,6 +13,8 @@ class Capabilities:
     tensor_parallel: bool
     sequence_parallel: bool
     """Between the matmuls that tensor parallelism divides, tokens are divided in their place."""
+    experts_need_sequence_parallel: bool
+    """A mixture divided by tensors runs with sequence parallelism alone."""
     pipeline_schedules: Mapping[str, str]
     """What it calls each of `planner.domain.strategy.PipelineSchedule`; none: it has no pipelines."""
     virtual_stages: bool

@@ -203,12 +203,18 @@ class Experts:
     """Launched in forward of a layer to route tokens, sort them and bring them back."""
     passes: float
     """How often each token on its way to an expert is written and read in forward, and in backward."""
+    linears_of: tuple[str, ...]
+    """Model types whose experts are linears of their own; those of all others are one tensor for a layer."""
     biased_inner_bytes: tuple[float, float] = (0.0, 0.0)
     """That experts with biases move for each channel of a gate or up-projection, in forward and in backward."""
     biased_output_bytes: tuple[float, float] = (0.0, 0.0)
     """The same for each channel that such an expert puts out."""
     overlapped_fraction: float
     """Share of the experts' exchange that hides where a recipe overlaps it."""
+    whole_graphs_from: float
+    """The least compute capability whose recipes capture the whole step in one CUDA graph, where each token goes once to a node."""
+    whole_graphs_fraction: float
+    """Share of an overlapped exchange that hides there."""
     source: str
 
 
@@ -259,8 +265,14 @@ class Offload:
     """That they step, and clip, with the optimizers that take one kernel there."""
     fused: tuple[str, ...]
     """Those optimizers."""
-    overlaps: bool
-    """Gradients leave for host memory during backward."""
+    overlaps_from: int
+    """The ZeRO stage from which gradients leave for host memory beside backward; below, backward waits."""
+    leaving_bytes: float
+    """Of each gradient that leaves to be stepped; 0: as it is kept."""
+    adds_on_gpu: bool
+    """Each micro-batch's gradients are added on the GPU to those before, which come from host memory and go back."""
+    stepped_bytes: float
+    """That stepping a parameter, clipping and rounding it reads and writes in host memory."""
     source: str
     added_parameters_per_second: float = math.inf
     """Whose gradients a rank adds, on the CPU, to those of the micro-batches before."""

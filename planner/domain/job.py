@@ -29,6 +29,8 @@ class Lora:
     """Of a frozen weight of the blocks' linears: 32, 16, 8 (LLM.int8) or 4 (NF4)."""
     has_double_quantization: bool = False
     """The constants of NF4 blocks are quantised too."""
+    quantises_experts: bool = False
+    """Experts are linears like any other, not one tensor for all of a layer."""
     adapter_bytes: float
     """Of an adapter's parameter: 4 where PEFT casts them to fp32."""
 
@@ -48,6 +50,8 @@ class Recipe:
     """The training run itself, independent of how it is laid out."""
 
     sequence_length: int
+    target_length: int | None = None
+    """Tokens of each target, of an encoder-decoder; None for as many as the sequence has."""
     global_batch_size: int
     """Sequences per optimizer step, over all ranks."""
     precision: str

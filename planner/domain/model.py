@@ -55,6 +55,10 @@ class Linear:
     num_experts: int = 1
     """Copies of the layer, of which a router picks some for each token."""
     experts_per_token: int = 1
+    reads_source: bool = False
+    """It sees an encoder's tokens, in a part that sees those of the target."""
+    per_token: float = 1.0
+    """Tokens that it sees for each of the part's."""
 
     @property
     def parameters(self) -> int:
@@ -73,9 +77,9 @@ class Linear:
         return self.num_experts * self.in_features * self.out_features
 
     @property
-    def flops_per_token(self) -> int:
-        """Return the forward FLOPs of one token: 2 per weight that it meets."""
-        return 2 * self.experts_per_token * self.in_features * self.out_features
+    def flops_per_token(self) -> float:
+        """Return the forward FLOPs of one token of the part: 2 per weight that it meets."""
+        return self.per_token * 2 * self.experts_per_token * self.in_features * self.out_features
 
 
 @frozen
@@ -90,6 +94,8 @@ class Kept:
     """The linears whose weight gradient is all that needs it; frozen ones let it go."""
     frozen_bytes_per_token: tuple[float, ...] = ()
     """What stays of it beside frozen weights, by `Numerics`; empty for all of it."""
+    reads_source: bool = False
+    """Of an encoder's tokens, in a part that sees those of the target."""
     is_normalised_in_fp32: bool = False
     """Of a norm that autocast runs in fp32, and whose output is fp32 whatever came in."""
 
@@ -114,7 +120,11 @@ class Attention:
     eager_bytes_per_score: tuple[float, ...]
     """Kept bytes per head, query and key when the scores are materialised (attention="eager")."""
     window: int | None = None
-    """Keys that a query sees at most; None for all of them."""
+    """Keys that a query sees at most, of all that there are; None for all of them."""
+    keys: int | None = None
+    """Keys that there are for a query, where they are not the tokens beside it: its window's, or fewer positions."""
+    reads_source: bool = False
+    """The keys are an encoder's tokens."""
     retained_size: int = 0
     """Channels that fused kernels keep alive unused: values are a view of a wider projection."""
     has_fused_kernel: bool = True
@@ -140,6 +150,15 @@ class Attention:
         is_grouped = self.num_key_value_heads < self.num_heads
         falls_back = implementation == "sdpa" and is_grouped and numerics == Numerics.FP32
         return implementation == "eager" or falls_back or not self.has_fused_kernel
+
+    def num_keys(self, tokens: int, sequence_length: int) -> int:
+        """Return how many keys a query can see.
+
+        Args:
+            tokens: beside the query.
+            sequence_length: of the source, where there is one.
+        """
+        return self.keys or (sequence_length if self.reads_source else tokens)
 
     def mask_size(self, implementation: str, sequence_length: int) -> int:
         """Return the keys of a window's or an indexer's mask that SDPA keeps for each token; else 0.
@@ -186,11 +205,17 @@ class Part:
     vectors: Mapping[str, int] = field(default_factory=dict)
     """Norm weights and lone biases: name -> parameters."""
     kept: tuple[Kept, ...] = ()
+    is_target: bool = False
+    """It sees the target's tokens, of a model that has an encoder for the source's."""
     attention: Attention | None = None
+    cross_attention: Attention | None = None
+    """To an encoder's output, after its own."""
     scan_flops_per_token: float = 0.0
     """Forward FLOPs of a recurrence that runs in chunks: no weights, and the same for any length."""
     leaves_last_unread: bool = False
     """Backward reads nothing that the last of the linears puts out: no dropout, norm or router's weight follows it."""
+    leaves_last_to_router: bool = False
+    """Nothing but the router's weights reads it, which fused experts multiply in before."""
     modules: Mapping[str, "Module"] = field(default_factory=dict)
     """What of it can recompute by itself: a name of `planner.domain.recompute_modules` -> that piece."""
 
@@ -215,6 +240,11 @@ class Part:
         """Return how many tokens the part sees of one sequence."""
         return self.tokens_per_sequence or max(1, round(self.share_of_tokens * sequence_length))
 
+    def attentions(self, sequence_length: int) -> tuple[tuple[Attention, int], ...]:
+        """Return what attends in it, and the keys of each query there."""
+        own, tokens = (self.attention, self.cross_attention), self.tokens(sequence_length)
+        return tuple((a, a.num_keys(tokens, sequence_length)) for a in own if a is not None)
+
     def kept_bytes_per_token(self, numerics: Numerics) -> float:
         """Bytes per token that one occurrence keeps for backward, attention scores left out."""
         return sum(kept.bytes_in(numerics) for kept in self.kept)
@@ -226,9 +256,8 @@ class Part:
 
     def mixing_flops_per_token(self, sequence_length: int) -> float:
         """Forward FLOPs per token of what mixes tokens without weights: attention, or a scan."""
-        if self.attention is None:
-            return self.scan_flops_per_token
-        return self.attention.flops_per_token(self.tokens(sequence_length))
+        each = (a.flops_per_token(n) for a, n in self.attentions(sequence_length))
+        return sum(each, self.scan_flops_per_token)
 
 
 @frozen
@@ -280,8 +309,8 @@ class Model:
 
     @property
     def share_with_logits(self) -> float:
-        """Return of what share of the tokens there are logits: those that the head sees."""
-        return min(part.share_of_tokens for part in self.parts)
+        """Return of what share of the tokens there are logits: those that the head sees, the last part."""
+        return self.parts[-1].share_of_tokens
 
     @property
     def weights_dtype(self) -> str:

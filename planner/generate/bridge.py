@@ -8,8 +8,8 @@ from planner.domain.recompute_modules import names_of
 from planner.domain.strategy import Recompute
 from planner.generate.run_spec import RunSpec
 from planner.generate.target import Target
+from planner.models.architectures import read_model
 from planner.targets.bridge import MODULES
-from planner.targets.megatron import MIXTURES
 
 _PRECISIONS: Mapping[str, str] = MappingProxyType(
     {"fp16-mixed": "fp16_mixed", "bf16-mixed": "bf16_mixed"}
@@ -50,7 +50,7 @@ def model_settings(spec: RunSpec) -> dict[str, Any]:
         "context_parallel_size": spec.context_parallel_size,
         "seq_length": spec.sequence_length,
     }
-    if str(spec.model_config.get("model_type")) in MIXTURES:
+    if read_model(spec.model, spec.model_config).has_experts:
         settings |= {
             "expert_model_parallel_size": spec.expert_parallel_size,
             "expert_tensor_parallel_size": int(spec.ranks_per_expert),

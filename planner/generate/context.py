@@ -90,6 +90,7 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "padding": _padding(spec),
         "sample_arguments": task.sample_arguments,
         "is_paired": spec.task == "seq2seq-lm",
+        "target_length": spec.target_length or spec.sequence_length,
         "corpus": task.corpus,
         **adapter_context(spec),
         **_optimizer(spec),

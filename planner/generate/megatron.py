@@ -6,10 +6,9 @@ from typing import Any
 from planner.domain.recompute_modules import names_of
 from planner.domain.strategy import ALL_LAYERS, Offload, Recompute
 from planner.generate.hyperparameters import hyperparameters
-from planner.generate.megatron_model import Options, model_options
+from planner.generate.megatron_model import Options, megatron_reading, model_options
 from planner.generate.run_spec import RunSpec
 from planner.generate.target import Target
-from planner.targets.megatron import MIXTURES
 
 _ATTENTION = {"eager": "unfused", "sdpa": "auto", "flash": "flash"}
 _PRECISIONS: dict[str, Options] = {
@@ -46,7 +45,7 @@ def parallel_options(spec: RunSpec) -> Options:
         "--pipeline-model-parallel-size": spec.pipeline_parallel_size,
         "--context-parallel-size": spec.context_parallel_size,
     }
-    if str(spec.model_config.get("model_type")) in MIXTURES:
+    if megatron_reading(spec).model.has_experts:
         options |= {
             "--expert-model-parallel-size": spec.expert_parallel_size,
             "--expert-tensor-parallel-size": int(spec.ranks_per_expert),
@@ -86,6 +85,8 @@ def training_options(spec: RunSpec) -> Options:
     """Return the batch, the precision, what is recomputed and the optimizer."""
     # Its run starts from random weights, whatever the model has: a rate for fine-tuning would be too low.
     adamw = hyperparameters(replace(spec, is_pretrained=False))
+    found = megatron_reading(spec)
+    has_own_kernels = found.is_latent or found.family.has_sinks
     options: Options = {
         "--micro-batch-size": spec.micro_batch_size,
         "--global-batch-size": spec.global_batch_size,
@@ -103,7 +104,10 @@ def training_options(spec: RunSpec) -> Options:
         "--log-throughput": None,
         "--distributed-timeout-minutes": 30,
         "--exit-signal-handler": None,
-        "--attention-backend": _ATTENTION[spec.attention],
+        # FlashAttention has no sinks, and takes values narrower than keys on some cards alone.
+        "--attention-backend": (
+            "auto" if has_own_kernels and spec.attention != "eager" else _ATTENTION[spec.attention]
+        ),
     }
     if spec.activation_offload_layers:
         layers = spec.activation_offload_layers
@@ -136,14 +140,22 @@ def _recomputed(spec: RunSpec) -> Options:
 
 
 def _context(spec: RunSpec) -> dict[str, Any]:
+    found = megatron_reading(spec)
     return {
         "groups": {
             "model": model_options(spec),
             "parallelism": parallel_options(spec),
             "training": training_options(spec),
         },
-        "vocabulary": spec.model_config["vocab_size"],
+        "vocabulary": found.model.vocab_size,
+        "has_spec": found.is_parallel,
+        "shares_norm": found.shares_norm,
     }
+
+
+def _layer(spec: RunSpec) -> dict[str, str]:
+    is_needed = megatron_reading(spec).is_parallel
+    return {"parallel_layer.py": "megatron/parallel_layer.py"} if is_needed else {}
 
 
 TARGET = Target(
@@ -152,6 +164,7 @@ TARGET = Target(
     " It has its own data format and checkpoints, and its own arguments: what follows about"
     " `--data`, `--dataset`, `--save-every` and `--resume` is said of the other scripts.",
     templates={"launch.sh": "megatron/launch.sh"},
+    more_templates=_layer,
     context=_context,
     launch_template="megatron/launch.md",
 )

@@ -74,6 +74,8 @@ class RunSpec(Layout):
     global_batch_size: int
     """Sequences per optimizer step, over all GPUs."""
     sequence_length: int
+    target_length: int = 0
+    """Tokens of a target, of an encoder-decoder; 0 for as many as the sequence has."""
     padding_share: float = 0.0
     """Of the tokens of a step, those that are padding."""
     precision: str

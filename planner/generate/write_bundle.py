@@ -103,6 +103,7 @@ def _run_spec(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
         checkpoint_bytes=round(checkpoint_host_bytes(job, strategy, is_full=True)),
         global_batch_size=recipe.global_batch_size,
         sequence_length=recipe.sequence_length,
+        target_length=recipe.target_length or 0,
         precision=recipe.precision,
         fp8_recipe=recipe.fp8_recipe,
         config_dtype=_config_dtype(job),

@@ -1,5 +1,6 @@
 """The memory of a host whose own is not known: what machines with such GPUs have."""
 
+import math
 from functools import cache
 
 from planner.catalog import records
@@ -30,6 +31,16 @@ def usual_host_of(cluster: Cluster) -> str:
     if not cluster.gpu.is_consumer:
         return "as the largest such machines have"
     return "as desktops have" if _is_desktop(cluster) else "as servers of such cards have"
+
+
+def host_memory_bytes_per_second(cluster: Cluster) -> float:
+    """Return what the CPUs read and write of a desktop's memory in a second; inf of other hosts, which nobody said.
+
+    Source: `data/calibration/interconnect.toml`, section host.
+    """
+    host = interconnect().host
+    is_small = cluster.gpu.is_consumer and cluster.gpus_per_node <= host.two_channel_gpus
+    return host.two_channel_bytes_per_second if is_small else math.inf
 
 
 def _is_desktop(cluster: Cluster) -> bool:

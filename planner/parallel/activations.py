@@ -11,7 +11,7 @@ import numpy as np
 from planner.core.remembered import remembered
 from planner.core.term import Amount, Truth
 from planner.domain.job import Job
-from planner.domain.model import Numerics, Part, Share
+from planner.domain.model import Attention, Numerics, Part, Share
 from planner.domain.strategy import Recompute, Strategy
 from planner.parallel import adapters
 from planner.parallel.partition import Stage, recomputed_share
@@ -114,13 +114,17 @@ def kept_per_token(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Amo
 
 def attention_bytes(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Amount:
     """Bytes per token that attention itself keeps over all heads; of a divided sequence its results twice."""
-    attention = part.attention
-    if attention is None:
-        return 0.0
+    each = part.attentions(job.recipe.sequence_length)
+    return sum((_of_attention(job, s, a, keys, numerics) for a, keys in each), 0.0)
+
+
+def _of_attention(
+    job: Job, s: Strategy, attention: Attention, num_keys: int, numerics: Numerics
+) -> Amount:
     element_bytes = 4 if numerics == Numerics.FP32 else 2
     expanded = 2 * (attention.query_size - attention.key_value_size)
     if not attention.materialises_scores(job.recipe.attention, numerics):
-        mask = attention.mask_size(job.recipe.attention, part.tokens(job.recipe.sequence_length))
+        mask = attention.mask_size(job.recipe.attention, num_keys)
         is_repeated = job.framework.activations.repeats_key_values or (
             mask > 0 and attention.num_key_value_heads > 1
         )
@@ -128,7 +132,7 @@ def attention_bytes(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Am
         joined = np.where(_attends_in_pieces(job, s), attention.query_size, 0)
         return 4 * attention.num_heads + element_bytes * (size + joined)
     per_score = attention.eager_bytes_per_score
-    scores = attention.num_heads * part.tokens(job.recipe.sequence_length)
+    scores = attention.num_heads * num_keys
     kept: Amount = per_score[min(numerics, len(per_score) - 1)] * scores
     if job.framework.activations.selective_recompute == "attention":
         kept = np.where(repeats_core_attention(s), 0.0, kept)
@@ -163,7 +167,14 @@ def block_retained_bytes(job: Job, s: Strategy, part: Part) -> Amount:
         kept = np.where(s.recompute == Recompute.SELECTIVE, saved, kept)
     for left, is_of_set in without_freed(s, part):
         kept = np.where(is_of_set, part_kept_bytes(job, s, left), kept)
-    return np.where(s.recompute == Recompute.FULL, hidden_state_bytes(job, s), kept)
+    return np.where(s.recompute == Recompute.FULL, _input_bytes(job, s, part), kept)
+
+
+def _input_bytes(job: Job, s: Strategy, part: Part) -> Amount:
+    """Bytes of a block's input: a hidden state of its own tokens, and of its own width where it attends."""
+    share = part_tokens(job, s, part) / tokens(job, s)
+    wide = part.linears[0].in_features if part.attention else job.model.hidden_size
+    return hidden_state_bytes(job, s) * share * wide / job.model.hidden_size
 
 
 def offloaded_blocks(s: Strategy, stage: Stage) -> Amount:

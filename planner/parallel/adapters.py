@@ -269,7 +269,8 @@ def launched(job: Job, part: Part) -> int:
         return 0
     casts = 2 if job.precision.parameter_bytes > HALF_BYTES else 0
     each = 4 + casts + (1 if lora.dropout else 0)
-    dequantised = len(narrow_linears(part)) if lora.is_quantised else 0
+    narrow = narrow_linears(lora, part) if lora.is_quantised else ()
+    dequantised = sum(layer.num_experts for layer in narrow)
     return each * len(adapted_linears(job, part)) + dequantised
 
 

@@ -38,7 +38,7 @@ def frozen_part_bytes(job: Job, s: Strategy, part: Part) -> Amount:
 
     The constants of NF4 blocks are left to `constant_bytes`.
     Source: transformers replaces the linears of the blocks, and neither the head nor experts that
-    are one tensor; the framework record's precisions, for weights held in fp8.
+    are one tensor (the framework record's experts section); the framework record's precisions, for weights held in fp8.
     Leaves out: the fp32 that PEFT's prepare_model_for_kbit_training casts norms and embeddings to.
     """
     lora = job.recipe.lora
@@ -48,7 +48,7 @@ def frozen_part_bytes(job: Job, s: Strategy, part: Part) -> Amount:
     saved = sum(
         (other - min(other, _narrow_bytes(job, lora, layer)))
         * (layer.weights / np.minimum(s.tensor_parallel_size, layer.most_splits))
-        for layer in narrow_linears(part)
+        for layer in narrow_linears(lora, part)
     )
     return other * sum(rank_parameters(part, s)) - saved
 
@@ -82,7 +82,7 @@ def constant_bytes(job: Job, s: Strategy, stage: Stage) -> Amount:
     weights = (
         (n, layer.weights / np.minimum(s.tensor_parallel_size, layer.most_splits))
         for part, n in occurrences(job.model, stage)
-        for layer in narrow_linears(part)
+        for layer in narrow_linears(lora, part)
     )
     return sum((n * each * size for n, size in weights), 0.0)
 
@@ -92,13 +92,18 @@ def largest_quantised_weights(job: Job) -> int:
     lora = job.recipe.lora
     if lora is None or not lora.is_quantised:
         return 0
-    layers = (layer for part in job.model.blocks for layer in part.linears)
-    return max((layer.weights for layer in layers if is_single(layer)), default=0)
+    layers = (layer for part in job.model.blocks for layer in narrow_linears(lora, part))
+    return max((layer.in_features * layer.out_features for layer in layers), default=0)
 
 
-def narrow_linears(part: Part) -> tuple[Linear, ...]:
+def narrow_linears(lora: Lora, part: Part) -> tuple[Linear, ...]:
     """Return the linears of a part whose frozen weights may be held in less than 16 bit."""
-    return tuple(layer for layer in part.linears if part.is_block and is_single(layer))
+    return tuple(
+        layer
+        for layer in part.linears
+        if part.is_block
+        and (is_single(layer) or (lora.quantises_experts and layer.num_experts > 1))
+    )
 
 
 def is_single(layer: Linear) -> bool:

@@ -1,10 +1,12 @@
 """A recipe's wish for adapters -> the adapters of a job, with every gap filled."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from planner.catalog import records
 from planner.core.errors import InvalidInputError
 from planner.core.frozen import frozen
+from planner.domain.framework import Experts
 from planner.domain.job import Lora
 from planner.domain.model import Model
 from planner.parallel import adapters
@@ -14,6 +16,7 @@ _NF4_BITS = 4
 _SHARED = "shared_expert_"
 _MOST_NAMED, _FEW_NAMED = 8, 3
 """Linears that are all named, and how many are of more than these."""
+_EXPERTS_GO = "experts are quantised with the rest, as the linears that they are in transformers 4"
 _EXPERTS_STAY = (
     "experts stay in 16 bit: transformers 5 holds those of a layer as one tensor, and bitsandbytes"
     " quantises linears alone"
@@ -36,9 +39,11 @@ class LoraWish:
 
 
 def find_lora(
-    method: str, wish: LoraWish | None, precision: str, model: Model
+    method: str, wish: LoraWish | None, precision: str, model: Model, experts: Experts
 ) -> tuple[Lora | None, list[tuple[str, str]]]:
     """Return the adapters, None for full fine-tuning, and what was assumed: text and field.
+
+    Adapters on experts that are linears are left out: "all-linear" means the others.
 
     Raises:
         PlannerError: the wish contradicts the method, or the model has no such linear.
@@ -63,9 +68,10 @@ def find_lora(
         assumed.append((rank, "recipe.lora.rank"))
     elif wish.targets is None:
         assumed.append((f"adapters {places}", "recipe.lora.targets"))
+    are_linears = model.has_experts and model.model_type in experts.linears_of
     if method == "qlora" and model.has_experts:
-        assumed.append((_EXPERTS_STAY, "recipe.method"))
-    return _lora(method, wish, precision, targets), assumed
+        assumed.append((_EXPERTS_GO if are_linears else _EXPERTS_STAY, "recipe.method"))
+    return replace(_lora(method, wish, precision, targets), quantises_experts=are_linears), assumed
 
 
 def _named(targets: Sequence[str]) -> str:

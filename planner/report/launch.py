@@ -49,7 +49,7 @@ def _offered(plan: Plan, offer: Offer, command: str, *, is_brief: bool) -> Figur
         words = shlex.join(_words(offer))
         files = "" if plan.launch.targets else " --out DIR"
         amount = f"the same with {words}{files}"
-    label = "Or" if plan.launch.targets else "Instead"
+    label = "Or" if offer.reason else "Instead"
     return Figure(label=label, amount=amount, rest=f"({offer_words(plan, offer)})")
 
 

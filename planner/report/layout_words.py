@@ -52,11 +52,20 @@ def assumptions_text(assumptions: Sequence[Assumption], terminal: Terminal) -> s
     return terminal.paragraph(f"Assumed {said}", rest="  ") if said else ""
 
 
-def recommendation(job: Job, candidate: Candidate) -> str:
-    """Return the plan in one sentence."""
-    return (
-        f"Train {subject(job)} on {cluster_text(job)} with {layout_text(candidate.strategy, job)}."
-    )
+def recommendation(job: Job, candidate: Candidate, *, has_files: bool = True) -> str:
+    """Return the plan in one sentence; one that nothing writes is not said to be trained."""
+    how = f"in {stack_text(job)} with {layout_text(candidate.strategy, job)}"
+    if not has_files:
+        return f"Best on paper for {subject(job)} on {cluster_text(job)}: {how}; it has no files."
+    return f"Train {subject(job)} on {cluster_text(job)} {how}."
+
+
+def stack_text(job: Job) -> str:
+    """Return the framework, with what is switched on in it: "torch (compiled, fused loss)"."""
+    recipe = job.recipe
+    switched = {"compiled": recipe.compile, f"{recipe.loss} loss": job.loss is not None}
+    words = ", ".join(name for name, is_on in switched.items() if is_on)
+    return f"{job.framework.name} ({words})" if words else job.framework.name
 
 
 def subject(job: Job) -> str:

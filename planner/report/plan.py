@@ -76,7 +76,7 @@ def plan_text(
 
 def recommendation_text(plan: Plan, terminal: Terminal, *, is_brief: bool = False) -> str:
     """Return what to do in a sentence, then its totals and how far they are to be believed."""
-    headline = terminal.bold(terminal.paragraph(recommendation(plan.job, plan.chosen), rest="  "))
+    headline = terminal.bold(terminal.paragraph(_sentence(plan), rest="  "))
     figures = (
         *total_figures(plan.job, plan.chosen, is_brief=is_brief),
         *_cost(plan),
@@ -85,6 +85,10 @@ def recommendation_text(plan: Plan, terminal: Terminal, *, is_brief: bool = Fals
         *without_files(plan),
     )
     return f"{headline}\n{figures_text(figures, terminal)}"
+
+
+def _sentence(plan: Plan) -> str:
+    return recommendation(plan.job, plan.chosen, has_files=bool(plan.launch.targets))
 
 
 def _cost(plan: Plan) -> tuple[Figure, ...]:

@@ -45,6 +45,7 @@ def resolve_recipe(
         PlannerError: what is asked contradicts itself or the model, or the batch does not split.
     """
     sequence_length, assumptions = _sequence_length(wanted, strategy, model)
+    _check_target(wanted.target_length, model)
     padding_share, padding = _padding_share(wanted)
     training_tokens = _training_tokens(wanted, sequence_length * (1 - padding_share))
     usual = usual_batch(
@@ -178,6 +179,25 @@ def _check_images(length: int | None, own: int, model: Model) -> None:
             f"{model.name} reads images, and they have no sequence length",
             hint=f"leave it out: its config makes {own:,} positions of each image",
             field="recipe.sequence_length",
+        )
+
+
+def _check_target(length: int | None, model: Model) -> None:
+    """Refuse a target of a model that has none, or that is longer than its positions."""
+    if length is None:
+        return
+    if not any(part.is_target for part in model.parts):
+        raise InvalidInputError(
+            f"{model.name} has no encoder, and so no target of its own length",
+            hint="leave target_length out; it is for encoder-decoders of text such as T5 and BART",
+            field="recipe.target_length",
+        )
+    if length > model.max_position_embeddings and model.has_learned_positions:
+        raise InvalidInputError(
+            f"{model.name} has {model.max_position_embeddings:,} learned positions,"
+            f" so targets of {length:,} tokens cannot run",
+            hint=f"at most {model.max_position_embeddings:,}",
+            field="recipe.target_length",
         )
 
 

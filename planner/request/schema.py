@@ -22,6 +22,7 @@ from planner.core.errors import problems_of as problems_of_error
 from planner.core.frozen import frozen
 from planner.domain.job import Job
 from planner.domain.model import Model
+from planner.domain.target_length import with_target_length
 from planner.parallel.lora import find_lora
 from planner.request.assumed import (
     weights_assumption,
@@ -54,6 +55,7 @@ from planner.request.sections import (
     RecipeRequest,
     StrategyRequest,
 )
+from planner.request.strategy import divided_tokens
 from planner.request.wire import Asked, WireModel, fields_of
 
 
@@ -222,16 +224,20 @@ def _resolve(
     assumptions += placed.assumptions
     recipe, gaps = resolve_recipe(wanted, request.strategy, model, cluster, framework)
     assumptions += gaps
+    if of_a_run:
+        assumptions += divided_tokens(request.strategy, framework, model)
     if of_a_run and "loss" not in wanted.model_fields_set:
         recipe, taken = with_usual_loss(recipe, request.strategy, model, framework)
         assumptions += taken
     check_recipe(recipe, model, framework, cluster.gpu)
     assumptions += usual_fp8_recipe(recipe.fp8_recipe, recipe.precision, framework)
     adapters = wanted.lora.wish() if wanted.lora else None
-    lora, assumed = find_lora(wanted.method, adapters, recipe.precision, model)
+    lora, assumed = find_lora(wanted.method, adapters, recipe.precision, model, framework.experts)
     assumptions += [Assumption(text=text, field=field) for text, field in assumed]
     weights_dtype = wanted.weights_dtype or weights_dtype
     recipe = replace(recipe, weights_dtype=weights_dtype, lora=lora)
+    if recipe.target_length is not None:
+        model = with_target_length(model, recipe.sequence_length, recipe.target_length)
     job = Job(
         model=model,
         cluster=cluster,
@@ -256,7 +262,8 @@ def _resolve(
 
 def _said_of_run(request: Request) -> dict[str, object]:
     layout = request.strategy.model_dump() if request.strategy else {}
-    return {**layout, "attention": request.recipe.attention}
+    recipe = request.recipe
+    return {**layout, "attention": recipe.attention, "expert_dispatch": recipe.expert_dispatch}
 
 
 def _check_layers(wanted: StrategyRequest | None, model: Model) -> None:

@@ -80,6 +80,7 @@ class RecipeRequest(WireModel):
     within = "recipe."
 
     sequence_length: int | None = Field(default=None, ge=1, le=2**24)
+    target_length: int | None = Field(default=None, ge=1, le=2**24)
     global_batch_size: int | None = Field(default=None, ge=1, le=2**24)
     global_batch_tokens: int | None = Field(default=None, ge=1, le=2**40)
     precision: Literal["fp32", "tf32", "fp16-mixed", "bf16-mixed", "bf16", "fp8"] | None = None

@@ -3,14 +3,22 @@
 from dataclasses import replace
 
 from planner.core.errors import InvalidInputError, did_you_mean
+from planner.domain.framework import Framework
 from planner.domain.job import Job
+from planner.domain.model import Model
 from planner.domain.recompute_modules import number_of
 from planner.domain.strategy import CHOICES, Layout
 from planner.request.family import definite, family_fields
+from planner.request.remarks import Assumption
 from planner.request.sections import StrategyRequest
 from planner.search.limits import check
 from planner.search.local_sgd import local_sgd
-from planner.search.pinned_fields import AtLeast, PinnedFields, simplest_layout
+from planner.search.pinned_fields import (
+    AtLeast,
+    PinnedFields,
+    needs_divided_tokens,
+    simplest_layout,
+)
 
 _RANKS_OF_DATA = "data_parallel_size"
 _SIZES_OF_DATA = {_RANKS_OF_DATA, "data_parallel_replicate_size", "data_parallel_shard_size"}
@@ -19,17 +27,33 @@ _SIZES_OF_DATA = {_RANKS_OF_DATA, "data_parallel_replicate_size", "data_parallel
 def requested_layout(strategy_request: StrategyRequest | None, job: Job) -> Layout:
     """Return the one layout to estimate; what the request leaves open is the simplest choice.
 
+    A mixture divided by tensors has sequence parallelism where nothing else runs, whatever the request says of it.
+
     Raises:
         UnsupportedError: a degree or technique that is not estimated for such a model or framework.
         InvalidInputError: sizes do not multiply to the world size, do not divide the model, or the
             batch does not split.
     """
     pinned = definite(pinned_fields(strategy_request), job.cluster.nodes)
+    if needs_divided_tokens(job.framework, job.model, pinned):
+        pinned = {**pinned, "sequence_parallel": True}
     strategy = simplest_layout(job, pinned)
     check(job, strategy)
     if isinstance(pinned.get("synchronize_every"), AtLeast):
         return replace(strategy, synchronize_every=max(2, local_sgd(job, strategy).interval))
     return strategy
+
+
+def divided_tokens(
+    wanted: StrategyRequest | None, framework: Framework, model: Model
+) -> list[Assumption]:
+    """Return what is said of sequence parallelism that a layout has though the request says none."""
+    given = wanted.model_dump(exclude_unset=True) if wanted else {}
+    if given.get("sequence_parallel") or not needs_divided_tokens(framework, model, given):
+        return []
+    said = ", false as asked would not run" if "sequence_parallel" in given else ""
+    text = f"sequence_parallel, as {framework.name} trains mixtures with tensor parallelism{said}"
+    return [Assumption(text=text, field="strategy.sequence_parallel")]
 
 
 def pinned_fields(strategy_request: StrategyRequest | None) -> PinnedFields:

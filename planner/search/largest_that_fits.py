@@ -347,7 +347,9 @@ def adapters(job: Job, s: Layout) -> Iterator[tuple[str, Lora]]:
     for method in ("LoRA", "QLoRA"):
         if method.lower() not in job.framework.capabilities.adapter_methods:
             continue
-        lora, _ = find_lora(method.lower(), None, job.recipe.precision, job.model)
+        lora, _ = find_lora(
+            method.lower(), None, job.recipe.precision, job.model, job.framework.experts
+        )
         if lora is not None:
             yield method, lora
 

@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.core.term import Truth
+from planner.domain.framework import Framework
 from planner.domain.job import Job
+from planner.domain.model import Model
 from planner.domain.strategy import Layout, Whole
 
 PinnedFields = Mapping[str, int]
@@ -27,8 +29,14 @@ def holds(values: Whole, pinned: int) -> Truth:
 
 
 def simplest_layout(job: Job, pinned: PinnedFields) -> Layout:
-    """Return the simplest layout with the pinned values, whether it can run or not."""
-    fields: dict[str, Any] = dict(pinned)
+    """Return the simplest layout with the pinned values, whether it can run or not.
+
+    Where a mixture divided by tensors runs with sequence parallelism alone, it has it unless that is pinned.
+    """
+    fields: dict[str, Any] = {
+        "sequence_parallel": needs_divided_tokens(job.framework, job.model, pinned)
+    }
+    fields |= pinned
     wanted_ranks = fields.pop("data_parallel_size", None)
     s = Layout(**fields)
     ranks = max(1, job.cluster.world_size // s.model_parallel_size)
@@ -44,6 +52,14 @@ def simplest_layout(job: Job, pinned: PinnedFields) -> Layout:
             "micro_batch_size": micro_batch,
             "gradient_accumulation_steps": steps,
         }
+    )
+
+
+def needs_divided_tokens(framework: Framework, model: Model, given: Mapping[str, Any]) -> bool:
+    """Return whether the framework runs a layout with such fields of the model with sequence parallelism alone."""
+    is_divided = (given.get("tensor_parallel_size") or 1) > 1
+    return (
+        is_divided and model.has_experts and framework.capabilities.experts_need_sequence_parallel
     )
 
 

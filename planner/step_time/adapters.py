@@ -64,7 +64,7 @@ def dequantisation(job: Job, s: Strategy, part: Part) -> Amount:
     moved = sum(
         (frozen_weight_bytes(lora, layer.in_features) + HALF_BYTES)
         * (layer.weights / _split(s, layer))
-        for layer in narrow_linears(part)
+        for layer in narrow_linears(lora, part)
     )
     return moved / elementwise_bandwidth(job)
 

@@ -243,7 +243,7 @@ def expert_parallel(job: Job, s: Strategy, part: Part) -> Amount:
         2 * all_to_all(a T k h / q) * (1 - o), k experts per token, q as sequence parallelism divides; a dispatcher
         that sends a token once to each node hands it on there
 
-    Notation: o what hides behind other micro-batches where the recipe overlaps it.
+    Notation: o what hides behind other micro-batches where the recipe overlaps it (`hidden_of_experts`).
     Source: Lepikhin et al., GShard, arXiv:2006.16668, section 3; deepseek-ai/DeepEP.
     """
     routed = [layer.experts_per_token for layer in part.linears if layer.num_experts > 1]
@@ -254,8 +254,23 @@ def expert_parallel(job: Job, s: Strategy, part: Part) -> Amount:
     is_once = job.recipe.expert_dispatch == "once-per-node"
     copies = chosen if is_once else 1
     exchange = operations.all_to_all(job.cluster, expert_group(s), size, copies=copies)
-    hidden = job.framework.experts.overlapped_fraction if job.recipe.expert_overlap else 0.0
-    return 2 * exchange * (1 - hidden)
+    return 2 * exchange * (1 - hidden_of_experts(job))
+
+
+def hidden_of_experts(job: Job) -> float:
+    """Return which share of the experts' exchange hides behind other micro-batches where the recipe overlaps it.
+
+    More where one CUDA graph holds the whole step: nothing then waits for a host between the exchange and the matmuls
+    that it runs beside.
+
+    Source: the framework record's experts section.
+    """
+    experts, recipe = job.framework.experts, job.recipe
+    if not recipe.expert_overlap:
+        return 0.0
+    is_able = float(job.cluster.gpu.compute_capability or 0) >= experts.whole_graphs_from
+    is_whole = is_able and recipe.cuda_graphs and recipe.expert_dispatch == "once-per-node"
+    return experts.whole_graphs_fraction if is_whole else experts.overlapped_fraction
 
 
 @remembered(2)

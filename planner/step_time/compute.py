@@ -149,25 +149,30 @@ def attention_backward(job: Job, s: Strategy, part: Part) -> Amount:
 
 
 def _attention(job: Job, s: Strategy, part: Part, *, is_backward: bool) -> Amount:
-    times = kernel_factor(job) * (2 if is_backward else 1)
-    if part.attention is None:
-        return times * _scan(job, s, part)
-    if materialises_scores(job, part.attention):
-        return times * _eager_attention(job, s, part, part.attention)
-    num_keys = part.tokens(job.recipe.sequence_length)
-    flops = (
-        part_tokens(job, s, part)
-        * part.attention.flops_per_token(num_keys)
-        / s.tensor_parallel_size
+    scan = kernel_factor(job) * (2 if is_backward else 1) * _scan(job, s, part)
+    seen = part_tokens(job, s, part) / s.tensor_parallel_size
+    each = (
+        _one_attention(job, seen, layer, num_keys, is_backward=is_backward)
+        for layer, num_keys in part.attentions(job.recipe.sequence_length)
     )
+    return sum(each, scan)
+
+
+def _one_attention(
+    job: Job, queries: Amount, layer: Attention, num_keys: int, *, is_backward: bool
+) -> Amount:
+    if materialises_scores(job, layer):
+        times = kernel_factor(job) * (2 if is_backward else 1)
+        return times * _eager_attention(job, queries, layer, num_keys)
+    flops = queries * layer.flops_per_token(num_keys)
     gpu = job.cluster.gpu
     kernels = job.framework.attention
     name = kernels.flash_kernel if job.recipe.attention == "flash" else kernels.kernel
     curve = attention_curve(name, gpu.compute_capability)
-    seen, dtype = min(num_keys, part.attention.window or num_keys), job.precision.wide_matmul_dtype
-    share = timed_share(gpu.timed_attention, dtype, part.attention, seen, is_backward=is_backward)
+    seen, dtype = min(num_keys, layer.window or num_keys), job.precision.wide_matmul_dtype
+    share = timed_share(gpu.timed_attention, dtype, layer, seen, is_backward=is_backward)
     if not share:
-        ramp = curve.ramp(part.attention.head_dim, seen, is_causal=part.attention.is_causal)
+        ramp = curve.ramp(layer.head_dim, seen, is_causal=layer.is_causal)
         share = ramp * (curve.backward if is_backward else curve.forward)
     times = kernel_factor(job) * (FLASH_BACKWARD if is_backward else 1.0)
     peak = power_share(job) * gpu.peak_flops[ran_in(job, dtype)]
@@ -193,11 +198,9 @@ def _scan(job: Job, s: Strategy, part: Part) -> Amount:
     return by_numerics(job, s, lambda n: flops / sustained_peak(job, names.get(n, dtype)))
 
 
-def _eager_attention(job: Job, s: Strategy, part: Part, layer: Attention) -> Amount:
+def _eager_attention(job: Job, queries: Amount, layer: Attention, num_keys: int) -> Amount:
     dtype = job.precision.wide_matmul_dtype
     size = MATMUL_BYTES.get(dtype, 2)
-    num_keys = part.tokens(job.recipe.sequence_length)
-    queries = part_tokens(job, s, part) / s.tensor_parallel_size
     flops = 4.0 * queries * num_keys * layer.query_size
     if size < MATMUL_BYTES["fp32"] and layer.query_size // layer.num_heads % _ALIGNED_HEADS:
         flops *= _MISALIGNED

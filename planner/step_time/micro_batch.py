@@ -196,7 +196,7 @@ def _in_any_numerics(job: Job, s: Strategy, part: Part) -> Column:
     """Return, as a micro-batch has them, the seconds that do not depend on the numerics.
 
         tensor = ((1 + r) * (1 - f) + 1 - o) * exchange + (1 - f) * q * gathers + vocabulary
-        expert = (2 + r) * exchange + q * modules
+        expert = (2 + r) * exchange + q * modules - r * left_off
 
     Notation: r 1 where recompute repeats the forward pass, q the share of the blocks that repeat some of it; f and o as
     `communication.hidden_of_tensor` has them; gathers and modules what selective recompute exchanges again;
@@ -229,6 +229,7 @@ def _in_any_numerics(job: Job, s: Strategy, part: Part) -> Column:
     spent[Spent.TENSOR] = ((1 + again) * (1 - in_forward) + 1 - in_backward) * exchange
     spent[Spent.TENSOR] += (1 - in_forward) * gathers + vocabulary.exchanged(job, s, part)
     spent[Spent.EXPERT] = (2 + again) * communication.expert_parallel(job, s, part) + share * dealt
+    spent[Spent.EXPERT] -= again * recomputed_modules.exchange_left_off(job, s, part)
     spent[Spent.CONTEXT] = _context(job, s, part)
     return spent
 

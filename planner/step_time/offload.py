@@ -23,6 +23,7 @@ from planner.core.term import (
 from planner.domain.job import Job
 from planner.domain.strategy import Strategy
 from planner.hardware.pcie import slot_bytes_per_second
+from planner.hardware.usual_host import host_memory_bytes_per_second
 from planner.parallel.activations import mean_block_bytes, offloaded_blocks
 from planner.parallel.adapters import trained_parameters
 from planner.parallel.partition import Stage, dense_shards, expert_shards, stage_parameters
@@ -35,13 +36,14 @@ def terms(
     """Return the term of a step that offloads; nothing where no layout of the table does.
 
         seconds = down + (T - 1) * share / add_rate + n * share / host_rate + up
-        down = T * max(0, gradient_bytes * share / pcie - overlap * Bw)
+        down = T * max(0, leaving * share / (T * pcie) - overlap * Bw)
+        leaving = L + (T - 1) * g; where gradients are added on the GPU L + (2 T - 1) * g for T > 1
         up, optimizer alone: parameter_bytes * share / pcie, after the step
         up, parameters too: A * (max(0, fetch - overlap * F) + max(0, fetch - overlap * Bw)), the
         second where backward gathers again; fetch = parameter_bytes * held / pcie
 
     Notation: share the trained parameters that a rank steps, held those it holds; T times that
-    gradients are reduced in a step; host_rate parameters per second that a node's CPUs step (`stepped_per_second`);
+    gradients are reduced in a step; L bytes of a gradient that leaves to be stepped, g of one that waits; host_rate parameters per second that a node's CPUs step (`stepped_per_second`);
     add_rate those whose gradients a rank adds up there, which backward waits for.
     Source: Ren et al., ZeRO-Offload, arXiv:2101.06840, section 4: gradients leave as backward makes
     them, parameters return after the step; fully_shard's CPUOffloadPolicy copies a shard before each
@@ -53,10 +55,11 @@ def terms(
     share = _share(s, trained_parameters(job, s, stage))
     pcie = host_link_bytes_per_second(job)
     hidden = job.framework.overlap.backward_fraction * np.asarray(backward)
-    down = job.precision.gradient_bytes * share / pcie
     every = s.zero_stage >= job.framework.sharding.reduces_every_micro_batch_from
     times = np.where(every, s.gradient_accumulation_steps, 1)
-    leaving = times * np.maximum(0.0, down - hidden * job.framework.offload.overlaps)
+    down = _leaving_bytes(job, times) * share / pcie / times
+    is_beside = np.asarray(s.zero_stage) >= job.framework.offload.overlaps_from
+    leaving = times * np.maximum(0.0, down - hidden * is_beside)
     stepping = (
         gpus(job.cluster.gpus_per_node)
         * count(share, "parameters")
@@ -83,15 +86,31 @@ def terms(
     )
 
 
+def _leaving_bytes(job: Job, times: Amount) -> Amount:
+    """Return the bytes of a parameter's gradient that cross to or from the host in a step.
+
+    Source: DeepSpeed runtime/zero/stage_1_and_2.py async_accumulate_grad_in_cpu_via_gpu and stage3.py partition_grads.
+    """
+    record, waiting = job.framework.offload, job.precision.gradient_bytes
+    last = record.leaving_bytes or waiting
+    if not record.adds_on_gpu:
+        return last + (np.asarray(times) - 1) * waiting
+    return last + np.where(np.asarray(times) > 1, (2.0 * np.asarray(times) - 1) * waiting, 0.0)
+
+
 def stepped_per_second(job: Job) -> float:
     """Return the parameters that the CPUs of a node step in a second, several times as many in one kernel.
 
-    Source: the framework record's offload section.
+        min(rate, memory / bytes)
+
+    Notation: memory what a desktop's two channels give, where the node is one; bytes that stepping a parameter moves.
+    Source: the framework record's offload section; `data/calibration/interconnect.toml`, section host.
     Leaves out: how many cores a node has; that a loop over tensors gains nothing from more of them.
     """
     offload = job.framework.offload
     is_fused = job.recipe.optimizer in offload.fused
-    return offload.fused_parameters_per_second if is_fused else offload.parameters_per_second
+    rate = offload.fused_parameters_per_second if is_fused else offload.parameters_per_second
+    return min(rate, host_memory_bytes_per_second(job.cluster) / offload.stepped_bytes)
 
 
 def activation_terms(

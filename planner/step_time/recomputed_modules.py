@@ -58,11 +58,23 @@ def left_off(job: Job, s: Strategy, part: Part) -> Amount:
     that are not reentrant. gpt-3 sized blocks of MosaicML's tables took 6 to 10 % less since then.
     Leaves out: the launch, what tensor parallelism sums after it, and memory.
     """
-    is_kept = part.leaves_last_unread and job.framework.activations.recompute_stops_early
-    lora, dtype = job.recipe.lora, job.precision.matmul_dtype
-    if not is_kept or dtype == "fp8":
+    if not _ends_before_last(job, part):
         return 0.0
-    last = part.linears[-1]
-    if lora is not None and (lora.is_quantised or last in adapted_linears(job, part)):
-        return 0.0
-    return compute.linear(job, s, last, part_tokens(job, s, part), dtype)
+    dtype = job.precision.matmul_dtype
+    return compute.linear(job, s, part.linears[-1], part_tokens(job, s, part), dtype)
+
+
+def exchange_left_off(job: Job, s: Strategy, part: Part) -> Amount:
+    """Seconds of the way back from the experts, where recompute="full" ends before their last matmul."""
+    is_left_off = part.leaves_last_to_router and _ends_before_last(job, part)
+    return communication.expert_parallel(job, s, part) / 2 if is_left_off else 0.0
+
+
+def _ends_before_last(job: Job, part: Part) -> bool:
+    is_fused = job.precision.sharded_numerics == Numerics.FUSED
+    is_unread = part.leaves_last_unread or (part.leaves_last_to_router and is_fused)
+    lora, last = job.recipe.lora, part.linears[-1] if part.linears else None
+    is_kept = job.precision.matmul_dtype == "fp8" or (
+        lora is not None and (lora.is_quantised or last in adapted_linears(job, part))
+    )
+    return is_unread and job.framework.activations.recompute_stops_early and not is_kept

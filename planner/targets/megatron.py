@@ -1,64 +1,27 @@
 """What Megatron-LM's pretrain_gpt.py cannot run, and models that have no arguments there."""
 
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any
-
 import numpy as np
 
 from planner.catalog import records
-from planner.core.frozen import frozen
 from planner.domain.breach import Breach
 from planner.domain.job import Job
 from planner.domain.strategy import ZERO_1, Offload, Strategy
 from planner.parallel.partition import layers_per_stage
 from planner.targets import losses, optimizers, some_layers
 from planner.targets.base import by_pipeline_size, has_schedule_of, refusal
+from planner.targets.megatron_models import reading, unsaid
 
-_LLAMA_FIELDS = (
-    "num_hidden_layers",
-    "hidden_size",
-    "intermediate_size",
-    "num_attention_heads",
-    "max_position_embeddings",
-    "vocab_size",
-)
 _TENSOR_CORE_CHANNELS, _TENSOR_CORE_TOKENS = 16, 8
 """What Transformer Engine's 8-bit matmuls divide: channels of both operands, and rows of tokens."""
 
-
-_WIDTHS = ("n_embd", "hidden_size", "n_inner", "intermediate_size", "moe_intermediate_size")
-
-
-@frozen
-class Mixture:
-    """What config.json of a mixture of experts calls their number and their width."""
-
-    experts: str
-    width: str
-
-
-_QWEN_MIXTURE = Mixture(experts="num_experts", width="moe_intermediate_size")
-MIXTURES: Mapping[str, Mixture] = MappingProxyType(
-    {
-        "mixtral": Mixture(experts="num_local_experts", width="intermediate_size"),
-        "qwen2_moe": _QWEN_MIXTURE,
-        "qwen3_moe": _QWEN_MIXTURE,
-    }
+_WIDTHS = (
+    "n_embd",
+    "hidden_size",
+    "n_inner",
+    "intermediate_size",
+    "ffn_hidden_size",
+    "moe_intermediate_size",
 )
-"""By model type: those whose router and shared experts have arguments."""
-
-_FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "gpt2": ("n_layer", "n_embd", "n_head", "n_positions", "vocab_size"),
-        **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), _LLAMA_FIELDS),
-        **{
-            name: (*_LLAMA_FIELDS, mixture.experts, mixture.width, "num_experts_per_tok")
-            for name, mixture in MIXTURES.items()
-        },
-    }
-)
-"""What config.json must say, by model type."""
 
 
 def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
@@ -76,7 +39,7 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
             " logits in fp32",
         ),
         *_trained(job),
-        *_model(job),
+        *_model(job, s),
         *some_layers.whole_in_host_memory(job, s),
         *divided(job, s),
     )
@@ -96,12 +59,19 @@ def divided(job: Job, s: Strategy) -> tuple[Breach, ...]:
 
 
 def _heads_shared(job: Job, s: Strategy) -> tuple[Breach, ...]:
-    tensor, (queries, keys) = np.asarray(s.tensor_parallel_size), _heads(job.model.config)
+    """Return what of attention heads is not shared out: keys and values may be fewer than the ranks, whose multiple they are.
+
+    Source: megatron-core transformer_config.py: num_query_groups must be a multiple or divisor of tensor_model_parallel_size.
+    """
+    tensor = np.asarray(s.tensor_parallel_size)
+    found = next((part.attention for part in job.model.blocks if part.attention), None)
+    queries, keys = (found.num_heads, found.num_key_value_heads) if found else (1, 1)
     return (
         refusal(
-            (queries % tensor > 0) | (keys % tensor > 0),
-            "{queries} attention heads are not shared out evenly by {tensor}",
+            (queries % tensor > 0) | ((keys % tensor > 0) & (tensor % keys > 0)),
+            "{queries} attention heads, {keys} of keys and values, are not shared out evenly by {tensor}",
             queries=queries,
+            keys=keys,
             tensor=s.tensor_parallel_size,
         ),
     )
@@ -171,45 +141,23 @@ def _trained(job: Job) -> tuple[Breach, ...]:
     )
 
 
-def _model(job: Job) -> tuple[Breach, ...]:
-    config: Mapping[str, Any] = job.model.config
-    needed = _FIELDS.get(str(config.get("model_type")), ())
-    missing = [name for name in needed if not isinstance(config.get(name), int)]
-    window = config.get("sliding_window") if config.get("use_sliding_window", True) else None
+def _model(job: Job, s: Strategy) -> tuple[Breach, ...]:
+    """Return what of the model has no arguments, or none beside the layout.
+
+    Source of what context parallelism divides: Transformer Engine's dot product attention.
+    """
+    obstacle = unsaid(job.model)
+    found = None if obstacle else reading(job.model)
+    has_window = found is not None and any(found.windows(job.recipe.sequence_length))
+    has_sinks = found is not None and found.family.has_sinks
     return (
+        refusal(bool(obstacle), "{obstacle}", "model", obstacle=obstacle),
         refusal(
-            not needed,
-            "its arguments are known for models like GPT-2, Llama, Mixtral and Qwen's mixtures",
-            "model",
-        ),
-        refusal(
-            bool(missing),
-            "config.json does not say {missing}",
-            "model",
-            missing=", ".join(missing),
-        ),
-        refusal(
-            rope(config)["rope_type"] not in {"default", "llama3"},
-            "its kind of rotary embedding has other arguments",
-            "model",
-        ),
-        refusal(
-            isinstance(window, int) and window < job.recipe.sequence_length,
-            "attention within a window has other arguments",
-            "model",
-        ),
-        refusal(
-            bool(config.get("attention_bias")),
-            "biases of attention's output have no argument",
-            "model",
+            (np.asarray(s.context_parallel_size) > 1) & (has_window or has_sinks),
+            "it rings no keys and values of attention within a window, or with sinks",
+            hint="--cp 1",
         ),
     )
-
-
-def _heads(config: Mapping[str, Any]) -> tuple[int, int]:
-    queries = config.get("n_head", config.get("num_attention_heads"))
-    queries = queries if isinstance(queries, int) else 1
-    return queries, config.get("num_key_value_heads") or queries
 
 
 def _mixture(job: Job, s: Strategy) -> tuple[Breach, ...]:
@@ -218,19 +166,12 @@ def _mixture(job: Job, s: Strategy) -> tuple[Breach, ...]:
     Source: Megatron-LM core/transformer/moe/moe_layer.py: training with tensor parallelism and
     without sequence parallelism is a ValueError.
     """
-    config: Mapping[str, Any] = job.model.config
-    is_mixture = config.get("model_type") in MIXTURES
-    is_some = config.get("decoder_sparse_step", 1) != 1 or bool(config.get("mlp_only_layers"))
+    is_mixture = job.model.has_experts
     is_divided = np.asarray(s.tensor_parallel_size) > 1
     return (
         refusal(
             np.asarray(s.expert_parallel_size > 1) & (not is_mixture),
             "a model without experts has none to divide",
-        ),
-        refusal(
-            is_mixture and is_some,
-            "its arguments are written for mixtures with experts in every layer",
-            "model",
         ),
         refusal(
             is_divided & np.logical_not(s.sequence_parallel) & is_mixture,
@@ -271,11 +212,3 @@ def _in_8_bit(job: Job, s: Strategy) -> tuple[Breach, ...]:
             tokens=_TENSOR_CORE_TOKENS,
         ),
     )
-
-
-def rope(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the model says of its rotary embedding, under the names of transformers 5."""
-    found = {"rope_theta": config.get("rope_theta") or 10_000}
-    found |= config.get("rope_scaling") or {}
-    found |= config.get("rope_parameters") or {}
-    return found | {"rope_type": found.get("rope_type", found.get("type", "default"))}

@@ -97,7 +97,7 @@ def test_a_framework_goes_by_what_people_call_it_and_no_release_is_said(
     assert as_recorded(name, None) == (framework, None)
 
 
-@pytest.mark.parametrize("name", ["", "meg", "zero3", "megatorn", "nemo-automodel", "torch2.8"])
+@pytest.mark.parametrize("name", ["", "meg", "zero3", "megatorn", "nemo-curator", "torch2.8"])
 def test_what_no_record_plans_stays_as_it_was_written(name: str) -> None:
     assert as_recorded(name, "2.8") == (name, "2.8")
 
@@ -116,7 +116,7 @@ def test_composer_was_slower_before_llm_foundry(*, version: str, is_early: bool)
         ("megatron", "mcor 0.16", "did you mean mcore"),
         ("megatron", "torch 2.8", "--framework torch is what plans torch"),
         ("deepspeed", "megatron-deepspeed 0.6", "--framework megatron is what plans"),
-        ("torch", "zwei", "a version: 2.13.0"),
+        ("torch", "zwei", "a version: nemo-automodel 0.5.0, 2.13.0"),
         ("megatron", "v", "megatron-bridge 0.6.0"),
     ],
 )

@@ -265,3 +265,19 @@ def test_ten_thousand_mutated_configs_are_read_or_refused() -> None:
             continue
         assert model.parameters > 0
         assert model.flops_per_token(128) >= 0
+
+
+def test_internlm2_has_the_parameters_that_its_weights_have() -> None:
+    """internlm/internlm2-7b, whose code transformers does not have: one matrix for queries, keys and values, no biases."""
+    config = {
+        "model_type": "internlm2",
+        "vocab_size": 92544,
+        "hidden_size": 4096,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "intermediate_size": 14336,
+        "bias": False,
+    }
+    block = 4096 * (4096 + 2 * 1024) + 4096**2 + 3 * 4096 * 14336 + 2 * 4096
+    assert read_model("internlm2-7b", config).parameters == 2 * 92544 * 4096 + 32 * block + 4096

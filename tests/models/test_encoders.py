@@ -92,10 +92,9 @@ def test_a_decoder_layer_attends_twice(config: dict[str, Any]) -> None:
     assert decoder.attention
     assert not encoder.attention.is_causal
     assert decoder.attention.is_causal
-    cross = next(part for part in model.parts if part.name == "cross_attention_scores")
-    assert (cross.count, cross.parameters) == (decoder.count, 0)
-    assert cross.attention
-    assert not cross.attention.is_causal
+    assert decoder.cross_attention
+    assert not decoder.cross_attention.is_causal
+    assert [keys for _, keys in decoder.attentions(20)] == [20, 20]
     assert len(decoder.linears) == len(encoder.linears) + 4
 
 

@@ -23,7 +23,7 @@ def test_swins_stages_halve_the_resolution_and_double_the_channels() -> None:
     model = read_model("tiny", SWIN)
     assert [(part.count, part.tokens(999)) for part in model.blocks] == [(2, 256), (1, 64), (3, 16)]
     assert [part.attention.query_size for part in model.blocks if part.attention] == [8, 16, 32]
-    assert all(part.attention and part.attention.window == 16 for part in model.blocks)
+    assert all(part.attention and part.attention.keys == 16 for part in model.blocks)
     assert model.max_position_embeddings == 256
 
 

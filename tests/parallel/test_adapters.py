@@ -230,7 +230,15 @@ def test_experts_that_are_not_quantised_are_said_so() -> None:
         for name in ("mistralai/Mixtral-8x7B-v0.1", LLAMA)
         for method in ("lora", "qlora")
         if (record := records.model(name))
-        for _, found in [find_lora(method, None, "bf16-mixed", read_model(name, record.config))]
+        for _, found in [
+            find_lora(
+                method,
+                None,
+                "bf16-mixed",
+                read_model(name, record.config),
+                records.framework("torch").experts,
+            )
+        ]
     }
     assert [case for case, is_said in said.items() if is_said] == [
         ("mistralai/Mixtral-8x7B-v0.1", "qlora")

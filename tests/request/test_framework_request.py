@@ -67,7 +67,7 @@ def test_a_fork_or_a_release_goes_by_its_own_name(
     assert [f"megatron as {release} does" in text for text in said] == [True]
 
 
-@pytest.mark.parametrize("name", ["", "meg", "nemo-automodel", "\0" * 40])
+@pytest.mark.parametrize("name", ["", "meg", "nemo-curator", "\0" * 40])
 def test_a_framework_that_nobody_knows_is_refused(name: str) -> None:
     recipe = {**REQUEST["recipe"], "framework": name}
     with pytest.raises(UnsupportedError) as caught:

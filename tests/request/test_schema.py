@@ -189,7 +189,7 @@ def test_a_strategy_implies_its_batch() -> None:
         ({"cluster": {"intra_node": "pcie-9"}}, InvalidInputError, "cluster.intra_node"),
         ({"cluster": {"nodes": 2, "inter_node": "x"}}, InvalidInputError, "cluster.inter_node"),
         ({"cluster": {"topology": "none"}}, InvalidInputError, "cluster.topology"),
-        ({"model": {"model_type": "mamba"}}, UnsupportedError, "model"),
+        ({"model": {"model_type": "no-such-type"}}, UnsupportedError, "model"),
         (
             {"recipe": {"packed": True, "padding_share": 0.3}},
             InvalidInputError,

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 from conftest import JobMaker
 
+from planner.answers import answer_estimate
 from planner.domain.job import Job
 from planner.domain.strategy import Layout, Offload, Recompute, vary
 from planner.parallel.partition import stage
+from planner.request.schema import parse_request
 from planner.step_time import offload
 from planner.step_time.ledger import estimate_step_time
 
@@ -35,10 +37,63 @@ def test_an_offloaded_optimizer_steps_on_the_cpu_and_brings_its_share_back(
     found, kept = seconds(job, s), seconds(job, replace(s, offload=Offload.NONE))
     assert "offload" not in kept
     assert (found["optimizer"], kept["optimizer"] > 0) == (0, True)
-    # PCIe 4 hosts: 77 GB/s of memory for 8 GPUs; 4e9 parameters/s; 2 B a parameter; nothing else
-    # is exposed, for gradients leave behind backward.
-    share = PARAMETERS / 8
-    assert found["offload"] == pytest.approx(PARAMETERS / 4e9 + 2 * share / (77e9 / 8), rel=0.01)
+    # PCIe 4 hosts: 77 GB/s of memory for 8 GPUs; 3.8e9 parameters/s; 2 B a parameter. Under ZeRO-2 backward waits for the
+    # gradients: out, back and out of two micro-batches in 16 bit, and out in fp32 to be stepped.
+    share, rate = PARAMETERS / 8, 77e9 / 8
+    copied = 2 + 3 * 2 + 4
+    assert found["offload"] == pytest.approx(PARAMETERS / 3.8e9 + copied * share / rate, rel=0.01)
+
+
+@pytest.mark.parametrize(("zero_stage", "copied"), [(1, 4), (2, 4 + 31 * 2)])
+def test_each_accumulated_micro_batch_fetches_what_is_added_up(
+    make_job: JobMaker, zero_stage: int, copied: float
+) -> None:
+    """DeepSpeed reduces every micro-batch from ZeRO-2 on, and adds on the GPU; alone, a micro-batch is sent once."""
+    job = a_job(make_job, "deepspeed")
+    s = replace(ZERO_3, zero_stage=zero_stage, offload=Offload.OPTIMIZER)
+    often, once = (
+        seconds(job, replace(s, gradient_accumulation_steps=steps))["offload"] for steps in (16, 1)
+    )
+    share, rate = PARAMETERS / 8, 77e9 / 8
+    assert often - once == pytest.approx((copied - 4) * share / rate, rel=0.01)
+
+
+def test_zero_3_sends_gradients_beside_backward(make_job: JobMaker) -> None:
+    job = a_job(make_job, "deepspeed", tokens=8192)
+    s = replace(ZERO_3, offload=Offload.OPTIMIZER, micro_batch_size=4)
+    share, rate = PARAMETERS / 8, 77e9 / 8
+    stepped = PARAMETERS / 3.8e9 + 2 * share / rate
+    assert seconds(job, s)["offload"] == pytest.approx(stepped, rel=0.01)
+
+
+def test_offloaded_steps_of_others_are_in_their_range() -> None:
+    """GPT-Neo 1.3B on two RTX 3090 Ti: mli/transformers-benchmarks at 3370b2b, transformers.ipynb, 14.5 s, of which its scores
+    in fp32 are not planned. Llama-3.2-1B on one H100: data/measurements/runs/h100_one_gpu.json, 0.722 s."""
+    common = {"precision": "bf16-mixed", "optimizer": "adamw", "framework": "deepspeed"}
+    neo = {
+        "model": "EleutherAI/gpt-neo-1.3B",
+        "cluster": {"gpu": "rtx-3090ti", "gpus_per_node": 2},
+        "recipe": {"sequence_length": 2048, "global_batch_size": 32, "attention": "eager"} | common,
+        "strategy": {"zero_stage": 2, "gradient_accumulation_steps": 16, "offload": "optimizer"},
+    }
+    llama = {
+        "model": "meta-llama/Llama-3.2-1B",
+        "cluster": {"gpu": "h100-sxm-80gb"},
+        "recipe": {"sequence_length": 2048, "global_batch_size": 4} | common,
+        "strategy": {"zero_stage": 2, "micro_batch_size": 4, "offload": "optimizer"},
+    }
+    for request, measured, within in ((neo, 14.545, 0.22), (llama, 0.722, 0.11)):
+        time = answer_estimate(parse_request(request), allow_paths=False)["time"]
+        assert time["low_seconds"] < measured < time["high_seconds"]
+        assert time["step_seconds"] == pytest.approx(measured, rel=within)
+
+
+@pytest.mark.parametrize(("gpus", "rate"), [(2, 43e9 / 44), (4, 3.8e9)])
+def test_a_desktops_memory_bounds_what_its_cpus_step(
+    make_job: JobMaker, gpus: int, rate: float
+) -> None:
+    job = make_job(gpus=gpus, gpu="rtx-3090", recipe={"framework": "deepspeed"})
+    assert offload.stepped_per_second(job) == pytest.approx(rate)
 
 
 @pytest.mark.parametrize(("zero_stage", "shards"), [(0, 1), (2, 4)])
@@ -58,7 +113,7 @@ def test_experts_are_stepped_by_the_ranks_that_share_them(
     experts = 32 * 8 * 3 * 4096 * 14336
     dense = 46_702_792_704 - experts
     share = dense / (2 * shards if zero_stage else 1) + experts / 2 / shards
-    assert term.amount == pytest.approx(8 * share / 4e9 + 2 * share / (77e9 / 8))
+    assert term.amount == pytest.approx(8 * share / 3.8e9 + (2 + 4) * share / (77e9 / 8))
 
 
 def test_copies_of_activations_hide_where_they_have_a_stream_of_their_own(
@@ -92,7 +147,8 @@ def test_gradients_wait_where_they_do_not_leave_during_backward(make_job: JobMak
     job = a_job(make_job, "megatron", tokens=4096)
     s = replace(ZERO_3, zero_stage=1, offload=Offload.OPTIMIZER)
     beside = replace(
-        job, framework=replace(job.framework, offload=replace(job.framework.offload, overlaps=True))
+        job,
+        framework=replace(job.framework, offload=replace(job.framework.offload, overlaps_from=0)),
     )
     share, rate = PARAMETERS / 8, 77e9 / 8
     assert seconds(job, s)["offload"] - seconds(beside, s)["offload"] == pytest.approx(
@@ -130,7 +186,7 @@ def test_parameters_in_host_memory_are_copied_before_every_gather(make_job: JobM
         ("torch", "adamw", 3e9),
         ("torch", "sgd", 7e8),
         ("torchtitan", "adamw", 3e9),
-        ("deepspeed", "adamw", 4e9),
+        ("deepspeed", "adamw", 3.8e9),
         ("megatron", "adamw", 2.5e9),
     ],
 )

@@ -8,6 +8,9 @@ from planner.catalog.choice import Lead, lead, prices
 from planner.core.units import format_bytes, format_fraction
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.job import Job
+from planner.domain.model import Numerics
+from planner.domain.strategy import Layout
+from planner.parallel.activations import gathers_parameters
 from planner.search.candidate import Candidate
 from planner.search.effort import effort_factor, technique_price
 from planner.search.search import TIE
@@ -129,8 +132,18 @@ def lack(job: Job, other: Candidate, chosen: Candidate) -> str:
             s.offloads_optimizer and not chosen.strategy.offloads_optimizer
         ),
         "it leaves the card no room": chosen.is_comfortable and not other.is_comfortable,
+        "FSDP computes norms and residuals in 16 bit, DDP under autocast in fp32, so it trains in other numbers"
+        f" (--strategy {s.family})": _has_other_numbers(job, s, chosen.strategy),
     }
     return next((reason for reason, applies in reasons.items() if applies), "")
+
+
+def _has_other_numbers(job: Job, s: Layout, chosen: Layout) -> bool:
+    """Return whether a layout computes in 16 bit what the choice leaves to autocast."""
+    precision = job.precision
+    is_autocast = precision.replicated_numerics == Numerics.AUTOCAST != precision.sharded_numerics
+    gathers = bool(gathers_parameters(job, s)) and not gathers_parameters(job, chosen)
+    return is_autocast and gathers
 
 
 def _unearned(job: Job, other: Candidate, chosen: Candidate) -> str:

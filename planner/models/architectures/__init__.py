@@ -1,6 +1,7 @@
 """config.json -> Model: one reader per family, found by model_type and imported when needed."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -37,8 +38,12 @@ def read_model(name: str, config: Mapping[str, Any]) -> Model:
         )
     if reading.flag("add_cross_attention", default=False):
         raise UnsupportedError("cross attention is not known yet", field="model")
-    module = import_module(f"planner.models.architectures.{record_of(reading)['reader']}")
-    model: Model = module.read(name, reading)
+    record = record_of(reading)
+    module = import_module(f"planner.models.architectures.{record['reader']}")
+    unsaid = {
+        key: size for key, size in record.get("config", {}).items() if config.get(key) is None
+    }
+    model: Model = replace(module.read(name, Config(name, {**config, **unsaid})), config=config)
     if model.parameters > LARGEST_MODEL:
         raise InvalidInputError(
             f"{reading.where} describes a model of {model.parameters:.1e} parameters",

@@ -75,9 +75,6 @@ def read(name: str, config: Config) -> Model:
             *_final_norm(family, "encoder", hidden),
             _embeddings(config, family, "decoder", {**own_words, **table}),
             decoder_block(decoder),
-            encoders.cross_attention_scores(
-                decoder.count, replace(decoder.attention, is_causal=False)
-            ),
             *_final_norm(family, "decoder", hidden),
             *_heads(config, family, task, hidden),
         ),
@@ -130,10 +127,13 @@ def layer(config: Config, side: str, defaults: Defaults) -> encoders.Layer:
 def decoder_block(sizes: encoders.Layer) -> Part:
     """Build a decoder layer: an encoder's, and cross-attention between attention and MLP."""
     plain = encoders.block(sizes)
+    crossed = encoders.projections(sizes, prefix="encoder_attn_")
     hidden = sizes.hidden
     return replace(
         plain,
-        linears=(*plain.linears, *encoders.projections(sizes, prefix="encoder_attn_")),
+        linears=(*plain.linears, *encoders.of_source(crossed, "k_proj", "v_proj")),
+        is_target=True,
+        cross_attention=encoders.crossing(sizes.attention),
         vectors={**plain.vectors, "encoder_attn_layer_norm": 2 * hidden},
         kept=(
             *plain.kept,
@@ -146,7 +146,8 @@ def decoder_block(sizes: encoders.Layer) -> Part:
 def head(hidden: int, vocabulary: int, *, is_tied: bool) -> Part:
     """Build the head: the word table once more."""
     lm_head = Linear(name="lm_head", in_features=hidden, out_features=vocabulary, is_tied=is_tied)
-    return Part(name="head", linears=(lm_head,), kept=(kept.operand("lm_head_input", hidden),))
+    seen = kept.operand("lm_head_input", hidden)
+    return Part(name="head", is_target=True, linears=(lm_head,), kept=(seen,))
 
 
 def _embeddings(config: Config, family: _Family, side: str, tables: Mapping[str, int]) -> Part:
@@ -155,6 +156,7 @@ def _embeddings(config: Config, family: _Family, side: str, tables: Mapping[str,
     dropout = config.probability("dropout", 0.1)
     return Part(
         name=f"{side}_embeddings",
+        is_target=side == "decoder",
         tables=tables,
         vectors={norm: 2 * hidden} if family.has_embedding_norm else {},
         kept=(
@@ -167,4 +169,5 @@ def _embeddings(config: Config, family: _Family, side: str, tables: Mapping[str,
 
 def _final_norm(family: _Family, side: str, hidden: int) -> tuple[Part, ...]:
     norm = encoders.norm_part(f"{side}_layer_norm", hidden)
+    norm = replace(norm, is_target=side == "decoder")
     return (norm,) if family.has_final_norm else ()

@@ -13,11 +13,23 @@ from planner.core.frozen import frozen
 from planner.domain.model import Attention, Linear, Model, Part, Share
 from planner.models.architectures import kept
 from planner.models.architectures.config import Config
-from planner.models.architectures.decoder_family import POST_NORM, DecoderFamily, dropout, size
-from planner.models.architectures.decoder_layers import MLP_INNER, dense_mlp, grouped_attention
+from planner.models.architectures.decoder_family import (
+    POST_NORM,
+    DecoderFamily,
+    dropout,
+    flag,
+    size,
+)
+from planner.models.architectures.decoder_layers import (
+    EXPERT_OUTPUT,
+    MLP_INNER,
+    dense_mlp,
+    grouped_attention,
+)
 from planner.models.architectures.family import family_of
 from planner.models.architectures.fields import labels
 from planner.models.architectures.head_classes import OF_DECODERS, task_of
+from planner.models.architectures.latent import latent_attention
 from planner.models.architectures.pieces import Piece, block_modules
 
 Mixer: TypeAlias = Callable[[DecoderFamily, Config, int], tuple[Attention | None, Piece]]
@@ -58,8 +70,13 @@ def read(name: str, config: Config) -> Model:
 def read_as(family: DecoderFamily, name: str, config: Config) -> Model:
     """Return the Model of a dense decoder-only config.json of that family."""
     count = size(family, config, "layers")
-    stack = Stack(count=count, mixer=grouped_attention, mlp=dense_mlp)
+    stack = Stack(count=count, mixer=attention_of(family), mlp=dense_mlp)
     return assemble(family, name, config, [stack])
+
+
+def attention_of(family: DecoderFamily) -> Mixer:
+    """Return the attention of a family: over latent vectors, or with groups of queries."""
+    return latent_attention if family.has_latent_attention else grouped_attention
 
 
 def assemble(family: DecoderFamily, name: str, config: Config, stacks: list[Stack]) -> Model:
@@ -113,7 +130,7 @@ def _head(family: DecoderFamily, config: Config, hidden: int, task: str) -> Part
     few = _BEGIN_AND_END if task == "question-answering" else labels(config)
     outputs = size(family, config, "vocabulary") if is_of_words else few
     is_tied = is_of_words and config.flag("tie_word_embeddings", default=family.is_tied)
-    has_bias = family.head_bias if is_of_words else task != "sequence-classification"
+    has_bias = flag(config, family.head_bias) if is_of_words else task != "sequence-classification"
     last = Linear(
         name=_HEADS[task],
         in_features=width,
@@ -156,7 +173,8 @@ def _blocks(family: DecoderFamily, config: Config, stack: Stack) -> list[Part]:
         attention=attention,
         scan_flops_per_token=outer.scan_flops_per_token,
         kept=(*norms, *outer.kept, *mlp_piece.kept),
-        leaves_last_unread=_leaves_last_unread(family, mlp_piece),
+        leaves_last_unread=_ends_with(MLP_INNER, family, mlp_piece),
+        leaves_last_to_router=_ends_with(EXPERT_OUTPUT, family, mlp_piece),
         modules=block_modules(norms, outer, mlp_piece),
     )
     sliding, window = _sliding_layers(
@@ -173,8 +191,8 @@ def _blocks(family: DecoderFamily, config: Config, stack: Stack) -> list[Part]:
     return [replace(block, count=stack.count - sliding), windowed][sliding == stack.count :]
 
 
-def _leaves_last_unread(family: DecoderFamily, mlp: Piece) -> bool:
-    is_last = bool(mlp.kept) and mlp.kept[-1].name == MLP_INNER
+def _ends_with(name: str, family: DecoderFamily, mlp: Piece) -> bool:
+    is_last = bool(mlp.kept) and mlp.kept[-1].name == name
     return is_last and POST_NORM not in family.norms
 
 

@@ -17,7 +17,7 @@ SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "vocabulary": ("vocab_size",),
     "hidden": ("hidden_size", "n_embd", "d_model", "n_embed"),
     "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
-    "heads": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
+    "heads": ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads"),
     "groups": ("num_key_value_heads", "num_kv_heads"),
     "inner": ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"),
     "positions": ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"),
@@ -41,12 +41,14 @@ class DecoderFamily:
     is_gated: bool = True
     is_fused: bool = False
     """One matrix for query, key and value, and one for gate and up."""
+    fuses_gate: bool = False
+    """One matrix for gate and up, whatever there is for query, key and value."""
     keeps_fused_projection: bool = False
     """Values stay a view of that one matrix's output, while queries and keys are rotated copies."""
     qkv_bias: Flag = False
     output_bias: Flag = False
     mlp_bias: Flag = False
-    head_bias: bool = False
+    head_bias: Flag = False
     query_key_norm: str = ""
     """"head": over each head's channels; "all": over all heads together; "" none."""
     query_key_norm_flag: str = ""
@@ -60,6 +62,8 @@ class DecoderFamily:
     """The config's keys for embedding, residual and attention dropout."""
     default_dropout: float = 0.0
     upcasts_softmax: bool = True
+    turns_part: bool = False
+    """Positions turn a share of the channels, which leaves queries, and so fused kernels' output, in the order of heads."""
     default_window: int = 0
     """Of a config without the key; 0 for no window."""
     sliding_period: int = 0

@@ -17,6 +17,8 @@ from planner.models.architectures.pieces import Piece, with_mlp
 
 MLP_INNER = "mlp_inner"
 """What an MLP's last matmul reads."""
+EXPERT_OUTPUT = "expert_output"
+"""What the router's weights multiply, where they do so after it."""
 
 
 def grouped_attention(
@@ -46,11 +48,17 @@ def scores(family: DecoderFamily, config: Config, hidden: int) -> Attention:
         num_key_value_heads=groups,
         head_dim=head_dim,
         is_causal=True,
-        retained_size=(heads + groups) * head_dim if family.keeps_fused_projection else 0,
+        retained_size=_retained(family, heads, groups) * head_dim,
         eager_bytes_per_score=kept.scores(
             dropout(family, config, 2), is_upcast=family.upcasts_softmax
         ),
     )
+
+
+def _retained(family: DecoderFamily, heads: int, groups: int) -> int:
+    """Return the heads whose channels fused kernels keep alive besides: of the whole projection, or the output's copy."""
+    shared = heads + groups if family.keeps_fused_projection else 0
+    return shared + (heads if family.turns_part else 0)
 
 
 def attention_piece(
@@ -162,7 +170,7 @@ def mlp(family: DecoderFamily, config: Config, hidden: int, inner: int, prefix: 
 def _mlp_shapes(family: DecoderFamily, inner: int) -> tuple[tuple[str, int], ...]:
     if not family.is_gated:
         return (("fc_in", inner),)
-    if family.is_fused:
+    if family.is_fused or family.fuses_gate:
         return (("gate_up_proj", 2 * inner),)
     return (("gate_proj", inner), ("up_proj", inner))
 

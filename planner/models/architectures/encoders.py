@@ -4,7 +4,8 @@ Pre-norm and post-norm layers keep the same tensors: two norm inputs and the two
 that the projections read. So one description serves bert and vit, bart and clip alike.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from planner.core.frozen import frozen
 from planner.domain.model import Attention, Kept, Linear, Part
@@ -232,13 +233,17 @@ def masked_lm_head(  # noqa: PLR0913 - a head's sizes and ties are six facts
 def cross_attention_kept(hidden: int, size: int, dropout: float) -> tuple[Kept, ...]:
     """Build what a decoder's attention to the encoder keeps, its norm and scores left out.
 
-    Source and target are taken to be of one length. The encoder's output is one tensor for all
-    layers (`shared_encoder_output`), but autocast casts it once for each key and value matrix.
+    The encoder's output is one tensor for all layers (`shared_encoder_output`), but autocast casts it
+    once for each key and value matrix.
     """
+    casts = Kept(
+        name="cross_key_value_input", bytes_per_token=(0, 4 * hidden, 0), reads_source=True
+    )
     return (
         kept.operand("cross_query_input", hidden),
-        Kept(name="cross_key_value_input", bytes_per_token=(0, 4 * hidden, 0)),
-        kept.operand("cross_query_key_value", 3 * size),
+        casts,
+        kept.operand("cross_query", size),
+        replace(kept.operand("cross_key_value", 2 * size), reads_source=True),
         kept.operand("cross_attention_output", size),
         *kept.dropout("cross_attention_dropout_mask", hidden, dropout),
     )
@@ -246,9 +251,15 @@ def cross_attention_kept(hidden: int, size: int, dropout: float) -> tuple[Kept, 
 
 def shared_encoder_output(hidden: int) -> Kept:
     """Build the encoder's output, which the cross-attention of all decoder layers reads."""
-    return Kept(name="encoder_output", bytes_per_token=(4 * hidden, 0, 2 * hidden))
+    size = (4 * hidden, 0, 2 * hidden)
+    return Kept(name="encoder_output", bytes_per_token=size, reads_source=True)
 
 
-def cross_attention_scores(layers: int, attention: Attention) -> Part:
-    """Build the weightless half of the cross-attention: a decoder layer has two attentions."""
-    return Part(name="cross_attention_scores", count=layers, attention=attention)
+def of_source(linears: Iterable[Linear], *ends: str) -> tuple[Linear, ...]:
+    """Return matrices of which those that are called so see the encoder's tokens."""
+    return tuple(replace(each, reads_source=each.name.endswith(ends)) for each in linears)
+
+
+def crossing(attention: Attention) -> Attention:
+    """Return a decoder's attention to the encoder, with the heads of its own."""
+    return replace(attention, is_causal=False, reads_source=True)

@@ -10,21 +10,22 @@ from planner.domain.model import Kept, Linear, Model
 from planner.domain.recompute_modules import MOE, MOE_ACTIVATION, SHARED_EXPERTS
 from planner.models.architectures import kept
 from planner.models.architectures.config import Config
-from planner.models.architectures.decoder import Mixer, Stack, assemble
+from planner.models.architectures.decoder import Stack, assemble, attention_of
 from planner.models.architectures.decoder_family import DecoderFamily, flag, size
 from planner.models.architectures.decoder_layers import (
+    EXPERT_OUTPUT,
     MLP_INNER,
     dense_mlp,
-    grouped_attention,
     mlp,
 )
 from planner.models.architectures.family import family_of, record_of
-from planner.models.architectures.fields import count
-from planner.models.architectures.latent import latent_attention
+from planner.models.architectures.fields import count, said
 from planner.models.architectures.pieces import Piece, module
 
-_NUM_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
-_PER_TOKEN = ("num_experts_per_tok", "experts_per_token", "top_k")
+_NUM_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+_PER_TOKEN = ("num_experts_per_tok", "experts_per_token", "top_k", "moe_k")
+_SHARED = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts")
+_FIRST_DENSE = ("first_k_dense_replace", "moe_layer_start_index")
 
 
 @frozen
@@ -38,15 +39,17 @@ class Routing:
     has_bias: bool = False
     """On the router and the experts."""
     shared: int | None = None
-    """Experts that every token meets, by `n_shared_experts`; None for a family without."""
+    """Experts that every token meets, under one of `_SHARED`; None for a family without."""
     shared_inner: tuple[str, int] | None = None
     """Of one expert that every token meets, the config's key for its width."""
     has_shared_gate: bool = False
     """A gate of one channel decides how much of the shared expert counts."""
     first_dense: int | None = None
-    """First layers that keep a dense MLP, by `first_k_dense_replace`; None for a family without."""
+    """First layers that keep a dense MLP, under one of `_FIRST_DENSE`; None for a family without."""
     is_dense_by_step: bool = False
     """`decoder_sparse_step` and `mlp_only_layers` say which layers do."""
+    is_balanced: bool = False
+    """A parameter of each expert, without a gradient, that is moved to balance them."""
     latent_key: str = ""
     """The config's key for the channels that tokens are projected to for the experts, and back; "" for none."""
 
@@ -57,8 +60,7 @@ def routing_of(config: Config) -> Routing:
 
 
 def _first(config: Config, keys: tuple[str, ...], default: int) -> int:
-    key = next((key for key in keys if config.values.get(key) is not None), keys[0])
-    return config.size(key, default)
+    return config.size(said(config, keys), default)
 
 
 def expert_mlp(routing: Routing, family: DecoderFamily, config: Config, hidden: int) -> Piece:
@@ -88,6 +90,7 @@ def expert_mlp(routing: Routing, family: DecoderFamily, config: Config, hidden: 
     around = _around_experts(family, config, hidden, latent)
     of_experts = tuple(_times(entry, chosen) for entry in expert.kept)
     piece = Piece(
+        vectors={"balance": experts} if routing.is_balanced else {},
         linears=(router, *around.linears, *routed, *shared.linears),
         kept=(
             Kept(name="router_scores", bytes_per_token=(12 * experts, 12 * experts, 10 * experts)),
@@ -124,7 +127,7 @@ def _expert_output(size: int) -> Kept:
     Source: megatron/core/transformer/moe: experts.py gives the probabilities to the activation,
     token_dispatcher.py combine_postprocess gives none to unpermute (0014f13).
     """
-    return Kept(name="expert_output", bytes_per_token=(4 * size, 2 * size, 2 * size, 0))
+    return Kept(name=EXPERT_OUTPUT, bytes_per_token=(4 * size, 2 * size, 2 * size, 0))
 
 
 def _around_experts(family: DecoderFamily, config: Config, hidden: int, latent: int) -> Piece:
@@ -156,7 +159,7 @@ def _shared_expert(
     if routing.shared_inner is not None:
         width = config.size(*routing.shared_inner)
     else:
-        width = inner * _or_none(config, "n_shared_experts", routing.shared)
+        width = inner * _or_none(config, _SHARED, routing.shared)
     if not width:
         return Piece(linears=(), kept=())
     piece = mlp(family, config, hidden, width, "shared_expert_")
@@ -170,8 +173,9 @@ def _shared_expert(
     )
 
 
-def _or_none(config: Config, key: str, default: int | None) -> int:
+def _or_none(config: Config, keys: tuple[str, ...], default: int | None) -> int:
     """Return a size, of which a config or its family may have none; None: what the config says is not asked."""
+    key = said(config, keys)
     given = config.values.get(key)
     is_none = default is None or given == 0 or (given is None and not default)
     return 0 if is_none else config.size(key, default)
@@ -181,12 +185,12 @@ def read(name: str, config: Config) -> Model:
     """Return the Model of a decoder-only mixture of experts."""
     family, routing = family_of(DecoderFamily, config), routing_of(config)
     layers = size(family, config, "layers")
-    dense = _or_none(config, "first_k_dense_replace", routing.first_dense)
+    dense = _or_none(config, _FIRST_DENSE, routing.first_dense)
     if routing.is_dense_by_step:
         dense = _dense_by_step(config, layers)
     dense = min(layers, dense)
     experts = partial(expert_mlp, routing)
-    mixer: Mixer = latent_attention if family.has_latent_attention else grouped_attention
+    mixer = attention_of(family)
     return assemble(
         family,
         name,

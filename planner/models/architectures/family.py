@@ -8,7 +8,7 @@ from planner.models.architectures.config import Config
 
 Kind = TypeVar("Kind")
 
-_ABOUT = {"reader", "classes", "tasks", "source", "experts", "config"}
+_ABOUT = {"reader", "classes", "tasks", "source", "experts", "config", "mixing"}
 """Keys that are of no reader alone."""
 
 

@@ -1,6 +1,6 @@
 """Fields of a config.json that hold more than one number: nested configs, pairs, lists, labels."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from planner.core.errors import InvalidInputError
 from planner.models.architectures.config import Config
@@ -90,6 +90,11 @@ def ratio(config: Config, key: str, default: float) -> float:
     ):
         raise invalid(config, key, f"a number above 0 and up to {_LARGEST_RATIO}")
     return float(value)
+
+
+def said(config: Config, keys: Sequence[str]) -> str:
+    """Return the first of the names of a field under which the config says something, else the first."""
+    return next((key for key in keys if config.values.get(key) is not None), keys[0])
 
 
 def count(config: Config, key: str, default: int) -> int:

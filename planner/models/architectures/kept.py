@@ -8,6 +8,9 @@ transformers 5.23, and checked against the allocations of real models under fake
 
 from planner.domain.model import Kept, Share
 
+SPELLED_OUT_GELU = "spelled_out_gelu"
+"""x / 2 * (1 + erf(x / sqrt(2))) in Python: keeps both factors and what erf reads."""
+
 STATISTICS = 8
 """Mean and reciprocal deviation of a layer norm, fp32 each."""
 
@@ -72,6 +75,8 @@ def activation(function: str, size: int) -> tuple[Kept, ...]:
     """
     if function == "relu":
         return ()
+    if function == SPELLED_OUT_GELU:
+        return (counted("gelu_halves_and_erf", size, (12, 6, 6, 2)),)
     if function not in {"gelu_new", "gelu_fast"}:
         return (operand(f"{function}_input", size, share=Share.SPLIT),)
     spelled_out = (4 * size, 4 * size, 2 * size, 0)

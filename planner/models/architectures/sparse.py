@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 
 from planner.domain.model import Model
@@ -11,7 +10,7 @@ from planner.models.architectures.decoder import Mixer, Stack, assemble
 from planner.models.architectures.decoder_family import DecoderFamily, size
 from planner.models.architectures.decoder_layers import dense_mlp
 from planner.models.architectures.experts import expert_mlp, routing_of
-from planner.models.architectures.family import family_of, record_of
+from planner.models.architectures.family import family_of
 from planner.models.architectures.fields import count, invalid, layer_kinds
 from planner.models.architectures.latent import reused_keys_attention, sparse_latent_attention
 
@@ -23,10 +22,8 @@ _LETTERS = {"F": _FULL, "S": _SHARED}
 def read(name: str, config: Config) -> Model:
     """Return the Model of a sparse decoder: dense MLPs first, and indexers that layers may share."""
     family = family_of(DecoderFamily, config)
-    given = {key: value for key, value in config.values.items() if value is not None}
-    reading = Config(name, {**record_of(config).get("config", {}), **given})
-    layers = size(family, reading, "layers")
-    counts = Counter(zip(_indexers(reading, layers), _mlps(reading, layers), strict=True))
+    layers = size(family, config, "layers")
+    counts = Counter(zip(_indexers(config, layers), _mlps(config, layers), strict=True))
     mixers: Mapping[str, Mixer] = {_FULL: sparse_latent_attention, _SHARED: reused_keys_attention}
     experts = partial(expert_mlp, routing_of(config))
     stacks = [
@@ -39,7 +36,7 @@ def read(name: str, config: Config) -> Model:
         for indexer, mixer in mixers.items()
         for mlp in (_DENSE, _SPARSE)
     ]
-    return replace(assemble(family, name, reading, stacks), config=config.values)
+    return assemble(family, name, config, stacks)
 
 
 def _mlps(config: Config, layers: int) -> tuple[str, ...]:

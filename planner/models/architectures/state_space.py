@@ -1,10 +1,23 @@
 """State-space layers of Mamba-2: a state per head that each token decays and adds to."""
 
+from collections.abc import Mapping
+
 from planner.domain.model import Kept, Linear
 from planner.models.architectures import kept
 from planner.models.architectures.config import Config
 from planner.models.architectures.decoder_family import DecoderFamily
+from planner.models.architectures.fields import said
 from planner.models.architectures.pieces import Piece
+
+_KEYS: Mapping[str, tuple[str, ...]] = {
+    "heads": ("mamba_num_heads", "mamba_n_heads", "num_heads"),
+    "channels": ("mamba_head_dim", "mamba_d_head", "head_dim"),
+    "states": ("ssm_state_size", "mamba_d_state", "state_size"),
+    "groups": ("n_groups", "mamba_n_groups"),
+    "chunk": ("chunk_size", "mamba_chunk_size"),
+    "kernel": ("conv_kernel", "mamba_d_conv"),
+}
+"""The names that families give to the same size."""
 
 
 def state_space(_family: DecoderFamily, config: Config, hidden: int) -> tuple[None, Piece]:
@@ -17,14 +30,17 @@ def state_space(_family: DecoderFamily, config: Config, hidden: int) -> tuple[No
     Source: Dao and Gu, Mamba-2, arXiv:2405.21060, section 6; transformers 5.23, mamba2_chunk_scan.
     Leaves out: the padding of the last chunk, the recurrence between chunks, the convolution.
     """
-    heads = config.size("mamba_num_heads", 128)
-    channels, states = config.size("mamba_head_dim", 64), config.size("ssm_state_size", 128)
-    groups, chunk = config.size("n_groups", 8), config.size("chunk_size", 128)
-    config.divided("mamba_num_heads", heads, "n_groups", groups)
+    heads, states = _size(config, "heads", 128), _size(config, "states", 128)
+    groups, chunk = _size(config, "groups", 8), _size(config, "chunk", 128)
+    config.divided(said(config, _KEYS["heads"]), heads, said(config, _KEYS["groups"]), groups)
+    channels = _channels(config, hidden, heads)
     inner = heads * channels
     mixed = inner + 2 * groups * states
-    has_bias = config.flag("use_bias", default=False)
-    has_convolution_bias = config.flag("use_conv_bias", default=True)
+    has_bias = config.flag(said(config, ("use_bias", "mamba_proj_bias")), default=False)
+    has_convolution_bias = config.flag(
+        said(config, ("use_conv_bias", "mamba_conv_bias")), default=True
+    )
+    has_norm = config.flag("mamba_rms_norm", default=True)
     projected = inner + mixed + heads
     return None, Piece(
         linears=(
@@ -35,8 +51,8 @@ def state_space(_family: DecoderFamily, config: Config, hidden: int) -> tuple[No
             "dt_bias": heads,
             "A_log": heads,
             "D": heads,
-            "conv1d": mixed * (config.size("conv_kernel", 4) + has_convolution_bias),
-            "gated_norm": inner,
+            "conv1d": mixed * (_size(config, "kernel", 4) + has_convolution_bias),
+            **({"gated_norm": inner} if has_norm else {}),
         },
         scan_flops_per_token=heads * (2 * chunk * (states + channels) + 4 * states * channels),
         kept=(
@@ -47,6 +63,19 @@ def state_space(_family: DecoderFamily, config: Config, hidden: int) -> tuple[No
             kept.operand("out_proj_input", inner, of=("out_proj",)),
         ),
     )
+
+
+def _size(config: Config, name: str, default: int) -> int:
+    return config.size(said(config, _KEYS[name]), default)
+
+
+def _channels(config: Config, hidden: int, heads: int) -> int:
+    """Return the channels of a head: as the config says, or of an inner size that it says, or of a multiple of the hidden one."""
+    key = said(config, _KEYS["channels"])
+    if config.values.get(key) != "auto":
+        return config.size(key, 64)
+    inner = config.size("mamba_d_ssm", config.size("mamba_expand", 2) * hidden)
+    return config.divided("the inner size", inner, said(config, _KEYS["heads"]), heads)
 
 
 def _convolved(projected: int, mixed: int) -> tuple[Kept, ...]:

@@ -107,7 +107,7 @@ def _block(config: Config, stage: _Stage) -> Part:
             ),
             is_causal=False,
             eager_bytes_per_score=kept.scores(dropout, is_upcast=True),
-            window=window**2,
+            keys=min(window**2, stage.tokens),
         ),
         hidden=stage.channels,
         inner=max(1, int(ratio(config, "mlp_ratio", 4.0) * stage.channels)),

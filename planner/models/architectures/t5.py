@@ -118,6 +118,7 @@ def _decoder(config: Config, sizes: _Sizes, layers: int) -> tuple[Part, ...]:
     hidden = sizes.hidden
     embeddings = Part(
         name="decoder_embeddings",
+        is_target=True,
         tables=_relative_positions(config, sizes),
         kept=(
             *kept.dropout("dropout_mask", hidden, sizes.dropout),
@@ -130,7 +131,7 @@ def _decoder(config: Config, sizes: _Sizes, layers: int) -> tuple[Part, ...]:
         count=layers,
         linears=(
             *_projections(sizes, "SelfAttention_"),
-            *_projections(sizes, "EncDecAttention_"),
+            *encoders.of_source(_projections(sizes, "EncDecAttention_"), "_k", "_v"),
             *_mlp(sizes),
         ),
         vectors={
@@ -138,15 +139,16 @@ def _decoder(config: Config, sizes: _Sizes, layers: int) -> tuple[Part, ...]:
             "EncDecAttention_layer_norm": hidden,
             "DenseReluDense_layer_norm": hidden,
         },
+        is_target=True,
         attention=_attention(sizes, is_causal=True),
+        cross_attention=encoders.crossing(_attention(sizes, is_causal=False)),
         kept=(
             *_attention_kept(sizes, "SelfAttention"),
             *_cross_attention_kept(sizes),
             *_mlp_kept(sizes),
         ),
     )
-    scores = encoders.cross_attention_scores(layers, _attention(sizes, is_causal=False))
-    return embeddings, block, scores, _final_norm(sizes, "decoder")
+    return embeddings, block, _final_norm(sizes, "decoder")
 
 
 def _heads(config: Config, task: str, sizes: _Sizes, vocabulary: int) -> tuple[Part, ...]:
@@ -163,6 +165,7 @@ def _head(config: Config, sizes: _Sizes, vocabulary: int) -> Part:
     hidden = sizes.hidden
     return Part(
         name="head",
+        is_target=True,
         linears=(
             Linear(
                 name="lm_head",
@@ -179,6 +182,7 @@ def _final_norm(sizes: _Sizes, side: str) -> Part:
     name, hidden = f"{side}_final_layer_norm", sizes.hidden
     return Part(
         name=name,
+        is_target=side == "decoder",
         vectors={name: hidden},
         kept=(_norm(name, hidden), *kept.dropout("dropout_mask", hidden, sizes.dropout)),
     )

@@ -28,7 +28,7 @@ def read(name: str, config: Config) -> Model:
         tables={"embed_tokens": vocabulary * hidden, "embed_positions": targets * hidden},
         kept=kept.dropout("dropout_mask", hidden, config.probability("dropout")),
     )
-    block, keys_and_values = _decoder_blocks(config, decoder, targets)
+    block, keys_and_values = _decoder_blocks(config, decoder)
     return Model(
         name=name,
         model_type="whisper",
@@ -85,33 +85,27 @@ def _convolution(name: str, channels: int, hidden: int) -> Linear:
     return Linear(name=name, in_features=3 * channels, out_features=hidden, has_bias=True)
 
 
-def _decoder_blocks(config: Config, layer: encoders.Layer, targets: int) -> tuple[Part, Part]:
+def _decoder_blocks(config: Config, layer: encoders.Layer) -> tuple[Part, Part]:
     """Build the decoder's layers, and their keys and values of the sound as a part of its own.
 
-    Those matrices see the encoder's positions, not the text's. The scores between both are
-    counted from the sound's side, each position seen by a text of max_target_positions.
+    Those matrices see the encoder's positions, not the text's.
     """
-    hidden = layer.hidden
+    sources = config.size("max_source_positions", 1500)
     plain = bart.decoder_block(layer)
     cross_keys = {"encoder_attn_k_proj", "encoder_attn_v_proj"}
-    cross_kept = {"cross_key_value_input", "cross_query_key_value"}
+    cross_kept = {"cross_key_value_input", "cross_key_value"}
     block = replace(
         plain,
         linears=tuple(linear for linear in plain.linears if linear.name not in cross_keys),
-        kept=(
-            *(entry for entry in plain.kept if entry.name not in cross_kept),
-            kept.operand("cross_query", hidden),
-        ),
+        kept=tuple(entry for entry in plain.kept if entry.name not in cross_kept),
+        cross_attention=replace(layer.attention, is_causal=False, keys=sources),
+        is_target=False,
     )
     keys_and_values = Part(
         name="cross_attention_keys_values",
         count=layer.count,
-        tokens_per_sequence=config.size("max_source_positions", 1500),
+        tokens_per_sequence=sources,
         linears=tuple(linear for linear in plain.linears if linear.name in cross_keys),
-        attention=replace(layer.attention, is_causal=False, window=targets),
-        kept=(
-            *(entry for entry in plain.kept if entry.name == "cross_key_value_input"),
-            kept.operand("cross_key_value", 2 * hidden),
-        ),
+        kept=tuple(entry for entry in plain.kept if entry.name in cross_kept),
     )
     return block, keys_and_values

@@ -47,6 +47,7 @@ LIMITS: tuple[Limit, ...] = (
     Limit(code="LAY031", judge=abilities.zero_stage_is_missing, is_ability=True),
     Limit(code="LAY032", judge=abilities.schedule_is_missing, is_ability=True),
     Limit(code="LAY033", judge=abilities.sequence_parallelism_is_missing, is_ability=True),
+    Limit(code="LAY040", judge=experts.tokens_of_experts_are_whole, is_ability=True),
     Limit(code="LAY034", judge=abilities.hybrid_sharding_is_missing, is_ability=True),
     Limit(code="LAY035", judge=abilities.local_sgd_is_missing, is_ability=True),
     Limit(code="LAY036", judge=abilities.replicas_do_not_go_with_tensors, is_ability=True),

@@ -31,6 +31,27 @@ def experts_do_not_divide(job: Job, s: Strategy) -> Breach:
     )
 
 
+def tokens_of_experts_are_whole(job: Job, s: Strategy) -> Breach:
+    """A mixture that tensor parallelism divides has sequence parallelism beside it, where the framework asks that.
+
+    Why: without it every tensor-parallel rank would route the same tokens to the experts.
+
+    Instead: sequence_parallel, or tensor parallelism of 1.
+
+    Source: Megatron-LM core/transformer/moe/moe_layer.py MoELayer.forward, which raises; the framework record's capabilities.
+    """
+    asks = job.framework.capabilities.experts_need_sequence_parallel and job.model.has_experts
+    is_divided = np.asarray(s.tensor_parallel_size) > 1
+    return Breach(
+        broken=asks & is_divided & np.logical_not(s.sequence_parallel),
+        message="{framework} trains no mixture of experts with tensor parallelism and without"
+        " sequence_parallel",
+        hint="set sequence_parallel to true",
+        numbers={"framework": job.framework.name},
+        field="strategy.sequence_parallel",
+    )
+
+
 def shares_of_experts_do_not_fit(job: Job, s: Strategy) -> Breach:
     """The ranks that share an expert are some of those that share every other matrix.
 

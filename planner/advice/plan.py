@@ -129,10 +129,9 @@ def make_plan(
             raise
         return _on_half(stacks, objective)
     with or_so_far(chosen):
-        if not pinned and objective == "time":
-            fewer = on_fewer_gpus(stacks, chosen.situation)
-            chosen = chosen.on_fewer(fewer)
-            size = verdict.fewer_gpus(chosen.situation)
+        if objective == "time":
+            chosen = chosen.on_fewer(on_fewer_gpus(stacks, chosen.situation))
+            size = None if pinned else verdict.fewer_gpus(chosen.situation)
             if size:
                 smaller, *rest = (smaller_jobs(each)[size] for each in stacks)
                 seconds = float(chosen.candidate.step_time.step_seconds)

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import numpy as np
+
 from planner.advice import rules
 from planner.advice.rules.base import Situation
 from planner.core.term import Column
@@ -11,7 +13,7 @@ from planner.domain.strategy import Layout, Recompute, rows
 from planner.memory.ledger import estimate_memory
 from planner.search.candidate import Candidate
 from planner.search.pinned_fields import PinnedFields
-from planner.search.search import SearchResult
+from planner.search.search import SearchResult, search
 
 
 def situation_of(result: SearchResult, among: Column, best: int, pinned: PinnedFields) -> Situation:
@@ -29,7 +31,7 @@ def situation_of(result: SearchResult, among: Column, best: int, pinned: PinnedF
         candidate=candidate,
         smallest_replica_bytes=_known_or_estimated(result, smallest_replica(job)),
         admitted=candidate,
-        simplest=_simplest(result, among),
+        simplest=_simplest(result, among, pinned),
         asked=_asked(pinned),
     )
     if situation.fits_on_one_gpu:
@@ -42,7 +44,11 @@ def _asked(pinned: PinnedFields) -> frozenset[str]:
     return frozenset({*sizes, *(["zero_stage"] if pinned.get("zero_stage") else [])})
 
 
-def _simplest(result: SearchResult, among: Column) -> Candidate | None:
+def _simplest(result: SearchResult, among: Column, pinned: PinnedFields) -> Candidate | None:
+    if pinned:
+        sizes = {each.field: 1 for each in DIMENSIONS}
+        result = search(result.job, {**sizes, "zero_stage": 0, "synchronize_every": 1})
+        among = np.flatnonzero(result.fits)
     plain = among[rules.PLAIN.admits(rows(result.table, among))]
     row = result.best(plain, result.step_seconds)
     return None if row is None else result.candidate(row)

@@ -35,8 +35,9 @@ def effort_factor(job: Job, s: Strategy) -> Amount:
 
 
 def _doublings(job: Job, s: Strategy) -> Amount:
-    """Return how often the ranks double that gather parameters over the network."""
-    leaves_node = np.asarray(s.data_parallel_shard_size) > job.cluster.gpus_per_node
+    """Return how often the ranks double that gather parameters over the network; those of a sequence share them too."""
+    context = np.asarray(s.context_parallel_size)
+    leaves_node = s.data_parallel_shard_size * context > job.cluster.gpus_per_node
     is_wide = (np.asarray(s.zero_stage) >= ZERO_2) & leaves_node
-    ranks = np.asarray(s.data_parallel_size) / prices().wide_shards_from_ranks
+    ranks = s.data_parallel_size * context / prices().wide_shards_from_ranks
     return np.where(is_wide, np.log2(np.maximum(ranks, 1)), 0.0)

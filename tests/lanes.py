@@ -49,7 +49,12 @@ LANES = (
     ),
     Lane(
         name="service",
-        paths=("test_dockerfile.py", "api/test_fuzzed.py", "api/test_generated_client.py"),
+        paths=(
+            "test_dockerfile.py",
+            "api/test_fuzzed.py",
+            "api/test_generated_client.py",
+            "advice/test_doubled_requests.py",
+        ),
         packages=("schemathesis",),
         finds="the image's steps, generated clients and generated requests",
     ),

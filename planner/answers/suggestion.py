@@ -113,8 +113,9 @@ def _without_the_odd_gpu(
     seconds = share * float(plan.chosen.step_time.step_seconds)
     if smaller.chosen.step_time.step_seconds > seconds:
         return None
-    beside = {LARGER_GPUS: smaller.chosen}
-    here = replace(Situation.of_one(plan.job, plan.chosen), on_fewer_gpus=beside)
+    step_time = replace(plan.chosen.step_time, step_seconds=seconds)
+    here = Situation.of_one(plan.job, replace(plan.chosen, step_time=step_time))
+    here = replace(here, on_fewer_gpus={LARGER_GPUS: smaller.chosen})
     return resolved, spares(here, smaller, LARGER_GPUS, seconds)
 
 

@@ -60,8 +60,9 @@ class Pass:
         for each in DIMENSIONS:
             if each.name in self.job.framework.capabilities.changes_model:
                 weighted[np.asarray(self.table.uses(each), dtype=bool)] *= 1 + CODE_CHANGE
-        is_wide = self.table.data_parallel_shard_size > self.job.cluster.gpus_per_node
-        ranks = np.asarray(self.table.data_parallel_size)
+        context = np.asarray(self.table.context_parallel_size)
+        is_wide = self.table.data_parallel_shard_size * context > self.job.cluster.gpus_per_node
+        ranks = self.table.data_parallel_size * context
         is_wide &= (self.table.zero_stage >= 2) & (ranks > WIDE_RANKS)
         doublings = np.log2(ranks[is_wide] / WIDE_RANKS)
         weighted[is_wide] *= 1 + WIDE_SHARDS * doublings
@@ -221,6 +222,7 @@ def test_the_plan_is_what_experts_expect(name: str) -> None:
         "findings": {finding.code for finding in plan.findings},
         "rejected": {finding.code for row in plan.rejected for finding in row.findings},
         "alternatives": {other.candidate.strategy.family for other in plan.alternatives},
+        "offers": {name for offer in plan.offers for name in offer.changes},
     }
     for kind, found in shown.items():
         assert set(case.get(kind, ())) <= found, case["because"]

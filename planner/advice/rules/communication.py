@@ -168,8 +168,11 @@ def half_the_gpus_are_as_fast(situation: Situation) -> str | None:
     gain = float(half.step_time.step_seconds / situation.candidate.step_time.step_seconds)
     if gain > TIE:
         return None
+    cluster = situation.job.cluster
+    apart = ", half of each node's," if name == HALF_OF_EACH and cluster.nodes > 1 else ""
     return (
-        f"{name} take {format_seconds(half.step_time.step_seconds)} for the same step"
+        f"{cluster.world_size // 2} of {cluster.world_size} GPUs{apart} take"
+        f" {format_seconds(half.step_time.step_seconds)} for the same step"
         f" ({half.strategy.family}), all of them"
         f" {format_seconds(situation.candidate.step_time.step_seconds)}: the others are free"
     )

@@ -11,11 +11,13 @@ from planner.advice.offers import Offer
 from planner.advice.plan import Plan
 from planner.core.errors import PlannerError
 from planner.core.units import format_seconds
+from planner.domain.cluster import Cluster
 from planner.domain.job import Job
 from planner.request.remarks import Assumption
 from planner.request.schema import Request, Resolved, resolve
 from planner.request.stacks import STANDARD_LOSS, other_stacks, stack_of
 from planner.request.strategy import pinned_fields
+from planner.search.largest_that_fits import with_gpus
 
 _LET_GO: tuple[tuple[str, ...], ...] = (
     ("attention",),
@@ -72,7 +74,7 @@ def nearest_written(request: Request, plan: Plan, *, allow_paths: bool) -> Offer
     """
     for strategy in (request.strategy, None) if request.strategy else (None,):
         for changed in _relaxed(request.model_copy(update={"strategy": strategy})):
-            best = _best_written(changed, allow_paths=allow_paths)
+            best = _best_written(changed, plan.job.cluster, allow_paths=allow_paths)
             if best is not None:
                 dropped = ("strategy",) if strategy is not request.strategy else ()
                 changes = _changes(plan.job, best.job)
@@ -89,11 +91,13 @@ def _relaxed(request: Request) -> Iterator[Request]:
             yield request.model_copy(update={"recipe": type(request.recipe)(**kept)})
 
 
-def _best_written(request: Request, *, allow_paths: bool) -> Contender | None:
+def _best_written(request: Request, on: Cluster, *, allow_paths: bool) -> Contender | None:
     try:
         own = resolve(request, allow_paths=allow_paths)
         others = other_stacks(request, own, allow_paths=allow_paths)
         jobs = [own.job, *(each.job for each in others)]
+        if on.world_size < own.job.cluster.world_size:
+            jobs = [with_gpus(each, on.gpus_per_node, on.nodes) for each in jobs]
         best = best_of(jobs, pinned_fields(request.strategy), request.objective)
     except PlannerError:
         return None

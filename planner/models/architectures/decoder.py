@@ -167,6 +167,7 @@ def _blocks(family: DecoderFamily, config: Config, stack: Stack) -> list[Part]:
         | dict(mlp_piece.vectors),
         attention=attention,
         scan_flops_per_token=outer.scan_flops_per_token,
+        scan=outer.scan,
         kept=(*norms, *outer.kept, *mlp_piece.kept),
         leaves_last_unread=_leaves_last_unread(family, mlp_piece),
         modules=block_modules(norms, outer, mlp_piece),

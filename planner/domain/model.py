@@ -186,6 +186,18 @@ class Attention:
 
 
 @frozen
+class Scan:
+    """How the kernels of a recurrence run."""
+
+    backward: float = 2.0
+    """FLOPs of backward to those of forward, what is computed again among them."""
+    moved_bytes_per_token: tuple[float, float] = (0.0, 0.0)
+    """That fused kernels read and write besides what they keep, in forward and in backward."""
+    is_elementwise: bool = False
+    """No matmuls: tensor cores take no part."""
+
+
+@frozen
 class Part:
     """A piece of the model that occurs `count` times."""
 
@@ -211,7 +223,9 @@ class Part:
     cross_attention: Attention | None = None
     """To an encoder's output, after its own."""
     scan_flops_per_token: float = 0.0
-    """Forward FLOPs of a recurrence that runs in chunks: no weights, and the same for any length."""
+    """Forward FLOPs of a recurrence: no weights, and the same for any length."""
+    scan: Scan = Scan()
+    """How its kernels run."""
     leaves_last_unread: bool = False
     """Backward reads nothing that the last of the linears puts out: no dropout, norm or router's weight follows it."""
     leaves_last_to_router: bool = False

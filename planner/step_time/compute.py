@@ -149,7 +149,7 @@ def attention_backward(job: Job, s: Strategy, part: Part) -> Amount:
 
 
 def _attention(job: Job, s: Strategy, part: Part, *, is_backward: bool) -> Amount:
-    scan = kernel_factor(job) * (2 if is_backward else 1) * _scan(job, s, part)
+    scan = kernel_factor(job) * _scan(job, s, part, is_backward=is_backward)
     seen = part_tokens(job, s, part) / s.tensor_parallel_size
     each = (
         _one_attention(job, seen, layer, num_keys, is_backward=is_backward)
@@ -180,22 +180,32 @@ def _one_attention(
     return times * flops / (sustained * share * peak)
 
 
-def _scan(job: Job, s: Strategy, part: Part) -> Amount:
-    """Seconds of a recurrence in chunks in forward: its matmuls; what it keeps is `elementwise`.
+def _scan(job: Job, s: Strategy, part: Part, *, is_backward: bool) -> Amount:
+    """Seconds of a recurrence; what it keeps is `elementwise`.
 
         seconds = T * flops / sustained peak, of fp32 where the weights themselves are 16 bit
+        fused: between those and T * moved / (hbm_fraction * hbm)
 
-    Source: transformers 5.23 casts what it scans to fp32, which autocast alone takes back.
-    Leaves out: that its matmuls are small and launched one chunk after the other; kernels of
-    flash-linear-attention and mamba-ssm, which are faster.
+    Notation: flops and moved bytes as `planner.domain.model.Scan` has them.
+    Source: transformers 5.23 casts what it scans to fp32, which autocast alone takes back; frameworks that fuse norms
+    run the kernels of mamba-ssm, in 16 bit.
+    Leaves out: that PyTorch's own matmuls are small and launched one chunk after the other; kernels of
+    flash-linear-attention.
     """
     if not part.scan_flops_per_token:
         return 0.0
-    dtype = job.precision.wide_matmul_dtype
-    flops = part_tokens(job, s, part) * part.scan_flops_per_token
+    dtype, scan = job.precision.wide_matmul_dtype, part.scan
+    seen = part_tokens(job, s, part)
+    flops = seen * part.scan_flops_per_token * (scan.backward if is_backward else 1)
     exact = "fp32" if dtype in {"bf16", "fp16"} else dtype
-    names = {Numerics.HALF: exact}
-    return by_numerics(job, s, lambda n: flops / sustained_peak(job, names.get(n, dtype)))
+    is_fused = job.framework.activations.fuses_norms
+    names = {Numerics.HALF: dtype if is_fused else exact}
+    if scan.is_elementwise:
+        return flops / sustained_peak(job, exact)
+    moved = seen * scan.moved_bytes_per_token[is_backward] * is_fused
+    return by_numerics(
+        job, s, lambda n: blend(job, flops / sustained_peak(job, names.get(n, dtype)), moved)
+    )
 
 
 def _eager_attention(job: Job, queries: Amount, layer: Attention, num_keys: int) -> Amount:

@@ -91,6 +91,13 @@ def test_nemotron_h_has_one_of_four_in_each_layer() -> None:
     assert model.num_blocks == 4
     (scanning,) = (part for part in model.blocks if part.scan_flops_per_token)
     assert scanning.scan_flops_per_token == 4 * (2 * 32 * (8 + 6) + 4 * 8 * 6)
+    # Kernels of 4 heads of 6 channels and 8 states, 2 groups, chunks of 32: matmuls again in backward, and traffic.
+    backward = 4 * (6 * 32 * (8 + 6) + 10 * 8 * 6)
+    assert scanning.scan.backward * scanning.scan_flops_per_token == pytest.approx(backward)
+    assert scanning.scan.moved_bytes_per_token == (
+        24 * (6 + 12 * 8 / 32) + 8 * 2 * (32 + 8),
+        24 * (22 + 28 * 8 / 32) + 40 * 2 * (32 + 8),
+    )
 
 
 def test_a_pattern_and_a_list_of_layers_say_the_same() -> None:

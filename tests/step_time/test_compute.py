@@ -412,3 +412,22 @@ def test_a_card_without_tf32_multiplies_as_in_fp32(make_job: JobMaker, gpu: str)
         for each in ("tf32", "fp32")
     )
     assert tf32 == fp32
+
+
+def test_a_fused_scan_goes_through_memory_and_takes_longest_in_backward(make_job: JobMaker) -> None:
+    job = make_job(
+        "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
+        gpu="h100-sxm-80gb",
+        recipe={"framework": "megatron", "precision": "bf16-mixed", "sequence_length": 8192},
+    )
+    part = next(part for part in job.model.blocks if part.scan_flops_per_token)
+    s = Layout(micro_batch_size=1)
+    forward, backward = (
+        float(times(job, s, part)) for times in (compute.attention, compute.attention_backward)
+    )
+    rate = job.cluster.gpu.gemm.hbm_fraction * job.cluster.gpu.hbm_bytes_per_second
+    moved = [8192 * each / rate for each in part.scan.moved_bytes_per_token]
+    ideal = 8192 * part.scan_flops_per_token / rates.sustained_peak(job, "bf16")
+    factor = rates.kernel_factor(job)
+    assert forward > factor * moved[0]
+    assert backward > factor * moved[1] > 2 * factor * ideal

@@ -172,6 +172,7 @@ def _blocks(family: DecoderFamily, config: Config, stack: Stack) -> list[Part]:
         | dict(mlp_piece.vectors),
         attention=attention,
         scan_flops_per_token=outer.scan_flops_per_token,
+        scan=outer.scan,
         kept=(*norms, *outer.kept, *mlp_piece.kept),
         leaves_last_unread=_ends_with(MLP_INNER, family, mlp_piece),
         leaves_last_to_router=_ends_with(EXPERT_OUTPUT, family, mlp_piece),

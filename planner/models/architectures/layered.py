@@ -118,6 +118,7 @@ def _both(
         kept=(*first.kept, *second.kept),
         vectors={**first.vectors, **second.vectors},
         scan_flops_per_token=second.scan_flops_per_token,
+        scan=second.scan,
     )
 
 

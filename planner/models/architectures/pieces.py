@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 
 from planner.core.frozen import frozen
-from planner.domain.model import Kept, Linear, Module, Part
+from planner.domain.model import Kept, Linear, Module, Part, Scan
 from planner.domain.recompute_modules import LAYER_NORM, MLP
 
 
@@ -20,6 +20,7 @@ class Piece:
     kept: tuple[Kept, ...]
     vectors: Mapping[str, int] = field(default_factory=dict)
     scan_flops_per_token: float = 0.0
+    scan: Scan = Scan()
     modules: Mapping[str, Module] = field(default_factory=dict)
     """See `planner.domain.model.Part`."""
     normalised: tuple[Kept, ...] = ()

@@ -1,6 +1,6 @@
 """Mamba's selective scan: a state for every channel, whose decay each token sets."""
 
-from planner.domain.model import Linear
+from planner.domain.model import Linear, Scan
 from planner.models.architectures import kept
 from planner.models.architectures.config import Config
 from planner.models.architectures.decoder_family import DecoderFamily
@@ -56,6 +56,7 @@ def selective_scan(
             **norms,
         },
         scan_flops_per_token=_FLOPS_PER_STATE * inner * states,
+        scan=Scan(is_elementwise=True),
         kept=(
             kept.operand("in_proj_input", hidden, of=("in_proj",)),
             kept.operand("projection", 2 * inner),

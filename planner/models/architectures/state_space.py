@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from planner.domain.model import Kept, Linear
+from planner.domain.model import Kept, Linear, Scan
 from planner.models.architectures import kept
 from planner.models.architectures.config import Config
 from planner.models.architectures.decoder_family import DecoderFamily
@@ -55,6 +55,7 @@ def state_space(_family: DecoderFamily, config: Config, hidden: int) -> tuple[No
             **({"gated_norm": inner} if has_norm else {}),
         },
         scan_flops_per_token=heads * (2 * chunk * (states + channels) + 4 * states * channels),
+        scan=_kernels(heads, channels, states, groups, chunk),
         kept=(
             kept.operand("in_proj_input", hidden, of=("in_proj",)),
             *_convolved(projected, mixed),
@@ -76,6 +77,32 @@ def _channels(config: Config, hidden: int, heads: int) -> int:
         return config.size(key, 64)
     inner = config.size("mamba_d_ssm", config.size("mamba_expand", 2) * hidden)
     return config.divided("the inner size", inner, said(config, _KEYS["heads"]), heads)
+
+
+def _kernels(heads: int, channels: int, states: int, groups: int, chunk: int) -> Scan:
+    """Return how mamba-ssm's kernels run, five in forward and twelve in backward, each of which goes through memory.
+
+        forward: inner * (6 + 12 n / C) + 8 g (C + n) bytes per token
+        backward: inner * (22 + 28 n / C) + 40 g (C + n) bytes, heads * (6 C (n + p) + 10 n p) FLOPs
+
+    Notation: as `state_space`; inner = heads * p; g groups. Forward: inputs are read by two kernels and outputs
+    written, 2 bytes each; states of chunks are written and read in fp32, and written and read in 16 bit once they
+    are passed on; scores of a group are written and read in fp32. Backward computes states and scores again; five
+    kernels read the inputs and the outputs' gradients, four the states or their gradients.
+    Source: mamba-ssm, ops/triton/ssd_combined.py: _mamba_chunk_scan_combined_fwd and _bwd, counted kernel by kernel.
+    Leaves out: time steps and decays, a number per head; what stays in the L2 cache.
+    """
+    inner, share = heads * channels, states / chunk
+    forward = 2 * chunk * (states + channels) + 4 * states * channels
+    backward = 6 * chunk * (states + channels) + 10 * states * channels
+    of_groups = groups * (chunk + states)
+    return Scan(
+        backward=backward / forward,
+        moved_bytes_per_token=(
+            inner * (6 + 12 * share) + 8 * of_groups,
+            inner * (22 + 28 * share) + 40 * of_groups,
+        ),
+    )
 
 
 def _convolved(projected: int, mixed: int) -> tuple[Kept, ...]:

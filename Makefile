@@ -14,7 +14,7 @@ WITHOUT_PYTORCH := --exclude '^(planner/(dryrun|calibrate/measure)|tests/(execut
 NEWEST_PYTHON := --config-file= --no-site-packages --ignore-missing-imports --python-version 3.15 \
   --enable-error-code deprecated --cache-dir .mypy_cache/newest
 
-.PHONY: help demo test types test-smoke test-torch test-engines test-browser test-service test-pythons test-all mutants coverage serve bench bench-api bench-page attack-api fuzz-api fit-collectives accuracy-cross clean accuracy-anchored proof
+.PHONY: help demo test types test-smoke test-torch test-engines test-browser test-service test-pythons test-all mutants coverage serve bench bench-api bench-page attack-api fuzz-api fit-collectives accuracy-cross accuracy-kinds clean accuracy-anchored proof
 
 help:
 	@echo "make demo    install the planner and plan gpt2 on 4 GPUs"
@@ -35,6 +35,7 @@ help:
 	@echo "make attack-api   attack the service, each way for a minute, and time its probe meanwhile"
 	@echo "make fuzz-api     ask every route what schemathesis makes of its description, and 50,000 odd bodies"
 	@echo "make accuracy-cross   fit constants anew without each source of published runs"
+	@echo "make accuracy-kinds   set anew how far off each kind of job may be, and which runs a plan is like"
 	@echo "make accuracy-anchored   predict published runs with one or three of their machine known"
 	@echo "make proof   measure two cores, plan, train and compare: half an hour of an idle machine, as root"
 	@echo "make fit-collectives   print the constants of data/calibration/interconnect.toml"
@@ -144,6 +145,9 @@ fit-collectives: $(VENV)/test.stamp
 
 accuracy-cross: $(VENV)/test.stamp
 	PYTHONPATH=tests $(BIN)/python tests/fits/step_time.py
+
+accuracy-kinds: $(VENV)/test.stamp
+	PYTHONPATH=tests $(BIN)/python tests/fits/kinds.py
 
 accuracy-anchored: $(VENV)/test.stamp
 	PYTHONPATH=tests $(BIN)/python tests/fits/anchored.py

@@ -3,15 +3,17 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from planner.catalog.kinds import Likeness, nearest_runs
 from planner.catalog.releases import has_own_releases
 from planner.core.frozen import frozen
 from planner.core.units import format_fraction
 from planner.domain.job import Job
+from planner.domain.kinds import kind_of
 from planner.search.candidate import Candidate
 from planner.step_time.doubt import Cause, network_provenance
 
 _HIGH, _MEDIUM = 0.35, 0.75
-"""Up to so much longer than estimated a step may take, as a fraction."""
+"""Up to so much longer than estimated a step may take, and so far off nine in ten runs of its kind, as fractions."""
 _WORDS: Mapping[Cause, str] = MappingProxyType(
     {
         Cause.KERNELS: "what training keeps of a kernel's speed",
@@ -21,6 +23,7 @@ _WORDS: Mapping[Cause, str] = MappingProxyType(
         Cause.NETWORK: "the network",
         Cause.OFFLOAD: "the host's memory and CPUs",
         Cause.ADAPTERS: "matmuls beside frozen weights",
+        Cause.KIND: "what such jobs are off by elsewhere",
         Cause.RELEASE: "how your {framework} differs from the releases that were timed",
     }
 )
@@ -31,20 +34,37 @@ class Confidence:
     """A word, and where the doubt is."""
 
     level: str
-    """"high", "medium" or "low", by how far the step's range reaches up."""
+    """"high", "medium" or "low", by how far the step's range reaches up, and how far off the nearest runs are."""
     reason: str
+    like: Likeness | None
+    """The published runs that are nearest to the plan; None where there are none of its kind."""
 
 
 def confidence(job: Job, candidate: Candidate) -> Confidence:
     """Return how far the estimate of a layout is to be believed.
 
-        reach = high / likely - 1: up to 35 % high, up to 75 % medium;  a cause's share: of the squares
+        off = max(high / likely - 1, that of nine in ten of the nearest runs): up to 35 % high, up to 75 % medium
 
-    Source: the framework record's uncertainty section, which published runs set.
+    Source: the framework record's uncertainty section, and data/calibration/likeness.json, which published runs set.
     """
-    reach = _reach(candidate)
-    level = "high" if reach <= _HIGH else "medium" if reach <= _MEDIUM else "low"
-    return Confidence(level=level, reason=f"{doubt(job, candidate)}{_unknown(job)}")
+    like = likeness(job, candidate)
+    off = max(_reach(candidate), like.within if like else _MEDIUM)
+    level = "high" if off <= _HIGH else "medium" if off <= _MEDIUM else "low"
+    reason = f"{doubt(job, candidate)}{_unknown(job)}{_where(like)}"
+    return Confidence(level=level, reason=reason, like=like)
+
+
+def likeness(job: Job, candidate: Candidate) -> Likeness | None:
+    """Return the published runs that are nearest to a layout: of its kind, on its GPU, with its framework."""
+    kind = kind_of(job, candidate.strategy)
+    return nearest_runs(kind, job.cluster.gpu.name, job.framework.name)
+
+
+def like_words(like: Likeness | None) -> str:
+    """Return them in a sentence's words: "like 14 runs of mixtures of experts: nine in ten within 49 %"."""
+    if like is None:
+        return "no published run is of its kind"
+    return f"like {like.words}: nine in ten within {format_fraction(like.within)}"
 
 
 def doubt(job: Job, candidate: Candidate) -> str:
@@ -55,9 +75,14 @@ def doubt(job: Job, candidate: Candidate) -> str:
     share = squares[largest] / max(sum(squares.values()), 1e-12)
     words = _WORDS[largest].format(gpu=job.cluster.gpu.name, framework=job.framework.name)
     return (
-        f"a step may take {format_fraction(_reach(candidate))} longer; least sure is {words}"
+        f"a step may take {format_fraction(_reach(candidate))} longer;"
+        f" {like_words(likeness(job, candidate))}; least sure is {words}"
         f" ({format_fraction(share)} of the doubt)"
     )
+
+
+def _where(like: Likeness | None) -> str:
+    return f"; planner accuracy --source {like.sources[0]} lists such runs" if like else ""
 
 
 def _reach(candidate: Candidate) -> float:

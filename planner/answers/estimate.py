@@ -144,6 +144,8 @@ def _memory(job: Job, candidate: Candidate) -> MemoryAnswer:
         "reserved_bytes": round(float(memory.reserved_bytes)),
         "low_bytes": round(float(memory.low_bytes)),
         "high_bytes": round(float(memory.high_bytes)),
+        "peak_low_bytes": round(float(memory.peak_low_bytes)),
+        "peak_high_bytes": round(float(memory.peak_high_bytes)),
         "usable_bytes": round(job.usable_bytes),
         "phase": PHASES[int(memory.phase)],
         "stages": [

@@ -100,12 +100,14 @@ class StageMemory(TypedDict):
 
 
 class MemoryAnswer(TypedDict):
-    """The memory of the busiest rank."""
+    """The memory of the busiest rank: `low_bytes` and `high_bytes` surround `reserved_bytes`, the others `peak_bytes`."""
 
     peak_bytes: int
     reserved_bytes: int
     low_bytes: int
     high_bytes: int
+    peak_low_bytes: int
+    peak_high_bytes: int
     usable_bytes: int
     phase: str
     stages: list[StageMemory]

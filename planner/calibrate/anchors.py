@@ -38,6 +38,7 @@ from planner.core.frozen import frozen
 from planner.core.term import Column
 from planner.core.units import MIB, format_bytes, format_seconds
 from planner.domain.job import Job
+from planner.domain.strategy import Table, num_rows
 from planner.machine.document import Anchor, Anchors, Machine, MemoryAnchor
 from planner.machine.factors import Factors, scaled_cluster, scaled_framework
 from planner.memory.ledger import estimate_memory
@@ -267,24 +268,29 @@ def _log_steps(timed: Sequence[TimedLayouts], logarithms: Column) -> Column:
 
 def _prior(timed: Sequence[TimedLayouts]) -> Column:
     found = [
-        _doubts(group.job, step, len(group.seconds))
+        _doubts(group.job, group.layouts, step)
         for step, group in zip(_steps(timed, np.zeros(len(KINDS))), timed, strict=True)
     ]
     mean: Column = np.average(found, axis=0, weights=[len(group.seconds) for group in timed])
     return mean
 
 
-def _doubts(job: Job, step: StepTime, rows: int) -> Column:
-    known = {cause: max(spread, 1e-3) for cause, spread in spreads(job).items()}
+def _doubts(job: Job, layouts: Table, step: StepTime) -> Column:
+    known = {
+        cause: np.maximum(np.mean(spread), 1e-3) for cause, spread in spreads(job, layouts).items()
+    }
     of_kernels = (Cause.KERNELS, Cause.CURVE, Cause.MEMORY_BOUND)
-    widths = {cause: np.broadcast_to(step.doubts[cause], (rows,)) for cause in of_kernels}
+    widths = {
+        cause: np.broadcast_to(step.doubts[cause], (num_rows(layouts),)) for cause in of_kernels
+    }
     squares = sum(np.square(width) for width in widths.values())
     spent = sum(widths[each] / known[each] for each in (Cause.KERNELS, Cause.MEMORY_BOUND))
     compute = float(np.mean(np.sqrt(squares) / np.maximum(spent, 1e-12)))
     uncertainty = job.framework.uncertainty
     own = (compute, uncertainty.adapters, known[Cause.NETWORK], uncertainty.host)
     logarithms = np.log1p([max(each, 1e-3) for each in own])
-    of_release = known[Cause.RELEASE] * np.array([kind != "adapters" for kind in KINDS])
+    whole = np.hypot(known[Cause.RELEASE], known[Cause.KIND])
+    of_release = whole * np.array([kind != "adapters" for kind in KINDS])
     widths_squared: Column = np.diag(logarithms**2) + np.outer(of_release, of_release)
     return widths_squared / _DEVIATIONS**2
 

@@ -77,7 +77,7 @@ def run_source(name: str) -> RunSource:
 
 
 def _run(record: Mapping[str, Any], row: list[Any]) -> Run:
-    """Return one row as a request: what all rows share, and the columns in dotted names on top."""
+    """Return one row as a request: what all rows share, and the columns in dotted names on top; null says nothing."""
     cells = dict(zip(record["columns"], row, strict=True))
     request: dict[str, Any] = {
         "id": f"{record['name']}-{cells['id']}",
@@ -87,7 +87,7 @@ def _run(record: Mapping[str, Any], row: list[Any]) -> Run:
     }
     for column, value in cells.items():
         section, _, field = column.partition(".")
-        if field:
+        if field and value is not None:
             request[section][field] = value
     peak_gib = cells.get("peak_gib")
     return Run(

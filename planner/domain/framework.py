@@ -249,6 +249,8 @@ class Uncertainty:
     """Of the whole step, where no release is named or none of that name is known."""
     named_release: float
     """Of the whole step, of a release that was timed by itself."""
+    kind: float
+    """Share of what the kind of a job may be off by that stands; less where runs of the user's own machine are known."""
     memory: float
     slower_factor: float
     """How much further a step's range reaches up than down."""

@@ -69,4 +69,5 @@ def narrowed(uncertainty: Uncertainty, share: float) -> Uncertainty:
         adapters=uncertainty.adapters * share,
         unknown_release=uncertainty.unknown_release * share,
         named_release=uncertainty.named_release * share,
+        kind=uncertainty.kind * share,
     )

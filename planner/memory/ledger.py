@@ -64,6 +64,9 @@ class Memory:
     low_bytes: Amount
     high_bytes: Amount
     """The range of `reserved_bytes`."""
+    peak_low_bytes: Amount
+    peak_high_bytes: Amount
+    """That of `peak_bytes`, as wide as a fraction; paged states are in neither."""
     phase: Amount
     """Index into `PHASES` of the moment of the peak."""
     stage: Amount = 0
@@ -82,6 +85,8 @@ class Memory:
             reserved_bytes=pick(self.reserved_bytes, row),
             low_bytes=pick(self.low_bytes, row),
             high_bytes=pick(self.high_bytes, row),
+            peak_low_bytes=pick(self.peak_low_bytes, row),
+            peak_high_bytes=pick(self.peak_high_bytes, row),
             phase=pick(self.phase, row),
             stage=pick(self.stage, row),
             paged_out_bytes=pick(self.paged_out_bytes, row),
@@ -137,6 +142,8 @@ def _stage_memory(job: Job, s: Strategy, stage: Stage) -> Memory:
         low_bytes=rest * (1 - spread) + on_card.value,
         # Pages give way to what needs more than is likely.
         high_bytes=np.maximum(most, np.minimum(most + on_card.value, job.usable_bytes)),
+        peak_low_bytes=peak * (1 - spread),
+        peak_high_bytes=peak * (1 + spread),
         phase=phase,
         stage=stage.index,
         paged_out_bytes=states.value - on_card.value,

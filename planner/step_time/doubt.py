@@ -6,7 +6,7 @@ slower than its curve says nothing of the network. So half-widths add as squares
     high = step + u * H,  low = step / (1 + H / step),  H^2 = sum over causes of (spread * seconds)^2
 
 Notation: u slower_factor: what a model leaves out makes a run slower, seldom faster.
-Source: the framework record's uncertainty section; docs/accuracy/runs.md has what the ranges cover of every source.
+Source: the framework record's uncertainty section; data/calibration/doubt.toml by kind of job; docs/accuracy/runs.md has what the ranges cover of every source.
 """
 
 from collections.abc import Collection, Mapping
@@ -15,10 +15,13 @@ from types import MappingProxyType
 
 import numpy as np
 
+from planner.catalog.kinds import spreads_of_kinds
 from planner.collectives import operations
 from planner.core.term import Amount, Term
 from planner.domain.cluster import Group, Provenance
 from planner.domain.job import Job
+from planner.domain.kinds import by_kind
+from planner.domain.strategy import Strategy
 from planner.step_time.micro_batch import Aside, MicroBatch
 from planner.step_time.terms import COMMUNICATION, StepTerm
 
@@ -34,20 +37,23 @@ class Cause(StrEnum):
     OFFLOAD = "offload"
     ADAPTERS = "adapters"
     RELEASE = "release"
+    KIND = "kind"
 
 
 _COMPUTED = (StepTerm.FORWARD, StepTerm.BACKWARD, StepTerm.PIPELINE_BUBBLE)
 _OFFLOADED = (StepTerm.OFFLOAD, StepTerm.ACTIVATION_OFFLOAD)
 
 
-def half_widths(job: Job, terms: Collection[Term], slowest: MicroBatch) -> Mapping[Cause, Amount]:
+def half_widths(
+    job: Job, s: Strategy, terms: Collection[Term], slowest: MicroBatch
+) -> Mapping[Cause, Amount]:
     """Return how many seconds of the step each cause may be off by."""
-    spent, known = seconds_by_cause(terms, slowest), spreads(job)
+    spent, known = seconds_by_cause(terms, slowest), spreads(job, s)
     return MappingProxyType({cause: known[cause] * amount for cause, amount in spent.items()})
 
 
 def seconds_by_cause(terms: Collection[Term], slowest: MicroBatch) -> Mapping[Cause, Amount]:
-    """Return the seconds of the step that hang on each cause; a release has a part in all of them.
+    """Return the seconds of the step that hang on each cause; a release and a kind of job have a part in all of them.
 
     What the pipeline idles is what its slowest stage computes. Of the host it is what one as slow as it may be
     would add: while the GPU is behind it, a slower host costs nothing.
@@ -66,11 +72,15 @@ def seconds_by_cause(terms: Collection[Term], slowest: MicroBatch) -> Mapping[Ca
         Cause.OFFLOAD: _sum(amounts, _OFFLOADED),
         Cause.ADAPTERS: kernels,
         Cause.RELEASE: _sum(amounts, amounts),
+        Cause.KIND: _sum(amounts, amounts),
     }
 
 
-def spreads(job: Job) -> Mapping[Cause, float]:
-    """Return how far the seconds of each cause may be off, as a fraction of them."""
+def spreads(job: Job, s: Strategy) -> Mapping[Cause, Amount]:
+    """Return how far the seconds of each cause may be off, as a fraction of them.
+
+    A kind's is what its runs show beside all else when no run of it has a part in the fits.
+    """
     known = job.framework.uncertainty
     return {
         Cause.KERNELS: known.compute,
@@ -81,6 +91,7 @@ def spreads(job: Job) -> Mapping[Cause, float]:
         Cause.OFFLOAD: known.offload,
         Cause.ADAPTERS: known.adapters if job.recipe.lora else 0.0,
         Cause.RELEASE: known.named_release if job.framework.release else known.unknown_release,
+        Cause.KIND: known.kind * by_kind(job, s, spreads_of_kinds()),
     }
 
 

@@ -99,7 +99,7 @@ def estimate_step_time(job: Job, s: Strategy) -> StepTime:
     step_seconds = total(terms)
     gpus = job.cluster.world_size
     flops = compute.training_flops_per_token(job) * job.tokens_per_step / gpus
-    doubts = doubt.half_widths(job, terms, slowest)
+    doubts = doubt.half_widths(job, s, terms, slowest)
     low, high = doubt.reach(job, doubts)
     return StepTime(
         terms=terms,

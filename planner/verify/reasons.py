@@ -16,6 +16,7 @@ from planner.verify.planned import Planned
 _CLOCKS = "compare the GPU's clock and power limit (nvidia-smi -q -d CLOCK,POWER) and look for other processes on it"
 _HOST = "look for processes that wait for data or for the CPU (py-spy dump --pid PID); plan with --compile"
 _WIRES = "measure the links: nccl-tests' all_reduce_perf on these GPUs, then planner calibrate --from its output"
+_MORE = "a trace says which: bash launch.sh --profile trace, then --trace on one of its files"
 _BY_CAUSE: Mapping[Cause, tuple[str, str]] = MappingProxyType(
     {
         Cause.KERNELS: ("what training keeps of a kernel's speed", _CLOCKS),
@@ -31,13 +32,13 @@ _BY_CAUSE: Mapping[Cause, tuple[str, str]] = MappingProxyType(
             "pin the processes to the GPU's own NUMA node",
         ),
         Cause.ADAPTERS: ("matmuls beside frozen weights", _CLOCKS),
+        Cause.KIND: ("what such jobs are off by elsewhere", _MORE),
         Cause.RELEASE: (
             "the framework's release",
             "plan again with --framework-version of what is installed",
         ),
     }
 )
-_MORE = "a trace says which: bash launch.sh --profile trace, then --trace on one of its files"
 _COMPUTED = (StepTerm.FORWARD, StepTerm.BACKWARD, StepTerm.OPTIMIZER)
 _SHOWN, _MOST = 3, 2
 

@@ -4,10 +4,13 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import JobMaker
 
+from planner.catalog.kinds import spreads_of_kinds
 from planner.domain.job import Job
+from planner.domain.kinds import Kind
 from planner.domain.strategy import Layout
 from planner.step_time import doubt
 from planner.step_time.doubt import Cause
@@ -52,10 +55,21 @@ def test_a_gpu_without_a_curve_widens_the_range(make_job: JobMaker) -> None:
 def test_an_unknown_release_and_an_untimed_framework_widen_it(make_job: JobMaker) -> None:
     def spread(**recipe: Any) -> float:
         job = make_job(gpus=1, recipe={**RECIPE, **recipe})
-        return doubt.spreads(job)[Cause.RELEASE]
+        return float(np.asarray(doubt.spreads(job, Layout())[Cause.RELEASE]))
 
     named = spread(framework_version="2022-03")
     assert 0 < named < spread() < spread(framework="deepspeed") == spread(framework="torch")
+
+
+def test_a_kind_that_others_predict_badly_widens_the_range(make_job: JobMaker) -> None:
+    """Of the whole step; known runs of the own machine say more than those of the kind."""
+    job = make_job("google-bert/bert-base-uncased", gpus=1)
+    time, spread = timed(job, gradient_accumulation_steps=4), spreads_of_kinds()[Kind.ENCODERS]
+    assert spread > 0
+    assert float(time.doubts[Cause.KIND]) == pytest.approx(spread * float(time.step_seconds))
+    uncertainty = replace(job.framework.uncertainty, kind=0.0)
+    own = replace(job, framework=replace(job.framework, uncertainty=uncertainty))
+    assert float(timed(own, gradient_accumulation_steps=4).doubts[Cause.KIND]) == 0
 
 
 def test_a_host_that_the_gpu_is_behind_costs_nothing(make_job: JobMaker) -> None:
@@ -68,7 +82,9 @@ def test_a_host_that_the_gpu_is_behind_costs_nothing(make_job: JobMaker) -> None
 
 def test_adapters_are_less_sure(make_job: JobMaker) -> None:
     full, lora = (
-        doubt.spreads(make_job(gpus=1, recipe={**RECIPE, "framework": "torch", "method": method}))
+        doubt.spreads(
+            make_job(gpus=1, recipe={**RECIPE, "framework": "torch", "method": method}), Layout()
+        )
         for method in ("full", "lora")
     )
     assert full[Cause.ADAPTERS] == 0 < lora[Cause.ADAPTERS]

@@ -28,6 +28,8 @@ def by_hand(stage: int, **terms_gib: float) -> Memory:
         reserved_bytes=reserved,
         low_bytes=0.9 * reserved,
         high_bytes=1.1 * reserved,
+        peak_low_bytes=0.9 * reserved,
+        peak_high_bytes=1.1 * reserved,
         phase=stage,
         stage=stage,
     )

@@ -156,7 +156,8 @@ def contender(
     else:
         _check_batch(result, kept[0], preference, pinned)
         chosen = (*kept, None)
-    return _contender(result, np.union1d(on_gpu, offloaded), chosen, situation, branch)
+    proposable = np.sort(np.concatenate((on_gpu, offloaded)))
+    return _contender(result, proposable, chosen, situation, branch)
 
 
 def _contender(

@@ -141,6 +141,7 @@ def contender(
     either = on_gpu if len(on_gpu) else offloaded
     best = _best_row(result, either, result.weighted_seconds)
     situation = situation_of(result, either, best, pinned)
+    situation = replace(situation, is_for_memory=objective == "memory")
     branch, preference = rules.branch(situation)
     if objective == "memory":
         smallest = result.smallest(either)
@@ -155,7 +156,8 @@ def contender(
     else:
         _check_batch(result, kept[0], preference, pinned)
         chosen = (*kept, None)
-    return _contender(result, np.union1d(on_gpu, offloaded), chosen, situation, branch)
+    proposable = np.sort(np.concatenate((on_gpu, offloaded)))
+    return _contender(result, proposable, chosen, situation, branch)
 
 
 def _contender(
@@ -261,10 +263,14 @@ def _faster_offloaded(
 ) -> Column:
     """Return the rows that offload and are worth it; none where a replica fits.
 
-    A layout without room may not run at all: there one with room needs no more than its price.
+    A layout without room may not run at all: there one with room needs no more than its price. None divides a layer
+    over a slow link for it.
     """
-    if situation.fits_on_one_gpu:
+    if situation.fits_on_one_gpu or not len(offloaded):
         return offloaded[:0]
+    if not crosses_slow_link(result.job, result.table.at(kept)):
+        crosses = crosses_slow_link(result.job, rows(result.table, offloaded))
+        offloaded = offloaded[np.logical_not(crosses)]
     price = 1 + prices().offload
     most = result.weighted_seconds[kept]
     if not result.is_comfortable[kept]:

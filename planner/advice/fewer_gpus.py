@@ -33,9 +33,9 @@ def on_fewer_gpus(stacks: Sequence[Job], situation: Situation) -> dict[str, Cand
     found = {}
     for name, job in smaller_jobs(stacks[0]).items():
         is_open = _least_seconds(job) <= WORTH_A_NODE * _seconds(situation)
-        if not is_open and name != ONE_GPU:
+        if not is_open and name not in {ONE_GPU, ONE_NODE}:
             continue
-        # What one GPU takes is told of short runs too, however much longer its step.
+        # What one GPU takes is told of short runs too, and one node among the trade-offs, however much longer a step.
         among = stacks if is_open else [situation.job]
         best = best_of((smaller_jobs(each)[name] for each in among), {})
         if best is not None:

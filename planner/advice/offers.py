@@ -118,7 +118,7 @@ def _other_network(chosen: Contender, pinned: PinnedFields) -> Iterator[Offer]:
         return
     if best.candidate.step_time.step_seconds < same.step_time.step_seconds:
         rate = f"{link.name} ({format_rate(link.bytes_per_second)} per node)"
-        reason = f"{network.name} between the nodes is assumed; on {rate} instead"
+        reason = f"if the nodes are joined by {rate}"
         yield Offer(
             candidate=best.candidate, changes={"cluster.inter_node": link.name}, reason=reason
         )

@@ -38,7 +38,7 @@ from planner.core.term import Column
 from planner.domain.job import Job
 from planner.search.candidate import Candidate
 from planner.search.pinned_fields import PinnedFields
-from planner.search.search import SearchResult
+from planner.search.search import TIE, SearchResult
 from planner.targets import Launch, launch
 
 
@@ -124,10 +124,13 @@ def make_plan(
     stacks = (job, *others)
     try:
         chosen, found = choose_in_time(stacks, pinned, objective)
-    except InvalidInputError:
+    except InvalidInputError as error:
         if pinned or job.recipe.global_batch_size >= job.cluster.world_size:
             raise
-        return _on_half(stacks, objective)
+        try:
+            return _on_half(stacks, objective)
+        except InvalidInputError:
+            raise error from None
     with or_so_far(chosen):
         if objective == "time":
             chosen = chosen.on_fewer(on_fewer_gpus(stacks, chosen.situation))
@@ -189,7 +192,7 @@ def _plan(chosen: Contender, pinned: PinnedFields | None, objective: str) -> Pla
     job, result, candidate = chosen.job, chosen.result, chosen.candidate
     best, launched = best_of_families(result), launch(job, candidate.strategy)
     held_back = _held_back(result, candidate, best, launched) if objective == "time" else None
-    situation = replace(chosen.situation, held_back=held_back, is_for_memory=objective == "memory")
+    situation = replace(chosen.situation, held_back=held_back)
     # One table is quicker than one for each list.
     result.candidates(shown(result, chosen.proposable, best))
     return Plan(
@@ -227,4 +230,8 @@ def _held_back(
     if chosen.is_comfortable:
         is_ready = is_ready & result.is_comfortable
     pool = [row for row in faster if is_ready[row]] or faster
-    return result.candidate(min(pool, key=lambda row: result.step_seconds[row]))
+    # What local SGD gains by recomputing less, the same data parallelism gains too.
+    least = min(result.step_seconds[row] for row in pool)
+    alike = [row for row in pool if result.step_seconds[row] <= TIE * least]
+    is_local: Column = np.asarray(result.table.is_local)
+    return result.candidate(min(alike, key=lambda row: (is_local[row], result.step_seconds[row])))

@@ -22,9 +22,12 @@ def crosses_slow_link(job: Job, s: Strategy) -> Truth:
 
 
 def _slow(job: Job, ranks: np.ndarray, strides: np.ndarray) -> Truth:
-    groups = np.stack(np.broadcast_arrays(ranks, strides), axis=-1)
-    known, which = np.unique(groups.reshape(-1, 2), axis=0, return_inverse=True)
-    crosses = [n > 1 and not job.cluster.link(int(n), int(k)).is_fast for n, k in known]
-    slow = np.array(crosses, dtype=bool)
-    found: Truth = slow[which].reshape(groups.shape[:-1])
+    width = int(strides.max(initial=0)) + 1
+    keys = ranks * width + strides
+    counts = np.bincount(keys.ravel())
+    slow = np.zeros(len(counts), dtype=bool)
+    for key in np.flatnonzero(counts):
+        n, stride = divmod(int(key), width)
+        slow[key] = n > 1 and not job.cluster.link(n, stride).is_fast
+    found: Truth = slow[keys]
     return found

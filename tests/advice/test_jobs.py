@@ -209,6 +209,9 @@ def best(every: Pass, wish: PinnedFields, branch: str) -> int:
         return kept
     seconds = every.weighted_seconds
     faster = away[(1 + OFFLOADED) * seconds[away] < seconds[kept]]
+    crosses = every.divides_over_slow_links
+    if not crosses[kept]:
+        faster = faster[~crosses[faster]]
     if not every.is_comfortable[kept]:
         faster = faster[every.is_comfortable[faster]]
     return cheapest(every, faster, branch) if len(faster) else kept

@@ -12,11 +12,12 @@ from jsonschema import Draft202012Validator
 from api.main import create_app
 from api.settings import Settings
 from planner.advice import budget, choice, plan
+from planner.advice.choice import Contender
 from planner.answers import suggest
 from planner.core import deadline
 from planner.core.errors import TookTooLongError
 from planner.request.schema import parse_request
-from planner.search.search import LateSearchError, SearchResult
+from planner.search.search import LateSearchError
 
 OPEN = {"model": "gpt2", "cluster": {"gpu": "a100", "gpus_per_node": 8}, "max_gpus": 8}
 
@@ -29,16 +30,16 @@ def client() -> TestClient:
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The time is over when the second number of GPUs would be looked at."""
-    seen: list[SearchResult] = []
+    seen: list[list[Contender]] = []
 
     def until_one(*arguments: Any) -> Any:
         if seen:
             raise LateSearchError(None)
-        seen.append(choice.searched(*arguments))
+        seen.append(list(choice.contenders(*arguments)))
         return seen[0]
 
     with monkeypatch.context() as patch:
-        patch.setattr(budget, "searched", until_one)
+        patch.setattr(budget, "contenders", until_one)
         yield patch
 
 

@@ -103,6 +103,7 @@ def test_flags_reach_the_request() -> None:
     arguments += ["--seq-len", "256", "--global-batch-size", "32", "--strategy", "zero-3"]
     arguments += ["--recompute", "full", "--micro-batch-size", "2", "--json"]
     arguments += ["--precision", "fp16-mixed", "--optimizer", "adamw", "--attention", "sdpa"]
+    arguments += ["--no-compile", "--loss", "standard", "--framework", "torch"]
     answer = json.loads(run("suggest", "gpt2", *arguments).stdout)
     assert answer["job"]["cluster"]["world_size"] == 4
     assert answer["job"]["recipe"]["sequence_length"] == 256

@@ -278,11 +278,11 @@ def test_a_refusal_says_with_what_there_are_files() -> None:
     resolved, plan = answers.suggest(
         parse_request({"model": model, "recipe": recipe}), allow_paths=False
     )
-    assert plan.instead is not None
-    framework = plan.instead.changes["recipe.framework"]
+    (offer,) = plan.offers
+    framework = offer.changes["recipe.framework"]
     with pytest.raises(InvalidInputError, match="not for nanotron yet") as caught:
         bundle_files(plan, answers.answer_plan(resolved, plan, None))
-    assert f"--framework {framework}: {plan.instead.candidate.strategy.family}" in caught.value.hint
+    assert f"--framework {framework}: {offer.candidate.strategy.family}" in caught.value.hint
     again = {"model": model, "recipe": {**recipe, "framework": framework}}
     resolved, plan = answers.suggest(parse_request(again), allow_paths=False)
     assert "README.md" in bundle_files(plan, answers.answer_plan(resolved, plan, None))

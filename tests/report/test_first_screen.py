@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -71,11 +72,12 @@ def test_the_whole_plan_is_folded_too(width: int) -> None:
 
 def test_rows_that_are_not_shown_take_no_room(make_job: JobMaker) -> None:
     """Further down stands a pipeline whose schedule has a long name: the rows above keep their columns."""
-    plan = make_plan(make_job("gpt2", gpus=4, gpu="titan-rtx"))
+    plan = make_plan(make_job("gpt2", gpus=2, gpu="h100"))
     assert any(
         "interleaved" in str(a.candidate.strategy.pipeline_schedule) for a in plan.alternatives
     )
-    assert "micro-batch  recompute" in first_screen(plan, (), COMMAND, Terminal())
+    alone = replace(plan, offers=())
+    assert "micro-batch  recompute" in first_screen(alone, (), COMMAND, Terminal())
 
 
 def test_alternatives_fill_what_is_left_of_the_screen(make_job: JobMaker) -> None:
@@ -87,7 +89,7 @@ def test_alternatives_fill_what_is_left_of_the_screen(make_job: JobMaker) -> Non
 
 
 def test_other_numbers_of_gpus_stand_in_their_place(make_job: JobMaker) -> None:
-    plan = plan_within(make_job("gpt2", gpus=4), {}, "cost", max_gpus=4, deadline_seconds=None)
+    plan = plan_within([make_job("gpt2", gpus=4)], {}, "cost", max_gpus=4, deadline_seconds=None)
     assert "Numbers of GPUs" in first_screen(plan, (), COMMAND, Terminal())
 
 
@@ -97,7 +99,7 @@ def finding(code: str, severity: Severity) -> Finding:
 
 def test_a_price_below_a_cent_is_told(make_job: JobMaker) -> None:
     cluster = {"instance": "g5.xlarge", "gpu": None}
-    plan = plan_within(make_job("gpt2", gpus=1, cluster=cluster), {}, "gpus", max_gpus=2)
+    plan = plan_within([make_job("gpt2", gpus=1, cluster=cluster)], {}, "gpus", max_gpus=2)
     options = options_table(plan)
     assert options is not None
     prices = [row.cells[-1] for row in options.rows]
@@ -119,17 +121,15 @@ def test_the_branch_stands_first_then_warnings() -> None:
 
 
 def test_the_branch_gives_way_to_what_the_answer_hangs_on() -> None:
-    """A network that would change the choice, and a faster layout, are of this job alone."""
+    """A faster layout is of this job alone."""
     found = [
         finding("MUL002", Severity.ADVICE),
         finding("ONE007", Severity.ADVICE),
         finding("EFF002", Severity.ADVICE),
         finding("COM001", Severity.WARNING),
-        finding("COM007", Severity.WARNING),
     ]
-    assert [each.code for each in reasons(found)] == ["COM007", "EFF002", "COM001"]
-    assert [each.code for each in reasons(found, 2)] == ["COM007", "EFF002"]
-    assert next(iter(reasons(found, 4))).code == "MUL002"
+    assert [each.code for each in reasons(found, 2)] == ["EFF002", "COM001"]
+    assert next(iter(reasons(found, 3))).code == "MUL002"
     mixture = [*found, finding("SHP006", Severity.WARNING)]
     assert [each.code for each in reasons(mixture, 1)] == ["SHP006"]
     offloaded = [*mixture, finding("MEM003", Severity.WARNING)]
@@ -174,12 +174,13 @@ def test_an_answer_that_is_long_says_the_rest_in_brief() -> None:
             "training_tokens": 10**11,
         },
     }
-    resolved = resolve(parse_request(request), allow_paths=False)
-    plan = make_plan(resolved.job)
+    resolved, plan = suggest(parse_request(request), allow_paths=False)
     command = "planner suggest Qwen/Qwen2.5-72B --instance p5.48xlarge --framework accelerate --optimizer lion --seq-len 128"
     text = first_screen(plan, resolved.assumptions, f"{command} --tokens 1e11", Terminal())
     assert len(text.splitlines()) <= LINES
-    assert "\nInstead this command with --optimizer adamw --framework deepspeed --out DIR" in text
+    (instead,) = (line for line in text.splitlines() if line.startswith("Instead "))
+    assert instead.startswith("Instead the same with --")
+    assert " --out DIR" in instead
     assert plan.confidence.reason not in " ".join(text.split())
     whole = plan_text(plan, resolved.assumptions, command, Terminal())
     assert plan.confidence.reason in " ".join(whole.split())

@@ -42,7 +42,9 @@ def text_of(plan: Plan, assumptions: tuple[Assumption, ...] = ()) -> str:
 def test_the_recommendation_and_its_two_totals_come_first(make_job: JobMaker) -> None:
     lines = text_of(make_plan(make_job("gpt2", gpus=4))).splitlines()
     assert lines[0].startswith("Train openai-community/gpt2 on 1 node x 4 a100-sxm-80gb = 4 GPUs")
-    assert lines[0].endswith("with DDP, micro-batch 16 x 8")
+    assert "in torch with DDP, micro-batch 16 x 8 accumulation" in " ".join(
+        line.strip() for line in lines[:2]
+    )
     assert lines[2].startswith("Memory ")
     assert lines[2].endswith("fits, 53.4 GiB of headroom")
     assert lines[3].startswith("Time ")
@@ -128,7 +130,7 @@ def test_the_plan_is_no_wider_than_a_terminal_where_it_is_prose(make_job: JobMak
 
 def test_one_gpu_is_said_to_need_no_parallelism(make_job: JobMaker) -> None:
     text = text_of(make_plan(make_job("gpt2", gpus=1)))
-    assert "= 1 GPU with no parallelism, micro-batch" in text
+    assert "= 1 GPU in torch with no parallelism, micro-batch" in " ".join(text.split())
     assert "1 rank =" in text
 
 

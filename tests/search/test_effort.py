@@ -13,24 +13,24 @@ THREE_D = Layout(
 
 
 @pytest.mark.parametrize(
-    ("framework", "code_changes", "flags"),
-    [("torch", 2, 0), ("deepspeed", 1, 1), ("megatron", 0, 2)],
+    ("framework", "code_changes"), [("torch", 2), ("deepspeed", 1), ("megatron", 0)]
 )
-def test_every_technique_has_a_price_in_every_framework(
-    make_job: JobMaker, framework: str, code_changes: int, flags: int
+def test_a_technique_has_a_price_where_it_changes_the_models_code(
+    make_job: JobMaker, framework: str, code_changes: int
 ) -> None:
     job = make_job(recipe={"framework": framework})
-    expected = (1 + prices().code_change) ** code_changes * (1 + prices().flag) ** flags
-    assert effort_factor(job, THREE_D, has_spare_context=True) == pytest.approx(expected)
-    assert effort_factor(job, Layout(), has_spare_context=True) == 1
+    expected = (1 + prices().code_change) ** code_changes
+    assert effort_factor(job, THREE_D) == pytest.approx(expected)
+    assert effort_factor(job, Layout()) == 1
 
 
-def test_divided_sequences_earn_more_where_they_fit_whole(make_job: JobMaker) -> None:
-    job, divided = make_job(recipe={"framework": "megatron"}), Layout(context_parallel_size=2)
-    spare, needed = (
-        float(effort_factor(job, divided, has_spare_context=each)) for each in (True, False)
+def test_ranks_that_share_sequences_gather_shards_together(make_job: JobMaker) -> None:
+    job = make_job(gpus=8, cluster={"nodes": 8}, recipe={"framework": "torchtitan"})
+    whole, divided = (
+        Layout(data_parallel_shard_size=64 // ranks, context_parallel_size=ranks, zero_stage=3)
+        for ranks in (1, 8)
     )
-    assert spare - needed == pytest.approx(prices().spare_context)
+    assert effort_factor(job, divided) == effort_factor(job, whole) > 1
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_gathers_over_the_network_cost_more_the_more_ranks_there_are(
     )
     job = make_job(gpus=gpus, cluster={"nodes": nodes})
     expected = 1 + doublings * prices().wide_shards_per_doubling
-    assert effort_factor(job, s, has_spare_context=True) == pytest.approx(expected)
+    assert effort_factor(job, s) == pytest.approx(expected)
 
 
 def test_a_search_weighs_the_time_of_what_divides_the_model(make_job: JobMaker) -> None:

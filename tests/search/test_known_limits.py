@@ -90,7 +90,7 @@ def figures(job: Job) -> Iterator[tuple[str, list[float]]]:
     for limit in LIMITS:
         broken = np.broadcast_to(limit.judge(job, table).broken, ROWS)
         yield limit.code, [int(np.sum(broken)), int(np.sum(rows[broken]))]
-    factor = np.broadcast_to(effort_factor(job, table, has_spare_context=True), ROWS)
+    factor = np.broadcast_to(effort_factor(job, table), ROWS)
     yield "effort", [float(np.sum(factor)), float(np.sum(factor * rows))]
     tried = strategies(job)
     yield "tried", [num_rows(tried), *(float(np.sum(getattr(tried, name))) for name in FIELDS)]

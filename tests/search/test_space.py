@@ -69,10 +69,10 @@ def by_brute_force(job: Job) -> set[Row]:
 
 
 def plain(found: list[Row]) -> set[Row]:
-    """Return the rows without recompute, offload, sequence parallelism and local SGD."""
+    """Return the rows without recompute, offload, sequence parallelism, local SGD and whole experts."""
     names = FIELDS
     blank = {"recompute": Recompute.NONE, "offload": Offload.NONE, "sequence_parallel": False}
-    blank |= {"synchronize_every": 1}
+    blank |= {"synchronize_every": 1, "expert_tensor_parallel_size": 0}
     return {
         row
         for row in found
@@ -99,6 +99,19 @@ def test_the_space_is_all_that_breaks_no_limit(
     assert len(set(found)) == len(found)
     expected = {row for row in by_brute_force(job) if is_searched(row)}
     assert plain(found) == expected
+
+
+@pytest.mark.parametrize(("framework", "is_able"), [("megatron", True), ("deepspeed", False)])
+def test_experts_stay_whole_where_all_else_is_cut(
+    make_job: JobMaker, framework: str, *, is_able: bool
+) -> None:
+    recipe = {"global_batch_size": 12, "sequence_length": 1024, "framework": framework}
+    table = strategies(make_job(MIXTRAL, gpus=4, recipe=recipe))
+    whole = table.expert_tensor_parallel_size == 1
+    is_cut = (table.tensor_parallel_size > 1) & (table.expert_parallel_size > 1)
+    assert np.any(whole) == is_able
+    assert not np.any(whole & ~is_cut)
+    assert np.all(table.expert_tensor_parallel_size[~whole] == 0)
 
 
 def is_searched(row: Row) -> bool:

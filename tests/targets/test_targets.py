@@ -135,7 +135,13 @@ IN_8_BIT: dict[str, Any] = {
             "recipe.method",
         ),
         (
-            {"recipe": {"weights_dtype": "config", "precision": "fp16-mixed"}},
+            {
+                "recipe": {
+                    "weights_dtype": "config",
+                    "precision": "fp16-mixed",
+                    "framework": "torch",
+                }
+            },
             "needs weights in fp32",
             "recipe.weights_dtype",
         ),
@@ -151,7 +157,10 @@ IN_8_BIT: dict[str, Any] = {
         ),
         (IN_8_BIT, "8-bit matmuls by rowwise or mxfp8", "recipe.fp8_recipe"),
         (
-            {**IN_8_BIT, "recipe": {**IN_8_BIT["recipe"], "fp8_recipe": "rowwise"}},
+            {
+                **IN_8_BIT,
+                "recipe": {**IN_8_BIT["recipe"], "fp8_recipe": "rowwise", "compile": False},
+            },
             "where blocks are compiled",
             "recipe.compile",
         ),

@@ -48,9 +48,8 @@ def communication_is_exposed(situation: Situation) -> str | None:
     compute takes of its memory bandwidth and processors.
 
     Instead: more tokens per exchange: a larger micro-batch or accumulation without
-    synchronisation (no_sync); hybrid sharding, which gathers inside the node; replicas, which
-    gather nothing, with the optimizer in host memory; local SGD, which averages every few steps: each
-    named where it fits and an estimate has it faster; a faster network.
+    synchronisation (no_sync); local SGD, which averages every few steps; a faster network. What an estimate has
+    faster is named.
 
     Source: Boytsov, K-batch synchronisation: 2.4 to 3.6 times on 4 GPUs with averages every 1 to 16
     steps; Hugging Face, Efficient Training on Multiple GPUs.

@@ -23,6 +23,8 @@ class Lora:
     rank: int
     alpha: float
     dropout: float
+    drops_output: bool = False
+    """Dropout comes after the adapter, not before it."""
     targets: tuple[str, ...]
     """The model's linears that have an adapter."""
     base_bits: int
@@ -64,6 +66,8 @@ class Recipe:
     """How much of the logits exists at once: all of them in "standard"; else a key of the framework's losses."""
     weights_dtype: str = "fp32"
     """Of the parameters in mixed precision: "fp32", or "config" for what config.json names."""
+    fp8_activation_input: bool = False
+    """What a gated activation reads is kept for backward in fp8."""
     lora: Lora | None = None
     """The adapters, where all other weights are frozen; None trains everything."""
     compile: bool = False

@@ -82,6 +82,10 @@ class Linear:
         return self.per_token * 2 * self.experts_per_token * self.in_features * self.out_features
 
 
+GATED = "up"
+"""What a gated product keeps besides its activated half."""
+
+
 @frozen
 class Kept:
     """A tensor that autograd keeps for backward: bytes per token in each `Numerics`."""
@@ -96,6 +100,8 @@ class Kept:
     """What stays of it beside frozen weights, by `Numerics`; empty for all of it."""
     reads_source: bool = False
     """Of an encoder's tokens, in a part that sees those of the target."""
+    is_activation_input: bool = False
+    """A gated activation reads it, which can keep it for backward in fp8."""
     is_normalised_in_fp32: bool = False
     """Of a norm that autocast runs in fp32, and whose output is fp32 whatever came in."""
 

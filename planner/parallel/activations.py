@@ -17,6 +17,8 @@ from planner.parallel import adapters
 from planner.parallel.partition import Stage, recomputed_share
 from planner.parallel.recomputed_modules import repeats_core_attention, without_freed
 
+_FP8_OF_HALF = 0.5
+
 
 def tokens(job: Job, s: Strategy) -> Amount:
     """Return T, the tokens of a micro-batch that a rank sees."""
@@ -103,6 +105,8 @@ def kept_per_token(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Amo
         if kept.name in job.framework.activations.spelled_out:
             runs_in = min(numerics, Numerics.HALF)
         size = adapters.kept_bytes(job, s, part, kept, runs_in)
+        if kept.is_activation_input and job.recipe.fp8_activation_input:
+            size = size * _FP8_OF_HALF
         by_share[kept.share] += size * (fraction if kept.operand_of else 1)
     by_share[Share.INPUT] += adapters.added_bytes(job, s, part)
     split = by_share[Share.SPLIT] + attention_bytes(job, s, part, numerics)

@@ -216,6 +216,7 @@ def added_bytes(job: Job, s: Strategy, part: Part) -> Amount:
     """Return what the adapters of a part add per token.
 
         bytes = sum(r * e + in_features * (e where the input is cast or dropped + 1 of the mask))
+        where the output is dropped: sum(r * e + in_features * (e where the input is cast) + out_features)
 
     Notation: e bytes of what A multiplies: 2 under autocast, else the adapter's.
     Source: PEFT casts the input to the adapter's dtype, drops some of it, and multiplies by A and B.
@@ -227,13 +228,14 @@ def added_bytes(job: Job, s: Strategy, part: Part) -> Amount:
     inputs = sum(layer.in_features for layer in layers)
     element = np.where(computes_in_fp32(job, s), 4.0, 2.0)
     own = np.where(_casts(job, s), element * inputs, 0.0)
-    mask = inputs if lora.dropout else 0
+    outputs = sum(layer.out_features for layer in layers)
+    mask = (outputs if lora.drops_output else inputs) if lora.dropout else 0
     return len(layers) * lora.rank * element + own + mask
 
 
 def _casts(job: Job, s: Strategy) -> Truth:
     lora = job.recipe.lora
-    if lora is None or lora.dropout:
+    if lora is None or (lora.dropout and not lora.drops_output):
         return True
     return _runs_autocast(job, s) | are_wider(job, s)
 

@@ -32,6 +32,8 @@ class LoraWish:
     """Names of linears, or "all-linear"."""
     alpha: float | None = None
     dropout: float = 0.0
+    dropout_position: str = "pre"
+    """"pre" drops of the adapter's input, as PEFT does, "post" of its output."""
     bits: int | None = None
     double_quantization: bool | None = None
     dtype: str | None = None
@@ -108,6 +110,7 @@ def _lora(method: str, wish: LoraWish, precision: str, targets: tuple[str, ...])
         rank=rank,
         alpha=wish.alpha or 2.0 * rank,
         dropout=wish.dropout,
+        drops_output=wish.dropout_position == "post",
         targets=targets,
         base_bits=(wish.bits or _NF4_BITS) if method == "qlora" else full_bits,
         has_double_quantization=bool(wish.double_quantization),

@@ -22,6 +22,8 @@ _UNWRITTEN = (
     "expert_dispatch",
     "expert_parallel_overlap",
     "cuda_graphs",
+    "fp8_activation_input",
+    "lora.dropout_position",
 )
 """What an estimate honours and launch files leave to the framework's defaults."""
 _NEVER = 4
@@ -119,12 +121,18 @@ def _reducing(framework: Framework, precision: Precision, size: float) -> Precis
 
 def unwritten(said: Mapping[str, object]) -> tuple[str, ...]:
     """Return a note on what a recipe says that no launch file sets; nothing where it says none of it."""
-    names = [name for name in _UNWRITTEN if name in said]
+    names = [name for name in _UNWRITTEN if _is_said(said, name)]
     if not names:
         return ()
     return (
         f"estimated with {', '.join(names)} as given; launch files do not set it: add it to them",
     )
+
+
+def _is_said(said: Mapping[str, object], path: str) -> bool:
+    section, _, name = path.rpartition(".")
+    within = said.get(section) if section else said
+    return isinstance(within, Mapping) and name in within
 
 
 def compiled(framework: Framework) -> Framework:

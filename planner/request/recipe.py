@@ -8,7 +8,7 @@ from planner.core.errors import InvalidInputError
 from planner.domain.cluster import Cluster, Gpu
 from planner.domain.framework import Framework
 from planner.domain.job import Recipe
-from planner.domain.model import Model
+from planner.domain.model import GATED, Model
 from planner.request.assumed import (
     assumed_sequence_length,
     best_precision,
@@ -99,6 +99,23 @@ def check_recipe(recipe: Recipe, model: Model, framework: Framework, gpu: Gpu) -
     check_experts(model, dispatch=recipe.expert_dispatch, is_overlapped=recipe.expert_overlap)
     _check_loss(recipe.loss, model, framework)
     _check_step_in_backward(recipe, framework)
+    _check_activation_input(recipe, model, framework)
+
+
+def _check_activation_input(recipe: Recipe, model: Model, framework: Framework) -> None:
+    """Refuse activations in fp8 of a framework that has none, or of a model without a gate.
+
+    Source: Megatron-LM core/transformer/transformer_config.py, activation_func_fp8_input_store: of SwiGLU alone.
+    """
+    if not recipe.fp8_activation_input:
+        return
+    is_gated = any(kept.name == GATED for part in model.blocks for kept in part.kept)
+    if framework.name != "megatron" or not is_gated:
+        raise InvalidInputError(
+            f"only megatron keeps a gated activation's input in fp8, not {framework.name} of {model.name}",
+            hint="leave fp8_activation_input out",
+            field="recipe.fp8_activation_input",
+        )
 
 
 def _check_loss(loss: str, model: Model, framework: Framework) -> None:

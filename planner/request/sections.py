@@ -65,6 +65,7 @@ class LoraRequest(WireModel):
     )
     alpha: float | None = Field(default=None, gt=0, le=1e6)
     dropout: float = Field(default=0.0, ge=0, lt=1)
+    dropout_position: Literal["pre", "post"] = "pre"
     bits: Literal[4, 8] = 4
     double_quantization: bool = False
     dtype: Literal["fp32", "16-bit"] | None = None
@@ -85,6 +86,7 @@ class RecipeRequest(WireModel):
     global_batch_tokens: int | None = Field(default=None, ge=1, le=2**40)
     precision: Literal["fp32", "tf32", "fp16-mixed", "bf16-mixed", "bf16", "fp8"] | None = None
     fp8_recipe: Literal["tensorwise", "rowwise", "blockwise", "mxfp8"] | None = None
+    fp8_activation_input: bool = False
     optimizer: str | None = Field(default=None, max_length=40)
     method: Literal["full", "lora", "qlora"] = "full"
     lora: LoraRequest | None = None

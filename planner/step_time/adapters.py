@@ -29,7 +29,7 @@ def adapters(job: Job, s: Strategy, part: Part) -> Amount:
 
         seconds = sum(gemm(T, r, in) + gemm(T, out, r) + T * (in * i + out * o) / (hbm_fraction * hbm))
         i = h + w where w is not h, + w + e where e is not w, + 2 w + 1 of dropout
-        o = 2 e of the scale, + h + 2 e of the sum, + e + h where that is cast back
+        o = 2 e of the scale, + h + 2 e of the sum, + e + h where that is cast back, + 2 e + 1 of dropout there
 
     Notation: in, out as a rank has them: t divides what it divides of the frozen weight, else r, and
     sequence parallelism the tokens of a sum.
@@ -100,8 +100,12 @@ def _elementwise(job: Job, s: Strategy, part: Part) -> Amount:
     hidden = _FP32_BYTES if job.precision.matmul_dtype in {"fp32", "tf32"} else HALF_BYTES
     held = np.where(are_wider(job, s), _FP32_BYTES, hidden)
     computed = np.where(computes_in_fp32(job, s), _FP32_BYTES, hidden)
-    of_input = _cast(hidden, held) + _cast(held, computed) + (2 * held + 1 if lora.dropout else 0)
+    before, after = (
+        lora.dropout and is_there for is_there in (not lora.drops_output, lora.drops_output)
+    )
+    of_input = _cast(hidden, held) + _cast(held, computed) + (2 * held + 1 if before else 0)
     of_output = 2 * computed + hidden + 2 * computed + _cast(computed, hidden)
+    of_output = of_output + (2 * computed + 1 if after else 0)
     moved: Amount = 0.0
     for layer in layers:
         cut = _split(s, layer)

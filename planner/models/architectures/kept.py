@@ -6,7 +6,9 @@ Derived operation by operation from the autograd formulas of PyTorch and the mod
 transformers 5.23, and checked against the allocations of real models under fake tensors.
 """
 
-from planner.domain.model import Kept, Share
+from dataclasses import replace
+
+from planner.domain.model import GATED, Kept, Share
 
 SPELLED_OUT_GELU = "spelled_out_gelu"
 """x / 2 * (1 + erf(x / sqrt(2))) in Python: keeps both factors and what erf reads."""
@@ -78,7 +80,8 @@ def activation(function: str, size: int) -> tuple[Kept, ...]:
     if function == SPELLED_OUT_GELU:
         return (counted("gelu_halves_and_erf", size, (12, 6, 6, 2)),)
     if function not in {"gelu_new", "gelu_fast"}:
-        return (operand(f"{function}_input", size, share=Share.SPLIT),)
+        own = operand(f"{function}_input", size, share=Share.SPLIT)
+        return (replace(own, is_activation_input=True),)
     spelled_out = (4 * size, 4 * size, 2 * size, 0)
     return (
         Kept(name="gelu_power", bytes_per_token=spelled_out, share=Share.SPLIT),
@@ -94,7 +97,7 @@ def gate(inner: int) -> tuple[Kept, ...]:
     activated = (2 * size, size, size, 0)
     return (
         Kept(name="activated_gate", bytes_per_token=activated, share=Share.SPLIT),
-        operand("up", inner, share=Share.SPLIT),
+        replace(operand(GATED, inner, share=Share.SPLIT), is_activation_input=True),
     )
 
 

@@ -103,6 +103,16 @@ def test_a_source_left_out_has_no_part_in_its_constants(monkeypatch: pytest.Monk
 UNEXPLAINED = {("papers", "deepspeed")}
 """Of 2021: most of their steps is in what is not modelled; docs/accuracy/runs.md says what."""
 COVERED = 0.8
+ORDINARY = {
+    "lambda",
+    "mli",
+    "nemo_automodel",
+    "nvidia_dle",
+    "philschmid",
+    "small_pretraining",
+    "timm",
+}
+"""Of kinds and machines that no constant was set on: what widens their ranges is judged in test_kinds.py."""
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +120,18 @@ def predicted() -> dict[tuple[str, str], fits.LeftOut]:
     """Every source and framework, predicted by what had no part in it."""
     pairs = [(source, name) for source in source_names() for name in fits.frameworks_of(source)]
     return {pair: fits.left_out(*pair) for pair in pairs}
+
+
+@pytest.fixture(scope="module")
+def explained(
+    predicted: dict[tuple[str, str], fits.LeftOut],
+) -> dict[tuple[str, str], fits.LeftOut]:
+    """Those of them whose ranges the shares of `[uncertainty]` are to cover."""
+    return {
+        pair: found
+        for pair, found in predicted.items()
+        if pair not in UNEXPLAINED and pair[0] not in ORDINARY
+    }
 
 
 def covered(found: fits.LeftOut, scale: float = 1.0) -> float:
@@ -134,18 +156,16 @@ def by_source(
 
 
 def test_ranges_cover_four_of_five_runs_of_every_source(
-    predicted: dict[tuple[str, str], fits.LeftOut],
+    explained: dict[tuple[str, str], fits.LeftOut],
 ) -> None:
-    explained = {pair: found for pair, found in predicted.items() if pair not in UNEXPLAINED}
     narrow = {name for name, share in by_source(explained).items() if share < COVERED}
     assert not narrow
 
 
 def test_ranges_are_no_wider_than_that_takes(
-    predicted: dict[tuple[str, str], fits.LeftOut],
+    explained: dict[tuple[str, str], fits.LeftOut],
 ) -> None:
     """A tenth narrower, and a source falls below; and most sources are not covered whole."""
-    explained = {pair: found for pair, found in predicted.items() if pair not in UNEXPLAINED}
     narrower = by_source(explained, 0.9)
     assert min(narrower.values()) < COVERED
     large = [

@@ -3,8 +3,11 @@ from dataclasses import replace
 import pytest
 from conftest import JobMaker
 
+from planner.advice import confidence as confidences
 from planner.advice.confidence import confidence
 from planner.advice.plan import make_plan
+from planner.catalog.published_runs import source_names
+from planner.core.units import format_fraction
 from planner.search.candidate import Candidate
 from planner.step_time.doubt import Cause
 
@@ -23,6 +26,33 @@ def test_the_further_a_range_reaches_the_less_is_believed(
     found = confidence(plan.job, reaching(plan.chosen, share))
     assert found.level == level
     assert f"a step may take {100 * share:.0f} % longer" in found.reason
+
+
+def test_what_the_nearest_runs_are_off_by_stands_beside_it(make_job: JobMaker) -> None:
+    plan = make_plan(make_job("gpt2", gpus=4))
+    like = plan.confidence.like
+    assert like is not None
+    assert (like.kind, like.framework) == ("decoders", "torch")
+    within = format_fraction(like.within)
+    assert f"; like {like.words}: nine in ten within {within}; " in plan.confidence.reason
+    assert f"planner accuracy --source {like.sources[0]}" in plan.confidence.reason
+    assert set(like.sources) <= set(source_names())
+
+
+@pytest.mark.parametrize(
+    ("within", "level"), [(0.2, "high"), (0.49, "medium"), (0.9, "low"), (None, "medium")]
+)
+def test_a_plan_is_believed_no_more_than_the_nearest_runs(
+    make_job: JobMaker, monkeypatch: pytest.MonkeyPatch, within: float | None, level: str
+) -> None:
+    plan = make_plan(make_job("gpt2", gpus=4))
+    like = plan.confidence.like
+    assert like is not None
+    off = None if within is None else replace(like, within=within)
+    monkeypatch.setattr(confidences, "nearest_runs", lambda *_: off)
+    found = confidence(plan.job, reaching(plan.chosen, 0.1))
+    assert found.level == level
+    assert ("no published run is of its kind" in found.reason) == (within is None)
 
 
 def test_the_doubt_is_where_the_half_width_is_largest(make_job: JobMaker) -> None:
@@ -48,6 +78,6 @@ def test_a_release_that_nobody_named_is_a_reason(make_job: JobMaker) -> None:
 
 def test_assumed_wires_are_named(make_job: JobMaker) -> None:
     assumed = make_plan(make_job("gpt2", gpus=4, cluster={"nodes": 2}))
-    assert assumed.confidence.reason.endswith("the speed of the wires is assumed")
+    assert "; the speed of the wires is assumed; " in assumed.confidence.reason
     alone = make_plan(make_job("gpt2", gpus=1))
     assert "wires" not in alone.confidence.reason

@@ -38,7 +38,15 @@ LANES = (
     Lane(
         name="engines",
         paths=("execution", "sweep/test_ray_cluster.py"),
-        packages=("torch", "transformers", "accelerate", "deepspeed", "megatron", "ray"),
+        packages=(
+            "torch",
+            "transformers",
+            "accelerate",
+            "deepspeed",
+            "liger_kernel",
+            "megatron",
+            "ray",
+        ),
         finds="every file that is written, executed",
     ),
     Lane(

@@ -123,6 +123,8 @@ class ModelSupport:
     without_recompute: tuple[str, ...]
     fused_loss: tuple[str, ...]
     """Whose loss Liger computes without the logits."""
+    chunked_loss: tuple[str, ...]
+    """Whose loss is a function of what their head returns, up to a factor."""
     first_loss: tuple[str, ...]
     """Whose random weights begin at the loss of `planner.generate.first_lines.random_loss`."""
 

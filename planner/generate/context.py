@@ -130,9 +130,25 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "reserved_memory": format_bytes(spec.expected_reserved_bytes),
         "step_time": format_seconds(spec.expected_step_seconds),
         "reduced_once": _reduced_once(spec),
+        "liger_kernels": liger_kernels(spec),
         "tokens_per_second_per_gpu": f"{spec.expected_tokens_per_second_per_gpu:,.0f}",
         "tokens_per_second": f"{spec.expected_tokens_per_second_per_gpu * world_size:,.0f}",
     }
+
+
+def liger_kernels(spec: RunSpec) -> dict[str, bool]:
+    """Return which of Liger's kernels run, by their names in its patches: the loss's, and those left out.
+
+    What is compiled has its norms and gates fused already. Experts stay with the grouped products of
+    transformers, which the estimates are of.
+
+    Source: liger-kernel 0.8.5, transformers/monkey_patch.py.
+    """
+    left_out = {"rope", "rms_norm", "swiglu", "geglu", "relu_squared"} if spec.compile else set()
+    if spec.has_experts:
+        left_out.add("swiglu")
+    kernels = {"fused_linear_cross_entropy": True, "cross_entropy": False}
+    return kernels | dict.fromkeys(sorted(left_out), False)
 
 
 def _other_build(spec: RunSpec) -> OlderCards | None:

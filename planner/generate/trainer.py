@@ -4,6 +4,7 @@ from typing import Any
 
 from planner.domain.strategy import ZERO_3, Recompute
 from planner.generate import deepspeed
+from planner.generate.context import liger_kernels
 from planner.generate.run_spec import RunSpec
 from planner.generate.target import SCRIPT, Target, more_modules
 from planner.targets.common import WITH_INDEXERS
@@ -25,7 +26,7 @@ def training_arguments(spec: RunSpec) -> dict[str, Any]:
     }
     settings |= _precision(spec)
     if spec.loss == "fused":
-        settings["use_liger_kernel"] = True
+        settings |= {"use_liger_kernel": True, "liger_kernel_config": liger_kernels(spec)}
     if not spec.shards_gradients and not _is_deepspeed(spec):
         # Trainer would have DDP look through every graph for parameters without a gradient.
         has_some = spec.model_config.get("model_type") in WITH_INDEXERS

@@ -227,16 +227,6 @@ def compiled(job: Job, s: Strategy) -> tuple[Breach, ...]:
     )
 
 
-def never_compiled(job: Job) -> Breach:
-    """Return why a script without torch.compile refuses a job."""
-    return refusal(
-        job.recipe.compile,
-        "the scripts around DeepSpeed's engine do not compile the model",
-        "recipe.compile",
-        hint="--framework torch",
-    )
-
-
 def loss_scale(job: Job) -> Breach:
     """Return why a loss scale refuses weights in the config's dtype."""
     return refusal(

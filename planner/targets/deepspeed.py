@@ -25,8 +25,8 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
         optimizers.adamw(job),
         common.precision(job),
         common.recomputed(job, s),
-        losses.standard_alone(job),
-        common.never_compiled(job),
+        *losses.lighter(job),
+        *common.compiled(job, s),
         *some_layers.alike(s),
         refusal(
             job.recipe.lora is not None,
@@ -52,6 +52,7 @@ def pipeline(job: Job, s: Strategy) -> tuple[Breach, ...]:
     obstacle = unusual(job)
     schedules = records.framework("deepspeed").capabilities.pipeline_schedules
     return (
+        losses.standard_alone(job),
         refusal(obstacle is not None, "{obstacle}", obstacle=obstacle),
         refusal(
             np.asarray(s.zero_stage) > ZERO_1, "DeepSpeed's PipelineModule allows ZeRO-1 at most"

@@ -40,11 +40,24 @@ def test_the_loss_in_chunks_is_in_the_scripts_of_pytorch_accelerate_and_trainer(
 
 
 @pytest.mark.parametrize("framework", ["torch", "deepspeed"])
-def test_a_fused_loss_is_ligers_through_trainer_alone(framework: str) -> None:
+def test_a_fused_loss_is_ligers_in_every_script(framework: str) -> None:
     files = bundle("fused", framework)
-    assert folders(files) & {"torchrun", "accelerate", "trainer", "deepspeed"} == {"trainer"}
+    own = "deepspeed" if framework == "deepspeed" else "torchrun"
+    assert folders(files) == {own, "accelerate", "trainer"}
     assert json.loads(files["trainer/training_arguments.json"])["use_liger_kernel"] is True
-    assert "liger-kernel" in files["trainer/requirements.txt"]
+    for name in (own, "accelerate"):
+        assert "fuse_loss(model)" in script_of(files, name)
+    for name in folders(files):
+        assert "liger-kernel" in files[f"{name}/requirements.txt"]
+
+
+@pytest.mark.parametrize("loss", ["standard", "chunked", "fused"])
+@pytest.mark.parametrize("framework", ["torch", "deepspeed"])
+@pytest.mark.parametrize("kind", ["meta-llama/Llama-3.1-8B", "Qwen/Qwen3-30B-A3B"])
+def test_every_loss_is_written_beside_compiled_blocks(loss: str, framework: str, kind: str) -> None:
+    files = bundle(loss, framework, kind, compile=True)
+    own = "deepspeed" if framework == "deepspeed" else "torchrun"
+    assert folders(files) == {own, "accelerate", "trainer"}
 
 
 def test_torchtitan_wraps_its_loss_only_where_the_plan_has_chunks() -> None:
@@ -56,10 +69,9 @@ def test_torchtitan_wraps_its_loss_only_where_the_plan_has_chunks() -> None:
     ("loss", "framework", "model", "target", "reason"),
     [
         ("fused", "megatron", LLAMA, "megatron", "turns Transformer Engine's fused loss down"),
-        ("fused", "torch", LLAMA, "torchrun", "Liger's"),
         ("fused", "torch", "gpt2", "trainer", "no fused loss for models of type gpt2"),
-        ("chunked", "deepspeed", LLAMA, "trainer", "its own forward alone"),
-        ("chunked", "torch", "microsoft/phi-2", "torchrun", "not of phi"),
+        ("fused", "torch", "ibm-granite/granite-3.1-2b-base", "torchrun", "of type granite"),
+        ("chunked", "torch", "google-bert/bert-base-uncased", "torchrun", "of type bert"),
     ],
 )
 def test_what_a_target_has_not_it_refuses_by_name(

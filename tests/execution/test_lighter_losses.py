@@ -1,0 +1,69 @@
+"""Losses that never hold all logits, beside compiled blocks: their scripts train like one process.
+
+Liger's kernels run in Triton's interpreter, without a GPU: of what is compiled they compute the loss alone.
+"""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import test_lora
+from launched import ACCUMULATED, LLAMA, launch_several, start, write
+from reference import assert_parity, expected
+from run_specs import with_layout
+from test_deepspeed import GLOO_ONLY, weights_of
+
+from planner.generate import RunSpec, generate
+
+pytestmark = test_lora.pytestmark[
+    1:
+]  # not preloaded: what interprets Triton is there as it is imported
+
+INTERPRETED = {"TRITON_INTERPRET": "1"}
+FUSED = replace(ACCUMULATED, model_config=LLAMA, compile=True, loss="fused")
+
+
+def in_chunks(spec: RunSpec) -> RunSpec:
+    return replace(spec, loss="chunked", loss_chunk_tokens=7)
+
+
+def test_torchrun_trains_with_a_lighter_loss_like_one_process(tmp_path: Path) -> None:
+    plans = {"replicas": FUSED, "shards": with_layout(FUSED, zero_stage=3, recompute="full")}
+    beside = {"adapters": in_chunks(test_lora.plan(zero_stage=3))}
+    runs = launch_several(tmp_path, plans | beside, "--no-dropout", **INTERPRETED)
+    for name in plans:
+        assert_parity(runs[name], expected("llama"))
+    test_lora.assert_parity(runs["adapters"], test_lora.expected("llama", 32))
+
+
+def test_deepspeed_trains_with_a_lighter_loss_like_one_process(tmp_path: Path) -> None:
+    of_deepspeed = replace(FUSED, framework="deepspeed")
+    second = in_chunks(replace(with_layout(of_deepspeed, zero_stage=2), compile=False))
+    plans = {"second": second, "third": with_layout(of_deepspeed, zero_stage=3)}
+    options = ("--no-dropout", *weights_of(LLAMA, tmp_path / "llama"))
+    environment = INTERPRETED | GLOO_ONLY
+    runs = launch_several(tmp_path, plans, *options, target="deepspeed", **environment)
+    for run in runs.values():
+        assert_parity(run, expected("llama"))
+
+
+@pytest.mark.parametrize("target", ["accelerate", "trainer"])
+def test_other_scripts_train_with_a_fused_loss_like_one_process(
+    target: str, tmp_path: Path
+) -> None:
+    folder = write(tmp_path, FUSED, target)
+    run = start(folder, "bash", f"{target}/launch.sh", "--no-dropout", **INTERPRETED)
+    assert_parity(run.finish(), expected("llama"))
+
+
+def test_ligers_other_kernels_stay_away_from_what_is_compiled_and_from_experts() -> None:
+    def kernels(spec: RunSpec) -> dict[str, bool]:
+        arguments = json.loads(generate(spec, ["trainer"])["trainer/training_arguments.json"])
+        return dict(arguments["liger_kernel_config"])
+
+    whole = kernels(replace(FUSED, compile=False))
+    assert whole == {"fused_linear_cross_entropy": True, "cross_entropy": False}
+    experts = kernels(replace(FUSED, compile=False, has_experts=True))
+    assert experts == whole | {"swiglu": False}
+    assert not any(on for name, on in kernels(FUSED).items() if "entropy" not in name)

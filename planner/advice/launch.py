@@ -109,7 +109,7 @@ def gives_up_weights(job: Job, instead: Instead) -> bool:
     has_adapters = job.recipe.lora is not None
     if not job.model.is_pretrained or other is None:
         return False
-    loads = partial(common.loads_weights, has_adapters=has_adapters)
+    loads = partial(common.loads_weights, config=job.model.config, has_adapters=has_adapters)
     return loads(own) and not loads(other)
 
 

@@ -29,6 +29,15 @@ class OlderCards:
 
 
 @frozen
+class ReleasedWith:
+    """Packages whose scripts need the releases that they came out with."""
+
+    source: str
+    packages: Mapping[str, Mapping[str, str]]
+    """By the package: others, and their releases."""
+
+
+@frozen
 class Packages:
     """The record."""
 
@@ -38,11 +47,17 @@ class Packages:
     notes: str = ""
     older_cards: OlderCards
     packages: Mapping[str, Releases]
+    released_with: ReleasedWith
 
 
 def packages() -> Mapping[str, Releases]:
     """Return the releases by the package's name in the registry."""
     return _record().packages
+
+
+def released_with(package: str) -> Mapping[str, str]:
+    """Return the releases of others that a package came out with, and needs."""
+    return _record().released_with.packages.get(package, {})
 
 
 def older_cards() -> OlderCards:

@@ -32,7 +32,9 @@ def hyperparameters(spec: RunSpec, batch_factor: float = 1.0) -> Hyperparameters
         task=spec.task,
         model_type=str(spec.model_config.get("model_type", "")),
         is_pretrained=spec.is_pretrained
-        and loads_weights(spec.framework, has_adapters=spec.adapters is not None),
+        and loads_weights(
+            spec.framework, config=spec.model_config, has_adapters=spec.adapters is not None
+        ),
         has_adapters=spec.adapters is not None,
         parameters=spec.parameters,
     )

@@ -11,7 +11,7 @@ from typing import Any, SupportsFloat
 
 from planner.advice.plan import Plan
 from planner.catalog.interconnect import interconnect
-from planner.catalog.packages import packages
+from planner.catalog.packages import packages, released_with
 from planner.core.errors import InvalidInputError, PlannerError
 from planner.domain.breach import Breach
 from planner.domain.cluster import Cluster, Provenance
@@ -183,7 +183,7 @@ def _versions(job: Job) -> dict[str, str]:
             "megatron-core": framework.capabilities.version,
         }
     if framework.name == "torchtitan":
-        return {name: packages()[name].newest for name in ("torch", "torchtitan")}
+        return {"torchtitan": packages()["torchtitan"].newest, **released_with("torchtitan")}
     written, lora = optimizers().get(job.recipe.optimizer), job.recipe.lora
     own = {
         "deepspeed": framework.name == "deepspeed",

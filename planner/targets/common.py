@@ -1,6 +1,6 @@
 """What no target writes, whatever the layout, and what several refuse."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 
 import numpy as np
@@ -16,6 +16,7 @@ from planner.domain.framework import Framework
 from planner.domain.job import Job
 from planner.domain.model import Model
 from planner.domain.strategy import Recompute, Strategy
+from planner.targets import titan_models
 from planner.targets.base import refusal
 
 
@@ -67,9 +68,18 @@ WITH_INDEXERS = ("deepseek_v32", "glm_moe_dsa")
 """Models whose indexers pick keys without gradients."""
 
 
-def loads_weights(framework: str, *, has_adapters: bool) -> bool:
-    """Return whether a framework's files start from a model's trained weights; its own models are made at random."""
-    return has_adapters or framework not in OWN_MODELS
+_READERS: Mapping[str, Callable[[Mapping[str, object]], bool]] = {
+    "torchtitan": titan_models.loads_weights,
+}
+"""Of a framework with models of its own, whether its files load the Hub's weights of a config.json's model."""
+
+
+def loads_weights(
+    framework: str, *, config: Mapping[str, object], has_adapters: bool
+) -> bool:
+    """Return whether a framework's files start from a model's trained weights; its own models may be made at random."""
+    reads = _READERS.get(framework)
+    return has_adapters or framework not in OWN_MODELS or (reads is not None and reads(config))
 
 
 @remembered(4)

@@ -11,6 +11,7 @@ from planner.domain.model import Model
 from planner.domain.strategy import ZERO_3, Strategy
 from planner.targets.base import refusal
 from planner.targets.common import OWN_MODELS, loads_weights
+from planner.targets.titan_models import titan_model
 
 DEQUANTIZERS: Mapping[str, str] = MappingProxyType(
     {"mxfp4": "Mxfp4Config", "fp8": "FineGrainedFP8Config"}
@@ -29,9 +30,13 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
     so does a matrix whose rows its blocks of fp8 do not divide equally.
     """
     stored, lora = job.model.stored_in, job.recipe.lora
-    has_weights = loads_weights(job.framework.name, has_adapters=lora is not None)
+    has_weights = loads_weights(
+        job.framework.name, config=job.model.config, has_adapters=lora is not None
+    )
     if not stored or not job.model.is_pretrained or not has_weights:
         return ()
+    if job.framework.name == "torchtitan":
+        return (_unread_by_torchtitan(job),)
     is_zero_3 = np.asarray(s.zero_stage) == ZERO_3
     return (
         refusal(
@@ -66,6 +71,20 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
             f" in {{stored}} in DeepSpeed's shards: --framework torch, or {_FROM_16_BIT}",
             stored=stored[:40],
         ),
+    )
+
+
+def _unread_by_torchtitan(job: Job) -> Breach:
+    """Return why torchtitan does not read quantised weights: of some models it does, in blocks of any size.
+
+    Source: torchtitan 0.3.0, get_hf_storage_reader of models/deepseek_v3/state_dict_adapter.py; tried on a small one.
+    """
+    known = titan_model(job.model.config)
+    return refusal(
+        known is None or job.model.stored_in not in known.stored_in,
+        f"its weights are stored in {{stored}}, which torchtitan does not read: {_FROM_16_BIT}",
+        "model",
+        stored=job.model.stored_in[:40],
     )
 
 

@@ -1,7 +1,6 @@
-"""What torchtitan's own Llama 3 cannot run."""
+"""What torchtitan's own models cannot run."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 import numpy as np
 
@@ -10,30 +9,15 @@ from planner.domain.breach import Breach
 from planner.domain.job import Job
 from planner.domain.strategy import ZERO_1, Offload, Strategy
 from planner.parallel.partition import layers_per_stage
-from planner.targets import common, optimizers, some_layers
+from planner.targets import common, families, optimizers, some_layers
 from planner.targets.base import by_pipeline_size, has_schedule_of, refusal
-
-_SHAPE = (
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "intermediate_size",
-    "vocab_size",
-)
-FLAVORS: Mapping[tuple[int, ...], str] = MappingProxyType(
-    {
-        (2048, 16, 32, 8, 8192, 128256): "1B",
-        (3072, 28, 24, 8, 8192, 128256): "3B",
-        (4096, 32, 32, 8, 14336, 128256): "8B",
-        (8192, 80, 64, 8, 28672, 128256): "70B",
-        (16384, 126, 128, 8, 53248, 128256): "405B",
-    }
-)
-"""torchtitan's name of a Llama 3 by the fields above. Source: torchtitan 0.3.0, models/llama3."""
+from planner.targets.titan_models import obstacle, titan_model
 
 SCALES = ("rowwise", "mxfp8")
 """How its converters scale 8-bit matmuls. Source: torchtitan 0.3.0, components/quantization."""
+
+_MASKED_BLOCK = 128
+"""Tokens of a block of FlexAttention's mask. Source: PyTorch 2.14, torch/nn/attention/flex_attention.py; tried on CPUs."""
 
 
 def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
@@ -41,7 +25,8 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
     return (
         *_trained(job, s),
         *_pipelined(job, s),
-        *_parallel(s),
+        *_parallel(job, s),
+        *_experts(job, s),
         *_chunks(job, s),
         *some_layers.alike(s),
     )
@@ -66,6 +51,7 @@ def _chunks(job: Job, s: Strategy) -> tuple[Breach, ...]:
 
 
 def _trained(job: Job, s: Strategy) -> tuple[Breach, ...]:
+    why = _obstacle(job)
     return (
         optimizers.adamw(job),
         refusal(
@@ -78,11 +64,7 @@ def _trained(job: Job, s: Strategy) -> tuple[Breach, ...]:
             "its weights are not in the config's dtype beside mixed precision",
             "recipe.weights_dtype",
         ),
-        refusal(
-            flavor(job.model.config) is None,
-            "torchtitan has only Llama 3 of 1B, 3B, 8B, 70B and 405B parameters",
-            "model",
-        ),
+        refusal(why != "", "{why}", "model", why=why),
         refusal(np.asarray(s.zero_stage) == ZERO_1, "it has DDP and FSDP, not ZeRO-1"),
         refusal(
             job.recipe.precision not in {"fp32", "bf16", "bf16-mixed", "fp8"},
@@ -122,26 +104,51 @@ def _in_8_bit(job: Job) -> tuple[Breach, ...]:
     )
 
 
+def _obstacle(job: Job) -> str:
+    """Return why torchtitan's parts do not make the model, or not for this task; "" where they do."""
+    config, known = job.model.config, titan_model(job.model.config)
+    if job.model.task != "causal-lm":
+        return f"torchtitan trains causal-lm, not {job.model.task}"
+    has_windows = known is None or bool(known.flavors)
+    return obstacle(config) or ("" if has_windows else families.windowed(job)) or ""
+
+
 def _pipelined(job: Job, s: Strategy) -> tuple[Breach, ...]:
     known = schedules()
+    is_piped = np.asarray(s.pipeline_parallel_size) > 1
     kinds = by_pipeline_size(s, lambda size: len(set(layers_per_stage(job, size))))
     layers = by_pipeline_size(s, lambda size: layers_per_stage(job, size)[0])
-    is_piped = np.asarray(s.pipeline_parallel_size) > 1
-    is_uneven = (np.asarray(kinds) > 1) | (np.mod(layers, s.virtual_pipeline_size) > 0)
+    chunks = np.asarray(s.virtual_pipeline_size)
+    is_uneven = (chunks > 1) & ((np.asarray(kinds) > 1) | (np.mod(layers, chunks) > 0))
     return (
         refusal(
             is_piped & np.logical_not(has_schedule_of(s, known)),
             "its pipelines run {schedules}",
             schedules=", ".join(known),
         ),
-        refusal(is_uneven, "its pipeline stages have as many layers each"),
+        refusal(is_uneven, "the chunks of its pipeline stages have as many layers each"),
+        refusal(
+            is_piped & bool(job.model.config.get("tie_word_embeddings")),
+            "its pipelines do not tie the head to the embedding on another stage",
+        ),
     )
 
 
-def _parallel(s: Strategy) -> tuple[Breach, ...]:
-    offload = np.asarray(s.offload)
+def _parallel(job: Job, s: Strategy) -> tuple[Breach, ...]:
+    offload, parts = np.asarray(s.offload), np.asarray(s.context_parallel_size)
     return (
-        refusal(np.asarray(s.expert_parallel_size) > 1, "Llama 3 has no experts"),
+        refusal(
+            (parts > 1) & (job.recipe.attention == "flash"),
+            "it divides sequences with FlexAttention alone",
+            "recipe.attention",
+            hint="--attention sdpa",
+        ),
+        refusal(
+            (parts > 1) & (np.mod(job.recipe.sequence_length, _MASKED_BLOCK * parts) > 0),
+            "each part of a sequence is blocks of {block} tokens, which FlexAttention masks",
+            "recipe.sequence_length",
+            block=_MASKED_BLOCK,
+        ),
         refusal(
             offload == Offload.OPTIMIZER,
             "it offloads the optimizer's states with the parameters",
@@ -154,14 +161,42 @@ def _parallel(s: Strategy) -> tuple[Breach, ...]:
     )
 
 
+def _experts(job: Job, s: Strategy) -> tuple[Breach, ...]:
+    """Return what it does not do with the experts of a mixture.
+
+    Source: torchtitan 0.3.0, distributed/parallel_dims.py: expert-parallel groups take shards, context and tensor
+    ranks, and no replicas; models/common/moe_sharding.py, moe.py: dealt experts are whole, and multiply in bf16.
+    """
+    dealt, known = np.asarray(s.expert_parallel_size), titan_model(job.model.config)
+    ranks = s.data_parallel_shard_size * s.context_parallel_size * s.tensor_parallel_size
+    return (
+        refusal(
+            np.mod(ranks, dealt) > 0,
+            "it deals experts over {ranks} ranks of shards, sequences and tensors, of which {dealt} is no part",
+            "strategy.expert_parallel_size",
+            ranks=ranks,
+            dealt=dealt,
+        ),
+        refusal(
+            (dealt > 1) & (np.asarray(s.ranks_per_expert) > 1),
+            "experts that it deals out are not divided",
+            "strategy.expert_tensor_parallel_size",
+            hint="--expert-tp 1",
+        ),
+        refusal(
+            (dealt == 1) & (np.asarray(s.ranks_per_expert) != s.tensor_parallel_size),
+            "experts that it does not deal out are divided as all else",
+            "strategy.expert_tensor_parallel_size",
+        ),
+        refusal(
+            known is not None and known.has_experts and job.recipe.precision == "fp32",
+            "its experts multiply in bf16",
+            "recipe.precision",
+            hint="--precision bf16-mixed",
+        ),
+    )
+
+
 def schedules() -> Mapping[str, str]:
     """Return what torchtitan calls its pipeline schedules."""
     return records.framework("torchtitan").capabilities.pipeline_schedules
-
-
-def flavor(config: Mapping[str, object]) -> str | None:
-    """Return torchtitan's name of a config.json's model; None for one that it has not."""
-    if config.get("model_type") != "llama":
-        return None
-    shape = tuple(config.get(name) for name in _SHAPE)
-    return next((flavor for known, flavor in FLAVORS.items() if known == shape), None)

@@ -16,7 +16,6 @@ from script_checks import FORMAT, HOSTILE, LINT
 
 from planner.generate import RunSpec, generate
 from planner.generate.programs import KEPT, save_every
-from planner.targets.torchtitan import FLAVORS
 
 SHELLCHECK = Path(sys.executable).parent / "shellcheck"
 READ_PLAN = Path(__file__).parent / "titan" / "read_plan.py"
@@ -29,7 +28,24 @@ CONFIG = {
     "intermediate_size": 14336,
     "vocab_size": 128256,
 }
-LLAMA = with_layout(TINY, model_config=CONFIG, gpus_per_node=8, global_batch_size=64)
+MIXTURE = {
+    "model_type": "qwen3_moe",
+    "hidden_size": 2048,
+    "num_hidden_layers": 48,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 4,
+    "head_dim": 128,
+    "moe_intermediate_size": 768,
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "norm_topk_prob": True,
+    "vocab_size": 151936,
+}
+DEEPSEEK = json.loads(Path("data/models/deepseek-ai--DeepSeek-V3.json").read_text())["config"]
+GPT_OSS = json.loads(Path("data/models/openai--gpt-oss-20b.json").read_text())["config"]
+VERSIONS = {"torch": "2.14.0", "torchtitan": "0.3.0", "torchao": "0.18.0"}
+TITAN = replace(TINY, framework="torchtitan", versions=VERSIONS)
+LLAMA = with_layout(TITAN, model_config=CONFIG, gpus_per_node=8, global_batch_size=64)
 
 
 def on_eight_gpus(**layout: Any) -> RunSpec:
@@ -57,6 +73,38 @@ LAYOUTS = {
         zero_stage=3, compile=True, precision="fp8", fp8_recipe="rowwise", tensor_parallel_size=2
     ),
     "mxfp8": on_eight_gpus(zero_stage=3, compile=True, precision="fp8", fp8_recipe="mxfp8"),
+    "mixture": on_eight_gpus(
+        model_config=MIXTURE,
+        zero_stage=3,
+        expert_parallel_size=4,
+        compile=True,
+        precision="fp8",
+        fp8_recipe="rowwise",
+    ),
+    "mixture-mxfp8": on_eight_gpus(
+        model_config=MIXTURE, zero_stage=3, compile=True, precision="fp8", fp8_recipe="mxfp8"
+    ),
+    "folded": on_eight_gpus(
+        model_config=DEEPSEEK,
+        zero_stage=3,
+        precision="bf16-mixed",
+        tensor_parallel_size=4,
+        sequence_parallel=True,
+        expert_parallel_size=8,
+        expert_tensor_parallel_size=1,
+    ),
+    "uneven": on_eight_gpus(
+        model_config=DEEPSEEK,
+        zero_stage=2,
+        precision="bf16-mixed",
+        expert_parallel_size=2,
+        pipeline_parallel_size=4,
+        layers_per_stage=(15, 15, 16, 15),
+        gradient_accumulation_steps=8,
+    ),
+    "gpt-oss": on_eight_gpus(
+        model_config=GPT_OSS, zero_stage=3, precision="bf16-mixed", expert_parallel_size=8
+    ),
     "tensor": on_eight_gpus(zero_stage=2, tensor_parallel_size=2, sequence_parallel=True),
     "context": on_eight_gpus(zero_stage=3, context_parallel_size=2),
     "pipeline": on_eight_gpus(zero_stage=2, **PIPELINE),
@@ -108,12 +156,12 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_torchtitan_reads_every_layout_as_it_is_meant(name: str, answers: dict[str, Any]) -> None:
     spec, plan = LAYOUTS[name], answers["plans"][list(LAYOUTS).index(name)]
     training, parallelism = plan["training"], plan["parallelism"]
-    assert plan["flavor"] == "8B"
     assert plan["dims"] == {
         "dp_replicate": spec.data_parallel_replicate_size,
         "dp_shard": spec.data_parallel_shard_size,
         "tp": spec.tensor_parallel_size,
         "pp": spec.pipeline_parallel_size,
+        "ep": spec.expert_parallel_size,
     }
     assert parallelism["context_parallel_degree"] == spec.context_parallel_size
     assert parallelism["enable_sequence_parallel"] == spec.sequence_parallel
@@ -148,7 +196,16 @@ def test_the_linears_of_blocks_multiply_in_8_bit(
     assert linears == expected
 
 
-@pytest.mark.parametrize("name", ["pipeline", "interleaved"])
+@pytest.mark.parametrize(("name", "kind"), [("mixture", 1), ("mixture-mxfp8", 2)])
+def test_experts_multiply_in_8_bit_and_routers_do_not(
+    name: str, kind: int, answers: dict[str, Any]
+) -> None:
+    plan = answers["plans"][list(LAYOUTS).index(name)]
+    assert plan["experts"] == [48 if number == kind else 0 for number in range(3)]
+    assert sorted(plan["linears"].values()) == [0, 49, 96]  # routers and the head; qkv and wo
+
+
+@pytest.mark.parametrize("name", ["pipeline", "interleaved", "uneven"])
 def test_a_pipeline_has_the_plans_micro_batches_and_stages(
     name: str, answers: dict[str, Any]
 ) -> None:
@@ -157,16 +214,30 @@ def test_a_pipeline_has_the_plans_micro_batches_and_stages(
     size = parallelism["pipeline_parallel_microbatch_size"]
     assert size == spec.micro_batch_size
     assert training["local_batch_size"] // size == spec.gradient_accumulation_steps
-    chunks = spec.pipeline_parallel_size * spec.virtual_pipeline_size
-    assert parallelism["pipeline_parallel_layers_per_stage"] * chunks == 32
-    schedule = {"pipeline": "1F1B", "interleaved": "Interleaved1F1B"}[name]
+    stages = parallelism["module_fqns_per_model_part"]
+    layers = [[part for part in stage if part.startswith("layers.")] for stage in stages]
+    assert sum(layers, []) == [f"layers.{number}" for number in range(sum(spec.layers_per_stage))]
+    ranks = spec.pipeline_parallel_size
+    assert [sum(map(len, layers[rank::ranks])) for rank in range(ranks)] == [*spec.layers_per_stage]
+    assert (stages[0][0], stages[-1][-2:]) == ("tok_embeddings", ["norm", "lm_head"])
+    schedule = {"interleaved": "Interleaved1F1B"}.get(name, "1F1B")
     assert parallelism["pipeline_parallel_schedule"] == schedule
 
 
-def test_every_flavor_has_the_shape_it_is_told_by(answers: dict[str, Any]) -> None:
-    theirs = {tuple(shape): name for name, shape in answers["shapes"].items()}
-    del theirs[tuple(answers["shapes"]["debugmodel"])]
-    assert dict(FLAVORS) == theirs
+@pytest.mark.parametrize(
+    ("layout", "parameters"),
+    [
+        ("ddp", 8_030_261_248),
+        ("mixture", 30_532_122_624),
+        # Without the layer that predicts a second token, which torchtitan's has where it is asked for.
+        ("folded", 671_026_404_352),
+        ("gpt-oss", 20_914_757_184),
+    ],
+)
+def test_a_model_has_as_many_parameters_as_transformers_has(
+    layout: str, parameters: int, answers: dict[str, Any]
+) -> None:
+    assert answers["plans"][list(LAYOUTS).index(layout)]["parameters"] == parameters
 
 
 def test_a_mistake_would_be_seen(answers: dict[str, Any]) -> None:
@@ -178,14 +249,47 @@ def test_a_mistake_would_be_seen(answers: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("layout", "reason"),
     [
-        ({"model_config": {**CONFIG, "hidden_size": 2048}}, "Llama 3 of 1B"),
-        ({"model_config": {**CONFIG, "model_type": "mistral"}}, "Llama 3 of 1B"),
+        ({"model_config": {**CONFIG, "model_type": "gemma"}}, "not gemma"),
+        ({"model_config": {**CONFIG, "hidden_size": "2048"}}, "no size in hidden_size"),
+        ({"model_config": {**CONFIG, "attention_bias": True}}, "no attention_bias of True"),
+        ({"model_config": {**CONFIG, "model_type": "mistral"}, "sequence_length": 8192}, "last 4096"),
+        ({"model_config": {**CONFIG, "rope_scaling": {"type": "linear"}}}, "not linear"),
+        ({"model_config": {**CONFIG, "rope_theta": "1e4"}}, "no numbers"),
+        ({"model_config": {**GPT_OSS, "num_hidden_layers": 12}}, "20b and 120b alone"),
+        ({"model_config": {**DEEPSEEK, "n_group": 200}}, "in 200 groups"),
+        (
+            {"model_config": {**DEEPSEEK, "rope_scaling": {"type": "yarn", "mscale": 2.0}}},
+            "mscale_all_dim differ",
+        ),
+        ({"task": "sequence-classification"}, "trains causal-lm"),
+        (
+            {
+                "model_config": {**CONFIG, "tie_word_embeddings": True},
+                "pipeline_parallel_size": 2,
+                "layers_per_stage": (16, 16),
+            },
+            "do not tie",
+        ),
+        ({"context_parallel_size": 2, "attention": "flash"}, "FlexAttention alone"),
+        ({"context_parallel_size": 2, "sequence_length": 128}, "blocks of 128"),
         ({"zero_stage": 1}, "not ZeRO-1"),
         ({"precision": "fp16-mixed"}, "fp32 computed with in bf16"),
         ({"attention": "eager"}, "masks documents"),
         ({"offload": "optimizer", "zero_stage": 3}, "with the parameters"),
         ({"offload": "optimizer+parameters"}, "what FSDP shards"),
         ({"synchronize_every": 2}, "averages gradients every step"),
+        ({"model_config": MIXTURE}, "multiply in bf16"),
+        ({"model_config": MIXTURE, "precision": "bf16", "expert_parallel_size": 8}, "is no part"),
+        (
+            {
+                "model_config": MIXTURE,
+                "precision": "bf16",
+                "zero_stage": 3,
+                "tensor_parallel_size": 4,
+                "expert_parallel_size": 2,
+            },
+            "not divided",
+        ),
     ],
 )
 def test_what_torchtitan_cannot_run_is_refused_with_the_reason(
@@ -207,6 +311,7 @@ def test_no_text_escapes_its_place(nodes: int, tmp_path: Path) -> None:
         assert files["torchtitan/requirements.txt"] == quiet["torchtitan/requirements.txt"]
         (tmp_path / f"{number}.sh").write_text(files["torchtitan/launch.sh"])
         (tmp_path / f"{number}.py").write_text(files["torchtitan/plan.py"])
+        assert files["torchtitan/model.py"] == quiet["torchtitan/model.py"]
     scripts = sorted(tmp_path.glob("*.sh"))
     subprocess.run([SHELLCHECK, *scripts], check=True)
     for command in (FORMAT, LINT):

@@ -116,7 +116,7 @@ BREAKS: dict[str, Case] = {
     ),
     "LAY040": (in_framework("megatron", model=MIXTRAL), {"tensor_parallel_size": 2}),
     "LAY039": (
-        in_framework("torchtitan", model=MIXTRAL),
+        in_framework("torch", model=MIXTRAL),
         {"tensor_parallel_size": 2, "expert_tensor_parallel_size": 1},
     ),
 }
@@ -197,11 +197,11 @@ def test_experts_fold_into_tensor_parallel_ranks_where_the_framework_can(
         gradient_accumulation_steps=8,
     )
     broken = {}
-    for framework in ("megatron", "torchtitan"):
+    for framework in ("megatron", "torch", "torchtitan"):
         parts = in_framework(framework, gpus=8) | {"model": MIXTRAL}
         job = make_job(**parts)
         broken[framework] = "LAY025" in {limit.code for limit, _ in violations(job, s)}
-    assert broken == {"megatron": False, "torchtitan": True}
+    assert broken == {"megatron": False, "torch": True, "torchtitan": False}
 
 
 def test_adapters_stand_beside_divided_experts_in_megatron_alone(make_job: JobMaker) -> None:
@@ -249,7 +249,7 @@ def test_where_experts_take_the_place_of_tensors_their_own_size_is_known(
     make_job: JobMaker, given: int, *, is_broken: bool
 ) -> None:
     """Eight experts over 4 x 2 ranks are whole, so none is divided by tensor parallelism."""
-    job = make_job(MIXTRAL, gpus=8, recipe={"framework": "torchtitan", "global_batch_size": 16})
+    job = make_job(MIXTRAL, gpus=8, recipe={"framework": "torch", "global_batch_size": 16})
     s = Layout(
         tensor_parallel_size=4,
         data_parallel_shard_size=2,

@@ -37,19 +37,17 @@ torchtitan.tools.utils.has_cuda_capability = lambda *_: True
 from torchtitan.config import ConfigManager  # noqa: E402
 from torchtitan.distributed import ParallelDims  # noqa: E402
 from torchtitan.models.common.linear import Linear  # noqa: E402
-from torchtitan.models.llama3 import llama3_configs  # noqa: E402
+from torchtitan.models.common.moe import GroupedExperts  # noqa: E402
 
 
-def shape(flavor: str) -> list[int]:
-    """Return what planner.generate.torchtitan tells flavors apart by."""
-    model = llama3_configs[flavor](attn_backend="flex")
-    first = model.layers[0]
-    heads = (first.attention.n_heads, first.attention.n_kv_heads)
-    inner = first.feed_forward.w1.out_features
-    return [model.dim, len(model.layers), *heads, inner, model.vocab_size]
+def parameters(model: Any) -> int:
+    """Return how many a model is built with; tied ones count once."""
+    with torch.device("meta"):
+        return sum(one.numel() for one in model.build().parameters())
 
 
 KINDS = ("Linear", "Float8Linear", "MXFP8Linear")
+EXPERTS = ("GroupedExperts", "Float8GroupedExperts", "MXFP8GroupedExperts")
 
 
 def linears(model: Any) -> list[str]:
@@ -58,9 +56,15 @@ def linears(model: Any) -> list[str]:
     return [type(each).__qualname__.partition(".")[0] for _, each, _, _ in found]
 
 
+def experts(model: Any) -> list[str]:
+    """Return which experts each of the model's layers will be built with."""
+    return [type(each).__qualname__.rpartition(".Config")[0].rpartition(".")[2] for _, each, _, _ in model.traverse(GroupedExperts.Config)]
+
+
 def read(path: str, world_size: int, *arguments: str) -> dict[str, object]:
     sys.path.insert(0, path)
-    sys.modules.pop("plan", None)
+    for name in ("plan", "model"):
+        sys.modules.pop(name, None)
     config = ConfigManager().parse_args(["--module", "plan", "--config", "plan", *arguments])
     sys.path.pop(0)
     dims = ParallelDims.from_config(config.parallelism, world_size)
@@ -69,9 +73,10 @@ def read(path: str, world_size: int, *arguments: str) -> dict[str, object]:
         "training": asdict(config.training),
         "parallelism": asdict(config.parallelism),
         "checkpoint": asdict(config.checkpoint),
-        "dims": {name: getattr(dims, name) for name in ("dp_replicate", "dp_shard", "tp", "pp")},
+        "dims": {name: getattr(dims, name) for name in ("dp_replicate", "dp_shard", "tp", "pp", "ep")},
         "recompute": type(recompute).__qualname__.partition(".")[0] if recompute else None,
-        "flavor": config.model_spec.flavor,
+        "parameters": parameters(config.model_spec.model),
+        "experts": [experts(config.model_spec.model).count(kind) for kind in EXPERTS],
         "linears": {
             kind: sum(name == kind for name in linears(config.model_spec.model)) for kind in KINDS
         },
@@ -86,4 +91,4 @@ def answer(path: str, world_size: int, *arguments: str) -> dict[str, object]:
 
 
 answers = [answer(*job) for job in json.load(sys.stdin)]
-print(json.dumps({"plans": answers, "shapes": {name: shape(name) for name in llama3_configs}}))
+print(json.dumps({"plans": answers}))

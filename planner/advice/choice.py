@@ -72,7 +72,9 @@ class Contender:
         """Return whether trained weights are loaded where there are some."""
         job, has_adapters = self.job, self.job.recipe.lora is not None
         is_pretrained = job.model.is_pretrained
-        return not is_pretrained or loads_weights(_tool(self), has_adapters=has_adapters)
+        return not is_pretrained or loads_weights(
+            _tool(self), config=self.job.model.config, has_adapters=has_adapters
+        )
 
     @property
     def crosses_slow_link(self) -> bool:

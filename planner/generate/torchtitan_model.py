@@ -91,7 +91,9 @@ def _experts(known: TitanModel, spec: RunSpec) -> dict[str, Any]:
         "groups_per_token": config.get("topk_group"),
         "router": known.router,
         "route_norm": bool(config.get("norm_topk_prob", known.has_expert_bias)),
-        "route_scale": _number(config, "routed_scaling_factor", 2.5 if known.has_expert_bias else 1.0),
+        "route_scale": _number(
+            config, "routed_scaling_factor", 2.5 if known.has_expert_bias else 1.0
+        ),
         "load_balance": _LOAD_BALANCE if is_balanced else None,
     }
 

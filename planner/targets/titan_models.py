@@ -131,11 +131,18 @@ def _turning(config: Mapping[str, Any], known: TitanModel, kind: str) -> str:
     name, said = rotary(config)
     if name not in known.rotary:
         return f"torchtitan's models of type {kind} turn positions by {' or '.join(known.rotary)}, not {name[:40]}"
-    numbers = [said["rope_theta"] or 1.0, *(said.get(each, 1.0) for each in _record().rotary[name].fields)]
+    numbers = [
+        said["rope_theta"] or 1.0,
+        *(said.get(each, 1.0) for each in _record().rotary[name].fields),
+    ]
     if not all(_is_number(number) for number in numbers):
         return "its rotary embedding has fields that are no numbers"
     factors = (said.get("mscale"), said.get("mscale_all_dim"))
-    if known.is_latent and name == "yarn" and (factors[0] != factors[1] or not _is_number(factors[0])):
+    if (
+        known.is_latent
+        and name == "yarn"
+        and (factors[0] != factors[1] or not _is_number(factors[0]))
+    ):
         return "torchtitan scales all of a query alike: its mscale and mscale_all_dim differ"
     return ""
 

@@ -31,6 +31,10 @@ from planner.search.search import TIE, SearchResult, search
 from planner.targets.common import OWN_MODELS, loads_weights
 
 
+_MOST_SEARCHED_TWICE = 2**15
+"""Layouts with files of a stack, from which on those without are not searched to be shown beside them."""
+
+
 @frozen
 class Contender:
     """The best layout of one stack, and what it was chosen from."""
@@ -110,7 +114,7 @@ def taken(found: Sequence[Contender], pinned: PinnedFields, objective: str = "ti
         objective: as for `choose`.
     """
     best = best_of_found(found, objective)
-    if best is found[0]:
+    if best is found[0] or best.result.size > _MOST_SEARCHED_TWICE:
         return best
     # Beside it are shown layouts without files too.
     whole = search(best.job, pinned)

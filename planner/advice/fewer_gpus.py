@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from planner.advice.choice import best_of
+from planner.advice.choice import Contender, best_of
 from planner.advice.rules.base import (
     HALF,
     HALF_OF_EACH,
@@ -21,6 +21,8 @@ from planner.step_time.compute import training_flops_per_token
 
 _MOST_UTILISATION = 0.8
 """Of a GPU's peak: no published run is above it."""
+_MUCH_LONGER = 1.7
+"""Times a step, from which on no other stack makes it as short as on all GPUs."""
 
 
 def on_fewer_gpus(stacks: Sequence[Job], situation: Situation) -> dict[str, Candidate]:
@@ -36,11 +38,19 @@ def on_fewer_gpus(stacks: Sequence[Job], situation: Situation) -> dict[str, Cand
         if not is_open and name not in {ONE_GPU, ONE_NODE}:
             continue
         # What one GPU takes is told of short runs too, and one node among the trade-offs, however much longer a step.
-        among = stacks if is_open else [situation.job]
-        best = best_of((smaller_jobs(each)[name] for each in among), {})
+        best = best_of([smaller_jobs(situation.job)[name]], {})
+        if is_open and not (best and _is_much_longer(best, situation)):
+            best = best_of((smaller_jobs(each)[name] for each in stacks), {})
         if best is not None:
             found[name] = best.candidate
     return found
+
+
+def _is_much_longer(best: Contender, situation: Situation) -> bool:
+    """Return whether a step is so long that no other stack makes it as short, where memory is no matter."""
+    own = best.candidate
+    has_memory = own.is_comfortable and not own.strategy.offloads_optimizer
+    return has_memory and float(own.step_time.step_seconds) > _MUCH_LONGER * _seconds(situation)
 
 
 def _seconds(situation: Situation) -> float:

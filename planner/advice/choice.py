@@ -95,11 +95,15 @@ class Contender:
 
 
 def contenders(
-    stacks: Sequence[Job], pinned: PinnedFields, objective: str = "time"
+    stacks: Sequence[Job],
+    pinned: PinnedFields,
+    objective: str = "time",
+    *,
+    written_alone: bool = False,
 ) -> Iterator[Contender]:
     """Yield the best layout of each stack in which the job fits; of others than the first, those with files."""
     for job in stacks:
-        result = search(job, pinned, written_alone=job is not stacks[0])
+        result = search(job, pinned, written_alone=written_alone or job is not stacks[0])
         found = contender(result, pinned, objective) if result.size else None
         if found is not None:
             yield found
@@ -389,11 +393,15 @@ def chosen_layout(
 
 
 def best_of(
-    stacks: Iterable[Job], pinned: PinnedFields, objective: str = "time"
+    stacks: Iterable[Job],
+    pinned: PinnedFields,
+    objective: str = "time",
+    *,
+    written_alone: bool = False,
 ) -> Contender | None:
     """Return the contender that would be taken of some stacks; None where the job fits in none."""
     try:
-        found = list(contenders(list(stacks), pinned, objective))
+        found = list(contenders(list(stacks), pinned, objective, written_alone=written_alone))
     except InvalidInputError:
         return None
     return best_of_found(found, objective) if found else None

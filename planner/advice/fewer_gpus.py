@@ -18,10 +18,11 @@ from planner.domain.job import Job
 from planner.search.candidate import Candidate
 from planner.search.largest_that_fits import with_gpus
 from planner.step_time.compute import training_flops_per_token
+from planner.targets import launch
 
 _MOST_UTILISATION = 0.8
 """Of a GPU's peak: no published run is above it."""
-_MUCH_LONGER = 1.7
+_MUCH_LONGER = 1.3
 """Times a step, from which on no other stack makes it as short as on all GPUs."""
 
 
@@ -33,14 +34,16 @@ def on_fewer_gpus(stacks: Sequence[Job], situation: Situation) -> dict[str, Cand
         situation: of the choice on all of them.
     """
     found = {}
+    is_written = bool(launch(situation.job, situation.candidate.strategy).targets)
     for name, job in smaller_jobs(stacks[0]).items():
         is_open = _least_seconds(job) <= WORTH_A_NODE * _seconds(situation)
         if not is_open and name not in {ONE_GPU, ONE_NODE}:
             continue
         # What one GPU takes is told of short runs too, and one node among the trade-offs, however much longer a step.
-        best = best_of([smaller_jobs(situation.job)[name]], {})
+        best = best_of([smaller_jobs(situation.job)[name]], {}, written_alone=is_written)
         if is_open and not (best and _is_much_longer(best, situation)):
-            best = best_of((smaller_jobs(each)[name] for each in stacks), {})
+            smaller = (smaller_jobs(each)[name] for each in stacks)
+            best = best_of(smaller, {}, written_alone=is_written)
         if best is not None:
             found[name] = best.candidate
     return found

@@ -30,7 +30,6 @@ from planner.search.pinned_fields import PinnedFields
 from planner.search.search import TIE, SearchResult, search
 from planner.targets.common import OWN_MODELS, loads_weights
 
-
 _MOST_SEARCHED_TWICE = 2**15
 """Layouts with files of a stack, from which on those without are not searched to be shown beside them."""
 

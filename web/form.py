@@ -41,7 +41,7 @@ _PARAMETERS: Mapping[str, str] = {each.path: name for name, each in _FIELDS.item
     "strategy.zero_stage": "strategy",
 }
 """The parameter that sets a field."""
-_WEIGHED = ("gpus_per_node", "optimizer", "attention", "loss")
+_WEIGHED = ("gpus_per_node", "optimizer", "attention", "framework", "compile", "loss")
 """What is assumed aloud, or left open, where nobody says it."""
 BESIDE = ("vs", "planner")
 """Parameters of a page that are no part of its question."""

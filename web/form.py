@@ -19,6 +19,7 @@ from planner.core.strict_json import parse_json
 from planner.machine.reading import AGAIN
 from planner.report.command import SECTIONS, goal_words, section_words
 from planner.report.flags import flag_words
+from planner.hardware.mixed_gpus import is_list
 from planner.request.family import family_fields
 from planner.request.schema import Request, fields, parse_request
 from planner.request.typed import read_each, unless_wrong
@@ -146,8 +147,11 @@ def command_line(question: Question, gpu: str, gpus_per_node: int) -> str:
         gpus_per_node: likewise.
     """
     payload = question.payload
+    said = payload.get("cluster", {})
     assumed = {} if "machine" in payload else {"gpu": gpu, "gpus_per_node": gpus_per_node}
-    cluster = {**assumed, **payload.get("cluster", {})}
+    if "topology" in said or is_list(said.get("gpu", "")):
+        assumed.pop("gpus_per_node", None)  # it says how many; the plan may be on fewer
+    cluster = {**assumed, **said}
     if "topology" in cluster:
         cluster["topology"] = "topology.txt"
     words = ["planner", "suggest", str(payload["model"])]

@@ -16,10 +16,10 @@ from planner.core.errors import (
     did_you_mean,
 )
 from planner.core.strict_json import parse_json
+from planner.hardware.mixed_gpus import is_list
 from planner.machine.reading import AGAIN
 from planner.report.command import SECTIONS, goal_words, section_words
 from planner.report.flags import flag_words
-from planner.hardware.mixed_gpus import is_list
 from planner.request.family import family_fields
 from planner.request.schema import Request, fields, parse_request
 from planner.request.typed import read_each, unless_wrong

@@ -16,6 +16,7 @@ from planner.core.errors import (
     did_you_mean,
 )
 from planner.core.strict_json import parse_json
+from planner.hardware.mixed_gpus import is_list
 from planner.machine.reading import AGAIN
 from planner.report.command import SECTIONS, goal_words, section_words
 from planner.report.flags import flag_words
@@ -41,7 +42,7 @@ _PARAMETERS: Mapping[str, str] = {each.path: name for name, each in _FIELDS.item
     "strategy.zero_stage": "strategy",
 }
 """The parameter that sets a field."""
-_WEIGHED = ("gpus_per_node", "optimizer", "attention", "loss")
+_WEIGHED = ("gpus_per_node", "optimizer", "attention", "framework", "compile", "loss")
 """What is assumed aloud, or left open, where nobody says it."""
 BESIDE = ("vs", "planner")
 """Parameters of a page that are no part of its question."""
@@ -146,8 +147,11 @@ def command_line(question: Question, gpu: str, gpus_per_node: int) -> str:
         gpus_per_node: likewise.
     """
     payload = question.payload
+    said = payload.get("cluster", {})
     assumed = {} if "machine" in payload else {"gpu": gpu, "gpus_per_node": gpus_per_node}
-    cluster = {**assumed, **payload.get("cluster", {})}
+    if "topology" in said or is_list(said.get("gpu", "")):
+        assumed.pop("gpus_per_node", None)  # it says how many; the plan may be on fewer
+    cluster = {**assumed, **said}
     if "topology" in cluster:
         cluster["topology"] = "topology.txt"
     words = ["planner", "suggest", str(payload["model"])]

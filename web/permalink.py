@@ -41,7 +41,7 @@ def opening(question: Question, plan: Plan, layout: Layout, gpus: int | None = N
     job = plan.job
     of_another = {*OF_LAYOUT, "why"}
     asked = {name: text for name, text in packed(question.short).items() if name not in of_another}
-    held = {**asked, **_taken(question, plan), **pins(layout)}
+    held = {**asked, **_taken(plan), **pins(layout)}
     if layout.context_parallel_size > 1:
         # Unsaid, it follows from the layout.
         held |= {"sequence_length": str(job.recipe.sequence_length)}
@@ -51,11 +51,11 @@ def opening(question: Question, plan: Plan, layout: Layout, gpus: int | None = N
     return urlencode(held)
 
 
-def _taken(question: Question, plan: Plan) -> dict[str, str]:
-    taken = {} if plan.job.recipe.loss == "standard" else {"loss": plan.job.recipe.loss}
-    if "compile" in question.values and not plan.job.recipe.compile:
-        taken["compile"] = "false"
-    return taken
+def _taken(plan: Plan) -> dict[str, str]:
+    """Return what was decided where nobody said it: another layout alone may be faster in another stack."""
+    recipe = plan.job.recipe
+    compiled = str(recipe.compile).lower()
+    return {"framework": plan.job.framework.name, "compile": compiled, "loss": recipe.loss}
 
 
 def _on(question: Question, plan: Plan, gpus: int) -> dict[str, str]:

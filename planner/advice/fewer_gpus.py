@@ -90,9 +90,9 @@ def smaller_jobs(job: Job) -> dict[str, Job]:
 
 
 def _is_first(name: str, job: Job, jobs: Mapping[str, Job]) -> bool:
-    """Return whether no other name stands for the same GPUs before it."""
+    """Return whether no other name stands for the same GPUs before it; the larger ones are not as all are planned."""
     alike = (other for other, each in jobs.items() if _shape(each) == _shape(job))
-    return next(alike) == name
+    return name == LARGER_GPUS or next(alike) == name
 
 
 def _shape(job: Job) -> tuple[int, int]:

@@ -85,7 +85,7 @@ def _suggest(request: Request, *, allow_paths: bool) -> tuple[Resolved, Plan]:
         others_alone = _without_the_odd_gpu(request, plan, allow_paths=allow_paths)
         if others_alone is not None:
             return others_alone
-        if not plan.launch.targets and request.recipe.compile:
+        if not plan.launch.targets and request.recipe.compile and request.strategy is None:
             return _without_compile(request, plan, allow_paths=allow_paths)
         if not plan.launch.targets:
             nearest = nearest_written(request, plan, allow_paths=allow_paths)

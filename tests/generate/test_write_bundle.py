@@ -282,7 +282,8 @@ def test_a_refusal_says_with_what_there_are_files() -> None:
     framework = offer.changes["recipe.framework"]
     with pytest.raises(InvalidInputError, match="not for nanotron yet") as caught:
         bundle_files(plan, answers.answer_plan(resolved, plan, None))
-    assert f"--framework {framework}: {offer.candidate.strategy.family}" in caught.value.hint
+    assert f"--framework {framework}" in caught.value.hint
+    assert caught.value.hint.endswith(f": {offer.candidate.strategy.family}")
     again = {"model": model, "recipe": {**recipe, "framework": framework}}
     resolved, plan = answers.suggest(parse_request(again), allow_paths=False)
     assert "README.md" in bundle_files(plan, answers.answer_plan(resolved, plan, None))

@@ -244,7 +244,7 @@ def test_a_followed_change_is_shown_with_its_difference(client: TestClient) -> N
         ({"nodes": "2"}, "Nodes 1 → 2"),
         ({"recompute": "full"}, "Activation recompute none → full"),
         ({"strategy": "zero-3"}, "Strategy ddp → zero-3"),
-        ({"compile": "true"}, "torch.compile no → yes"),
+        ({"compile": "false"}, "torch.compile yes → no"),
         ({"training_tokens": "1000000000"}, "Tokens of the run not said → 1000000000"),
     ],
 )
@@ -326,11 +326,14 @@ def test_a_plan_that_there_is_not_leaves_its_side_empty(client: TestClient) -> N
 
 
 def test_a_permalink_says_the_version_and_no_default(client: TestClient) -> None:
-    query = {**GPT2, "nodes": "1", "method": "full", "objective": "time", "compile": "false"}
+    query = {**GPT2, "nodes": "1", "method": "full", "objective": "time"}
     question = read_question(query.items())
     assert permalink(question) == f"/plan?{urlencode(GPT2)}&planner={version('planner')}"
     plain, said = (planned(each)[2] for each in (GPT2, query))
     assert plain.chosen == said.chosen
+    not_open = read_question({**GPT2, "compile": "false", "framework": "torch"}.items())
+    assert "&framework=torch" in permalink(not_open)
+    assert "&compile=false" in permalink(not_open)
     page = client.get(permalink(question)).text
     assert "link was made by planner" not in page
     old = client.get("/plan", params={**GPT2, "planner": "0.0.0<b>"}).text
@@ -342,9 +345,7 @@ def test_what_goes_unsaid_changes_nothing() -> None:
     defaults = {
         "nodes": "1",
         "method": "full",
-        "framework": "torch",
         "objective": "time",
-        "compile": "false",
         "cuda_graphs": "false",
         "expert_dispatch": "all-to-all",
     }

@@ -57,6 +57,16 @@ class Vendor:
     """What PyTorch's builds for them are called."""
     has_launch_files: bool
     """Whether what installs and starts the generated scripts is for that build."""
+    torch_index: str = ""
+    """Where pip finds that build; "" where it is the default one."""
+    monitor: str = ""
+    """The command that shows what GPUs hold."""
+    pod_resource: str = ""
+    """What Kubernetes calls such a GPU."""
+    docker_options: tuple[str, ...] = ()
+    """What gives a container the GPUs."""
+    unwritten: Mapping[str, str] = field(default_factory=dict)
+    """Targets whose files are for another vendor's software, and why; {gpu} is the card."""
     source: str
     notes: str = ""
 

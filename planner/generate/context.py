@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from planner.catalog.packages import OlderCards, older_cards
-from planner.catalog.records import capability_version
+from planner.catalog.records import capability_version, vendor
 from planner.core.units import GIB, format_bytes, format_count, format_seconds
 from planner.domain.recompute_modules import names_of
 from planner.domain.strategy import ALL_LAYERS, ZERO_3, Recompute
@@ -114,6 +114,10 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "flash": _FLASH[spec.flash_version] if spec.attention == "flash" else None,
         "weight_dtype": spec.weight_dtype,
         "other_build": _other_build(spec),
+        "torch_index": vendor(spec.vendor).torch_index,
+        "monitor": vendor(spec.vendor).monitor,
+        "pod_resource": vendor(spec.vendor).pod_resource,
+        "docker_options": vendor(spec.vendor).docker_options,
         "dequantizer": DEQUANTIZERS.get(spec.stored_in),
         "compute_dtype": compute_dtype(spec),
         "versions": {name: text.partition("+")[0] for name, text in spec.versions.items()},

@@ -84,6 +84,8 @@ class RunSpec(Layout):
     """`tensorwise`, `blockwise` or `mxfp8`; None for the framework's own scales, and where nothing is in fp8."""
     config_dtype: str = ""
     """torch's name of the dtype that weights are loaded in, where it is the config's; "" for the usual one."""
+    vendor: str = "nvidia"
+    """Of the GPUs: a name of data/vendors."""
     compute_capability: str = ""
     """Of the GPUs, such as 9.0; "" where it is not known."""
     stored_in: str = ""

@@ -107,6 +107,7 @@ def _run_spec(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
         precision=recipe.precision,
         fp8_recipe=recipe.fp8_recipe,
         config_dtype=_config_dtype(job),
+        vendor=job.cluster.gpu.vendor,
         compute_capability=job.cluster.gpu.compute_capability,
         stored_in=job.model.stored_in if job.model.is_pretrained else "",
         adapters=adapters_of(job),

@@ -134,7 +134,12 @@ def _first(job: Job, layout: Layout, target: str) -> Breach | None:
 
 
 def _judged(job: Job, s: Strategy, target: str) -> tuple[Breach, ...]:
-    return (*common.judge(job), *stored_weights.judge(job, s), *JUDGES[target](job, s))
+    return (
+        *common.judge(job),
+        common.for_vendor(job, target),
+        *stored_weights.judge(job, s),
+        *JUDGES[target](job, s),
+    )
 
 
 def _no_targets(framework: str) -> Breach:

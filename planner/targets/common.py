@@ -90,7 +90,7 @@ def judge(job: Job) -> tuple[Breach, ...]:
     return (
         refusal(
             not vendor.has_launch_files,
-            "{gpu} runs PyTorch's {build} build, and the files install and start CUDA's",
+            "{gpu} runs PyTorch's {build} build, and no file installs and starts it",
             "cluster.gpu",
             gpu=job.cluster.gpu.name,
             build=vendor.pytorch_build,
@@ -139,6 +139,13 @@ def judge(job: Job) -> tuple[Breach, ...]:
             gpu=job.cluster.gpu.name,
         ),
     )
+
+
+def for_vendor(job: Job, target: str) -> Breach:
+    """Return why a target's files are for the GPUs of another vendor than the job's."""
+    gpu = job.cluster.gpu
+    why = records.vendor(gpu.vendor).unwritten.get(target, "")
+    return refusal(why != "", why, "cluster.gpu", hint="--framework torch", gpu=gpu.name)
 
 
 def lacks_attention(job: Job) -> bool:

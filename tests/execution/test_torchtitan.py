@@ -228,7 +228,6 @@ def test_a_pipeline_has_the_plans_micro_batches_and_stages(
     ("layout", "parameters"),
     [
         ("ddp", 8_030_261_248),
-        ("mixture", 30_532_122_624),
         # Without the layer that predicts a second token, which torchtitan's has where it is asked for.
         ("folded", 671_026_404_352),
         ("gpt-oss", 20_914_757_184),

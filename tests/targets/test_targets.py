@@ -173,7 +173,14 @@ IN_8_BIT: dict[str, Any] = {
         ),
         ({"model": "openai/clip-vit-base-patch32"}, "no head to train", "recipe.task"),
         ({"cluster": {"gpu": "gaudi2", "gpus_per_node": 2}}, "Gaudi build", "cluster.gpu"),
-        ({"cluster": {"gpu": "mi300x", "gpus_per_node": 2}}, "ROCm build", "cluster.gpu"),
+        (
+            {
+                "cluster": {"gpu": "mi300x", "gpus_per_node": 2},
+                "recipe": {"framework": "megatron"},
+            },
+            "AMD's forks of Transformer Engine",
+            "cluster.gpu",
+        ),
     ],
 )
 def test_what_no_target_writes_is_refused_by_all_of_them(
@@ -196,7 +203,9 @@ def test_what_no_target_writes_is_refused_by_all_of_them(
 
 def test_every_vendor_of_a_gpu_is_known() -> None:
     vendors = {records.gpu(name).vendor for name in records.gpu_names()}
-    assert {name for name in vendors if records.vendor(name).has_launch_files} == {"nvidia"}
+    assert {name for name in vendors if records.vendor(name).has_launch_files} == {"nvidia", "amd"}
+    for name in vendors:
+        assert set(records.vendor(name).unwritten) <= set(TARGETS)
 
 
 def test_megatron_bridge_writes_adapters_that_pretrain_gpt_has_not(make_job: JobMaker) -> None:

@@ -8,6 +8,7 @@ torchao is one too: its linears are named, not built.
 import json
 import sys
 from dataclasses import asdict
+from importlib.machinery import ModuleSpec
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -21,7 +22,7 @@ for name in ("triton", "triton.language"):
     sys.modules[name] = MagicMock()
 
 for name in ("torchao", "torchao.float8", "torchao.prototype", "torchao.prototype.moe_training"):
-    sys.modules[name] = MagicMock()
+    sys.modules[name] = MagicMock(__spec__=ModuleSpec(name, None))
 for name, kind in (
     ("float8.float8_linear", "Float"),
     ("prototype.moe_training.mxfp8_linear", "MXFP"),
@@ -58,7 +59,8 @@ def linears(model: Any) -> list[str]:
 
 def experts(model: Any) -> list[str]:
     """Return which experts each of the model's layers will be built with."""
-    return [type(each).__qualname__.rpartition(".Config")[0].rpartition(".")[2] for _, each, _, _ in model.traverse(GroupedExperts.Config)]
+    found = model.traverse(GroupedExperts.Config)
+    return [type(each)._owner.__name__ for _, each, _, _ in found]  # noqa: SLF001
 
 
 def read(path: str, world_size: int, *arguments: str) -> dict[str, object]:
@@ -69,13 +71,14 @@ def read(path: str, world_size: int, *arguments: str) -> dict[str, object]:
     sys.path.pop(0)
     dims = ParallelDims.from_config(config.parallelism, world_size)
     recompute = config.activation_checkpoint
+    is_in_8_bit = any("8" in kind for kind in linears(config.model_spec.model))
     return {
         "training": asdict(config.training),
         "parallelism": asdict(config.parallelism),
         "checkpoint": asdict(config.checkpoint),
         "dims": {name: getattr(dims, name) for name in ("dp_replicate", "dp_shard", "tp", "pp", "ep")},
         "recompute": type(recompute).__qualname__.partition(".")[0] if recompute else None,
-        "parameters": parameters(config.model_spec.model),
+        "parameters": None if is_in_8_bit else parameters(config.model_spec.model),
         "experts": [experts(config.model_spec.model).count(kind) for kind in EXPERTS],
         "linears": {
             kind: sum(name == kind for name in linears(config.model_spec.model)) for kind in KINDS

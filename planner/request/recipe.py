@@ -50,6 +50,7 @@ def resolve_recipe(
     usual = usual_batch(
         model,
         sequence_length=sequence_length,
+        job=wanted.job,
         has_adapters=wanted.method != "full",
         training_tokens=training_tokens,
     )

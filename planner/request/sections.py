@@ -85,6 +85,7 @@ class RecipeRequest(WireModel):
     precision: Literal["fp32", "tf32", "fp16-mixed", "bf16-mixed", "bf16", "fp8"] | None = None
     fp8_recipe: Literal["tensorwise", "rowwise", "blockwise", "mxfp8"] | None = None
     optimizer: str | None = Field(default=None, max_length=40)
+    job: Literal["finetune", "pretrain"] | None = None
     method: Literal["full", "lora", "qlora"] = "full"
     lora: LoraRequest | None = None
     weights_dtype: Literal["config", "fp32"] | None = None

@@ -297,7 +297,7 @@ def test_a_loss_without_logits_gives_way_where_with_them_no_files_are_left() -> 
 
 def test_models_of_megatron_have_an_attention_of_their_own() -> None:
     cluster = {"gpu": "a100", "gpus_per_node": 8, "nodes": 48}
-    recipe = {"framework": "megatron"}
+    recipe = {"framework": "megatron", "global_batch_size": 1536}
     plan = planned({"model": "bigscience/bloom", "cluster": cluster, "recipe": recipe})
     assert "transformers has no" not in plan.launch.reason
     assert "its arguments are known for" in plan.launch.reason

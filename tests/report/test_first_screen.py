@@ -71,7 +71,7 @@ def test_the_whole_plan_is_folded_too(width: int) -> None:
 
 def test_rows_that_are_not_shown_take_no_room(make_job: JobMaker) -> None:
     """Further down stands a pipeline whose schedule has a long name: the rows above keep their columns."""
-    plan = make_plan(make_job("gpt2", gpus=4, gpu="titan-rtx"))
+    plan = make_plan(make_job("gpt2", gpus=4, gpu="titan-rtx", recipe={"global_batch_size": 512}))
     assert any(
         "interleaved" in str(a.candidate.strategy.pipeline_schedule) for a in plan.alternatives
     )

@@ -124,7 +124,7 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         ),
         "grace_seconds": grace_seconds(spec),
         "is_grace_short": _ending_seconds(spec) > _LONGEST_GRACE,
-        "save_every": save_every(spec.expected_step_seconds),
+        "save_every": save_every(spec),
         "peak_memory": format_bytes(spec.expected_peak_bytes),
         "reserved_memory": format_bytes(spec.expected_reserved_bytes),
         "step_time": format_seconds(spec.expected_step_seconds),

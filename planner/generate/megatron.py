@@ -7,7 +7,7 @@ from planner.domain.recompute_modules import names_of
 from planner.domain.strategy import ALL_LAYERS, Offload, Recompute
 from planner.generate.hyperparameters import hyperparameters
 from planner.generate.megatron_model import Options, model_options
-from planner.generate.run_spec import RunSpec
+from planner.generate.run_spec import TRIAL_STEPS, RunSpec
 from planner.generate.target import Target
 from planner.targets.megatron import MIXTURES
 
@@ -90,7 +90,7 @@ def training_options(spec: RunSpec) -> Options:
         "--micro-batch-size": spec.micro_batch_size,
         "--global-batch-size": spec.global_batch_size,
         "--seq-length": spec.sequence_length,
-        "--train-iters": 100,
+        "--train-iters": spec.run_steps or TRIAL_STEPS,
         "--lr": adamw.learning_rate,
         "--min-lr": float(f"{adamw.learning_rate / 10:.2g}"),
         "--lr-decay-style": "cosine",

@@ -9,9 +9,6 @@ from planner.generate.run_spec import RunSpec
 from planner.generate.target import Target
 from planner.targets.torchtitan import flavor, schedules
 
-_STEPS = 1000
-"""Of the README's command: what the warm-up is a share of, as torchtitan counts it in steps."""
-
 _ATTENTION = {"sdpa": "flex", "flash": "varlen"}
 _RECOMPUTE = {
     Recompute.NONE: "None",
@@ -35,7 +32,8 @@ def _context(spec: RunSpec) -> dict[str, Any]:
     adamw = hyperparameters(replace(spec, is_pretrained=False))
     return {
         "adamw": adamw,
-        "warmup_steps": max(1, round(adamw.warmup_fraction * _STEPS)),
+        # Of the README's command, as torchtitan counts a warm-up in steps.
+        "warmup_steps": max(1, round(adamw.warmup_fraction * spec.steps)),
         "flavor": flavor(spec.model_config),
         "attention_backend": _ATTENTION.get(spec.attention),
         "dtypes": _DTYPES.get(spec.precision, _MIXED),

@@ -29,6 +29,7 @@ from planner.parallel.activations import gathers_parameters
 from planner.parallel.partition import layers_per_stage
 from planner.report.flags import flag_words
 from planner.report.layout_words import recommendation
+from planner.search.training_run import run_steps
 from planner.step_time.compute import training_flops_per_token
 from planner.step_time.ledger import estimate_step_time
 from planner.targets import Launch, targets_of
@@ -101,6 +102,7 @@ def _run_spec(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
         host_bytes=round(float(estimate_host_memory(job, strategy).peak_bytes)),
         checkpoint_bytes=round(checkpoint_host_bytes(job, strategy, is_full=True)),
         global_batch_size=recipe.global_batch_size,
+        run_steps=run_steps(job),
         sequence_length=recipe.sequence_length,
         precision=recipe.precision,
         fp8_recipe=recipe.fp8_recipe,

@@ -65,7 +65,7 @@ def test_tokens_as_for_pretraining_start_from_random_weights_with_their_rate() -
         arguments, readme = files["torchrun/arguments.py"], files["README.md"]
         assert f'default={rate}, help="learning rate' in arguments
         assert f"starting from {start} weights" in readme
-        assert (f'"pretrained"], default="{start}"' in arguments) or start == "random"
+        assert ('"random"], default="pretrained"' in arguments) == (start == "pretrained")
     assert "--steps 572205 " in many["README.md"]
 
 

@@ -27,7 +27,7 @@ from api.headers import SECURITY_HEADERS, KnownAnswers, SecurityHeaders, Unread
 from api.machines import MachineRequest
 from api.metrics import Metrics
 from api.problems import Problem, ProblemAnswer, install, no_page, plain_problem
-from api.schema import LateProblem
+from api.schema import LateProblem, UnfittingProblem
 from api.settings import Settings, read_settings
 from api.work import Work
 from planner.request.schema import Request
@@ -62,7 +62,8 @@ class App(FastAPI):
         schemas = description.setdefault("components", {}).setdefault("schemas", {})
         for model in (*_BODIES, Problem):
             schemas |= _schemas(model)
-        description["components"]["schemas"] = {**_schemas(LateProblem), **schemas}
+        ours = {**_schemas(UnfittingProblem), **_schemas(LateProblem)}
+        description["components"]["schemas"] = {**ours, **schemas}
         add_examples(description["paths"])
         return description
 

@@ -150,9 +150,16 @@ def _answer_failure(error_page: ErrorPage, request: Request, error: Exception) -
     page = error_page(request, shown, problem.title)
     if page is not None:
         return HTMLResponse(page, problem.status, headers)
-    best = error.best if isinstance(error, TookTooLongError) else None
-    content = {**problem.model_dump(), **({"best_so_far": best} if best else {})}
-    return ProblemAnswer(content, problem.status, headers)
+    return ProblemAnswer({**problem.model_dump(), **_more(error)}, problem.status, headers)
+
+
+def _more(error: Exception) -> dict[str, Any]:
+    """Return what an error found all the same: the best so far, or what there is where nothing fits."""
+    if isinstance(error, TookTooLongError) and error.best:
+        return {"best_so_far": error.best}
+    if isinstance(error, NothingFitsError) and error.ways_out:
+        return {"ways_out": [asdict(each) for each in error.ways_out]}
+    return {}
 
 
 def _answer_nobody(_request: Request, _error: Exception) -> Response:

@@ -11,6 +11,7 @@ from api.problems import Problem, example_problem
 from planner.answers import shapes
 from planner.calibrate.anchors import RunCheck
 from planner.catalog.records import read
+from planner.core.errors import WayOut
 from planner.machine.document import Machine
 
 _REFERENCE = "#/components/schemas/{model}"
@@ -34,7 +35,7 @@ BATCH = (400, 408, 413, 415, 422, 429)
 """Of one that answers a request a line: theirs are in their lines."""
 NAMED = (404, 422)
 """Of one that has a record by its name."""
-_PROBLEMS = {504: "LateProblem"}
+_PROBLEMS = {409: "UnfittingProblem", 504: "LateProblem"}
 """Of a status that says more than any other."""
 EVERY = (401, 429, 500)
 """Of any route: a key is missing, too many requests, a fault of ours."""
@@ -42,6 +43,10 @@ EVERY = (401, 429, 500)
 
 def _best_so_far() -> Any:
     return answer_model(shapes.SuggestionAnswer) | answer_model(shapes.EstimateAnswer) | None
+
+
+def _ways_out() -> Any:
+    return list.__class_getitem__(answer_model(WayOut))
 
 
 class Bundle(BaseModel):
@@ -104,6 +109,12 @@ MachineAnswer = create_model(
 )
 
 
+UnfittingProblem = create_model(
+    "UnfittingProblem",
+    __base__=Problem,
+    __doc__="Nothing fits. Where changes were tried: the job as it was asked, then each of them with what it takes.",
+    ways_out=(_ways_out(), []),
+)
 LateProblem = create_model(
     "LateProblem",
     __base__=Problem,

@@ -7,11 +7,13 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from planner.advice.plan import Plan
-from planner.core.errors import InvalidInputError, NothingFitsError, PlannerError, Remedy
+from planner.core.errors import InvalidInputError, NothingFitsError, PlannerError
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.strategy import DATA_NAMES, FIELDS, Layout
 from planner.hardware.mixed_gpus import is_list
 from planner.report.launch import offer_words
+from planner.report.values import ReportTable
+from planner.report.ways_out import ways_out_table
 from planner.request.schema import HOW_MANY
 from planner.request.sections import StrategyRequest
 from web.form import BESIDE, Question, control_of, form_values, is_known, read_question
@@ -130,11 +132,26 @@ def remedy_links(
     """Return what would make a job fit, each with the link to the same question with it."""
     if not isinstance(error, NothingFitsError):
         return ()
-    said = {name: text for name, text in form_values(query).items() if name not in BESIDE}
+    said = _of_form(query)
     return tuple(
-        (_FLAG.sub("", each.sentence), "/plan?" + urlencode(packed(_with(said, each))))
+        (_FLAG.sub("", each.sentence), _link(said, each.field, each.value))
         for each in error.remedies
     )
+
+
+def ways_out(
+    query: Iterable[tuple[str, str]], error: PlannerError
+) -> tuple[ReportTable, tuple[str, ...]] | None:
+    """Return what was tried where nothing fits, with the link of each row, "" for none; None where nothing was."""
+    if not isinstance(error, NothingFitsError) or not error.ways_out:
+        return None
+    said = _of_form(query)
+    links = (_link(said, each.field, each.value) if each.fits else "" for each in error.ways_out)
+    return ways_out_table(error.ways_out, has_flags=False), tuple(links)
+
+
+def _of_form(query: Iterable[tuple[str, str]]) -> dict[str, str]:
+    return {name: text for name, text in form_values(query).items() if name not in BESIDE}
 
 
 def without_unknown(query: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
@@ -147,11 +164,12 @@ def without_unknown(query: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], 
     return ((f"plan without {'it' if left == 1 else 'them'}", "/plan?" + urlencode(packed(known))),)
 
 
-def _with(said: Mapping[str, str], remedy: Remedy) -> dict[str, str]:
-    """Return the parameters with a remedy's; one that drops the strategy drops all of the layout."""
-    if remedy.field == "strategy":
-        return {name: text for name, text in said.items() if name not in OF_LAYOUT}
-    return {**said, control_of(remedy.field): remedy.value}
+def _link(said: Mapping[str, str], field: str, value: str) -> str:
+    """Return the link to a question with another value; one without the strategy has nothing of the layout."""
+    changed = {**said, control_of(field): value}
+    if field == "strategy":
+        changed = {name: text for name, text in said.items() if name not in OF_LAYOUT}
+    return "/plan?" + urlencode(packed(changed))
 
 
 def other_question(values: Mapping[str, str], text: str) -> Question:

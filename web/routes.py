@@ -22,7 +22,7 @@ from web.form import form_values
 from web.jobs import comparison_as_json, draw_comparison, draw_plan, plan_as_json, zip_plan
 from web.packed import LONG, packed
 from web.pages import STATIC, render
-from web.permalink import remedy_links, without_unknown
+from web.permalink import remedy_links, ways_out, without_unknown
 from web.sent import read_sent, said_by
 from web.sheet_jobs import topology_form
 from web.so_far import so_far
@@ -47,7 +47,15 @@ _group = attrgetter("group")
 def form_page(request: Request) -> HTMLResponse:
     """Show the form, filled in from the query string."""
     return HTMLResponse(
-        render("form.html", **_form(request), title="", problems=(), remedies=(), so_far=None)
+        render(
+            "form.html",
+            **_form(request),
+            title="",
+            problems=(),
+            ways_out=None,
+            remedies=(),
+            so_far=None,
+        )
     )
 
 
@@ -174,13 +182,15 @@ def error_page(request: Request, error: PlannerError, title: str) -> str | None:
     if request.url.path in tool_routes.PATHS:
         return tool_routes.error_page(request, error, title)
     is_form, said = request.url.path in _FORM_PATHS, said_by(request)
-    remedies, problems = remedy_links(said, error), problems_of(error)
-    if remedies:
+    table, problems = ways_out(said, error), problems_of(error)
+    remedies = () if table else remedy_links(said, error)
+    if remedies or table:
         problems = tuple(replace(problem, hint="") for problem in problems)
-    context = {
+    context: dict[str, Any] = {
         "title": title,
         "problems": problems,
-        "remedies": remedies or (without_unknown(said) if is_form else ()),
+        "ways_out": table,
+        "remedies": remedies or (without_unknown(said) if is_form and not table else ()),
         "labels": {},
     }
     if request.url.path == "/topology":

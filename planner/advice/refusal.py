@@ -1,22 +1,37 @@
 """Why there is no plan: no layout, or none that fits; with what would help."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from planner.core.errors import InvalidInputError, NothingFitsError, Remedy
+from planner.core.errors import InvalidInputError, NothingFitsError, Remedy, WayOut
 from planner.core.units import format_bytes
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.job import Job
 from planner.domain.strategy import Layout, Offload, divisors, num_rows, rows
 from planner.memory.host import estimate_host_memory
 from planner.search.candidate import Candidate
-from planner.search.largest_that_fits import remedies
+from planner.search.largest_that_fits import (
+    SHORTEST_SEQUENCE,
+    lighter,
+    remedies,
+    shortened,
+    smallest_bytes,
+)
 from planner.search.limits import violations
 from planner.search.limits.sizes import nearest_splits, sizes_do_not_multiply
 from planner.search.pinned_fields import AtLeast, PinnedFields, simplest_layout
 from planner.search.search import SearchResult, search
 from planner.search.space import strategies
+
+_NOTABLE = 0.05
+"""Of the memory that a job needs: what saves less without making it fit is not worth a line."""
+_JOBS = {
+    "finetune": "fine-tuning of all weights",
+    "pretrain": "pre-training",
+    None: "training of all weights",
+}
 
 
 def unsplit(batch: int, world_size: int, micro_batch: int = 1) -> InvalidInputError:
@@ -97,7 +112,10 @@ def nothing_fits(
     if needed <= usable:
         row, needed, usable, place = *_least_of_host(result), "of each node's memory"
     strategy = result.table.at(row)
-    found = [*remedies(job, pinned, chosen, fits_lighter), *_offload(result, pinned or {})]
+    found = remedies(job, pinned, chosen, fits_lighter)
+    is_of_strategy = any(each.field == "strategy" for each in found)
+    tried = () if is_of_strategy else _tried(job, pinned, found, float(needed))
+    found += _offload(result, pinned or {})
     return NothingFitsError(
         f"nothing fits: the smallest layout ({strategy.family}, micro-batch"
         f" {strategy.micro_batch_size}, recompute {strategy.recompute}) needs"
@@ -106,6 +124,46 @@ def nothing_fits(
         hint="; ".join(each.sentence for each in found) or "use a smaller model or larger GPUs",
         field="cluster",
         remedies=tuple(found),
+        ways_out=tried,
+    )
+
+
+def _tried(
+    job: Job, pinned: PinnedFields | None, found: Sequence[Remedy], needed: float
+) -> tuple[WayOut, ...]:
+    """Return the job as it was asked, and what was tried and does not fit either."""
+    helpful = {(each.field, each.value) for each in found}
+    changes = [
+        (name, flag, f"recipe.{field}", value, changed)
+        for name, flag, (field, value), changed in lighter(job)
+    ]
+    if job.recipe.sequence_length > SHORTEST_SEQUENCE and not job.model.reads_images:
+        short = shortened(SHORTEST_SEQUENCE)
+        changed = replace(job, recipe=replace(job.recipe, sequence_length=SHORTEST_SEQUENCE))
+        is_one_long_enough = any(each.field == short.field for each in found)
+        others = [(short.name, short.flag, short.field, short.value, changed)]
+        changes += [] if is_one_long_enough else others
+    asked = _way(_training(job), "", "", "", needed)
+    failed = (
+        _way(name, flag, field, value, smallest_bytes(changed, pinned))
+        for name, flag, field, value, changed in changes
+        if (field, value) not in helpful
+    )
+    most = (1 - _NOTABLE) * needed
+    return (asked, *(each for each in failed if 0 < each.reserved_bytes <= most))
+
+
+def _training(job: Job) -> str:
+    """Return what is trained, in a few words."""
+    lora = job.recipe.lora
+    if lora is not None:
+        return f"{'QLoRA' if lora.is_quantised else 'LoRA'} of rank {lora.rank}"
+    return _JOBS[job.recipe.job]
+
+
+def _way(name: str, flag: str, field: str, value: str, needed: float) -> WayOut:
+    return WayOut(
+        name=name, flag=flag, field=field, value=value, fits=False, reserved_bytes=round(needed)
     )
 
 
@@ -138,4 +196,12 @@ def _offload(result: SearchResult, pinned: PinnedFields) -> list[Remedy]:
     text = (
         f"--offload {s.offload} would fit, in {format_bytes(np.min(needed))} of each node's memory"
     )
-    return [Remedy(text=text, field="strategy.offload", value=str(s.offload))]
+    return [
+        Remedy(
+            text=text,
+            field="strategy.offload",
+            value=str(s.offload),
+            name=f"offload of {str(s.offload).replace('+', ' and ')}",
+            flag=f"--offload {s.offload}",
+        )
+    ]

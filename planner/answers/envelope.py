@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from planner.core.errors import InvalidRequestError, PlannerError
+from planner.core.errors import InvalidRequestError, NothingFitsError, PlannerError
 
 if TYPE_CHECKING:
     from planner.answers.shapes import Accepted, ErrorAnswer, RefusedAnswer
@@ -34,4 +34,6 @@ def describe_error(error: PlannerError) -> ErrorAnswer:
     }
     if isinstance(error, InvalidRequestError):
         described["problems"] = [asdict(problem) for problem in error.problems]
+    if isinstance(error, NothingFitsError) and error.ways_out:
+        described["ways_out"] = [asdict(each) for each in error.ways_out]
     return described

@@ -10,7 +10,7 @@ from planner.advice.batch_plan import TunedRate
 from planner.advice.confidence import Confidence
 from planner.advice.plan import ClusterOption, SearchSummary
 from planner.advice.replicas import Interval, Way
-from planner.core.errors import Problem
+from planner.core.errors import Problem, WayOut
 from planner.core.frozen import frozen
 from planner.domain.cluster import Link
 from planner.domain.job import Recipe
@@ -375,6 +375,8 @@ class ErrorAnswer(TypedDict):
     hint: str
     field: str
     problems: NotRequired[list[Annotated[Fields, Problem]]]
+    ways_out: NotRequired[list[Annotated[Fields, WayOut]]]
+    """Where nothing fits: the job as it was asked, and what was tried in its place."""
 
 
 class RefusedAnswer(TypedDict):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
@@ -19,8 +19,9 @@ from planner.answers.envelope import SCHEMA_VERSION
 from planner.answers.estimate import candidate_answers, estimate_answer
 from planner.answers.open_request import decided, nearest_written
 from planner.answers.parts import finding_answer, layout_answer
+from planner.answers.ways_out import with_ways_out
 from planner.core import deadline
-from planner.core.errors import InvalidInputError, NothingFitsError, Remedy, TookTooLongError
+from planner.core.errors import NothingFitsError, TookTooLongError
 from planner.core.units import format_bytes
 from planner.domain.job import Job
 from planner.domain.strategy import Choice
@@ -29,7 +30,6 @@ from planner.request.remarks import Assumption
 from planner.request.schema import Request, Resolved, resolve
 from planner.request.stacks import other_stacks
 from planner.request.strategy import pinned_fields
-from planner.search.largest_that_fits import cost_of
 from planner.search.pinned_fields import AtLeast, PinnedFields
 from planner.search.training_run import HOUR_SECONDS
 
@@ -62,7 +62,7 @@ def suggest(request: Request, *, allow_paths: bool) -> tuple[Resolved, Plan]:
     except NothingFitsError as error:
         plan_of = partial(_suggest, allow_paths=allow_paths)
         batch = resolve(request, allow_paths=allow_paths).job.recipe.global_batch_size
-        raise with_their_own_batch(error, request, batch, plan_of) from None
+        raise with_ways_out(error, request, batch, plan_of) from None
 
 
 def _suggest(request: Request, *, allow_paths: bool) -> tuple[Resolved, Plan]:
@@ -262,46 +262,6 @@ def _point(job: Job, point: ParetoPoint) -> ParetoAnswer:
         "step_seconds": float(point.candidate.step_time.step_seconds),
         "reserved_bytes": round(float(point.candidate.memory.reserved_bytes)),
     }
-
-
-PlanOf = Callable[[Request], tuple[Resolved, Plan]]
-
-
-def with_their_own_batch(
-    error: NothingFitsError, request: Request, batch: int, plan_of: PlanOf
-) -> NothingFitsError:
-    """Return an error whose remedies cost what a request with each of them is planned to take.
-
-    Adapters are usually trained with smaller batches than all weights, so where the request names no batch,
-    theirs is another than the one that nothing fits of.
-
-    Args:
-        error: with remedies that were tried with the request's batch.
-        request: of which nothing fits.
-        batch: that it was tried with.
-        plan_of: what is planned of a request.
-    """
-    tried = (_planned(each, request, batch, plan_of) for each in error.remedies)
-    found = tuple(each for each in tried if each is not None)
-    hint = "; ".join(each.sentence for each in found) or error.hint
-    return NothingFitsError(error.message, hint=hint, field=error.field, remedies=found)
-
-
-def _planned(remedy: Remedy, request: Request, batch: int, plan_of: PlanOf) -> Remedy | None:
-    """Return a remedy at the cost of its own plan; None where that has none."""
-    recipe = request.recipe
-    is_batch_said = recipe.global_batch_size or recipe.global_batch_tokens
-    if not remedy.cost or is_batch_said:
-        return remedy
-    changed = recipe.model_copy(update={remedy.field.removeprefix("recipe."): remedy.value})
-    try:
-        _, plan = plan_of(request.model_copy(update={"recipe": changed}))
-    except (InvalidInputError, NothingFitsError):
-        return None
-    except TookTooLongError:  # what it found so far is of another request
-        raise TookTooLongError(deadline.no_answer(), deadline.with_less()) from None
-    is_same = plan.job.recipe.global_batch_size == batch
-    return remedy if is_same else replace(remedy, cost=cost_of(plan.job, plan.chosen))
 
 
 def ask_why(request: Request, plan: Plan) -> WhyNot:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from planner.catalog import records
-from planner.catalog.learning_rates import find_recipe
+from planner.catalog.learning_rates import find_recipe, pretraining
 from planner.core.frozen import frozen
 from planner.domain.model import Model
 
@@ -35,25 +35,31 @@ class UsualBatch:
 
 
 def usual_batch(
-    model: Model, *, sequence_length: int, has_adapters: bool, training_tokens: float
+    model: Model,
+    *,
+    sequence_length: int,
+    job: str | None = None,
+    has_adapters: bool,
+    training_tokens: float,
 ) -> UsualBatch:
     """Return the batch that published runs of one kind took.
 
-    Trained weights are tuned where only adapters are trained, where the head is for a task, and where a run
-    has fewer tokens than anybody pre-trains a model of that size with.
+    Where nobody says whether trained weights are tuned, they are where only adapters are trained, where the
+    head is for a task, and where a run has fewer tokens than anybody pre-trains a model of that size with.
 
     Args:
         model: of what is trained.
         sequence_length: in tokens; some published batches are counted in those.
+        job: "finetune", "pretrain" or None, as `planner.domain.job.Recipe` has it.
         has_adapters: whether only adapters are trained.
         training_tokens: of the whole run; 0 where nobody says.
 
     Source: `data/recipes/learning_rates.toml`, whose rates belong to these batches; of decoders that are
     pre-trained `usual_tokens_per_step`.
     """
-    is_short = 0 < training_tokens < _FEWEST_TOKENS_PER_PARAMETER * model.active_parameters
+    is_short = 0 < training_tokens < fewest_pretraining_tokens(model)
     is_tuned = model.is_pretrained and (is_short or model.task not in _PRETRAINED_FOR)
-    if has_adapters or is_tuned:
+    if has_adapters or job == "finetune" or (not job and is_tuned):
         return tuning_batch(model, sequence_length, has_adapters=has_adapters)
     if model.task in {"causal-lm", "none"}:
         return UsualBatch(
@@ -64,6 +70,23 @@ def usual_batch(
         )
     # A masked model's weights are pre-trained further.
     return _published(model, sequence_length, _PRETRAINING, is_pretrained=model.is_pretrained)
+
+
+def fewest_pretraining_tokens(model: Model) -> float:
+    """Return the tokens below which nobody pre-trains a model of that size, from whatever weights."""
+    return _FEWEST_TOKENS_PER_PARAMETER * model.active_parameters
+
+
+def starts_from_random(model: Model, training_tokens: float) -> bool:
+    """Return whether a run has so many tokens that it is one from random weights.
+
+    Source: `[pretraining]` of `data/recipes/learning_rates.toml`.
+    Leaves out: weights that are trained further on as many, as CodeLlama's were: `--job finetune` says so.
+    """
+    known = pretraining()
+    return training_tokens >= min(
+        known.tokens_per_parameter * model.active_parameters, known.tokens
+    )
 
 
 def tuning_batch(model: Model, sequence_length: int, *, has_adapters: bool = False) -> UsualBatch:
@@ -82,8 +105,9 @@ def _published(
     is_pretrained: bool,
     has_adapters: bool = False,
 ) -> UsualBatch:
+    is_headless_image_model = model.reads_images and model.task == "none"
     recipe = find_recipe(
-        task=model.task,
+        task="image-classification" if is_headless_image_model else model.task,
         model_type=model.model_type,
         is_pretrained=is_pretrained,
         has_adapters=has_adapters,

@@ -10,6 +10,16 @@ from planner.core.frozen import frozen
 
 
 @frozen
+class Pretraining:
+    """From how many tokens on a run is one from random weights."""
+
+    tokens_per_parameter: float
+    tokens: float
+    """Enough for any model."""
+    source: str
+
+
+@frozen
 class Scaling:
     """How a rate follows the global batch outside of its source's range."""
 
@@ -104,6 +114,12 @@ def beside_adamw(optimizer: str) -> BesideAdamW:
     """Return what an optimizer takes; AdamW's own figures where its paper compares none."""
     entry = _record()["optimizers"].get(optimizer, {})
     return build(BesideAdamW, entry, f"optimizers.{optimizer}")
+
+
+@cache
+def pretraining() -> Pretraining:
+    """Return from how many tokens on a run is one from random weights."""
+    return build(Pretraining, _record()["pretraining"], "pretraining")
 
 
 @cache

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from planner.cli.output import EXIT_MODEL, EXIT_NOTHING_FITS, EXIT_USAGE, say_folded
+from planner.cli.output import EXIT_MODEL, EXIT_NOTHING_FITS, EXIT_USAGE, say_folded, terminal
 from planner.core.errors import (
     InvalidInputError,
     ModelNotFoundError,
@@ -152,8 +152,17 @@ def _say_error(error: PlannerError) -> None:
             say_folded(f"error: {flag}: {wrong}")
         else:
             say_folded(f"error: {each.message}{f' ({flag})' if flag else ''}")
-        if each.hint:
+        if isinstance(error, NothingFitsError) and error.ways_out:
+            _say_ways_out(error)
+        elif each.hint:
             say_folded(f"hint: {each.hint}")
+
+
+def _say_ways_out(error: NothingFitsError) -> None:
+    from planner.report.values import table_text
+    from planner.report.ways_out import ways_out_table
+
+    click.echo(table_text(ways_out_table(error.ways_out), terminal()), err=True)
 
 
 def _flag_of(field: str) -> str:

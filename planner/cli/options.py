@@ -16,6 +16,8 @@ from planner.core.errors import InvalidInputError
 F = TypeVar("F", bound=Callable[..., Any])
 
 _GOALS = ("objective", "max_gpus", "deadline_hours")
+_JOBS = {"pretrained": "finetune", "random": "pretrain"}
+"""By what weights start as."""
 _MORE: Mapping[str, Mapping[str, Any]] = {
     "cluster.nodes": {"default": 1, "show_default": True},
     "cluster.topology": {"type": click.Path(exists=True, dir_okay=False, allow_dash=True)},
@@ -65,6 +67,13 @@ def _job_options() -> list[click.Parameter]:
     beside = {
         "machine": [
             click.Option(["--revision"], help="Branch, tag or commit of the model on the Hub.")
+        ],
+        "recipe.job": [
+            click.Option(
+                ["--init"],
+                type=click.Choice(list(_JOBS)),
+                help="As the scripts have it: pretrained is --job finetune, random --job pretrain.",
+            )
         ],
         "recipe.training_samples": [
             click.Option(
@@ -147,6 +156,8 @@ def _reads(flags: Mapping[str, Any]) -> Iterator[_Read]:
         typed = flags.get(field.name)
         if path == "recipe.training_samples":
             yield partial(_samples, typed, flags["epochs"])
+        elif path == "recipe.job":
+            yield partial(_job, typed, flags["init"])
         elif typed is not None and path in _READ:
             yield partial(_READ[path], typed)
         elif typed is not None and path != "machine" and not path.startswith("strategy."):
@@ -175,6 +186,17 @@ def _precision(typed: str) -> dict[str, Any]:
     if precision != typed.strip().lower().replace("_", "-"):
         say([f"{typed} is taken as {precision}: weights in fp32, matmuls in fp16"])
     return {"recipe.precision": precision}
+
+
+def _job(job: str | None, start: str | None) -> dict[str, Any]:
+    meant = _JOBS.get(start or "", job)
+    if job is not None and job != meant:
+        raise InvalidInputError(
+            f"--init {start} is --job {meant}, and --job is {job[:40]}",
+            hint="leave one of them out",
+            field="recipe.job",
+        )
+    return {} if meant is None else {"recipe.job": meant}
 
 
 def _topology(file: str) -> dict[str, Any]:

@@ -86,6 +86,9 @@ class Remedy:
     """"" leaves the field out."""
     cost: str = ""
     """What the job takes then, where another training is proposed."""
+    name: str = ""
+    """The change alone, for a table; "" where it is none of the job's."""
+    flag: str = ""
 
     @property
     def sentence(self) -> str:
@@ -93,14 +96,47 @@ class Remedy:
         return f"{self.text}{self.cost}"
 
 
+@frozen
+class WayOut:
+    """One change that was tried where nothing fits, and what the job takes with it."""
+
+    name: str
+    flag: str
+    """That asks for it at a terminal; "" for the job as it was asked."""
+    field: str
+    """Of the request, that it sets."""
+    value: str
+    """"" leaves the field out."""
+    fits: bool
+    reserved_bytes: int
+    """Of each GPU: of the plan with it, or of the smallest layout where that does not fit."""
+    host_bytes: int = 0
+    """Of a node's memory, where the plan offloads."""
+    sequences: int = 0
+    """Of a step of that plan, likewise what follows; 0 where there is none."""
+    step_seconds: float = 0.0
+    tokens: int = 0
+    """That the price is of: those of the run, or a million where nobody says them."""
+    gpu_hours: float = 0.0
+    usd: float = 0.0
+    """0 where no price is known."""
+
+
 class NothingFitsError(PlannerError):
     """No layout fits the GPUs; the message says by how much."""
 
     def __init__(
-        self, message: str, hint: str = "", field: str = "", remedies: tuple[Remedy, ...] = ()
+        self,
+        message: str,
+        hint: str = "",
+        field: str = "",
+        remedies: tuple[Remedy, ...] = (),
+        ways_out: tuple[WayOut, ...] = (),
     ) -> None:
         super().__init__(message, hint, field)
         self.remedies = remedies
+        self.ways_out = ways_out
+        """The job as it was asked, and all that was tried in its place."""
 
 
 class TookTooLongError(PlannerError):

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Literal
 
 from planner.core.frozen import frozen
 from planner.domain.cluster import Cluster
@@ -56,6 +57,8 @@ class Recipe:
     """Tokens of each target, of an encoder-decoder; None for as many as the sequence has."""
     global_batch_size: int
     """Sequences per optimizer step, over all ranks."""
+    job: Literal["finetune", "pretrain"] | None = None
+    """None where nobody says, and its batch or its tokens may be those of either."""
     precision: str
     fp8_recipe: str | None = None
     """How operands in fp8 are scaled; None where the framework decides, or where there are none."""

@@ -13,7 +13,7 @@ from planner.domain.recompute_modules import names_of
 from planner.domain.strategy import ALL_LAYERS, ZERO_3, Recompute
 from planner.generate.adapters import adapter_context
 from planner.generate.first_lines import first_lines
-from planner.generate.hyperparameters import from_random, hyperparameters
+from planner.generate.hyperparameters import from_random, hyperparameters, starts_from_weights
 from planner.generate.programs import save_every
 from planner.generate.run_spec import RunSpec
 from planner.models.architectures.heads import reads_last_token
@@ -101,6 +101,7 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
             spec.framework, config=spec.model_config, has_adapters=spec.adapters is not None
         ),
         "adamw": hyperparameters(spec),
+        "starts_from_weights": starts_from_weights(spec),
         "from_random": from_random(spec),
         "learning_rates": {each: hyperparameters(spec, each).learning_rate for each in (0.5, 1, 2)},
         "checkpoint_prefix": "step-",
@@ -133,7 +134,7 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         ),
         "grace_seconds": grace_seconds(spec),
         "is_grace_short": _ending_seconds(spec) > _LONGEST_GRACE,
-        "save_every": save_every(spec.expected_step_seconds),
+        "save_every": save_every(spec),
         "peak_memory": format_bytes(spec.expected_peak_bytes),
         "reserved_memory": format_bytes(spec.expected_reserved_bytes),
         "step_time": format_seconds(spec.expected_step_seconds),

@@ -7,8 +7,8 @@ from typing import Any
 from planner.catalog.configs import model_support
 from planner.core.units import GIB, format_duration
 from planner.generate.hyperparameters import hyperparameters
-from planner.generate.programs import KEPT, STEPS, save_every
-from planner.generate.run_spec import RunSpec
+from planner.generate.programs import KEPT, save_every
+from planner.generate.run_spec import TRIAL_STEPS, RunSpec
 
 _OF_VOCABULARIES = ("causal-lm", "masked-lm", "seq2seq-lm")
 _WIDTHS = ("hidden_size", "n_embd", "d_model")
@@ -23,15 +23,16 @@ def first_lines(spec: RunSpec) -> dict[str, Any]:
     """Return the README's arguments of a run, and what its first lines say."""
     adamw, step = hyperparameters(spec), spec.expected_step_seconds
     speed, peak = spec.expected_tokens_per_second_per_gpu, spec.expected_peak_bytes / GIB
-    every, loss = save_every(step), random_loss(spec.model_config, spec.task)
+    every, loss = save_every(spec), random_loss(spec.model_config, spec.task)
     return {
-        "steps": STEPS,
+        "steps": spec.steps,
+        "default_steps": spec.run_steps or TRIAL_STEPS,
         "kept": KEPT,
-        "run_arguments": f"--steps {STEPS} --save-every {every} --keep {KEPT}",
+        "run_arguments": f"--steps {spec.steps} --save-every {every} --keep {KEPT}",
         "trial_steps": min(max(int(_TRIAL_SECONDS / step), 2), 5),
-        "all_steps": format_duration(STEPS * step),
+        "all_steps": format_duration(spec.steps * step),
         "start": "pretrained weights of <the model>" if spec.is_pretrained else "random weights",
-        "first_rate": f"{adamw.learning_rate / max(round(adamw.warmup_fraction * STEPS), 1):.2e}",
+        "first_rate": f"{adamw.learning_rate / max(round(adamw.warmup_fraction * spec.steps), 1):.2e}",
         "mfu": f"{speed * spec.flops_per_token / spec.peak_flops_per_second:.1%}",
         "planned_peak": f"{peak:.2f}",
         "random_loss": f"{loss:.2f}" if loss else "",

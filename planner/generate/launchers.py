@@ -13,7 +13,7 @@ from planner.catalog.records import read
 from planner.catalog.tables import build
 from planner.core.frozen import frozen
 from planner.core.units import GIB
-from planner.generate.programs import KEPT, STEPS, Program, program_of, save_every
+from planner.generate.programs import KEPT, Program, program_of, save_every
 from planner.generate.quoting import render
 from planner.generate.run_spec import RunSpec
 from planner.generate.target import Target
@@ -94,7 +94,8 @@ def launcher_files(
         "job_name": job_name(spec.model),
         "installable": [one.name for one in written if one.name in _WITH_REQUIREMENTS],
         "image_files": _image_files(spec, written),
-        "time_limit": time_limit(STEPS * spec.expected_step_seconds),
+        "time_limit": time_limit(spec.steps * spec.expected_step_seconds),
+        "sagemaker_hours": sagemaker_hours(spec.steps * spec.expected_step_seconds),
     }
     readme = {
         "targets": written,
@@ -125,14 +126,14 @@ def usage(launcher: Launcher, target: Target, spec: RunSpec, corpus: str) -> str
     corpus = program.corpus or corpus
     folder = local_model(spec, program)
     copies = f"\nkubectl cp {shlex.quote(folder)} {job}-files:{_STORAGE}/model" if folder else ""
-    every = save_every(spec.expected_step_seconds)
+    every = save_every(spec)
     s3_data = program.data.format(folder=f"{_S3_FOLDER}/", corpus=corpus)
     return launcher.usage.format(
         copies=copies,
         environment=program.environment,
         hosts=_HOSTS.get(spec.nodes, f"me@node{{0..{spec.nodes - 1}}}"),
         data=program.data.format(folder="", corpus=corpus),
-        steps=_filled(program.steps),
+        steps=_filled(program.steps, steps=spec.steps),
         saves=_filled(program.saves, folder="checkpoints", every=every),
         s3_data=f"{s3_data} --model {_S3_FOLDER}/model" if folder else s3_data,
         s3_saves=_s3_saves(program, spec.nodes, every),
@@ -146,7 +147,7 @@ def usage(launcher: Launcher, target: Target, spec: RunSpec, corpus: str) -> str
 
 
 def _filled(words: Iterable[str], **given: object) -> str:
-    return " ".join(words).format(steps=STEPS, kept=KEPT, **given)
+    return " ".join(words).format(kept=KEPT, **given)
 
 
 def _s3_saves(program: Program, nodes: int, every: int) -> str:
@@ -178,9 +179,11 @@ def _pods(spec: RunSpec, program: Program, corpus: str) -> dict[str, Any]:
     corpus = program.corpus or corpus
     arguments = program.data.format(folder=f"{_STORAGE}/", corpus=corpus).split()
     arguments += ["--model", f"{_STORAGE}/model"] if local_model(spec, program) else []
-    every = save_every(spec.expected_step_seconds)
+    every = save_every(spec)
     words = (*program.steps, *program.saves)
-    arguments += _filled(words, folder=f"{_STORAGE}/checkpoints", every=every).split()
+    arguments += _filled(
+        words, steps=spec.steps, folder=f"{_STORAGE}/checkpoints", every=every
+    ).split()
     host_gib = spec.host_bytes / GIB + _PROCESS_GIB * spec.gpus_per_node
     return {
         "registry": _REGISTRY,
@@ -207,6 +210,15 @@ def time_limit(run_seconds: float) -> str:
     tens = math.ceil((2 * run_seconds + _START_SECONDS) / 600)
     hours, rest = divmod(min(tens, 24 * 6), 6)
     return f"{hours:02}:{rest}0:00"
+
+
+def sagemaker_hours(run_seconds: float) -> int:
+    """Return the hours after which SageMaker ends a job: a day, or more for a run that may take longer.
+
+    As many as `time_limit` asks for, and 120 at the most, which is what an account has until it asks for more.
+    Source: AWS, SageMaker endpoints and quotas, "Longest run time for a training job": 432,000 s.
+    """
+    return min(max(24, math.ceil((2 * run_seconds + _START_SECONDS) / 3600)), 120)
 
 
 def _suits(launcher: Launcher, spec: RunSpec) -> bool:

@@ -6,6 +6,7 @@ from functools import cache
 from planner.catalog.records import read
 from planner.catalog.tables import build
 from planner.core.frozen import frozen
+from planner.generate.run_spec import RunSpec
 from planner.generate.target import Target
 
 
@@ -37,10 +38,9 @@ class Program:
         return self.name == "train.py"
 
 
-STEPS = 1000
-"""Of the commands that READMEs show."""
-
 _HOUR_SECONDS = 3600
+_CHECKPOINTS = 10
+"""Of a run, at the least."""
 
 KEPT = 3
 """Checkpoints that those commands keep."""
@@ -57,13 +57,14 @@ def _programs() -> Mapping[str, Program]:
     return build(_Programs, read("scripts", "programs"), "scripts/programs").programs
 
 
-def save_every(step_seconds: float) -> int:
-    """Return the steps between checkpoints of those commands: a hundred, or an hour's where that is fewer.
+def save_every(spec: RunSpec) -> int:
+    """Return the steps between checkpoints of those commands: a tenth of the run, or an hour's where that is fewer.
 
-    A run that ends loses what it did since the last one.
+    1, 2 or 5 times a power of ten. A run that ends loses what it did since the last one.
     """
-    within = (steps for steps in (100, 50, 20, 10, 5, 2) if steps * step_seconds <= _HOUR_SECONDS)
-    return next(within, 1)
+    most = min(spec.steps / _CHECKPOINTS, _HOUR_SECONDS / spec.expected_step_seconds)
+    round_numbers = (digit * 10**power for power in range(9, -1, -1) for digit in (5, 2, 1))
+    return next((steps for steps in round_numbers if steps <= most), 1)
 
 
 def program_of(target: Target) -> Program:

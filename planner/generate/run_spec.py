@@ -8,6 +8,11 @@ from planner.core.frozen import frozen
 from planner.domain.job import HALF_BITS
 from planner.domain.strategy import Layout
 
+README_STEPS = 1000
+"""Of the commands that READMEs show, where nobody says how long a run is."""
+TRIAL_STEPS = 100
+"""Of a program that is started without a word, likewise."""
+
 
 @frozen
 class Adapters:
@@ -73,6 +78,8 @@ class RunSpec(Layout):
     """Of the stages in turn, chunk by chunk, their layers as the request deals them; else as the framework does."""
     global_batch_size: int
     """Sequences per optimizer step, over all GPUs."""
+    run_steps: int = 0
+    """Optimizer steps of the whole run; 0 where nobody says how long it is."""
     sequence_length: int
     target_length: int = 0
     """Tokens of a target, of an encoder-decoder; 0 for as many as the sequence has."""
@@ -144,6 +151,11 @@ class RunSpec(Layout):
     def world_size(self) -> int:
         """Return the number of GPUs."""
         return self.nodes * self.gpus_per_node
+
+    @property
+    def steps(self) -> int:
+        """Return the optimizer steps of the commands that READMEs and launchers show."""
+        return self.run_steps or README_STEPS
 
     @property
     def weight_dtype(self) -> str:

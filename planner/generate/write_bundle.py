@@ -29,9 +29,11 @@ from planner.parallel.activations import gathers_parameters
 from planner.parallel.partition import layers_per_stage
 from planner.report.flags import flag_words
 from planner.report.layout_words import recommendation
+from planner.search.training_run import run_steps
 from planner.step_time.compute import training_flops_per_token
 from planner.step_time.ledger import estimate_step_time
 from planner.targets import Launch, targets_of
+from planner.targets.common import CONVERTED
 from planner.targets.optimizers import optimizers
 
 _FLASH_VERSIONS = {"9.0": 3, "10.0": 4, "10.3": 4}
@@ -102,6 +104,7 @@ def _run_spec(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
         host_bytes=round(float(estimate_host_memory(job, strategy).peak_bytes)),
         checkpoint_bytes=round(checkpoint_host_bytes(job, strategy, is_full=True)),
         global_batch_size=recipe.global_batch_size,
+        run_steps=run_steps(job),
         sequence_length=recipe.sequence_length,
         target_length=recipe.target_length or 0,
         precision=recipe.precision,
@@ -179,9 +182,11 @@ def _versions(job: Job) -> dict[str, str]:
             "megatron-core": framework.capabilities.version,
         }
     if framework.name == "megatron":
+        converts = job.model.is_pretrained and job.model.model_type in CONVERTED
         return {
             "Megatron-LM": MEGATRON_COMMIT,
             "megatron-core": framework.capabilities.version,
+            **({"megatron-bridge": BRIDGE_VERSION} if converts else {}),
         }
     if framework.name == "torchtitan":
         return {"torchtitan": packages()["torchtitan"].newest, **released_with("torchtitan")}

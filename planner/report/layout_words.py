@@ -44,11 +44,14 @@ FAMILY_NAMES = {
 
 _WORTH_A_LINE = 0.01
 """Of a step: what exchanges cost less than that goes first where lines are few."""
+_EITHER = {"recipe.job": "--job pretrain or finetune"}
+"""Flags whose values are worth the words, where one was assumed."""
 
 
 def assumptions_text(assumptions: Sequence[Assumption], terminal: Terminal) -> str:
     """Return the assumptions in one paragraph, each with the flag that changes it."""
-    said = "; ".join(f"{a.text} ({flags().get(a.field, a.field)})" for a in assumptions)
+    named = {**flags(), **_EITHER}
+    said = "; ".join(f"{a.text} ({named.get(a.field, a.field)})" for a in assumptions)
     return terminal.paragraph(f"Assumed {said}", rest="  ") if said else ""
 
 

@@ -2,7 +2,7 @@
 
 import math
 
-from planner.catalog.batches import UsualBatch, tuning_batch
+from planner.catalog.batches import UsualBatch
 from planner.core.errors import InvalidInputError
 from planner.core.units import format_ranks, format_samples
 from planner.domain.cluster import Cluster
@@ -53,7 +53,6 @@ def global_batch(
         each = "one per GPU" if ranks * at_once == world_size else f"as {format_ranks(ranks)} need"
         is_needed = batch == ranks * at_once > math.ceil(usual.largest)
         why = _needed(usual, each) if is_needed else _as_usual(batch, usual)
-        why += _when_tuned(batch, model, usual)
     size = format_samples(batch, are_images=model.reads_images)
     size += "" if model.reads_images else f" ({batch * usual.sequence_length:,} tokens)"
     text = f"{size} per optimizer step{why}"
@@ -132,18 +131,6 @@ def _as_usual(batch: int, usual: UsualBatch) -> str:
     is_near = usual.is_pretraining and batch <= math.ceil(usual.largest)
     is_said = is_near or usual.smallest == usual.largest == batch
     return f", as in {usual.training}" + ("" if is_said else f" ({_range(usual)})")
-
-
-def _when_tuned(batch: int, model: Model, usual: UsualBatch) -> str:
-    """Return what tuning the same weights would take, where pre-training was assumed."""
-    if not (usual.is_pretraining and model.is_pretrained and model.is_decoder):
-        return ""
-    tuning = tuning_batch(model, usual.sequence_length)
-    is_near = tuning.smallest <= batch <= tuning.largest and batch <= math.ceil(usual.largest)
-    if not is_near:
-        return f"; fine-tuning takes {_range(tuning)}"
-    others = "" if tuning.smallest == tuning.largest else f" ({_range(tuning)})"
-    return f" and fine-tuning{others}"
 
 
 def _range(usual: UsualBatch) -> str:

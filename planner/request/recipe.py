@@ -51,6 +51,7 @@ def resolve_recipe(
     usual = usual_batch(
         model,
         sequence_length=sequence_length,
+        job=wanted.job,
         has_adapters=wanted.method != "full",
         training_tokens=training_tokens,
     )
@@ -239,4 +240,4 @@ def _training_tokens(wanted: RecipeRequest, tokens_per_sample: float) -> int:
             hint="give one of them",
             field="recipe.training_samples",
         )
-    return wanted.training_tokens or round((wanted.training_samples or 0) * tokens_per_sample)
+    return wanted.training_tokens or int((wanted.training_samples or 0) * tokens_per_sample)

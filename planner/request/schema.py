@@ -56,6 +56,7 @@ from planner.request.sections import (
     StrategyRequest,
 )
 from planner.request.strategy import divided_tokens
+from planner.request.training_job import training_job
 from planner.request.wire import Asked, WireModel, fields_of
 
 
@@ -197,12 +198,17 @@ def _without(request: Request, field: str) -> Request | None:
 def _resolve(
     request: Request, *, allow_paths: bool, weights_dtype: str, of_a_run: bool
 ) -> Resolved:
-    model, notes = load_model(request.model, allow_paths=allow_paths, task=request.recipe.task)
+    wanted = request.recipe
+    model, notes = load_model(request.model, allow_paths=allow_paths, task=wanted.task)
+    meant = training_job(wanted, request.strategy, model)
+    if meant.task:
+        model, notes = load_model(request.model, allow_paths=allow_paths, task=meant.task)
+    model, wanted = meant.of(model), wanted.model_copy(update={"job": meant.name})
     machine = machine_of(request.machine)
     wanted_cluster = cluster_of_machine(request.cluster, machine)
     resolved_cluster = resolve_cluster(wanted_cluster, own_gpu_of(machine), request.max_gpus)
-    cluster, assumptions = resolved_cluster.cluster, list(resolved_cluster.assumptions)
-    wanted = request.recipe
+    cluster = resolved_cluster.cluster
+    assumptions = [*resolved_cluster.assumptions, *meant.assumptions]
     _check_layers(request.strategy, model)
     framework = exchanging(
         framework_of_release(

@@ -88,6 +88,7 @@ class RecipeRequest(WireModel):
     fp8_recipe: Literal["tensorwise", "rowwise", "blockwise", "mxfp8"] | None = None
     fp8_activation_input: bool = False
     optimizer: str | None = Field(default=None, max_length=40)
+    job: Literal["finetune", "pretrain"] | None = None
     method: Literal["full", "lora", "qlora"] = "full"
     lora: LoraRequest | None = None
     weights_dtype: Literal["config", "fp32"] | None = None

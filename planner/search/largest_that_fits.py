@@ -16,7 +16,7 @@ from planner.core.units import format_bytes, format_seconds, format_sequences
 from planner.domain.cluster import Cluster, Link
 from planner.domain.job import Job, Lora
 from planner.domain.optimizer import ADAMW
-from planner.domain.strategy import ZERO_1, Layout, Offload, Recompute, num_rows, vary
+from planner.domain.strategy import ZERO_1, Layout, Offload, Recompute, Table, num_rows, vary
 from planner.hardware.usual_network import usual_network
 from planner.memory.host import fits_host
 from planner.memory.ledger import estimate_memory
@@ -157,11 +157,24 @@ def fits_somehow(job: Job, pinned: PinnedFields | None = None) -> bool:
         pinned: values of `Layout` fields that the layout must have.
     """
     rounded = _in_whole_rounds(job)
-    table = strategies(rounded, {**_SMALLEST, **(pinned or {})})
+    table = _smallest_layouts(rounded, pinned)
     if not num_rows(table):
         return False
     fits = estimate_memory(rounded, table).reserved_bytes <= job.usable_bytes
     return bool(np.any(fits & fits_host(rounded, table)))
+
+
+def smallest_bytes(job: Job, pinned: PinnedFields | None = None) -> float:
+    """Return what the smallest layout reserves of each GPU; 0 where there is none. Arguments as of `fits_somehow`."""
+    rounded = _in_whole_rounds(job)
+    table = _smallest_layouts(rounded, pinned)
+    if not num_rows(table):
+        return 0.0
+    return float(np.min(estimate_memory(rounded, table).reserved_bytes))
+
+
+def _smallest_layouts(job: Job, pinned: PinnedFields | None) -> Table:
+    return strategies(job, {**_SMALLEST, **(pinned or {})})
 
 
 def _in_whole_rounds(job: Job) -> Job:
@@ -225,27 +238,36 @@ def remedies(
     if pinned and fits_somehow(job):
         return [Remedy(text="without the pinned strategy it fits", field="strategy", value="")]
     found = [
-        Remedy(text=f"{name} would fit ({flag})", field=f"recipe.{field}", value=value, cost=cost)
-        for name, flag, (field, value), changed in _lighter(job)
+        _remedy(name, flag, f"recipe.{field}", value, cost)
+        for name, flag, (field, value), changed in lighter(job)
         if (cost := _cost(job, changed, pinned, chosen)) is not None
     ]
     shorter = ((n, _with_recipe(job, sequence_length=n)) for n in _shorter(job))
     length = next((n for n, changed in shorter if fits(changed)), 0)
     if length:
-        text = f"sequences of {length:,} tokens would fit (--seq-len {length})"
-        found.append(Remedy(text=text, field="recipe.sequence_length", value=str(length)))
+        found.append(shortened(length))
     larger = next((each for each in _more_nodes(job) if fits(each)), None)
     if larger:
-        cluster = larger.cluster
-        text = f"{cluster.world_size} GPUs would fit (--nodes {cluster.nodes})"
-        found.append(Remedy(text=text, field="cluster.nodes", value=str(cluster.nodes)))
+        gpus, nodes = larger.cluster.world_size, str(larger.cluster.nodes)
+        found.append(_remedy(f"{gpus} GPUs", f"--nodes {nodes}", "cluster.nodes", nodes))
     if pinned and not found and remedies(job, None, lambda _: None):
         text = "without the pinned strategy it does not fit either, but more would help"
         return [Remedy(text=text, field="strategy", value="")]
     return found
 
 
-def _lighter(job: Job) -> Iterator[tuple[str, str, tuple[str, str], Job]]:
+def _remedy(name: str, flag: str, field: str, value: str, cost: str = "") -> Remedy:
+    text = f"{name} would fit ({flag})"
+    return Remedy(text=text, field=field, value=value, cost=cost, name=name, flag=flag)
+
+
+def shortened(length: int) -> Remedy:
+    """Return sequences of another length, in tokens, as a remedy."""
+    flag, field = f"--seq-len {length}", "recipe.sequence_length"
+    return _remedy(f"sequences of {length:,} tokens", flag, field, str(length))
+
+
+def lighter(job: Job) -> Iterator[tuple[str, str, tuple[str, str], Job]]:
     """Yield what takes less of each parameter: its name, its flag, its field with the value, the job with it."""
     recipe = job.recipe
     if recipe.optimizer_in_backward:

@@ -8,6 +8,8 @@ from planner.domain.job import Job
 from planner.step_time.ledger import StepTime
 
 HOUR_SECONDS = 3600
+_ROUNDING = 1e-9
+"""Of a share of padding: a hundred samples in tens are ten steps, whatever their tokens come to."""
 
 
 @frozen
@@ -37,10 +39,9 @@ def training_run(job: Job, step_time: StepTime) -> TrainingRun | None:
     Source: the instance's record for the price and its date.
     Leaves out: evaluation, checkpoints, and hours lost to failures.
     """
-    tokens, instance = job.recipe.training_tokens, job.cluster.instance
-    if not tokens:
+    tokens, instance, steps = job.recipe.training_tokens, job.cluster.instance, run_steps(job)
+    if not steps:
         return None
-    steps = math.ceil(tokens / job.text_tokens_per_step)
     starting = start_up(job)
     before = float(starting.amount)
     doubt = float(starting.spread) * before
@@ -57,6 +58,11 @@ def training_run(job: Job, step_time: StepTime) -> TrainingRun | None:
         usd=hours * job.cluster.nodes * instance.usd_per_hour if instance else 0.0,
         price_date=instance.price_date if instance else "",
     )
+
+
+def run_steps(job: Job) -> int:
+    """Return the optimizer steps of the whole run: tokens over those of a step, rounded up; 0 where nobody says them."""
+    return math.ceil(job.recipe.training_tokens / job.text_tokens_per_step * (1 - _ROUNDING))
 
 
 def start_up(job: Job) -> Term:

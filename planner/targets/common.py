@@ -68,8 +68,12 @@ WITH_INDEXERS = ("deepseek_v32", "glm_moe_dsa")
 """Models whose indexers pick keys without gradients."""
 
 
+CONVERTED = ("llama", "mistral", "qwen2", "qwen3", "qwen3_moe")
+"""Types of models whose weights Megatron Bridge brings into Megatron's format, as far as it was read."""
+
 _READERS: Mapping[str, Callable[[Mapping[str, object]], bool]] = {
     "torchtitan": titan_models.loads_weights,
+    "megatron": lambda config: config.get("model_type") in CONVERTED,
 }
 """Of a framework with models of its own, whether its files load the Hub's weights of a config.json's model."""
 

@@ -55,7 +55,7 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
         ),
         refusal(
             job.framework.name in OWN_MODELS,
-            f"its weights are stored in {{stored}}, and its bridge was read for those in 16 bit: {_FROM_16_BIT}",
+            f"its weights are stored in {{stored}}, and what loads them there was read for those in 16 bit: {_FROM_16_BIT}",
             "model",
             stored=stored[:40],
         ),

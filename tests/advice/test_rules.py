@@ -144,7 +144,7 @@ FIRES: dict[str, Case] = {
         pipeline_parallel_size=8,
         pipeline_schedule=PipelineSchedule.ONE_FORWARD_ONE_BACKWARD,
     ),
-    "PIP002": pinned(GPT2, pipeline_parallel_size=2, micro_batch_size=1),
+    "PIP002": pinned(of(GPT2, global_batch_size=512), pipeline_parallel_size=2, micro_batch_size=1),
     "BAT001": of(GPT2, global_batch_size=8192),
     "BAT002": of(GPT2, training_tokens=20 * 10**6, global_batch_size=512),
     "BAT003": pinned(GPT2, synchronize_every=8),
@@ -533,7 +533,8 @@ def test_a_gain_is_told_as_what_it_is(gain: float, said: str, make_job: JobMaker
 
 def test_unlike_gpus_would_take_what_their_speeds_add_up_to(make_job: JobMaker) -> None:
     """Three equal shares: the third that the smaller card computes takes it the whole step."""
-    plan = make_plan(make_job("gpt2", gpus=3, cluster={"gpu": "rtx-3090:2,rtx-3060:1"}))
+    unlike = {"gpu": "rtx-3090:2,rtx-3060:1"}
+    plan = make_plan(make_job("gpt2", gpus=3, cluster=unlike, recipe={"global_batch_size": 384}))
     said = next(each.message for each in plan.findings if each.code == "COM008")
     larger, equal, by_speed = map(float, re.findall(r"([\d.]+) s\b", said))
     assert by_speed == pytest.approx(1 / (1 / larger + 1 / 3 / equal), rel=0.01)

@@ -41,7 +41,7 @@ def test_the_rate_of_the_files_is_meant_for_the_usual_batch(
 ) -> None:
     trained, length = model(name, task), 512
     usual = usual_batch(
-        trained, sequence_length=length, has_adapters=has_adapters, training_tokens=0
+        trained, sequence_length=length, has_adapters=has_adapters, job=None, training_tokens=0
     )
     recipe = find_recipe(
         task=trained.task,

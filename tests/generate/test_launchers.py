@@ -24,7 +24,7 @@ from test_generate import MANY_NODES, SPEC
 from test_programs import LLAMA as LLAMA_8B
 
 from planner.generate import TARGETS, generate
-from planner.generate.launchers import job_name, time_limit, usage
+from planner.generate.launchers import job_name, sagemaker_hours, time_limit, usage
 from planner.generate.launchers import launchers as every_launcher
 from planner.generate.programs import save_every
 
@@ -197,10 +197,22 @@ def test_a_long_step_and_a_large_checkpoint_have_time_to_end() -> None:
     assert f"for _ in {{1..{seconds - 20}}}; do # seconds" in files["launchers/slurm.sh"]
 
 
+@pytest.mark.parametrize(("hours", "most"), [(0.1, 24), (11, 24), (33, 67), (1000, 120)])
+def test_sagemaker_ends_no_job_before_its_time(hours: float, most: int) -> None:
+    assert sagemaker_hours(hours * 3600) == most
+    text = launchers(run_steps=round(hours * 3600), expected_step_seconds=1.0)["sagemaker_train.py"]
+    assert f"\nMAX_RUNTIME_SECONDS = {most} * 3600" in text
+
+
+@pytest.mark.parametrize(("steps", "every"), [(71_526, 2_000), (1_220, 100), (7, 1)])
+def test_a_run_has_ten_checkpoints_at_the_least(steps: int, every: int) -> None:
+    assert save_every(replace(MANY_NODES, run_steps=steps, expected_step_seconds=1.65)) == every
+
+
 @pytest.mark.parametrize(("step_seconds", "every"), [(36.0, 100), (36.1, 50), (411.0, 5), (4e3, 1)])
 def test_checkpoints_are_an_hour_apart_at_most(step_seconds: float, every: int) -> None:
-    assert save_every(step_seconds) == every
     slow = replace(MANY_NODES, expected_step_seconds=step_seconds)
+    assert save_every(slow) == every
     files = generate(slow, ["torchrun"])
     assert f"--save-every {every} --keep 3" in files["launchers/README.md"]
     assert f"`--save-every {every}` writes `checkpoints/step-{every}`" in files["README.md"]

@@ -40,7 +40,7 @@ def text_of(plan: Plan, assumptions: tuple[Assumption, ...] = ()) -> str:
 
 
 def test_the_recommendation_and_its_two_totals_come_first(make_job: JobMaker) -> None:
-    lines = text_of(make_plan(make_job("gpt2", gpus=4))).splitlines()
+    lines = text_of(make_plan(make_job("gpt2", recipe={"global_batch_size": 512}))).splitlines()
     assert lines[0].startswith("Train openai-community/gpt2 on 1 node x 4 a100-sxm-80gb = 4 GPUs")
     assert "in torch with DDP, micro-batch 16 x 8 accumulation" in " ".join(
         line.strip() for line in lines[:2]
@@ -257,7 +257,7 @@ def test_a_field_is_set_by_the_words_of_its_flag(
 def test_every_assumption_has_a_flag() -> None:
     request = parse_request({"model": "gpt2", "cluster": {"nodes": 2}})
     fields = [assumption.field for assumption in resolve(request, allow_paths=False).assumptions]
-    assert len(fields) == 6
+    assert len(fields) == 7
     assert set(fields) <= set(flags())
 
 

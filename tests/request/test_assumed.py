@@ -1,5 +1,7 @@
 """Nothing that was assumed makes an error, and no assumed batch is odd."""
 
+from functools import partial
+
 import pytest
 
 from planner.catalog import records
@@ -17,10 +19,11 @@ MODELS = (
 )
 
 
-def batch(model: str, gpus: int, nodes: int = 1, **strategy: int) -> int:
+def batch(model: str, gpus: int, nodes: int = 1, *, job: str | None = None, **strategy: int) -> int:
     payload = {
         "model": model,
         "cluster": {"gpu": "h100", "gpus_per_node": gpus, "nodes": nodes},
+        "recipe": {"job": job},
         **({"strategy": strategy} if strategy else {}),
     }
     return resolve(parse_request(payload), allow_paths=False).job.recipe.global_batch_size
@@ -35,18 +38,42 @@ def test_an_assumed_batch_is_a_power_of_two_for_each_gpu(model: str, gpus: int) 
 
 
 def test_half_a_million_tokens_are_the_nearest_power_of_two() -> None:
-    assert batch("gpt2", 4) == 512
-    assert batch("gpt2", 3) == 3 * 128
+    assert batch("gpt2", 4, job="pretrain") == 512
+    assert batch("gpt2", 3, job="pretrain") == 3 * 128
 
 
 CLASSIFIER: dict[str, object] = {"task": "sequence-classification"}
 GPT2_CONFIG = {"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 2}
 TRAINED: dict[str, tuple[str | dict[str, object], dict[str, object], int, str]] = {
-    "a decoder, whole": (
+    "a decoder": (
+        "gpt2",
+        {},
+        32,
+        "32 sequences (32,768 tokens) per optimizer step, as in fine-tuning",
+    ),
+    "a larger decoder": (
         "meta-llama/Llama-2-7b-hf",
         {},
-        128,
-        "128 sequences (524,288 tokens) per optimizer step, as in pre-training and fine-tuning (64 to 128)",
+        64,
+        "64 sequences (262,144 tokens) per optimizer step, as in fine-tuning (64 to 128)",
+    ),
+    "a decoder, pre-trained": (
+        "gpt2",
+        {"job": "pretrain"},
+        512,
+        "512 sequences (524,288 tokens) per optimizer step, as in pre-training",
+    ),
+    "a decoder on as many tokens as one from random weights, fine-tuned": (
+        "gpt2",
+        {"job": "finetune", "training_tokens": 300 * 10**9},
+        32,
+        "32 sequences (32,768 tokens) per optimizer step, as in fine-tuning",
+    ),
+    "a decoder, trained further": (
+        "gpt2",
+        {"training_tokens": 10**9},
+        512,
+        "512 sequences (524,288 tokens) per optimizer step, as in pre-training",
     ),
     "a decoder from random weights": (
         GPT2_CONFIG,
@@ -64,7 +91,7 @@ TRAINED: dict[str, tuple[str | dict[str, object], dict[str, object], int, str]] 
         "meta-llama/Llama-2-7b-hf",
         {"training_tokens": 140 * 10**9},
         128,
-        "128 sequences (524,288 tokens) per optimizer step, as in pre-training and fine-tuning (64 to 128)",
+        "128 sequences (524,288 tokens) per optimizer step, as in pre-training",
     ),
     "qlora of 70B": (
         "meta-llama/Llama-2-70b-hf",
@@ -87,8 +114,26 @@ TRAINED: dict[str, tuple[str | dict[str, object], dict[str, object], int, str]] 
     "an encoder without a task": (
         "bert-base-uncased",
         {},
+        16,
+        "16 sequences (8,192 tokens) per optimizer step, as in fine-tuning (16 to 32)",
+    ),
+    "an encoder without a head": (
+        "microsoft/deberta-v3-base",
+        {},
+        16,
+        "16 sequences (8,192 tokens) per optimizer step, as in fine-tuning (16 to 32)",
+    ),
+    "an encoder, pre-trained": (
+        "bert-base-uncased",
+        {"job": "pretrain"},
         256,
         "256 sequences (131,072 tokens) per optimizer step, as in pre-training",
+    ),
+    "two towers": (
+        "openai/clip-vit-base-patch32",
+        {},
+        64,
+        "64 sequences (4,928 tokens) per optimizer step, as in fine-tuning",
     ),
     "t5": (
         "google-t5/t5-base",
@@ -155,6 +200,7 @@ def test_a_batch_is_at_least_one_share_for_each_rank(
 def test_a_power_of_two_beside_the_usual_is_not_said_to_be_needed(gpus: int, said: str) -> None:
     payload = {
         "model": "facebook/dinov2-base",
+        "recipe": {"job": "pretrain"},
         "cluster": {"gpu": "h100", "gpus_per_node": min(gpus, 8), "nodes": -(-gpus // 8)},
     }
     found = resolve(parse_request(payload), allow_paths=False)
@@ -192,10 +238,10 @@ def test_ranks_of_a_model_that_a_node_holds_have_a_sequence_each(nodes: int) -> 
 
 def test_gpus_share_a_sequence_where_one_each_is_far_too_many() -> None:
     """405B trains with 16 M tokens: 4,096 sequences of 4,096, for 16,384 GPUs."""
-    assert batch("meta-llama/Meta-Llama-3.1-405B", 8, 2048) == 4096
-    assert (
-        batch("meta-llama/Meta-Llama-3.1-405B", 8, 2048, data_parallel_shard_size=16_384) == 16_384
-    )
+    whole = partial(batch, "meta-llama/Meta-Llama-3.1-405B", 8, 2048)
+    assert whole(job="pretrain") == 4096
+    assert whole() == 128
+    assert whole(job="pretrain", data_parallel_shard_size=16_384) == 16_384
 
 
 def of_tokens(tokens: int, gpus: int, model: str = "gpt2", **cluster: int) -> tuple[int, list[str]]:

@@ -95,13 +95,14 @@ def test_gaps_are_filled_and_each_is_said() -> None:
         "cluster.gpu",
         "cluster.gpus_per_node",
         "cluster.inter_node",
+        "recipe.job",
         "recipe.sequence_length",
         "recipe.global_batch_size",
         "recipe",
     ]
     assert job.assumptions[-1].text == "bf16-mixed precision, adamw-fused optimizer, sdpa attention"
     assert job.job.recipe.sequence_length == 1024
-    assert job.job.recipe.global_batch_size == 512
+    assert job.job.recipe.global_batch_size == 32
 
 
 def test_more_gpus_than_a_node_has_need_a_network_that_is_said() -> None:
@@ -172,7 +173,7 @@ def test_precision_defaults_to_the_best_the_card_has(gpu: str, precision: str) -
 def test_a_strategy_implies_its_batch() -> None:
     strategy = {"micro_batch_size": 2, "gradient_accumulation_steps": 3}
     assert resolved(strategy=strategy).job.recipe.global_batch_size == 2 * 3 * 4
-    assert resolved(strategy={"micro_batch_size": 2}).job.recipe.global_batch_size == 512
+    assert resolved(strategy={"micro_batch_size": 2}).job.recipe.global_batch_size == 32
 
 
 @pytest.mark.parametrize(

@@ -219,7 +219,7 @@ def test_adapters_are_offered_with_what_they_take_and_how_long_a_step_is(
     assert len(texts) == 1
     assert texts[0].startswith("QLoRA of rank 16 would fit (--method qlora) in ")
     assert " GiB of each GPU, " in texts[0]
-    assert texts[0].endswith(" a step of 128 sequences")
+    assert texts[0].endswith(" a step of 64 sequences")
 
 
 @pytest.mark.parametrize(("fitting", "offered"), [(256, ["256"]), (128, ["128"]), (64, [])])

@@ -39,6 +39,7 @@ def global_batch_has_grown_too_far(situation: Situation) -> str | None:
     usual = usual_batch(
         job.model,
         sequence_length=recipe.sequence_length,
+        job=recipe.job,
         has_adapters=recipe.lora is not None,
         training_tokens=recipe.training_tokens,
     )

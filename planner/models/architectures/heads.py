@@ -16,7 +16,7 @@ _DECODERS = ("decoder", "experts")
 
 def reads_last_token(model_type: object) -> bool:
     """Return whether models of a type are decoders that can classify a sequence, which they do by its last token."""
-    return _has_head(model_type, "sequence-classification") and _is_decoder(str(model_type))
+    return has_head(model_type, "sequence-classification") and _is_decoder(str(model_type))
 
 
 def classifying(
@@ -28,7 +28,7 @@ def classifying(
         UnsupportedError: the model is none of those whose head is known.
     """
     model_type = config.get("model_type")
-    if not _has_head(model_type, task):
+    if not has_head(model_type, task):
         raise UnsupportedError(
             f"model_type {str(model_type)[:60]!r} is planned without {task}",
             hint=f"these have it: {', '.join(with_head(task))}",
@@ -40,10 +40,11 @@ def classifying(
 
 def with_head(task: str) -> tuple[str, ...]:
     """Return the model types that have a head, encoders first."""
-    return tuple(sorted((each for each in model_types() if _has_head(each, task)), key=_is_decoder))
+    return tuple(sorted((each for each in model_types() if has_head(each, task)), key=_is_decoder))
 
 
-def _has_head(model_type: object, task: str) -> bool:
+def has_head(model_type: object, task: str) -> bool:
+    """Return whether models of a type are planned with a head for a task."""
     is_known = isinstance(model_type, str) and model_type in model_types()
     return is_known and task in read("families", str(model_type)).get("tasks", ())
 

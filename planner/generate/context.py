@@ -17,7 +17,7 @@ from planner.generate.hyperparameters import from_random, hyperparameters, start
 from planner.generate.programs import save_every
 from planner.generate.run_spec import RunSpec
 from planner.models.architectures.heads import reads_last_token
-from planner.targets.common import loads_weights, tasks
+from planner.targets.common import tasks
 from planner.targets.families import has_fused_matrices
 from planner.targets.optimizers import optimizers
 from planner.targets.stored_weights import DEQUANTIZERS
@@ -96,10 +96,7 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         **_optimizer(spec),
         "is_recomputed": spec.recompute == Recompute.FULL,
         "is_zero_3_of_deepspeed": spec.framework == "deepspeed" and spec.zero_stage == ZERO_3,
-        "loads_weights": spec.is_pretrained
-        and loads_weights(
-            spec.framework, config=spec.model_config, has_adapters=spec.adapters is not None
-        ),
+        "loads_weights": starts_from_weights(spec),
         "adamw": hyperparameters(spec),
         "starts_from_weights": starts_from_weights(spec),
         "from_random": from_random(spec),

@@ -57,7 +57,7 @@ def _common(known: TitanModel, spec: RunSpec) -> dict[str, Any]:
     }
 
 
-def _heads(known: TitanModel, config: Mapping[str, Any]) -> dict[str, Any]:
+def _heads(_: TitanModel, config: Mapping[str, Any]) -> dict[str, Any]:
     heads = config["num_attention_heads"]
     return {
         "key_value_heads": config.get("num_key_value_heads") or heads,

@@ -22,7 +22,9 @@ H100_NODES = {
 
 
 def config(name: str) -> dict[str, Any]:
-    return dict(records.model(name).config)
+    record = records.model(name)
+    assert record is not None
+    return dict(record.config)
 
 
 def answer(model: Any, cluster: Any, recipe: Any, strategy: Any) -> dict[str, Any]:

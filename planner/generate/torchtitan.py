@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from planner.domain.strategy import Recompute
-from planner.generate.hyperparameters import hyperparameters
+from planner.generate.hyperparameters import hyperparameters, starts_from_weights
 from planner.generate.run_spec import RunSpec
 from planner.generate.target import Target
 from planner.targets.torchtitan import flavor, schedules
@@ -28,10 +28,10 @@ def _context(spec: RunSpec) -> dict[str, Any]:
     is_pipeline = spec.pipeline_parallel_size > 1
     chunks = spec.pipeline_parallel_size * spec.virtual_pipeline_size
     passes = spec.gradient_accumulation_steps if is_pipeline else 1
-    # Its run starts from random weights, whatever the model has: a rate for fine-tuning would be too low.
-    adamw = hyperparameters(replace(spec, is_pretrained=False))
+    adamw = hyperparameters(replace(spec, framework="torchtitan"))
     return {
         "adamw": adamw,
+        "starts_from_weights": starts_from_weights(spec, "torchtitan"),
         # Of the README's command, as torchtitan counts a warm-up in steps.
         "warmup_steps": max(1, round(adamw.warmup_fraction * spec.steps)),
         "flavor": flavor(spec.model_config),
@@ -48,7 +48,7 @@ def _context(spec: RunSpec) -> dict[str, Any]:
 
 TARGET = Target(
     name="torchtitan",
-    summary="torchtitan 0.3.0 and its own Llama 3, from random weights; the plan is in `plan.py`."
+    summary="torchtitan 0.3.0 and its own Llama 3; the plan is in `plan.py`."
     " It has its own arguments: what follows about `--data`, `--save-every` and `--resume` is said"
     " of the other scripts.",
     templates={

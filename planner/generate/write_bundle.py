@@ -33,6 +33,7 @@ from planner.search.training_run import run_steps
 from planner.step_time.compute import training_flops_per_token
 from planner.step_time.ledger import estimate_step_time
 from planner.targets import Launch, targets_of
+from planner.targets.common import CONVERTED
 from planner.targets.optimizers import optimizers
 
 _FLASH_VERSIONS = {"9.0": 3, "10.0": 4, "10.3": 4}
@@ -178,9 +179,11 @@ def _versions(job: Job) -> dict[str, str]:
             "megatron-core": framework.capabilities.version,
         }
     if framework.name == "megatron":
+        converts = job.model.is_pretrained and job.model.model_type in CONVERTED
         return {
             "Megatron-LM": MEGATRON_COMMIT,
             "megatron-core": framework.capabilities.version,
+            **({"megatron-bridge": BRIDGE_VERSION} if converts else {}),
         }
     if framework.name == "torchtitan":
         return {name: packages()[name].newest for name in ("torch", "torchtitan")}

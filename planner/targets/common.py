@@ -67,9 +67,18 @@ WITH_INDEXERS = ("deepseek_v32", "glm_moe_dsa")
 """Models whose indexers pick keys without gradients."""
 
 
-def loads_weights(framework: str, *, has_adapters: bool) -> bool:
-    """Return whether a framework's files start from a model's trained weights; its own models are made at random."""
-    return has_adapters or framework not in OWN_MODELS
+CONVERTED = ("llama", "mistral", "qwen2", "qwen3", "qwen3_moe")
+"""Types of models whose weights Megatron Bridge brings into Megatron's format, as far as it was read."""
+
+
+def loads_weights(framework: str, *, has_adapters: bool, model_type: str = "") -> bool:
+    """Return whether a framework's files start from a model's trained weights; most own models are made at random.
+
+    torchtitan reads the Hub's files for its own Llama 3, and Megatron-LM what Megatron Bridge converts.
+    """
+    if framework == "megatron":
+        return has_adapters or model_type in CONVERTED
+    return has_adapters or framework == "torchtitan" or framework not in OWN_MODELS
 
 
 @remembered(4)

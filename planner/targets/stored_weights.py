@@ -29,7 +29,9 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
     so does a matrix whose rows its blocks of fp8 do not divide equally.
     """
     stored, lora = job.model.stored_in, job.recipe.lora
-    has_weights = loads_weights(job.framework.name, has_adapters=lora is not None)
+    has_weights = loads_weights(
+        job.framework.name, has_adapters=lora is not None, model_type=job.model.model_type
+    )
     if not stored or not job.model.is_pretrained or not has_weights:
         return ()
     is_zero_3 = np.asarray(s.zero_stage) == ZERO_3
@@ -50,7 +52,7 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
         ),
         refusal(
             job.framework.name in OWN_MODELS,
-            f"its weights are stored in {{stored}}, and its bridge was read for those in 16 bit: {_FROM_16_BIT}",
+            f"its weights are stored in {{stored}}, and what loads them there was read for those in 16 bit: {_FROM_16_BIT}",
             "model",
             stored=stored[:40],
         ),

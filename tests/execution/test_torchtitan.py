@@ -121,6 +121,7 @@ def test_torchtitan_reads_every_layout_as_it_is_meant(name: str, answers: dict[s
     assert parallelism["fsdp_reshard_after_forward"] == policy
     assert plan["checkpoint"]["interval"] == save_every(spec)
     assert plan["checkpoint"]["keep_latest_k"] == KEPT
+    assert plan["checkpoint"]["initial_load_in_hf"] == spec.is_pretrained
     assert training["global_batch_size"] == spec.global_batch_size
     assert training["seq_len"] == spec.sequence_length
     assert training["enable_cpu_offload"] == spec.offloads_optimizer

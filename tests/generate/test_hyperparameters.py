@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from run_specs import script_of
 from test_generate import LLAMA, SPEC
+from test_programs import LLAMA as LLAMA_8B
 
 from planner.generate import generate
 from planner.generate.hyperparameters import hyperparameters
@@ -36,13 +37,35 @@ def test_every_script_writes_the_same_figures(weights: str) -> None:
     assert "lr" not in json.loads(files["deepspeed/ds_config.json"])
 
 
-def test_megatron_starts_from_random_weights_whatever_there_is() -> None:
+def test_megatron_starts_from_random_weights_where_nothing_converts_those_that_there_are() -> None:
     spec = replace(SPEC, framework="megatron", parameters=8_000_000_000, is_pretrained=True)
     files = generate(spec, ["megatron"])
     # GPT-3's 1.2e-4 at 2 million tokens, and 256 sequences of 1,024 tokens are an eighth of them.
     assert "  --lr 4.3e-05\n  --min-lr 4.3e-06\n" in files["megatron/launch.sh"]
     assert "  --lr-warmup-fraction 0.01\n  --weight-decay 0.1\n" in files["megatron/launch.sh"]
     assert "`--lr 4.3e-05` goes with 256 sequences" in files["README.md"]
+
+
+def test_megatron_starts_from_weights_that_megatron_bridge_converts() -> None:
+    spec = replace(BIG, model_config=LLAMA_8B, framework="megatron")
+    files, random = (
+        generate(spec, ["megatron"]),
+        generate(replace(spec, is_pretrained=False), ["megatron"]),
+    )
+    # Tulu's 2e-5 at 128 sequences, and 256 are twice as many.
+    assert "  --lr 2.8e-05\n" in files["megatron/launch.sh"]
+    assert "weights=(--pretrained-checkpoint pretrained)" in files["megatron/launch.sh"]
+    assert 'A.import_ckpt(sys.argv[1], "pretrained"' in files["README.md"]
+    assert "  --lr 4.3e-05\n" in random["megatron/launch.sh"]
+    assert "pretrained" not in random["megatron/launch.sh"]
+
+
+def test_torchtitan_starts_from_the_weights_beside_its_tokenizer() -> None:
+    for is_pretrained, rate in ((True, 2.8e-5), (False, 4.3e-5)):
+        spec = replace(BIG, model_config=LLAMA_8B, is_pretrained=is_pretrained)
+        plan = generate(replace(spec, framework="torchtitan"), ["torchtitan"])["torchtitan/plan.py"]
+        assert f'ADAMW = {{"lr": {rate}' in plan
+        assert ("initial_load_in_hf=True" in plan) is is_pretrained
 
 
 def test_the_rate_follows_size_batch_start_and_method() -> None:

@@ -142,7 +142,11 @@ def test_the_versions_are_those_of_the_bundles_own_targets() -> None:
             r"^- (\S+ [0-9a-f. and]+)$", files_for(framework)["README.md"], re.MULTILINE
         )
 
-    assert checked("megatron") == ["megatron-core 0.16.1", f"Megatron-LM {MEGATRON_COMMIT}"]
+    assert checked("megatron") == [
+        "megatron-bridge 0.6.0",
+        "megatron-core 0.16.1",
+        f"Megatron-LM {MEGATRON_COMMIT}",
+    ]
     assert f"Megatron-LM at {MEGATRON_COMMIT} " in FACTS.read_text()
     assert checked("torchtitan") == ["torch 2.13.0", "torchtitan 0.3.0"]
     assert "accelerate 1.10.1 and 1.15.0" in checked("torch")
@@ -154,4 +158,5 @@ def test_a_models_name_stays_in_its_place(target: str) -> None:
     for model in HOSTILE:
         readme = generate(replace(ONE, model=model), [target])["README.md"].splitlines()
         changed = [line for line, other in zip(readme, quiet, strict=True) if line != other]
-        assert all(line.startswith(("# ", "  --tokenizer-type", "hf ")) for line in changed)
+        own = ("# ", "  --tokenizer-type", "hf ", "python -c 'import sys; from megatron.bridge")
+        assert all(line.startswith(own) for line in changed)

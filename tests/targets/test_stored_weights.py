@@ -67,11 +67,11 @@ def test_fp8_is_brought_back_where_its_blocks_fill_the_matrices(make_job: JobMak
     assert "do not fill each matrix" in reasons(make_job("deepseek-ai/DeepSeek-V3"))
 
 
-def test_a_framework_that_starts_at_random_reads_no_weights(make_job: JobMaker) -> None:
-    recipe = {"framework": "megatron"}
+def test_a_job_that_starts_at_random_reads_no_weights(make_job: JobMaker) -> None:
     layout = Layout(data_parallel_replicate_size=GPUS, zero_stage=0)
-    job = make_job(LLAMA, recipe=recipe)
-    assert launch(stored(job, {"quant_method": "gptq"}), layout).targets == ("megatron",)
+    for job, targets in (("pretrain", ("megatron",)), ("finetune", ())):
+        made = make_job(LLAMA, recipe={"framework": "megatron", "job": job})
+        assert launch(stored(made, {"quant_method": "gptq"}), layout).targets == targets
 
 
 def test_shards_of_deepspeed_are_not_loaded(make_job: JobMaker) -> None:

@@ -119,10 +119,10 @@ def obstacle(config: Mapping[str, Any]) -> str:
 
 
 def _routing(config: Mapping[str, Any], known: TitanModel) -> str:
-    groups, experts = config.get("n_group"), config.get("n_routed_experts")
-    if not (known.has_expert_bias and isinstance(groups, int) and isinstance(experts, int)):
-        groups = 1
-    if groups > 1 and (experts % groups or experts < 2 * groups):
+    groups: Any = config.get("n_group")
+    experts: Any = config.get("n_routed_experts")
+    is_dealt = isinstance(groups, int) and isinstance(experts, int) and known.has_expert_bias
+    if is_dealt and groups > 1 and (experts % groups or experts < 2 * groups):
         return f"its {experts} experts are not in {groups} groups of two or more"
     dense = config.get("first_k_dense_replace", 0)
     return "" if isinstance(dense, int) and dense >= 0 else "its first_k_dense_replace is no number"

@@ -7,14 +7,18 @@ from typing import Annotated, Any
 from pydantic import AfterValidator
 
 from planner.catalog.records import model_types
+from planner.core.errors import UnsupportedError
 from planner.core.remembered import remembered
 from planner.domain.model import Model
 from planner.models import hub
-from planner.models.architectures import read_model
+from planner.models.architectures import by_sizes, read_model
+from planner.models.architectures.config import Config
 from planner.models.architectures.heads import classifying
 
 _Reader = Callable[[str, Mapping[str, Any]], Model]
 
+_LIKE_LLAMA = 0.02
+"""How far the Hub's count may be from that of Llama's structure: biases and norms that a config does not name."""
 _DEEPEST_CONFIG = 64
 """Levels of a config.json; real ones have three or four, and what copies them walks down by recursion."""
 
@@ -53,13 +57,15 @@ def load_model(
     if isinstance(wanted, Mapping):
         name = wanted.get("_name_or_path")
         name = name if isinstance(name, str) and name else "config.json"
-        model = _read(name, _for_task(wanted, task), may_build=allow_paths)
-        return replace(model, is_pretrained=False), ()
+        model, is_guessed = _read(name, _for_task(wanted, task), may_build=allow_paths)
+        return replace(model, is_pretrained=False), _by_sizes(model, None) if is_guessed else ()
     source = hub.find_model(wanted, allow_paths=allow_paths)
-    model = _read(
+    model, is_guessed = _read(
         source.name, _for_task(source.config, task), may_build=allow_paths, read=_read_once
     )
     notes = [source.note] if source.note else []
+    if is_guessed:
+        notes += _by_sizes(model, source.safetensors_parameters)
     if task is None and source.safetensors_parameters not in (None, model.parameters):
         notes.append(
             f"the weights on the Hub hold {source.safetensors_parameters:,} elements,"
@@ -86,10 +92,39 @@ _read_once = remembered(8)(read_model)
 
 def _read(
     name: str, config: Mapping[str, Any], *, may_build: bool, read: _Reader = read_model
-) -> Model:
+) -> tuple[Model, bool]:
+    """Return the Model, and whether it was read by its sizes alone."""
     model_type = config.get("model_type")
-    if may_build and isinstance(model_type, str) and model_type not in model_types():
+    if not isinstance(model_type, str) or model_type in model_types():
+        return read(name, config), False
+    try:
+        if not may_build:
+            return read(name, config), False
         from planner.models.meta import read_with_transformers
 
-        return read_with_transformers(name, config)
-    return read(name, config)
+        return read_with_transformers(name, config), False
+    except UnsupportedError:
+        if not by_sizes.has_llamas_sizes(config):
+            raise
+        return by_sizes.read(name, Config(name, config)), True
+
+
+def _by_sizes(model: Model, counted: int | None) -> tuple[str, ...]:
+    """Return what to know of a model that was read by its sizes.
+
+    Raises:
+        UnsupportedError: the Hub counts other parameters, so that it is another structure.
+    """
+    about = f"model_type {model.model_type[:60]!r} is not known"
+    if counted and abs(model.parameters / counted - 1) > _LIKE_LLAMA:
+        raise UnsupportedError(
+            f"{about}: with Llama's structure its sizes make {model.parameters:,} parameters,"
+            f" and the Hub counts {counted:,}",
+            hint="pip install 'planner[torch]', and transformers may know it",
+            field="model",
+        )
+    note = (
+        f"{about}: its sizes are taken to be of a model like Llama, of {model.parameters:,}"
+        " parameters; compare these with the model's page"
+    )
+    return (note,)

@@ -108,7 +108,7 @@ def test_description_is_not_shared_between_apps() -> None:
         ({"model": "$(reboot)"}, 422, "model", "is not a model id"),
         ({"model": "gpt2\nrm -rf /"}, 422, "model", "is not a model id"),
         ({"model": "gpt2\x00"}, 422, "model", "is not a model id"),
-        ({"model": {"model_type": "mamba"}}, 422, "model", "is not known yet"),
+        ({"model": {"model_type": "no-such-type"}}, 422, "model", "is not known yet"),
         ({"model": {"n_embd": 1}}, 422, "model", "has no model_type"),
         ({"model": {"model_type": ["llama"]}}, 422, "model", "that is no text"),
         (

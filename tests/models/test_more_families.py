@@ -1,12 +1,15 @@
 """Families with a mixer, a tower or an input of their own: configs that are wrong in any way, and counts of checkpoints."""
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from hypothesis import given
 from mutated_configs import check_read_or_refused, check_refused, mutated
 
+from planner.core.errors import PlannerError, UnsupportedError
 from planner.models.architectures import read_model
+from planner.request.model import load_model
 
 SIZES: dict[str, Any] = {
     "vocab_size": 60,
@@ -96,3 +99,44 @@ def test_a_checkpoint_has_the_parameters_that_its_page_says(
     name: str, config: dict[str, Any], parameters: float
 ) -> None:
     assert read_model(name, config).parameters == pytest.approx(parameters, rel=0.002)
+
+
+LIKE_LLAMA = {
+    "model_type": "of-tomorrow",
+    "architectures": ["TomorrowForCausalLM"],
+    "vocab_size": 32000,
+    "hidden_size": 4096,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "intermediate_size": 11008,
+    "rms_norm_eps": 1e-6,
+}
+
+
+@pytest.mark.parametrize("may_build", [False, True])
+def test_a_decoder_of_an_unknown_type_is_read_by_its_sizes_and_says_so(*, may_build: bool) -> None:
+    model, notes = load_model(LIKE_LLAMA, allow_paths=may_build)
+    assert model.parameters == 6_738_415_616
+    assert any("taken to be of a model like Llama" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"architectures": ["TomorrowModel"]},
+        {"num_experts": 8},
+        {"kv_lora_rank": 512},
+        {"vision_config": {"depth": 2}},
+        {"layer_types": ["linear_attention"]},
+        {"intermediate_size": None},
+    ],
+)
+def test_what_llama_has_not_is_not_taken_for_it(more: dict[str, Any]) -> None:
+    with pytest.raises(UnsupportedError, match="not known"):
+        load_model({**LIKE_LLAMA, **more}, allow_paths=False)
+
+
+@given(mutated([LIKE_LLAMA], LIKE_LLAMA.keys()))
+def test_a_wrong_config_of_an_unknown_type_is_read_or_refused(config: dict[str, Any]) -> None:
+    with suppress(PlannerError):
+        load_model(config, allow_paths=False)

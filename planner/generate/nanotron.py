@@ -1,5 +1,6 @@
 """nanotron's run_train.py, started by torchrun with the plan as its YAML."""
 
+import json
 from typing import Any
 
 from planner.domain.strategy import PipelineSchedule, Recompute
@@ -16,12 +17,21 @@ def _context(spec: RunSpec) -> dict[str, Any]:
     if found is None:
         raise LookupError(spec.model_config.get("model_type"))
     return {
-        "model_settings": _model_settings(spec, found),
-        "init_std": found.config.values.get("initializer_range", 0.02),
+        "model_settings": {
+            name: _in_yaml(value) for name, value in _model_settings(spec, found).items()
+        },
+        "init_std": _in_yaml(float(found.config.values.get("initializer_range") or 0.02)),
         "pipeline_engine": _ENGINES[spec.pipeline_schedule],
         "tensor_mode": "REDUCE_SCATTER" if spec.sequence_parallel else "ALL_REDUCE",
         "is_recomputed": spec.recompute == Recompute.FULL,
     }
+
+
+def _in_yaml(value: float | str) -> str:
+    """Return a value as YAML 1.1 reads it: 1e-06 is a text to it, and 1.0e-06 a number."""
+    text = json.dumps(value)
+    has_point = not isinstance(value, float) or "." in text
+    return text if has_point else text.replace("e", ".0e")
 
 
 def _model_settings(spec: RunSpec, found: Reading) -> dict[str, Any]:

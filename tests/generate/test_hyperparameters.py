@@ -60,7 +60,9 @@ def test_megatron_starts_from_random_weights_where_nothing_converts_them() -> No
 def test_megatron_tunes_what_its_bridge_converts() -> None:
     spec = replace(SPEC, framework="megatron", model_config=LLAMA, is_pretrained=True)
     files = generate(spec, ["megatron"])
-    assert "  --lr 2e-05\n" in files["megatron/launch.sh"]
+    tuned, anew = hyperparameters(spec), hyperparameters(replace(spec, is_pretrained=False))
+    assert tuned.learning_rate != anew.learning_rate
+    assert f"  --lr {tuned.learning_rate}\n" in files["megatron/launch.sh"]
     assert "weights=(--pretrained-checkpoint pretrained)" in files["megatron/launch.sh"]
     assert 'A.import_ckpt(sys.argv[1], "pretrained"' in files["README.md"]
     at_random = generate(replace(spec, is_pretrained=False), ["megatron"])

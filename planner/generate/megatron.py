@@ -148,6 +148,7 @@ def _context(spec: RunSpec) -> dict[str, Any]:
             "training": training_options(spec),
         },
         "vocabulary": found.model.vocab_size,
+        "starts_from_weights": starts_from_weights(spec, "megatron"),
         "has_spec": found.is_parallel,
         "shares_norm": found.shares_norm,
         "starts_from_weights": starts_from_weights(spec, "megatron"),

@@ -68,12 +68,33 @@ WITH_INDEXERS = ("deepseek_v32", "glm_moe_dsa")
 """Models whose indexers pick keys without gradients."""
 
 
-CONVERTED = ("llama", "mistral", "qwen2", "qwen3", "qwen3_moe")
-"""Types of models whose weights Megatron Bridge brings into Megatron's format, as far as it was read."""
+@frozen
+class Converted:
+    """A type of model whose weights Megatron Bridge brings into Megatron's format."""
+
+    stored_in: tuple[str, ...] = ()
+    """How they may be quantised on the Hub."""
+
+
+@frozen
+class _Bridge:
+    source: str
+    models: Mapping[str, Converted]
+
+
+@cache
+def converted() -> Mapping[str, Converted]:
+    """Return them by `model_type`."""
+    return build(_Bridge, read("scripts", "bridge"), "scripts/bridge").models
+
+
+def _is_converted(config: Mapping[str, object]) -> bool:
+    return config.get("model_type") in converted()
+
 
 _READERS: Mapping[str, Callable[[Mapping[str, object]], bool]] = {
     "torchtitan": titan_models.loads_weights,
-    "megatron": lambda config: config.get("model_type") in CONVERTED,
+    "megatron": _is_converted,
 }
 """Of a framework with models of its own, whether its files load the Hub's weights of a config.json's model."""
 

@@ -146,6 +146,11 @@ class Reading:
         return self.known.activation or named
 
     @property
+    def is_tied(self) -> bool:
+        """Return whether the head's weight is that of the embeddings."""
+        return any(each.is_tied for part in self.model.others for each in part.linears)
+
+    @property
     def layers(self) -> int:
         """Return the number of blocks."""
         return sum(part.count for part in self.model.blocks)

@@ -10,7 +10,7 @@ from planner.domain.job import Job
 from planner.domain.model import Model
 from planner.domain.strategy import ZERO_3, Strategy
 from planner.targets.base import refusal
-from planner.targets.common import OWN_MODELS, loads_weights
+from planner.targets.common import OWN_MODELS, converted, loads_weights
 from planner.targets.titan_models import titan_model
 
 DEQUANTIZERS: Mapping[str, str] = MappingProxyType(
@@ -37,6 +37,8 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
         return ()
     if job.framework.name == "torchtitan":
         return (_unread_by_torchtitan(job),)
+    kind, is_own = job.model.model_type, job.framework.name in OWN_MODELS
+    is_read = kind in converted() and stored in converted()[kind].stored_in
     is_zero_3 = np.asarray(s.zero_stage) == ZERO_3
     return (
         refusal(
@@ -54,13 +56,13 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
             stored=stored[:40],
         ),
         refusal(
-            job.framework.name in OWN_MODELS,
-            f"its weights are stored in {{stored}}, and what loads them there was read for those in 16 bit: {_FROM_16_BIT}",
+            is_own and not is_read,
+            f"its weights are stored in {{stored}}, and its bridge was read for those in 16 bit: {_FROM_16_BIT}",
             "model",
             stored=stored[:40],
         ),
         refusal(
-            stored == "fp8" and _has_uneven_blocks(job.model),
+            stored == "fp8" and not is_own and _has_uneven_blocks(job.model),
             "its weights are stored in fp8, in blocks that do not fill each matrix equally, which"
             f" transformers does not bring to 16 bit: {_FROM_16_BIT}",
             "model",

@@ -37,9 +37,21 @@ def test_every_script_writes_the_same_figures(weights: str) -> None:
     assert "lr" not in json.loads(files["deepspeed/ds_config.json"])
 
 
+LLAMA = {
+    "model_type": "llama",
+    "vocab_size": 96,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+}
+
+
 def test_megatron_starts_from_random_weights_where_nothing_converts_those_that_there_are() -> None:
     spec = replace(SPEC, framework="megatron", parameters=8_000_000_000, is_pretrained=True)
     files = generate(spec, ["megatron"])
+    assert "--pretrained-checkpoint" not in files["megatron/launch.sh"]
+    assert "import_ckpt" not in files["README.md"]
     # GPT-3's 1.2e-4 at 2 million tokens, and 256 sequences of 1,024 tokens are an eighth of them.
     assert "  --lr 4.3e-05\n  --min-lr 4.3e-06\n" in files["megatron/launch.sh"]
     assert "  --lr-warmup-fraction 0.01\n  --weight-decay 0.1\n" in files["megatron/launch.sh"]

@@ -74,6 +74,18 @@ def test_a_job_that_starts_at_random_reads_no_weights(make_job: JobMaker) -> Non
         assert launch(stored(made, {"quant_method": "gptq"}), layout).targets == targets
 
 
+@pytest.mark.parametrize(
+    ("model", "is_read"), [(GPT_OSS, True), ("deepseek-ai/DeepSeek-V3", True), (LLAMA, False)]
+)
+def test_megatron_bridge_reads_what_it_brings_to_16_bit(
+    model: str, *, is_read: bool, make_job: JobMaker
+) -> None:
+    job = make_job(model, recipe={"framework": "megatron"})
+    job = job if is_read else stored(job, {"quant_method": "fp8"})
+    found = launch(job, Layout(data_parallel_replicate_size=GPUS, zero_stage=0))
+    assert ("megatron" in found.targets) == is_read
+
+
 def test_shards_of_deepspeed_are_not_loaded(make_job: JobMaker) -> None:
     job = make_job(GPT_OSS, recipe={"framework": "deepspeed"})
     assert "in DeepSpeed's shards" in reasons(job)

@@ -11,7 +11,6 @@ from planner.domain.strategy import Offload, Strategy
 from planner.parallel.partition import layers_per_stage
 from planner.targets import losses, megatron, optimizers, some_layers
 from planner.targets.base import by_pipeline_size, refusal
-from planner.targets.common import CONVERTED
 
 MODULES: Mapping[str, str] = MappingProxyType(
     {
@@ -27,6 +26,7 @@ MODULES: Mapping[str, str] = MappingProxyType(
 """The targets of its CanonicalLoRA, which has adapters of their own for what Megatron fuses, by the planner's names."""
 
 _EXPERTS = frozenset({"gate_proj", "up_proj", "down_proj"})
+_MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3", "qwen3_moe")
 
 
 def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
@@ -41,10 +41,10 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
             "recipe.method",
         ),
         refusal(
-            kind not in CONVERTED,
+            kind not in _MODEL_TYPES,
             "it is written for models of type {known}, not {kind}",
             "model",
-            known=", ".join(CONVERTED),
+            known=", ".join(_MODEL_TYPES),
             kind=kind[:40],
         ),
         refusal(

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from planner.core.errors import InvalidInputError
 from planner.core.frozen import frozen
 from planner.domain.model import Attention, Linear, Model, Part
-from planner.models.architectures import kept
+from planner.models.architectures import kept, work
 from planner.models.architectures.config import Config
 from planner.models.architectures.family import family_of, record_of
 
@@ -76,17 +76,17 @@ def _block(vision: Config, tokens: int, *, heads_key: str, depth_key: str, is_fu
             num_key_value_heads=heads,
             head_dim=head_dim,
             is_causal=False,
-            eager_bytes_per_score=kept.scores(0.0, is_upcast=True),
+            **kept.scores(0.0, is_upcast=True),
         ),
         kept=(
             kept.layer_norm("norm1", hidden),
             kept.operand("qkv_input", hidden, copies=len(matrices)),
-            kept.operand("query_key_value", 3 * hidden),
-            kept.operand("attention_output", hidden),
+            kept.operand("query_key_value", 3 * hidden, does=work.rotated(2 * hidden)),
+            kept.operand("attention_output", hidden, does=work.NONE),
             kept.layer_norm("norm2", hidden),
             kept.operand("fc1_input", hidden),
             *kept.activation("gelu_pytorch_tanh", inner),
-            kept.operand("fc2_input", inner),
+            kept.operand("fc2_input", inner, does=work.NONE),
         ),
     )
 

@@ -113,7 +113,9 @@ class Device:
     nccl_bytes: float
     """Of each communicator."""
     allocator_fraction: float
-    """What the caching allocator reserves above the allocated peak."""
+    """What the caching allocator reserves above the allocated peak, where there is room."""
+    least_fraction: float
+    """What it cannot give back of that."""
     usable_fraction: float
     """Share of a card's nominal memory that processes can take."""
     source: str

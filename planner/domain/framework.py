@@ -8,6 +8,7 @@ from typing import Literal
 from planner.core.frozen import frozen
 from planner.domain.buckets import Buckets
 from planner.domain.capabilities import Capabilities
+from planner.domain.compiler import Compile
 from planner.domain.fp8 import Fp8Recipe
 from planner.domain.optimizer import Optimizer
 from planner.domain.precision import Precision
@@ -112,7 +113,9 @@ class Device:
     nccl_bytes: float
     """Of each communicator."""
     allocator_fraction: float
-    """What the caching allocator reserves above the allocated peak."""
+    """What the caching allocator reserves above the allocated peak, where there is room."""
+    least_fraction: float
+    """What it cannot give back of that."""
     usable_fraction: float
     """Share of a card's nominal memory that processes can take."""
     source: str
@@ -186,6 +189,8 @@ class MemoryBound:
     forward_passes: float
     """How often each kept byte crosses HBM."""
     backward_passes: float
+    counted_fraction: float = 0.0
+    """Share of it that kernels reach on average whose traffic is counted one by one; 0: passes stand for them."""
     loss_bytes_per_logit: float
     """That cross HBM around the loss, forward and backward."""
     copies_exchanged: bool
@@ -281,20 +286,6 @@ class Offload:
 
 
 @frozen
-class Compile:
-    """What torch.compile leaves of elementwise work."""
-
-    is_estimated: bool
-    passes_fraction: float
-    """Share of the passes over memory that remain of elementwise work once it is fused."""
-    operations_fraction: float
-    """Share of the operations that the host still launches."""
-    covers_head: bool
-    """The head and the loss are compiled as the blocks are."""
-    source: str
-
-
-@frozen
 class Start:
     """What comes before the first step."""
 
@@ -383,19 +374,22 @@ class Framework:
     def compiled(self) -> "Framework":
         """Return the framework as it runs a model through torch.compile.
 
-        Elementwise work is fused: fewer passes over memory, fewer launches; the loss's too where it is
-        compiled. DTensors are dispatched when it is traced. Memory stays as it is.
+        Elementwise work is fused: fewer passes over memory, fewer launches. DTensors are dispatched when it is
+        traced. The loss is `planner.parallel.compiled`'s, and what stays for backward that of each `Kept`.
         Source: the record's compile section.
         """
         passes, launched = self.compile.passes_fraction, self.compile.operations_fraction
-        moved, of_loss = self.memory_bound, passes if self.compile.covers_head else 1.0
+        moved = self.memory_bound
+        each = passes * moved.forward_passes, passes * moved.backward_passes
+        if moved.counted_fraction:
+            each = self.compile.passes
         return replace(
             self,
             memory_bound=replace(
                 moved,
-                forward_passes=passes * moved.forward_passes,
-                backward_passes=passes * moved.backward_passes,
-                loss_bytes_per_logit=of_loss * moved.loss_bytes_per_logit,
+                forward_passes=each[0],
+                backward_passes=each[1],
+                counted_fraction=0.0,
             ),
             host=replace(
                 self.host,

@@ -141,6 +141,12 @@ class Job:
         return framework.fp8_recipes[self.recipe.fp8_recipe or framework.usual_fp8_recipe]
 
     @property
+    def is_fused(self) -> bool:
+        """Return whether backward computes again what lies between matmuls, as torch.compile has it; beside frozen weights it is left out."""
+        is_compiled = self.recipe.compile and self.framework.compile.keeps_operands_alone
+        return is_compiled and self.recipe.lora is None
+
+    @property
     def usable_bytes(self) -> float:
         """Return the memory of one card that a process can take, in whole bytes as answers have it."""
         gpu = self.cluster.gpu

@@ -11,6 +11,7 @@ from enum import IntEnum, StrEnum
 
 from planner.core.frozen import frozen
 from planner.core.remembered import remembered
+from planner.domain.work import Work
 
 
 class Numerics(IntEnum):
@@ -59,6 +60,8 @@ class Linear:
     """It sees an encoder's tokens, in a part that sees those of the target."""
     per_token: float = 1.0
     """Tokens that it sees for each of the part's."""
+    input_copies: float = 1.0
+    """Rows in which the same input stands, as a convolution's matmul has them: its kernel reads each once."""
 
     @property
     def parameters(self) -> int:
@@ -104,10 +107,19 @@ class Kept:
     """A gated activation reads it, which can keep it for backward in fp8."""
     is_normalised_in_fp32: bool = False
     """Of a norm that autocast runs in fp32, and whose output is fp32 whatever came in."""
+    work: Work | None = None
+    """Of the operation that keeps it, where that was counted."""
+    compiled_bytes_per_token: tuple[float, ...] = ()
+    """What torch.compile leaves of it, by `Numerics`; empty for all of it."""
 
     def bytes_in(self, numerics: Numerics) -> float:
         """Return the bytes per token under those numerics."""
         return self.bytes_per_token[min(numerics, len(self.bytes_per_token) - 1)]
+
+    def compiled_bytes_in(self, numerics: Numerics) -> float:
+        """Return the bytes per token under those numerics where the part is compiled."""
+        sizes = self.compiled_bytes_per_token or self.bytes_per_token
+        return sizes[min(numerics, len(sizes) - 1)]
 
     def frozen_bytes_in(self, numerics: Numerics) -> float:
         """Return the bytes per token beside frozen weights, were no linear's input needed."""
@@ -125,6 +137,10 @@ class Attention:
     is_causal: bool
     eager_bytes_per_score: tuple[float, ...]
     """Kept bytes per head, query and key when the scores are materialised (attention="eager")."""
+    score_work: Work | None = None
+    """Of what makes probabilities of a materialised score, where that was counted."""
+    compiled_bytes_per_score: tuple[float, ...] = ()
+    """What torch.compile leaves of the kept bytes."""
     window: int | None = None
     """Keys that a query sees at most, of all that there are; None for all of them."""
     keys: int | None = None

@@ -34,4 +34,10 @@ def _of_share(part: Part, share: float) -> Part:
 
 
 def _of_source(kept: Kept, share: float) -> Kept:
-    return replace(kept, bytes_per_token=tuple(size / share for size in kept.bytes_per_token))
+    work = kept.work
+    return replace(
+        kept,
+        bytes_per_token=tuple(size / share for size in kept.bytes_per_token),
+        compiled_bytes_per_token=tuple(size / share for size in kept.compiled_bytes_per_token),
+        work=None if work is None else work.scaled(1 / share),
+    )

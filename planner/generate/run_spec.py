@@ -104,7 +104,8 @@ class RunSpec(Layout):
     flash_version: int = 2
     """Of FlashAttention, where `attention` is `flash`."""
     compile: bool = False
-    """Whether the repeated blocks run through torch.compile."""
+    """Whether the model runs through torch.compile: as a whole, or its repeated blocks one by one."""
+    compiles_whole: bool = False
     loss: str = "standard"
     """`standard`, `chunked` or `fused`."""
     loss_chunk_tokens: int = 0

@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, SupportsFloat
 
+import numpy as np
+
 from planner.advice.plan import Plan
 from planner.catalog.interconnect import interconnect
 from planner.catalog.packages import packages, released_with
@@ -26,6 +28,7 @@ from planner.memory.evaluation_and_checkpoint import checkpoint_host_bytes
 from planner.memory.host import estimate_host_memory
 from planner.memory.ledger import estimate_memory
 from planner.parallel.activations import gathers_parameters
+from planner.parallel.compiled import compiles_head
 from planner.parallel.partition import layers_per_stage
 from planner.report.flags import flag_words
 from planner.report.layout_words import recommendation
@@ -122,6 +125,7 @@ def _run_spec(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
         loss=recipe.loss,
         loss_chunk_tokens=job.loss.chunk_tokens if job.loss else 0,
         compile=recipe.compile,
+        compiles_whole=bool(np.all(compiles_head(job, strategy))),
         optimizer=recipe.optimizer,
         optimizer_in_backward=recipe.optimizer_in_backward,
         expected_peak_bytes=round(float(chosen.memory.peak_bytes)),

@@ -20,6 +20,7 @@ from planner.domain.job import Job
 from planner.domain.model import Numerics
 from planner.domain.strategy import Strategy
 from planner.memory.phases import PhasedTerm, always
+from planner.parallel import compiled
 from planner.parallel.activations import by_numerics, hidden_state_bytes, logits_tokens, tokens
 from planner.parallel.partition import Stage
 
@@ -71,12 +72,18 @@ def logits_and_loss(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
 
 
 def _loss_bytes_per_logit(job: Job, s: Strategy) -> tuple[Amount, Amount]:
-    whole = (job.loss or job.framework.activations).loss_bytes_per_logit
+    whole: tuple[Amount, Amount] = (job.loss or job.framework.activations).loss_bytes_per_logit
     split = job.framework.activations.split_loss_bytes_per_logit
-    if job.loss is not None or not any(split):
+    if job.loss is not None:
         return whole
-    is_split = np.asarray(s.tensor_parallel_size) > 1
-    return np.where(is_split, split[0], whole[0]), np.where(is_split, split[1], whole[1])
+    if any(split):
+        is_split = np.asarray(s.tensor_parallel_size) > 1
+        whole = np.where(is_split, split[0], whole[0]), np.where(is_split, split[1], whole[1])
+    fused = job.framework.compile.loss_bytes_per_logit
+    if not any(fused):
+        return whole
+    is_fused = compiled.compiles_head(job, s)
+    return np.where(is_fused, fused[0], whole[0]), np.where(is_fused, fused[1], whole[1])
 
 
 def loss_gradients(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:

@@ -29,7 +29,7 @@ from planner.core.term import (
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.job import Job
 from planner.domain.model import Model, Part
-from planner.domain.strategy import Strategy
+from planner.domain.strategy import Recompute, Strategy
 from planner.memory.phases import PhasedTerm
 from planner.parallel.activations import gathers_parameters
 from planner.parallel.adapters import (
@@ -318,17 +318,29 @@ def communicators(job: Job, s: Strategy) -> Amount:
 def framework_and_context(job: Job, s: Strategy, peak: Amount) -> Term:
     """What the card loses beyond PyTorch's allocations.
 
-        bytes = context + nccl * communicators + allocator_fraction * peak
+        bytes = context + nccl * communicators + f * peak
+        f = allocator_fraction, or what the card has left where that is more than least_fraction
 
-    Source: the framework record.
+    Before it gives up, the allocator frees what it holds and no tensor needs, and asks again: what it reserves beyond
+    the peak is taken where there is room, and given back where there is not. Around recompute blocks that are
+    partly in use stay.
+    Source: c10/cuda/CUDACachingAllocator.cpp, release_cached_blocks; the framework record.
     Leaves out: fragmentation that grows with varying sequence lengths.
     """
     framework = job.framework
+    device, groups = framework.device, communicators(job, s)
+    taken = device.context_bytes + groups * device.nccl_bytes
+    room = (job.usable_bytes - taken) / np.maximum(peak, 1.0) - 1.0
+    least = np.where(
+        s.recompute == Recompute.NONE, device.least_fraction, device.allocator_fraction
+    )
+    left = np.minimum(room, device.allocator_fraction)
+    fraction = np.where(room < least, device.allocator_fraction, left)
     return Term(
         name="framework_and_context",
-        arithmetic=size(framework.device.context_bytes, "of CUDA context")
-        + plain(communicators(job, s)) * size(framework.device.nccl_bytes, "of NCCL")
-        + percent(framework.device.allocator_fraction) * size(peak, "in the allocator"),
+        arithmetic=size(device.context_bytes, "of CUDA context")
+        + plain(groups) * size(device.nccl_bytes, "of NCCL")
+        + percent(fraction) * size(peak, "in the allocator"),
         source=framework.device.source,
         spread=framework.uncertainty.memory,
     )

@@ -293,7 +293,5 @@ def _attention(config: Any, hidden: int, *, is_causal: bool) -> Attention | None
         num_key_value_heads=_number(config, "num_key_value_heads", "num_kv_heads") or heads,
         head_dim=_number(config, "head_dim") or max(1, hidden // heads),
         is_causal=is_causal,
-        eager_bytes_per_score=kept.scores(
-            next((p for p in dropouts if isinstance(p, float)), 0.0), is_upcast=True
-        ),
+        **kept.scores(next((p for p in dropouts if isinstance(p, float)), 0.0), is_upcast=True),
     )

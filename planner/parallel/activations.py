@@ -11,7 +11,7 @@ import numpy as np
 from planner.core.remembered import remembered
 from planner.core.term import Amount, Truth
 from planner.domain.job import Job
-from planner.domain.model import Attention, Numerics, Part, Share
+from planner.domain.model import Attention, Kept, Numerics, Part, Share
 from planner.domain.strategy import Recompute, Strategy
 from planner.parallel import adapters
 from planner.parallel.partition import Stage, recomputed_share
@@ -92,19 +92,11 @@ def kept_per_token(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Amo
     Fused attention keeps a log-sum-exp per head; materialised scores keep themselves, and keys and
     values expanded to all heads. Adapters keep their inputs in 16 bit and as gathered.
     """
-    has_fused_norms = job.framework.activations.fuses_norms or (
-        job.loss is not None and job.loss.fuses_norms
-    )
-    is_fused = has_fused_norms and numerics == Numerics.HALF
-    of_norms = Numerics.FUSED if is_fused else numerics
     has_adapters = job.recipe.lora is not None
     fraction = 1 if has_adapters else job.precision.operand_fraction
     by_share: dict[Share, Amount] = dict.fromkeys(Share, 0.0)
     for kept in part.kept:
-        runs_in = of_norms if kept.name in part.vectors else numerics
-        if kept.name in job.framework.activations.spelled_out:
-            runs_in = min(numerics, Numerics.HALF)
-        size = adapters.kept_bytes(job, s, part, kept, runs_in)
+        size = adapters.kept_bytes(job, s, part, kept, runs_in(job, part, kept, numerics))
         if kept.is_activation_input and job.recipe.fp8_activation_input:
             size = size * _FP8_OF_HALF
         by_share[kept.share] += size * (fraction if kept.operand_of else 1)
@@ -114,6 +106,16 @@ def kept_per_token(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Amo
     is_gathered = job.framework.activations.keeps_gathered_inputs or has_adapters
     gathered = 1 if is_gathered else sequence_split(s)
     return split / s.tensor_parallel_size + between + by_share[Share.INPUT] / gathered
+
+
+def runs_in(job: Job, part: Part, kept: Kept, numerics: Numerics) -> Numerics:
+    """Return the numerics of the operation that keeps something: of norms in one kernel, or of what is spelled out."""
+    record = job.framework.activations
+    if kept.name in record.spelled_out:
+        return min(numerics, Numerics.HALF)
+    has_fused_norms = record.fuses_norms or (job.loss is not None and job.loss.fuses_norms)
+    is_fused = has_fused_norms and numerics == Numerics.HALF and kept.name in part.vectors
+    return Numerics.FUSED if is_fused else numerics
 
 
 def attention_bytes(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Amount:
@@ -136,6 +138,8 @@ def _of_attention(
         joined = np.where(_attends_in_pieces(job, s), attention.query_size, 0)
         return 4 * attention.num_heads + element_bytes * (size + joined)
     per_score = attention.eager_bytes_per_score
+    if job.is_fused and attention.compiled_bytes_per_score:
+        per_score = attention.compiled_bytes_per_score
     scores = attention.num_heads * num_keys
     kept: Amount = per_score[min(numerics, len(per_score) - 1)] * scores
     if job.framework.activations.selective_recompute == "attention":

@@ -192,7 +192,7 @@ def kept_bytes(job: Job, s: Strategy, part: Part, kept: Kept, numerics: Numerics
     """
     lora = job.recipe.lora
     if lora is None:
-        return kept.bytes_in(numerics)
+        return kept.compiled_bytes_in(numerics) if job.is_fused else kept.bytes_in(numerics)
     has_adapter = any(name in lora.targets for name in kept.operand_of)
     is_int8 = lora.base_bits == _INT8 and part.is_block
     if not kept.operand_of:

@@ -5,29 +5,27 @@ seconds, for a number or a column of layouts.
 """
 
 import math
-from dataclasses import replace
 
 import numpy as np
 
 from planner.catalog.attention import attention_curve
 from planner.catalog.records import misaligned_slowdown
-from planner.core.remembered import remembered
 from planner.core.term import Amount
 from planner.domain.job import Job
 from planner.domain.model import Attention, Linear, Numerics, Part
 from planner.domain.precision import MATMUL_BYTES
-from planner.domain.strategy import Recompute, Strategy
+from planner.domain.strategy import Strategy
 from planner.domain.timed import FLASH_BACKWARD, timed_share
+from planner.parallel import compiled
 from planner.parallel.activations import (
-    attention_bytes,
     by_numerics,
-    kept_per_token,
     part_tokens,
     sequence_split,
     tokens,
 )
-from planner.parallel.adapters import adapter_parameters, without_adapters
+from planner.parallel.adapters import adapter_parameters
 from planner.parallel.partition import rank_parameters
+from planner.step_time import elementwise
 from planner.step_time.fp8_casts import operand_casts
 from planner.step_time.local_matmul import local_matmul
 from planner.step_time.rates import (
@@ -39,15 +37,6 @@ from planner.step_time.rates import (
     sustained_peak,
 )
 
-_SCORE_FORWARD, _SCORE_BACKWARD = 1.8, 2.2
-"""Passes over the 5 bytes that are kept per score. Softmax and dropout read and write 9 forward and
-11 backward; Korthikanti et al., arXiv:2205.05198, table 4, measures them where they are recomputed."""
-_UNFUSED_FORWARD, _UNFUSED_BACKWARD = 6.4, 6.8
-"""More such passes where cast, scale, mask, softmax and cast back are kernels of their own: 32 and 34 bytes a score
-(Megatron-LM's FusedScaleMaskSoftmax.forward_torch_softmax)."""
-_EAGER_FORWARD, _EAGER_BACKWARD = 3.2, 2.8
-"""More such passes of transformers' eager_attention_forward, counted: scale and mask 4 bytes a score each, the cast
-after a softmax that writes fp32 8; their gradients 4 and 10."""
 _ALIGNED_HEADS, _MISALIGNED = 8, 4.0
 """A batched 16-bit matmul whose heads are no multiple of 8 channels reads them unaligned, at a quarter of the rate
 (NVIDIA, Matrix Multiplication Background, section 3; Megatron-DeepSpeed's 13,824 channels in 128 heads took 30 %
@@ -56,8 +45,14 @@ _ALIGNED = 8
 """Channels of 16 bit whose rows begin where kernels load whole vectors."""
 
 
-def gemm(
-    job: Job, rows: Amount, columns: Amount, depth: Amount, dtype: str | None = None
+def gemm(  # noqa: PLR0913 - a matmul's five facts
+    job: Job,
+    rows: Amount,
+    columns: Amount,
+    depth: Amount,
+    dtype: str | None = None,
+    *,
+    input_copies: float = 1.0,
 ) -> Amount:
     """Seconds of C[rows, columns] = A[rows, depth] B[depth, columns].
 
@@ -65,7 +60,7 @@ def gemm(
 
     Notation: c `kernel_factor`; f peak_fraction, h hbm_fraction, s sharpness of the GPU's curve; u the share of it
     that a training run sustains; bytes reads A and B and writes C once, in the matmul dtype (C of
-    an fp8 matmul in 16 bit).
+    an fp8 matmul in 16 bit); of a convolution A once for all positions of its kernel.
     Source: `data/calibration/gemm.toml`, fitted on measured kernels of each GPU; the framework
     record's matmul section.
     Leaves out: tile and wave quantisation (the fit's median error is in the record).
@@ -73,7 +68,7 @@ def gemm(
     dtype = dtype or job.precision.matmul_dtype
     size = MATMUL_BYTES.get(dtype, 2)
     flops = 2.0 * rows * columns * depth
-    read = size * (1.0 * rows * depth + 1.0 * depth * columns)
+    read = size * (1.0 * rows * depth / input_copies + 1.0 * depth * columns)
     moved = read + max(size, 2) * (1.0 * rows * columns)
     alone = blend(job, flops / sustained_peak(job, dtype), moved)
     return kernel_factor(job) * (job.cluster.gpu.gemm.overhead_seconds + alone)
@@ -87,7 +82,7 @@ def matmuls(job: Job, s: Strategy, part: Part) -> Amount:
     dtype = job.precision.matmul_dtype if part.is_block else job.precision.wide_matmul_dtype
     seen = part_tokens(job, s, part)
     each = (
-        linear(job, s, layer, seen, dtype) * _misaligned(job, part, layer, dtype)
+        linear(job, s, layer, seen, dtype) * _misaligned(job, s, part, layer, dtype)
         for layer in part.linears
     )
     return sum(each, 0.0)
@@ -103,13 +98,13 @@ def linear(job: Job, s: Strategy, layer: Linear, seen: Amount, dtype: str | None
     Leaves out: uneven loads of the experts; grouped kernels that launch all experts at once.
     """
     local = local_matmul(s, layer, seen)
-    one = gemm(job, local.rows, local.columns, local.depth, dtype)
+    one = gemm(job, local.rows, local.columns, local.depth, dtype, input_copies=layer.input_copies)
     if dtype == "fp8" and job.fp8_recipe is not None:
         one = one / job.fp8_recipe.matmul_fraction
     return local.times * one
 
 
-def _misaligned(job: Job, part: Part, layer: Linear, dtype: str) -> float:
+def _misaligned(job: Job, s: Strategy, part: Part, layer: Linear, dtype: str) -> Amount:
     """Return how much longer a matmul takes for rows that are not aligned, as of GPT-2's 50,257 words.
 
         longer = max(1, slowdown / a)
@@ -120,11 +115,11 @@ def _misaligned(job: Job, part: Part, layer: Linear, dtype: str) -> float:
     Source: `data/calibration/gemm.toml`; BERT's 30,522 words agree with a = 2.
     """
     aligned = math.gcd(layer.in_features, layer.out_features, _ALIGNED)
-    is_compiled = job.recipe.compile and (part.is_block or job.framework.compile.covers_head)
-    if aligned == _ALIGNED or job.framework.matmul.pads_vocabulary or is_compiled:
+    is_compiled = job.recipe.compile if part.is_block else compiled.compiles_head(job, s)
+    if aligned == _ALIGNED or job.framework.matmul.pads_vocabulary:
         return 1.0
     slowdown = misaligned_slowdown(job.cluster.gpu.compute_capability, dtype)
-    return max(1.0, slowdown / aligned)
+    return np.where(is_compiled, 1.0, max(1.0, slowdown / aligned))
 
 
 def attention(job: Job, s: Strategy, part: Part) -> Amount:
@@ -161,7 +156,7 @@ def _attention(job: Job, s: Strategy, part: Part, *, is_backward: bool) -> Amoun
 def _one_attention(
     job: Job, queries: Amount, layer: Attention, num_keys: int, *, is_backward: bool
 ) -> Amount:
-    if materialises_scores(job, layer):
+    if elementwise.materialises_scores(job, layer):
         times = kernel_factor(job) * (2 if is_backward else 1)
         return times * _eager_attention(job, queries, layer, num_keys)
     flops = queries * layer.flops_per_token(num_keys)
@@ -218,79 +213,6 @@ def _eager_attention(job: Job, queries: Amount, layer: Attention, num_keys: int)
     return blend(job, flops / sustained_peak(job, dtype), moved)
 
 
-def elementwise(
-    job: Job, s: Strategy, part: Part, numerics: Numerics, passes: tuple[Amount, Amount]
-) -> Amount:
-    """Seconds of norms, activations, dropouts, softmax and casts: bytes kept, times passes over them.
-
-        seconds = T * (p * (kept - scores) + q * scores) / (hbm_fraction * hbm)
-
-    Notation: p and q the passes; kept bytes per token that a rank keeps of the part, the outputs
-    of those operations; scores those of them that attention materialises.
-    Source: the framework record's memory_bound section.
-    Leaves out: operations whose outputs are not kept. What runs beside frozen weights is what would be
-    kept if they were trained; adapters' own are `planner.step_time.adapters`.
-    """
-    whole, job = _without_recompute(s), without_adapters(job)
-    kept = kept_per_token(job, whole, part, numerics)
-    scores = _score_bytes(job, whole, part, numerics)
-    each, of_scores = passes
-    moved = each * (kept - scores) + of_scores * scores
-    return part_tokens(job, s, part) * moved / elementwise_bandwidth(job)
-
-
-@remembered(2)
-def _without_recompute(s: Strategy) -> Strategy:
-    return replace(s, recompute=Recompute.NONE)
-
-
-def elementwise_forward(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Amount:
-    """Seconds of a part's elementwise work in forward."""
-    of_scores, _ = _score_passes(job, s, part)
-    return elementwise(
-        job, s, part, numerics, (job.framework.memory_bound.forward_passes, of_scores)
-    )
-
-
-def elementwise_backward(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Amount:
-    """Seconds of a part's elementwise work in backward, recompute left out."""
-    _, of_scores = _score_passes(job, s, part)
-    return elementwise(
-        job, s, part, numerics, (job.framework.memory_bound.backward_passes, of_scores)
-    )
-
-
-def _score_passes(job: Job, s: Strategy, part: Part) -> tuple[Amount, Amount]:
-    if not job.framework.attention.softmax_multiple:
-        return _SCORE_FORWARD + _EAGER_FORWARD, _SCORE_BACKWARD + _EAGER_BACKWARD
-    unfused = unfuses_softmax(job, s, part)
-    return (
-        _SCORE_FORWARD + _UNFUSED_FORWARD * unfused,
-        _SCORE_BACKWARD + _UNFUSED_BACKWARD * unfused,
-    )
-
-
-def unfuses_softmax(job: Job, s: Strategy, part: Part) -> Amount:
-    """Return 1 where the framework's fused softmax of scores does not take the rank's heads, else 0.
-
-        micro-batch * heads / t is no multiple of what the kernel asks for
-
-    Source: Megatron-LM's FusedScaleMaskSoftmax.is_kernel_available: attn_batches % 4 == 0.
-    """
-    multiple = job.framework.attention.softmax_multiple
-    if part.attention is None or not multiple:
-        return 0.0
-    batches = s.micro_batch_size * part.attention.num_heads // s.tensor_parallel_size
-    return np.where(np.asarray(batches) % multiple == 0, 0.0, 1.0)
-
-
-def _score_bytes(job: Job, whole: Strategy, part: Part, numerics: Numerics) -> Amount:
-    """Bytes per token of the materialised scores that a rank keeps where nothing is recomputed."""
-    if part.attention is None or not materialises_scores(job, part.attention):
-        return 0.0
-    return attention_bytes(job, whole, part, numerics) / whole.tensor_parallel_size
-
-
 def loss(job: Job, s: Strategy) -> Amount:
     """Seconds of the cross-entropy, forward and backward.
 
@@ -298,21 +220,20 @@ def loss(job: Job, s: Strategy) -> Amount:
 
     divided by t where the framework splits the loss by vocabulary.
     Notation: M tokens that the head sees; V vocabulary; l bytes per logit that cross HBM.
-    Source: the framework record's memory_bound section, or that of the recipe's loss.
+    Source: the framework record's memory_bound section, that of the recipe's loss, or, compiled, its compile section.
     """
     split = s.tensor_parallel_size if job.framework.activations.splits_loss else 1
     own = job.loss
-    moved = (
-        (
-            job.framework.memory_bound.loss_bytes_per_logit
-            if own is None
-            else own.moved_bytes_per_logit
-        )
-        * tokens(job, s)
-        * job.model.share_with_logits
-        * job.model.vocab_size
-        / split
-    )
+    record = job.framework
+    each: Amount = record.memory_bound.loss_bytes_per_logit
+    if own is not None:
+        each = own.moved_bytes_per_logit
+    elif record.compile.moved_bytes_per_logit:
+        fused = record.compile.moved_bytes_per_logit
+        if job.model.vocab_size % _ALIGNED:
+            fused += record.compile.padded_bytes_per_logit
+        each = np.where(compiled.compiles_head(job, s), fused, each)
+    moved = each * tokens(job, s) * job.model.share_with_logits * job.model.vocab_size / split
     has_loss = 1.0 if job.model.has_token_loss else 0.0
     return has_loss * moved / elementwise_bandwidth(job)
 
@@ -398,15 +319,10 @@ def selective_recompute(job: Job, s: Strategy, part: Part, numerics: Numerics) -
     "attention": the scores again;  "matmuls": half of the matmuls and all elementwise work
     """
     if job.framework.activations.selective_recompute == "attention":
-        scores = _score_bytes(job, _without_recompute(s), part, numerics)
+        scores = elementwise.score_bytes(job, elementwise.without_recompute(s), part, numerics)
         seen = part_tokens(job, s, part)
-        passes, _ = _score_passes(job, s, part)
+        passes, _ = elementwise.score_passes(job, s, part)
         passed = passes * seen * scores / elementwise_bandwidth(job)
         return attention(job, s, part) + passed
     repeated = (matmuls(job, s, part) + operand_casts(job, s, part)) / 2
-    return repeated + elementwise_forward(job, s, part, numerics)
-
-
-def materialises_scores(job: Job, attention: Attention) -> bool:
-    """Return whether the job's attention keeps its scores in memory."""
-    return attention.materialises_scores(job.recipe.attention, job.precision.replicated_numerics)
+    return repeated + elementwise.forward(job, s, part, numerics)

@@ -12,7 +12,7 @@ from planner.domain.strategy import Recompute, Strategy
 from planner.parallel.adapters import launched
 from planner.parallel.partition import recomputed_share
 from planner.parallel.recomputed_modules import repeated_modules
-from planner.step_time import compute
+from planner.step_time import compute, elementwise
 
 _UNFUSED_KERNELS = 8
 """More that the host launches then in forward: those, and the mask's own."""
@@ -33,7 +33,7 @@ def launches(job: Job, s: Strategy, part: Part) -> Amount:
     CUDA graphs leave a share of the operations, experts' routing adds to them: the framework record.
     """
     forward = _operations(job, s, part) + launched(job, part)
-    forward = forward + _UNFUSED_KERNELS * compute.unfuses_softmax(job, s, part)
+    forward = forward + _UNFUSED_KERNELS * elementwise.unfuses_softmax(job, s, part)
     again, exchanges = repeats_forward(job, s, part), _exchanges(job, s, part)
     graphed = job.framework.host.graphed_fraction if job.recipe.cuda_graphs else 1.0
     forward, modules = graphed * forward, graphed * _of_modules(job, s, part)

@@ -32,6 +32,7 @@ from planner.step_time import (
     adapters,
     communication,
     compute,
+    elementwise,
     fp8_casts,
     host,
     rates,
@@ -258,8 +259,8 @@ def _weight_casts(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Amou
 
 def _compute(job: Job, s: Strategy, part: Part, numerics: Numerics, spent: Column) -> None:
     """Fill in the memory-bound work, and what is repeated."""
-    forward = compute.elementwise_forward(job, s, part, numerics)
-    backward = compute.elementwise_backward(job, s, part, numerics)
+    forward = elementwise.forward(job, s, part, numerics)
+    backward = elementwise.backward(job, s, part, numerics)
     more = compute.routing(job, s, part) + _weight_casts(job, s, part, numerics)
     biases, of_backward = compute.expert_biases(job, s, part)
     forward, backward = forward + more + biases, backward + more + of_backward

@@ -47,6 +47,12 @@ def elementwise_bandwidth(job: Job) -> float:
     return job.cluster.gpu.hbm_bytes_per_second * fraction
 
 
+def counted_bandwidth(job: Job) -> float:
+    """Return the bytes per second that kernels reach on average whose traffic is counted one by one."""
+    fraction = job.framework.memory_bound.counted_fraction / kernel_factor(job)
+    return job.cluster.gpu.hbm_bytes_per_second * fraction
+
+
 def kernel_factor(job: Job) -> float:
     """Return how much longer a job's kernels take on the user's own cards than the curves say."""
     gpu = job.cluster.gpu

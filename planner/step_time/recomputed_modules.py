@@ -9,7 +9,7 @@ from planner.domain.strategy import Strategy
 from planner.parallel.activations import part_tokens
 from planner.parallel.adapters import adapted_linears
 from planner.parallel.recomputed_modules import repeated_modules
-from planner.step_time import communication, compute
+from planner.step_time import communication, compute, elementwise
 
 
 def compute_again(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Amount:
@@ -26,7 +26,7 @@ def compute_again(job: Job, s: Strategy, part: Part, numerics: Numerics) -> Amou
     for module, is_repeated in repeated_modules(s, part):
         again = (
             compute.matmuls(job, s, module.repeated)
-            + compute.elementwise_forward(job, s, module.repeated, numerics)
+            + elementwise.forward(job, s, module.repeated, numerics)
             + compute.routing(job, s, module.repeated)
         )
         seconds = seconds + np.where(is_repeated, again, 0.0)

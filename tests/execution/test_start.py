@@ -71,8 +71,11 @@ def test_every_step_is_logged_with_rate_and_norm(tmp_path: Path) -> None:
     assert first["mfu"] == pytest.approx(first["tokens_per_second"] * 1e5 / 1e12 / 2)
 
 
-def test_compiled_blocks_train_like_one_process(tmp_path: Path) -> None:
-    plan = with_layout(replace(TINY, compile=True), zero_stage=3)
+@pytest.mark.parametrize("zero_stage", [0, 3])
+def test_a_compiled_model_trains_like_one_process(zero_stage: int, tmp_path: Path) -> None:
+    """As one graph where every process holds all of it, else block by block."""
+    compiled = replace(TINY, compile=True, compiles_whole=zero_stage == 0)
+    plan = with_layout(compiled, zero_stage=zero_stage)
     assert_parity(launch(tmp_path, plan, "--no-dropout").finish(), expected("gpt2"))
 
 

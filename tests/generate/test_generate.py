@@ -331,6 +331,10 @@ def test_a_compiled_plan_compiles_its_blocks_or_is_refused() -> None:
         files = generate(with_layout(compiled, zero_stage=zero_stage), ALL[:3])
         for target in ("torchrun", "accelerate", "trainer"):
             assert script_of(files, target).count("block.compile()") == 1
+    files = generate(with_layout(replace(compiled, compiles_whole=True), zero_stage=0), ALL[:3])
+    for target in ("torchrun", "accelerate", "trainer"):
+        script = script_of(files, target)
+        assert (script.count("model.compile()"), script.count("def blocks(")) == (1, 0)
     divided_over = divided(replace(compiled, model_config=LLAMA), **TENSOR)
     assert "divided over GPUs are not compiled" in refusal(divided_over, "torchrun")
     selective = with_layout(compiled, recompute="selective")

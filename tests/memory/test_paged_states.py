@@ -103,7 +103,7 @@ def test_no_room_for_all_else_is_no_room(make_job: JobMaker) -> None:
     assert memory.paged_out_bytes == STATES
     assert not estimate(job, ONE).is_comfortable
     assert estimate(with_room(paged(make_job), 0), ONE).is_comfortable
-    too_small = replace(job.cluster.gpu, usable_bytes=float(memory.reserved_bytes) - MIB)
+    too_small = replace(job.cluster.gpu, usable_bytes=float(memory.peak_bytes))
     smaller = replace(job, cluster=replace(job.cluster, gpu=too_small))
     assert not estimate(smaller, ONE).fits
 

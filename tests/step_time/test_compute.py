@@ -11,7 +11,7 @@ from planner.domain.strategy import Layout, Recompute
 from planner.parallel.activations import kept_per_token
 from planner.parallel.adapters import trainable
 from planner.request.strategy import requested_layout
-from planner.step_time import compute, host, rates
+from planner.step_time import compute, elementwise, host, rates
 from planner.step_time.ledger import estimate_step_time
 from planner.step_time.micro_batch import MicroBatch, Spent, part_seconds
 
@@ -159,7 +159,7 @@ def test_eager_attention_costs_more_than_fused(make_job: JobMaker) -> None:
 def test_elementwise_work_passes_over_what_is_kept(make_job: JobMaker) -> None:
     fused = make_job(LLAMA)
     kept = kept_per_token(fused, ONE, block(fused), Numerics.HALF)
-    seconds = compute.elementwise(fused, ONE, block(fused), Numerics.HALF, (2.0, 99.0))
+    seconds = elementwise.elementwise(fused, ONE, block(fused), Numerics.HALF, (2.0, 99.0))
     bandwidth = fused.framework.memory_bound.hbm_fraction * fused.cluster.gpu.hbm_bytes_per_second
     tokens = 8 * fused.recipe.sequence_length
     assert seconds == pytest.approx(2.0 * tokens * kept / bandwidth)
@@ -168,7 +168,7 @@ def test_elementwise_work_passes_over_what_is_kept(make_job: JobMaker) -> None:
 def test_scores_have_passes_of_their_own(make_job: JobMaker) -> None:
     eager = make_job(recipe={"attention": "eager"})
     none, some, more = (
-        compute.elementwise(eager, ONE, block(eager), Numerics.AUTOCAST, (1.0, passes))
+        elementwise.elementwise(eager, ONE, block(eager), Numerics.AUTOCAST, (1.0, passes))
         for passes in (0.0, 1.0, 2.0)
     )
     assert 0 < none < some
@@ -180,7 +180,7 @@ def test_scores_have_passes_of_their_own(make_job: JobMaker) -> None:
     [
         ("megatron", 3, 1.8, 2.2),
         ("megatron", 6, 1.8 + 6.4, 2.2 + 6.8),
-        ("torch", 6, 1.8 + 3.2, 2.2 + 2.8),
+        ("torchtitan", 6, 1.8 + 3.2, 2.2 + 2.8),
     ],
 )
 def test_a_softmax_in_one_kernel_passes_less_often_over_the_scores(
@@ -194,11 +194,11 @@ def test_a_softmax_in_one_kernel_passes_less_often_over_the_scores(
     )
 
     def spent(passes: float, of_scores: float) -> float:
-        return float(compute.elementwise(job, s, part, Numerics.HALF, (passes, of_scores)))
+        return float(elementwise.elementwise(job, s, part, Numerics.HALF, (passes, of_scores)))
 
-    found = compute.elementwise_forward(job, s, part, Numerics.HALF)
+    found = elementwise.forward(job, s, part, Numerics.HALF)
     assert found == pytest.approx(spent(bound.forward_passes, forward))
-    found = compute.elementwise_backward(job, s, part, Numerics.HALF)
+    found = elementwise.backward(job, s, part, Numerics.HALF)
     assert found == pytest.approx(spent(bound.backward_passes, backward))
     assert spent(1.0, 1.0) > spent(1.0, 0.0)
 
@@ -218,8 +218,7 @@ def test_what_selective_recompute_repeats_is_still_done_in_forward(make_job: Job
 def test_selective_recompute_of_torch_repeats_half_of_the_matmuls(make_job: JobMaker) -> None:
     job = make_job(LLAMA)
     again = compute.selective_recompute(job, ONE, block(job), Numerics.HALF)
-    passes = (job.framework.memory_bound.forward_passes, 1.8)
-    rest = compute.elementwise(job, ONE, block(job), Numerics.HALF, passes)
+    rest = elementwise.forward(job, ONE, block(job), Numerics.HALF)
     assert again - rest == pytest.approx(compute.matmuls(job, ONE, block(job)) / 2)
 
 
@@ -281,7 +280,7 @@ def test_parts_with_tokens_of_their_own_are_computed_over_those(make_job: JobMak
     one = compute.linear(whisper, ONE, projection, 8 * 1500)
     assert compute.matmuls(whisper, ONE, replace(encoder, linears=(projection,))) == one
     kept = kept_per_token(whisper, ONE, encoder, Numerics.HALF)
-    seconds = compute.elementwise(whisper, ONE, encoder, Numerics.HALF, (1.0, 0.0))
+    seconds = elementwise.elementwise(whisper, ONE, encoder, Numerics.HALF, (1.0, 0.0))
     assert seconds == pytest.approx(8 * 1500 * kept / rates.elementwise_bandwidth(whisper))
     longer = make_job("openai/whisper-large-v3", recipe={"sequence_length": 400})
     assert compute.attention(longer, ONE, encoder) == compute.attention(whisper, ONE, encoder)

@@ -10,7 +10,7 @@ from planner.catalog import records
 from planner.domain.job import Job
 from planner.domain.strategy import Layout, Recompute, tabulate
 from planner.request.schema import parse_request, resolve
-from planner.step_time import communication, compute, host, rates
+from planner.step_time import communication, elementwise, host, rates
 from planner.step_time.ledger import estimate_step_time
 
 
@@ -112,12 +112,12 @@ def test_a_softmax_whose_heads_do_not_fit_its_kernel_falls_apart(make_job: JobMa
     job = make_job("gpt2", gpus=8, recipe=recipe)
     part = job.model.blocks[0]
     fits, falls = (
-        compute.unfuses_softmax(job, Layout(tensor_parallel_size=t, micro_batch_size=b), part)
+        elementwise.unfuses_softmax(job, Layout(tensor_parallel_size=t, micro_batch_size=b), part)
         for t, b in ((3, 1), (6, 1))
     )
     assert (float(fits), float(falls)) == (0, 1)
     torch = make_job("gpt2", gpus=8, recipe=recipe | {"framework": "torch"})
-    assert float(compute.unfuses_softmax(torch, Layout(tensor_parallel_size=6), part)) == 0
+    assert float(elementwise.unfuses_softmax(torch, Layout(tensor_parallel_size=6), part)) == 0
 
 
 def test_a_fixed_time_per_block_is_added_to_every_micro_batch(make_job: JobMaker) -> None:

@@ -11,9 +11,9 @@ from planner.parallel import adapters as shapes
 from planner.parallel import frozen_weights
 from planner.parallel.partition import stage
 from planner.search.candidate import estimate
-from planner.step_time import communication
+from planner.step_time import communication, elementwise
 from planner.step_time.adapters import adapters, adapters_backward, dequantisation
-from planner.step_time.compute import elementwise_backward, gemm
+from planner.step_time.compute import gemm
 from planner.step_time.host import launches
 from planner.step_time.ledger import estimate_step_time
 from planner.step_time.rates import elementwise_bandwidth
@@ -87,7 +87,7 @@ def test_elementwise_work_beside_frozen_weights_is_what_it_is_in_full_training(
     lora, full = job_of(make_job), make_job(LLAMA, gpus=1, recipe={"sequence_length": TOKENS})
     numerics = lora.precision.replicated_numerics
     one, other = (
-        elementwise_backward(job, Layout(), job.model.blocks[0], numerics) for job in (lora, full)
+        elementwise.backward(job, Layout(), job.model.blocks[0], numerics) for job in (lora, full)
     )
     assert one == pytest.approx(other)
 

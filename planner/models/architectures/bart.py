@@ -111,9 +111,7 @@ def layer(config: Config, side: str, defaults: Defaults) -> encoders.Layer:
             num_key_value_heads=heads,
             head_dim=config.divided("d_model", hidden, heads_key, heads),
             is_causal=side == "decoder",
-            eager_bytes_per_score=kept.scores(
-                config.probability("attention_dropout"), is_upcast=False
-            ),
+            **kept.scores(config.probability("attention_dropout"), is_upcast=False),
         ),
         hidden=hidden,
         inner=config.size(f"{side}_ffn_dim", defaults.inner),

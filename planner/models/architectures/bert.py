@@ -175,7 +175,7 @@ def _layer(config: Config, family: _Family, hidden: int) -> encoders.Layer:
             num_key_value_heads=heads,
             head_dim=config.divided(hidden_key, hidden, heads_key, heads),
             is_causal=False,
-            eager_bytes_per_score=kept.scores(attention_dropout, is_upcast=False),
+            **kept.scores(attention_dropout, is_upcast=False),
             has_fused_kernel=not family.has_relative_bias,
         ),
         hidden=hidden,

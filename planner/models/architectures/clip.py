@@ -89,7 +89,7 @@ def _attention(tower: Config, hidden: int, heads: int, *, is_causal: bool) -> At
         num_key_value_heads=heads,
         head_dim=tower.divided("hidden_size", hidden, "num_attention_heads", heads),
         is_causal=is_causal,
-        eager_bytes_per_score=kept.scores(tower.probability("attention_dropout"), is_upcast=True),
+        **kept.scores(tower.probability("attention_dropout"), is_upcast=True),
     )
 
 

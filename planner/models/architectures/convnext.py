@@ -2,7 +2,7 @@
 
 from planner.core.errors import InvalidInputError
 from planner.domain.model import Linear, Model, Part
-from planner.models.architectures import encoders, kept
+from planner.models.architectures import encoders, kept, work
 from planner.models.architectures.config import Config
 from planner.models.architectures.fields import labels, pair, sizes
 from planner.models.architectures.head_classes import OF_IMAGES, task_of
@@ -103,7 +103,13 @@ def _block(config: Config, stage: int, channels: int, depth: int, positions: int
         count=depth,
         tokens_per_sequence=positions,
         linears=tuple(
-            Linear(name=name, in_features=rows, out_features=columns, has_bias=True)
+            Linear(
+                name=name,
+                in_features=rows,
+                out_features=columns,
+                has_bias=True,
+                input_copies=_KERNEL if rows == _KERNEL else 1.0,
+            )
             for name, rows, columns in shapes
         ),
         vectors={"norm": 2 * channels, **({"layer_scale": channels} if is_scaled else {})},
@@ -112,7 +118,11 @@ def _block(config: Config, stage: int, channels: int, depth: int, positions: int
             kept.layer_norm("norm", channels),
             kept.operand("pwconv1_input", channels),
             *kept.activation(config.text("hidden_act", "gelu"), inner),
-            kept.operand("pwconv2_input", inner),
-            *((kept.operand("layer_scale_input", channels),) if is_scaled else ()),
+            kept.operand("pwconv2_input", inner, does=work.NONE),
+            *(
+                (kept.operand("layer_scale_input", channels, does=work.product(channels)),)
+                if is_scaled
+                else ()
+            ),
         ),
     )

@@ -163,7 +163,7 @@ def _score_bytes(config: Config, heads: int) -> tuple[float, float, float]:
     """
     dropout = config.probability("attention_probs_dropout_prob", 0.1)
     shared = (1 + 8 * len(_kinds(config))) / heads
-    fp32, autocast, half, _ = kept.scores(dropout, is_upcast=False)
+    fp32, autocast, half, _ = kept.scores(dropout, is_upcast=False)["eager_bytes_per_score"]
     return fp32 + shared, autocast + shared, half + shared
 
 

@@ -5,6 +5,7 @@ from typing import TypeAlias
 
 from planner.core.frozen import frozen
 from planner.models.architectures.config import Config
+from planner.models.architectures.fields import ratio
 from planner.models.architectures.norms import Norm
 
 Flag: TypeAlias = bool | tuple[str, bool]
@@ -57,6 +58,8 @@ class DecoderFamily:
     """Where the config does not say."""
     positions_offset: int | None = None
     """Extra rows of a learned position table; None without one."""
+    is_rotated: bool = True
+    """Queries and keys are rotated by their position, where positions are no table."""
     activation: str = "silu"
     dropouts: tuple[str, str, str] = ("", "", "attention_dropout")
     """The config's keys for embedding, residual and attention dropout."""
@@ -85,6 +88,13 @@ def size(family: DecoderFamily, config: Config, name: str, default: int | None =
 def flag(config: Config, value: Flag) -> bool:
     """Return a fact of the family, or what the config says."""
     return value if isinstance(value, bool) else config.flag(value[0], default=value[1])
+
+
+def rotated_share(family: DecoderFamily, config: Config) -> float:
+    """Return of what share of their channels queries and keys are rotated."""
+    if family.positions_offset is not None or not family.is_rotated:
+        return 0.0
+    return ratio(config, "partial_rotary_factor", ratio(config, "rotary_pct", 1.0))
 
 
 def dropout(family: DecoderFamily, config: Config, index: int) -> float:

@@ -3,13 +3,14 @@
 from dataclasses import replace
 
 from planner.domain.model import Attention, Kept, Linear, Share
-from planner.models.architectures import kept
+from planner.models.architectures import kept, work
 from planner.models.architectures.config import Config
 from planner.models.architectures.decoder_family import (
     SPELLINGS,
     DecoderFamily,
     dropout,
     flag,
+    rotated_share,
     size,
 )
 from planner.models.architectures.norms import query_key_norms
@@ -49,9 +50,7 @@ def scores(family: DecoderFamily, config: Config, hidden: int) -> Attention:
         head_dim=head_dim,
         is_causal=True,
         retained_size=_retained(family, heads, groups) * head_dim,
-        eager_bytes_per_score=kept.scores(
-            dropout(family, config, 2), is_upcast=family.upcasts_softmax
-        ),
+        **kept.scores(dropout(family, config, 2), is_upcast=family.upcasts_softmax),
     )
 
 
@@ -90,12 +89,32 @@ def attention_piece(
                 replace(family.norm.kept(f"{name}_norm", width), share=Share.SPLIT)
                 for name, _, width in norms
             ),
-            kept.operand("query", attention.query_size, share=Share.SPLIT),
-            kept.operand("key_value", 2 * attention.key_value_size, share=Share.SPLIT),
+            *_heads_kept(family, config, attention),
             kept.operand(
-                "attention_output", attention.query_size, share=Share.SPLIT, of=("o_proj",)
+                "attention_output",
+                attention.query_size,
+                share=Share.SPLIT,
+                of=("o_proj",),
+                does=work.NONE,
             ),
             *kept.dropout("attention_dropout_mask", hidden, dropout(family, config, 1)),
+        ),
+    )
+
+
+def _heads_kept(family: DecoderFamily, config: Config, attention: Attention) -> tuple[Kept, ...]:
+    """Return queries, and keys and values; rotated where positions are no table and no bias of the scores."""
+    share, size = rotated_share(family, config), attention.query_size
+    keys = work.rotated(attention.key_value_size, share)
+    if family.is_fused:
+        keys = keys + work.split(size, 2 if family.keeps_fused_projection else 1)
+    return (
+        kept.operand("query", size, share=Share.SPLIT, does=work.rotated(size, share)),
+        kept.operand(
+            "key_value",
+            2 * attention.key_value_size,
+            share=Share.SPLIT,
+            does=keys,
         ),
     )
 
@@ -154,6 +173,7 @@ def mlp(family: DecoderFamily, config: Config, hidden: int, inner: int, prefix: 
     )
     function = config.text("hidden_act", config.text("activation_function", family.activation))
     # relu keeps its output itself.
+    inner_work = work.kernel(inner) if function == "relu" else work.NONE
     operand_of = () if function == "relu" else (output.name,)
     return Piece(
         linears=(*inputs, output),
@@ -161,7 +181,7 @@ def mlp(family: DecoderFamily, config: Config, hidden: int, inner: int, prefix: 
             _mlp_input(family, config, hidden, inputs),
             *kept.activation(function, inner),
             *(kept.gate(inner) if family.is_gated else ()),
-            kept.operand(MLP_INNER, inner, share=Share.SPLIT, of=operand_of),
+            kept.operand(MLP_INNER, inner, share=Share.SPLIT, of=operand_of, does=inner_work),
             *kept.dropout("mlp_dropout_mask", hidden, dropout(family, config, 1)),
         ),
     )

@@ -114,9 +114,7 @@ def _layer(config: Config, side: str, hidden: int) -> encoders.Layer:
             num_key_value_heads=heads,
             head_dim=config.divided("d_model", hidden, heads_key, heads),
             is_causal=False,
-            eager_bytes_per_score=kept.scores(
-                config.probability("attention_dropout"), is_upcast=True
-            ),
+            **kept.scores(config.probability("attention_dropout"), is_upcast=True),
         ),
         hidden=hidden,
         inner=config.size(f"{side}_ffn_dim", 2048),

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from planner.core.frozen import frozen
 from planner.domain.model import Attention, Kept, Linear, Part
-from planner.models.architectures import kept
+from planner.models.architectures import kept, work
 
 
 @frozen
@@ -93,8 +93,8 @@ def attention_kept(layer: Layer) -> tuple[Kept, ...]:
     hidden, size = layer.hidden, layer.attention.query_size
     return (
         kept.operand("query_key_value_input", hidden, copies=3),
-        kept.operand("query_key_value", 3 * size),
-        kept.operand("attention_output", size),
+        kept.operand("query_key_value", 3 * size, does=work.NONE),
+        kept.operand("attention_output", size, does=work.NONE),
         *kept.dropout("attention_dropout_mask", hidden, layer.dropout),
         kept.layer_norm(layer.names.attention_norm, hidden),
     )
@@ -104,11 +104,13 @@ def mlp_kept(layer: Layer) -> tuple[Kept, ...]:
     """Build what the MLP keeps: operands, what the activation needs, dropout masks, norm."""
     hidden, inner, names = layer.hidden, layer.inner, layer.names
     dropout = layer.dropout if layer.mlp_dropout is None else layer.mlp_dropout
+    # relu keeps its output alone.
+    down = work.kernel(inner) if layer.activation == "relu" else work.NONE
     return (
         kept.operand(f"{names.up}_input", hidden),
         *activation(layer.activation, inner, layer.activation_dropout),
         *kept.dropout("activation_dropout_mask", inner, layer.activation_dropout),
-        kept.operand(f"{names.down}_input", inner),
+        kept.operand(f"{names.down}_input", inner, does=down),
         *kept.dropout("mlp_dropout_mask", hidden, dropout),
         kept.layer_norm(names.mlp_norm, hidden),
     )
@@ -121,11 +123,11 @@ def activation(function: str, size: int, dropout: float) -> tuple[Kept, ...]:
     `quick_gelu` is spelled out in Python and keeps its input and the sigmoid.
     """
     if function == "relu":
-        return (kept.operand("relu_output", size),) if dropout else ()
+        return (kept.operand("relu_output", size, does=work.NONE),) if dropout else ()
     if function == "quick_gelu":
         return (
-            kept.operand("quick_gelu_input", size),
-            kept.operand("quick_gelu_sigmoid", size),
+            kept.operand("quick_gelu_input", size, does=work.kernel(size)),
+            kept.operand("quick_gelu_sigmoid", size, does=work.product(size)),
         )
     return kept.activation(function, size)
 
@@ -242,9 +244,9 @@ def cross_attention_kept(hidden: int, size: int, dropout: float) -> tuple[Kept, 
     return (
         kept.operand("cross_query_input", hidden),
         casts,
-        kept.operand("cross_query", size),
-        replace(kept.operand("cross_key_value", 2 * size), reads_source=True),
-        kept.operand("cross_attention_output", size),
+        kept.operand("cross_query", size, does=work.NONE),
+        replace(kept.operand("cross_key_value", 2 * size, does=work.NONE), reads_source=True),
+        kept.operand("cross_attention_output", size, does=work.NONE),
         *kept.dropout("cross_attention_dropout_mask", hidden, dropout),
     )
 

@@ -79,7 +79,7 @@ def _layer(config: Config, family: _Family, hidden: int) -> encoders.Layer:
             num_key_value_heads=heads,
             head_dim=config.divided("hidden_size", hidden, "num_attention_heads", heads),
             is_causal=False,
-            eager_bytes_per_score=kept.scores(dropped, is_upcast=False),
+            **kept.scores(dropped, is_upcast=False),
         ),
         hidden=hidden,
         inner=config.size("intermediate_size", 3072),

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 from planner.domain.model import Attention, Model
-from planner.models.architectures import kept
+from planner.models.architectures import kept, work
 from planner.models.architectures.config import Config
 from planner.models.architectures.decoder import Mixer, Mlp, Stack, assemble
 from planner.models.architectures.decoder_family import DecoderFamily, size
@@ -31,7 +31,8 @@ def gated_attention(family: DecoderFamily, config: Config, hidden: int) -> tuple
     piece = attention_piece(family, config, attention, hidden)
     query, *others = piece.linears
     widened = replace(query, out_features=2 * query.out_features)
-    gate = kept.operand("output_gate", 3 * attention.query_size)
+    does = work.product(attention.query_size)
+    gate = kept.operand("output_gate", 3 * attention.query_size, does=does)
     return attention, replace(piece, linears=(widened, *others), kept=(*piece.kept, gate))
 
 

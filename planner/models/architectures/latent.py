@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from planner.domain.model import Attention, Kept, Linear, Share
 from planner.domain.recompute_modules import LATENT_UP_PROJECTION
-from planner.models.architectures import kept
+from planner.models.architectures import kept, work
 from planner.models.architectures.config import Config
 from planner.models.architectures.decoder_family import DecoderFamily, size
 from planner.models.architectures.pieces import Piece, module
@@ -39,13 +39,18 @@ def latent_attention(family: DecoderFamily, config: Config, hidden: int) -> tupl
         # Scores are as wide as queries, the weighted sum as values: their mean gives the FLOPs.
         head_dim=(plain + rotary + value) // 2,
         is_causal=True,
-        eager_bytes_per_score=kept.scores(config.probability("attention_dropout"), is_upcast=True),
+        **kept.scores(config.probability("attention_dropout"), is_upcast=True),
     )
     read = kept.operand("attention_input", hidden, copies=2, share=Share.INPUT)
     projected = (
         *query_kept[1:],
         kept.operand("kv_b_proj_input", latent),
-        kept.operand("query_key", 2 * heads * (plain + rotary), share=Share.SPLIT),
+        kept.operand(
+            "query_key",
+            2 * heads * (plain + rotary),
+            share=Share.SPLIT,
+            does=work.rotated(2 * heads * rotary),
+        ),
     )
     values = _values(heads, plain, value)
     again = module(

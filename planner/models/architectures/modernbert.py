@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from planner.core.errors import InvalidInputError
 from planner.domain.model import Attention, Linear, Model, Part
-from planner.models.architectures import encoders, kept
+from planner.models.architectures import encoders, kept, work
 from planner.models.architectures.config import Config
 from planner.models.architectures.fields import labels
 from planner.models.architectures.head_classes import MASKED_LM, OF_TEXTS, task_of
@@ -114,7 +114,7 @@ def _attention(config: Config, hidden: int, *, is_local: bool) -> Attention:
         num_key_value_heads=heads,
         head_dim=config.divided("hidden_size", hidden, "num_attention_heads", heads),
         is_causal=False,
-        eager_bytes_per_score=kept.scores(dropout, is_upcast=True),
+        **kept.scores(dropout, is_upcast=True),
         window=config.size("local_attention", 128) if is_local else None,
     )
 
@@ -142,17 +142,17 @@ def _block(config: Config, hidden: int, norm: int) -> Part:
             kept.layer_norm("attn_norm", hidden),
             kept.operand("Wqkv_input", hidden),
             # The value is a view, which keeps all of the fused projection alive.
-            kept.operand("query_key_value", 3 * hidden),
-            kept.operand("rotated_query_key", 2 * hidden),
-            kept.operand("attention_output", hidden),
+            kept.operand("query_key_value", 3 * hidden, does=work.NONE),
+            kept.operand("rotated_query_key", 2 * hidden, does=work.rotated(2 * hidden)),
+            kept.operand("attention_output", hidden, does=work.NONE),
             *kept.dropout("out_drop_mask", hidden, config.probability("attention_dropout")),
             kept.layer_norm("mlp_norm", hidden),
             kept.operand("Wi_input", hidden),
             *kept.activation(config.text("hidden_activation", "gelu"), inner),
-            kept.operand("activated_input", inner),
-            kept.operand("gate", inner),
+            kept.operand("activated_input", inner, does=work.product(inner)),
+            kept.operand("gate", inner, does=work.NONE),
             *kept.dropout("mlp_dropout_mask", inner, mlp_dropout),
-            kept.operand("mlp_Wo_input", inner),
+            kept.operand("mlp_Wo_input", inner, does=work.NONE),
         ),
     )
 

@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 from planner.domain.model import Attention, Kept
-from planner.models.architectures import kept
+from planner.models.architectures import kept, work
 
 
 class Norm(StrEnum):
@@ -44,6 +44,8 @@ class Norm(StrEnum):
             name=name,
             bytes_per_token=(fp32, fp32, fp32, fused),
             frozen_bytes_per_token=(frozen, frozen, frozen, fused),
+            work=work.norm(size) if self is Norm.LAYER_BARE else work.rms_norm(size),
+            compiled_bytes_per_token=(4 * size + 4, 4 * size + 4, 2 * size + 4),
         )
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from planner.core.errors import InvalidInputError
 from planner.core.frozen import frozen
 from planner.domain.model import Kept, Linear, Model, Part
-from planner.models.architectures import encoders, kept
+from planner.models.architectures import encoders, kept, work
 from planner.models.architectures.config import Config
 from planner.models.architectures.fields import labels, pair, sizes
 from planner.models.architectures.head_classes import OF_IMAGES, task_of
@@ -31,15 +31,17 @@ class _Convolution:
             name=self.name,
             in_features=self.channels * self.kernel**2,
             out_features=self.out_channels,
+            input_copies=max(1.0, (self.kernel / self.stride) ** 2),
         )
 
-    def kept(self, *, is_input_shared: bool = False) -> tuple[Kept, ...]:
+    def kept(self, *, is_input_shared: bool = False, is_last: bool = False) -> tuple[Kept, ...]:
         """Return what both keep per output position: their inputs.
 
         The activation between two convolutions keeps its output, which is the next one's input.
         """
-        own = kept.operand(f"{self.name}_input", self.channels * self.stride**2)
-        norm = kept.operand(f"{self.name}_norm_input", self.out_channels)
+        own = kept.operand(f"{self.name}_input", self.channels * self.stride**2, does=work.NONE)
+        does = work.batch_norm(self.out_channels, is_shortcut=is_input_shared, is_last=is_last)
+        norm = kept.operand(f"{self.name}_norm_input", self.out_channels, does=does)
         return (norm,) if is_input_shared else (own, norm)
 
 
@@ -78,7 +80,7 @@ def read(name: str, config: Config) -> Model:
         parts.extend(_stage(config, shape))
         channels = out_channels
     is_bare = task_of(config, OF_IMAGES, "image-classification") == "none"
-    last = kept.operand("last_activation", channels)
+    last = kept.operand("last_activation", channels, does=work.NONE)
     parts.append(Part(name="pooling", tokens_per_sequence=rows * columns, kept=(last,)))
     if not is_bare:
         parts.append(encoders.classifier("classifier", channels, labels(config)))
@@ -113,6 +115,7 @@ def _layer_type(config: Config) -> str:
 
 
 def _part(name: str, positions: int, convolutions: tuple[_Convolution, ...], count: int) -> Part:
+    last = max(each.name for each in convolutions if each.name != "shortcut")
     return Part(
         name=name,
         is_block=True,
@@ -125,7 +128,9 @@ def _part(name: str, positions: int, convolutions: tuple[_Convolution, ...], cou
         kept=tuple(
             entry
             for convolution in convolutions
-            for entry in convolution.kept(is_input_shared=convolution.name == "shortcut")
+            for entry in convolution.kept(
+                is_input_shared=convolution.name == "shortcut", is_last=convolution.name == last
+            )
         ),
     )
 
@@ -148,7 +153,7 @@ def _stem(config: Config, positions: int) -> Part:
         vectors={"embedder_norm": 2 * channels},
         kept=(
             *first.kept(),
-            kept.operand("pooler_input", channels),
+            kept.operand("pooler_input", channels, does=work.kernel(channels)),
             Kept(name="pooler_indices", bytes_per_token=(indices, indices, indices)),
         ),
     )

@@ -145,7 +145,7 @@ def _blocks(config: Config, stage: _Stage, name: str) -> list[Part]:
                 f"channels of stage {stage.index}", channels, "num_attention_heads", stage.heads
             ),
             is_causal=False,
-            eager_bytes_per_score=kept.scores(dropout, is_upcast=True),
+            **kept.scores(dropout, is_upcast=True),
             keys=stage.keys,
         ),
         hidden=channels,

@@ -106,7 +106,7 @@ def _block(config: Config, stage: _Stage) -> Part:
                 f"channels of stage {stage.index}", stage.channels, "num_heads", stage.heads
             ),
             is_causal=False,
-            eager_bytes_per_score=kept.scores(dropout, is_upcast=True),
+            **kept.scores(dropout, is_upcast=True),
             keys=min(window**2, stage.tokens),
         ),
         hidden=stage.channels,

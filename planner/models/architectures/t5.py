@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from planner.core.errors import InvalidInputError
 from planner.core.frozen import frozen
 from planner.domain.model import Attention, Kept, Linear, Model, Part
-from planner.models.architectures import encoders, kept
+from planner.models.architectures import encoders, kept, work
 from planner.models.architectures.config import Config
 from planner.models.architectures.family import family_of
 from planner.models.architectures.fields import labels
@@ -199,7 +199,7 @@ def _attention(sizes: _Sizes, *, is_causal: bool) -> Attention:
         num_key_value_heads=sizes.heads,
         head_dim=sizes.head_dim,
         is_causal=is_causal,
-        eager_bytes_per_score=kept.scores(sizes.dropout, is_upcast=False),
+        **kept.scores(sizes.dropout, is_upcast=False),
     )
 
 
@@ -226,7 +226,13 @@ def _norm(name: str, size: int) -> Kept:
 
     In 16 bit it squares an fp32 copy, and scales the input itself; both are kept.
     """
-    return Kept(name=name, bytes_per_token=(8 * size + 4, 8 * size + 4, 8 * size + 4))
+    each = 8 * size + 4
+    return Kept(
+        name=name,
+        bytes_per_token=(each, each, each),
+        work=work.rms_norm(size),
+        compiled_bytes_per_token=(4 * size + 4, 4 * size + 4, 2 * size + 4),
+    )
 
 
 def _attention_kept(sizes: _Sizes, name: str) -> tuple[Kept, ...]:
@@ -234,8 +240,8 @@ def _attention_kept(sizes: _Sizes, name: str) -> tuple[Kept, ...]:
     return (
         _norm(f"{name}_layer_norm", hidden),
         kept.operand(f"{name}_input", hidden, copies=3),
-        kept.operand(f"{name}_query_key_value", 3 * size),
-        kept.operand(f"{name}_output", size),
+        kept.operand(f"{name}_query_key_value", 3 * size, does=work.NONE),
+        kept.operand(f"{name}_output", size, does=work.NONE),
         *kept.dropout(f"{name}_dropout_mask", hidden, sizes.dropout),
     )
 
@@ -250,12 +256,14 @@ def _cross_attention_kept(sizes: _Sizes) -> tuple[Kept, ...]:
 
 def _mlp_kept(sizes: _Sizes) -> tuple[Kept, ...]:
     hidden, inner = sizes.hidden, sizes.inner
+    # relu keeps its output alone.
+    inner_work = work.kernel(inner) if sizes.function == "relu" else work.NONE
     return (
         _norm("DenseReluDense_layer_norm", hidden),
         kept.operand("wi_input", hidden, copies=2 if sizes.is_gated else 1),
         *_gate_kept(sizes),
         *kept.dropout("wo_input_dropout_mask", inner, sizes.dropout),
-        kept.operand("wo_input", inner),
+        kept.operand("wo_input", inner, does=inner_work),
         *kept.dropout("DenseReluDense_dropout_mask", hidden, sizes.dropout),
     )
 
@@ -269,6 +277,11 @@ def _gate_kept(sizes: _Sizes) -> tuple[Kept, ...]:
     if not sizes.is_gated:
         return encoders.activation(sizes.function, inner, sizes.dropout)
     wide = 4 if sizes.function == "gelu_new" else 2
-    activated = Kept(name="wi_0_activated", bytes_per_token=(4 * inner, wide * inner, 2 * inner))
+    activated = Kept(
+        name="wi_0_activated",
+        bytes_per_token=(4 * inner, wide * inner, 2 * inner),
+        work=work.product(inner),
+        compiled_bytes_per_token=(0,),
+    )
     inputs = () if sizes.function == "relu" else kept.activation(sizes.function, inner)
-    return (*inputs, activated, kept.operand("wi_1", inner))
+    return (*inputs, activated, kept.operand("wi_1", inner, does=work.NONE))

@@ -129,9 +129,7 @@ def _blocks(config: Config, family: Tower, width: int, tokens: int) -> tuple[Par
         num_key_value_heads=heads,
         head_dim=config.divided("hidden_size", width, "num_attention_heads", heads),
         is_causal=False,
-        eager_bytes_per_score=kept.scores(
-            config.probability("attention_dropout"), is_upcast=family.upcasts_softmax
-        ),
+        **kept.scores(config.probability("attention_dropout"), is_upcast=family.upcasts_softmax),
     )
     block = _block(config, family, width, tokens, attention)
     whole = config.values.get("fullatt_block_indexes")

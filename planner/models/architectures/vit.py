@@ -6,7 +6,7 @@ from dataclasses import replace
 from planner.core.errors import InvalidInputError
 from planner.core.frozen import frozen
 from planner.domain.model import Attention, Kept, Linear, Model, Part
-from planner.models.architectures import encoders, kept
+from planner.models.architectures import encoders, kept, work
 from planner.models.architectures.config import Config
 from planner.models.architectures.family import family_of
 from planner.models.architectures.fields import labels, pair
@@ -130,7 +130,7 @@ def _block(config: Config, family: _Family, hidden: int, tokens: int) -> Part:
             num_key_value_heads=heads,
             head_dim=config.divided("hidden_size", hidden, "num_attention_heads", heads),
             is_causal=False,
-            eager_bytes_per_score=kept.scores(dropout, is_upcast=True),
+            **kept.scores(dropout, is_upcast=True),
         ),
         hidden=hidden,
         inner=ratio * hidden if family.is_dino else config.size("intermediate_size", 3072),
@@ -161,7 +161,7 @@ def _scaled(config: Config, layer: encoders.Layer) -> Part:
         kept=(
             *encoders.attention_kept(layer),
             *mlp_kept,
-            *(kept.operand(f"{name}_input", hidden) for name in scales),
+            *(kept.operand(f"{name}_input", hidden, does=work.product(hidden)) for name in scales),
         ),
     )
 
@@ -182,9 +182,9 @@ def _swiglu_kept(hidden: int, inner: int) -> tuple[Kept, ...]:
     return (
         kept.operand("gate_up_input", hidden, copies=2),
         *kept.activation("silu", inner),
-        kept.operand("activated_gate", inner),
-        kept.operand("up", inner),
-        kept.operand("down_proj_input", inner),
+        kept.operand("activated_gate", inner, does=work.product(inner)),
+        kept.operand("up", inner, does=work.NONE),
+        kept.operand("down_proj_input", inner, does=work.NONE),
         kept.layer_norm("norm2", hidden),
     )
 

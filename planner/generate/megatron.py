@@ -151,7 +151,6 @@ def _context(spec: RunSpec) -> dict[str, Any]:
         "starts_from_weights": starts_from_weights(spec, "megatron"),
         "has_spec": found.is_parallel,
         "shares_norm": found.shares_norm,
-        "starts_from_weights": starts_from_weights(spec, "megatron"),
     }
 
 

@@ -96,7 +96,6 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         **_optimizer(spec),
         "is_recomputed": spec.recompute == Recompute.FULL,
         "is_zero_3_of_deepspeed": spec.framework == "deepspeed" and spec.zero_stage == ZERO_3,
-        "loads_weights": starts_from_weights(spec),
         "adamw": hyperparameters(spec),
         "starts_from_weights": starts_from_weights(spec),
         "from_random": from_random(spec),

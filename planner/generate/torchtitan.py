@@ -10,9 +10,6 @@ from planner.generate.target import Target
 from planner.generate.torchtitan_model import shape, template
 from planner.targets.torchtitan import schedules
 
-_STEPS = 1000
-"""Of the README's command: what the warm-up is a share of, as torchtitan counts it in steps."""
-
 _ATTENTION = {"sdpa": "flex", "flash": "varlen"}
 _RECOMPUTE = {
     Recompute.NONE: "None",
@@ -38,7 +35,8 @@ def _context(spec: RunSpec) -> dict[str, Any]:
     adamw, model = hyperparameters(spec), shape(spec)
     return {
         "adamw": adamw,
-        "warmup_steps": max(1, round(adamw.warmup_fraction * _STEPS)),
+        # Of the README's command, as torchtitan counts a warm-up in steps.
+        "warmup_steps": max(1, round(adamw.warmup_fraction * spec.steps)),
         "shape": model,
         "has_experts": model["has_experts"],
         "attention_backend": _ATTENTION.get(spec.attention),

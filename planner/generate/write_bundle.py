@@ -143,7 +143,7 @@ def _run_spec(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
         plan_summary=recommendation(job, chosen),
         plan_json=json.dumps(_untimed(answer), indent=2) + "\n",
         versions=_versions(job),
-        oldest_versions={name: each.oldest for name, each in packages().items()},
+        oldest_versions=_oldest_versions(job),
     )
 
 
@@ -207,6 +207,11 @@ def _versions(job: Job) -> dict[str, str]:
         "bitsandbytes": lora.is_quantised if lora else bool(written and written.package != "torch"),
     }
     return {name: each.newest for name, each in packages().items() if own.get(name, True)}
+
+
+def _oldest_versions(job: Job) -> dict[str, str]:
+    pinned = released_with(job.framework.name)
+    return {name: each.oldest for name, each in packages().items() if name not in pinned}
 
 
 def _config_dtype(job: Job) -> str:

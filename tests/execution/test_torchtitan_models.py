@@ -84,7 +84,7 @@ def losses(started: Run) -> list[float]:
     return [float(loss) for _, loss in sorted(set(found))]
 
 
-def trained(folder: Path, spec: RunSpec, *arguments: str) -> list[float]:
+def trained(folder: Path, *arguments: str) -> list[float]:
     """Return the losses of three steps by the plan's own launch.sh."""
     (folder / "corpus").mkdir()
     lines = [json.dumps({"text": text}) + "\n" for text in TEXTS]
@@ -96,9 +96,9 @@ def trained(folder: Path, spec: RunSpec, *arguments: str) -> list[float]:
 
 def test_experts_are_dealt_out_and_start_from_their_weights(tmp_path: Path) -> None:
     spec = spec_of(MIXTURE, zero_stage=3, expert_parallel_size=2)
-    found = trained(with_weights(tmp_path / "dealt", spec), spec)
+    found = trained(with_weights(tmp_path / "dealt", spec))
     whole = trained(
-        with_weights(tmp_path / "whole", spec), spec, "--parallelism.expert_parallel_degree", "1"
+        with_weights(tmp_path / "whole", spec), "--parallelism.expert_parallel_degree", "1"
     )
     assert len(found) == 3
     assert found == pytest.approx(whole, rel=1e-3)
@@ -113,7 +113,7 @@ def test_a_pipeline_of_uneven_stages_trains_from_weights(tmp_path: Path) -> None
         layers_per_stage=(2, 1),
         gradient_accumulation_steps=4,
     )
-    found = trained(with_weights(tmp_path / "run", spec), spec)
+    found = trained(with_weights(tmp_path / "run", spec))
     assert len(found) == 3
     assert found[0] > EVEN + 1
 

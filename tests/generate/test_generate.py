@@ -63,14 +63,35 @@ SPEC = RunSpec(
     peak_flops_per_second=312e12,
     plan_summary="DDP on 8 GPUs, 4 sequences each, because the model fits with room to spare.",
     plan_json='{"schema_version": "1.0"}\n',
-    versions={"torch": "2.13.0+cpu", "transformers": "5.23.0", "accelerate": "1.15.0"},
+    versions={
+        "torch": "2.13.0+cpu",
+        "transformers": "5.23.0",
+        "accelerate": "1.15.0",
+        "torchtitan": "0.3.0",
+        "torchao": "0.18.0",
+    },
 )
 GPT2 = {"model_type": "gpt2", "n_head": 4}
 MANY_NODES = with_layout(SPEC, nodes=6, gradient_accumulation_steps=1, global_batch_size=192)
 ONE_GPU = with_layout(SPEC, gpus_per_node=1, global_batch_size=32)
-ALL = tuple(name for name in TARGETS if name != "torchtitan")
-"""torchtitan has one family of models; its tests are in execution/test_torchtitan.py."""
+ALL = tuple(name for name in TARGETS if name not in {"nanotron", "torchtitan"})
+"""Those that write GPT-2; the other two have models of their own, and are tried with a Llama."""
+LLAMA_8B = {
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 14336,
+    "vocab_size": 128256,
+    "max_position_embeddings": 8192,
+}
 TOKENIZER = "      data=(--tokenizer-type HuggingFaceTokenizer --tokenizer-model "
+
+
+def in_reach(target: str, spec: RunSpec) -> RunSpec:
+    """Return the spec, of a Llama where the target has no GPT-2."""
+    return spec if target in ALL else replace(spec, model_config=LLAMA_8B)
 
 
 def variants() -> Iterator[RunSpec]:
@@ -232,12 +253,12 @@ def test_only_the_chosen_division_is_in_the_script() -> None:
 
 
 @pytest.mark.parametrize("spec", [SPEC, MANY_NODES], ids=["one-node", "many-nodes"])
-@pytest.mark.parametrize("target", ALL)
+@pytest.mark.parametrize("target", TARGETS)
 def test_launchers_pass_shellcheck(target: str, spec: RunSpec, tmp_path: Path) -> None:
-    script = tmp_path / "launch.sh"
+    script, own = tmp_path / "launch.sh", in_reach(target, spec)
     for summary in (SPEC.plan_summary, *HOSTILE):
         script.write_text(
-            generate(replace(spec, plan_summary=summary), [target])[f"{target}/launch.sh"],
+            generate(replace(own, plan_summary=summary), [target])[f"{target}/launch.sh"],
             encoding="utf-8",
         )
         done = subprocess.run(
@@ -420,10 +441,10 @@ def test_no_text_escapes_its_place(
 
 def assert_all_in_place(plain: RunSpec, model: str, summary: str, config: dict[str, str]) -> None:
     """Of the targets' files and the README; the launchers' have tests of their own."""
-    model_config: dict[str, object] = {**SPEC.model_config, **config}
+    model_config: dict[str, object] = {**LLAMA_8B, **config}
     hostile = replace(plain, model=model, plan_summary=summary, model_config=model_config)
     quiet = replace(plain, model="m", plan_summary="s", model_config=model_config)
-    files, expected = generate(hostile, ALL), generate(quiet, ALL)
+    files, expected = generate(hostile, list(TARGETS)), generate(quiet, list(TARGETS))
     assert files.keys() == expected.keys()
     for name in (name for name in files if not name.startswith("launchers/")):
         text, other = files[name], expected[name]
@@ -489,11 +510,12 @@ def assert_same_markdown(text: str, expected: str) -> None:
         assert all(line[i - 1] == "\\" for i, c in enumerate(line) if c in "`*_[|$" and i)
 
 
-@pytest.mark.parametrize("target", ALL)
+@pytest.mark.parametrize("target", TARGETS)
 def test_ranks_follow_the_wiring_unless_the_user_says_otherwise(target: str) -> None:
-    crossed = generate(with_layout(SPEC, cuda_visible_devices="0,2,1,3"), [target])
+    plain = in_reach(target, SPEC)
+    crossed = generate(with_layout(plain, cuda_visible_devices="0,2,1,3"), [target])
     assert '"${CUDA_VISIBLE_DEVICES:-0,2,1,3}"' in crossed[f"{target}/launch.sh"]
-    assert "CUDA_DEVICE_ORDER" not in generate(SPEC, [target])[f"{target}/launch.sh"]
+    assert "CUDA_DEVICE_ORDER" not in generate(plain, [target])[f"{target}/launch.sh"]
 
 
 def test_a_target_that_cannot_write_a_plan_is_left_out_with_its_reason() -> None:
@@ -551,10 +573,11 @@ def test_chunks_lie_on_the_stages_as_their_schedule_says() -> None:
     assert "LAYERS_PER_STAGE = (2, 2, 2, 1)" in script_of(dealt["v"], "torchrun")
 
 
-@pytest.mark.parametrize("target", ALL)
+@pytest.mark.parametrize("target", TARGETS)
 def test_the_environment_follows_the_wiring(target: str) -> None:
     def launcher(**facts: Any) -> str:
-        return generate(replace(MANY_NODES, **facts), [target])[f"{target}/launch.sh"]
+        spec = replace(in_reach(target, MANY_NODES), **facts)
+        return generate(spec, [target])[f"{target}/launch.sh"]
 
     assert "expandable_segments:True" in launcher()
     assert "NCCL_" not in launcher()

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 from run_specs import script_of
-from test_generate import LLAMA, SPEC
-from test_programs import LLAMA as LLAMA_8B
+from test_generate import LLAMA, LLAMA_8B, SPEC
 
 from planner.generate import generate
 from planner.generate.hyperparameters import hyperparameters

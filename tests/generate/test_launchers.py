@@ -20,8 +20,7 @@ from kubeflow.training.api_client import ApiClient
 from kubeflow_trainer_api.models import TrainerV1alpha1TrainJob
 from run_specs import with_layout
 from script_checks import HOSTILE, TOOLS
-from test_generate import MANY_NODES, SPEC
-from test_programs import LLAMA as LLAMA_8B
+from test_generate import LLAMA_8B, MANY_NODES, SPEC
 
 from planner.generate import TARGETS, generate
 from planner.generate.launchers import job_name, sagemaker_hours, time_limit, usage

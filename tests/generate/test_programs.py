@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from run_specs import with_layout
 from script_checks import HOSTILE
-from test_generate import MANY_NODES, SPEC
+from test_generate import LLAMA_8B, MANY_NODES, SPEC
 
 from planner import answers
 from planner.domain.strategy import Recompute
@@ -17,24 +17,14 @@ from planner.generate.write_bundle import MEGATRON_COMMIT, bundle_files
 from planner.request.schema import parse_request
 
 FACTS = Path(__file__).parents[1] / "facts" / "megatron_options.txt"
-LLAMA = {
-    "model_type": "llama",
-    "hidden_size": 4096,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "intermediate_size": 14336,
-    "vocab_size": 128256,
-    "max_position_embeddings": 8192,
-}
-ONE = with_layout(SPEC, model_config=LLAMA)
+ONE = with_layout(SPEC, model_config=LLAMA_8B)
 SPECS = {
     "one-node": ONE,
     "recomputed": replace(ONE, recompute=Recompute.FULL, is_pretrained=False),
     "pipeline": with_layout(
         ONE, pipeline_parallel_size=2, layers_per_stage=(16, 16), gradient_accumulation_steps=16
     ),
-    "many-nodes": replace(MANY_NODES, model_config=LLAMA, sagemaker_type="ml.p4d.24xlarge"),
+    "many-nodes": replace(MANY_NODES, model_config=LLAMA_8B, sagemaker_type="ml.p4d.24xlarge"),
 }
 OURS = (
     r"(?<!_)train\.py",

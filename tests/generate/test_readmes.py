@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 from run_specs import divided, with_layout
-from test_generate import MANY_NODES, SPEC
-from test_programs import LLAMA as LLAMA_8B
+from test_generate import LLAMA_8B, MANY_NODES, SPEC
 
 from planner.generate import RunSpec, generate
 

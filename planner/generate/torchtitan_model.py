@@ -24,7 +24,7 @@ def shape(spec: RunSpec) -> dict[str, Any]:
     found = {"module": known.module, "flavor": flavor(config), "has_experts": known.has_experts}
     if known.flavors:
         return found
-    parts = _latent(config) if known.is_latent else _heads(known, config)
+    parts = _latent(config) if known.is_latent else _heads(config)
     experts = _experts(known, spec) if known.has_experts else {"experts": 0}
     return {**found, **_common(known, spec), **parts, **experts}
 
@@ -57,7 +57,7 @@ def _common(known: TitanModel, spec: RunSpec) -> dict[str, Any]:
     }
 
 
-def _heads(known: TitanModel, config: Mapping[str, Any]) -> dict[str, Any]:
+def _heads(config: Mapping[str, Any]) -> dict[str, Any]:
     heads = config["num_attention_heads"]
     return {
         "key_value_heads": config.get("num_key_value_heads") or heads,
@@ -91,7 +91,9 @@ def _experts(known: TitanModel, spec: RunSpec) -> dict[str, Any]:
         "groups_per_token": config.get("topk_group"),
         "router": known.router,
         "route_norm": bool(config.get("norm_topk_prob", known.has_expert_bias)),
-        "route_scale": _number(config, "routed_scaling_factor", 2.5 if known.has_expert_bias else 1.0),
+        "route_scale": _number(
+            config, "routed_scaling_factor", 2.5 if known.has_expert_bias else 1.0
+        ),
         "load_balance": _LOAD_BALANCE if is_balanced else None,
     }
 

@@ -131,7 +131,8 @@ def _run_spec(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
         plan_summary=recommendation(job, chosen),
         plan_json=json.dumps(_untimed(answer), indent=2) + "\n",
         versions=_versions(job),
-        oldest_versions={name: each.oldest for name, each in packages().items()},
+        oldest_versions={name: each.oldest for name, each in packages().items()}
+        | (_versions(job) if job.framework.name == "torchtitan" else {}),
     )
 
 
@@ -182,7 +183,8 @@ def _versions(job: Job) -> dict[str, str]:
             "megatron-core": framework.capabilities.version,
         }
     if framework.name == "torchtitan":
-        return {"torchtitan": packages()["torchtitan"].newest, **released_with("torchtitan")}
+        beside = released_with("torchtitan")
+        return {"torchtitan": packages()["torchtitan"].newest, "torch": beside["torch"]}
     written, lora = optimizers().get(job.recipe.optimizer), job.recipe.lora
     own = {
         "deepspeed": framework.name == "deepspeed",

@@ -74,9 +74,7 @@ _READERS: Mapping[str, Callable[[Mapping[str, object]], bool]] = {
 """Of a framework with models of its own, whether its files load the Hub's weights of a config.json's model."""
 
 
-def loads_weights(
-    framework: str, *, config: Mapping[str, object], has_adapters: bool
-) -> bool:
+def loads_weights(framework: str, *, config: Mapping[str, object], has_adapters: bool) -> bool:
     """Return whether a framework's files start from a model's trained weights; its own models may be made at random."""
     reads = _READERS.get(framework)
     return has_adapters or framework not in OWN_MODELS or (reads is not None and reads(config))

@@ -119,9 +119,8 @@ def obstacle(config: Mapping[str, Any]) -> str:
 
 
 def _routing(config: Mapping[str, Any], known: TitanModel) -> str:
-    groups, experts = config.get("n_group"), config.get("n_routed_experts")
-    is_grouped = known.has_expert_bias and isinstance(groups, int) and groups > 1
-    if is_grouped and isinstance(experts, int) and (experts % groups or experts < 2 * groups):
+    groups, experts = config.get("n_group") or 1, config.get("n_routed_experts") or 1
+    if known.has_expert_bias and groups > 1 and (experts % groups or experts < 2 * groups):
         return f"its {experts} experts are not in {groups} groups of two or more"
     dense = config.get("first_k_dense_replace", 0)
     return "" if isinstance(dense, int) and dense >= 0 else "its first_k_dense_replace is no number"
@@ -131,11 +130,18 @@ def _turning(config: Mapping[str, Any], known: TitanModel, kind: str) -> str:
     name, said = rotary(config)
     if name not in known.rotary:
         return f"torchtitan's models of type {kind} turn positions by {' or '.join(known.rotary)}, not {name[:40]}"
-    numbers = [said["rope_theta"] or 1.0, *(said.get(each, 1.0) for each in _record().rotary[name].fields)]
+    numbers = [
+        said["rope_theta"] or 1.0,
+        *(said.get(each, 1.0) for each in _record().rotary[name].fields),
+    ]
     if not all(_is_number(number) for number in numbers):
         return "its rotary embedding has fields that are no numbers"
     factors = (said.get("mscale"), said.get("mscale_all_dim"))
-    if known.is_latent and name == "yarn" and (factors[0] != factors[1] or not _is_number(factors[0])):
+    if (
+        known.is_latent
+        and name == "yarn"
+        and (factors[0] != factors[1] or not _is_number(factors[0]))
+    ):
         return "torchtitan scales all of a query alike: its mscale and mscale_all_dim differ"
     return ""
 

@@ -216,7 +216,8 @@ def test_a_pipeline_has_the_plans_micro_batches_and_stages(
     assert training["local_batch_size"] // size == spec.gradient_accumulation_steps
     stages = parallelism["module_fqns_per_model_part"]
     layers = [[part for part in stage if part.startswith("layers.")] for stage in stages]
-    assert sum(layers, []) == [f"layers.{number}" for number in range(sum(spec.layers_per_stage))]
+    expected = [f"layers.{number}" for number in range(sum(spec.layers_per_stage))]
+    assert [layer for stage in layers for layer in stage] == expected
     ranks = spec.pipeline_parallel_size
     assert [sum(map(len, layers[rank::ranks])) for rank in range(ranks)] == [*spec.layers_per_stage]
     assert (stages[0][0], stages[-1][-2:]) == ("tok_embeddings", ["norm", "lm_head"])
@@ -251,7 +252,10 @@ def test_a_mistake_would_be_seen(answers: dict[str, Any]) -> None:
         ({"model_config": {**CONFIG, "model_type": "gemma"}}, "not gemma"),
         ({"model_config": {**CONFIG, "hidden_size": "2048"}}, "no size in hidden_size"),
         ({"model_config": {**CONFIG, "attention_bias": True}}, "no attention_bias of True"),
-        ({"model_config": {**CONFIG, "model_type": "mistral"}, "sequence_length": 8192}, "last 4096"),
+        (
+            {"model_config": {**CONFIG, "model_type": "mistral"}, "sequence_length": 8192},
+            "last 4096",
+        ),
         ({"model_config": {**CONFIG, "rope_scaling": {"type": "linear"}}}, "not linear"),
         ({"model_config": {**CONFIG, "rope_theta": "1e4"}}, "no numbers"),
         ({"model_config": {**GPT_OSS, "num_hidden_layers": 12}}, "20b and 120b alone"),

@@ -46,8 +46,9 @@ def with_weights(folder: Path, spec: RunSpec) -> Path:
     write(folder, spec, "torchtitan")
     own = assets(folder / "torchtitan" / "assets")
     torch.manual_seed(0)
-    config = AutoConfig.for_model(**spec.model_config, initializer_range=0.3)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    said: dict[str, Any] = {**spec.model_config, "initializer_range": 0.3}
+    auto: Any = AutoModelForCausalLM
+    model = auto.from_config(AutoConfig.for_model(**said), dtype=torch.float32)
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if "norm" in name or "correction_bias" in name:
             torch.nn.init.uniform_(tensor, 0.5, 1.5)
@@ -84,7 +85,7 @@ def losses(started: Run) -> list[float]:
     return [float(loss) for _, loss in sorted(set(found))]
 
 
-def trained(folder: Path, spec: RunSpec, *arguments: str) -> list[float]:
+def trained(folder: Path, *arguments: str) -> list[float]:
     """Return the losses of three steps by the plan's own launch.sh."""
     (folder / "corpus").mkdir()
     lines = [json.dumps({"text": text}) + "\n" for text in TEXTS]
@@ -96,9 +97,9 @@ def trained(folder: Path, spec: RunSpec, *arguments: str) -> list[float]:
 
 def test_experts_are_dealt_out_and_start_from_their_weights(tmp_path: Path) -> None:
     spec = spec_of(MIXTURE, zero_stage=3, expert_parallel_size=2)
-    found = trained(with_weights(tmp_path / "dealt", spec), spec)
+    found = trained(with_weights(tmp_path / "dealt", spec))
     whole = trained(
-        with_weights(tmp_path / "whole", spec), spec, "--parallelism.expert_parallel_degree", "1"
+        with_weights(tmp_path / "whole", spec), "--parallelism.expert_parallel_degree", "1"
     )
     assert len(found) == 3
     assert found == pytest.approx(whole, rel=1e-3)
@@ -113,7 +114,7 @@ def test_a_pipeline_of_uneven_stages_trains_from_weights(tmp_path: Path) -> None
         layers_per_stage=(2, 1),
         gradient_accumulation_steps=4,
     )
-    found = trained(with_weights(tmp_path / "run", spec), spec)
+    found = trained(with_weights(tmp_path / "run", spec))
     assert len(found) == 3
     assert found[0] > EVEN + 1
 

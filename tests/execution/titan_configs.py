@@ -87,7 +87,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "deepseek_v2": DEEPSEEK_V2,
 }
 _WORDS = [f"w{number}" for number in range(200)]
-TEXTS = [" ".join(random.Random(seed).choices(_WORDS, k=200)) for seed in range(100)]  # noqa: S311
+TEXTS = [" ".join(random.Random(seed).choices(_WORDS, k=200)) for seed in range(100)]
 
 
 def assets(folder: Path) -> Path:

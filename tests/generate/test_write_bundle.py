@@ -339,7 +339,12 @@ def test_a_model_folder_is_named_by_its_whole_path(
             "saves at its own interval",
         ),
         ("torchtitan", "meta-llama/Llama-3.1-8B", "README.md", "sdpa (in torchtitan `flex`) |"),
-        ("torchtitan", "meta-llama/Llama-3.1-8B", "torchtitan/model.py", 'attention_config("flex")'),
+        (
+            "torchtitan",
+            "meta-llama/Llama-3.1-8B",
+            "torchtitan/model.py",
+            'attention_config("flex")',
+        ),
         ("torch", "gpt2", "torchrun/launcher.py", "setLevel(logging.CRITICAL)"),
     ],
 )

@@ -76,7 +76,9 @@ def read(path: str, world_size: int, *arguments: str) -> dict[str, object]:
         "training": asdict(config.training),
         "parallelism": asdict(config.parallelism),
         "checkpoint": asdict(config.checkpoint),
-        "dims": {name: getattr(dims, name) for name in ("dp_replicate", "dp_shard", "tp", "pp", "ep")},
+        "dims": {
+            name: getattr(dims, name) for name in ("dp_replicate", "dp_shard", "tp", "pp", "ep")
+        },
         "recompute": type(recompute).__qualname__.partition(".")[0] if recompute else None,
         "parameters": None if is_in_8_bit else parameters(config.model_spec.model),
         "experts": [experts(config.model_spec.model).count(kind) for kind in EXPERTS],

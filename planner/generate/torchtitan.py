@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from planner.catalog.packages import released_with
 from planner.domain.strategy import PipelineSchedule, Recompute
 from planner.generate.hyperparameters import hyperparameters
 from planner.generate.run_spec import RunSpec
@@ -44,6 +45,7 @@ def _context(spec: RunSpec) -> dict[str, Any]:
         "dtypes": _DTYPES.get(spec.precision, _MIXED),
         "activation_checkpoint": _RECOMPUTE[spec.recompute],
         "converters": _converters(spec, has_experts=model["has_experts"]),
+        "torchao": released_with("torchtitan")["torchao"],
         "schedule": schedules().get(str(spec.pipeline_schedule)),
         "is_piped": is_piped,
         # A pipeline takes all micro-batches of a step at once, and divides them itself.

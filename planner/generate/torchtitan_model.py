@@ -24,7 +24,7 @@ def shape(spec: RunSpec) -> dict[str, Any]:
     found = {"module": known.module, "flavor": flavor(config), "has_experts": known.has_experts}
     if known.flavors:
         return found
-    parts = _latent(config) if known.is_latent else _heads(known, config)
+    parts = _latent(config) if known.is_latent else _heads(config)
     experts = _experts(known, spec) if known.has_experts else {"experts": 0}
     return {**found, **_common(known, spec), **parts, **experts}
 
@@ -57,7 +57,7 @@ def _common(known: TitanModel, spec: RunSpec) -> dict[str, Any]:
     }
 
 
-def _heads(_: TitanModel, config: Mapping[str, Any]) -> dict[str, Any]:
+def _heads(config: Mapping[str, Any]) -> dict[str, Any]:
     heads = config["num_attention_heads"]
     return {
         "key_value_heads": config.get("num_key_value_heads") or heads,

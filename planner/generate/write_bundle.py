@@ -198,7 +198,8 @@ def _versions(job: Job) -> dict[str, str]:
     if framework.name == "nanotron":
         return {"nanotron": NANOTRON_COMMIT}
     if framework.name == "torchtitan":
-        return {"torchtitan": packages()["torchtitan"].newest, **released_with("torchtitan")}
+        beside = released_with("torchtitan")
+        return {"torchtitan": packages()["torchtitan"].newest, "torch": beside["torch"]}
     written, lora = optimizers().get(job.recipe.optimizer), job.recipe.lora
     own = {
         "deepspeed": framework.name == "deepspeed",

@@ -217,9 +217,8 @@ def test_a_pipeline_has_the_plans_micro_batches_and_stages(
     assert training["local_batch_size"] // size == spec.gradient_accumulation_steps
     stages = parallelism["module_fqns_per_model_part"]
     layers = [[part for part in stage if part.startswith("layers.")] for stage in stages]
-    assert [name for stage in layers for name in stage] == [
-        f"layers.{number}" for number in range(sum(spec.layers_per_stage))
-    ]
+    expected = [f"layers.{number}" for number in range(sum(spec.layers_per_stage))]
+    assert [layer for stage in layers for layer in stage] == expected
     ranks = spec.pipeline_parallel_size
     assert [sum(map(len, layers[rank::ranks])) for rank in range(ranks)] == [*spec.layers_per_stage]
     assert (stages[0][0], stages[-1][-2:]) == ("tok_embeddings", ["norm", "lm_head"])

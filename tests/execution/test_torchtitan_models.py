@@ -46,8 +46,9 @@ def with_weights(folder: Path, spec: RunSpec) -> Path:
     write(folder, spec, "torchtitan")
     own = assets(folder / "torchtitan" / "assets")
     torch.manual_seed(0)
-    config = AutoConfig.for_model(**spec.model_config, initializer_range=0.3)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    said: dict[str, Any] = {**spec.model_config, "initializer_range": 0.3}
+    auto: Any = AutoModelForCausalLM
+    model = auto.from_config(AutoConfig.for_model(**said), dtype=torch.float32)
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if "norm" in name or "correction_bias" in name:
             torch.nn.init.uniform_(tensor, 0.5, 1.5)

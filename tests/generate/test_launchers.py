@@ -176,7 +176,7 @@ def test_a_batch_job_has_twice_the_time_that_its_steps_should_take(
     ],
 )
 def test_a_batch_job_is_queued_again_where_it_would_go_on(target: str, command: str) -> None:
-    files = generate(MANY_NODES, [target])
+    files = generate(replace(MANY_NODES, model_config=LLAMA_8B), [target])
     assert command in files["launchers/README.md"]
     (condition,) = re.findall(r'if \[\[ " \$\* " == (.+) ]]', files["launchers/slurm.sh"])
     pattern = condition.replace('"', "").strip("* ")

@@ -109,7 +109,9 @@ def gives_up_weights(job: Job, instead: Instead) -> bool:
     has_adapters = job.recipe.lora is not None
     if not job.model.is_pretrained or other is None:
         return False
-    loads = partial(common.loads_weights, has_adapters=has_adapters)
+    loads = partial(
+        common.loads_weights, has_adapters=has_adapters, model_type=job.model.model_type
+    )
     return loads(own) and not loads(other)
 
 

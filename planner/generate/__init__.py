@@ -5,7 +5,16 @@ from types import MappingProxyType
 
 from planner.core.errors import InvalidInputError, did_you_mean
 from planner.core.units import format_flops
-from planner.generate import accelerate, bridge, deepspeed, megatron, torchrun, torchtitan, trainer
+from planner.generate import (
+    accelerate,
+    bridge,
+    deepspeed,
+    megatron,
+    nanotron,
+    torchrun,
+    torchtitan,
+    trainer,
+)
 from planner.generate.context import common_context
 from planner.generate.imports import IMPORTS, with_imports
 from planner.generate.launchers import launcher_files
@@ -19,7 +28,16 @@ __all__ = ["TARGETS", "RunSpec", "Target", "generate"]
 TARGETS: Mapping[str, Target] = MappingProxyType(
     {
         module.TARGET.name: module.TARGET
-        for module in (torchrun, accelerate, trainer, deepspeed, megatron, bridge, torchtitan)
+        for module in (
+            torchrun,
+            accelerate,
+            trainer,
+            deepspeed,
+            megatron,
+            bridge,
+            nanotron,
+            torchtitan,
+        )
     }
 )
 

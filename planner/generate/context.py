@@ -13,7 +13,7 @@ from planner.domain.recompute_modules import names_of
 from planner.domain.strategy import ALL_LAYERS, ZERO_3, Recompute
 from planner.generate.adapters import adapter_context
 from planner.generate.first_lines import first_lines
-from planner.generate.hyperparameters import from_random, hyperparameters
+from planner.generate.hyperparameters import from_random, hyperparameters, starts_from_weights
 from planner.generate.programs import save_every
 from planner.generate.run_spec import RunSpec
 from planner.models.architectures.heads import reads_last_token
@@ -96,6 +96,7 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "is_recomputed": spec.recompute == Recompute.FULL,
         "is_zero_3_of_deepspeed": spec.framework == "deepspeed" and spec.zero_stage == ZERO_3,
         "adamw": hyperparameters(spec),
+        "starts_from_weights": starts_from_weights(spec),
         "from_random": from_random(spec),
         "learning_rates": {each: hyperparameters(spec, each).learning_rate for each in (0.5, 1, 2)},
         "checkpoint_prefix": "step-",

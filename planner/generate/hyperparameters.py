@@ -31,8 +31,7 @@ def hyperparameters(spec: RunSpec, batch_factor: float = 1.0) -> Hyperparameters
     recipe = find_recipe(
         task=spec.task,
         model_type=str(spec.model_config.get("model_type", "")),
-        is_pretrained=spec.is_pretrained
-        and loads_weights(spec.framework, has_adapters=spec.adapters is not None),
+        is_pretrained=starts_from_weights(spec),
         has_adapters=spec.adapters is not None,
         parameters=spec.parameters,
     )
@@ -46,6 +45,15 @@ def hyperparameters(spec: RunSpec, batch_factor: float = 1.0) -> Hyperparameters
         warmup_fraction=recipe.warmup_fraction,
         source="; ".join(text for text in (recipe.source, beside.source) if text),
         is_for_optimizer="adamw" in spec.optimizer or bool(beside.source),
+    )
+
+
+def starts_from_weights(spec: RunSpec, framework: str = "") -> bool:
+    """Return whether the files of the plan's framework, or of another, load the model's trained weights."""
+    return spec.is_pretrained and loads_weights(
+        framework or spec.framework,
+        has_adapters=spec.adapters is not None,
+        model_type=str(spec.model_config.get("model_type", "")),
     )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from planner.domain.recompute_modules import names_of
 from planner.domain.strategy import ALL_LAYERS, Offload, Recompute
-from planner.generate.hyperparameters import hyperparameters
+from planner.generate.hyperparameters import hyperparameters, starts_from_weights
 from planner.generate.megatron_model import Options, megatron_reading, model_options
 from planner.generate.run_spec import RunSpec
 from planner.generate.target import Target
@@ -83,8 +83,8 @@ def _uneven_stages(spec: RunSpec) -> Options:
 
 def training_options(spec: RunSpec) -> Options:
     """Return the batch, the precision, what is recomputed and the optimizer."""
-    # Its run starts from random weights, whatever the model has: a rate for fine-tuning would be too low.
-    adamw = hyperparameters(replace(spec, is_pretrained=False))
+    # From random weights a rate for fine-tuning would be too low.
+    adamw = hyperparameters(replace(spec, is_pretrained=starts_from_weights(spec, "megatron")))
     found = megatron_reading(spec)
     has_own_kernels = found.is_latent or found.family.has_sinks
     options: Options = {
@@ -148,6 +148,7 @@ def _context(spec: RunSpec) -> dict[str, Any]:
             "training": training_options(spec),
         },
         "vocabulary": found.model.vocab_size,
+        "starts_from_weights": starts_from_weights(spec, "megatron"),
         "has_spec": found.is_parallel,
         "shares_norm": found.shares_norm,
     }
@@ -160,7 +161,7 @@ def _layer(spec: RunSpec) -> dict[str, str]:
 
 TARGET = Target(
     name="megatron",
-    summary="`pretrain_gpt.py` of Megatron-LM, from random weights; the plan is in the arguments."
+    summary="`pretrain_gpt.py` of Megatron-LM; the plan is in the arguments."
     " It has its own data format and checkpoints, and its own arguments: what follows about"
     " `--data`, `--dataset`, `--save-every` and `--resume` is said of the other scripts.",
     templates={"launch.sh": "megatron/launch.sh"},

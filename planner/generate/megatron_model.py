@@ -44,7 +44,7 @@ def model_options(spec: RunSpec) -> Options:
         **_biases(found),
         "--attention-dropout": dropout(found.family, config, 2),
         "--hidden-dropout": dropout(found.family, config, 1),
-        **({} if _is_tied(found) else {"--untie-embeddings-and-output-weights": None}),
+        **({} if found.is_tied else {"--untie-embeddings-and-output-weights": None}),
         **always,
         **_experts(found, spec),
         # pretrain_gpt.py's --spec: where the layer is that its arguments do not say.
@@ -58,10 +58,6 @@ def model_options(spec: RunSpec) -> Options:
 def _said(found: Reading, key: tuple[str, float]) -> Any:
     value = found.config.values.get(key[0])
     return key[1] if value is None else value
-
-
-def _is_tied(found: Reading) -> bool:
-    return any(each.is_tied for part in found.model.others for each in part.linears)
 
 
 def _width(found: Reading) -> int:

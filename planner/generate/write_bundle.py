@@ -32,6 +32,7 @@ from planner.report.layout_words import recommendation
 from planner.step_time.compute import training_flops_per_token
 from planner.step_time.ledger import estimate_step_time
 from planner.targets import Launch, targets_of
+from planner.targets.common import converted
 from planner.targets.optimizers import optimizers
 
 _FLASH_VERSIONS = {"9.0": 3, "10.0": 4, "10.3": 4}
@@ -43,6 +44,9 @@ BRIDGE_VERSION = "0.6.0"
 
 MEGATRON_COMMIT = "d98e8a6"
 """Of Megatron-LM, whose names of arguments were read. Source: NVIDIA/Megatron-LM, 2026-08-22."""
+
+NANOTRON_COMMIT = "2411b02"
+"""Of nanotron, whose configuration was read. Source: huggingface/nanotron, 2026-04-07."""
 
 
 def bundle_files(plan: Plan, answer: Mapping[str, Any]) -> dict[str, str]:
@@ -176,10 +180,14 @@ def _versions(job: Job) -> dict[str, str]:
             "megatron-core": framework.capabilities.version,
         }
     if framework.name == "megatron":
+        converts = job.model.is_pretrained and job.model.model_type in converted()
         return {
             "Megatron-LM": MEGATRON_COMMIT,
             "megatron-core": framework.capabilities.version,
+            **({"megatron-bridge": BRIDGE_VERSION} if converts else {}),
         }
+    if framework.name == "nanotron":
+        return {"nanotron": NANOTRON_COMMIT}
     if framework.name == "torchtitan":
         return {name: packages()[name].newest for name in ("torch", "torchtitan")}
     written, lora = optimizers().get(job.recipe.optimizer), job.recipe.lora

@@ -16,6 +16,7 @@ from planner.targets import (
     common,
     deepspeed,
     megatron,
+    nanotron,
     stored_weights,
     torchrun,
     torchtitan,
@@ -31,6 +32,7 @@ JUDGES: Mapping[str, Judge] = MappingProxyType(
         "deepspeed": deepspeed.judge,
         "megatron": megatron.judge,
         "megatron-bridge": bridge.judge,
+        "nanotron": nanotron.judge,
         "torchtitan": torchtitan.judge,
     }
 )
@@ -42,6 +44,7 @@ _BY_FRAMEWORK: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "accelerate": ("accelerate", "torchrun", "trainer"),
         "deepspeed": ("deepspeed", "accelerate", "trainer"),
         "megatron": ("megatron", "megatron-bridge"),
+        "nanotron": ("nanotron",),
         "torchtitan": ("torchtitan",),
     }
 )

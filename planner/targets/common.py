@@ -67,8 +67,33 @@ WITH_INDEXERS = ("deepseek_v32", "glm_moe_dsa")
 """Models whose indexers pick keys without gradients."""
 
 
-def loads_weights(framework: str, *, has_adapters: bool) -> bool:
-    """Return whether a framework's files start from a model's trained weights; its own models are made at random."""
+@frozen
+class Converted:
+    """A type of model whose weights Megatron Bridge brings into Megatron's format."""
+
+    stored_in: tuple[str, ...] = ()
+    """How they may be quantised on the Hub."""
+
+
+@frozen
+class _Bridge:
+    source: str
+    models: Mapping[str, Converted]
+
+
+@cache
+def converted() -> Mapping[str, Converted]:
+    """Return them by `model_type`."""
+    return build(_Bridge, read("scripts", "bridge"), "scripts/bridge").models
+
+
+def loads_weights(framework: str, *, has_adapters: bool, model_type: str = "") -> bool:
+    """Return whether a framework's files start from a model's trained weights; most own models are made at random.
+
+    Megatron-LM's start from what Megatron Bridge converts.
+    """
+    if framework == "megatron":
+        return has_adapters or model_type in converted()
     return has_adapters or framework not in OWN_MODELS
 
 

@@ -10,7 +10,7 @@ from planner.domain.job import Job
 from planner.domain.model import Model
 from planner.domain.strategy import ZERO_3, Strategy
 from planner.targets.base import refusal
-from planner.targets.common import OWN_MODELS, loads_weights
+from planner.targets.common import OWN_MODELS, converted, loads_weights
 
 DEQUANTIZERS: Mapping[str, str] = MappingProxyType(
     {"mxfp4": "Mxfp4Config", "fp8": "FineGrainedFP8Config"}
@@ -29,9 +29,11 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
     so does a matrix whose rows its blocks of fp8 do not divide equally.
     """
     stored, lora = job.model.stored_in, job.recipe.lora
-    has_weights = loads_weights(job.framework.name, has_adapters=lora is not None)
+    kind, is_own = job.model.model_type, job.framework.name in OWN_MODELS
+    has_weights = loads_weights(job.framework.name, has_adapters=lora is not None, model_type=kind)
     if not stored or not job.model.is_pretrained or not has_weights:
         return ()
+    is_read = kind in converted() and stored in converted()[kind].stored_in
     is_zero_3 = np.asarray(s.zero_stage) == ZERO_3
     return (
         refusal(
@@ -49,13 +51,13 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
             stored=stored[:40],
         ),
         refusal(
-            job.framework.name in OWN_MODELS,
+            is_own and not is_read,
             f"its weights are stored in {{stored}}, and its bridge was read for those in 16 bit: {_FROM_16_BIT}",
             "model",
             stored=stored[:40],
         ),
         refusal(
-            stored == "fp8" and _has_uneven_blocks(job.model),
+            stored == "fp8" and not is_own and _has_uneven_blocks(job.model),
             "its weights are stored in fp8, in blocks that do not fill each matrix equally, which"
             f" transformers does not bring to 16 bit: {_FROM_16_BIT}",
             "model",

@@ -297,9 +297,11 @@ TENSOR = {"tensor_parallel_size": 2, "global_batch_size": 8}
         ),
         (
             {"model_config": {**LLAMA, "rope_scaling": {"rope_type": "llama3", "factor": 32.0}}},
-            "factor of its rotary embedding have no arguments",
+            "no arguments say factor of its rotary embedding",
         ),
         ({"model_config": {**LLAMA, "attention_bias": True}}, "biases everywhere"),
+        ({"model_config": {**LLAMA, "rms_norm_eps": "$(reboot)"}}, "rms_norm_eps of its config"),
+        ({"model_config": {**LLAMA, "rope_scaling": {"factor": []}}}, "factor of its config.json"),
         ({"model_config": {**LLAMA, "hidden_act": "gelu"}}, "with a gate whose function is gelu"),
         ({"model_config": {**GPT2, "n_head": 1}} | TENSOR, "1 attention heads, 1 of keys"),
         (
@@ -443,3 +445,35 @@ def test_a_missing_checkout_is_asked_for(tmp_path: Path) -> None:
     )
     assert done.returncode != 0
     assert "MEGATRON_PATH: set it to a checkout" in done.stderr
+
+
+FALCON = {
+    "model_type": "falcon",
+    "vocab_size": 96,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+}
+FINDS_LAYER = """
+import importlib.util, sys
+assert sys.argv[sys.argv.index("--spec") + 1 :][:2] == ["parallel_layer", "LAYER"]
+print("found", importlib.util.find_spec("parallel_layer").origin)
+"""
+
+
+@pytest.mark.usefixtures("preloaded")
+def test_a_layer_that_no_argument_says_is_found(tmp_path: Path) -> None:
+    folder = write(tmp_path / "bundle", with_layout(TINY, model_config=FALCON), "megatron")
+    (tmp_path / "pretrain_gpt.py").write_text(FINDS_LAYER)
+    run = start(folder, "bash", "megatron/launch.sh", MEGATRON_PATH=str(tmp_path))
+    assert f"found {folder}/megatron/parallel_layer.py" in run.output()
+
+
+def test_weights_that_are_not_converted_yet_are_asked_for(tmp_path: Path) -> None:
+    spec = with_layout(TINY, framework="megatron", model_config=LLAMA, is_pretrained=True)
+    folder = write(tmp_path, spec, "megatron") / "megatron"
+    bash = ["bash", folder / "launch.sh"]
+    variables = {"PATH": "/usr/bin:/bin", "MEGATRON_PATH": str(tmp_path)}
+    done = subprocess.run(bash, capture_output=True, text=True, check=False, env=variables)
+    assert done.returncode == 1
+    assert "no folder pretrained: README.md makes it" in done.stderr

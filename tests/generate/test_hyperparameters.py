@@ -36,13 +36,37 @@ def test_every_script_writes_the_same_figures(weights: str) -> None:
     assert "lr" not in json.loads(files["deepspeed/ds_config.json"])
 
 
-def test_megatron_starts_from_random_weights_whatever_there_is() -> None:
+LLAMA = {
+    "model_type": "llama",
+    "vocab_size": 96,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+}
+
+
+def test_megatron_starts_from_random_weights_where_nothing_converts_them() -> None:
     spec = replace(SPEC, framework="megatron", parameters=8_000_000_000, is_pretrained=True)
     files = generate(spec, ["megatron"])
+    assert "--pretrained-checkpoint" not in files["megatron/launch.sh"]
+    assert "import_ckpt" not in files["README.md"]
     # GPT-3's 1.2e-4 at 2 million tokens, and 256 sequences of 1,024 tokens are an eighth of them.
     assert "  --lr 4.3e-05\n  --min-lr 4.3e-06\n" in files["megatron/launch.sh"]
     assert "  --lr-warmup-fraction 0.01\n  --weight-decay 0.1\n" in files["megatron/launch.sh"]
     assert "`--lr 4.3e-05` goes with 256 sequences" in files["README.md"]
+
+
+def test_megatron_tunes_what_its_bridge_converts() -> None:
+    spec = replace(SPEC, framework="megatron", model_config=LLAMA, is_pretrained=True)
+    files = generate(spec, ["megatron"])
+    tuned, anew = hyperparameters(spec), hyperparameters(replace(spec, is_pretrained=False))
+    assert tuned.learning_rate != anew.learning_rate
+    assert f"  --lr {tuned.learning_rate}\n" in files["megatron/launch.sh"]
+    assert "weights=(--pretrained-checkpoint pretrained)" in files["megatron/launch.sh"]
+    assert 'A.import_ckpt(sys.argv[1], "pretrained"' in files["README.md"]
+    at_random = generate(replace(spec, is_pretrained=False), ["megatron"])
+    assert "--pretrained-checkpoint" not in at_random["megatron/launch.sh"]
 
 
 def test_the_rate_follows_size_batch_start_and_method() -> None:

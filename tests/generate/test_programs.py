@@ -75,7 +75,7 @@ def text_of(files: dict[str, str]) -> str:
     return "\n".join(text for name, text in files.items() if name != "plan.json")
 
 
-@pytest.mark.parametrize("target", ["megatron", "torchtitan"])
+@pytest.mark.parametrize("target", ["megatron", "nanotron", "torchtitan"])
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
 def test_no_file_speaks_of_a_script_that_is_not_there(spec: RunSpec, target: str) -> None:
     text = text_of(generate(spec, [target]))
@@ -142,7 +142,11 @@ def test_the_versions_are_those_of_the_bundles_own_targets() -> None:
             r"^- (\S+ [0-9a-f. and]+)$", files_for(framework)["README.md"], re.MULTILINE
         )
 
-    assert checked("megatron") == ["megatron-core 0.16.1", f"Megatron-LM {MEGATRON_COMMIT}"]
+    assert checked("megatron") == [
+        "megatron-bridge 0.6.0",
+        "megatron-core 0.16.1",
+        f"Megatron-LM {MEGATRON_COMMIT}",
+    ]
     assert f"Megatron-LM at {MEGATRON_COMMIT} " in FACTS.read_text()
     assert checked("torchtitan") == ["torch 2.13.0", "torchtitan 0.3.0"]
     assert "accelerate 1.10.1 and 1.15.0" in checked("torch")
@@ -154,4 +158,6 @@ def test_a_models_name_stays_in_its_place(target: str) -> None:
     for model in HOSTILE:
         readme = generate(replace(ONE, model=model), [target])["README.md"].splitlines()
         changed = [line for line, other in zip(readme, quiet, strict=True) if line != other]
-        assert all(line.startswith(("# ", "  --tokenizer-type", "hf ")) for line in changed)
+        assert all(
+            line.startswith(("# ", "  --tokenizer-type", "hf ", "python -c ")) for line in changed
+        )

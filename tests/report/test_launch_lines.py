@@ -75,8 +75,8 @@ def test_one_gpu_that_offloads_is_said_to() -> None:
 
 def test_a_plan_without_files_has_the_command_of_the_fastest_that_has_some() -> None:
     model = "TinyLlama/TinyLlama-1.1B-Chat-v1.0"
-    recipe = {"framework": "nanotron", "sequence_length": 2048, "global_batch_size": 64}
-    command = "planner suggest M --framework=nanotron --seq-len 2048 --global-batch-size 64"
+    recipe = {"framework": "composer", "sequence_length": 2048, "global_batch_size": 64}
+    command = "planner suggest M --framework=composer --seq-len 2048 --global-batch-size 64"
     cluster = {"gpu": "a100", "gpus_per_node": 4}
     request = {"model": model, "cluster": cluster, "recipe": recipe}
     plan, text = text_of(request, command)

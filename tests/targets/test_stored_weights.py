@@ -70,8 +70,22 @@ def test_fp8_is_brought_back_where_its_blocks_fill_the_matrices(make_job: JobMak
 def test_a_framework_that_starts_at_random_reads_no_weights(make_job: JobMaker) -> None:
     recipe = {"framework": "megatron"}
     layout = Layout(data_parallel_replicate_size=GPUS, zero_stage=0)
-    job = make_job(LLAMA, recipe=recipe)
+    job = make_job("openai-community/gpt2", recipe=recipe)
     assert launch(stored(job, {"quant_method": "gptq"}), layout).targets == ("megatron",)
+    job = make_job(LLAMA, recipe=recipe)
+    assert "stored in gptq" in reasons(stored(job, {"quant_method": "gptq"}))
+
+
+@pytest.mark.parametrize(
+    ("model", "is_read"), [(GPT_OSS, True), ("deepseek-ai/DeepSeek-V3", True), (LLAMA, False)]
+)
+def test_megatron_bridge_reads_what_it_brings_to_16_bit(
+    model: str, *, is_read: bool, make_job: JobMaker
+) -> None:
+    job = make_job(model, recipe={"framework": "megatron"})
+    job = job if is_read else stored(job, {"quant_method": "fp8"})
+    found = launch(job, Layout(data_parallel_replicate_size=GPUS, zero_stage=0))
+    assert ("megatron" in found.targets) == is_read
 
 
 def test_shards_of_deepspeed_are_not_loaded(make_job: JobMaker) -> None:

@@ -155,7 +155,7 @@ IN_8_BIT: dict[str, Any] = {
             "where blocks are compiled",
             "recipe.compile",
         ),
-        ({"recipe": {"framework": "nanotron"}}, "not for nanotron yet", "recipe.framework"),
+        ({"recipe": {"framework": "composer"}}, "not for composer yet", "recipe.framework"),
         ({"model": "microsoft/resnet-50"}, "not of models of type resnet", "model"),
         (
             {"model": {"model_type": "convnext"}, "strategy": {"recompute": "full"}},

@@ -14,6 +14,15 @@ from planner.models.architectures.decoder_family import DecoderFamily, Flag, fla
 from planner.models.architectures.family import family_of
 
 _ROPES = ("default", "linear", "llama3", "yarn")
+_OF_ROPE = (
+    "factor",
+    "partial_rotary_factor",
+    "original_max_position_embeddings",
+    "beta_fast",
+    "beta_slow",
+    "mscale",
+    "mscale_all_dim",
+)
 _LLAMA3 = {
     "factor": 8,
     "low_freq_factor": 1,
@@ -200,7 +209,8 @@ class Reading:
             return (False,) * self.layers
         dense = sum(part.count for part in self.model.blocks if part.name == "dense_block")
         step, only = self.config.size("decoder_sparse_step", 1), values.get("mlp_only_layers")
-        named = set(only) if isinstance(only, list) else set()
+        listed = only if isinstance(only, list) else []
+        named = {index for index in listed if isinstance(index, int)}
         if step > 1 or named:
             return tuple(
                 (index + 1) % step == 0 and index not in named for index in range(self.layers)
@@ -233,8 +243,28 @@ def unsaid(model: Model) -> str:
         named, more = list(megatron_models())[:_SHOWN_TYPES], len(megatron_models()) - _SHOWN_TYPES
         kinds = f"{', '.join(named)} and {more} more types"
         return f"its arguments are known for models of type {kinds}, not {model.model_type[:40]}"
-    reasons = (*_blocks(found), *_positions(found), *_router(found))
+    checks = (_numbers, _blocks, _positions, _router)
+    reasons = (each for check in checks for each in check(found))
     return next((reason for is_true, reason in reasons if is_true), "")
+
+
+def _numbers(found: Reading) -> Iterator[tuple[bool, str]]:
+    known, values = found.known, found.config.values
+    router = known.router or Router()
+    keys = (
+        known.norm_epsilon,
+        known.rotary_share,
+        known.clamp,
+        router.coefficient,
+        router.scale,
+        router.groups,
+        router.chosen_groups,
+    )
+    said = {key[0]: values.get(key[0]) for key in keys if key is not None}
+    said |= {name: found.rope.get(name) for name in _OF_ROPE}
+    for name, value in {**said, "initializer_range": values.get("initializer_range")}.items():
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        yield value is not None and not is_number, f"{name} of its config.json is no number"
 
 
 def _blocks(found: Reading) -> Iterator[tuple[bool, str]]:
@@ -258,7 +288,7 @@ def _positions(found: Reading) -> Iterator[tuple[bool, str]]:
     yield kind not in _ROPES or not is_number, "its kind of rotary embedding has other arguments"
     fixed = {"llama3": _LLAMA3, "yarn": _LATENT_YARN if found.is_latent else {}}.get(kind, {})
     differs = [name for name, value in fixed.items() if said.get(name, value) != value]
-    yield bool(differs), f"{', '.join(differs)} of its rotary embedding have no arguments"
+    yield bool(differs), f"no arguments say {', '.join(differs)} of its rotary embedding"
     factor = said.get("factor", 1.0)
     is_whole = isinstance(factor, int | float) and (kind != "linear" or float(factor).is_integer())
     yield not is_whole, "its rotary embedding is stretched by whole numbers"

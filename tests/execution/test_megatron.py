@@ -297,9 +297,11 @@ TENSOR = {"tensor_parallel_size": 2, "global_batch_size": 8}
         ),
         (
             {"model_config": {**LLAMA, "rope_scaling": {"rope_type": "llama3", "factor": 32.0}}},
-            "factor of its rotary embedding have no arguments",
+            "no arguments say factor of its rotary embedding",
         ),
         ({"model_config": {**LLAMA, "attention_bias": True}}, "biases everywhere"),
+        ({"model_config": {**LLAMA, "rms_norm_eps": "$(reboot)"}}, "rms_norm_eps of its config"),
+        ({"model_config": {**LLAMA, "rope_scaling": {"factor": []}}}, "factor of its config.json"),
         ({"model_config": {**LLAMA, "hidden_act": "gelu"}}, "with a gate whose function is gelu"),
         ({"model_config": {**GPT2, "n_head": 1}} | TENSOR, "1 attention heads, 1 of keys"),
         (

@@ -198,7 +198,6 @@ def test_the_logits_are_those_of_transformers(name: str) -> None:
         ("llama, 3", "--use-rope-scaling"),
         ("llama, linear", "--rotary-seq-len-interpolation-factor"),
         ("smollm3", "--no-rope-freq"),
-        ("gpt_oss", "--activation-func-clamp-value"),
         ("gpt_oss", "--glu-linear-offset"),
         ("qwen2_moe", "--moe-router-pre-softmax"),
         ("deepseek_v3", "--moe-router-group-topk"),

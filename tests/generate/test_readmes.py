@@ -210,5 +210,5 @@ def test_nobody_asks_for_consent_to_a_folder_of_ones_own() -> None:
     for target in ("torchrun", "torchtitan"):
         assert "asks for consent" in words(replace(local, model="mine/too"), target)
         assert "asks for consent" not in words(local, target)
-    copied = "cp /models/mine/tokenizer* /models/mine/*.safetensors* assets"
+    copied = "cp /models/mine/*.{json,safetensors} assets"
     assert copied in words(local, "torchtitan")

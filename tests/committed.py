@@ -14,7 +14,7 @@ Write = Callable[..., str]
 REQUEST = {
     "model": "gpt2",
     "cluster": {"instance": "p4d.24xlarge"},
-    "recipe": {"training_tokens": 3_000_000_000},
+    "recipe": {"framework": "torch", "training_tokens": 3_000_000_000},
 }
 
 

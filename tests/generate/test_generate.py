@@ -10,7 +10,7 @@ import shlex
 import subprocess
 import sys
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -74,8 +74,9 @@ SPEC = RunSpec(
 GPT2 = {"model_type": "gpt2", "n_head": 4}
 MANY_NODES = with_layout(SPEC, nodes=6, gradient_accumulation_steps=1, global_batch_size=192)
 ONE_GPU = with_layout(SPEC, gpus_per_node=1, global_batch_size=32)
-ALL = tuple(name for name in TARGETS if name not in {"nanotron", "torchtitan"})
-"""Those that write GPT-2; the other two have models of their own, and are tried with a Llama."""
+OWN_MODELS = ("nanotron", "torchtitan")
+"""Targets that have no GPT-2, and are tried with a Llama."""
+ALL = tuple(name for name in TARGETS if name not in OWN_MODELS)
 LLAMA_8B = {
     "model_type": "llama",
     "hidden_size": 4096,
@@ -346,23 +347,22 @@ def is_about_versions(statement: ast.stmt) -> bool:
     return is_function or ast.unparse(statement).startswith("TRIED")
 
 
-def test_a_compiled_plan_compiles_its_blocks_or_is_refused() -> None:
-    compiled = replace(SPEC, compile=True)
+@pytest.mark.parametrize(("framework", "own"), [("torch", "torchrun"), ("deepspeed", "deepspeed")])
+def test_a_compiled_plan_compiles_its_blocks_or_is_refused(framework: str, own: str) -> None:
+    compiled, targets = replace(SPEC, compile=True, framework=framework), (own, *ALL[1:3])
     for zero_stage in (0, 3):
-        files = generate(with_layout(compiled, zero_stage=zero_stage), ALL[:3])
-        for target in ("torchrun", "accelerate", "trainer"):
-            assert script_of(files, target).count("block.compile()") == 1
-    files = generate(with_layout(replace(compiled, compiles_whole=True), zero_stage=0), ALL[:3])
-    for target in ("torchrun", "accelerate", "trainer"):
-        script = script_of(files, target)
-        assert (script.count("model.compile()"), script.count("def blocks(")) == (1, 0)
+        files = files_of(with_layout(compiled, zero_stage=zero_stage), targets)
+        gathers = framework == "deepspeed" and zero_stage == 3
+        line = "block.forward = torch.compile(block.forward)" if gathers else "block.compile()"
+        for target in targets:
+            assert script_of(files, target).count(line) == 1
+        whole = with_layout(replace(compiled, compiles_whole=True), zero_stage=0)
+        script = script_of(files_of(whole, targets), own)
+        assert (script.count("model.compile()"), script.count("block.compile()")) == (1, 0)
     divided_over = divided(replace(compiled, model_config=LLAMA), **TENSOR)
     assert "divided over GPUs are not compiled" in refusal(divided_over, "torchrun")
     selective = with_layout(compiled, recompute="selective")
     assert "operations that compiling joins" in refusal(selective, "torchrun")
-    for target in ("deepspeed", "accelerate", "trainer"):
-        behind = replace(compiled, framework="deepspeed")
-        assert "do not compile the model" in refusal(behind, target)
 
 
 def test_the_kernel_of_flash_attention_is_installed_with_it() -> None:
@@ -440,26 +440,39 @@ def test_no_text_escapes_its_place(
 
 
 def assert_all_in_place(plain: RunSpec, model: str, summary: str, config: dict[str, str]) -> None:
-    """Of the targets' files and the README; the launchers' have tests of their own."""
-    model_config: dict[str, object] = {**LLAMA_8B, **config}
-    hostile = replace(plain, model=model, plan_summary=summary, model_config=model_config)
-    quiet = replace(plain, model="m", plan_summary="s", model_config=model_config)
-    files, expected = generate(hostile, list(TARGETS)), generate(quiet, list(TARGETS))
-    assert files.keys() == expected.keys()
-    for name in (name for name in files if not name.startswith("launchers/")):
-        text, other = files[name], expected[name]
-        if name.endswith(".py"):
-            assert_same_python(text, other, model)
-        elif name.endswith("/config.json"):
-            assert json.loads(text) == model_config
-        elif name == "README.md":
-            assert_same_markdown(text, other)
-        elif name.endswith((".sh", ".yaml")):
-            assert_same_lines(text, other, model)
-        else:
-            assert text == other
-        if name.endswith(".yaml"):
-            assert yaml.safe_load(text) == yaml.safe_load(other)
+    """Of the targets' files and the README; the launchers' have tests of their own, and so has each README alone."""
+    for targets, base in ((ALL, SPEC.model_config), (OWN_MODELS, LLAMA_8B)):
+        model_config = {**base, **config}
+        hostile = replace(plain, model=model, plan_summary=summary, model_config=model_config)
+        quiet = replace(plain, model="m", plan_summary="s", model_config=model_config)
+        files, expected = generate(hostile, targets), generate(quiet, targets)
+        assert files.keys() == expected.keys()
+        folders = tuple(f"{target}/" for target in targets)
+        is_whole = targets == ALL
+        names = [name for name in files if name.startswith(folders)] + ["README.md"] * is_whole
+        for name in names:
+            assert_in_place(name, files[name], expected[name], model, model_config)
+
+
+def assert_in_place(
+    name: str, text: str, other: str, model: str, model_config: Mapping[str, object]
+) -> None:
+    if name.endswith(".py"):
+        assert_same_python(text, other, model)
+    elif name.endswith("/config.json"):
+        assert json.loads(text) == model_config
+    elif name == "README.md":
+        assert_same_markdown(text, other, model)
+    elif name.endswith((".sh", ".yaml")):
+        assert_same_lines(text, other, model)
+    else:
+        assert text == other
+    if name.endswith(".yaml"):
+        read, expected = yaml.safe_load(text), yaml.safe_load(other)
+        if "tokenizer" in expected:
+            assert read["tokenizer"].pop("tokenizer_name_or_path") == model
+            del expected["tokenizer"]["tokenizer_name_or_path"]
+        assert read == expected
 
 
 def assert_same_python(script: str, expected: str, model: str) -> None:
@@ -485,7 +498,7 @@ def assert_same_python(script: str, expected: str, model: str) -> None:
 
 
 def assert_same_lines(text: str, expected: str, model: str) -> None:
-    """One comment differs, and stays on its line; a model is one quoted word."""
+    """One comment differs, and stays on its line; a model is one quoted word, or one of YAML's texts."""
     lines = zip(text.splitlines(), expected.splitlines(), strict=True)
     different = [line for line, other in lines if line != other]
     words = [line for line in different if line.startswith(TOKENIZER)]
@@ -493,15 +506,25 @@ def assert_same_lines(text: str, expected: str, model: str) -> None:
         visible = "".join(c if c.isprintable() else " " for c in model)
         quoted = line.removeprefix(TOKENIZER).removesuffix(") ;;")
         assert shlex.split(quoted) == [" ".join(visible.split())]
+    words += [line for line in different if line.startswith("  tokenizer_name_or_path: ")]
     comments = [line for line in different if line not in words]
     assert all(line.startswith("# Plan: ") for line in comments)
     assert len(comments) <= 1
 
 
-def assert_same_markdown(text: str, expected: str) -> None:
-    """The title and the summary differ, and neither becomes markup, HTML or a link."""
+def assert_same_markdown(text: str, expected: str, model: str) -> None:
+    """The title and the summary differ, and neither becomes markup, HTML or a link; a command has the model as a word."""
     pairs = list(enumerate(zip(text.split("\n"), expected.split("\n"), strict=True)))
-    different = [number for number, (line, other) in pairs if line != other]
+    shown = " ".join("".join(c if c.isprintable() else " " for c in model).split())
+    for _, (line, other) in pairs:
+        if line != other and other.startswith("python -c "):
+            words = [shown if word == "m" else word for word in shlex.split(other)]
+            assert shlex.split(line) == words
+    different = [
+        number
+        for number, (line, other) in pairs
+        if line != other and not other.startswith("python -c ")
+    ]
     assert set(different) <= {0, 2}
     for number in different:
         line = text.split("\n")[number].replace("\\\\", "")

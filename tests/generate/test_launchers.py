@@ -20,7 +20,7 @@ from kubeflow.training.api_client import ApiClient
 from kubeflow_trainer_api.models import TrainerV1alpha1TrainJob
 from run_specs import with_layout
 from script_checks import HOSTILE, TOOLS
-from test_generate import LLAMA_8B, MANY_NODES, SPEC
+from test_generate import LLAMA_8B, MANY_NODES, SPEC, in_reach
 
 from planner.generate import TARGETS, generate
 from planner.generate.launchers import job_name, sagemaker_hours, time_limit, usage
@@ -176,7 +176,7 @@ def test_a_batch_job_has_twice_the_time_that_its_steps_should_take(
     ],
 )
 def test_a_batch_job_is_queued_again_where_it_would_go_on(target: str, command: str) -> None:
-    files = generate(replace(MANY_NODES, model_config=LLAMA_8B), [target])
+    files = generate(in_reach(target, MANY_NODES), [target])
     assert command in files["launchers/README.md"]
     (condition,) = re.findall(r'if \[\[ " \$\* " == (.+) ]]', files["launchers/slurm.sh"])
     pattern = condition.replace('"', "").strip("* ")

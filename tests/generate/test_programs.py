@@ -142,7 +142,7 @@ def test_the_versions_are_those_of_the_bundles_own_targets() -> None:
     assert "accelerate 1.10.1 and 1.15.0" in checked("torch")
 
 
-@pytest.mark.parametrize("target", ["megatron", "torchtitan"])
+@pytest.mark.parametrize("target", ["megatron", "nanotron", "torchtitan"])
 def test_a_models_name_stays_in_its_place(target: str) -> None:
     quiet = generate(replace(ONE, model="m"), [target])["README.md"].splitlines()
     for model in HOSTILE:

@@ -14,9 +14,21 @@ LLAMA = "meta-llama/Llama-3.1-8B"
 HUNDRED = {"global_batch_size": 32, "sequence_length": 1024, "training_tokens": 100 * 32 * 1024}
 LORA = {"method": "lora", "framework": "megatron"}
 DEFAULTS: Mapping[str, tuple[dict[str, Any], str, str]] = {
-    "torchrun": ({}, "arguments.py", r'"--max-steps", type=number\(int, 1\), default=([0-9_]+)'),
-    "accelerate": ({}, "arguments.py", r'"--max-steps", type=number\(int, 1\), default=([0-9_]+)'),
-    "trainer": ({}, "arguments.py", r'"--max-steps", type=number\(int, 1\), default=([0-9_]+)'),
+    "torchrun": (
+        {"framework": "torch"},
+        "arguments.py",
+        r'"--max-steps", type=number\(int, 1\), default=([0-9_]+)',
+    ),
+    "accelerate": (
+        {"framework": "torch"},
+        "arguments.py",
+        r'"--max-steps", type=number\(int, 1\), default=([0-9_]+)',
+    ),
+    "trainer": (
+        {"framework": "torch"},
+        "arguments.py",
+        r'"--max-steps", type=number\(int, 1\), default=([0-9_]+)',
+    ),
     "deepspeed": (
         {"framework": "deepspeed"},
         "arguments.py",
@@ -60,7 +72,10 @@ def test_the_steps_of_a_run_are_those_of_its_tokens(
 
 
 def test_tokens_as_for_pretraining_start_from_random_weights_with_their_rate() -> None:
-    few, many = (written("gpt2", training_tokens=tokens) for tokens in (10**7, 300 * 10**9))
+    few, many = (
+        written("gpt2", framework="torch", training_tokens=tokens)
+        for tokens in (10**7, 300 * 10**9)
+    )
     for files, start, rate in ((few, "pretrained", 6.3e-5), (many, "random", 6.1e-4)):
         arguments, readme = files["torchrun/arguments.py"], files["README.md"]
         assert f'default={rate}, help="learning rate' in arguments
@@ -70,6 +85,7 @@ def test_tokens_as_for_pretraining_start_from_random_weights_with_their_rate() -
 
 
 def test_random_weights_take_their_own_rate_where_trained_ones_are_the_plans() -> None:
-    arguments = written("gpt2")["torchrun/arguments.py"]
+    arguments = written("gpt2", framework="torch")["torchrun/arguments.py"]
     assert "lr=0.00015" in arguments.partition('if args.init == "random":')[2]
-    assert "set_defaults" not in written("gpt2", job="pretrain")["torchrun/arguments.py"]
+    anew = written("gpt2", framework="torch", job="pretrain")
+    assert "set_defaults" not in anew["torchrun/arguments.py"]

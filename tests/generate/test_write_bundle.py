@@ -213,7 +213,8 @@ def test_a_bundle_was_checked_with_what_its_files_import(
     recipe: dict[str, str], more: set[str]
 ) -> None:
     resolved, plan = answers.suggest(
-        parse_request({"model": "gpt2", "recipe": recipe}), allow_paths=False
+        parse_request({"model": "gpt2", "recipe": {"framework": "torch"} | recipe}),
+        allow_paths=False,
     )
     readme = bundle_files(plan, answers.answer_plan(resolved, plan, None))["README.md"]
     _, checked = readme.split("## Checked with\n")
@@ -273,14 +274,14 @@ def test_the_spec_has_every_field_of_the_layout(
 
 
 def test_a_refusal_says_with_what_there_are_files() -> None:
-    recipe = {"framework": "nanotron", "sequence_length": 2048, "global_batch_size": 64}
-    model = "TinyLlama/TinyLlama-1.1B-Chat-v1.0"
+    recipe = {"framework": "nanotron", "sequence_length": 512, "global_batch_size": 64}
+    model = "gpt2"
     resolved, plan = answers.suggest(
         parse_request({"model": model, "recipe": recipe}), allow_paths=False
     )
     (offer,) = plan.offers
     framework = offer.changes["recipe.framework"]
-    with pytest.raises(InvalidInputError, match="not for nanotron yet") as caught:
+    with pytest.raises(InvalidInputError, match="type llama and mistral, not gpt2") as caught:
         bundle_files(plan, answers.answer_plan(resolved, plan, None))
     assert f"--framework {framework}" in caught.value.hint
     assert caught.value.hint.endswith(f": {offer.candidate.strategy.family}")
@@ -321,7 +322,9 @@ def test_a_model_folder_is_named_by_its_whole_path(
     Path("tk").mkdir()
     Path("tk/config.json").write_text(json.dumps({"model_type": "gpt2", "n_layer": 2}))
     for _ in range(2):
-        request = parse_request({"model": "./tk", "cluster": {"gpus_per_node": 2}})
+        recipe = {"framework": "torch"}
+        cluster = {"gpus_per_node": 2}
+        request = parse_request({"model": "./tk", "cluster": cluster, "recipe": recipe})
         resolved, plan = answers.suggest(request, allow_paths=True)
         files = bundle_files(plan, answers.answer_plan(resolved, plan, None))
         assert f'MODEL = "{tmp_path}/tk"\n' in files["torchrun/settings.py"]

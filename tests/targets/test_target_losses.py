@@ -18,7 +18,7 @@ def bundle(
 ) -> dict[str, str]:
     request = {
         "model": model,
-        "cluster": {"gpu": "h100", "gpus_per_node": 8},
+        "cluster": {"gpu": "h200", "gpus_per_node": 8},
         "recipe": {"loss": loss, "framework": framework, "sequence_length": 8192} | recipe,
         "strategy": {"family": "zero-3", "recompute": "full"},
     }
@@ -27,9 +27,7 @@ def bundle(
 
 
 def folders(files: dict[str, str]) -> set[str]:
-    return {
-        name.partition("/")[0] for name in files if name.endswith("train.py") or "plan.py" in name
-    }
+    return {name.partition("/")[0] for name in files if name.endswith(("/train.py", "/plan.py"))}
 
 
 def test_the_loss_in_chunks_is_in_the_scripts_of_pytorch_accelerate_and_trainer() -> None:
@@ -80,7 +78,12 @@ def test_what_a_target_has_not_it_refuses_by_name(
     request = {
         "model": model,
         "cluster": {"gpu": "h100", "gpus_per_node": 8},
-        "recipe": {"loss": loss, "framework": framework, "sequence_length": 1024},
+        "recipe": {
+            "loss": loss,
+            "framework": framework,
+            "sequence_length": 512,
+            "job": "pretrain",
+        },
     }
     _, plan = answers.suggest(parse_request(request), allow_paths=False)
     assert reason in plan.launch.unwritten[target]

@@ -18,7 +18,12 @@ from planner.verify import machine_file
 GPT2: dict[str, Any] = {
     "model": "gpt2",
     "cluster": {"gpu": "l40s", "gpus_per_node": 2},
-    "recipe": {"sequence_length": 512, "global_batch_size": 16},
+    "recipe": {
+        "sequence_length": 512,
+        "global_batch_size": 16,
+        "framework": "torch",
+        "compile": False,
+    },
 }
 
 

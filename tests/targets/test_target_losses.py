@@ -28,7 +28,7 @@ def bundle(
 
 def folders(files: dict[str, str]) -> set[str]:
     return {
-        name.partition("/")[0] for name in files if name.endswith("train.py") or "plan.py" in name
+        name.partition("/")[0] for name in files if name.endswith("/train.py") or "plan.py" in name
     }
 
 
@@ -55,7 +55,7 @@ def test_a_fused_loss_is_ligers_in_every_script(framework: str) -> None:
 @pytest.mark.parametrize("framework", ["torch", "deepspeed"])
 @pytest.mark.parametrize("kind", ["meta-llama/Llama-3.1-8B", "Qwen/Qwen3-30B-A3B"])
 def test_every_loss_is_written_beside_compiled_blocks(loss: str, framework: str, kind: str) -> None:
-    files = bundle(loss, framework, kind, compile=True)
+    files = bundle(loss, framework, kind, compile=True, sequence_length=1024)
     own = "deepspeed" if framework == "deepspeed" else "torchrun"
     assert folders(files) == {own, "accelerate", "trainer"}
 
@@ -80,7 +80,7 @@ def test_what_a_target_has_not_it_refuses_by_name(
     request = {
         "model": model,
         "cluster": {"gpu": "h100", "gpus_per_node": 8},
-        "recipe": {"loss": loss, "framework": framework, "sequence_length": 1024},
+        "recipe": {"loss": loss, "framework": framework, "sequence_length": 512},
     }
     _, plan = answers.suggest(parse_request(request), allow_paths=False)
     assert reason in plan.launch.unwritten[target]

@@ -33,7 +33,9 @@ def adapter_context(spec: RunSpec) -> dict[str, Any]:
     alpha = adapters.alpha
     return {
         "is_quantised": adapters.is_quantised,
-        "has_sharded_adapters": spec.shards_gradients and spec.framework != "deepspeed",
+        "has_sharded_adapters": (
+            (spec.shards_gradients or spec.divides_model) and spec.framework != "deepspeed"
+        ),
         "lora_alpha": int(alpha) if alpha == int(alpha) else alpha,
         "quantization": _quantization(spec, adapters),
         "frozen_weights": _frozen_weights(spec, adapters),

@@ -206,19 +206,20 @@ def _padding(spec: RunSpec) -> int | None:
     return 0
 
 
-def _optimizer(spec: RunSpec) -> dict[str, str]:
+def _optimizer(spec: RunSpec) -> dict[str, str | bool]:
     written = optimizers().get(spec.optimizer)
     if written is None:
         return {}
     options = written.options.items()
-    is_adam = written.has_second_beta
+    is_adam, is_by_torchao = written.has_second_beta, spec.shards_gradients and written.of_shards
     return {
+        "has_tensor_rate": bool(is_by_torchao),
         "adam_betas": ", betas=(0.9, args.beta2)" if is_adam else "",
         "adam_items": ', "betas": (0.9, args.beta2)' if is_adam else "",
-        "optimizer_class": written.name,
+        "optimizer_class": written.of_shards if is_by_torchao else written.name,
         "optimizer_options": "".join(f", {name}={value!r}" for name, value in options),
         "optimizer_items": "".join(f', "{name}": {value!r}' for name, value in options),
-        "optimizer_package": written.package,
+        "optimizer_package": "torchao" if is_by_torchao else written.package,
     }
 
 

@@ -142,6 +142,7 @@ def _model_parallel_context(spec: RunSpec) -> dict[str, Any]:
     has_windows = 0 < window(spec.model_config) < spec.sequence_length
     return {
         "family": known,
+        "trained": "adapters(model).values()" if spec.adapters else "model.parameters()",
         "grid": grid,
         # Where the sequence is divided, PyTorch's own attention computes the pieces.
         **({"flash": None} if "context" in grid.sizes else {}),

@@ -151,14 +151,26 @@ def trained_parameters(job: Job, s: Strategy, stage: Stage) -> tuple[Amount, Amo
 
         dense = sum(r * (in_features + out_features)) over the adapters, or all parameters
 
-    divided by t, which cuts A by its inputs or by r, and B by its outputs.
+    divided by t, which cuts A by its inputs or by r, and B by its outputs; of a framework that keeps those
+    whole, not the B of a matrix cut by its inputs.
     Notation: t tensor parallel size.
-    Source: Megatron Bridge peft/utils.py ParallelLinearAdapter.
+    Source: Megatron Bridge peft/utils.py ParallelLinearAdapter; the written script's own plan.
     """
-    if job.recipe.lora is None:
+    lora = job.recipe.lora
+    if lora is None:
         return stage_parameters(job, s, stage)
-    adapters = sum(n * adapter_parameters(job, part) for part, n in occurrences(job.model, stage))
-    return adapters / s.tensor_parallel_size, 0.0
+    parts = occurrences(job.model, stage)
+    adapters = sum(n * adapter_parameters(job, part) for part, n in parts)
+    if not job.framework.capabilities.keeps_adapter_outputs_whole:
+        return adapters / s.tensor_parallel_size, 0.0
+    outputs = sum(
+        n * layer.out_features
+        for part, n in parts
+        for layer in adapted_linears(job, part)
+        if layer.cuts_inputs
+    )
+    whole = lora.rank * outputs
+    return whole + (adapters - whole) / s.tensor_parallel_size, 0.0
 
 
 @remembered(2)

@@ -8,6 +8,7 @@ from planner.domain.job import Job
 from planner.domain.strategy import Strategy
 from planner.parallel.lora import module_names
 from planner.targets.base import refusal
+from planner.targets.families import family
 
 _INT8 = 8
 
@@ -25,7 +26,7 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
             "PEFT would train the experts too, which share their linears' names",
             "recipe.lora.targets",
         ),
-        refusal(s.divides_model, "PEFT's adapters are not divided over GPUs"),
+        *_divided(job, s),
         refusal(s.is_local, "its local SGD would average the frozen weights too"),
         refusal(
             job.recipe.precision == "fp16-mixed" and lora.is_half and not is_deepspeed,
@@ -39,5 +40,31 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
         refusal(
             np.asarray(s.offloads_parameters & is_deepspeed) & lora.is_quantised,
             "FSDP has 4-bit weights wait in host memory, DeepSpeed has not",
+        ),
+    )
+
+
+def _divided(job: Job, s: Strategy) -> tuple[Breach, ...]:
+    """Return why adapters are not divided: written are those of like layers, by tensor parallelism alone."""
+    lora, known = job.recipe.lora, family(job.model.config)
+    is_plain = known is not None and known.is_plain and known.name != "gpt2"
+    tensor = np.asarray(s.tensor_parallel_size)
+    others = s.pipeline_parallel_size * s.context_parallel_size * s.expert_parallel_size
+    return (
+        refusal(np.asarray(others) > 1, "PEFT's adapters are divided by tensor parallelism alone"),
+        refusal(
+            (tensor > 1) & ((lora is not None and lora.is_quantised) or not is_plain),
+            "PEFT's adapters are divided beside whole weights of models like Llama, Mistral and Qwen",
+        ),
+        refusal(
+            (tensor > 1) & np.asarray(s.sequence_parallel),
+            "beside adapters the sequence is whole between the matrices that tensor parallelism divides",
+            "strategy.sequence_parallel",
+        ),
+        refusal(
+            (tensor > 1) & (lora is not None and lora.rank % tensor > 0),
+            "{tensor} tensor-parallel ranks do not divide adapters of rank {rank}",
+            tensor=s.tensor_parallel_size,
+            rank=lora.rank if lora is not None else 0,
         ),
     )

@@ -29,6 +29,8 @@ class Written:
     """Whether it keeps a mean of squares as Adam does, over as many steps as the script is told."""
     is_for_shards: bool = True
     """Whether it steps FSDP2's shards: tried on two processes with PyTorch 2.13 and bitsandbytes 0.50."""
+    of_shards: str = ""
+    """What steps the shards of the script of PyTorch alone in its place: torchao's class of the same states."""
 
 
 MUON = "muon"
@@ -88,10 +90,17 @@ def in_backward(job: Job, s: Strategy) -> Breach:
     )
 
 
-def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
-    """Return why the scripts of torchrun, accelerate and trainer do not step an optimizer."""
+def judge(job: Job, s: Strategy, *, has_torchao: bool = False) -> tuple[Breach, ...]:
+    """Return why the scripts of torchrun, accelerate and trainer do not step an optimizer.
+
+    Args:
+        job: what is trained.
+        s: how.
+        has_torchao: whether the script steps shards by torchao where bitsandbytes does not.
+    """
     name = job.recipe.optimizer
     written = optimizers()[name]
+    is_by_torchao = has_torchao and bool(written.of_shards)
     is_of_torch = written.package == "torch"
     return (
         refusal(
@@ -102,7 +111,7 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
             name=name,
         ),
         refusal(
-            s.shards_gradients & (not written.is_for_shards),
+            s.shards_gradients & (not (written.is_for_shards or is_by_torchao)),
             "{name} does not step the shards of FSDP; {those} do",
             "recipe.optimizer",
             hint="--optimizer adamw",
@@ -119,6 +128,14 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
             s.is_local & (not is_of_torch),
             "parameters are averaged between replicas that step PyTorch's own optimizers",
             "recipe.optimizer",
+        ),
+        refusal(
+            s.shards_gradients
+            & is_by_torchao
+            & (s.offloads_optimizer | job.recipe.optimizer_in_backward),
+            "torchao's {name} steps shards that wait on the GPU, once backward is through",
+            "recipe.optimizer",
+            name=name,
         ),
         *(_beside_adamw(job, s) if name == MUON else ()),
     )

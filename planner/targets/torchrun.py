@@ -35,7 +35,7 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
     return (
         common.precision(job),
         common.recomputed(job, s),
-        *optimizers.judge(job, s),
+        *optimizers.judge(job, s, has_torchao=True),
         optimizers.in_backward(job, s),
         some_layers.undivided(s),
         *some_layers.checkpoints_in_host_memory(s),

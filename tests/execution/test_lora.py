@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,10 @@ import peft
 import pytest
 import torch
 import transformers
-from launched import ACCUMULATED, GPT2, LLAMA, Run, launch_several, run, start, write
+from launched import ACCUMULATED, DEEP_LLAMA, GPT2, LLAMA, Run, launch_several, run, start, write
 from reference import TOLERANCE, Reference, build, distance, train
 from reference import expected as in_fp32
-from run_specs import with_layout
+from run_specs import divided, with_layout
 from test_deepspeed import weights_of
 from texts import WORDS, write_tokenizer
 
@@ -131,6 +132,24 @@ def test_torchrun_trains_adapters_like_one_process_and_resumes_exactly(tmp_path:
     again = ("--no-dropout", "--resume", f"FOLDER/{checkpoint}")
     for whole in launch_several(tmp_path, plans, *save, again=again).values():
         assert_parity(whole, expected("llama", 32))
+        part = Run(whole.folder / "again", whole.process)
+        assert part.losses == whole.losses[2:]
+        assert distance(part.adapters, whole.adapters) == 0
+
+
+def test_tensor_parallel_adapters_train_like_one_process_and_resume_exactly(tmp_path: Path) -> None:
+    """Those of what a block ends with have their second matrix whole."""
+    base, tensor = replace(plan(), model_config=DEEP_LLAMA), {"tensor_parallel_size": 2}
+    plans = {
+        "replicas": divided(base, **tensor),
+        "shards": divided(base, **tensor, zero_stage=3, recompute="full"),
+    }
+    checkpoint = "checkpoints/NAME/step-2"
+    save = ("--no-dropout", "--save-every", "2", "--output", "FOLDER/checkpoints/NAME")
+    again = ("--no-dropout", "--resume", f"FOLDER/{checkpoint}")
+    reference = train(DEEP_LLAMA, adapt=lambda model: adapted(model, MODULES["llama"]).train())
+    for whole in launch_several(tmp_path, plans, *save, again=again).values():
+        assert_parity(whole, reference)
         part = Run(whole.folder / "again", whole.process)
         assert part.losses == whole.losses[2:]
         assert distance(part.adapters, whole.adapters) == 0

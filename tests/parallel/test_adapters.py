@@ -245,11 +245,20 @@ def test_experts_that_are_not_quantised_are_said_so() -> None:
     ]
 
 
-def test_adapters_are_not_split_by_tensor_parallelism(make_job: JobMaker) -> None:
-    job = make_job(LLAMA, gpus=2, recipe={"method": "lora"})
+def test_adapters_are_split_by_tensor_parallelism_where_a_framework_has_a_plan_for_it(
+    make_job: JobMaker,
+) -> None:
+    recipe = {"method": "lora", "lora": {"rank": 16, "targets": ["q_proj", "o_proj"]}}
+    split = StrategyRequest(tensor_parallel_size=2)
     with pytest.raises(UnsupportedError) as caught:
-        requested_layout(StrategyRequest(tensor_parallel_size=2), job)
+        requested_layout(split, make_job(LLAMA, gpus=2, recipe=recipe | {"framework": "deepspeed"}))
     assert caught.value.field == "strategy.tensor_parallel_size"
+    job = make_job(LLAMA, gpus=2, recipe=recipe)
+    layout = requested_layout(split, job)
+    hidden, layers = job.model.hidden_size, sum(block.count for block in job.model.blocks)
+    # Beside q_proj A and B are cut, beside o_proj A alone.
+    on_a_rank = layers * 16 * (hidden / 2 + hidden / 2 + hidden / 2 + hidden)
+    assert adapters.trained_parameters(job, layout, stage(job, layout, 0)) == (on_a_rank, 0.0)
 
 
 def test_every_default_target_is_a_linear_of_a_shipped_model() -> None:

@@ -146,7 +146,7 @@ IN_8_BIT: dict[str, Any] = {
             "recipe.weights_dtype",
         ),
         (
-            {"recipe": {"optimizer": "adamw-8bit"}, "strategy": {"zero_stage": 3}},
+            {"recipe": {"optimizer": "paged-adamw-8bit"}, "strategy": {"zero_stage": 3}},
             "does not step the shards",
             "recipe.optimizer",
         ),

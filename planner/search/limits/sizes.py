@@ -337,10 +337,11 @@ def gradients_outlive_their_step(job: Job, s: Strategy) -> Breach:
 
 
 def adapters_are_not_split(job: Job, s: Strategy) -> Breach:
-    """Adapters are not divided by tensor parallelism, and stand beside divided experts in few frameworks.
+    """Adapters are divided by tensor parallelism, and stand beside divided experts, in few frameworks.
 
-    Why: PEFT wraps whole linears, and its adapters follow no tensor-parallel plan. Megatron Bridge's are
-    parallel layers of their own; they stand in each rank's part of the model, of which experts have none here.
+    Why: PEFT wraps whole linears, and its adapters follow no tensor-parallel plan but that of the script of
+    PyTorch alone. Megatron Bridge's are parallel layers of their own; they stand in each rank's part of the
+    model, of which experts have none here.
 
     Instead: data parallelism, ZeRO and pipelines.
 

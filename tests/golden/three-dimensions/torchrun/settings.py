@@ -14,7 +14,7 @@ MICRO_BATCH_SIZE = 16  # sequences per process in one forward pass
 GLOBAL_BATCH_SIZE = 64  # sequences per optimizer step
 FLOPS_PER_TOKEN = 224_133_120  # forward and backward
 PEAK_FLOPS_PER_SECOND = 989_000_000_000_000  # of one GPU
-EXPECTED_TOKENS_PER_SECOND = 36_672  # of one GPU
+EXPECTED_TOKENS_PER_SECOND = 36_601  # of one GPU
 EXPECTED_PEAK_GIB = 3.01
 TRIED = {  # packages, and the oldest and newest release that ran this script
     "torch": ("2.13.0", "2.13.0"),

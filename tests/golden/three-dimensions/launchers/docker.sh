@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Plan: Train tiny-llama on 2 nodes x 4 h100-sxm-80gb = 8 GPUs with ZeRO-1, tensor parallel 2, pipeline parallel 2 (1f1b), micro-batch 16 x 2 accumulation x 2 ranks = 64 sequences per step.
+# Plan: Train tiny-llama on 2 nodes x 4 h100-sxm-80gb = 8 GPUs in torch with ZeRO-1, tensor parallel 2, pipeline parallel 2 (1f1b), micro-batch 16 x 2 accumulation x 2 ranks = 64 sequences per step.
 #
 # On every node: NODE_RANK=0..1 MASTER_ADDR=<address of node 0> bash launchers/docker.sh [arguments of train.py]
 # IMAGE=<name> runs one that is built or pushed already, so that not every node builds its own. Paths in the arguments are relative to the target's folder, and

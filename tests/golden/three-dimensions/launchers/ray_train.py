@@ -1,7 +1,7 @@
 """Start the plan as a Ray Train job.
 
-Train tiny-llama on 2 nodes x 4 h100-sxm-80gb = 8 GPUs with ZeRO-1, tensor parallel 2, pipeline
-parallel 2 (1f1b), micro-batch 16 x 2 accumulation x 2 ranks = 64 sequences per step.
+Train tiny-llama on 2 nodes x 4 h100-sxm-80gb = 8 GPUs in torch with ZeRO-1, tensor parallel 2,
+pipeline parallel 2 (1f1b), micro-batch 16 x 2 accumulation x 2 ranks = 64 sequences per step.
 
 python launchers/ray_train.py [arguments of train.py]
 Start it on a machine of the Ray cluster, all of which see this folder under the same path.

@@ -11,7 +11,7 @@
 #SBATCH --output=%x-%j.out
 #SBATCH --open-mode=append
 #
-# Plan: Train tiny-llama on 2 nodes x 4 h100-sxm-80gb = 8 GPUs with ZeRO-1, tensor parallel 2, pipeline parallel 2 (1f1b), micro-batch 16 x 2 accumulation x 2 ranks = 64 sequences per step.
+# Plan: Train tiny-llama on 2 nodes x 4 h100-sxm-80gb = 8 GPUs in torch with ZeRO-1, tensor parallel 2, pipeline parallel 2 (1f1b), micro-batch 16 x 2 accumulation x 2 ranks = 64 sequences per step.
 #
 # From the folder that holds launchers/: sbatch launchers/slurm.sh [arguments of train.py]
 # The time is for 1000 steps of the plan's 112 ms and as long again, and half an hour to start;

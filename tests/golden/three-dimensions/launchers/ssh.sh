@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Plan: Train tiny-llama on 2 nodes x 4 h100-sxm-80gb = 8 GPUs with ZeRO-1, tensor parallel 2, pipeline parallel 2 (1f1b), micro-batch 16 x 2 accumulation x 2 ranks = 64 sequences per step.
+# Plan: Train tiny-llama on 2 nodes x 4 h100-sxm-80gb = 8 GPUs in torch with ZeRO-1, tensor parallel 2, pipeline parallel 2 (1f1b), micro-batch 16 x 2 accumulation x 2 ranks = 64 sequences per step.
 #
 # From any machine: bash launchers/ssh.sh [user@]HOST [user@]HOST [-- arguments of train.py]
 # The 2 hosts hold this folder under the same path, and reach each other by the first one's name, or by

@@ -16,7 +16,12 @@ from planner.request.schema import parse_request
 JOB = {
     "model": "gpt2",
     "cluster": {"gpu": "l40s", "gpus_per_node": 2},
-    "recipe": {"sequence_length": 512, "global_batch_size": 16},
+    "recipe": {
+        "sequence_length": 512,
+        "global_batch_size": 16,
+        "framework": "torch",
+        "compile": False,
+    },
 }
 ASKED = "estimate gpt2 --gpus 2 --seq-len 512 --global-batch-size 16 --strategy ddp --micro-batch-size 8"
 SLOWER = 1.25

@@ -35,7 +35,13 @@ LLAMA = {
 FOUR = {"gpu": "a100", "gpus_per_node": 4}
 TWO_NODES = {"gpu": "h100", "gpus_per_node": 4, "nodes": 2, "inter_node": "infiniband-ndr"}
 UNDIVIDED = {"tensor_parallel_size": 1, "pipeline_parallel_size": 1, "context_parallel_size": 1}
-BATCH = {"sequence_length": 512, "global_batch_size": 64}
+BATCH = {
+    "sequence_length": 512,
+    "global_batch_size": 64,
+    "framework": "torch",
+    "loss": "standard",
+    "compile": False,
+}
 THREE_D = {
     "tensor_parallel_size": 2,
     "pipeline_parallel_size": 2,

@@ -67,16 +67,16 @@ def like_words(like: Likeness | None) -> str:
     return f"like {like.words}: nine in ten within {format_fraction(like.within)}"
 
 
-def doubt(job: Job, candidate: Candidate) -> str:
-    """Return how far a step's range reaches up, and the greatest cause of it."""
+def doubt(job: Job, candidate: Candidate, *, names_runs: bool = True) -> str:
+    """Return how far a step's range reaches up, the nearest runs where they are asked for, and the greatest cause."""
     step = candidate.step_time
     squares = {cause: float(width) ** 2 for cause, width in step.doubts.items()}
     largest = max(squares, key=squares.__getitem__)
     share = squares[largest] / max(sum(squares.values()), 1e-12)
     words = _WORDS[largest].format(gpu=job.cluster.gpu.name, framework=job.framework.name)
+    like = f" {like_words(likeness(job, candidate))};" if names_runs else ""
     return (
-        f"a step may take {format_fraction(_reach(candidate))} longer;"
-        f" {like_words(likeness(job, candidate))}; least sure is {words}"
+        f"a step may take {format_fraction(_reach(candidate))} longer;{like} least sure is {words}"
         f" ({format_fraction(share)} of the doubt)"
     )
 

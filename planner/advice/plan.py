@@ -28,6 +28,7 @@ from planner.advice.rules.base import (
     HALF,
     HALF_OF_EACH,
     ONE_GPU,
+    ONE_NODE,
     Finding,
     Situation,
 )
@@ -136,9 +137,9 @@ def make_plan(
             chosen = chosen.on_fewer(on_fewer_gpus(stacks, chosen.situation))
             size = None if pinned else verdict.fewer_gpus(chosen.situation)
             if size:
-                smaller, *rest = (smaller_jobs(each)[size] for each in stacks)
+                smaller, size = _on_fewer(stacks, chosen.situation, size)
                 seconds = float(chosen.candidate.step_time.step_seconds)
-                return spares(chosen.situation, make_plan(smaller, others=rest), size, seconds)
+                return spares(chosen.situation, smaller, size, seconds)
         plan = _plan(chosen, pinned, objective)
         offered = offers(chosen, found, pinned or {}) if objective == "time" else ()
     others_results = (each.result for each in found if each.job is not chosen.job)
@@ -149,6 +150,22 @@ def make_plan(
         seconds=time.perf_counter() - started,
     )
     return replace(plan, usual=_usual(chosen, found), offers=offered, search=summary)
+
+
+def _on_fewer(stacks: Sequence[Job], situation: Situation, size: str) -> tuple[Plan, str]:
+    """Return the plan on fewer GPUs, and by which they are; between one node and half of them may lie the best."""
+    plan = _on(stacks, size)
+    if size != ONE_NODE or HALF not in situation.on_fewer_gpus:
+        return plan, size
+    half = _on(stacks, HALF)
+    one, several = (verdict.with_its_offload(each.chosen) for each in (plan, half))
+    is_faster = half.chosen.is_comfortable and TIE * several < one
+    return (half, HALF) if is_faster else (plan, size)
+
+
+def _on(stacks: Sequence[Job], size: str) -> Plan:
+    smaller, *rest = (smaller_jobs(each)[size] for each in stacks)
+    return make_plan(smaller, others=rest)
 
 
 def _on_half(stacks: Sequence[Job], objective: str) -> Plan:

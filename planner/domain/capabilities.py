@@ -43,7 +43,7 @@ class Capabilities:
     """How it trains adapters beside frozen weights, as they are and quantised; none: it trains all weights."""
     adapters_with: tuple[Literal["tensor", "expert"], ...]
     """What may divide frozen weights that adapters stand beside; all else may anywhere."""
-    keeps_adapter_outputs_whole: bool = False
+    keeps_adapter_outputs_whole: bool
     """Every tensor-parallel rank has the whole second matrix of an adapter beside a matrix cut by its inputs."""
     deals_layers: bool
     """A user may say how many layers each stage of a pipeline holds."""

@@ -126,7 +126,10 @@ def _stage_memory(job: Job, s: Strategy, stage: Stage) -> Memory:
     phase = np.argmax(in_phases, axis=0)
     peak = np.max(in_phases, axis=0)
     framework = framework_and_context(job, s, peak)
-    rest, spread = peak + framework.amount, job.framework.uncertainty.memory
+    spread = job.framework.uncertainty.memory
+    rest = peak + framework.amount
+    # A card that is just full is not over by what rounding adds.
+    rest = np.where(np.abs(rest - job.usable_bytes) < _LESS_THAN_A_BYTE, job.usable_bytes, rest)
     states = paged_states(job, s, stage)
     on_card = states_on_card(job, states, rest)
     pages = Term(name="paged_states", arithmetic=on_card, source=job.optimizer.source)
@@ -365,6 +368,7 @@ def _stepped_at_once(job: Job, s: Strategy, stage: Stage) -> Expression:
     )
 
 
+_LESS_THAN_A_BYTE = 0.5
 _IN_BACKWARD = (
     "torch.Tensor.register_post_accumulate_grad_hook, PyTorch 2.13; Lv et al., arXiv:2306.09782"
 )

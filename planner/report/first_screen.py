@@ -52,10 +52,13 @@ def first_screen(
     """
     assumed = assumptions_text(assumptions, terminal)
     # As many reasons as leave the answer on one screen; the one that weighs most in any case, then
-    # for the least that can be said of the rest.
-    for most, is_brief in (*((most, False) for most in range(MOST_REASONS, 0, -1)), (1, True)):
-        headline = recommendation_text(plan, terminal, is_brief=is_brief)
-        last = figures_text((*how_to_run(plan, command, is_brief=is_brief), _MORE), terminal)
+    # for the least that can be said of the rest, the nearest runs and a second offer given up last.
+    whole = ((most, None, True) for most in range(MOST_REASONS, 0, -1))
+    for most, most_offers, names_runs in (*whole, (1, 2, True), (1, 2, False), (1, 1, False)):
+        is_brief = most_offers is not None
+        headline = recommendation_text(plan, terminal, is_brief=is_brief, names_runs=names_runs)
+        ways = how_to_run(plan, command, is_brief=is_brief, most_offers=most_offers)
+        last = figures_text((*ways, _MORE), terminal)
         why = findings_text(reasons(plan.findings, most), len(plan.findings), terminal)
         left = LINES - len(_join([headline, why, assumed, last]).splitlines()) - 1
         if left >= -1:

@@ -9,9 +9,6 @@ from planner.report.flags import flag_words, flags
 from planner.report.layout_words import offload_words, sizes_text
 from planner.report.values import Figure
 
-_MOST_BRIEF = 2
-"""Offers on a first screen."""
-
 
 def without_files(plan: Plan) -> tuple[Figure, ...]:
     """Return that no files can be written, and why; nothing where some can."""
@@ -21,17 +18,20 @@ def without_files(plan: Plan) -> tuple[Figure, ...]:
     return (Figure(label="Files", amount="none:", rest=launch.reason),)
 
 
-def how_to_run(plan: Plan, command: str, *, is_brief: bool = False) -> tuple[Figure, ...]:
+def how_to_run(
+    plan: Plan, command: str, *, is_brief: bool = False, most_offers: int | None = None
+) -> tuple[Figure, ...]:
     """Return the command that writes the plan's files, and what else can be had for a flag.
 
     Args:
         plan: what is to run.
         command: the command line that asked; "" where it wrote files already.
         is_brief: whether another command is told by its difference from the one that asked.
+        most_offers: of all that there are; None shows each.
     """
     if not command:
         return ()
-    shown = plan.offers[:_MOST_BRIEF] if is_brief else plan.offers
+    shown = plan.offers[:most_offers]
     offered = tuple(_offered(plan, each, command, is_brief=is_brief) for each in shown)
     if plan.launch.targets:
         rest = "" if is_brief else "(writes the launch files and a README)"

@@ -74,13 +74,22 @@ def plan_text(
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
-def recommendation_text(plan: Plan, terminal: Terminal, *, is_brief: bool = False) -> str:
-    """Return what to do in a sentence, then its totals and how far they are to be believed."""
+def recommendation_text(
+    plan: Plan, terminal: Terminal, *, is_brief: bool = False, names_runs: bool = True
+) -> str:
+    """Return what to do in a sentence, then its totals and how far they are to be believed.
+
+    Args:
+        plan: what to show.
+        terminal: what it is shown on.
+        is_brief: whether the least that matters is said.
+        names_runs: whether that has the published runs that are nearest.
+    """
     headline = terminal.bold(terminal.paragraph(_sentence(plan), rest="  "))
     figures = (
         *total_figures(plan.job, plan.chosen, is_brief=is_brief),
         *_cost(plan),
-        _trust(plan, is_brief=is_brief),
+        _trust(plan, is_brief=is_brief, names_runs=names_runs),
         *_spare(plan),
         *without_files(plan),
     )
@@ -105,9 +114,9 @@ def _cost(plan: Plan) -> tuple[Figure, ...]:
     return (Figure(label="Cost", amount=amount, rest="; ".join((rest, *others[-1:]))),)
 
 
-def _trust(plan: Plan, *, is_brief: bool) -> Figure:
+def _trust(plan: Plan, *, is_brief: bool, names_runs: bool) -> Figure:
     trust = plan.confidence
-    rest = doubt(plan.job, plan.chosen) if is_brief else trust.reason
+    rest = doubt(plan.job, plan.chosen, names_runs=names_runs) if is_brief else trust.reason
     return Figure(label="Trust", amount=f"{trust.level}:", rest=rest)
 
 

@@ -114,8 +114,9 @@ def test_every_figure_is_a_number_in_its_range(figures: list[Accuracy]) -> None:
         assert each.time is not None
         assert each.time.median <= each.time.p90
         assert abs(each.time.bias) <= each.time.mean < math.inf
-        assert each.rank_correlation is not None
-        assert -1 <= each.rank_correlation <= 1
+        # Two runs that take as long have no order.
+        assert each.rank_correlation is not None or each.time.runs <= 2
+        assert -1 <= (each.rank_correlation or 0) <= 1
         choice = asdict(each.choice) if each.choice else {}
         choice.pop("groups", None)
         shares = [each.coverage, each.ran_and_fits, each.ran_out_and_does_not_fit]

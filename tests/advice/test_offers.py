@@ -32,6 +32,7 @@ DIVIDED = {
 }
 """No GPU of it holds a replica."""
 LLAMA, XL = "meta-llama/Llama-2-7b-hf", "gpt2-xl"
+XL_ON_4_A100 = {"model": XL, "cluster": {"gpu": "a100", "gpus_per_node": 4}}
 QWEN_32B = {"model": "Qwen/Qwen2.5-32B", "cluster": {"gpu": "h100", "gpus_per_node": 8}}
 
 
@@ -69,7 +70,7 @@ WITHOUT_FILES: dict[str, dict[str, Any]] = {
         "recipe": {"attention": "flash"},
     },
     "a loss": {
-        "model": "meta-llama/Meta-Llama-3-8B",
+        "model": "google/gemma-2-2b",
         "cluster": {"gpu": "a10g", "gpus_per_node": 8},
         "recipe": {"method": "lora", "loss": "chunked"},
     },
@@ -164,7 +165,7 @@ def test_a_loss_that_adapters_have_no_files_for_gives_way_to_one_that_they_have(
 
 def test_models_of_megatron_have_an_attention_of_their_own() -> None:
     cluster = {"gpu": "a100", "gpus_per_node": 8, "nodes": 48}
-    recipe = {"framework": "megatron"}
+    recipe = {"framework": "megatron", "job": "pretrain"}
     plan = planned({"model": "bigscience/bloom", "cluster": cluster, "recipe": recipe})
     assert "transformers has no" not in plan.launch.reason
     assert "its arguments are known for" in plan.launch.reason
@@ -175,7 +176,7 @@ def test_models_of_megatron_have_an_attention_of_their_own() -> None:
     "request_",
     [
         {"model": "microsoft/resnet-50"},
-        {"model": "gpt2", "cluster": {"gpu": "mi300x", "gpus_per_node": 2}},
+        {"model": "gpt2", "cluster": {"gpu": "gaudi2", "gpus_per_node": 8}},
     ],
 )
 def test_where_no_change_gives_files_there_is_no_offer(request_: dict[str, Any]) -> None:
@@ -202,6 +203,7 @@ def test_micro_batches_that_are_dropped_leave_the_batch_that_they_made() -> None
 def test_another_tool_is_offered_by_a_trusted_lead_alone() -> None:
     requests: list[dict[str, Any]] = [
         {"model": "gpt2", "cluster": {"gpus_per_node": 4}},
+        XL_ON_4_A100,
         {"model": LLAMA, "cluster": {"gpu": "rtx-4090", "gpus_per_node": 8}},
         {"model": XL, "cluster": {"gpu": "rtx-3090", "gpus_per_node": 1}},
         {"model": LLAMA, "cluster": {"gpu": "h100", "gpus_per_node": 8}},
@@ -224,14 +226,14 @@ def test_another_tool_is_offered_by_a_trusted_lead_alone() -> None:
 
 
 def test_files_that_start_from_random_weights_are_said_to() -> None:
-    """gpt2 by name is trained further, which Megatron-LM's own arguments do not."""
-    request = {"model": "gpt2", "cluster": {"gpus_per_node": 4}}
-    plan = planned(request)
+    """A model by name is trained further, which Megatron-LM's own arguments do not."""
+    plan = planned(XL_ON_4_A100)
     (words,) = (
         offer_words(plan, each) for each in plan.offers if "recipe.framework" in each.changes
     )
     assert words.endswith("; another tool, whose files start from random weights")
-    untrained = planned({**request, "model": {"model_type": "gpt2"}})
+    untrained = planned(XL_ON_4_A100, recipe={"job": "pretrain"})
+    assert any("recipe.framework" in each.changes for each in untrained.offers)
     assert all("random weights" not in each.reason for each in untrained.offers)
 
 

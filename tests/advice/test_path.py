@@ -59,7 +59,8 @@ def test_a_node_shows_the_number_that_its_rule_tests() -> None:
 
 
 def test_the_network_is_what_a_path_over_nodes_tests() -> None:
-    found = plan("meta-llama/Llama-3.1-70B", gpu="a100-pcie-40gb", gpus_per_node=8, nodes=4)
+    cluster = {"gpu": "a100-pcie-40gb", "gpus_per_node": 8, "nodes": 4}
+    found = plan("meta-llama/Llama-3.1-70B", **cluster, inter_node="infiniband-hdr")
     assert found.job.cluster.slowest_link is not found.job.cluster.inter_node
     assert found.job.cluster.inter_node is not None
     assert found.path[-1].tested.startswith(f"{found.job.cluster.inter_node.name} (")

@@ -16,6 +16,7 @@ from planner.domain.job import Job
 from planner.domain.strategy import Offload
 from planner.request.schema import Request, Resolved, parse_request, resolve
 from planner.request.stacks import other_stacks, stack_of
+from planner.targets.common import loads_weights
 
 QWEN_ON_8_A100 = {
     "model": "Qwen/Qwen2.5-32B",
@@ -144,7 +145,7 @@ def test_logits_go_before_the_optimizer_does() -> None:
     resolved, plan = asked(QWEN_ON_8_A100)
     assert plan.chosen.strategy.family == "zero-3"
     assert plan.job.recipe.loss == resolved.job.recipe.loss == "fused"
-    assert plan.launch.targets == ("trainer",)
+    assert plan.launch.targets == ("deepspeed", "accelerate", "trainer")
     assert decided(resolved)["recipe.loss"] == "a fused loss, which never holds all logits"
 
 
@@ -157,9 +158,15 @@ def test_a_loss_that_was_asked_for_stays() -> None:
 
 @pytest.mark.parametrize("asks", ["optimizer+parameters", "optimizer"])
 def test_offload_that_was_asked_for_stays(asks: str) -> None:
+    """The loss is decided beside it: for time, not for room."""
     _, plan = asked(QWEN_ON_8_A100, strategy={"offload": asks})
     assert plan.chosen.strategy.offload == Offload(asks)
-    assert plan.job.recipe.loss == "standard"
+    assert plan.job.recipe.loss == "fused"
+    said = {"loss": "standard", "compile": False}
+    _, plain = asked(QWEN_ON_8_A100, strategy={"offload": asks}, recipe=said)
+    assert plain.chosen.strategy.offload == Offload(asks)
+    assert plain.job.recipe.loss == "standard"
+    assert 1.02 * plan.chosen.step_time.step_seconds < plain.chosen.step_time.step_seconds
 
 
 def test_where_nothing_fits_with_logits_something_may_without() -> None:
@@ -207,15 +214,16 @@ def seventy_billion() -> tuple[Resolved, Plan]:
 
 
 def test_another_framework_is_taken_where_it_is_surely_faster() -> None:
-    """ZeRO-3 over Ethernet, offloaded, beside a pipeline that sends activations alone."""
+    """ZeRO-3 over Ethernet, offloaded, beside a pipeline that sends activations between nodes."""
     resolved, plan = seventy_billion()
     assert plan.launch.targets
-    assert plan.job.framework.name == "deepspeed"
+    assert plan.job.framework.name == "megatron"
+    assert plan.chosen.strategy.pipeline_parallel_size > 1
     assert plan.usual is not None
     assert plan.usual.strategy.offloads_optimizer
     assert 2 * plan.chosen.step_time.step_seconds < plan.usual.step_time.step_seconds
     said = decided(resolved)["recipe.framework"]
-    assert said.startswith("deepspeed, as torch would take ")
+    assert said.startswith("megatron, as torch would take ")
     assert said.endswith(" s a step")
 
 
@@ -232,8 +240,8 @@ def test_the_usual_framework_stays_without_a_lead_that_is_trusted() -> None:
 
 
 def test_trained_weights_are_not_given_up_for_a_faster_framework() -> None:
-    """Megatron-LM is faster still, and starts from random weights."""
-    request = {"model": "meta-llama/Llama-3.1-8B", "cluster": {"instance": "p5.4xlarge"}}
+    """Megatron-LM is faster still, and starts models of GPT-2's type from random weights."""
+    request = {"model": "gpt2-xl", "cluster": {"gpu": "rtx-4090", "gpus_per_node": 8}}
     _, plan = asked(request)
     _, losing = asked(request, recipe={"framework": "megatron"})
     assert losing.chosen.step_time.step_seconds < plan.chosen.step_time.step_seconds
@@ -259,13 +267,15 @@ def _untrained(job: Job) -> Job:
 def test_nothing_is_offloaded_where_another_framework_divides_the_model(
     cluster: dict[str, Any],
 ) -> None:
-    """PyTorch's pipelines have no files here, those of DeepSpeed have."""
+    """PyTorch's pipelines have no files here; those of Megatron-LM have, from the trained weights."""
     _, plan = asked({"model": "meta-llama/Llama-2-7b-hf", "cluster": cluster})
     assert plan.launch.targets
     assert plan.usual is not None
     assert plan.usual.strategy.offloads_optimizer
     assert not plan.chosen.strategy.offloads_optimizer
-    assert plan.job.framework.name == "deepspeed"
+    assert plan.job.framework.name == "megatron"
+    assert plan.chosen.strategy.pipeline_parallel_size > 1
+    assert loads_weights("megatron", config=plan.job.model.config, has_adapters=False)
 
 
 def test_no_matrices_are_divided_over_a_slow_link_where_another_stack_does_without() -> None:

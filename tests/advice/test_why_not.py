@@ -32,19 +32,24 @@ def test_what_is_faster_by_its_micro_batch_is_said_to_have_another(make_job: Job
         "meta-llama/Llama-3.1-8B",
         gpus=2,
         gpu="rtx-3090",
-        recipe={"method": "lora", "sequence_length": 4096, "global_batch_size": 128},
+        recipe={
+            "framework": "accelerate",
+            "method": "lora",
+            "sequence_length": 4096,
+            "global_batch_size": 128,
+        },
     )
     plan = make_plan(job)
     assert plan.chosen.strategy.micro_batch_size == 1
     said = why_text(
         why_not(plan, {"zero_stage": 3, "offload": Offload.OPTIMIZER_AND_PARAMETERS}), "x"
     )
-    assert "layouts is zero-3+offload with micro-batch 2, 18 % faster than the choice, " in said
+    assert "layouts is zero-3+offload with micro-batch 2, 19 % faster than the choice, " in said
     assert said.endswith(
         "; it needs the host's memory and CPUs, a last resort here (--offload optimizer+parameters)"
     )
     (held,) = (each.message for each in plan.findings if each.code == "EFF002")
-    assert held.startswith("zero-3+offload with micro-batch 2 is 18 % faster on paper")
+    assert held.startswith("zero-3+offload with micro-batch 2 is 19 % faster on paper")
 
 
 def test_a_wish_that_does_not_fit_says_by_how_much(make_job: JobMaker) -> None:

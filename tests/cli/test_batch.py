@@ -122,7 +122,7 @@ def test_out_gives_every_plan_a_folder_of_its_id(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "row-1/plan.json").read_text())["chosen"] == plain["chosen"]
     assert (pictures["ok"], pictures["targets"]) == (True, [])
     assert "not of models of type resnet" in pictures["unwritten"]["torchrun"]
-    assert "not for nanotron yet" in nanotron["unwritten"]["nanotron"]
+    assert "models of type llama and mistral, not gpt2" in nanotron["unwritten"]["nanotron"]
     assert pipeline["targets"] == ["deepspeed"]
     assert pipeline["unwritten"].keys() == {"accelerate", "trainer"}
     assert {path.name for path in tmp_path.iterdir()} == {"row-1", "pp"}

@@ -79,7 +79,14 @@ def test_names_of_modules_stay_texts(text: str) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"tensor_parallel_size": 2, "gradient_accumulation_steps": 16}, "not divided over GPUs"),
+        (
+            {"tensor_parallel_size": 2, "gradient_accumulation_steps": 16},
+            "only the weights that it loads, not random ones",
+        ),
+        (
+            {"pipeline_parallel_size": 2, "gradient_accumulation_steps": 16},
+            "adapters are divided by tensor parallelism alone",
+        ),
         ({"synchronize_every": 4}, "average the frozen weights too"),
         (
             {
@@ -113,6 +120,14 @@ def test_what_is_not_trained_as_planned_is_refused(change: dict[str, Any], reaso
         if spec.divides_model and target == "trainer":
             continue  # it divides no model, whatever is trained
         assert reason in refusal(spec, target)
+
+
+def test_torchrun_divides_adapters_by_tensor_parallelism_alone() -> None:
+    for size, reason in (("tensor", ""), ("pipeline", "by tensor parallelism alone")):
+        spec = with_layout(PLAN, **{f"{size}_parallel_size": 2, "gradient_accumulation_steps": 16})
+        said = refusal(spec, "torchrun")
+        assert reason in said
+        assert bool(said) == bool(reason)
 
 
 def test_trainer_does_not_shard_16_bit_weights_that_it_trains() -> None:

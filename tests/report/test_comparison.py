@@ -69,7 +69,12 @@ def test_a_term_that_another_moment_holds_is_not_said_to_be_none(one: Plan, othe
     asked = {
         "model": "meta-llama/Llama-2-7b-hf",
         "cluster": {"gpus_per_node": 4},
-        "recipe": {"sequence_length": 2048},
+        "recipe": {
+            "sequence_length": 2048,
+            "framework": "torch",
+            "loss": "standard",
+            "compile": False,
+        },
     }
     at_the_loss = plan(**asked, strategy={"recompute": "full", "micro_batch_size": 8})
     at_a_block = plan(**asked, strategy={"recompute": "selective", "micro_batch_size": 2})

@@ -48,8 +48,8 @@ def test_another_optimizer_is_no_silent_way_out() -> None:
 
 
 def test_another_tool_is_named_beside_the_command() -> None:
-    cluster = {"gpu": "rtx-4090", "gpus_per_node": 8}
-    plan, text = text_of({"model": "meta-llama/Llama-2-7b-hf", "cluster": cluster})
+    cluster, recipe = {"gpu": "a100", "gpus_per_node": 4}, {"job": "pretrain"}
+    plan, text = text_of({"model": "gpt2", "cluster": cluster, "recipe": recipe})
     words = " ".join(text.split())
     assert "--out DIR (writes the launch files" in words
     (offer,) = (each for each in plan.offers if "recipe.framework" in each.changes)
@@ -128,6 +128,7 @@ def test_an_alternative_without_files_says_why_below_the_table() -> None:
             "global_batch_size": 64,
             "precision": "bf16",
             "compile": False,
+            "loss": "standard",
         },
     }
     plan, text = text_of(request)

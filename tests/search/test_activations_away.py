@@ -27,7 +27,7 @@ def estimate(gpu: str = "gb200", recipe: dict[str, Any] | None = None, **strateg
     return answer_estimate(parse_request(payload), allow_paths=False)
 
 
-@pytest.mark.parametrize(("gpu", "layers"), [("gb200", 40), ("gb300", 14)])
+@pytest.mark.parametrize(("gpu", "layers"), [("gb200", 38), ("gb300", 10)])
 def test_as_many_blocks_leave_as_it_takes_and_it_is_said(gpu: str, layers: int) -> None:
     found = estimate(gpu)
     assert found["fits"]

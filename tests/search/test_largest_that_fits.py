@@ -41,13 +41,18 @@ def test_the_largest_micro_batch_is_the_last_one_that_the_card_holds(
     make_job: JobMaker, most: int
 ) -> None:
     job = make_job(gpus=1, recipe={"global_batch_size": 1, "optimizer": "sgd"})
-    reserved = (
-        float(estimate_memory(job, Layout(micro_batch_size=size)).reserved_bytes)
-        for size in (most, most + 1)
-    )
-    gpu = replace(job.cluster.gpu, usable_bytes=sum(reserved) / 2)
+    device = job.framework.device
+
+    def needed(size: int) -> float:
+        """Return the least that it reserves: on a nearly full card the allocator gives back what no tensor needs."""
+        peak = float(estimate_memory(job, Layout(micro_batch_size=size)).peak_bytes)
+        return device.context_bytes + (1 + device.least_fraction) * peak
+
+    gpu = replace(job.cluster.gpu, usable_bytes=(needed(most) + needed(most + 1)) / 2)
     card = replace(job, cluster=replace(job.cluster, gpu=gpu))
     assert largest_micro_batch(card, Layout()) == most
+    assert fits(card, Layout(micro_batch_size=most))
+    assert not fits(card, Layout(micro_batch_size=most + 1))
 
 
 def test_where_not_even_one_sequence_fits_the_largest_micro_batch_is_zero(

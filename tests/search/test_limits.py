@@ -46,7 +46,10 @@ BREAKS: dict[str, Case] = {
     "LAY003": (in_framework("megatron", model=MIXTRAL), {"expert_parallel_size": 3}),
     "LAY004": (job_of(recipe={"sequence_length": 1000}), {"context_parallel_size": 3}),
     "LAY005": (job_of(gpus=16), {"pipeline_parallel_size": 16}),
-    "LAY006": (job_of(recipe={"method": "lora"}), {"tensor_parallel_size": 2}),
+    "LAY006": (
+        job_of(recipe={"framework": "deepspeed", "method": "lora"}),
+        {"tensor_parallel_size": 2},
+    ),
     "LAY007": (job_of(), {"synchronize_every": 4, "zero_stage": 1}),
     "LAY008": (job_of(), {"offload": Offload.OPTIMIZER, "zero_stage": 3}),
     "LAY009": (job_of(), {"offload": Offload.OPTIMIZER_AND_PARAMETERS, "zero_stage": 1}),
@@ -213,14 +216,16 @@ def test_adapters_stand_beside_divided_experts_in_megatron_alone(make_job: JobMa
         assert [limit.code for limit, _ in found if limit.code == "LAY006"] == refused
 
 
-def test_adapters_are_divided_by_tensor_parallelism_in_megatron_alone(make_job: JobMaker) -> None:
+def test_adapters_are_divided_by_tensor_parallelism_in_megatron_and_torch_alone(
+    make_job: JobMaker,
+) -> None:
     s = Layout(tensor_parallel_size=4, gradient_accumulation_steps=16)
     refused = {}
-    for framework in ("megatron", "torch", "torchtitan"):
+    for framework in ("megatron", "torch", "torchtitan", "deepspeed"):
         recipe = {"framework": framework, "method": "lora", "global_batch_size": 16}
         job = make_job("meta-llama/Llama-2-7b-hf", gpus=4, recipe=recipe)
         refused[framework] = "LAY006" in {limit.code for limit, _ in violations(job, s)}
-    assert refused == {"megatron": False, "torch": True, "torchtitan": True}
+    assert refused == {"megatron": False, "torch": False, "torchtitan": True, "deepspeed": True}
 
 
 def test_a_trunk_without_attention_has_no_heads_to_divide(make_job: JobMaker) -> None:

@@ -162,9 +162,9 @@ def fewer_gpus(situation: Situation) -> str | None:
     The fewest of those that estimates do not tell from the fastest. A GPU for each sequence is also enough
     where more of them would only divide a model that each can hold, for less than that is worth.
     """
-    here = _with_its_offload(situation.candidate)
+    here = with_its_offload(situation.candidate)
     fewer = {
-        name: _with_its_offload(each)
+        name: with_its_offload(each)
         for name, each in situation.on_fewer_gpus.items()
         if each.is_comfortable
     }
@@ -177,7 +177,7 @@ def fewer_gpus(situation: Situation) -> str | None:
     return ONE_PER_SEQUENCE if is_enough else None
 
 
-def _with_its_offload(each: Candidate) -> float:
+def with_its_offload(each: Candidate) -> float:
     """Return the seconds of a step with the price of states in host memory."""
     price = prices().offload if each.strategy.offloads_optimizer else 0.0
     return (1 + price) * float(each.step_time.step_seconds)

@@ -19,7 +19,7 @@ def script(ranks: int = 2, device: str = "NVIDIA L40S") -> str:
         speed = tokens / _seconds(step)
         lines.append(
             f"step {step}/{STEPS}: loss 4.1234, lr 1.00e-04, norm 1.23, {speed:,.0f} tokens/s"
-            f" (plan 69,134), MFU 7.0%, peak 8.0{step % 3} GiB (plan 7.43)"
+            f" (plan 67,892), MFU 7.0%, peak 8.0{step % 3} GiB (plan 7.43)"
         )
     return "\n".join(lines)
 

@@ -16,7 +16,7 @@ CLASSIFIER = (
 )
 BERT = (
     "bert-large-uncased --gpus 4 --gpu titan-rtx --no-peer-to-peer --precision fp16 --seq-len 384"
-    " --attention eager --task token-classification --micro-batch-size 10 --optimizer adamw --gradient-reduce-dtype bf16"
+    " --attention eager --task token-classification --micro-batch-size 11 --optimizer adamw --gradient-reduce-dtype bf16"
 )
 JOBS = {
     "{titans}": "gpt2 --gpus 2 --gpu titan-rtx --precision fp32 --seq-len 1024 --micro-batch-size 4 --accumulation-steps 1",

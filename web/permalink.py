@@ -57,7 +57,9 @@ def _taken(plan: Plan) -> dict[str, str]:
     """Return what was decided where nobody said it: another layout alone may be faster in another stack."""
     recipe = plan.job.recipe
     compiled = str(recipe.compile).lower()
-    return {"framework": plan.job.framework.name, "compile": compiled, "loss": recipe.loss}
+    taken = {"framework": plan.job.framework.name, "compile": compiled, "loss": recipe.loss}
+    # A layout says the batch, of which neither job would be assumed.
+    return {**taken, "job": recipe.job} if recipe.job else taken
 
 
 def _on(question: Question, plan: Plan, gpus: int) -> dict[str, str]:
@@ -121,7 +123,10 @@ def offer_links(question: Question, plan: Plan) -> list[tuple[str, str, str, boo
         said = {name: text for name, text in question.short.items() if name not in dropped}
         changed = {control_of(name): str(value) for name, value in offer.changes.items()}
         named = ", ".join(str(value) for value in offer.changes.values())
-        href = "/plan?" + urlencode(packed({**said, **changed}))
+        # An offer in this stack was planned with what was decided of it, where it holds for both jobs.
+        taken = {} if "framework" in changed else _taken(plan)
+        taken.pop("job", None)
+        href = "/plan?" + urlencode(packed({**said, **taken, **changed}))
         links.append((named, offer_words(plan, offer), href, bool(offer.reason)))
     return links
 

@@ -112,6 +112,8 @@ def _stage_bar(
         label += ": " + ", ".join(f"{part.name} {part.shown}" for part in parts)
     bar, strip, room = _proportions(index, num_stages)
     drawn = segments(parts, total.scale, room, has_titles=is_one_of_few)
+    # The track of slim bars is their background: they are many.
+    track = () if num_stages > _FEW else (shape("rect", css="track", width="100%"),)
     ranged = whisker(total, top=bar + 2, height=strip - 4, has_ends=is_one_of_few)
     return StageBar(
         index=index,
@@ -119,7 +121,7 @@ def _stage_bar(
             "bar stage",
             label,
             bar + strip,
-            shape("svg", shape("rect", css="track", width="100%"), *drawn, height=bar),
+            shape("svg", *track, *drawn, height=bar),
             *limit_line(total, bar + strip),
             shape("g", *ranged, css="whisker"),
         ),

@@ -42,13 +42,17 @@ _NO_VALUES = frozenset(
     }
 )
 """Words that follow a flag in a sentence."""
+_WHERE = re.compile(r"; planner accuracy --source \w+ lists such runs")
+"""A terminal's way to the runs that a page links beside the sentence."""
 _EPOCHS = " and --epochs"
 """A terminal multiplies samples by them; the form asks for all samples of the run."""
 
 
 def in_labels(text: str) -> str:
     """Return a sentence with the labels of the form in place of a terminal's flags."""
-    return _FLAG.sub(_in_labels, text.replace(_EPOCHS, "")) if "--" in text else text
+    return (
+        _FLAG.sub(_in_labels, _WHERE.sub("", text.replace(_EPOCHS, ""))) if "--" in text else text
+    )
 
 
 def in_links(text: str) -> Markup:

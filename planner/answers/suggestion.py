@@ -195,7 +195,7 @@ def answer_plan(resolved: Resolved, plan: Plan, request_id: str | int | None) ->
         "assumptions": [asdict(assumption) for assumption in resolved.assumptions],
         "notes": list(resolved.notes),
         "options": [asdict(option) for option in plan.options],
-        "confidence": asdict(plan.confidence),
+        "confidence": _confidence(plan),
         "search": asdict(plan.search),
     }
     if resolved.machine is not None:
@@ -220,6 +220,11 @@ def _job(job: Job) -> JobAnswer:
         },
         "recipe": {**asdict(job.recipe), "framework": job.framework.name},
     }
+
+
+def _confidence(plan: Plan) -> dict[str, object]:
+    said, like = asdict(plan.confidence), plan.confidence.like
+    return {**said, "like": {**said["like"], "sources": list(like.sources)}} if like else said
 
 
 def _launch(plan: Plan) -> LaunchAnswer:

@@ -117,7 +117,7 @@ IDLE = (
     "synchronize_every",
 )
 """The fields of a layout that a part's seconds do not depend on, but by its ranks per expert and as said below."""
-_DECISIVE = (*(name for name in FIELDS if name not in IDLE), "ranks_per_expert")
+_DECISIVE = (*(name for name in FIELDS if name not in IDLE), "ranks_per_expert", "divides_model")
 """Those that decide them: few of a search's rows differ in these, and rows that are alike are timed once."""
 _OF_WAITS = ("pipeline_parallel_size",)
 """Beside them, where exchanges wait longer next to a pipeline."""

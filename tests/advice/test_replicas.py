@@ -14,12 +14,12 @@ from planner.search.local_sgd import LocalSgd
 
 BERT = (
     "google-bert/bert-large-uncased --gpus 4 --no-peer-to-peer --precision fp16 --attention eager"
-    " --seq-len 384 --accumulation-steps 1 --task token-classification --micro-batch-size 10"
+    " --seq-len 384 --accumulation-steps 1 --task token-classification --micro-batch-size 11"
     " --gradient-reduce-dtype bf16 --optimizer adamw"
 )
 """Boytsov's run: two logits a token, gradients of 16 bit as he counts them, a third of a second on one GPU. He names
-neither card nor batch: of cards that hold it, these take a third of a second for 10 and for 12 sequences."""
-CARDS = ("--gpu titan-rtx", "--gpu rtx-3090 --intra-node pcie-3-x16 --micro-batch-size 12")
+neither card nor batch: of cards that hold it, these take a third of a second for 11 and for 13 sequences."""
+CARDS = ("--gpu titan-rtx", "--gpu rtx-3090 --intra-node pcie-3-x16 --micro-batch-size 13")
 PUBLISHED = {"40K": (2.4, 2.8, 3.2, 3.4, 3.6), "4K": (2.6, 2.9, 3.3, 3.5, 3.6)}
 TITANS = (
     "gpt2 --gpu titan-rtx --precision fp32 --attention eager --seq-len 1024 --micro-batch-size 4"
@@ -74,7 +74,7 @@ def test_few_averages_are_a_risk(*, is_small: bool) -> None:
     samples = ("--samples", "4000" if is_small else "40000", "--epochs", "2")
     rows = ask(f"{BERT} --gpu titan-rtx", *samples)["local_sgd"]["intervals"]
     at_16 = next(row for row in rows if row["synchronize_every"] == 16)
-    assert at_16["averages"] == pytest.approx((8_000 if is_small else 80_000) / 40 / 16)
+    assert at_16["averages"] == pytest.approx((8_000 if is_small else 80_000) / 44 / 16)
     assert at_16["is_risky"] is is_small
 
 

@@ -16,7 +16,18 @@ from planner.gate.limits import Check
 from planner.gate.lock import check_lock
 from planner.request.schema import parse_request
 
-JOB = ("suggest", "gpt2", "--gpus", "2", "--gpu", "a100", "--pin", "zero_stage=2")
+JOB = (
+    "suggest",
+    "gpt2",
+    "--gpus",
+    "2",
+    "--gpu",
+    "a100",
+    "--framework",
+    "torch",
+    "--pin",
+    "zero_stage=2",
+)
 
 
 def run(*arguments: str) -> Result:

@@ -68,7 +68,8 @@ def test_zero_3_sends_gradients_beside_backward(make_job: JobMaker) -> None:
 
 def test_offloaded_steps_of_others_are_in_their_range() -> None:
     """GPT-Neo 1.3B on two RTX 3090 Ti: mli/transformers-benchmarks at 3370b2b, transformers.ipynb, 14.5 s, of which its scores
-    in fp32 are not planned. Llama-3.2-1B on one H100: data/measurements/runs/h100_one_gpu.json, 0.722 s."""
+    in fp32 are not planned. Llama-3.2-1B on one H100: data/measurements/runs/h100_one_gpu.json, 0.722 s, and 0.232 without
+    ZeRO and offload, for which 0.192 is planned: what offloading adds is held apart from that."""
     common = {"precision": "bf16-mixed", "optimizer": "adamw", "framework": "deepspeed"}
     neo = {
         "model": "EleutherAI/gpt-neo-1.3B",
@@ -82,10 +83,16 @@ def test_offloaded_steps_of_others_are_in_their_range() -> None:
         "recipe": {"sequence_length": 2048, "global_batch_size": 4} | common,
         "strategy": {"zero_stage": 2, "micro_batch_size": 4, "offload": "optimizer"},
     }
-    for request, measured, within in ((neo, 14.545, 0.22), (llama, 0.722, 0.11)):
-        time = answer_estimate(parse_request(request), allow_paths=False)["time"]
+    kept = llama | {"strategy": {"zero_stage": 0, "micro_batch_size": 4, "offload": "none"}}
+    times = [
+        answer_estimate(parse_request(request), allow_paths=False)["time"]
+        for request in (neo, llama, kept)
+    ]
+    for time, measured in zip(times, (14.545, 0.722, 0.232), strict=True):
         assert time["low_seconds"] < measured < time["high_seconds"]
-        assert time["step_seconds"] == pytest.approx(measured, rel=within)
+    steps = [time["step_seconds"] for time in times]
+    assert steps[0] == pytest.approx(14.545, rel=0.22)
+    assert steps[1] - steps[2] == pytest.approx(0.722 - 0.232, rel=0.11)
 
 
 @pytest.mark.parametrize(("gpus", "rate"), [(2, 43e9 / 44), (4, 3.8e9)])

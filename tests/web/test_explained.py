@@ -31,7 +31,8 @@ def test_a_term_leads_to_its_explanation_where_it_stands_first(text: str, shown:
 
 
 def test_a_plan_leads_to_the_terms_that_it_uses() -> None:
-    query = (("model", "gpt2"), ("gpus_per_node", "4"))
+    taken = {"framework": "torch", "compile": "false", "loss": "standard", "job": "pretrain"}
+    query = (("model", "gpt2"), ("gpus_per_node", "4"), *taken.items())
     page = draw_plan(query, "http://testserver/")
     led = set(re.findall(r'class="term" href="/terms/([^"]+)"', page))
     assert led >= {"micro-batch", "gradient-accumulation", "recompute", "mfu", "ddp", "zero-2"}

@@ -19,6 +19,7 @@ from api.settings import Settings
 from planner import answers
 from planner.advice.plan import Plan
 from planner.core.errors import PlannerError
+from planner.core.units import format_seconds
 from planner.hardware.topology import parse_topology
 from planner.report.plan import MOST_ROWS, shown_points
 from planner.request.schema import Request, Resolved, resolve
@@ -223,12 +224,14 @@ def test_half_and_double_are_nodes_where_a_node_is_whole() -> None:
 
 
 def test_a_followed_change_is_shown_with_its_difference(client: TestClient) -> None:
-    page = client.get("/plan", params={**GPT2, "gpus_per_node": "8", "vs": "gpus_per_node=4"}).text
-    _, _, before = planned(GPT2)
-    _, _, after = planned({**GPT2, "gpus_per_node": "8"})
+    query = {**GPT2, "job": "pretrain"}
+    changed = {**query, "gpus_per_node": "8"}
+    page = client.get("/plan", params={**changed, "vs": "gpus_per_node=4"}).text
+    _, _, before = planned(query)
+    _, _, after = planned(changed)
     banner = page.partition('<section class="versus"')[2].partition("</section>")[0]
     assert "GPUs per node</strong> 4" in banner
-    assert f"{before.chosen.step_time.step_seconds:.2f} s, now" in banner
+    assert f"{format_seconds(before.chosen.step_time.step_seconds)}, now" in banner
     assert after.chosen.step_time.step_seconds < before.chosen.step_time.step_seconds
     assert "faster" in banner
     assert 'href="/compare?' in banner
@@ -259,6 +262,7 @@ def test_what_was_not_said_is_shown_as_it_was_taken(change: dict[str, str], show
 
 def test_what_changed_besides_is_said_with_both_values(client: TestClient) -> None:
     query = {"model": "gpt2", "gpus_per_node": "8", "nodes": "2", "gpu": "rtx-4090"}
+    query |= {"job": "pretrain"}
     page = client.get("/plan", params={**query, "vs": "gpu=h100-sxm-80gb"}).text
     banner = unescape(page.partition('<section class="versus"')[2].partition("</section>")[0])
     said = re.sub(r"<[^>]+>", "", banner.partition("Also changed: ")[2].partition("</p>")[0])
@@ -434,10 +438,15 @@ def test_a_page_makes_no_plan_that_it_does_not_show(
 @pytest.mark.parametrize(
     "asked",
     [
-        {"model": "meta-llama/Llama-2-7b-hf", "gpu": "rtx-4090", "gpus_per_node": "8"},
+        {
+            "model": "meta-llama/Llama-2-7b-hf",
+            "gpu": "rtx-4090",
+            "gpus_per_node": "8",
+            "framework": "torch",
+        },
         {"model": "gpt2", "gpus_per_node": "4", "framework": "nanotron"},
     ],
-    ids=["far faster elsewhere", "without files"],
+    ids=["far faster otherwise", "without files"],
 )
 def test_what_is_named_in_place_of_a_plan_is_what_its_link_opens(asked: dict[str, str]) -> None:
     page = draw_plan(tuple(asked.items()), "http://testserver/")

@@ -218,12 +218,17 @@ def test_result_page_says_what_the_library_says(client: TestClient) -> None:
                 assert f"{name} {show(term.amount)} {term.how}" in page.text
                 assert term.source in page.text
     # The word is a link, and what a page says is joined with spaces.
-    assert f"Trust : {plan.confidence.level}, {plan.confidence.reason}." in page.text
+    reason, command, _ = plan.confidence.reason.partition("; planner accuracy --source ")
+    assert command
+    assert f"Trust : {plan.confidence.level}, {reason}. Those runs: " in page.text
+    assert plan.confidence.like
+    for source in plan.confidence.like.sources:
+        assert f'<a href="/accuracy/{source}">{source}</a>' in html
     for finding in plan.findings:
         assert in_labels(finding.message) in page.text
         assert f'href="/rules/{finding.code}"' in html
     for other in plan.alternatives[:MOST_ROWS]:
-        assert other.reason in page.text.replace(" , ", ", ")
+        assert other.reason in page.text.replace(" , ", ", ").replace(" ; ", "; ")
 
 
 def test_trust_names_controls_not_flags(client: TestClient) -> None:

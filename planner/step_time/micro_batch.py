@@ -116,7 +116,8 @@ IDLE = (
     "offload",
     "synchronize_every",
 )
-"""The fields of a layout that a part's seconds do not depend on, but by its ranks per expert and as said below."""
+"""The fields of a layout that a part's seconds do not depend on, but by its ranks per expert, by whether the model
+is divided (a whole one is compiled as one graph) and as said below."""
 _DECISIVE = (*(name for name in FIELDS if name not in IDLE), "ranks_per_expert", "divides_model")
 """Those that decide them: few of a search's rows differ in these, and rows that are alike are timed once."""
 _OF_WAITS = ("pipeline_parallel_size",)

@@ -82,9 +82,7 @@ class Training:
             self.optimizer,
             model_state_dict=state["model"],
             optim_state_dict=state["optimizer"],
-            options=sharded.StateDictOptions(
-                flatten_optimizer_state_dict=True
-            ),
+            options=sharded.StateDictOptions(flatten_optimizer_state_dict=True),
         )
         self.step = int(state["step"])
 

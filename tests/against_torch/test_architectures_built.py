@@ -158,6 +158,11 @@ NO_DEFAULTS = {
     "nemotron": "its defaults do not build",
     "kimi_k2": "has no config class of its own",
     "qwen3_vl_text": "has no head of its own",
+    "qwen3_vl_moe_text": "has no head of its own",
+    "internlm2": "has no class in transformers",
+    "ministral": "its defaults do not build",
+    "hunyuan_v1_dense": "its defaults do not build",
+    "dots1": "its defaults do not build",
 }
 
 

@@ -39,7 +39,8 @@ PLANNED: Any = SimpleNamespace(
 def bundle(folder: Path, *flags: str, layers: int = 2, vocabulary: int = 4096) -> Path:
     config, out = folder / "config.json", folder / "plan"
     config.write_text(json.dumps(SMALL | {"num_hidden_layers": layers, "vocab_size": vocabulary}))
-    words = ["suggest", str(config), "--gpu", "a100", "--seq-len", "512", *flags]
+    stack = ["--framework", "torch", "--loss", "standard", "--no-compile"]
+    words = ["suggest", str(config), "--gpu", "a100", "--seq-len", "512", *stack, *flags]
     result = CliRunner().invoke(cli, [*words, "--out", str(out)])
     assert result.exit_code == 0, result.output
     return out

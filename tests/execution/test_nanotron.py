@@ -125,6 +125,6 @@ def test_the_script_gives_the_yaml_to_every_process(tmp_path: Path) -> None:
     start(folder, "bash", "nanotron/launch.sh", **variables).finish()
     for rank in range(2):
         given = json.loads((tmp_path / f"arguments-{rank}").read_text())
-        assert given == ["--config-file", "config.yaml"]
+        assert given[:2] == ["--config-file", "config.yaml"]
     assert config_of(spec)["tokenizer"]["tokenizer_name_or_path"] == model
     assert not list(tmp_path.rglob("pwned"))

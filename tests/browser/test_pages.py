@@ -261,7 +261,7 @@ def test_a_configuration_is_checked_and_its_page_is_for_everybody(
     opened.check()
 
 
-def test_a_plan_is_at_most_2500_pixels_high_and_60_kilobytes(visit: Visitor) -> None:
+def test_a_plan_is_at_most_2600_pixels_high_and_60_kilobytes(visit: Visitor) -> None:
     opened = visit(viewport={"width": 1280, "height": 800})
     scripts = sum(len(file.read_bytes()) for file in STATIC.glob("*.js"))
     for path, most_bytes in (
@@ -274,7 +274,7 @@ def test_a_plan_is_at_most_2500_pixels_high_and_60_kilobytes(visit: Visitor) -> 
         answer = opened.page.goto(opened.origin + path)
         assert answer is not None
         assert len(answer.body()) + scripts <= most_bytes, path[:80]
-    assert opened.page.evaluate("document.documentElement.scrollHeight") <= 2500
+    assert opened.page.evaluate("document.documentElement.scrollHeight") <= 2600
 
 
 @pytest.mark.parametrize("path", [GPT2, PIPELINE, EVERY_PAGE["pipeline of 32 stages"]])
@@ -289,7 +289,8 @@ def test_a_plan_prints_black_on_white_from_a_dark_screen(visit: Visitor, path: s
     assert page.locator("h1").evaluate(colour) == "rgb(0, 0, 0)"
     assert page.locator("a.code").first.evaluate(colour) == "rgb(0, 58, 99)"
     printed = page.pdf(format="A4", print_background=False)
-    assert printed.count(b"/Type /Page\n") <= 2
+    # Trust with its published runs, and what is offered, may take a pipeline's plan to a third.
+    assert printed.count(b"/Type /Page\n") <= 3
 
 
 @pytest.mark.parametrize("java_script_enabled", [True, False])

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from planner.advice import rules
-from planner.advice.refusal import no_layout, nothing_fits, unsplit
+from planner.advice.refusal import check_batch, no_layout, nothing_fits
 from planner.advice.rules import DISAGREEMENT
 from planner.advice.rules.base import Finding, Preference, Situation
 from planner.advice.situation import situation_of
@@ -19,9 +19,8 @@ from planner.catalog.choice import prices
 from planner.core.errors import InvalidInputError
 from planner.core.frozen import frozen
 from planner.core.term import Column
-from planner.domain.dimensions import DIMENSIONS
 from planner.domain.job import Job
-from planner.domain.strategy import rows
+from planner.domain.strategy import rows, tabulate
 from planner.hardware.usual_host import usual_host_bytes
 from planner.memory.host import estimate_host_memory
 from planner.search.candidate import Candidate
@@ -114,7 +113,7 @@ def taken(found: Sequence[Contender], pinned: PinnedFields, objective: str = "ti
     Args:
         found: at least one.
         pinned: values that every layout has.
-        objective: as for `choose`.
+        objective: "time", or "memory" for the smallest layout.
     """
     best = best_of_found(found, objective)
     if best is found[0] or best.result.size > _MOST_SEARCHED_TWICE:
@@ -163,7 +162,9 @@ def contender(
         on_gpu_row = kept[0] if len(on_gpu) else None
         chosen = (*away, on_gpu_row)
     else:
-        _check_batch(result, kept[0], preference, pinned)
+        layout = result.table.at(kept[0])
+        if preference == rules.PLAIN and not preference.admits(tabulate([layout]))[0]:
+            check_batch(result.job, layout, pinned)
         chosen = (*kept, None)
     proposable = np.sort(np.concatenate((on_gpu, offloaded)))
     return _contender(result, proposable, chosen, situation, branch)
@@ -213,8 +214,8 @@ def _proposable(result: SearchResult, pinned: PinnedFields) -> tuple[Column, Col
         away = written & table.offloads_optimizer & (not may_offload)
         offloaded = _held(result, np.flatnonzero(away))
         if len(on_gpu) + len(offloaded):
-            return on_gpu, offloaded
-    return np.flatnonzero(kept)[:0], np.flatnonzero(kept)[:0]
+            break
+    return on_gpu, offloaded
 
 
 def proposable(result: SearchResult, pinned: PinnedFields) -> Column:
@@ -349,29 +350,6 @@ def _tool(each: Contender) -> str:
 def _those(found: Sequence[Contender], has: Callable[[Contender], bool]) -> Sequence[Contender]:
     """Return the contenders that have a property, or all where none has it."""
     return [each for each in found if has(each)] or found
-
-
-def _check_batch(
-    result: SearchResult, row: int, preference: Preference, pinned: PinnedFields
-) -> None:
-    """Refuse a batch that only dividing the model could split, where the model needs no division.
-
-    It is split so where the framework's own models are divided already, and where it has fewer
-    sequences than there are GPUs, in equal groups of which the GPUs must share one; but never for a
-    micro-batch that was asked for.
-    """
-    job, s = result.job, result.table.at(row)
-    if preference != rules.PLAIN or preference.admits(rows(result.table, np.array([row])))[0]:
-        return
-    batch, world_size = job.recipe.global_batch_size, job.cluster.world_size
-    micro_batch = pinned.get("micro_batch_size", 1)
-    is_undivided = micro_batch > 1 and not pinned.keys() & {each.field for each in DIMENSIONS}
-    if is_undivided and batch % (world_size * micro_batch):
-        raise unsplit(batch, world_size, micro_batch)
-    changing = job.framework.capabilities.changes_model
-    is_divided = not any(s.uses(each) and each.name in changing for each in DIMENSIONS)
-    if not (pinned or world_size % batch == 0 or is_divided) and batch % world_size:
-        raise unsplit(batch, world_size)
 
 
 # What others ask of it

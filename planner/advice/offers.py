@@ -33,7 +33,6 @@ class Offer:
     """What the change means, in words; "" where its name says it."""
     dropped: tuple[str, ...] = ()
     """Fields that may not be said with it."""
-    has_files: bool = True
 
 
 def offers(

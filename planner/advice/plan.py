@@ -163,17 +163,16 @@ def _on_fewer(stacks: Sequence[Job], situation: Situation, size: str) -> tuple[P
     return (half, HALF) if is_faster else (plan, size)
 
 
-def _on(stacks: Sequence[Job], size: str) -> Plan:
+def _on(stacks: Sequence[Job], size: str, objective: str = "time") -> Plan:
     smaller, *rest = (smaller_jobs(each)[size] for each in stacks)
-    return make_plan(smaller, others=rest)
+    return make_plan(smaller, None, objective, rest)
 
 
 def _on_half(stacks: Sequence[Job], objective: str) -> Plan:
     """Return the plan on half of the GPUs, where a batch has fewer sequences than all of them need."""
-    halves = [smaller_jobs(each) for each in stacks]
-    size = HALF if HALF in halves[0] else HALF_OF_EACH if HALF_OF_EACH in halves[0] else ONE_GPU
-    smaller, *rest = (each[size] for each in halves)
-    plan = make_plan(smaller, None, objective, rest)
+    fewer = smaller_jobs(stacks[0])
+    size = next(name for name in (HALF, HALF_OF_EACH, ONE_GPU) if name in fewer)
+    plan = _on(stacks, size, objective)
     return replace(plan, spare_gpus=stacks[0].cluster.world_size - plan.job.cluster.world_size)
 
 

@@ -47,6 +47,32 @@ def unsplit(batch: int, world_size: int, micro_batch: int = 1) -> InvalidInputEr
     )
 
 
+def check_batch(job: Job, s: Layout, pinned: PinnedFields) -> None:
+    """Refuse a batch that only dividing the model could split, where a whole replica fits.
+
+    It is split so where the framework's own models are divided already, and where it has fewer
+    sequences than there are GPUs, in equal groups of which the GPUs must share one; but never for a
+    micro-batch that was asked for.
+
+    Args:
+        job: supplies the batch and the GPUs.
+        s: the best layout, which is no plain data parallelism.
+        pinned: values that were asked for.
+
+    Raises:
+        InvalidInputError: with the nearest batches that do split.
+    """
+    batch, world_size = job.recipe.global_batch_size, job.cluster.world_size
+    micro_batch = pinned.get("micro_batch_size", 1)
+    is_undivided = micro_batch > 1 and not pinned.keys() & {each.field for each in DIMENSIONS}
+    if is_undivided and batch % (world_size * micro_batch):
+        raise unsplit(batch, world_size, micro_batch)
+    changing = job.framework.capabilities.changes_model
+    is_divided = not any(s.uses(each) and each.name in changing for each in DIMENSIONS)
+    if not (pinned or world_size % batch == 0 or is_divided) and batch % world_size:
+        raise unsplit(batch, world_size)
+
+
 def no_layout(job: Job, pinned: PinnedFields) -> InvalidInputError:
     """Return what forbids the pinned fields, or the batch."""
     s = simplest_layout(job, _filled(job, pinned))

@@ -44,7 +44,7 @@ def choose_in_time(
     """Return the layout to run of all that are legal in any stack, and the best of each.
 
     Raises:
-        PlannerError: see `choose`.
+        PlannerError: see `planner.advice.choice.refusal`.
         SoFarError: the time was over when some were looked at, of which one may be proposed.
     """
     found: list[Contender] = []

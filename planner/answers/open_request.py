@@ -35,19 +35,14 @@ _TOLD = ("attention", "compile", "loss", "optimizer", "precision", "weights_dtyp
 
 def decided(plan: Plan, stacks: Sequence[Resolved]) -> Resolved:
     """Return the request in the stack that its plan is for, with what was decided among its assumptions."""
-    own, taken = stacks[0], _stack(plan.job)
-    found = next(each for each in stacks if stack_of(each) == taken)
+    own, taken = stack_of(stacks[0].job), stack_of(plan.job)
+    found = next(each for each in stacks if stack_of(each.job) == taken)
     said = [
         Assumption(text=text, field=f"recipe.{name}")
-        for name, text in _words(plan, stack_of(own)).items()
-        if taken[name] != stack_of(own)[name]
+        for name, text in _words(plan, own).items()
+        if taken[name] != own[name]
     ]
     return replace(found, assumptions=(*found.assumptions, *said))
-
-
-def _stack(job: Job) -> dict[str, object]:
-    recipe = job.recipe
-    return {"framework": job.framework.name, "compile": recipe.compile, "loss": recipe.loss}
 
 
 def _words(plan: Plan, own: dict[str, object]) -> dict[str, str]:

@@ -27,7 +27,7 @@ def replicas_request(request: Request, *, allow_paths: bool) -> tuple[Resolved, 
     With a micro-batch it is the layout that was given; else the one of DDP that would be suggested.
 
     Raises:
-        PlannerError: see `resolve`, `requested_layout`, `choose` and `compare_replicas`.
+        PlannerError: see `resolve`, `requested_layout`, `refusal` and `compare_replicas`.
     """
     resolved = resolve(request, allow_paths=allow_paths, weights_dtype="config")
     given = pinned_fields(request.strategy)

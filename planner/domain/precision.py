@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from planner.core.frozen import frozen
-from planner.domain.model import Numerics
+from planner.domain.kept import Numerics
 
 MATMUL_BYTES = {"fp32": 4, "tf32": 4, "fp8": 1}
 """Of an element of a matmul's operands, where not 2."""

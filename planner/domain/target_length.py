@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from planner.domain.model import Kept, Model, Part
+from planner.domain.kept import Kept
+from planner.domain.model import Model, Part
 
 
 def with_target_length(model: Model, sequence_length: int, target_length: int) -> Model:

@@ -5,7 +5,7 @@ from planner.core.frozen import frozen
 
 @frozen
 class Work:
-    """Bytes per token that an operation's kernels move in eager PyTorch, by `planner.domain.model.Numerics`."""
+    """Bytes per token that an operation's kernels move in eager PyTorch, by `planner.domain.kept.Numerics`."""
 
     forward: tuple[float, ...]
     """The last entry serves the numerics beyond it, as in backward."""

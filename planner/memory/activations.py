@@ -21,7 +21,7 @@ from planner.core.term import (
     size,
 )
 from planner.domain.job import Job
-from planner.domain.model import Numerics
+from planner.domain.kept import Numerics
 from planner.domain.strategy import Recompute, Strategy
 from planner.memory.block_gradients import around_last_matmul, repeats_blocks
 from planner.memory.phases import BLOCKS, PASSES, PhasedTerm, always

@@ -4,7 +4,7 @@ import numpy as np
 
 from planner.core.term import Amount, Expression, Truth, bytes_each, count, greatest, plain, size
 from planner.domain.job import Job
-from planner.domain.model import Numerics
+from planner.domain.kept import Numerics
 from planner.domain.strategy import Recompute, Strategy
 from planner.parallel.activations import by_numerics, hidden_state_bytes, tokens
 

@@ -17,7 +17,7 @@ from planner.core.term import (
     size,
 )
 from planner.domain.job import Job
-from planner.domain.model import Numerics
+from planner.domain.kept import Numerics
 from planner.domain.strategy import Strategy
 from planner.memory.phases import PhasedTerm, always
 from planner.parallel import compiled

@@ -4,7 +4,8 @@ import numpy as np
 
 from planner.core.term import NOTHING, Amount, Expression, Truth, count, only_where, plain, size
 from planner.domain.job import Job
-from planner.domain.model import Numerics, Part
+from planner.domain.kept import Numerics
+from planner.domain.model import Part
 from planner.domain.strategy import Recompute, Strategy
 from planner.memory.block_gradients import around_last_matmul, repeats_blocks
 from planner.memory.phases import PASSES, PhasedTerm, always

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from planner.core.errors import UnsupportedError
-from planner.domain.model import Attention, Kept, Linear, Part
+from planner.domain.kept import Kept
+from planner.domain.model import Attention, Linear, Part
 from planner.models.architectures import kept
 
 Module: TypeAlias = Any

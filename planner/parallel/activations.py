@@ -11,7 +11,8 @@ import numpy as np
 from planner.core.remembered import remembered
 from planner.core.term import Amount, Truth
 from planner.domain.job import Job
-from planner.domain.model import Attention, Kept, Numerics, Part, Share
+from planner.domain.kept import Kept, Numerics, Share
+from planner.domain.model import Attention, Part
 from planner.domain.strategy import Recompute, Strategy
 from planner.parallel import adapters
 from planner.parallel.partition import Stage, recomputed_share

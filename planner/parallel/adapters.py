@@ -17,7 +17,8 @@ from planner.core.frozen import frozen
 from planner.core.remembered import remembered
 from planner.core.term import Amount, Truth
 from planner.domain.job import HALF_BYTES, Job
-from planner.domain.model import Kept, Linear, Model, Numerics, Part
+from planner.domain.kept import Kept, Numerics
+from planner.domain.model import Linear, Model, Part
 from planner.domain.strategy import Strategy
 from planner.parallel.frozen_weights import (
     frozen_bytes,

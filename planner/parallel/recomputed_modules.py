@@ -9,7 +9,8 @@ from operator import add, or_
 import numpy as np
 
 from planner.core.term import Truth
-from planner.domain.model import Kept, Module, Part
+from planner.domain.kept import Kept
+from planner.domain.model import Module, Part
 from planner.domain.recompute_modules import CORE_ATTENTION, names_of, number_of
 from planner.domain.strategy import Recompute, Strategy
 

@@ -8,7 +8,8 @@ from planner.core.errors import InvalidInputError
 from planner.domain.cluster import Cluster, Gpu
 from planner.domain.framework import Framework
 from planner.domain.job import Recipe
-from planner.domain.model import GATED, Model
+from planner.domain.kept import GATED
+from planner.domain.model import Model
 from planner.request.assumed import (
     assumed_sequence_length,
     best_precision,

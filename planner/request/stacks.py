@@ -7,6 +7,7 @@ from planner.catalog import records
 from planner.catalog.choice import prices
 from planner.core.errors import PlannerError
 from planner.domain.framework import Framework
+from planner.domain.job import Job
 from planner.request.schema import Request, Resolved, resolve
 from planner.targets import targets_of, writes_any
 
@@ -36,7 +37,7 @@ def other_stacks(request: Request, own: Resolved, *, allow_paths: bool) -> tuple
     found = []
     for framework, compiles, loss in _stacks(request, own):
         changes = {"framework": framework.name, "compile": compiles, "loss": loss}
-        if changes == stack_of(own):
+        if changes == stack_of(own.job):
             continue
         recipe = request.recipe.model_copy(update=changes)
         try:
@@ -49,14 +50,10 @@ def other_stacks(request: Request, own: Resolved, *, allow_paths: bool) -> tuple
     return tuple(found)
 
 
-def stack_of(resolved: Resolved) -> dict[str, object]:
+def stack_of(job: Job) -> dict[str, object]:
     """Return what a request can leave open of its software, as it is in a job; attention follows from it."""
-    job = resolved.job
-    return {
-        "framework": job.framework.name,
-        "compile": job.recipe.compile,
-        "loss": job.recipe.loss,
-    }
+    recipe = job.recipe
+    return {"framework": job.framework.name, "compile": recipe.compile, "loss": recipe.loss}
 
 
 def _stacks(request: Request, own: Resolved) -> Iterator[tuple[Framework, bool, str]]:

@@ -12,7 +12,8 @@ from planner.catalog.attention import attention_curve
 from planner.catalog.records import misaligned_slowdown
 from planner.core.term import Amount
 from planner.domain.job import Job
-from planner.domain.model import Attention, Linear, Numerics, Part
+from planner.domain.kept import Numerics
+from planner.domain.model import Attention, Linear, Part
 from planner.domain.precision import MATMUL_BYTES
 from planner.domain.strategy import Strategy
 from planner.domain.timed import FLASH_BACKWARD, timed_share

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from planner.core.remembered import remembered
 from planner.core.term import Amount
 from planner.domain.job import Job
-from planner.domain.model import Attention, Numerics, Part, Share
+from planner.domain.kept import Numerics, Share
+from planner.domain.model import Attention, Part
 from planner.domain.strategy import Recompute, Strategy
 from planner.parallel.activations import (
     attention_bytes,

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from planner.core.term import Amount, Column, Truth
 from planner.domain.job import Job
-from planner.domain.model import Numerics, Part
+from planner.domain.kept import Numerics
+from planner.domain.model import Part
 from planner.domain.strategy import (
     ALL_LAYERS,
     FIELDS,

@@ -4,7 +4,8 @@ import numpy as np
 
 from planner.core.term import Amount
 from planner.domain.job import Job
-from planner.domain.model import Numerics, Part
+from planner.domain.kept import Numerics
+from planner.domain.model import Part
 from planner.domain.strategy import Strategy
 from planner.parallel.activations import part_tokens
 from planner.parallel.adapters import adapted_linears

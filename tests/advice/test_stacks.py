@@ -121,7 +121,9 @@ def test_every_stack_of_a_request_is_another_and_has_what_was_said() -> None:
     for recipe in ({}, {"loss": "fused"}, {"compile": True}, {"framework": "torch"}):
         request = parse_request({**GPT2, "recipe": recipe})
         own = resolve(request, allow_paths=False)
-        found = [stack_of(each) for each in (own, *other_stacks(request, own, allow_paths=False))]
+        found = [
+            stack_of(each.job) for each in (own, *other_stacks(request, own, allow_paths=False))
+        ]
         assert all(found.count(each) == 1 for each in found)
         assert all(each[name] == value for each in found for name, value in recipe.items())
         tools = {each["framework"] for each in found}

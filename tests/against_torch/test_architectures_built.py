@@ -13,7 +13,8 @@ from transformers.models.gpt2.modeling_gpt2 import GPT2Block
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
 
 from planner.catalog import records
-from planner.domain.model import Model, Numerics
+from planner.domain.kept import Numerics
+from planner.domain.model import Model
 from planner.models.architectures import read_model
 
 # fmt: off

@@ -6,7 +6,7 @@ import pytest
 import torch
 import transformers
 
-from planner.domain.model import Numerics
+from planner.domain.kept import Numerics
 from planner.models.architectures import read_model
 
 BATCH, TOKENS, HIDDEN, HEADS, INNER = 2, 32, 64, 4, 160

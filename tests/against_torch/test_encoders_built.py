@@ -30,7 +30,8 @@ from transformers.models.modernbert.modeling_modernbert import (
 from transformers.models.roberta.modeling_roberta import RobertaLayer
 from transformers.models.t5.modeling_t5 import T5Block
 
-from planner.domain.model import Model, Numerics, Part
+from planner.domain.kept import Numerics
+from planner.domain.model import Model, Part
 from planner.models.architectures import read_model
 
 DEFAULTS = {

@@ -8,7 +8,8 @@ import pytest
 import torch
 import transformers
 
-from planner.domain.model import Model, Numerics
+from planner.domain.kept import Numerics
+from planner.domain.model import Model
 from planner.models.architectures import read_model
 
 TOKENS = 1024

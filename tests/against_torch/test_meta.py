@@ -12,7 +12,8 @@ from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, 
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from planner.core.errors import InvalidInputError, PlannerError, UnsupportedError
-from planner.domain.model import Model, Numerics
+from planner.domain.kept import Numerics
+from planner.domain.model import Model
 from planner.models import meta
 from planner.models.architectures import read_model
 from planner.models.meta import read_with_transformers

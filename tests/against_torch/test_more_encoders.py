@@ -7,7 +7,8 @@ import torch
 import transformers
 from built_models import saved_bytes
 
-from planner.domain.model import Model, Numerics
+from planner.domain.kept import Numerics
+from planner.domain.model import Model
 from planner.models.architectures import read_model
 
 ESM: dict[str, Any] = {

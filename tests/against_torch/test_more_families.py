@@ -7,7 +7,7 @@ import torch
 import transformers
 from test_hybrids import NUMERICS, kept_bytes, saved_bytes
 
-from planner.domain.model import Numerics
+from planner.domain.kept import Numerics
 from planner.models.architectures import read_model
 
 SIZES: dict[str, Any] = {

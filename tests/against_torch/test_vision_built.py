@@ -14,7 +14,8 @@ from transformers.models.resnet.modeling_resnet import ResNetStage
 from transformers.models.swin.modeling_swin import SwinLayer
 from transformers.models.vit.modeling_vit import ViTLayer
 
-from planner.domain.model import Model, Numerics, Part
+from planner.domain.kept import Numerics
+from planner.domain.model import Model, Part
 from planner.models.architectures import read_model
 
 DEFAULTS = {

@@ -7,7 +7,7 @@ import torch
 import transformers
 from built_models import saved_bytes
 
-from planner.domain.model import Numerics
+from planner.domain.kept import Numerics
 from planner.models.architectures import read_model
 
 TEXT: dict[str, Any] = {

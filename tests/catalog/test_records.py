@@ -9,7 +9,7 @@ from planner.catalog import records
 from planner.catalog.tables import InvalidRecordError
 from planner.core.errors import PlannerError, UnknownNameError, UnsupportedError
 from planner.core.units import GIB, GIGA, MIB, MICRO, TERA
-from planner.domain.model import Numerics
+from planner.domain.kept import Numerics
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from planner.catalog.tables import InvalidRecordError, build, in_base_units
 from planner.core.units import GIB, GIGA, MIB, MICRO, TERA
 from planner.domain.cluster import Gpu, Instance
 from planner.domain.framework import Framework
-from planner.domain.model import Numerics
+from planner.domain.kept import Numerics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from planner.domain.model import Attention, Kept, Linear, Model, Numerics, Part
+from planner.domain.kept import Kept, Numerics
+from planner.domain.model import Attention, Linear, Model, Part
 
 ATTENTION = Attention(
     num_heads=4,

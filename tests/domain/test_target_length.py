@@ -7,7 +7,7 @@ from conftest import JobMaker
 
 from planner.core.errors import InvalidInputError
 from planner.core.units import GIB
-from planner.domain.model import Numerics
+from planner.domain.kept import Numerics
 from planner.domain.strategy import Layout, Recompute
 from planner.domain.target_length import with_target_length
 from planner.memory.ledger import estimate_memory

@@ -9,7 +9,7 @@ from phased import in_phases
 from planner.catalog import records
 from planner.core.units import GIB, MIB
 from planner.domain.job import Job
-from planner.domain.model import Numerics
+from planner.domain.kept import Numerics
 from planner.domain.strategy import Layout, Offload, Recompute
 from planner.memory.ledger import Memory, estimate_memory
 from planner.memory.phases import PHASES

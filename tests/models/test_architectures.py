@@ -13,7 +13,7 @@ from tiny_models import BERT, GPT2, LLAMA, MISTRAL, QWEN2
 
 from planner.catalog import records
 from planner.core.errors import InvalidInputError, PlannerError, UnsupportedError
-from planner.domain.model import Numerics
+from planner.domain.kept import Numerics
 from planner.models.architectures import read_model
 from planner.models.architectures.config import LARGEST
 

@@ -8,7 +8,7 @@ from conftest import JobMaker
 from planner.core.errors import InvalidInputError
 from planner.core.units import KIB
 from planner.domain.job import Job
-from planner.domain.model import Numerics
+from planner.domain.kept import Numerics
 from planner.domain.strategy import Layout
 from planner.parallel.activations import kept_per_token
 

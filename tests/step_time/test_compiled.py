@@ -8,7 +8,7 @@ from conftest import JobMaker
 from planner.core.errors import UnsupportedError
 from planner.core.units import GIB
 from planner.domain.job import Job
-from planner.domain.model import Numerics
+from planner.domain.kept import Numerics
 from planner.domain.strategy import Layout, Recompute
 from planner.memory.ledger import estimate_memory
 from planner.parallel.activations import kept_per_token

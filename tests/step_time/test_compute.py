@@ -6,7 +6,8 @@ from conftest import JobMaker
 
 from planner.catalog.attention import attention_curve
 from planner.domain.job import Job
-from planner.domain.model import Numerics, Part
+from planner.domain.kept import Numerics
+from planner.domain.model import Part
 from planner.domain.strategy import Layout, Recompute
 from planner.parallel.activations import kept_per_token
 from planner.parallel.adapters import trainable

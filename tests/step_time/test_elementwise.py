@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from conftest import JobMaker
 
-from planner.domain.model import Numerics
+from planner.domain.kept import Numerics
 from planner.domain.strategy import Layout
 from planner.models.architectures import work
 from planner.step_time import elementwise

@@ -8,7 +8,7 @@ from conftest import JobMaker
 
 from planner.core.term import Amount
 from planner.domain.job import Job
-from planner.domain.model import Numerics
+from planner.domain.kept import Numerics
 from planner.domain.recompute_modules import number_of
 from planner.domain.strategy import Layout, Recompute, Strategy, vary
 from planner.step_time import host, recomputed_modules

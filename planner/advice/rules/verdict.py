@@ -8,7 +8,7 @@ from planner.catalog.choice import Lead, lead, prices
 from planner.core.units import format_bytes, format_fraction
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.job import Job
-from planner.domain.model import Numerics
+from planner.domain.kept import Numerics
 from planner.domain.strategy import Layout
 from planner.parallel.activations import gathers_parameters
 from planner.search.candidate import Candidate

@@ -5,7 +5,8 @@ Its scores are always materialised: transformers has no fused attention for it.
 
 from dataclasses import replace
 
-from planner.domain.model import Attention, Kept, Linear, Model, Part
+from planner.domain.kept import Kept
+from planner.domain.model import Attention, Linear, Model, Part
 from planner.models.architectures import bert, encoders, kept
 from planner.models.architectures.config import Config
 from planner.models.architectures.fields import count, labels, texts

@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from planner.core.frozen import frozen
-from planner.domain.model import Attention, Linear, Model, Part, Share
+from planner.domain.kept import Share
+from planner.domain.model import Attention, Linear, Model, Part
 from planner.models.architectures import kept
 from planner.models.architectures.config import Config
 from planner.models.architectures.decoder_family import (

@@ -1,6 +1,7 @@
 """Linear attention by the gated delta rule: a state per head that each token decays and corrects."""
 
-from planner.domain.model import Kept, Linear
+from planner.domain.kept import Kept
+from planner.domain.model import Linear
 from planner.models.architectures import kept
 from planner.models.architectures.config import Config
 from planner.models.architectures.decoder_family import DecoderFamily

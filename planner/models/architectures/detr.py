@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from planner.core.errors import UnsupportedError
-from planner.domain.model import Attention, Linear, Model, Part
+from planner.domain.model import Linear, Model, Part
 from planner.models.architectures import encoders, kept, resnet
 from planner.models.architectures.bart import decoder_block
 from planner.models.architectures.config import Config
@@ -109,12 +109,11 @@ def _layer(config: Config, side: str, hidden: int) -> encoders.Layer:
     return encoders.Layer(
         name=f"{side}_block",
         count=config.size(f"{side}_layers", 6),
-        attention=Attention(
-            num_heads=heads,
-            num_key_value_heads=heads,
-            head_dim=config.divided("d_model", hidden, heads_key, heads),
-            is_causal=False,
-            **kept.scores(config.probability("attention_dropout"), is_upcast=True),
+        attention=encoders.bidirectional(
+            heads,
+            config.divided("d_model", hidden, heads_key, heads),
+            config.probability("attention_dropout"),
+            is_upcast=True,
         ),
         hidden=hidden,
         inner=config.size(f"{side}_ffn_dim", 2048),

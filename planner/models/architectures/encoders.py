@@ -8,8 +8,27 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from planner.core.frozen import frozen
-from planner.domain.model import Attention, Kept, Linear, Part
+from planner.domain.kept import Kept
+from planner.domain.model import Attention, Linear, Part
 from planner.models.architectures import kept, work
+
+
+def bidirectional(heads: int, head_dim: int, dropout: float, *, is_upcast: bool) -> Attention:
+    """Build attention whose queries see all of a sequence, with as many heads of keys.
+
+    Args:
+        heads: of queries.
+        head_dim: channels of each.
+        dropout: of the probabilities.
+        is_upcast: the softmax runs in fp32, and is cast back.
+    """
+    return Attention(
+        num_heads=heads,
+        num_key_value_heads=heads,
+        head_dim=head_dim,
+        is_causal=False,
+        **kept.scores(dropout, is_upcast=is_upcast),
+    )
 
 
 @frozen

@@ -1,7 +1,7 @@
 """ESM-2: bert's layers with norms before them, over the letters of proteins, and positions that rotate."""
 
 from planner.core.frozen import frozen
-from planner.domain.model import Attention, Model, Part
+from planner.domain.model import Model, Part
 from planner.models.architectures import encoders, kept
 from planner.models.architectures.bert import NAMES
 from planner.models.architectures.config import Config
@@ -74,12 +74,11 @@ def _layer(config: Config, family: _Family, hidden: int) -> encoders.Layer:
     dropped = config.probability("attention_probs_dropout_prob", family.dropout)
     return encoders.Layer(
         count=config.size("num_hidden_layers", 12),
-        attention=Attention(
-            num_heads=heads,
-            num_key_value_heads=heads,
-            head_dim=config.divided("hidden_size", hidden, "num_attention_heads", heads),
-            is_causal=False,
-            **kept.scores(dropped, is_upcast=False),
+        attention=encoders.bidirectional(
+            heads,
+            config.divided("hidden_size", hidden, "num_attention_heads", heads),
+            dropped,
+            is_upcast=False,
         ),
         hidden=hidden,
         inner=config.size("intermediate_size", 3072),

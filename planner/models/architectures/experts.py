@@ -6,7 +6,8 @@ from functools import partial
 from planner.catalog.tables import build
 from planner.core.errors import InvalidInputError
 from planner.core.frozen import frozen
-from planner.domain.model import Kept, Linear, Model
+from planner.domain.kept import Kept
+from planner.domain.model import Linear, Model
 from planner.domain.recompute_modules import MOE, MOE_ACTIVATION, SHARED_EXPERTS
 from planner.models.architectures import kept
 from planner.models.architectures.config import Config

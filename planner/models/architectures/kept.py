@@ -1,7 +1,7 @@
 """What PyTorch's operations keep for backward, in bytes per token.
 
 Each entry gives the bytes under fp32, autocast, half and fused numerics (see
-`planner.domain.model.Numerics`; without a fourth entry, fused is as half).
+`planner.domain.kept.Numerics`; without a fourth entry, fused is as half).
 Derived operation by operation from the autograd formulas of PyTorch and the modelling code of
 transformers 5.23, and checked against the allocations of real models under fake tensors. What torch.compile leaves is
 what AOTAutograd's min-cut partition saves of the same models: operands of matmuls once, what matmuls hand to elementwise
@@ -11,7 +11,7 @@ work, masks, and the state that a norm reads; all else backward computes again.
 from dataclasses import replace
 from typing import TypedDict
 
-from planner.domain.model import GATED, Kept, Share
+from planner.domain.kept import GATED, Kept, Share
 from planner.domain.work import Work
 from planner.models.architectures import work
 

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from planner.domain.model import Attention, Kept, Linear, Share
+from planner.domain.kept import Kept, Share
+from planner.domain.model import Attention, Linear
 from planner.domain.recompute_modules import LATENT_UP_PROJECTION
 from planner.models.architectures import kept, work
 from planner.models.architectures.config import Config

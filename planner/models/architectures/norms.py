@@ -2,7 +2,8 @@
 
 from enum import StrEnum
 
-from planner.domain.model import Attention, Kept
+from planner.domain.kept import Kept
+from planner.domain.model import Attention
 from planner.models.architectures import kept, work
 
 

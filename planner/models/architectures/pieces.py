@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 
 from planner.core.frozen import frozen
-from planner.domain.model import Kept, Linear, Module, Part, Scan
+from planner.domain.kept import Kept
+from planner.domain.model import Linear, Module, Part, Scan
 from planner.domain.recompute_modules import LAYER_NORM, MLP
 
 

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from planner.core.errors import InvalidInputError
 from planner.core.frozen import frozen
-from planner.domain.model import Kept, Linear, Model, Part
+from planner.domain.kept import Kept
+from planner.domain.model import Linear, Model, Part
 from planner.models.architectures import encoders, kept, work
 from planner.models.architectures.config import Config
 from planner.models.architectures.fields import labels, pair, sizes

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from planner.core.errors import InvalidInputError
 from planner.core.frozen import frozen
-from planner.domain.model import Attention, Kept, Linear, Model, Part
+from planner.domain.kept import Kept
+from planner.domain.model import Attention, Linear, Model, Part
 from planner.models.architectures import encoders, kept
 from planner.models.architectures.config import Config
 from planner.models.architectures.fields import labels, pair, sizes

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from planner.domain.model import Kept, Linear, Scan
+from planner.domain.kept import Kept
+from planner.domain.model import Linear, Scan
 from planner.models.architectures import kept
 from planner.models.architectures.config import Config
 from planner.models.architectures.decoder_family import DecoderFamily

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from planner.core.frozen import frozen
-from planner.domain.model import Attention, Kept, Linear, Model, Part
+from planner.domain.kept import Kept
+from planner.domain.model import Attention, Linear, Model, Part
 from planner.models.architectures import encoders, kept
 from planner.models.architectures.config import Config
 from planner.models.architectures.family import family_of
@@ -124,12 +125,11 @@ def _norm(family: Tower, name: str, width: int, tokens: int) -> tuple[Part, ...]
 def _blocks(config: Config, family: Tower, width: int, tokens: int) -> tuple[Part, ...]:
     """Return the layers; where most look at a window of patches alone, those and the others."""
     heads = _size(config, "heads", family.heads)
-    attention = Attention(
-        num_heads=heads,
-        num_key_value_heads=heads,
-        head_dim=config.divided("hidden_size", width, "num_attention_heads", heads),
-        is_causal=False,
-        **kept.scores(config.probability("attention_dropout"), is_upcast=family.upcasts_softmax),
+    attention = encoders.bidirectional(
+        heads,
+        config.divided("hidden_size", width, "num_attention_heads", heads),
+        config.probability("attention_dropout"),
+        is_upcast=family.upcasts_softmax,
     )
     block = _block(config, family, width, tokens, attention)
     whole = config.values.get("fullatt_block_indexes")

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from planner.core.errors import InvalidInputError
 from planner.core.frozen import frozen
-from planner.domain.model import Attention, Kept, Linear, Model, Part
+from planner.domain.kept import Kept
+from planner.domain.model import Linear, Model, Part
 from planner.models.architectures import encoders, kept, work
 from planner.models.architectures.config import Config
 from planner.models.architectures.family import family_of
@@ -125,12 +126,11 @@ def _block(config: Config, family: _Family, hidden: int, tokens: int) -> Part:
     ratio = config.size("mlp_ratio", 4) if family.is_dino else 1
     layer = encoders.Layer(
         count=config.size("num_hidden_layers", 12),
-        attention=Attention(
-            num_heads=heads,
-            num_key_value_heads=heads,
-            head_dim=config.divided("hidden_size", hidden, "num_attention_heads", heads),
-            is_causal=False,
-            **kept.scores(dropout, is_upcast=True),
+        attention=encoders.bidirectional(
+            heads,
+            config.divided("hidden_size", hidden, "num_attention_heads", heads),
+            dropout,
+            is_upcast=True,
         ),
         hidden=hidden,
         inner=ratio * hidden if family.is_dino else config.size("intermediate_size", 3072),

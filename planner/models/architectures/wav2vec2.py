@@ -4,7 +4,8 @@ from math import prod
 
 from planner.core.errors import InvalidInputError
 from planner.core.frozen import frozen
-from planner.domain.model import Attention, Kept, Linear, Model, Part
+from planner.domain.kept import Kept
+from planner.domain.model import Linear, Model, Part
 from planner.models.architectures import encoders, kept
 from planner.models.architectures.config import Config
 from planner.models.architectures.family import family_of
@@ -144,12 +145,11 @@ def _layer(config: Config, hidden: int) -> encoders.Layer:
     dropped = config.probability("attention_dropout", 0.1)
     return encoders.Layer(
         count=config.size("num_hidden_layers", 12),
-        attention=Attention(
-            num_heads=heads,
-            num_key_value_heads=heads,
-            head_dim=config.divided("hidden_size", hidden, "num_attention_heads", heads),
-            is_causal=False,
-            **kept.scores(dropped, is_upcast=False),
+        attention=encoders.bidirectional(
+            heads,
+            config.divided("hidden_size", hidden, "num_attention_heads", heads),
+            dropped,
+            is_upcast=False,
         ),
         hidden=hidden,
         inner=config.size("intermediate_size", 3072),

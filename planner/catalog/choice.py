@@ -21,6 +21,9 @@ class Prices:
     against_the_tree: float
     """Of a layout that the decision tree's branch does not admit."""
     against_the_tree_source: str
+    one_more_dimension: float
+    """Of a layout that divides the model in one more way."""
+    one_more_dimension_source: str
     offload: float
     """Of states in host memory, where the job fits without."""
     offload_source: str

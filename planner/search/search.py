@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from planner.catalog.choice import prices
 from planner.core import deadline
 from planner.core.errors import TookTooLongError
 from planner.core.term import Column
@@ -42,10 +43,6 @@ from planner.targets import is_writable
 TIE = 1.02
 """Layouts within 2 % are alike: of them the simplest is proposed, then one that recomputes least, then
 the roomiest."""
-_SIMPLER = 1.08
-"""A layout with fewer dimensions is taken before one that leads by less than 8 %: below that fewer than four in five
-such leads of published pairs were real, see docs/accuracy/leads.md."""
-
 _Part: TypeAlias = tuple[Table, Column, Column, Column]
 """A table with what it reserves, its seconds and whether it fits."""
 
@@ -158,7 +155,8 @@ class SearchResult:
         eligible = self._roomy(among)
         if not len(eligible):
             return None
-        near = eligible[by[eligible] <= _SIMPLER * by[eligible].min()]
+        close = 1 + prices().one_more_dimension
+        near = eligible[by[eligible] <= close * by[eligible].min()]
         dimensions = self.num_dimensions[near]
         simple = near[dimensions == dimensions.min()]
         alike = simple[by[simple] <= TIE * by[simple].min()]

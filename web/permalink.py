@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl, urlencode
 from planner.advice.plan import Plan
 from planner.core.errors import InvalidInputError, NothingFitsError, PlannerError
 from planner.domain.dimensions import DIMENSIONS
+from planner.domain.job import Job
 from planner.domain.strategy import DATA_NAMES, FIELDS, Layout
 from planner.hardware.mixed_gpus import is_list
 from planner.report.launch import offer_words
@@ -43,7 +44,7 @@ def opening(question: Question, plan: Plan, layout: Layout, gpus: int | None = N
     job = plan.job
     of_another = {*OF_LAYOUT, "why"}
     asked = {name: text for name, text in packed(question.short).items() if name not in of_another}
-    held = {**asked, **_taken(plan), **pins(layout)}
+    held = {**asked, **_taken(plan.job), **pins(layout)}
     if layout.context_parallel_size > 1:
         # Unsaid, it follows from the layout.
         held |= {"sequence_length": str(job.recipe.sequence_length)}
@@ -53,11 +54,11 @@ def opening(question: Question, plan: Plan, layout: Layout, gpus: int | None = N
     return urlencode(held)
 
 
-def _taken(plan: Plan) -> dict[str, str]:
+def _taken(job: Job) -> dict[str, str]:
     """Return what was decided where nobody said it: another layout alone may be faster in another stack."""
-    recipe = plan.job.recipe
+    recipe = job.recipe
     compiled = str(recipe.compile).lower()
-    taken = {"framework": plan.job.framework.name, "compile": compiled, "loss": recipe.loss}
+    taken = {"framework": job.framework.name, "compile": compiled, "loss": recipe.loss}
     # A layout says the batch, of which neither job would be assumed.
     return {**taken, "job": recipe.job} if recipe.job else taken
 
@@ -123,8 +124,8 @@ def offer_links(question: Question, plan: Plan) -> list[tuple[str, str, str, boo
         said = {name: text for name, text in question.short.items() if name not in dropped}
         changed = {control_of(name): str(value) for name, value in offer.changes.items()}
         named = ", ".join(str(value) for value in offer.changes.values())
-        # An offer in this stack was planned with what was decided of it, where it holds for both jobs.
-        taken = {} if "framework" in changed else _taken(plan)
+        # What is offered was planned in a stack of its own.
+        taken = {} if "framework" in changed else _taken(offer.job)
         taken.pop("job", None)
         href = "/plan?" + urlencode(packed({**said, **taken, **changed}))
         links.append((named, offer_words(plan, offer), href, bool(offer.reason)))

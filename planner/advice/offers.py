@@ -20,12 +20,15 @@ _NOTABLE = 1.05
 """How many times as fast an offer is at the least, or a plan as slow on another network."""
 _MOST_SEARCHED = 4096
 """Layouts of the plan's search from which on others are not searched for an offer."""
+_EIGHT_BIT = "adamw-8bit"
 
 
 @frozen
 class Offer:
     """Another answer to the request, after a change that is the user's to make."""
 
+    job: Job
+    """In the stack that it was planned in."""
     candidate: Candidate
     changes: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the wire contract, with the values that they must have."""
@@ -47,7 +50,7 @@ def offers(
     """
     return (
         *_other_tools(chosen, found),
-        *_other_numbers(chosen, pinned),
+        *_other_numbers(chosen, found, pinned),
         *_other_network(chosen, pinned),
     )
 
@@ -65,41 +68,66 @@ def _other_tools(chosen: Contender, found: Sequence[Contender]) -> Iterator[Offe
     if best is not None:
         weights = "" if best.keeps_weights else ", whose files start from random weights"
         changes = {"recipe.framework": best.job.framework.name}
-        yield Offer(candidate=best.candidate, changes=changes, reason=f"another tool{weights}")
+        yield Offer(
+            job=best.job,
+            candidate=best.candidate,
+            changes=changes,
+            reason=f"another tool{weights}",
+        )
 
 
-def _other_numbers(chosen: Contender, pinned: PinnedFields) -> Iterator[Offer]:
-    """Yield what trains in other numbers, or fewer weights, where a step is notably faster or offload is spared."""
-    own = chosen.candidate
-    for changes, job in _changed(chosen.job, own.strategy):
+def _other_numbers(
+    chosen: Contender, found: Sequence[Contender], pinned: PinnedFields
+) -> Iterator[Offer]:
+    """Yield what trains in other numbers, or fewer weights, where a step is notably faster or offload is spared.
+
+    Where the plan offloads, in whichever stack that is the best in, as asking for it would decide.
+    """
+    own, offloads = chosen.candidate, chosen.candidate.strategy.offloads_optimizer
+    stacks = found if offloads else [chosen]
+    jobs: dict[str, list[_Changed]] = {}
+    for each in (change for stack in stacks for change in _changed(stack.job, own.strategy)):
+        jobs.setdefault(each.reason, []).append(each)
+    for reason, alike in jobs.items():
         if chosen.result.size > _MOST_SEARCHED:
-            other = estimate(job, own.strategy)
+            job, other = alike[0].job, estimate(alike[0].job, own.strategy)
             is_written = other.fits and chosen.is_written
         else:
-            best = best_of([job], pinned)
+            best = best_of((each.job for each in alike), pinned)
             if best is None:
                 continue
-            other, is_written = best.candidate, best.is_written
+            job, other, is_written = best.job, best.candidate, best.is_written
         gain = float(own.step_time.step_seconds / other.step_time.step_seconds)
-        spares = own.strategy.offloads_optimizer and not other.strategy.offloads_optimizer
+        spares = offloads and not other.strategy.offloads_optimizer
         if is_written and (gain >= _NOTABLE or spares):
-            yield Offer(candidate=other, changes=changes, reason="trains otherwise")
+            yield Offer(job=job, candidate=other, changes=alike[0].changes, reason=reason)
 
 
-def _changed(job: Job, layout: Layout) -> Iterator[tuple[dict[str, Any], Job]]:
+@frozen
+class _Changed:
+    """A job of which other numbers are trained, or fewer."""
+
+    changes: Mapping[str, Any]
+    job: Job
+    reason: str
+
+
+def _changed(job: Job, layout: Layout) -> Iterator[_Changed]:
     recipe, framework, peaks = job.recipe, job.framework, job.cluster.gpu.peak_flops
+
+    def changed(name: str, value: str, reason: str, **fields: Any) -> _Changed:
+        other = replace(job, recipe=replace(recipe, **fields))
+        return _Changed(changes={f"recipe.{name}": value}, job=other, reason=reason)
+
     if recipe.precision.endswith("-mixed") and "bf16" in peaks and "bf16" in framework.precisions:
-        yield {"recipe.precision": "bf16"}, replace(job, recipe=replace(recipe, precision="bf16"))
+        yield changed("precision", "bf16", "no fp32 copy of the weights", precision="bf16")
     if not layout.offloads_optimizer or recipe.lora is not None:
         return
-    if recipe.optimizer in ADAMW and "adamw-8bit" in framework.optimizers:
-        changes = {"recipe.optimizer": "adamw-8bit"}
-        yield changes, replace(job, recipe=replace(recipe, optimizer="adamw-8bit"))
+    if recipe.optimizer in ADAMW and _EIGHT_BIT in framework.optimizers:
+        yield changed("optimizer", _EIGHT_BIT, "states in 8 bit", optimizer=_EIGHT_BIT)
     for method, lora in adapters(job, Layout()):
-        yield (
-            {"recipe.method": method.lower()},
-            replace(job, recipe=replace(recipe, lora=lora)),
-        )
+        of_bits = f"trains adapters alone ({method})"
+        yield changed("method", method.lower(), of_bits, lora=lora)
 
 
 def _other_network(chosen: Contender, pinned: PinnedFields) -> Iterator[Offer]:
@@ -119,5 +147,8 @@ def _other_network(chosen: Contender, pinned: PinnedFields) -> Iterator[Offer]:
         rate = f"{link.name} ({format_rate(link.bytes_per_second)} per node)"
         reason = f"if the nodes are joined by {rate}"
         yield Offer(
-            candidate=best.candidate, changes={"cluster.inter_node": link.name}, reason=reason
+            job=best.job,
+            candidate=best.candidate,
+            changes={"cluster.inter_node": link.name},
+            reason=reason,
         )

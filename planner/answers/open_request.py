@@ -73,7 +73,9 @@ def nearest_written(request: Request, plan: Plan, *, allow_paths: bool) -> Offer
             if best is not None:
                 dropped = ("strategy",) if strategy is not request.strategy else ()
                 changes = _changes(plan.job, best.job)
-                return Offer(candidate=best.candidate, changes=changes, dropped=dropped)
+                return Offer(
+                    job=best.job, candidate=best.candidate, changes=changes, dropped=dropped
+                )
     return None
 
 

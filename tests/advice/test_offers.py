@@ -237,12 +237,25 @@ def test_files_that_start_from_random_weights_are_said_to() -> None:
     assert all("random weights" not in each.reason for each in untrained.offers)
 
 
+def test_what_spares_the_host_is_offered_in_whichever_framework_has_it() -> None:
+    """DeepSpeed offloads here; the scripts of PyTorch step an 8-bit AdamW on the GPU."""
+    request = {"model": "gpt2-xl", "cluster": {"gpu": "rtx-3090"}}
+    plan = planned(request)
+    assert plan.chosen.strategy.offloads_optimizer
+    (offer,) = (each for each in plan.offers if "recipe.optimizer" in each.changes)
+    assert offer.changes == {"recipe.optimizer": "adamw-8bit"}
+    asked = planned(request, recipe={"optimizer": "adamw-8bit"})
+    assert asked.chosen.strategy == offer.candidate.strategy
+    assert not asked.chosen.strategy.offloads_optimizer
+    assert asked.job.framework.name != plan.job.framework.name
+
+
 def test_other_numbers_are_offered_and_never_taken() -> None:
     request = {"model": "gpt2", "cluster": {"gpus_per_node": 4}}
     plan = planned(request)
     assert plan.job.recipe.precision == "bf16-mixed"
     (offer,) = (each for each in plan.offers if each.changes == {"recipe.precision": "bf16"})
-    assert offer.reason == "trains otherwise"
+    assert offer.reason == "no fp32 copy of the weights"
     assert 1.05 * offer.candidate.step_time.step_seconds <= plan.chosen.step_time.step_seconds
     asked = planned(request, recipe={"precision": "bf16"})
     assert asked.chosen.strategy == offer.candidate.strategy

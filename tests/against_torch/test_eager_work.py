@@ -38,11 +38,11 @@ MODELS: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 
 
-class Moved(TorchDispatchMode):
+class Moved(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Adds up the bytes that operations read and write, matmuls and views left out."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.bytes = 0.0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -81,7 +81,8 @@ def of_layers(kind: str, count: int, dtype: torch.dtype) -> tuple[float, float, 
     sizes, key, attention = MODELS[kind]
     config = AutoConfig.for_model(kind, **sizes, **{key: count})
     with default_dtype(dtype):
-        model = AutoModel.from_config(config, attn_implementation=attention, dtype=dtype).train()
+        auto: Any = AutoModel
+        model = auto.from_config(config, attn_implementation=attention, dtype=dtype).train()
     if kind == "vit":
         inputs = {"pixel_values": torch.randn(BATCH, 3, 112, 112, dtype=dtype)}
     else:

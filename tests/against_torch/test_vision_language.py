@@ -156,7 +156,9 @@ def test_a_towers_layer_keeps_what_is_read(model_type: str, numerics: Numerics) 
     layer = dict(model.model.named_modules())[path][0]
     state = torch.zeros(2, TOKENS, VISION["hidden_size"], dtype=dtype, requires_grad=True)
     angles = torch.zeros(TOKENS, 12, dtype=dtype)
-    more = {"position_embeddings": (angles, angles)} if model_type == "mistral3" else {}
+    more: dict[str, Any] = (
+        {"position_embeddings": (angles, angles)} if model_type == "mistral3" else {}
+    )
     if model_type != "internvl":
         more["attention_mask"] = None
     saved = saved_bytes(layer, lambda: layer(state, **more), angles)

@@ -32,7 +32,10 @@ DERIVED = {
     "gpt_neo": ("num_hidden_layers",),
 }
 """Sizes that a config has none of, or derives."""
-MORE = {"gptj": {"rotary_dim": 8}, "gpt_neo": {"attention_types": [[["global", "local"], 1]]}}
+MORE: dict[str, dict[str, Any]] = {
+    "gptj": {"rotary_dim": 8},
+    "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
+}
 TOKENS = (2, 16)
 torch.set_num_threads(1)  # several would only wait for each other on models this small
 

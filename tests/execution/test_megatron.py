@@ -472,7 +472,7 @@ def test_a_layer_that_no_argument_says_is_found(tmp_path: Path) -> None:
 def test_weights_that_are_not_converted_yet_are_asked_for(tmp_path: Path) -> None:
     spec = with_layout(TINY, framework="megatron", model_config=LLAMA, is_pretrained=True)
     folder = write(tmp_path, spec, "megatron") / "megatron"
-    bash = ["bash", folder / "launch.sh"]
+    bash = ["bash", str(folder / "launch.sh")]
     variables = {"PATH": "/usr/bin:/bin", "MEGATRON_PATH": str(tmp_path)}
     done = subprocess.run(bash, capture_output=True, text=True, check=False, env=variables)
     assert done.returncode == 1

@@ -11,7 +11,6 @@ from megatron_cpu import gpt_model, on_cpu, options, parallel_layer
 from megatron_weights import megatron_weights
 from run_specs import with_layout
 from torch import Tensor, distributed
-from torch.distributed import HashStore
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from planner.generate import generate
@@ -122,7 +121,7 @@ def config_of(name: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module", autouse=True)
 def one_process() -> Iterator[None]:
-    distributed.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
     with on_cpu({}):
         parallel_state.initialize_model_parallel()
     yield
@@ -133,9 +132,8 @@ def one_process() -> Iterator[None]:
 def theirs(config: dict[str, Any]) -> Any:
     """Return transformers' model, with weights large enough that all of them are seen in the logits."""
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(
-        AutoConfig.for_model(**config), attn_implementation="eager"
-    ).eval()
+    auto: Any = AutoModelForCausalLM
+    model = auto.from_config(AutoConfig.for_model(**config), attn_implementation="eager").eval()
     with torch.no_grad():
         for weight in model.parameters():
             weight.copy_(weight + 0.2 * torch.randn_like(weight))

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from planner.generate import RunSpec
 
 TITAN = Path(__file__).parent / "titan"
-ON_CPUS = {"PYTHONPATH": str(TITAN / "on_cpus")}
+ON_CPUS = {"PYTHONPATH": os.pathsep.join([str(TITAN.parent / "gloo_only"), str(TITAN / "on_cpus")])}
 # PyTorch 2.13 shards no plain parameters on a mesh of several dimensions, as torchtitan's usual backend does from 2.14 on.
 BACKEND = ("--parallelism.spmd_backend", "partial_dtensor")
 

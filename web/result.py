@@ -141,7 +141,8 @@ def _of_another_version(question: Question) -> list[str]:
 def _tiles(plan: Plan) -> tuple[tuple[Tile, Markup], ...]:
     figures = tiles(plan.job, plan.chosen)
     pictures = (_memory_meter(plan), stacked_bar(_time_rows(plan), _time_total(plan), is_slim=True))
-    return tuple(zip(figures, (*pictures, Markup(), Markup()), strict=True))
+    without = (Markup(),) * (len(figures) - len(pictures))
+    return tuple(zip(figures, (*pictures, *without), strict=True))
 
 
 def _memory_meter(plan: Plan) -> Markup:

@@ -27,7 +27,7 @@ from planner.report.layout_words import (
     unsure_text,
 )
 from planner.search.candidate import Candidate
-from planner.search.training_run import training_run
+from planner.search.training_run import TrainingRun, training_run
 
 
 class Verdict(StrEnum):
@@ -46,9 +46,6 @@ class Tile:
     amount: str
     rest: str
     trust: str
-    """"" where nothing was estimated."""
-    missing_field: str = ""
-    """Of the request, without which there is no figure."""
 
 
 def heading(job: Job, candidate: Candidate) -> str:
@@ -95,14 +92,11 @@ def verdict(job: Job, candidate: Candidate) -> Verdict:
     return Verdict.TIGHT if is_tight else Verdict.FITS
 
 
-def tiles(job: Job, candidate: Candidate) -> tuple[Tile, Tile, Tile, Tile]:
-    """Return memory, step, speed and the run."""
-    return (
-        _memory(job, candidate),
-        _step(candidate),
-        _speed(job, candidate),
-        _run(job, candidate),
-    )
+def tiles(job: Job, candidate: Candidate) -> tuple[Tile, ...]:
+    """Return memory, step, speed, and the run where its length is known."""
+    run = training_run(job, candidate.step_time)
+    each_step = (_memory(job, candidate), _step(candidate), _speed(job, candidate))
+    return (*each_step, _run(run)) if run else each_step
 
 
 def _memory(job: Job, candidate: Candidate) -> Tile:
@@ -149,16 +143,7 @@ def _speed(job: Job, candidate: Candidate) -> Tile:
     )
 
 
-def _run(job: Job, candidate: Candidate) -> Tile:
-    run = training_run(job, candidate.step_time)
-    if run is None:
-        return Tile(
-            label="Whole run",
-            amount="not asked",
-            rest="say how many tokens",
-            trust="",
-            missing_field="recipe.training_tokens",
-        )
+def _run(run: TrainingRun) -> Tile:
     price = f", ${format_sum(run.usd)} on demand ({run.price_date})" if run.usd else ""
     low, high = format_duration(run.low_seconds), format_duration(run.high_seconds)
     return Tile(

@@ -1,7 +1,8 @@
 """Random requests, and the same with twice the GPUs, link speed or card memory: no answer may get slower by it.
 
 What may make one slower is known by mechanism: a price of `data/calibration/choice.toml` that was paid before and no longer
-is, a layout with fewer dimensions, a replica that fits now, a batch that has too few sequences for so many GPUs.
+is, a layout with fewer dimensions, a replica that fits now, a layer that need not cross a slow link any more, the usual framework,
+which is left for one that is surely faster alone, a batch that has too few sequences for so many GPUs.
 """
 
 import json
@@ -13,6 +14,7 @@ from typing import Any
 from planner.advice.choice import contenders
 from planner.advice.plan import Plan, make_plan
 from planner.advice.rules import BRANCHES, PLAIN
+from planner.advice.slow_links import crosses_slow_link
 from planner.catalog.choice import prices
 from planner.core.errors import InvalidInputError, PlannerError
 from planner.domain.dimensions import DIMENSIONS
@@ -78,7 +80,14 @@ class Doubled:
             for link in ("inter_node", "intra_node"):
                 for speed in cluster.get(link, {}):
                     cluster[link][speed] *= 2
-        return _stacks({**self.request, "cluster": cluster})
+        doubled = _stacks({**self.request, "cluster": cluster})
+        if self.kind == "gpus_per_node" and self.request["cluster"]["gpus_per_node"] > 1:
+            # What is assumed of a larger box may be slower for each of its cards.
+            link = self.stacks[0].cluster.intra_node
+            doubled = [
+                replace(job, cluster=replace(job.cluster, intra_node=link)) for job in doubled
+            ]
+        return doubled
 
 
 def requests(count: int, seed: int) -> Iterator[Doubled]:
@@ -124,6 +133,11 @@ def slower(case: Doubled) -> str | None:
         return _told(case, before, error.message)
     ratio = float(after.chosen.step_time.step_seconds / before.chosen.step_time.step_seconds)
     allowed = _allowed(before, after)
+    if ratio > allowed and (
+        _stays_with_the_usual(case.doubled_stacks[0], before, after)
+        or (_crosses_slow_link(before) and not _crosses_slow_link(after))
+    ):
+        return None
     if ratio > allowed and before.chosen.strategy.zero_stage and _replica_fits(case.doubled_stacks):
         allowed = REPLICA_FITS
     return None if ratio <= allowed else _told(case, before, _words(after))
@@ -131,6 +145,19 @@ def slower(case: Doubled) -> str | None:
 
 def _replica_fits(stacks: list[Job]) -> bool:
     return any(each.branch.code in _PLAIN_CODES for each in contenders(stacks, {}))
+
+
+def _crosses_slow_link(plan: Plan) -> bool:
+    """Return whether a layer is divided over a slow link, which is only where nothing else fits."""
+    return bool(crosses_slow_link(plan.job, plan.chosen.strategy))
+
+
+def _stays_with_the_usual(usual: Job, before: Plan, after: Plan) -> bool:
+    """Return whether the usual framework, now with room, is left only for one that is surely faster, and none is."""
+    names = [plan.job.framework.name for plan in (before, after)]
+    is_usual = names[1] == usual.framework.name != names[0]
+    shortest, longest = after.chosen.step_time.low_seconds, before.chosen.step_time.high_seconds
+    return is_usual and after.chosen.is_comfortable and bool(shortest <= longest)
 
 
 def _allowed(before: Plan, after: Plan) -> float:

@@ -158,9 +158,8 @@ def _on_fewer(stacks: Sequence[Job], situation: Situation, size: str) -> tuple[P
     if size != ONE_NODE or HALF not in situation.on_fewer_gpus:
         return plan, size
     half = _on(stacks, HALF)
-    one, several = (verdict.with_its_offload(each.chosen) for each in (plan, half))
-    is_faster = half.chosen.is_comfortable and TIE * several < one
-    return (half, HALF) if is_faster else (plan, size)
+    one, several = (verdict.priced_seconds(each.chosen) for each in (plan, half))
+    return (half, HALF) if TIE * several < one else (plan, size)
 
 
 def _on(stacks: Sequence[Job], size: str, objective: str = "time") -> Plan:

@@ -363,13 +363,15 @@ def test_gpus_that_bring_nothing_are_left_out(make_job: JobMaker) -> None:
     base = replace(base, job=make_job(gpus=4, cluster={"nodes": 2}))
     step = base.candidate.step_time
 
-    def on(*, one_gpu: float, one_node: float) -> Situation:
+    def on(*, one_gpu: float, one_node: float, is_comfortable: bool = True) -> Situation:
         taken = {ONE_GPU: one_gpu, ONE_NODE: one_node}
         return replace(
             base,
             on_fewer_gpus={
                 name: replace(
-                    base.candidate, step_time=replace(step, step_seconds=times * step.step_seconds)
+                    base.candidate,
+                    step_time=replace(step, step_seconds=times * step.step_seconds),
+                    is_comfortable=is_comfortable,
                 )
                 for name, times in taken.items()
             },
@@ -378,6 +380,8 @@ def test_gpus_that_bring_nothing_are_left_out(make_job: JobMaker) -> None:
     assert verdict.fewer_gpus(on(one_gpu=1.01, one_node=1.0)) == ONE_GPU
     assert verdict.fewer_gpus(on(one_gpu=1.1, one_node=1.01)) == ONE_NODE
     assert verdict.fewer_gpus(on(one_gpu=1.1, one_node=1.1)) is None
+    assert verdict.fewer_gpus(on(one_gpu=0.99, one_node=1.0, is_comfortable=False)) is None
+    assert verdict.fewer_gpus(on(one_gpu=1.0, one_node=0.5, is_comfortable=False)) == ONE_NODE
     nearly = on(one_gpu=1.1, one_node=1.1)
     told = {each.code: each.message for each in rules.spared(nearly, ONE_NODE)}
     assert told["COM003"].endswith(

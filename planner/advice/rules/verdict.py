@@ -162,12 +162,8 @@ def fewer_gpus(situation: Situation) -> str | None:
     The fewest of those that estimates do not tell from the fastest. A GPU for each sequence is also enough
     where more of them would only divide a model that each can hold, for less than that is worth.
     """
-    here = with_its_offload(situation.candidate)
-    fewer = {
-        name: with_its_offload(each)
-        for name, each in situation.on_fewer_gpus.items()
-        if each.is_comfortable
-    }
+    here = priced_seconds(situation.candidate)
+    fewer = {name: priced_seconds(each) for name, each in situation.on_fewer_gpus.items()}
     longest = TIE * min([here, *fewer.values()])
     alike = [name for name, seconds in fewer.items() if seconds <= longest]
     if alike:
@@ -177,7 +173,8 @@ def fewer_gpus(situation: Situation) -> str | None:
     return ONE_PER_SEQUENCE if is_enough else None
 
 
-def with_its_offload(each: Candidate) -> float:
-    """Return the seconds of a step with the price of states in host memory."""
-    price = prices().offload if each.strategy.offloads_optimizer else 0.0
-    return (1 + price) * float(each.step_time.step_seconds)
+def priced_seconds(each: Candidate) -> float:
+    """Return the seconds of a step with the prices of states in host memory, and of a card without room."""
+    offload = prices().offload if each.strategy.offloads_optimizer else 0.0
+    tight = 0.0 if each.is_comfortable else prices().tight_lead
+    return (1 + offload) * (1 + tight) * float(each.step_time.step_seconds)

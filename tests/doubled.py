@@ -80,14 +80,7 @@ class Doubled:
             for link in ("inter_node", "intra_node"):
                 for speed in cluster.get(link, {}):
                     cluster[link][speed] *= 2
-        doubled = _stacks({**self.request, "cluster": cluster})
-        if self.kind == "gpus_per_node" and self.request["cluster"]["gpus_per_node"] > 1:
-            # What is assumed of a larger box may be slower for each of its cards.
-            link = self.stacks[0].cluster.intra_node
-            doubled = [
-                replace(job, cluster=replace(job.cluster, intra_node=link)) for job in doubled
-            ]
-        return doubled
+        return _stacks({**self.request, "cluster": cluster})
 
 
 def requests(count: int, seed: int) -> Iterator[Doubled]:
@@ -115,6 +108,9 @@ def requests(count: int, seed: int) -> Iterator[Doubled]:
         kind = chance.choice(["gpus_per_node", "nodes", "link", "memory"])
         if gpus == 8 and kind == "gpus_per_node":
             kind = "nodes"
+        if kind == "gpus_per_node":
+            # What is assumed of a larger box may be slower for each of its cards: here it is said.
+            cluster.setdefault("intra_node", {"bus_gb_per_s": 25})
         yield Doubled(request={"model": model, "cluster": cluster, "recipe": recipe}, kind=kind)
 
 

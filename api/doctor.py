@@ -8,7 +8,7 @@ from api.body import ConfigurationFile, read_wire
 from api.fields import in_fields
 from api.jobs import Reply, reply_of
 from planner.core.errors import InvalidInputError
-from planner.doctor.answers import answer_faults, answer_log, answer_timings, memory_lines
+from planner.doctor.answers import answer_faults, answer_log, answer_timings, said_lines
 from planner.doctor.diagnosis import diagnose
 from planner.doctor.messages import diagnose_log
 from planner.doctor.scripts import look_at
@@ -103,4 +103,4 @@ def log(body: bytes) -> Reply:
     asked = read_wire(LogRequest, body, 'send {"text": "RuntimeError: ..."}')
     with in_fields(_IN_A_LOG):
         found = diagnose_log(asked.text.encode("utf-8", "replace"), "the text")
-        return reply_of(answer_log(found, memory_lines(found, asked.plan)))
+        return reply_of(answer_log(found, said_lines(found, asked.plan)))

@@ -1,5 +1,6 @@
 """What error messages mean: `data/symptoms` -> typed records, in the order they are looked for."""
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Literal
 
@@ -7,8 +8,20 @@ from planner.catalog.records import read
 from planner.catalog.tables import build
 from planner.core.frozen import frozen
 
-_SUBJECTS = ("memory", "nccl", "launcher", "sharding", "training", "device")
+_SUBJECTS = (
+    *("memory", "network", "nccl", "launcher", "sharding", "sizes"),
+    *("training", "post_training", "device", "xid"),
+)
 """Files, in the order of the list; a symptom with a context stands before the same message without."""
+
+
+@frozen
+class Worked:
+    """A sentence that is worked out of what a message names: `planner.doctor.worked` fills it in."""
+
+    pattern: str
+    """Where it stands in the message; groups w, w1 .. are factors of a whole, p, p1 .. of what should divide it."""
+    says: str
 
 
 @frozen
@@ -20,10 +33,19 @@ class Symptom:
     title: str
     kind: Literal["cause", "consequence", "remark"]
     """consequence: another rank or line has the cause; remark: nothing failed."""
-    match: tuple[tuple[str, ...], ...]
+    match: tuple[tuple[str, ...], ...] = ()
     """Any of these; each is words that one line has, in any case."""
     near: tuple[str, ...] = ()
     """One of these is in the lines before, where the message alone does not tell."""
+    beside: tuple[tuple[str, ...], ...] = ()
+    """Of each of these one stands somewhere in the log, where several lines tell together."""
+    is_of_all_ranks: bool = False
+    """Whether every rank of the log says it, so that none is missing."""
+    is_general: bool = False
+    """Whether it only says that something failed: a cause that says what comes before it."""
+    xid: tuple[int, ...] = ()
+    """The numbers of NVIDIA's driver that mean it."""
+    worked: tuple[Worked, ...] = ()
     said: str
     """A message as it was printed."""
     after: str = ""
@@ -44,6 +66,24 @@ class Symptom:
             f"{self.title}.\n\nMessage: {self.said}\n\nWhy: {self.cause}\n\nFirst: {self.first}\n\n"
             f"Confirm: {self.confirm}\n\nSee: {self.page}\n\nSource: {self.source}"
         )
+
+
+@cache
+def xid_names() -> Mapping[int, str]:
+    """Return what each Xid is called."""
+    return {int(number): name for number, name in read("symptoms", "xid")["names"].items()}
+
+
+@cache
+def successors() -> Mapping[str, Mapping[str, str]]:
+    """Return what takes the place of a name, by what it was of: a class, or "" for any."""
+    return dict(read("messages", "names")["successors"])
+
+
+@cache
+def owners() -> Mapping[str, str]:
+    """Return what to do about a crash, by the library in which it was."""
+    return dict(read("messages", "names")["libraries"])
 
 
 @cache

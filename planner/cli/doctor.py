@@ -108,12 +108,12 @@ def _print_timings(times: str, run: dict[str, Any], *, as_json: bool) -> None:
 
 
 def _print_log(log: str, plan: str | None, *, as_json: bool) -> None:
-    from planner.doctor.answers import answer_log, memory_lines
+    from planner.doctor.answers import answer_log, said_lines
     from planner.doctor.messages import MOST_BYTES, diagnose_log
     from planner.doctor.texts import log_text
 
     found = diagnose_log(_read(log, MOST_BYTES, "--error"), log)
-    more = memory_lines(found, _plan_answer(plan) if plan and found.numbers else None)
+    more = said_lines(found, _plan_answer(plan) if plan and found.numbers else None)
     text = (
         json.dumps(answer_log(found, more), indent=2)
         if as_json

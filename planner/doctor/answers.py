@@ -108,16 +108,16 @@ def answer_faults(faults: Mapping[str, Sequence[Fault]]) -> ScriptsAnswer:
     }
 
 
-def memory_lines(found: LogDiagnosis, plan: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """Return what the numbers of an out-of-memory message say, and how a plan's stand to them.
+def said_lines(found: LogDiagnosis, plan: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """Return what the numbers of a message say, and of an out-of-memory one how a plan's stand to them.
 
     Raises:
         InvalidInputError: the plan has no ledger of memory.
     """
     if found.numbers is None:
-        return ()
+        return found.worked
     compared = () if plan is None else compare_with_plan(found.numbers, plan)
-    return (*number_lines(found.numbers), *compared)
+    return (*found.worked, *number_lines(found.numbers), *compared)
 
 
 def answer_log(found: LogDiagnosis, more: Sequence[str]) -> LogAnswer:

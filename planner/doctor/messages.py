@@ -10,7 +10,9 @@ from planner.catalog.symptoms import Symptom, symptoms
 from planner.core.errors import InvalidInputError
 from planner.core.files import decode_log
 from planner.core.frozen import frozen
+from planner.doctor.crashes import crash_advice, crash_frame
 from planner.doctor.memory_numbers import MemoryNumbers, read_numbers
+from planner.doctor.worked import worked_lines
 
 MOST_BYTES = 64 * 2**20
 _LONGEST_LINE = 4000
@@ -23,9 +25,21 @@ _EXCEPTION = re.compile(
     r"^(?:\[[\w :/]{1,40}\]:? ?|\d{1,5}: |\([\w ,=.]{1,60}\) )?(?P<name>[A-Za-z_][\w.]{0,150}(?:Error|Exception))(?:: .*)?$",
     re.MULTILINE,
 )
+_TOLD = re.compile(
+    r"(?:NCCL WARN |Last error:[ \t]*(?:\n(?:\[[\w :]{1,20}\]:?)?[ \t]*)?)(?P<said>\S[^\n]{0,2000})"
+)
+"""Where NCCL itself says what failed."""
+_MOST_TOLD, _LONGEST_TOLD = 3, 300
+_XID = re.compile(
+    r"\bxids?(?:[ _-]?(?:errors?|codes?|number))?[\s:=#]{0,3}(?:\((?:pci:)?[0-9a-f:.]{4,20}\))?[\s:=]{0,3}(?P<n>\d{1,3})(?!\d|\.\d|:)",
+    re.IGNORECASE,
+)
+_RANK = re.compile(r"\brank ?(\d{1,6})\b", re.IGNORECASE)
+_RANKS = re.compile(r"\bnranks (\d{1,6})\b", re.IGNORECASE)
 _COLOR = re.compile(r"\x1b\[[0-9;]{0,20}[A-Za-z]")
 _FRAME = re.compile(r'File "(?P<file>[^"\n]{1,300})", line (?P<line>\d+)')
 _TRACEBACK = "Traceback (most recent call last)"
+_CRASH = "process-crashed"
 _OF_LAUNCHERS = ("ChildFailedError", "SignalException", "CalledProcessError")
 _LIBRARIES = ("site-packages", "dist-packages", "lib/python", "<frozen")
 
@@ -39,7 +53,7 @@ class Sighting:
     symptom: Symptom | None
     """None for an exception of the script itself, or one that has no entry."""
     frame: str = ""
-    """Of an exception without an entry: the last line of the user's own code, `train.py:12`."""
+    """Of an exception without an entry the last line of the user's own code, `train.py:12`; of a crash the library."""
 
     @property
     def kind(self) -> Literal["cause", "consequence", "remark"]:
@@ -56,6 +70,8 @@ class LogDiagnosis:
     """Each other message once, where it is first seen."""
     numbers: MemoryNumbers | None
     """Of an out-of-memory message, where the main one is."""
+    worked: tuple[str, ...]
+    """What the main message's numbers and names say, and what the log itself says of it."""
     lines: int
 
 
@@ -93,14 +109,12 @@ def diagnose_text(text: str) -> LogDiagnosis:
         {(each.symptom.code if each.symptom else each.text): each for each in seen[::-1]}.values()
     )
     once.sort(key=attrgetter("line"))
-    ranked = [
-        each for kind in ("cause", "consequence", "remark") for each in once if each.kind == kind
-    ]
-    main = ranked[0] if ranked else None
+    main = _main(once)
     return LogDiagnosis(
         main=main,
         others=tuple(each for each in once if each is not main),
         numbers=read_numbers(main.text) if main else None,
+        worked=tuple(_worked(main, text)) if main and main.symptom else (),
         lines=numbered.removesuffix("\n").count("\n") + 1,
     )
 
@@ -111,22 +125,73 @@ def match_message(text: str) -> Symptom | None:
     return found.main.symptom if found.main else None
 
 
+def _main(sightings: list[Sighting]) -> Sighting | None:
+    """Return the first cause; one that only says that something failed gives way to one that says what."""
+    ranked = [
+        each
+        for kind in ("cause", "consequence", "remark")
+        for each in sightings
+        if each.kind == kind
+    ]
+    first = ranked[0] if ranked else None
+    if first is None or first.symptom is None or not first.symptom.is_general:
+        return first
+    precise = (
+        each
+        for each in ranked
+        if each.kind == "cause" and each.symptom and not each.symptom.is_general
+    )
+    return next(precise, first)
+
+
+def _worked(main: Sighting, text: str) -> Iterator[str]:
+    """Yield what the numbers of a message say; of a general one also what NCCL printed beside it."""
+    if main.symptom is None:
+        return
+    yield from worked_lines(main.symptom, main.text)
+    if main.frame:
+        yield from crash_advice(main.frame)
+    elif main.symptom.is_general:
+        told = dict.fromkeys(
+            each["said"].strip() for each in islice(_TOLD.finditer(text), _MOST_TOLD)
+        )
+        yield from (
+            f"the log says: {each[:_LONGEST_TOLD]}" for each in told if each not in main.text
+        )
+
+
 def _known(text: str, numbered: str) -> Iterator[Sighting]:
     """Yield the known messages of a text; of a line, the first symptom in the table's order."""
     lowered, taken = text.lower(), set[int]()
-    for symptom in symptoms():
-        for start in _hits(lowered, symptom):
+    xids = _xids(text) if "xid" in lowered else {}
+    for symptom in sorted(symptoms(), key=attrgetter("is_general")):
+        of_numbers = (xids[number] for number in symptom.xid if number in xids)
+        for start in (*of_numbers, *_hits(lowered, symptom)):
             if start not in taken:
                 taken.add(start)
                 end = min(_end(text, start), start + _LONGEST_LINE)
-                line = numbered.count("\n", 0, start) + 1
-                yield Sighting(line=line, text=text[start:end].strip(), symptom=symptom)
+                yield Sighting(
+                    line=numbered.count("\n", 0, start) + 1,
+                    text=text[start:end].strip(),
+                    symptom=symptom,
+                    frame=crash_frame(text, start) if symptom.name == _CRASH else "",
+                )
                 break
+
+
+def _xids(text: str) -> dict[int, int]:
+    """Return where the line begins that first has each Xid."""
+    found: dict[int, int] = {}
+    for each in islice(_XID.finditer(text), _MOST_HITS):
+        found.setdefault(int(each["n"]), text.rfind("\n", 0, each.start()) + 1)
+    return found
 
 
 def _hits(lowered: str, symptom: Symptom) -> Iterator[int]:
     """Yield where lines begin that hold a symptom's message, in its context."""
     near = [each.lower() for each in symptom.near]
+    if not all(any(word.lower() in lowered for word in words) for words in symptom.beside):
+        return
     for words in symptom.match:
         first, *rest = (word.lower() for word in words)
         at = -1
@@ -138,8 +203,16 @@ def _hits(lowered: str, symptom: Symptom) -> Iterator[int]:
             line = lowered[max(start, at - _LONGEST_LINE) : min(end, at + _LONGEST_LINE)]
             is_said = all(word in line for word in rest) and not _is_prose(line, first)
             if is_said and _is_near(lowered, start, near):
-                yield start
+                if not symptom.is_of_all_ranks or _is_of_all(lowered, words):
+                    yield start
                 break
+
+
+def _is_of_all(lowered: str, words: tuple[str, ...]) -> bool:
+    """Return whether as many ranks say it as the log's communicators have, and two at least."""
+    saying = (line for line in lowered.splitlines() if all(word.lower() in line for word in words))
+    ranks = {rank for line in islice(saying, _MOST_HITS) for rank in _RANK.findall(line)}
+    return len(ranks) >= max((2, *map(int, _RANKS.findall(lowered))))
 
 
 _OF_ALLOCATOR = ("tried to allocate", "error", "failed", "failure", "warn", "exception")

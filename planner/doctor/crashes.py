@@ -1,0 +1,55 @@
+"""A crash in compiled code -> the library in which it was: the first frame that is not the system's own."""
+
+import re
+from collections.abc import Iterator
+
+from planner.catalog.symptoms import owners
+
+_LINES = 80
+"""After the crash, and before, in which its frames are looked for."""
+_SYSTEM = re.compile(
+    r"(?:libc|libpthread|libdl|libm)(?:-2[\d.]*)?|(?:ld-linux|libgcc_s|libstdc|linux-vdso|libpython|libasan)[\w.+-]*"
+)
+_FRAME = re.compile(r"\[ ?\d+\]|#\d+|File \"|segfault at|\(\+0x|\[0x|\+ 0x")
+_SHARED = re.compile(
+    r"(?<![\w.+-])(?P<library>[A-Za-z_][\w+.-]{0,80}?)\.so(?:\.\d{1,9}){0,4}(?![\w.])"
+)
+_PACKAGE = re.compile(r"(?:site|dist)-packages/(?P<library>\w{1,60})[/.]")
+
+
+def crash_frame(text: str, start: int) -> str:
+    """Return the library of the first frame after a crash, else before it; "" where none is named.
+
+    Args:
+        text: of the log.
+        start: of the line that tells of the crash.
+    """
+    lines = [text[start : _end(text, start)]]
+    after = text[_end(text, start) + 1 :].split("\n", _LINES)[:_LINES]
+    before = text[:start].rsplit("\n", _LINES)[-_LINES:]
+    for part in (lines, after, before):
+        found = next(_libraries(part), "")
+        if found:
+            return found
+    return ""
+
+
+def _libraries(lines: list[str]) -> Iterator[str]:
+    for line in filter(_FRAME.search, lines):
+        for pattern in (_SHARED, _PACKAGE):
+            for found in pattern.finditer(line[:2000]):
+                if not _SYSTEM.fullmatch(found["library"]):
+                    yield found[0].rpartition("-packages/")[2].rstrip("/.")
+
+
+def _end(text: str, start: int) -> int:
+    end = text.find("\n", start)
+    return len(text) if end < 0 else end
+
+
+def crash_advice(frame: str) -> Iterator[str]:
+    """Yield what to do about a crash in a library."""
+    known = next((name for name in owners() if frame.startswith(name)), "")
+    yield (
+        f"it was in {frame}: {owners()[known]}" if known else f"it was in {frame}: begin with that"
+    )

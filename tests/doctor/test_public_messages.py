@@ -1,0 +1,161 @@
+"""Messages and logs of public reports, 2024 to 2026, in the tools' own words: what each is, and what its numbers say."""
+
+import tomllib
+from itertools import product
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.catalog.symptoms import successors, symptoms, xid_names
+from planner.doctor.messages import diagnose_text
+
+REPORTS = tomllib.loads(Path(__file__).with_name("reports.toml").read_text(encoding="utf-8"))
+BY_NAME = {each.name: each for each in symptoms()}
+
+
+@pytest.mark.parametrize("report", REPORTS["message"], ids=lambda each: str(each["said"])[:150])
+def test_a_report_is_answered(report: dict[str, str | list[str]]) -> None:
+    found = diagnose_text(str(report["said"]))
+    assert found.main is not None
+    assert found.main.symptom is BY_NAME[str(report["is"])]
+    told = " ".join((*found.worked, found.main.symptom.text))
+    for words in report.get("says", []):
+        assert words in told
+
+
+def test_sixty_reports_are_held_and_each_subject_has_one() -> None:
+    assert len(REPORTS["message"]) >= 60
+    assert len({str(each["is"]) for each in REPORTS["message"]}) >= 60
+
+
+@given(whole=st.integers(2, 512), part=st.integers(2, 512))
+def test_what_is_offered_in_place_of_a_size_divides(whole: int, part: int) -> None:
+    said = f"ValueError: num_attention_heads ({whole}) must be a multiple of tensor_model_parallel_size ({part})."
+    (line,) = diagnose_text(said).worked
+    offered = line.rpartition("take ")[2].replace(" or ", ", ").split(", ")
+    assert {whole % int(each) for each in offered} == {0}
+    assert "1" in offered
+
+
+@given(batch=st.integers(1, 10**6), micro=st.integers(1, 64), ranks=st.integers(1, 4096))
+def test_a_batch_that_is_offered_is_a_multiple(batch: int, micro: int, ranks: int) -> None:
+    said = (
+        f"AssertionError: global batch size ({batch}) is not divisible by micro batch size ({micro})"
+        f" times data parallel size ({ranks})"
+    )
+    (line,) = diagnose_text(said).worked
+    assert f"{micro} x {ranks} = {micro * ranks}" in line
+    offered = line.rpartition("take ")[2].split(" or ")
+    assert {int(each) % (micro * ranks) for each in offered} == {0}
+    assert max(map(int, offered)) >= batch
+
+
+@pytest.mark.parametrize("number", xid_names())
+def test_every_xid_of_the_catalogue_has_a_name_and_an_answer(number: int) -> None:
+    said = f"[12.5] NVRM: Xid (PCI:0000:4f:00): {number}, pid=8123, name=python, Ch 00000012"
+    for typed in (said, f"Xid {number}", f"XID: {number}", f"NVRM: Xid (0000:03:00): {number}, x"):
+        found = diagnose_text(typed)
+        assert found.main is not None
+        assert found.main.symptom is not None
+        assert number in found.main.symptom.xid
+        assert found.worked == (f"Xid {number} is {xid_names()[number]}",)
+
+
+def test_numbers_of_one_xid_only() -> None:
+    taken = [number for each in symptoms() for number in each.xid]
+    assert sorted(taken) == list(range(1, 173)) == sorted(xid_names())
+    assert diagnose_text("nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 12028, Fatal").main is not None
+    assert diagnose_text("Xid 999 is no number of the catalogue").main is None
+
+
+@pytest.mark.parametrize(
+    ("of", "name"), [(of, name) for of, names in successors().items() for name in names]
+)
+def test_a_name_that_was_removed_has_its_successor(of: str, name: str) -> None:
+    said = f"TypeError: {of}.__init__() got an unexpected keyword argument '{name}'"
+    found = diagnose_text(said)
+    assert found.main is not None
+    assert found.main.symptom is BY_NAME["argument-has-moved"]
+    assert f"{of} has no {name} in this release" in found.worked[0]
+
+
+def watchdog(rank: int, number: int) -> str:
+    return (
+        f"[rank{rank}]:[E] [Rank {rank}] Watchdog caught collective operation timeout:"
+        f" WorkNCCL(SeqNum={number}, OpType=ALLREDUCE)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("ranks", "numbers", "via", "is_lost"),
+    [
+        ((0, 1), (1, 1), "P2P/CUMEM", True),
+        ((0,), (1, 1), "P2P/CUMEM", False),  # rank 1 is missing
+        ((0, 1), (1, 1580), "P2P/CUMEM", False),
+        ((0, 1), (1580, 1580), "P2P/IPC", False),
+        ((0, 1), (1, 1), "SHM/direct/direct", False),
+    ],
+)
+def test_copies_are_lost_only_where_every_rank_waits_in_the_first(
+    ranks: tuple[int, ...], numbers: tuple[int, ...], via: str, *, is_lost: bool
+) -> None:
+    log = [
+        f"a:1:1 [0] NCCL INFO Channel 00 : 0[0] -> 1[1] via {via}",
+        "a:1:1 [0] NCCL INFO comm 0x55 rank 0 nranks 2 cudaDev 0 - Init COMPLETE",
+        *(watchdog(rank, number) for rank, number in zip(ranks, numbers, strict=False)),
+    ]
+    found = diagnose_text("\n".join(log))
+    assert found.main is not None
+    assert found.main.symptom is BY_NAME["copies-do-not-arrive" if is_lost else "nccl-timeout"]
+
+
+GENERAL = [each.name for each in symptoms() if each.is_general]
+PRECISE = ("nvls-cannot-be-bound", "wrong-interface", "duplicate-gpu", "two-nccls")
+
+
+@pytest.mark.parametrize(("general", "precise"), list(product(GENERAL, PRECISE)))
+def test_a_line_that_says_what_failed_comes_before_one_that_says_something_did(
+    general: str, precise: str
+) -> None:
+    lines = [BY_NAME[general].said, BY_NAME[precise].said]
+    for order in (lines, lines[::-1]):
+        found = diagnose_text("\n".join(order))
+        assert found.main is not None
+        assert found.main.symptom is BY_NAME[precise]
+
+
+def test_a_general_error_is_given_what_the_log_says_of_it() -> None:
+    log = (
+        "n:1:2 [5] misc/x.cc:1 NCCL WARN Some new failure of 7 things\n"
+        "[rank5]: ncclUnhandledCudaError: Call to CUDA function failed.\n"
+        "[rank5]: Last error:\n[rank5]: Some other words of NCCL\n"
+    )
+    found = diagnose_text(log)
+    assert found.main is not None
+    assert found.main.symptom is BY_NAME["nccl-cuda-error"]
+    assert found.worked == (
+        "the log says: Some new failure of 7 things",
+        "the log says: Some other words of NCCL",
+    )
+
+
+@pytest.mark.parametrize(
+    ("frames", "library"),
+    [
+        ("[n:9] [ 0] /lib/x86_64-linux-gnu/libc.so.6(+0x42520)\n[n:9] [ 1] /env/lib/libnccl.so.2(+0x6a2b0)", "libnccl"),
+        ('Current thread 0x7f (most recent call first):\n  File "/env/site-packages/flash_attn/interface.py", line 9 in f', "flash_attn"),
+        ("#0 0x7f in memcpy () from /lib64/libc.so.6\n#1 0x7f in x () from /opt/amazon/efa/lib/libfabric.so.1", "libfabric"),
+        ("python[77]: segfault at 0 ip 00007f sp 00007f error 4 in libmlx5.so.1.24.46.0[7f1+2f]", "libmlx5"),
+        ("frame #3: c10d::x + 0x7 (0x7f in /env/site-packages/torch/lib/libtorch_cuda.so)", "libtorch_cuda"),
+        ("step 3 of a run that uses libfoo.so.1", ""),
+    ],
+)  # fmt: skip
+def test_a_crash_is_of_the_library_of_its_first_frame(frames: str, library: str) -> None:
+    log = f"Fatal Python error: Segmentation fault\n\n{frames}\n"
+    found = diagnose_text(log)
+    assert found.main is not None
+    assert found.main.symptom is BY_NAME["process-crashed"]
+    assert found.main.frame.partition(".")[0] == library
+    assert bool(found.worked) is bool(library)

@@ -196,6 +196,19 @@ def trainer() -> str:
     return "\n".join(lines)
 
 
+def swift(unit: str = "iter/s", seconds: float = 5.0) -> str:
+    """ms-swift's lines of loss: the mean so far, with its first step in it; its last is the run's."""
+    lines = []
+    for step in (1, 10, 20, 40):
+        mean = seconds * (1 + (SLOW - 1) / step)
+        speed = 1 / mean if unit == "iter/s" else mean
+        lines.append(
+            f"{{'loss': 0.42, 'grad_norm': 3.7, 'memory(GiB)': {70 + step / 10}, 'train_speed({unit})': {speed:.6f},"
+            f" 'epoch': 0.2, 'global_step/max_steps': '{step}/400', 'elapsed_time': '25m 15s'}}"
+        )
+    return "\n".join(lines)
+
+
 def bars(each: float = 4.0, steps: int = 60, start: str = "", end: str = "") -> str:
     """A bar of training as tqdm redraws it; the first iteration takes longer."""
     lines = []
@@ -293,7 +306,7 @@ SAMPLES = {
     "nanotron": (nanotron,),
     "MaxText": (maxtext,),
     "MLPerf": (mlperf, mlperf_tracked),
-    "transformers' Trainer": (trainer,),
+    "transformers' Trainer": (trainer, swift),
     "transformers' trainer_state.json": (trainer_state,),
     "a profiler's trace": (trace,),
     "nccl-tests": (nccl_tests,),

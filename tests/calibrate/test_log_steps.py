@@ -64,3 +64,22 @@ def test_what_stalls_take_is_said() -> None:
 )
 def test_a_decimal_comma_is_no_thousand(text: str, value: float | None) -> None:
     assert number(text) == value
+
+
+@pytest.mark.parametrize("unit", ["iter/s", "s/it"])
+@pytest.mark.parametrize("quote", ["'", '"'])
+def test_ms_swifts_last_mean_is_the_runs(unit: str, quote: str) -> None:
+    reading = read(log_samples.swift(unit).replace("'", quote))
+    assert reading.log is not None
+    assert reading.steady is not None
+    assert reading.steady.value == pytest.approx(5.0 * (1 + 3 / 40), rel=1e-4)
+    assert reading.log.reserved_bytes == 74.0 * 2**30
+    assert reading.figures in {f"{seconds} s a step, 74.0 GiB reserved" for seconds in (5.37, 5.38)}
+    assert reading.log.is_mean
+    assert not reading.unread
+
+
+def test_a_bar_beside_ms_swifts_lines_comes_first() -> None:
+    reading = read(log_samples.swift(), log_samples.bars(each=4.0, steps=60))
+    assert reading.steady is not None
+    assert reading.steady.value == pytest.approx(4.0)

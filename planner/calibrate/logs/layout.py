@@ -237,8 +237,8 @@ def _check(request: Mapping[str, Any], reading: Reading) -> None:
         missing.append("--micro-batch-size N")
     if missing:
         raise InvalidInputError(
-            f"{shown(reading.file)} ({reading.kind}) does not say the whole layout of its run:"
-            f" {', '.join(missing)} missing",
+            f"{shown(reading.file)} ({reading.kind}{reading.figures and f': {reading.figures}'}) does not say the"
+            f" whole layout of its run: {', '.join(missing)} missing",
             hint=f"--layout '{' '.join(missing)}', with --tp, --pp and --strategy as it ran; or --layout plan.json",
             field="--layout",
         )

@@ -18,6 +18,7 @@ from planner.calibrate.logs.torchtitan import TORCHTITAN
 from planner.calibrate.logs.trainer import PROGRESS_BAR, TRAINER, TRAINER_STATE
 from planner.core.errors import InvalidInputError
 from planner.core.frozen import frozen
+from planner.core.units import format_bytes, format_seconds
 from planner.machine.document import CollectiveCurve
 
 RECOGNISERS = (
@@ -69,6 +70,16 @@ class Reading:
     """The message of a run that ended for want of memory; "" of all others."""
     lost: str = ""
     """The first line whose loss is no number, of a run whose last loss is none either."""
+
+    @property
+    def figures(self) -> str:
+        """Return the step and the memory that the log says without its layout; "" for neither."""
+        said, log = [], self.log
+        if log is not None and self.steady is not None and log.unit == "seconds":
+            said.append(f"{format_seconds(self.steady.value)} a step")
+        if log is not None and log.reserved_bytes:
+            said.append(f"{format_bytes(log.reserved_bytes)} reserved")
+        return ", ".join(said)
 
 
 def read_log(file: str) -> Reading:

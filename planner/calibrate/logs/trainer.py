@@ -46,6 +46,10 @@ _OF_STEPS = (
 )
 _DONE = re.compile(r"\b(?P<done>\d+)/(?P<all>\d+) \[")
 _EVALUATED = "eval_runtime"
+_SPEED = re.compile(rf"train_speed\((?P<unit>iter/s|s/it)\)\W{{1,4}}(?P<rate>{NUMBER})")
+"""Of ms-swift: steps so far over seconds so far, or the inverse."""
+_RESERVED = re.compile(rf"memory\(GiB\)\W{{1,4}}(?P<rate>{NUMBER})")
+_AT = re.compile(r"(?:global_step/max_steps|iteration)\W{1,5}(?P<step>\d{1,12})/\d")
 _BAR_OF_BATCHES = "v_num="
 """What Lightning's bar has, which counts batches."""
 _BAR_OF_STEPS = "|Loss: "
@@ -82,9 +86,10 @@ class Trainer:
                 evaluated += number(done["seconds"]) or 0.0
                 log.understood.add(line)
             _take_said(line, log)
+            _take_reserved(line, log)
             if _END.search(line):
                 _take_end(line, steps, evaluated, log)
-        if not log.values and not log.damaged:
+        if not log.values and not log.damaged and not _take_speed(lines, log):
             take_mean(bar, log)
         return log
 
@@ -109,7 +114,25 @@ def _has_steps(lines: Sequence[str]) -> bool:
 
 
 def _is_loss(line: str) -> bool:
-    return "{'loss':" in line and "'epoch':" in line
+    line = line.replace('"', "'")
+    return "{'loss':" in line and ("'epoch':" in line or "train_speed(" in line)
+
+
+def _take_reserved(line: str, log: StepLog) -> None:
+    if memory := _RESERVED.search(line):
+        amount = number(memory["rate"])
+        log.memory(line, reserved=-1.0 if amount is None else amount * 2**30)
+
+
+def _take_speed(lines: Sequence[str], log: StepLog) -> bool:
+    """Take the last mean speed of ms-swift; return whether there is one."""
+    for line in reversed(lines):
+        speed, at = _SPEED.search(line), _AT.search(line)
+        rate = number(speed["rate"]) if speed else None
+        if speed and at and rate:
+            log.step(int(at["step"]), repr(1 / rate if speed["unit"] == "iter/s" else rate), line)
+            return True
+    return False
 
 
 def _take_said(line: str, log: StepLog) -> None:

@@ -18,6 +18,16 @@ def finding_names(about: str) -> Mapping[str, str]:
     return {code: said["name"] for code, said in _records(about).items()}
 
 
+def explained(statement: str, about: str, code: str) -> str:
+    """Return a rule's text: its own statement, with Why, Instead and Source as the findings about "scripts" or "timings" have them."""
+    return _text({"statement": statement, **_records(about)[code]})
+
+
+def instead(about: str, code: str) -> str:
+    """Return what to do instead, on one line."""
+    return _records(about)[code]["instead"]
+
+
 def _records(about: str) -> Mapping[str, Mapping[str, str]]:
     return {code: said for code, said in read("findings", about).items() if code != "source"}
 

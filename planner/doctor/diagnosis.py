@@ -1,16 +1,16 @@
 """Times of the same run on several numbers of GPUs -> what they mean, and what to do next."""
 
-from collections.abc import Callable
-
-from planner.core.documented import shown_name, what_to_do_instead
+from planner.catalog.findings import instead
+from planner.core.documented import shown_name
 from planner.core.errors import InvalidInputError
 from planner.core.frozen import frozen
 from planner.core.units import format_gpus
-from planner.doctor.timing_rules import RULES, Found, start_up_or_exchanges
+from planner.doctor.timing_rules import RULES
 from planner.doctor.timings import Timings
 
 _ENOUGH = 2
 """Numbers of GPUs beyond which one more is not what is missing."""
+_START_UP_OR_EXCHANGES = "TIM008"
 _START_UP_IS_MISSING = "time from the launch to the first step (--start-up-seconds): it tells start-up from communication"
 
 
@@ -49,7 +49,7 @@ def diagnose(timings: Timings) -> Diagnosis:
                 message=found.message,
                 arithmetic=found.arithmetic,
                 ceiling=found.ceiling,
-                next=_next(rule, timings),
+                next=_next(code, timings),
                 batches=_batches(timings),
             )
     return _nothing(timings)
@@ -82,11 +82,11 @@ def _what_would_tell(timings: Timings) -> str:
     )
 
 
-def _next(rule: Callable[[Timings], Found | None], timings: Timings) -> str:
+def _next(code: str, timings: Timings) -> str:
     """Return what a rule says to do; that of start-up asks for no third number of GPUs where there is one."""
-    if rule is start_up_or_exchanges and len(timings.seconds) > _ENOUGH:
+    if code == _START_UP_OR_EXCHANGES and len(timings.seconds) > _ENOUGH:
         return _START_UP_IS_MISSING
-    return what_to_do_instead(rule)
+    return instead("timings", code)
 
 
 def _batches(timings: Timings) -> str:

@@ -13,6 +13,8 @@ _GOOD = 0.85
 _IMPOSSIBLE = 1.05
 _LOADER_SHARE = 0.8
 """Of the run that iterating the loader alone takes, from which on the GPUs wait for data."""
+_OF_A_NODE = 8
+"""GPUs that a node mostly has at the most."""
 _NOTABLE_START = 0.2
 """Of the largest run."""
 LONGEST_START_SECONDS = 180.0
@@ -30,17 +32,7 @@ class Found:
 
 
 def input_is_slow(timings: Timings) -> Found | None:
-    """The loaders alone take nearly as long as the run: the GPUs wait for data.
-
-    Why: more GPUs ask for more samples a second from the same processors and disk; what they wait for does
-    not become faster.
-
-    Instead: more workers per process (as many as processors / processes), tokenise once and keep the
-    result, a faster disk; then time again.
-
-    Source: PyTorch, Performance Tuning Guide, section Enable async data loading and augmentation;
-    MIC-DKFZ/nnUNet#795 (49 s an epoch on one GPU, 82 s on two).
-    """
+    """The loaders alone take nearly as long as the run: the GPUs wait for data."""
     if timings.loader_seconds is None:
         return None
     seconds = timings.loop_seconds(timings.most)
@@ -59,17 +51,7 @@ def input_is_slow(timings: Timings) -> Found | None:
 
 
 def steps_are_fixed(timings: Timings) -> Found | None:
-    """The number of steps is fixed, so more GPUs do more samples in about the same time.
-
-    Why: max_steps (or a count of steps in the loop) counts optimizer steps; with N processes each of them
-    takes N times the samples. The time stays, the data grows.
-
-    Instead: compare samples per second, or fix the epochs; divide max_steps by the number of processes to do the
-    same work sooner.
-
-    Source: transformers 5.23.0, TrainingArguments.max_steps; huggingface/transformers#9371: 200 steps
-    take 102 s on one GPU and 101.9 s on two with NVLink.
-    """
+    """The number of steps is fixed, so more GPUs do more samples in about the same time."""
     ratio, times = timings.ratio(timings.most), timings.times_the_gpus
     if timings.fixed != "steps" or ratio * _GOOD > 1 or ratio * _IMPOSSIBLE < 1:
         return None
@@ -87,17 +69,7 @@ def steps_are_fixed(timings: Timings) -> Found | None:
 
 
 def work_is_replicated(timings: Timings) -> Found | None:
-    """The time does not fall with more GPUs: every process does all of the work.
-
-    Why: with the epochs fixed, each of N processes should do 1/N of the steps. Where the loop iterates the
-    loader that was not prepared, or one without a DistributedSampler, all of them walk the whole data.
-
-    Instead: iterate what accelerator.prepare returned, or give the loader a DistributedSampler; print the
-    steps that one process does in an epoch: with N processes it must be 1/N. `planner doctor train.py` looks.
-
-    Source: Hugging Face forum, "What does --multi_gpu do under the hood?": 43.1, 43.1 and 48.2 s on 1, 2 and
-    4 GPUs until the prepared loader was iterated.
-    """
+    """The time does not fall with more GPUs: every process does all of the work."""
     ratios = [timings.ratio(gpus) for gpus in timings.seconds if gpus != timings.fewest]
     if timings.fixed == "steps" or not all(_FLAT_LOW <= ratio <= _FLAT_HIGH for ratio in ratios):
         return None
@@ -117,16 +89,7 @@ def work_is_replicated(timings: Timings) -> Found | None:
 
 
 def more_than_possible(timings: Timings) -> Found | None:
-    """The speed-up is larger than the GPUs allow: the runs did not do the same.
-
-    Why: N GPUs do at best N times the work. A cache that was cold in the first run, fewer epochs or a smaller
-    data set, or an evaluation that was left out, make the rest; steps that were fixed take no less time
-    on more GPUs, unless they shared one batch.
-
-    Instead: run the smallest number of GPUs once more, and compare samples per second.
-
-    Source: the arithmetic.
-    """
+    """The speed-up is larger than the GPUs allow: the runs did not do the same."""
     has_more = timings.fixed == "steps" and not timings.global_batch
     times = timings.times_the_gpus
     gain = (times if has_more else 1) / timings.ratio(timings.most)
@@ -142,14 +105,7 @@ def more_than_possible(timings: Timings) -> Found | None:
 
 
 def it_scales(timings: Timings) -> Found | None:
-    """More GPUs bring nearly what they can.
-
-    Why: neither start-up nor communication takes much of the run.
-
-    Instead: nothing to mend; more GPUs, or a larger model.
-
-    Source: TensorAuto/OpenTau#177: 7.99 times as fast on 8 GPUs with DDP.
-    """
+    """More GPUs bring nearly what they can."""
     efficiency = timings.speed_up / timings.times_the_gpus
     if timings.fixed == "steps" or efficiency < _GOOD:
         return None
@@ -161,16 +117,7 @@ def it_scales(timings: Timings) -> Found | None:
 
 
 def start_up_dominates(timings: Timings) -> Found | None:
-    """Start-up does not shrink with the GPUs, and is a large part of so short a run.
-
-    Why: importing, loading weights and data, and joining the GPUs take the same seconds on any number of them;
-    only the loop is divided. The best speed-up is the whole time on one over that part (Amdahl).
-
-    Instead: time the loop alone, or a longer run; keep tokenised data; for a run this short, one GPU and the
-    others for other runs.
-
-    Source: Amdahl, AFIPS 1967; Hugging Face forum: 43.1 s on one GPU and 28.1 s on four.
-    """
+    """Start-up does not shrink with the GPUs, and is a large part of so short a run."""
     at_most = fixed_seconds(timings)
     at_least = min(at_most, fixed_seconds(timings, COSTLIER_STEP))
     slowest = timings.seconds[timings.most]
@@ -219,16 +166,7 @@ def _start_up_arithmetic(timings: Timings, at_least: float, at_most: float) -> t
 
 
 def start_up_or_exchanges(timings: Timings) -> Found | None:
-    """A start-up, or steps that take longer on several GPUs: two times cannot tell which.
-
-    Why: both make the speed-up fall short in the same way between two numbers of GPUs. A start-up counts the less the
-    longer the run is; a slow exchange is paid in every step.
-
-    Instead: time from the launch to the first step (--start-up-seconds), or a third number of GPUs; then
-    the diagnosis is one of the two.
-
-    Source: the arithmetic: T(n) = a + b / n has two unknowns, and so has T(n) = g * b / n.
-    """
+    """A start-up, or steps that take longer on several GPUs: two times cannot tell which."""
     if timings.start_up_seconds is not None or timings.fixed == "steps" or timings.speed_up <= 1:
         return None
     at_most, slowest = fixed_seconds(timings), timings.seconds[timings.most]
@@ -250,19 +188,28 @@ def start_up_or_exchanges(timings: Timings) -> Found | None:
     )
 
 
+def network_dominates(timings: Timings) -> Found | None:
+    """Above the GPUs of one node a step takes much longer: the network between the nodes is what is new."""
+    inside = [gpus for gpus in timings.seconds if gpus <= _OF_A_NODE]
+    beyond = [gpus for gpus in timings.seconds if gpus > _OF_A_NODE]
+    if not inside or not beyond:
+        return None
+    few, many = max(inside), min(beyond)
+    times = 1 if timings.fixed == "steps" else many / few
+    growth = times * timings.loop_seconds(many) / timings.loop_seconds(few)
+    if growth * _GOOD <= 1 or growth < timings.step_growth_until(few):
+        return None
+    shown = "" if times == 1 else f"{times:g} x "
+    seconds = f"{timings.loop_seconds(many):.1f} s / {timings.loop_seconds(few):.1f} s"
+    return Found(
+        message=f"the network: a step costs {growth:.2f} times as much on {format_gpus(many)} as on {format_gpus(few)},"
+        f" and nodes mostly have {_OF_A_NODE} or fewer: what is new is the way between nodes",
+        arithmetic=(f"growth of a step: {shown}{seconds} = {growth:.2f}",),
+    )
+
+
 def communication_dominates(timings: Timings) -> Found | None:
-    """A step takes much longer on several GPUs than on one: they wait for each other.
-
-    Why: every step all GPUs exchange the gradients; over PCIe without peer access or a slow network that takes as
-    long as computing. Sharing the processors among more workers looks the same.
-
-    Instead: more work per exchange: a larger batch per GPU, accumulation without synchronising (no_sync,
-    accumulate), local SGD; `planner suggest --gpus N --intra-node LINK` says what each would gain. Look at
-    `nvidia-smi topo -m`, and time with NCCL_DEBUG=INFO. The loaders of all processes share the machine's cores:
-    time them alone (--loader-seconds).
-
-    Source: Hugging Face, Efficient Training on Multiple GPUs: 101.9 s with NVLink, 131.4 s without, the same steps.
-    """
+    """A step takes much longer on several GPUs than on one: they wait for each other."""
     growth = timings.step_growth
     if growth * _GOOD <= 1:
         return None
@@ -293,6 +240,7 @@ RULES: tuple[tuple[str, Callable[[Timings], Found | None]], ...] = (
     ("TIM005", it_scales),
     ("TIM006", start_up_dominates),
     ("TIM008", start_up_or_exchanges),
+    ("TIM009", network_dominates),
     ("TIM007", communication_dominates),
 )
 """In the order they are asked; the first that finds something is the diagnosis."""

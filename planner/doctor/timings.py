@@ -72,8 +72,12 @@ class Timings:
         Notation: n GPUs at the most, n0 at the fewest; T seconds of the loop.
         Leaves out: that a fixed global batch makes each GPU's step shorter; the growth is then of its share.
         """
-        ratio = self.ratio(self.most)
-        return ratio if self.fixed == "steps" else ratio * self.times_the_gpus
+        return self.step_growth_until(self.most)
+
+    def step_growth_until(self, gpus: int) -> float:
+        """Return how many times as long a step takes on these GPUs as on the fewest."""
+        ratio = self.ratio(gpus)
+        return ratio if self.fixed == "steps" else ratio * gpus / self.fewest
 
 
 def fixed_seconds(timings: Timings, step_cost: float = 1.0) -> float:

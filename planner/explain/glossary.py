@@ -8,7 +8,7 @@ from inspect import cleandoc
 
 from planner.advice.rules import RULES
 from planner.advice.rules.base import Rule
-from planner.catalog.findings import findings
+from planner.catalog.findings import explained, findings
 from planner.catalog.glossary import Entry, Spelling, entries
 from planner.catalog.symptoms import symptoms
 from planner.configs import rules as configs
@@ -81,7 +81,9 @@ def codes() -> tuple[Code, ...]:
         for rule in coded
     )
     findings_by_kind = {
-        "found-in-timings": {code: documentation(rule) for code, rule in TIMING_RULES},
+        "found-in-timings": {
+            code: explained(documentation(rule), "timings", code) for code, rule in TIMING_RULES
+        },
         "found-in-a-topology": findings("topology"),
         "found-by-the-probe": findings("probe"),
         "found-by-a-check": findings("check"),

@@ -1,6 +1,6 @@
 """What users read of a rule's function."""
 
-from planner.core.documented import documentation, shown_name, what_to_do_instead
+from planner.core.documented import documentation, shown_name
 
 
 def gpus_are_idle() -> None:
@@ -21,8 +21,3 @@ def undocumented() -> None: ...
 def test_a_function_is_named_and_documented_by_itself() -> None:
     assert shown_name(gpus_are_idle) == "gpus-are-idle"
     assert documentation(gpus_are_idle).startswith("GPUs wait.\n\nWhy: nothing comes.")
-
-
-def test_what_to_do_instead_is_one_line() -> None:
-    assert what_to_do_instead(gpus_are_idle) == "more of it, and sooner."
-    assert what_to_do_instead(undocumented) == documentation(undocumented) == ""

@@ -8,6 +8,7 @@ from planner.core.errors import InvalidInputError
 from planner.doctor.diagnosis import Diagnosis, diagnose
 from planner.doctor.timing_rules import RULES
 from planner.doctor.timings import Timings, fixed_seconds, read_times
+from planner.explain.glossary import find_code
 
 
 def times(text: str, **run: Any) -> Timings:
@@ -158,9 +159,27 @@ def test_a_start_up_longer_than_a_run_is_refused(run: dict[str, Any]) -> None:
     assert refused.value.field == "--start-up-seconds"
 
 
-@pytest.mark.parametrize("rule", [rule for _, rule in RULES])
-def test_a_diagnosis_says_why_and_what_instead(rule: object) -> None:
-    text = str(getattr(rule, "__doc__", ""))
+@pytest.mark.parametrize(
+    ("times", "fixed", "code"),
+    [
+        ("8=100,16=800", "epochs", "TIM009"),  # 2 x 800 / 100 = 16
+        ("8=100,16=250", "steps", "TIM009"),
+        ("4=200,8=101,16=160", "epochs", "TIM009"),  # 2 x 160 / 101 = 3.17, and 1.01 inside
+        ("1=10,4=30,8=60,16=80", "steps", "TIM007"),  # 6 times inside, 1.33 beyond
+        ("8=100,16=51", "epochs", "TIM005"),
+        ("16=100,32=130", "epochs", "TIM007"),
+    ],
+)
+def test_beyond_one_node_the_network_is_what_is_new(times: str, fixed: str, code: str) -> None:
+    diagnosis = found(times, fixed=fixed)
+    assert diagnosis.code == code
+    if code == "TIM009":
+        assert "NET/Socket" in diagnosis.next
+
+
+@pytest.mark.parametrize("code", [code for code, _ in RULES])
+def test_a_diagnosis_says_why_and_what_instead(code: str) -> None:
+    text = find_code(code).text
     assert [head in text for head in ("Why: ", "Instead: ", "Source: ")] == [True] * 3
 
 

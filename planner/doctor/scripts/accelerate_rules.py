@@ -14,18 +14,7 @@ _STEPPED = ("step", "zero_grad")
 
 
 def prepared_object_is_not_used(script: Script) -> Iterator[Spot]:
-    """What accelerator.prepare returned is thrown away, and the original is used.
-
-    Why: only the returned loader is divided among the processes, only the returned model exchanges gradients,
-    only the returned optimizer and scheduler step with it. With the original loader every process walks the
-    whole data, so more GPUs take the same time.
-
-    Instead: give the results the names of the originals: `model, optimizer, loader = accelerator.prepare(model,
-    optimizer, loader)`.
-
-    Source: accelerate 1.15.0, Accelerator.prepare; Hugging Face forum, "What does --multi_gpu do under the
-    hood?": 43 s on one GPU, 48 s on four.
-    """
+    """What accelerator.prepare returned is thrown away, and the original is used."""
     for each in script.prepared:
         if each.original == each.result:
             continue
@@ -105,18 +94,7 @@ def _functions_around(script: Script, node: ast.AST) -> list[ast.AST]:
 
 
 def scheduler_ends_early(script: Script) -> Iterator[Spot]:
-    """A prepared scheduler steps once per process in each step, and its length does not allow for it.
-
-    Why: accelerate's scheduler steps as often as there are processes, so that a length counted on the
-    unprepared loader is used up exactly. A length counted on the prepared loader, which is N times as short,
-    or a loop over the unprepared one, ends the schedule after 1/N of the training.
-
-    Instead: count num_training_steps on the loader before accelerator.prepare, or multiply by
-    accelerator.num_processes; or leave the scheduler out of prepare.
-
-    Source: accelerate 1.15.0, AcceleratedScheduler.step, run on two processes: of 4 steps the right length
-    ends at the 4th, one counted on the prepared loader at the 2nd; huggingface/accelerate#2926, #1398.
-    """
+    """A prepared scheduler steps once per process in each step, and its length does not allow for it."""
     if script.mentions(*_GATE_NAMES):
         return
     loaders = {each.result: each for each in script.prepared if each.result}
@@ -181,15 +159,7 @@ def _walks_all(script: Script, name: str) -> bool:
 
 
 def backward_without_accelerator(script: Script) -> Iterator[Spot]:
-    """The loss goes backward by itself in a script that prepares its model with Accelerate.
-
-    Why: accelerator.backward scales the loss for fp16, divides it by the accumulation steps and hands it to
-    DeepSpeed's engine; loss.backward() does none of it.
-
-    Instead: accelerator.backward(loss).
-
-    Source: accelerate 1.15.0, Accelerator.backward.
-    """
+    """The loss goes backward by itself in a script that prepares its model with Accelerate."""
     prepared_in = {
         script.tree if each.result.startswith(_OF_OBJECT) else each.scope
         for each in script.prepared
@@ -202,15 +172,7 @@ def backward_without_accelerator(script: Script) -> Iterator[Spot]:
 
 
 def batch_is_moved_by_hand(script: Script) -> Iterator[Spot]:
-    """A batch of the prepared loader is moved to the device again.
-
-    Why: the prepared loader has already put it on this process's GPU; a fixed device such as "cuda:0" moves
-    the batches of all processes to one.
-
-    Instead: leave the line out.
-
-    Source: accelerate 1.15.0, DataLoaderShard: device_placement.
-    """
+    """A batch of the prepared loader is moved to the device again."""
     results = {each.result for each in script.prepared if each.result}
     for loop in script.training_loops:
         if not isinstance(loop, (ast.For, ast.AsyncFor)):

@@ -34,17 +34,7 @@ _KEEPS = frozenset({"step", "unscale_", "update", "prepare"})
 
 
 def collective_of_some_ranks(script: Script) -> Iterator[Spot]:
-    """A collective stands under `if rank == 0:`, and no other rank comes to one.
-
-    Why: a barrier or an all-reduce ends when every rank of its group has called it; one that some ranks never
-    call waits until the time-out, 10 minutes with NCCL, and ends the run.
-
-    Instead: put it behind the `if`, where all ranks come; under it only what one rank does, such as writing.
-
-    Source: PyTorch 2.13, torch.distributed.barrier: "This collective blocks processes until the whole group enters
-    this function"; init_process_group: timeout. DeepSpeed, runtime/engine.py, save_checkpoint: "all processes must
-    call this method and not just the process with rank 0".
-    """
+    """A collective stands under `if rank == 0:`, and no other rank comes to one."""
     if script.mentions(*_GROUPS):
         return
     found = [
@@ -112,14 +102,7 @@ def _is_of_one_rank(script: Script, test: ast.expr) -> bool:
 
 
 def gradients_are_never_cleared(script: Script) -> Iterator[Spot]:
-    """The optimizer steps in a loop, and nothing ever clears the gradients.
-
-    Why: backward adds to the gradients; without zero_grad every step follows the sum over all steps before it.
-
-    Instead: optimizer.zero_grad() after optimizer.step(), or before backward.
-
-    Source: PyTorch 2.13, torch.optim.Optimizer.zero_grad; tutorial Zeroing out gradients in PyTorch.
-    """
+    """The optimizer steps in a loop, and nothing ever clears the gradients."""
     if script.mentions("zero_grad", "grad", "deepspeed"):
         return
     for loop in script.training_loops:

@@ -17,15 +17,7 @@ _ADAPTERS = (
 
 
 def global_rank_names_a_gpu(script: Script) -> Iterator[Spot]:
-    """The rank among the processes of all nodes is taken for the number of a GPU of this node.
-
-    Why: on one node both are the same; on the second node of 8 GPUs rank 8 asks for GPU 8 of 0 to 7: "invalid
-    device ordinal".
-
-    Instead: int(os.environ["LOCAL_RANK"]), or rank % torch.cuda.device_count().
-
-    Source: PyTorch 2.13, torch.distributed.run: RANK and LOCAL_RANK.
-    """
+    """The rank among the processes of all nodes is taken for the number of a GPU of this node."""
     for call in script.called("set_device", "to", "cuda", "device", "DistributedDataParallel"):
         if any(_is_global_rank(script, each, call.node) for each in _devices(call)):
             yield Spot(call.node, "the rank of all nodes is taken for a GPU of this one")
@@ -57,16 +49,7 @@ def _is_global_rank(script: Script, value: ast.expr | None, place: ast.AST) -> b
 
 
 def half_weights_are_scaled(script: Script) -> Iterator[Spot]:
-    """All weights are loaded in fp16, and trained with fp16's loss scaling.
-
-    Why: the scaler divides the gradients again, and refuses those of fp16 weights: "Attempting to unscale FP16
-    gradients". Mixed precision keeps the weights in fp32 and computes in fp16.
-
-    Instead: from_pretrained without a dtype of fp16 (fp32 weights, fp16 by autocast); on Ampere or later bf16, with
-    torch.bfloat16.
-
-    Source: PyTorch 2.13, torch/amp/grad_scaler.py, _unscale_grads_; transformers 5.23.0, TrainingArguments.fp16.
-    """
+    """All weights are loaded in fp16, and trained with fp16's loss scaling."""
     loaded = [call for call in script.called("from_pretrained") if _is_half(script, call)]
     if loaded and _is_scaled(script) and not script.mentions(*_ADAPTERS):
         yield Spot(

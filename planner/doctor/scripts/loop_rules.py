@@ -29,17 +29,7 @@ _SAMPLERS = (
 
 
 def accumulation_does_not_divide(script: Script) -> Iterator[Spot]:
-    """Gradients of several micro-batches are added up, and the loss is not divided by their number.
-
-    Why: backward adds to the gradients; the sum over k micro-batches is k times the mean that one large batch
-    has, so that the step is k times too long.
-
-    Instead: (loss / accumulation_steps).backward(); or Accelerator(gradient_accumulation_steps=k) with
-    accelerator.accumulate(model), which divides.
-
-    Source: accelerate 1.15.0, Accelerator.backward; computed by hand on a linear model: without the division
-    the weights differ from those of data parallelism.
-    """
+    """Gradients of several micro-batches are added up, and the loss is not divided by their number."""
     for loop in _accumulating_loops(script):
         for call in _backwards_in(script, loop):
             if not _divides(script, call, loop):
@@ -50,16 +40,7 @@ def accumulation_does_not_divide(script: Script) -> Iterator[Spot]:
 
 
 def loss_is_divided_twice(script: Script) -> Iterator[Spot]:
-    """The loss is divided by accelerator.gradient_accumulation_steps, which accelerator.backward does too.
-
-    Why: with gradient_accumulation_steps=k in Accelerator, backward divides by k; the gradients of a loss that
-    was divided before are k times too small.
-
-    Instead: accelerator.backward(loss) with the loss as the model gives it.
-
-    Source: accelerate 1.15.0, Accelerator.backward: "Scales the gradients in accordance to the
-    `GradientAccumulationPlugin`".
-    """
+    """The loss is divided by accelerator.gradient_accumulation_steps, which accelerator.backward does too."""
     makers = script.called("Accelerator")
     if not any(each.keyword("gradient_accumulation_steps") for each in makers):
         return
@@ -86,16 +67,7 @@ def _divisor(node: ast.AST) -> ast.expr | None:
 
 
 def accumulation_exchanges_every_time(script: Script) -> Iterator[Spot]:
-    """Gradients are accumulated, but exchanged among the GPUs after every micro-batch.
-
-    Why: DDP reduces the gradients in every backward unless told otherwise; with k accumulation steps that is k
-    exchanges where one is enough.
-
-    Instead: model.no_sync() around all but the last micro-batch, or accelerator.accumulate(model).
-
-    Source: huggingface/accelerate#1153: 2.00 -> 0.91 s a batch on two nodes; PyTorch 2.13,
-    DistributedDataParallel.no_sync.
-    """
+    """Gradients are accumulated, but exchanged among the GPUs after every micro-batch."""
     if not (script.has_ddp or script.has_accelerator) or script.mentions(*_WITHOUT_EXCHANGE):
         return
     for loop in _accumulating_loops(script):
@@ -168,15 +140,7 @@ def _is_part_of_loss(script: Script, node: ast.BinOp, call: Called) -> bool:
 
 
 def sampler_never_changes(script: Script) -> Iterator[Spot]:
-    """A DistributedSampler shuffles in the same order in every epoch.
-
-    Why: all processes derive the order from the seed and the epoch that they were told; without set_epoch it is
-    epoch 0 for ever, and each process sees the same batches again.
-
-    Instead: sampler.set_epoch(epoch) at the start of every epoch.
-
-    Source: PyTorch 2.13, torch.utils.data.distributed.DistributedSampler, warning in its documentation.
-    """
+    """A DistributedSampler shuffles in the same order in every epoch."""
     if script.mentions("set_epoch") or script.has_accelerator or not script.training_loops:
         return
     for call in script.called("DistributedSampler"):
@@ -188,15 +152,7 @@ def sampler_never_changes(script: Script) -> Iterator[Spot]:
 
 
 def every_process_loads_everything(script: Script) -> Iterator[Spot]:
-    """The model is wrapped in DistributedDataParallel, and the data is not divided among the processes.
-
-    Why: DDP divides no data; a DataLoader without a DistributedSampler gives the whole set to every process, so
-    that N GPUs do the same work N times.
-
-    Instead: DataLoader(..., sampler=DistributedSampler(dataset), shuffle=False), and set_epoch.
-
-    Source: PyTorch 2.13, DistributedDataParallel: "This container does not shard the input".
-    """
+    """The model is wrapped in DistributedDataParallel, and the data is not divided among the processes."""
     if not script.has_ddp or script.has_accelerator or script.mentions(*_SAMPLERS):
         return
     for loop in script.training_loops:
@@ -214,15 +170,7 @@ def every_process_loads_everything(script: Script) -> Iterator[Spot]:
 
 
 def loss_is_read_every_step(script: Script) -> Iterator[Spot]:
-    """The loss is copied to the processor in every step.
-
-    Why: .item() waits until the GPU has done all that is queued, so that the next step is queued late; with
-    small steps that is a visible part of each.
-
-    Instead: add up loss.detach() on the GPU, and read it every 50 steps or at the end of the epoch.
-
-    Source: PyTorch, Performance Tuning Guide, section Avoid unnecessary CPU-GPU synchronization.
-    """
+    """The loss is copied to the processor in every step."""
     for call in script.backwards:
         loop = script.loop(call.node)
         if loop is None:

@@ -11,16 +11,7 @@ _CLIPS = ("clip_grad_norm_", "clip_grad_value_")
 
 
 def optimizer_is_older_than_the_shards(script: Script) -> Iterator[Spot]:
-    """The optimizer is made before the model is sharded.
-
-    Why: fully_shard (and FullyShardedDataParallel, without use_orig_params) puts other tensors in the parameters' place;
-    the optimizer goes on stepping the old ones, which no gradient reaches and no forward pass reads.
-
-    Instead: shard first, then make the optimizer of what is there.
-
-    Source: PyTorch, tutorial Getting Started with Fully Sharded Data Parallel (FSDP2), section Model Initialization: the
-    optimizer is constructed after fully_shard, on DTensor parameters.
-    """
+    """The optimizer is made before the model is sharded."""
     shards = [call for call in script.called(*_SHARDS) if call.node.args]
     for made in script.calls:
         model = _model_of_optimizer(script, made)
@@ -49,15 +40,7 @@ def _model_of_optimizer(script: Script, call: Called) -> str:
 
 
 def scaled_gradients_are_clipped(script: Script) -> Iterator[Spot]:
-    """Gradients are clipped while the GradScaler's factor is still on them.
-
-    Why: it multiplies the loss by 65,536 at first, and the gradients with it, so a norm of 1 cuts each step
-    to a fraction of what the same limit allows without scaling.
-
-    Instead: scaler.unscale_(optimizer) before clip_grad_norm_; scaler.step then does not do it again.
-
-    Source: PyTorch 2.13, Automatic Mixed Precision examples, section Gradient clipping.
-    """
+    """Gradients are clipped while the GradScaler's factor is still on them."""
     scalers = [call for call in script.called("GradScaler") if call.said("enabled") is not False]
     if not scalers or script.mentions("unscale_", "unscale_gradients", "Accelerator"):
         return

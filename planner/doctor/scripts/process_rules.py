@@ -26,18 +26,7 @@ _SEEDS = ("manual_seed", "set_seed", "seed_everything", "random_state", "generat
 
 
 def model_is_split_by_device_map(script: Script) -> Iterator[Spot]:
-    """A model is spread over all GPUs by device_map, in a script for one process per GPU.
-
-    Why: device_map="auto" puts layers of one model on every GPU, one after the other (naive model
-    parallelism: one GPU works at a time). Under a launcher each process does so again, and accelerate refuses to
-    train it.
-
-    Instead: leave device_map out, and let DDP, FSDP or ZeRO divide the training; for a quantised base,
-    device_map={"": local_rank}.
-
-    Source: accelerate 1.15.0, Accelerator.prepare: "You can't train a model that has been loaded with
-    `device_map='auto'` in any distributed mode"; huggingface/transformers#31557.
-    """
+    """A model is spread over all GPUs by device_map, in a script for one process per GPU."""
     if not script.is_distributed:
         return
     for call in script.calls:
@@ -47,15 +36,7 @@ def model_is_split_by_device_map(script: Script) -> Iterator[Spot]:
 
 
 def data_parallel_is_one_process(script: Script) -> Iterator[Spot]:
-    """nn.DataParallel drives all GPUs from one process.
-
-    Why: in every step one process copies the model to all GPUs, scatters the batch, gathers the outputs, scatters
-    their gradients and sums those of the parameters on GPU 0, which holds more than the others.
-
-    Instead: DistributedDataParallel under torchrun, or Accelerate; one exchange a step, which overlaps.
-
-    Source: PyTorch 2.13, torch.nn.DataParallel: "It is recommended to use DistributedDataParallel".
-    """
+    """nn.DataParallel drives all GPUs from one process."""
     if script.has_ddp:
         return
     for call in script.called("DataParallel"):
@@ -68,15 +49,7 @@ def data_parallel_is_one_process(script: Script) -> Iterator[Spot]:
 
 
 def all_ranks_use_one_gpu(script: Script) -> Iterator[Spot]:
-    """A fixed GPU is named in a script for one process per GPU.
-
-    Why: every process puts its model or batches on that one GPU: it runs out of memory while the others idle, or
-    NCCL stops with "Duplicate GPU detected".
-
-    Instead: torch.device("cuda", int(os.environ["LOCAL_RANK"])), or accelerator.device.
-
-    Source: NVIDIA/nccl#1241; PyTorch 2.13, DistributedDataParallel.
-    """
+    """A fixed GPU is named in a script for one process per GPU."""
     if not script.is_distributed:
         return
     for call in script.called("to", "device", "cuda", "set_device"):
@@ -88,16 +61,7 @@ def all_ranks_use_one_gpu(script: Script) -> Iterator[Spot]:
 
 
 def device_is_not_set(script: Script) -> Iterator[Spot]:
-    """Processes join a group with NCCL, and never say which GPU is whose.
-
-    Why: .cuda() and "cuda" mean the current device, which is GPU 0 in every process until torch.cuda.set_device
-    is called.
-
-    Instead: torch.cuda.set_device(int(os.environ["LOCAL_RANK"])) before init_process_group, or
-    init_process_group(device_id=...).
-
-    Source: PyTorch 2.13, torch.distributed.init_process_group: device_id; torch.cuda.set_device.
-    """
+    """Processes join a group with NCCL, and never say which GPU is whose."""
     if script.has_accelerator or script.mentions("set_device", "device_id"):
         return
     joins = script.called("init_process_group")
@@ -115,18 +79,7 @@ def _is_constant(call: ast.Call, value: str) -> bool:
 
 
 def main_is_not_guarded(script: Script) -> Iterator[Spot]:
-    """Processes are started at the top of a module, outside `if __name__ == "__main__":`.
-
-    Why: a process that is spawned imports the module again, and starts processes again: "An attempt has been made to
-    start a new process before the current process has finished its bootstrapping phase". Spawning is what macOS
-    and Windows do, and mp.spawn everywhere; Linux does it from Python 3.14 on (forkserver). Under fork, which it
-    does before, a loader's workers are not concerned.
-
-    Instead: put what runs into main(), and call it under `if __name__ == "__main__":`.
-
-    Source: Python 3.14, multiprocessing, "Safe importing of main module"; PyTorch 2.13,
-    torch.multiprocessing.spawn.
-    """
+    """Processes are started at the top of a module, outside `if __name__ == "__main__":`."""
     spawns = script.called("spawn", "start_processes", "notebook_launcher")
     asks = [
         c for c in script.called("set_start_method", "get_context") if _is_constant(c.node, "spawn")
@@ -165,18 +118,7 @@ def _is_name(node: ast.AST) -> bool:
 
 
 def every_rank_tokenises(script: Script) -> Iterator[Spot]:
-    """Every process maps the data set at once, each with several workers.
-
-    Why: N processes start N times num_proc workers that do the same work and write the same cache; the others
-    could read what the first has written. While one is late, the rest wait in a collective, and the
-    time-out of NCCL (10 minutes) can end the run.
-
-    Instead: `with accelerator.main_process_first():` (Trainer: training_args.main_process_first) around the map,
-    or tokenise once before the launch.
-
-    Source: accelerate 1.15.0, Accelerator.main_process_first; huggingface/nanotron#204 (time-out while grouping
-    texts).
-    """
+    """Every process maps the data set at once, each with several workers."""
     first = (
         "main_process_first",
         "local_main_process_first",
@@ -197,16 +139,7 @@ def every_rank_tokenises(script: Script) -> Iterator[Spot]:
 
 
 def every_rank_saves(script: Script) -> Iterator[Spot]:
-    """Every process writes the same file.
-
-    Why: N processes that write one file at once leave it torn, or wait for each other's disk.
-
-    Instead: `if accelerator.is_main_process:` (or rank 0) around the writing, then a barrier; accelerator.save and
-    accelerator.save_state know it themselves.
-
-    Source: accelerate 1.15.0, Accelerator.save; PyTorch 2.13, tutorial of DistributedDataParallel, section Save and
-    Load Checkpoints.
-    """
+    """Every process writes the same file."""
     if not script.is_distributed:
         return
     for call in script.called("save", "save_pretrained", "push_to_hub"):
@@ -247,16 +180,7 @@ def _is_called_by_one_rank(script: Script, name: str, depth: int) -> bool:
 
 
 def saved_while_wrapped(script: Script) -> Iterator[Spot]:
-    """The weights of a wrapped model are saved.
-
-    Why: DDP puts the model into `.module`, so that every key of its state begins with "module." and does not load
-    into the model alone; a wrapped model has no save_pretrained.
-
-    Instead: accelerator.unwrap_model(model), or model.module under DDP; for FSDP and ZeRO-3
-    accelerator.get_state_dict(model).
-
-    Source: accelerate 1.15.0, Accelerator.unwrap_model; PyTorch 2.13, DistributedDataParallel.module.
-    """
+    """The weights of a wrapped model are saved."""
     if script.mentions(*_SHARDED):
         return
     wrapped = {each.result for each in script.prepared if each.result}
@@ -285,14 +209,7 @@ def _is_written(script: Script, node: ast.Call, last: str) -> bool:
 
 
 def split_differs_by_rank(script: Script) -> Iterator[Spot]:
-    """Each process divides training and validation data for itself, by dice without a seed.
-
-    Why: without a common seed every process draws another split, so that what one validates on another trains on.
-
-    Instead: set_seed(42) at the start, or generator=torch.Generator().manual_seed(42); or split once and save.
-
-    Source: PyTorch 2.13, torch.utils.data.random_split: generator; the arithmetic.
-    """
+    """Each process divides training and validation data for itself, by dice without a seed."""
     if not script.is_distributed or script.mentions(*_SEEDS):
         return
     for call in script.called("random_split", "train_test_split"):

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from planner.core.documented import documentation, shown_name, what_to_do_instead
+from planner.catalog.findings import explained, instead
+from planner.core.documented import documentation, shown_name
 from planner.core.frozen import frozen
 from planner.doctor.scripts import (
     accelerate_rules,
@@ -13,16 +14,18 @@ from planner.doctor.scripts import (
     loop_rules,
     optimizer_rules,
     process_rules,
+    sharding_rules,
 )
 from planner.doctor.scripts.reading import Script, Spot, read_script
 
+_ABOUT = "scripts"
 Level = Literal["error", "warning", "advice"]
 """error: the result is wrong, or more GPUs bring nothing; warning: it costs; advice: small."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptRule:
-    """A code, how bad it is, and the function that looks; its docstring is the documentation."""
+    """A code, how bad it is, and the function that looks; its docstring is what `data/findings/scripts.toml` explains."""
 
     code: str
     level: Level
@@ -36,12 +39,12 @@ class ScriptRule:
     @property
     def text(self) -> str:
         """Return the statement and its Why, Instead and Source."""
-        return documentation(self.look)
+        return explained(documentation(self.look), _ABOUT, self.code)
 
     @property
     def fix(self) -> str:
         """Return what to do instead, on one line."""
-        return what_to_do_instead(self.look)
+        return instead(_ABOUT, self.code)
 
 
 RULES: tuple[ScriptRule, ...] = (
@@ -70,6 +73,9 @@ RULES: tuple[ScriptRule, ...] = (
     ScriptRule("DOC023", "error", collective_rules.gradients_are_never_cleared),
     ScriptRule("DOC024", "error", optimizer_rules.optimizer_is_older_than_the_shards),
     ScriptRule("DOC025", "error", optimizer_rules.scaled_gradients_are_clipped),
+    ScriptRule("DOC026", "warning", sharding_rules.model_is_made_before_its_arguments),
+    ScriptRule("DOC027", "warning", sharding_rules.weights_are_gathered_for_each_token),
+    ScriptRule("DOC028", "error", sharding_rules.optimizer_takes_no_dtensors),
 )
 
 

@@ -6,7 +6,7 @@ from planner.domain.breach import Breach
 from planner.domain.job import Job
 from planner.domain.strategy import ZERO_1, PipelineSchedule, Recompute, Strategy
 from planner.parallel.pipeline_schedules import fewest_chunks, is_grouped, splits_backward
-from planner.search.limits.base import divides
+from planner.search.limits.base import divides, tensor_sizes
 
 TILE_TOKENS = 128
 """Queries that a block of fused attention works on."""
@@ -54,8 +54,8 @@ def tensors_straddle_nodes(job: Job, s: Strategy) -> Breach:
     return Breach(
         broken=inside & np.logical_not(divides(size, gpus)) & job.cluster.needs_network,
         message="groups of {size} tensor-parallel ranks straddle nodes of {gpus} GPUs",
-        hint="use a divisor of {gpus}",
-        numbers={"size": size, "gpus": gpus},
+        hint="use {right}",
+        numbers={"size": size, "gpus": gpus, "right": tensor_sizes(job)},
         field="strategy.tensor_parallel_size",
     )
 

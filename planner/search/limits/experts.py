@@ -18,15 +18,18 @@ def experts_do_not_divide(job: Job, s: Strategy) -> Breach:
 
     Source: Lepikhin et al., GShard, arXiv:2006.16668, section 3.
     """
-    counts = [layer.num_experts for part in job.model.blocks for layer in part.linears]
-    experts = max(counts, default=1)
+    experts = _experts(job)
     return Breach(
         broken=np.logical_not(divides(s.expert_parallel_size, experts)),
         message="expert_parallel_size {size} does not divide the {experts:,} experts"
         if job.model.has_experts
         else "expert_parallel_size {size} deals out experts, and the model has none",
-        hint="use a divisor of {experts:,}" if job.model.has_experts else "leave it at 1",
-        numbers={"size": s.expert_parallel_size, "experts": experts},
+        hint="use a divisor of {right:,}" if job.model.has_experts else "leave it at 1",
+        numbers={
+            "size": s.expert_parallel_size,
+            "experts": experts,
+            "right": np.gcd(experts, _expert_ranks(job, s)),
+        },
         field="strategy.expert_parallel_size",
     )
 
@@ -104,17 +107,27 @@ def experts_do_not_spread(job: Job, s: Strategy) -> Breach:
     folding, arXiv:2504.14960; the framework record's capabilities.
     """
     is_folded = job.framework.capabilities.folds_experts
-    ranks = dense_shards(s) * s.data_parallel_replicate_size
-    if is_folded:
-        ranks = ranks * s.tensor_parallel_size
+    ranks = _expert_ranks(job, s)
     return Breach(
         broken=np.logical_not(divides(s.expert_parallel_size, ranks)),
         message="expert_parallel_size {size} does not divide the {ranks} ranks of {kinds}",
-        hint="use a divisor of {ranks}",
+        hint="use a divisor of {right}",
         numbers={
+            "right": np.gcd(_experts(job), ranks),
             "size": s.expert_parallel_size,
             "ranks": ranks,
             "kinds": ("tensor x " if is_folded else "") + "context x data",
         },
         field="strategy.expert_parallel_size",
     )
+
+
+def _experts(job: Job) -> int:
+    counts = [layer.num_experts for part in job.model.blocks for layer in part.linears]
+    return max(counts, default=1)
+
+
+def _expert_ranks(job: Job, s: Strategy) -> Whole:
+    """Return the ranks of a stage that experts are dealt over."""
+    ranks = dense_shards(s) * s.data_parallel_replicate_size
+    return ranks * s.tensor_parallel_size if job.framework.capabilities.folds_experts else ranks

@@ -1,7 +1,5 @@
 """Limits of arithmetic: sizes that must multiply, divide, or be a tensor of their own."""
 
-import math
-
 import numpy as np
 
 from planner.domain.breach import Breach
@@ -14,7 +12,13 @@ from planner.domain.strategy import (
     divisors,
     nearest_multiples,
 )
-from planner.search.limits.base import divides
+from planner.search.limits.base import (
+    attention_heads,
+    context_sizes,
+    divides,
+    key_value_heads,
+    tensor_sizes,
+)
 
 
 def model_cannot_be_divided(job: Job, s: Strategy) -> Breach:
@@ -47,12 +51,12 @@ def heads_do_not_divide(job: Job, s: Strategy) -> Breach:
 
     Source: Shoeybi et al., Megatron-LM, arXiv:1909.08053, section 3.
     """
-    heads = _heads(job)
+    heads = attention_heads(job)
     return Breach(
         broken=np.logical_not(divides(s.tensor_parallel_size, heads)),
         message="tensor_parallel_size {size} does not divide the {heads:,} attention heads",
-        hint="use a divisor of {heads:,}",
-        numbers={"size": s.tensor_parallel_size, "heads": heads},
+        hint="use {right}",
+        numbers={"size": s.tensor_parallel_size, "heads": heads, "right": tensor_sizes(job)},
         field="strategy.tensor_parallel_size",
     )
 
@@ -68,18 +72,22 @@ def key_value_heads_do_not_divide(job: Job, s: Strategy) -> Breach:
     Source: Megatron-LM core/transformer/attention.py, num_query_groups_per_partition; torchtitan and
     transformers' tensor-parallel plans shard the key projection evenly.
     """
-    counts = [p.attention.num_key_value_heads for p in job.model.blocks if p.attention]
-    heads, size = math.gcd(*counts) if counts else 1, s.tensor_parallel_size
+    heads, size = key_value_heads(job), s.tensor_parallel_size
     is_able = job.framework.capabilities.replicates_key_values
     fits = divides(size, heads) | (is_able & divides(heads, size)) | (np.asarray(size) == 1)
     return Breach(
         broken=np.logical_not(fits),
         message="tensor_parallel_size {size} does not divide the {heads:,} key-value heads"
         + (" nor is a multiple of them" if is_able else ", which {framework} does not replicate"),
-        hint="use a divisor of {heads:,}"
+        hint="use {right}"
         if heads > 1
         else "each rank needs the one head: no tensor parallelism, or --framework megatron",
-        numbers={"size": size, "heads": heads, "framework": job.framework.name},
+        numbers={
+            "size": size,
+            "heads": heads,
+            "framework": job.framework.name,
+            "right": tensor_sizes(job),
+        },
         field="strategy.tensor_parallel_size",
     )
 
@@ -96,16 +104,17 @@ def heads_do_not_divide_over_context(job: Job, s: Strategy) -> Breach:
     context_parallel section.
     Leaves out: uneven heads, which DeepSpeed's newer layer deals out and pads.
     """
-    heads, size = _heads(job), s.tensor_parallel_size * s.context_parallel_size
+    heads, size = attention_heads(job), s.tensor_parallel_size * s.context_parallel_size
     is_dealt = job.framework.context_parallel.exchange == "all_to_all"
     is_divided = np.asarray(s.context_parallel_size) > 1
     return Breach(
         broken=is_divided & is_dealt & np.logical_not(divides(size, heads)),
         message="context_parallel_size {size} does not divide the {heads:,} attention heads over"
         " {tensor} tensor-parallel ranks, and {framework} exchanges tokens for whole heads (Ulysses)",
-        hint="use a divisor of {heads:,}",
+        hint="use a divisor of {right:,}",
         numbers={
             "size": s.context_parallel_size,
+            "right": context_sizes(job, s),
             "heads": heads,
             "tensor": s.tensor_parallel_size,
             "framework": job.framework.name,
@@ -148,8 +157,12 @@ def sequence_does_not_divide(job: Job, s: Strategy) -> Breach:
     return Breach(
         broken=np.logical_not(divides(s.context_parallel_size, length)),
         message="context_parallel_size {size} does not divide the {length:,} tokens of a sequence",
-        hint="use a divisor of {length:,}",
-        numbers={"size": s.context_parallel_size, "length": length},
+        hint="use a divisor of {right:,}",
+        numbers={
+            "size": s.context_parallel_size,
+            "length": length,
+            "right": context_sizes(job, s),
+        },
         field="strategy.context_parallel_size",
     )
 
@@ -360,8 +373,3 @@ def adapters_are_not_split(job: Job, s: Strategy) -> Breach:
         numbers={"name": field, "framework": job.framework.name},
         field=f"strategy.{field}_parallel_size",
     )
-
-
-def _heads(job: Job) -> int:
-    heads = [part.attention.num_heads for part in job.model.blocks if part.attention]
-    return math.gcd(*heads) if heads else 1

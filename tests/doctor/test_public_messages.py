@@ -4,6 +4,7 @@ import tomllib
 from itertools import product
 from pathlib import Path
 
+import log_samples
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,9 +26,9 @@ def test_a_report_is_answered(report: dict[str, str | list[str]]) -> None:
         assert words in told
 
 
-def test_sixty_reports_are_held_and_each_subject_has_one() -> None:
-    assert len(REPORTS["message"]) >= 60
-    assert len({str(each["is"]) for each in REPORTS["message"]}) >= 60
+def test_a_hundred_kinds_of_reports_are_held() -> None:
+    assert len(REPORTS["message"]) >= 120
+    assert len({str(each["is"]) for each in REPORTS["message"]}) >= 100
 
 
 @given(whole=st.integers(2, 512), part=st.integers(2, 512))
@@ -159,3 +160,29 @@ def test_a_crash_is_of_the_library_of_its_first_frame(frames: str, library: str)
     assert found.main.symptom is BY_NAME["process-crashed"]
     assert found.main.frame.partition(".")[0] == library
     assert bool(found.worked) is bool(library)
+
+
+HEALTHY = """\
+n1:77:77 [0] NCCL INFO Bootstrap : Using ib0:10.1.0.1<0>
+n1:77:77 [0] NCCL INFO NET/Plugin: No plugin found (libnccl-net.so)
+n1:77:90 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]; OOB ib0:10.1.0.1<0>
+n1:77:90 [0] NCCL INFO Using network IB
+n1:77:90 [0] NCCL INFO MNNVL 0 cliqueId 0 cliqueSize 1 cliqueRank 0
+n1:77:90 [0] NCCL INFO NVLS multicast support is available on dev 0 (NVLS_NCHANNELS 16)
+n1:77:90 [0] NCCL INFO NCCL_NVLS_ENABLE set by environment to 1.
+n1:77:90 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0/GDRDMA
+n1:77:90 [0] NCCL INFO ncclCommInitRankConfig comm 0x55 rank 0 nranks 16 cudaDev 0 - Init COMPLETE
+[INFO|trainer.py:2414] ***** Running training *****
+{'loss': 1.2, 'grad_norm': 0.5, 'learning_rate': 1e-05, 'epoch': 0.01}
+Saving model checkpoint to out/checkpoint-500
+{'train_runtime': 100.0, 'train_samples_per_second': 16.0, 'train_steps_per_second': 1.0, 'train_loss': 1.1}
+GPU 0: NVIDIA H100 80GB HBM3, driver 570.124, Fabric State : Completed, Status : Success
+"""
+
+
+@pytest.mark.parametrize(
+    "log", [HEALTHY, *(make() for kind in log_samples.SAMPLES.values() for make in kind)]
+)
+def test_a_log_of_a_run_that_went_well_has_no_cause(log: str) -> None:
+    found = diagnose_text(log)
+    assert found.main is None or found.main.kind == "remark"

@@ -21,7 +21,10 @@ TILES = re.compile(r"two pieces per rank")
 
 def offered(hint: str) -> list[int]:
     """Return the sizes that a hint names: those of a list, or the divisors of a number."""
-    numbers = [int(each.replace(",", "")) for each in re.findall(r"\d[\d,]*(?<!,)", hint)]
+    numbers = [
+        int(each.replace(",", ""))
+        for each in re.findall(r"\d[\d,]*(?<!,)", hint.partition("use ")[2])
+    ]
     return divisors(numbers[0]) if "divisor of" in hint else numbers
 
 
@@ -66,7 +69,7 @@ def test_what_a_hint_offers_is_not_refused(make_job: JobMaker, case: dict[str, A
     for limit, breach in violations(job, Layout(**sizes)):
         if limit.code not in OF_SIZES or not breach.field.endswith(field):
             continue
-        if not breach.advice.startswith("use "):
+        if "use " not in breach.advice:
             continue
         for right in offered(breach.advice):
             mended = violations(job, Layout(**sizes | {field: right}))

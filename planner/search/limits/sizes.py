@@ -111,10 +111,11 @@ def heads_do_not_divide_over_context(job: Job, s: Strategy) -> Breach:
         broken=is_divided & is_dealt & np.logical_not(divides(size, heads)),
         message="context_parallel_size {size} does not divide the {heads:,} attention heads over"
         " {tensor} tensor-parallel ranks, and {framework} exchanges tokens for whole heads (Ulysses)",
-        hint="use a divisor of {right:,}",
+        hint="each rank has {share:,} heads: use a divisor of {right:,}",
         numbers={
             "size": s.context_parallel_size,
             "right": context_sizes(job, s),
+            "share": np.floor_divide(heads, np.maximum(s.tensor_parallel_size, 1)),
             "heads": heads,
             "tensor": s.tensor_parallel_size,
             "framework": job.framework.name,

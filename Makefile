@@ -118,7 +118,7 @@ coverage: $(VENV)/test.stamp
 	  --ignore tests/accuracy/test_step_time_fits.py --ignore tests/hardware/test_topology_damage.py
 
 serve: $(VENV)/serve.stamp
-	$(BIN)/uvicorn api.main:app --host 127.0.0.1 --port 8000 --http api.connections:Connection --timeout-graceful-shutdown 5
+	$(BIN)/planner serve
 
 bench: $(VENV)/test.stamp
 	$(BIN)/python tests/bench.py

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from redis.exceptions import RedisError
 
 from api.jobs import Reply
 from api.settings import Settings
+from planner import __version__
 from planner.catalog.records import data_root
 
 Key = tuple[Any, ...]
@@ -107,7 +107,7 @@ def _path(function: Callable[..., object]) -> str:
 def _release() -> str:
     """Return what tells apart the releases, and the data, that one Redis may serve."""
     root = Path(str(data_root()))
-    digest = hashlib.sha256(version("planner").encode())
+    digest = hashlib.sha256(__version__.encode())
     for file in sorted(path for path in root.rglob("*") if path.is_file()):
         digest.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()[:16]

@@ -1,6 +1,6 @@
 """Connections of clients that send or read too slowly: closed in time, which uvicorn leaves to a proxy.
 
-`uvicorn api.main:app --http api.connections:Connection`.
+`planner serve` names it to uvicorn.
 """
 
 import asyncio

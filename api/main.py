@@ -1,13 +1,12 @@
 """The app: REST under /v1, probes, and the pages where there are any.
 
-Run it with `uvicorn api.main:app --http api.connections:Connection`.
+`planner serve` runs it.
 """
 
 import gc
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any
 
@@ -30,6 +29,7 @@ from api.problems import Problem, ProblemAnswer, install, no_page, plain_problem
 from api.schema import LateProblem, UnfittingProblem
 from api.settings import Settings, read_settings
 from api.work import Work
+from planner import __version__
 from planner.request.schema import Request
 
 HAS_PAGES = find_spec("web") is not None
@@ -126,7 +126,7 @@ def create_app(settings: Settings | None = None) -> App:
     app = App(
         title="planner",
         summary="Plans how to train a model on several GPUs.",
-        version=version("planner"),
+        version=__version__,
         docs_url=None,
         redoc_url=None,
         dependencies=[Depends(admitted)],

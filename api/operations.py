@@ -1,7 +1,6 @@
 """Routes for whoever runs the service: is it there, is it ready, which release is it."""
 
 from http import HTTPStatus
-from importlib.metadata import version
 
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -10,7 +9,7 @@ from starlette.exceptions import HTTPException
 
 from api.problems import Answer
 from api.schema import answered
-from planner import answers
+from planner import __version__, answers
 from planner.catalog import records
 
 router = APIRouter(default_response_class=Answer)
@@ -57,7 +56,7 @@ def readyz() -> Answer:
 @router.get("/version", responses=answered((), Version))
 def get_version() -> Answer:
     """Say which version answers, and by which schema."""
-    return Answer({"version": version("planner"), "schema_version": answers.SCHEMA_VERSION})
+    return Answer({"version": __version__, "schema_version": answers.SCHEMA_VERSION})
 
 
 @router.get("/metrics", include_in_schema=False)

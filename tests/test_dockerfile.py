@@ -9,12 +9,13 @@ import sys
 import time
 import venv
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from zipfile import ZipFile
 
 import httpx2
 import pytest
+
+import planner
 
 ROOT = Path(__file__).parents[1]
 EXPOSED_PORT = "8000"
@@ -49,7 +50,8 @@ def from_context() -> list[list[str]]:
 
 
 def command() -> list[str]:
-    return list(json.loads(arguments("CMD")[-1]))
+    (program,) = json.loads(arguments("ENTRYPOINT")[-1])
+    return [program, *json.loads(arguments("CMD")[-1])]
 
 
 def free_port() -> int:
@@ -70,7 +72,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (build,) = [run for run in arguments("RUN") if "pip wheel" in run]
     words = build.replace("/dist", str(folder / "dist")).split()
     subprocess.run([sys.executable, *words[1:]], cwd=folder, check=True, capture_output=True)
-    (built,) = (folder / "dist").glob("planner-*.whl")
+    (built,) = (folder / "dist").glob("trainplan-*.whl")
     return built
 
 
@@ -85,13 +87,12 @@ def service(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[s
     pip = [sys.executable, "-m", "pip", "--python", str(binaries / "python")]
     install = [*pip, "install", "-q", "--no-compile", f"{wheel}{extras}"]
     subprocess.run(install, check=True, capture_output=True)
-    app = tmp_path_factory.mktemp("app")
-    for name in from_context()[1]:
-        shutil.copytree(ROOT / name, app / name)
     port = free_port()
     words = [str(port) if word == EXPOSED_PORT else word for word in command()]
     words[0] = str(binaries / words[0])
-    with subprocess.Popen(words, cwd=app, stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen(
+        words, cwd=tmp_path_factory.mktemp("elsewhere"), stderr=subprocess.DEVNULL
+    ) as process:
         try:
             address = f"http://127.0.0.1:{port}"
             wait_for(address, process)
@@ -112,15 +113,15 @@ def wait_for(address: str, process: subprocess.Popen[bytes]) -> None:
     pytest.fail("the service did not start")
 
 
-def test_wheel_holds_the_planner_alone_with_its_data_and_templates(wheel: Path) -> None:
+def test_wheel_holds_one_package_with_its_data_templates_and_applications(wheel: Path) -> None:
     with ZipFile(wheel) as archive:
         names = archive.namelist()
     tops = {name.split("/")[0] for name in names}
-    assert {re.sub(r"-[\d.]+\.dist-info$", "-dist-info", top) for top in tops} == {
-        "planner",
-        "planner-dist-info",
-    }
-    for folder in ("data/gpus", "data/models", "data/frameworks", "generate/templates/torchrun"):
+    assert tops == {"planner", f"trainplan-{planner.__version__}.dist-info"}
+    for folder in (
+        *("data/gpus", "data/models", "data/frameworks", "generate/templates/torchrun"),
+        *("apps/api", "apps/web/templates", "apps/web/static"),
+    ):
         assert any(name.startswith(f"planner/{folder}/") for name in names)
     assert "planner/py.typed" in names
 
@@ -143,14 +144,12 @@ def test_every_source_exists_and_passes_the_ignore_file() -> None:
     assert all((ROOT / name).exists() for name in copied)
 
 
-def test_image_gets_the_core_from_the_wheel_alone() -> None:
-    assert from_context()[1] == ["api", "web"]
+def test_image_gets_all_from_the_wheel() -> None:
+    assert from_context()[1] == []
 
 
-def test_command_names_the_app_and_listens_everywhere() -> None:
-    name = command()[1]
-    module, _, attribute = name.partition(":")
-    assert callable(getattr(import_module(module), attribute))
+def test_command_serves_and_listens_everywhere() -> None:
+    assert command()[:2] == ["planner", "serve"]
     assert command()[2:6] == ["--host", "0.0.0.0", "--port", *arguments("EXPOSE")]  # noqa: S104
 
 

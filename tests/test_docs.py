@@ -19,7 +19,8 @@ import pytest
 from conftest import JobMaker
 
 import planner.hardware.probe
-from planner import cli
+from planner import __version__, cli
+from planner.catalog.news import news
 from planner.core.units import GIB
 from planner.domain.strategy import Layout, Recompute
 from planner.memory.ledger import estimate_memory
@@ -234,7 +235,11 @@ def test_the_tree_is_the_folders() -> None:
     folders = {path.parent.name for path in (ROOT / "planner").glob("*/__init__.py")}
     assert set(re.findall(r"^  (\w+)/ ", tree, re.MULTILINE)) == folders
     assert set(re.findall(r"^(\w+)/ ", tree, re.MULTILINE)) == {"planner", *OTHER_FOLDERS}
-    assert not [path for path in (ROOT / "planner").glob("*.py") if path.stem != "__init__"]
+    assert not [
+        path
+        for path in (ROOT / "planner").glob("*.py")
+        if path.stem not in {"__init__", "__main__"}
+    ]
 
 
 def test_every_folder_says_in_one_line_what_it_is() -> None:
@@ -281,7 +286,7 @@ def test_every_dependency_has_its_reason() -> None:
     extras = chain.from_iterable(project["optional-dependencies"].values())
     wanted = [re.match(r"[\w.-]+", each) for each in (*project["dependencies"], *extras)]
     reasons = (ROOT / "docs/decisions/0005-dependencies.md").read_text(encoding="utf-8")
-    names = {match[0] for match in wanted if match} - {"planner"}
+    names = {match[0] for match in wanted if match} - {"trainplan"}
     assert {name for name in names if not re.search(rf"\b{name}\b", reasons)} == set()
 
 
@@ -309,3 +314,16 @@ def test_every_link_and_every_path_leads_somewhere(page: Path) -> None:
         assert (ROOT / name).exists(), name
     for name in re.findall(r"`(planner(?:\.[a-z_]\w*)+)`", text):
         assert pkgutil.resolve_name(name), name
+
+
+def test_the_changelog_is_what_is_told_of_each_version(*, update: bool) -> None:
+    told = [
+        f"## {each.number} ({each.date})\n\n" + "\n".join(f"- {line}" for line in each.lines)
+        for each in news()
+    ]
+    body = "\n\n".join(["# Changelog", *told]) + "\n"
+    page = ROOT / "docs/CHANGELOG.md"
+    if update:
+        page.write_text(body, encoding="utf-8")
+    assert page.read_text(encoding="utf-8") == body
+    assert news()[0].number == __version__

@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from importlib.metadata import version
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
+from planner import __version__
 from planner.advice.plan import Plan
 from planner.core.errors import InvalidInputError, NothingFitsError, PlannerError
 from planner.domain.dimensions import DIMENSIONS
@@ -29,7 +29,7 @@ OF_LAYOUT = {"strategy", *StrategyRequest.model_fields}
 
 def permalink(question: Question) -> str:
     """Return the link to keep: what was asked, and which planner answered."""
-    return "/plan?" + urlencode({**packed(question.short), "planner": version("planner")})
+    return "/plan?" + urlencode({**packed(question.short), "planner": __version__})
 
 
 def opening(question: Question, plan: Plan, layout: Layout, gpus: int | None = None) -> str:

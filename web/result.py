@@ -3,7 +3,6 @@
 import json
 import shlex
 from dataclasses import dataclass
-from importlib.metadata import version
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
@@ -11,7 +10,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from markupsafe import Markup
 
-from planner import answers
+from planner import __version__, answers
 from planner.advice.alternatives import ParetoPoint
 from planner.advice.plan import Plan
 from planner.advice.why_not import why_answer
@@ -131,7 +130,7 @@ def _notes(question: Question, resolved: Resolved, plan: Plan) -> list[str]:
 
 
 def _of_another_version(question: Question) -> list[str]:
-    now = version("planner")
+    now = __version__
     if question.made_by in {"", now}:
         return []
     made_by = question.made_by[:_LONGEST_VERSION]

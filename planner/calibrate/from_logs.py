@@ -4,10 +4,10 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import date
-from importlib.metadata import version
 from statistics import median
 from typing import Any
 
+from planner import __version__
 from planner.calibrate.logs.gpus import Likeness, gpu_name, likeness
 from planner.calibrate.logs.layout import measured_run
 from planner.calibrate.logs.log_file import shown
@@ -184,7 +184,7 @@ def _hardware_alone(figures: LogFigures) -> Machine:
     return Machine(
         created=date.min.isoformat(),
         cluster=Hardware(gpu=figures.gpu, gpus_per_node=max(1, gpus), nodes=nodes),
-        planner=version("planner"),
+        planner=__version__,
     )
 
 

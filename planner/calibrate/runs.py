@@ -5,11 +5,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from functools import partial
-from importlib.metadata import version
 from typing import Any, TextIO
 
 import numpy as np
 
+from planner import __version__
 from planner.core.errors import InvalidInputError, PlannerError
 from planner.core.frozen import frozen
 from planner.core.strict_json import parse_json
@@ -173,7 +173,7 @@ def machine_of_runs(runs: Sequence[MeasuredRun], known: Machine | None = None) -
         )
     largest = max(clusters, key=lambda cluster: cluster.world_size)
     hardware = Hardware(gpu=names[0], gpus_per_node=largest.gpus_per_node, nodes=largest.nodes)
-    return Machine(created=created, cluster=hardware, planner=version("planner"), runs=tuple(runs))
+    return Machine(created=created, cluster=hardware, planner=__version__, runs=tuple(runs))
 
 
 def unrepeated(runs: Sequence[MeasuredRun], known: Machine | None) -> tuple[MeasuredRun, ...]:

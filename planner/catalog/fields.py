@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 from planner.catalog.records import read
 from planner.core.frozen import frozen
@@ -19,6 +19,8 @@ class Words:
     """The word that --help shows for the value, where the type alone says less."""
     reads: str = ""
     """Which amount a value is read as, with its unit: see `planner.request.amounts`."""
+    usual: Literal["", "always", "one layout"] = ""
+    """Whether --help shows it unasked: of every command with a job, or of those that look at one layout."""
     about: str = ""
     label: str = ""
     empty: str = ""

@@ -13,6 +13,8 @@ from typing import Any
 
 import click
 
+from planner import __version__
+from planner.cli.help import MORE, WIDEST, GroupedCommands
 from planner.cli.output import EXIT_MODEL, EXIT_NOTHING_FITS, EXIT_USAGE, say_folded, terminal
 from planner.core.errors import (
     InvalidInputError,
@@ -22,41 +24,47 @@ from planner.core.errors import (
     problems_of,
 )
 
-_MODULES = {
-    "suggest": "plans",
-    "estimate": "plans",
-    "memory": "plans",
-    "batch": "batches",
-    "calibrate": "calibrate",
-    "check": "check",
-    "diff": "check",
-    "doctor": "doctor",
-    "replicas": "plans",
-    "verify": "verify",
-    "sweep": "sweeps",
-    "explain": "knowledge",
-    "model": "knowledge",
-    "models": "catalog",
-    "gpus": "catalog",
-    "instances": "catalog",
-    "links": "catalog",
-    "accuracy": "knowledge",
-    "topology": "machine",
-    "probe": "machine",
-    "dryrun": "dryrun",
+_GROUPS = {
+    "Start": {
+        "suggest": "plans",
+        "estimate": "plans",
+        "memory": "plans",
+        "explain": "knowledge",
+        "serve": "serve",
+    },
+    "What you have": {"check": "check", "doctor": "doctor", "verify": "verify", "diff": "check"},
+    "Your machine": {"probe": "machine", "topology": "machine", "calibrate": "calibrate"},
+    "What is known": {"list": "catalog:known"},
+    MORE: {
+        "batch": "batches",
+        "replicas": "plans",
+        "sweep": "sweeps",
+        "model": "knowledge",
+        "dryrun": "dryrun",
+        "models": "catalog",
+        "gpus": "catalog",
+        "instances": "catalog",
+        "links": "catalog",
+        "accuracy": "knowledge",
+    },
 }
-"""Where each command is."""
+"""Where each command is, by its group of --help: a module, and its name there where that is another."""
+_MODULES = {name: where for group in _GROUPS.values() for name, where in group.items()}
 
 
 class _Commands(UserDict[str, Any]):
     """Commands by name; the module of one is imported where it is asked for."""
 
     def __getitem__(self, name: str) -> Any:
-        return getattr(import_module(f"planner.cli.{super().__getitem__(name)}"), name)
+        module, _, called = super().__getitem__(name).partition(":")
+        return getattr(import_module(f"planner.cli.{module}"), called or name)
 
 
-@click.group(commands=_Commands(_MODULES), context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(None, "-V", "--version", package_name="planner")
+_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": WIDEST}
+
+
+@click.group(cls=GroupedCommands, commands=_Commands(_MODULES), context_settings=_SETTINGS)
+@click.version_option(__version__, "-V", "--version")
 def cli() -> None:
     """Plan how to train a model on several GPUs.
 
@@ -66,6 +74,7 @@ def cli() -> None:
     """  # noqa: D301 - click reads \b as "keep these lines"
 
 
+cli.groups = _GROUPS
 _READ_AT_IMPORT = {"OPENBLAS_NUM_THREADS": "1", "PYDANTIC_DISABLE_PLUGINS": "__all__"}
 """A plan multiplies no matrices and has no plugins: neither threads nor installed packages are looked for."""
 _PIN = "--pin NAME=VALUE"

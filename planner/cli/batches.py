@@ -32,7 +32,9 @@ _COUNT = click.IntRange(1, _LARGEST)
 @click.option(
     "--from-batch", type=_COUNT, help="Global batch it was tuned with; else that of one GPU."
 )
-@click.option("--method", type=click.Choice(["full", "lora", "qlora"]), default="full")
+@click.option(
+    "--method", type=click.Choice(["full", "lora", "qlora"], case_sensitive=False), default="full"
+)
 @click.option(
     "--task",
     type=click.Choice(["sequence-classification", "token-classification"]),

@@ -51,7 +51,10 @@ planner calibrate --show machine.json
 @click.option("--force", is_flag=True, help="Let --output replace an existing file.")
 @click.option("--json", "as_json", is_flag=True, help="Print the machine as JSON.")
 def calibrate(*, show: str | None, output: str, force: bool, as_json: bool, **flags: Any) -> None:
-    """Write machine.json: what your machine was measured to do, for --machine of other commands."""
+    """Write machine.json: what your machine was measured to do.
+
+    Other commands take it as --machine.
+    """
     from planner.calibrate.anchors import anchored
     from planner.calibrate.machine_text import checks_text, machine_text
     from planner.machine.reading import read_machine

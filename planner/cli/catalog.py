@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from planner.cli.knowledge import accuracy
 from planner.cli.output import color, terminal
 from planner.core.errors import UnknownNameError, did_you_mean
 
@@ -34,7 +35,7 @@ def _matching(names: Iterable[str], filter_text: str, what: str) -> list[str]:
         raise UnknownNameError(
             f"no {what} has {filter_text[:60]!r} in its name",
             hint=did_you_mean(filter_text, [name.partition("/")[2] or name for name in known])
-            or f"`planner {what}s` lists all of them",
+            or f"`planner list {what}s` lists all of them",
             field="filter",
         )
     return found
@@ -107,3 +108,12 @@ def links(filter_text: str, *, as_json: bool) -> None:
 def _width() -> int | None:
     """Return the terminal's width; None where the list goes into a pipe, a record a line."""
     return terminal().width if sys.stdout.isatty() else None
+
+
+@click.group()
+def known() -> None:
+    """List what is known: models, gpus, instances, links, accuracy."""
+
+
+for _command in (models, gpus, instances, links, accuracy):
+    known.add_command(_command)

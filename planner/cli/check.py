@@ -104,7 +104,9 @@ def check(
     as_json: bool,
     **wished: Any,
 ) -> None:
-    """Judge each FILE: is it right, does it fit, hold the limits? Exits 4 where not, 3 where nothing fits.
+    """Judge each FILE: is it right, does it fit, do limits hold.
+
+    Exits 4 where one does not, 3 where nothing fits.
 
     A FILE is a plan (what `suggest --json` or `estimate --json` printed, or a folder of --out), a
     request (JSON, planned as `suggest` does), or a lock (`suggest --lock`); - is stdin.
@@ -193,7 +195,9 @@ def _write(path: Path, text: str) -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 def diff(one: str, other: str, format_name: str, *, as_json: bool) -> None:
-    """Say what differs between two plans, requests or locks: A before, B after.
+    """Say what differs between two plans, requests or locks.
+
+    A is before, B after.
 
     Strategy, sizes, memory, step, cost, assumptions, findings, field by field; each is read as
     `planner check` reads it.

@@ -67,7 +67,9 @@ def doctor(
     times: str | None,
     **run: Any,
 ) -> None:
-    """Say why a run is slow, fails, or is wrong: from scripts, a log, or timings.
+    """Say why a run is slow, fails, or is wrong.
+
+    From scripts, a log, or timings.
 
     A SCRIPT.py is read, never run; a fault of it that is an error exits 4.
     """

@@ -12,7 +12,10 @@ from planner.cli.output import bold, color, say, terminal
 @click.argument("name", nargs=-1)
 @click.option("--json", "as_json", is_flag=True, help="Print what /v1/rules and /v1/terms answer.")
 def explain(name: tuple[str, ...], *, as_json: bool) -> None:
-    """Explain the code of a rule or finding, a term, a strategy or an error message; without one, list them all."""
+    """Explain a code, a term, a strategy or an error message.
+
+    A code is that of a rule or a finding. Without a NAME, all of them are listed.
+    """
     from planner.explain import glossary
     from planner.explain.glossary import code_text, entry_text, list_text
 

@@ -18,7 +18,10 @@ from planner.core.errors import InvalidInputError, UnsupportedError
 @click.option("--pp", "pipeline", type=click.IntRange(1), default=1, help="Pipeline stages.")
 @click.option("--json", "as_json", is_flag=True, help="Print the contract's JSON.")
 def topology(file: Any, gpu: str | None, tensor: int, pipeline: int, *, as_json: bool) -> None:
-    """Draw the links in FILE (`nvidia-smi topo -m`; - is stdin), and which GPU is which rank."""
+    """Draw the links in FILE, and which GPU is which rank.
+
+    FILE is what `nvidia-smi topo -m` printed; - is stdin.
+    """
     from planner.hardware.topology import LARGEST_TEXT, draw, parse_topology
     from planner.report.cluster import placement_text
 

@@ -9,6 +9,7 @@ import click
 from click.core import ParameterSource
 
 from planner.cli import wishes
+from planner.cli.help import help_all_option, write_panels
 from planner.cli.numbers import FiniteRange
 from planner.cli.output import say
 from planner.core.errors import InvalidInputError
@@ -16,6 +17,7 @@ from planner.core.errors import InvalidInputError
 F = TypeVar("F", bound=Callable[..., Any])
 
 _GOALS = ("objective", "max_gpus", "deadline_hours")
+_NAMES_A_GPU = {"gpu", "instance", "topology"}
 _JOBS = {"pretrained": "finetune", "random": "pretrain"}
 """By what weights start as."""
 _MORE: Mapping[str, Mapping[str, Any]] = {
@@ -46,6 +48,14 @@ class JobCommand(click.Command):
     def params(self, given: list[click.Parameter]) -> None:
         self._params = given
 
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return arguments and flags, --help-all among them."""
+        return [*super().get_params(ctx), help_all_option()]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the flags in panels: those that are used most, or all."""
+        write_panels(self, ctx, formatter)
+
 
 def job_options(command: F) -> F:
     """Add the flags that describe a job, to a `JobCommand`."""
@@ -68,10 +78,17 @@ def _job_options() -> list[click.Parameter]:
         "machine": [
             click.Option(["--revision"], help="Branch, tag or commit of the model on the Hub.")
         ],
+        "cluster.gpu": [
+            click.Option(
+                ["--require-gpu"],
+                is_flag=True,
+                help="Refuse to plan where no GPU is named and none is found here.",
+            )
+        ],
         "recipe.job": [
             click.Option(
                 ["--init"],
-                type=click.Choice(list(_JOBS)),
+                type=click.Choice(list(_JOBS), case_sensitive=False),
                 help="As the scripts have it: pretrained is --job finetune, random --job pretrain.",
             )
         ],
@@ -141,6 +158,12 @@ def build_request(model: str, flags: dict[str, Any]) -> Any:
             del payload["cluster"]["nodes"]
     else:
         _fill_from_here(payload["cluster"])
+        if flags["require_gpu"] and not _NAMES_A_GPU & payload["cluster"].keys():
+            raise InvalidInputError(
+                "no GPU is named, and none was found here",
+                hint="add --gpu NAME, or leave --require-gpu out and a usual one is assumed",
+                field="--require-gpu",
+            )
     strategy = wishes.together(_wishes(flags))
     if strategy:
         payload["strategy"] = strategy
@@ -239,7 +262,7 @@ def _is_default(flag: str) -> bool:
 
 def _fill_from_here(cluster: dict[str, Any]) -> None:
     """Take the GPUs that are here, and how they are wired, where the command names none."""
-    if {"gpu", "instance", "topology"} & cluster.keys():
+    if _NAMES_A_GPU & cluster.keys():
         return
     from planner.hardware.probe import probe
 

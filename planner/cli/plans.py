@@ -41,9 +41,9 @@ def suggest(
     as_json: bool,
     **flags: Any,
 ) -> None:
-    """Recommend a strategy for MODEL, or for every line of a --batch, and explain it.
+    """Recommend a strategy for MODEL, and explain it.
 
-    With --batch, --out writes each plan's files into a folder named by the line's id.
+    With --batch, for every line: --out then has a folder for each id.
     """
     check_alone()
     if force and out is None and not flags["lock"]:
@@ -103,7 +103,10 @@ def _print_plan(
 @job_options
 @batch_option
 def estimate(model: str, batch: Any, *, as_json: bool, **flags: Any) -> None:
-    """Estimate one layout of MODEL, or every line of a --batch; exits 3 where one does not fit."""
+    """Estimate memory and step time of one layout of MODEL.
+
+    Or of every line of a --batch. Exits 3 where the layout does not fit.
+    """
     check_alone()
     if batch is not None:
         print_estimates(batch, read_machine_option(flags["machine"]))
@@ -136,7 +139,7 @@ def _exit_unless(*, fits: bool) -> None:
 @click.argument("model")
 @job_options
 def memory(model: str, *, as_json: bool, **flags: Any) -> None:
-    """Show where the memory of MODEL goes, stage by stage, and what would fit.
+    """Show where the memory of MODEL goes, and what would fit.
 
     Without a strategy, the one that `suggest` recommends is shown.
     """

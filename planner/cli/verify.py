@@ -46,7 +46,9 @@ _HERE = 3
 )
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 def verify(given: str, format_name: str, *, as_json: bool, **flags: Any) -> None:
-    """Run the launch files in DIR for a few steps, or read the LOG of a run, and compare with the plan.
+    """Compare a run with its plan.
+
+    The launch files in DIR are run for a few steps, or the LOG of a run is read.
 
     It passes at 95 % of the planned speed, with no more memory than planned. Exits 4 where it
     does not pass, 2 where the log or the plan cannot be read.

@@ -37,7 +37,7 @@ def load_fake_gpu() -> None:
 def _torch_folder() -> Path:
     found = importlib.util.find_spec("torch")
     if found is None or found.origin is None:
-        raise UnsupportedError("a dry run needs PyTorch", hint="pip install 'planner[torch]'")
+        raise UnsupportedError("a dry run needs PyTorch", hint="pip install 'trainplan[torch]'")
     return Path(found.origin).parent
 
 
@@ -72,7 +72,7 @@ def _compiled(torch: Path) -> Path:
         said = done.stderr.decode(errors="replace").partition("error:")[2].strip()[:200]
         raise UnsupportedError(
             f"{compiler} could not compile what stands in for a GPU: {said}",
-            hint="the headers of another release of PyTorch may fit: pip install 'planner[torch]'",
+            hint="the headers of another release of PyTorch may fit: pip install 'trainplan[torch]'",
         )
     unfinished.replace(library)
     return library

@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
 from xml.etree import ElementTree as ET
 
+from planner import __version__
 from planner.catalog.findings import findings
 from planner.configs.rules import RULES
 from planner.doctor.scripts import Fault
@@ -100,7 +100,7 @@ def as_sarif(verdicts: tuple[Verdict, ...], _terminal: Terminal) -> str:
     rules = {check.code: check for _, check in shown}
     driver = {
         "name": "planner",
-        "semanticVersion": version("planner"),
+        "semanticVersion": __version__,
         "rules": [_rule(check) for check in rules.values()],
     }
     run = {

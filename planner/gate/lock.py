@@ -5,12 +5,11 @@ import json
 import math
 import shlex
 from collections.abc import Iterator, Mapping
-from importlib.metadata import version
 from itertools import zip_longest
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from planner import answers
+from planner import __version__, answers
 from planner.advice.plan import Plan
 from planner.catalog.findings import finding_names
 from planner.core.errors import InvalidInputError
@@ -45,7 +44,7 @@ def lock_text(request: Request, answer: Mapping[str, Any], files: Mapping[str, s
     """
     lock = {
         "lock_version": LOCK_VERSION,
-        "versions": {"planner": version("planner"), "schema": answers.SCHEMA_VERSION},
+        "versions": {"planner": __version__, "schema": answers.SCHEMA_VERSION},
         "request": request.model_dump(mode="json", exclude_unset=True),
         "answer": _kept(answer),
         "files": {name: _digest(text.encode()) for name, text in sorted(files.items())},
@@ -136,7 +135,7 @@ def _again(request: Request, folder: Path | None) -> str:
 
 def _same_plan(document: Document, changes: tuple[Change, ...], again: str) -> Check:
     fields = ", ".join(dict.fromkeys(change.label for change in changes))
-    ours, theirs = version("planner"), one_line(str(document.data["versions"].get("planner")))
+    ours, theirs = __version__, one_line(str(document.data["versions"].get("planner")))
     told = "" if ours == theirs else f"; locked by planner {theirs}, this is {ours}"
     said = f"planned otherwise now: {fields}" if changes else "planned as it was locked"
     return Check(

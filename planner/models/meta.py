@@ -60,7 +60,7 @@ def read_with_transformers(name: str, config: Mapping[str, Any]) -> Model:
     except ImportError:
         raise UnsupportedError(
             f"model_type {_model_type(config)!r} is not known yet",
-            hint="transformers may know it: pip install 'planner[torch]'",
+            hint="transformers may know it: pip install 'trainplan[torch]'",
             field="model",
         ) from None
     try:

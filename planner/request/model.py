@@ -120,7 +120,7 @@ def _by_sizes(model: Model, counted: int | None) -> tuple[str, ...]:
         raise UnsupportedError(
             f"{about}: with Llama's structure its sizes make {model.parameters:,} parameters,"
             f" and the Hub counts {counted:,}",
-            hint="pip install 'planner[torch]', and transformers may know it",
+            hint="pip install 'trainplan[torch]', and transformers may know it",
             field="model",
         )
     note = (

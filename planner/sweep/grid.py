@@ -117,7 +117,7 @@ def _from_yaml(text: str) -> Any:
     except ImportError:
         raise InvalidInputError(
             "a sweep in YAML needs PyYAML",
-            hint="pip install 'planner[sweep]', or write it as a .json file",
+            hint="pip install 'trainplan[sweep]', or write it as a .json file",
             field="SWEEP",
         ) from None
     try:

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Iterator
 from importlib import import_module
-from importlib.metadata import version
 from itertools import islice
 from logging import ERROR
 from typing import Any
 
+from planner import __version__
 from planner.core.errors import InvalidInputError, PlannerError
 from planner.sweep.row import Chunk, answer_lines
 
@@ -60,15 +60,14 @@ def _ray() -> Any:
         return import_module("ray")
     except ImportError:
         raise InvalidInputError(
-            "--ray needs Ray", hint="pip install 'planner[ray]'", field="--ray"
+            "--ray needs Ray", hint="pip install 'trainplan[ray]'", field="--ray"
         ) from None
 
 
 def _answered(ray: Any, chunks: Iterable[Chunk]) -> Iterator[list[str]]:
     actor = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=_MOST_DEATHS)(Planner)
     actors = [
-        actor.remote(version("planner"))
-        for _ in range(max(1, int(ray.cluster_resources().get("CPU", 1))))
+        actor.remote(__version__) for _ in range(max(1, int(ray.cluster_resources().get("CPU", 1))))
     ]
     left = iter(chunks)
     at_work = {
@@ -97,9 +96,9 @@ class Planner:
         Raises:
             InvalidInputError: this machine has another version than the one that asks.
         """
-        if version("planner") != self._asked_by:
+        if __version__ != self._asked_by:
             raise InvalidInputError(
-                f"a machine of the cluster has planner {version('planner')}, not {self._asked_by}",
+                f"a machine of the cluster has planner {__version__}, not {self._asked_by}",
                 hint="install the same version on every machine of the cluster",
                 field="--ray",
             )

@@ -2,12 +2,10 @@
 
 import json
 from collections.abc import Sequence
-from functools import cache
 from hashlib import sha256
-from importlib.metadata import version
 from typing import Any, TypeAlias
 
-from planner import answers
+from planner import __version__, answers
 from planner.advice.plan import Plan
 from planner.answers.parts import layout_answer
 from planner.domain.job import Lora
@@ -45,13 +43,8 @@ FIGURES = {
 
 def key_of(request: Any) -> str:
     """Return what two requests share that the same planner answers alike."""
-    asked = json.dumps([_version(), request], sort_keys=True)
+    asked = json.dumps([__version__, request], sort_keys=True)
     return sha256(asked.encode()).hexdigest()[:24]
-
-
-@cache
-def _version() -> str:
-    return version("planner")
 
 
 def answer_lines(requests: Sequence[dict[str, Any]], *, allow_paths: bool) -> list[str]:

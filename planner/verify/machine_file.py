@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 
+from planner import __version__
 from planner.calibrate.anchors import anchored
 from planner.calibrate.logs.log_file import shown
 from planner.calibrate.runs import unrepeated
@@ -53,7 +53,7 @@ def machine_for(file: str, planned: Planned) -> Machine:
         )
     gpus = Hardware(gpu=planned.gpu, gpus_per_node=cluster["gpus_per_node"], nodes=planned.nodes)
     today = datetime.now(UTC).date().isoformat()
-    return Machine(created=today, cluster=gpus, planner=version("planner"))
+    return Machine(created=today, cluster=gpus, planner=__version__)
 
 
 def _refusal(message: str, hint: str) -> InvalidInputError:

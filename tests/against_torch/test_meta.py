@@ -311,7 +311,7 @@ def test_without_torch_the_hint_names_the_extra(missing: str) -> None:
         patch.setitem(sys.modules, missing, None)
         error = _refused(STABLELM, UnsupportedError)
     assert "model_type 'stablelm' is not known yet" in error.message
-    assert "pip install 'planner[torch]'" in error.hint
+    assert "pip install 'trainplan[torch]'" in error.hint
 
 
 def test_nothing_heavy_is_imported_before_it_is_needed() -> None:

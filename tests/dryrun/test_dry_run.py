@@ -48,7 +48,7 @@ def bundle(folder: Path, *flags: str, layers: int = 2, vocabulary: int = 4096) -
 
 def followed(folder: Path, stage: int | None = None) -> DryRun:
     """Return the dry run of a folder, where there is what it takes."""
-    need_module("torch", get="pip install 'planner[torch]'")
+    need_module("torch", get="pip install 'trainplan[torch]'")
     need("g++", get="apt-get install g++")
     return dry_run(folder, stage)
 
@@ -158,7 +158,7 @@ def test_sums_of_replicas_are_held_while_gradients_are_added(tmp_path: Path) -> 
 def test_without_a_compiler_it_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    need_module("torch", get="pip install 'planner[torch]'")
+    need_module("torch", get="pip install 'trainplan[torch]'")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with pytest.raises(UnsupportedError, match=r"no g\+\+") as caught:

@@ -43,7 +43,7 @@ from web.controls import fieldsets
 from web.form import command_line, read_question
 from web.wording import in_labels
 
-help_ = CliRunner().invoke(cli, ["suggest", "--help"]).stdout
+help_ = CliRunner().invoke(cli, ["suggest", "--help-all"]).stdout
 assert "--dropout FLOAT RANGE" in help_ and "Share that is dropped.  [0<=x<1]" in help_, help_
 
 context = suggest.make_context("suggest", ["gpt2", "--gpu", "a100", "--dropout", "0.1"])

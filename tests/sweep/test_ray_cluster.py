@@ -79,7 +79,7 @@ def test_a_killed_worker_loses_nothing_and_lines_are_those_of_one_process(cluste
 def test_a_machine_with_another_version_is_refused(
     cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_cluster, "version", lambda _: "0.0.1")
+    monkeypatch.setattr(ray_cluster, "__version__", "0.0.1")
     with pytest.raises(InvalidInputError, match=r"has planner .*, not 0\.0\.1"):
         list(on_ray(iter(chunks()), cluster.address))
 

@@ -4,7 +4,6 @@ import random
 import re
 from collections.abc import Iterator
 from html import unescape
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -16,7 +15,7 @@ from random_requests import random_request
 
 from api.main import create_app
 from api.settings import Settings
-from planner import answers
+from planner import __version__, answers
 from planner.advice.plan import Plan
 from planner.core.errors import PlannerError
 from planner.core.units import format_seconds
@@ -332,7 +331,7 @@ def test_a_plan_that_there_is_not_leaves_its_side_empty(client: TestClient) -> N
 def test_a_permalink_says_the_version_and_no_default(client: TestClient) -> None:
     query = {**GPT2, "nodes": "1", "method": "full", "objective": "time"}
     question = read_question(query.items())
-    assert permalink(question) == f"/plan?{urlencode(GPT2)}&planner={version('planner')}"
+    assert permalink(question) == f"/plan?{urlencode(GPT2)}&planner={__version__}"
     plain, said = (planned(each)[2] for each in (GPT2, query))
     assert plain.chosen == said.chosen
     not_open = read_question({**GPT2, "compile": "false", "framework": "torch"}.items())

@@ -2,7 +2,6 @@
 
 import argparse
 import datetime as dt
-import importlib.metadata
 import os
 from collections.abc import Sequence
 from contextlib import suppress
@@ -13,6 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from planner import __version__
 from planner.calibrate.measure import exchanges, kernels
 from planner.calibrate.measure.clock import Budget, Clock
 from planner.calibrate.measure.tasks import Tasks, read_tasks
@@ -116,7 +116,7 @@ def _machine(args: argparse.Namespace, tasks: Tasks, clock: Clock, budget: Budge
     mine = Machine(
         created=dt.datetime.now(dt.UTC).date().isoformat(),
         name=args.name,
-        planner=_version("planner"),
+        planner=__version__,
         software=_software(is_cpu=is_cpu),
         cluster=Hardware(
             gpu=CPU if is_cpu else torch.cuda.get_device_name(clock.device),
@@ -199,10 +199,3 @@ def _software(*, is_cpu: bool) -> dict[str, str]:
 
 def _host_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return ""

@@ -29,7 +29,8 @@ def measure_here(
     """
     if importlib.util.find_spec("torch") is None:
         raise UnsupportedError(
-            "measuring needs PyTorch", hint="pip install 'planner[torch]', or calibrate --from LOG"
+            "measuring needs PyTorch",
+            hint="pip install 'trainplan[torch]', or calibrate --from LOG",
         )
     if not tasks.matmuls:
         raise InvalidInputError("there is nothing to measure", hint="name a model with --model")

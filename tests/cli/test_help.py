@@ -1,0 +1,72 @@
+"""Help is one screen of what is used most, in groups and panels; --help-all has the rest."""
+
+import re
+
+import pytest
+from click.testing import CliRunner
+
+from planner.cli import cli
+from planner.cli.options import JobCommand
+from planner.report.flags import flags
+
+LINES = 40
+OF_JOBS = ("suggest", "estimate", "memory", "replicas")
+
+
+def shown(*words: str) -> str:
+    """What a command prints on 80 columns, which click's runner has."""
+    ended = CliRunner().invoke(cli, words)
+    assert ended.exit_code == 0
+    return ended.stdout
+
+
+def flags_in(text: str) -> set[str]:
+    return set(re.findall(r"--[a-z][a-z0-9-]+", text))
+
+
+@pytest.mark.parametrize("command", ["", *OF_JOBS])
+def test_help_is_one_screen(command: str) -> None:
+    assert len(shown(*command.split(), "--help").splitlines()) <= LINES
+
+
+@pytest.mark.parametrize("command", OF_JOBS)
+def test_all_of_it_has_every_flag_of_a_request(command: str) -> None:
+    found = cli.commands[command]
+    assert isinstance(found, JobCommand)
+    listed = flags_in(shown(command, "--help-all"))
+    mine = {option for each in found.params for option in each.opts if option.startswith("--")}
+    assert mine | {"--help", "--help-all"} <= listed
+    assert flags_in(shown(command, "--help")) < listed
+    assert len(mine) > len(OF_JOBS) * 10
+
+
+def test_what_is_used_most_is_there_unasked() -> None:
+    usual = flags_in(shown("suggest", "--help"))
+    assert usual >= {"--gpus", "--nodes", "--gpu", "--seq-len", "--strategy", "--out", "--json"}
+    assert "--tp" not in usual
+    assert "--tp" in flags_in(shown("estimate", "--help"))
+    assert flags()["cluster.gpus_per_node"].split()[0] in usual
+
+
+def test_every_command_is_in_one_group_and_some_only_where_all_are_asked_for() -> None:
+    listed = re.findall(r"^  ([a-z]+)  ", shown("--help-all"), re.MULTILINE)
+    assert sorted(listed) == sorted(cli.commands)
+    some = re.findall(r"^  ([a-z]+)  ", shown("--help"), re.MULTILINE)
+    assert {"suggest", "check", "probe", "list"} <= set(some) < set(listed)
+
+
+def test_help_takes_the_width_there_is_up_to_120(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    widest = []
+    for columns in ("60", "200"):
+        monkeypatch.setenv("COLUMNS", columns)
+        cli.main(["suggest", "--help-all"], standalone_mode=False)
+        widest.append(max(map(len, capsys.readouterr().out.splitlines())))
+    assert widest[0] <= 60
+    assert 80 < widest[1] <= 120
+
+
+@pytest.mark.parametrize("words", ["gpus h100", "models gpt2", "links ndr", "instances p5 --json"])
+def test_a_list_is_what_its_old_name_prints(words: str) -> None:
+    assert shown("list", *words.split()) == shown(*words.split())

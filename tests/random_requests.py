@@ -4,6 +4,7 @@ import random
 from typing import Any
 
 from planner.catalog import records
+from planner.hardware.usual_network import usual_node
 
 _NETWORKS = ("ethernet-10g", "roce-100g", "infiniband-ndr", {"gb_per_s_per_node": 200.0})
 _METHODS = ("full", "full", "full", "lora", "qlora")
@@ -59,9 +60,10 @@ def _cluster(chance: random.Random) -> dict[str, Any]:
     nodes = chance.choice((1, 1, 1, 2, 3, 8, 32))
     if chance.random() < 0.3:
         return {"instance": chance.choice(records.instance_names()), "nodes": nodes}
+    gpu = chance.choice(records.gpu_names())
     return {
-        "gpu": chance.choice(records.gpu_names()),
-        "gpus_per_node": chance.choice((1, 2, 3, 4, 6, 8, 16)),
+        "gpu": gpu,
+        "gpus_per_node": min(chance.choice((1, 2, 3, 4, 6, 8, 16)), usual_node(gpu)[1]),
         "nodes": nodes,
         **_sometimes(chance, 0.3, "inter_node", _NETWORKS),
         **_sometimes(chance, 0.1, "peer_to_peer", [True, False]),

@@ -152,8 +152,8 @@ def gpu(name: str) -> Gpu:
 
 
 def _without_gaps(name: str) -> str:
-    """Return a name as it is compared: rtx 3090, rtx_3090 and rtx-3090 are one."""
-    return re.sub(r"[\s_-]+", "", name)
+    """Return a name as it is compared: rtx 3090, rtx_3090 and rtx-3090 are one, and so are 80G and 80GB."""
+    return re.sub(r"(?<=[0-9])g(?:i?b)?$", "gb", re.sub(r"[\s_-]+", "", name))
 
 
 @cache

@@ -35,7 +35,7 @@ def _matching(names: Iterable[str], filter_text: str, what: str) -> list[str]:
         raise UnknownNameError(
             f"no {what} has {filter_text[:60]!r} in its name",
             hint=did_you_mean(filter_text, [name.partition("/")[2] or name for name in known])
-            or f"`planner list {what}s` lists all of them",
+            or f"`planner {what}s` lists all of them",
             field="filter",
         )
     return found

@@ -202,15 +202,6 @@ def _wishes(flags: Mapping[str, Any]) -> Iterator[wishes.Said]:
         yield f"--pin {text}", wishes.read(text, "--pin")
 
 
-def _precision(typed: str) -> dict[str, Any]:
-    from planner.request.amounts import read_precision
-
-    precision = read_precision(typed)
-    if precision != typed.strip().lower().replace("_", "-"):
-        say([f"{typed} is taken as {precision}: weights in fp32, matmuls in fp16"])
-    return {"recipe.precision": precision}
-
-
 def _job(job: str | None, start: str | None) -> dict[str, Any]:
     meant = _JOBS.get(start or "", job)
     if job is not None and job != meant:
@@ -239,7 +230,6 @@ def _samples(samples: int | None, epochs: float | None) -> dict[str, Any]:
 
 _READ: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     "cluster.topology": _topology,
-    "recipe.precision": _precision,
     "why": lambda text: {"why": wishes.read(text, "--why")},
 }
 """How a flag is read that is no field's value, nor an amount."""

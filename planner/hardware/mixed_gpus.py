@@ -14,7 +14,10 @@ from planner.domain.cluster import Gpu
 LARGEST_NODE = 1024
 """GPUs."""
 
-_PART = re.compile(r"([^:,]+)(?::([0-9]{1,4}))?")
+_PART = re.compile(
+    r"(?:(?P<before>[0-9]{1,4}) ?[x*] ?)?(?P<name>[^:,]+?)(?::(?P<after>[0-9]{1,4}))?"
+)
+_COUNTED = re.compile(r"[0-9]{1,4} ?[x*] ?\S")
 
 
 @frozen
@@ -26,12 +29,12 @@ class GpuCount:
 
 
 def is_list(text: str) -> bool:
-    """Return whether a GPU is given with counts: `rtx-3090:2,rtx-3060:1`."""
-    return ":" in text or "," in text
+    """Return whether a GPU is given with counts: `rtx-3090:2,rtx-3060:1`, or `2x3090`."""
+    return ":" in text or "," in text or bool(_COUNTED.match(text.strip().lower()))
 
 
 def read_gpu_counts(text: str) -> tuple[GpuCount, ...]:
-    """Read `NAME:COUNT,NAME:COUNT`; a missing count is 1, and equal names are added.
+    """Read `NAME:COUNT,NAME:COUNT` or `COUNTxNAME`; a missing count is 1, and equal names are added.
 
     Raises:
         InvalidInputError: it cannot be read, or the cards are of several vendors.
@@ -39,11 +42,11 @@ def read_gpu_counts(text: str) -> tuple[GpuCount, ...]:
     """
     counts: dict[str, int] = {}
     for item in text.split(","):
-        match = _PART.fullmatch(item.strip())
-        if match is None:
+        match = _PART.fullmatch(item.strip().lower())
+        if match is None or (match["before"] and match["after"]):
             raise _invalid(f"cannot read {item.strip()[:60]!r} in the list of GPUs")
-        name = records.gpu(match[1]).name
-        counts[name] = counts.get(name, 0) + int(match[2] or 1)
+        name = records.gpu(match["name"]).name
+        counts[name] = counts.get(name, 0) + int(match["before"] or match["after"] or 1)
     if min(counts.values()) < 1 or sum(counts.values()) > LARGEST_NODE:
         raise _invalid(f"a node has 1 to {LARGEST_NODE:,} GPUs, and at least one of each named")
     gpu_counts = tuple(

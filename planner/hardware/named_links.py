@@ -7,6 +7,7 @@ from dataclasses import replace
 from planner.catalog import records
 from planner.catalog.interconnect import interconnect
 from planner.catalog.records import LinkRecord
+from planner.catalog.spellings import spelled
 from planner.core.errors import InvalidInputError
 from planner.core.frozen import frozen
 from planner.core.units import GIGA, MICRO, format_bit_rate, format_rate
@@ -17,6 +18,8 @@ INSIDE, BETWEEN = "cluster.intra_node", "cluster.inter_node"
 _EXAMPLES = {INSIDE: "pcie-4-x16", BETWEEN: "8x infiniband-ndr"}
 _MEDIA = ("nvlink", "pcie", "network")
 _BITS = 8
+_BRIDGED = 2
+"""Cards that an NVLink bridge joins."""
 _COUNT = re.compile(r"(?:(?P<count>[0-9]{1,3}) ?[x*] ?)?(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
 _RATE = re.compile(r"(?P<amount>[0-9]{1,6}(?:\.[0-9]{1,6})?) ?(?P<unit>[A-Za-z/]{2,7})")
 _NUMBER_LIKE = re.compile(r"[-+]?\.?[0-9]")
@@ -69,6 +72,27 @@ def link_inside(given: str | Mapping[str, float], gpu: Gpu | None = None) -> Lin
     return _link_of_record(written.record, written.count if written.count > 1 else links or 1)
 
 
+def own_nvlink(given: str, gpu: Gpu, gpus_per_node: int) -> str | None:
+    """Return the link that "nvlink" means for a GPU: its bridge by name, or None for what it is sold with.
+
+    Raises:
+        InvalidInputError: the GPU has none, or a bridge is to join more than two.
+    """
+    if spelled(INSIDE, given, ["nvlink"]) != "nvlink":
+        return given
+    if gpu.nvlink_fabric in {"nvswitch", "mesh"}:
+        return None
+    if not gpu.nvlink_links:
+        raise InvalidInputError(f"{gpu.name} has no NVLink", hint="leave it out", field=INSIDE)
+    if gpus_per_node > _BRIDGED:
+        raise InvalidInputError(
+            f"a bridge of {gpu.name} joins {_BRIDGED} cards, and a node has {gpus_per_node}",
+            hint="--topology FILE says which pairs are joined (nvidia-smi topo -m)",
+            field=INSIDE,
+        )
+    return gpu.fabric_link
+
+
 def link_between(given: str | Mapping[str, float], gpus_per_node: int) -> Link:
     """Return the network between nodes that the user named or measured, as one node has it.
 
@@ -104,7 +128,7 @@ def single_port(given: str, gpus_per_node: int) -> str:
     """Return what a network's bare name means where a node might have several ports, else ""."""
     written = _read(given, BETWEEN)
     record = written.record
-    is_bare = record is not None and given.strip().lower() == record.name
+    is_bare = record is not None and not given.strip()[:1].isdigit()
     if record is None or not is_bare or record.scope != "port" or gpus_per_node == 1:
         return ""
     rate = record.bytes_per_second
@@ -149,7 +173,8 @@ def _read(text: str, field: str) -> _Written:
     if rate is None and _NUMBER_LIKE.match(rest):
         raise _no_rate(text, field)
     if rate is None:
-        return _Written(count=count, record=records.link(rest, field))
+        name = spelled(field, rest, records.link_names())
+        return _Written(count=count, record=records.link(name, field))
     if rate["unit"] not in (*_BYTE_UNITS, *_BIT_UNITS):
         raise _no_rate(text, field)
     is_nominal = rate["unit"] in _BIT_UNITS

@@ -11,6 +11,9 @@ from planner.core.units import format_bit_rate
 from planner.domain.cluster import Cluster, Gpu, Instance, Link, Provenance
 from planner.hardware.named_links import assumed, ports
 
+_USUAL_NODE, _LARGEST_NODE = 8, 16
+"""GPUs of a node where its record says no other: HGX boards and servers; HGX A100, DGX-2 and a2-megagpu-16g."""
+
 
 @frozen
 class NodeNetwork:
@@ -21,6 +24,10 @@ class NodeNetwork:
     """A record of `data/links`, by port."""
     ports_per_gpu: float = 0.0
     """0: one port per node, however many GPUs it has."""
+    node_gpus: int = _USUAL_NODE
+    """GPUs of such a node as a rule."""
+    largest_node: int = _LARGEST_NODE
+    """The most that one is sold with."""
     because: str
     """Said of the assumption, as in "as DGX H100 has"."""
     otherwise: str
@@ -43,6 +50,12 @@ def _by_gpu() -> dict[str, NodeNetwork]:
 def node_network(gpu: str) -> NodeNetwork | None:
     """Return what nodes of that GPU are sold with; None for several kinds in one node."""
     return _by_gpu().get(gpu)
+
+
+def usual_node(gpu: str) -> tuple[int, int]:
+    """Return how many GPUs a node of them usually has, and how many at the most."""
+    sold = node_network(gpu)
+    return (sold.node_gpus, sold.largest_node) if sold else (_USUAL_NODE, _LARGEST_NODE)
 
 
 def usual_network(gpu: Gpu, gpus_per_node: int, instance: Instance | None) -> tuple[Link, str]:

@@ -13,11 +13,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from planner.catalog import records
+from planner.catalog.model_names import model_called, nearest_models
 from planner.core.errors import (
     HubUnreachableError,
     InvalidInputError,
     ModelNotFoundError,
-    did_you_mean,
 )
 from planner.core.files import decode_text, open_file
 from planner.core.frozen import frozen
@@ -87,6 +87,9 @@ def find_model(name: str, *, allow_paths: bool, revision: str | None = None) -> 
         return record
     if allow_paths and _is_path(name):
         return _from_disk(name)
+    meant = _called(model_id) if revision == _MAIN else None
+    if meant and "/" not in model_id:
+        return replace(meant, note=f"{model_id!r} is planned as {meant.name}")
     if not _is_id(model_id):
         raise _not_an_id(name)
     if not _REVISION.fullmatch(revision) or ".." in revision:
@@ -95,7 +98,19 @@ def find_model(name: str, *, allow_paths: bool, revision: str | None = None) -> 
             hint="name a branch, a tag or a commit; the default is main",
             field="model",
         )
-    return _from_hub(Repository(model_id, revision))
+    try:
+        return _from_hub(Repository(model_id, revision))
+    except ModelNotFoundError as error:
+        if meant is None:
+            raise
+        same = f"its architecture and sizes are those of {meant.name}, which is planned"
+        return replace(meant, note=f"{error.message}; {same}")
+
+
+def _called(name: str) -> ModelSource | None:
+    """Return the model that ships and is called so, however it is written."""
+    meant = model_called(name)
+    return _shipped(meant) if meant else None
 
 
 def _id_of_address(name: str) -> str:
@@ -148,10 +163,13 @@ def _is_id(name: str) -> bool:
 
 
 def _not_an_id(name: str) -> InvalidInputError:
-    similar = did_you_mean(name, records.model_ids()) or "`planner models` lists the known ones"
+    near = nearest_models(name)
+    known = (
+        f"did you mean {' or '.join(near)}?" if near else "`planner models` lists the known ones"
+    )
     return InvalidInputError(
         f"{name[:80]!r} is not a model id",
-        hint=f"an id reads organisation/name; {similar}",
+        hint=f"an id reads organisation/name; {known}",
         field="model",
     )
 

@@ -1,7 +1,6 @@
 """Questions to the Hub through huggingface_hub: each bounded in time and size, none retried."""
 
 import os
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -15,6 +14,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from planner.catalog import records
+from planner.catalog.model_names import nearest_models
 from planner.core.errors import (
     HubUnreachableError,
     InvalidInputError,
@@ -27,8 +27,8 @@ LARGEST_FILE_BYTES = 2**20
 PATIENCE_SECONDS = 4.0
 """For all questions about one model together; the client itself would retry for 23 s."""
 WEBSITE = "https://huggingface.co"
-_MISSPELT, _MISSPELT_ALONE = 0.75, 0.6
-"""How much of two names is the same, by difflib, where one is the other misspelt; with an organisation, without."""
+_MISSPELT = 0.75
+"""How much of two names is the same, by difflib, where one is the other misspelt."""
 _OWN_CONFIG = (
     "try again when the Hub can be reached, or give the model's config.json: its path on the command"
     " line, the object itself as `model` of a request"
@@ -293,36 +293,29 @@ class Repository:
 
 def similar(name: str, otherwise: str) -> str:
     """Return a hint with the models that ship under a similar name, whoever made them, or else."""
-    by_short, asked = _by_short(), _short(name)
-    close = get_close_matches(asked, by_short, n=3) or _beginning_with(asked, by_short)
-    return _meant(name, close) + otherwise
+    return _meant(name, nearest_models(name)) + otherwise
 
 
 def _near(name: str) -> str:
     """Return the hint of a name that may well be right, as nobody could ask: of a misspelt one alone."""
-    alike = _MISSPELT if "/" in name else _MISSPELT_ALONE
-    return _meant(name, get_close_matches(_short(name), _by_short(), n=2, cutoff=alike))
+    if "/" not in name:
+        return similar(name, "")
+    by_short = {_short(model): model for model in records.model_ids()}
+    close = get_close_matches(_short(name), by_short, n=2, cutoff=_MISSPELT)
+    return _meant(name, [by_short[short] for short in close])
 
 
-def _meant(name: str, close: Iterable[str]) -> str:
-    by_short, is_short = _by_short(), "/" not in name
+def _meant(name: str, models: Iterable[str]) -> str:
+    """Return a hint with models, by their short names where one was typed and they have one."""
+    is_short = "/" not in name
     known = " or ".join(
-        short if is_short and records.model(short) else by_short[short] for short in close
+        _short(model) if is_short and records.model(_short(model)) else model for model in models
     )
     return f"did you mean {known}? " if known else ""
 
 
-def _by_short() -> dict[str, str]:
-    return {_short(model): model for model in records.model_ids()}
-
-
 def _short(name: str) -> str:
     return name.rpartition("/")[2].lower()[:100]
-
-
-def _beginning_with(word: str, names: Iterable[str]) -> list[str]:
-    found = [name for name in names if re.search(rf"(^|[-_.]){re.escape(word)}", name)]
-    return sorted(found, key=lambda name: (not name.startswith(word), len(name), name))[:3]
 
 
 def _download(url: str, until: float, token: str) -> bytes:

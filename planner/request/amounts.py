@@ -82,17 +82,10 @@ def read_hours(text: str) -> float:
     return float(match[1]) * {"m": 1 / 60, "h": 1, "d": 24}[match[2]]
 
 
-def read_precision(text: str) -> str:
-    """Return a precision as the request calls it."""
-    wanted = text.strip().lower().replace("_", "-")
-    return "fp16-mixed" if wanted == "fp16" else wanted
-
-
 AMOUNTS: Mapping[str, Callable[[str], Any]] = {
     "length": read_length,
     "batch": read_batch,
     "tokens": read_tokens,
     "hours": read_hours,
-    "precision": read_precision,
 }
 """What reads a field with a unit or other names, by its word in `data/request/fields.toml`: into its value, or fields."""

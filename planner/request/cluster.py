@@ -16,11 +16,12 @@ from planner.hardware.named_links import (
     BETWEEN,
     link_between,
     link_inside,
+    own_nvlink,
     pcie_slot,
     rack_record,
     single_port,
 )
-from planner.hardware.usual_network import usual_network
+from planner.hardware.usual_network import usual_network, usual_node
 from planner.request.nvlink_domain import FIELD as DOMAIN
 from planner.request.nvlink_domain import NvlinkDomain, nvlink_domain
 from planner.request.remarks import Assumption, Remarks
@@ -32,8 +33,6 @@ _FULL_NODE = 8
 """GPUs of a node where only the most of all are said: as HGX boards and the largest servers hold."""
 
 
-_LARGEST_SOLD = 16
-"""GPUs of a node: DGX-2, a2-megagpu-16g."""
 _FEWEST_WITH_AN_ODD_ONE = 2
 _MUCH_FASTER = 2.0
 """Times the bandwidth of all GPUs, from which on those without the odd one are planned too."""
@@ -71,6 +70,12 @@ def resolve_cluster(
     gpus_per_node = _gpus_per_node(
         wanted, instance, listed or _num_shown(wanted, topology_given), max_gpus, remarks
     )
+    if instance is None and topology_given is None and wanted.intra_node is None:
+        wanted = _in_nodes(wanted, gpu, gpus_per_node, remarks)
+        gpus_per_node = wanted.gpus_per_node
+    if isinstance(wanted.intra_node, str):
+        own = own_nvlink(wanted.intra_node, gpu, gpus_per_node)
+        wanted = wanted.model_copy(update={"intra_node": own})
     topology, link = _links_inside(wanted, instance, gpu, topology_given, remarks)
     gpu = _limited(gpu, wanted.gpu_power_watts, remarks)
     domain = _domain(wanted, gpu, gpus_per_node, topology_given)
@@ -92,10 +97,6 @@ def resolve_cluster(
         host_memory_bytes=instance.host_memory_bytes if instance else 0.0,
         inter_node=None,
     )
-    if topology is None and gpus_per_node > max(_LARGEST_SOLD, gpu.nvlink_domain_gpus):
-        eights = f"nodes of 8: --gpus 8 --nodes {-(-cluster.world_size // 8)}"
-        text = f"{gpus_per_node} GPUs in a node, which none is sold with ({eights})"
-        remarks.assume(text, "cluster.gpus_per_node")
     if wanted.nodes > 1 and domain.assumption:
         remarks.assume(domain.assumption, DOMAIN)
     may_grow = (max_gpus or 0) > cluster.world_size
@@ -283,6 +284,32 @@ def _gpus_per_node(
     if instance and count < instance.gpus_per_node:
         remarks.notes.append(f"{count} of the {instance.gpus_per_node} GPUs of {instance.name}")
     return count
+
+
+def _in_nodes(wanted: ClusterRequest, gpu: Gpu, gpus: int, remarks: Remarks) -> ClusterRequest:
+    """Return the cluster with more GPUs than a node has as the GPUs in all, in nodes of the usual size.
+
+    Raises:
+        InvalidInputError: a number of nodes is said too, or they make no such nodes.
+    """
+    usual, largest = usual_node(gpu.name)
+    if gpus <= max(largest, gpu.nvlink_domain_gpus, wanted.nvlink_domain_gpus or 0):
+        return wanted.model_copy(update={"gpus_per_node": gpus})
+    if wanted.nodes == 1 and gpus % usual == 0:
+        nodes = gpus // usual
+        text = f"{gpus} GPUs in all, on {nodes} nodes of {usual}, as no node with {gpu.name} has {gpus}"
+        remarks.assume(text, "cluster.gpus_per_node")
+        return wanted.model_copy(update={"gpus_per_node": usual, "nodes": nodes})
+    size = max(size for size in range(1, usual + 1) if gpus % size == 0)
+    readings = [
+        f"--gpus {size} --nodes {total // size} for {total} GPUs in all"
+        for total in dict.fromkeys((gpus, gpus * wanted.nodes))
+    ]
+    raise InvalidInputError(
+        f"no node with {gpu.name} has {gpus} GPUs: they have {usual} as a rule",
+        hint=f"{', '.join(readings)}; a node of your own: --intra-node LINK or --topology FILE",
+        field="cluster.gpus_per_node",
+    )
 
 
 def _count_text(gpus: int) -> str:

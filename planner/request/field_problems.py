@@ -32,10 +32,6 @@ _WHOLE, _NUMBER = "must be a whole number", "must be a number"
 _LIKE = {_WHOLE: "8", _NUMBER: "0.5"}
 """A number like those that are wanted."""
 _DIGITS = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,9})?")
-_WORDS: Mapping[str, Mapping[str, str]] = {
-    "objective": {"speed": "time", "throughput": "time", "price": "cost", "money": "cost"},
-}
-"""What people call a value, by the field."""
 _NEAR = 0.6
 """Of the few words that a field may have; "some" is not near "none"."""
 _SAID: Mapping[str, str] = {
@@ -158,7 +154,6 @@ def _nearest_value(field: str, detail: Any) -> str:
     known = re.findall(r"'([^']*)'", detail["ctx"]["expected"])
     text = str(detail["input"])[:40]
     (meant,) = _as_typed(field, text).values() or (text,)
-    meant = _WORDS.get(_name(field), {}).get(meant, meant)
     if meant in known:
         return f"did you mean {meant}?"
     return did_you_mean(text, known, nearness=_NEAR) or f"known: {', '.join(known)}"

@@ -1,14 +1,17 @@
 """A part of the wire contract: its fields by their paths, each with its words at every door."""
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from types import NoneType
 from typing import Any, ClassVar, Literal, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema
 
 from planner.catalog.fields import Words, words
+from planner.catalog.records import read
+from planner.catalog.spellings import spelled
 from planner.core.frozen import frozen
 from planner.request.amounts import AMOUNTS
 
@@ -20,6 +23,20 @@ class WireModel(BaseModel):
     """Built where it is first asked: of one request that is the whole, and no part by itself."""
     within: ClassVar[str | None] = None
     """What stands before a field's name in `data/request/fields.toml`; None where that has none of them."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spelled(cls, values: Any) -> Any:
+        """Take the name of a value in any spelling that is known."""
+        if cls.within is None or not isinstance(values, Mapping):
+            return values
+        known = _named(cls)
+        return {
+            name: spelled(f"{cls.within}{name}", value, known[name])
+            if name in known and isinstance(value, str)
+            else value
+            for name, value in values.items()
+        }
 
     @classmethod
     def __get_pydantic_json_schema__(
@@ -35,6 +52,23 @@ class WireModel(BaseModel):
         return schema
 
 
+@cache
+def _named(model: type[WireModel]) -> Mapping[str, tuple[str, ...]]:
+    """Return the fields of a model that have a few names, with these; none of one whose names are in records."""
+    paths = read("request", "spellings").keys() - _LINKS
+    fields = {
+        name: Asked(path=f"{model.within}{name}", info=info)
+        for name, info in model.model_fields.items()
+    }
+    return {
+        name: tuple(each for each in asked.names if isinstance(each, str))
+        for name, asked in fields.items()
+        if asked.path in paths or any(isinstance(each, str) for each in asked.names)
+    }
+
+
+_LINKS = {"cluster.intra_node", "cluster.inter_node"}
+"""Fields that hold more than a name: what reads that also knows the spellings."""
 _SIDES = {"ge": "min", "gt": "min", "le": "max", "lt": "max"}
 
 

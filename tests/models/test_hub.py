@@ -545,13 +545,19 @@ def test_a_model_that_does_not_exist_names_a_similar_one(online: Hub) -> None:
     assert online.asked == ["HEAD org/gpt2-mediun", "HEAD datasets/org/gpt2-mediun"]
 
 
-@pytest.mark.usefixtures("online")
-@pytest.mark.parametrize(
-    ("name", "meant"),
-    [("t5", "t5-base"), ("bert", "bert-base-uncased"), ("llama-7b", "huggyllama/llama-7b")],
-)
-def test_a_part_of_a_name_finds_what_begins_with_it(name: str, meant: str) -> None:
-    assert meant in _refused(name, ModelNotFoundError).hint
+def test_a_model_that_ships_is_found_by_what_people_call_it(online: Hub) -> None:
+    found = _find("Qwen2.5-7B-Instruct")
+    assert (found.name, found.is_pretrained) == ("Qwen/Qwen2.5-7B", True)
+    assert "'Qwen2.5-7B-Instruct' is planned as Qwen/Qwen2.5-7B" in found.note
+    assert online.asked == []
+
+
+def test_a_name_with_an_owner_is_asked_of_the_hub_first(online: Hub) -> None:
+    found = _find("meta-llama/Llama-3-8B")
+    assert found.name == "meta-llama/Meta-Llama-3-8B"
+    assert online.asked[0] == "HEAD meta-llama/Llama-3-8B"
+    assert "no model 'meta-llama/Llama-3-8B' on the Hub" in found.note
+    assert "those of meta-llama/Meta-Llama-3-8B" in found.note
 
 
 @pytest.mark.usefixtures("online")
@@ -784,7 +790,7 @@ def test_a_malformed_endpoint_is_named(
     ("name", "meant"),
     [
         ("acme/secret-large", ""),
-        ("meta-llama/Llama-2-7b", "did you mean huggyllama/llama-7b or meta-llama/Llama-2-7b-hf? "),
+        ("acme/Llama-2-7b", "did you mean huggyllama/llama-7b or meta-llama/Llama-2-7b-hf? "),
         ("gtp2", "did you mean gpt2? "),
     ],
 )

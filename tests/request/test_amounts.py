@@ -1,7 +1,7 @@
 import pytest
 
 from planner.core.errors import InvalidInputError
-from planner.request.amounts import read_batch, read_hours, read_length, read_precision, read_tokens
+from planner.request.amounts import read_batch, read_hours, read_length, read_tokens
 
 
 @pytest.mark.parametrize(
@@ -43,8 +43,3 @@ def test_what_is_no_amount_is_refused_with_examples(read: object, text: str) -> 
 def test_a_run_and_a_deadline_have_units() -> None:
     assert (read_tokens("1.5T"), read_tokens("20b")) == (1_500_000_000_000, 20_000_000_000)
     assert (read_hours("90m"), read_hours("7d")) == (1.5, 168)
-
-
-def test_fp16_is_its_mixed_kind() -> None:
-    assert read_precision("FP16") == "fp16-mixed"
-    assert read_precision("bf16_mixed") == "bf16-mixed"

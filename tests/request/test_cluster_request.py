@@ -370,19 +370,49 @@ def test_near_ranks_sit_on_fast_links() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cluster", "said"),
+    ("gpu", "gpus", "nodes_of"),
     [
-        (
-            {"gpu": "h100", "gpus_per_node": 64},
-            ["64 GPUs in a node, which none is sold with (nodes of 8: --gpus 8 --nodes 8)"],
-        ),
-        ({"gpu": "v100-sxm2-32gb", "gpus_per_node": 16}, []),
-        ({"gpu": "gb200", "gpus_per_node": 72}, []),
+        ("h100", 512, (64, 8)),
+        ("v100-sxm2-32gb", 64, (8, 8)),
+        ("3090", 64, (8, 8)),
+        ("gb300", 144, (36, 4)),
     ],
 )
-def test_more_gpus_than_a_node_has_are_taken_for_a_cluster_typed_as_one(
-    cluster: dict[str, Any], said: list[str]
+def test_more_gpus_than_a_node_has_are_those_in_all(
+    gpu: str, gpus: int, nodes_of: tuple[int, int]
 ) -> None:
+    found = resolved(gpu=gpu, gpus_per_node=gpus)
+    assert (found.cluster.nodes, found.cluster.gpus_per_node) == nodes_of
+    (said,) = [each.text for each in found.assumptions if each.field == "cluster.gpus_per_node"]
+    assert said.startswith(f"{gpus} GPUs in all")
+    assert found.cluster.needs_network
+
+
+@pytest.mark.parametrize(
+    ("cluster", "readings"),
+    [
+        ({"gpus_per_node": 32, "nodes": 4}, ["--gpus 8 --nodes 4 ", "--gpus 8 --nodes 16 "]),
+        ({"gpus_per_node": 12}, ["--gpus 6 --nodes 2 "]),
+    ],
+)
+def test_what_makes_no_nodes_of_them_is_asked_back(
+    cluster: dict[str, Any], readings: list[str]
+) -> None:
+    with pytest.raises(InvalidInputError, match="no node with h100-sxm-80gb has") as caught:
+        resolved(gpu="h100", **cluster)
+    assert all(each in caught.value.hint for each in readings)
+    assert caught.value.field == "cluster.gpus_per_node"
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    [
+        {"gpu": "v100-sxm2-32gb", "gpus_per_node": 16},
+        {"gpu": "gb200", "gpus_per_node": 72},
+        {"gpu": "h100", "gpus_per_node": 16, "nodes": 2, "intra_node": "nvlink-4"},
+    ],
+)
+def test_a_node_that_is_sold_or_described_is_taken_as_it_is(cluster: dict[str, Any]) -> None:
     found = resolved(**cluster)
-    texts = [each.text for each in found.assumptions if each.field == "cluster.gpus_per_node"]
-    assert texts == said
+    assert found.cluster.gpus_per_node == cluster["gpus_per_node"]
+    assert "cluster.gpus_per_node" not in {each.field for each in found.assumptions}

@@ -451,7 +451,7 @@ def test_a_name_that_is_wrong_hides_no_other_fault_of_its_own() -> None:
         ("recipe.sequence_length", "2k", 'without quotes: "sequence_length": 2048'),
         ("recipe.global_batch_size", "0.5M", 'without quotes: "global_batch_tokens": 500000'),
         ("recipe.padding_share", "0.1", 'without quotes: "padding_share": 0.1'),
-        ("recipe.precision", "fp16", "did you mean fp16-mixed?"),
+        ("recipe.precision", "tf32x", "did you mean tf32 or fp32?"),
         ("recipe.weights_dtype", "bf16", "known: config, fp32"),
         ("strategy.recompute", "some", "known: none, selective, full"),
         ("strategy.recompute", "ful", "did you mean full?"),
@@ -465,7 +465,7 @@ def test_a_value_that_is_refused_has_a_hint(field: str, value: object, hint: str
 
 
 def test_goals_and_items_of_lists_have_hints_too() -> None:
-    (wrong,) = problem({"model": "gpt2", "objective": "speed"}).problems
+    (wrong,) = problem({"model": "gpt2", "objective": "tim"}).problems
     assert wrong.hint == "did you mean time?"
     (wrong,) = problem({"model": "gpt2", "deadline_hours": "36h"}).problems
     assert wrong.hint == 'without quotes: "deadline_hours": 36'

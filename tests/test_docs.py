@@ -159,8 +159,20 @@ def between(rows: Sequence[Sequence[str]], column: int) -> str:
     return f"{best[0]} ({best[1]}) to {worst[0]} ({worst[1]})"
 
 
+def of_own_files(page: str, gpu: str) -> str:
+    """Return how far off the steps of the planner's files were on one GPU, from the table of its page."""
+    errors = [float(row[4].rstrip("* ").rstrip("%")) for row in rows_of(page, "runs") if row[4]]
+    middle = statistics.median(map(abs, errors))
+    return (
+        f"[One {gpu}](docs/accuracy/{page}), {len(errors)} runs: the predicted step is {middle:.0f} % off at the median,"
+        f" {min(errors):+.0f} % to {max(errors):+.0f} % at worst."
+    )
+
+
 def accuracy_lines() -> Iterator[str]:
     """Yield README's table, from the tables of the pages that other tests keep true."""
+    yield " ".join(of_own_files(f"{gpu.lower()}.md", gpu) for gpu in ("H100", "H200"))
+    yield ""
     yield "| predicted | against | median error (best source to worst) | nine in ten within |"
     yield "| --- | --- | --- | --- |"
     errors = sorted(percent(row[-1]) for row in rows_of("memory.md", "accuracy"))

@@ -320,3 +320,14 @@ def test_a_push_has_a_summary_and_no_comment(pull: Pull) -> None:
     assert pull.run(file="plan.json").returncode == 0
     assert "1 check passed" in pull.summary
     assert pull.api.calls == []
+
+
+def test_a_pattern_judges_each_file_and_the_worst_is_its_status(pull: Pull) -> None:
+    files = {"plans/a.json": plan(), "plans/b c.json": "{}"}
+    pull.opened(files, {**files, "plans/a.json": plan(512)})
+    assert pull.run(file="plans/*.json", junit="../report.xml").returncode == 2
+    assert pull.status.splitlines() == ["status=0", "status=2", "status=2"]
+    assert (pull.folder.parent / "report-0.xml").exists()
+    (comment,) = pull.api.mine()
+    assert "| sequence length | 1,024 | 512 |" in comment
+    assert pull.run(file="none/*.json").returncode == 2

@@ -17,6 +17,8 @@ from committed import plan_answer
 from junitparser import JUnitXml
 from needed import need
 
+from planner import __version__
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/ci.md").read_text(encoding="utf-8")
 
@@ -44,10 +46,11 @@ def bash(
 
 def test_the_workflow_gives_what_the_action_takes() -> None:
     action = yaml.safe_load((ROOT / ".github/actions/check/action.yml").read_text())
-    workflow = yaml.safe_load(block("yaml", "OWNER/planner"))
+    workflow = yaml.safe_load(block("yaml", "OWNER/trainplan"))
     (step,) = (step for step in workflow["jobs"]["plan"]["steps"] if "with" in step)
     assert set(step["with"]) <= set(action["inputs"])
-    assert step["uses"].partition("planner/")[2].partition("@")[0] == ".github/actions/check"
+    action_at, tag = step["uses"].removeprefix("OWNER/trainplan/").split("@")
+    assert (action_at, tag) == (".github/actions/check", f"v{__version__}")
     assert workflow["permissions"]["pull-requests"] == "write"
     for name in ("locked", "sarif", "junit", "max-growth"):
         assert f"`{name}" in PAGE

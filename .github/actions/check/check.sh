@@ -2,6 +2,20 @@
 # Judge FILE, say so in the step's summary, and keep one comment at the pull request.
 set -euo pipefail
 
+# A pattern stands for every file that it matches: each is judged and commented on by itself, the worst status is theirs.
+if [[ ! -e $FILE && $FILE == *[*?[]* ]]; then
+  mapfile -t files < <(compgen -G "$FILE" | sort)
+  ((${#files[@]})) || { echo "::error title=planner check::no file matches the pattern" && exit 2; }
+  worst=0
+  for number in "${!files[@]}"; do
+    status=0
+    FILE=${files[number]} SARIF=${SARIF:+${SARIF%.*}-$number.${SARIF##*.}} JUNIT=${JUNIT:+${JUNIT%.*}-$number.${JUNIT##*.}} \
+      bash "$0" || status=$?
+    ((status <= worst)) || worst=$status
+  done
+  echo "status=$worst" >>"$GITHUB_OUTPUT"
+  exit "$worst"
+fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 event=${GITHUB_EVENT_PATH:-/dev/null}

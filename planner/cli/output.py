@@ -2,13 +2,17 @@
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from shutil import get_terminal_size
+from threading import Event, Thread
 
 import click
 
 from planner.report.values import NARROWEST, WIDTH, Terminal
 
+_PATIENCE_SECONDS = 2
+"""That something may take before it is said."""
 EXIT_USAGE, EXIT_NOTHING_FITS, EXIT_BROKEN, EXIT_MODEL = 2, 3, 4, 5
 
 
@@ -22,6 +26,33 @@ def say_folded(text: str) -> None:
     """Print a message beside the answer: folded to a terminal, whole into a file."""
     shown = terminal().paragraph(text, rest="  ") if sys.stderr.isatty() else text
     click.echo(shown, err=True)
+
+
+@contextmanager
+def busy(what: str) -> Iterator[None]:
+    """Say on a terminal, from the third second on, what is done and since when; the line goes when it is done."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    done = Event()
+    shown = Thread(target=_count_seconds, args=(what, done), daemon=True)
+    shown.start()
+    try:
+        yield
+    finally:
+        done.set()
+        shown.join()
+
+
+def _count_seconds(what: str, done: Event) -> None:
+    if done.wait(_PATIENCE_SECONDS):
+        return
+    seconds = _PATIENCE_SECONDS
+    while not done.is_set():
+        click.echo(f"\r{what}: {seconds} s", nl=False, err=True)
+        done.wait(1)
+        seconds += 1
+    click.echo(f"\r{' ' * len(f'{what}: {seconds} s')}\r", nl=False, err=True)
 
 
 def color() -> bool | None:

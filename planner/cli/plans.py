@@ -15,7 +15,7 @@ from planner.cli.options import (
     job_options,
     read_machine_option,
 )
-from planner.cli.output import EXIT_NOTHING_FITS, color, say, terminal
+from planner.cli.output import EXIT_NOTHING_FITS, busy, color, say, terminal
 from planner.cli.request_lines import batch_option, check_alone, print_estimates, print_suggestions
 
 
@@ -54,7 +54,8 @@ def suggest(
     from planner import answers
 
     request = build_request(model, flags)
-    resolved, plan = answers.suggest(request, allow_paths=True)
+    with busy("looking at layouts"):
+        resolved, plan = answers.suggest(request, allow_paths=True)
     say(resolved.notes)
     if not as_json:
         _print_plan(request, resolved, plan, asks_for_files=out is not None, flags=flags)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -107,9 +108,19 @@ def _folder_name(request_id: str | int | None, taken: set[str]) -> str:
     return name
 
 
+def _with_progress(file: Any) -> Iterator[str]:
+    """Yield the lines of a file, with a bar on a terminal that shows no answers; of a pipe as they come."""
+    is_seen = sys.stderr.isatty() and not sys.stdout.isatty()
+    if not is_seen or not file.seekable():
+        yield from file
+        return
+    with click.progressbar(file.readlines(), label="planning", file=sys.stderr) as lines:
+        yield from lines
+
+
 def _json_lines(file: Any, machine: Mapping[str, Any] | None) -> Iterator[tuple[int, object]]:
     """Yield each line's number and value, with the machine in it, or what is wrong with a line that is no JSON."""
-    for number, line in enumerate(file, start=1):
+    for number, line in enumerate(_with_progress(file), start=1):
         if line.strip():
             try:
                 value = parse_json(line)

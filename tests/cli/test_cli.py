@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import planner.hardware.probe
-from planner import cli
+from planner import __version__, cli
 from planner.core.errors import (
     InvalidInputError,
     ModelNotFoundError,
@@ -769,3 +769,19 @@ def test_a_flag_that_only_files_need_is_said_to_change_nothing() -> None:
     ended = run("suggest", "gpt2", "--gpus", "1", "--gpu", "a100", "--force")
     assert ended.exit_code == 0
     assert "note: --force changes nothing without --out or --lock: no file" in ended.stderr
+
+
+def test_a_gpu_may_be_required(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("planner.hardware.probe.probe", lambda: None)
+    refused = run("suggest", "gpt2", "--require-gpu")
+    assert isinstance(refused.exception, InvalidInputError)
+    assert "--gpu NAME" in refused.exception.hint
+    assert run("suggest", "gpt2", "--require-gpu", "--gpu", "a100").exit_code == 0
+    monkeypatch.setattr("planner.hardware.probe.probe", lambda: machine("NVIDIA A100-SXM4-80GB", 2))
+    assert run("suggest", "gpt2", "--require-gpu").exit_code == 0
+
+
+def test_the_package_runs_as_a_module() -> None:
+    command = [sys.executable, "-m", "planner", "--version"]
+    ended = subprocess.run(command, capture_output=True, check=True, text=True)
+    assert ended.stdout == f"planner, version {__version__}\n"

@@ -345,8 +345,8 @@ def test_tokens_are_exchanged_for_whole_heads_of_a_tensor_parallel_rank(
     recipe = {"framework": "deepspeed", "sequence_length": 65536, "global_batch_size": 8}
     codes = []
     for tensor, context in ((1, 4), (1, 8), (4, 7), (4, 2), (8, 1)):
-        gpus = tensor * context
-        job = make_job("Qwen/Qwen2.5-7B", gpus=gpus, recipe=recipe)
+        gpus, described = tensor * context, {"intra_node": "nvlink-3"}
+        job = make_job("Qwen/Qwen2.5-7B", gpus=gpus, cluster=described, recipe=recipe)
         s = Layout(
             tensor_parallel_size=tensor,
             context_parallel_size=context,

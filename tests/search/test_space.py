@@ -242,7 +242,8 @@ def test_tables_hold_the_same_rows_in_pieces(make_job: JobMaker) -> None:
 def test_more_layouts_than_can_be_looked_at_are_refused_with_a_way_out(make_job: JobMaker) -> None:
     recipe = {"framework": "megatron", "global_batch_size": 14_414_400, "sequence_length": 4096}
     model = "deepseek-ai/DeepSeek-V3"
-    job = make_job(model, gpus=60, gpu="h100", cluster={"nodes": 1024}, recipe=recipe)
+    cluster = {"nodes": 1024, "intra_node": "nvlink-4"}
+    job = make_job(model, gpus=60, gpu="h100", cluster=cluster, recipe=recipe)
     with pytest.raises(InvalidInputError) as caught:
         deque(tables(job), maxlen=0)
     assert "--micro-batch-size 1" in caught.value.hint

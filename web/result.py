@@ -19,7 +19,7 @@ from planner.core.units import format_bytes, format_fraction, format_seconds
 from planner.memory.phases import PHASES
 from planner.parallel.schedule import Span, Timeline
 from planner.report.first_screen import reasons
-from planner.report.layout_words import communication_figure
+from planner.report.layout_words import communication_figure, verdict
 from planner.report.plan import (
     MOST_ROWS,
     alternatives_table,
@@ -30,7 +30,7 @@ from planner.report.plan import (
     shown_rejected,
     trade_offs_table,
 )
-from planner.report.summary import Tile, chips, heading, tiles, verdict
+from planner.report.summary import Tile, chips, heading, tiles
 from planner.report.timeline import timeline
 from planner.request.schema import Resolved
 from planner.search.candidate import memory_of_stages

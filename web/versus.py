@@ -8,7 +8,8 @@ from urllib.parse import urlencode
 
 from planner.advice.plan import Plan
 from planner.report.comparison import ComparedGroup, ComparedRow, comparison, differing, pace, room
-from planner.report.summary import heading, verdict
+from planner.report.layout_words import verdict
+from planner.report.summary import heading
 from web.controls import labels
 from web.form import Question
 from web.permalink import otherwise, permalink

@@ -42,7 +42,7 @@ _NO_VALUES = frozenset(
     }
 )
 """Words that follow a flag in a sentence."""
-_WHERE = re.compile(r"; planner accuracy --source \w+ lists such runs")
+_WHERE = re.compile(r"; planner accuracy --source \w+ lists those runs")
 """A terminal's way to the runs that a page links beside the sentence."""
 _EPOCHS = " and --epochs"
 """A terminal multiplies samples by them; the form asks for all samples of the run."""

@@ -1,12 +1,13 @@
 """How far a plan is to be believed, and what it is least sure of."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from planner.catalog.kinds import Likeness, nearest_runs
 from planner.catalog.releases import has_own_releases
 from planner.core.frozen import frozen
 from planner.core.units import format_fraction
+from planner.domain.cluster import Provenance
 from planner.domain.job import Job
 from planner.domain.kinds import kind_of
 from planner.search.candidate import Candidate
@@ -14,19 +15,29 @@ from planner.step_time.doubt import Cause, network_provenance
 
 _HIGH, _MEDIUM = 0.35, 0.75
 """Up to so much longer than estimated a step may take, and so far off nine in ten runs of its kind, as fractions."""
-_WORDS: Mapping[Cause, str] = MappingProxyType(
+CAUSES: Mapping[Cause, str] = MappingProxyType(
     {
-        Cause.KERNELS: "what training keeps of a kernel's speed",
-        Cause.CURVE: "the matmul curve of {gpu}",
-        Cause.MEMORY_BOUND: "the speed of elementwise kernels and the optimizer",
-        Cause.HOST: "how fast the host launches",
-        Cause.NETWORK: "the network",
-        Cause.OFFLOAD: "the host's memory and CPUs",
+        Cause.KERNELS: "how fast kernels run inside a training step",
+        Cause.CURVE: "the matmul speed of {gpu}",
+        Cause.MEMORY_BOUND: "the speed of elementwise kernels and of the optimizer",
+        Cause.HOST: "how fast your CPU launches kernels",
+        Cause.NETWORK: "the speed of your network",
+        Cause.OFFLOAD: "the speed of your host memory and CPU",
         Cause.ADAPTERS: "matmuls beside frozen weights",
-        Cause.KIND: "what such jobs are off by elsewhere",
-        Cause.RELEASE: "how your {framework} differs from the releases that were timed",
+        Cause.KIND: "how this kind of job differs from those that were timed",
+        Cause.RELEASE: "your release of {framework}",
     }
 )
+"""What each cause is called as the main uncertainty."""
+LINKS: Mapping[Provenance, str] = MappingProxyType(
+    {
+        Provenance.OWN: "measured on your machine",
+        Provenance.MEASURED: "measured on such hardware",
+        Provenance.DERIVED: "calculated, not measured",
+        Provenance.ASSUMED: "assumed, not measured",
+    }
+)
+"""Where the speed of what joins the GPUs is from."""
 
 
 @frozen
@@ -50,8 +61,21 @@ def confidence(job: Job, candidate: Candidate) -> Confidence:
     like = likeness(job, candidate)
     off = max(_reach(candidate), like.within if like else _MEDIUM)
     level = "high" if off <= _HIGH else "medium" if off <= _MEDIUM else "low"
-    reason = f"{doubt(job, candidate)}{_unknown(job)}{_where(like)}"
+    reason = "; ".join(_parts(job, candidate, like))
     return Confidence(level=level, reason=reason, like=like)
+
+
+def _parts(job: Job, candidate: Candidate, like: Likeness | None) -> Iterator[str]:
+    """Yield the nearest runs, the largest cause of doubt, what could be said or measured, and where the runs are listed."""
+    name = job.framework.name
+    yield like_words(like)
+    yield f"main uncertainty: {_largest_doubt(job, candidate)}"
+    if not job.framework.release and has_own_releases(name):
+        yield f"--framework-version would say which {name} you run"
+    if job.cluster.world_size > 1:
+        yield f"link speed: {LINKS[network_provenance(job)]}"
+    if like:
+        yield f"planner accuracy --source {like.sources[0]} lists those runs"
 
 
 def likeness(job: Job, candidate: Candidate) -> Likeness | None:
@@ -61,39 +85,26 @@ def likeness(job: Job, candidate: Candidate) -> Likeness | None:
 
 
 def like_words(like: Likeness | None) -> str:
-    """Return them in a sentence's words: "like 14 runs of mixtures of experts: nine in ten within 49 %"."""
+    """Return them in words: "like 14 published runs of mixtures of experts, nine in ten within 49 %"."""
     if like is None:
-        return "no published run is of its kind"
-    return f"like {like.words}: nine in ten within {format_fraction(like.within)}"
+        return "no published run is of this kind"
+    return f"like {like.words}, nine in ten within {format_fraction(like.within)}"
 
 
-def doubt(job: Job, candidate: Candidate, *, names_runs: bool = True) -> str:
-    """Return how far a step's range reaches up, the nearest runs where they are asked for, and the greatest cause."""
-    step = candidate.step_time
-    squares = {cause: float(width) ** 2 for cause, width in step.doubts.items()}
-    largest = max(squares, key=squares.__getitem__)
-    share = squares[largest] / max(sum(squares.values()), 1e-12)
-    words = _WORDS[largest].format(gpu=job.cluster.gpu.name, framework=job.framework.name)
-    like = f" {like_words(likeness(job, candidate))};" if names_runs else ""
-    return (
-        f"a step may take {format_fraction(_reach(candidate))} longer;{like} least sure is {words}"
-        f" ({format_fraction(share)} of the doubt)"
-    )
+def confidence_in_brief(job: Job, candidate: Candidate) -> str:
+    """Return what sets the level: the nearest runs, or the estimate's own range where that reaches further."""
+    like, reach = likeness(job, candidate), _reach(candidate)
+    if reach <= max(_HIGH, like.within if like else _MEDIUM):
+        return like_words(like)
+    cause = _largest_doubt(job, candidate)
+    return f"a step may take {format_fraction(reach)} longer; main uncertainty: {cause}"
 
 
-def _where(like: Likeness | None) -> str:
-    return f"; planner accuracy --source {like.sources[0]} lists such runs" if like else ""
+def _largest_doubt(job: Job, candidate: Candidate) -> str:
+    doubts = candidate.step_time.doubts
+    largest = max(doubts, key=lambda cause: float(doubts[cause]))
+    return CAUSES[largest].format(gpu=job.cluster.gpu.name, framework=job.framework.name)
 
 
 def _reach(candidate: Candidate) -> float:
     return float(candidate.step_time.high_seconds / candidate.step_time.step_seconds) - 1
-
-
-def _unknown(job: Job) -> str:
-    """Say what widens the range and can be had: a release, a curve, a network."""
-    said, name = "", job.framework.name
-    if not job.framework.release and has_own_releases(name):
-        said += f"; the release of {name} was not said (--framework-version)"
-    if job.cluster.world_size > 1:
-        said += f"; the speed of the wires is {network_provenance(job)}"
-    return said

@@ -7,7 +7,6 @@ from typing import Any
 from planner.advice.choice import Contender, best_of, contender
 from planner.catalog.choice import trusted_lead
 from planner.core.frozen import frozen
-from planner.core.units import format_rate
 from planner.domain.job import Job
 from planner.domain.optimizer import ADAMW
 from planner.domain.strategy import Layout
@@ -144,11 +143,9 @@ def _other_network(chosen: Contender, pinned: PinnedFields) -> Iterator[Offer]:
     if best is None or best.candidate.strategy.family == own.strategy.family:
         return
     if best.candidate.step_time.step_seconds < same.step_time.step_seconds:
-        rate = f"{link.name} ({format_rate(link.bytes_per_second)} per node)"
-        reason = f"if the nodes are joined by {rate}"
         yield Offer(
             job=best.job,
             candidate=best.candidate,
             changes={"cluster.inter_node": link.name},
-            reason=reason,
+            reason="if that joins the nodes",
         )

@@ -140,7 +140,7 @@ def make_plan(
                 smaller, size = _on_fewer(stacks, chosen.situation, size)
                 seconds = float(chosen.candidate.step_time.step_seconds)
                 return spares(chosen.situation, smaller, size, seconds)
-        plan = _plan(chosen, pinned, objective)
+        plan = _plan(chosen, found, pinned, objective)
         offered = offers(chosen, found, pinned or {}) if objective == "time" else ()
     others_results = (each.result for each in found if each.job is not chosen.job)
     looked_at = [chosen.result, *others_results]
@@ -203,11 +203,26 @@ def _usual(chosen: Contender, found: Sequence[Contender]) -> Candidate | None:
     return min(same, key=lambda each: each.cost_seconds).candidate
 
 
-def _plan(chosen: Contender, pinned: PinnedFields | None, objective: str) -> Plan:
+def _eager(chosen: Contender, found: Sequence[Contender]) -> Candidate | None:
+    """Return the best without torch.compile in the same framework, where the choice is compiled."""
+    own = chosen.job
+    eager = [
+        each
+        for each in found
+        if each.job.framework.name == own.framework.name and not each.job.recipe.compile
+    ]
+    if not own.recipe.compile or not eager:
+        return None
+    return min(eager, key=lambda each: each.cost_seconds).candidate
+
+
+def _plan(
+    chosen: Contender, found: Sequence[Contender], pinned: PinnedFields | None, objective: str
+) -> Plan:
     job, result, candidate = chosen.job, chosen.result, chosen.candidate
     best, launched = best_of_families(result), launch(job, candidate.strategy)
     held_back = _held_back(result, candidate, best, launched) if objective == "time" else None
-    situation = replace(chosen.situation, held_back=held_back)
+    situation = replace(chosen.situation, held_back=held_back, eager=_eager(chosen, found))
     # One table is quicker than one for each list.
     result.candidates(shown(result, chosen.proposable, best))
     return Plan(

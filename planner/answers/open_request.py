@@ -15,7 +15,7 @@ from planner.domain.cluster import Cluster
 from planner.domain.job import Job
 from planner.request.remarks import Assumption
 from planner.request.schema import Request, Resolved, resolve
-from planner.request.stacks import STANDARD_LOSS, other_stacks, stack_of
+from planner.request.stacks import other_stacks, stack_of
 from planner.request.strategy import pinned_fields
 from planner.search.largest_that_fits import with_gpus
 
@@ -48,18 +48,17 @@ def decided(plan: Plan, stacks: Sequence[Resolved]) -> Resolved:
 def _words(plan: Plan, own: dict[str, object]) -> dict[str, str]:
     usual = f", as {own['framework']} {_usual(plan)}"
     loss = plan.job.recipe.loss
-    parts = "" if loss == STANDARD_LOSS else ", which never holds all logits"
     return {
         "framework": f"{plan.job.framework.name}{usual}",
         "compile": "compiled" if plan.job.recipe.compile else "not compiled",
-        "loss": f"a {loss} loss{parts}",
+        "loss": f"{loss} loss",
     }
 
 
 def _usual(plan: Plan) -> str:
     if plan.usual is None:
-        return "has no files of a layout that fits"
-    return f"would take {format_seconds(plan.usual.step_time.step_seconds)} a step"
+        return "has no launch files for a layout that fits"
+    return f"would take {format_seconds(plan.usual.step_time.step_seconds)} per step"
 
 
 def nearest_written(request: Request, plan: Plan, *, allow_paths: bool) -> Offer | None:

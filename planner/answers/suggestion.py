@@ -159,7 +159,7 @@ def _with_host_memory(resolved: Resolved, plan: Plan, pinned: PinnedFields) -> R
         return resolved
     memory = format_bytes(usual_host_bytes(cluster))
     owner = usual_host_of(cluster)
-    text = f"up to {memory} of host memory in a node for what is offloaded, {owner}"
+    text = f"{memory} of host memory in a node for offloading, {owner}"
     taken = Assumption(text=text, field="cluster.instance")
     return replace(resolved, assumptions=(*resolved.assumptions, taken))
 

@@ -28,10 +28,10 @@ class Likeness:
 
     @property
     def words(self) -> str:
-        """Return them in words: "14 runs of mixtures of experts on h100-sxm-80gb with megatron"."""
+        """Return them in words: "14 published runs of mixtures of experts on h100-sxm-80gb with megatron"."""
         on = f" on {self.gpu}" if self.gpu else ""
         by = f" with {self.framework}" if self.framework else ""
-        return f"{self.runs:,} runs of {self.kind}{on}{by}"
+        return f"{self.runs:,} published runs of {self.kind}{on}{by}"
 
 
 @cache

@@ -13,6 +13,7 @@ from planner.report.values import NARROWEST, WIDTH, Terminal
 
 _PATIENCE_SECONDS = 2
 """That something may take before it is said."""
+_COLORS = {"fits": "green", "tight": "yellow", "does not fit": "red"}
 EXIT_USAGE, EXIT_NOTHING_FITS, EXIT_BROKEN, EXIT_MODEL = 2, 3, 4, 5
 
 
@@ -67,6 +68,12 @@ def bold(text: str) -> str:
     return click.style(text, bold=True)
 
 
+def tint(text: str, verdict: str) -> str:
+    """Return the text in bold in the colour of a verdict, for a terminal that shows it."""
+    return click.style(text, fg=_COLORS.get(verdict), bold=True)
+
+
 def terminal() -> Terminal:
     """Return the terminal of this process: COLUMNS, what it says of itself, or 100 columns."""
-    return Terminal(width=max(NARROWEST, get_terminal_size((WIDTH, 24)).columns), bold=bold)
+    columns = get_terminal_size((WIDTH, 24)).columns
+    return Terminal(width=max(NARROWEST, columns), bold=bold, tint=tint)

@@ -169,9 +169,12 @@ _FORMATS = {
     "seconds": format_seconds,
     "count": format_count,
     "percent": format_percent,
+    "fraction": format_fraction,
     "GPUs": format_gpus,
     "ranks": format_ranks,
     "micro-batches": format_micro_batches,
+    "sequences": format_sequences,
+    "steps": format_steps,
 }
 
 

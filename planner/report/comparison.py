@@ -19,8 +19,8 @@ from planner.core.units import (
 from planner.domain.job import Job
 from planner.memory.ledger import held_in_a_step
 from planner.memory.phases import PHASES
-from planner.report.layout_words import recompute_text, sizes_text, subject
-from planner.report.summary import heading, verdict
+from planner.report.layout_words import recompute_text, sizes_text, subject, verdict
+from planner.report.summary import heading
 from planner.search.candidate import Candidate
 from planner.search.training_run import training_run
 

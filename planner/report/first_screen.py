@@ -1,10 +1,10 @@
-"""Plan -> the first screen of a terminal: the answer, why, what was assumed, and how to run it."""
+"""Plan -> the first screen of a terminal: the answer, why, what else there is, what was assumed."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from planner.advice.plan import Plan
 from planner.advice.rules import (
+    COMPILED,
     DISAGREEMENT,
     EXPOSED,
     FASTER,
@@ -12,37 +12,25 @@ from planner.advice.rules import (
     TOGETHER,
 )
 from planner.advice.rules.base import Finding, Severity
-from planner.report.launch import how_to_run
-from planner.report.layout_words import assumptions_text
-from planner.report.plan import (
-    alternatives_table,
-    findings_text,
-    options_table,
-    recommendation_text,
-)
-from planner.report.values import Figure, ReportTable, Terminal, figures_text, table_text
+from planner.report.answer import answer_text, entries_text, others_text
+from planner.report.layout_words import assumptions_words
+from planner.report.plan import options_table
+from planner.report.values import Figure, Terminal, table_text
 from planner.request.remarks import Assumption
 
-LINES = 25
-"""Of a terminal that nobody made larger."""
+LINES = 20
+"""Of the screen, at 100 columns."""
 MOST_REASONS = 3
+_MOST_OTHERS = 3
 _FIRST = (OFFLOADED.code, DISAGREEMENT.code, TOGETHER.code)
 """What the answer hangs on."""
 _AFTER_WARNINGS = len(_FIRST) + 1
-_MOST_ROWS = 5
-_FEWEST_ROWS = 3
-"""Of a table, the choice among them: fewer compare nothing."""
-_MORE = Figure(
-    label="More",
-    amount="--verbose (-v):",
-    rest="the ledgers of memory and time, ranks, trade-offs, what was rejected",
-)
 
 
 def first_screen(
     plan: Plan, assumptions: Sequence[Assumption], command: str, terminal: Terminal
 ) -> str:
-    """Return what fits a terminal of 25 lines and 100 columns.
+    """Return what fits 20 lines of 100 columns.
 
     Args:
         plan: what to show.
@@ -50,22 +38,47 @@ def first_screen(
         command: the command line that asked, to which `--out` can be added; "" where it has one.
         terminal: what it is shown on; a narrower one takes more lines.
     """
-    assumed = assumptions_text(assumptions, terminal)
-    # As many reasons as leave the answer on one screen; the one that weighs most in any case, then
-    # for the least that can be said of the rest, the nearest runs and a second offer given up last.
-    whole = ((most, None, True) for most in range(MOST_REASONS, 0, -1))
-    for most, most_offers, names_runs in (*whole, (1, 2, True), (1, 2, False), (1, 1, False)):
-        is_brief = most_offers is not None
-        headline = recommendation_text(plan, terminal, is_brief=is_brief, names_runs=names_runs)
-        ways = how_to_run(plan, command, is_brief=is_brief, most_offers=most_offers)
-        last = figures_text((*ways, _MORE), terminal)
-        why = findings_text(reasons(plan.findings, most), len(plan.findings), terminal)
-        left = LINES - len(_join([headline, why, assumed, last]).splitlines()) - 1
-        if left >= -1:
+    answer = answer_text(plan, command, terminal, is_brief=True)
+    options = options_table(plan)
+    numbers = table_text(options, terminal) if options else ""
+    # As many reasons as leave the answer on one screen, then as many other choices; one of each in any case.
+    for most, others in ((3, _MOST_OTHERS), (2, _MOST_OTHERS), (2, 1), (1, 1)):
+        below = (
+            _why(plan, most, terminal),
+            others_text(plan, terminal, others),
+            _assumed(assumptions, terminal),
+            _more(plan, most, terminal),
+        )
+        text = _join((answer, "\n".join(part for part in below if part), numbers))
+        if len(text.splitlines()) <= LINES:
             break
-    table = _table(plan)
-    shown = _shortened(table, left, terminal) if table else ""
-    return _join([headline, why, assumed, shown, last])
+    return text
+
+
+def _why(plan: Plan, most: int, terminal: Terminal) -> str:
+    shown = reasons(plan.findings, most)
+    labels = ("Why", *[""] * (len(shown) - 1))
+    return entries_text(
+        tuple(
+            Figure(label=label, amount="", rest=f"{finding.message} ({finding.code})")
+            for label, finding in zip(labels, shown, strict=True)
+        ),
+        terminal,
+    )
+
+
+def _assumed(assumptions: Sequence[Assumption], terminal: Terminal) -> str:
+    said = assumptions_words(assumptions, is_brief=True)
+    figure = Figure(label="Assumed", amount="", rest=said)
+    return entries_text((figure,), terminal) if said else ""
+
+
+def _more(plan: Plan, most: int, terminal: Terminal) -> str:
+    left = len(plan.findings) - most
+    rest_of_them = f", {left} more reason{'s'[: left > 1]}" if left > 0 else ""
+    code = reasons(plan.findings, most)[0].code
+    rest = f"-v shows memory, time, what else was tried{rest_of_them}; planner explain {code}"
+    return entries_text((Figure(label="More", amount="", rest=rest),), terminal)
 
 
 def reasons(findings: Sequence[Finding], most: int = MOST_REASONS) -> tuple[Finding, ...]:
@@ -80,8 +93,9 @@ def reasons(findings: Sequence[Finding], most: int = MOST_REASONS) -> tuple[Find
         FASTER.code: _AFTER_WARNINGS,
         EXPOSED.code: _AFTER_WARNINGS + 1,
         branch: _AFTER_WARNINGS + 2,
+        COMPILED.code: _AFTER_WARNINGS + 3,
     }
-    of_severity = {Severity.ADVICE: _AFTER_WARNINGS + 3}
+    of_severity = {Severity.ADVICE: _AFTER_WARNINGS + 4}
     weight = {
         each.code: of_code.get(each.code, of_severity.get(each.severity, len(_FIRST)))
         for each in findings
@@ -89,29 +103,6 @@ def reasons(findings: Sequence[Finding], most: int = MOST_REASONS) -> tuple[Find
     ranked = sorted(findings, key=lambda each: weight[each.code])[:most]
     places = {code: place for place, code in enumerate((OFFLOADED.code, branch, DISAGREEMENT.code))}
     return tuple(sorted(ranked, key=lambda each: places.get(each.code, len(places))))
-
-
-def _table(plan: Plan) -> ReportTable | None:
-    options = options_table(plan)
-    if options is None and not plan.alternatives:
-        return None
-    return options or alternatives_table(plan)
-
-
-def _shortened(table: ReportTable, left: int, terminal: Terminal) -> str:
-    """Return as many rows of a table as there are lines left, or nothing where they say too little.
-
-    Args:
-        table: to be shown.
-        left: lines of the screen.
-        terminal: what it is shown on.
-    """
-    fewest = min(_FEWEST_ROWS, len(table.rows))
-    for count in range(min(_MOST_ROWS, len(table.rows)), fewest - 1, -1):
-        text = table_text(replace(table, rows=table.rows[:count]), terminal)
-        if len(text.splitlines()) <= left:
-            return text
-    return ""
 
 
 def _join(sections: Sequence[str]) -> str:

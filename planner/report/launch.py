@@ -9,48 +9,40 @@ from planner.report.flags import flag_words, flags
 from planner.report.layout_words import offload_words, sizes_text
 from planner.report.values import Figure
 
-
-def without_files(plan: Plan) -> tuple[Figure, ...]:
-    """Return that no files can be written, and why; nothing where some can."""
-    launch = plan.launch
-    if launch.targets:
-        return ()
-    return (Figure(label="Files", amount="none:", rest=launch.reason),)
+_LEAST_SAVED = 0.05
+"""Of the plan's memory: what another family must save to be named beside it."""
+_MOST_SLOWER = 1.10
+"""How many times as long its step may be."""
 
 
-def how_to_run(
-    plan: Plan, command: str, *, is_brief: bool = False, most_offers: int | None = None
-) -> tuple[Figure, ...]:
-    """Return the command that writes the plan's files, and what else can be had for a flag.
+def how_to_run(plan: Plan, command: str, *, is_brief: bool = False) -> tuple[Figure, ...]:
+    """Return the command that writes the plan's files; where none can be written, why, and what has some.
 
     Args:
         plan: what is to run.
         command: the command line that asked; "" where it wrote files already.
         is_brief: whether another command is told by its difference from the one that asked.
-        most_offers: of all that there are; None shows each.
     """
-    if not command:
-        return ()
-    shown = plan.offers[:most_offers]
-    offered = tuple(_offered(plan, each, command, is_brief=is_brief) for each in shown)
     if plan.launch.targets:
-        rest = "" if is_brief else "(writes the launch files and a README)"
-        return (Figure(label="Run it", amount=f"{command} --out DIR", rest=rest), *offered)
+        run = Figure(label="Run it", amount=f"{command} --out DIR", rest="")
+        return (run,) if command else ()
+    none = Figure(label="Files", amount="none:", rest=plan.launch.reason)
+    if not command:
+        return (none,)
+    nearest = [each for each in plan.offers if not each.reason]
+    instead = tuple(_instead(plan, each, command, is_brief=is_brief) for each in nearest)
     nothing = Figure(
-        label="Instead", amount="", rest="no change of recipe or layout that was tried gives files"
+        label="Instead", amount="", rest="nothing: no recipe or layout that was tried has files"
     )
-    return offered or (nothing,)
+    return (none, *(instead or (nothing,)))
 
 
-def _offered(plan: Plan, offer: Offer, command: str, *, is_brief: bool) -> Figure:
+def _instead(plan: Plan, offer: Offer, command: str, *, is_brief: bool) -> Figure:
     amount = f"{command_with(command, offer)} --out DIR"
     # Of a flag that is said twice the last one counts.
     if is_brief and not offer.dropped:
-        words = shlex.join(_words(offer))
-        files = "" if plan.launch.targets else " --out DIR"
-        amount = f"the same with {words}{files}"
-    label = "Or" if offer.reason else "Instead"
-    return Figure(label=label, amount=amount, rest=f"({offer_words(plan, offer)})")
+        amount = f"the same with {shlex.join(_words(offer))} --out DIR"
+    return Figure(label="Instead", amount=amount, rest=f"({offer_words(plan, offer)})")
 
 
 def offer_words(plan: Plan, offer: Offer) -> str:
@@ -65,6 +57,43 @@ def offer_words(plan: Plan, offer: Offer) -> str:
     files = "" if offer.reason else "the nearest with launch files: "
     reason = f"; {offer.reason}" if offer.reason else ""
     return f"{files}{taken}, {format_seconds(seconds)} per step, {pace}{tight}{reason}"
+
+
+def other_choices(plan: Plan) -> list[tuple[str, str, str]]:
+    """Return what else can be had: its name, what is gained, the flag."""
+    return [_choice(plan, each) for each in plan.offers if each.reason] + _smaller_family(plan)
+
+
+def _choice(plan: Plan, offer: Offer) -> tuple[str, str, str]:
+    chosen, other = plan.chosen, offer.candidate
+    family = other.strategy.family
+    name = ", ".join(str(value) for value in offer.changes.values())
+    if family != chosen.strategy.family and plan.job.cluster.world_size > 1:
+        name = f"{name}, {family}"
+    pace = format_pace(other.step_time.step_seconds, chosen.step_time.step_seconds)
+    tight = "" if other.is_comfortable else ", memory is tight"
+    return name, f"{pace}{tight}, {offer.reason}", shlex.join(_words(offer))
+
+
+def _smaller_family(plan: Plan) -> list[tuple[str, str, str]]:
+    """Return the family that needs the least memory of those that are nearly as fast, if it saves some."""
+    chosen = plan.chosen
+    most = (1 - _LEAST_SAVED) * float(chosen.memory.reserved_bytes)
+    longest = _MOST_SLOWER * float(chosen.step_time.step_seconds)
+    found = [
+        each
+        for each in plan.alternatives
+        if float(each.candidate.memory.reserved_bytes) <= most and not each.unwritten
+        if float(each.candidate.step_time.step_seconds) <= longest and each.candidate.is_comfortable
+        if plan.launch.targets
+        and not each.candidate.strategy.is_local
+        and not each.candidate.strategy.offloads_optimizer
+    ]
+    smallest = min(found, key=lambda each: each.candidate.memory.reserved_bytes, default=None)
+    if smallest is None:
+        return []
+    family = smallest.candidate.strategy.family
+    return [(family, smallest.reason, shlex.join(flag_words("strategy.zero_stage", value=family)))]
 
 
 def command_with(command: str, offer: Offer) -> str:

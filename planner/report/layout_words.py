@@ -1,6 +1,8 @@
 """A job, its layout and what that takes -> words and figures of every report."""
 
+import re
 from collections.abc import Callable, Collection, Sequence
+from enum import StrEnum
 
 from planner.core.term import Amount, Term, total
 from planner.core.units import (
@@ -42,17 +44,28 @@ FAMILY_NAMES = {
 }
 
 
-_WORTH_A_LINE = 0.01
-"""Of a step: what exchanges cost less than that goes first where lines are few."""
+_FLAG = re.compile(r"--[a-z][a-z0-9-]*")
+_ASIDE = re.compile(r" \([^()]*\)")
 _EITHER = {"recipe.job": "--job pretrain or finetune"}
 """Flags whose values are worth the words, where one was assumed."""
 
 
 def assumptions_text(assumptions: Sequence[Assumption], terminal: Terminal) -> str:
     """Return the assumptions in one paragraph, each with the flag that changes it."""
-    named = {**flags(), **_EITHER}
-    said = "; ".join(f"{a.text} ({named.get(a.field, a.field)})" for a in assumptions)
+    said = assumptions_words(assumptions)
     return terminal.paragraph(f"Assumed {said}", rest="  ") if said else ""
+
+
+def assumptions_words(assumptions: Sequence[Assumption], *, is_brief: bool = False) -> str:
+    """Return each assumption with the flag that changes it, in brief without asides and the flags' values."""
+    named = {**flags(), **_EITHER}
+    said = {each.text: named.get(each.field, each.field) for each in assumptions}
+    if is_brief:
+        said = {
+            _ASIDE.sub("", text): ", ".join(_FLAG.findall(flag)) or flag
+            for text, flag in said.items()
+        }
+    return "; ".join(f"{text} ({flag})" for text, flag in said.items())
 
 
 def recommendation(job: Job, candidate: Candidate, *, has_files: bool = True) -> str:
@@ -91,7 +104,7 @@ def cluster_text(job: Job) -> str:
 def layout_text(strategy: Layout, job: Job) -> str:
     """Return a layout of a job in words, with the batch arithmetic."""
     ranks = strategy.data_parallel_size
-    name = ", ".join(_techniques(strategy, job.framework)) or "no parallelism"
+    name = ", ".join(techniques(strategy, job.framework)) or "no parallelism"
     micro_batch, steps = strategy.micro_batch_size, strategy.gradient_accumulation_steps
     batch = format_samples(micro_batch * steps * ranks, are_images=job.model.reads_images)
     return (
@@ -106,7 +119,7 @@ def recompute_text(s: Layout) -> str:
     return f"{s.recompute} ({', '.join(modules)})" if modules else str(s.recompute)
 
 
-def _techniques(s: Layout, framework: Framework) -> list[str]:
+def techniques(s: Layout, framework: Framework) -> list[str]:
     """Return the name of everything that a layout does beyond plain training."""
     family = FAMILY_NAMES[DATA_NAMES[s.zero_stage]]
     if not framework.sharding.gathers_blocks:
@@ -142,12 +155,18 @@ def offload_words(s: Layout) -> str:
     return f"offload of {str(s.offload).replace('+', ' and ')}"
 
 
-def total_figures(job: Job, candidate: Candidate, *, is_brief: bool = False) -> tuple[Figure, ...]:
-    """Return memory of a GPU, time of a step, and where they say something, exchanges, ranks and the run."""
+def total_figures(job: Job, candidate: Candidate, *, least: float = 0.0) -> tuple[Figure, ...]:
+    """Return memory of a GPU, time of a step, and where they say something, exchanges, ranks and the run.
+
+    Args:
+        job: what is trained.
+        candidate: its layout.
+        least: share of the step from which communication is told.
+    """
     figures = (
         memory_figure(job, candidate),
         time_figure(job, candidate),
-        communication_figure(candidate, least=_WORTH_A_LINE if is_brief else 0.0),
+        communication_figure(candidate, least),
         _ranks_figure(job),
         run_figure(job, candidate),
     )
@@ -173,10 +192,10 @@ def time_figure(job: Job, candidate: Candidate) -> Figure:
     padding = job.recipe.padding_share
     without = f" without the padding, {format_fraction(padding)} of all" if padding else ""
     return Figure(
-        label="Time",
+        label="Speed",
         amount=format_seconds(step_time.step_seconds),
         rest="per step"
-        f" ({format_seconds(step_time.low_seconds)} to {format_seconds(step_time.high_seconds)}):"
+        f" ({format_seconds(step_time.low_seconds)} to {format_seconds(step_time.high_seconds)}),"
         f" {format_count(speed_of(job, candidate))} {speed_unit(job)}{without},"
         f" {format_fraction(step_time.model_flops_utilization)} MFU",
     )
@@ -195,13 +214,14 @@ def communication_figure(candidate: Candidate, least: float = 0.0) -> Figure | N
     if not costs or share < least:
         return None
     slowed = amounts.get(StepTerm.OVERLAP_SLOWDOWN, 0.0)
-    slower = format_seconds(slowed) if slowed else "none"
+    parts = [f"{format_seconds(costs - slowed)} of waiting"] if costs > slowed else []
+    parts += [f"{format_seconds(slowed)} of slower compute"] if slowed else []
     return Figure(
         label="",
         amount="",
-        rest=f"communication costs {format_seconds(costs)}"
+        rest=f"communication adds {format_seconds(costs)}"
         f" ({format_fraction(share) if share >= _LEAST_SHARE else 'under 1 %'}):"
-        f" {format_seconds(costs - slowed)} exposed + {slower} of slower compute",
+        f" {', '.join(parts)}",
     )
 
 
@@ -279,28 +299,49 @@ def sizes_text(s: Layout) -> str:
     return " ".join(named) or "-"
 
 
+class Verdict(StrEnum):
+    """Whether a layout leaves room to spare."""
+
+    FITS = "fits"
+    TIGHT = "tight"
+    DOES_NOT_FIT = "does not fit"
+
+
+_LABELS = {Verdict.FITS: "Fits", Verdict.TIGHT: "Tight", Verdict.DOES_NOT_FIT: "Too big"}
+
+
+def verdict(job: Job, candidate: Candidate) -> Verdict:
+    """Return whether a layout fits, and whether its range does."""
+    if not candidate.fits:
+        return Verdict.DOES_NOT_FIT
+    is_tight = not candidate.is_comfortable or float(candidate.memory.high_bytes) > job.usable_bytes
+    return Verdict.TIGHT if is_tight else Verdict.FITS
+
+
 def memory_figure(job: Job, candidate: Candidate) -> Figure:
     """Return what the layout reserves of one GPU."""
     memory = candidate.memory
+    found = verdict(job, candidate)
     return Figure(
-        label="Memory",
+        label=_LABELS[found],
         amount=format_bytes(memory.reserved_bytes),
-        rest=f"of {format_bytes(job.usable_bytes)} per GPU"
-        f" ({format_bytes(memory.low_bytes)} to {format_bytes(memory.high_bytes)}):"
-        f" {_headroom(job, candidate)}",
+        rest=f"of {format_bytes(job.usable_bytes)} on each GPU"
+        f" ({format_bytes(memory.low_bytes)} to {format_bytes(memory.high_bytes)})"
+        f"{_room(job, candidate)}",
+        tone=found,
     )
 
 
-def _headroom(job: Job, candidate: Candidate) -> str:
-    """Return whether it fits, and by how much; tight where the range reaches beyond the card, unsure where into it."""
+def _room(job: Job, candidate: Candidate) -> str:
+    """Return by how much a layout does not fit, or may not; "" where it has room."""
     memory, usable = candidate.memory, job.usable_bytes
     left = format_bytes(abs(usable - float(memory.reserved_bytes)))
     if not candidate.fits:
-        return f"does not fit, {left} too much{unsure_text(memory, usable)}"
+        return f": {left} too much{unsure_text(memory, usable)}"
     over = float(memory.high_bytes) - usable
     if over > 0:
-        return f"tight, {left} of headroom, and up to {format_bytes(over)} too much"
-    return f"{'fits' if candidate.is_comfortable else 'tight'}, {left} of headroom"
+        return f": {left} free, but it may need {format_bytes(over)} more than there is"
+    return "" if candidate.is_comfortable else f": {left} free"
 
 
 def unsure_text(memory: Memory, usable_bytes: float) -> str:

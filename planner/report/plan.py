@@ -3,36 +3,30 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from planner.advice.alternatives import ParetoPoint, Rejected
-from planner.advice.confidence import doubt
 from planner.advice.plan import ClusterOption, Plan
 from planner.advice.rules.base import Finding
 from planner.core.units import (
     format_bytes,
     format_duration,
-    format_pace,
     format_seconds,
     format_sum,
 )
 from planner.hardware.placement import RankGrid, rank_grid
-from planner.report.launch import how_to_run, without_files
+from planner.report.answer import answer_text, others_text
 from planner.report.layout_words import (
     assumptions_text,
     ledgers_text,
-    recommendation,
     recompute_text,
     sizes_text,
-    total_figures,
 )
 from planner.report.timeline import timeline, timeline_text
 from planner.report.values import (
     WIDTH,
-    Figure,
     Heading,
     ReportRow,
     ReportTable,
     Terminal,
     columns_text,
-    figures_text,
     table_text,
 )
 from planner.request.remarks import Assumption
@@ -58,8 +52,9 @@ def plan_text(
         terminal: what it is shown on.
     """
     sections = [
-        recommendation_text(plan, terminal),
-        findings_text(plan.findings, len(plan.findings), terminal),
+        answer_text(plan, command, terminal),
+        findings_text(plan.findings, terminal),
+        others_text(plan, terminal),
         assumptions_text(assumptions, terminal),
         *ledgers_text(plan.chosen, terminal),
         table_text(options, terminal) if (options := options_table(plan)) else "",
@@ -69,82 +64,14 @@ def plan_text(
         table_text(points, terminal) if (points := trade_offs_table(plan)) else "",
         _rejected(plan, terminal),
         _searched(plan),
-        figures_text(how_to_run(plan, command), terminal),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
-def recommendation_text(
-    plan: Plan, terminal: Terminal, *, is_brief: bool = False, names_runs: bool = True
-) -> str:
-    """Return what to do in a sentence, then its totals and how far they are to be believed.
-
-    Args:
-        plan: what to show.
-        terminal: what it is shown on.
-        is_brief: whether the least that matters is said.
-        names_runs: whether that has the published runs that are nearest.
-    """
-    headline = terminal.bold(terminal.paragraph(_sentence(plan), rest="  "))
-    figures = (
-        *total_figures(plan.job, plan.chosen, is_brief=is_brief),
-        *_cost(plan),
-        _trust(plan, is_brief=is_brief, names_runs=names_runs),
-        *_spare(plan),
-        *without_files(plan),
-    )
-    return f"{headline}\n{figures_text(figures, terminal)}"
-
-
-def _sentence(plan: Plan) -> str:
-    return recommendation(plan.job, plan.chosen, has_files=bool(plan.launch.targets))
-
-
-def _cost(plan: Plan) -> tuple[Figure, ...]:
-    """Return what a step costs, on as many GPUs as are proposed and on all; a run of known length has its price."""
-    prices = [option for option in plan.options if option.usd]
-    chosen = [option for option in prices if option.gpus == plan.job.cluster.world_size]
-    if not chosen or plan.job.recipe.training_tokens:
-        return ()
-    others = [
-        f"${format_sum(each.usd)} on {each.gpus:,} GPUs" for each in prices if each not in chosen
-    ]
-    rest = f"a step, on demand ({chosen[0].price_date})"
-    amount = f"${format_sum(chosen[0].usd)}"
-    return (Figure(label="Cost", amount=amount, rest="; ".join((rest, *others[-1:]))),)
-
-
-def _trust(plan: Plan, *, is_brief: bool, names_runs: bool) -> Figure:
-    trust = plan.confidence
-    rest = doubt(plan.job, plan.chosen, names_runs=names_runs) if is_brief else trust.reason
-    return Figure(label="Trust", amount=f"{trust.level}:", rest=rest)
-
-
-def _spare(plan: Plan) -> tuple[Figure, ...]:
-    """Return the GPUs that were offered and are not worth it, and what a step would take with them."""
-    if not plan.spare_gpus:
-        return ()
-    offered = plan.spare_gpus + plan.job.cluster.world_size
-    verb = "stays" if plan.spare_gpus == 1 else "stay"
-    pace = format_pace(plan.all_gpus_seconds, plan.chosen.step_time.step_seconds)
-    why = f"with all of them a step is {pace}"
-    if not plan.all_gpus_seconds:
-        why = "the batch has no sequences for them"
-    rest = f"{verb} free: {why}"
-    return (Figure(label="Spare", amount=f"{plan.spare_gpus} of {offered} GPUs", rest=rest),)
-
-
-def findings_text(findings: Sequence[Finding], count: int, terminal: Terminal) -> str:
-    """Return findings under a title that says how many there are.
-
-    Args:
-        findings: those to show.
-        count: of all of them.
-        terminal: what they are shown on.
-    """
-    shown = f"{len(findings)} of {count} reasons; " if len(findings) < count else ""
-    lines = [_coded(f"{finding.code}  {finding.message}", terminal) for finding in findings]
-    return "\n".join((terminal.bold("Why") + f" ({shown}planner explain CODE says more)", *lines))
+def findings_text(findings: Sequence[Finding], terminal: Terminal) -> str:
+    """Return every finding after its code."""
+    lines = (_coded(f"{finding.code}  {finding.message}", terminal) for finding in findings)
+    return "\n".join((terminal.bold("Why") + " (planner explain CODE says more)", *lines))
 
 
 def _coded(text: str, terminal: Terminal) -> str:

@@ -1,7 +1,6 @@
 """Plan -> its answer at a glance: a title, what was planned, a verdict and four figures."""
 
 from collections.abc import Iterator
-from enum import StrEnum
 
 from planner.core.frozen import frozen
 from planner.core.units import (
@@ -28,14 +27,6 @@ from planner.report.layout_words import (
 )
 from planner.search.candidate import Candidate
 from planner.search.training_run import TrainingRun, training_run
-
-
-class Verdict(StrEnum):
-    """Whether a layout leaves room to spare."""
-
-    FITS = "fits"
-    TIGHT = "tight"
-    DOES_NOT_FIT = "does not fit"
 
 
 @frozen
@@ -82,14 +73,6 @@ def chips(job: Job, candidate: Candidate) -> tuple[str, ...]:
         f"{recompute_text(s)} recompute" if s.recompute != Recompute.NONE else "nothing recomputed",
         f"{recipe.precision}, {recipe.optimizer}, {job.framework.name}",
     )
-
-
-def verdict(job: Job, candidate: Candidate) -> Verdict:
-    """Return whether a layout fits, and whether its range does."""
-    if not candidate.fits:
-        return Verdict.DOES_NOT_FIT
-    is_tight = not candidate.is_comfortable or float(candidate.memory.high_bytes) > job.usable_bytes
-    return Verdict.TIGHT if is_tight else Verdict.FITS
 
 
 def tiles(job: Job, candidate: Candidate) -> tuple[Tile, ...]:

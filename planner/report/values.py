@@ -9,6 +9,14 @@ from planner.core.frozen import frozen
 
 Emphasis = Callable[[str], str]
 """How a terminal shows text in bold, or the identity."""
+Tint = Callable[[str, str], str]
+"""How a terminal colours text by a verdict of `layout_words.Verdict`, or what leaves it as it is."""
+
+
+def plain(text: str, _tone: str) -> str:
+    """Return a text without colour."""
+    return text
+
 
 WIDTH = 100
 """Of a text where no terminal says how wide it is, in characters."""
@@ -27,6 +35,7 @@ class Terminal:
     width: int = WIDTH
     """In characters."""
     bold: Emphasis = str
+    tint: Tint = plain
 
     def paragraph(self, text: str, *, first: str = "", rest: str = "") -> str:
         """Return a text folded to the width, no percentage torn apart.
@@ -54,6 +63,8 @@ class Figure:
     amount: str
     """With its unit; "" where the rest says it all."""
     rest: str
+    tone: str = ""
+    """A verdict, in whose colour the label is shown."""
 
     @property
     def text(self) -> str:
@@ -94,14 +105,23 @@ class ReportTable:
     """Whether one of the rows is what was chosen, and is marked."""
 
 
-def figures_text(figures: tuple[Figure, ...], terminal: Terminal, label_width: int = 8) -> str:
+def figures_text(
+    figures: tuple[Figure, ...], terminal: Terminal, label_width: int = 8, indent: str = ""
+) -> str:
     """Return a paragraph per figure, the amounts under each other."""
-    return "\n".join(
-        terminal.paragraph(
-            figure.text, first=f"{figure.label:<{label_width}}", rest=" " * label_width
-        )
-        for figure in figures
+    return "\n".join(_figure_text(each, terminal, label_width, indent) for each in figures)
+
+
+def _figure_text(figure: Figure, terminal: Terminal, label_width: int, indent: str) -> str:
+    """Return a figure folded, then its label shown: what colours has no width."""
+    label = figure.label
+    text = terminal.paragraph(
+        figure.text,
+        first=f"{indent}{label:<{label_width}}",
+        rest=" " * (len(indent) + label_width),
     )
+    shown = terminal.tint(label, figure.tone) if figure.tone else terminal.bold(label)
+    return text.replace(label, shown, 1) if label else text
 
 
 def table_text(report_table: ReportTable, terminal: Terminal) -> str:

@@ -61,7 +61,7 @@ def loss_assumption(loss: str) -> list[Assumption]:
     """Return what was taken for a loss of which nobody says, where it is not the standard one."""
     if loss == "standard":
         return []
-    text = f"a {loss} loss, as such runs have it (standard: all logits at once)"
+    text = f"{loss} loss, as such runs have it"
     return [Assumption(text=text, field="recipe.loss")]
 
 
@@ -75,7 +75,7 @@ def usual_choices(taken: Mapping[str, str], said: Collection[str]) -> list[Assum
     left = [name for name in taken if name not in said]
     words = [f"{taken[name]} {name}" for name in left]
     if len(left) == len(_CHOICES):
-        return [Assumption(text=", ".join(words), field="recipe")]
+        return [Assumption(text=", ".join(taken[name] for name in left), field="recipe")]
     return [
         Assumption(text=text, field=f"recipe.{name}")
         for text, name in zip(words, left, strict=True)
@@ -88,10 +88,7 @@ def weights_assumption(job: Job) -> list[Assumption]:
     if not in_config.is_in_config_dtype:
         return []
     named = job.model.weights_dtype
-    text = (
-        f"weights in {named}, as the config says, with gradients and optimizer states (a suggestion and"
-        " its files train fp32 weights)"
-    )
+    text = f"weights, gradients and optimizer states in {named}, as the config says (suggest plans fp32 weights)"
     if not job.is_in_config_dtype:
-        text = f"weights trained in fp32 (an estimate takes the config's {named})"
+        text = f"fp32 weights, though the config says {named}"
     return [Assumption(text=text, field="recipe.weights_dtype")]

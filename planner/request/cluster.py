@@ -234,7 +234,7 @@ def _gpu(
 
 def _assumed_gpu(topology_given: Topology | None, remarks: Remarks) -> Gpu:
     name, why = assumed_gpu(topology_given)
-    remarks.assume(f"{name} GPUs, as none was named and {why}", "cluster.gpu")
+    remarks.assume(f"{name}, as no GPU was named and {why}", "cluster.gpu")
     return records.gpu(name)
 
 

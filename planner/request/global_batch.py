@@ -55,7 +55,7 @@ def global_batch(
         why = _needed(usual, each) if is_needed else _as_usual(batch, usual)
     size = format_samples(batch, are_images=model.reads_images)
     size += "" if model.reads_images else f" ({batch * usual.sequence_length:,} tokens)"
-    text = f"{size} per optimizer step{why}"
+    text = f"{size} per step{why}"
     return batch, [Assumption(text=text, field="recipe.global_batch_size")]
 
 

@@ -179,7 +179,7 @@ def _sequence_length(
         return assumed, []
     if length is None:
         length = assumed
-        text = f"sequences of {length:,} tokens"
+        text = f"{length:,} tokens per sequence"
         return length, [Assumption(text=text, field="recipe.sequence_length")]
     if length > model.max_position_embeddings and model.has_learned_positions:
         raise InvalidInputError(
@@ -230,7 +230,7 @@ def _padding_share(wanted: RecipeRequest) -> tuple[float, list[Assumption]]:
         )
     if wanted.packed or wanted.padding_share is not None:
         return share, []
-    text = "full sequences: how much is padding was not said"
+    text = "no padding in the sequences"
     return share, [Assumption(text=text, field="recipe.padding_share")]
 
 

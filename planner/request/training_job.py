@@ -63,9 +63,11 @@ def _open_job(wanted: RecipeRequest, strategy: StrategyRequest | None, model: Mo
     if _says_batch(wanted, strategy):
         return TrainingJob(name=None)
     if tokens >= fewest_pretraining_tokens(model):
-        return TrainingJob(name=None, assumptions=(_of_job("the Hub's weights trained further"),))
+        return TrainingJob(
+            name=None, assumptions=(_of_job("pre-training goes on from the published weights"),)
+        )
     task = _task(wanted, model)
-    assumed = _of_job("fine-tuning of the Hub's weights, not pre-training")
+    assumed = _of_job("fine-tuning from the published weights")
     return TrainingJob(name="finetune", task=task, assumptions=(assumed, *_assumed_task(task)))
 
 

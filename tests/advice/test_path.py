@@ -4,6 +4,7 @@ import pytest
 
 from planner import answers
 from planner.advice.plan import Plan
+from planner.advice.rules.sentences import said
 from planner.core.units import format_bytes
 from planner.request.schema import parse_request
 
@@ -70,9 +71,9 @@ def test_the_network_is_what_a_path_over_nodes_tests() -> None:
 @pytest.mark.parametrize(
     ("strategy", "says"),
     [
-        ({}, "so with DDP only gradients cross infiniband-ndr ("),
-        ({"zero_stage": 3}, "so DDP would do; ZeRO-3 is asked for"),
-        ({"pipeline_parallel_size": 2}, "so DDP would do; pipeline parallelism is asked for"),
+        ({}, "infiniband-ndr ("),
+        ({"zero_stage": 3}, said("ONE002.asked", asked="ZeRO-3")),
+        ({"pipeline_parallel_size": 2}, said("ONE002.asked", asked="pipeline parallelism")),
     ],
 )
 def test_only_gradients_cross_a_network_where_nothing_else_is_asked_for(

@@ -1,6 +1,7 @@
 from conftest import JobMaker
 
 from planner.advice.plan import make_plan
+from planner.advice.rules.sentences import said as sentence
 from planner.advice.why_not import why_answer, why_not, why_text
 from planner.domain.strategy import Offload, PipelineSchedule
 
@@ -45,11 +46,10 @@ def test_what_is_faster_by_its_micro_batch_is_said_to_have_another(make_job: Job
         why_not(plan, {"zero_stage": 3, "offload": Offload.OPTIMIZER_AND_PARAMETERS}), "x"
     )
     assert "layouts is zero-3+offload with micro-batch 2, 19 % faster than the choice, " in said
-    assert said.endswith(
-        "; it needs the host's memory and CPUs, a last resort here (--offload optimizer+parameters)"
-    )
+    assert said.endswith(f"; {sentence('EFF002.host', offload='optimizer+parameters')}")
     (held,) = (each.message for each in plan.findings if each.code == "EFF002")
-    assert held.startswith("zero-3+offload with micro-batch 2 is 19 % faster on paper")
+    name = "zero-3+offload with micro-batch 2"
+    assert held.startswith(sentence("EFF002.faster", name=name, gain=0.19))
 
 
 def test_a_wish_that_does_not_fit_says_by_how_much(make_job: JobMaker) -> None:

@@ -289,7 +289,7 @@ def test_a_plan_prints_black_on_white_from_a_dark_screen(visit: Visitor, path: s
     assert page.locator("h1").evaluate(colour) == "rgb(0, 0, 0)"
     assert page.locator("a.code").first.evaluate(colour) == "rgb(0, 58, 99)"
     printed = page.pdf(format="A4", print_background=False)
-    # Trust with its published runs, and what is offered, may take a pipeline's plan to a third.
+    # How sure, with its published runs, and what is offered, may take a pipeline's plan to a third.
     assert printed.count(b"/Type /Page\n") <= 3
 
 

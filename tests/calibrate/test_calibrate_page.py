@@ -64,7 +64,7 @@ def test_runs_make_a_machine_and_a_plan(
 
 
 def _seconds(said: str) -> tuple[float, float, float]:
-    found = re.search(r"Time +([\d.]+) s per step \(([\d.]+) s to ([\d.]+) s\)", said)
+    found = re.search(r"Speed +([\d.]+) s per step \(([\d.]+) s to ([\d.]+) s\)", said)
     assert found is not None
     step, low, high = (float(each) for each in found.groups())
     return step, low, high

@@ -47,7 +47,7 @@ def test_a_log_makes_a_machine_and_a_plan_that_is_right(
     command = (*ASKED.split(), "--machine", "machine.json")
     estimate = console(command, monkeypatch).split("\n\n")[0] + "\n...\n```\n"
     check_block("again", estimate, update=update, page=PAGE)
-    found = re.search(r"Time +(\d+) ms per step \(([\d.]+) ms to ([\d.]+) ms\)", estimate)
+    found = re.search(r"Speed +(\d+) ms per step \(([\d.]+) ms to ([\d.]+) ms\)", estimate)
     assert found is not None
     step, low, high = (float(each) / 1000 for each in found.groups())
     measured = planned * SLOWER

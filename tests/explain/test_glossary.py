@@ -48,6 +48,25 @@ nproc_per_node, world size, local rank, NCCL timeout, accelerate launch, device_
 per_device_train_batch_size, gradient_accumulation_steps, out of memory, SyncBatchNorm, faster, torch.cuda.OutOfMemoryError
 """
 """What people type who meet a flag, an error or a word of a tutorial."""
+OUR_WORDS = {
+    "headroom": ("fits", "tight", "too big", "headroom"),
+    "trust": (
+        *("sure", "confidence", "main uncertainty", "link speed", "published runs", "nine in ten"),
+        *("range", "lead", "too close to call", "estimated", "trust"),
+    ),
+    "ddp": ("replica", "copy of the model"),
+    "torch-compile": ("compiled", "eager"),
+    "chunked-loss": ("fused loss", "logits and loss"),
+    "recompute": ("recompute", "full recompute", "selective recompute"),
+    "exposed-communication": ("exposed", "waiting", "slower compute", "overlap slowdown"),
+    "offload": ("offload", "host memory"),
+    "launcher": ("launch files",),
+    "steps-and-epochs": ("step", "optimizer step"),
+    "faster": ("faster", "as fast", "times as long"),
+    "gradient-accumulation": ("accumulation",),
+    "rank-map": ("rank",),
+}
+"""What commands print and the field does not say by itself, by the entry that explains it."""
 TYPED_WORDS = tomllib.loads(Path("tests/facts/typed_words.toml").read_text(encoding="utf-8"))
 """The same at length, by the entry that they mean."""
 
@@ -115,6 +134,13 @@ def test_what_people_type_leads_to_what_they_mean() -> None:
     words = {typed: name for name, group in TYPED_WORDS.items() for typed in group}
     assert len(words) > 200
     assert {typed: find_term(typed).name for typed in words} == words
+
+
+@pytest.mark.parametrize("name", OUR_WORDS)
+def test_every_word_of_our_own_is_explained(name: str) -> None:
+    assert {word: find_term(word).name for word in OUR_WORDS[name]} == dict.fromkeys(
+        OUR_WORDS[name], name
+    )
 
 
 def test_a_class_is_not_the_idea_of_nearly_that_name() -> None:

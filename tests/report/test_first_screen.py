@@ -1,19 +1,24 @@
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from conftest import JobMaker
 
 from planner.advice.budget import plan_within
-from planner.advice.plan import Plan, make_plan
+from planner.advice.plan import make_plan
 from planner.advice.rules.base import Finding, Severity
 from planner.answers import suggest
+from planner.domain.strategy import Layout
 from planner.report.first_screen import LINES, MOST_REASONS, first_screen, reasons
+from planner.report.launch import other_choices
+from planner.report.layout_words import memory_figure
 from planner.report.plan import options_table, plan_text
-from planner.report.values import Terminal
+from planner.report.values import Terminal, figures_text
 from planner.request.schema import parse_request, resolve
+from planner.search.candidate import estimate
 
 COMMAND = "planner suggest gpt2 --gpus 4"
+SOMETIMES = ("Or", "Ranks", "Spare", "Cost", "Run")
 JOBS: dict[str, dict[str, Any]] = {
     "one GPU": {"model": "gpt2"},
     "four GPUs": {"model": "gpt2", "cluster": {"gpus_per_node": 4}},
@@ -40,18 +45,33 @@ def test_the_answer_is_one_screen(job: dict[str, Any]) -> None:
     lines = screen(job).splitlines()
     assert len(lines) <= LINES
     assert max(map(len, lines)) <= 100
-    beginnings = [
-        "Train ",
-        "Memory  ",
-        "Time    ",
-        "Trust   ",
-        "Why (",
-        "Assumed ",
-        "Run it  ",
-        "More    ",
-    ]
-    found = [start for line in lines for start in beginnings if line.startswith(start)]
-    assert found == beginnings
+    assert labels(lines) == ["Fits", "Speed", "Sure", "Run it", "Why", "Assumed", "More"]
+
+
+def labels(lines: Sequence[str]) -> list[str]:
+    """Return what the lines of a screen are of, without what only some of them have."""
+    found = (line[2:11].strip() for line in lines[lines.index("") :])
+    return [label for label in found if label and label not in SOMETIMES]
+
+
+def test_what_to_type_next_stands_in_the_first_lines() -> None:
+    for job in JOBS.values():
+        lines = screen(job).splitlines()
+        (run,) = (at for at, line in enumerate(lines) if line.startswith("  Run it   "))
+        assert f"{COMMAND} --out DIR" in lines[run]
+        assert not lines[run + 1]
+        assert run <= 8
+
+
+@pytest.mark.parametrize(
+    ("size", "tone"), [(8, "fits"), (50, "tight"), (53, "tight"), (256, "does not fit")]
+)
+def test_a_verdict_is_shown_in_its_colour(make_job: JobMaker, size: int, tone: str) -> None:
+    job = make_job("gpt2", gpus=1)
+    figure = memory_figure(job, estimate(job, Layout(micro_batch_size=size)))
+    tinted = Terminal(tint=lambda text, tone: f"<{tone}>{text}</>")
+    assert figures_text((figure,), tinted).startswith(f"<{tone}>{figure.label}</>")
+    assert figures_text((figure,), Terminal()).startswith(figure.label)
 
 
 @pytest.mark.parametrize("width", [60, 72, 140])
@@ -70,26 +90,16 @@ def test_the_whole_plan_is_folded_too(width: int) -> None:
         assert max(map(len, text.splitlines())) <= width
 
 
-def test_rows_that_are_not_shown_take_no_room(make_job: JobMaker) -> None:
-    """Further down stands a pipeline whose schedule has a long name: the rows above keep their columns."""
-    plan = make_plan(make_job("gpt2", gpus=2, gpu="h100"))
-    assert any(
-        "interleaved" in str(a.candidate.strategy.pipeline_schedule) for a in plan.alternatives
-    )
-    assert "micro-batch  recompute" in first_screen(with_room(plan), (), COMMAND, Terminal())
-
-
-def with_room(plan: Plan) -> Plan:
-    """Return a plan of which a screen says little more: its first reason, and no other command."""
-    return replace(plan, findings=plan.findings[:1], offers=())
-
-
-def test_alternatives_fill_what_is_left_of_the_screen(make_job: JobMaker) -> None:
-    plan = with_room(make_plan(make_job("gpt2", gpus=4)))
-    short = first_screen(plan, (), COMMAND, Terminal())
-    assert "  *  ddp " in short
-    assert len(short.splitlines()) <= LINES
-    assert "Alternatives" not in first_screen(plan, (), COMMAND, Terminal(width=60))
+def test_what_else_there_is_has_its_gain_and_its_flag(make_job: JobMaker) -> None:
+    plan = make_plan(make_job("gpt2", gpus=4))
+    for name, gain, flag in other_choices(plan):
+        assert name
+        assert gain
+        assert flag.startswith("--")
+    assert len({flag for _, _, flag in other_choices(plan)}) == len(other_choices(plan)) > 0
+    lines = first_screen(plan, (), COMMAND, Terminal()).splitlines()
+    (first,) = (line for line in lines if line.startswith("  Or  "))
+    assert first.endswith(other_choices(plan)[0][2])
 
 
 def test_other_numbers_of_gpus_stand_in_their_place(make_job: JobMaker) -> None:
@@ -153,21 +163,22 @@ def test_a_cost_is_told_by_the_step_where_the_run_has_no_length() -> None:
         resolved, plan = suggest(request, allow_paths=False)
         return first_screen(plan, resolved.assumptions, COMMAND, Terminal())
 
-    (line,) = [line for line in costs().splitlines() if line.startswith("Cost ")]
+    (line,) = [line for line in costs().splitlines() if line.startswith("  Cost ")]
     assert " a step, on demand (2026-01-21);" in line
     assert line.endswith(" on 16 GPUs")
-    assert "\nCost " not in costs(training_tokens=10**9)
+    assert "\n  Cost " not in costs(training_tokens=10**9)
 
 
 def test_reasons_that_are_left_out_are_counted(make_job: JobMaker) -> None:
     plan = make_plan(make_job("gpt2", gpus=4, gpu="4090", recipe={"global_batch_size": 16}))
     assert len(plan.findings) > MOST_REASONS
     text = first_screen(plan, (), COMMAND, Terminal())
-    assert f"Why (3 of {len(plan.findings)} reasons; planner explain CODE says more)" in text
+    shown = [each.code for each in plan.findings if f"({each.code})" in text]
+    assert f"{len(plan.findings) - len(shown)} more reason" in text
 
 
-def test_an_answer_that_is_long_says_the_rest_in_brief() -> None:
-    """Offload, a run's length and a second command: what more there is of trust is in the whole plan."""
+def test_a_second_command_is_told_by_what_it_adds() -> None:
+    """Without files, with a run's length: what more there is of trust is in the whole plan."""
     request = {
         "model": "Qwen/Qwen2.5-72B",
         "cluster": {"instance": "p5.48xlarge"},
@@ -181,9 +192,8 @@ def test_an_answer_that_is_long_says_the_rest_in_brief() -> None:
     resolved, plan = suggest(parse_request(request), allow_paths=False)
     command = "planner suggest Qwen/Qwen2.5-72B --instance p5.48xlarge --framework accelerate --optimizer lion --seq-len 128"
     text = first_screen(plan, resolved.assumptions, f"{command} --tokens 1e11", Terminal())
-    assert len(text.splitlines()) <= LINES
-    (instead,) = (line for line in text.splitlines() if line.startswith("Instead "))
-    assert instead.startswith("Instead the same with --")
+    (instead,) = (line for line in text.splitlines() if line.startswith("  Instead "))
+    assert instead.startswith("  Instead  the same with --")
     assert " --out DIR" in instead
     assert plan.confidence.reason not in " ".join(text.split())
     whole = plan_text(plan, resolved.assumptions, command, Terminal())

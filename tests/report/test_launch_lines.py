@@ -9,7 +9,7 @@ from conftest import JobMaker
 from planner.advice.plan import Plan, make_plan
 from planner.answers import suggest
 from planner.core.units import format_seconds
-from planner.report.launch import command_with, how_to_run, offer_words
+from planner.report.launch import command_with, how_to_run, offer_words, other_choices
 from planner.report.plan import plan_text, reasons_without_files
 from planner.report.values import Terminal
 from planner.request.schema import parse_request
@@ -24,18 +24,17 @@ def text_of(request: dict[str, Any], command: str = COMMAND) -> tuple[Plan, str]
 
 def test_a_plan_with_files_has_its_command(make_job: JobMaker) -> None:
     text = plan_text(make_plan(make_job("gpt2", gpus=4)), (), COMMAND, Terminal())
-    assert f"\nRun it  {COMMAND} --out DIR (writes" in text
-    assert "\nFiles" not in text
+    assert f"\n  Run it   {COMMAND} --out DIR\n" in text
+    assert "\n  Files" not in text
 
 
 def test_a_plan_without_files_says_so_first_and_has_no_command() -> None:
     plan, text = text_of({"model": "microsoft/resnet-50"})
     assert not plan.offers
-    assert (
-        "\nFiles   none: for image-classification the scripts know the inputs of vit, deit," in text
-    )
-    assert "--out DIR" not in text
-    assert "Instead no change of recipe or layout that was tried gives files" in text
+    words = " ".join(text.split())
+    assert f"Files none: {plan.launch.reason}" in words
+    assert "--out DIR" not in words
+    assert "\n  Instead  " in text
 
 
 def test_another_optimizer_is_no_silent_way_out() -> None:
@@ -51,10 +50,12 @@ def test_another_tool_is_named_beside_the_command() -> None:
     cluster, recipe = {"gpu": "a100", "gpus_per_node": 4}, {"job": "pretrain"}
     plan, text = text_of({"model": "gpt2", "cluster": cluster, "recipe": recipe})
     words = " ".join(text.split())
-    assert "--out DIR (writes the launch files" in words
+    assert f"{COMMAND} --out DIR" in words
     (offer,) = (each for each in plan.offers if "recipe.framework" in each.changes)
     framework = offer.changes["recipe.framework"]
-    assert f"Or {COMMAND} --framework {framework} --out DIR ({offer_words(plan, offer)})" in words
+    (choice,) = (each for each in other_choices(plan) if framework in each[0])
+    assert choice[2] == f"--framework {framework}"
+    assert choice[1].startswith(offer_words(plan, offer).rpartition(", ")[2].partition(";")[0])
 
 
 def test_one_gpu_has_no_sizes_to_name() -> None:
@@ -113,11 +114,11 @@ def test_another_command_is_told_in_brief_by_what_it_adds() -> None:
     """Of a flag that is said twice the last one counts; what may not be said needs the whole command."""
     plan, _ = text_of({"model": "gpt2", "recipe": {"framework": "nanotron"}})
     command = f"{COMMAND} --framework nanotron"
-    (brief,) = how_to_run(plan, command, is_brief=True)
+    _, brief = how_to_run(plan, command, is_brief=True)
     assert brief.amount.startswith("the same with --framework ")
     assert brief.amount.endswith(" --out DIR")
     dropping = replace(plan, offers=(replace(plan.offers[0], dropped=("strategy",)),))
-    (whole,) = how_to_run(dropping, command, is_brief=True)
+    _, whole = how_to_run(dropping, command, is_brief=True)
     assert whole.amount.startswith("planner suggest M --gpus 4 --framework ")
 
 

@@ -4,12 +4,13 @@ from conftest import JobMaker
 from planner.advice.layout_findings import layout_findings
 from planner.advice.plan import Plan, make_plan
 from planner.catalog import records
-from planner.core.units import format_seconds
+from planner.core.units import format_bytes, format_seconds
 from planner.domain.strategy import Layout, Recompute
 from planner.report.catalog import instance_text, instances_text, model_text
 from planner.report.estimate import estimate_text
 from planner.report.flags import flag_words, flags
 from planner.report.layout_words import (
+    assumptions_words,
     communication_figure,
     layout_text,
     memory_figure,
@@ -39,15 +40,16 @@ def text_of(plan: Plan, assumptions: tuple[Assumption, ...] = ()) -> str:
     return plan_text(plan, assumptions, "planner suggest gpt2", TERMINAL)
 
 
-def test_the_recommendation_and_its_two_totals_come_first(make_job: JobMaker) -> None:
-    lines = text_of(make_plan(make_job("gpt2", recipe={"global_batch_size": 512}))).splitlines()
-    assert lines[0].startswith("Train openai-community/gpt2 on 1 node x 4 a100-sxm-80gb = 4 GPUs")
-    assert "in torch with DDP, micro-batch 16 x 8 accumulation" in " ".join(
-        line.strip() for line in lines[:2]
-    )
-    assert lines[2].startswith("Memory ")
-    assert lines[2].endswith("fits, 53.4 GiB of headroom")
-    assert lines[3].startswith("Time ")
+def test_the_headline_and_its_totals_come_first(make_job: JobMaker) -> None:
+    plan = make_plan(make_job("gpt2", recipe={"global_batch_size": 512}))
+    lines = text_of(plan).splitlines()
+    each = plan.chosen.strategy.micro_batch_size * plan.chosen.strategy.gradient_accumulation_steps
+    for fact in ("gpt2 on 4 x a100-sxm-80gb", "DDP in torch", "512 sequences", f"{each} per GPU"):
+        assert fact in " ".join(line.strip() for line in lines[:2])
+    fits, speed = lines[lines.index("") + 1 :][:2]
+    assert (fits[2:11].strip(), speed[2:11].strip()) == ("Fits", "Speed")
+    assert format_bytes(plan.chosen.memory.reserved_bytes) in fits
+    assert format_seconds(plan.chosen.step_time.step_seconds) in speed
 
 
 @pytest.mark.parametrize(
@@ -78,14 +80,18 @@ def test_assumptions_stand_in_one_paragraph_each_with_its_flag() -> None:
     text = text_of(make_plan(resolved.job), resolved.assumptions)
     assumed = next(part for part in text.split("\n\n") if part.startswith("Assumed"))
     assumed = " ".join(assumed.split())
-    assert "a100-sxm-80gb GPUs, as none was named and none was found (--gpu NAME);" in assumed
+    for each in resolved.assumptions:
+        assert f"{each.text} (" in assumed
+    assert "(--gpu NAME)" in assumed
     assert "(--global-batch-size N)" in assumed
-    assert assumed.endswith("(--precision, --optimizer, --attention)")
+    brief = assumptions_words(resolved.assumptions, is_brief=True)
+    assert "(--gpu)" in brief
+    assert "(--precision, --optimizer, --attention)" in brief
 
 
 def test_sections_stand_in_the_promised_order(make_job: JobMaker) -> None:
     text = text_of(make_plan(make_job("meta-llama/Llama-2-7b-hf", gpus=8)))
-    titles = ["Why", "Memory of one GPU", "Time of one", "Alternatives", "Rejected", "Run it"]
+    titles = ["Why", "Memory of one GPU", "Time of one", "Alternatives", "Rejected", "Searched"]
     positions = [text.index(f"\n{title}") for title in titles]
     assert positions == sorted(positions)
 
@@ -100,7 +106,7 @@ def test_ledger_lines_keep_to_the_width_and_hide_zeros(make_job: JobMaker) -> No
 def test_only_one_gpu_has_nothing_to_reject(make_job: JobMaker) -> None:
     assert "Rejected" not in text_of(make_plan(make_job("gpt2", gpus=1)))
     text = text_of(make_plan(make_job("gpt2", gpus=4)))
-    assert "pp+zero-3  LAY022  ZeRO-3 would reduce-scatter" in text
+    assert "pp+zero-3  LAY022  " in text
 
 
 def test_ranks_are_a_picture_or_strides_where_the_model_is_divided(make_job: JobMaker) -> None:
@@ -125,13 +131,14 @@ def test_the_plan_is_no_wider_than_a_terminal_where_it_is_prose(make_job: JobMak
     prose = [part for part in text.split("\n\n") if not part.startswith(tables)]
     command = "planner suggest gpt2 --out"
     wide = [line for part in prose for line in part.splitlines() if len(line) > WIDTH]
-    assert all(command in line or line.startswith("Train") for line in wide)
+    assert all(command in line for line in wide)
 
 
 def test_one_gpu_is_said_to_need_no_parallelism(make_job: JobMaker) -> None:
     text = text_of(make_plan(make_job("gpt2", gpus=1)))
-    assert "= 1 GPU in torch with no parallelism, micro-batch" in " ".join(text.split())
-    assert "1 rank =" in text
+    first = text.splitlines()[0]
+    assert "gpt2 on 1 x a100-sxm-80gb: torch" in first
+    assert "per GPU" not in first
 
 
 def test_an_estimate_says_whether_it_fits(make_job: JobMaker) -> None:
@@ -213,22 +220,26 @@ def test_what_communication_costs_is_what_waits_and_what_slows(make_job: JobMake
     waits, slows = terms["gradient_reduction"], terms["overlap_slowdown"]
     figure = communication_figure(candidate)
     assert figure is not None
-    assert figure.rest.startswith(f"communication costs {format_seconds(waits + slows)} (")
-    assert figure.rest.endswith(
-        f"{format_seconds(waits)} exposed + {format_seconds(slows)} of slower compute"
-    )
+    for seconds in (waits + slows, waits, slows):
+        assert f" {format_seconds(seconds)} " in figure.rest
     assert communication_figure(make_plan(make_job("gpt2", gpus=1)).chosen) is None
 
 
 @pytest.mark.parametrize(
     ("size", "verdict"),
-    [(8, "fits, "), (49, "fits, "), (50, "tight, "), (53, "up to"), (256, "does not fit, ")],
+    [(8, "Fits"), (49, "Fits"), (50, "Tight"), (53, "Tight"), (256, "Too big")],
 )
-def test_the_memory_figure_is_a_verdict_with_headroom(
+def test_the_memory_figure_is_a_verdict_with_what_is_free_or_lacks(
     make_job: JobMaker, size: int, verdict: str
 ) -> None:
     job = make_job("gpt2", gpus=1)
-    assert verdict in memory_figure(job, estimate(job, Layout(micro_batch_size=size))).rest
+    candidate = estimate(job, Layout(micro_batch_size=size))
+    figure = memory_figure(job, candidate)
+    assert figure.label == verdict
+    free = format_bytes(abs(job.usable_bytes - float(candidate.memory.reserved_bytes)))
+    assert (free in figure.rest) == (verdict != "Fits")
+    over = float(candidate.memory.high_bytes) - job.usable_bytes
+    assert (format_bytes(over) in figure.rest) == (size == 53)
 
 
 def test_figures_stand_under_each_other() -> None:

@@ -49,109 +49,109 @@ TRAINED: dict[str, tuple[str | dict[str, object], dict[str, object], int, str]] 
         "gpt2",
         {},
         32,
-        "32 sequences (32,768 tokens) per optimizer step, as in fine-tuning",
+        "32 sequences (32,768 tokens) per step, as in fine-tuning",
     ),
     "a larger decoder": (
         "meta-llama/Llama-2-7b-hf",
         {},
         64,
-        "64 sequences (262,144 tokens) per optimizer step, as in fine-tuning (64 to 128)",
+        "64 sequences (262,144 tokens) per step, as in fine-tuning (64 to 128)",
     ),
     "a decoder, pre-trained": (
         "gpt2",
         {"job": "pretrain"},
         512,
-        "512 sequences (524,288 tokens) per optimizer step, as in pre-training",
+        "512 sequences (524,288 tokens) per step, as in pre-training",
     ),
     "a decoder on as many tokens as one from random weights, fine-tuned": (
         "gpt2",
         {"job": "finetune", "training_tokens": 300 * 10**9},
         32,
-        "32 sequences (32,768 tokens) per optimizer step, as in fine-tuning",
+        "32 sequences (32,768 tokens) per step, as in fine-tuning",
     ),
     "a decoder, trained further": (
         "gpt2",
         {"training_tokens": 10**9},
         512,
-        "512 sequences (524,288 tokens) per optimizer step, as in pre-training",
+        "512 sequences (524,288 tokens) per step, as in pre-training",
     ),
     "a decoder from random weights": (
         GPT2_CONFIG,
         {"training_samples": 100},
         512,
-        "512 sequences (524,288 tokens) per optimizer step, as in pre-training",
+        "512 sequences (524,288 tokens) per step, as in pre-training",
     ),
     "a decoder on 52,000 samples": (
         "meta-llama/Llama-2-7b-hf",
         {"training_samples": 52_000},
         64,
-        "64 sequences (262,144 tokens) per optimizer step, as in fine-tuning (64 to 128)",
+        "64 sequences (262,144 tokens) per step, as in fine-tuning (64 to 128)",
     ),
     "a decoder on 20 tokens for each parameter": (
         "meta-llama/Llama-2-7b-hf",
         {"training_tokens": 140 * 10**9},
         128,
-        "128 sequences (524,288 tokens) per optimizer step, as in pre-training",
+        "128 sequences (524,288 tokens) per step, as in pre-training",
     ),
     "qlora of 70B": (
         "meta-llama/Llama-2-70b-hf",
         {"method": "qlora"},
         16,
-        "16 sequences (65,536 tokens) per optimizer step, as in LoRA fine-tuning (16 to 128)",
+        "16 sequences (65,536 tokens) per step, as in LoRA fine-tuning (16 to 128)",
     ),
     "lora of gpt2": (
         "gpt2",
         {"method": "lora"},
         8,
-        "8 sequences (8,192 tokens) per optimizer step, as in LoRA fine-tuning (8 to 128)",
+        "8 sequences (8,192 tokens) per step, as in LoRA fine-tuning (8 to 128)",
     ),
     "a classifier": (
         "bert-base-uncased",
         CLASSIFIER,
         16,
-        "16 sequences (8,192 tokens) per optimizer step, as in fine-tuning (16 to 32)",
+        "16 sequences (8,192 tokens) per step, as in fine-tuning (16 to 32)",
     ),
     "an encoder without a task": (
         "bert-base-uncased",
         {},
         16,
-        "16 sequences (8,192 tokens) per optimizer step, as in fine-tuning (16 to 32)",
+        "16 sequences (8,192 tokens) per step, as in fine-tuning (16 to 32)",
     ),
     "an encoder without a head": (
         "microsoft/deberta-v3-base",
         {},
         16,
-        "16 sequences (8,192 tokens) per optimizer step, as in fine-tuning (16 to 32)",
+        "16 sequences (8,192 tokens) per step, as in fine-tuning (16 to 32)",
     ),
     "an encoder, pre-trained": (
         "bert-base-uncased",
         {"job": "pretrain"},
         256,
-        "256 sequences (131,072 tokens) per optimizer step, as in pre-training",
+        "256 sequences (131,072 tokens) per step, as in pre-training",
     ),
     "two towers": (
         "openai/clip-vit-base-patch32",
         {},
         64,
-        "64 sequences (4,928 tokens) per optimizer step, as in fine-tuning",
+        "64 sequences (4,928 tokens) per step, as in fine-tuning",
     ),
     "t5": (
         "google-t5/t5-base",
         {},
         128,
-        "128 sequences (65,536 tokens) per optimizer step, as in fine-tuning",
+        "128 sequences (65,536 tokens) per step, as in fine-tuning",
     ),
     "images": (
         "google/vit-base-patch16-224",
         {},
         512,
-        "512 images per optimizer step, as in fine-tuning",
+        "512 images per step, as in fine-tuning",
     ),
     "whisper": (
         "openai/whisper-small",
         {},
         16,
-        "16 sequences (7,168 tokens) per optimizer step, as in fine-tuning (16 to 32)",
+        "16 sequences (7,168 tokens) per step, as in fine-tuning (16 to 32)",
     ),
 }
 
@@ -191,7 +191,7 @@ def test_a_batch_is_at_least_one_share_for_each_rank(
     found = resolve(parse_request(payload), allow_paths=False)
     assert found.job.recipe.global_batch_size == sequences
     texts = [a.text for a in found.assumptions if a.field == "recipe.global_batch_size"]
-    assert texts[0].endswith(f" per optimizer step{said}")
+    assert texts[0].endswith(f" per step{said}")
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_a_power_of_two_beside_the_usual_is_not_said_to_be_needed(gpus: int, sai
     found = resolve(parse_request(payload), allow_paths=False)
     assert found.job.recipe.global_batch_size == 512
     texts = [a.text for a in found.assumptions if a.field == "recipe.global_batch_size"]
-    assert f"512 images per optimizer step{said}" in texts[0]
+    assert f"512 images per step{said}" in texts[0]
 
 
 def test_images_have_no_sequence_length() -> None:
@@ -270,7 +270,7 @@ def test_a_batch_in_tokens_is_the_nearest_that_gpus_divide_and_is_said(
 ) -> None:
     batch_size, said = of_tokens(tokens, gpus)
     assert batch_size == sequences
-    assert said[0].endswith(f"per optimizer step for the {tokens:,} tokens asked for")
+    assert said[0].endswith(f"per step for the {tokens:,} tokens asked for")
 
 
 def test_a_batch_is_given_once() -> None:

@@ -11,9 +11,9 @@ from planner.core.units import format_bytes, format_count, format_seconds
 from planner.domain.strategy import PipelineSchedule
 from planner.parallel.schedule import StageSeconds, simulate
 from planner.parallel.schedule_orders import Kind
-from planner.report.layout_words import memory_figure
+from planner.report.layout_words import Verdict, memory_figure, verdict
 from planner.report.plan import shown_points
-from planner.report.summary import Verdict, heading, tiles, verdict
+from planner.report.summary import heading, tiles
 from planner.request.schema import parse_request
 from web.jobs import draw_plan
 from web.scatter import Point, beaten, draw_scatter

@@ -55,6 +55,7 @@ MIXED_GPUS = Rule("COM008", Severity.WARNING, communication.smaller_gpus_hold_th
 OFFLOADED = Rule("MEM003", Severity.WARNING, memory.states_wait_in_host_memory)
 FASTER = Rule("EFF002", Severity.ADVICE, verdict.a_faster_layout_is_held_back)
 EXPOSED = Rule("COM001", Severity.WARNING, communication.communication_is_exposed)
+COMPILED = Rule("REC004", Severity.ADVICE, recipe.compiled_is_faster)
 TOGETHER = Rule("SHP006", Severity.WARNING, shape.experts_stay_together)
 
 CHECKS: tuple[Rule, ...] = (
@@ -71,6 +72,7 @@ CHECKS: tuple[Rule, ...] = (
     Rule("REC001", Severity.WARNING, recipe.card_lacks_the_precision),
     Rule("REC002", Severity.ADVICE, recipe.tf32_is_left_out),
     Rule("REC003", Severity.WARNING, recipe.card_lacks_flash_attention),
+    COMPILED,
     EXPOSED,
     Rule("COM002", Severity.WARNING, communication.tensors_cross_a_slow_link),
     MORE_NODES,

@@ -54,6 +54,8 @@ class Situation:
     """What would be chosen without offload, where the candidate offloads although other layouts fit."""
     simplest: Candidate | None = None
     """The fastest of plain DDP that fits."""
+    eager: Candidate | None = None
+    """What would be chosen without torch.compile, where that was open."""
     on_fewer_gpus: Mapping[str, Candidate] = field(default_factory=dict)
     """What would be chosen on fewer GPUs, by which they are; the fewest first."""
     asked: frozenset[str] = frozenset()

@@ -3,14 +3,9 @@
 import math
 
 from planner.advice.rules.base import ONE_PER_SEQUENCE, Situation
+from planner.advice.rules.sentences import said
 from planner.catalog.batches import usual_batch
-from planner.core.units import (
-    format_count,
-    format_pace,
-    format_samples,
-    format_seconds,
-    format_steps,
-)
+from planner.core.units import format_pace, format_samples
 from planner.search.local_sgd import FEWEST_AVERAGES, local_sgd
 
 GROWN = 4
@@ -48,18 +43,22 @@ def global_batch_has_grown_too_far(situation: Situation) -> str | None:
     if factor <= GROWN:
         return None
     if usual.is_pretraining:
-        largest = usual.largest * recipe.sequence_length
-        grown = (
-            f"{format_count(job.tokens_per_step)} tokens per optimizer step are {factor:.0f} times the"
-            f" {format_count(largest)} that models of {format_count(job.model.parameters)} parameters are"
-            " trained with"
+        grown = said(
+            "BAT001.pretraining",
+            tokens=job.tokens_per_step,
+            factor=factor,
+            usual=usual.largest * recipe.sequence_length,
+            parameters=job.model.parameters,
         )
     else:
-        grown = (
-            f"{batch} per optimizer step are {factor:.0f} times the"
-            f" {usual.largest:,.0f} of published {usual.training}"
+        grown = said(
+            "BAT001.fine_tuning",
+            batch=batch,
+            factor=factor,
+            usual=usual.largest,
+            training=usual.training,
         )
-    return f"{grown}: retune the learning rate, or use a smaller global batch"
+    return grown + said("BAT001.instead")
 
 
 def too_few_optimizer_steps(situation: Situation) -> str | None:
@@ -78,10 +77,12 @@ def too_few_optimizer_steps(situation: Situation) -> str | None:
     steps = job.recipe.training_tokens / job.text_tokens_per_step
     if not 0 < steps < FEWEST_STEPS:
         return None
-    return (
-        f"{format_count(job.recipe.training_tokens)} tokens are {format_steps(math.ceil(steps))} of"
-        f" {format_count(job.text_tokens_per_step)}: fewer than {FEWEST_STEPS}; a smaller batch makes more of"
-        " them (--global-batch-size N)"
+    return said(
+        "BAT002.few",
+        tokens=job.recipe.training_tokens,
+        steps=math.ceil(steps),
+        each=job.text_tokens_per_step,
+        fewest=FEWEST_STEPS,
     )
 
 
@@ -101,20 +102,14 @@ def local_sgd_averages_rarely(situation: Situation) -> str | None:
         return None
     steps = job.recipe.training_tokens / job.text_tokens_per_step
     averages = steps / s.synchronize_every
-    drift = (
-        f"replicas drift apart for {s.synchronize_every} steps before each average: compare a short"
-        " run's quality with plain DDP first"
-    )
-    said = [drift]
+    found = [said("BAT003.drift", every=s.synchronize_every)]
     if steps:
-        few = " (few: take a smaller K)" if averages < FEWEST_AVERAGES else ""
-        said.append(f"this run has {averages:,.0f} averages{few}")
+        found.append(said("BAT003.averages", averages=averages))
+        found.append(said("BAT003.few") if averages < FEWEST_AVERAGES else "")
     enough = local_sgd(job, s).interval
     if enough < s.synchronize_every:
-        said.append(
-            f"every {enough} would be within 5 % of the most that averaging less often can give"
-        )
-    return "; ".join(said)
+        found.append(said("BAT003.enough", enough=enough))
+    return "".join(found)
 
 
 def gpus_share_sequences(situation: Situation) -> str | None:
@@ -135,9 +130,11 @@ def gpus_share_sequences(situation: Situation) -> str | None:
     here, there = situation.candidate.step_time.step_seconds, fewer.step_time.step_seconds
     if there > WORTH_THE_GPUS * here:
         return None
-    gpus = situation.job.cluster.world_size
-    return (
-        f"{batch} sequences over {gpus} GPUs: {batch} GPUs, one sequence each, take"
-        f" {format_seconds(there)} a step ({fewer.strategy.family}), {format_pace(there, here)} than all"
-        f" {gpus}; the others are free"
+    return said(
+        "BAT004.share",
+        batch=batch,
+        gpus=situation.job.cluster.world_size,
+        seconds=there,
+        family=fewer.strategy.family,
+        pace=format_pace(there, here),
     )

@@ -10,13 +10,8 @@ from planner.advice.rules.base import (
     ONE_NODE,
     Situation,
 )
-from planner.core.units import (
-    format_bytes,
-    format_duration,
-    format_fraction,
-    format_rate,
-    format_seconds,
-)
+from planner.advice.rules.sentences import said
+from planner.core.units import format_duration
 from planner.domain.cluster import Cluster
 from planner.domain.strategy import ZERO_1, ZERO_2
 from planner.search.largest_that_fits import with_gpus
@@ -63,15 +58,13 @@ def communication_is_exposed(situation: Situation) -> str | None:
     remedies = {
         (averaged := _averaged(situation) if is_plain else ""): bool(averaged),
         (accumulated := _accumulated(situation)): bool(accumulated),
-        f"a faster link than {link.name}": not link.is_fast,
+        said("COM001.link", link=link.name): not link.is_fast,
     }
-    offered = ", ".join(name for name, helps in remedies.items() if helps)
-    parts = {"exposed": share - slowed, "by slowing compute": slowed}
-    told = (f"{format_fraction(part)} {how}" for how, part in parts.items() if part >= _LEAST_TOLD)
-    return (
-        f"communication costs {format_fraction(share)} of the step ({', '.join(told)})"
-        f"{f'; what helps: {offered}' if offered else ''}"
-    )
+    offered = ", or ".join(name for name, helps in remedies.items() if helps)
+    parts = {"COM001.exposed": share - slowed, "COM001.slowing": slowed}
+    told = ", ".join(said(key, part=part) for key, part in parts.items() if part >= _LEAST_TOLD)
+    helps = said("COM001.remedies", remedies=offered) if offered else ""
+    return said("COM001.share", share=share, parts=told) + helps
 
 
 def _averaged(situation: Situation) -> str:
@@ -83,7 +76,7 @@ def _averaged(situation: Situation) -> str:
     if found.interval <= s.synchronize_every:
         return ""
     gain = found.step_seconds(s.synchronize_every) / found.step_seconds(found.interval)
-    return f"local SGD (--synchronize-every {found.interval}): {gain:.2g} times as fast"
+    return said("COM001.averaged", every=found.interval, gain=gain)
 
 
 def _accumulated(situation: Situation) -> str:
@@ -99,7 +92,7 @@ def _accumulated(situation: Situation) -> str:
     gain = float(accumulated.tokens_per_second_per_gpu) / before - 1
     if gain < NOTABLE_GAIN:
         return ""
-    return f"accumulation: {format_fraction(gain)} more tokens/s with --global-batch-size {batch}"
+    return said("COM001.accumulated", gain=gain, batch=batch)
 
 
 def tensors_cross_a_slow_link(situation: Situation) -> str | None:
@@ -120,8 +113,7 @@ def tensors_cross_a_slow_link(situation: Situation) -> str | None:
     share = situation.share(StepTerm.TENSOR_EXCHANGE)
     if share < NOTABLE_GAIN:
         return None
-    sums = f"{format_fraction(share)} of the step are their sums"
-    return f"{size} tensor-parallel ranks share {link.name}: {sums}"
+    return said("COM002.slow", size=size, link=link.name, share=share)
 
 
 def more_nodes_are_not_worth_it(situation: Situation) -> str | None:
@@ -138,16 +130,17 @@ def more_nodes_are_not_worth_it(situation: Situation) -> str | None:
     if on_one_node is None:
         return None
     gain = float(on_one_node.step_time.step_seconds / situation.candidate.step_time.step_seconds)
-    nodes = situation.job.cluster.nodes
     if gain > WORTH_A_NODE:
         return None
-    advice = "; do not add them" if gain <= TIE else ": worth it where nothing else waits for them"
-    return (
-        f"one node takes {format_seconds(on_one_node.step_time.step_seconds)} for the same step"
-        f" ({on_one_node.strategy.family}): {nodes} nodes take"
-        f" {format_seconds(situation.candidate.step_time.step_seconds)},"
-        f" {_times_as_fast(gain)}, at {nodes} times the cost{advice}"
+    nodes = said(
+        "COM003.nodes",
+        one=on_one_node.step_time.step_seconds,
+        family=on_one_node.strategy.family,
+        nodes=situation.job.cluster.nodes,
+        all=situation.candidate.step_time.step_seconds,
+        times=_times_as_fast(gain),
     )
+    return nodes + said("COM003.no_faster" if gain <= TIE else "COM003.hardly")
 
 
 def half_the_gpus_are_as_fast(situation: Situation) -> str | None:
@@ -168,12 +161,15 @@ def half_the_gpus_are_as_fast(situation: Situation) -> str | None:
     if gain > TIE:
         return None
     cluster = situation.job.cluster
-    apart = ", half of each node's," if name == HALF_OF_EACH and cluster.nodes > 1 else ""
-    return (
-        f"{cluster.world_size // 2} of {cluster.world_size} GPUs{apart} take"
-        f" {format_seconds(half.step_time.step_seconds)} for the same step"
-        f" ({half.strategy.family}), all of them"
-        f" {format_seconds(situation.candidate.step_time.step_seconds)}: the others are free"
+    is_apart = name == HALF_OF_EACH and cluster.nodes > 1
+    return said(
+        "COM009.half",
+        half=cluster.world_size // 2,
+        gpus=cluster.world_size,
+        apart=said("COM009.apart") if is_apart else "",
+        seconds=half.step_time.step_seconds,
+        family=half.strategy.family,
+        all=situation.candidate.step_time.step_seconds,
     )
 
 
@@ -200,12 +196,16 @@ def smaller_gpus_hold_the_others_back(situation: Situation) -> str | None:
     gain = float(larger.step_time.step_seconds / seconds)
     if gain >= 1:
         return None
-    return (
-        f"{cluster.larger_gpus.world_size} x {cluster.larger_gpus.gpu.name} alone take"
-        f" {format_seconds(larger.step_time.step_seconds)} for the same step, all"
-        f" {cluster.world_size} GPUs {format_seconds(seconds)}, {_times_as_fast(gain)}: every rank"
-        " waits for the smallest; shares by speed, which no launcher deals, would take"
-        f" {format_seconds(_in_shares_by_speed(cluster, float(larger.step_time.step_seconds), float(seconds)))}"
+    alone = float(larger.step_time.step_seconds)
+    return said(
+        "COM008.wait",
+        gpus=cluster.larger_gpus.world_size,
+        gpu=cluster.larger_gpus.gpu.name,
+        larger=alone,
+        all_gpus=cluster.world_size,
+        all=seconds,
+        times=_times_as_fast(gain),
+        shares=_in_shares_by_speed(cluster, alone, float(seconds)),
     )
 
 
@@ -226,11 +226,13 @@ def one_gpu_holds_the_others_back(situation: Situation) -> str | None:
     left = set(cluster.gpu_order) - set(cluster.larger_gpus.gpu_order)
     odd = ", ".join(f"GPU{each}" for each in sorted(left))
     link, fast = cluster.intra_node, cluster.larger_gpus.intra_node
-    return (
-        f"{odd} reaches the others at {format_rate(link.bytes_per_second)}, they each other at"
-        f" {format_rate(fast.bytes_per_second)}: without it a step takes"
-        f" {format_seconds(others.step_time.step_seconds)}, with it"
-        f" {format_seconds(situation.candidate.step_time.step_seconds)}"
+    return said(
+        "COM010.odd",
+        odd=odd,
+        slow=link.bytes_per_second,
+        fast=fast.bytes_per_second,
+        without=others.step_time.step_seconds,
+        all=situation.candidate.step_time.step_seconds,
     )
 
 
@@ -256,21 +258,27 @@ def one_gpu_is_enough(situation: Situation) -> str | None:
         return None
     one, here = on_one_gpu.step_time, situation.candidate.step_time
     gain = float(one.step_seconds / here.step_seconds)
-    steps = (
-        f"one GPU takes {format_seconds(one.step_seconds)} for the same step;"
-        f" {job.cluster.world_size} take {format_seconds(here.step_seconds)}, {_times_as_fast(gain)}"
-    )
+    gpus = job.cluster.world_size
     run, run_of_one = training_run(job, here), training_run(with_gpus(job, 1, 1), one)
     if run is None or run_of_one is None:
-        return steps if gain <= WORTH_A_NODE else None
+        if gain > WORTH_A_NODE:
+            return None
+        times = _times_as_fast(gain)
+        return said(
+            "COM004.step", one=one.step_seconds, gpus=gpus, all=here.step_seconds, times=times
+        )
     whole_gain = run_of_one.seconds / run.seconds
     if whole_gain > WORTH_A_NODE and run_of_one.seconds > SHORT_SECONDS:
         return None
-    return (
-        f"the whole run takes {format_duration(run_of_one.seconds)} on one GPU and"
-        f" {format_duration(run.seconds)} on {job.cluster.world_size}, start-up of"
-        f" {format_duration(run_of_one.start_up_seconds)} and {format_duration(run.start_up_seconds)}"
-        f" included: {_times_as_fast(whole_gain)}; a step alone is {_times_as_fast(gain)}"
+    return said(
+        "COM004.run",
+        one=format_duration(run_of_one.seconds),
+        all=format_duration(run.seconds),
+        gpus=gpus,
+        times=_times_as_fast(whole_gain),
+        start_one=format_duration(run_of_one.start_up_seconds),
+        start_all=format_duration(run.start_up_seconds),
+        step_times=_times_as_fast(gain),
     )
 
 
@@ -297,12 +305,12 @@ def shards_buy_nothing(situation: Situation) -> str | None:
     saved = situation.candidate.step_time.step_seconds / simplest.step_time.step_seconds - 1
     if saved < -LARGE_SHARE / 2:
         return None
-    gain = f"{format_fraction(-saved)} here on paper, and memory to spare"
-    bought = "nothing here" if saved >= 0 else gain
-    return (
-        f"DDP fits with room ({format_bytes(simplest.memory.reserved_bytes)}) and takes"
-        f" {format_seconds(simplest.step_time.step_seconds)} a step: sharding parameters buys {bought}"
+    room = said(
+        "COM005.room",
+        memory=simplest.memory.reserved_bytes,
+        seconds=simplest.step_time.step_seconds,
     )
+    return room + (said("COM005.little", saved=-saved) if saved < 0 else said("COM005.nothing"))
 
 
 def copies_go_through_the_host(situation: Situation) -> str | None:
@@ -323,4 +331,4 @@ def copies_go_through_the_host(situation: Situation) -> str | None:
     if cluster.intra_node.medium != "host" or cluster.gpus_per_node == 1:
         return None
     because = cluster.intra_node.staged_because
-    return f"{cluster.intra_node.name} carries every exchange of a node twice: {because}"
+    return said("COM006.twice", link=cluster.intra_node.name, because=because)

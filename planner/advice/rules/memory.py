@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from planner.advice.rules.base import Situation
-from planner.core.units import format_bytes, format_fraction, format_pace, format_seconds
+from planner.advice.rules.sentences import said
+from planner.core.units import format_pace
 from planner.domain.strategy import Layout, Offload
 from planner.memory.host import estimate_host_memory, loading_term
 from planner.memory.room import COMFORTABLE_FRACTION
@@ -28,13 +29,16 @@ def out_of_memory(situation: Situation) -> str | None:
     if memory.reserved_bytes <= usable:
         return None
     largest = max(memory.terms, key=lambda term: term.amount)
-    return (
-        f"needs {format_bytes(memory.reserved_bytes)} of {format_bytes(usable)},"
-        f" {format_bytes(memory.reserved_bytes - usable)} too much;"
-        f" most of it {largest.name.replace('_', ' ')}: {format_bytes(largest.amount)}"
-        f" = {largest.how}"
-        f"{_with_fewer_logits(situation) if largest.name == _LOGITS else ''}"
+    needs = said(
+        "MEM001.needs",
+        needed=memory.reserved_bytes,
+        usable=usable,
+        over=memory.reserved_bytes - usable,
+        largest=largest.name.replace("_", " "),
+        amount=largest.amount,
+        how=largest.how,
     )
+    return needs + (_with_fewer_logits(situation) if largest.name == _LOGITS else "")
 
 
 def _with_fewer_logits(situation: Situation) -> str:
@@ -43,9 +47,9 @@ def _with_fewer_logits(situation: Situation) -> str:
     for loss, job in lighter_losses(situation.job):
         lighter = estimate(job, layout)
         if lighter.fits:
-            reserved = format_bytes(lighter.memory.reserved_bytes)
+            reserved = lighter.memory.reserved_bytes
             pace = format_pace(lighter.step_time.step_seconds, before)
-            texts.append(f"; with --loss {loss} it fits in {reserved}, {pace}")
+            texts.append(said("MEM001.lighter", loss=loss, reserved=reserved, pace=pace))
     return "".join(texts)
 
 
@@ -65,10 +69,12 @@ def host_out_of_memory(situation: Situation) -> str | None:
     host = estimate_host_memory(job, s)
     if not host.available_bytes or host.training_bytes <= host.available_bytes:
         return None
-    return (
-        f"{_waiting(s)} needs {format_bytes(host.training_bytes)} of the"
-        f" {format_bytes(host.available_bytes)} of a node's memory,"
-        f" {format_bytes(host.training_bytes - host.available_bytes)} too much"
+    return said(
+        "MEM004.host",
+        what=_waiting(s),
+        needed=host.training_bytes,
+        available=host.available_bytes,
+        over=host.training_bytes - host.available_bytes,
     )
 
 
@@ -94,10 +100,7 @@ def loading_exceeds_the_host(situation: Situation) -> str | None:
     loading = loading_term(situation.job, situation.candidate.strategy)
     if not available or loading.amount <= available:
         return None
-    return (
-        f"loading the weights takes {format_bytes(loading.amount)} of a node's memory,"
-        f" which has {format_bytes(available)}: {loading.how}"
-    )
+    return said("MEM005.loading", needed=loading.amount, available=available, how=loading.how)
 
 
 def tight_memory(situation: Situation) -> str | None:
@@ -113,8 +116,7 @@ def tight_memory(situation: Situation) -> str | None:
     if not situation.candidate.fits or situation.candidate.is_comfortable:
         return None
     share = situation.candidate.memory.reserved_bytes / situation.job.usable_bytes
-    tight = f"above {format_fraction(COMFORTABLE_FRACTION)} is tight"
-    return f"takes {format_fraction(share)} of the card's memory; {tight}"
+    return said("MEM002.tight", share=share, most=COMFORTABLE_FRACTION)
 
 
 def states_wait_in_host_memory(situation: Situation) -> str | None:
@@ -131,26 +133,31 @@ def states_wait_in_host_memory(situation: Situation) -> str | None:
     if not s.offloads_optimizer:
         return None
     host = estimate_host_memory(situation.job, s)
-    known = "of {available}" if host.available_bytes else "assumed to be there"
-    return (
-        f"{str(s.offload).replace('+', ' and ')} in host memory:"
-        f" {format_bytes(host.training_bytes)} of each node's,"
-        f" {known.format(available=format_bytes(host.available_bytes))};"
-        f" {_without_offload(situation)}"
+    known = said("MEM003.available", available=host.available_bytes)
+    return "".join(
+        (
+            said("MEM003.waits", what=_offloaded(s), host=host.training_bytes),
+            known if host.available_bytes else said("MEM003.assumed"),
+            _without_offload(situation),
+        )
     )
+
+
+def _offloaded(s: Layout) -> str:
+    words = {"optimizer": "optimizer states", "parameters": "parameters"}
+    return " and ".join(words.get(each, each) for each in str(s.offload).split("+"))
 
 
 def _without_offload(situation: Situation) -> str:
     """Say what would be taken without, or whether the same layout would fit with its states on the GPU."""
     if situation.on_gpu:
-        seconds = format_seconds(situation.on_gpu.step_time.step_seconds)
-        room = "" if situation.on_gpu.is_comfortable else " leaves the card no room and"
-        return f"without it {situation.on_gpu.strategy.family}{room} takes {seconds}"
+        other = situation.on_gpu
+        key = "MEM003.other" if other.is_comfortable else "MEM003.other_no_room"
+        return said(key, family=other.strategy.family, seconds=other.step_time.step_seconds)
     kept = replace(situation.candidate.strategy, offload=Offload.NONE)
     needed, usable = estimate(situation.job, kept).memory.reserved_bytes, situation.job.usable_bytes
-    amounts = f"{format_bytes(needed)} of {format_bytes(usable)} per GPU"
     if needed <= COMFORTABLE_FRACTION * usable:
-        return f"not needed, and it costs time: without it the layout takes {amounts}"
+        return said("MEM003.not_needed", needed=needed, usable=usable)
     if needed <= usable:
-        return f"without it the layout fits, but not with room: {amounts}"
-    return f"without it the layout would not fit: {amounts}"
+        return said("MEM003.no_room", needed=needed, usable=usable)
+    return said("MEM003.too_large", needed=needed, usable=usable)

@@ -1,8 +1,9 @@
 """The Hugging Face guide's decision process for several nodes, as rules."""
 
 from planner.advice.rules.base import Situation
-from planner.advice.rules.single_node import asked_instead, link, shortfall, uneven
-from planner.core.units import format_bytes, format_rate
+from planner.advice.rules.sentences import said
+from planner.advice.rules.single_node import ddp_does_not_do, fits_text, link, shortfall
+from planner.core.units import format_rate
 from planner.domain.job import Job
 
 _KEPT_UP = 0.5
@@ -22,13 +23,8 @@ def model_fits_on_one_gpu_of_many_nodes(situation: Situation) -> str | None:
     """
     if not situation.is_multi_node or not situation.fits_on_one_gpu:
         return None
-    replica = situation.smallest_replica_bytes
-    fits = f"a whole replica fits on one GPU ({format_bytes(replica)} at the least)"
-    if asked := asked_instead(situation):
-        return f"{fits}, so DDP would do; {asked}"
-    if situation.job.recipe.global_batch_size % situation.job.cluster.world_size:
-        return f"{fits}, but {uneven(situation)}"
-    return f"{fits}, so with DDP only gradients cross {_links(situation)}, once per step"
+    otherwise = ddp_does_not_do(situation)
+    return fits_text(situation) + (otherwise or said("MUL001.copies", links=_links(situation)))
 
 
 def nodes_are_joined_by_a_fast_network(situation: Situation) -> str | None:
@@ -44,10 +40,7 @@ def nodes_are_joined_by_a_fast_network(situation: Situation) -> str | None:
     """
     if not _exceeds(situation) or not is_fast(situation):
         return None
-    return (
-        f"{shortfall(situation)}; {network(situation)} is fast: ZeRO, which changes nothing in the"
-        " model, or pipeline, tensor and data parallelism, which exchange less"
-    )
+    return shortfall(situation) + said("MUL002.fast", network=network(situation))
 
 
 def nodes_are_joined_by_a_slow_network(situation: Situation) -> str | None:
@@ -63,10 +56,7 @@ def nodes_are_joined_by_a_slow_network(situation: Situation) -> str | None:
     """
     if not _exceeds(situation) or is_fast(situation):
         return None
-    return (
-        f"{shortfall(situation)}; {network(situation)} is slow: the tree prefers tensor parallelism inside"
-        " the node, a pipeline across, and at most ZeRO-1"
-    )
+    return shortfall(situation) + said("MUL003.slow", network=network(situation))
 
 
 def is_fast(situation: Situation) -> bool:
@@ -92,7 +82,7 @@ def fast_enough(job: Job) -> float:
 def network(situation: Situation) -> str:
     """Return what joins the nodes, with the speed that is judged: not a GPU's, which share it."""
     asked = format_rate(fast_enough(situation.job))
-    return _between_nodes(situation, f"; its GPUs ask for {asked}")
+    return _between_nodes(situation, f", and its GPUs need {asked}")
 
 
 def _between_nodes(situation: Situation, more: str = "") -> str:

@@ -1,9 +1,12 @@
 """Rules about a recipe's choices that a card runs slowly, with the flag that names the better one."""
 
 from planner.advice.rules.base import Situation
+from planner.advice.rules.sentences import said
 from planner.core.units import TERA
 from planner.targets.common import lacks_flash_attention
 
+_NOTABLE_LONGER = 0.02
+"""Share of a step from which compiling is told: estimates of one framework tell no less apart."""
 _NOTABLY_FASTER = 1.5
 """How much faster TF32 must be than fp32 to be named: GeForce cards of Ampere gain nothing."""
 
@@ -25,15 +28,13 @@ def card_lacks_the_precision(situation: Situation) -> str | None:
     if dtype in peaks:
         return None
     better = next((each for each in _PRECISIONS if each in peaks), "")
-    slow = (
-        f"{job.cluster.gpu.name} has no {dtype} matmuls: they run at {_tflops(peaks['fp32'])} at the"
-        " most"
-    )
+    slow = said("REC001.slow", gpu=job.cluster.gpu.name, dtype=dtype, rate=_tflops(peaks["fp32"]))
     if not better:
-        return f"{slow}, as those of --precision fp32 do"
-    if not job.framework.precisions.get(_PRECISIONS[better]):
+        return slow + said("REC001.no_better")
+    precision = _PRECISIONS[better]
+    if not job.framework.precisions.get(precision):
         return None
-    return f"{slow}, those of --precision {_PRECISIONS[better]} at {_tflops(peaks[better])}"
+    return slow + said("REC001.better", precision=precision, better=_tflops(peaks[better]))
 
 
 def tf32_is_left_out(situation: Situation) -> str | None:
@@ -52,10 +53,7 @@ def tf32_is_left_out(situation: Situation) -> str | None:
     gain = peaks.get("tf32", 0.0) / peaks["fp32"]
     if job.precision.matmul_dtype != "fp32" or gain < _NOTABLY_FASTER:
         return None
-    return (
-        f"fp32 matmuls run at {_tflops(peaks['fp32'])}, TF32's at {_tflops(peaks['tf32'])} on the same"
-        " weights: --precision tf32"
-    )
+    return said("REC002.tf32", rate=_tflops(peaks["fp32"]), better=_tflops(peaks["tf32"]))
 
 
 def card_lacks_flash_attention(situation: Situation) -> str | None:
@@ -70,8 +68,26 @@ def card_lacks_flash_attention(situation: Situation) -> str | None:
     """
     if not lacks_flash_attention(situation.job):
         return None
-    gpu = situation.job.cluster.gpu.name
-    return f"FlashAttention does not run on {gpu}, which is older than Ampere: --attention sdpa"
+    return said("REC003.older", gpu=situation.job.cluster.gpu.name)
+
+
+def compiled_is_faster(situation: Situation) -> str | None:
+    """The plan compiles the model, as the best plan without it takes longer.
+
+    Why: torch.compile fuses elementwise kernels, which then read and write memory once, and launches fewer of them.
+
+    Instead: --no-compile, where the first step's minutes of compiling are more than a run saves, or where shapes
+    change from batch to batch.
+
+    Source: the search with and without; the compile section of the framework's record.
+    """
+    if situation.eager is None or not situation.job.recipe.compile:
+        return None
+    eager = situation.eager.step_time.step_seconds
+    longer = float(eager / situation.candidate.step_time.step_seconds) - 1
+    if longer < _NOTABLE_LONGER:
+        return None
+    return said("REC004.compiled", eager=eager, longer=longer)
 
 
 _PRECISIONS = {"bf16": "bf16-mixed", "fp16": "fp16-mixed", "tf32": "tf32"}

@@ -1,7 +1,7 @@
 """Rules about sizes: does the model's shape agree with what was asked, does a pipeline have enough to do?"""
 
 from planner.advice.rules.base import Situation
-from planner.core.units import format_fraction
+from planner.advice.rules.sentences import said
 from planner.domain.job import Job
 from planner.step_time.host import runs_experts_one_by_one
 from planner.step_time.terms import StepTerm
@@ -21,7 +21,7 @@ def sequence_exceeds_positions(situation: Situation) -> str | None:
     positions = situation.job.model.max_position_embeddings
     if length <= positions:
         return None
-    return f"sequences of {length:,} tokens exceed the config's {positions:,} positions"
+    return said("SHP001.long", length=length, positions=positions)
 
 
 def key_value_heads_are_replicated(situation: Situation) -> str | None:
@@ -40,7 +40,7 @@ def key_value_heads_are_replicated(situation: Situation) -> str | None:
     fewest = min(heads, default=size)
     if size <= fewest:
         return None
-    return f"{size} tensor-parallel ranks share {fewest} key-value heads: each is held {size // fewest} times"
+    return said("SHP003.held", size=size, heads=fewest, times=size // fewest)
 
 
 def vocabulary_is_padded(situation: Situation) -> str | None:
@@ -59,7 +59,7 @@ def vocabulary_is_padded(situation: Situation) -> str | None:
     if size == 1 or not vocabulary % size:
         return None
     padded = -(-vocabulary // size) * size
-    return f"{size} ranks divide a vocabulary of {vocabulary:,} padded to {padded:,}"
+    return said("SHP002.padded", size=size, vocabulary=vocabulary, padded=padded)
 
 
 def long_sequences_are_divided(situation: Situation) -> str | None:
@@ -79,7 +79,7 @@ def long_sequences_are_divided(situation: Situation) -> str | None:
     )
     if size == 1:
         return None
-    return f"{size} ranks share each sequence of {length:,} tokens, {length // size:,} each"
+    return said("SHP004.divided", size=size, length=length, each=length // size)
 
 
 def experts_stay_together(situation: Situation) -> str | None:
@@ -99,12 +99,9 @@ def experts_stay_together(situation: Situation) -> str | None:
         return None
     count = max(layer.num_experts for part in job.model.blocks for layer in part.linears)
     moved = "gathers" if s.gathers_twice else "holds"
-    turns = ", and runs them one after another" if runs_experts_one_by_one(job) else ""
-    return (
-        f"{job.framework.name} has no expert parallelism, so every rank {moved} all {count} experts of a"
-        f" layer{turns}; a framework with expert parallelism deals them over ranks: on 16 A800 Qwen3-30B-A3B took"
-        " 9.6 s in Megatron-LM and 91 s by ZeRO-3 of transformers 4"
-    )
+    together = said("SHP006.together", framework=job.framework.name, moves=moved, experts=count)
+    turns = said("SHP006.in_turn") if runs_experts_one_by_one(job) else ""
+    return together + turns + said("SHP006.instead")
 
 
 def keeps_experts_together(job: Job) -> bool:
@@ -127,7 +124,7 @@ def experts_are_spread(situation: Situation) -> str | None:
     if size == 1:
         return None
     counts = [layer.num_experts for part in situation.job.model.blocks for layer in part.linears]
-    return f"{max(counts)} experts over {size} ranks, {max(counts) // size} on each"
+    return said("SHP005.spread", experts=max(counts), size=size, each=max(counts) // size)
 
 
 LARGE_BUBBLE = 0.15
@@ -151,10 +148,14 @@ def bubble_is_large(situation: Situation) -> str | None:
     s = situation.candidate.strategy
     if share <= LARGE_BUBBLE:
         return None
-    chunks = f" of {s.virtual_pipeline_size} chunks" if s.virtual_pipeline_size > 1 else ""
-    return (
-        f"stages idle for {format_fraction(share)} of the step: {s.gradient_accumulation_steps}"
-        f" micro-batches over {s.pipeline_parallel_size} stages{chunks} ({s.pipeline_schedule})"
+    chunks = s.virtual_pipeline_size
+    return said(
+        "PIP001.idle",
+        share=share,
+        steps=s.gradient_accumulation_steps,
+        stages=s.pipeline_parallel_size,
+        chunks=said("PIP001.chunks", chunks=chunks) if chunks > 1 else "",
+        schedule=str(s.pipeline_schedule),
     )
 
 
@@ -172,8 +173,10 @@ def chunks_are_many(situation: Situation) -> str | None:
     per_stage = s.gradient_accumulation_steps / s.pipeline_parallel_size
     if s.pipeline_parallel_size == 1 or per_stage <= MANY_CHUNKS_PER_STAGE:
         return None
-    return (
-        f"{s.gradient_accumulation_steps} micro-batches are {per_stage:.0f} per stage;"
-        f" {_COMFORTABLE_CHUNKS} to {MANY_CHUNKS_PER_STAGE} keep a pipeline busy, larger ones keep its"
-        " GPUs busier"
+    return said(
+        "PIP002.many",
+        steps=s.gradient_accumulation_steps,
+        each=per_stage,
+        fewest=_COMFORTABLE_CHUNKS,
+        most=MANY_CHUNKS_PER_STAGE,
     )

@@ -1,7 +1,8 @@
 """The Hugging Face guide's decision process for one node, as rules; each names its families."""
 
 from planner.advice.rules.base import Situation
-from planner.core.units import format_bytes, format_fraction, format_rate, format_seconds
+from planner.advice.rules.sentences import said
+from planner.core.units import format_rate
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.optimizer import ADAMW
 from planner.domain.strategy import Recompute
@@ -23,7 +24,7 @@ def one_gpu_only(situation: Situation) -> str | None:
 
     Source: Hugging Face, Efficient Training on Multiple GPUs, introduction.
     """
-    return "one GPU: nothing to divide" if situation.job.cluster.world_size == 1 else None
+    return said("ONE001.alone") if situation.job.cluster.world_size == 1 else None
 
 
 def model_fits_on_one_gpu(situation: Situation) -> str | None:
@@ -39,20 +40,11 @@ def model_fits_on_one_gpu(situation: Situation) -> str | None:
     cluster = situation.job.cluster
     if cluster.world_size == 1 or situation.is_multi_node or not situation.fits_on_one_gpu:
         return None
-    replica = situation.smallest_replica_bytes
-    fits = (
-        f"a whole replica fits on one GPU ({format_bytes(replica)} at the least, of"
-        f" {format_bytes(situation.job.usable_bytes)})"
-    )
-    if asked := asked_instead(situation):
-        return f"{fits}, so DDP would do; {asked}"
     batch, gpus = situation.job.recipe.global_batch_size, cluster.world_size
-    if batch < gpus:
-        few = "1 sequence is" if batch == 1 else f"{batch} sequences are"
-        return f"{fits}, but {few} too few for {gpus} GPUs: they share each"
-    if batch % gpus:
-        return f"{fits}, but {uneven(situation)}"
-    return f"{fits}, so DDP needs one exchange of gradients per step"
+    otherwise = ddp_does_not_do(situation)
+    if batch < gpus and not asked_instead(situation):
+        otherwise = said("ONE002.few_sequences", batch=batch, gpus=gpus)
+    return fits_text(situation) + (otherwise or said("ONE002.copies"))
 
 
 def largest_layer_exceeds_one_gpu(situation: Situation) -> str | None:
@@ -71,10 +63,7 @@ def largest_layer_exceeds_one_gpu(situation: Situation) -> str | None:
     if situation.job.cluster.world_size == 1 or needed <= usable:
         return None
     kind = "tensor or expert" if situation.job.model.has_experts else "tensor"
-    return (
-        f"the largest layer alone needs {format_bytes(needed)} of {format_bytes(usable)}: {kind}"
-        " parallelism divides it, or ZeRO with the techniques of a single GPU"
-    )
+    return said("ONE006.large_layer", needed=needed, usable=usable, kind=kind)
 
 
 def model_exceeds_one_gpu_on_fast_links(situation: Situation) -> str | None:
@@ -89,10 +78,7 @@ def model_exceeds_one_gpu_on_fast_links(situation: Situation) -> str | None:
     """
     if not _exceeds(situation) or not situation.job.cluster.slowest_link.is_fast:
         return None
-    return (
-        f"{shortfall(situation)}; {link(situation)} is fast: of ZeRO, tensor and pipeline parallelism"
-        " the fastest is taken"
-    )
+    return shortfall(situation) + said("ONE003.fast", link=link(situation))
 
 
 def model_exceeds_one_gpu_on_slow_links(situation: Situation) -> str | None:
@@ -108,10 +94,7 @@ def model_exceeds_one_gpu_on_slow_links(situation: Situation) -> str | None:
     """
     if not _exceeds(situation) or situation.job.cluster.slowest_link.is_fast:
         return None
-    return (
-        f"{shortfall(situation)}; {link(situation)} is slow: a pipeline, or ZeRO with large"
-        " micro-batches, but no tensor parallelism"
-    )
+    return shortfall(situation) + said("ONE004.slow", link=link(situation))
 
 
 def single_gpu_techniques_come_first(situation: Situation) -> str | None:
@@ -132,10 +115,11 @@ def single_gpu_techniques_come_first(situation: Situation) -> str | None:
         "16-bit precision (--precision bf16-mixed)": precision in {"fp32", "tf32"},
         "recompute (--recompute full)": situation.candidate.strategy.recompute == Recompute.NONE,
         f"an 8-bit optimizer (--optimizer {EIGHT_BIT})": leaves_8_bit_open(situation),
-        "accumulation of smaller micro-batches": situation.candidate.strategy.micro_batch_size > 1,
+        "smaller micro-batches with more accumulation": situation.candidate.strategy.micro_batch_size
+        > 1,
     }
     left = [name for name, is_open in techniques.items() if is_open]
-    return f"still open on each single GPU: {', '.join(left)}" if left else None
+    return said("ONE007.left", ways=", ".join(left)) if left else None
 
 
 def leaves_8_bit_open(situation: Situation) -> bool:
@@ -177,10 +161,7 @@ def one_process_is_slower(situation: Situation) -> str | None:
     longer = seconds / float(candidate.step_time.step_seconds) - 1
     if longer < _NOTABLY_LONGER:
         return None
-    return (
-        f"torch.nn.DataParallel, one process for all GPUs, would take {format_seconds(seconds)} per"
-        f" step, {format_fraction(longer)} longer: start one process per GPU"
-    )
+    return said("ONE008.one_process", seconds=seconds, longer=longer)
 
 
 def asked_instead(situation: Situation) -> str:
@@ -191,8 +172,26 @@ def asked_instead(situation: Situation) -> str:
         asked.append(f"ZeRO-{situation.candidate.strategy.zero_stage}")
     if situation.is_for_memory:
         asked.append("the least memory")
-    verb = "is" if len(asked) == 1 else "are"
-    return f"{' and '.join(asked)} {verb} asked for" if asked else ""
+    return " and ".join(asked)
+
+
+def fits_text(situation: Situation) -> str:
+    """Return that one GPU holds a copy of the model, and in how much."""
+    usable = situation.job.usable_bytes
+    return said("ONE002.fits", replica=situation.smallest_replica_bytes, usable=usable)
+
+
+def ddp_does_not_do(situation: Situation) -> str:
+    """Return what was asked for in place of DDP, or that DDP does not split the batch; "" where neither is so."""
+    if asked := asked_instead(situation):
+        return said("ONE002.asked", asked=asked)
+    batch, gpus = situation.job.recipe.global_batch_size, situation.job.cluster.world_size
+    fewer = batch // gpus * gpus
+    if fewer == batch:
+        return ""
+    if not fewer:
+        return said("ONE002.too_few", batch=batch, gpus=gpus)
+    return said("ONE002.uneven", batch=batch, gpus=gpus, fewer=fewer, more=fewer + gpus)
 
 
 def _exceeds(situation: Situation) -> bool:
@@ -203,20 +202,8 @@ def _exceeds(situation: Situation) -> bool:
 def shortfall(situation: Situation) -> str:
     """Return by how much one GPU is too small, in words."""
     needed, usable = situation.smallest_replica_bytes, situation.job.usable_bytes
-    lack = "cannot hold a replica" if needed > usable else "holds a replica without room"
-    return f"one GPU {lack} ({format_bytes(needed)} at the least, of {format_bytes(usable)})"
-
-
-def uneven(situation: Situation) -> str:
-    """Return that DDP does not split the batch over the GPUs, with the nearest batches that it splits."""
-    batch, gpus = situation.job.recipe.global_batch_size, situation.job.cluster.world_size
-    few = batch // gpus * gpus
-    if not few:
-        return f"DDP does not split {batch:,} sequences over {gpus:,} GPUs: it takes {gpus:,} or a multiple"
-    return (
-        f"DDP does not split {batch:,} sequences over {gpus:,} GPUs; it would split"
-        f" {few:,} or {few + gpus:,}"
-    )
+    lack = "ONE003.too_large" if needed > usable else "ONE003.no_room"
+    return said(lack, replica=needed, usable=usable)
 
 
 def link(situation: Situation) -> str:

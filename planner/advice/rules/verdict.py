@@ -4,8 +4,8 @@ import math
 
 from planner.advice.rules.base import ONE_PER_SEQUENCE, Situation
 from planner.advice.rules.batch import WORTH_THE_GPUS
+from planner.advice.rules.sentences import said
 from planner.catalog.choice import Lead, lead, prices
-from planner.core.units import format_bytes, format_fraction
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.job import Job
 from planner.domain.kept import Numerics
@@ -36,10 +36,8 @@ def search_disagrees_with_tree(situation: Situation) -> str | None:
         return None
     chosen, admitted = situation.candidate.strategy.family, situation.admitted.strategy.family
     band = lead(situation.job.framework.name, gain)
-    return (
-        f"the tree prefers {admitted}; {chosen} is {format_fraction(gain)} faster on paper, and"
-        f" {_was_real(band)}, so {chosen} is taken"
-    )
+    real = _was_real(band)
+    return said("ONE005.overruled", usual=admitted, chosen=chosen, gain=gain, real=real)
 
 
 def effort_is_earned(situation: Situation) -> str | None:
@@ -60,13 +58,13 @@ def effort_is_earned(situation: Situation) -> str | None:
     if not used:
         return None
     names = " and ".join(each.name for each in used)
-    changes = f"{names} parallelism changes the model's code in {job.framework.name}"
+    changes = said("EFF001.changes", names=names, framework=job.framework.name)
     if all(each.field in situation.asked for each in used):
-        return f"{changes}: it is asked for"
+        return changes + said("EFF001.asked")
     if situation.is_for_memory:
-        return f"{changes}: it takes the least memory, whatever the time"
-    price = format_fraction(math.prod(1 + technique_price(job, each) for each in used) - 1)
-    return f"{changes}: it is taken only where it is {price} faster, or nothing else fits"
+        return changes + said("EFF001.for_memory")
+    price = math.prod(1 + technique_price(job, each) for each in used) - 1
+    return changes + said("EFF001.must_earn", price=price)
 
 
 def a_faster_layout_is_held_back(situation: Situation) -> str | None:
@@ -88,9 +86,9 @@ def a_faster_layout_is_held_back(situation: Situation) -> str | None:
     # Estimates of the host's optimizer are the roughest.
     if gain <= (SHOWN_FRACTION if other.strategy.offloads_optimizer else TIE - 1):
         return None
-    room = f" and takes {format_bytes(saved)} less" if saved > 0 else ""
-    name = named_beside(other, chosen)
-    return f"{name} is {format_fraction(gain)} faster on paper{room}; {_obstacle(situation, other)}"
+    faster = said("EFF002.faster", name=named_beside(other, chosen), gain=gain)
+    smaller = said("EFF002.smaller", saved=saved) if saved > 0 else ""
+    return faster + smaller + said("EFF002.but", obstacle=_obstacle(situation, other))
 
 
 def named_beside(other: Candidate, chosen: Candidate) -> str:
@@ -110,8 +108,7 @@ def _gain(slower: Candidate, faster: Candidate) -> float:
 
 
 def _was_real(band: Lead) -> str:
-    share = format_fraction(band.real_share)
-    return f"such a lead was real in {share} of {band.pairs:,} published pairs"
+    return said("ONE005.real", share=band.real_share, pairs=band.pairs)
 
 
 def _obstacle(situation: Situation, other: Candidate) -> str:
@@ -122,18 +119,17 @@ def _obstacle(situation: Situation, other: Candidate) -> str:
 def lack(job: Job, other: Candidate, chosen: Candidate) -> str:
     """Return what a faster layout lacks beside the choice; "" where nothing but evidence."""
     s, launched = other.strategy, launch(job, other.strategy)
+    first = next(iter(launched.unwritten.values()), launched.reason)
     reasons = {
-        f"it has no launch files: {launched.reason}": (
+        said("EFF002.no_files", why=first): (
             not launched.targets and bool(launch(job, chosen.strategy).targets)
         ),
-        f"it averages weights every {s.synchronize_every} steps, which trains another way"
-        f" (--synchronize-every {s.synchronize_every})": s.is_local,
-        f"it needs the host's memory and CPUs, a last resort here (--offload {s.offload})": (
+        said("EFF002.local", every=s.synchronize_every): s.is_local,
+        said("EFF002.host", offload=str(s.offload)): (
             s.offloads_optimizer and not chosen.strategy.offloads_optimizer
         ),
-        "it leaves the card no room": chosen.is_comfortable and not other.is_comfortable,
-        "FSDP computes norms and residuals in 16 bit, DDP under autocast in fp32, so it trains in other numbers"
-        f" (--strategy {s.family})": _has_other_numbers(job, s, chosen.strategy),
+        said("EFF002.no_room"): chosen.is_comfortable and not other.is_comfortable,
+        said("EFF002.numerics", family=s.family): _has_other_numbers(job, s, chosen.strategy),
     }
     return next((reason for reason, applies in reasons.items() if applies), "")
 
@@ -149,11 +145,11 @@ def _has_other_numbers(job: Job, s: Layout, chosen: Layout) -> bool:
 def _unearned(job: Job, other: Candidate, chosen: Candidate) -> str:
     """Say what a faster layout must earn, and how often such a lead was real."""
     price = float(effort_factor(job, other.strategy) / effort_factor(job, chosen.strategy)) - 1
-    gain, trusted = _gain(chosen, other), format_fraction(prices().trusted_share)
-    settled = f"a short run of both settles it (--strategy {other.strategy.family})"
+    family = other.strategy.family
     if price > 0:
-        return f"its techniques must earn {format_fraction(price)}; {settled}"
-    return f"{_was_real(lead(job.framework.name, gain))}, where {trusted} are asked for; {settled}"
+        return said("EFF002.must_earn", price=price, family=family)
+    real = _was_real(lead(job.framework.name, _gain(chosen, other)))
+    return said("EFF002.too_close", real=real, family=family)
 
 
 def fewer_gpus(situation: Situation) -> str | None:

@@ -27,8 +27,8 @@ def tensors_leave_the_node(job: Job, s: Strategy) -> Breach:
     size, gpus = s.tensor_parallel_size, job.cluster.joined_gpus
     return Breach(
         broken=(np.asarray(size) > gpus) & job.cluster.needs_network,
-        message="tensor_parallel_size {size} spans nodes of {gpus} GPUs: {name} would carry sums of"
-        " activations twice in every layer",
+        message="tensor_parallel_size {size} spans nodes of {gpus} GPUs, so every layer would wait for {name}"
+        " twice",
         hint="at most {gpus}; a rack joined by NVLink counts as one node: --nvlink-domain GPUS",
         numbers={
             "size": size,
@@ -53,7 +53,7 @@ def tensors_straddle_nodes(job: Job, s: Strategy) -> Breach:
     inside = np.asarray(size) <= gpus
     return Breach(
         broken=inside & np.logical_not(divides(size, gpus)) & job.cluster.needs_network,
-        message="groups of {size} tensor-parallel ranks straddle nodes of {gpus} GPUs",
+        message="groups of {size} tensor-parallel ranks do not divide nodes of {gpus} GPUs",
         hint="use {right}",
         numbers={"size": size, "gpus": gpus, "right": tensor_sizes(job)},
         field="strategy.tensor_parallel_size",
@@ -76,8 +76,8 @@ def zero_divides_a_pipelines_gradients(job: Job, s: Strategy) -> Breach:
     is_piped = np.asarray(s.pipeline_parallel_size) > 1
     return Breach(
         broken=is_piped & (np.asarray(s.zero_stage) > most),
-        message="ZeRO-{stage} would reduce-scatter gradients, and from stage 3 on gather parameters,"
-        " for each of {steps} micro-batches of a pipeline that divides both by {stages} already",
+        message="ZeRO-{stage} exchanges gradients, and from stage 3 on parameters, for each of a pipeline's"
+        " {steps} micro-batches, and {stages} stages divide both already",
         hint="use zero_stage {most} with pipelines",
         numbers={
             "stage": s.zero_stage,
@@ -112,7 +112,7 @@ def stages_take_turns(_job: Job, s: Strategy) -> Breach:
     )
     return Breach(
         broken=(np.asarray(stages) > 1) & is_naive,
-        message="{steps} micro-batches do not fill {stages} stages ({schedule}): they take turns, and"
+        message="{steps} micro-batches do not fill {stages} stages ({schedule}): the stages take turns, and"
         " most GPUs idle",
         hint="a smaller micro_batch_size makes more micro-batches",
         numbers={
@@ -139,8 +139,7 @@ def put_off_gradients_are_recomputed(_job: Job, s: Strategy) -> Breach:
     is_recomputed = np.asarray(s.recompute) != Recompute.NONE
     return Breach(
         broken=(np.asarray(s.pipeline_parallel_size) > 1) & is_put_off & is_recomputed,
-        message="{schedule} puts off weight gradients, which need what recompute={recompute} throws"
-        " away",
+        message="{schedule} computes weight gradients later, from what recompute={recompute} throws away",
         hint="use recompute none, or 1f1b",
         numbers={
             "schedule": PipelineSchedule.name_of(s.pipeline_schedule),

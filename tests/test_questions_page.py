@@ -147,9 +147,7 @@ def frameworks() -> str:
 
 
 def beside_training() -> str:
-    command = (
-        "meta-llama/Llama-2-7b-hf --gpus 8 --gpu a100-80gb --strategy zero-3 --micro-batch-size 1"
-    )
+    command = f"{LLAMA} --strategy zero-3 --micro-batch-size 1 --accumulation-steps 8"
     found = ask(f"memory {command}")
     rows = [
         ("training", format_bytes(max(stage["reserved_bytes"] for stage in found["stages"]))),

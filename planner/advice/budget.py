@@ -17,6 +17,8 @@ from planner.search.training_run import HOUR_SECONDS, training_run
 
 MOST_LAYOUTS = 2**20
 """Ten seconds: when as many were estimated, smaller numbers of GPUs are left out, and it is said."""
+_MOST_TRIED = 16
+"""Times as many GPUs as there are that are looked at for the number that would do."""
 _TO_PLAN = 2
 """Times its search that the plan of a number of GPUs takes at the most, on the jobs that take longest."""
 
@@ -64,7 +66,7 @@ def plan_within(
         raise (
             unsplit[max(unsplit)]
             if unsplit
-            else _no_option(job, found, most_gpus, deadline_seconds)
+            else _no_option(stacks, found, most_gpus, pinned or {}, deadline_seconds)
         )
     (chosen, *rest), _ = min(in_time, key=lambda pair: _rank(objective, pair[1]))
     plan = make_plan(chosen, pinned, "memory" if objective == "memory" else "time", rest)
@@ -244,19 +246,61 @@ def _option(
 
 
 def _no_option(
-    job: Job, found: _Found, most_gpus: int, deadline_seconds: float | None
+    stacks: Sequence[Job],
+    found: _Found,
+    most_gpus: int,
+    pinned: PinnedFields,
+    deadline_seconds: float | None,
 ) -> NothingFitsError:
     left = "".join(f"; {note}" for note in _left_out(found))
+    fastest = min((option.run_seconds for _, option in found.fitting), default=0.0)
+    more = _more_gpus(stacks, most_gpus, fastest, pinned, deadline_seconds)
+    would_do = (
+        f"--max-gpus {more.gpus} would do"
+        + (f", in {format_duration(more.run_seconds)}" if deadline_seconds else "")
+        if more
+        else ""
+    )
     if not found.fitting:
         return NothingFitsError(
-            f"{job.model.name} fits on no number of GPUs up to {most_gpus}{left}",
-            hint="raise --max-gpus, or shrink the job: --why says what a layout lacks",
+            f"{stacks[0].model.name} fits on no number of GPUs up to {most_gpus:,}{left}",
+            hint=would_do or "shrink the job: a shorter --seq-len, --method lora or --method qlora",
             field="cluster",
         )
-    fastest = min(option.run_seconds for _, option in found.fitting)
+    none = f"no number of GPUs up to {_MOST_TRIED * most_gpus:,} that was tried is in time either"
     return NothingFitsError(
-        f"no number of GPUs up to {most_gpus} is through in {format_duration(deadline_seconds or 0)}:"
+        f"no number of GPUs up to {most_gpus:,} is through in {format_duration(deadline_seconds or 0)}:"
         f" the fastest takes {format_duration(fastest)}{left}",
-        hint="raise --max-gpus or --deadline, or --global-batch-size: more GPUs divide a larger batch better",
+        hint=would_do or f"{none}: a later --deadline, or a larger --global-batch-size",
         field="cluster",
     )
+
+
+def _more_gpus(
+    stacks: Sequence[Job],
+    most_gpus: int,
+    fastest_seconds: float,
+    pinned: PinnedFields,
+    deadline_seconds: float | None,
+) -> ClusterOption | None:
+    """Return the job on more GPUs than there are, if it fits and is in time on some; whole nodes, doubled.
+
+    It begins with as many as would do if a step took half as long on twice as many.
+    """
+    cluster = stacks[0].cluster
+    least = fastest_seconds / deadline_seconds if deadline_seconds else 1.0
+    times = 2
+    while times < min(least, _MOST_TRIED):
+        times *= 2
+    while times <= _MOST_TRIED:
+        gpus = times * most_gpus
+        size = cluster.gpus_per_node, max(1, gpus // cluster.gpus_per_node)
+        sized = [with_gpus(each, *size) for each in stacks]
+        try:
+            option = _option(list(contenders(sized, pinned)), pinned, deadline_seconds)
+        except (InvalidInputError, LateSearchError):
+            option = None
+        if option is not None and option.is_in_time is not False:
+            return option
+        times *= 2
+    return None

@@ -11,7 +11,7 @@ from planner.answers.envelope import accepted, answer_error
 from planner.answers.parts import finding_answer, layout_answer, term_answer
 from planner.core.errors import InvalidInputError, PlannerError
 from planner.domain.job import Job
-from planner.domain.strategy import tabulate
+from planner.domain.strategy import Layout, tabulate
 from planner.memory.host import HostMemory, estimate_host_memory
 from planner.memory.phases import PHASES
 from planner.request.remarks import Assumption
@@ -85,11 +85,25 @@ def estimate_request(request: Request, *, allow_paths: bool) -> tuple[Resolved, 
             )
     resolved = resolve(request, allow_paths=allow_paths, weights_dtype="config", of_a_run=True)
     strategy = requested_layout(request.strategy, resolved.job)
+    resolved = _with_micro_batch(request, resolved, strategy)
     candidate = estimate(resolved.job, strategy)
     is_left_open = resolved.machine is None and _LAYERS_AWAY not in _said(request)
     if candidate.fits or not is_left_open:
         return resolved, candidate
     return _as_such_runs_fit(resolved, candidate)
+
+
+def _with_micro_batch(request: Request, resolved: Resolved, s: Layout) -> Resolved:
+    """Return the request with the micro-batch that was taken, where it says nothing of how a batch is cut."""
+    if _said(request) & {"micro_batch_size", "gradient_accumulation_steps"}:
+        return resolved
+    text = (
+        f"micro-batch {s.micro_batch_size:,}, accumulated {s.gradient_accumulation_steps:,} times"
+    )
+    taken = Assumption(
+        text=f"{text} (suggest finds the fastest)", field="strategy.micro_batch_size"
+    )
+    return replace(resolved, assumptions=(*resolved.assumptions, taken))
 
 
 def _said(request: Request) -> set[str]:
@@ -102,8 +116,8 @@ def _as_such_runs_fit(resolved: Resolved, candidate: Candidate) -> tuple[Resolve
     if found is None or not found.fits:
         return resolved, candidate
     text = (
-        f"activations of {found.strategy.activation_offload_layers} of {resolved.job.model.num_blocks} blocks in"
-        " host memory, as such runs have them where they fit no other way"
+        f"activations of {found.strategy.activation_offload_layers} of {resolved.job.model.num_blocks} blocks wait"
+        " in host memory, as nothing else fits"
     )
     assumed = Assumption(text=text, field=f"strategy.{_LAYERS_AWAY}")
     return replace(resolved, assumptions=(*resolved.assumptions, assumed)), found

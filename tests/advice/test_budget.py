@@ -1,3 +1,4 @@
+import re
 from collections.abc import Sequence
 
 import pytest
@@ -41,8 +42,21 @@ def test_a_deadline_takes_the_fewest_gpus_that_meet_it(make_job: JobMaker) -> No
     plan = plan_within([job], {}, "gpus", deadline_seconds=limit)
     assert plan.job.cluster.world_size == 4
     assert [option.is_in_time for option in plan.options] == [False, False, True, True]
-    with pytest.raises(NothingFitsError, match="the fastest takes"):
-        plan_within([job], {}, "gpus", deadline_seconds=by_gpus[8].run_seconds / 2)
+    sooner = by_gpus[8].run_seconds / 1.5
+    with pytest.raises(NothingFitsError, match="the fastest takes") as caught:
+        plan_within([job], {}, "gpus", deadline_seconds=sooner)
+    (gpus,) = re.findall(r"--max-gpus (\d+) would do", caught.value.hint)
+    enough = plan_within([job], {}, "gpus", max_gpus=int(gpus), deadline_seconds=sooner)
+    assert 8 < enough.job.cluster.world_size <= int(gpus)
+
+
+def test_a_deadline_that_no_number_meets_says_what_else_to_change(make_job: JobMaker) -> None:
+    recipe = {"training_tokens": 3 * 10**9, "global_batch_size": 8}
+    job = make_job("gpt2", gpus=8, recipe=recipe)
+    with pytest.raises(NothingFitsError) as caught:
+        plan_within([job], {}, "gpus", deadline_seconds=HOUR / 60)
+    assert "would do" not in caught.value.hint
+    assert "--global-batch-size" in caught.value.hint
 
 
 def test_a_deadline_needs_a_length(make_job: JobMaker) -> None:

@@ -169,4 +169,4 @@ def _files(body: bytes, token: str) -> Mapping[str, str]:
     asked = read_request(body)
     with asking_with(token):
         resolved, plan = answers.suggest(asked, allow_paths=False)
-    return bundle_files(plan, answers.answer_plan(resolved, plan, None))
+    return bundle_files(plan, answers.answer_plan(resolved, plan, None), asked.files)

@@ -17,6 +17,7 @@ from planner.domain.strategy import CHOICES, FIELDS, Layout
 from planner.generate import RunSpec
 from planner.generate.run_spec import Adapters
 from planner.models.architectures import read_model
+from planner.request.sections import FilesRequest
 from planner.targets import refusals
 
 
@@ -69,6 +70,15 @@ def divided(spec: RunSpec, **layout: Any) -> RunSpec:
         global_batch_size=16,
         **{"layers_per_stage": (4 // stages,) * stages} | layout,
     )
+
+
+EVERY = FilesRequest(targets="all", launchers="all")
+"""All that can be written of a plan."""
+
+
+def with_launchers(spec: RunSpec, targets: Sequence[str]) -> dict[str, str]:
+    """Return the files of targets, and every launcher that can start them."""
+    return generate.generate(spec, targets, launchers="all")
 
 
 def written(spec: RunSpec, targets: Sequence[str]) -> dict[str, str]:

@@ -9,8 +9,10 @@ from planner.catalog.fields import FieldsetWords
 from planner.catalog.fields import fieldsets as fieldsets_in_words
 from planner.domain.strategy import PipelineSchedule
 from planner.report.layout_words import FAMILY_NAMES
+from planner.request.files import ALL, launcher_names
 from planner.request.schema import fields
 from planner.request.wire import Asked
+from planner.targets import JUDGES
 
 EXAMPLES: Mapping[str, Mapping[str, str]] = {
     "GPT-2 on 4 GPUs": {"model": "gpt2", "gpus_per_node": "4"},
@@ -151,5 +153,7 @@ _NAMED: Mapping[str, Callable[[], Iterable[str]]] = {
     "optimizers": _optimizers,
     "families": lambda: FAMILY_NAMES,
     "schedules": PipelineSchedule.names,
+    "targets": lambda: (*JUDGES, ALL),
+    "launchers": lambda: (*launcher_names(), ALL),
 }
 """Where choices come from, by what `data/request/fields.toml` calls them."""

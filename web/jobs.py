@@ -13,6 +13,7 @@ from planner.core.errors import InvalidInputError, PlannerError
 from planner.generate.archive import zip_files
 from planner.generate.write_bundle import bundle_files
 from planner.request.schema import Resolved
+from planner.request.sections import FilesRequest
 from web.form import Question, read_question
 from web.pages import render
 from web.permalink import other_question
@@ -28,7 +29,7 @@ def draw_plan(query: Query, base_url: str) -> str:
     question, resolved, plan = _plan(query)
     refusal = None
     try:
-        _files(resolved, plan)
+        _files(resolved, plan, question.request.files)
     except PlannerError as error:
         refusal = error
     before = _versus(Answered(question=question, plan=plan))
@@ -60,8 +61,8 @@ def plan_as_json(query: Query) -> bytes:
 
 def zip_plan(query: Query) -> bytes:
     """Return a zip with the plan's files."""
-    _, resolved, plan = _plan(query)
-    return zip_files(_files(resolved, plan), folder="plan")
+    question, resolved, plan = _plan(query)
+    return zip_files(_files(resolved, plan, question.request.files), folder="plan")
 
 
 def _plan(query: Query) -> tuple[Question, Resolved, Plan]:
@@ -103,5 +104,5 @@ def _json(answer: object) -> bytes:
     return json.dumps(answer, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
-def _files(resolved: Resolved, plan: Plan) -> dict[str, str]:
-    return bundle_files(plan, answers.answer_plan(resolved, plan, None))
+def _files(resolved: Resolved, plan: Plan, files: FilesRequest) -> dict[str, str]:
+    return bundle_files(plan, answers.answer_plan(resolved, plan, None), files)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 _LAYERS_AWAY = "activation_offload_layers"
-_OF_SUGGESTIONS = ("objective", "max_gpus", "deadline_hours", "why")
+_OF_SUGGESTIONS = ("objective", "max_gpus", "deadline_hours", "why", "files")
 
 
 def answer_estimate(request: Request, *, allow_paths: bool) -> EstimateAnswer:

@@ -18,6 +18,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _GOALS = ("objective", "max_gpus", "deadline_hours")
 _NAMES_A_GPU = {"gpu", "instance", "topology"}
+_FILES = ("files.targets", "files.launchers")
 _JOBS = {"pretrained": "finetune", "random": "pretrain"}
 """By what weights start as."""
 _MORE: Mapping[str, Mapping[str, Any]] = {
@@ -101,7 +102,7 @@ def _job_options() -> list[click.Parameter]:
             click.Option(["--json", "as_json"], is_flag=True, help="Print the contract's JSON."),
         ],
     }
-    paths = [path for path in _flagged() if path not in {*_GOALS, "model", "why"}]
+    paths = [path for path in _flagged() if path not in {*_GOALS, *_FILES, "model", "why"}]
     return [made for path in paths for made in (_option(path), *beside.get(path, ()))]
 
 
@@ -112,7 +113,7 @@ def _goal_options() -> list[click.Parameter]:
         metavar="NAME=VALUE",
         help="Hold a size or field of the strategy fixed, such as dp=4.",
     )
-    return [pin, *map(_option, ("why", *_GOALS))]
+    return [pin, *map(_option, ("why", *_GOALS, *_FILES))]
 
 
 def _flagged() -> Mapping[str, Any]:

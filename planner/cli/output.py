@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from shutil import get_terminal_size
 from threading import Event, Thread
@@ -21,6 +21,12 @@ def say(notes: Iterable[str]) -> None:
     """Print notes where they do not mix with the answer."""
     for note in notes:
         say_folded(f"note: {note}")
+
+
+def say_kept(names: Sequence[str]) -> None:
+    """Print which edited files are kept beside those that replace them."""
+    if names:
+        say([f"what you edited is kept: {', '.join(names)}"])
 
 
 def say_folded(text: str) -> None:

@@ -15,16 +15,20 @@ from planner.cli.options import (
     job_options,
     read_machine_option,
 )
-from planner.cli.output import EXIT_NOTHING_FITS, busy, color, say, terminal
+from planner.cli.output import EXIT_NOTHING_FITS, busy, color, say, say_kept, terminal
 from planner.cli.request_lines import batch_option, check_alone, print_estimates, print_suggestions
 
 
 @click.command(cls=JobCommand)
 @click.argument("model", required=False)
 @job_options
-@click.option("--out", type=click.Path(file_okay=False), help="Write launch files there.")
 @click.option(
-    "--force", is_flag=True, help="Replace the plan in the folder of --out; other files stay."
+    "--out", type=click.Path(file_okay=False), help="Write the recommended target's files there."
+)
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Replace the plan in the folder of --out; what you edited stays as NAME.orig.",
 )
 @click.option(
     "--lock", is_flag=True, help="Write plan.lock.json there, or here: `check --locked` holds it."
@@ -46,8 +50,11 @@ def suggest(
     With --batch, for every line: --out then has a folder for each id.
     """
     check_alone()
-    if force and out is None and not flags["lock"]:
-        say(["--force changes nothing without --out or --lock: no file is written"])
+    of_files = {"--force": force, "--target": flags["targets"], "--launcher": flags["launchers"]}
+    given = [name for name, value in of_files.items() if value]
+    if given and out is None and not flags["lock"]:
+        said = "changes" if len(given) == 1 else "change"
+        say([f"{', '.join(given)} {said} nothing without --out or --lock: no file is written"])
     if batch is not None:
         print_suggestions(batch, out, read_machine_option(flags["machine"]), force=force)
         return
@@ -62,7 +69,8 @@ def suggest(
     if out is not None:
         from planner.generate.write_bundle import write_bundle
 
-        write_bundle(Path(out), plan, answers.answer_plan(resolved, plan, request.id), force=force)
+        answer = answers.answer_plan(resolved, plan, request.id)
+        say_kept(write_bundle(Path(out), plan, answer, request.files, force=force))
         click.echo(f"wrote {out}: read {Path(out) / 'README.md'} first", err=True)
     if flags["lock"]:
         _lock(request, resolved, plan, out, force=force)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from planner.cli.output import say_kept
 from planner.core.errors import InvalidInputError
 from planner.core.strict_json import parse_json
 
@@ -82,7 +83,8 @@ def print_suggestions(
             return suggestion
         from planner.generate.write_bundle import write_targets
 
-        written = write_targets(Path(out) / name, plan, suggestion, force=force)
+        written = write_targets(Path(out) / name, plan, suggestion, request.files, force=force)
+        say_kept(written.kept)
         return {**suggestion, "targets": written.targets, "unwritten": written.unwritten}
 
     for number, payload in _json_lines(file, machine):

@@ -87,7 +87,7 @@ def dry_run(folder: Path, stage: int | None = None) -> DryRun:
     if not (script / "train.py").is_file():
         raise InvalidInputError(
             f"{folder} has no {SCRIPT}/train.py",
-            hint="a dry run takes the folder that `planner suggest --out DIR` wrote, with that target",
+            hint=f"a dry run takes the folder that `planner suggest ... --out DIR --target {SCRIPT}` wrote",
         )
     peaks = planned.stage_peak_bytes
     if stage is None:

@@ -68,7 +68,8 @@ def write_lock(
         InvalidInputError: it cannot be written, or is there.
     """
     path = (folder or Path()) / LOCK_NAME
-    text = lock_text(request, answer, {} if folder is None else bundle_files(plan, answer))
+    files = {} if folder is None else bundle_files(plan, answer, request.files)
+    text = lock_text(request, answer, files)
     mode = "w" if force or folder is not None else "x"
     try:
         with path.open(mode, encoding="utf-8") as stream:
@@ -121,7 +122,10 @@ def check_lock(document: Document) -> tuple[tuple[Check, ...], tuple[Change, ...
     checks = [_same_plan(document, changes, again)]
     if digests:
         checks += _check_files(
-            document, digests, bundle_files(plan, answer) if plan.launch.targets else {}, again
+            document,
+            digests,
+            bundle_files(plan, answer, request.files) if plan.launch.targets else {},
+            again,
         )
     return tuple(checks), changes
 

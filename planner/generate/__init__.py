@@ -17,7 +17,7 @@ from planner.generate import (
 )
 from planner.generate.context import common_context
 from planner.generate.imports import IMPORTS, with_imports
-from planner.generate.launchers import launcher_files
+from planner.generate.launchers import launcher_files, launchers_of, wanted_launchers
 from planner.generate.programs import main_program
 from planner.generate.quoting import render
 from planner.generate.run_spec import RunSpec, check
@@ -46,7 +46,11 @@ _CPUS_FLOPS_PER_STEP = 2e13
 
 
 def generate(
-    spec: RunSpec, targets: Sequence[str], refused: Mapping[str, str] = MappingProxyType({})
+    spec: RunSpec,
+    targets: Sequence[str],
+    refused: Mapping[str, str] = MappingProxyType({}),
+    launchers: str | Sequence[str] = (),
+    others: Sequence[str] = (),
 ) -> dict[str, str]:
     """Return the files of a plan: relative path to text.
 
@@ -55,6 +59,8 @@ def generate(
         targets: which write it.
         refused: those of them that cannot, each with the reason (see `planner.targets`); the README
             says it.
+        launchers: names of those that are written; "all" for each that the plan can use.
+        others: targets that would write it too; the README names them.
 
     Raises:
         InvalidInputError: a target does not exist, or the spec contradicts itself.
@@ -68,6 +74,7 @@ def generate(
             )
     check(spec)
     written = [TARGETS[name] for name in targets if name not in refused]
+    used = wanted_launchers(launchers, spec, written)
     context = common_context(spec)
     files = {
         "README.md": render(
@@ -76,18 +83,20 @@ def generate(
             | {
                 "targets": written,
                 "refused": refused,
+                "others": others,
+                "has_launchers": bool(used),
+                "launchers": launchers_of(spec, written),
                 "step_flops": format_flops(_step_flops(spec)),
                 "fits_cpus": _step_flops(spec) <= _CPUS_FLOPS_PER_STEP,
             },
         ),
-        "plan.json": spec.plan_json,
     }
     for target in written:
         own = {**context, **target.context(spec), "target_name": target.name, "imports": IMPORTS}
         templates = {**target.templates, **target.more_templates(spec)}
         texts = with_imports({name: render(each, own) for name, each in templates.items()})
         files |= {f"{target.name}/{name}": text for name, text in texts.items()}
-    return files | launcher_files(spec, written, context)
+    return files | launcher_files(spec, written, context, used)
 
 
 def _step_flops(spec: RunSpec) -> float:

@@ -11,6 +11,7 @@ from typing import Any
 
 from planner.catalog.records import read
 from planner.catalog.tables import build
+from planner.core.errors import InvalidInputError
 from planner.core.frozen import frozen
 from planner.core.units import GIB
 from planner.generate.programs import KEPT, Program, program_of, save_every
@@ -38,6 +39,9 @@ _S3_FOLDER = "/opt/ml/input/data/training"
 
 _PROCESS_GIB = 4
 """Of host memory, for one process with CUDA and its data loader; judgement."""
+
+_CONTAINER_UID = 1000
+"""Of the user in the image, whom storage must belong to; any number but root's."""
 
 _CPUS_PER_GPU = 2
 """For a process and its data loader; judgement, below what any cloud has per GPU."""
@@ -67,6 +71,8 @@ class Launcher:
     least_nodes: int = 1
     targets: tuple[str, ...] = ()
     """Those it can start; empty for all of them."""
+    needs: tuple[str, ...] = ()
+    """Launchers whose files it takes too."""
     needs_sagemaker: bool = False
     """Whether it starts only instances that SageMaker has."""
 
@@ -83,15 +89,63 @@ def launchers() -> Mapping[str, Launcher]:
     return build(_Launchers, read("scripts", "launchers"), "scripts/launchers").launchers
 
 
+def launchers_of(spec: RunSpec, written: Sequence[Target]) -> tuple[str, ...]:
+    """Return the launchers that start some of a plan's targets on its nodes."""
+    return tuple(name for name, one in launchers().items() if not _obstacle(one, spec, written))
+
+
+def wanted_launchers(
+    names: str | Iterable[str], spec: RunSpec, written: Sequence[Target]
+) -> dict[str, Launcher]:
+    """Return the launchers that are named, or all that there are for a plan, with those that they need.
+
+    Raises:
+        InvalidInputError: one that is named starts none of the plan's targets on its nodes.
+    """
+    found = launchers_of(spec, written)
+    used = set(found if isinstance(names, str) else ())
+    for name in () if isinstance(names, str) else names:
+        if name not in found:
+            obstacle = _obstacle(launchers()[name], spec, written)
+            raise InvalidInputError(
+                f"no launcher {name} for this plan: {obstacle}",
+                hint=f"there are {', '.join(found)}",
+                field="files.launchers",
+            )
+        used |= _with_needed(name)
+    return {name: one for name, one in launchers().items() if name in used}
+
+
+def _with_needed(name: str) -> set[str]:
+    return {name}.union(*(_with_needed(each) for each in launchers()[name].needs))
+
+
+def _obstacle(launcher: Launcher, spec: RunSpec, written: Sequence[Target]) -> str:
+    if not _startable(launcher, written):
+        return f"it starts {', '.join(launcher.targets)}"
+    if launcher.needs_sagemaker and not spec.sagemaker_type:
+        return "it starts instances that SageMaker has (--instance)"
+    return (
+        f"it takes {launcher.least_nodes} nodes or more"
+        if spec.nodes < launcher.least_nodes
+        else ""
+    )
+
+
 def launcher_files(
-    spec: RunSpec, written: Sequence[Target], context: Mapping[str, Any]
+    spec: RunSpec,
+    written: Sequence[Target],
+    context: Mapping[str, Any],
+    used: Mapping[str, Launcher],
 ) -> dict[str, str]:
-    """Return the files of the launchers that a plan of so many nodes can use, and their README."""
-    starts = {name: _startable(launcher, written) for name, launcher in launchers().items()}
-    used = {name: one for name, one in launchers().items() if starts[name] and _suits(one, spec)}
+    """Return the files of launchers, and their README; none of no launcher."""
+    if not used:
+        return {}
+    starts = {name: _startable(launcher, written) for name, launcher in used.items()}
     common = {
         **context,
         "job_name": job_name(spec.model),
+        "container_uid": _CONTAINER_UID,
         "installable": [one.name for one in written if one.name in _WITH_REQUIREMENTS],
         "image_files": _image_files(spec, written),
         "time_limit": time_limit(spec.steps * spec.expected_step_seconds),
@@ -219,11 +273,6 @@ def sagemaker_hours(run_seconds: float) -> int:
     Source: AWS, SageMaker endpoints and quotas, "Longest run time for a training job": 432,000 s.
     """
     return min(max(24, math.ceil((2 * run_seconds + _START_SECONDS) / 3600)), 120)
-
-
-def _suits(launcher: Launcher, spec: RunSpec) -> bool:
-    is_there = bool(spec.sagemaker_type) or not launcher.needs_sagemaker
-    return is_there and spec.nodes >= launcher.least_nodes
 
 
 def _startable(launcher: Launcher, written: Sequence[Target]) -> list[Target]:

@@ -142,7 +142,6 @@ class RunSpec(Layout):
     """Dense peak of one GPU in the plan's precision."""
     plan_summary: str
     """One sentence; untrusted text."""
-    plan_json: str
     versions: Mapping[str, str]
     """Package to version: what the files were checked with."""
     oldest_versions: Mapping[str, str] = field(default_factory=dict)

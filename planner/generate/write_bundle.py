@@ -1,6 +1,5 @@
 """Plan -> files on disk: fills the run's spec, and writes all of it or nothing."""
 
-import json
 import os
 import shutil
 import tempfile
@@ -15,14 +14,22 @@ from planner.advice.plan import Plan
 from planner.catalog.interconnect import interconnect
 from planner.catalog.packages import packages, released_with
 from planner.core.errors import InvalidInputError, PlannerError
-from planner.domain.breach import Breach
+from planner.core.frozen import frozen
 from planner.domain.cluster import Cluster, Provenance
 from planner.domain.job import Job
 from planner.domain.strategy import FIELDS, Layout
 from planner.generate import RunSpec, generate
 from planner.generate.adapters import adapters_of
-from planner.generate.earlier_plan import earlier_files, refuse_others, remove_stale
+from planner.generate.earlier_plan import (
+    earlier_files,
+    edited_files,
+    keep_edited,
+    refuse_others,
+    remove_stale,
+)
+from planner.generate.plan_json import OWN, plan_json
 from planner.generate.run_spec import ReducedOnce
+from planner.generate.wanted import wanted_targets
 from planner.hardware.placement import cuda_visible_devices
 from planner.memory.evaluation_and_checkpoint import checkpoint_host_bytes
 from planner.memory.host import estimate_host_memory
@@ -32,10 +39,11 @@ from planner.parallel.compiled import compiles_head
 from planner.parallel.partition import layers_per_stage
 from planner.report.flags import flag_words
 from planner.report.layout_words import recommendation
+from planner.request.files import ALL
+from planner.request.sections import FilesRequest
 from planner.search.training_run import run_steps
 from planner.step_time.compute import training_flops_per_token
 from planner.step_time.ledger import estimate_step_time
-from planner.targets import Launch, targets_of
 from planner.targets.common import converted
 from planner.targets.optimizers import optimizers
 
@@ -53,12 +61,18 @@ NANOTRON_COMMIT = "2411b02"
 """Of nanotron, whose configuration was read. Source: huggingface/nanotron, 2026-04-07."""
 
 
-def bundle_files(plan: Plan, answer: Mapping[str, Any]) -> dict[str, str]:
+_NOTHING_SAID = FilesRequest()
+
+
+def bundle_files(
+    plan: Plan, answer: Mapping[str, Any], wanted: FilesRequest = _NOTHING_SAID
+) -> dict[str, str]:
     """Return the files of a plan: relative path to text.
 
     Args:
         plan: what to write.
         answer: the contract's JSON of the same plan, written as plan.json.
+        wanted: which targets and launchers.
 
     Raises:
         PlannerError: the plan asks for what no template can write.
@@ -71,8 +85,12 @@ def bundle_files(plan: Plan, answer: Mapping[str, Any]) -> dict[str, str]:
             hint=_hint(plan) or first.advice,
             field=first.field,
         )
-    targets = targets_of(plan.job.framework.name)
-    return generate(_run_spec(plan, answer), targets, launch.unwritten)
+    targets = wanted_targets(plan, wanted)
+    others = [name for name in launch.targets if name not in targets]
+    refused = launch.unwritten if wanted.targets == ALL else {}
+    spec = _run_spec(plan)
+    files = generate(spec, targets, refused, wanted.launchers or (), others)
+    return files | {OWN: plan_json(answer, files)}
 
 
 def _hint(plan: Plan) -> str:
@@ -86,7 +104,7 @@ def _hint(plan: Plan) -> str:
     return f"there are files with {', '.join(flags)}: {nearest.candidate.strategy.family}"
 
 
-def _run_spec(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
+def _run_spec(plan: Plan) -> RunSpec:
     job, chosen = plan.job, plan.chosen
     strategy, recipe = chosen.strategy, job.recipe
     return RunSpec(
@@ -141,7 +159,6 @@ def _run_spec(plan: Plan, answer: Mapping[str, Any]) -> RunSpec:
         flops_per_token=training_flops_per_token(job),
         peak_flops_per_second=job.peak_flops_per_second,
         plan_summary=recommendation(job, chosen),
-        plan_json=json.dumps(_untimed(answer), indent=2) + "\n",
         versions=_versions(job),
         oldest_versions=_oldest_versions(job),
     )
@@ -251,24 +268,25 @@ def network_kind(cluster: Cluster) -> str:
     return "efa" if instance.network_bytes_per_second >= efa.least_bytes_per_second else ""
 
 
-def _untimed(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the answer without how long it took, so that the same question gives the same files."""
-    search = {name: value for name, value in answer["search"].items() if name != "seconds"}
-    return {**answer, "search": search}
-
-
-def write_bundle(folder: Path, plan: Plan, answer: Mapping[str, Any], *, force: bool) -> None:
-    """Write the files of a plan into a folder.
+def write_bundle(
+    folder: Path,
+    plan: Plan,
+    answer: Mapping[str, Any],
+    wanted: FilesRequest = _NOTHING_SAID,
+    *,
+    force: bool,
+) -> tuple[str, ...]:
+    """Write the files of a plan into a folder, and return the names under which edited ones are kept.
 
     A new folder appears whole or not at all. With `force`, the files of an earlier plan in an
     existing folder are replaced one by one, each atomically, and those that this plan does not
-    write are removed; what no plan wrote stays.
+    write are removed; what was edited since is kept beside, and what no plan wrote stays.
 
     Raises:
         InvalidInputError: the folder exists and `force` is not given, a file that no plan wrote
             would be overwritten, or the folder cannot be written.
     """
-    files = bundle_files(plan, answer)
+    files = bundle_files(plan, answer, wanted)
     try:
         if _is_filled(folder) and not force:
             raise InvalidInputError(
@@ -278,40 +296,62 @@ def write_bundle(folder: Path, plan: Plan, answer: Mapping[str, Any], *, force: 
             )
         earlier = earlier_files(folder)
         refuse_others(folder, files, earlier)
+        edited = sorted(edited_files(folder, earlier))
         folder.parent.mkdir(parents=True, exist_ok=True)
         # Beside the folder: a rename is atomic within one file system.
         staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
         try:
             _write_all(staging, files)
+            kept = keep_edited(folder, edited)
             _publish(staging, folder, files)
-            remove_stale(folder, sorted(earlier - files.keys()))
+            remove_stale(folder, sorted(earlier.keys() - files.keys()))
         finally:
             shutil.rmtree(staging, ignore_errors=True)
+        return tuple(kept)
     except OSError as error:
         raise InvalidInputError(
             f"cannot write {str(folder)!r}: {error.strerror}", field="out"
         ) from None
 
 
-def write_targets(folder: Path, plan: Plan, answer: Mapping[str, Any], *, force: bool) -> Launch:
+@frozen
+class Written:
+    """What was written of a plan."""
+
+    targets: tuple[str, ...] = ()
+    unwritten: Mapping[str, str]
+    """Those that cannot be written, each with the reason."""
+    kept: tuple[str, ...] = ()
+    """The names of files that were edited since an earlier plan wrote them."""
+
+
+def write_targets(
+    folder: Path,
+    plan: Plan,
+    answer: Mapping[str, Any],
+    wanted: FilesRequest = _NOTHING_SAID,
+    *,
+    force: bool,
+) -> Written:
     """Write what can be written of a plan into a folder, and say what that was.
 
     Args:
         folder: as for `write_bundle`.
         plan: what to write.
         answer: the contract's JSON of the same plan.
+        wanted: which targets and launchers.
         force: whether the plan in an existing folder is replaced.
     """
     launch = plan.launch
     if not launch.targets:
-        return launch
+        return Written(unwritten=launch.unwritten)
     try:
-        write_bundle(folder, plan, answer, force=force)
+        kept = write_bundle(folder, plan, answer, wanted, force=force)
     except PlannerError as error:
-        obstacle = Breach(broken=True, message="{why}", numbers={"why": error.message}, field="out")
-        refused = {**dict.fromkeys(launch.targets, obstacle), **launch.refused}
-        return Launch(targets=(), refused=refused)
-    return launch
+        return Written(
+            unwritten={**dict.fromkeys(launch.targets, error.message), **launch.unwritten}
+        )
+    return Written(targets=wanted_targets(plan, wanted), unwritten=launch.unwritten, kept=kept)
 
 
 def _is_filled(folder: Path) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 from planner.domain.strategy import DATA_NAMES
 from planner.report.flags import flag_words, flags
 
-SECTIONS = ("cluster", "recipe", "strategy")
+SECTIONS = ("cluster", "recipe", "files", "strategy")
 GOALS = ("objective", "max_gpus", "deadline_hours")
 """Fields of the request itself, each a flag of the terminal."""
 _OTHERWISE = frozenset({"machine", "cluster.topology", "recipe.lora"})
@@ -17,13 +17,13 @@ _OTHERWISE = frozenset({"machine", "cluster.topology", "recipe.lora"})
 def request_words(request: Mapping[str, Any]) -> list[str] | None:
     """Return the words of the command that asks for a request's plan; None where no command can say it all."""
     sections = {name: _flat(request.get(name) or {}) for name in SECTIONS}
-    said = {f"{name}.{field}" for name in SECTIONS[:2] for field in sections[name]}
+    said = {f"{name}.{field}" for name in SECTIONS[:-1] for field in sections[name]}
     rest = request.keys() - {*SECTIONS, *GOALS, "id", "why", "model"}
     is_sayable = said <= flags().keys() - _OTHERWISE and not rest
     if not is_sayable or not isinstance(request["model"], str):
         return None
     words = ["planner", "suggest", request["model"]]
-    for name in SECTIONS[:2]:
+    for name in SECTIONS[:-1]:
         words += section_words(name, sections[name])
     if "zero_stage" in sections["strategy"]:  # a family, which its flag takes, leaves less open
         words += ["--strategy", json.dumps(sections["strategy"])]

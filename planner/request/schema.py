@@ -29,6 +29,7 @@ from planner.request.assumed import (
 )
 from planner.request.cluster import resolve_cluster
 from planner.request.field_problems import problems_of
+from planner.request.files import check_files
 from planner.request.fp8 import usual_fp8_recipe
 from planner.request.framework import (
     compiled,
@@ -49,6 +50,7 @@ from planner.request.recipe import check_recipe, resolve_recipe, with_usual_loss
 from planner.request.remarks import Assumption
 from planner.request.sections import (
     ClusterRequest,
+    FilesRequest,
     InterNodeLink,
     IntraNodeLink,
     LoraRequest,
@@ -75,6 +77,7 @@ class Request(WireModel):
     deadline_hours: float | None = Field(default=None, gt=0, le=10**6)
     why: StrategyRequest | None = None
     machine: dict[str, Any] | None = None
+    files: FilesRequest = Field(default_factory=FilesRequest)
 
 
 HOW_MANY = ("objective", "max_gpus", "deadline_hours")
@@ -87,6 +90,7 @@ _SECTIONS: Mapping[str, type[BaseModel]] = {
     "lora": LoraRequest,
     "strategy": StrategyRequest,
     "why": StrategyRequest,
+    "files": FilesRequest,
     "intra_node": IntraNodeLink,
     "inter_node": InterNodeLink,
 }
@@ -198,6 +202,7 @@ def _without(request: Request, field: str) -> Request | None:
 def _resolve(
     request: Request, *, allow_paths: bool, weights_dtype: str, of_a_run: bool
 ) -> Resolved:
+    check_files(request.files)
     wanted = request.recipe
     model, notes = load_model(request.model, allow_paths=allow_paths, task=wanted.task)
     meant = training_job(wanted, request.strategy, model)

@@ -174,3 +174,16 @@ class StrategyRequest(WireModel):
     offload: Literal["none", "optimizer", "optimizer+parameters"] = "none"
     synchronize_every: int = Field(default=1, ge=1, le=_LARGEST_SIZE)
     family: str | None = Field(default=None, max_length=100, examples=["tp+pp+zero-1"])
+
+
+class FilesRequest(WireModel):
+    """Which files of a plan are written, where some are."""
+
+    within = "files."
+
+    targets: Literal["all"] | list[str] | None = Field(
+        default=None, min_length=1, max_length=20, examples=[["torchrun"]]
+    )
+    launchers: Literal["all"] | list[str] | None = Field(
+        default=None, min_length=1, max_length=20, examples=[["slurm"]]
+    )

@@ -1,10 +1,13 @@
 """A job and its layouts -> which of them a target can write as files, and why not the others."""
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from types import MappingProxyType
 
 import numpy as np
 
+from planner.catalog.records import read
+from planner.catalog.tables import build
 from planner.core.frozen import frozen
 from planner.core.term import Column, pick
 from planner.domain.breach import Breach
@@ -38,19 +41,38 @@ JUDGES: Mapping[str, Judge] = MappingProxyType(
 )
 """By target."""
 
-_BY_FRAMEWORK: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "torch": ("torchrun", "accelerate", "trainer"),
-        "accelerate": ("accelerate", "torchrun", "trainer"),
-        "deepspeed": ("deepspeed", "accelerate", "trainer"),
-        "megatron": ("megatron", "megatron-bridge"),
-        "nanotron": ("nanotron",),
-        "torchtitan": ("torchtitan",),
-    }
-)
-"""The targets that a framework's estimates hold for, the one that launchers start first."""
 
-__all__ = ["JUDGES", "Launch", "is_writable", "launch", "refusals", "targets_of", "writes_any"]
+@frozen
+class _Targets:
+    """Those that a framework's estimates hold for, the recommended one first."""
+
+    finetune: tuple[str, ...]
+    """Of plans that train weights that there are, and divide no model."""
+    divided: tuple[str, ...]
+    """Of all others."""
+
+
+@frozen
+class _Frameworks:
+    source: str
+    frameworks: Mapping[str, _Targets]
+
+
+@cache
+def _by_framework() -> Mapping[str, _Targets]:
+    return build(_Frameworks, read("scripts", "targets"), "scripts/targets").frameworks
+
+
+__all__ = [
+    "JUDGES",
+    "Launch",
+    "framework_of",
+    "is_writable",
+    "launch",
+    "refusals",
+    "targets_of",
+    "writes_any",
+]
 
 
 @frozen
@@ -58,7 +80,7 @@ class Launch:
     """Which targets write a layout."""
 
     targets: tuple[str, ...]
-    """The one that launchers start first at the front."""
+    """The recommended one first."""
     refused: Mapping[str, Breach]
     """The others, each with the reason."""
 
@@ -81,13 +103,32 @@ class Launch:
 def launch(job: Job, layout: Layout) -> Launch:
     """Return which targets of the job's framework write a layout."""
     refused = refusals(job, layout)
-    written = tuple(name for name in targets_of(job.framework.name) if name not in refused)
+    written = tuple(name for name in _by_rank(job, layout) if name not in refused)
     return Launch(targets=written, refused=refused)
 
 
-def targets_of(framework: str) -> tuple[str, ...]:
-    """Return the targets that write a framework's plans; none where there are none yet."""
-    return _BY_FRAMEWORK.get(framework, ())
+def _by_rank(job: Job, layout: Layout) -> tuple[str, ...]:
+    is_tuned = job.model.is_pretrained and job.recipe.job != "pretrain"
+    is_divided = bool(layout.divides_model or layout.is_hybrid)
+    return targets_of(job.framework.name, is_tuned=is_tuned and not is_divided)
+
+
+def targets_of(framework: str, *, is_tuned: bool = False) -> tuple[str, ...]:
+    """Return the targets that write a framework's plans, the recommended one first; none where there are none yet.
+
+    Args:
+        framework: of the plans.
+        is_tuned: whether they train weights that there are, and divide no model.
+    """
+    found = _by_framework().get(framework)
+    if found is None:
+        return ()
+    return found.finetune if is_tuned else found.divided
+
+
+def framework_of(target: str) -> str:
+    """Return the framework whose plans a target writes first of all."""
+    return next(name for name, found in _by_framework().items() if target in found.divided)
 
 
 def refusals(job: Job, layout: Layout, targets: Sequence[str] | None = None) -> dict[str, Breach]:
@@ -151,5 +192,5 @@ def _no_targets(framework: str) -> Breach:
         message="files are written for {known}, not for {framework} yet",
         field="recipe.framework",
         framework=framework,
-        known=", ".join(_BY_FRAMEWORK),
+        known=", ".join(_by_framework()),
     )

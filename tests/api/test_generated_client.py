@@ -95,7 +95,7 @@ def test_a_generated_client_plans_estimates_and_fetches_files(python: Path, tmp_
     assert used.returncode == 0, used.stderr
     said = json.loads(used.stdout)
     assert (said["family"], said["zero_stage"]) == ("ddp", 2)
-    assert "torchrun/train.py" in said["files"]
+    assert "trainer/train.py" in said["files"]
     assert said["zipped"] == [f"plan/{name}" for name in said["files"]]
     assert (said["diagnosis"], said["batch"], said["machine"]) == ("TIM003", 8, "planner-machine")
     assert said["refused"] == [True, "cluster.gpu"]

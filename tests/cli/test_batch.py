@@ -104,7 +104,7 @@ def test_bytes_that_are_no_text_are_a_bad_line(tmp_path: Path) -> None:
 
 def test_out_gives_every_plan_a_folder_of_its_id(tmp_path: Path) -> None:
     lines: list[object] = [
-        {"id": "row-1", "model": "gpt2", **TWO_GPUS},
+        {"id": "row-1", "model": "gpt2", **TWO_GPUS, "files": {"targets": ["torchrun"]}},
         {"id": 2, "model": "microsoft/resnet-50"},
         {"id": "nt", "model": "gpt2", "recipe": {"framework": "nanotron"}},
         {
@@ -116,10 +116,11 @@ def test_out_gives_every_plan_a_folder_of_its_id(tmp_path: Path) -> None:
         },
     ]
     plain, pictures, nanotron, pipeline = ask("suggest", lines, "--out", str(tmp_path))
-    assert plain["targets"] == ["torchrun", "accelerate", "trainer"]
+    assert plain["targets"] == ["torchrun"]
     assert plain["unwritten"] == {}
     assert (tmp_path / "row-1/torchrun/train.py").is_file()
-    assert json.loads((tmp_path / "row-1/plan.json").read_text())["chosen"] == plain["chosen"]
+    written = json.loads((tmp_path / "row-1/plan.json").read_text())
+    assert written["chosen"]["strategy"] == plain["chosen"]["strategy"]
     assert (pictures["ok"], pictures["targets"]) == (True, [])
     assert "not of models of type resnet" in pictures["unwritten"]["torchrun"]
     assert "models of type llama and mistral, not gpt2" in nanotron["unwritten"]["nanotron"]

@@ -196,11 +196,19 @@ def test_out_writes_the_bundle_once(tmp_path: Path) -> None:
     assert first.exit_code == 0
     assert "README.md" in first.stderr
     assert "Run it" not in first.stdout
-    assert (tmp_path / "plan/torchrun/train.py").is_file()
+    written = {path.name for path in (tmp_path / "plan").iterdir()}
+    assert written == {"README.md", "plan.json", "trainer"}
     again = process("suggest", "gpt2", "--gpus", "2", "--out", out)
     assert again.returncode == 2
     assert "--force" in again.stderr
-    assert run("suggest", "gpt2", "--gpus", "2", "--out", out, "--force").exit_code == 0
+    with (tmp_path / "plan/trainer/train.py").open("a") as stream:
+        stream.write("# mine\n")
+    more = ("--target", "trainer,torchrun", "--launcher", "slurm")
+    forced = run("suggest", "gpt2", "--gpus", "2", "--out", out, "--force", *more)
+    assert forced.exit_code == 0
+    assert "note: what you edited is kept: trainer/train.py.orig\n" in forced.stderr
+    assert (tmp_path / "plan/torchrun/train.py").is_file()
+    assert (tmp_path / "plan/launchers/slurm.sh").is_file()
 
 
 def test_rules_gpus_and_models_are_listed() -> None:
@@ -769,6 +777,10 @@ def test_a_flag_that_only_files_need_is_said_to_change_nothing() -> None:
     ended = run("suggest", "gpt2", "--gpus", "1", "--gpu", "a100", "--force")
     assert ended.exit_code == 0
     assert "note: --force changes nothing without --out or --lock: no file" in ended.stderr
+    ended = run(
+        "suggest", "gpt2", "--gpus", "1", "--gpu", "a100", "--target", "all", "--launcher", "ssh"
+    )
+    assert "note: --target, --launcher change nothing without --out" in ended.stderr
 
 
 def test_a_gpu_may_be_required(monkeypatch: pytest.MonkeyPatch) -> None:

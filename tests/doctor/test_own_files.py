@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from run_specs import EVERY
 
 from planner import answers
 from planner.doctor.scripts import look_at
@@ -27,7 +28,7 @@ JOBS: dict[str, dict[str, Any]] = {
 def test_nothing_is_found_in_what_is_written(name: str) -> None:
     request = parse_request(JOBS[name])
     resolved, plan = answers.suggest(request, allow_paths=False)
-    files = bundle_files(plan, answers.answer_plan(resolved, plan, None))
+    files = bundle_files(plan, answers.answer_plan(resolved, plan, None), EVERY)
     scripts = {path: text for path, text in files.items() if path.endswith(".py")}
     assert scripts
     assert {path: look_at(text.encode(), path) for path, text in scripts.items()} == dict.fromkeys(

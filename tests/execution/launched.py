@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from preloading import OFFLINE_ON_CPUS, pythons
-from run_specs import divided, with_layout
+from run_specs import divided, with_launchers, with_layout
 from safetensors.torch import load_file
 from torch import Tensor
 
-from planner.generate import RunSpec, generate
+from planner.generate import RunSpec
 
 GPT2 = {
     "model_type": "gpt2",
@@ -140,7 +140,6 @@ TINY = RunSpec(
     flops_per_token=1e5,
     peak_flops_per_second=1e12,
     plan_summary="Two processes, because a test has no more.",
-    plan_json="{}\n",
     versions={"torch": "2.13.0+cpu"},
 )
 ACCUMULATED = with_layout(TINY, micro_batch_size=2, gradient_accumulation_steps=4)
@@ -213,7 +212,7 @@ def deep(model_config: dict[str, Any], **layout: Any) -> RunSpec:
 
 
 def write(folder: Path, spec: RunSpec, *targets: str) -> Path:
-    for name, text in generate(spec, targets).items():
+    for name, text in with_launchers(spec, targets).items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import pytest
 from launched import TINY, write
-from run_specs import with_layout
+from run_specs import EVERY, with_layout
 
 from planner import answers
 from planner.generate.write_bundle import bundle_files
@@ -183,7 +183,7 @@ def test_only_plans_on_instances_of_sagemaker_have_the_launcher(
 ) -> None:
     request = parse_request({"model": "gpt2", "cluster": cluster})
     resolved, plan = answers.suggest(request, allow_paths=False)
-    files = bundle_files(plan, answers.answer_plan(resolved, plan, None))
+    files = bundle_files(plan, answers.answer_plan(resolved, plan, None), EVERY)
     script = files.get("launchers/sagemaker_train.py")
     assert (script is None) == (line is None)
     assert script is None or line in script.splitlines()

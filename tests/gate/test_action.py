@@ -257,6 +257,7 @@ def test_a_broken_limit_fails_the_step_and_is_annotated(pull: Pull) -> None:
 def test_a_locked_folder_is_held(pull: Pull, tmp_path: Path) -> None:
     out = tmp_path / "made"
     command = [str(pull.planner), "suggest", "gpt2", "--gpu", "a100", "--gpus", "2", "--lock"]
+    command += ["--target", "torchrun"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     subprocess.run([*command, "--out", str(out)], check=True, env=environment, capture_output=True)
     made = {

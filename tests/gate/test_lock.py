@@ -40,7 +40,7 @@ def run(*arguments: str) -> Result:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     path = tmp_path / "plan"
-    assert run(*JOB, "--out", str(path), "--lock").exit_code == 0
+    assert run(*JOB, "--out", str(path), "--lock", "--target", "torchrun").exit_code == 0
     return path
 
 

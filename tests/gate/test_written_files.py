@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from run_specs import EVERY
 
 from planner import answers
 from planner.gate.configurations import Asked
@@ -41,7 +42,7 @@ def test_nothing_is_wrong_with_what_is_written(
     request = {"model": LLAMA, "cluster": H100S} | PLANS[name]
     resolved, plan = answers.suggest(parse_request(request), allow_paths=False)
     folder = tmp_path / "a plan"
-    write_bundle(folder, plan, answers.answer_plan(resolved, plan, None), force=False)
+    write_bundle(folder, plan, answers.answer_plan(resolved, plan, None), EVERY, force=False)
     asked = Asked(model=request["model"], cluster=request["cluster"])
     targets = [path.parent for path in folder.glob("*/launch.sh")]
     assert targets
@@ -60,7 +61,9 @@ def test_a_changed_batch_is_still_seen(tmp_path: Path) -> None:
     resolved, plan = answers.suggest(
         parse_request({"model": LLAMA, "cluster": H100S} | PLANS["stages"]), allow_paths=False
     )
-    write_bundle(tmp_path / "plan", plan, answers.answer_plan(resolved, plan, None), force=False)
+    write_bundle(
+        tmp_path / "plan", plan, answers.answer_plan(resolved, plan, None), EVERY, force=False
+    )
     config = tmp_path / "plan" / "deepspeed" / "ds_config.json"
     config.write_text(config.read_text().replace('"train_batch_size": ', '"train_batch_size": 1'))
     files = [str(config), str(config.with_name("launch.sh"))]

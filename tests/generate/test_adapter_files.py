@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_specs import refusal, refused, script_of, with_layout
+from run_specs import EVERY, refusal, refused, script_of, with_layout
 from run_specs import written as files_written
 from script_checks import FORMAT, HOSTILE, LINT
 from test_generate import LLAMA, SPEC
@@ -145,7 +145,7 @@ def files_of(recipe: dict[str, Any], **strategy: Any) -> dict[str, str]:
     payload: dict[str, Any] = {"model": TINYLLAMA, "cluster": {"gpus_per_node": 2}}
     payload |= {"recipe": recipe, "strategy": {"zero_stage": 0, **strategy}}
     resolved, plan = answers.suggest(parse_request(payload), allow_paths=False)
-    return bundle_files(plan, answers.answer_plan(resolved, plan, None))
+    return bundle_files(plan, answers.answer_plan(resolved, plan, None), EVERY)
 
 
 def test_a_plan_with_adapters_is_written_with_its_numbers() -> None:
@@ -196,6 +196,8 @@ def test_torchtitan_says_why_it_has_no_adapters(tmp_path: Path) -> None:
         "recipe": {"method": "lora", "framework": "torchtitan"},
     }
     resolved, plan = answers.suggest(parse_request(payload), allow_paths=False)
-    written = write_targets(tmp_path, plan, answers.answer_plan(resolved, plan, None), force=True)
+    written = write_targets(
+        tmp_path, plan, answers.answer_plan(resolved, plan, None), EVERY, force=True
+    )
     assert written.targets == ()
     assert "adapters" in written.unwritten["torchtitan"]

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from run_specs import EVERY
 
 from planner import answers
 from planner.catalog.records import vendor
@@ -21,7 +22,7 @@ def files_of(gpu: str, **recipe: Any) -> dict[str, str]:
         "strategy": {"zero_stage": 3, "data_parallel_shard_size": 16, "tensor_parallel_size": 1},
     }
     resolved, plan = answers.suggest(parse_request(payload), allow_paths=False)
-    return bundle_files(plan, answers.answer_plan(resolved, plan, None))
+    return bundle_files(plan, answers.answer_plan(resolved, plan, None), EVERY)
 
 
 @pytest.mark.parametrize("framework", ["torch", "accelerate", "deepspeed", "torchtitan"])

@@ -1,6 +1,7 @@
 """Megatron-LM's arguments for experts, as its parallel_state divides the ranks."""
 
 import pytest
+from run_specs import EVERY
 
 from planner.advice.plan import make_plan
 from planner.answers import answer_plan
@@ -43,7 +44,7 @@ def test_the_ranks_of_an_expert_multiply_to_no_more_than_there_are(
     )
     resolved = resolve(request, allow_paths=False)
     plan = make_plan(resolved.job, strategy)
-    files = bundle_files(plan, answer_plan(resolved, plan, None))
+    files = bundle_files(plan, answer_plan(resolved, plan, None), EVERY)
     words = files["megatron/launch.sh"].split()
     expert, tensor, pipeline = (
         int(words[words.index(f"--{name}-parallel-size") + 1])

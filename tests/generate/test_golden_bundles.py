@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 from differences import difference, rebuilt
+from run_specs import EVERY
 from script_checks import TOOLS
 
 from planner import answers
@@ -136,7 +137,7 @@ SAME_FOR_ALL = {"config.json", "plan.json"}
 def rendered(payload: Mapping[str, Any]) -> dict[str, str]:
     payload = {**payload, "recipe": {**BATCH, **payload.get("recipe", {})}}
     resolved, plan = answers.suggest(parse_request(payload), allow_paths=False)
-    files = bundle_files(plan, answers.answer_plan(resolved, plan, None))
+    files = bundle_files(plan, answers.answer_plan(resolved, plan, None), EVERY)
     assert {"README.md", "plan.json"} <= set(files)
     return {path: text for path, text in files.items() if Path(path).name not in SAME_FOR_ALL}
 

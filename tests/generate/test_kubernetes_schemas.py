@@ -11,10 +11,9 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
+from run_specs import with_launchers
 from test_generate import SPEC
 from test_launchers import NETWORKS, launchers
-
-from planner.generate import generate
 
 RELEASES = ("1.29", "1.37")
 PLAIN = ("job.yaml", "storage.yaml")
@@ -22,7 +21,7 @@ PLAIN = ("job.yaml", "storage.yaml")
 
 def documents(network: str) -> Iterator[dict[str, Any]]:
     """Yield what Kubernetes itself knows of a plan's manifests, of several nodes and of one."""
-    of_one = generate(replace(SPEC, network=network), ["torchrun"])
+    of_one = with_launchers(replace(SPEC, network=network), ["torchrun"])
     for name in PLAIN:
         yield from yaml.safe_load_all(launchers(network)[name])
         yield from yaml.safe_load_all(of_one[f"launchers/{name}"])

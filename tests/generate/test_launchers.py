@@ -18,11 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kubeflow.training.api_client import ApiClient
 from kubeflow_trainer_api.models import TrainerV1alpha1TrainJob
-from run_specs import with_layout
+from run_specs import with_launchers, with_layout
 from script_checks import HOSTILE, TOOLS
 from test_generate import LLAMA_8B, MANY_NODES, SPEC, in_reach
 
-from planner.generate import TARGETS, generate
+from planner.generate import TARGETS
 from planner.generate.launchers import job_name, sagemaker_hours, time_limit, usage
 from planner.generate.launchers import launchers as every_launcher
 from planner.generate.programs import save_every
@@ -32,7 +32,7 @@ NETWORKS = ("", "ethernet", "infiniband", "efa")
 
 def launchers(network: str = "", **changes: Any) -> dict[str, str]:
     spec = replace(MANY_NODES, network=network, sagemaker_type="ml.p4d.24xlarge")
-    files = generate(replace(spec, **changes), ["torchrun"])
+    files = with_launchers(replace(spec, **changes), ["torchrun"])
     prefix = "launchers/"
     return {name.removeprefix(prefix): text for name, text in files.items() if prefix in name}
 
@@ -40,7 +40,7 @@ def launchers(network: str = "", **changes: Any) -> dict[str, str]:
 def test_many_nodes_have_every_launcher_and_one_node_all_but_an_operators() -> None:
     every = {name for launcher in every_launcher().values() for name in launcher.templates}
     assert launchers().keys() == every - {"../.dockerignore"} | {"README.md"}
-    alone = {name for name in generate(SPEC, ["torchrun"]) if name.startswith("launchers/")}
+    alone = {name for name in with_launchers(SPEC, ["torchrun"]) if name.startswith("launchers/")}
     assert alone == {
         f"launchers/{name}"
         for name in (
@@ -52,9 +52,11 @@ def test_many_nodes_have_every_launcher_and_one_node_all_but_an_operators() -> N
 
 def test_sagemaker_starts_only_what_it_has_and_what_it_can_install() -> None:
     name = "launchers/sagemaker_train.py"
-    assert name in generate(replace(SPEC, sagemaker_type="ml.g5.48xlarge"), ["accelerate"])
-    assert name not in generate(SPEC, ["accelerate"])
-    assert name not in generate(replace(MANY_NODES, sagemaker_type="ml.p4d.24xlarge"), ["megatron"])
+    assert name in with_launchers(replace(SPEC, sagemaker_type="ml.g5.48xlarge"), ["accelerate"])
+    assert name not in with_launchers(SPEC, ["accelerate"])
+    assert name not in with_launchers(
+        replace(MANY_NODES, sagemaker_type="ml.p4d.24xlarge"), ["megatron"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -72,7 +74,9 @@ def test_a_job_of_sagemaker_reads_its_data_and_leaves_a_model(
     spec: Any, target: str, keeps: str
 ) -> None:
     """Of several instances, whose disks are their own, only what one process writes is kept."""
-    text = generate(replace(spec, sagemaker_type="ml.g5.48xlarge"), [target])["launchers/README.md"]
+    text = with_launchers(replace(spec, sagemaker_type="ml.g5.48xlarge"), [target])[
+        "launchers/README.md"
+    ]
     data = "--data /opt/ml/input/data/training/corpus.txt --steps 1000"
     assert f"sagemaker_train.py {data}{keeps} --save-model /opt/ml/model\n" in text
 
@@ -83,7 +87,7 @@ def test_torchtitans_shards_are_not_left_on_the_disks_of_several_instances() -> 
         (SPEC, "--checkpoint.enable --checkpoint.interval 100 --dump_folder /opt/ml/checkpoints"),
         (MANY_NODES, "--training.steps 1000"),
     ):
-        files = generate(replace(spec, **there), ["torchtitan"])
+        files = with_launchers(replace(spec, **there), ["torchtitan"])
         assert re.search(rf"sagemaker_train.py .+ {ending}\n", files["launchers/README.md"])
         script = files["launchers/sagemaker_train.py"]
         assert ("the last one too, need one that all see" in script) == (spec is MANY_NODES)
@@ -117,8 +121,8 @@ def test_a_model_on_this_machines_disk_reaches_the_containers() -> None:
 
 
 def test_the_first_target_that_is_written_is_started() -> None:
-    files = generate(MANY_NODES, ["deepspeed", "torchrun"])
-    assert '"${SLURM_SUBMIT_DIR}/${TARGET:-deepspeed}"' in files["launchers/slurm.sh"]
+    files = with_launchers(MANY_NODES, ["deepspeed", "torchrun"])
+    assert '/../${TARGET:-deepspeed}"' in files["launchers/slurm.sh"]
     assert "starts another: deepspeed, torchrun" in files["launchers/README.md"]
 
 
@@ -127,7 +131,7 @@ def test_the_first_target_that_is_written_is_started() -> None:
 def test_scripts_pass_shellcheck(spec: Any, network: str, tmp_path: Path) -> None:
     for summary in (SPEC.plan_summary, *HOSTILE):
         hostile = replace(spec, plan_summary=summary, model=summary, network=network)
-        for name, text in generate(hostile, ["torchrun"]).items():
+        for name, text in with_launchers(hostile, ["torchrun"]).items():
             if name.startswith("launchers/") and name.endswith(".sh"):
                 (tmp_path / f"{abs(hash(summary))}-{Path(name).name}").write_text(text, "utf-8")
     scripts = sorted(tmp_path.iterdir())
@@ -176,7 +180,7 @@ def test_a_batch_job_has_twice_the_time_that_its_steps_should_take(
     ],
 )
 def test_a_batch_job_is_queued_again_where_it_would_go_on(target: str, command: str) -> None:
-    files = generate(in_reach(target, MANY_NODES), [target])
+    files = with_launchers(in_reach(target, MANY_NODES), [target])
     assert command in files["launchers/README.md"]
     (condition,) = re.findall(r'if \[\[ " \$\* " == (.+) ]]', files["launchers/slurm.sh"])
     pattern = condition.replace('"', "").strip("* ")
@@ -188,7 +192,7 @@ def test_a_batch_job_is_queued_again_where_it_would_go_on(target: str, command: 
 
 def test_a_long_step_and_a_large_checkpoint_have_time_to_end() -> None:
     slow = replace(MANY_NODES, expected_step_seconds=200.0, checkpoint_bytes=2 * 90 * 10**9)
-    files = generate(slow, ["torchrun"])
+    files = with_launchers(slow, ["torchrun"])
     seconds = 60 * math.ceil((2 * 200 + 180 / MANY_NODES.nodes) / 60)
     assert f"--signal=B:USR1@{seconds}\n" in files["launchers/slurm.sh"]
     assert f"GracePeriodSeconds: {seconds + 30} " in files["launchers/pytorchjob.yaml"]
@@ -212,7 +216,7 @@ def test_a_run_has_ten_checkpoints_at_the_least(steps: int, every: int) -> None:
 def test_checkpoints_are_an_hour_apart_at_most(step_seconds: float, every: int) -> None:
     slow = replace(MANY_NODES, expected_step_seconds=step_seconds)
     assert save_every(slow) == every
-    files = generate(slow, ["torchrun"])
+    files = with_launchers(slow, ["torchrun"])
     assert f"--save-every {every} --keep 3" in files["launchers/README.md"]
     assert f"`--save-every {every}` writes `checkpoints/step-{every}`" in files["README.md"]
 
@@ -280,7 +284,7 @@ def test_their_own_clients_know_every_key(
 
 @pytest.mark.parametrize("network", NETWORKS)
 def test_kubernetes_client_knows_every_key_of_one_node(network: str) -> None:
-    files = generate(replace(SPEC, network=network), ["torchrun"])
+    files = with_launchers(replace(SPEC, network=network), ["torchrun"])
     kinds = []
     for name in ("job.yaml", "storage.yaml"):
         for document in yaml.safe_load_all(files[f"launchers/{name}"]):
@@ -323,7 +327,7 @@ def test_a_job_starts_one_pod_per_node_with_all_its_gpus(nodes: int) -> None:
     spec = with_layout(
         MANY_NODES, nodes=nodes, gradient_accumulation_steps=1, global_batch_size=32 * nodes
     )
-    files = generate(spec, ["torchrun"])
+    files = with_launchers(spec, ["torchrun"])
     job = yaml.safe_load(files["launchers/pytorchjob.yaml"])["spec"]
     replicas = job["pytorchReplicaSpecs"].values()
     assert sum(replica["replicas"] for replica in replicas) == nodes
@@ -419,29 +423,29 @@ def test_a_volume_holds_the_checkpoints_that_are_kept() -> None:
     claim, _ = yaml.safe_load_all(files["storage.yaml"])
     assert claim["spec"]["resources"]["requests"]["storage"] == "250Gi"  # 5 x 30 + 100
     assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
-    alone = yaml.safe_load_all(generate(SPEC, ["torchrun"])["launchers/storage.yaml"])
+    alone = yaml.safe_load_all(with_launchers(SPEC, ["torchrun"])["launchers/storage.yaml"])
     assert next(alone)["spec"]["accessModes"] == ["ReadWriteOnce"]
 
 
 def test_ray_starts_only_scripts_that_need_no_launcher_of_their_own() -> None:
     for target, is_plain in (("accelerate", False), ("megatron", False), ("trainer", True)):
-        assert ("launchers/ray_train.py" in generate(MANY_NODES, [target])) is is_plain
+        assert ("launchers/ray_train.py" in with_launchers(MANY_NODES, [target])) is is_plain
 
 
 def test_an_image_is_built_only_of_what_it_can_install() -> None:
-    files = generate(MANY_NODES, ["megatron"])
+    files = with_launchers(MANY_NODES, ["megatron"])
     assert {name for name in files if name.startswith("launchers/")} == {
         "launchers/README.md",
         "launchers/ssh.sh",
         "launchers/slurm.sh",
     }
-    both = generate(MANY_NODES, ["megatron", "torchrun"])
+    both = with_launchers(MANY_NODES, ["megatron", "torchrun"])
     assert "ENV TARGET=torchrun" in both["launchers/Dockerfile"]
     assert "TARGET:-megatron}" in both["launchers/slurm.sh"]
 
 
 def test_one_image_has_what_all_targets_need_and_nothing_that_a_run_leaves() -> None:
-    files = generate(SPEC, ["torchrun", "accelerate"])
+    files = with_launchers(SPEC, ["torchrun", "accelerate"])
     text = files["launchers/Dockerfile"]
     for target in ("torchrun", "accelerate"):
         assert f"COPY {target}/requirements.txt /requirements/{target}.txt\n" in text
@@ -455,7 +459,7 @@ def test_one_image_has_what_all_targets_need_and_nothing_that_a_run_leaves() -> 
 
 
 def test_each_launcher_has_its_own_first_target() -> None:
-    both = generate(MANY_NODES, ["accelerate", "deepspeed"])
+    both = with_launchers(MANY_NODES, ["accelerate", "deepspeed"])
     assert 'os.environ.get("TARGET", "deepspeed")' in both["launchers/ray_train.py"]
     assert "${TARGET:-accelerate}" in both["launchers/slurm.sh"]
 

@@ -3,16 +3,15 @@
 from dataclasses import replace
 
 import pytest
+from run_specs import with_launchers
 from test_generate import SPEC
-
-from planner.generate import generate
 
 SAYING = ("torchrun/requirements.txt", "trainer/requirements.txt", "launchers/Dockerfile")
 
 
 def written(capability: str) -> dict[str, str]:
     spec = replace(SPEC, compute_capability=capability)
-    return generate(spec, ["torchrun", "trainer"])
+    return with_launchers(spec, ["torchrun", "trainer"])
 
 
 @pytest.mark.parametrize("capability", ["6.0", "6.1", "7.0"])

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from run_specs import EVERY
 
 from planner import answers
 from planner.generate.write_bundle import bundle_files
@@ -45,7 +46,7 @@ def written(model: str, **recipe: Any) -> dict[str, str]:
     cluster = {"gpu": "h100", "gpus_per_node": 8, "nodes": 2}
     request = parse_request({"model": model, "cluster": cluster, "recipe": recipe})
     resolved, plan = answers.suggest(request, allow_paths=False)
-    return bundle_files(plan, answers.answer_plan(resolved, plan, None))
+    return bundle_files(plan, answers.answer_plan(resolved, plan, None), EVERY)
 
 
 @pytest.mark.parametrize("target", DEFAULTS)

@@ -100,10 +100,17 @@ def test_the_page_is_what_the_targets_say(request: pytest.FixtureRequest) -> Non
     update = bool(request.config.getoption("--update-golden"))
     names = sorted(records.framework_names(), key=lambda name: (name != "torch", name))
     targets = {name: targets_of(name) for name in names}
-    frameworks = [(name, ", ".join(its) or "none yet") for name, its in targets.items()]
-    rows = [
+    frameworks = [
         (
             name,
+            ", ".join(targets_of(name, is_tuned=True)) or "none yet",
+            ", ".join(its) or "none yet",
+        )
+        for name, its in targets.items()
+    ]
+    rows = [
+        (
+            f"`--launcher {name}`",
             " ".join(f"`{path}`" for path in each.templates),
             str(each.least_nodes),
             ", ".join(each.targets) or "all",
@@ -111,7 +118,7 @@ def test_the_page_is_what_the_targets_say(request: pytest.FixtureRequest) -> Non
         for name, each in launchers().items()
     ]
     for marker, body in (
-        ("frameworks", markdown(("`--framework`", "targets"), frameworks)),
+        ("frameworks", markdown(("`--framework`", "of fine-tuning", "of all else"), frameworks)),
         ("layouts", layouts_text(targets, LAYOUTS, "layout")),
         ("trained", layouts_text(targets, TRAINED, "trained")),
         ("launchers", markdown(("launcher", "files", "from nodes", "targets"), rows)),

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_specs import script_of
+from run_specs import EVERY, script_of
 
 import planner.generate.write_bundle
 from planner import answers
@@ -14,9 +14,11 @@ from planner.answers.shapes import SuggestionAnswer
 from planner.core.errors import InvalidInputError
 from planner.domain.strategy import FIELDS, Layout, Recompute
 from planner.generate import RunSpec
-from planner.generate.earlier_plan import earlier_files
+from planner.generate.earlier_plan import earlier_files, edited_files
+from planner.generate.plan_json import digest
 from planner.generate.write_bundle import bundle_files, has_peer_to_peer, network_kind, write_bundle
 from planner.request.schema import parse_request, resolve
+from planner.request.sections import FilesRequest
 
 MODULES = ("settings", "arguments", "start", "data", "answers", "model", "checkpoints", "weights")
 FILES = {
@@ -55,36 +57,72 @@ def written(folder: Path) -> set[str]:
 
 def test_a_new_folder_holds_every_file(tmp_path: Path, planned: tuple[Plan, Any]) -> None:
     folder = tmp_path / "deep" / "plan"
-    write_bundle(folder, *planned, force=False)
+    write_bundle(folder, *planned, EVERY, force=False)
     assert written(folder) == FILES
     assert (folder / "torchrun/launch.sh").stat().st_mode & 0o100
-    saved = json.loads((folder / "plan.json").read_text())
-    assert saved["chosen"] == planned[1]["chosen"]
-    assert saved["search"].keys() == {"strategies", "feasible"}
     assert [path.name for path in folder.parent.iterdir()] == ["plan"]
 
 
 def test_an_empty_folder_may_be_filled(tmp_path: Path, planned: tuple[Plan, Any]) -> None:
     (tmp_path / "plan").mkdir()
-    write_bundle(tmp_path / "plan", *planned, force=False)
+    write_bundle(tmp_path / "plan", *planned, EVERY, force=False)
     assert written(tmp_path / "plan") == FILES
 
 
 def test_an_existing_folder_is_kept_unless_forced(
     tmp_path: Path, planned: tuple[Plan, Any]
 ) -> None:
-    write_bundle(tmp_path, *planned, force=False)
+    write_bundle(tmp_path, *planned, EVERY, force=False)
     mine = tmp_path / "mine.txt"
     mine.write_text("mine")
-    (tmp_path / "README.md").write_text("edited")
     with pytest.raises(InvalidInputError, match="not empty") as caught:
-        write_bundle(tmp_path, *planned, force=False)
+        write_bundle(tmp_path, *planned, EVERY, force=False)
     assert "--force" in caught.value.hint
-    assert (tmp_path / "README.md").read_text() == "edited"
-    write_bundle(tmp_path, *planned, force=True)
+    assert write_bundle(tmp_path, *planned, EVERY, force=True) == ()
     assert written(tmp_path) == {*FILES, "mine.txt"}
     assert mine.read_text() == "mine"
-    assert (tmp_path / "README.md").read_text() != "edited"
+
+
+def test_what_was_edited_is_kept_when_it_is_replaced_or_removed(
+    tmp_path: Path, planned: tuple[Plan, Any]
+) -> None:
+    write_bundle(tmp_path, *planned, EVERY, force=False)
+    new = {name: (tmp_path / name).read_text() for name in FILES}
+    first, again = ("torchrun/train.py", "accelerate/data.py", "plan.json"), "torchrun/train.py"
+    mine = {name: new[name].replace("import", "export").replace("true", "false") for name in first}
+    for name, text in mine.items():
+        (tmp_path / name).write_text(text)
+    kept = write_bundle(tmp_path, *planned, EVERY, force=True)
+    assert set(kept) == {f"{name}.orig" for name in first}
+    (tmp_path / again).write_text("again")
+    (tmp_path / "accelerate" / "train.py").write_text("another")
+    one = FilesRequest(targets=["torchrun"])
+    kept = write_bundle(tmp_path, *planned, one, force=True)
+    assert set(kept) == {f"{again}.orig.1", "accelerate/train.py.orig"}
+    for name, text in mine.items():
+        assert (tmp_path / f"{name}.orig").read_text() == text
+    assert (tmp_path / f"{again}.orig.1").read_text() == "again"
+    assert (tmp_path / again).read_text() == new[again]
+    left = {name for name in written(tmp_path) if name.startswith("accelerate/")}
+    assert left == {"accelerate/data.py.orig", "accelerate/train.py.orig"}
+
+
+def test_a_plan_json_names_no_file_but_those_of_plans(
+    tmp_path: Path, planned: tuple[Plan, Any]
+) -> None:
+    """It may come from anybody, and what it names is removed."""
+    folder = tmp_path / "plan"
+    write_bundle(folder, *planned, force=False)
+    mine = {"notes.txt", "../outside.txt", "data/corpus.txt", "trainer/../../outside.txt"}
+    plan = json.loads((folder / "plan.json").read_text())
+    for name in mine:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("mine")
+        plan["files"][name] = digest("mine")
+    (folder / "plan.json").write_text(json.dumps(plan))
+    assert not mine & earlier_files(folder).keys()
+    write_bundle(folder, *planned, force=True)
+    assert all((folder / name).read_text() == "mine" for name in mine)
 
 
 def test_files_that_no_plan_wrote_are_not_overwritten(
@@ -93,10 +131,16 @@ def test_files_that_no_plan_wrote_are_not_overwritten(
     (tmp_path / "README.md").write_text("mine")
     (tmp_path / "torchrun").mkdir()
     (tmp_path / "torchrun" / "train.py").write_text("mine")
-    for plan_json in ("", "[]", '{"launch": 1}', "{"):
+    for plan_json in (
+        "",
+        "[]",
+        '{"files": 1}',
+        '{"schema_version": 1, "files": {"README.md": 1}}',
+        "{",
+    ):
         (tmp_path / "plan.json").write_text(plan_json)
         with pytest.raises(InvalidInputError, match=r"README\.md, .*torchrun/train\.py") as caught:
-            write_bundle(tmp_path, *planned, force=True)
+            write_bundle(tmp_path, *planned, EVERY, force=True)
         assert caught.value.field == "out"
     assert written(tmp_path) == {"README.md", "plan.json", "torchrun/train.py"}
     assert (tmp_path / "README.md").read_text() == "mine"
@@ -105,23 +149,21 @@ def test_files_that_no_plan_wrote_are_not_overwritten(
 def test_another_plan_leaves_no_target_of_the_earlier_one(
     tmp_path: Path, planned: tuple[Plan, Any]
 ) -> None:
-    write_bundle(tmp_path, *planned, force=False)
+    write_bundle(tmp_path, *planned, EVERY, force=False)
     kept = {"torchrun/corpus.txt", "trainer/notes.py", "deepspeed/train.py", "checkpoints/final/a"}
     for name in kept:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("mine")
-    plan, answer = planned
-    launch = replace(plan.launch, targets=("torchrun",))
-    fewer = replace(plan, launch=launch, job=plan.job)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(planner.generate.write_bundle, "targets_of", lambda _: ("torchrun",))
-        write_bundle(tmp_path, fewer, answer, force=True)
-    of_torchrun = {name for name in FILES if not name.startswith(("accelerate/", "trainer/"))}
+    write_bundle(tmp_path, *planned, FilesRequest(targets=["torchrun"]), force=True)
+    of_torchrun = {name for name in FILES if name.startswith("torchrun/")} | {
+        "README.md",
+        "plan.json",
+    }
     assert written(tmp_path) == of_torchrun | kept
     assert not (tmp_path / "accelerate").exists()
     (tmp_path / "accelerate").symlink_to(tmp_path / "deepspeed")
     with pytest.raises(InvalidInputError, match=r"accelerate/train\.py .*no plan wrote it"):
-        write_bundle(tmp_path, *planned, force=True)
+        write_bundle(tmp_path, *planned, EVERY, force=True)
 
 
 @pytest.mark.parametrize(
@@ -139,8 +181,9 @@ def test_every_file_of_a_plan_is_known_as_one(
     cluster = {"instance": "p4d.24xlarge", "nodes": 2}
     payload = {"model": "gpt2", "cluster": cluster, "recipe": recipe, "strategy": strategy}
     resolved, plan = answers.suggest(parse_request(payload), allow_paths=False)
-    write_bundle(tmp_path, plan, answers.answer_plan(resolved, plan, None), force=False)
-    assert earlier_files(tmp_path) == written(tmp_path)
+    write_bundle(tmp_path, plan, answers.answer_plan(resolved, plan, None), EVERY, force=False)
+    assert earlier_files(tmp_path).keys() == written(tmp_path)
+    assert edited_files(tmp_path, earlier_files(tmp_path)) == set()
 
 
 def test_a_failure_leaves_no_half_written_folder(
@@ -151,7 +194,7 @@ def test_a_failure_leaves_no_half_written_folder(
 
     monkeypatch.setattr(planner.generate.write_bundle, "_publish", full_disk)
     with pytest.raises(InvalidInputError, match="No space left"):
-        write_bundle(tmp_path / "plan", *planned, force=False)
+        write_bundle(tmp_path / "plan", *planned, EVERY, force=False)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -160,12 +203,12 @@ def test_a_folder_that_cannot_be_made_is_an_error(
 ) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InvalidInputError, match="cannot write"):
-        write_bundle(tmp_path / "file" / "plan", *planned, force=False)
+        write_bundle(tmp_path / "file" / "plan", *planned, EVERY, force=False)
 
 
 def test_the_files_carry_the_plans_numbers(planned: tuple[Plan, Any]) -> None:
     plan, answer = planned
-    files = bundle_files(plan, answer)
+    files = bundle_files(plan, answer, EVERY)
     strategy = plan.chosen.strategy
     assert f"MICRO_BATCH_SIZE = {strategy.micro_batch_size}" in script_of(files, "torchrun")
     assert "Train openai-community/gpt2" in files["README.md"]
@@ -177,7 +220,9 @@ def test_weights_on_the_disk_are_what_the_script_starts_from(tmp_path: Path) -> 
 
     def script() -> str:
         resolved, plan = answers.suggest(request, allow_paths=True)
-        return script_of(bundle_files(plan, answers.answer_plan(resolved, plan, None)), "torchrun")
+        return script_of(
+            bundle_files(plan, answers.answer_plan(resolved, plan, None), EVERY), "torchrun"
+        )
 
     assert 'default="pretrained"' not in script()
     (tmp_path / "model.safetensors").touch()
@@ -187,14 +232,14 @@ def test_weights_on_the_disk_are_what_the_script_starts_from(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("framework", "first"),
-    [("torch", "torchrun"), ("accelerate", "accelerate"), ("deepspeed", "deepspeed")],
+    [("torch", "trainer"), ("accelerate", "accelerate"), ("deepspeed", "trainer")],
 )
 def test_a_framework_has_the_targets_that_its_estimates_hold_for(
     framework: str, first: str
 ) -> None:
     request = parse_request({"model": "gpt2", "recipe": {"framework": framework}})
     resolved, plan = answers.suggest(request, allow_paths=False)
-    files = bundle_files(plan, answers.answer_plan(resolved, plan, None))
+    files = bundle_files(plan, answers.answer_plan(resolved, plan, None), EVERY)
     assert f"${{TARGET:-{first}}}" in files["launchers/slurm.sh"]
     assert ("deepspeed/train.py" in files) == (framework == "deepspeed")
 
@@ -216,15 +261,15 @@ def test_a_bundle_was_checked_with_what_its_files_import(
         parse_request({"model": "gpt2", "recipe": {"framework": "torch"} | recipe}),
         allow_paths=False,
     )
-    readme = bundle_files(plan, answers.answer_plan(resolved, plan, None))["README.md"]
+    readme = bundle_files(plan, answers.answer_plan(resolved, plan, None), EVERY)["README.md"]
     _, checked = readme.split("## Checked with\n")
-    named = {line.split()[1] for line in checked.splitlines() if line.startswith("- ")}
+    named = {words.split()[0] for words in checked.strip().split(", ")}
     assert named == {"torch", "transformers", "accelerate"} | more
 
 
 def test_a_plans_numbers_are_literals_in_its_scripts(planned: tuple[Plan, Any]) -> None:
     """An estimate is NumPy's number, whose own text would be a name that no script has."""
-    for name, text in bundle_files(*planned).items():
+    for name, text in bundle_files(*planned, EVERY).items():
         if name.endswith("/settings.py"):
             line = next(line for line in text.splitlines() if line.startswith("EXPECTED_TOKENS"))
             assert ast.literal_eval(line.partition(" = ")[2]) > 0
@@ -241,7 +286,7 @@ def test_a_pipeline_of_deepspeeds_has_files_and_trainer_has_none() -> None:
         }
     )
     resolved, plan = answers.suggest(request, allow_paths=False)
-    files = bundle_files(plan, answers.answer_plan(resolved, plan, None))
+    files = bundle_files(plan, answers.answer_plan(resolved, plan, None), EVERY)
     assert "LAYERS_PER_STAGE = (6, 6)" in script_of(files, "deepspeed")
     assert not any(name.startswith("trainer/") for name in files)
     assert "Trainer divides the data, not the model" in files["README.md"]
@@ -267,7 +312,7 @@ def test_the_spec_has_every_field_of_the_layout(
         recompute=Recompute.FULL,
     )
     chosen = replace(plan.chosen, strategy=pipeline)
-    bundle_files(replace(plan, chosen=chosen), answer)
+    bundle_files(replace(plan, chosen=chosen), answer, EVERY)
     for name in FIELDS:
         assert getattr(seen[0], name) == getattr(pipeline, name)
     assert seen[0].layers_per_stage == (6, 6)
@@ -282,12 +327,12 @@ def test_a_refusal_says_with_what_there_are_files() -> None:
     (offer,) = plan.offers
     framework = offer.changes["recipe.framework"]
     with pytest.raises(InvalidInputError, match="type llama and mistral, not gpt2") as caught:
-        bundle_files(plan, answers.answer_plan(resolved, plan, None))
+        bundle_files(plan, answers.answer_plan(resolved, plan, None), EVERY)
     assert f"--framework {framework}" in caught.value.hint
     assert caught.value.hint.endswith(f": {offer.candidate.strategy.family}")
     again = {"model": model, "recipe": {**recipe, "framework": framework}}
     resolved, plan = answers.suggest(parse_request(again), allow_paths=False)
-    assert "README.md" in bundle_files(plan, answers.answer_plan(resolved, plan, None))
+    assert "README.md" in bundle_files(plan, answers.answer_plan(resolved, plan, None), EVERY)
 
 
 @pytest.mark.parametrize(
@@ -326,7 +371,7 @@ def test_a_model_folder_is_named_by_its_whole_path(
         cluster = {"gpus_per_node": 2}
         request = parse_request({"model": "./tk", "cluster": cluster, "recipe": recipe})
         resolved, plan = answers.suggest(request, allow_paths=True)
-        files = bundle_files(plan, answers.answer_plan(resolved, plan, None))
+        files = bundle_files(plan, answers.answer_plan(resolved, plan, None), EVERY)
         assert f'MODEL = "{tmp_path}/tk"\n' in files["torchrun/settings.py"]
         Path("tk/model.safetensors").touch()
 
@@ -358,6 +403,6 @@ def test_the_words_are_true_of_the_program_that_is_started(
     recipe = {"framework": framework, "attention": "sdpa"}
     payload = {"model": model, "cluster": {"gpus_per_node": 8, "gpu": "h100"}, "recipe": recipe}
     resolved, plan = answers.suggest(parse_request(payload), allow_paths=False)
-    files = bundle_files(plan, answers.answer_plan(resolved, plan, None))
+    files = bundle_files(plan, answers.answer_plan(resolved, plan, None), EVERY)
     assert words in files[name]
     assert ("USR1, by which" in files["launchers/slurm.sh"]) == (framework == "torch")

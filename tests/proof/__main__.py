@@ -171,6 +171,7 @@ def _write_plans(folder: Path, runs: Sequence[Run], wire: Wire) -> None:
     batch = folder / "batch.jsonl"
     requests = (
         run.request(folder / "models", nodes=1 if run.is_refused else run.wire.nodes)
+        | {"files": {"targets": ["torchrun"]}}
         for run in runs
     )
     batch.write_text("".join(json.dumps(each) + "\n" for each in requests))

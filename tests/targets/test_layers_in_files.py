@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from conftest import JobMaker
-from run_specs import script_of
+from run_specs import EVERY, script_of
 
 from planner import answers
 from planner.domain.recompute_modules import number_of
@@ -26,7 +26,7 @@ def planned(framework: str, **strategy: Any) -> Any:
 
 def test_megatron_recomputes_a_block_of_each_stage() -> None:
     resolved, plan = planned("megatron", recompute_layers=5)
-    files = bundle_files(plan, answers.answer_plan(resolved, plan, None))
+    files = bundle_files(plan, answers.answer_plan(resolved, plan, None), EVERY)
     script = files["megatron/launch.sh"]
     assert "--recompute-method block" in script
     assert "--recompute-num-layers 5" in script
@@ -36,7 +36,7 @@ def test_the_script_of_pytorch_alone_recomputes_the_first_layers() -> None:
     resolved, plan = planned("torch", recompute_layers=5, family="zero-3")
     assert set(plan.launch.targets) == {"torchrun"}
     assert "all layers or none" in plan.launch.unwritten["trainer"]
-    files = bundle_files(plan, answers.answer_plan(resolved, plan, None))
+    files = bundle_files(plan, answers.answer_plan(resolved, plan, None), EVERY)
     assert "RECOMPUTE_LAYERS = 5" in script_of(files, "torchrun")
 
 
@@ -50,7 +50,7 @@ def test_activations_stay_on_the_gpu_in_most_files(framework: str) -> None:
 def test_the_script_of_pytorch_alone_has_checkpoints_wait_in_host_memory() -> None:
     resolved, plan = planned("torch", activation_offload_layers=5, family="zero-3")
     assert set(plan.launch.targets) == {"torchrun"}
-    files = bundle_files(plan, answers.answer_plan(resolved, plan, None))
+    files = bundle_files(plan, answers.answer_plan(resolved, plan, None), EVERY)
     assert "OFFLOADED_LAYERS = 5" in script_of(files, "torchrun")
     assert "activations of 5 blocks" in files["README.md"]
 
@@ -70,7 +70,7 @@ def test_other_activations_stay_on_the_gpu(strategy: dict[str, Any], reason: str
 
 def test_megatron_has_activations_of_some_layers_wait_in_host_memory() -> None:
     resolved, plan = planned("megatron", activation_offload_layers=4, recompute="none")
-    files = bundle_files(plan, answers.answer_plan(resolved, plan, None))
+    files = bundle_files(plan, answers.answer_plan(resolved, plan, None), EVERY)
     script = files["megatron/launch.sh"]
     assert "--cpu-offloading" in script.split()
     assert "--cpu-offloading-num-layers 4" in script
@@ -97,7 +97,7 @@ def test_megatron_recomputes_the_modules_that_are_named() -> None:
         "megatron", recompute="selective", recompute_modules=["mlp", "core_attn"]
     )
     answer = answers.answer_plan(resolved, plan, None)
-    files = bundle_files(plan, answer)
+    files = bundle_files(plan, answer, EVERY)
     assert "--recompute-modules core_attn mlp\n" in files["megatron/launch.sh"]
     assert "--recompute-granularity selective\n" in files["megatron/launch.sh"]
     assert "core_attn, mlp of each block" in files["README.md"]
@@ -106,7 +106,7 @@ def test_megatron_recomputes_the_modules_that_are_named() -> None:
 
 def test_without_names_the_flag_is_left_out() -> None:
     resolved, plan = planned("megatron", recompute="selective")
-    files = bundle_files(plan, answers.answer_plan(resolved, plan, None))
+    files = bundle_files(plan, answers.answer_plan(resolved, plan, None), EVERY)
     assert "--recompute-granularity selective" in files["megatron/launch.sh"]
     assert "--recompute-modules" not in files["megatron/launch.sh"]
 

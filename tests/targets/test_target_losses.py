@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from run_specs import script_of
+from run_specs import EVERY, script_of
 
 from planner import answers
 from planner.generate.write_bundle import bundle_files
@@ -23,7 +23,7 @@ def bundle(
         "strategy": {"family": "zero-3", "recompute": "full"},
     }
     resolved, plan = answers.suggest(parse_request(request), allow_paths=False)
-    return bundle_files(plan, answers.answer_plan(resolved, plan, None))
+    return bundle_files(plan, answers.answer_plan(resolved, plan, None), EVERY)
 
 
 def folders(files: dict[str, str]) -> set[str]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import JobMaker
+from run_specs import EVERY
 
 from planner import answers
 from planner.advice.plan import Plan
@@ -102,7 +103,7 @@ def test_a_row_is_writable_where_generate_writes_it(
 
 def written(plan: Plan, answer: dict[str, Any]) -> dict[str, str]:
     try:
-        return bundle_files(plan, answer)
+        return bundle_files(plan, answer, EVERY)
     except InvalidInputError:
         return {}
 
@@ -197,7 +198,7 @@ def test_what_no_target_writes_is_refused_by_all_of_them(
     assert answer["launch"]["targets"] == []
     assert reason in next(iter(answer["launch"]["unwritten"].values()))
     with pytest.raises(InvalidInputError) as caught:
-        bundle_files(plan, answer)
+        bundle_files(plan, answer, EVERY)
     assert caught.value.field == field
 
 

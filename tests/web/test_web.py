@@ -461,8 +461,22 @@ def test_zip_holds_the_bundle_and_is_the_same_every_time(client: TestClient) -> 
             mode = entry.external_attr >> 16
             assert mode == (0o100755 if entry.filename.endswith(".sh") else 0o100644)
         plan_json = json.loads(archive.read("plan/plan.json"))
-    assert plan_json["chosen"] == client.get("/plan.json", params=GPT2).json()["chosen"]
+    whole = client.get("/plan.json", params=GPT2).json()
+    assert plan_json["chosen"]["strategy"] == whole["chosen"]["strategy"]
     assert "seconds" not in plan_json["search"]
+
+
+def test_the_zip_has_what_the_form_names_and_the_plan_links_to_the_rest(client: TestClient) -> None:
+    named = {**GPT2, "targets": "torchrun", "launchers": "slurm"}
+    with ZipFile(BytesIO(client.get("/plan.zip", params=named).content)) as archive:
+        folders = {name.split("/")[1] for name in archive.namelist() if name.count("/") > 1}
+    assert folders == {"torchrun", "launchers"}
+    page = Page(client.get("/plan", params=GPT2).text)
+    links = [link["href"] for link in page.all("a") if link["href"].startswith("/plan.zip")]
+    assert [link.rpartition("targets=")[2] for link in links[1:]] == ["torchrun", "accelerate"]
+    wrong = client.get("/plan.zip", params={**GPT2, "targets": "acelerate"})
+    assert wrong.status_code == 422
+    assert "did you mean accelerate?" in wrong.text
 
 
 @pytest.mark.parametrize(

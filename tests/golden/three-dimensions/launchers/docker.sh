@@ -19,14 +19,17 @@ fi
 # What this shell says to NCCL, such as NCCL_SOCKET_IFNAME, is for the processes.
 nccl=()
 for name in "${!NCCL_@}"; do nccl+=(--env "${name}"); done
+# Files that it writes are yours; Docker would make a cache that is not there yet root's.
+cache="${HF_HOME:-${HOME}/.cache/huggingface}"
+mkdir -p -- "${cache}"
 # NCCL and data loaders pass tensors through /dev/shm, of which a container has 64 MB by itself: this one
 # has the host's. Told to end, the processes save first.
-exec docker run --rm --gpus all --ipc=host --network=host \
+exec docker run --rm --gpus all --user "$(id -u):$(id -g)" --ipc=host --network=host \
   --ulimit memlock=-1 --ulimit stack=67108864 --stop-timeout 150 \
   ${adapters[@]+"${adapters[@]}"} \
   --env TARGET="${TARGET:-torchrun}" \
   --env NODE_RANK --env MASTER_ADDR --env MASTER_PORT --env NPROC_PER_NODE --env HF_TOKEN --env WANDB_API_KEY \
   ${nccl[@]+"${nccl[@]}"} \
   --volume "${PWD}:/bundle" \
-  --env HF_HOME=/huggingface --volume "${HF_HOME:-${HOME}/.cache/huggingface}:/huggingface" \
+  --env HF_HOME=/huggingface --volume "${cache}:/huggingface" \
   "${image}" "$@"

@@ -13,7 +13,7 @@
 #
 # Plan: Train tiny-llama on 2 nodes x 4 h100-sxm-80gb = 8 GPUs in torch with ZeRO-1, tensor parallel 2, pipeline parallel 2 (1f1b), micro-batch 16 x 2 accumulation x 2 ranks = 64 sequences per step.
 #
-# From the folder that holds launchers/: sbatch launchers/slurm.sh [arguments of train.py]
+# sbatch launchers/slurm.sh [arguments of train.py]
 # The time is for 1000 steps of the plan's 112 ms and as long again, and half an hour to start;
 # a day at most. Partition, account and another time are your cluster's:
 # sbatch --partition=gpu --account=me --time=4:00:00 launchers/slurm.sh
@@ -27,8 +27,9 @@ if [[ -n "${VENV:-}" ]]; then
   # shellcheck source=/dev/null
   source "${VENV}/bin/activate"
 fi
-# Slurm runs a copy of this file from its own folder.
-cd -- "${SLURM_SUBMIT_DIR}/${TARGET:-torchrun}"
+# Slurm runs a copy of this file, and knows where the file itself lies.
+launchers="$(scontrol show job "${SLURM_JOB_ID}" | sed -n 's|^ *Command=\(.*\)/slurm\.sh.*|\1|p' | head -n 1)"
+cd -- "${launchers:?this file is to be called slurm.sh}/../${TARGET:-torchrun}"
 
 # The address that Slurm itself reaches the job's first host at.
 first_host="$(scontrol show hostnames "${SLURM_JOB_NODELIST}" | head -n 1)"

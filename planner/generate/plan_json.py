@@ -1,0 +1,130 @@
+"""A plan's answer -> plan.json: what a reader and the planner's own commands need of it, and what was written beside it."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+_WIDTH = 120
+"""Characters up to which an object or a list stands on one line."""
+_DIGITS = 7
+"""Of a number with a fraction: as many as are shown; the last of seventeen are the machine's."""
+_OF_ALTERNATIVES = ("family", "reason", "unwritten")
+_DIGEST = 16
+"""Letters: enough to see an edit by."""
+_MOST = 12
+"""Other layouts, and rejected ones, that are kept."""
+WRITTEN = "files"
+OWN = "plan.json"
+
+
+def plan_json(answer: Mapping[str, Any], files: Mapping[str, str]) -> str:
+    """Return the text of plan.json: the chosen layout's ledgers, and of all others no more than their figures.
+
+    Args:
+        answer: the contract's JSON of the plan, which has the rest.
+        files: those that are written beside it, whose digests it keeps.
+    """
+    plan = {name: value for name, value in answer.items() if name != "pareto"}
+    sources: set[str] = set()
+    plan |= {
+        # How long the search took is left out: the same question gives the same files.
+        "search": _without(answer["search"], "seconds"),
+        "chosen": _without_zeros(answer["chosen"], sources),
+        "alternatives": [
+            _alternative(each, answer["chosen"]) for each in answer["alternatives"][:_MOST]
+        ],
+        "rejected": [_without(each, "strategy") for each in answer["rejected"][:_MOST]],
+        "launch": {
+            **_without(answer["launch"], "instead"),
+            "offers": [_without(each, "strategy") for each in answer["launch"]["offers"]],
+        },
+        WRITTEN: {name: digest(text) for name, text in sorted(files.items())},
+    }
+    whole = _rounded(plan)
+    whole[WRITTEN][OWN] = own_digest(whole)
+    return _text(whole) + "\n"
+
+
+def digest(text: str | bytes) -> str:
+    """Return what tells a file from an edited one."""
+    raw = text.encode() if isinstance(text, str) else text
+    same_everywhere = raw.replace(b"\r\n", b"\n")  # as a checkout on Windows has them
+    return hashlib.sha256(same_everywhere).hexdigest()[:_DIGEST]
+
+
+def own_digest(plan: Mapping[str, Any]) -> str:
+    """Return the digest of a plan.json but for its own, however it is laid out."""
+    others = _without(plan[WRITTEN], OWN)
+    return digest(json.dumps({**plan, WRITTEN: others}, sort_keys=True))
+
+
+def _without(value: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {key: each for key, each in value.items() if key != name}
+
+
+def _alternative(one: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the figures of a layout, and what of it is not the chosen one's."""
+    taken, ours = one["strategy"], chosen["strategy"]
+    return {
+        **{name: one[name] for name in _OF_ALTERNATIVES if one.get(name)},
+        "strategy": {name: value for name, value in taken.items() if value != ours[name]},
+        "step_seconds": one["time"]["step_seconds"],
+        "reserved_bytes": one["memory"]["reserved_bytes"],
+    }
+
+
+def _without_zeros(value: Any, sources: set[str]) -> Any:
+    """Return a layout without terms that are zero, and without a source that an earlier term has named."""
+    if isinstance(value, list):
+        return [_without_zeros(each, sources) for each in value if not _is_zero(each)]
+    if not isinstance(value, Mapping):
+        return value
+    kept = _without(value, "source") if value.get("source") in sources else value
+    if "source" in kept:
+        sources.add(kept["source"])
+    return {name: _without_zeros(each, sources) for name, each in kept.items()}
+
+
+def _is_zero(term: Any) -> bool:
+    return (
+        isinstance(term, Mapping)
+        and "how" in term
+        and not (term.get("bytes") or term.get("seconds"))
+    )
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.{_DIGITS}g}")
+    if isinstance(value, Mapping):
+        return {name: _rounded(each) for name, each in value.items()}
+    return [_rounded(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _text(value: Any, indent: str = "") -> str:
+    """Return JSON in which what fits stands on one line, and short fields beside each other."""
+    line = json.dumps(value)
+    if len(indent) + len(line) <= _WIDTH or not isinstance(value, dict | list):
+        return line
+    start, end = "{}" if isinstance(value, dict) else "[]"
+    parts = list(_parts(value, f"{indent}  "))
+    if any("\n" in each for each in parts):
+        whole = ",\n".join(f"{indent}  {each}" for each in parts)
+        return f"{start}\n{whole}\n{indent}{end}"
+    return start + f",\n{indent} ".join(_filled(parts, _WIDTH - len(indent) - 2)) + end
+
+
+def _parts(value: Any, indent: str) -> Iterator[str]:
+    if isinstance(value, list):
+        yield from (_text(each, indent) for each in value)
+    else:
+        yield from (f"{json.dumps(name)}: {_text(each, indent)}" for name, each in value.items())
+
+
+def _filled(parts: Sequence[str], width: int) -> list[str]:
+    lines = [parts[0]]
+    for part in parts[1:]:
+        fits = len(lines[-1]) + len(part) + 2 <= width
+        lines[-1:] = [f"{lines[-1]}, {part}"] if fits else [lines[-1], part]
+    return lines

@@ -14,7 +14,7 @@ WITHOUT_PYTORCH := --exclude '^(planner/(dryrun|calibrate/measure)|tests/(execut
 NEWEST_PYTHON := --config-file= --no-site-packages --ignore-missing-imports --python-version 3.15 \
   --enable-error-code deprecated --cache-dir .mypy_cache/newest
 
-.PHONY: help demo test types test-smoke test-torch test-engines test-browser test-service test-pythons test-all mutants coverage serve bench bench-api bench-page attack-api fuzz-api fit-collectives accuracy-cross accuracy-kinds clean accuracy-anchored proof
+.PHONY: help demo test types test-smoke test-torch test-engines test-browser test-service test-pythons test-newest test-all mutants coverage serve bench bench-api bench-page attack-api fuzz-api fit-collectives accuracy-cross accuracy-kinds clean accuracy-anchored proof
 
 help:
 	@echo "make demo    install the planner and plan gpt2 on 4 GPUs"
@@ -26,6 +26,7 @@ help:
 	@echo "make test-service   the image's steps, generated clients, generated requests"
 	@echo "make test-pythons   demo and the tests of make test on the other Pythons that are here"
 	@echo "make test-all   all of these"
+	@echo "make test-newest   the files with the newest release of every package that they import"
 	@echo "make coverage   branch coverage of the tests that run in one process"
 	@echo "make serve   web form and REST on http://127.0.0.1:8000"
 	@echo "make bench   time the command line and the search"
@@ -61,7 +62,7 @@ $(VENV)/torch.stamp: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test-torch]'
 	DS_BUILD_OPS=0 $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation deepspeed==0.19.8
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps torchtitan==0.3.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps torchtitan==0.3.0 axolotl==0.19.0 llamafactory==0.9.5
 	@touch $@ $(VENV)/test.stamp
 
 demo: $(VENV)/base.stamp
@@ -89,6 +90,20 @@ SMOKE := test_parity.py::test_torchrun_trains_like_one_process test_parity.py::t
 
 test-smoke: $(VENV)/torch.stamp
 	$(PYTEST) $(addprefix tests/execution/,$(SMOKE))
+
+# In an environment of its own, of some 8 GB: the newest release of each package that the files import, whatever pyproject.toml pins.
+NEWEST := $(VENV)/newest
+NEWEST_PACKAGES := transformers accelerate peft bitsandbytes datasets liger-kernel torchao trl addict omegaconf ray[train] megatron-core
+NEWEST_TESTS := test_parity.py test_deepspeed.py test_trainer.py test_lora.py test_finetuners_read.py
+
+test-newest: $(VENV)/base.stamp
+	$(PYTHON) -m venv $(NEWEST)
+	$(NEWEST)/bin/python -m pip install --quiet --upgrade setuptools wheel torch
+	$(NEWEST)/bin/python -m pip install --quiet --upgrade $(NEWEST_PACKAGES) --editable '.[test]'
+	DS_BUILD_OPS=0 $(NEWEST)/bin/python -m pip install --quiet --upgrade --no-build-isolation deepspeed
+	$(NEWEST)/bin/python -m pip install --quiet --upgrade --no-deps axolotl llamafactory
+	$(NEWEST)/bin/python -m pip list --format=freeze
+	$(NEWEST)/bin/python -m pytest $(addprefix tests/execution/,$(NEWEST_TESTS))
 
 test-torch: test-smoke
 	$(BIN)/mypy

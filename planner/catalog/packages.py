@@ -29,6 +29,16 @@ class OlderCards:
 
 
 @frozen
+class DefaultBuild:
+    """What PyTorch's default build is for."""
+
+    cuda: str
+    driver: str
+    """NVIDIA's release, the oldest that runs it."""
+    source: str
+
+
+@frozen
 class ReleasedWith:
     """Packages whose scripts need the releases that they came out with."""
 
@@ -46,6 +56,7 @@ class Packages:
     """The day."""
     notes: str = ""
     older_cards: OlderCards
+    default_build: DefaultBuild
     packages: Mapping[str, Releases]
     released_with: ReleasedWith
 
@@ -63,6 +74,11 @@ def released_with(package: str) -> Mapping[str, str]:
 def older_cards() -> OlderCards:
     """Return which cards need another build of PyTorch than the default one."""
     return _record().older_cards
+
+
+def default_build() -> DefaultBuild:
+    """Return what PyTorch's default build is for, and the driver that this takes."""
+    return _record().default_build
 
 
 @cache

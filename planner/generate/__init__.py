@@ -7,8 +7,10 @@ from planner.core.errors import InvalidInputError, did_you_mean
 from planner.core.units import format_flops
 from planner.generate import (
     accelerate,
+    axolotl,
     bridge,
     deepspeed,
+    llama_factory,
     megatron,
     nanotron,
     torchrun,
@@ -37,6 +39,8 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
             bridge,
             nanotron,
             torchtitan,
+            axolotl,
+            llama_factory,
         )
     }
 )

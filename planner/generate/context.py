@@ -6,7 +6,7 @@ from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any
 
-from planner.catalog.packages import OlderCards, older_cards
+from planner.catalog.packages import OlderCards, default_build, older_cards, packages
 from planner.catalog.records import capability_version, vendor
 from planner.core.units import GIB, format_bytes, format_count, format_seconds
 from planner.domain.recompute_modules import names_of
@@ -111,13 +111,15 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "flash": _FLASH[spec.flash_version] if spec.attention == "flash" else None,
         "weight_dtype": spec.weight_dtype,
         "other_build": _other_build(spec),
+        "default_build": default_build(),
         "torch_index": vendor(spec.vendor).torch_index,
         "monitor": vendor(spec.vendor).monitor,
         "pod_resource": vendor(spec.vendor).pod_resource,
         "docker_options": vendor(spec.vendor).docker_options,
         "dequantizer": DEQUANTIZERS.get(spec.stored_in),
         "compute_dtype": compute_dtype(spec),
-        "versions": {name: text.partition("+")[0] for name, text in spec.versions.items()},
+        "versions": _plain(spec.versions),
+        "ranges": _ranges(spec),
         "tokens_per_step": format_count(spec.global_batch_size * spec.sequence_length),
         "expected_peak_gib": round(spec.expected_peak_bytes / GIB, 2),
         **first_lines(spec),
@@ -139,6 +141,27 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "tokens_per_second_per_gpu": f"{spec.expected_tokens_per_second_per_gpu:,.0f}",
         "tokens_per_second": f"{spec.expected_tokens_per_second_per_gpu * world_size:,.0f}",
     }
+
+
+def _plain(versions: Mapping[str, str]) -> dict[str, str]:
+    return {name: text.partition("+")[0] for name, text in versions.items()}
+
+
+def _ranges(spec: RunSpec) -> dict[str, str]:
+    """Return which releases pip may take: from the oldest tried, below the next that may break what ran.
+
+    That is the next minor release of PyTorch, which others are built against, and the next major one of all others. PyTorch has
+    none where another build than the default one is installed first.
+    """
+    found = {}
+    tried = {name: text for name, text in _plain(spec.versions).items() if name in packages()}
+    for name, newest in tried.items():
+        major, minor = newest.split(".")[:2]
+        below = f"{major}.{int(minor) + 1}" if name == "torch" else f"{int(major) + 1}"
+        found[name] = f">={spec.oldest_versions.get(name, newest)},<{below}"
+    if vendor(spec.vendor).torch_index or _other_build(spec):
+        found.pop("torch", None)
+    return found
 
 
 def liger_kernels(spec: RunSpec) -> dict[str, bool]:

@@ -1,6 +1,5 @@
 """nanotron's run_train.py, started by torchrun with the plan as its YAML."""
 
-import json
 from typing import Any
 
 from planner.domain.strategy import PipelineSchedule, Recompute
@@ -11,40 +10,18 @@ from planner.targets.megatron_models import Reading, reading
 
 _ENGINES = {PipelineSchedule.GPIPE: "afab", PipelineSchedule.ONE_FORWARD_ONE_BACKWARD: "1f1b"}
 
-_TWO_BYTES = 0xFFFF
-"""The last letter that JSON escapes as one."""
-
 
 def _context(spec: RunSpec) -> dict[str, Any]:
     found = reading(read_model(spec.model, spec.model_config))
     if found is None:
         raise LookupError(spec.model_config.get("model_type"))
     return {
-        "model_settings": {
-            name: _in_yaml(value) for name, value in _model_settings(spec, found).items()
-        },
-        "init_std": _in_yaml(float(found.config.values.get("initializer_range") or 0.02)),
-        "tokenizer": _in_yaml(spec.model),
-        "tokenizer_revision": _in_yaml(spec.revision),
+        "model_settings": _model_settings(spec, found),
+        "init_std": float(found.config.values.get("initializer_range") or 0.02),
         "pipeline_engine": _ENGINES[spec.pipeline_schedule],
         "tensor_mode": "REDUCE_SCATTER" if spec.sequence_parallel else "ALL_REDUCE",
         "is_recomputed": spec.recompute == Recompute.FULL,
     }
-
-
-def _in_yaml(value: float | str) -> str:
-    """Return a value as YAML 1.1 reads it.
-
-    1e-06 is a text to it, and 1.0e-06 a number; JSON's pairs of escapes are two letters to it, not one.
-    """
-    if isinstance(value, str):
-        letters = (
-            json.dumps(c)[1:-1] if ord(c) <= _TWO_BYTES else f"\\U{ord(c):08x}" for c in value
-        )
-        return f'"{"".join(letters)}"'
-    text = json.dumps(value)
-    has_point = not isinstance(value, float) or "." in text
-    return text if has_point else text.replace("e", ".0e")
 
 
 def _model_settings(spec: RunSpec, found: Reading) -> dict[str, Any]:

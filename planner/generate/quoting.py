@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _LINE_LENGTH = 100
+_TWO_BYTES = 0xFFFF
+"""The last letter that JSON escapes as one."""
 
 
 def render(template: str, context: Mapping[str, Any]) -> str:
@@ -37,6 +39,7 @@ def _environment() -> "Environment":
         "python": _python,
         "shell": shlex.quote,
         "tojson": _json,
+        "yaml": _yaml,
         "comment": _one_line,
         "docstring": _docstring,
         "markdown": _markdown,
@@ -55,6 +58,25 @@ def _python(value: object) -> str:
 
 def _json(value: object) -> str:
     return json.dumps(value, indent=2, default=str)
+
+
+def _yaml(value: object) -> str:
+    """Return a value as YAML 1.1 reads it, on one line.
+
+    1e-06 is a text to it, and 1.0e-06 a number; JSON's pairs of escapes are two letters to it, not one.
+    """
+    if isinstance(value, str):
+        letters = (
+            json.dumps(c)[1:-1] if ord(c) <= _TWO_BYTES else f"\\U{ord(c):08x}" for c in value
+        )
+        return f'"{"".join(letters)}"'
+    if isinstance(value, list):
+        return f"[{', '.join(map(_yaml, value))}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name}: {_yaml(each)}" for name, each in value.items()) + "}"
+    text = json.dumps(value)
+    has_point = not isinstance(value, float) or "." in text
+    return text if has_point else text.replace("e", ".0e")
 
 
 def _one_line(text: str) -> str:

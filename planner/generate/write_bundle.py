@@ -221,6 +221,9 @@ def _versions(job: Job) -> dict[str, str]:
     own = {
         "deepspeed": framework.name == "deepspeed",
         "torchtitan": False,
+        # They bring releases of the others that they were made with.
+        "axolotl": False,
+        "llamafactory": False,
         "peft": lora is not None,
         "bitsandbytes": lora.is_quantised if lora else bool(written and written.package != "torch"),
     }

@@ -15,9 +15,11 @@ from planner.domain.job import Job
 from planner.domain.strategy import Layout, Strategy, Table, num_rows, tabulate
 from planner.targets import (
     accelerate,
+    axolotl,
     bridge,
     common,
     deepspeed,
+    llama_factory,
     megatron,
     nanotron,
     stored_weights,
@@ -37,6 +39,8 @@ JUDGES: Mapping[str, Judge] = MappingProxyType(
         "megatron-bridge": bridge.judge,
         "nanotron": nanotron.judge,
         "torchtitan": torchtitan.judge,
+        "axolotl": axolotl.judge,
+        "llama-factory": llama_factory.judge,
     }
 )
 """By target."""

@@ -29,6 +29,8 @@ class Written:
     """Whether it keeps a mean of squares as Adam does, over as many steps as the script is told."""
     is_for_shards: bool = True
     """Whether it steps FSDP2's shards: tried on two processes with PyTorch 2.13 and bitsandbytes 0.50."""
+    in_trainer: str = ""
+    """What transformers' Trainer calls one of the same states (`optim`); empty where it has none."""
     of_shards: str = ""
     """What steps the shards of the script of PyTorch alone in its place: torchao's class of the same states."""
 

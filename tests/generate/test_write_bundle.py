@@ -38,6 +38,8 @@ FILES = {
     "accelerate/requirements.txt",
     *(f"trainer/{name}" for name in ("train.py", "launch.sh", "training_arguments.json")),
     *(f"trainer/{name}" for name in ("config.json", "requirements.txt")),
+    *(f"llama-factory/{name}" for name in ("config.yaml", "dataset_info.json", "launch.sh")),
+    "llama-factory/requirements.txt",
     *(f"launchers/{name}" for name in ("README.md", "slurm.sh", "docker.sh", "Dockerfile")),
     *(f"launchers/{name}" for name in ("ssh.sh", "ray_train.py", "storage.yaml", "job.yaml")),
     ".dockerignore",

@@ -1,0 +1,1 @@
+"""Of this axolotl's configuration asks only whether it is there."""

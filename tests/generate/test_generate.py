@@ -305,6 +305,8 @@ def test_requirements_begin_with_the_oldest_that_ran_and_end_before_what_may_bre
     ]
     text = files["accelerate/requirements.txt"]
     assert requirements(text)[0] == "accelerate>=1.10.1,<2"
+    titan = generate(replace(SPEC, model_config=LLAMA_8B), ["torchtitan"])
+    assert requirements(titan["torchtitan/requirements.txt"])[0] == "torch>=2.13.0,<2.14"
     assert "CUDA 13.0, which takes NVIDIA's driver 580 or newer" in text
 
 

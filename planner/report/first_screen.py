@@ -15,7 +15,7 @@ from planner.advice.rules.base import Finding, Severity
 from planner.report.answer import answer_text, entries_text, others_text
 from planner.report.layout_words import assumptions_words
 from planner.report.plan import options_table
-from planner.report.values import Figure, Terminal, table_text
+from planner.report.values import WIDTH, Figure, Terminal, table_text
 from planner.request.remarks import Assumption
 
 LINES = 20
@@ -30,13 +30,13 @@ _AFTER_WARNINGS = len(_FIRST) + 1
 def first_screen(
     plan: Plan, assumptions: Sequence[Assumption], command: str, terminal: Terminal
 ) -> str:
-    """Return what fits 20 lines of 100 columns.
+    """Return what fits 20 lines of 100 columns, or as much on a narrower terminal.
 
     Args:
         plan: what to show.
         assumptions: what the request left open.
         command: the command line that asked, to which `--out` can be added; "" where it has one.
-        terminal: what it is shown on; a narrower one takes more lines.
+        terminal: what it is shown on.
     """
     answer = answer_text(plan, command, terminal, is_brief=True)
     options = options_table(plan)
@@ -50,7 +50,7 @@ def first_screen(
             _more(plan, most, terminal),
         )
         text = _join((answer, "\n".join(part for part in below if part), numbers))
-        if len(text.splitlines()) <= LINES:
+        if len(text.splitlines()) <= LINES * WIDTH / min(terminal.width, WIDTH):
             break
     return text
 
